@@ -172,7 +172,7 @@ class Assembly:
         self._webhooks = WebhookAdmission(settings.webhooks, of(NAMESPACES))
         self._stores = {resource: self._store(resource, admission) for resource in ALL}
         self._aggregator = RoleAggregator(self._stores[CLUSTER_ROLES], self.cacher, self._rbac)
-        networks = [str(each) for each in settings.services.networks]
+        networks = [str(network) for network in settings.services.networks]
         bootstrap = Bootstrap(self._stores, self.cacher, clock, networks, self._aggregator)
         self._migration = Migration(storage, self._stores, self.cacher, clock)
         restores = RestoreHandler(storage, self._elections_committer, self.cacher, clock, self._rng)
@@ -253,7 +253,9 @@ class Assembly:
 
         for descriptor, service, gate in services:
             serve(descriptor.methods, service, gate)
-        names = sorted(each.full_name for each in (*(service[0] for service in services), *GRPCS_OWN))
+        names = sorted(
+            service_descriptor.full_name for service_descriptor in (*(service[0] for service in services), *GRPCS_OWN)
+        )
         serve(HEALTH, HealthService(opening.readiness, names), lambda: None)  # health checks work before the server is ready
         serve(REFLECTION, ReflectionService(names), opening.refusal)
         return methods
@@ -307,5 +309,5 @@ class Assembly:
 
 def _descriptor(resource: Resource[Any]) -> ServiceDescriptor:
     """Return the descriptor of the resource's gRPC service."""
-    found: ServiceDescriptor = resource.messages.DESCRIPTOR.services_by_name[resource.service.rpartition(".")[2]]
-    return found
+    service: ServiceDescriptor = resource.messages.DESCRIPTOR.services_by_name[resource.service.rpartition(".")[2]]
+    return service

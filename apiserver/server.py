@@ -198,9 +198,9 @@ def _reserve_port(host: str, port: int) -> Iterator[None]:
     use, and sets the option afterwards. It also listens: several sockets with SO_REUSEADDR can bind one port, but only one of
     them can listen. Port 0 needs no reservation, because the kernel selects a free port.
     """
-    found = socket.getaddrinfo(host.strip("[]") or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    result = socket.getaddrinfo(host.strip("[]") or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     with ExitStack() as claims:
-        for family, kind, protocol, _, address in found[:1] if port else ():
+        for family, kind, protocol, _, address in result[:1] if port else ():
             claim = claims.enter_context(socket.socket(family, kind, protocol))
             claim.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # ignore connections in TIME_WAIT
             claim.bind(address)

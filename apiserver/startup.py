@@ -217,11 +217,11 @@ def authority_reader(path: Path) -> Callable[[], frozenset[str]]:
     def read() -> frozenset[str]:
         nonlocal last
         try:
-            found = x509.load_pem_x509_certificates(path.read_bytes())
+            pem_x509_certificates = x509.load_pem_x509_certificates(path.read_bytes())
         except (OSError, ValueError) as error:
             log.warning("%s cannot be read: %s", path, error)
         else:
-            last = frozenset(each.fingerprint(hashes.SHA256()).hex() for each in found)
+            last = frozenset(certificate.fingerprint(hashes.SHA256()).hex() for certificate in pem_x509_certificates)
         return last
 
     return read
@@ -254,7 +254,9 @@ def _describe_identity(identity: IdentityRecord) -> str:
 def _describe_authorities(identity: IdentityRecord) -> str:
     if not identity.authorities:
         return "without TLS"
-    return "client CA SHA-256 " + ", ".join(sorted(f"{each[:FINGERPRINT_LENGTH]}..." for each in identity.authorities))
+    return "client CA SHA-256 " + ", ".join(
+        sorted(f"{authority[:FINGERPRINT_LENGTH]}..." for authority in identity.authorities)
+    )
 
 
 class ClusterIdentity:
@@ -290,18 +292,18 @@ class ClusterIdentity:
                 await self.check()
 
     async def _attempt(self) -> None:
-        found = await self._storage.get(CLUSTER_KEY)
+        result = await self._storage.get(CLUSTER_KEY)
         own = IdentityRecord(self._known, self._claim.authorities())
         while True:
-            wanted = self._next_identity(found, own)
-            if found is not None and wanted.encode() == found.value:
+            wanted = self._next_identity(result, own)
+            if result is not None and wanted.encode() == result.value:
                 break
             written = await self._storage.transact(
-                [Write(CLUSTER_KEY, wanted.encode(), found.mod_revision if found is not None else 0)]
+                [Write(CLUSTER_KEY, wanted.encode(), result.mod_revision if result is not None else 0)]
             )
             if isinstance(written, Committed):
                 break
-            found = written.current[CLUSTER_KEY]
+            result = written.current[CLUSTER_KEY]
         if wanted.id != self._known:
             log.info("the cluster ID is %s", wanted.id)
         self._known, self._checked = wanted.id, own.authorities
@@ -344,7 +346,7 @@ class Bootstrap:
         """Return when all bootstrap objects are complete. Call it when the cacher is loaded. If all objects are complete, it
         does not write, so a server can start while etcd accepts no writes."""
         while refused := await self._create_defaults() or await self._aggregate():
-            problems = [each.message for each in refused if each.code not in _OVERTAKEN]
+            problems = [refusal.message for refusal in refused if refusal.code not in _OVERTAKEN]
             if problem := problems[0] if problems else await self._wait_for_cache():
                 log.warning("cannot create the bootstrap objects: %s", problem, extra=BootstrapFailed(problem).extra)
                 await self._clock.sleep(BOOTSTRAP_RETRY_DELAY)
@@ -382,7 +384,7 @@ class Bootstrap:
             cidr.metadata.name = DEFAULT_CIDR
             cidr.spec.cidrs.extend(self._networks)
             outcomes = await self._stores[SERVICE_CIDRS].create([cidr], _BOOTSTRAP_REQUEST)
-            return [each for each in outcomes if isinstance(each, Refusal) and each.reason != errors.UNREADABLE]
+            return [outcome for outcome in outcomes if isinstance(outcome, Refusal) and outcome.reason != errors.UNREADABLE]
         if list(entry.obj.spec.cidrs) != list(self._networks):
             kept, wanted = ", ".join(entry.obj.spec.cidrs), ", ".join(self._networks)
             log.warning("ServiceCIDR %s keeps %s: --service-cluster-ip-range %s has no effect", DEFAULT_CIDR, kept, wanted)
@@ -391,17 +393,17 @@ class Bootstrap:
     async def _create_or_complete(self, resource: Resource[Any], wanted: Iterable[Any]) -> Sequence[Refusal]:
         cache, store = self._cacher.of(resource), self._stores[resource]
         missing, lacking, others = [], [], []
-        for each in wanted:
-            entry = cache.get(resource.key("", each.metadata.name))
+        for role_binding in wanted:
+            entry = cache.get(resource.key("", role_binding.metadata.name))
             if entry is None:
-                missing.append(each)
+                missing.append(role_binding)
             elif entry.obj.metadata.annotations.get(rbac.AUTOUPDATE) == "false":
                 continue
-            elif isinstance(each, ClusterRoleBinding) and each.roleRef != entry.obj.roleRef:
-                others.append((entry.obj, each))
-            elif (completed := _with_missing_parts(entry.obj, each)) is not None:
+            elif isinstance(role_binding, ClusterRoleBinding) and role_binding.roleRef != entry.obj.roleRef:
+                others.append((entry.obj, role_binding))
+            elif (completed := _with_missing_parts(entry.obj, role_binding)) is not None:
                 lacking.append(completed)
-        gone, refused = await self._delete_outdated(resource, [found for found, _ in others])
+        gone, refused = await self._delete_outdated(resource, [result for result, _ in others])
         missing += [each for _, each in others if each.metadata.name in gone]
         created = await store.create(missing, _BOOTSTRAP_REQUEST) if missing else []
         updated = await store.update(lacking, _BOOTSTRAP_REQUEST) if lacking else []
@@ -412,15 +414,15 @@ class Bootstrap:
         """Delete the bindings. Return the deleted names and the refusals. Bindings with finalizers are skipped, because their
         deletion is not immediate."""
         doomed = list[DeleteRequest]()
-        for each in found:
-            name = each.metadata.name
-            if each.metadata.finalizers:
+        for item in found:
+            name = item.metadata.name
+            if item.metadata.finalizers:
                 log.warning('%s "%s" does not refer to its default role. It has finalizers and is kept', resource.kind, name)
                 continue
             log.warning('%s "%s" does not refer to its default role. It is deleted and created again', resource.kind, name)
             doomed.append(DeleteRequest(name=name))
-            doomed[-1].options.preconditions.uid = each.metadata.uid
-            doomed[-1].options.preconditions.resourceVersion = each.metadata.resourceVersion
+            doomed[-1].options.preconditions.uid = item.metadata.uid
+            doomed[-1].options.preconditions.resourceVersion = item.metadata.resourceVersion
         outcomes = await self._stores[resource].delete(doomed, _BOOTSTRAP_REQUEST) if doomed else []
         gone, refused = set[str](), list[Refusal]()
         for request, outcome in zip(doomed, outcomes, strict=True):
@@ -446,9 +448,9 @@ def _with_missing_parts(found: Any, wanted: Any) -> Any | None:
     completed = type(found)()
     completed.CopyFrom(found)
     for there, parts in zip(_parts(completed), _parts(wanted), strict=True):
-        for each in parts:
-            if not _contains_part(there, each):
-                there.append(each)
+        for part in parts:
+            if not _contains_part(there, part):
+                there.append(part)
     for field in ("labels", "annotations"):
         there = getattr(completed.metadata, field)
         there.update({key: value for key, value in getattr(wanted.metadata, field).items() if key not in there})
@@ -494,8 +496,8 @@ class Migration:
 
     async def _attempt(self) -> bool:
         try:
-            found = await self._storage.get(STORAGE_FORMAT_KEY)
-            if found is not None and found.value == FORMAT:
+            result = await self._storage.get(STORAGE_FORMAT_KEY)
+            if result is not None and result.value == FORMAT:
                 return True
             if not all(self._cacher.of(resource).loaded for resource in self._stores):
                 return False
@@ -505,7 +507,7 @@ class Migration:
                     "%d objects could not be migrated to storage format %s: %s", len(refused), FORMAT, refused[0].message
                 )
                 return False
-            await self._storage.transact([Write(STORAGE_FORMAT_KEY, FORMAT, found.mod_revision if found else 0)])
+            await self._storage.transact([Write(STORAGE_FORMAT_KEY, FORMAT, result.mod_revision if result else 0)])
         except (Conflict, StorageError) as error:
             log.warning("the migration of stored objects failed and will be retried: %s", error)
             return False
@@ -521,9 +523,9 @@ class Migration:
         ]
         refused: list[Refusal] = []
         for start in range(0, len(stale), BATCH):
-            batch = [_rewrite_mutation(resource, each) for each in stale[start : start + BATCH]]
+            batch = [_rewrite_mutation(resource, cache_entry) for cache_entry in stale[start : start + BATCH]]
             outcomes = await store.mutate(batch)
-            refused += [each for each in outcomes if isinstance(each, Refusal) and each.code is not Code.NOT_FOUND]
+            refused += [outcome for outcome in outcomes if isinstance(outcome, Refusal) and outcome.code is not Code.NOT_FOUND]
         if stale:
             log.info("migrated %d of %d %s to canonical quantities", len(stale) - len(refused), len(entries), resource.plural)
         return refused

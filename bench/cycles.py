@@ -94,7 +94,7 @@ def cost(kind: Kind, nodes: int, held: int, framework: Framework) -> Point:
     for turn in range(ROUNDS + 1):
         pods = [_named(kind.shape, f"new-{turn}-{i}") for i in range(DECISIONS)]
         began = time.process_time()
-        outcomes = [schedule_one(each, cache, framework, 0, equivalence) for each in pods]
+        outcomes = [schedule_one(item, cache, framework, 0, equivalence) for item in pods]
         rounds.append((time.process_time() - began) / DECISIONS)
         assert all(isinstance(outcome, Placed) for outcome in outcomes), outcomes
     return Point(kind.name, nodes, held, median(rounds[1:]) * 1e6)  # the first warms up

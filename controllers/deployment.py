@@ -84,7 +84,7 @@ def most(deployment: Deployment) -> int:
 
 
 def total(sets: Iterable[ReplicaSet]) -> int:
-    return sum(each.spec.replicas for each in sets)
+    return sum(set_.spec.replicas for set_ in sets)
 
 
 def available(each: ReplicaSet) -> int:
@@ -99,15 +99,15 @@ def lags(each: ReplicaSet) -> bool:
 def room(deployment: Deployment, sets: Iterable[ReplicaSet]) -> int:
     """Return the number of pods that may be created in addition to the existing pods, or 0 while a replica set lags."""
     there = 0
-    for each in sets:
-        if lags(each):
+    for set_ in sets:
+        if lags(set_):
             return 0
-        there += max(each.spec.replicas, each.status.replicas)
+        there += max(set_.spec.replicas, set_.status.replicas)
     return max(0, most(deployment) - there)
 
 
 def oldest_first(sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
-    return sorted(sets, key=lambda each: (to_seconds(each.metadata.creationTimestamp), each.metadata.name))
+    return sorted(sets, key=lambda set_: (to_seconds(set_.metadata.creationTimestamp), set_.metadata.name))
 
 
 def new_size(deployment: Deployment, size: int, sets: Iterable[ReplicaSet]) -> int:
@@ -134,17 +134,21 @@ def _scale_down_old(deployment: Deployment, new: ReplicaSet, old: Sequence[Repli
     spare = total((new, *old)) - minimum - (new.spec.replicas - available(new))
     if spare <= 0:
         return {}
-    sizes = {each.metadata.name: each.spec.replicas for each in old}
-    for each in oldest_first(old):
-        sick = min(spare, each.spec.replicas - available(each))
-        sizes[each.metadata.name] -= sick
+    sizes = {replica_set.metadata.name: replica_set.spec.replicas for replica_set in old}
+    for replica_set in oldest_first(old):
+        sick = min(spare, replica_set.spec.replicas - available(replica_set))
+        sizes[replica_set.metadata.name] -= sick
         spare -= sick
     spare = sum(map(available, (new, *old))) - minimum
-    for each in oldest_first(old):
-        well = max(0, min(spare, sizes[each.metadata.name]))
-        sizes[each.metadata.name] -= well
+    for replica_set in oldest_first(old):
+        well = max(0, min(spare, sizes[replica_set.metadata.name]))
+        sizes[replica_set.metadata.name] -= well
         spare -= well
-    return {each.metadata.name: sizes[each.metadata.name] for each in old if sizes[each.metadata.name] != each.spec.replicas}
+    return {
+        replica_set.metadata.name: sizes[replica_set.metadata.name]
+        for replica_set in old
+        if sizes[replica_set.metadata.name] != replica_set.spec.replicas
+    }
 
 
 MAX_HISTORY = 2_000
@@ -167,8 +171,8 @@ def split(deployment: Deployment, sets: Iterable[ReplicaSet]) -> tuple[ReplicaSe
     """Return the replica set of the current template, the oldest if there are several, and all others."""
     ordered = oldest_first(sets)
     wanted = bare(deployment.spec.template)
-    new = next((each for each in ordered if equal(bare(each.spec.template), wanted)), None)
-    return new, [each for each in ordered if each is not new]
+    new = next((replica_set for replica_set in ordered if equal(bare(replica_set.spec.template), wanted)), None)
+    return new, [replica_set for replica_set in ordered if replica_set is not new]
 
 
 def new_replica_set(deployment: Deployment, size: int, old: Sequence[ReplicaSet]) -> ReplicaSet:
@@ -195,7 +199,7 @@ def describe(new: ReplicaSet, deployment: Deployment, old: Sequence[ReplicaSet])
     annotations = new.metadata.annotations
     annotations.update({key: value for key, value in deployment.metadata.annotations.items() if key not in OWN_ANNOTATIONS})
     before = revision(annotations)
-    wanted = 1 + max((revision(each.metadata.annotations) for each in old), default=0)
+    wanted = 1 + max((revision(replica_set.metadata.annotations) for replica_set in old), default=0)
     if before < wanted:
         if before:
             annotations[HISTORY_ANNOTATION] = _append_revision(annotations.get(HISTORY_ANNOTATION, ""), before)
@@ -218,10 +222,14 @@ def resize(replica_set: ReplicaSet, deployment: Deployment, size: int) -> None:
 def history_to_delete(deployment: Deployment, old: Sequence[ReplicaSet]) -> list[ReplicaSet]:
     """Return the old replica sets beyond revisionHistoryLimit, the lowest revisions first, if they are known to have no
     pods."""
-    there = [each for each in old if not each.metadata.HasField("deletionTimestamp")]
+    there = [replica_set for replica_set in old if not replica_set.metadata.HasField("deletionTimestamp")]
     surplus = max(0, len(there) - deployment.spec.revisionHistoryLimit)
-    lowest = sorted(there, key=lambda each: revision(each.metadata.annotations))[:surplus]
-    return [each for each in lowest if not (each.spec.replicas or each.status.replicas or lags(each))]
+    lowest = sorted(there, key=lambda replica_set: revision(replica_set.metadata.annotations))[:surplus]
+    return [
+        replica_set
+        for replica_set in lowest
+        if not (replica_set.spec.replicas or replica_set.status.replicas or lags(replica_set))
+    ]
 
 
 def noted(replica_set: ReplicaSet, annotation: str) -> int | None:
@@ -231,21 +239,21 @@ def noted(replica_set: ReplicaSet, annotation: str) -> int | None:
 
 def is_resized(deployment: Deployment, sets: Sequence[ReplicaSet]) -> bool:
     """Return True if the deployment's size has changed since its replica sets were scaled."""
-    sizes = [noted(each, DESIRED_ANNOTATION) for each in sets if each.spec.replicas]
+    sizes = [noted(set_, DESIRED_ANNOTATION) for set_ in sets if set_.spec.replicas]
     return any(size is not None and size != deployment.spec.replicas for size in sizes)
 
 
 def scaled(deployment: Deployment, new: ReplicaSet | None, old: Sequence[ReplicaSet]) -> Sizes:
     """Return the proportional sizes of all replica sets with pods, including unchanged sizes to renew their annotations."""
     wanted = deployment.spec.replicas
-    active = [each for each in (*old, *([new] if new is not None else [])) if each.spec.replicas]
+    active = [replica_set for replica_set in (*old, *([new] if new is not None else [])) if replica_set.spec.replicas]
     if len(active) <= 1:
         latest = active[0] if active else new if new is not None else oldest_first(old)[-1] if old else None
         return {latest.metadata.name: wanted} if latest is not None else {}
     if new is not None and _is_saturated(deployment, new):
-        return {each.metadata.name: 0 for each in old if each.spec.replicas}
+        return {replica_set.metadata.name: 0 for replica_set in old if replica_set.spec.replicas}
     if deployment.spec.strategy.type != "RollingUpdate":
-        return {each.metadata.name: each.spec.replicas for each in active}
+        return {replica_set.metadata.name: replica_set.spec.replicas for replica_set in active}
     return _proportional(deployment, active)
 
 
@@ -257,12 +265,14 @@ def _proportional(deployment: Deployment, active: Sequence[ReplicaSet]) -> Sizes
     room = most(deployment) if deployment.spec.replicas else 0
     change = room - total(active)
     sign = -1 if change > 0 else 1
-    ordered = sorted(active, key=lambda each: (-each.spec.replicas, sign * to_seconds(each.metadata.creationTimestamp)))
+    ordered = sorted(
+        active, key=lambda replica_set: (-replica_set.spec.replicas, sign * to_seconds(replica_set.metadata.creationTimestamp))
+    )
     sizes, done = dict[str, int](), 0
-    for each in ordered:
-        share = _proportional_change(deployment, each, room)
+    for replica_set in ordered:
+        share = _proportional_change(deployment, replica_set, room)
         part = min(share, change - done) if change > 0 else min(0, max(share, change - done))
-        sizes[each.metadata.name] = each.spec.replicas + part
+        sizes[replica_set.metadata.name] = replica_set.spec.replicas + part
         done += part
     largest = ordered[0].metadata.name
     sizes[largest] = max(0, sizes[largest] + change - done)
@@ -312,12 +322,12 @@ def calculate_status(deployment: Deployment, new: ReplicaSet | None, old: Sequen
     status = DeploymentStatus()
     status.CopyFrom(deployment.status)
     status.observedGeneration = deployment.metadata.generation
-    status.replicas = _sum_int32(each.status.replicas for each in sets)
+    status.replicas = _sum_int32(set_.status.replicas for set_ in sets)
     status.updatedReplicas = new.status.replicas if new is not None else 0
-    status.readyReplicas = _sum_int32(each.status.readyReplicas for each in sets)
-    status.availableReplicas = _sum_int32(each.status.availableReplicas for each in sets)
+    status.readyReplicas = _sum_int32(set_.status.readyReplicas for set_ in sets)
+    status.availableReplicas = _sum_int32(set_.status.availableReplicas for set_ in sets)
     status.unavailableReplicas = min(MAX_INT32, max(0, total(sets) - status.availableReplicas))
-    status.terminatingReplicas = _sum_int32(each.status.terminatingReplicas for each in sets)
+    status.terminatingReplicas = _sum_int32(set_.status.terminatingReplicas for set_ in sets)
     if status.availableReplicas >= deployment.spec.replicas - bounds(deployment)[1]:
         text = "Deployment has minimum availability."
         say(status, AVAILABLE, "True", "MinimumReplicasAvailable", text, now)
@@ -369,7 +379,7 @@ def progress(
     else:
         _update_progress(deployment, status, new, now)
     sets = (*([new] if new is not None else []), *old)
-    failure = conditions.find((each for one in sets for each in one.status.conditions), FAILURE)
+    failure = conditions.find((set_condition for one in sets for set_condition in one.status.conditions), FAILURE)
     if failure is not None:
         say(status, FAILURE, failure.status, failure.reason, failure.message, now)
     else:
@@ -432,14 +442,14 @@ def plan(deployment: Deployment, sets: Sequence[ReplicaSet], lingering: bool, no
     if new is None and not scaling_only and (deployment.spec.strategy.type != "Recreate" or _are_empty(old, lingering)):
         create = new = new_replica_set(deployment, new_size(deployment, 0, old), old)
     sizes = scaled(deployment, new, old) if scaling_only else _plan_sizes(deployment, new, old, lingering)
-    changed = {each.metadata.name: _updated_replica_set(each, deployment, new, old, sizes) for each in sets}
-    made = DeploymentPlan(DeploymentStatus(), create, [(each, changed[each.metadata.name]) for each in sets])
+    changed = {set_.metadata.name: _updated_replica_set(set_, deployment, new, old, sizes) for set_ in sets}
+    made = DeploymentPlan(DeploymentStatus(), create, [(set_, changed[set_.metadata.name]) for set_ in sets])
     made.update = [(before, after) for before, after in made.update if before != after]
     if new is not None:
         new = changed.get(new.metadata.name, new)
         own = new.metadata.annotations.get(REVISION_ANNOTATION, "")
         made.revision = own if own != deployment.metadata.annotations.get(REVISION_ANNOTATION, "") else ""
-    old = [changed[each.metadata.name] for each in old]
+    old = [changed[replica_set.metadata.name] for replica_set in old]
     made.status = _plan_status(deployment, new, old, create, scaling_only, now)
     if deployment.spec.paused or is_complete(deployment, made.status):
         made.delete = history_to_delete(deployment, old)
@@ -449,13 +459,13 @@ def plan(deployment: Deployment, sets: Sequence[ReplicaSet], lingering: bool, no
 def _plan_sizes(deployment: Deployment, new: ReplicaSet | None, old: Sequence[ReplicaSet], lingering: bool) -> Sizes:
     if deployment.spec.strategy.type == "RollingUpdate":
         return step(deployment, new, old) if new is not None else {}
-    if active := [each for each in old if each.spec.replicas]:
-        return {each.metadata.name: 0 for each in active}
+    if active := [replica_set for replica_set in old if replica_set.spec.replicas]:
+        return {replica_set.metadata.name: 0 for replica_set in active}
     return {new.metadata.name: deployment.spec.replicas} if new is not None and _are_empty(old, lingering) else {}
 
 
 def _are_empty(old: Sequence[ReplicaSet], lingering: bool) -> bool:
-    return not lingering and not any(each.spec.replicas or each.status.replicas for each in old)
+    return not lingering and not any(replica_set.spec.replicas or replica_set.status.replicas for replica_set in old)
 
 
 def _updated_replica_set(
@@ -573,11 +583,11 @@ class DeploymentController:
         In the second case the collision count of the deployment changes the next name.
         """
         metadata = new.metadata
-        found = await self._sets_client.get(metadata.name, metadata.namespace)
-        reference = controller_of(found)
+        replica_set = await self._sets_client.get(metadata.name, metadata.namespace)
+        reference = controller_of(replica_set)
         owned = reference is not None and reference.uid == deployment.metadata.uid
-        if owned and equal(bare(found.spec.template), bare(new.spec.template)):
-            self._expectations.wrote(key, REPLICA_SETS, found.metadata.resourceVersion)
+        if owned and equal(bare(replica_set.spec.template), bare(new.spec.template)):
+            self._expectations.wrote(key, REPLICA_SETS, replica_set.metadata.resourceVersion)
             return
         status = DeploymentStatus()
         status.CopyFrom(deployment.status)
@@ -598,8 +608,8 @@ class DeploymentController:
             stored = await self._sets_client.update(after)
             self._expectations.wrote(key, REPLICA_SETS, stored.metadata.resourceVersion)
             self._record_scaling_event(deployment, after.metadata.name, before.spec.replicas, after.spec.replicas)
-        for each in wanted.delete:
-            metadata = each.metadata
+        for replica_set in wanted.delete:
+            metadata = replica_set.metadata
             try:
                 await self._sets_client.delete(
                     metadata.name, metadata.namespace, uid=metadata.uid, resource_version=metadata.resourceVersion
@@ -631,17 +641,17 @@ class DeploymentController:
         if deployment.spec.strategy.type != "Recreate":
             return False
         _, old = split(deployment, sets)
-        return any(not ended(pod) for each in old for pod in self._pods.under(kept_by(each)).values())
+        return any(not ended(pod) for replica_set in old for pod in self._pods.under(kept_by(replica_set)).values())
 
     def _keys_of_replica_set(self, delta: Delta[ReplicaSet]) -> Iterable[str]:
         """Return the deployment of the replica set, or the deployments that would adopt it."""
         yield from its_controller(DEPLOYMENTS)(delta)
         metadata = delta.obj.metadata
         if delta.kind != DELETED and controller_of(delta.obj) is None:
-            for each in self._deployments.values():
-                selected = from_message(each.spec.selector).matches(metadata.labels)
-                if each.metadata.namespace == metadata.namespace and selected:
-                    yield store_key(each)
+            for deployment in self._deployments.values():
+                selected = from_message(deployment.spec.selector).matches(metadata.labels)
+                if deployment.metadata.namespace == metadata.namespace and selected:
+                    yield store_key(deployment)
 
     def _keys_of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
         """Return the deployment of a deleted or terminated pod, which can be the last pod that Recreate waits for."""

@@ -64,12 +64,12 @@ def status_of(
         _say(status, "False", "SyncFailed", scale.unknown, now)
         return status, None
     bounds = _bounds(budget, len(pods), scale.total)
-    status.expectedPods, status.desiredHealthy = (min(MAX_INT32, each) for each in bounds)  # the fields are int32
+    status.expectedPods, status.desiredHealthy = (min(MAX_INT32, bound) for bound in bounds)  # the fields are int32
     going, again = disrupted(budget.status.disruptedPods, pods, now)
     status.ClearField("disruptedPods")
     for name, since in going.items():
         status.disruptedPods[name].CopyFrom(to_time(since))
-    status.currentHealthy = sum(each.ready and not each.deleting and each.pod.metadata.name not in going for each in pods)
+    status.currentHealthy = sum(pod.ready and not pod.deleting and pod.pod.metadata.name not in going for pod in pods)
     spare = status.currentHealthy - status.desiredHealthy
     status.disruptionsAllowed = max(0, spare) if status.expectedPods else 0
     enough = status.disruptionsAllowed > 0
@@ -90,7 +90,7 @@ def remark(pods: Sequence[PodFacts], scale: Scale) -> tuple[str, str, str] | Non
 def spared(before: PodDisruptionBudgetStatus, now: PodDisruptionBudgetStatus, pods: Iterable[PodFacts]) -> list[Pod]:
     """Return the pods that still exist although their eviction was granted UNCONFIRMED seconds ago."""
     given_back = before.disruptedPods.keys() - now.disruptedPods.keys()
-    return [each.pod for each in pods if each.pod.metadata.name in given_back and not each.deleting]
+    return [pod.pod for pod in pods if pod.pod.metadata.name in given_back and not pod.deleting]
 
 
 def disrupted(granted: Mapping[str, Time], pods: Iterable[PodFacts], now: float) -> tuple[dict[str, float], float | None]:
@@ -98,7 +98,7 @@ def disrupted(granted: Mapping[str, Time], pods: Iterable[PodFacts], now: float)
     None."""
     if not granted:
         return {}, None
-    there = {each.pod.metadata.name for each in pods if not each.deleting}
+    there = {pod.pod.metadata.name for pod in pods if not pod.deleting}
     since = {name: to_seconds(at) for name, at in granted.items() if name in there}
     going = {name: at for name, at in since.items() if at + UNCONFIRMED > now}
     return going, min((at + UNCONFIRMED - now for at in going.values()), default=None)
@@ -209,4 +209,4 @@ class DisruptionController:
         return self._keys_of_budgets(delta.obj.metadata.namespace, [delta.obj.spec.template.metadata.labels])
 
     def _keys_of_budgets(self, namespace: str, labels: Sequence[Any]) -> Iterable[str]:
-        return {store_key(budget) for each in labels for budget in self._selecting.that_select(namespace, each)}
+        return {store_key(budget) for label in labels for budget in self._selecting.that_select(namespace, label)}

@@ -71,12 +71,12 @@ def endpoint(service: Service, pod: Pod, zone: str) -> Endpoint:
 
 
 def _ports(service: Service, pod: Pod) -> Iterable[bytes]:
-    for each in service.spec.ports:
-        number = _number(each, pod)
+    for service_port in service.spec.ports:
+        number = _number(service_port, pod)
         if number is not None:
-            port = EndpointPort(name=each.name, protocol=each.protocol, port=number)
-            if each.HasField("appProtocol"):
-                port.appProtocol = each.appProtocol
+            port = EndpointPort(name=service_port.name, protocol=service_port.protocol, port=number)
+            if service_port.HasField("appProtocol"):
+                port.appProtocol = service_port.appProtocol
             yield port.SerializeToString(deterministic=True)
 
 
@@ -87,14 +87,14 @@ def _number(port: ServicePort, pod: Pod) -> int | None:
     """
     if port.targetPort.type != STRING:
         return port.targetPort.intVal or port.port
-    sidecars = (each for each in pod.spec.initContainers if each.restartPolicy == "Always")
-    found = (
-        each.containerPort
+    sidecars = (init_container for init_container in pod.spec.initContainers if init_container.restartPolicy == "Always")
+    result = (
+        container_port.containerPort
         for container in (*pod.spec.containers, *sidecars)
-        for each in container.ports
-        if (each.name, each.protocol or "TCP") == (port.targetPort.strVal, port.protocol or "TCP")
+        for container_port in container.ports
+        if (container_port.name, container_port.protocol or "TCP") == (port.targetPort.strVal, port.protocol or "TCP")
     )
-    return next(found, None)
+    return next(result, None)
 
 
 CAPACITY = 100
@@ -118,12 +118,14 @@ def changes(service: Service, wanted: Mapping[Group, Sequence[Endpoint]], existi
     Slices of an earlier service with the same name are left to the garbage collector.
     """
     by_group: dict[Group, list[EndpointSlice]] = {group: [] for group in wanted or [_nothing(service)]}
-    found = Changes()
-    for each in sorted(existing, key=lambda each: each.metadata.name):
-        (by_group.get(_group_of(each), found.delete) if _owned(service, each) else found.delete).append(each)
+    result = Changes()
+    for endpoint_slice in sorted(existing, key=lambda endpoint_slice: endpoint_slice.metadata.name):
+        (by_group.get(_group_of(endpoint_slice), result.delete) if _owned(service, endpoint_slice) else result.delete).append(
+            endpoint_slice
+        )
     for group, slices in by_group.items():
-        _arrange(service, group, wanted.get(group, ()), slices, found)
-    return _recycled(service, found)
+        _arrange(service, group, wanted.get(group, ()), slices, result)
+    return _recycled(service, result)
 
 
 def _owned(service: Service, each: EndpointSlice) -> bool:
@@ -133,8 +135,8 @@ def _owned(service: Service, each: EndpointSlice) -> bool:
 def _arrange(
     service: Service, group: Group, endpoints: Sequence[Endpoint], slices: Sequence[EndpointSlice], found: Changes
 ) -> None:
-    left = {each.targetRef.uid: each for each in endpoints}
-    kept = [[left.pop(one.targetRef.uid) for one in each.endpoints if one.targetRef.uid in left] for each in slices]
+    left = {item.targetRef.uid: item for item in endpoints}
+    kept = [[left.pop(one.targetRef.uid) for one in slice_.endpoints if one.targetRef.uid in left] for slice_ in slices]
     new = list(left.values())
     changed = [_updated(service, each, own) != each for each, own in zip(slices, kept, strict=True)]
     for index in sorted((index for index, does in enumerate(changed) if does), key=lambda index: -len(kept[index])):
@@ -146,7 +148,7 @@ def _arrange(
         kept[fullest] += made.pop()
     if not endpoints and not slices:
         made = [[]]
-    found.create += [_slice(service, group, each) for each in made]
+    found.create += [_slice(service, group, item) for item in made]
     empty = [index for index, own in enumerate(kept) if not own]
     doomed = set(empty if endpoints else empty[1:])
     for index, each in enumerate(slices):
@@ -168,8 +170,10 @@ def _recycled(service: Service, found: Changes) -> Changes:
     """Update slices to delete instead of creating slices. This saves a write, and watchers see no intermediate state."""
     kept = Changes(update=found.update)
     spare: dict[str, list[EndpointSlice]] = {}
-    for each in found.delete:
-        (spare.setdefault(each.addressType, []) if _owned(service, each) else kept.delete).append(each)
+    for endpoint_slice in found.delete:
+        (spare.setdefault(endpoint_slice.addressType, []) if _owned(service, endpoint_slice) else kept.delete).append(
+            endpoint_slice
+        )
     for made in found.create:
         if olds := spare.get(made.addressType):
             after = _updated(service, olds.pop(0), made.endpoints)
@@ -193,7 +197,7 @@ def _group_of(each: EndpointSlice) -> Group:
 
 
 def _slice(service: Service, group: Group, endpoints: Sequence[Endpoint]) -> EndpointSlice:
-    made = EndpointSlice(addressType=group.address_type, ports=[EndpointPort.FromString(each) for each in group.ports])
+    made = EndpointSlice(addressType=group.address_type, ports=[EndpointPort.FromString(port) for port in group.ports])
     made.metadata.generateName, made.metadata.namespace = f"{service.metadata.name}-", service.metadata.namespace
     made.metadata.ownerReferences.append(refers_to(SERVICES, service))
     made.metadata.labels.update(_labels(service))
@@ -272,12 +276,12 @@ class EndpointSliceController:
             return None
         pods = self._reachable(key, service)
         wanted = changes(service, grouped(service, pods, self._zone_of), self._slices.under(key).values())
-        for each in wanted.create:
-            await self._create(key, each)
-        for each in wanted.update:
-            self._wrote(key, await self._client.update(each))
-        for each in wanted.delete:
-            metadata = each.metadata
+        for endpoint_slice in wanted.create:
+            await self._create(key, endpoint_slice)
+        for endpoint_slice in wanted.update:
+            self._wrote(key, await self._client.update(endpoint_slice))
+        for endpoint_slice in wanted.delete:
+            metadata = endpoint_slice.metadata
             try:
                 self._wrote(key, await self._client.delete(metadata.name, metadata.namespace, uid=metadata.uid))
             except NotFound:
@@ -310,13 +314,13 @@ class EndpointSliceController:
         self._expectations.wrote(key, ENDPOINT_SLICES, stored.metadata.resourceVersion)
 
     def _zone_of(self, node: str) -> str:
-        found = self._nodes.get(node)
-        return _zone(found) if found is not None else ""
+        result = self._nodes.get(node)
+        return _zone(result) if result is not None else ""
 
     def _of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
         """Return the services that select the pod now or before the change."""
         namespace, pods = delta.obj.metadata.namespace, [pod for pod in (delta.obj, delta.old) if pod is not None]
-        return {store_key(each) for pod in pods for each in self._selecting.that_select(namespace, pod.metadata.labels)}
+        return {store_key(service) for pod in pods for service in self._selecting.that_select(namespace, pod.metadata.labels)}
 
     def _of_node(self, delta: Delta[Node]) -> Iterable[str]:
         """Return the services to sync after a change of a node.
@@ -338,4 +342,6 @@ def _zone(node: Node) -> str:
 def _of_slice(delta: Delta[EndpointSlice]) -> Iterable[str]:
     """Return the service of the slice now and before the change. If the label is removed, the previous service lacks a
     slice."""
-    return {key for each in (delta.obj, delta.old) if each is not None and (key := service_of(each))}
+    return {
+        key for endpoint_slice in (delta.obj, delta.old) if endpoint_slice is not None and (key := service_of(endpoint_slice))
+    }

@@ -101,7 +101,11 @@ class Cycles:
         Raise SearchDeferred.
         """
         circle = self._circle.get(owner.metadata.uid)
-        missing = {each.metadata.uid: each for each in dependents if circle is None or not self._is_in(circle, each)}
+        missing = {
+            dependent.metadata.uid: dependent
+            for dependent in dependents
+            if circle is None or not self._is_in(circle, dependent)
+        }
         if not missing:
             return True
         search = _Search(self._up, self._down, owner, missing)
@@ -145,9 +149,9 @@ class _Search:
         """Return True if all dependents wait for the owner, or None if more steps are needed."""
         uid = self._owner.metadata.uid
         for step in range(1, steps + 1):
-            if (found := next(self._upwards, None)) is None:
+            if (upward := next(self._upwards, None)) is None:
                 return False
-            self._missing.pop(found, None)
+            self._missing.pop(upward, None)
             if not self._missing:
                 return True
             if uid not in self._below and next(self._downwards, None) is None and uid not in self._below:
@@ -161,7 +165,7 @@ class _Search:
         members = dict[str, Object]()
 
         def down(obj: Object) -> Iterable[Object | None]:
-            return (each if each is not None and each.metadata.uid in self._above else None for each in self._down(obj))
+            return (item if item is not None and item.metadata.uid in self._above else None for item in self._down(obj))
 
         for step, _ in enumerate(_walk(down, self._owner, members)):
             if step % _EVERY == 0:
@@ -177,14 +181,14 @@ def _walk(edges: Edges, start: Object, found: dict[str, Object]) -> Iterator[str
     left = [start]
     yield start.metadata.uid
     while left:
-        for each in edges(left.pop()):
-            if each is None:
+        for edge in edges(left.pop()):
+            if edge is None:
                 yield ""
                 continue
-            uid = each.metadata.uid
+            uid = edge.metadata.uid
             if uid not in found:
-                found[uid] = each
-                left.append(each)
+                found[uid] = edge
+                left.append(edge)
             yield uid
 
 
@@ -218,8 +222,8 @@ class Dependents:
 
     def _drop(self, metadata: Any) -> None:
         for reference in metadata.ownerReferences:
-            found = self._of.get(reference.uid)
-            if found is not None and found.pop(metadata.uid, None) is not None and not found:
+            result = self._of.get(reference.uid)
+            if result is not None and result.pop(metadata.uid, None) is not None and not result:
                 del self._of[reference.uid]
 
 
@@ -282,7 +286,7 @@ def deleting(metadata: ObjectMeta, finalizer: str) -> bool:
 def without_owners(metadata: ObjectMeta, uids: Iterable[str]) -> None:
     """Remove the references to these owners in place."""
     gone = set(uids)
-    kept = [each for each in metadata.ownerReferences if each.uid not in gone]
+    kept = [owner_reference for owner_reference in metadata.ownerReferences if owner_reference.uid not in gone]
     del metadata.ownerReferences[:]
     metadata.ownerReferences.extend(kept)
 
@@ -371,12 +375,12 @@ class GarbageCollector:
         """Sync an object with owners. Return the delay until the next sync, or None if the informers report all changes."""
         metadata = obj.metadata
         owners, again = dict[str, Owner](), None
-        for each in metadata.ownerReferences:
-            found = await self._find_object(each, metadata.namespace)
-            owners[each.uid] = max(owners.get(each.uid, Owner.GONE), found.state)
-            again = again if found.seen else UNSEEN
-            if found.elsewhere:
-                self._events.event(obj, "Warning", "OwnerRefInvalidNamespace", _misplaced(each, metadata.namespace))
+        for owner_reference in metadata.ownerReferences:
+            result = await self._find_object(owner_reference, metadata.namespace)
+            owners[owner_reference.uid] = max(owners.get(owner_reference.uid, Owner.GONE), result.state)
+            again = again if result.seen else UNSEEN
+            if result.elsewhere:
+                self._events.event(obj, "Warning", "OwnerRefInvalidNamespace", _misplaced(owner_reference, metadata.namespace))
         match decide(metadata, owners, bool(self._dependents.of(metadata.uid))):
             case Keep():
                 pass
@@ -488,9 +492,9 @@ class GarbageCollector:
         """Yield the dependents of the owner. References from other namespaces are invalid and are ignored."""
         namespace = owner.metadata.namespace
         for place in self._dependents.of(owner.metadata.uid).values():
-            found = self._stores[place.resource].get(place.key)
-            if found is not None and namespace in ("", found.metadata.namespace):
-                yield place, found
+            store = self._stores[place.resource].get(place.key)
+            if store is not None and namespace in ("", store.metadata.namespace):
+                yield place, store
 
     # --- keys of changed objects
 
@@ -526,10 +530,10 @@ class GarbageCollector:
 
     def _remember(self, owner: OwnerKey, *, elsewhere: bool = False) -> OwnerLookup:
         """Cache that the owner is gone."""
-        found = self._gone[owner] = OwnerLookup(Owner.GONE, elsewhere=elsewhere)
+        owner_lookup = self._gone[owner] = OwnerLookup(Owner.GONE, elsewhere=elsewhere)
         if len(self._gone) > REMEMBERED:
             self._gone.popitem(last=False)
-        return found
+        return owner_lookup
 
 
 def _has_other_owners(delta: Delta[Any]) -> bool:

@@ -96,13 +96,13 @@ class SelectorIndex(Generic[T]):
         if selector == NOTHING:
             return
         demanded: _Labels = frozenset(
-            (each.key, value)
-            for each in selector.requirements
-            if not each.negated and each.values is not None and len(each.values) == 1
-            for value in each.values
+            (requirement.key, value)
+            for requirement in selector.requirements
+            if not requirement.negated and requirement.values is not None and len(requirement.values) == 1
+            for value in requirement.values
         )
         anchors: list[_Anchor] = [(metadata.namespace, label) for label in demanded]
-        where = min(anchors, key=lambda each: len(self._anchored.get(each, _NONE)), default=(metadata.namespace, None))
+        where = min(anchors, key=lambda anchor: len(self._anchored.get(anchor, _NONE)), default=(metadata.namespace, None))
         self._anchored.setdefault(where, {})[metadata.uid] = demanded, selector, obj
         self._anchors[metadata.uid] = where
 

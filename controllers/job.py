@@ -143,17 +143,17 @@ def surplus(job: Job, pods: Iterable[Pod], now: float) -> list[Pod]:
 
     Of pods with the same index, the pod that a replica set would delete last is kept. `now` is Unix time.
     """
-    found, of_index = list[Pod](), dict[int, list[Pod]]()
+    result, of_index = list[Pod](), dict[int, list[Pod]]()
     for pod in filter(active, pods):
         if (index := index_of(pod)) is None or not concerns(job, pod):
-            found.append(pod)
+            result.append(pod)
         else:
             of_index.setdefault(index, []).append(pod)
     for like in of_index.values():
         if len(like) > 1:
             facts = [facts_of(pod) for pod in like]
-            found += victims(facts, len(facts) - 1, facts, now)
-    return found
+            result += victims(facts, len(facts) - 1, facts, now)
+    return result
 
 
 def number(pod: Pod, job: Job, index: int) -> None:
@@ -169,7 +169,7 @@ def number(pod: Pod, job: Job, index: int) -> None:
 
 
 def _tell(container: Container) -> None:
-    if not any(each.name == _VARIABLE for each in container.env):
+    if not any(env_var.name == _VARIABLE for env_var in container.env):
         variable = container.env.add(name=_VARIABLE)
         variable.valueFrom.fieldRef.fieldPath = f"metadata.annotations['{INDEX}']"
 
@@ -300,13 +300,20 @@ class ConditionReason(NamedTuple):
 
 def condition(status: JobStatus, *types: str) -> JobCondition | None:
     """Return the first condition of these types that is True, or None."""
-    return next((each for each in status.conditions if each.type in types and each.status == "True"), None)
+    return next(
+        (
+            job_condition
+            for job_condition in status.conditions
+            if job_condition.type in types and job_condition.status == "True"
+        ),
+        None,
+    )
 
 
 def say(status: JobStatus, type_: str, value: str, verdict: ConditionReason, now: float) -> None:
     """Set a condition. A condition with the same status is unchanged."""
-    found = conditions.find(status.conditions, type_)
-    if found is None or found.status != value:
+    job_condition = conditions.find(status.conditions, type_)
+    if job_condition is None or job_condition.status != value:
         said = conditions.say(status.conditions, type_, value, verdict.reason, verdict.message, now)
         said.lastProbeTime.CopyFrom(to_time(now))
 
@@ -375,8 +382,12 @@ def _exceeds_restarts(job: Job, pods: Iterable[Pod]) -> bool:
     if job.spec.template.spec.restartPolicy != "OnFailure":
         return False
     running = (pod.status for pod in pods if active(pod))
-    found = sum(each.restartCount for status in running for each in (*status.containerStatuses, *status.initContainerStatuses))
-    return found > 0 and found >= job.spec.backoffLimit
+    result = sum(
+        container_status.restartCount
+        for status in running
+        for container_status in (*status.containerStatuses, *status.initContainerStatuses)
+    )
+    return result > 0 and result >= job.spec.backoffLimit
 
 
 FIRST_BACKOFF, LONGEST_BACKOFF = 10.0, 600.0
@@ -430,7 +441,7 @@ def plan(job: Job, pods: Sequence[Pod], now: float) -> JobPlan:
         wait = backoff([pod for pod in pods if concerns(job, pod)], now)
         left.append(wait or None)
         made.create = _new_pods(job, status, pods, missing) if not wait else []
-    made.again = min((each for each in left if each is not None), default=None)
+    made.again = min((item for item in left if item is not None), default=None)
     return made
 
 
@@ -459,8 +470,11 @@ def _pod_end_time(pod: Pod) -> float:
     For a pod that its node rejected, neither may be reported. Its creation time is used instead.
     """
     status = pod.status
-    ends = [each.state.terminated.finishedAt for each in (*status.initContainerStatuses, *status.containerStatuses)]
-    changes = [each.lastTransitionTime for each in status.conditions]
+    ends = [
+        container_status.state.terminated.finishedAt
+        for container_status in (*status.initContainerStatuses, *status.containerStatuses)
+    ]
+    changes = [pod_condition.lastTransitionTime for pod_condition in status.conditions]
     return max(map(to_seconds, (pod.metadata.creationTimestamp, *ends, *changes)))
 
 
@@ -623,7 +637,7 @@ class JobController:
             self._events.event(job, "Normal", "Completed", "Job completed")
         if (why := condition(status, FAILURE)) is not None and condition(job.status, FAILURE) is None:
             self._events.event(job, "Warning", why.reason, why.message)
-        was, is_ = (condition(each, SUSPENDED) is not None for each in (job.status, status))
+        was, is_ = (condition(job_status, SUSPENDED) is not None for job_status in (job.status, status))
         if was != is_:
             self._events.event(job, "Normal", "Suspended" if is_ else "Resumed", "Job suspended" if is_ else "Job resumed")
 

@@ -83,18 +83,21 @@ class Manager:
 
     def _find_stuck_controller(self) -> str | None:
         """Return the problem of the first stuck controller, or None."""
-        return next((problem for each in self._worker_pools.values() if (problem := each.stuck()) is not None), None)
+        return next(
+            (problem for worker_pool in self._worker_pools.values() if (problem := worker_pool.stuck()) is not None), None
+        )
 
     async def _run_controllers(self, token: int) -> None:
         working = {
-            each.name: WorkerPool(each, lambda: self._standby.token == token, clock=self._clock) for each in self._controllers
+            controller.name: WorkerPool(controller, lambda: self._standby.token == token, clock=self._clock)
+            for controller in self._controllers
         }
         self._worker_pools = working
         log.info("token %d: %s", token, ", ".join(working))
         async with asyncio.TaskGroup() as group:
-            for each in working.values():
-                await each.begin(self._informers.store)
-                group.create_task(unending(f"controller {each.name}", each.run))
+            for worker_pool in working.values():
+                await worker_pool.begin(self._informers.store)
+                group.create_task(unending(f"controller {worker_pool.name}", worker_pool.run))
 
     def _handle(self, controller: str, keys: Keys[Any], deltas: Sequence[Delta[Any]]) -> None:
         if (working := self._worker_pools.get(controller)) is not None:

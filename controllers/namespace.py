@@ -76,8 +76,8 @@ class NamespaceController:
             raise
         except ApiError as error:
             return True, [error]
-        errors = [_item_error(resource, each) for each in items if each.HasField("error")]
-        refused = [each for each in errors if not isinstance(each, NotFound)]
+        errors = [_item_error(resource, item) for item in items if item.HasField("error")]
+        refused = [api_error for api_error in errors if not isinstance(api_error, NotFound)]
         return len(items) > len(errors) or bool(refused), refused
 
     async def _finalize(self, namespace: Namespace) -> bool:

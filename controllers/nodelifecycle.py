@@ -61,8 +61,8 @@ _OBSERVED = frozenset({"Ready", *PRESSURES})
 
 def ready(node: Node) -> str:
     """Return the status of the condition Ready, or an empty string."""
-    found = conditions.find(node.status.conditions, "Ready")
-    return found.status if found is not None else ""
+    node_condition = conditions.find(node.status.conditions, "Ready")
+    return node_condition.status if node_condition is not None else ""
 
 
 def left(node: Node, silent: float | None, grace: float, startup: float) -> float | None:
@@ -78,7 +78,9 @@ def left(node: Node, silent: float | None, grace: float, startup: float) -> floa
 
 def unreachable(node: Node, now: float) -> Node | None:
     """Return the node with unknown conditions, or None if they are already unknown. `now` is Unix time."""
-    known = [each.type for each in node.status.conditions if each.type in _OBSERVED and each.status != "Unknown"]
+    known = [
+        condition.type for condition in node.status.conditions if condition.type in _OBSERVED and condition.status != "Unknown"
+    ]
     if not known and ready(node):
         return None
     changed = Node()
@@ -158,7 +160,7 @@ def tainted(node: Node, evict: bool, now: float) -> Node | None:
     wanted = {
         (key, "NoSchedule")
         for (type_, status), key in _BY_CONDITION.items()
-        if (found := conditions.find(node.status.conditions, type_)) is not None and found.status == status
+        if (node_condition := conditions.find(node.status.conditions, type_)) is not None and node_condition.status == status
     }
     if node.spec.unschedulable:
         wanted.add((UNSCHEDULABLE_TAINT, "NoSchedule"))
@@ -293,25 +295,25 @@ class Zones:
         """Update a node. `counts` is True if it counts for the state of its zone."""
         if self._zone_of.get(node, zone) != zone:
             self.remove_node(node, now)
-        found = self._zones.setdefault(zone, Zone())
-        if not found.put(node, healthy, counts):
+        result = self._zones.setdefault(zone, Zone())
+        if not result.put(node, healthy, counts):
             return
         self._zone_of[node] = zone
         if healthy:
-            self._changed.update(found.give_back(node, now))
-        self._update_disruption(found, now)
+            self._changed.update(result.give_back(node, now))
+        self._update_disruption(result, now)
 
     def remove_node(self, node: str, now: float) -> None:
         zone = self._zone_of.pop(node, None)
         if zone is None:
             return
-        found = self._zones[zone]
-        found.drop(node)
-        self._changed.update(found.give_back(node, now))
+        result = self._zones[zone]
+        result.drop(node)
+        self._changed.update(result.give_back(node, now))
         self._changed.discard(node)
-        if not found.nodes:
+        if not result.nodes:
             del self._zones[zone]
-        self._update_disruption(found, now)
+        self._update_disruption(result, now)
 
     @property
     def disrupted(self) -> bool:
@@ -416,7 +418,7 @@ class NodeLifecycle:
             turn = await self._taint(node, now)
         except NotFound:
             return None
-        again = min((each for each in (LOOK_AGAIN if wait == 0.0 else wait, turn) if each is not None), default=None)
+        again = min((item for item in (LOOK_AGAIN if wait == 0.0 else wait, turn) if item is not None), default=None)
         return unless_refused(again, refused, but=(NotFound,))
 
     async def _mark(self, node: Node) -> Node:
@@ -431,7 +433,7 @@ class NodeLifecycle:
 
     async def _mark_pods(self, node: str) -> Sequence[ApiError | None]:
         """Mark the node's pods as not ready. Return the result of each write. Taints do not depend on it."""
-        changed = [pod for each in self._pods.under(node).values() if (pod := not_ready(each, self._clock.time())) is not None]
+        changed = [pod for item in self._pods.under(node).values() if (pod := not_ready(item, self._clock.time())) is not None]
         for pod in changed:
             self._events.event(pod, "Warning", "NodeNotReady", "Node is not ready")
         return await in_batches(self._pods_client.update_status_batch, changed)

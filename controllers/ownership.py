@@ -78,15 +78,15 @@ def claims(
     is being deleted neither adopts nor releases. `moves` returns True if an object may be adopted and released.
     """
     leaving = owner.HasField("deletionTimestamp")
-    found: Claims[T] = Claims([], [], [])
+    result: Claims[T] = Claims([], [], [])
     for obj in managed:
         if selector.matches(obj.metadata.labels):
-            found.own.append(obj)
+            result.own.append(obj)
         elif not leaving and moves(obj):
-            found.release.append(obj)
+            result.release.append(obj)
     if not leaving:
-        found.adopt.extend(obj for obj in free if not obj.metadata.HasField("deletionTimestamp") and moves(obj))
-    return found
+        result.adopt.extend(obj for obj in free if not obj.metadata.HasField("deletionTimestamp") and moves(obj))
+    return result
 
 
 def adopted(obj: T, resource: Resource[Any], owner: Object, finalizer: str = "") -> T:
@@ -103,7 +103,7 @@ def released(obj: T, owner: Object, finalizer: str = "") -> T:
     changed = _copy(obj)
     if finalizer in obj.metadata.finalizers:
         changed.metadata.finalizers.remove(finalizer)
-    kept = [each for each in obj.metadata.ownerReferences if each.uid != owner.metadata.uid]
+    kept = [owner_reference for owner_reference in obj.metadata.ownerReferences if owner_reference.uid != owner.metadata.uid]
     del changed.metadata.ownerReferences[:]
     changed.metadata.ownerReferences.extend(kept)
     return changed
@@ -150,21 +150,21 @@ class Claimer(Generic[T]):
         managed, before = self._things.under(kept_by(owner)), self._selected.get(key, {})
         unsure = [obj for uid, obj in managed.items() if before.get(uid) is not obj]
         free = self._free.select(metadata.namespace, selector.matches)
-        found = claims(metadata, selector, unsure, free, self._moves)
+        result = claims(metadata, selector, unsure, free, self._moves)
         sure = [obj for uid, obj in managed.items() if before.get(uid) is obj]
-        self._selected[key] = {obj.metadata.uid: obj for obj in (*sure, *found.own)}
-        found.own.extend(sure)
+        self._selected[key] = {obj.metadata.uid: obj for obj in (*sure, *result.own)}
+        result.own.extend(sure)
         refused: list[ApiError] = []
-        for obj in found.release:
+        for obj in result.release:
             await self._update(key, released(obj, owner, self._finalizer), refused)
-        if found.adopt and await self._stays(owner):
-            for obj in found.adopt:
+        if result.adopt and await self._stays(owner):
+            for obj in result.adopt:
                 own = await self._update(key, adopted(obj, self._owners, owner, self._finalizer), refused)
                 if own is not None:
-                    found.own.append(own)
+                    result.own.append(own)
         if refused:
             raise refused[0]
-        return found.own
+        return result.own
 
     def forget(self, key: str) -> None:
         """Drop a deleted owner."""

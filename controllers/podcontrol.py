@@ -85,7 +85,7 @@ class PodControl:
         for batch in chain(portions(pods[:first], BATCH), portions(pods[first:], BATCH)):
             outcomes = await self._send(key, self._client.create_batch, batch)
             errors = list(filter(None, map(error_of, outcomes)))
-            made = [each.name for each in outcomes if not each.HasField("error")]
+            made = [outcome.name for outcome in outcomes if not outcome.HasField("error")]
             for name in made[:MAX_EVENTS]:
                 self._events.event(owner, "Normal", "SuccessfulCreate", f"Created pod: {name}")
             if errors:
@@ -111,7 +111,11 @@ class PodControl:
             gone = [pod for pod, error in zip(batch, errors, strict=True) if error is None]
             for pod in gone[:MAX_EVENTS]:
                 self._events.event(owner, "Normal", "SuccessfulDelete", f"Deleted pod: {pod.metadata.name}")
-            if (error := next((each for each in errors if not isinstance(each, NotFound | Conflict | None)), None)) is not None:
+            if (
+                error := next(
+                    (api_error for api_error in errors if not isinstance(api_error, NotFound | Conflict | None)), None
+                )
+            ) is not None:
                 self._events.event(owner, "Warning", "FailedDelete", f"Error deleting: {error.message}")
                 return error
         return None
@@ -123,11 +127,11 @@ class PodControl:
             await self._expectations.lost(key, self._client)
             raise
         errors = list[ApiError]()
-        for each in outcomes:
-            if (error := error_of(each)) is not None:
+        for outcome in outcomes:
+            if (error := error_of(outcome)) is not None:
                 errors.append(error)
             else:
-                self._expectations.wrote(key, PODS, each.resourceVersion)
+                self._expectations.wrote(key, PODS, outcome.resourceVersion)
         if any(isinstance(error, OutcomeUnknown) for error in errors):
             await self._expectations.lost(key, self._client)
         if fenced := next((error for error in errors if isinstance(error, Fenced)), None):  # not an error of a pod
@@ -144,7 +148,7 @@ def those_that_lack(neighbours: Index[ObjectT], lacks: Callable[[ObjectT], bool]
     def keys(delta: Delta[ResourceQuota]) -> Iterable[str]:
         if not grants_more(delta):
             return ()
-        return [store_key(each) for each in neighbours.under(delta.obj.metadata.namespace).values() if lacks(each)]
+        return [store_key(item) for item in neighbours.under(delta.obj.metadata.namespace).values() if lacks(item)]
 
     return keys
 
@@ -171,8 +175,8 @@ _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 def victims(pods: Sequence[PodFacts], count: int, related: Iterable[PodFacts], now: float) -> list[Pod]:
     """Return the `count` pods to delete first. `related` has all pods of the same deployment. `now` is Unix time."""
     if count >= len(pods) or not count:
-        return [each.pod for each in pods[:count]]
-    crowd = Counter(each.node for each in related if each.active)
+        return [pod.pod for pod in pods[:count]]
+    crowd = Counter(item.node for item in related if item.active)
 
     def rank(each: PodFacts) -> tuple[object, ...]:
         return (
@@ -187,7 +191,7 @@ def victims(pods: Sequence[PodFacts], count: int, related: Iterable[PodFacts], n
             each.pod.metadata.uid,
         )
 
-    return [each.pod for each in sorted(pods, key=rank)[:count]]
+    return [pod.pod for pod in sorted(pods, key=rank)[:count]]
 
 
 def _magnitude(seconds: float) -> int:

@@ -58,7 +58,7 @@ def doomed(
     pods: Iterable[Pod], nodes: Mapping[str, Node], gone: Mapping[str, float], now: float, threshold: int = THRESHOLD
 ) -> list[PodRemoval]:
     """Return the pods to remove. `gone` has the time since which nodes are missing. It and `now` are monotonic seconds."""
-    found: list[PodRemoval] = []
+    pod_removals: list[PodRemoval] = []
     over: list[Pod] = []
     for pod in pods:
         if _only_held(pod):
@@ -67,15 +67,15 @@ def doomed(
         node = nodes.get(name)
         if name and node is None:
             if now - gone.get(name, now) >= QUARANTINE:
-                found.append(PodRemoval(pod, "PodGC: node no longer exists"))
+                pod_removals.append(PodRemoval(pod, "PodGC: node no longer exists"))
         elif deleting and not name:
-            found.append(PodRemoval(pod))
+            pod_removals.append(PodRemoval(pod))
         elif deleting and node is not None and _out_of_service(node):
-            found.append(PodRemoval(pod, "PodGC: node is out of service"))
+            pod_removals.append(PodRemoval(pod, "PodGC: node is out of service"))
         elif ended(pod) and not deleting:
             over.append(pod)
     over.sort(key=_turn)
-    return found + [PodRemoval(pod) for pod in over[: max(0, len(over) - threshold)]]
+    return pod_removals + [PodRemoval(pod) for pod in over[: max(0, len(over) - threshold)]]
 
 
 def missed(bound: Set[str], nodes: Mapping[str, Node], before: Mapping[str, float], now: float) -> dict[str, float]:
@@ -146,9 +146,9 @@ class PodGarbageCollector:
         for name in self._missed:
             pods |= self._bound.under(name)
         gone, unasked = await self._gone(now)
-        found = doomed(pods.values(), self._nodes, gone, now)
-        untold = await self._tell(found)
-        left = [each.pod for each in found if each.pod.metadata.uid not in untold]
+        result = doomed(pods.values(), self._nodes, gone, now)
+        untold = await self._tell(result)
+        left = [item.pod for item in result if item.pod.metadata.uid not in untold]
         errors = [*unasked, *untold.values(), *await self._remove(left)]
         return unless_refused(INTERVAL, errors, but=(NotFound, Conflict))
 
@@ -173,7 +173,7 @@ class PodGarbageCollector:
     async def _tell(self, found: Sequence[PodRemoval]) -> Mapping[str, ApiError]:
         """Mark the pods that have not terminated as failed. Return the errors by UID; these pods are kept until the next
         sync."""
-        alive = [each for each in found if not ended(each.pod)]
+        alive = [item for item in found if not ended(item.pod)]
         statuses = [failed(pod, why, self._clock.time()) for pod, why in alive]
         errors = await in_batches(self._pods_client.update_status_batch, statuses)
         return {pod.metadata.uid: error for (pod, _), error in zip(alive, errors, strict=True) if error is not None}

@@ -53,7 +53,7 @@ def plan(replica_set: ReplicaSet, pods: Sequence[PodFacts], related: Iterable[Po
     """
     if replica_set.metadata.HasField("deletionTimestamp"):
         return ReplicaSetPlan()
-    there = [each for each in pods if each.active]
+    there = [pod for pod in pods if pod.active]
     lacking = replica_set.spec.replicas - len(there)
     if lacking < 0:
         return ReplicaSetPlan(delete=victims(there, min(-lacking, BURST), related, now))
@@ -84,7 +84,7 @@ class ReplicaFailure:
 def available_in(replica_set: ReplicaSet, pods: Sequence[PodFacts], now: float) -> float | None:
     """Return the seconds until the next pod becomes available if its state does not change, or None."""
     patience = replica_set.spec.minReadySeconds
-    return min((wait for each in pods if each.active and (wait := _available_in(each, patience, now))), default=None)
+    return min((wait for pod in pods if pod.active and (wait := _available_in(pod, patience, now))), default=None)
 
 
 def status_of(
@@ -92,12 +92,12 @@ def status_of(
 ) -> ReplicaSetStatus:
     labels, patience = frozenset(replica_set.spec.template.metadata.labels.items()), replica_set.spec.minReadySeconds
     status = ReplicaSetStatus(observedGeneration=replica_set.metadata.generation)
-    status.terminatingReplicas = sum(each.terminating for each in pods)
-    there = [each for each in pods if each.active]
+    status.terminatingReplicas = sum(pod.terminating for pod in pods)
+    there = [pod for pod in pods if pod.active]
     status.replicas = len(there)
-    status.availableReplicas = sum(_available_in(each, patience, now) == 0 for each in there)
-    status.fullyLabeledReplicas = sum(labels <= each.labels for each in there)
-    status.readyReplicas = sum(each.ready for each in there)
+    status.availableReplicas = sum(_available_in(item, patience, now) == 0 for item in there)
+    status.fullyLabeledReplicas = sum(labels <= item.labels for item in there)
+    status.readyReplicas = sum(item.ready for item in there)
     status.conditions.extend(replica_set.status.conditions)
     _tell(status, trouble, now)
     return status
@@ -151,7 +151,7 @@ class ReplicaSetController:
 
     @property
     def watches(self) -> Sequence[Watch[Any]]:
-        refused = those_that_lack(self._neighbours, lambda each: each.status.replicas < each.spec.replicas)
+        refused = those_that_lack(self._neighbours, lambda replica_set: replica_set.status.replicas < replica_set.spec.replicas)
         return (Watch(REPLICA_SETS, itself), Watch(PODS, self._keys_of_pod), Watch(RESOURCE_QUOTAS, refused))
 
     async def sync(self, key: str) -> float | None:
@@ -165,7 +165,7 @@ class ReplicaSetController:
         pods = list(self._facts.of(own))
         now = self._clock.time()
         wanted = plan(replica_set, pods, self._related_replica_sets(replica_set), now)
-        again = min((each for each in (available_in(replica_set, pods, now), wanted.wait) if each is not None), default=None)
+        again = min((item for item in (available_in(replica_set, pods, now), wanted.wait) if item is not None), default=None)
         try:
             await self._execute_plan(key, replica_set, pods, wanted, now)
         except ApiError as error:
@@ -202,13 +202,13 @@ class ReplicaSetController:
         """Yield the pods of all replica sets of the deployment."""
         deployment = keeper(replica_set)
         family = self._siblings.under(deployment).values() if deployment else (replica_set,)
-        for each in family:
-            yield from self._facts.of(self._pods.under(kept_by(each)).values())
+        for item in family:
+            yield from self._facts.of(self._pods.under(kept_by(item)).values())
 
     def _keys_of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
         """Return the replica set of the pod, or the replica sets that would adopt it."""
         yield from its_controller(REPLICA_SETS)(delta)
         metadata = delta.obj.metadata
         if delta.kind != DELETED and controller_of(delta.obj) is None:
-            for each in self._selecting.that_select(metadata.namespace, metadata.labels):
-                yield store_key(each)
+            for replica_set in self._selecting.that_select(metadata.namespace, metadata.labels):
+                yield store_key(replica_set)

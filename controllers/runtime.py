@@ -163,13 +163,13 @@ def its_controller(owner: Resource[Any]) -> Callable[[Delta[Any]], Iterable[str]
     """Return a Watch's `keys`: the controller of the changed object if it has this kind, now and before the change."""
 
     def keys(delta: Delta[Any]) -> Iterable[str]:
-        found = set()
+        result = set()
         for obj in filter(None, (delta.obj, delta.old)):
             reference = controller_of(obj)
             if reference is not None and (reference.kind, reference.apiVersion) == (owner.kind, owner.api_version):
                 namespace = obj.metadata.namespace
-                found.add(f"{namespace}/{reference.name}" if owner.namespaced else reference.name)
-        return found
+                result.add(f"{namespace}/{reference.name}" if owner.namespaced else reference.name)
+        return result
 
     return keys
 
@@ -234,8 +234,8 @@ class WorkerPool:
         Concurrent changes arrive through `handle`.
         """
         for watch in self._controller.watches:
-            found = list(stores(watch.resource).values())
-            await in_slices(partial(self._handle_existing, watch.keys), found, self._clock)
+            result = list(stores(watch.resource).values())
+            await in_slices(partial(self._handle_existing, watch.keys), result, self._clock)
 
     def _handle_existing(self, keys: Keys[Any], obj: Any) -> None:
         self.handle(keys, (Delta(ADDED, obj, None),))

@@ -61,14 +61,14 @@ class SchedulerNameController:
 
     async def sync(self, key: str) -> float | None:
         names = self._waiting.keys
-        found = missing(names, await self._elections.list()) if names else {}
-        pods = {uid: (pod, why) for name, why in found.items() for uid, pod in self._waiting.under(name).items()}
+        result = missing(names, await self._elections.list()) if names else {}
+        pods = {uid: (pod, why) for name, why in result.items() for uid, pod in self._waiting.under(name).items()}
         self._told &= pods.keys()
         due = [(pod, why) for uid, (pod, why) in pods.items() if uid not in self._told and waits_for(pod) in self._missed]
         for pod, why in due[:MOST]:
             self._events.event(pod, "Warning", "FailedScheduling", why)
             self._told.add(pod.metadata.uid)
-        self._missed = found.keys()
+        self._missed = result.keys()
         return INTERVAL
 
 

@@ -36,10 +36,12 @@ def patience(pod: Pod, taint: Taint) -> float:
 
     The first matching toleration counts.
     """
-    found = next((each for each in pod.spec.tolerations if tolerates(each, taint.key, taint.value, taint.effect)), None)
-    if found is None:
+    result = next(
+        (toleration for toleration in pod.spec.tolerations if tolerates(toleration, taint.key, taint.value, taint.effect)), None
+    )
+    if result is None:
         return 0.0
-    return max(0.0, float(found.tolerationSeconds)) if found.HasField("tolerationSeconds") else math.inf
+    return max(0.0, float(result.tolerationSeconds)) if result.HasField("tolerationSeconds") else math.inf
 
 
 def _trouble(taint: Taint) -> str:

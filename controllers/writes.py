@@ -81,7 +81,7 @@ class Batcher(Generic[T]):
             await asyncio.sleep(0)
             while self._waiting:
                 waiting, self._waiting = self._waiting, []
-                for batch in portions(waiting, BATCH, size=lambda each: each[0].ByteSize()):
+                for batch in portions(waiting, BATCH, size=lambda item: item[0].ByteSize()):
                     await self._send_batch(batch)
         finally:
             self._sending = False

@@ -97,7 +97,7 @@ def _of(resource: Resource[Any]) -> ApiResource:
         resource,
         resource.short_names,
         ("all",) if resource.plural in _CATEGORY_ALL else (),
-        {each.name: each for each in _subresources(resource)},
+        {subresource.name: subresource for subresource in _subresources(resource)},
     )
 
 
@@ -155,12 +155,14 @@ WHY = ApiResource(
 )
 """A resource that only has a subresource."""
 SERVED: tuple[ApiResource, ...] = (*map(_of, resources.ALL), EVENTS_V1, *REVIEWS, *USAGE, *EMPTY, ELECTIONS, WHY)
-_VERSIONS = {(each.group, each.version) for each in SERVED}
+_VERSIONS = {(api_resource.group, api_resource.version) for api_resource in SERVED}
 _BY_PATH = index_by_path(SERVED)
-_KINDS = {(each.group, each.version, each.kind) for each in SERVED} | {
-    (each.group, each.version, each.kind) for resource in SERVED for each in resource.subresources.values()
+_KINDS = {(api_resource.group, api_resource.version, api_resource.kind) for api_resource in SERVED} | {
+    (subresource.group, subresource.version, subresource.kind)
+    for resource in SERVED
+    for subresource in resource.subresources.values()
 }
-_BY_RESOURCE = {each.resource: each for each in reversed(SERVED) if each.resource is not None}
+_BY_RESOURCE = {api_resource.resource: api_resource for api_resource in reversed(SERVED) if api_resource.resource is not None}
 PREFERRED = {"": 0, "apps": 1, "batch": 2}
 """The order of the first groups. Other groups follow in alphabetical order."""
 
@@ -183,14 +185,17 @@ def is_version(group: str, version: str) -> bool:
 
 def groups() -> Mapping[str, tuple[str, ...]]:
     """Return the versions of each group in the order of discovery."""
-    found: dict[str, list[str]] = {}
-    for each in SERVED:
-        versions = found.setdefault(each.group, [])
-        if each.version not in versions:
-            versions.append(each.version)
-    names = sorted(found, key=lambda name: (PREFERRED.get(name, len(PREFERRED)), name))
-    return {name: tuple(found[name]) for name in names}
+    result: dict[str, list[str]] = {}
+    for api_resource in SERVED:
+        versions = result.setdefault(api_resource.group, [])
+        if api_resource.version not in versions:
+            versions.append(api_resource.version)
+    names = sorted(result, key=lambda name: (PREFERRED.get(name, len(PREFERRED)), name))
+    return {name: tuple(result[name]) for name in names}
 
 
 def in_version(group: str, version: str) -> list[ApiResource]:
-    return sorted((each for each in SERVED if (each.group, each.version) == (group, version)), key=lambda each: each.plural)
+    return sorted(
+        (api_resource for api_resource in SERVED if (api_resource.group, api_resource.version) == (group, version)),
+        key=lambda api_resource: api_resource.plural,
+    )

@@ -73,9 +73,9 @@ def read_message(request: Request, message: type[M], expected: BodyType, validat
     if isinstance(data, bytes):
         return decoded(message, data)
     obj, problems = readable(message, with_reset(data))
-    unknown = [each for each in problems if each.unknown and not (each.in_status and resets_status)]
-    complaints += [f'unknown field "{each.field}"' for each in unknown]
-    if wrong := [each for each in problems if not each.unknown]:
+    unknown = [problem for problem in problems if problem.unknown and not (problem.in_status and resets_status)]
+    complaints += [f'unknown field "{problem.field}"' for problem in unknown]
+    if wrong := [problem for problem in problems if not problem.unknown]:
         raise _decoding_status(expected, wrong)
     _complain(request, validation, complaints)
     return obj
@@ -94,9 +94,9 @@ def is_large(request: Request) -> bool:
 def decode_object(request: Request, resource: tuple[str, str, str], subresource: str) -> tuple[bytes, list[str]]:
     """Decode the object of a create or update in a worker process, and return its encoding and the warnings. `resource`: the
     group, version and plural. Raises ApiStatus."""
-    found = api_resources.find(*resource)
-    assert found is not None
-    encoded: bytes = read_object(request, found, subresource).SerializeToString()
+    api_resource = api_resources.find(*resource)
+    assert api_resource is not None
+    encoded: bytes = read_object(request, api_resource, subresource).SerializeToString()
     return encoded, request.warnings
 
 
@@ -136,14 +136,14 @@ def field_manager(request: Request) -> str:
             raise invalid_options(kind, "fieldManager", _find_unprintable(manager))
         return manager
     agent = request.headers.get("user-agent", "").partition("/")[0]
-    return "".join(each for each in agent if each.isprintable())[:MAX_MANAGER]
+    return "".join(item for item in agent if item.isprintable())[:MAX_MANAGER]
 
 
 def _find_unprintable(manager: str) -> str:
     """Return the error about the first character that cannot be printed, with its position in bytes."""
     index = next(index for index, character in enumerate(manager) if not character.isprintable())
     position = len(manager[:index].encode())
-    quoted = "".join(json.dumps(each, ensure_ascii=not each.isprintable())[1:-1] for each in manager)
+    quoted = "".join(json.dumps(item, ensure_ascii=not item.isprintable())[1:-1] for item in manager)
     return f'Invalid value: "{quoted}": invalid character U+{ord(manager[index]):04X} (at position {position})'
 
 
@@ -257,7 +257,7 @@ def validate_delete_options(options: DeleteOptions) -> None:
         message = f'Invalid value: "{policy[:32]}": orphanDependents and deletionPropagation cannot be both set'
         raise invalid_options("DeleteOptions", "propagationPolicy", message)
     if policy not in ("", *_POLICIES):
-        supported = ", ".join(f'"{each}"' for each in (*_POLICIES, "nil"))
+        supported = ", ".join(f'"{item}"' for item in (*_POLICIES, "nil"))
         message = f'Unsupported value: "{policy[:32]}": supported values: {supported}'
         raise invalid_options("DeleteOptions", "propagationPolicy", message)
     check_dry_run(options.dryRun, "DeleteOptions")
@@ -265,7 +265,11 @@ def validate_delete_options(options: DeleteOptions) -> None:
 
 _DELETE_OPTIONS = BodyType(
     "DeleteOptions",
-    ("v1", "meta.k8s.io/v1", *sorted({each.api_version for each in api_resources.SERVED if each.group})),
+    (
+        "v1",
+        "meta.k8s.io/v1",
+        *sorted({api_resource.api_version for api_resource in api_resources.SERVED if api_resource.group}),
+    ),
 )
 """Options can have the API version of any resource, as in Kubernetes."""
 
@@ -277,9 +281,9 @@ def _options_of_body(request: Request) -> DeleteOptions:
 
 def dry_run(request: Request) -> list[str]:
     """Return the query parameter. Raises ApiStatus (422)."""
-    found = list(request.query.get("dryRun", ()))
-    check_dry_run(found, _options_kind(request))
-    return found
+    result = list(request.query.get("dryRun", ()))
+    check_dry_run(result, _options_kind(request))
+    return result
 
 
 def check_dry_run(values: Sequence[str], kind: str) -> None:

@@ -487,7 +487,11 @@ class Connections:
     def add(self, connection: HttpConnection) -> bool:
         """Add a connection. Return False if there is no room."""
         if len(self._open) >= self._most:
-            idle = min((each for each in self._open if each.is_idle), key=lambda each: each.quiet_since, default=None)
+            idle = min(
+                (http_connection for http_connection in self._open if http_connection.is_idle),
+                key=lambda http_connection: http_connection.quiet_since,
+                default=None,
+            )
             if idle is None:
                 return False
             self.discard(idle)

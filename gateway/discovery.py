@@ -60,7 +60,7 @@ class Discovery:
             for version in versions:
                 path = f"/apis/{group}/{version}" if group else f"/api/{version}"
                 self._documents[path] = _resource_list(group, version)
-        self._bodies = {path: dump(found) for path, found in self._documents.items()}
+        self._bodies = {path: dump(result) for path, result in self._documents.items()}
         self._aggregated = {
             (path, version): _TaggedDocument(dump(_aggregated(path == "/api", version)))
             for path in ("/api", "/apis")
@@ -108,22 +108,24 @@ def _aggregated_version(accept: str) -> str:
 
 
 def _group(name: str, versions: tuple[str, ...]) -> dict[str, Any]:
-    found = [{"groupVersion": f"{name}/{each}", "version": each} for each in versions]
-    return {"name": name, "versions": found, "preferredVersion": found[0]}
+    result = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
+    return {"name": name, "versions": result, "preferredVersion": result[0]}
 
 
 def _resource_list(group: str, version: str) -> dict[str, Any]:
     resources = []
-    for each in api_resources.in_version(group, version):
-        resources += [_resource(each)] if each.verbs else []
-        resources += [_subresource(each, sub) for sub in sorted(each.subresources.values(), key=lambda sub: sub.name)]
+    for api_resource in api_resources.in_version(group, version):
+        resources += [_resource(api_resource)] if api_resource.verbs else []
+        resources += [
+            _subresource(api_resource, sub) for sub in sorted(api_resource.subresources.values(), key=lambda sub: sub.name)
+        ]
     group_version = f"{group}/{version}" if group else version
     head = {"kind": "APIResourceList"} | ({"apiVersion": "v1"} if group else {})
     return head | {"groupVersion": group_version, "resources": resources}
 
 
 def _resource(each: ApiResource) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "name": each.plural,
         "singularName": each.singular,
         "namespaced": each.namespaced,
@@ -131,17 +133,17 @@ def _resource(each: ApiResource) -> dict[str, Any]:
         "verbs": list(each.verbs),
     }
     if each.short_names:
-        found["shortNames"] = list(each.short_names)
+        result["shortNames"] = list(each.short_names)
     if each.categories:
-        found["categories"] = list(each.categories)
-    return found
+        result["categories"] = list(each.categories)
+    return result
 
 
 def _subresource(each: ApiResource, sub: Subresource) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": f"{each.plural}/{sub.name}", "singularName": "", "namespaced": each.namespaced}
+    result: dict[str, Any] = {"name": f"{each.plural}/{sub.name}", "singularName": "", "namespaced": each.namespaced}
     if (sub.group, sub.version) != (each.group, each.version):
-        found |= {"group": sub.group, "version": sub.version}
-    return found | {"kind": sub.kind, "verbs": list(sub.verbs)}
+        result |= {"group": sub.group, "version": sub.version}
+    return result | {"kind": sub.kind, "verbs": list(sub.verbs)}
 
 
 def _aggregated(core: bool, version: str) -> dict[str, Any]:
@@ -149,15 +151,15 @@ def _aggregated(core: bool, version: str) -> dict[str, Any]:
     for group, versions in api_resources.groups().items():
         if (group == "") != core:
             continue
-        found = [
+        result = [
             {
-                "version": each,
-                "resources": [_aggregated_resource(resource) for resource in api_resources.in_version(group, each)],
+                "version": item,
+                "resources": [_aggregated_resource(resource) for resource in api_resources.in_version(group, item)],
                 "freshness": "Current",
             }
-            for each in versions
+            for item in versions
         ]
-        items.append({"metadata": {"name": group} if group else {}, "versions": found})
+        items.append({"metadata": {"name": group} if group else {}, "versions": result})
     return {
         "kind": "APIGroupDiscoveryList",
         "apiVersion": f"{_AGGREGATED}/{version}",
@@ -167,7 +169,7 @@ def _aggregated(core: bool, version: str) -> dict[str, Any]:
 
 
 def _aggregated_resource(each: ApiResource) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "resource": each.plural,
         "responseKind": {"group": each.group, "version": each.version, "kind": each.kind},
         "scope": "Namespaced" if each.namespaced else "Cluster",
@@ -175,9 +177,9 @@ def _aggregated_resource(each: ApiResource) -> dict[str, Any]:
         "verbs": list(each.verbs),
     }
     optional: Mapping[str, Any] = {"shortNames": list(each.short_names), "categories": list(each.categories)}
-    found |= {name: value for name, value in optional.items() if value}
+    result |= {name: value for name, value in optional.items() if value}
     if each.subresources:
-        found["subresources"] = [
+        result["subresources"] = [
             {
                 "subresource": sub.name,
                 "responseKind": {"group": sub.group, "version": sub.version, "kind": sub.kind},
@@ -185,4 +187,4 @@ def _aggregated_resource(each: ApiResource) -> dict[str, Any]:
             }
             for sub in sorted(each.subresources.values(), key=lambda sub: sub.name)
         ]
-    return found
+    return result

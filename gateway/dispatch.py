@@ -225,14 +225,14 @@ class Dispatcher:
                 return Response(500, f"internal server error: {problem}\n".encode(), _TEXT)
             return Response(200, b"ok", _TEXT)
         excluded = request.query.get("exclude", ())
-        failed = [each for each in checks if problem and each in _SERVER_CHECKS and each not in excluded]
+        failed = [item for item in checks if problem and item in _SERVER_CHECKS and item not in excluded]
         lines = [
-            f"[-]{each} failed: reason withheld"
-            if each in failed
-            else f"[+]{each} excluded: ok"
-            if each in excluded
-            else f"[+]{each} ok"
-            for each in checks
+            f"[-]{item} failed: reason withheld"
+            if item in failed
+            else f"[+]{item} excluded: ok"
+            if item in excluded
+            else f"[+]{item} ok"
+            for item in checks
         ]
         if failed:
             return Response(500, "\n".join((*lines, f"{endpoint} check failed", "")).encode(), _TEXT)

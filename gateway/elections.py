@@ -134,13 +134,13 @@ class Elections:
         check_list_options(request)
         selects = _selector(request)[0]
         data = await self._call(request, route, "List", ListElectionsRequest(history=True))
-        found = ListElectionsResponse.FromString(data)
-        states = [each for each in found.states if selects(each.election)]
+        list_elections_response = ListElectionsResponse.FromString(data)
+        states = [state for state in list_elections_response.states if selects(state.election)]
         if form.transform:
             beats = await self._heartbeats(request)
-            return document(_table(request, form, states, str(found.revision), time.time(), beats), form)
-        metadata = {"resourceVersion": str(found.revision)}
-        return document(_head(LIST_KIND) | {"metadata": metadata, "items": [_object(each) for each in states]}, form)
+            return document(_table(request, form, states, str(list_elections_response.revision), time.time(), beats), form)
+        metadata = {"resourceVersion": str(list_elections_response.revision)}
+        return document(_head(LIST_KIND) | {"metadata": metadata, "items": [_object(state) for state in states]}, form)
 
     async def watch(self, request: Request, route: Route) -> Response:
         """Start a watch. Raises ApiStatus if it cannot be started."""
@@ -159,10 +159,10 @@ class Elections:
         """Return the seconds since the last heartbeat of each leader, by election: a heartbeat renews the lease of its key."""
         message = ListKeysRequest(prefix=ELECTIONS_PREFIX, keys_only=True, leases=True)
         try:
-            found = ListKeysResponse.FromString(await self._backend.call(request, _KEYS, message, retry=True))
+            list_keys_response = ListKeysResponse.FromString(await self._backend.call(request, _KEYS, message, retry=True))
         except ApiError:
             return {}
-        ages = {each.key: each.lease_age_seconds for each in found.items if each.HasField("lease_age_seconds")}
+        ages = {item.key: item.lease_age_seconds for item in list_keys_response.items if item.HasField("lease_age_seconds")}
         return {key.removeprefix(ELECTIONS_PREFIX): age for key, age in ages.items()}
 
     async def _call(self, request: Request, route: Route, method: str, message: Message) -> bytes:
@@ -229,8 +229,8 @@ class _Events:
         if not done:
             reading.cancel()
             return None
-        found: ElectionWatchResponse | None = reading.result()
-        return found
+        watch_response: ElectionWatchResponse | None = reading.result()
+        return watch_response
 
     def _merge(self, change: ElectionState) -> ElectionState:
         """Return the election with all of its known terms."""
@@ -289,19 +289,19 @@ def _object(state: ElectionState) -> dict[str, Any]:
         status |= {"holder": election.holder, "token": election.token, "acquireTime": format_rfc3339(election.since)}
     if election.scheduler_names:
         status["schedulerNames"] = list(election.scheduler_names)
-    waiting = [{"holder": each.holder, "since": format_rfc3339(each.since)} for each in election.candidates]
+    waiting = [{"holder": candidate.holder, "since": format_rfc3339(candidate.since)} for candidate in election.candidates]
     status |= {"candidates": waiting} if waiting else {}
-    return {"metadata": _metadata(state), "status": status | {"terms": [_term(each) for each in state.terms]}}
+    return {"metadata": _metadata(state), "status": status | {"terms": [_term(term) for term in state.terms]}}
 
 
 def _term(term: Term) -> dict[str, Any]:
-    found: dict[str, Any] = {"holder": term.holder, "token": term.token, "acquireTime": format_rfc3339(term.began)}
+    result: dict[str, Any] = {"holder": term.holder, "token": term.token, "acquireTime": format_rfc3339(term.began)}
     if term.HasField("ended"):
-        found |= {"endTime": format_rfc3339(term.ended), "reason": term.reason}
-        found |= {"presumed": True} if term.presumed else {}
+        result |= {"endTime": format_rfc3339(term.ended), "reason": term.reason}
+        result |= {"presumed": True} if term.presumed else {}
     if term.HasField("last_heartbeat"):
-        found["lastHeartbeatTime"] = format_rfc3339(term.last_heartbeat)
-    return found
+        result["lastHeartbeatTime"] = format_rfc3339(term.last_heartbeat)
+    return result
 
 
 def _table(
@@ -323,7 +323,7 @@ def _table(
         "apiVersion": f"meta.k8s.io/{form.version}",
         "metadata": {"resourceVersion": revision},
         "columnDefinitions": definitions,
-        "rows": [_row(each, form, include, now, beats or {}) for each in states],
+        "rows": [_row(state, form, include, now, beats or {}) for state in states],
     }
 
 

@@ -121,8 +121,8 @@ def invalid(resource: ApiResource | None, name: str, violations: Sequence[Violat
 
 
 def _invalid(group: str, kind: str, name: str, violations: Sequence[Violation]) -> ApiStatus:
-    causes = [_cause(each) for each in violations]
-    texts = [f"{each['field']}: {each['message']}" if "field" in each else each["message"] for each in causes]
+    causes = [_cause(violation) for violation in violations]
+    texts = [f"{cause['field']}: {cause['message']}" if "field" in cause else cause["message"] for cause in causes]
     joined = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     qualified = f"{kind}.{group}" if group else kind
     details: dict[str, Any] = ({"name": name} if name else {}) | ({"group": group} if group else {}) | {"kind": kind}
@@ -167,9 +167,9 @@ def _conflict(refusal: Refusal, resource: ApiResource | None, name: str) -> str:
 def _apply_conflict(refusal: Refusal) -> ApiStatus:
     """Return a 409 with a cause for each conflict. The message is composed again, because trailers limit its length."""
     causes = [
-        {"reason": "FieldManagerConflict", "message": each.message, "field": each.field}
-        for each in refusal.violations
-        if each.field
+        {"reason": "FieldManagerConflict", "message": violation.message, "field": violation.field}
+        for violation in refusal.violations
+        if violation.field
     ]
     complete = len(causes) == len(refusal.violations)
     message = conflict_message(refusal.violations) if complete else refusal.message

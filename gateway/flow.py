@@ -106,12 +106,12 @@ class FairPool:
         share.held -= units
         self._held -= units
         self._tidy(user, share)
-        while self._waiting_count and (found := self._next()) is not None:
-            units, taken = found.waiting.popleft()
+        while self._waiting_count and (result := self._next()) is not None:
+            units, taken = result.waiting.popleft()
             self._waiting_count -= 1
             if taken.cancelled():
                 continue  # its task removes the share
-            found.held += units
+            result.held += units
             self._held += units
             taken.set_result(None)
 

@@ -103,7 +103,7 @@ class ApiStatus(Exception):
 
     @property
     def document(self) -> dict[str, Any]:
-        found: dict[str, Any] = {
+        result: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
             "metadata": {},
@@ -111,13 +111,13 @@ class ApiStatus(Exception):
             "message": self.message,
         }
         if self.reason:
-            found["reason"] = self.reason
+            result["reason"] = self.reason
         if self.details is not None or self.retry_after is not None:
-            found["details"] = dict(self.details or {})
+            result["details"] = dict(self.details or {})
             if self.retry_after is not None:
-                found["details"]["retryAfterSeconds"] = self.retry_after
-        found["code"] = self.code
-        return found
+                result["details"]["retryAfterSeconds"] = self.retry_after
+        result["code"] = self.code
+        return result
 
 
 def _restore_status(
@@ -129,8 +129,8 @@ def _restore_status(
 
 def success(details: Mapping[str, Any] | None = None, code: int = 0) -> dict[str, Any]:
     """Return the Status of a request without an object. `code`: 0 omits the code, as Kubernetes does after a delete."""
-    found: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
-    return found | ({"details": dict(details)} if details else {}) | ({"code": code} if code else {})
+    result: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+    return result | ({"details": dict(details)} if details else {}) | ({"code": code} if code else {})
 
 
 def dump(document: Any) -> bytes:

@@ -23,7 +23,11 @@ from pinnace.api.resources import ALL, Resource
 from pinnace.api.scalars import SCALARS, write_primitive
 
 SHOWN_WHEN_EMPTY: dict[str, tuple[str, ...]] = {
-    **{each.message.DESCRIPTOR.full_name: ("status",) for each in ALL if "status" in each.message.DESCRIPTOR.fields_by_name},
+    **{
+        resource.message.DESCRIPTOR.full_name: ("status",)
+        for resource in ALL
+        if "status" in resource.message.DESCRIPTOR.fields_by_name
+    },
     "pinnace.core.v1.Container": ("resources",),
     "pinnace.core.v1.ContainerStatus": ("state", "lastState"),
     "pinnace.core.v1.Event": ("involvedObject", "source"),
@@ -75,8 +79,8 @@ def _value_writer(of: FieldDescriptor) -> Writer:
     write = scalar.write
 
     def write_scalar(value: Any) -> str:
-        found = write(value)
-        return _text(found) if isinstance(found, str) else json.dumps(found, separators=(",", ":"))
+        result = write(value)
+        return _text(result) if isinstance(result, str) else json.dumps(result, separators=(",", ":"))
 
     return write_scalar
 
@@ -175,17 +179,17 @@ class JsonCache:
     def json(self, resource: Resource[Any], data: bytes) -> bytes:
         """Return the JSON of an encoded object. Raises DecodeError if the bytes are malformed."""
         key = (resource.message, data)
-        found = self._known.get(key)
-        if found is not None:
+        result = self._known.get(key)
+        if result is not None:
             self._known.move_to_end(key)
-            return found
-        found = to_json(resource.message.FromString(data))
-        self._known[key] = found
-        self.size += len(data) + len(found)
+            return result
+        result = to_json(resource.message.FromString(data))
+        self._known[key] = result
+        self.size += len(data) + len(result)
         while self.size > self._limit and self._known:
             (_, old), text = self._known.popitem(last=False)
             self.size -= len(old) + len(text)
-        return found
+        return result
 
 
 __all__ = ["DecodeError", "JsonCache", "to_json", "with_type", "writer"]

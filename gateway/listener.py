@@ -49,9 +49,9 @@ class Listener:
     async def open(self, host: str, port: int, *, shared: bool = False) -> tuple[str, int]:
         """Start to listen on all addresses of a host. Return the first one. `shared`: other processes listen on the port as
         well, and the kernel distributes the connections. Raises OSError."""
-        found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        result = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         try:
-            for family, address in dict.fromkeys((family, address) for family, _, _, _, address in found):
+            for family, address in dict.fromkeys((family, address) for family, _, _, _, address in result):
                 opened = socket.create_server(address[:2], family=family, backlog=BACKLOG, reuse_port=shared)
                 opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
                 opened.setblocking(False)
@@ -69,10 +69,10 @@ class Listener:
         """Stop to listen, and close the connections without a handshake."""
         for task in self._tasks:
             task.cancel()
-        for each in (*self._sockets, *self._silent):
-            self._loop.remove_reader(each)
-        for each in (*self._sockets, *self._silent, *self._waiting):
-            each.close()
+        for item in (*self._sockets, *self._silent):
+            self._loop.remove_reader(item)
+        for item in (*self._sockets, *self._silent, *self._waiting):
+            item.close()
         self._sockets.clear()
         self._silent.clear()
         self._waiting.clear()

@@ -57,18 +57,18 @@ class Clause:
 
 def clauses(accept: str) -> list[Clause]:
     """Return the media ranges of an Accept header by descending quality."""
-    found = []
+    result = []
     for part in accept.split(","):
         media_type, *parameters = (piece.strip() for piece in part.split(";"))
         if not media_type:
             continue
-        pairs = dict(each.split("=", 1) for each in parameters if "=" in each)
+        pairs = dict(parameter.split("=", 1) for parameter in parameters if "=" in parameter)
         try:
             quality = float(pairs.pop("q", "1"))
         except ValueError:
             quality = 0.0
-        found.append(Clause(media_type.lower(), pairs, quality))
-    return sorted(found, key=lambda each: -each.quality)  # a stable sort keeps the order of equal qualities
+        result.append(Clause(media_type.lower(), pairs, quality))
+    return sorted(result, key=lambda clause: -clause.quality)  # a stable sort keeps the order of equal qualities
 
 
 MAX_KEPT, MAX_KEPT_SIZE = 256, 512
@@ -229,14 +229,14 @@ def parse_body(body: bytes, media_type: str, on_duplicate: Callable[[str], None]
     if on_duplicate is not None:
 
         def hook(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-            found = dict(pairs)
-            if len(found) != len(pairs):
+            result = dict(pairs)
+            if len(result) != len(pairs):
                 seen = set[str]()
                 for key, _ in pairs:
                     if key in seen:
                         on_duplicate(key)
                     seen.add(key)
-            return found
+            return result
 
     try:
         return json.loads(body, object_pairs_hook=hook)
@@ -253,12 +253,12 @@ def _parse_yaml(body: bytes) -> Any:
     from pinnace.api.documents import DocumentError, parse
 
     try:
-        found = list(parse(body.decode()))
+        documents = list(parse(body.decode()))
     except (DocumentError, UnicodeDecodeError) as error:
         raise bad_request(f"error converting YAML to JSON: {error}") from None
-    if len(found) != 1:
-        raise bad_request(f"expected one YAML document, got {len(found)}")
-    return found[0].data
+    if len(documents) != 1:
+        raise bad_request(f"expected one YAML document, got {len(documents)}")
+    return documents[0].data
 
 
 def to_yaml(document: Any) -> bytes:

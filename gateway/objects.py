@@ -145,7 +145,7 @@ class Objects:
         )
         while True:
             answer = BatchResponse.FromString(await self.call(request, route, "DeleteCollection", message))
-            failed = next((each for each in answer.items if each.HasField("error") and each.error.code != 5), None)
+            failed = next((item for item in answer.items if item.HasField("error") and item.error.code != 5), None)
             if failed is not None:
                 raise ApiStatus(500, "InternalError", f'{route.resource.plural} "{failed.name}": {failed.error.message}')
             token = getattr(answer, "continue")
@@ -201,10 +201,10 @@ class Objects:
         if form.transform:
             obj: Any = resource.resource.message.FromString(data)
             if form.transform == TABLE:
-                found = self._table(request, resource, [obj], {"resourceVersion": obj.metadata.resourceVersion}, form)
+                result = self._table(request, resource, [obj], {"resourceVersion": obj.metadata.resourceVersion}, form)
             else:
-                found = tables.metadata_only(obj, form.version)
-            return document(found, form, code)
+                result = tables.metadata_only(obj, form.version)
+            return document(result, form, code)
         if form.media_type == PROTOBUF:
             return Response(code, envelope(resource.api_version, resource.kind, data), PROTOBUF)
         text = with_type(resource.api_version, resource.kind, self._cache.json(resource.resource, data))
@@ -357,9 +357,9 @@ def document(found: dict[str, Any], form: Format, code: int = 200) -> Response:
 
 
 def _list_meta(meta: ListMeta) -> dict[str, Any]:
-    found: dict[str, Any] = {"resourceVersion": meta.resourceVersion}
+    result: dict[str, Any] = {"resourceVersion": meta.resourceVersion}
     if token := getattr(meta, "continue"):
-        found["continue"] = token
+        result["continue"] = token
     if meta.HasField("remainingItemCount"):
-        found["remainingItemCount"] = meta.remainingItemCount
-    return found
+        result["remainingItemCount"] = meta.remainingItemCount
+    return result

@@ -110,11 +110,11 @@ class _Schemas:
         required = []
         for name, field in fields_of(descriptor).items():
             described = codec.of_field(field.descriptor)
-            found = self._property(field.descriptor, field.value)
+            result = self._property(field.descriptor, field.value)
             if described.text:
-                wrapped = "$ref" in found and self._prefix != _DEFINITIONS  # v3 ignores keys next to $ref
-                found = {"description": described.text} | ({"allOf": [found]} if wrapped else found)
-            properties[name] = found | extended.get("properties", {}).get(name, {})
+                wrapped = "$ref" in result and self._prefix != _DEFINITIONS  # v3 ignores keys next to $ref
+                result = {"description": described.text} | ({"allOf": [result]} if wrapped else result)
+            properties[name] = result | extended.get("properties", {}).get(name, {})
             if described.required:
                 required.append(name)
         schema: dict[str, Any] = {"type": "object", "properties": properties}
@@ -130,8 +130,8 @@ class _Schemas:
     def _property(self, field: FieldDescriptor, value: FieldDescriptor | None) -> dict[str, Any]:
         if value is not None:
             return {"type": "object", "additionalProperties": self._value(value)}
-        found = self._value(field)
-        return {"type": "array", "items": found} if field.is_repeated else found
+        result = self._value(field)
+        return {"type": "array", "items": result} if field.is_repeated else result
 
     def _value(self, field: FieldDescriptor) -> dict[str, Any]:
         if field.message_type is not None:
@@ -267,26 +267,29 @@ def document_v2() -> dict[str, Any]:
 
 
 def _paths(resources: Iterable[ApiResource], schemas: _Schemas, render: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    for each in resources:
-        if each is ELECTIONS:
+    for resource in resources:
+        if resource is ELECTIONS:
             single, whole = schemas.elections()
-        elif each.resource is None:
+        elif resource.resource is None:
             continue
         else:
-            single = schemas.reference(each.resource.message.DESCRIPTOR, each)
-            whole = schemas.reference(_descriptor(each.resource.list_message), each, of_list=True)
-        root = f"/apis/{each.group}/{each.version}" if each.group else f"/api/{each.version}"
-        home = f"{root}/namespaces/{{namespace}}/{each.plural}" if each.namespaced else f"{root}/{each.plural}"
+            single = schemas.reference(resource.resource.message.DESCRIPTOR, resource)
+            whole = schemas.reference(_descriptor(resource.resource.list_message), resource, of_list=True)
+        root = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
+        home = f"{root}/namespaces/{{namespace}}/{resource.plural}" if resource.namespaced else f"{root}/{resource.plural}"
         yield (
             home,
-            {op.method: render(each, op, whole if op.action == "list" else single, single) for op in _of(each, _COLLECTION)},
+            {
+                op.method: render(resource, op, whole if op.action == "list" else single, single)
+                for op in _of(resource, _COLLECTION)
+            },
         )
-        yield f"{home}/{{name}}", {op.method: render(each, op, single, single) for op in _of(each, _OBJECT)}
-        if each.namespaced:
-            yield f"{root}/{each.plural}", {"get": render(each, _COLLECTION[0], whole, single)}
-        if "status" in each.subresources:
+        yield f"{home}/{{name}}", {op.method: render(resource, op, single, single) for op in _of(resource, _OBJECT)}
+        if resource.namespaced:
+            yield f"{root}/{resource.plural}", {"get": render(resource, _COLLECTION[0], whole, single)}
+        if "status" in resource.subresources:
             operations = [op for op in _OBJECT if op.action != "delete"]
-            yield f"{home}/{{name}}/status", {op.method: render(each, op, single, single) for op in operations}
+            yield f"{home}/{{name}}/status", {op.method: render(resource, op, single, single) for op in operations}
 
 
 def _of(resource: ApiResource, operations: Iterable[_Operation]) -> list[_Operation]:
@@ -294,8 +297,8 @@ def _of(resource: ApiResource, operations: Iterable[_Operation]) -> list[_Operat
 
 
 def _operation_v3(resource: ApiResource, op: _Operation, answer: dict[str, str], body: dict[str, str]) -> dict[str, Any]:
-    content = {each: {"schema": answer} for each in _BODY_TYPES}
-    found: dict[str, Any] = {
+    content = {body_type_: {"schema": answer} for body_type_ in _BODY_TYPES}
+    result: dict[str, Any] = {
         "tags": [_tag(resource)],
         "operationId": _operation_id(resource, op),
         "parameters": [{"name": name, "in": "query", "schema": {"type": _TYPES.get(name, "string")}} for name in op.parameters],
@@ -304,10 +307,13 @@ def _operation_v3(resource: ApiResource, op: _Operation, answer: dict[str, str],
         "x-kubernetes-group-version-kind": _group_version_kind(resource, resource.kind),
     }
     if op.body:
-        found["requestBody"] = {"content": {each: {"schema": body} for each in _BODY_TYPES}, "required": True}
+        result["requestBody"] = {"content": {body_type_: {"schema": body} for body_type_ in _BODY_TYPES}, "required": True}
     if op.action == "patch":
-        found["requestBody"] = {"content": {each: {"schema": {"type": "object"}} for each in _PATCH_TYPES}, "required": True}
-    return found
+        result["requestBody"] = {
+            "content": {patch_type_: {"schema": {"type": "object"}} for patch_type_ in _PATCH_TYPES},
+            "required": True,
+        }
+    return result
 
 
 def _operation_v2(resource: ApiResource, op: _Operation, answer: dict[str, str], body: dict[str, str]) -> dict[str, Any]:
@@ -331,8 +337,8 @@ def _operation_v2(resource: ApiResource, op: _Operation, answer: dict[str, str],
 
 
 def _descriptor(message: Any) -> Descriptor:
-    found: Descriptor = message.DESCRIPTOR
-    return found
+    descriptor: Descriptor = message.DESCRIPTOR
+    return descriptor
 
 
 def _tag(resource: ApiResource) -> str:

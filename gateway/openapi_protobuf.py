@@ -36,7 +36,7 @@ def _text(number: int, value: str | None) -> bytes:
 
 
 def _texts(number: int, values: Iterable[str]) -> bytes:
-    return b"".join(field(number, each.encode()) for each in values)
+    return b"".join(field(number, value.encode()) for value in values)
 
 
 def _true(number: int, value: object) -> bytes:
@@ -67,7 +67,7 @@ def _operation(found: Mapping[str, Any]) -> bytes:
         _text(5, found["operationId"]),
         _texts(6, found["produces"]),
         _texts(7, found["consumes"]),
-        *(field(8, field(1, _parameter(each))) for each in found["parameters"]),
+        *(field(8, field(1, _parameter(item))) for item in found["parameters"]),
         field(9, _named(1, found["responses"], lambda response: field(1, _response(response)))),
         _texts(10, found["schemes"]),
         _extensions(13, found),
@@ -100,7 +100,7 @@ def _schema(found: Mapping[str, Any]) -> bytes:
         parts.append(field(22, _text(1, found["type"])))
     if "items" in found:
         parts.append(field(23, field(1, _schema(found["items"]))))
-    parts += [field(24, _schema(each)) for each in found.get("allOf", ())]
+    parts += [field(24, _schema(item)) for item in found.get("allOf", ())]
     if "properties" in found:
         parts.append(field(25, _named(1, found["properties"], _schema)))
     return b"".join((*parts, _extensions(31, found)))

@@ -107,8 +107,8 @@ class Reviews:
             return {"userInfo": {"username": user.username, "groups": list(user.groups)}}
         if kind == "SelfSubjectRulesReview":
             rules = SelfSubjectRulesReviewRequest(namespace=_text(spec, "namespace"))
-            found = RulesReview.FromString(await self._call(request, "SelfSubjectRulesReview", rules))
-            return _rules(found)
+            rules_review = RulesReview.FromString(await self._call(request, "SelfSubjectRulesReview", rules))
+            return _rules(rules_review)
         if kind == "TokenReview":
             token = TokenReviewRequest(token=_text(spec, "token"))
             return _token_status(TokenReviewResponse.FromString(await self._call(request, "TokenReview", token)))
@@ -149,17 +149,17 @@ def _read(request: Request, resource: ApiResource) -> Mapping[str, Any]:
 
 
 def _decode(data: bytes, schema: _Schema) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for number, value in fields(data):
         if number not in schema or not isinstance(value, bytes):
             continue
         name, inner = schema[number]
         decoded = _decode(value, inner) if inner is not None else value.decode()
         if name in _REPEATED:
-            found.setdefault(name, []).append(decoded)
+            result.setdefault(name, []).append(decoded)
         else:
-            found[name] = decoded
-    return found
+            result[name] = decoded
+    return result
 
 
 def _attributes(route: Route, spec: Mapping[str, Any]) -> ResourceAttributes:

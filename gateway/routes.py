@@ -30,7 +30,7 @@ class Route:
 def resolve(request: Request) -> Route:
     """Resolve a request. Raises ApiStatus: 404 for an unknown resource, 405 for an unsupported method."""
     path = request.path.strip("/")
-    segments = [unquote(each) for each in path.split("/")] if "%" in path else path.split("/")
+    segments = [unquote(part) for part in path.split("/")] if "%" in path else path.split("/")
     if segments[0] == "api":
         group, rest = "", segments[1:]
     else:
@@ -62,10 +62,10 @@ def _verb(request: Request, resource: ApiResource, name: str, subresource: str, 
     if verb is None:
         raise method_not_allowed()
     if subresource:
-        found = resource.subresources.get(subresource)
-        if found is None:
+        result = resource.subresources.get(subresource)
+        if result is None:
             raise path_not_found()
-        if verb not in found.verbs:
+        if verb not in result.verbs:
             raise method_not_allowed()
         return verb
     if verb == "create" and name:

@@ -346,9 +346,9 @@ class _WebSockets:
 
 def _protocol_log() -> logging.Logger:
     """The log of aiohttp, without the tracebacks of requests that are no HTTP: any client can send them."""
-    found = logging.getLogger("gateway.http_server")
-    found.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))
-    return found
+    logger = logging.getLogger("gateway.http_server")
+    logger.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))
+    return logger
 
 
 class _Socket:

@@ -76,10 +76,10 @@ class _Response:
         self.watches = 0
 
     def position(self) -> "_Response":
-        found = self
-        while found.original is not None:
-            found = found.original
-        return found
+        response = self
+        while response.original is not None:
+            response = response.original
+        return response
 
 
 class _Upstream:
@@ -332,18 +332,18 @@ class SharedWatches:
     async def _started(self, request: Request, selection: Selection, message: WatchRequest, since: int) -> _Started:
         """Open a stream, or wait until another watch has opened it. Raises ApiError."""
         key = selection, since
-        if (found := self._opening.get(key)) is None:
-            found = self._opening[key] = _Opening(asyncio.create_task(self._start(request, selection, message, since)))
-            found.task.add_done_callback(lambda _: self._opening.pop(key))
-        found.waiting += 1
+        if (result := self._opening.get(key)) is None:
+            result = self._opening[key] = _Opening(asyncio.create_task(self._start(request, selection, message, since)))
+            result.task.add_done_callback(lambda _: self._opening.pop(key))
+        result.waiting += 1
         try:
-            return await asyncio.shield(found.task)
+            return await asyncio.shield(result.task)
         except asyncio.CancelledError:
-            if found.waiting == 1 and not found.task.cancel() and not found.task.cancelled() and not found.task.exception():
-                found.task.result().upstream.close_unused()
+            if result.waiting == 1 and not result.task.cancel() and not result.task.cancelled() and not result.task.exception():
+                result.task.result().upstream.close_unused()
             raise
         finally:
-            found.waiting -= 1
+            result.waiting -= 1
 
     async def _start(self, request: Request, selection: Selection, message: WatchRequest, since: int) -> _Started:
         stream = await self._backend.stream(request, f"/{selection.service}/Watch", message)

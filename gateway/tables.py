@@ -74,10 +74,10 @@ def table(
     """Return a Table of objects in the version of the resource. `list_meta`: the metadata of the list or of the single object.
     `definitions`: include the column definitions, once per watch."""
     columns = columns_of(resource)
-    found: dict[str, Any] = {"kind": "Table", "apiVersion": f"meta.k8s.io/{version}", "metadata": dict(list_meta)}
-    found["columnDefinitions"] = _definitions(resource, columns) if definitions else None
-    found["rows"] = [row(resource, obj, now, version, include) for obj in objects]
-    return found
+    result: dict[str, Any] = {"kind": "Table", "apiVersion": f"meta.k8s.io/{version}", "metadata": dict(list_meta)}
+    result["columnDefinitions"] = _definitions(resource, columns) if definitions else None
+    result["rows"] = [row(resource, obj, now, version, include) for obj in objects]
+    return result
 
 
 def row(resource: ApiResource, obj: Object, now: float, version: str, include: str) -> dict[str, Any]:
@@ -86,12 +86,12 @@ def row(resource: ApiResource, obj: Object, now: float, version: str, include: s
     stored = conversion_of(resource.resource).to_stored(obj) if resource.resource is not None else obj
     numbers, headers = _NUMBERS.get(resource.plural, ()), (*columns.headers, *columns.wide)
     cells = zip(headers, columns.row(stored, now), strict=True)
-    found: dict[str, Any] = {"cells": [int(cell) if header in numbers else cell for header, cell in cells]}
+    result: dict[str, Any] = {"cells": [int(cell) if header in numbers else cell for header, cell in cells]}
     if include == "Metadata":
-        found["object"] = metadata_only(obj, version)
+        result["object"] = metadata_only(obj, version)
     elif include == "Object":
-        found["object"] = {"kind": resource.kind, "apiVersion": resource.api_version} | json.loads(to_json(obj))  # type: ignore[arg-type]
-    return found
+        result["object"] = {"kind": resource.kind, "apiVersion": resource.api_version} | json.loads(to_json(obj))  # type: ignore[arg-type]
+    return result
 
 
 def metadata_only(obj: Object, version: str) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class LocalCluster:
 
     def changes(self, now: float) -> list[Item]:
         """Return items for the processes whose state has changed since the last call."""
-        return [process_item(now, each.name, each.state) for each in self._observer.changes()]
+        return [process_item(now, change.name, change.state) for change in self._observer.changes()]
 
     async def wait(self, seconds: float) -> None:
         """Return when a process has ended, at the latest after `seconds`."""
@@ -157,7 +157,7 @@ class Actions:
     async def permitted(self, viewer: Viewer) -> Sequence[str]:
         """Names of actions. The API servers decide about those of API_ACTIONS."""
         local = tuple(ACTIONS) if self._cluster and MASTERS in viewer.groups else ()
-        allowed = await asyncio.gather(*(review(self._backend, viewer, each) for each in API_ACTIONS.values()))
+        allowed = await asyncio.gather(*(review(self._backend, viewer, api_action) for api_action in API_ACTIONS.values()))
         return *local, *(name for name, granted in zip(API_ACTIONS, allowed, strict=True) if granted)
 
     async def run(self, viewer: Viewer, name: str, target: str) -> str:
@@ -204,7 +204,7 @@ class Actions:
             return f"{target} {'failed' if name == FAIL else 'recovered'}"
         assert self._cluster is not None
         action = ACTIONS[name]
-        await self._cluster.run([each.format(target) for each in action.arguments])
+        await self._cluster.run([argument.format(target) for argument in action.arguments])
         return action.done.format(target)
 
     async def _call(self, viewer: Viewer, method: str, message: Message) -> bytes:
@@ -306,10 +306,10 @@ class Timeline:
                     await self._source.add(items)
                 if now - asked > QUEUE_INTERVAL:
                     asked = now
-                    found = await self._queue(cluster, http)
-                    if found is not None and found != sizes:
-                        sizes = found
-                        await self._source.add([queue_item(now, found)])
+                    numbers = await self._queue(cluster, http)
+                    if numbers is not None and numbers != sizes:
+                        sizes = numbers
+                        await self._source.add([queue_item(now, numbers)])
                 await cluster.wait(POLL_INTERVAL)
 
     async def _queue(self, cluster: LocalCluster, http: ClientSession) -> dict[str, int] | None:

@@ -30,17 +30,17 @@ class Usage:
 
     async def list(self, request: Request, route: Route) -> Response:
         form = negotiate(request.headers.get("accept", ""), ())
-        found = await self._found(request, route, request.param("fieldSelector"))
-        request.warnings += found.warnings
+        result = await self._found(request, route, request.param("fieldSelector"))
+        request.warnings += result.warnings
         head = {"kind": route.resource.list_kind, "apiVersion": route.resource.api_version, "metadata": {}}
-        return document(head | {"items": [_usage(route.resource, each) for each in found.items]}, form)
+        return document(head | {"items": [_usage(route.resource, item) for item in result.items]}, form)
 
     async def get(self, request: Request, route: Route) -> Response:
         form = negotiate(request.headers.get("accept", ""), ())
-        found = await self._found(request, route, f"metadata.name={route.name}")
-        if not found.items:
+        result = await self._found(request, route, f"metadata.name={route.name}")
+        if not result.items:
             raise not_found(f"{route.resource.plural}.{METRICS_GROUP}", route.name)
-        return document(_usage(route.resource, found.items[0]), form)
+        return document(_usage(route.resource, result.items[0]), form)
 
     async def _found(self, request: Request, route: Route, fields: str) -> Any:
         service, message = _SERVICES[route.resource.plural]

@@ -69,15 +69,15 @@ class EventCache:
         if not encoder.shared:
             return encode(encoder, data)
         key = (type(encoder), encoder.resource.api_version, encoder.resource.plural, data)
-        found = self._known.get(key)
-        if found is None:
+        result = self._known.get(key)
+        if result is None:
             encoded = encode(encoder, data)
-            size = sum(len(each) for packets in {encoded.packets, encoded.bookmarked} for each in packets)
-            found = self._known[key] = encoded, len(data) + size
-            self._size += found[1]
+            size = sum(len(packet) for packets in {encoded.packets, encoded.bookmarked} for packet in packets)
+            result = self._known[key] = encoded, len(data) + size
+            self._size += result[1]
             while self._size > self._limit:
                 self._size -= self._known.pop(next(iter(self._known)))[1]
-        return found[0]
+        return result[0]
 
 
 def encode(encoder: Encoder, data: bytes) -> Encoded:
@@ -94,7 +94,7 @@ def encode(encoder: Encoder, data: bytes) -> Encoded:
         return Encoded(whole, whole, "")
     groups = [(revision, [event for _, event in group]) for revision, group in groupby(events, itemgetter(0))]
     packets = tuple(packed(b"".join(group) for _, group in groups))
-    if all(len(each) <= PACKET for each in packets):
+    if all(len(packet) <= PACKET for packet in packets):
         return Encoded(packets, packets, version)
     pieces = (piece for revision, group in groups for piece in _pieces(group, encoder.bookmark(str(revision - 1), False)))
     return Encoded(packets, tuple(packed(pieces)), version)
@@ -198,20 +198,20 @@ class TransformedEncoder(JsonEncoder):
         assert self.resource.resource is not None
         obj: Any = self.resource.resource.message.FromString(data)
         if self._form.transform == TABLE:
-            found = self._table([obj], {"resourceVersion": obj.metadata.resourceVersion})
+            result = self._table([obj], {"resourceVersion": obj.metadata.resourceVersion})
         else:
-            found = tables.metadata_only(obj, self._form.version)
-        return b"%b%b}\n" % (_PREFIXES[kind], dump(found)[:-1])
+            result = tables.metadata_only(obj, self._form.version)
+        return b"%b%b}\n" % (_PREFIXES[kind], dump(result)[:-1])
 
     def bookmark(self, version: str, initial_end: bool) -> bytes:
         metadata = _bookmark_metadata(version, initial_end)
         if self._form.transform == TABLE:
-            found = self._table([], {"resourceVersion": version})
+            result = self._table([], {"resourceVersion": version})
             if initial_end:
-                found["rows"] = [{"cells": [], "object": self._bare(metadata)}]
+                result["rows"] = [{"cells": [], "object": self._bare(metadata)}]
         else:
-            found = self._bare(metadata)
-        return dump({"type": "BOOKMARK", "object": found})
+            result = self._bare(metadata)
+        return dump({"type": "BOOKMARK", "object": result})
 
     def _bare(self, metadata: dict[str, Any]) -> dict[str, Any]:
         return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{self._form.version}", "metadata": metadata}

@@ -132,13 +132,13 @@ class _Events:
             self._watch.close()
 
     def _encode(self, data: bytes) -> Sequence[bytes]:
-        found = self._cache.encode(self._encoder, data)
-        chunks = found.bookmarked if self._bookmarks else found.packets
+        result = self._cache.encode(self._encoder, data)
+        chunks = result.bookmarked if self._bookmarks else result.packets
         now = time.monotonic()
-        if found.version and self._initial:
+        if result.version and self._initial:
             self._initial, self._bookmarked = False, now
-            return (*chunks, self._encoder.bookmark(found.version, True))
-        if found.version and not chunks and self._bookmarks and now - self._bookmarked >= BOOKMARK_INTERVAL:
+            return (*chunks, self._encoder.bookmark(result.version, True))
+        if result.version and not chunks and self._bookmarks and now - self._bookmarked >= BOOKMARK_INTERVAL:
             self._bookmarked = now
-            return (self._encoder.bookmark(found.version, False),)
+            return (self._encoder.bookmark(result.version, False),)
         return chunks

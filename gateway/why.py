@@ -73,8 +73,8 @@ class Why:
 
 def arguments(servers: ClientConfig, user: User, node: str) -> list[str]:
     """Return the arguments of the process. Values follow "=", because they can start with a dash."""
-    found = [f"--server={','.join(servers.endpoints)}", f"--timeout={EXPLAIN_TIMEOUT}", f"--node={node}", f"--as={user.name}"]
-    found += [f"--as-group={group}" for group in user.groups]
+    result = [f"--server={','.join(servers.endpoints)}", f"--timeout={EXPLAIN_TIMEOUT}", f"--node={node}", f"--as={user.name}"]
+    result += [f"--as-group={group}" for group in user.groups]
     if servers.tls is not None:
-        found += ["--tls", *(str(path) for path in (servers.tls.ca, servers.tls.cert, servers.tls.key))]
-    return found
+        result += ["--tls", *(str(path) for path in (servers.tls.ca, servers.tls.cert, servers.tls.key))]
+    return result

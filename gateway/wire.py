@@ -56,19 +56,19 @@ _List = _list_type()
 def list_parts(data: bytes) -> tuple[bytes, Sequence[bytes]]:
     """Return the encoded metadata and items of a list. Raises WireError."""
     try:
-        found = _List.FromString(data)
+        result = _List.FromString(data)
     except DecodeError as error:
         raise WireError(str(error)) from None
-    return found.metadata, found.items
+    return result.metadata, result.items
 
 
 def last_bytes(data: bytes, number: int) -> bytes:
     """Return the last value of a length-delimited field, or b"". Raises WireError."""
-    found = b""
+    result = b""
     for each, value in fields(data):
         if each == number and isinstance(value, bytes):
-            found = value
-    return found
+            result = value
+    return result
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

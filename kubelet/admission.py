@@ -78,13 +78,13 @@ def preempted(pod: Pod, others: Iterable[Pod], lacking: Amounts) -> Sequence[Pod
     sufficient.
     """
     kinds: dict[str, list[Pod]] = {kind: [] for kind in _KINDS}
-    for each in others:
-        if each.spec.priority < pod.spec.priority:
-            kinds[qos_class(each.spec)].append(each)
+    for other in others:
+        if other.spec.priority < pod.spec.priority:
+            kinds[qos_class(other.spec)].append(other)
     chosen: list[Pod] = []
     while kinds:
         _, candidates = kinds.popitem()  # the most important pods first
-        spared = [each for kind in kinds.values() for each in kind]
+        spared = [item for kind in kinds.values() for item in kind]
         nearest = _fewest_pods_for(candidates, _still_lacking(lacking, [*chosen, *spared]))
         if nearest is None:
             return None
@@ -102,7 +102,7 @@ def not_enough(lacking: Amounts) -> str:
 
 
 def _fewest_pods_for(pods: Iterable[Pod], lacking: Amounts) -> list[Pod] | None:
-    left, chosen, candidates = lacking, list[Pod](), {each.metadata.uid: each for each in pods}
+    left, chosen, candidates = lacking, list[Pod](), {pod.metadata.uid: pod for pod in pods}
     while left:
         if not candidates:
             return None
@@ -119,8 +119,8 @@ def _distance_to_lacking(requests: Amounts, lacking: Amounts) -> tuple[float, in
 
 
 def _still_lacking(lacking: Amounts, pods: Sequence[Pod]) -> Amounts:
-    freed = [_amounts_of(each) for each in pods]
-    left = {resource: amount - sum(each.get(resource, 0) for each in freed) for resource, amount in lacking.items()}
+    freed = [_amounts_of(pod) for pod in pods]
+    left = {resource: amount - sum(numbers.get(resource, 0) for numbers in freed) for resource, amount in lacking.items()}
     return {resource: amount for resource, amount in left.items() if amount > 0}
 
 
@@ -196,14 +196,14 @@ class Admission:
         """Preempts other pods for a critical pod, and returns the time of the next attempt. None: no pod can help."""
         pod = record.pod
         staying = self._staying(pod.spec.nodeName)
-        lacking = node.lacking(record.template, set(node.tenants) - {each.metadata.uid for each in staying})
+        lacking = node.lacking(record.template, set(node.tenants) - {item.metadata.uid for item in staying})
         if lacking is None:
             return None
-        victims = preempted(pod, [each for each in staying if self._can_end(each.metadata.uid)], lacking)
+        victims = preempted(pod, [item for item in staying if self._can_end(item.metadata.uid)], lacking)
         if victims is None:
             return self._refuse(pod.metadata.uid, UNEXPECTED, not_enough(lacking), now)
-        for each in victims:
-            self._preempt(each.metadata.uid)
+        for victim in victims:
+            self._preempt(victim.metadata.uid)
         self._making_room.setdefault(pod.spec.nodeName, {})[pod.metadata.uid] = pod.spec.priority
         return now.monotonic + RETRY_INTERVAL
 
@@ -266,7 +266,7 @@ class Admission:
     def retry_resizes(self, node: str) -> None:
         """Pending resizes of the node, in the order of priority, then QoS class, then waiting time."""
         if waiting := self._pending.get(node):
-            for uid, _ in sorted(waiting.items(), key=lambda each: _resize_order(each[1])):
+            for uid, _ in sorted(waiting.items(), key=lambda item: _resize_order(item[1])):
                 self._wake(uid)
 
     def _forget_resize(self, pod: Pod) -> None:

@@ -38,7 +38,7 @@ def declares_usage(pod: Pod) -> bool:
 
 def lasting(pod: Pod) -> Sequence[Container]:
     """Sidecars and main containers. Other init containers run only for a short time."""
-    sidecars = [each for each in pod.spec.initContainers if each.restartPolicy == "Always"]
+    sidecars = [init_container for init_container in pod.spec.initContainers if init_container.restartPolicy == "Always"]
     return [*sidecars, *pod.spec.containers]
 
 
@@ -96,21 +96,21 @@ def shortages(node: Node) -> dict[Kind, int | None]:
     """The declared shortages of the node, with the amount that other processes use. None: no amount is given, and
     the node is short until the annotation is removed. Invalid entries are ignored.
     """
-    found: dict[Kind, int | None] = {}
+    numbers: dict[Kind, int | None] = {}
     for word in node.metadata.annotations.get(PRESSURE_ANNOTATION, "").split(","):
         name, equals, text = word.partition("=")
         kind = next((kind for kind in Kind if kind == name), None)
         if kind is not None:
             try:
-                found[kind] = amount(RESOURCES[kind], text) if equals else None
+                numbers[kind] = amount(RESOURCES[kind], text) if equals else None
             except QuantityError:
                 continue
-    return found
+    return numbers
 
 
 def used(pod: Pod, kind: Kind) -> int:
     """The usage of the pod, without init containers that have exited."""
-    return sum(usage(pod, each, RESOURCES[kind]) for each in lasting(pod))
+    return sum(usage(pod, container, RESOURCES[kind]) for container in lasting(pod))
 
 
 def consumer(pod: Pod, kind: Kind) -> Consumer:
@@ -130,9 +130,9 @@ def available(uses: Iterable[int], capacity: int, others: int) -> int:
 
 def victim(kind: Kind, consumers: Iterable[Consumer]) -> str | None:
     """The uid of the pod to evict next. None: no pod can be evicted."""
-    candidates = [each for each in consumers if each.priority < CRITICAL]
+    candidates = [item for item in consumers if item.priority < CRITICAL]
     if kind is Kind.PID:
-        return min(candidates, key=lambda each: (each.priority, each.uid)).uid if candidates else None
+        return min(candidates, key=lambda candidate: (candidate.priority, candidate.uid)).uid if candidates else None
     return min(candidates, key=_rank).uid if candidates else None
 
 
@@ -148,12 +148,12 @@ def eviction_message(pod: Pod, kind: Kind, left: int | None) -> str:
         threshold = format_amount(resource, THRESHOLD)
         words.append(f"Threshold quantity: {threshold}, available: {format_amount(resource, left)}.")
     if kind is not Kind.PID:
-        for each in lasting(pod):
-            uses, requested = usage(pod, each, resource), stated(each.resources.requests, resource)
+        for container in lasting(pod):
+            uses, requested = usage(pod, container, resource), stated(container.resources.requests, resource)
             if uses > requested:
                 request = format_amount(resource, requested)
                 words.append(
-                    f"Container {each.name} was using {format_amount(resource, uses)}, request is {request}, "
+                    f"Container {container.name} was using {format_amount(resource, uses)}, request is {request}, "
                     f"has larger consumption of {resource}."
                 )
     return " ".join(words)
@@ -167,10 +167,10 @@ def over_limit(pod: Pod) -> str:
     resource, total_used = RESOURCES[Kind.DISK], 0
     if pod.spec.priority >= CRITICAL:
         return ""
-    for each in lasting(pod):
-        uses, limit = declared(pod, each, resource) or 0, stated(each.resources.limits, resource)
+    for container in lasting(pod):
+        uses, limit = declared(pod, container, resource) or 0, stated(container.resources.limits, resource)
         if limit and uses > limit:
-            return f'Container {each.name} exceeded its local ephemeral storage limit "{format_amount(resource, limit)}".'
+            return f'Container {container.name} exceeded its local ephemeral storage limit "{format_amount(resource, limit)}".'
         total_used += uses
     total = spec_limits(pod.spec)[resource] if total_used else 0
     if total and total_used > total:
@@ -190,4 +190,4 @@ def barred(pod: Pod, pressures: Sequence[Kind]) -> str:
 
 
 def _tolerates_memory_pressure(pod: Pod) -> bool:
-    return any(tolerates(each, MEMORY_PRESSURE_TAINT, "", "NoSchedule") for each in pod.spec.tolerations)
+    return any(tolerates(toleration, MEMORY_PRESSURE_TAINT, "", "NoSchedule") for toleration in pod.spec.tolerations)

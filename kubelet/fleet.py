@@ -106,8 +106,8 @@ class NodeOwnership:
         await self._clock.sleep(INTERVAL)
         asked = self._nodes.copy()
         names = f"metadata.name in ({','.join(sorted(asked))})"
-        found = (await self._leases.list(NODE_LEASE_NAMESPACE, fields=names)).items
-        held = {lease.metadata.name for lease in found if not self._is_ours(lease)}
+        leases = (await self._leases.list(NODE_LEASE_NAMESPACE, fields=names)).items
+        held = {lease.metadata.name for lease in leases if not self._is_ours(lease)}
         absent = (asked & self._nodes) - held
         free, self._absent = absent & self._absent, absent - self._absent
         if free:

@@ -53,18 +53,23 @@ class PodTraces:
 
     def changed(self, uid: str, phase: Phase) -> None:
         """A new state will be reported."""
-        found = self._open.get(uid)
-        if found is not None and found.phase is None and phase is not Phase.PENDING:
+        arrival = self._open.get(uid)
+        if arrival is not None and arrival.phase is None and phase is not Phase.PENDING:
             now = self._clock.monotonic()
-            self._tracer.record("kubelet.sync", found.traceparent, found.at, now, phase=phase, **found.attributes)
-            found.at, found.phase = now, phase
+            self._tracer.record("kubelet.sync", arrival.traceparent, arrival.at, now, phase=phase, **arrival.attributes)
+            arrival.at, arrival.phase = now, phase
 
     def reported(self, uid: str) -> None:
         """The latest state is stored."""
-        found = self._open.get(uid)
-        if found is not None and found.phase is not None:
+        arrival = self._open.get(uid)
+        if arrival is not None and arrival.phase is not None:
             self._tracer.record(
-                "kubelet.status", found.traceparent, found.at, self._clock.monotonic(), phase=found.phase, **found.attributes
+                "kubelet.status",
+                arrival.traceparent,
+                arrival.at,
+                self._clock.monotonic(),
+                phase=arrival.phase,
+                **arrival.attributes,
             )
             del self._open[uid]
 

@@ -115,29 +115,32 @@ class VirtualNode:
     def lacking(self, template: Template, leaving: Iterable[str]) -> Mapping[str, int] | None:
         """The resources that a pod lacks after the pods `leaving` (uids) have ended. None: ending pods does not help."""
         refusals = self._refusals(template)
-        if not refusals or not all(each.resource for each in refusals):
+        if not refusals or not all(refusal.resource for refusal in refusals):
             return None
         freed = Counter[str]()
         for uid in leaving:
             requests, _ = self._pods_by_uid[uid]
             freed.update(dict(requests.amounts))
-        short = {each.resource: each.requested + each.used - each.capacity - freed[each.resource] for each in refusals}
+        short = {
+            refusal.resource: refusal.requested + refusal.used - refusal.capacity - freed[refusal.resource]
+            for refusal in refusals
+        }
         return {resource: amount for resource, amount in short.items() if amount > 0}
 
     def _refusals(self, template: Template) -> list[Refusal]:
         """Extended resources that the node does not list are ignored, as in Kubernetes: a scheduler extender accounts for them.
         Only NoExecute taints are checked.
         """
-        found = [
+        refusals = [
             refusal
             for refusal in self._room.refusals(template.requests)
             if refusal.resource in self._room.allocatable or not is_extended_resource(refusal.resource)
         ]
         if template.choosy is not None and not matches(template.choosy, self._node):
-            found.append(Refusal(predicate=Predicate.NODE_AFFINITY))
+            refusals.append(Refusal(predicate=Predicate.NODE_AFFINITY))
         if not all(_tolerated(taint, template.tolerations) for taint in self._taints):
-            found.append(Refusal(predicate=Predicate.TAINT_TOLERATION))
-        return found
+            refusals.append(Refusal(predicate=Predicate.TAINT_TOLERATION))
+        return refusals
 
     def readmit(self, uid: str, template: Template, address: str) -> Addresses:
         """Counts a pod that an earlier process admitted, even if it does not fit. The pod keeps its address, if it is free."""
@@ -187,7 +190,7 @@ class VirtualNode:
 
 
 def _tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
-    return any(tolerates(each, taint.key, taint.value, taint.effect) for each in tolerations)
+    return any(tolerates(toleration, taint.key, taint.value, taint.effect) for toleration in tolerations)
 
 
 class VirtualNodes:
@@ -214,13 +217,13 @@ class VirtualNodes:
 
     def tenants(self, name: str) -> Collection[str]:
         """The uids of the pods that are counted on the node."""
-        found = self._nodes.get(name)
-        return found.tenants if found is not None else ()
+        node = self._nodes.get(name)
+        return node.tenants if node is not None else ()
 
     def allocatable(self, name: str) -> Mapping[str, int]:
         """The allocatable resources of the node, by name."""
-        found = self._nodes.get(name)
-        return found.allocatable if found is not None else {}
+        node = self._nodes.get(name)
+        return node.allocatable if node is not None else {}
 
     def set(self, node: Node) -> bool:
         """Adds or updates a node. Returns whether it has just thawed."""
@@ -413,13 +416,13 @@ def crashes(pod: Pod) -> Iterator[Crash]:
 
 def rebooted(pod: Pod, now: float) -> Pod:
     """The status of the pod after a power loss of its machine: no container runs. `now` is Unix time."""
-    found = Pod()
-    found.CopyFrom(pod)
-    for status in (*found.status.initContainerStatuses, *found.status.containerStatuses):
+    result = Pod()
+    result.CopyFrom(pod)
+    for status in (*result.status.initContainerStatuses, *result.status.containerStatuses):
         if status.state.HasField("running"):
             ended = ContainerStateTerminated(exitCode=LOST_POWER, reason="Unknown", finishedAt=to_time(now))
             ended.startedAt.CopyFrom(status.state.running.startedAt)
             status.state.Clear()
             status.state.terminated.CopyFrom(ended)
             status.ready = status.started = False
-    return found
+    return result

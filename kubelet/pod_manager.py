@@ -198,7 +198,7 @@ class PodManager:
     def staying(self, node: str) -> list[Pod]:
         """The pods of the node that are counted and not terminating."""
         records = [self._records[uid] for uid in self._nodes.tenants(node)]
-        return [each.pod for each in records if each.want.grace is None and not (each.state and each.state.ending)]
+        return [record.pod for record in records if record.want.grace is None and not (record.state and record.state.ending)]
 
     def what_runs(self, uid: str) -> Running | None:
         """The running containers of a pod. None: there are none, or the node is frozen or off."""

@@ -91,7 +91,7 @@ class PodRecord:
     @property
     def running(self) -> list[str]:
         """The names of its running containers."""
-        return [each.name for each in self.containers if each.state is ContainerState.RUNNING]
+        return [container.name for container in self.containers if container.state is ContainerState.RUNNING]
 
     def refresh(self, pod: Pod) -> bool:
         """Applies a newer version of the pod, or the event of an own write. Returns False for an older version. If the desired
@@ -162,11 +162,11 @@ def wanted(pod: Pod, template: Template) -> DesiredState:
 
 def unmet(gates: Sequence[str], conditions: Sequence[PodCondition]) -> str:
     """The message about readiness gates that are not True; empty if all are."""
-    found = {condition.type: condition.status for condition in conditions}
+    result = {condition.type: condition.status for condition in conditions}
     return ", ".join(
-        f'the status of pod readiness gate "{gate}" is not "True", but {found[gate]}'
-        if gate in found
+        f'the status of pod readiness gate "{gate}" is not "True", but {result[gate]}'
+        if gate in result
         else f'corresponding condition of pod readiness gate "{gate}" does not exist.'
         for gate in gates
-        if found.get(gate) != "True"
+        if result.get(gate) != "True"
     )

@@ -111,7 +111,7 @@ def needs_status(node: Node, machine: Machine, pressures: Collection[Kind] = ())
     told = info.operatingSystem, info.architecture, info.osImage, info.containerRuntimeVersion, info.kubeletVersion
     if told != _system_info(labels, machine) or any(_overwritten(node)):
         return True
-    addresses = [(each.type, each.address) for each in status.addresses]
+    addresses = [(address.type, address.address) for address in status.addresses]
     return addresses != _addresses(node, machine) or status.daemonEndpoints.kubeletEndpoint.Port != _port(machine)
 
 
@@ -141,9 +141,11 @@ def changes(before: Node, after: Node) -> list[str]:
     """
     if conditions.find(before.status.conditions, "Ready") is None:
         return []
-    known = {each.type: each.status for each in before.status.conditions}
+    known = {condition.type: condition.status for condition in before.status.conditions}
     return [
-        f"Node{each.reason.removeprefix('Kubelet')}" for each in after.status.conditions if known.get(each.type) != each.status
+        f"Node{condition.reason.removeprefix('Kubelet')}"
+        for condition in after.status.conditions
+        if known.get(condition.type) != condition.status
     ]
 
 
@@ -232,14 +234,14 @@ def _differ(resource: str, one: str, other: str) -> bool:
 
 def _reserved(text: str) -> dict[str, int]:
     """By resource. Invalid amounts are ignored."""
-    found = {}
+    numbers = {}
     for word in text.split(","):
         resource, equals, quantity = word.strip().partition("=")
         try:
-            found[resource] = amount(resource, quantity) if equals else 0
+            numbers[resource] = amount(resource, quantity) if equals else 0
         except QuantityError:
             continue
-    return {resource: value for resource, value in found.items() if value > 0}
+    return {resource: value for resource, value in numbers.items() if value > 0}
 
 
 def _system_info(labels: Mapping[str, str], machine: Machine) -> tuple[str, str, str, str, str]:
@@ -275,8 +277,8 @@ def _port(machine: Machine) -> int:
 
 def _is_outdated(node: Node, kind: Kind, holds: bool) -> bool:
     """A pressure condition is reported from the first pressure on, or after it was set to Unknown."""
-    found = conditions.find(node.status.conditions, CONDITIONS[kind])
-    return holds if found is None else found.status != str(holds)
+    node_condition = conditions.find(node.status.conditions, CONDITIONS[kind])
+    return holds if node_condition is None else node_condition.status != str(holds)
 
 
 def _set_pressure(node: Node, kind: Kind, holds: bool, now: float) -> None:

@@ -53,7 +53,7 @@ OPTIONS = (
 MAX_CONNECTIONS = 256
 """One connection per API server."""
 M = TypeVar("M", bound=Message)
-_GRPC = {code: next(each for each in grpc.StatusCode if each.value[0] == int(code)) for code in Code}
+_GRPC = {code: next(item for item in grpc.StatusCode if item.value[0] == int(code)) for code in Code}
 
 
 class Statistics(Protocol):

@@ -59,7 +59,7 @@ class ServiceVariables:
         if master is not None:
             services[MASTER_SERVICE] = master
         if pod.spec.enableServiceLinks or not pod.spec.HasField("enableServiceLinks"):
-            services.update((each.metadata.name, each) for each in self._by_namespace.under(pod.metadata.namespace).values())
+            services.update((item.metadata.name, item) for item in self._by_namespace.under(pod.metadata.namespace).values())
         return {name: value for _, service in sorted(services.items()) for name, value in variables(service)}
 
 

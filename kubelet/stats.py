@@ -60,9 +60,9 @@ class Declared:
 def _declared(running: Running) -> Mapping[str, Usage]:
     pod, names = running
     return {
-        each.name: Usage(usage(pod, each, "cpu") * _MILLI, usage(pod, each, "memory"))
-        for each in (*pod.spec.initContainers, *pod.spec.containers)
-        if each.name in names
+        container.name: Usage(usage(pod, container, "cpu") * _MILLI, usage(pod, container, "memory"))
+        for container in (*pod.spec.initContainers, *pod.spec.containers)
+        if container.name in names
     }
 
 
@@ -89,11 +89,11 @@ class Stats:
         of_nodes = {name: tuple(self._nodes.tenants(name)) for name in request.nodes if self._nodes.is_played(name)}
         wanted = dict.fromkeys(request.pods)
         uids = {*wanted, *(uid for tenants in of_nodes.values() for uid in tenants)}
-        running = {uid: found for uid in uids if (found := self._what_runs(uid)) is not None}
+        running = {uid: result for uid in uids if (result := self._what_runs(uid)) is not None}
         measured = dict(zip(running, await self._meter.measure(list(running.values())), strict=True))
         now, response = self._clock.time(), StatsResponse()
         for name, tenants in of_nodes.items():
-            used = _sum(each for uid in tenants if uid in measured for each in measured[uid].values())
+            used = _sum(item for uid in tenants if uid in measured for item in measured[uid].values())
             _fill(response.nodes.add(), name, used._replace(memory=used.memory + self._beside(name)), now)
         for uid in wanted:
             if containers := measured.get(uid):
@@ -104,8 +104,8 @@ class Stats:
 def _sum(usages: Iterable[Usage]) -> Usage:
     """The longest window is used."""
     cpu, memory, window = 0, 0, 0.0
-    for each in usages:
-        cpu, memory, window = cpu + each.cpu, memory + each.memory, max(window, each.window)
+    for item in usages:
+        cpu, memory, window = cpu + item.cpu, memory + item.memory, max(window, item.window)
     return Usage(cpu, memory, window)
 
 
@@ -117,7 +117,7 @@ def _fill(metrics: NodeMetrics, node: str, used: Usage, now: float) -> None:
 
 def _fill_pod(metrics: PodMetrics, uid: str, containers: Mapping[str, Usage], now: float) -> None:
     metrics.metadata.uid = uid
-    _stamp(metrics, max(each.window for each in containers.values()), now)
+    _stamp(metrics, max(container.window for container in containers.values()), now)
     for name, used in containers.items():
         _write(metrics.containers.add(name=name).usage, used)
 

@@ -75,10 +75,10 @@ class Resize(NamedTuple):
         """The remaining work after the node has allocated the resources of `spec`. None: nothing."""
         running = {view.name: view.attempt for view in containers if view.exit is None}
         restarting = {name: each for name, each in self.restarting.items() if running.get(name) == each.attempt}
-        for each in resizable(spec):
-            old = self.allocated.get(each.name, each.resources)
-            if each.name in running and each.name not in restarting and _must_restart(each, old):
-                restarting[each.name] = Restarting(running[each.name], old)
+        for container in resizable(spec):
+            old = self.allocated.get(container.name, container.resources)
+            if container.name in running and container.name not in restarting and _must_restart(container, old):
+                restarting[container.name] = Restarting(running[container.name], old)
         if not restarting:
             return None
         return Resize(resources_of(spec), restarting=restarting, begun=self.begun if self.restarting else now)
@@ -109,40 +109,43 @@ class Resize(NamedTuple):
                 status.conditions.add(type=type_, status="True", lastTransitionTime=stamp, observedGeneration=generation)
                 if type_ == RESIZE_PENDING:
                     status.conditions[-1].reason, status.conditions[-1].message = self.reason, self.message
-        for each in (*status.initContainerStatuses, *status.containerStatuses):
-            if (restarting := self.restarting.get(each.name)) is not None:
-                each.resources.CopyFrom(restarting.resources)
+        for container_status in (*status.initContainerStatuses, *status.containerStatuses):
+            if (restarting := self.restarting.get(container_status.name)) is not None:
+                container_status.resources.CopyFrom(restarting.resources)
 
 
 def resources_of(spec: PodSpec) -> Resources:
-    return {each.name: each.resources for each in resizable(spec)}
+    return {container.name: container.resources for container in resizable(spec)}
 
 
 def with_resources(pod: Pod, resources: Resources) -> Pod:
     """A copy of the pod whose containers have these resources."""
-    found = Pod()
-    found.CopyFrom(pod)
-    for each in resizable(found.spec):
-        if each.name in resources:
-            each.resources.CopyFrom(resources[each.name])
-    return found
+    result = Pod()
+    result.CopyFrom(pod)
+    for container in resizable(result.spec):
+        if container.name in resources:
+            container.resources.CopyFrom(resources[container.name])
+    return result
 
 
 def adopted(pod: Pod) -> Resize | None:
     """The resize that an earlier kubelet process left, from the reported status. None: nothing."""
     if not is_resizing(pod):
         return None
-    statuses = {each.name: each for each in (*pod.status.initContainerStatuses, *pod.status.containerStatuses)}
+    statuses = {
+        container_status.name: container_status
+        for container_status in (*pod.status.initContainerStatuses, *pod.status.containerStatuses)
+    }
     allocated: dict[str, ResourceRequirements] = {}
     restarting: dict[str, Restarting] = {}
-    for each in resizable(pod.spec):
-        status = statuses.get(each.name)
-        if status is None or not status.HasField("resources") or status.allocatedResources == each.resources.requests:
-            allocated[each.name] = each.resources
+    for container in resizable(pod.spec):
+        status = statuses.get(container.name)
+        if status is None or not status.HasField("resources") or status.allocatedResources == container.resources.requests:
+            allocated[container.name] = container.resources
         else:
-            allocated[each.name] = ResourceRequirements(requests=status.allocatedResources, limits=status.resources.limits)
+            allocated[container.name] = ResourceRequirements(requests=status.allocatedResources, limits=status.resources.limits)
         if status is not None and status.HasField("resources") and status.resources.requests != status.allocatedResources:
-            restarting[each.name] = Restarting(status.restartCount, status.resources)
+            restarting[container.name] = Restarting(status.restartCount, status.resources)
     pending = conditions.find(pod.status.conditions, RESIZE_PENDING)
     if pending is None and not restarting and allocated == resources_of(pod.spec):
         return None  # another part of the spec has changed
@@ -198,19 +201,19 @@ def plainly(plan: PodPlan, state: PodState, containers: Sequence[ContainerView])
     if not plan.plain or len(containers) != len(plan.main) or state.images is not plan.images:
         return None
     views, out = {view.name: view for view in containers}, b""
-    for each in plan.main:
-        view = views.get(each.name)
+    for item in plan.main:
+        view = views.get(item.name)
         if view is None or view.started is None or view.attempt or view.exit is not None:
             return None
-        out += _encoded_running(each.name, each.image, False, 0, int(view.started.unix), each.resources)
+        out += _encoded_running(item.name, item.image, False, 0, int(view.started.unix), item.resources)
     return out
 
 
 def show(plan: PodPlan, state: PodState, containers: Sequence[ContainerView]) -> list[Shown]:
     """All containers, in the order of the spec, init containers first."""
     views = {view.name: view for view in containers}
-    shown = [_shown(each, True, views.get(each.name), state) for each in plan.init] if plan.init else []
-    return shown + [_shown(each, False, views.get(each.name), state) for each in plan.main]
+    shown = [_shown(item, True, views.get(item.name), state) for item in plan.init] if plan.init else []
+    return shown + [_shown(item, False, views.get(item.name), state) for item in plan.main]
 
 
 def _shown(plan: ContainerPlan, init: bool, view: ContainerView | None, state: PodState) -> Shown:
@@ -228,7 +231,7 @@ def _shown(plan: ContainerPlan, init: bool, view: ContainerView | None, state: P
 
 def encode(metadata: ObjectMeta, plan: PodPlan, state: PodState, shown: Sequence[Shown]) -> bytes:
     """Encoded as a PodStatus. `metadata`: of the pod."""
-    return b"".join(_container(each, metadata, plan, state) for each in shown)
+    return b"".join(_container(item, metadata, plan, state) for item in shown)
 
 
 def _container(shown: Shown, metadata: ObjectMeta, plan: PodPlan, state: PodState) -> bytes:
@@ -366,10 +369,14 @@ def render(
 
 def show_held(status: PodStatus, held: Mapping[str, str], *, initialized: bool) -> None:
     """Says why containers that have never been created wait, if it is their turn. `held`: messages by container."""
-    turn = [each for each in status.initContainerStatuses if each.state.waiting.reason in _NOT_CREATED][:1]
-    for each in (*turn, *(status.containerStatuses if initialized else ())):
-        if each.name in held and each.state.waiting.reason in _NOT_CREATED:
-            each.state.waiting.reason, each.state.waiting.message = "CreateContainerConfigError", held[each.name]
+    turn = [
+        container_status
+        for container_status in status.initContainerStatuses
+        if container_status.state.waiting.reason in _NOT_CREATED
+    ][:1]
+    for item in (*turn, *(status.containerStatuses if initialized else ())):
+        if item.name in held and item.state.waiting.reason in _NOT_CREATED:
+            item.state.waiting.reason, item.state.waiting.message = "CreateContainerConfigError", held[item.name]
 
 
 def alike(one: PodStatus, other: PodStatus) -> bool:
@@ -378,12 +385,12 @@ def alike(one: PodStatus, other: PodStatus) -> bool:
 
 
 def _unordered(status: PodStatus) -> PodStatus:
-    found = PodStatus()
-    found.CopyFrom(status)
-    found.conditions.sort(key=lambda each: each.type)
-    for each in found.conditions:
-        each.ClearField("lastTransitionTime")
-    return found
+    pod_status = PodStatus()
+    pod_status.CopyFrom(status)
+    pod_status.conditions.sort(key=lambda pod_condition: pod_condition.type)
+    for condition in pod_status.conditions:
+        condition.ClearField("lastTransitionTime")
+    return pod_status
 
 
 def _clear(status: PodStatus, accepted: Instant) -> None:
@@ -428,7 +435,7 @@ def _initialized(state: PodState, shown: Sequence[Shown], generation: int) -> by
         reason = "PodCompleted"
     elif not holds:
         reason = "ContainersNotInitialized"
-        message = f"containers with incomplete status: [{' '.join(each.plan.name for each in shown if each.holds_up)}]"
+        message = f"containers with incomplete status: [{' '.join(item.plan.name for item in shown if item.holds_up)}]"
     return _condition("Initialized", holds, int(since.unix), reason, message, generation)
 
 
@@ -438,7 +445,7 @@ def _ready(kind: str, state: PodState, shown: Sequence[Shown], generation: int) 
     if state.phase.final:
         reason = "PodCompleted" if state.phase is Phase.SUCCEEDED else "PodFailed"
     elif not state.containers_ready.holds:
-        unready = " ".join(each.plan.name for each in shown if each.matters and not each.ready)
+        unready = " ".join(item.plan.name for item in shown if item.matters and not item.ready)
         reason, message = "ContainersNotReady", f"containers with unready status: [{unready}]"
     elif not holds:
         reason, message = "ReadinessGatesNotReady", state.gated

@@ -204,9 +204,9 @@ class Resolver:
             backends = list(self._resolve_endpoints(key, endpoint, port, protocol))
         else:
             backends = [
-                _Backend(address, each.port, self._name(key))
-                for each in service.spec.ports
-                if _matches(each, port, protocol)
+                _Backend(address, service_port.port, self._name(key))
+                for service_port in service.spec.ports
+                if _matches(service_port, port, protocol)
                 for address in _cluster_ips(service)
             ]
         if not backends:
@@ -236,7 +236,7 @@ class Resolver:
     def _resolve_endpoints(self, key: str, hostname: str, port: str, protocol: str) -> Iterator[_Backend]:
         """Yield the ready endpoints of a service. Empty arguments match all."""
         for part in tuple(self._source.slices_of(key).values()):
-            ports = [each.port for each in part.ports if _matches(each, port, protocol)]
+            ports = [endpoint_port.port for endpoint_port in part.ports if _matches(endpoint_port, port, protocol)]
             if not part.ports and not port:
                 ports = [0]
             for endpoint in part.endpoints if ports else ():
@@ -259,12 +259,16 @@ class Resolver:
             if address in _cluster_ips(service):
                 targets[self._name(key)] = None
             elif service.spec.clusterIP == "None":
-                targets |= {each.name: None for each in self._resolve_endpoints(key, "", "", "") if each.address == address}
+                targets |= {
+                    endpoint.name: None for endpoint in self._resolve_endpoints(key, "", "", "") if endpoint.address == address
+                }
         if not targets:
             return NOTHING
         name = ".".join(labels)
         return (
-            Answer(records=[Record(name, Kind.PTR, target=each) for each in targets]) if kind in (Kind.PTR, Kind.ANY) else EMPTY
+            Answer(records=[Record(name, Kind.PTR, target=target) for target in targets])
+            if kind in (Kind.PTR, Kind.ANY)
+            else EMPTY
         )
 
     def _name(self, key: str) -> str:

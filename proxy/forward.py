@@ -135,9 +135,9 @@ class Forwarding:
         self.since = 0.0
 
     def start(self) -> None:
-        for each in self._sockets:
-            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            keep_alive(each)
+        for item in self._sockets:
+            item.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            keep_alive(item)
         self._down.start()
         self._up.start()
 
@@ -154,13 +154,13 @@ class Forwarding:
         if self._closed:
             return
         self._closed = True
-        for each in self._sockets:
-            self._loop.remove_reader(each)
-            self._loop.remove_writer(each)
+        for item in self._sockets:
+            self._loop.remove_reader(item)
+            self._loop.remove_writer(item)
             if reset:
                 with suppress(OSError):
-                    each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-            each.close()
+                    item.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+            item.close()
         self._up.close()
         self._down.close()
         self._on_end(self)

@@ -69,8 +69,8 @@ class Predecessor:
                 sockets.update(batch)
         except (OSError, Fatal) as error:
             peer.close()
-            for each in sockets.values():
-                each.close()
+            for item in sockets.values():
+                item.close()
             if isinstance(error, Fatal):
                 raise
             why = "no answer" if isinstance(error, TimeoutError) else str(error)
@@ -86,26 +86,26 @@ class Predecessor:
 
     def close(self) -> None:
         self._peer.close()
-        for each in self.sockets.values():
-            each.close()
+        for item in self.sockets.values():
+            item.close()
         self.sockets.clear()
 
 
 def _receive(peer: socket.socket) -> dict[Frontend, socket.socket]:
     """Receive one message. Returns {} after the last one, and if the running proxy has ended. Raises OSError."""
     message, descriptors, flags, _ = socket.recv_fds(peer, MESSAGE, BATCH)
-    found = [socket.socket(fileno=each) for each in descriptors]
-    names = [Frontend(*each) for each in json.loads(message or b"[]")]
-    if flags & socket.MSG_CTRUNC or len(found) != len(names):
-        for each in found:
-            each.close()
+    sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]
+    names = [Frontend(*load) for load in json.loads(message or b"[]")]
+    if flags & socket.MSG_CTRUNC or len(sockets) != len(names):
+        for item in sockets:
+            item.close()
         raise OSError("too few file descriptors; raise the limit of open files (ulimit -n)")
-    return dict(zip(names, found, strict=True))
+    return dict(zip(names, sockets, strict=True))
 
 
 def _user(peer: socket.socket) -> int:
-    found = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return int(_CREDENTIALS.unpack(found)[1])
+    data = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(data)[1])
 
 
 class Handover:
@@ -158,8 +158,8 @@ class Handover:
         except OSError as error:
             log.warning("cannot pass the listeners to the successor: %s", error)
         finally:
-            for each in copies.values():
-                os.close(each)
+            for copy_ in copies.values():
+                os.close(copy_)
         log.warning("the successor has ended before it was ready; this process continues")
         await self._resume()
         return False

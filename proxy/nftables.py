@@ -39,7 +39,7 @@ def base(version: int, node_addresses: Sequence[str]) -> list[str]:
     local addresses except loopback addresses."""
     family, kind = FAMILIES[version]
     table = f"{family} {TABLE}"
-    here = [each for each in node_addresses if ip_address(each).version == version]
+    here = [node_address for node_address in node_addresses if ip_address(node_address).version == version]
     loopback = "127.0.0.0/8" if version == 4 else "::1"
     to_node = f"fib daddr type local {family} daddr != {loopback}"
     if node_addresses:
@@ -96,24 +96,24 @@ class Objects:
 
 def objects(service: str, rules: ServiceRules, version: int) -> Objects:
     """Return the objects of a service. Pure."""
-    found = Objects()
+    result = Objects()
     for frontend, rule in rules.rules.items():
         node_port = frontend.address == NODE_ADDRESS
         if not node_port and ip_address(frontend.address).version != version:
             continue
-        endpoints = [each for each in rule.endpoints if ip_address(each.address).version == version]
+        endpoints = [endpoint for endpoint in rule.endpoints if ip_address(endpoint.address).version == version]
         key = f"{frontend.protocol.lower()} . {frontend.port}"
         if not node_port:
             key = f"{frontend.address} . {key}"
         if not endpoints:
             name = "no-endpoint-nodeports" if node_port else "no-endpoint-services"
-            found.elements[name, key] = "goto reject-packet"
+            result.elements[name, key] = "goto reject-packet"
             continue
         chain = f"service-{_hash(service, frontend)}"
-        found.elements["service-nodeports" if node_port else "service-ips", key] = f"goto {chain}"
-        found.hairpins.update(f"{each.address} . {each.address}" for each in endpoints)
-        _frontend(found, chain, rule, frontend, endpoints, version)
-    return found
+        result.elements["service-nodeports" if node_port else "service-ips", key] = f"goto {chain}"
+        result.hairpins.update(f"{endpoint.address} . {endpoint.address}" for endpoint in endpoints)
+        _frontend(result, chain, rule, frontend, endpoints, version)
+    return result
 
 
 def _frontend(found: Objects, chain: str, rule: Rule, frontend: Frontend, endpoints: Sequence[Endpoint], version: int) -> None:
@@ -125,7 +125,7 @@ def _frontend(found: Objects, chain: str, rule: Rule, frontend: Frontend, endpoi
         targets = ", ".join(f"{number} : {each.address} . {each.port}" for number, each in enumerate(endpoints))
         found.chains[chain] = [*rules, f"{protocol} dnat {family} to numgen random mod {count} map {{ {targets} }}"]
         return
-    names = [f"{chain.replace('service', 'endpoint')}-{_hash(each)}" for each in endpoints]
+    names = [f"{chain.replace('service', 'endpoint')}-{_hash(endpoint)}" for endpoint in endpoints]
     for name, each in zip(names, endpoints, strict=True):
         clients = f"{name.replace('endpoint', 'affinity')}-{rule.affinity}"
         found.sets[clients] = f"{{ type {kind}; flags dynamic, timeout; timeout {rule.affinity}s; size 65535; }}"
@@ -174,8 +174,8 @@ def transaction(version: int, changes: Iterable[tuple[Objects, Objects]], hairpi
         hairpins.subtract(old.hairpins)
     for element in [each for each, count in hairpins.items() if count <= 0]:
         del hairpins[element]
-    gone += [f"delete element {table} hairpin {{ {each} }}" for each in before - set(hairpins)]
-    elements += [f"add element {table} hairpin {{ {each} }}" for each in set(hairpins) - before]
+    gone += [f"delete element {table} hairpin {{ {hairpin} }}" for hairpin in before - set(hairpins)]
+    elements += [f"add element {table} hairpin {{ {hairpin} }}" for hairpin in set(hairpins) - before]
     return [*sets, *chains, *flushes, *rules, *gone, *elements, *removed_chains, *removed_sets]
 
 
@@ -243,12 +243,14 @@ class NfTables:
         self, changes: Mapping[str, ServiceRules], after: Mapping[str, ServiceRules]
     ) -> dict[str, ServiceRules]:
         """Return the rules without frontends that belong to other services. Services that inherit frontends are added."""
-        found = dict(changes)
+        service_ruleses = dict(changes)
         for key, rules in changes.items():
             for frontend in self._applied.get(key, NO_RULES).rules.keys() - rules.rules.keys():
                 del self._owners[frontend]
-                found.update({heir: after[heir] for heir in self._waiting.pop(frontend, ()) if heir not in found})
-        for key, rules in found.items():
+                service_ruleses.update(
+                    {heir: after[heir] for heir in self._waiting.pop(frontend, ()) if heir not in service_ruleses}
+                )
+        for key, rules in service_ruleses.items():
             own: dict[Frontend, Rule] = {}
             for frontend, rule in rules.rules.items():
                 if (owner := self._owners.setdefault(frontend, key)) == key:
@@ -256,8 +258,8 @@ class NfTables:
                 elif key not in (waiting := self._waiting.setdefault(frontend, {})):
                     waiting[key] = None
                     log.warning("%s of service %s belongs to service %s", tuple(frontend), key, owner)
-            found[key] = ServiceRules(own, rules.health_check)
-        return found
+            service_ruleses[key] = ServiceRules(own, rules.health_check)
+        return service_ruleses
 
     @property
     def descriptors(self) -> Mapping[Frontend, int]:

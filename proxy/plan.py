@@ -91,10 +91,10 @@ def plan(services: Iterable[Service], slices: Iterable[EndpointSlice], node: Nod
     """Return the rules by "namespace/name" of the service. Services without rules are omitted. If two services have the same
     frontend, which the API server prevents except for externalIPs, both are returned; the backend uses the first."""
     grouped: dict[str, list[EndpointSlice]] = {}
-    for each in slices:
-        grouped.setdefault(service_of(each), []).append(each)
-    found = {key(each): plan_service(each, grouped.get(key(each), ()), node) for each in services}
-    return {name: rules for name, rules in found.items() if rules != NO_RULES}
+    for slice_ in slices:
+        grouped.setdefault(service_of(slice_), []).append(slice_)
+    service_ruleses = {key(service): plan_service(service, grouped.get(key(service), ()), node) for service in services}
+    return {name: rules for name, rules in service_ruleses.items() if rules != NO_RULES}
 
 
 def key(service: Service) -> str:
@@ -125,14 +125,17 @@ def plan_service(service: Service, slices: Iterable[EndpointSlice], node: NodeIn
             continue
         candidates = _candidates(slices, port)
         local = _select(candidates, node.has)
-        local_endpoints = max(local_endpoints, sum(1 for each in candidates if each.ready and node.has(each)))
+        local_endpoints = max(local_endpoints, sum(1 for candidate in candidates if candidate.ready and node.has(candidate)))
         everywhere = _select(candidates, _topology(candidates, node))
         name = f"{key(service)}:{port.name}" if port.name else key(service)
         inside = Rule(name, local if internal_local else everywhere, affinity)
         outside = Rule(name, local if external_local else everywhere, affinity, masquerade=not external_local)
         for address in dict.fromkeys((spec.clusterIP, *spec.clusterIPs)):
             rules[Frontend(address, port.port, protocol)] = inside
-        for address in (*spec.externalIPs, *(each.ip for each in service.status.loadBalancer.ingress if each.ip)):
+        for address in (
+            *spec.externalIPs,
+            *(balancer_ingress.ip for balancer_ingress in service.status.loadBalancer.ingress if balancer_ingress.ip),
+        ):
             rules.setdefault(Frontend(address, port.port, protocol), outside)
         if port.nodePort and spec.type in ("NodePort", "LoadBalancer"):
             rules[Frontend(NODE_ADDRESS, port.nodePort, protocol)] = outside
@@ -168,26 +171,26 @@ class _Candidate:
 
 def _candidates(slices: Sequence[EndpointSlice], port: ServicePort) -> list[_Candidate]:
     """Return the endpoints of a port. An endpoint that is in two slices, as while it moves, is ready if one of them says so."""
-    found: dict[Endpoint, _Candidate] = {}
-    for each in slices:
-        if each.addressType == "FQDN":
+    candidates: dict[Endpoint, _Candidate] = {}
+    for slice_ in slices:
+        if slice_.addressType == "FQDN":
             continue
         number = next(
             (
                 one.port
-                for one in each.ports
+                for one in slice_.ports
                 if one.name == port.name and (one.protocol or "TCP") == (port.protocol or "TCP") and one.port
             ),
             None,
         )
         if number is None:
             continue
-        for message in each.endpoints:
+        for message in slice_.endpoints:
             if message.addresses:
                 made = _candidate(message, number)
-                if (known := found.get(made.endpoint)) is None or known.rank < made.rank:
-                    found[made.endpoint] = made
-    return list(found.values())
+                if (known := candidates.get(made.endpoint)) is None or known.rank < made.rank:
+                    candidates[made.endpoint] = made
+    return list(candidates.values())
 
 
 def _candidate(message: EndpointMessage, port: int) -> _Candidate:
@@ -200,26 +203,30 @@ def _candidate(message: EndpointMessage, port: int) -> _Candidate:
         conditions.serving if conditions.HasField("serving") else ready,
         conditions.terminating,
         message.nodeName,
-        frozenset(each.name for each in message.hints.forZones),
-        frozenset(each.name for each in message.hints.forNodes),
+        frozenset(zone.name for zone in message.hints.forZones),
+        frozenset(node.name for node in message.hints.forNodes),
     )
 
 
 def _select(candidates: Sequence[_Candidate], allowed: Callable[[_Candidate], bool]) -> tuple[Endpoint, ...]:
     """Return the ready endpoints that are allowed. If there are none, return the serving endpoints that are terminating."""
-    ready = sorted(each.endpoint for each in candidates if each.ready and allowed(each))
+    ready = sorted(candidate.endpoint for candidate in candidates if candidate.ready and allowed(candidate))
     if ready:
         return tuple(ready)
-    return tuple(sorted(each.endpoint for each in candidates if each.serving and each.terminating and allowed(each)))
+    return tuple(
+        sorted(
+            candidate.endpoint for candidate in candidates if candidate.serving and candidate.terminating and allowed(candidate)
+        )
+    )
 
 
 def _topology(candidates: Sequence[_Candidate], node: NodeInfo) -> Callable[[_Candidate], bool]:
     """Return the filter of topology hints. Hints are used only if each ready endpoint has them and one names this node or
     zone. Hints for nodes take precedence."""
-    ready = [each for each in candidates if each.ready]
+    ready = [candidate for candidate in candidates if candidate.ready]
     name, zone = node.name, node.zone
-    if name and all(each.nodes for each in ready) and any(name in each.nodes for each in ready):
-        return lambda each: name in each.nodes or not each.ready
-    if zone and all(each.zones for each in ready) and any(zone in each.zones for each in ready):
-        return lambda each: zone in each.zones or not each.ready
-    return lambda each: True
+    if name and all(candidate.nodes for candidate in ready) and any(name in candidate.nodes for candidate in ready):
+        return lambda candidate: name in candidate.nodes or not candidate.ready
+    if zone and all(candidate.zones for candidate in ready) and any(zone in candidate.zones for candidate in ready):
+        return lambda candidate: zone in candidate.zones or not candidate.ready
+    return lambda item: True

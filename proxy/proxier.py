@@ -98,7 +98,7 @@ class Proxier:
         if watch_namespaces:
             self._namespaces = Informer(client.of(NAMESPACES), clock=clock)
         self._informers: Sequence[Informer[Any]] = [
-            each for each in (self._services, self._slices, self._nodes) if each is not None
+            informer for informer in (self._services, self._slices, self._nodes) if informer is not None
         ]
         self._by_service: Index[EndpointSlice] = Index(service_of)
         self._slices.add_handler(self._by_service.follow)
@@ -227,11 +227,16 @@ class Proxier:
 
     def _handle_service_updates(self, deltas: Sequence[Delta[Service]]) -> None:
         metrics.SERVICE_CHANGES.inc(len(deltas))
-        self._queue_services({store_key(each.obj) for each in deltas})
+        self._queue_services({store_key(delta.obj) for delta in deltas})
 
     def _handle_slice_updates(self, deltas: Sequence[Delta[EndpointSlice]]) -> None:
         metrics.ENDPOINT_CHANGES.inc(len(deltas))
-        keys = {service_of(each) for delta in deltas for each in (delta.obj, delta.old) if each is not None}
+        keys = {
+            service_of(endpoint_slice)
+            for delta in deltas
+            for endpoint_slice in (delta.obj, delta.old)
+            if endpoint_slice is not None
+        }
         self._queue_services(keys - {""})
 
     def _handle_node_updates(self, deltas: Sequence[Delta[Node]]) -> None:

@@ -66,14 +66,14 @@ class Balancer:
         if not order:
             return []
         self._next = (start + 1) % len(order)
-        found = order[start:] + order[:start]
+        result = order[start:] + order[:start]
         if self.rule.affinity is not None and (kept := self._affinities.get(client)) is not None:
             endpoint, at = kept
             if self._clock() - at < self.rule.affinity:
                 self._next = start
-                found.remove(endpoint)
-                found.insert(0, endpoint)
-        return found
+                result.remove(endpoint)
+                result.insert(0, endpoint)
+        return result
 
     def connected(self, client: str, endpoint: Endpoint) -> None:
         if self.rule.affinity is None:
@@ -193,13 +193,13 @@ class Userspace:
 
     def _expand_node_ports(self, rules: ServiceRules) -> dict[Frontend, Rule]:
         """Replace node ports by addresses of the node."""
-        found: dict[Frontend, Rule] = {}
+        result: dict[Frontend, Rule] = {}
         for frontend, rule in rules.rules.items():
             if frontend.address == NODE_ADDRESS:
-                found.update({frontend._replace(address=address): rule for address in self._node})
+                result.update({frontend._replace(address=address): rule for address in self._node})
             else:
-                found[frontend] = rule
-        return found
+                result[frontend] = rule
+        return result
 
     def _release_frontend(self, service: str, frontend: Frontend) -> None:
         if self._owners.get(frontend) != service:
@@ -242,10 +242,10 @@ class Userspace:
 
     def take_inherited_socket(self, frontend: Frontend) -> socket.socket | None:
         """Take the socket that the previous process left for this frontend."""
-        found = self._inherited.pop(frontend, None)
-        if found is not None:
-            found.setblocking(False)
-        return found
+        result = self._inherited.pop(frontend, None)
+        if result is not None:
+            result.setblocking(False)
+        return result
 
     def admit_connection(self) -> bool:
         """Return False if there are too many connections."""

@@ -416,18 +416,18 @@ class BindingCycles:
 
         Each pair is also logged, at most once per TELL_AGAIN seconds.
         """
-        found: dict[tuple[str, str], tuple[int, float]] = {}
+        result: dict[tuple[str, str], tuple[int, float]] = {}
         for cycle, since in self._tasks.values():
             if now - since >= SLOW:
-                number, longest = found.get(cycle.asked, (0, 0.0))
-                found[cycle.asked] = number + 1, max(longest, now - since)
-        for asked, (number, longest) in found.items():
+                number, longest = result.get(cycle.asked, (0, 0.0))
+                result[cycle.asked] = number + 1, max(longest, now - since)
+        for asked, (number, longest) in result.items():
             if now - self._named.get(asked, -TELL_AGAIN) >= TELL_AGAIN:
                 self._named[asked] = now
                 slow = PluginSlow(*asked, number, longest).extra
                 message = 'plugin "%s" in %s has not returned for %d pods for up to %.0f s'
                 log.warning(message, *asked, number, longest, extra=slow)
-        return found
+        return result
 
     def _cancel(self, task: asyncio.Task[None]) -> None:
         task.cancel()
@@ -460,7 +460,7 @@ class BindingCycles:
         if not self._called_off:
             return
         refused = [decision for decision, _ in self._queued if decision.queued.info.uid in self._called_off]
-        self._queued = deque(each for each in self._queued if each[0].queued.info.uid not in self._called_off)
+        self._queued = deque(item for item in self._queued if item[0].queued.info.uid not in self._called_off)
         for decision in refused:
             self._observer.refused(decision, self._called_off.pop(decision.queued.info.uid))
 

@@ -215,14 +215,14 @@ def source(spec: str, path: str, sources: dict[str, Source]) -> tuple[str, Sourc
             f'{path}: no plugin "{spec}"; valid names are {", ".join((*DEFAULT_PLUGINS, *OPTIONAL_PLUGINS))}, and module:Class'
         )
     try:
-        found = Source(spec, find(spec))
+        result = Source(spec, find(spec))
     except PluginLoadError as error:
         raise ConfigurationError(f"{path}: {error}") from error
-    name = str(found.plugin.name)
+    name = str(result.plugin.name)
     if name in sources:
         raise ConfigurationError(f"{path}: {spec}: duplicate plugin name {name}, also used by {sources[name].spec}")
-    sources[name] = found
-    return name, found
+    sources[name] = result
+    return name, result
 
 
 def _set(raw: Any, path: str, sources: dict[str, Source]) -> _Set:
@@ -333,21 +333,21 @@ _TLS_FIELDS = ("insecure", "caFile", "certFile", "keyFile")
 
 def parse_extenders(raw: Any, path: str) -> tuple[ExtenderConfiguration, ...]:
     """Parse the list of extenders. Raise ConfigurationError if it is invalid."""
-    found = tuple(_extender(item, f"{path}[{index}]") for index, item in enumerate(items(raw, path)))
-    binders = [extender for extender in found if BIND in extender.verbs]
+    extender_configurations = tuple(_extender(item, f"{path}[{index}]") for index, item in enumerate(items(raw, path)))
+    binders = [extender for extender in extender_configurations if BIND in extender.verbs]
     if len(binders) > 1:
         raise ConfigurationError(
             f"{path}: found {len(binders)} extenders implementing bind: only one extender can implement bind"
         )
     seen: set[str] = set()
-    for index, extender in enumerate(found):
-        if extender.url_prefix in (other.url_prefix for other in found[:index]):
+    for index, extender in enumerate(extender_configurations):
+        if extender.url_prefix in (other.url_prefix for other in extender_configurations[:index]):
             raise ConfigurationError(f"{path}[{index}].urlPrefix: duplicate urlPrefix {extender.url_prefix}")
         for name in extender.managed_resources:
             if name in seen:
                 raise ConfigurationError(f"{path}[{index}].managedResources: duplicate extender managed resource name {name}")
             seen.add(name)
-    return found
+    return extender_configurations
 
 
 def write_extender(extender: ExtenderConfiguration) -> Mapping[str, Any]:
@@ -443,17 +443,17 @@ def _tls(raw: Any, path: str) -> Tls:
 
 
 def _managed(raw: Any, path: str) -> dict[str, bool]:
-    found: dict[str, bool] = {}
+    result: dict[str, bool] = {}
     for index, item in enumerate(items(raw, path)):
         where = f"{path}[{index}]"
         given = fields(item, where, ("name", "ignoredByScheduler"))
         name = text(given.get("name"), f"{where}.name")
         if problems := _extended(name):
             raise ConfigurationError(f"{where}.name: {problems[0]}")
-        if name in found:
+        if name in result:
             raise ConfigurationError(f"{where}.name: duplicate extender managed resource name {name}")
-        found[name] = flag(given.get("ignoredByScheduler", False), f"{where}.ignoredByScheduler")
-    return found
+        result[name] = flag(given.get("ignoredByScheduler", False), f"{where}.ignoredByScheduler")
+    return result
 
 
 def _extended(name: str) -> Sequence[str]:
@@ -489,12 +489,12 @@ def read(file: Path, *, seed: int = 0) -> Configuration:
 def parse(document: str, folder: Path = Path(), *, seed: int = 0) -> Configuration:
     """Parse the text of a configuration file in `folder`. Raise ConfigurationError if it is invalid."""
     try:
-        found = documents.plain(document)
+        result = documents.plain(document)
     except documents.DocumentError as error:
         raise ConfigurationError(f"line {error.line}: {error}") from None
-    if len(found) > 1:
-        raise ConfigurationError(f"expected one document, got {len(found)}")
-    top = fields(_with_paths(found[0], folder) if found else None, "", _FIELDS)
+    if len(result) > 1:
+        raise ConfigurationError(f"expected one document, got {len(result)}")
+    top = fields(_with_paths(result[0], folder) if result else None, "", _FIELDS)
     if (top.get("apiVersion"), top.get("kind")) != (API_VERSION, KIND):
         raise ConfigurationError(f"expected apiVersion {API_VERSION} and kind {KIND}")
     election = fields(top.get("leaderElection", {}), "leaderElection", ("resourceName",))
@@ -563,7 +563,7 @@ def _parse_profile(raw: Any, path: str, nameless: str | None) -> ProfileConfigur
 
 
 def _parse_args(raw: Any, path: str, sources: dict[str, Source]) -> dict[str, Mapping[str, Any]]:
-    found: dict[str, Mapping[str, Any]] = {}
+    result: dict[str, Mapping[str, Any]] = {}
     for index, item in enumerate(items(raw, path)):
         where = f"{path}[{index}]"
         entry = fields(item, where, ("name", "args"))
@@ -571,13 +571,13 @@ def _parse_args(raw: Any, path: str, sources: dict[str, Source]) -> dict[str, Ma
         args = entry.get("args", {})
         if not isinstance(args, dict):
             raise ConfigurationError(f"{where}.args: expected an object")
-        if name in found:
+        if name in result:
             raise ConfigurationError(f"{where}.name: {name} is configured twice")
         for key, expected in (("apiVersion", API_VERSION), ("kind", f"{name}Args")):
             if args.get(key) not in (None, expected):
                 raise ConfigurationError(f"{where}.args.{key}: expected {expected}")
-        found[name] = {key: value for key, value in args.items() if value is not None and key not in ("apiVersion", "kind")}
-    return found
+        result[name] = {key: value for key, value in args.items() if value is not None and key not in ("apiVersion", "kind")}
+    return result
 
 
 def write(configuration: Configuration) -> str:

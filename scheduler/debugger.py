@@ -59,7 +59,9 @@ class Debugger:
                 seconds, delay = round(now - queued.since, 1), round(max(backoff, 0.0), 1) if backoff else None
                 info = queued.info
                 shown.append(Queued(info.key, info.priority, queued.attempts, seconds, sorted(queued.refused_by), delay))
-        waiting = [InPermit(each.pod.key, each.node, sorted(each.pending)) for each in self._waiting]
+        waiting = [
+            InPermit(waiting_pod.pod.key, waiting_pod.node, sorted(waiting_pod.pending)) for waiting_pod in self._waiting
+        ]
         return QueueDump(self._name, self._leading(), self._queue.counts(), places, _bounded(waiting))
 
     def show_cache(self) -> CacheDump:

@@ -121,7 +121,7 @@ def select_configuration(
 
 def _leaderless(scheduler: str, elections: Sequence[Election]) -> bool:
     """Return True if `scheduler` is the cluster's default scheduler and its election has no leader."""
-    return scheduler == wellknown.DEFAULT_SCHEDULER and SCHEDULER_ELECTION not in (each.name for each in elections)
+    return scheduler == wellknown.DEFAULT_SCHEDULER and SCHEDULER_ELECTION not in (election.name for election in elections)
 
 
 def _loaded(offers: Iterable[ConfigurationSource], problems: list[str]) -> Iterator[tuple[ConfigurationSource, Configuration]]:
@@ -219,7 +219,7 @@ def main(
 
 
 def _impersonating(server: str | None, tls: tuple[str, str, str] | None) -> ClientConfig:
-    files = [Path(each) for each in tls or ()]
+    files = [Path(item) for item in tls or ()]
     authority = TlsFiles(files[0], files[1], files[2]) if files else None
     return ClientConfig(parse_endpoints(server or ""), tls=authority)
 
@@ -282,8 +282,8 @@ def _offline(
     stores: dict[Resource[Any], dict[str, Any]] = {}
     resources: list[Resource[Any]] = list(dict.fromkeys((PODS, NODES, *needs(followed.configuration))))
     for resource in resources:
-        found = [resource.message.FromString(value) for each, value in objects.items() if each.startswith(resource.prefix)]
-        stores[resource] = {store_key(obj): obj for obj in found if resource is not PODS or obj.status.phase not in ENDED}
+        result = [resource.message.FromString(value) for each, value in objects.items() if each.startswith(resource.prefix)]
+        stores[resource] = {store_key(obj): obj for obj in result if resource is not PODS or obj.status.phase not in ENDED}
     return explanation(pod, stores, followed, node)
 
 
@@ -307,12 +307,12 @@ def explanation(
     listed = ListedHandle(stores)
     frameworks = build(configuration, listed)
     cache, placed = filled(stores[NODES].values(), stores[PODS].values(), frameworks)
-    found = explain(pod, cache, placed, frameworks[name], listed, node if cache.nodes.row(node) is not None else "")
+    result = explain(pod, cache, placed, frameworks[name], listed, node if cache.nodes.row(node) is not None else "")
     if followed.assumed:
-        found = _filters_only(found)
-    hearing = [each.url_prefix for each in configuration.extenders if interested(each.managed_resources, pod)]
+        result = _filters_only(result)
+    hearing = [extender.url_prefix for extender in configuration.extenders if interested(extender.managed_resources, pod)]
     return replace(
-        found,
+        result,
         node_is_gone=gone,
         extenders=hearing,
         configuration=followed.source,

@@ -71,7 +71,7 @@ class Budgets:
 
         A pod in disruptedPods is already counted in its budget.
         """
-        found: set[PlacedPod] = set()
+        placed_pods: set[PlacedPod] = set()
         left: dict[int, int] = {}
         for pod in pods:
             _, _, name = pod.key.partition("/")
@@ -80,8 +80,8 @@ class Budgets:
                 if name not in status.disruptedPods:
                     left[number] = left.get(number, status.disruptionsAllowed) - 1
                     if left[number] < 0:
-                        found.add(pod)
-        return found
+                        placed_pods.add(pod)
+        return placed_pods
 
     def _selecting(self, group: PodGroup) -> list[int]:
         """Return the indexes of the budgets that select the pods of a group."""
@@ -114,7 +114,10 @@ def select_victims(
         return remaining()
     protected = budgets.protected(potential)
     victims = []
-    for pod in (*(each for each in potential if each in protected), *(each for each in potential if each not in protected)):
+    for pod in (
+        *(placed_pod for placed_pod in potential if placed_pod in protected),
+        *(placed_pod for placed_pod in potential if placed_pod not in protected),
+    ):
         what_if.put_back(pod)
         if refusal() is not None:
             what_if.lift(pod)
@@ -351,7 +354,7 @@ class Candidates:
         search.forget(own)
         try:
             search.look(nodes.versions, curable, without.promise)
-            found = search.run(max(self._bounds.of(int(np.count_nonzero(curable))), 1), dry_runs.on)
+            result = search.run(max(self._bounds.of(int(np.count_nonzero(curable))), 1), dry_runs.on)
         except SearchExhausted:
             self._stopped[pod.template] = stopped + search.last
             if len(self._stopped) > _TEMPLATES:
@@ -359,8 +362,8 @@ class Candidates:
             raise
         finally:
             search.forget(own)
-        if found:
-            return found
+        if result:
+            return result
         unresolvable, lasting = filters.unresolvable(diagnosis), filters.lasting(diagnosis)
         search.explain(without.unclear(diagnosis, lasting) & ~unresolvable, dry_runs.on)
         refusals = [("", FilterResult.refusing(unresolvable, NOT_HELPFUL)), ("", _of_rows(search.reasons(), len(nodes)))]
@@ -369,10 +372,10 @@ class Candidates:
     def _consequences(self, diagnosis: Diagnosis, filters: Filters) -> tuple[BoolArray, SingleNodeFilter | None]:
         """Return the mask of curable nodes and the single-node filter, cached by diagnosis."""
         known = self._judged.pop(id(diagnosis), None)
-        found = self._judged[id(diagnosis)] = known or (diagnosis, filters.curable(diagnosis), filters.one_by_one(diagnosis))
+        result = self._judged[id(diagnosis)] = known or (diagnosis, filters.curable(diagnosis), filters.one_by_one(diagnosis))
         if len(self._judged) > _TEMPLATES:
             del self._judged[next(iter(self._judged))]
-        return found[1:]
+        return result[1:]
 
     def _remembered(self, pod: PodInfo, budgets: Sequence[PodDisruptionBudget], nodes: NodeTable, seed: int) -> Search:
         key = (
@@ -471,7 +474,7 @@ class _DryRuns:
         self._runs += 1
         nodes, one_by_one = self._cache.nodes, self._one_by_one
         name = nodes.names[row]
-        lower = [each for each in self._cache.pods_on(name) if each.priority < self._pod.priority]
+        lower = [pod for pod in self._cache.pods_on(name) if pod.priority < self._pod.priority]
         self._left -= len(self._budgets) * (1 + len(lower)) * _HELD
         if (
             one_by_one is not None
@@ -510,8 +513,8 @@ class _DryRuns:
         name = nodes.names[row]
         ahead = nodes.nominated.nominated_pods_with_precedence(self._pod, name)
         if ahead:
-            for each in ahead:
-                what_if.add(each, name)
+            for pod_info in ahead:
+                what_if.add(pod_info, name)
             crowded = self._full_refusal(row)  # all filters: a nominated pod may add constraints that one_by_one ignores
             reasons = crowded() if crowded is not None else ()
             what_if.clear()
@@ -620,16 +623,16 @@ class Evictions:
                 await self._some.wait()
             batch = list(self._pending.values())[:BATCH]
             left = await self._evict(batch)
-            for each in batch:
-                uid = each.pod.metadata.uid
-                if each not in left and self._pending.get(uid) is each:  # it may have been dropped and submitted again
+            for eviction in batch:
+                uid = eviction.pod.metadata.uid
+                if eviction not in left and self._pending.get(uid) is eviction:  # it may have been dropped and submitted again
                     del self._pending[uid]
             if left:
                 await self._clock.sleep(AGAIN)
 
     async def _evict(self, batch: Sequence[_Eviction]) -> list[_Eviction]:
         """Delete a batch of victims. Return the evictions to retry."""
-        answers = await errors_of(self._pods.delete_batch, [_deletion(each) for each in batch])
+        answers = await errors_of(self._pods.delete_batch, [_deletion(eviction) for eviction in batch])
         left = []
         for each, answer in zip(batch, answers, strict=True):
             if answer is None:

@@ -99,7 +99,7 @@ class Scheduler:
             self._informers,
             lead=self._lead,
             on_lost=self._on_lost,
-            scheduler_names=[each.scheduler_name for each in config.profiles],
+            scheduler_names=[profile.scheduler_name for profile in config.profiles],
             configuration=digest(config),
             find_stall=self._stuck,
             progress_timeout=patience,
@@ -108,7 +108,7 @@ class Scheduler:
         guarded = client.guarded(lambda: self._standby.fence)
         store = self._informers.pods.store
         self._name = name
-        self._recorders = Recorders(client.events, [each.scheduler_name for each in config.profiles], name, clock=clock)
+        self._recorders = Recorders(client.events, [profile.scheduler_name for profile in config.profiles], name, clock=clock)
         self._evictions = Evictions(guarded.pods, self._binder, store, self._recorders, self._activate, clock=clock)
         preemption = PreemptionHandle(self._cache, self._evictions, store, config.seed)
         self._extenders = Extenders(config.extenders)
@@ -248,8 +248,8 @@ class Scheduler:
     ) -> None:
         framework = self._profiles.of(queued.info)
         kept = self._cache.nodes.nominated.node_of(queued.info.uid)
-        names = ", ".join(each.name for each in extenders)
-        self._progress.expect(f"asks {names} about pod {queued.info.key}", sum(each.timeout for each in extenders))
+        names = ", ".join(extender.name for extender in extenders)
+        self._progress.expect(f"asks {names} about pod {queued.info.key}", sum(extender.timeout for extender in extenders))
         outcome = await self._extender_scheduling.schedule(queued, framework, extenders, lambda: self._leads(token))
         if outcome is not None:
             self._conclude(queued, outcome, kept, token, began)

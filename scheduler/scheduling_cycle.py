@@ -255,7 +255,7 @@ class ExtenderScheduling:
         proposed, cache = list(proposal.proposed.candidates), self._cache
         if not any(extender.preempts for extender in extenders):
             return proposal.settled(proposed)
-        versions = {each.node: cache.version(each.node) for each in proposed}
+        versions = {victims.node: cache.version(victims.node) for victims in proposed}
         lower = {
             node: {pod.uid: pod for pod in cache.pods_on(node) if pod.priority < queued.info.priority} for node in versions
         }
@@ -264,7 +264,7 @@ class ExtenderScheduling:
             left = await self.hold_while(queued, asking, leads)
         except ExtenderError as error:
             return proposal.postponed(str(error), cache.nodes.nominated.node_of(queued.info.uid))
-        still = [each for each in left if cache.version(each.node) == versions[each.node]]
+        still = [victims for victims in left if cache.version(victims.node) == versions[victims.node]]
         if still or not left:
             return proposal.settled(still)
         return proposal.postponed(NO_CANDIDATE, cache.nodes.nominated.node_of(queued.info.uid))

@@ -289,9 +289,9 @@ def label_selector(text: str) -> LabelSelector:
     """As objects hold it; written like app=web,tier in (a,b),!old."""
     operators = {(True, False): "Exists", (True, True): "DoesNotExist", (False, False): "In", (False, True): "NotIn"}
     selector = LabelSelector()
-    for each in parse_labels(text).requirements:
-        operator = operators[each.values is None, each.negated]
-        selector.matchExpressions.add(key=each.key, operator=operator, values=sorted(each.values or ()))
+    for requirement in parse_labels(text).requirements:
+        operator = operators[requirement.values is None, requirement.negated]
+        selector.matchExpressions.add(key=requirement.key, operator=operator, values=sorted(requirement.values or ()))
     return selector
 
 

@@ -12,4 +12,4 @@ E = TypeVar("E", bound=LogEvent)
 def logged(caplog: pytest.LogCaptureFixture, kind: type[E]) -> list[E]:
     """Those of one kind, in their order."""
     events = [record.__dict__.get("log_event") for record in caplog.records]
-    return [each for each in events if isinstance(each, kind)]
+    return [event for event in events if isinstance(event, kind)]

@@ -41,28 +41,28 @@ def generate(out: Path) -> None:
         ]
         if code := protoc.main(arguments):
             sys.exit(f"protoc failed with exit code {code}")
-        found = descriptions(FileDescriptorSet.FromString(Path(described.name).read_bytes()))
-    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(found[name], ensure_ascii=False)}" for name in sorted(found))
+        result = descriptions(FileDescriptorSet.FromString(Path(described.name).read_bytes()))
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(result[name], ensure_ascii=False)}" for name in sorted(result))
     (out / OUT / DESCRIPTIONS).write_text(f"{{\n{lines}\n}}\n")
 
 
 def descriptions(files: FileDescriptorSet) -> Mapping[str, Mapping[str, str]]:
     """By message and field, of all that objects are made of: the comments as one line. Field "" is the message itself."""
-    messages = {f".{file.package}.{each.name}": each for file in files.file for each in file.message_type}
+    messages = {f".{file.package}.{item.name}": item for file in files.file for item in file.message_type}
     reached: set[str] = set()
     ahead = [name for name, message in messages.items() if any(field.type_name == METADATA for field in message.field)]
     while ahead:
         name = ahead.pop()
         if name in messages and name not in reached:
             reached.add(name)
-            nested = (field for each in messages[name].nested_type for field in each.field)
+            nested = (field for item in messages[name].nested_type for field in item.field)
             ahead += [field.type_name for field in (*messages[name].field, *nested)]
-    found: dict[str, dict[str, str]] = {}
+    result: dict[str, dict[str, str]] = {}
     for file in files.file:
         for message, field, text in comments(file):
             if f".{message}" in reached:
-                found.setdefault(message, {})[field] = text
-    return found
+                result.setdefault(message, {})[field] = text
+    return result
 
 
 def comments(file: FileDescriptorProto) -> Iterator[tuple[str, str, str]]:

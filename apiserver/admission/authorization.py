@@ -290,11 +290,11 @@ class ElectionLeases:
 
     def validate(self, request: Request, operation: Operation, obj: Lease | None, old: Lease | None) -> None:
         """Raises Rejected."""
-        found = old if old is not None else obj
-        if found is None or found.metadata.namespace != SYSTEM_NAMESPACE:
+        lease = old if old is not None else obj
+        if lease is None or lease.metadata.namespace != SYSTEM_NAMESPACE:
             return
-        if election := _election_of_lease(found.metadata.name, old):
-            what = f'leases.coordination.k8s.io "{found.metadata.name}" is forbidden: the Lease of election "{election}"'
+        if election := _election_of_lease(lease.metadata.name, old):
+            what = f'leases.coordination.k8s.io "{lease.metadata.name}" is forbidden: the Lease of election "{election}"'
             way = f"run `pinnace leader transfer {election}` to change the leader"
             raise Rejected(errors.forbidden(f"{what} is read-only; {way}"))
 

@@ -201,8 +201,8 @@ def _only_name(resource: Resource[Any], selector: str) -> str:
 def _event_targets(request: Any) -> Iterable[Target]:
     """Return the targets of Events/Record. The namespace of an event defaults to the one of its involvedObject."""
     return {
-        Target(each.metadata.namespace or each.involvedObject.namespace or DEFAULT_NAMESPACE, each.metadata.name)
-        for each in request.items
+        Target(item.metadata.namespace or item.involvedObject.namespace or DEFAULT_NAMESPACE, item.metadata.name)
+        for item in request.items
     }
 
 

@@ -443,7 +443,7 @@ class RuleCover:
         self._nameless = 0
         for position, rule in enumerate(rules):
             bit = 1 << position
-            for found, values in (
+            for numbers, values in (
                 (self._verbs, rule.verbs),
                 (self._groups, rule.apiGroups),
                 (self._resources, rule.resources),
@@ -451,7 +451,7 @@ class RuleCover:
                 (self._names, rule.resourceNames),
             ):
                 for value in values:
-                    found[value] = found.get(value, 0) | bit
+                    numbers[value] = numbers.get(value, 0) | bit
             if not rule.resourceNames:
                 self._nameless |= bit
 
@@ -471,15 +471,15 @@ class RuleCover:
 
     def _of_resource(self, name: str) -> int:
         _, slash, subresource = name.partition("/")
-        found = _bits_of(self._resources, name)
-        return found | self._resources.get(f"*/{subresource}", 0) if slash else found
+        number = _bits_of(self._resources, name)
+        return number | self._resources.get(f"*/{subresource}", 0) if slash else number
 
     def _of_url(self, url: str) -> int:
-        found = 0
+        number = 0
         for held, rules in self._urls.items():
             if is_url(url, held):
-                found |= rules
-        return found
+                number |= rules
+        return number
 
 
 def _bits_of(index: dict[str, int], value: str) -> int:

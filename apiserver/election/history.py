@@ -139,23 +139,23 @@ def end_term(
 def presume_ends(terms: list[Term], seen: Term) -> list[Term]:
     """Return the terms before `seen` without an end, with a presumed end: the start of the next term."""
     terms = sorted([*(term for term in terms if term.token != seen.token), seen], key=lambda term: term.token)
-    found = []
+    result = []
     for term, following in pairwise(terms):
         if not term.HasField("ended"):
-            found.append(end_term(term, LEASE_EXPIRED, following.began, presumed=True))
-    return found
+            result.append(end_term(term, LEASE_EXPIRED, following.began, presumed=True))
+    return result
 
 
 def with_presumed_ends(terms: Sequence[Term], token: int, now: MicroTime) -> list[Term]:
     """Return the terms, the oldest first, with a presumed end of each ended term without a recorded end. `token` is the token
     of the current term; 0 if there is none."""
-    found = []
+    result = []
     for number, term in enumerate(terms):
         if not term.HasField("ended") and term.token != token:
             following = terms[number + 1].began if number + 1 < len(terms) else now
             term = end_term(term, LEASE_EXPIRED, following, presumed=True)
-        found.append(term)
-    return found
+        result.append(term)
+    return result
 
 
 def decode_terms(records: Iterable[KeyValue]) -> list[Term]:
@@ -277,44 +277,46 @@ class HistoryWriter:
                 with suppress(Conflict):
                     await self._committer.commit(Write(key, None, revision))
             return
-        found = await self._storage.get(key)
+        result = await self._storage.get(key)
         while True:
-            expected = found.mod_revision if found else 0
+            expected = result.mod_revision if result else 0
             try:
                 self._candidate_revisions[candidate.session] = await self._committer.commit(
                     Write(key, value, expected, lease=candidate.session)
                 )
                 return
             except Conflict as conflict:
-                found = conflict.current
+                result = conflict.current
 
     async def _write_lease(self, term: Term) -> None:
         """Write the Lease object. Idempotent. Raises StorageError."""
         key = LEASES.key(SYSTEM_NAMESPACE, lease_name(term.election))
-        found = await self._storage.get(key)
+        result = await self._storage.get(key)
         while True:
-            stored = decode_record(Lease, found.value) if found is not None else None
+            stored = decode_record(Lease, result.value) if result is not None else None
             lease = (
-                lease_after_change(stored, term, self._ttl, new_uid(self._rng)) if stored is not None or found is None else None
+                lease_after_change(stored, term, self._ttl, new_uid(self._rng))
+                if stored is not None or result is None
+                else None
             )
             if lease is None:
                 return
             try:
-                await self._committer.commit(Write(key, lease.SerializeToString(), found.mod_revision if found else 0))
+                await self._committer.commit(Write(key, lease.SerializeToString(), result.mod_revision if result else 0))
                 return
             except Conflict as conflict:
-                found = conflict.current
+                result = conflict.current
 
     async def _write_term(self, term: Term) -> None:
         """Write the record of a term. Idempotent. Raises StorageError."""
         key = term_key(term.election, term.token)
-        found = await self._storage.get(key)
-        while (write := _merge_write(key, found, term)) is not None:
+        result = await self._storage.get(key)
+        while (write := _merge_write(key, result, term)) is not None:
             try:
                 await self._committer.commit(write)
                 return
             except Conflict as conflict:
-                found = conflict.current
+                result = conflict.current
 
     async def _end_previous_terms(self, latest: Term) -> None:
         """Record the end of all terms before the latest one, and delete the oldest terms. Raises StorageError."""
@@ -370,8 +372,8 @@ class RestoreHandler:
     async def _write_restore_note(self) -> int:
         """Write the note unless another server has written it. Return the last revision of terms to end. Raises Conflict and
         StorageError."""
-        found = await self._storage.get(RESTORES_KEY)
-        value, revision = (found.value, found.mod_revision) if found is not None else (b"", 0)
+        result = await self._storage.get(RESTORES_KEY)
+        value, revision = (result.value, result.mod_revision) if result is not None else (b"", 0)
         if not self._lost_note.startswith(value):
             return revision
         value += new_uid(self._rng).encode() + b"\n"

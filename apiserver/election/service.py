@@ -150,10 +150,10 @@ class LeadershipTransfer:
         try:
             return await self._committer.commit(write)
         except Conflict as conflict:
-            found = conflict.current
-            if found is None or decode_record(Nomination, found.value) is not None:
+            result = conflict.current
+            if result is None or decode_record(Nomination, result.value) is not None:
                 raise
-        await self._committer.commit(Write(write.key, None, expected=found.mod_revision))
+        await self._committer.commit(Write(write.key, None, expected=result.mod_revision))
         return await self._committer.commit(write)
 
     async def _depose(self, before: Election, nominated: int, nominee: str) -> Term:
@@ -180,10 +180,10 @@ class LeadershipTransfer:
         result for the key in etcd, because the cache can be behind. Raises StorageError."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                while (found := select(self._cacher.raw(key))) is None:
+                while (result := select(self._cacher.raw(key))) is None:
                     self._changed.clear()
                     await self._changed.wait()
-                return found
+                return result
         return select(await self._storage.get(key))
 
 
@@ -303,7 +303,7 @@ class ElectionsService:
         if request.history:
             states = [election_state(cacher, name, now) for name in election_names(cacher)]
             return ListElectionsResponse(states=states, revision=cacher.revision)
-        led = ((each.key.removeprefix(ELECTIONS_PREFIX), each) for each in cacher.raw_items(ELECTIONS_PREFIX))
+        led = ((raw_item.key.removeprefix(ELECTIONS_PREFIX), raw_item) for raw_item in cacher.raw_items(ELECTIONS_PREFIX))
         return ListElectionsResponse(items=[with_candidates(cacher, name, record) for name, record in led])
 
     async def watch(self, request: WatchElectionsRequest, context: Context) -> AsyncIterator[ElectionWatchResponse]:

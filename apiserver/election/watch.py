@@ -38,9 +38,9 @@ def with_candidates(cacher: Cacher, name: str, record: KeyValue | None) -> Elect
     """Return the election with its waiting candidates. `record` is None if the election has no leader."""
     election = election_of(record) if record is not None else Election(name=name)
     lease = record.lease if record is not None else 0
-    standing = (each for each in cacher.raw_items(candidates_prefix(name)) if each.lease != lease)
-    candidates = filter(None, (decode_record(Candidate, each.value) for each in standing))
-    for candidate in sorted(candidates, key=lambda each: to_seconds(each.since)):
+    standing = (raw_item for raw_item in cacher.raw_items(candidates_prefix(name)) if raw_item.lease != lease)
+    candidates = filter(None, (decode_record(Candidate, item.value) for item in standing))
+    for candidate in sorted(candidates, key=lambda item: to_seconds(item.since)):
         candidate.ClearField("session")
         election.candidates.append(candidate)
     return election
@@ -48,8 +48,8 @@ def with_candidates(cacher: Cacher, name: str, record: KeyValue | None) -> Elect
 
 def election_names(cacher: Cacher) -> list[str]:
     """Return the names of all elections with a leader or stored terms."""
-    led = {each.key.removeprefix(ELECTIONS_PREFIX) for each in cacher.raw_items(ELECTIONS_PREFIX)}
-    past = {each.key.removeprefix(TERMS_PREFIX).rpartition("/")[0] for each in cacher.raw_items(TERMS_PREFIX)}
+    led = {raw_item.key.removeprefix(ELECTIONS_PREFIX) for raw_item in cacher.raw_items(ELECTIONS_PREFIX)}
+    past = {raw_item.key.removeprefix(TERMS_PREFIX).rpartition("/")[0] for raw_item in cacher.raw_items(TERMS_PREFIX)}
     return sorted(led | past)
 
 
@@ -60,7 +60,7 @@ def election_state(cacher: Cacher, name: str, now: float) -> ElectionState:
     terms = with_presumed_ends(decode_terms(records), election.token, to_micro_time(now))
     if election.token and all(term.token != election.token for term in terms):
         terms.append(_started_term(election))
-    revision = max((each.mod_revision for each in (*records, *filter(None, [record]))), default=0)
+    revision = max((item.mod_revision for item in (*records, *filter(None, [record]))), default=0)
     return ElectionState(election=election, terms=terms[-MAX_STORED_TERMS:], revision=revision)
 
 
@@ -85,7 +85,7 @@ class ElectionWatch:
             names = [self._name] if self._name else election_names(self._cacher)
             states = [election_state(self._cacher, name, self._clock.time()) for name in names]
             self._tokens = {state.election.name: state.election.token for state in states}
-            yield ElectionWatchResponse(events=[each for each in states if each.revision], revision=self._cacher.revision)
+            yield ElectionWatchResponse(events=[item for item in states if item.revision], revision=self._cacher.revision)
             while not self._ended:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(IDLE_INTERVAL):

@@ -310,7 +310,7 @@ def items_in(data: bytes, number: int, most: int) -> int:
 
     Source: https://protobuf.dev/programming-guides/encoding/
     """
-    tag, at, found = number << 3 | 2, 0, 0
+    tag, at, result = number << 3 | 2, 0, 0
     try:
         for _ in range(most):
             key, at = _varint(data, at)
@@ -318,10 +318,10 @@ def items_in(data: bytes, number: int, most: int) -> int:
                 break
             size, at = _varint(data, at)
             at += size
-            found += key == tag
+            result += key == tag
     except IndexError:
         pass
-    return found
+    return result
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

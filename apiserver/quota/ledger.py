@@ -457,7 +457,7 @@ class _QuotaWriteRouter:
         for write, is_charged in zip(writes, charged, strict=True):
             parted[is_charged].append(write)
         done = await asyncio.gather(self._committer.commit_many(parted[0]), self._charging.commit_many(parted[1]))
-        outcomes = [iter(each) for each in done]
+        outcomes = [iter(item) for item in done]
         return [next(outcomes[is_charged]) for is_charged in charged]
 
     def _may_increase_usage(self, write: Write) -> bool:

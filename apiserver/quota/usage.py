@@ -255,8 +255,8 @@ class QuotaLimits:
                 missing.setdefault(name, set()).add(container)
         if not missing:
             return ""
-        found = "; ".join(f"{name} for: {','.join(sorted(containers))}" for name, containers in sorted(missing.items()))
-        return f"failed quota: {self._quota.metadata.name}: must specify {found}"
+        result = "; ".join(f"{name} for: {','.join(sorted(containers))}" for name, containers in sorted(missing.items()))
+        return f"failed quota: {self._quota.metadata.name}: must specify {result}"
 
     def excess(self, used: Mapping[str, int], share: Mapping[str, int]) -> str:
         """Return a message if `used` plus `share` exceeds the quota; "" otherwise."""

@@ -114,7 +114,7 @@ class _Conflicts(Exception):
 
 def decode(entries: Iterable[ManagedFieldsEntry], resource: Resource[Any]) -> dict[Manager, Owned]:
     """Return the owners. Entries in API versions that the kind does not have are omitted. Raises ValueError."""
-    found = dict[Manager, Owned]()
+    result = dict[Manager, Owned]()
     for entry in entries:
         if entry.operation not in (APPLY, UPDATE):
             raise ValueError("operation must be `Apply` or `Update`")
@@ -127,8 +127,8 @@ def decode(entries: Iterable[ManagedFieldsEntry], resource: Resource[Any]) -> di
             version = entry.apiVersion if entry.operation == UPDATE else ""
             manager = Manager(entry.manager, entry.operation, version, entry.subresource)
             fields = from_json(entry.fieldsV1.Raw or b"{}").with_names(names)
-            found[manager] = Owned(fields, entry.time.seconds, entry.apiVersion)
-    return found
+            result[manager] = Owned(fields, entry.time.seconds, entry.apiVersion)
+    return result
 
 
 def encode(managers: Managers, resource: Resource[Any]) -> list[ManagedFieldsEntry]:
@@ -180,13 +180,13 @@ def set_entries(new: Object, old: Object, entries: Sequence[ManagedFieldsEntry])
 
 
 def _encode_without_times(entries: Iterable[ManagedFieldsEntry]) -> list[bytes]:
-    found = list[bytes]()
+    result = list[bytes]()
     for entry in entries:
         copy = ManagedFieldsEntry()
         copy.CopyFrom(entry)
         copy.ClearField("time")
-        found.append(copy.SerializeToString(deterministic=True))
-    return sorted(found)
+        result.append(copy.SerializeToString(deterministic=True))
+    return sorted(result)
 
 
 def _managers_of_update(resource: Resource[T], new: T, old: T, subresource: str) -> dict[Manager, Owned]:
@@ -196,8 +196,8 @@ def _managers_of_update(resource: Resource[T], new: T, old: T, subresource: str)
         sent = new.metadata.managedFields
         if len(sent) == 1 and sent[0] == ManagedFieldsEntry():
             return {}
-        if found := _decode_entry(sent, resource):
-            return found
+        if entry := _decode_entry(sent, resource):
+            return entry
     return _decode_entry(old.metadata.managedFields, resource)
 
 
@@ -215,11 +215,11 @@ def _track_update(
     difference = compare(of, before, after)
     seen = difference.without(ignored)
     lost = seen.changed | seen.removed
-    found = {manager: owned._replace(fields=owned.fields - lost) for manager, owned in managers.items()}
+    result = {manager: owned._replace(fields=owned.fields - lost) for manager, owned in managers.items()}
     if taken := difference.changed.without_trees(ignored):
-        previous = found.get(manager)
-        found[manager] = Owned(taken | previous.fields if previous else taken, now)
-    return _cap_update_managers({manager: owned for manager, owned in found.items() if owned.fields})
+        previous = result.get(manager)
+        result[manager] = Owned(taken | previous.fields if previous else taken, now)
+    return _cap_update_managers({manager: owned for manager, owned in result.items() if owned.fields})
 
 
 def _cap_update_managers(managers: dict[Manager, Owned]) -> dict[Manager, Owned]:
@@ -302,9 +302,9 @@ def apply(resource: Resource[T], wanted: Configuration, live: T, now: float) -> 
     try:
         after, owners = _merge_applied(of, wanted, before, managers, int(now), wanted.force)
     except _Conflicts as conflicts:
-        found = _remaining_conflicts(resource, wanted.manager, live, before, conflicts.found)
-        if found:
-            told = [Violation(text_of(path), f"conflict with {manager}") for manager, path in found]
+        result = _remaining_conflicts(resource, wanted.manager, live, before, conflicts.found)
+        if result:
+            told = [Violation(text_of(path), f"conflict with {manager}") for manager, path in result]
             raise Rejected(errors.apply_conflict(told)) from None
         after, owners = _merge_applied(of, wanted, before, managers, int(now), True)
     except TypeMismatch as error:
@@ -340,10 +340,10 @@ def _merge_applied(
     if conflicts and not force:
         raise _Conflicts(conflicts)
     lost = changed | difference.removed
-    found = {other: owner._replace(fields=owner.fields - lost) for other, owner in others.items()}
+    result = {other: owner._replace(fields=owner.fields - lost) for other, owner in others.items()}
     is_same = equal(before, after)
-    found[wanted.manager] = Owned(owned, now if not is_same else last.time if last is not None else 0)
-    return after, {other: owner for other, owner in found.items() if owner.fields}
+    result[wanted.manager] = Owned(owned, now if not is_same else last.time if last is not None else 0)
+    return after, {other: owner for other, owner in result.items() if owner.fields}
 
 
 def _prune_unowned(of: Type, merged: Any, last: FieldSet, claimed: FieldSet) -> Any:
@@ -420,9 +420,9 @@ def _schema_type(resource: Resource[Any]) -> Type:
 
 def _empty_form(resource: Resource[Any]) -> dict[str, Any]:
     """Return an object without fields, in the format of `_ownable_fields`."""
-    found = empty(resource.message.DESCRIPTOR)
-    del found["metadata"]
-    return {**found, "metadata": {}}
+    result = empty(resource.message.DESCRIPTOR)
+    del result["metadata"]
+    return {**result, "metadata": {}}
 
 
 def _ownable_fields(resource: Resource[Any], obj: Object) -> dict[str, Any]:
@@ -431,10 +431,10 @@ def _ownable_fields(resource: Resource[Any], obj: Object) -> dict[str, Any]:
 
 
 def _drop_server_fields(resource: Resource[Any], form: Mapping[str, Any]) -> dict[str, Any]:
-    found = {name: value for name, value in form.items() if name not in ("apiVersion", "kind")}
-    metadata = found.get("metadata") or {}
-    found["metadata"] = {name: value for name, value in metadata.items() if name not in _SERVER_FIELDS}
+    result = {name: value for name, value in form.items() if name not in ("apiVersion", "kind")}
+    metadata = result.get("metadata") or {}
+    result["metadata"] = {name: value for name, value in metadata.items() if name not in _SERVER_FIELDS}
     for name in ("spec", "status"):
         if name in resource.message.DESCRIPTOR.fields_by_name:
-            found.setdefault(name, {})
-    return found
+            result.setdefault(name, {})
+    return result

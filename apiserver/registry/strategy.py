@@ -207,7 +207,7 @@ class StatusStrategy(Strategy[T]):
 def added_violations(new_violations: Sequence[Violation], before: Iterable[Violation]) -> list[Violation]:
     """Return the violations that are not in `before`. A violation at another index of the same list counts as moved."""
     left = Counter(before)
-    rest = _subtract_violations(new_violations, left, lambda each: each)
+    rest = _subtract_violations(new_violations, left, lambda violation: violation)
     return _subtract_violations(rest, Counter(map(_without_indices, left.elements())), _without_indices)
 
 
@@ -216,11 +216,11 @@ def _subtract_violations(
 ) -> list[Violation]:
     """Return the violations that are not known. Each known violation cancels one match."""
     rest: list[Violation] = []
-    for each in new_violations:
-        if known[key(each)] > 0:
-            known[key(each)] -= 1
+    for violation in new_violations:
+        if known[key(violation)] > 0:
+            known[key(violation)] -= 1
         else:
-            rest.append(each)
+            rest.append(violation)
     return rest
 
 
@@ -286,8 +286,8 @@ def _remaining_field_parts(field: FieldDescriptor, value: Any, room: int) -> int
         return _remaining_parts(value, room)
     of = map_value(field)
     if of is None or of.message_type is not None:
-        for each in value if of is None else value.values():
-            room = _remaining_parts(each, room)
+        for item in value if of is None else value.values():
+            room = _remaining_parts(item, room)
     return room
 
 

@@ -96,11 +96,11 @@ class ReflectionService:
                     for name in self._services:
                         response.list_services_response.service.add(name=name)
                 case "file_by_filename":
-                    found = self._pool.FindFileByName(request.file_by_filename)
-                    response.file_descriptor_response.file_descriptor_proto[:] = self._encoded(found)
+                    file_descriptor = self._pool.FindFileByName(request.file_by_filename)
+                    response.file_descriptor_response.file_descriptor_proto[:] = self._encoded(file_descriptor)
                 case "file_containing_symbol":
-                    found = self._pool.FindFileContainingSymbol(request.file_containing_symbol)
-                    response.file_descriptor_response.file_descriptor_proto[:] = self._encoded(found)
+                    file_descriptor = self._pool.FindFileContainingSymbol(request.file_containing_symbol)
+                    response.file_descriptor_response.file_descriptor_proto[:] = self._encoded(file_descriptor)
                 case "file_containing_extension" | "all_extension_numbers_of_type":  # the API has no extensions
                     _fail(response, _NOT_FOUND, "the API has no extensions")
                 case _:
@@ -110,12 +110,12 @@ class ReflectionService:
         return response
 
     def _encoded(self, file: FileDescriptor) -> Sequence[bytes]:
-        found = self._files.get(file.name)
-        if found is None:
+        result = self._files.get(file.name)
+        if result is None:
             files: dict[str, bytes] = {}
             _collect(file, files)
-            found = self._files[file.name] = tuple(files.values())
-        return found
+            result = self._files[file.name] = tuple(files.values())
+        return result
 
 
 def _collect(file: FileDescriptor, into: dict[str, bytes]) -> None:

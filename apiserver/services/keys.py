@@ -67,9 +67,9 @@ class KeysService:
             start = request.start_revision or await self._storage.current_revision() + 1
             async with aclosing(cast(AsyncGenerator[Changes], self._storage.watch(start))) as received:
                 async for changes in received:
-                    found = [each for each in changes.changes if not prefixes or each.key.startswith(prefixes)]
-                    if found or not changes.changes:
-                        versions = [_of_change(each, keys_only=request.keys_only) for each in found]
+                    result = [change for change in changes.changes if not prefixes or change.key.startswith(prefixes)]
+                    if result or not changes.changes:
+                        versions = [_of_change(item, keys_only=request.keys_only) for item in result]
                         yield WatchKeysResponse(revision=changes.revision, changes=versions)
         except Compacted as compacted:
             raise _compacted(compacted) from None

@@ -83,7 +83,7 @@ class NoKubelets:
 def endpoint_of(node: Node) -> KubeletEndpoint:
     """Return the endpoint of a node's kubelet. Raises Rejected if the node has none."""
     name, status = node.metadata.name, node.status
-    addresses = {each.type: each.address for each in status.addresses}
+    addresses = {address.type: address.address for address in status.addresses}
     host = next((addresses[kind] for kind in _PREFERRED if kind in addresses), "")
     port = status.daemonEndpoints.kubeletEndpoint.Port
     if not port or not host:
@@ -99,7 +99,7 @@ def _no_kubelet_client() -> Refusal:
 
 def choose_container(pod: Pod, container: str) -> str:
     """Return the name of the requested container, or of the default container. Raises Rejected."""
-    names = [each.name for each in (*pod.spec.initContainers, *pod.spec.containers)]
+    names = [item.name for item in (*pod.spec.initContainers, *pod.spec.containers)]
     if not container:
         annotated = pod.metadata.annotations.get(DEFAULT_CONTAINER_ANNOTATION, "")
         return annotated if annotated in names else pod.spec.containers[0].name
@@ -146,7 +146,7 @@ def check_forwardable(pod: Pod) -> None:
 
 def _status(pod: Pod, container: str) -> ContainerStatus:
     statuses = (*pod.status.initContainerStatuses, *pod.status.containerStatuses)
-    return next((each for each in statuses if each.name == container), ContainerStatus())
+    return next((status for status in statuses if status.name == container), ContainerStatus())
 
 
 def _pod_refusal(pod: Pod, message: str) -> Rejected:

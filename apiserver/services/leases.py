@@ -58,20 +58,20 @@ class LeaseService(ResourceService[Lease]):
         self._clock = clock
 
     async def get(self, request: GetRequest, context: Context) -> bytes:
-        found = await super().get(request, context)
+        data = await super().get(request, context)
         if request.namespace not in _STAMPED:
-            return found
-        lease = Lease.FromString(found)
+            return data
+        lease = Lease.FromString(data)
         await self._renewal_times.load_sessions((lease,))
         self._renewal_times.stamp_lease(lease)
         return lease.SerializeToString()
 
     async def list(self, request: ListRequest | DeleteCollectionRequest, context: Context) -> bytes:
-        found = await super().list(request, context)
+        data = await super().list(request, context)
         past = request.options.resourceVersionMatch == "Exact"
         if request.namespace not in _STAMPED or past or isinstance(request, DeleteCollectionRequest):
-            return found
-        leases, turn = LeaseList.FromString(found), TimeSlice(self._clock)
+            return data
+        leases, turn = LeaseList.FromString(data), TimeSlice(self._clock)
         await self._renewal_times.load_sessions(leases.items)
         for lease in leases.items:
             self._renewal_times.stamp_lease(lease)
@@ -102,13 +102,15 @@ class RenewalTimes:
         streams = {stream: lease.metadata.name for lease in leases if (stream := _stream(lease))}
         unknown = {stream: node for stream, node in streams.items() if stream not in self._sessions}
         wanted = {session for lease in leases if (session := self._session(lease))}
-        for stream, found in zip(unknown, await asyncio.gather(*map(self._read_session, unknown.values())), strict=True):
-            if found is not None:
-                self._sessions[stream] = found
-                wanted.add(found)
+        for stream, result in zip(unknown, await asyncio.gather(*map(self._read_session, unknown.values())), strict=True):
+            if result is not None:
+                self._sessions[stream] = result
+                wanted.add(result)
         now = self._clock.monotonic()
         stale = [
-            each for each in wanted - {0} if now - self._renewed.get(each, (0.0, float("-inf")))[1] >= RENEWAL_CACHE_SECONDS
+            number
+            for number in wanted - {0}
+            if now - self._renewed.get(number, (0.0, float("-inf")))[1] >= RENEWAL_CACHE_SECONDS
         ]
         await asyncio.gather(*map(self._read_renewal, stale))
         for known in (self._sessions, self._renewed):
@@ -153,11 +155,11 @@ class RenewalTimes:
         if record is None:
             lease.spec.holderIdentity = ""
             return
-        found = election_of(record)
-        lease.metadata.annotations[FENCE_ANNOTATION] = f"{election}/{found.token}"
-        lease.spec.holderIdentity = found.holder
+        result = election_of(record)
+        lease.metadata.annotations[FENCE_ANNOTATION] = f"{election}/{result.token}"
+        lease.spec.holderIdentity = result.holder
         for moment in (lease.spec.acquireTime, lease.spec.renewTime):
-            moment.CopyFrom(_later_time(found, moment))
+            moment.CopyFrom(_later_time(result, moment))
 
 
 def _later_time(election: Election, moment: MicroTime) -> MicroTime:

@@ -227,7 +227,7 @@ class Method:
         actions, find = self.permission
         known = isinstance(request, Message) and find is not None
         action, targets = actions(request if known else self._message())[0], find(request) if known and find else ()
-        events = [AuditEvent(action, each.namespace, each.name, refusal=refusal) for each in targets]
+        events = [AuditEvent(action, target.namespace, target.name, refusal=refusal) for target in targets]
         self._audit.record(context.user, events or [AuditEvent(action, "", "", refusal=refusal)])
 
     def _count_stream(self, context: Context) -> AbstractContextManager[None]:
@@ -329,7 +329,7 @@ def build_methods(
     audit: CallAudit = _NO_AUDIT,
 ) -> Mapping[str, Method]:
     """Return the methods by path. Raises the errors of Method."""
-    methods = (Method(each, service, gate, flow, authorizer, authorizations, fences, audit) for each in descriptors)
+    methods = (Method(descriptor, service, gate, flow, authorizer, authorizations, fences, audit) for descriptor in descriptors)
     return {method.path: method for method in methods}
 
 
@@ -459,11 +459,11 @@ class StreamAuthorizations:
     def _end_changed_users(self) -> None:
         known: dict[Credential, User | Refusal] = {}
         for authorization in list(self._open):
-            if (found := known.get(authorization.credential)) is None:
-                found = known[authorization.credential] = _authenticated_user(authorization.credential)
-            if isinstance(found, Refusal):
-                authorization.end(found)
-            elif found != authorization.user:
+            if (refusal := known.get(authorization.credential)) is None:
+                refusal = known[authorization.credential] = _authenticated_user(authorization.credential)
+            if isinstance(refusal, Refusal):
+                authorization.end(refusal)
+            elif refusal != authorization.user:
                 authorization.end()
 
     async def _check_permissions(self) -> bool:

@@ -330,9 +330,9 @@ class FleetSession:
         Nothing is written for a fleet that has left: it may have a new session, which would lose the nodes to this one.
         """
         nodes = list(islice(self._unclaimed, CLAIM_CHUNK))
-        found: dict[str, KeyValue | None] = dict.fromkeys(nodes)
+        result: dict[str, KeyValue | None] = dict.fromkeys(nodes)
         while nodes and not self._stream.gone:
-            outcomes = await self._committer.commit_many([self._lease_write(node, found[node]) for node in nodes])
+            outcomes = await self._committer.commit_many([self._lease_write(node, result[node]) for node in nodes])
             conflicts, failure = [], None
             for node, outcome in zip(nodes, outcomes, strict=True):
                 match outcome:
@@ -340,14 +340,14 @@ class FleetSession:
                         self._held[node] = outcome
                         del self._unclaimed[node]
                     case Conflict():
-                        found[node] = outcome.current
+                        result[node] = outcome.current
                         conflicts.append(node)
                     case LeaseNotFound():
                         return self._send_lost("the session has expired")
                     case StorageError():
                         failure = outcome
             self._report_taken_over(
-                (node, Signature.of_record(kv).holder) for node in conflicts if (kv := found[node]) and not self._may_claim(kv)
+                (node, Signature.of_record(kv).holder) for node in conflicts if (kv := result[node]) and not self._may_claim(kv)
             )
             if failure is not None:
                 log.warning("cannot write the leases of all nodes yet: %s", failure)
@@ -376,21 +376,25 @@ class FleetSession:
         reached, cache = self._cacher.revision, self._cacher.of(LEASES)
         taken_over = []
         for node, revision in list(self._held.items()):
-            found = cache.get(LEASES.key(NODE_LEASE_NAMESPACE, node))
-            if reached < revision or (found is not None and found.mod_revision <= revision):
+            cache_entry = cache.get(LEASES.key(NODE_LEASE_NAMESPACE, node))
+            if reached < revision or (cache_entry is not None and cache_entry.mod_revision <= revision):
                 continue
             if (
-                found is None
-                or (ownership := classify_lease(found.peek(), self._signature, recreated=found.create_revision > revision))
+                cache_entry is None
+                or (
+                    ownership := classify_lease(
+                        cache_entry.peek(), self._signature, recreated=cache_entry.create_revision > revision
+                    )
+                )
                 is LeaseOwnership.FREE
             ):
                 del self._held[node]
                 self._unclaimed[node] = None
             elif ownership is LeaseOwnership.EDITED:
-                self._held[node] = found.mod_revision
+                self._held[node] = cache_entry.mod_revision
             elif ownership is LeaseOwnership.TAKEN:
                 del self._held[node]
-                taken_over.append((node, found.peek().spec.holderIdentity))
+                taken_over.append((node, cache_entry.peek().spec.holderIdentity))
         self._report_taken_over(taken_over)
 
     def _report_taken_over(self, nodes: Iterable[tuple[str, str]]) -> None:
@@ -431,8 +435,8 @@ class FleetSession:
         self._to_delete.update((node, 0) for node, held in zip(nodes, ours, strict=True) if held)
 
     def _is_held_by_fleet(self, node: str) -> bool:
-        found = self._cacher.of(LEASES).get(LEASES.key(NODE_LEASE_NAMESPACE, node))
-        return found is not None and found.peek().spec.holderIdentity == self._opening.holder
+        cache_entry = self._cacher.of(LEASES).get(LEASES.key(NODE_LEASE_NAMESPACE, node))
+        return cache_entry is not None and cache_entry.peek().spec.holderIdentity == self._opening.holder
 
     async def _delete_released(self) -> None:
         """Delete the Lease objects of the next released nodes. An object that was not held here is deleted only if it is

@@ -116,10 +116,10 @@ class PodService(ResourceService[Pod]):
         return batch_response(await self._evict(request.items, context))
 
     async def _evict(self, items: Sequence[Eviction], context: Context) -> Sequence[Outcome]:
-        by = Request(context.user, is_batch_dry_run(each.deleteOptions for each in items))
+        by = Request(context.user, is_batch_dry_run(item.deleteOptions for item in items))
         await self._cacher.wait_until_fresh(read_timeout(context))
         evicting = self._evictions.evict(items, dry_run=by.dry_run)
-        return await self.audit_write(by, "create", "eviction", (each.metadata for each in items), evicting)
+        return await self.audit_write(by, "create", "eviction", (item.metadata for item in items), evicting)
 
     async def logs(self, request: LogsRequest, context: Context) -> AsyncIterator[bytes]:
         await self._wait_for_version("", context)
@@ -162,7 +162,7 @@ class PodService(ResourceService[Pod]):
 
     async def _bind(self, items: Sequence[Binding], fence: Fence | None, user: User) -> Sequence[Outcome]:
         writing = self._write_bindings(items, fence, user)
-        return await self.audit_write(Request(user), "create", "binding", (each.metadata for each in items), writing)
+        return await self.audit_write(Request(user), "create", "binding", (item.metadata for item in items), writing)
 
     async def _write_bindings(self, items: Sequence[Binding], fence: Fence | None, user: User) -> Sequence[Outcome]:
         """Write the bindings. A caller that does not lead receives Fenced even if the pod alone would be a reason for a
@@ -170,13 +170,13 @@ class PodService(ResourceService[Pod]):
         term = await self._fences.term(fence, user) if fence is not None else None
         if fence is not None and term is None:
             refusal = errors.fenced(fence.election, fence.token)
-            outcomes: Sequence[Outcome] = [binding.malformed_binding_refusal(each) or refusal for each in items]
+            outcomes: Sequence[Outcome] = [binding.malformed_binding_refusal(item) or refusal for item in items]
         else:
             outcomes = await self.store.mutate(binding.bind(items, term, self._clock.time()))
         if fence is not None and term is not None and self._is_deposed(fence):
             refusal = errors.fenced(fence.election, fence.token)
-            outcomes = [refusal if isinstance(each, Refusal) and each.code in _LOST else each for each in outcomes]
-        metrics.FENCED.inc(sum(isinstance(each, Refusal) and each.reason == "Fenced" for each in outcomes))
+            outcomes = [refusal if isinstance(outcome, Refusal) and outcome.code in _LOST else outcome for outcome in outcomes]
+        metrics.FENCED.inc(sum(isinstance(outcome, Refusal) and outcome.reason == "Fenced" for outcome in outcomes))
         return outcomes
 
     def _is_deposed(self, fence: Fence) -> bool:
@@ -350,10 +350,10 @@ class _BudgetFinder:
                 self._found[version] = budget_of(entry.obj, self._protections.get(entry.obj.metadata.namespace, ()))
             except Rejected as rejected:
                 self._found[version] = rejected.refusal
-        found = self._found[version]
-        if isinstance(found, Refusal):
-            raise Rejected(found)
-        return found
+        disruption_budget = self._found[version]
+        if isinstance(disruption_budget, Refusal):
+            raise Rejected(disruption_budget)
+        return disruption_budget
 
 
 class EvictionHandler:
@@ -367,8 +367,8 @@ class EvictionHandler:
     async def evict(self, items: Sequence[Eviction], *, dry_run: bool) -> list[Outcome]:
         """Evict pods and return the outcome of each, in order. The caller must have refreshed the caches."""
         now = self._clock.time()
-        finder = _BudgetFinder(await self._protections_in({each.metadata.namespace for each in items}))
-        evictions = await in_slices(lambda each: self._validate_eviction(each, finder, now), items, self._clock)
+        finder = _BudgetFinder(await self._protections_in({item.metadata.namespace for item in items}))
+        evictions = await in_slices(lambda item: self._validate_eviction(item, finder, now), items, self._clock)
         refusals = await self._request_disruptions(
             [eviction for eviction in evictions if isinstance(eviction, _ValidEviction)], now, dry_run
         )
@@ -383,8 +383,8 @@ class EvictionHandler:
         ]
         budgets = [entry.obj for selection in selections for entry in self._cached_budgets.select(selection)]
         protections = defaultdict[str, list[Protection]](list)
-        for found in await in_slices(protection, budgets, self._clock):
-            protections[found.budget.metadata.namespace].append(found)
+        for result in await in_slices(protection, budgets, self._clock):
+            protections[result.budget.metadata.namespace].append(result)
         return protections
 
     def _validate_eviction(self, item: Eviction, finder: _BudgetFinder, now: float) -> _ValidEviction | Refusal:
@@ -417,7 +417,7 @@ class EvictionHandler:
                 )
                 budget_request.names[pod.metadata.name] = None
         mutations = [
-            take_disruptions_mutation(each.budget, list(each.names), each.granted, now) for each in budget_requests.values()
+            take_disruptions_mutation(item.budget, list(item.names), item.granted, now) for item in budget_requests.values()
         ]
         outcomes = await self._budgets.mutate(mutations, dry_run=dry_run)
         refusals: dict[str, Refusal] = {}

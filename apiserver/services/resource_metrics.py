@@ -89,10 +89,10 @@ class StatsCollector:
         release_current_seat()
         deadline = asyncio.get_running_loop().time() + seconds * SHARE
         async with asyncio.TaskGroup() as group:
-            asking = [group.create_task(self._ask(each, deadline)) for each in survey.questions]
-        outcomes = [each.result() for each in asking]
-        answers = [each for each in outcomes if isinstance(each, StatsResponse)]
-        return answers, [*(each for each in outcomes if isinstance(each, str)), *survey.warnings]
+            asking = [group.create_task(self._ask(question, deadline)) for question in survey.questions]
+        outcomes = [task.result() for task in asking]
+        answers = [outcome for outcome in outcomes if isinstance(outcome, StatsResponse)]
+        return answers, [*(outcome for outcome in outcomes if isinstance(outcome, str)), *survey.warnings]
 
     async def _ask(self, question: StatsQuery, deadline: float) -> StatsResponse | str:
         """Return the response, or the reason for its absence."""
@@ -117,8 +117,8 @@ def _asked_for(request: StatsRequest, response: StatsResponse) -> StatsResponse:
     """Return the response without nodes and pods that were not requested, because other kubelets run them."""
     nodes, pods = set(request.nodes), set(request.pods)
     return StatsResponse(
-        nodes=[each for each in response.nodes if each.metadata.name in nodes],
-        pods=[each for each in response.pods if each.metadata.uid in pods],
+        nodes=[node for node in response.nodes if node.metadata.name in nodes],
+        pods=[pod for pod in response.pods if pod.metadata.uid in pods],
     )
 
 
@@ -134,7 +134,7 @@ class NodeMetricsService:
             if (asked := survey.about(node)) is not None:
                 asked.nodes.append(node.metadata.name)
         answers, warnings = await self._surveyor.ask(survey, read_timeout(context))
-        by_name = {each.metadata.name: each for answer in answers for each in answer.nodes}
+        by_name = {node_metrics.metadata.name: node_metrics for answer in answers for node_metrics in answer.nodes}
         return NodeMetricsList(metadata=page.metadata, items=_found(page.items, by_name, _name), warnings=warnings)
 
 
@@ -152,7 +152,7 @@ class PodMetricsService:
             if entry is not None and (asked := survey.about(entry.obj)) is not None:
                 asked.pods.append(pod.metadata.uid)
         answers, warnings = await self._surveyor.ask(survey, read_timeout(context))
-        by_uid = {each.metadata.uid: each for answer in answers for each in answer.pods}
+        by_uid = {pod_metrics.metadata.uid: pod_metrics for answer in answers for pod_metrics in answer.pods}
         return PodMetricsList(metadata=page.metadata, items=_found(page.items, by_uid, _uid), warnings=warnings)
 
 

@@ -315,7 +315,7 @@ class Prefixed:
         if isinstance(answer, Committed):
             return answer
         start = len(self._prefix)
-        current = {key[start:]: self._strip_prefix(found) if found else None for key, found in answer.current.items()}
+        current = {key[start:]: self._strip_prefix(result) if result else None for key, result in answer.current.items()}
         return CompareFailed(answer.revision, current)
 
     async def watch(self, start_revision: int) -> AsyncGenerator[Changes]:

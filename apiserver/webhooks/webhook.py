@@ -573,7 +573,9 @@ def _parse_selector(raw: Any, path: str) -> LabelSelector:
         message = from_dict(SelectorMessage, raw)
     except CodecError as error:
         wrong = [Violation(problem.field, problem.message) for problem in error.problems]
-        raise ConfigurationError("; ".join(f"{path}.{each}" if each.field else f"{path}: {each}" for each in wrong)) from None
+        raise ConfigurationError(
+            "; ".join(f"{path}.{violation}" if violation.field else f"{path}: {violation}" for violation in wrong)
+        ) from None
     problems: list[Violation] = []
     validate_selector(message, path, problems)
     if problems:

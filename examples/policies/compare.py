@@ -132,16 +132,16 @@ FIGURES: Mapping[str, Callable[[Day], str]] = {
 
 
 def _labels(context: click.Context, option: click.Parameter, given: Sequence[str]) -> dict[str, Sequence[str]]:
-    found: dict[str, Sequence[str]] = {}
-    for each in given:
-        key, _, values = each.partition("=")
+    result: dict[str, Sequence[str]] = {}
+    for item in given:
+        key, _, values = item.partition("=")
         if not key or not values:
-            raise click.BadParameter(f"expected KEY=1..10 or KEY=a,b,c, got {each}")
+            raise click.BadParameter(f"expected KEY=1..10 or KEY=a,b,c, got {item}")
         first, dots, last = values.partition("..")
         if dots and not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
             raise click.BadParameter(f"expected a range such as 1..10, got {values}")
-        found[key] = [str(number) for number in range(int(first), int(last) + 1)] if dots else values.split(",")
-    return found
+        result[key] = [str(number) for number in range(int(first), int(last) + 1)] if dots else values.split(",")
+    return result
 
 
 def _progress(name: str, hour: int) -> None:

@@ -75,7 +75,10 @@ def adopt(pod: Pod, plan: PodPlan, now: Instant) -> PodState:
 
 
 def _reported_images(status: PodStatus, plan: PodPlan) -> Mapping[str, str]:
-    said = {each.name: each.image for each in (*status.initContainerStatuses, *status.containerStatuses)}
+    said = {
+        container_status.name: container_status.image
+        for container_status in (*status.initContainerStatuses, *status.containerStatuses)
+    }
     images = {name: said.get(name) or image for name, image in plan.images.items()}
     return plan.images if images == plan.images else images
 
@@ -88,17 +91,17 @@ def _reported_fact(status: PodStatus, kind: str, default: bool, since: Instant, 
 
 
 def _container_records(status: PodStatus, plan: PodPlan, now: Instant) -> dict[str, ContainerRecord]:
-    attended = {each.name for each in (*plan.init, *plan.main) if each.attended}
+    attended = {item.name for item in (*plan.init, *plan.main) if item.attended}
     return {
-        each.name: ContainerRecord(
-            each.restartCount,
-            each.started,
-            each.ready,
+        container_status.name: ContainerRecord(
+            container_status.restartCount,
+            container_status.started,
+            container_status.ready,
             hooked=True,
-            started_at=past(to_seconds(each.state.running.startedAt), now).monotonic,
+            started_at=past(to_seconds(container_status.state.running.startedAt), now).monotonic,
         )
-        for each in (*status.initContainerStatuses, *status.containerStatuses)
-        if each.name in attended and each.state.HasField("running")
+        for container_status in (*status.initContainerStatuses, *status.containerStatuses)
+        if container_status.name in attended and container_status.state.HasField("running")
     }
 
 
@@ -197,7 +200,7 @@ def _plainly(plan: PodPlan, state: PodState, containers: Sequence[ContainerView]
     if state.images is not plan.images or (state.records and any(record.kill_reason for record in state.records.values())):
         return None
     if not containers:
-        return Step(state, None, tuple([Start(each.name, 0) for each in plan.main])) if state.phase is Phase.PENDING else None
+        return Step(state, None, tuple([Start(item.name, 0) for item in plan.main])) if state.phase is Phase.PENDING else None
     if len(containers) != len(plan.main):
         return None
     wake_at = None

@@ -165,12 +165,12 @@ class StepBuilder:
 
     def hold(self, until: float) -> None:
         """No container starts before this time."""
-        self.actions = [each for each in self.actions if not isinstance(each, Start)]
+        self.actions = [action for action in self.actions if not isinstance(action, Start)]
         self.wake(until)
 
     def hold_containers(self, names: Collection[str]) -> None:
         """These containers do not start."""
-        self.actions = [each for each in self.actions if not (isinstance(each, Start) and each.container in names)]
+        self.actions = [action for action in self.actions if not (isinstance(action, Start) and action.container in names)]
 
     def wake(self, at: float | None) -> None:
         if at is not None and (self.wake_at is None or at < self.wake_at):
@@ -224,14 +224,14 @@ def restart(
 ) -> PodState:
     """Restarts these running containers with their new resources."""
     records = dict(state.records)
-    for each in (*plan.init, *plan.main):
-        if each.name in names:
-            view, record = views[each.name], records.get(each.name)
+    for item in (*plan.init, *plan.main):
+        if item.name in names:
+            view, record = views[item.name], records.get(item.name)
             if record is None or record.attempt != view.attempt:
-                record = _new_record(each, view, record)
+                record = _new_record(item, view, record)
             if record.kill_reason is None:
-                message = f"Container {each.name} resize requires restart"
-                records[each.name] = record._replace(kill_reason=KillReason(now.monotonic, each.grace, message, anyway=True))
+                message = f"Container {item.name} resize requires restart"
+                records[item.name] = record._replace(kill_reason=KillReason(now.monotonic, item.grace, message, anyway=True))
     return state._replace(records=records)
 
 

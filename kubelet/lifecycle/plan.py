@@ -92,12 +92,12 @@ def plan_of(spec: PodSpec) -> PodPlan:
     grace = float(spec.terminationGracePeriodSeconds if says else wellknown.DEFAULT_GRACE_SECONDS)
     policy = spec.restartPolicy or "Always"
     init_policy = "Never" if policy == "Never" else "OnFailure"
-    main = tuple(_container(each, policy, grace) for each in spec.containers)
-    init = tuple(_init_container(each, init_policy, grace) for each in spec.initContainers)
+    main = tuple(_container(container, policy, grace) for container in spec.containers)
+    init = tuple(_init_container(init_container, init_policy, grace) for init_container in spec.initContainers)
     deadline = float(spec.activeDeadlineSeconds) if spec.HasField("activeDeadlineSeconds") else None
     gates = tuple(gate.conditionType for gate in spec.readinessGates)
-    plain = not (init or gates or deadline is not None or any(each.attended for each in main))
-    images = {each.name: each.image for each in (*(each for each in init if each.sidecar), *main)}
+    plain = not (init or gates or deadline is not None or any(item.attended for item in main))
+    images = {item.name: item.image for item in (*(item for item in init if item.sidecar), *main)}
     return PodPlan(main, init, grace, deadline, gates, MappingProxyType(images), plain)
 
 
@@ -169,7 +169,9 @@ def _number(port: IntOrString, ports: Sequence[ContainerPort]) -> IntOrString:
     """The port number; 0 if the container has no port of this name."""
     if not port.strVal:
         return port
-    return IntOrString(intVal=next((each.containerPort for each in ports if each.name == port.strVal), 0))
+    return IntOrString(
+        intVal=next((container_port.containerPort for container_port in ports if container_port.name == port.strVal), 0)
+    )
 
 
 class Template(NamedTuple):

@@ -191,7 +191,7 @@ class MeterByImage:
         self._chooser = chooser
 
     async def measure(self, running: Sequence[Running]) -> Sequence[Mapping[str, Usage]]:
-        real = [self._chooser.is_process(each.pod.metadata.uid) for each in running]
+        real = [self._chooser.is_process(item.pod.metadata.uid) for item in running]
         measured = iter(await self._process.measure([each for each, is_real in zip(running, real, strict=True) if is_real]))
         declared = iter(
             await self._simulated.measure([each for each, is_real in zip(running, real, strict=True) if not is_real])

@@ -19,8 +19,8 @@ def field_value(pod: Pod, selector: ObjectFieldSelector, addresses: Addresses, w
     """Raises Unsupported."""
     path = selector.fieldPath
     if keyed := _KEYED.fullmatch(path):
-        found: str = getattr(pod.metadata, keyed[1]).get(keyed[2], "")
-        return found
+        result: str = getattr(pod.metadata, keyed[1]).get(keyed[2], "")
+        return result
     simple = {
         "metadata.name": pod.metadata.name,
         "metadata.namespace": pod.metadata.namespace,
@@ -43,13 +43,13 @@ def resource_value(pod: Pod, container: str, selector: ResourceFieldSelector, wh
     """
     named = selector.containerName or container
     containers = (*pod.spec.containers, *pod.spec.initContainers)
-    owner = next((each for each in containers if each.name == named), None)
+    owner = next((item for item in containers if item.name == named), None)
     kind, _, resource = selector.resource.partition(".")
     if owner is None or kind not in ("limits", "requests") or not resource:
         raise Unsupported(f'{where}: resource "{selector.resource}" of container "{named}" does not exist')
     try:
-        found = getattr(owner.resources, kind).get(resource)
-        amount = parse(found.string if found is not None else "0")
+        result = getattr(owner.resources, kind).get(resource)
+        amount = parse(result.string if result is not None else "0")
         divisor = parse(selector.divisor.string or "1") or parse("1")
     except QuantityError as error:
         raise Unsupported(f"{where}: {error}") from None

@@ -145,11 +145,11 @@ class FakeRuntime:
 
     def crash(self, uid: str, container: str, attempt: int, code: int, now: Instant) -> None:
         sandbox = self._pods.get(uid)
-        found = sandbox.attempts.get(container) if sandbox is not None else None
-        if sandbox is None or found is None or found.number != attempt:
+        result = sandbox.attempts.get(container) if sandbox is not None else None
+        if sandbox is None or result is None or result.number != attempt:
             return
-        if found.view(now).state is ContainerState.RUNNING:
-            sandbox.attempts[container] = found._replace(ends=now, code=code)
+        if result.view(now).state is ContainerState.RUNNING:
+            sandbox.attempts[container] = result._replace(ends=now, code=code)
 
     def call(self, uid: str, container: str, call: Call, now: Instant) -> None:
         sandbox = self._pods[uid]
@@ -157,7 +157,7 @@ class FakeRuntime:
         takes, failure = _outcome(call, sandbox.script.of(container), now.monotonic - attempt.starts.monotonic)
         if takes > call.timeout:
             takes, failure = call.timeout, f"timed out after {call.timeout:g} s"
-        others = tuple(each for each in attempt.calls if each.kind is not call.kind)
+        others = tuple(item for item in attempt.calls if item.kind is not call.kind)
         planned = CallView(call.kind, call.number, now, now.after(takes), failure, None)
         sandbox.attempts[container] = attempt._replace(calls=(*others, planned))
 

@@ -230,7 +230,9 @@ class SimulatedStreams:
     def _describe(self, snapshot: PodSnapshot, port: int, method: str, path: str) -> str:
         pod, addresses = snapshot.pod, snapshot.addresses
         containers = pod.spec.containers
-        owner = next((each for each in containers if any(one.containerPort == port for one in each.ports)), containers[0])
+        owner = next(
+            (container for container in containers if any(one.containerPort == port for one in container.ports)), containers[0]
+        )
         rows = {
             "pod": pod.metadata.name,
             "namespace": pod.metadata.namespace,

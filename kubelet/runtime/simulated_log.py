@@ -118,7 +118,7 @@ class ContainerLog:
 
     def count(self, until: int) -> int:
         """The number of lines up to this time, inclusively."""
-        return bisect_left(self._once, until + 1, key=lambda each: each[0]) + sum(each.count(until) for each in self._series)
+        return bisect_left(self._once, until + 1, key=lambda item: item[0]) + sum(item.count(until) for item in self._series)
 
     def position(self, tail: int | None, since: int, until: int) -> int:
         """The time after which the requested lines begin. `tail`: number of lines before `until`."""
@@ -131,12 +131,12 @@ class ContainerLog:
     def next_time(self, after: int) -> int | None:
         """The time of the next line. None: there is none."""
         once = [moment for moment, _ in self._once if moment > after]
-        return min([*once[:1], *(each.time(each.count(after) + 1) for each in self._series)], default=None)
+        return min([*once[:1], *(item.time(item.count(after) + 1) for item in self._series)], default=None)
 
     def read(self, after: int, until: int, *, timestamps: bool) -> Iterator[tuple[int, str]]:
         """The times and lines after one time and up to another, which end with a newline."""
         once = ((moment, line, 1) for moment, line in self._once if after < moment <= until)
-        merged = heapq.merge(once, *(each.read(after, until) for each in self._series), key=lambda each: each[0])
+        merged = heapq.merge(once, *(item.read(after, until) for item in self._series), key=lambda item: item[0])
         for moment, line, number in merged:
             text = self._render(line.text, number, moment)
             yield moment, f"{rfc3339(moment)} {text}\n" if timestamps else f"{text}\n"

@@ -31,10 +31,10 @@ class PodSnapshot(NamedTuple):
     def container(self, name: str) -> Container:
         """Empty if there is none."""
         containers = (*self.pod.spec.initContainers, *self.pod.spec.containers)
-        return next((each for each in containers if each.name == name), Container(name=name))
+        return next((item for item in containers if item.name == name), Container(name=name))
 
     def view(self, name: str) -> ContainerView | None:
-        return next((each for each in self.containers if each.name == name), None)
+        return next((container for container in self.containers if container.name == name), None)
 
 
 class SimulatedFileError(Exception):
@@ -133,7 +133,7 @@ class Machine:
         if path in self._files:
             return False
         prefix = path.rstrip("/") + "/"
-        return path in _FOLDERS or any(f"{each}/".startswith(prefix) for each in (*self._files, *self._mounts))
+        return path in _FOLDERS or any(f"{file}/".startswith(prefix) for file in (*self._files, *self._mounts))
 
     def is_file(self, path: str) -> bool:
         return path in self._files or self._is_shell(path)
@@ -156,7 +156,7 @@ class Machine:
             raise SimulatedFileError("No such file or directory")
         prefix = path.rstrip("/") + "/"
         paths = (*_FOLDERS, *self._files, *self._mounts)
-        return sorted({each[len(prefix) :].partition("/")[0] for each in paths if each.startswith(prefix)} - {""})
+        return sorted({item[len(prefix) :].partition("/")[0] for item in paths if item.startswith(prefix)} - {""})
 
     @staticmethod
     def _is_shell(path: str) -> bool:
@@ -177,6 +177,6 @@ class Machine:
             path = posixpath.dirname(path)
 
     def _kind_of_volume(self, name: str) -> str:
-        source = next((each.volumeSource for each in self.pod.spec.volumes if each.name == name), None)
+        source = next((volume.volumeSource for volume in self.pod.spec.volumes if volume.name == name), None)
         kinds = [field.name for field, _ in source.ListFields()] if source is not None else []
         return kinds[0] if kinds else "emptyDir"

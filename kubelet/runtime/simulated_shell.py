@@ -255,14 +255,14 @@ def split_commands(text: str) -> list[Command]:
         if index < skip:
             continue
         pair = text[index : index + 2]
-        found = pair if pair in ("&&", "||") else character
-        if not quote and found in (";", "&&", "||", "\n"):
+        result = pair if pair in ("&&", "||") else character
+        if not quote and result in (";", "&&", "||", "\n"):
             if current.strip():
                 commands.append(Command(operator, current))
-                operator, current = ";" if found == "\n" else found, ""
-            elif found != "\n":
-                raise ShellSyntaxError(f'syntax error: unexpected "{found}"')
-            skip = index + len(found)
+                operator, current = ";" if result == "\n" else result, ""
+            elif result != "\n":
+                raise ShellSyntaxError(f'syntax error: unexpected "{result}"')
+            skip = index + len(result)
         elif not quote and (character in "|<>&()`" or pair == "$("):
             raise ShellSyntaxError(_unsupported(text, index))
         else:

@@ -164,16 +164,16 @@ class Expression:
     values: frozenset[str] = frozenset()
 
     def holds(self, pod: Pod) -> bool:
-        found = self.read(pod)
+        result = self.read(pod)
         match self.operator:
             case "Exists":
-                return bool(found)
+                return bool(result)
             case "DoesNotExist":
-                return not found
+                return not result
             case "In":
-                return not self.values.isdisjoint(found)
+                return not self.values.isdisjoint(result)
             case _:
-                return self.values.isdisjoint(found)
+                return self.values.isdisjoint(result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,24 +365,24 @@ class _Reader:
 
     def _log_line(self, data: Any, at: Where) -> LogLine:
         """`text`, and for a repeated line its interval."""
-        found = self._fields(data, at, ("text", "intervalMilliseconds", "jitterMilliseconds", "container"), needed=("text",))
-        text, container = str(found.get("text", "")), str(found.get("container", ""))
-        if "text" in found and (problem := problem_of(text)):
+        result = self._fields(data, at, ("text", "intervalMilliseconds", "jitterMilliseconds", "container"), needed=("text",))
+        text, container = str(result.get("text", "")), str(result.get("container", ""))
+        if "text" in result and (problem := problem_of(text)):
             self._problem((*at, "text"), problem)
-        interval = self._number(found.get("intervalMilliseconds", 0), (*at, "intervalMilliseconds"), _MOST_MILLISECONDS)
-        jitter = self._number(found.get("jitterMilliseconds", 0), (*at, "jitterMilliseconds"), interval)
-        if "intervalMilliseconds" in found and interval < LEAST_INTERVAL:
+        interval = self._number(result.get("intervalMilliseconds", 0), (*at, "intervalMilliseconds"), _MOST_MILLISECONDS)
+        jitter = self._number(result.get("jitterMilliseconds", 0), (*at, "jitterMilliseconds"), interval)
+        if "intervalMilliseconds" in result and interval < LEAST_INTERVAL:
             self._problem((*at, "intervalMilliseconds"), f"expected at least {LEAST_INTERVAL}")
         return LogLine(text, interval / 1000, jitter / 1000, container)
 
     def _next(self, data: Any, at: Where) -> tuple[What, int, bool]:
         """Exactly one thing: `start: {}`, `exit: {code: 1}`, or `exit: never`."""
-        found = self._fields(data, at, tuple(What))
-        if len(found) != 1:
+        result = self._fields(data, at, tuple(What))
+        if len(result) != 1:
             if data is not _MISSING:
                 self._problem(at, f"expected exactly one of {', '.join(What)}")
             return What.START, 0, False
-        ((name, value),) = found.items()
+        ((name, value),) = result.items()
         what = What(name)
         if value == _NEVER:
             return what, 0, True
@@ -390,44 +390,44 @@ class _Reader:
         return what, self._number(details.get("code", 0), (*at, name, "code"), 255), False
 
     def _delay(self, data: Any, at: Where) -> tuple[float, float]:
-        found = self._fields(data, at, ("durationMilliseconds", "jitterDurationMilliseconds"))
-        least = self._number(found.get("durationMilliseconds", 0), (*at, "durationMilliseconds"), _MOST_MILLISECONDS)
+        result = self._fields(data, at, ("durationMilliseconds", "jitterDurationMilliseconds"))
+        least = self._number(result.get("durationMilliseconds", 0), (*at, "durationMilliseconds"), _MOST_MILLISECONDS)
         most = self._number(
-            found.get("jitterDurationMilliseconds", least), (*at, "jitterDurationMilliseconds"), _MOST_MILLISECONDS
+            result.get("jitterDurationMilliseconds", least), (*at, "jitterDurationMilliseconds"), _MOST_MILLISECONDS
         )
         if most < least:
             self._problem((*at, "jitterDurationMilliseconds"), f"{most} is less than durationMilliseconds, {least}")
         return least / 1000, most / 1000
 
     def _selector(self, data: Any, at: Where) -> Selector:
-        found = self._fields(data, at, ("matchLabels", "matchAnnotations", "matchExpressions"))
-        raw = found.get("matchExpressions", [])
+        result = self._fields(data, at, ("matchLabels", "matchAnnotations", "matchExpressions"))
+        raw = result.get("matchExpressions", [])
         if not isinstance(raw, list):
             self._problem((*at, "matchExpressions"), "expected a list")
             raw = []
         expressions = [self._expression(each, (*at, "matchExpressions", index)) for index, each in enumerate(raw)]
         return Selector(
-            self._texts(found.get("matchLabels", {}), (*at, "matchLabels")),
-            self._texts(found.get("matchAnnotations", {}), (*at, "matchAnnotations")),
-            tuple(each for each in expressions if each is not None),
+            self._texts(result.get("matchLabels", {}), (*at, "matchLabels")),
+            self._texts(result.get("matchAnnotations", {}), (*at, "matchAnnotations")),
+            tuple(expression for expression in expressions if expression is not None),
         )
 
     def _expression(self, data: Any, at: Where) -> Expression | None:
         before = len(self.problems)
-        found = self._fields(data, at, ("key", "operator", "values"), needed=("key", "operator"))
-        self._among(found, (*at, "operator"), OPERATORS)
-        values = found.get("values", [])
+        result = self._fields(data, at, ("key", "operator", "values"), needed=("key", "operator"))
+        self._among(result, (*at, "operator"), OPERATORS)
+        values = result.get("values", [])
         if not isinstance(values, list) or any(not isinstance(value, str) for value in values):
             self._problem((*at, "values"), "expected a list of strings")
-        elif bool(values) != (found.get("operator") in ("In", "NotIn")):
+        elif bool(values) != (result.get("operator") in ("In", "NotIn")):
             self._problem((*at, "values"), "required for In and NotIn, and invalid for other operators")
-        read = _reader(str(found.get("key", "")))
+        read = _reader(str(result.get("key", "")))
         if read is None:
             some = '.metadata.labels["KEY"], .metadata.annotations["KEY"]'
             self._problem((*at, "key"), f"not supported; expected {some}, {', '.join(_READERS)}")
         if read is None or len(self.problems) > before:
             return None
-        return Expression(read, found["operator"], frozenset(values))
+        return Expression(read, result["operator"], frozenset(values))
 
     def _fields(self, data: Any, at: Where, allowed: Sequence[str], *, needed: Sequence[str] = ()) -> Mapping[str, Any]:
         """Those that are known."""
@@ -461,7 +461,7 @@ class _Reader:
         """The last step of the path, if it is present, must have one of these values."""
         name = at[-1]
         if name in data and data[str(name)] not in allowed:
-            self._problem(at, f'"{data[str(name)]}" is not supported; expected {" or ".join(each for each in allowed if each)}')
+            self._problem(at, f'"{data[str(name)]}" is not supported; expected {" or ".join(item for item in allowed if item)}')
 
     def _problem(self, at: Where, message: str) -> None:
         self.problems.append((at, message))

@@ -336,8 +336,8 @@ class _Reader:
             child = getattr(message, name)
             child.SetInParent()
             self._message(child, values, value, path)
-        elif (found := self._primitive(values, value, path)) is not None:
-            setattr(message, name, found)
+        elif (result := self._primitive(values, value, path)) is not None:
+            setattr(message, name, result)
 
     def _map(self, target: Any, values: _Values, value: object, path: FieldPath) -> None:
         if type(value) is not dict and not isinstance(value, Mapping):
@@ -349,8 +349,8 @@ class _Reader:
                 self._wrong(where, f"expected a string as the key, got {kind_of(key)}; put it in quotes")
             elif values.is_message:
                 self._message(target[key], values, item, where)
-            elif (found := self._primitive(values, item, where)) is not None:
-                target[key] = found
+            elif (result := self._primitive(values, item, where)) is not None:
+                target[key] = result
 
     def _list(self, target: Any, values: _Values, value: object, path: FieldPath) -> None:
         if type(value) is not list and (isinstance(value, str) or not isinstance(value, Sequence)):
@@ -359,8 +359,8 @@ class _Reader:
         for index, item in enumerate(value):
             if values.is_message:
                 self._message(target.add(), values, item, (*path, index))
-            elif (found := self._primitive(values, item, (*path, index))) is not None:
-                target.append(found)
+            elif (result := self._primitive(values, item, (*path, index))) is not None:
+                target.append(result)
 
     def _message(self, message: Message, values: _Values, value: object, path: FieldPath) -> None:
         if value is None:  # an item of a list or map
@@ -425,8 +425,8 @@ def revised(
     identity (`merge.key_of`). Invalid values of `old` that the data does not correct are kept and not reported. Raises
     CodecError for all other problems, except those that `ignored` accepts.
     """
-    new, found = readable(resource, data)
-    problems = [problem for problem in found if not ignored(problem)]
+    new, result = readable(resource, data)
+    problems = [problem for problem in result if not ignored(problem)]
     shown, before = readable(resource, form)
     known = frozenset(before)
     _refuse(problems, known)
@@ -542,5 +542,5 @@ def of_field(field: FieldDescriptor) -> Description:
 @cache
 def _all() -> Mapping[str, Mapping[str, str]]:
     """Return all descriptions by the full name of the message and the JSON name of the field."""
-    found: Mapping[str, Mapping[str, str]] = json.loads(FILE.read_text())
-    return found
+    result: Mapping[str, Mapping[str, str]] = json.loads(FILE.read_text())
+    return result

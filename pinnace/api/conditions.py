@@ -35,16 +35,16 @@ class Conditions(Protocol[C_co]):
 
 
 def find(conditions: Iterable[C], type_: str) -> C | None:
-    for each in conditions:
-        if each.type == type_:
-            return each
+    for condition in conditions:
+        if condition.type == type_:
+            return condition
     return None
 
 
 def is_true(conditions: Iterable[Condition], type_: str) -> bool:
     """Return whether the condition exists and is True."""
-    found = find(conditions, type_)
-    return found is not None and found.status == "True"
+    condition = find(conditions, type_)
+    return condition is not None and condition.status == "True"
 
 
 def say(conditions: Conditions[C], type_: str, status: str, reason: str, message: str, now: float) -> C:

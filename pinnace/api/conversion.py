@@ -46,10 +46,10 @@ class Conversion:
         """Return the stored form. Fields of `present`, the stored object, that no version defines are kept."""
         if self.is_identity:
             return obj
-        found = _renamed(obj, self.stored.message(), self.stored_names)
+        result = _renamed(obj, self.stored.message(), self.stored_names)
         if present is not None:
-            found.MergeFrom(unknown_fields(present))
-        return found
+            result.MergeFrom(unknown_fields(present))
+        return result
 
     def to_served(self, obj: Any) -> Any:
         """Return the form of the version."""
@@ -62,7 +62,9 @@ class Conversion:
         reads = FIELDS[self.stored.plural]
         names = {self._served_path(name): name for name in reads if name not in self.unselectable}
         selector = parse_fields(text, {served: reads[stored] for served, stored in names.items()})
-        return str(FieldSelector(tuple(replace(each, name=names[each.name]) for each in selector.requirements)))
+        return str(
+            FieldSelector(tuple(replace(requirement, name=names[requirement.name]) for requirement in selector.requirements))
+        )
 
     def _served_path(self, path: str) -> str:
         name, dot, rest = path.partition(".")
@@ -97,22 +99,22 @@ _EVENTS_V1 = Conversion(
     unselectable=("source",),
 )
 _CONVERSIONS = (_EVENTS_V1,)
-SERVED_VERSIONS = tuple(each.served for each in _CONVERSIONS)
+SERVED_VERSIONS = tuple(conversion.served for conversion in _CONVERSIONS)
 """The versions that are not the stored ones of their kinds."""
 
 
 @cache
 def conversion_of(resource: Resource[Any]) -> Conversion:
     """Return the conversion of a version to the stored form."""
-    return next((each for each in _CONVERSIONS if each.served is resource), Conversion(resource, resource))
+    return next((conversion for conversion in _CONVERSIONS if conversion.served is resource), Conversion(resource, resource))
 
 
 @cache
 def conversion_to(resource: Resource[Any], api_version: str) -> Conversion | None:
     """Return the conversion of a version of the same kind. `resource`: any version. None: there is no such version."""
     stored = conversion_of(resource).stored
-    versions = (stored, *(each.served for each in _CONVERSIONS if each.stored is stored))
-    return next((conversion_of(each) for each in versions if each.api_version == api_version), None)
+    versions = (stored, *(conversion.served for conversion in _CONVERSIONS if conversion.stored is stored))
+    return next((conversion_of(version) for version in versions if version.api_version == api_version), None)
 
 
 @cache

@@ -114,12 +114,12 @@ def parse(text: str) -> Iterator[Document]:
 def plain(text: str) -> list[Any]:
     """Return the documents of a configuration file as plain dictionaries and lists. Raises DocumentError, including for
     duplicate keys."""
-    found = []
+    result = []
     for document in parse(text):
         for line, what in document.mistakes:
             raise DocumentError(line, what)
-        found.append(_plainly(document.data))
-    return found
+        result.append(_plainly(document.data))
+    return result
 
 
 def _plainly(value: Any) -> Any:
@@ -230,7 +230,7 @@ class _Parser:
         """Return the mappings of a merge key. The mapping's own keys take precedence, followed by those of the first
         mapping."""
         sources = item if isinstance(item, LocatedList) else [item]
-        if not all(isinstance(each, LocatedDict) for each in sources):
+        if not all(isinstance(source, LocatedDict) for source in sources):
             raise DocumentError(line, "a merge key (<<) requires a mapping or a list of mappings")
         return list(sources)
 
@@ -322,8 +322,8 @@ class _JsonParser:
 
 def _next(text: str, at: int) -> int:
     """Return the position of the next object, or of the end of the text."""
-    found = _SPACE.match(text, at)
-    return found.end() if found else at
+    match = _SPACE.match(text, at)
+    return match.end() if match else at
 
 
 def _no_constant(name: str) -> None:

@@ -87,51 +87,51 @@ class FieldSet:
             return self
         if not self:
             return other
-        found = FieldSet()
-        found.members = self.members | other.members
+        field_set = FieldSet()
+        field_set.members = self.members | other.members
         for element in self.children.keys() | other.children.keys():
-            found.children[element] = self.child(element) | other.child(element)
-        return found
+            field_set.children[element] = self.child(element) | other.child(element)
+        return field_set
 
     def __and__(self, other: "FieldSet") -> "FieldSet":
-        found = FieldSet()
-        found.members = self.members & other.members
+        field_set = FieldSet()
+        field_set.members = self.members & other.members
         for element in self.children.keys() & other.children.keys():
             if both := self.children[element] & other.children[element]:
-                found.children[element] = both
-        return found
+                field_set.children[element] = both
+        return field_set
 
     def __sub__(self, other: "FieldSet") -> "FieldSet":
         """Return the paths that are not in `other`. A path of `other` does not remove longer paths."""
         if not self or not other:
             return self
-        found = FieldSet()
-        found.members = self.members - other.members
+        field_set = FieldSet()
+        field_set.members = self.members - other.members
         for element, child in self.children.items():
             if left := child - other.child(element):
-                found.children[element] = left
-        return found
+                field_set.children[element] = left
+        return field_set
 
     def without_trees(self, other: "FieldSet") -> "FieldSet":
         """Return the paths that neither are in `other` nor begin with a path of it."""
         if not self or not other:
             return self
-        found = FieldSet()
-        found.members = self.members - other.members
+        field_set = FieldSet()
+        field_set.members = self.members - other.members
         for element, child in self.children.items():
             if element not in other.members and (left := child.without_trees(other.child(element))):
-                found.children[element] = left
-        return found
+                field_set.children[element] = left
+        return field_set
 
     def with_names(self, names: Mapping[str, str]) -> "FieldSet":
         """Return the set with other names of top-level fields."""
         if not names:
             return self
         elements = {f"{_FIELD}{name}": f"{_FIELD}{other}" for name, other in names.items()}
-        found = FieldSet()
-        found.members = {elements.get(element, element) for element in self.members}
-        found.children = {elements.get(element, element): child for element, child in self.children.items()}
-        return found
+        field_set = FieldSet()
+        field_set.members = {elements.get(element, element) for element in self.members}
+        field_set.children = {elements.get(element, element): child for element, child in self.children.items()}
+        return field_set
 
     def to_json(self) -> str:
         """Return the set as FieldsV1."""
@@ -164,16 +164,16 @@ def _from_tree(tree: Any, room: int) -> tuple[bool, FieldSet]:
         raise FieldSetError("expected a tree of objects")
     if room < 0:
         raise FieldSetError("nested too deeply")
-    found, itself = FieldSet(), _SELF in tree
+    field_set, itself = FieldSet(), _SELF in tree
     for name, below in tree.items():
         if name == _SELF or (element := _canonical(name)) is None:
             continue
         member, children = _from_tree(below, room - 1)
         if member:
-            found.members.add(element)
+            field_set.members.add(element)
         if children:
-            found.children[element] = children
-    return itself or not found, found
+            field_set.children[element] = children
+    return itself or not field_set, field_set
 
 
 def _canonical(element: str) -> Element | None:

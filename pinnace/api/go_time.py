@@ -64,7 +64,7 @@ class _Parser:
             raise self._error(f": extra text: {quoted(self._rest)}")
         if not 1 <= day <= _days_in(year, month):
             raise self._error(": day out of range")
-        days = _days_before(year) + sum(_days_in(year, each) for each in range(1, month)) + day - 1 - _DAYS_TO_1970
+        days = _days_before(year) + sum(_days_in(year, index) for index in range(1, month)) + day - 1 - _DAYS_TO_1970
         return Instant(days * 86_400 + hour * 3600 + minute * 60 + second - offset, nanos)
 
     def _year(self) -> int:

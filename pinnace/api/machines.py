@@ -84,10 +84,10 @@ class MachineShape:
 
     def default_labels(self, name: str, resources: Mapping[str, str]) -> dict[str, str]:
         """Return the default labels of a node with this name and these `resources`."""
-        found = {HOSTNAME_LABEL: name, OS_LABEL: OS, ARCH_LABEL: ARCH, INSTANCE_TYPE_LABEL: instance_type(resources)}
+        result = {HOSTNAME_LABEL: name, OS_LABEL: OS, ARCH_LABEL: ARCH, INSTANCE_TYPE_LABEL: instance_type(resources)}
         if self.zones:
-            found |= {ZONE_LABEL: self.zones[_number(name) % len(self.zones)], REGION_LABEL: self.region}
-        return found
+            result |= {ZONE_LABEL: self.zones[_number(name) % len(self.zones)], REGION_LABEL: self.region}
+        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ def is_restricted(label: str) -> bool:
 
 
 def _below(domain: str, domains: Iterable[str]) -> bool:
-    return any(domain == each or domain.endswith(f".{each}") for each in domains)
+    return any(domain == item or domain.endswith(f".{item}") for item in domains)
 
 
 def _number(name: str) -> int:
@@ -187,10 +187,10 @@ def _number(name: str) -> int:
 def _read(text: str, source: str, usual: MachineShape) -> Shapes:
     runs: list[tuple[MachineShape, int | None]] = []
     try:
-        found = [document for document in documents(text) if document.data is not None]
+        result = [document for document in documents(text) if document.data is not None]
     except DocumentError as error:
         raise ShapeError(f"{source}:{error.line}", str(error)) from None
-    for document in found:
+    for document in result:
         for line, message in document.mistakes:
             raise ShapeError(f"{source}:{line}", message)
         if not isinstance(document.data, list):
@@ -213,7 +213,7 @@ def _shape(data: Any, where: str, usual: MachineShape) -> tuple[MachineShape, in
             raise ShapeError(where, f'unknown field "{key}"; supported: {", ".join(_KEYS)}')
     given = {name: data[name] for name in NATIVE if name in data} | _mapping(data, "resources", where)
     zones = data.get("zones")
-    texts = [str(each) for each in zones] if isinstance(zones, list) else [] if zones is None else [str(zones)]
+    texts = [str(zone) for zone in zones] if isinstance(zones, list) else [] if zones is None else [str(zones)]
     taints = data.get("taints", [])
     if not isinstance(taints, list):
         raise ShapeError(where, 'taints: expected a list, for example ["dedicated=gpu:NoSchedule"]')
@@ -223,7 +223,7 @@ def _shape(data: Any, where: str, usual: MachineShape) -> tuple[MachineShape, in
         usual.zones if zones is None else _zones(",".join(texts), where),
         _value(str(data["region"]), where) if "region" in data else usual.region,
         {**usual.labels, **_checked(labels, where)},
-        tuple(_taint(str(each), where) for each in taints) if "taints" in data else usual.taints,
+        tuple(_taint(str(taint), where) for taint in taints) if "taints" in data else usual.taints,
     )
     count = data.get("count")
     if count is not None and (not isinstance(count, int) or isinstance(count, bool) or not 0 < count <= _MOST_COUNT):
@@ -237,10 +237,10 @@ def _text(value: Any) -> str:
 
 
 def _mapping(data: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
-    found = data.get(key, {})
-    if not isinstance(found, dict):
+    result = data.get(key, {})
+    if not isinstance(result, dict):
         raise ShapeError(where, f"{key}: expected a mapping, for example {{a: b}}")
-    return dict(found)
+    return dict(result)
 
 
 def _words(text: str) -> Iterator[str]:
@@ -276,13 +276,13 @@ def _value(text: str, where: str) -> str:
 
 
 def _labels(words: Iterator[str], where: str) -> dict[str, str]:
-    found = {}
+    result = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals:
             raise ShapeError(where, f'"{word}" is not a label; expected KEY=VALUE')
-        found[key] = value
-    return _checked(found, where)
+        result[key] = value
+    return _checked(result, where)
 
 
 def _checked(labels: dict[str, str], where: str) -> dict[str, str]:

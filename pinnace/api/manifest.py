@@ -58,7 +58,7 @@ def load(text: str, source: str, *, validate: Validate = "strict", named: bool =
         loader.problem(error.line, str(error))
     if loader.problems:
         raise ManifestError(
-            f"{source}:{line}: {message}" for line, message in sorted(loader.problems, key=lambda each: each[0])
+            f"{source}:{line}: {message}" for line, message in sorted(loader.problems, key=lambda problem: problem[0])
         )
     return loader.manifests
 
@@ -86,15 +86,15 @@ class _Loader:
                 where = line_of(document.data, (*path, error.field), document.line)
                 self.problem(where, str(error))
                 continue
-            left_out = [each for each in problems if each.unknown and self._is_left_out(each.path[len(path) :])]
-            if refused := [each for each in problems if each not in left_out]:
+            left_out = [item for item in problems if item.unknown and self._is_left_out(item.path[len(path) :])]
+            if refused := [item for item in problems if item not in left_out]:
                 for problem in refused:
                     self.problem(line_of(document.data, problem.path, document.line), str(problem))
                 continue
             warned = tuple(
-                f'{self._source}:{line_of(document.data, each.path, document.line)}: unknown field "{each.field}"'
-                for each in left_out
-                if self._validate == "warn" and each.path[len(path)] != "status"
+                f'{self._source}:{line_of(document.data, item.path, document.line)}: unknown field "{item.field}"'
+                for item in left_out
+                if self._validate == "warn" and item.path[len(path)] != "status"
             )
             if unnamed := _unnamed(obj, self._named):
                 self.problem(line_of(document.data, (*path, "metadata"), document.line), f"metadata.name: {unnamed}")

@@ -49,16 +49,16 @@ def key_of(name: str, item: Any) -> Key | None:
 def merged(live: Data, patch: Data) -> dict[str, Any]:
     """Apply a JSON merge patch (RFC 7386): field by field, null removes a field, and lists are replaced. A field that is new
     comes last."""
-    found = {name: None if name in patch else deepcopy(value) for name, value in live.items()}  # None: a place
+    result = {name: None if name in patch else deepcopy(value) for name, value in live.items()}  # None: a place
     for name, value in patch.items():
         if value is None:
-            found.pop(name, None)
+            result.pop(name, None)
         elif isinstance(value, Mapping):
             before = live.get(name)
-            found[name] = merged(before if isinstance(before, Mapping) else {}, value)
+            result[name] = merged(before if isinstance(before, Mapping) else {}, value)
         else:
-            found[name] = deepcopy(value)
-    return found
+            result[name] = deepcopy(value)
+    return result
 
 
 def with_last_applied(desired: Data) -> dict[str, Any]:

@@ -121,7 +121,7 @@ def _label_key(text: str) -> tuple[str, ...]:
         return (f"a valid label key {_NO_KEY} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",)
     problems: list[str] = []
     if slash:
-        problems += ["prefix part " + each for each in (dns_subdomain(prefix) if prefix else ("must be non-empty",))]
+        problems += ["prefix part " + item for item in (dns_subdomain(prefix) if prefix else ("must be non-empty",))]
     if not name:
         problems.append("name part must be non-empty")
     elif len(name) > MAX_LABEL:
@@ -221,8 +221,8 @@ class NodeNames:
         exact, prefixes, ranges = set[str](), list[str](), list[tuple[str, int, int]]()
         patterns = tuple(patterns)
         for pattern in patterns:
-            if found := _RANGE.fullmatch(pattern):
-                ranges.append((found["prefix"], int(found["first"]), int(found["last"])))
+            if match := _RANGE.fullmatch(pattern):
+                ranges.append((match["prefix"], int(match["first"]), int(match["last"])))
             elif pattern.endswith("*"):
                 prefixes.append(pattern.removesuffix("*"))
             else:
@@ -234,7 +234,7 @@ class NodeNames:
         return cls(patterns, frozenset(exact), tuple(prefixes), tuple(ranges))
 
     def __contains__(self, name: str) -> bool:
-        return name in self._exact or name.startswith(self._prefixes) or any(_within(name, *each) for each in self._ranges)
+        return name in self._exact or name.startswith(self._prefixes) or any(_within(name, *range_) for range_ in self._ranges)
 
 
 def _within(name: str, prefix: str, first: int, last: int) -> bool:

@@ -147,11 +147,11 @@ class _Editor:
         self._add("move", path, self._remove("move", source))
 
     def _copy(self, source: Pointer) -> Any:
-        found = self._field("copy", source)
-        self._room = left(self._room, found)
+        result = self._field("copy", source)
+        self._room = left(self._room, result)
         if self._room < 0:
             raise JsonPatchError(f"copy operation does not apply: the copies exceed {MAX_VALUES:,} values")
-        text = json.dumps(found, ensure_ascii=False)
+        text = json.dumps(result, ensure_ascii=False)
         self._copied += len(text)
         if self._copied > MAX_COPIED:
             raise JsonPatchError(f"copy operation does not apply: the copies exceed {MAX_COPIED} bytes")
@@ -183,12 +183,12 @@ class _Editor:
 
     def _parent(self, op: str, path: Pointer) -> Any:
         """Return the object or array that contains the last segment of the path."""
-        found = self.document
+        result = self.document
         for part in path[:-1]:
-            found = _child(op, path, found, part)
-        if not isinstance(found, (dict, list)):
+            result = _child(op, path, result, part)
+        if not isinstance(result, (dict, list)):
             raise _missing(op, path)
-        return found
+        return result
 
 
 def _child(op: str, path: Pointer, parent: Any, part: str) -> Any:

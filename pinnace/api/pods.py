@@ -82,12 +82,12 @@ def _class(encoded: bytes) -> str:
 
 def _amounts(amounts: Mapping[str, Quantity]) -> dict[str, Decimal]:
     """Return the nonzero amounts of CPU and memory. Invalid quantities are skipped, because validation runs later."""
-    found = {}
+    decimals = {}
     for name in _COUNTED:
         if name in amounts:
             with suppress(QuantityError):
-                found[name] = parse(amounts[name].string)
-    return {name: value for name, value in found.items() if value}
+                decimals[name] = parse(amounts[name].string)
+    return {name: value for name, value in decimals.items() if value}
 
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -109,11 +109,11 @@ class Tolerations:
         """Pairs of key and effect. "" matches all keys or effects."""
         self._one_value: set[tuple[str, str, str]] = set()
         """Tuples of key, effect and value."""
-        for each in tolerations:
-            if each.operator == "Exists":
-                self._any_value.add((each.key, each.effect))
-            elif each.operator in ("", "Equal"):
-                self._one_value.add((each.key, each.effect, each.value))
+        for toleration in tolerations:
+            if toleration.operator == "Exists":
+                self._any_value.add((toleration.key, toleration.effect))
+            elif toleration.operator in ("", "Equal"):
+                self._one_value.add((toleration.key, toleration.effect, toleration.value))
 
     def tolerate(self, key: str, value: str, effect: str) -> bool:
         """Return whether any toleration matches; see `tolerates`."""

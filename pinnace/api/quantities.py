@@ -90,7 +90,7 @@ def _visit(holder: _Holder, message: Descriptor) -> _Step:
     """Return the function that canonicalizes one value of the field."""
     if holder.of_quantities:
         return _rewrite
-    small = len(message.fields) <= 4 and all(each.of_quantities for each in _holders(message))
+    small = len(message.fields) <= 4 and all(item.of_quantities for item in _holders(message))
     return Known(message).visit if small or holder.name == "spec" else canonicalize
 
 
@@ -157,9 +157,9 @@ def _pairs(holder: _Holder, after: Any, before: Any) -> Iterable[tuple[Any, Any]
     if holder.shape is _Shape.SINGULAR:
         return [(after, before)]
     if holder.named:
-        names = {each.name: each for each in before}
+        names = {item.name: item for item in before}
         if len(names) == len(before):  # names of environment variables may repeat
-            return [(each, names[each.name]) for each in after if each.name in names]
+            return [(item, names[item.name]) for item in after if item.name in names]
     return zip(after, before, strict=False)
 
 
@@ -204,4 +204,4 @@ def _holds(field: FieldDescriptor, above: frozenset[str]) -> bool:
         return False
     if message.full_name == Quantity.DESCRIPTOR.full_name:
         return True
-    return any(_holds(each, above | {message.full_name}) for each in message.fields)
+    return any(_holds(field_descriptor, above | {message.full_name}) for field_descriptor in message.fields)

@@ -48,12 +48,12 @@ class Malformed(ValueError):
 def to_json(record: Any) -> dict[str, Any]:
     """Return the record as a dictionary for `json`, with fields in the order of their declaration."""
     kind: Any = type(record)
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, key, omitted in _written(kind):
         value = getattr(record, name)
         if omitted is MISSING or value != omitted:
-            found[key] = _value(value)
-    return found
+            result[key] = _value(value)
+    return result
 
 
 def from_json(kind: type[R], value: object) -> R:
@@ -68,14 +68,14 @@ def _value(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _value(each) for key, each in value.items()}
     if isinstance(value, Sequence):
-        return [_value(each) for each in value]
+        return [_value(item) for item in value]
     return to_json(value)
 
 
 @lru_cache
 def _written(kind: type[Any]) -> list[tuple[str, str, Any]]:
     """Return the fields: name, key, and the default value if the field is omitted when it has the default."""
-    return [(each.name, _key(each.name), each.default if "omitted" in each.metadata else MISSING) for each in fields(kind)]
+    return [(item.name, _key(item.name), item.default if "omitted" in item.metadata else MISSING) for item in fields(kind)]
 
 
 def _key(name: str) -> str:
@@ -110,7 +110,7 @@ def _scalar(hint: Any) -> Callable[[Any], Any]:
 
 
 def _choice(kind: type[StrEnum]) -> Callable[[Any], Any]:
-    known = {each.value: each for each in kind}
+    known = {str_enum.value: str_enum for str_enum in kind}
 
     def read(value: Any) -> Any:
         if not isinstance(value, str) or value not in known:
@@ -121,7 +121,7 @@ def _choice(kind: type[StrEnum]) -> Callable[[Any], Any]:
 
 
 def _optional(alternatives: tuple[Any, ...]) -> Callable[[Any], Any]:
-    (present,) = (_reader(each) for each in alternatives if each is not type(None))
+    (present,) = (_reader(alternative) for alternative in alternatives if alternative is not type(None))
     return lambda value: None if value is None else present(value)
 
 
@@ -142,19 +142,19 @@ def _record(hint: Any) -> Callable[[Any], Any]:
     kind, arguments = get_origin(hint) or hint, get_args(hint)
     hints = get_type_hints(kind)
     known = []
-    for each in fields(kind):
-        of = hints[each.name]
+    for item in fields(kind):
+        of = hints[item.name]
         reader = _reader(of[arguments] if getattr(of, "__parameters__", ()) else of)
-        known.append((each.name, _key(each.name), reader, each.default is MISSING and each.default_factory is MISSING))
+        known.append((item.name, _key(item.name), reader, item.default is MISSING and item.default_factory is MISSING))
 
     def read(value: Any) -> Any:
-        there, found = _object(value), {}
+        there, result = _object(value), {}
         for name, key, reader, required in known:
             if key in there:
-                found[name] = _at(key, reader, there[key])
+                result[name] = _at(key, reader, there[key])
             elif required:
                 raise Malformed("missing field", key)
-        return kind(**found)
+        return kind(**result)
 
     return read
 
@@ -296,12 +296,12 @@ def listing(names: Sequence[str], most: int = 3) -> str:
 def decides(scheduler: str, elections: Iterable[Election]) -> Election | None:
     """Return the election whose leader schedules the pods of this scheduler, or None if no running scheduler has this
     profile."""
-    return next((each for each in elections if scheduler in each.scheduler_names), None)
+    return next((election for election in elections if scheduler in election.scheduler_names), None)
 
 
 def no_profile(scheduler: str, elections: Iterable[Election]) -> str:
     """Return the error for a `schedulerName` without a running scheduler, as a sentence without a period."""
-    profiles = sorted({name for each in elections for name in each.scheduler_names})
+    profiles = sorted({name for election in elections for name in election.scheduler_names})
     return f'no running scheduler has a profile named "{scheduler}"; profiles: {listing(profiles, MOST_PROFILES) or "none"}'
 
 

@@ -89,8 +89,8 @@ class Resource(Generic[T_co]):
 
     def request(self, prefix: str, suffix: str = "Request") -> type[Message]:
         """Return the message class `<prefix><Kind><suffix>`: request("Create") is CreatePodRequest."""
-        found: type[Message] = getattr(self.messages, f"{prefix}{self.kind}{suffix}")
-        return found
+        result: type[Message] = getattr(self.messages, f"{prefix}{self.kind}{suffix}")
+        return result
 
     @property
     def group(self) -> str:
@@ -469,4 +469,4 @@ ABSENT = (
 def absent(name: str) -> Absent | None:
     """Return the missing Kubernetes kind with this plural, kind or short name (case-insensitive), or None."""
     wanted = name.lower()
-    return next((each for each in ABSENT if wanted in (each.plural.lower(), each.kind.lower(), *each.short_names)), None)
+    return next((item for item in ABSENT if wanted in (item.plural.lower(), item.kind.lower(), *item.short_names)), None)

@@ -209,7 +209,7 @@ _PRIMITIVES: Mapping[int, Callable[[object], str | int | bytes]] = {
 
 def primitive_reader(field: FieldDescriptor) -> Callable[[object], str | int | bytes]:
     """Return a function that converts a JSON value for a scalar field, or an item of a list."""
-    found = _PRIMITIVES.get(field.type)
-    if found is None:
+    primitive = _PRIMITIVES.get(field.type)
+    if primitive is None:
         raise NotImplementedError(f"{field.full_name} has a type that Kubernetes' API does not use")
-    return found
+    return primitive

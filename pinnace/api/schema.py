@@ -91,8 +91,8 @@ _PRIMITIVES = {
 @cache
 def extensions() -> Mapping[str, Any]:
     """Return Kubernetes' extensions of each schema, by its name: those of each property, and of the schema itself."""
-    found: Mapping[str, Any] = json.loads(_FILE.read_text())
-    return found
+    result: Mapping[str, Any] = json.loads(_FILE.read_text())
+    return result
 
 
 def schema_name(descriptor: Descriptor) -> str:
@@ -140,18 +140,18 @@ def _value(field: FieldDescriptor, atomic: bool | None = None) -> Type:
 
 @cache
 def _empty(message: Descriptor) -> Mapping[str, Any]:
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, field in fields_of(message).items():
         descriptor = field.descriptor
         struct = descriptor.message_type if not descriptor.is_repeated else None
         if struct is not None and (name in _STRUCTS or (name == "template" and of_field(descriptor).required)):
-            found[name] = _empty(struct)
+            result[name] = _empty(struct)
         elif descriptor.is_repeated and of_field(descriptor).required:
-            found[name] = None
-    return found
+            result[name] = None
+    return result
 
 
 def empty(message: Descriptor) -> dict[str, Any]:
     """Return the JSON form of an empty object, as Kubernetes' Go types write it: with the fields that are never left out."""
-    found: dict[str, Any] = json.loads(json.dumps(_empty(message)))
-    return found
+    result: dict[str, Any] = json.loads(json.dumps(_empty(message)))
+    return result

@@ -73,8 +73,8 @@ class LabelRequirement:
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         value = labels.get(self.key)
-        found = value is not None and (self.values is None or value in self.values)
-        return found is not self.negated
+        result = value is not None and (self.values is None or value in self.values)
+        return result is not self.negated
 
     def __str__(self) -> str:
         return f"{'!' * self.negated}{self.key}" if self.values is None else _format(self.key, self.values, self.negated)
@@ -144,8 +144,10 @@ class FieldSelector:
 
     def allowed(self, name: str) -> frozenset[str] | None:
         """Return the values that the selector accepts for the field, or None if it accepts any value."""
-        found = [each.values for each in self.requirements if each.name == name and not each.negated]
-        return reduce(frozenset.intersection, found) if found else None
+        valueses = [
+            requirement.values for requirement in self.requirements if requirement.name == name and not requirement.negated
+        ]
+        return reduce(frozenset.intersection, valueses) if valueses else None
 
     def __str__(self) -> str:
         return ",".join(map(str, self.requirements))
@@ -185,16 +187,22 @@ def _remembered(encoded: bytes) -> LabelSelector:
 
 def _of_bytes(encoded: bytes) -> LabelSelector:
     message = meta_v1_pb2.LabelSelector.FromString(encoded)
-    found = [LabelRequirement(key, frozenset((value,))) for key, value in message.matchLabels.items()]
-    for each in message.matchExpressions:
-        match each.operator:
+    label_requirements = [LabelRequirement(key, frozenset((value,))) for key, value in message.matchLabels.items()]
+    for match_expression in message.matchExpressions:
+        match match_expression.operator:
             case "In" | "NotIn":
-                found.append(LabelRequirement(each.key, frozenset(each.values), each.operator == "NotIn"))
+                label_requirements.append(
+                    LabelRequirement(
+                        match_expression.key, frozenset(match_expression.values), match_expression.operator == "NotIn"
+                    )
+                )
             case "Exists" | "DoesNotExist":
-                found.append(LabelRequirement(each.key, None, each.operator == "DoesNotExist"))
+                label_requirements.append(
+                    LabelRequirement(match_expression.key, None, match_expression.operator == "DoesNotExist")
+                )
             case _:
                 return NOTHING
-    return LabelSelector().and_also(found)
+    return LabelSelector().and_also(label_requirements)
 
 
 class _Term(NamedTuple):
@@ -264,7 +272,7 @@ class _Parser:
         operator = self._next
         operators = _OPERATORS[self._kind]
         if operator not in operators:
-            *others, last = (f'"{each}"' for each in operators)
+            *others, last = (f'"{item}"' for item in operators)
             raise self._error(f"{', '.join(others)} or {last}")
         self._advance()
         values = self._values() if operator in ("in", "notin") else [self._value()]
@@ -300,10 +308,10 @@ class _Parser:
             raise self._error(f'"{sign}"')
 
     def _take(self, sign: str) -> bool:
-        found = self._is(sign)
-        if found:
+        result = self._is(sign)
+        if result:
             self._advance()
-        return found
+        return result
 
     def _is(self, sign: str) -> bool:
         return self._next == sign and not self._is_word
@@ -318,8 +326,8 @@ class _Parser:
         self._position = match.end()
 
     def _error(self, wanted: str) -> SelectorError:
-        found = f'"{self._next[:64]}"' if self._next else "the end"
-        message = f'{self._kind} selector "{self._text[:200]}": expected {wanted} but found {found}'
+        result = f'"{self._next[:64]}"' if self._next else "the end"
+        message = f'{self._kind} selector "{self._text[:200]}": expected {wanted} but found {result}'
         return SelectorError(message, self._hint)
 
 

@@ -112,9 +112,9 @@ def conflict_message(conflicts: Sequence[Violation]) -> str:
     if len(conflicts) == 1:
         return f"Apply failed with 1 conflict: {conflicts[0].message}: {conflicts[0].field}"
     lines = list[str]()
-    for owner in dict.fromkeys(each.message for each in conflicts):
+    for owner in dict.fromkeys(conflict.message for conflict in conflicts):
         lines.append(f"{owner.replace('conflict', 'conflicts', 1)}:")
-        lines += [f"- {each.field}" for each in conflicts if each.message == owner]
+        lines += [f"- {conflict.field}" for conflict in conflicts if conflict.message == owner]
     return f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
 
 

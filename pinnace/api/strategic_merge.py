@@ -190,9 +190,9 @@ def _merge_ordered(original: Object, patch: Object, directive: str, order: Any, 
     if not isinstance(order, list):
         raise _wrong_type(_LIST, order)
     name = _field_of(directive, _ORDER, "setElementOrder list")
-    for found in (original, patch):
-        if name in found and not isinstance(found[name], list):
-            raise _wrong_type(_LIST, found[name])
+    for result in (original, patch):
+        if name in result and not isinstance(result[name], list):
+            raise _wrong_type(_LIST, result[name])
     live: list[Any] = original.get(name, [])
     added: list[Any] = patch.get(name, [])
     field = _look_up_list(schema, name)
@@ -238,13 +238,13 @@ def _in_order(merged: Sequence[Any], order: Sequence[Any], live: Sequence[Any], 
     named.sort(key=lambda entry: at[entry[1]])
     added = [entry for entry in others if entry[1] not in was]
     others = [*reversed(added), *sorted((entry for entry in others if entry[1] in was), key=lambda entry: was[entry[1]])]
-    found, index = list[Any](), 0
+    result, index = list[Any](), 0
     for item, identity in named:
         while index < len(others) and identity in was and was.get(others[index][1], len(live)) < was[identity]:
-            found.append(others[index][0])
+            result.append(others[index][0])
             index += 1
-        found.append(item)
-    return [*found, *(item for item, _ in others[index:])]
+        result.append(item)
+    return [*result, *(item for item, _ in others[index:])]
 
 
 def _places(items: Sequence[Any], key: str) -> dict[Key, int]:
@@ -302,11 +302,11 @@ def _look_up(schema: _Schema, name: str) -> _FieldSchema:
         raise MergeError(f'unable to find api field in struct {schema.message.name} for the json field "{name}"')
     containing = field.descriptor.containing_type
     named = (schema.message, *([containing] if containing is not None else []))
-    found = next((each for message in named if (each := _extensions(message, name))), {})
-    strategies = [each for each in found.get(_STRATEGY, "").split(",") if each != _RETAIN_STRATEGY]
+    result = next((each for message in named if (each := _extensions(message, name))), {})
+    strategies = [part for part in result.get(_STRATEGY, "").split(",") if part != _RETAIN_STRATEGY]
     element = _Schema(value=field.value) if field.value is not None else _schema_of(field.descriptor)
     is_list = field.value is None and bool(field.descriptor.is_repeated)
-    return _FieldSchema(element, is_list, "".join(strategies), found.get(_MERGE_KEY, ""))
+    return _FieldSchema(element, is_list, "".join(strategies), result.get(_MERGE_KEY, ""))
 
 
 def _look_up_list(schema: _Schema, name: str) -> _FieldSchema:
@@ -317,8 +317,8 @@ def _look_up_list(schema: _Schema, name: str) -> _FieldSchema:
 
 
 def _extensions(message: Descriptor, name: str) -> Mapping[str, str]:
-    found: Mapping[str, str] = extensions().get(schema_name(message), {}).get("properties", {}).get(name, {})
-    return found
+    extension: Mapping[str, str] = extensions().get(schema_name(message), {}).get("properties", {}).get(name, {})
+    return extension
 
 
 def _schema_of(field: FieldDescriptor) -> _Schema:
@@ -327,8 +327,8 @@ def _schema_of(field: FieldDescriptor) -> _Schema:
 
 def _field_of(directive: str, prefix: str, what: str) -> str:
     """Return the field that a directive such as "$setElementOrder/containers" names."""
-    found, slash, name = directive.partition("/")
-    if not slash or found != prefix:
+    result, slash, name = directive.partition("/")
+    if not slash or result != prefix:
         raise FormatError(f"invalid patch format of {what}")
     return name
 
@@ -351,7 +351,7 @@ def _without_directives(value: Any) -> Any:
         kept = ((name, _without_directives(each)) for name, each in value.items())
         return {name: each for name, each in kept if each is not _DROPPED}
     if isinstance(value, list):
-        return [each for each in map(_without_directives, value) if each is not _DROPPED]
+        return [item for item in map(_without_directives, value) if item is not _DROPPED]
     return value
 
 
@@ -360,17 +360,17 @@ def _discard_nulls(value: Any) -> None:
     if isinstance(value, dict):
         for name in [name for name, each in value.items() if each is None]:
             del value[name]
-        for each in value.values():
-            _discard_nulls(each)
+        for item in value.values():
+            _discard_nulls(item)
     elif isinstance(value, list):
-        for each in value:
-            _discard_nulls(each)
+        for item in value:
+            _discard_nulls(item)
 
 
 def _copy(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _copy(each) for name, each in value.items()}
-    return [_copy(each) for each in value] if isinstance(value, list) else value
+    return [_copy(item) for item in value] if isinstance(value, list) else value
 
 
 def _unknown_patch_type(directive: Any, item: Object) -> MergeError:

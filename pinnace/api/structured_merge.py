@@ -31,7 +31,11 @@ class TypeMismatch(ValueError):
     """The object does not match the type. The message has all problems, with Kubernetes' wording."""
 
     def __init__(self, problems: Sequence[str]) -> None:
-        text = problems[0] if len(problems) == 1 else "\n".join(("errors:", *(f"  {each}" for each in problems[:MAX_ERRORS])))
+        text = (
+            problems[0]
+            if len(problems) == 1
+            else "\n".join(("errors:", *(f"  {problem}" for problem in problems[:MAX_ERRORS])))
+        )
         super().__init__(text)
 
 
@@ -46,7 +50,7 @@ class Comparison:
     removed: FieldSet = field(default_factory=FieldSet)
 
     def without(self, ignored: FieldSet) -> "Comparison":
-        return Comparison(*(each.without_trees(ignored) for each in (self.added, self.modified, self.removed)))
+        return Comparison(*(item.without_trees(ignored) for item in (self.added, self.modified, self.removed)))
 
     @property
     def changed(self) -> FieldSet:
@@ -128,15 +132,15 @@ def element_of(of: List, item: Any) -> Element:
         return value_element(item)
     if not isinstance(item, dict):
         raise _ItemError("associative list with keys may not have non-map elements")
-    found = dict[str, Any]()
+    result = dict[str, Any]()
     for key in of.keys:
         if key in item:
-            found[key] = item[key]
+            result[key] = item[key]
         elif (default := of.default(key)) is not None:
-            found[key] = default
-    if not found:
+            result[key] = default
+    if not result:
         raise _ItemError(f"associative list with keys has an element that omits all key fields {list(of.keys)}")
-    return key_element(found)
+    return key_element(result)
 
 
 def field_set(of: Type, value: Any) -> FieldSet:
@@ -146,23 +150,23 @@ def field_set(of: Type, value: Any) -> FieldSet:
 
 def _owned(of: Type, value: Any) -> tuple[bool, FieldSet]:
     """Return whether the value itself is an owned field, and the owned fields inside it."""
-    found = FieldSet()
+    result = FieldSet()
     if isinstance(of, Scalar) or of.atomic:
-        return True, found
+        return True, result
     if isinstance(of, List):
         for element, item in _items(of, value):
-            found.members.add(element)
+            result.members.add(element)
             if below := _owned(of.element, item)[1]:
-                found.children[element] = below
-        return False, found
+                result.children[element] = below
+        return False, result
     for name, each in _entries(value).items():
         element, inside = field_element(name), of.value(name)
         itself, below = _owned(inside, each) if inside is not None else (True, FieldSet())
         if itself or each is None or each == {} or of.field(name) is None:
-            found.members.add(element)
+            result.members.add(element)
         if below:
-            found.children[element] = below
-    return False, found
+            result.children[element] = below
+    return False, result
 
 
 def merge(of: Type, live: Any, applied: Any) -> Any:
@@ -190,10 +194,10 @@ def _merge_lists(of: List, live: Any, applied: Any) -> list[Any]:
     if isinstance(live, list) and len(left) != len(live):
         raise TypeMismatch(["the live object has an item without keys"])
     wanted = dict(right)
-    found = dict[Element, Any]()
+    result = dict[Element, Any]()
     for element, item in left:
-        found[element] = ABSENT if element in found else item  # duplicates are not merged
-    shared = iter([element for element, _ in right if element in found])
+        result[element] = ABSENT if element in result else item  # duplicates are not merged
+    shared = iter([element for element, _ in right if element in result])
     following = next(shared, None)
     merged, done = list[Any](), set[Element]()
 
@@ -208,7 +212,7 @@ def _merge_lists(of: List, live: Any, applied: Any) -> list[Any]:
             element, item = left[at_left]
             if at_right < len(right):
                 if element == right[at_right][0]:
-                    take(element, found[element], wanted[element])
+                    take(element, result[element], wanted[element])
                     done.add(element)
                     at_left, at_right = at_left + 1, at_right + 1
                     following = next(shared, None)
@@ -224,7 +228,7 @@ def _merge_lists(of: List, live: Any, applied: Any) -> list[Any]:
                 at_left += 1
         if at_right < len(right):
             element, item = right[at_right]
-            take(element, found.get(element, ABSENT), item)
+            take(element, result.get(element, ABSENT), item)
             done.add(element)
             at_right += 1
             if following == element:
@@ -234,9 +238,9 @@ def _merge_lists(of: List, live: Any, applied: Any) -> list[Any]:
 
 def compare(of: Type, old: Any, new: Any) -> Comparison:
     """Return the fields that differ. ABSENT is an object that is not there."""
-    found = Comparison()
-    _compare(of, old, new, (), found)
-    return found
+    comparison = Comparison()
+    _compare(of, old, new, (), comparison)
+    return comparison
 
 
 def _compare(of: Type | None, old: Any, new: Any, path: Path, out: Comparison) -> None:
@@ -310,8 +314,8 @@ def remove(of: Type, value: Any, gone: FieldSet) -> Any:
 def with_named_fields(of: Type, fields: FieldSet) -> FieldSet:
     """Return the set with each declared field that contains a member: a set of .spec.replicas gets .spec. Keys of maps and
     items of lists are not added."""
-    found = FieldSet()
-    found.members = set(fields.members)
+    result = FieldSet()
+    result.members = set(fields.members)
     for element, below in fields.children.items():
         name, inside = field_name(element), None
         if isinstance(of, List):
@@ -319,9 +323,9 @@ def with_named_fields(of: Type, fields: FieldSet) -> FieldSet:
         elif isinstance(of, Map) and name is not None:
             inside = of.value(name)
             if of.field(name) is not None:
-                found.members.add(element)
-        found.children[element] = with_named_fields(inside, below) if inside is not None else below
-    return found
+                result.members.add(element)
+        result.children[element] = with_named_fields(inside, below) if inside is not None else below
+    return result
 
 
 def _is_leaf(of: Type, old: Any, new: Any) -> bool:
@@ -340,17 +344,17 @@ def _entries(value: Any) -> Mapping[str, Any]:
 
 def _items(of: List, value: Any) -> list[tuple[Element, Any]]:
     """Return the items that have an identity, with their path elements."""
-    found = list[tuple[Element, Any]]()
+    result = list[tuple[Element, Any]]()
     for item in value if isinstance(value, list) else ():
         try:
-            found.append((element_of(of, item), item))
+            result.append((element_of(of, item), item))
         except _ItemError:
             continue
-    return found
+    return result
 
 
 def _groups(of: List, value: Any) -> dict[Element, list[Any]]:
-    found = dict[Element, list[Any]]()
+    result = dict[Element, list[Any]]()
     for element, item in _items(of, value):
-        found.setdefault(element, []).append(item)
-    return found
+        result.setdefault(element, []).append(item)
+    return result

@@ -153,13 +153,13 @@ class ReadOnlyMessage:
         object.__setattr__(self, "_message", message)
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._message, name)
-        if type(found) in _PLAIN:
-            return found
+        result = getattr(self._message, name)
+        if type(result) in _PLAIN:
+            return result
         if name in type(self._message).DESCRIPTOR.fields_by_name:
-            return _shown(found)
-        if name in _READING or not callable(found):
-            return found
+            return _shown(result)
+        if name in _READING or not callable(result):
+            return result
         raise AttributeError(f"{name}: {_ADVICE}", name=name, obj=self)
 
     def ListFields(self) -> list[tuple[Any, Any]]:  # noqa: N802 (protobuf's name)
@@ -222,8 +222,8 @@ class ReadOnlySequence(Sequence[V]):
         self._values = of
 
     def __getitem__(self, index: Any) -> Any:
-        found = self._values[index]
-        return ReadOnlySequence(found) if isinstance(index, slice) else _shown(found)
+        value = self._values[index]
+        return ReadOnlySequence(value) if isinstance(index, slice) else _shown(value)
 
     def __iter__(self) -> Iterator[V]:
         return map(_shown, self._values)

@@ -48,11 +48,11 @@ async def _change_all(session: Session, resource: Resource[Any], names: Sequence
             except (ApiError, Failure) as error:
                 return error
 
-    found = names or [each.metadata.name for each in (await client.list(namespace, labels=labels)).items]
-    if not found:
+    result = names or [item.metadata.name for item in (await client.list(namespace, labels=labels)).items]
+    if not result:
         hint = f"`pinnace get {resource.plural} --show-labels` lists existing objects"
         raise Failure(f"no {resource.plural} match: nothing was changed", hint=hint, code=ExitCode.NOT_FOUND)
-    for name, outcome in zip(found, await asyncio.gather(*map(one, found)), strict=True):
+    for name, outcome in zip(result, await asyncio.gather(*map(one, result)), strict=True):
         where = reference(resource, name)
         if isinstance(outcome, Exception):
             session.failed(outcome, where=where if isinstance(outcome, Failure) else "")

@@ -75,7 +75,7 @@ class Verb(click.Command):
 def _translate_kubectl_forms(ctx: click.Context, args: Sequence[str], ends: Container[str] = ("--",)) -> Iterator[str]:
     """Convert the arguments before one of `ends` from the forms that kubectl accepts to those of click. "-n=team" becomes
     "-nteam". "--wait=true" and "--wait=false" become the flag and its opposite; a false flag without an opposite is omitted."""
-    options = {name: each for each in ctx.command.params if isinstance(each, click.Option) for name in each.opts}
+    options = {name: param for param in ctx.command.params if isinstance(param, click.Option) for name in param.opts}
     words = iter(args)
     for arg in words:
         name, equals, value = arg.partition("=")
@@ -177,7 +177,7 @@ class LazyGroup(click.Group):
             return None
         with _freeze_garbage_collection():
             module = import_module(f"{self._package}.{self._modules.get(cmd_name, cmd_name)}")
-        return next(each for each in vars(module).values() if isinstance(each, click.Command) and each.name == cmd_name)
+        return next(var for var in vars(module).values() if isinstance(var, click.Command) and var.name == cmd_name)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]

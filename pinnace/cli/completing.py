@@ -42,7 +42,7 @@ def _complete_verbs(request: str, line: list[str], incomplete: str) -> None:
         lines = kubectl.answer([request, *line]).splitlines()
     except kubectl.HandOverError:
         lines = [verb for verb in sorted(table.KUBECTL_VERBS) if verb.startswith(incomplete)] + [f":{NO_FILES}"]
-    print("\n".join(each for each in lines if each.partition("\t")[0] not in ours))
+    print("\n".join(item for item in lines if item.partition("\t")[0] not in ours))
 
 
 def _complete_logs(request: str, line: list[str], incomplete: str) -> None:
@@ -64,9 +64,16 @@ def _complete_own_verbs(before: list[str], incomplete: str) -> None:
 
     from pinnace.cli.main import cli
 
-    found = ShellComplete(cli, {}, "pinnace", "_PINNACE_COMPLETE").get_completions(before, incomplete)
-    _print({each.value: (each.help or "").partition("\n")[0] for each in found if each.type == "plain"}, "")
-    kinds = {each.type for each in found}
+    completions = ShellComplete(cli, {}, "pinnace", "_PINNACE_COMPLETE").get_completions(before, incomplete)
+    _print(
+        {
+            completion_item.value: (completion_item.help or "").partition("\n")[0]
+            for completion_item in completions
+            if completion_item.type == "plain"
+        },
+        "",
+    )
+    kinds = {completion_item.type for completion_item in completions}
     print(f":{DEFAULT if 'file' in kinds else DIRECTORIES if 'dir' in kinds else NO_FILES}")
 
 

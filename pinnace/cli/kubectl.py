@@ -87,12 +87,12 @@ def answer(words: list[str]) -> str:
 def find_kubectl() -> str:
     """Return the path of kubectl. Raises HandOverError."""
     if named := os.environ.get("KUBECTL"):
-        found = named if "/" in named else _on_path(named)
-        if not found:
+        kubectl = named if "/" in named else _on_path(named)
+        if not kubectl:
             raise HandOverError(f"KUBECTL names {named}, which is not on PATH", "set it to the path of kubectl, or unset it")
-        return found
-    if found := _on_path(KUBECTL):
-        return found
+        return kubectl
+    if kubectl := _on_path(KUBECTL):
+        return kubectl
     beside = os.path.join(os.path.dirname(sys.executable), KUBECTL)
     if _is_program(beside):
         return beside
@@ -120,22 +120,22 @@ def is_plugin(verb: str) -> bool:
             names = os.listdir(folder)
         except OSError:
             continue
-        if any(each == name or each.startswith(f"{name}-") for each in names):
+        if any(item == name or item.startswith(f"{name}-") for item in names):
             return True
     return False
 
 
 def flag_of(words: list[str], flag: str) -> tuple[int, str] | None:
     """Return the index of the last word with the flag's value before "--", and the value."""
-    found = None
+    result = None
     for index, word in enumerate(words):
         if word == "--":
             break
         if word == flag and index + 1 < len(words):
-            found = index + 1, words[index + 1]
+            result = index + 1, words[index + 1]
         elif word.startswith(f"{flag}="):
-            found = index, word.partition("=")[2]
-    return found
+            result = index, word.partition("=")[2]
+    return result
 
 
 def addressed(words: list[str]) -> tuple[list[str], dict[str, str]]:
@@ -157,22 +157,22 @@ def addressed(words: list[str]) -> tuple[list[str], dict[str, str]]:
     said = flag_of(rest, "--context")
     is_local = verb in LOCAL_VERBS or not verb or (verb == "version" and "--client" in rest)
     try:
-        found = find_kubectl_context(said[1] if said else None)
+        kubectl_context = find_kubectl_context(said[1] if said else None)
     except ConfigError as error:
         if is_local:
             return words, environment
         raise HandOverError(str(error), error.hint, USAGE if said else UNAVAILABLE) from None
-    if found.path is not None:
-        environment["KUBECONFIG"] = str(found.path)
+    if kubectl_context.path is not None:
+        environment["KUBECONFIG"] = str(kubectl_context.path)
     if is_local:
         return words, environment
     if not requests:
-        check_gateway(found.server)
+        check_gateway(kubectl_context.server)
     if said:
         index, value = said
-        rest[index] = rest[index][: len(rest[index]) - len(value)] + found.name
+        rest[index] = rest[index][: len(rest[index]) - len(value)] + kubectl_context.name
     elif verb in KUBECTL_VERBS or verb == "version":  # kubectl accepts no flags before the name of a plugin
-        rest = ["--context", found.name, *rest]
+        rest = ["--context", kubectl_context.name, *rest]
     return [*requests, *rest], environment
 
 

@@ -63,10 +63,10 @@ class KeysClient:
     async def list(self, request: ListKeysRequest) -> ListKeysResponse:
         """Return one page. Raises ApiError."""
         method = "/pinnace.v1.Keys/List"
-        found: ListKeysResponse = await self._connection.call(
+        keys_response: ListKeysResponse = await self._connection.call(
             method, request, ListKeysResponse, timeout=LIST_TIMEOUT, retry=True
         )
-        return found
+        return keys_response
 
     async def pages(
         self, prefix: str, revision: int = 0, *, keys_only: bool = False, leases: bool = False
@@ -121,15 +121,15 @@ class UsageClient:
 
     async def _list(self, service: str, response: type[L], namespace: str, labels: str, fields: str) -> L:
         options = ListOptions(labelSelector=labels, fieldSelector=fields, limit=PAGE)
-        request, found, warnings = ListRequest(namespace=namespace, options=options), response(), dict[str, None]()
+        request, metrics_list, warnings = ListRequest(namespace=namespace, options=options), response(), dict[str, None]()
         while True:
             page = await self._connection.call(f"/pinnace.v1.{service}/List", request, response)
-            found.items.extend(page.items)
+            metrics_list.items.extend(page.items)
             warnings.update(dict.fromkeys(page.warnings))
             token = getattr(page.metadata, "continue")
             if not token:
-                found.warnings.extend(warnings)
-                return found
+                metrics_list.warnings.extend(warnings)
+                return metrics_list
             setattr(request.options, "continue", token)
 
 

@@ -94,11 +94,11 @@ class Configuration:
     def __post_init__(self) -> None:
         kinds: tuple[Kind, ...] = ("cluster", "user", "context")
         for kind in kinds:
-            found = self._found.setdefault(kind, {})
+            result = self._found.setdefault(kind, {})
             for path in self.paths:
-                for each in entries(self.documents.get(path, {}), kind):
-                    if isinstance(each.get("name"), str) and isinstance(each.get(kind), dict):
-                        found.setdefault(each["name"], Entry(each[kind], path))
+                for entry in entries(self.documents.get(path, {}), kind):
+                    if isinstance(entry.get("name"), str) and isinstance(entry.get(kind), dict):
+                        result.setdefault(entry["name"], Entry(entry[kind], path))
 
     @property
     def exists(self) -> bool:
@@ -123,33 +123,33 @@ class Configuration:
 
     def entry(self, kind: Kind, name: str) -> Entry:
         """Raises ConfigError with the list of known names."""
-        if (found := self.find(kind, name)) is not None:
-            return found
+        if (result := self.find(kind, name)) is not None:
+            return result
         known = self.our_contexts() if kind == "context" else self.names(kind)
         hint = f"use a known {kind}, or add it to {self.shown}" if known else HINT
         raise ConfigError(f'{self.shown}: no {kind} "{name}" (known: {", ".join(known) or "none"})', hint)
 
     def cluster_of(self, context: str) -> str:
         """Return the name of the cluster of a context, or "" if the context is missing or invalid."""
-        found = self.find("context", context)
-        name = found.value.get("cluster") if found is not None else None
+        entry = self.find("context", context)
+        name = entry.value.get("cluster") if entry is not None else None
         return name if isinstance(name, str) and self.find("cluster", name) is not None else ""
 
     def is_ours(self, context: str) -> bool:
         """Whether the cluster of this context is one of pinnace."""
-        found = self.find("cluster", self.cluster_of(context))
-        if found is None:
+        entry = self.find("cluster", self.cluster_of(context))
+        if entry is None:
             return False
-        server = found.value.get("server")
-        return self.is_old or bool(extension_of(found.value)) or (isinstance(server, str) and "://" not in server)
+        server = entry.value.get("server")
+        return self.is_old or bool(extension_of(entry.value)) or (isinstance(server, str) and "://" not in server)
 
     def our_contexts(self) -> list[str]:
         return [name for name in self.names("context") if self.is_ours(name)]
 
     def data_dir_of(self, cluster: str) -> Path | None:
         """Return the data directory of a local cluster; None for others."""
-        found = self.find("cluster", cluster)
-        return data_dir_of(found.value, found.path) if found is not None else None
+        entry = self.find("cluster", cluster)
+        return data_dir_of(entry.value, entry.path) if entry is not None else None
 
 
 def read_configuration(file: Path | None = None, *, environ: Mapping[str, str] = os.environ) -> Configuration:
@@ -359,10 +359,10 @@ def extension_of(cluster: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the content of pinnace's extension of a cluster, or {} if the cluster has none."""
     extensions = cluster.get("extensions")
     for name in (EXTENSION, _OLD_EXTENSION):
-        for each in extensions if isinstance(extensions, list) else ():
-            if isinstance(each, dict) and each.get("name") == name and isinstance(each.get("extension"), dict):
-                found: Mapping[str, Any] = each["extension"]
-                return found
+        for extension in extensions if isinstance(extensions, list) else ():
+            if isinstance(extension, dict) and extension.get("name") == name and isinstance(extension.get("extension"), dict):
+                result: Mapping[str, Any] = extension["extension"]
+                return result
     return {}
 
 
@@ -425,8 +425,8 @@ def find_kubectl_context(
 
 def known_contexts(file: Path | None = None, *, environ: Mapping[str, str] = os.environ) -> dict[str, Path | None]:
     """Return the contexts of pinnace clusters, each with the data directory if the cluster is local. Raises ConfigError."""
-    found = read_configuration(file, environ=environ)
-    known = {name: found.data_dir_of(found.cluster_of(name)) for name in found.our_contexts()}
+    configuration = read_configuration(file, environ=environ)
+    known = {name: configuration.data_dir_of(configuration.cluster_of(name)) for name in configuration.our_contexts()}
     if file is None:
         old = old_configuration(environ)
         known = {name: old.data_dir_of(old.cluster_of(name)) for name in old.our_contexts()} | known

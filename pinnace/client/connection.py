@@ -295,9 +295,9 @@ class Connection:
 
     async def _resolve_endpoints(self) -> None:
         """Resolve the endpoints. A server whose address is unchanged keeps its channel."""
-        found = [(address, host_of(endpoint)) for endpoint in self._endpoints for address in await resolve_addresses(endpoint)]
+        result = [(address, host_of(endpoint)) for endpoint in self._endpoints for address in await resolve_addresses(endpoint)]
         known = {peer.endpoint: peer for peer in self._peers}
-        wanted = dict(self._rng.sample(found, len(found)))
+        wanted = dict(self._rng.sample(result, len(result)))
         self._peers = [known.pop(each) if each in known else Peer(each, host, self._tls) for each, host in wanted.items()]
         self._current = 0
         for peer in known.values():
@@ -467,7 +467,10 @@ class Diagnosis:
     @property
     def servers(self) -> str:
         """All servers with their known problems, for example "a:1 (connection refused), b:1"."""
-        return ", ".join(f"{each} ({self._problems[each]})" if each in self._problems else each for each in self._endpoints)
+        return ", ".join(
+            f"{endpoint} ({self._problems[endpoint]})" if endpoint in self._problems else endpoint
+            for endpoint in self._endpoints
+        )
 
     def record_failure(self) -> None:
         """Record that a server could not be reached. Start a probe if one is due."""

@@ -111,68 +111,75 @@ def write_cluster_context(
     appended; entries of a cluster that does not exist any more (`is_dead` of its data directory) are replaced."""
     assert config.data_dir is not None
     paths = [file] if file is not None else kubectl_paths(environ)
-    found = read_configuration(file, environ=environ)
-    cluster = _cluster_at(found, config.data_dir) or _free_name(found, name, config.data_dir, is_dead)
-    there = found.find("cluster", cluster)
+    configuration = read_configuration(file, environ=environ)
+    cluster = _cluster_at(configuration, config.data_dir) or _free_name(configuration, name, config.data_dir, is_dead)
+    there = configuration.find("cluster", cluster)
     path = there.path if there is not None else file_for_new_entries(paths)
     first = file_for_new_entries(paths)
     with editing(path) as kubeconfig:
-        found = replace(found, documents={**found.documents, path: kubeconfig.document})  # as it is with the lock
-        cluster = _cluster_at(found, config.data_dir) or _free_name(found, name, config.data_dir, is_dead)
-        known = [context for context in found.names("context") if found.cluster_of(context) == cluster]
-        before = found.find("cluster", cluster)
-        if before is not None and (found.current in known or not make_current):
+        configuration = replace(
+            configuration, documents={**configuration.documents, path: kubeconfig.document}
+        )  # as it is with the lock
+        cluster = _cluster_at(configuration, config.data_dir) or _free_name(configuration, name, config.data_dir, is_dead)
+        known = [context for context in configuration.names("context") if configuration.cluster_of(context) == cluster]
+        before = configuration.find("cluster", cluster)
+        if before is not None and (configuration.current in known or not make_current):
             previous = extension_of(before.value).get(_PREVIOUS)
         else:
-            previous = found.documents.get(first, {}).get(CURRENT)
+            previous = configuration.documents.get(first, {}).get(CURRENT)
         kubeconfig.put("cluster", cluster, cluster_entry(config, embed=True, **{_PREVIOUS: previous}))
         kubeconfig.put("user", cluster, user_entry(config))
         if not known:
-            name = cluster if found.find("context", cluster) is None else _with_hash(cluster, config.data_dir)
+            name = cluster if configuration.find("context", cluster) is None else _with_hash(cluster, config.data_dir)
             kubeconfig.put("context", name, {"cluster": cluster, "user": cluster})
             known = [name]
-        context = next((name for name in (found.current, cluster) if name in known), known[0])
+        context = next((name for name in (configuration.current, cluster) if name in known), known[0])
         if make_current and path == first:
             kubeconfig.set_current(context)
     if make_current and path != first:
         with editing(first) as kubeconfig:
             kubeconfig.set_current(context)
-    already = found.current == context
-    return Written(path, context, "" if already else found.current, already)
+    already = configuration.current == context
+    return Written(path, context, "" if already else configuration.current, already)
 
 
 def is_written(data_dir: Path, *, file: Path | None = None, environ: Mapping[str, str] = os.environ) -> bool:
     """Whether the kubeconfig has a context of this local cluster. Raises ConfigError."""
-    found = read_configuration(file, environ=environ)
-    return any(found.data_dir_of(found.cluster_of(context)) == data_dir for context in found.names("context"))
+    configuration = read_configuration(file, environ=environ)
+    return any(
+        configuration.data_dir_of(configuration.cluster_of(context)) == data_dir for context in configuration.names("context")
+    )
 
 
 def files_of_cluster(data_dir: Path, *, file: Path | None = None, environ: Mapping[str, str] = os.environ) -> list[Path]:
     """Return the files that `remove_cluster_context` changes. Raises ConfigError."""
-    found = read_configuration(file, environ=environ)
-    names = {name for name in found.names("context") if found.data_dir_of(found.cluster_of(name)) == data_dir}
+    configuration = read_configuration(file, environ=environ)
+    names = {
+        name for name in configuration.names("context") if configuration.data_dir_of(configuration.cluster_of(name)) == data_dir
+    }
     return [
         path
-        for path, document in found.documents.items()
-        if document.get(CURRENT) in names or any(found.data_dir_of(name) == data_dir for name in _clusters_in(found, path))
+        for path, document in configuration.documents.items()
+        if document.get(CURRENT) in names
+        or any(configuration.data_dir_of(name) == data_dir for name in _clusters_in(configuration, path))
     ]
 
 
 def remove_cluster_context(data_dir: Path, *, file: Path | None = None, environ: Mapping[str, str] = os.environ) -> str:
     """Remove the entries of a local cluster from the kubeconfig that kubectl uses, or from `file`. If one of its contexts is
     current, restore the previous one. Returns the context that was restored, or "". Raises ConfigError and OSError."""
-    found = read_configuration(file, environ=environ)
+    configuration = read_configuration(file, environ=environ)
     removed: set[str] = set()
     previous: str | None = ""
-    for path in found.documents:
-        names = [name for name in _clusters_in(found, path) if found.data_dir_of(name) == data_dir]
+    for path in configuration.documents:
+        names = [name for name in _clusters_in(configuration, path) if configuration.data_dir_of(name) == data_dir]
         for name in names:
             with editing(path) as kubeconfig:
                 value = _value(kubeconfig, "cluster", name)
                 if value is None or data_dir_of(value, path) != data_dir:
                     continue  # another process has changed it
                 previous = extension_of(value).get(_PREVIOUS)
-                gone = [each["name"] for each in entries(kubeconfig.document, "context") if _refers(each, name)]
+                gone = [entry["name"] for entry in entries(kubeconfig.document, "context") if _refers(entry, name)]
                 kubeconfig.remove("cluster", name)
                 kubeconfig.remove("user", name)
                 for context in gone:
@@ -180,14 +187,16 @@ def remove_cluster_context(data_dir: Path, *, file: Path | None = None, environ:
                 removed |= set(gone)
                 _inherit(kubeconfig, removed, previous)
                 if kubeconfig.document.get(CURRENT) in removed:
-                    previous = _existing(replace(found, documents={**found.documents, path: kubeconfig.document}), previous)
+                    previous = _existing(
+                        replace(configuration, documents={**configuration.documents, path: kubeconfig.document}), previous
+                    )
                     kubeconfig.set_current(previous)
-    for path in found.paths:  # the current context may be set in another file than the one with the entries
-        if removed and found.documents.get(path, {}).get(CURRENT) in removed:
+    for path in configuration.paths:  # the current context may be set in another file than the one with the entries
+        if removed and configuration.documents.get(path, {}).get(CURRENT) in removed:
             with editing(path) as kubeconfig:
                 if kubeconfig.document.get(CURRENT) in removed:
                     kubeconfig.set_current(_existing(read_configuration(file, environ=environ), previous))
-    return (previous or "") if found.current in removed else ""
+    return (previous or "") if configuration.current in removed else ""
 
 
 def _existing(found: Configuration, previous: str | None) -> str | None:
@@ -197,20 +206,20 @@ def _existing(found: Configuration, previous: str | None) -> str | None:
 
 def _inherit(kubeconfig: KubeconfigText, removed: set[str], previous: str | None) -> None:
     """Let clusters whose previous context is removed remember the one before it."""
-    for each in entries(kubeconfig.document, "cluster"):
-        value = each.get("cluster")
+    for entry in entries(kubeconfig.document, "cluster"):
+        value = entry.get("cluster")
         if isinstance(value, dict) and (extension := extension_of(value)) and extension.get(_PREVIOUS) in removed:
             extensions = [
                 {**part, "extension": {**extension, _PREVIOUS: previous}} if part.get("name") == EXTENSION else part
                 for part in value["extensions"]
             ]
-            kubeconfig.put("cluster", each["name"], {**value, "extensions": extensions})
+            kubeconfig.put("cluster", entry["name"], {**value, "extensions": extensions})
 
 
 def _value(kubeconfig: KubeconfigText, kind: Kind, name: str) -> Mapping[str, Any] | None:
-    for each in entries(kubeconfig.document, kind):
-        if each.get("name") == name and isinstance(each.get(kind), dict):
-            value: Mapping[str, Any] = each[kind]
+    for entry in entries(kubeconfig.document, kind):
+        if entry.get("name") == name and isinstance(entry.get(kind), dict):
+            value: Mapping[str, Any] = entry[kind]
             return value
     return None
 
@@ -247,8 +256,8 @@ def stale_contexts(
     is_dead: Callable[[Path], bool], *, file: Path | None = None, environ: Mapping[str, str] = os.environ
 ) -> dict[str, Path]:
     """Return the contexts of local clusters that do not exist any more, with their data directories. Raises ConfigError."""
-    found = read_configuration(file, environ=environ)
-    known = {name: found.data_dir_of(found.cluster_of(name)) for name in found.our_contexts()}
+    configuration = read_configuration(file, environ=environ)
+    known = {name: configuration.data_dir_of(configuration.cluster_of(name)) for name in configuration.our_contexts()}
     stale = {}
     for name, data_dir in known.items():
         with suppress(OSError):  # it cannot be seen

@@ -229,7 +229,7 @@ class Informer(Generic[T]):
             reason = f" and has no watch: {self._failing[1]}" if self._failing is not None else f", not at {revision}"
             raise TimeoutError(f"the informer of {resource} is at revision {self.revision}{reason}") from None
         finally:
-            self._waiters = [each for each in self._waiters if each is not waiter]
+            self._waiters = [item for item in self._waiters if item is not waiter]
 
     async def _run_watch(self) -> None:
         """Follow one stream until it ends. Raises ApiError."""

@@ -85,14 +85,14 @@ def parse_file(path: Path, text: str) -> "KubeconfigText":
 def risks(path: Path) -> str:
     """Describe who else can change the file, and so redirect commands to another server. "": nobody."""
     try:
-        found = path.stat()
+        result = path.stat()
     except OSError:
         return ""
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(result.st_mode):
         return ""
-    if found.st_uid not in (os.geteuid(), 0):
-        return f"belongs to another user (uid {found.st_uid})"
-    return "other users can write it" if found.st_mode & 0o022 else ""
+    if result.st_uid not in (os.geteuid(), 0):
+        return f"belongs to another user (uid {result.st_uid})"
+    return "other users can write it" if result.st_mode & 0o022 else ""
 
 
 @contextmanager
@@ -103,8 +103,8 @@ def editing(path: Path, timeout: float = LOCK_TIMEOUT) -> "Iterator[KubeconfigTe
     Raises ConfigError, and OSError if the file cannot be written."""
     target = _resolved(path)
     with ExitStack() as locks:
-        for each in dict.fromkeys((path, target)):
-            locks.enter_context(locked(each, timeout))
+        for fromkey in dict.fromkeys((path, target)):
+            locks.enter_context(locked(fromkey, timeout))
         _check_owner(path, target)
         before = read_text(target)
         if before is not None and not stat.S_ISREG(target.stat().st_mode):

@@ -51,12 +51,12 @@ def parse(text: str) -> Document:
     """Return the data. An empty text is an empty kubeconfig, as for kubectl. Raises KubeconfigSyntaxError, including for two
     entries of the same name."""
     try:
-        found = documents.plain(text.removeprefix(_BOM))
+        result = documents.plain(text.removeprefix(_BOM))
     except documents.DocumentError as error:
         raise KubeconfigSyntaxError(error.line, str(error)) from None
-    if len(found) > 1:
+    if len(result) > 1:
         raise KubeconfigSyntaxError(1, "several documents in one file")
-    document = found[0] if found else {}
+    document = result[0] if result else {}
     if not isinstance(document, dict) or document.get("kind", "Config") != "Config":
         raise KubeconfigSyntaxError(1, "not a kubeconfig (kind: Config)")
     kinds: Sequence[Kind] = ("cluster", "user", "context")
@@ -129,16 +129,16 @@ def _field(root: MappingNode, key: str) -> tuple[Node, Node] | None:
 
 
 def _name(item: Node) -> str | None:
-    found = _field(item, "name") if isinstance(item, MappingNode) else None
-    return found[1].value if found is not None and isinstance(found[1], ScalarNode) else None
+    result = _field(item, "name") if isinstance(item, MappingNode) else None
+    return result[1].value if result is not None and isinstance(result[1], ScalarNode) else None
 
 
 def _put_item(text: str, key: str, entry: Mapping[str, Any]) -> str:
     root = _root(text)
-    found = _field(root, key) if root is not None else None
-    if root is None or found is None:
+    result = _field(root, key) if root is not None else None
+    if root is None or result is None:
         return _add_field(text, root, key, _dump([entry]), [entry])
-    name, value = found
+    name, value = result
     if isinstance(value, SequenceNode) and value.value:
         item = next((item for item in value.value if _name(item) == entry["name"]), None)
         if value.flow_style:
@@ -164,10 +164,10 @@ def _put_item(text: str, key: str, entry: Mapping[str, Any]) -> str:
 
 def _remove_item(text: str, key: str, name: str) -> str:
     root = _root(text)
-    found = _field(root, key) if root is not None else None
-    if found is None or not isinstance(found[1], SequenceNode):
+    result = _field(root, key) if root is not None else None
+    if result is None or not isinstance(result[1], SequenceNode):
         raise ValueError(f"no list {key}")
-    value, items = found[1], found[1].value
+    value, items = result[1], result[1].value
     index = next(index for index, item in enumerate(items) if _name(item) == name)
     if value.flow_style:
         begin, end = items[index].start_mark.index, _content_end(text, items[index])
@@ -178,17 +178,17 @@ def _remove_item(text: str, key: str, name: str) -> str:
         return _spliced(text, begin, end, "")
     begin, end = _item_span(text, items[index])
     if len(items) == 1:
-        colon = text.index(":", found[0].end_mark.index) + 1
+        colon = text.index(":", result[0].end_mark.index) + 1
         return _spliced(_spliced(text, begin, end, ""), colon, colon, " []")
     return _spliced(text, begin, end, "")
 
 
 def _set_field(text: str, key: str, value: str) -> str:
     root = _root(text)
-    found = _field(root, key) if root is not None else None
-    if root is None or found is None:
+    result = _field(root, key) if root is not None else None
+    if root is None or result is None:
         return _add_field(text, root, key, f" {_scalar(value)}\n", value)
-    node = found[1]
+    node = result[1]
     begin, end = node.start_mark.index, node.end_mark.index
     quoted = json.dumps(value, ensure_ascii=False) if text[begin:end].startswith('"') or root.flow_style else _scalar(value)
     return _spliced(text, begin, end, quoted if text[begin - 1].isspace() or root.flow_style else f" {quoted}")
@@ -196,11 +196,11 @@ def _set_field(text: str, key: str, value: str) -> str:
 
 def _remove_field(text: str, key: str) -> str:
     root = _root(text)
-    found = _field(root, key) if root is not None else None
-    if root is None or found is None or root.flow_style:
+    result = _field(root, key) if root is not None else None
+    if root is None or result is None or root.flow_style:
         raise ValueError("not a line of its own")
-    begin = found[0].start_mark.index
-    return _spliced(text, text.rfind("\n", 0, begin) + 1, _line_end(text, _content_end(text, found[1])), "")
+    begin = result[0].start_mark.index
+    return _spliced(text, text.rfind("\n", 0, begin) + 1, _line_end(text, _content_end(text, result[1])), "")
 
 
 def _add_field(text: str, root: MappingNode | None, key: str, block: str, value: Any) -> str:

@@ -250,9 +250,9 @@ class ResourceClient(Generic[T]):
         return await retry_on_conflict(self, await self.get(name, namespace), change)
 
     async def _get_past(self, name: str, namespace: str) -> T:
-        found = (await self.list(namespace, fields=one_of("metadata.name", (name,)), page_size=1)).items
-        if found:
-            return found[0]
+        result = (await self.list(namespace, fields=one_of("metadata.name", (name,)), page_size=1)).items
+        if result:
+            return result[0]
         raise NotFound(Refusal(Code.NOT_FOUND, "NotFound", f'{self.resource.plural} "{name}" not found at revision {self._at}'))
 
     async def _pages(self, request: ListRequest) -> Listing[T]:

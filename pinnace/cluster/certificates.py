@@ -128,7 +128,7 @@ def point(folder: Path, moved: Mapping[str, str]) -> None:
     for path in folder.rglob("*.conf"):
         config = load(file=path)
         if not set(moved).isdisjoint((*config.endpoints, config.gateway)):
-            endpoints = tuple(moved.get(each, each) for each in config.endpoints)
+            endpoints = tuple(moved.get(endpoint, endpoint) for endpoint in config.endpoints)
             gateway = moved.get(config.gateway, config.gateway)
             name = str(path.relative_to(folder).with_suffix(""))
             _configure(folder, name, replace(config, endpoints=endpoints, gateway=gateway), config.data_dir is not None)
@@ -153,7 +153,7 @@ def user_name(user: str) -> str:
 
 def authority(folder: Path) -> Path | None:
     """The certificate directory at this path, or in the local cluster at this path. None: there is none."""
-    return next((each for each in (folder, folder / "pki") if (each / f"{CLUSTER_CA.name}.key").is_file()), None)
+    return next((path for path in (folder, folder / "pki") if (path / f"{CLUSTER_CA.name}.key").is_file()), None)
 
 
 def _configure(folder: Path, name: str, cluster: ClientConfig, local: bool) -> None:

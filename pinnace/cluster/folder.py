@@ -223,7 +223,7 @@ class Folder:
         if folder.is_symlink():
             return
         with suppress(OSError):
-            names = {each.name for each in folder.iterdir()}
+            names = {path.name for path in folder.iterdir()}
             if names <= {MARK} or (folder == config_folder(self.path) and MARK in names):
                 remove_tree(folder)
 
@@ -245,7 +245,7 @@ class Folder:
                 ) from error
         if keep_logs:
             with suppress(OSError):  # the disk is full: the next start reports these files as unknown
-                (self.logs / MARK).write_text(json.dumps({FAILED: state.identity, MADE: [str(each) for each in state.made]}))
+                (self.logs / MARK).write_text(json.dumps({FAILED: state.identity, MADE: [str(path) for path in state.made]}))
         self._remove_kubeconfig()
         self._draft.unlink(missing_ok=True)  # the disk was full, or the writer was killed
         self._state.unlink(missing_ok=True)
@@ -255,7 +255,7 @@ class Folder:
         """Removes the logs of a failed start. Returns the directories that were created for it. None: there are none."""
         try:
             said = json.loads((self.logs / MARK).read_text())
-            identity, made = str(said[FAILED]), [Path(each) for each in said[MADE]]
+            identity, made = str(said[FAILED]), [Path(item) for item in said[MADE]]
         except (OSError, ValueError, KeyError, TypeError):
             return None
         if self._state.exists():
@@ -290,7 +290,7 @@ class Folder:
         known = self.kubeconfigs()
         if (path := path.absolute()) not in known:
             with self.usable():
-                self._contexts.write_text("".join(f"{each}\n" for each in (*known, path)))
+                self._contexts.write_text("".join(f"{item}\n" for item in (*known, path)))
 
     def _remove_kubeconfig(self) -> None:
         for suffix in ("", ".lock", ".pinnace-new"):
@@ -340,13 +340,13 @@ def _remove(folder: Path, identity: str) -> list[Path]:
     if folder.is_symlink():
         folder.unlink()
         return []
-    foreign = [each for each in folder.iterdir() if each.name != MARK and not any(map(each.match, OURS[folder.name]))]
+    foreign = [path for path in folder.iterdir() if path.name != MARK and not any(map(path.match, OURS[folder.name]))]
     if not foreign:
         remove_tree(folder)
         return []
-    for each in folder.iterdir():
-        if each not in foreign:
-            remove_tree(each)
+    for path in folder.iterdir():
+        if path not in foreign:
+            remove_tree(path)
     return foreign
 
 

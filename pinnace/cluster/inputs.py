@@ -149,7 +149,10 @@ def absolute(spec: ClusterSpec, cwd: Path) -> ClusterSpec:
 
     told = options_of(spec)
     files = {name: full(told[name]) for name in FLAGS if name != "scheduler_plugins"}
-    plugins = tuple(full(each) if ".py:" in each else each for each in spec.scheduler_plugins)
+    plugins = tuple(
+        full(scheduler_plugin) if ".py:" in scheduler_plugin else scheduler_plugin
+        for scheduler_plugin in spec.scheduler_plugins
+    )
     return with_options(spec, {**files, "scheduler_plugins": plugins})
 
 
@@ -172,24 +175,24 @@ def options(plan: Plan) -> dict[str, str | list[str]]:
 def overruled(plans: Iterable[Plan], environ: Mapping[str, str]) -> list[str]:
     """Notes on variables without effect, because `pinnace up` sets the flag itself. One sentence each."""
     names = {variable for _, variable in FLAGS.values()}
-    found = {}
+    result = {}
     for plan in plans:
         for argument in plan.argv if plan.component != ETCD else ():
             variable = PREFIXES[plan.component] + argument.removeprefix("--").replace("-", "_").upper()
             if argument.startswith("--") and variable in environ and variable not in names:
-                found[variable] = f"{variable} has no effect: `pinnace up` sets {argument} of the {plan.component} itself"
-    return list(found.values())
+                result[variable] = f"{variable} has no effect: `pinnace up` sets {argument} of the {plan.component} itself"
+    return list(result.values())
 
 
 def digests(spec: ClusterSpec, cwd: Path) -> dict[str, str]:
     """A digest of all files of each given option, to compare two starts. Raises SpecError."""
-    bare, told, found = ClusterSpec(data_dir=spec.data_dir, runtime=spec.runtime), options_of(spec), dict[str, str]()
+    bare, told, result = ClusterSpec(data_dir=spec.data_dir, runtime=spec.runtime), options_of(spec), dict[str, str]()
     for name in FLAGS:
         if told[name]:
             alone = gather(with_options(bare, {name: told[name]}), {}, cwd)
             said = (sorted(alone.files.items()), sorted((key, list(value)) for key, value in alone.arguments.items()))
-            found[name] = hashlib.sha256(repr(said).encode()).hexdigest()
-    return found
+            result[name] = hashlib.sha256(repr(said).encode()).hexdigest()
+    return result
 
 
 def differing(plans: Sequence[Plan], environ: Mapping[str, str], cwd: Path) -> dict[str, str | None]:
@@ -197,7 +200,7 @@ def differing(plans: Sequence[Plan], environ: Mapping[str, str], cwd: Path) -> d
     Without the variables in FLAGS.
     """
     flags = {variable for _, variable in FLAGS.values()}
-    found: dict[str, str | None] = {}
+    result: dict[str, str | None] = {}
     for component, prefix in PREFIXES.items():
         kept = [dict(plan.environment) for plan in plans if plan.component == component]
         for name, value in environ.items():
@@ -209,8 +212,8 @@ def differing(plans: Sequence[Plan], environ: Mapping[str, str], cwd: Path) -> d
             else:
                 same = stored == (str(cwd / value) if name in WRITTEN else value)
             if not same:
-                found[name] = stored
-    return found
+                result[name] = stored
+    return result
 
 
 def _read(path: Path) -> bytes | None:
@@ -228,7 +231,7 @@ def _environment(spec: ClusterSpec, environ: Mapping[str, str], copies: "_Copies
     """The stored variables of each component."""
     ambient = {name: value for name, value in environ.items() if name in AMBIENT or name.startswith(AMBIENT_PREFIX)}
     if "PYTHONPATH" in ambient:
-        ambient["PYTHONPATH"] = ":".join(str(copies.cwd / each) for each in ambient["PYTHONPATH"].split(":") if each)
+        ambient["PYTHONPATH"] = ":".join(str(copies.cwd / part) for part in ambient["PYTHONPATH"].split(":") if part)
     kept = {component: dict(ambient) for component in (ETCD, *PREFIXES)}
     if copies.modules:
         kept[SCHEDULER]["PYTHONPATH"] = ":".join(filter(None, (str(copies.modules), ambient.get("PYTHONPATH", ""))))
@@ -290,10 +293,10 @@ class _Copies:
         if root in OURS or not root.isidentifier():
             return
         file, package = self.cwd / f"{root}.py", self.cwd / root
-        found = [file] if file.is_file() else sorted(package.rglob("*.py")) if package.is_dir() else []
-        for path in found:
+        result = [file] if file.is_file() else sorted(package.rglob("*.py")) if package.is_dir() else []
+        for path in result:
             self.add(f"modules/{path.relative_to(self.cwd)}", self.read(str(path), root))
-        if found:
+        if result:
             self.modules = self.folder / "modules"
 
     def scheduler_config(self, text: bytes, path: Path) -> bytes:
@@ -308,10 +311,10 @@ class _Copies:
         plugins = {name: self.plugin(name, f"{path}: plugin", path.parent) for name in named}
         text = _replaced(text, plugins, lambda key: key == "name")
         elections = {value: ELECTION for key, value in _strings(document) if key == "resourceName" and value != ELECTION}
-        for each in elections:
+        for election in elections:
             self.notes.append(
-                f'the schedulers hold the election "{ELECTION}", as in every cluster, and not "{each}" as {path} says: that is '
-                "for schedulers beside them"
+                f'the schedulers hold the election "{ELECTION}", as in every cluster, and not "{election}" as {path} says: '
+                "that is for schedulers beside them"
             )
         return _replaced(text, elections, lambda key: key == "resourceName", before=r"\bresourceName:\s*[\"']?")
 
@@ -322,7 +325,7 @@ def _with_paths(text: bytes, folder: Path) -> bytes:
         documents = list(yaml.safe_load_all(text))
     except (yaml.YAMLError, UnicodeDecodeError):
         return text
-    named = {value: str(folder / value) for each in documents for key, value in _strings(each) if key in _TLS_FILES}
+    named = {value: str(folder / value) for document in documents for key, value in _strings(document) if key in _TLS_FILES}
     return _replaced(text, named, lambda key: key in _TLS_FILES)
 
 
@@ -333,7 +336,7 @@ def _replaced(text: bytes, values: Mapping[str, str], wanted: Callable[[str], bo
     values = {old: new for old, new in values.items() if old != new}
     if not values:
         return text
-    expected = [_mapped(each, values, wanted) for each in yaml.safe_load_all(text)]
+    expected = [_mapped(item, values, wanted) for item in yaml.safe_load_all(text)]
     pattern = "|".join(re.escape(old) for old in sorted(values, key=len, reverse=True))
     made = re.sub(rf"({before})(?<![\w./-])({pattern})(?!\w)", lambda found: found[1] + values[found[2]], text.decode())
     try:
@@ -350,8 +353,8 @@ def _strings(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
         for name, each in value.items():
             yield from _strings(each, str(name))
     elif isinstance(value, list):
-        for each in value:
-            yield from _strings(each, key)
+        for item in value:
+            yield from _strings(item, key)
     elif isinstance(value, str):
         yield key, value
 
@@ -360,5 +363,5 @@ def _mapped(value: Any, values: Mapping[str, str], wanted: Callable[[str], bool]
     if isinstance(value, dict):
         return {name: _mapped(each, values, wanted, str(name)) for name, each in value.items()}
     if isinstance(value, list):
-        return [_mapped(each, values, wanted, key) for each in value]
+        return [_mapped(item, values, wanted, key) for item in value]
     return values.get(value, value) if isinstance(value, str) and wanted(key) else value

@@ -41,20 +41,20 @@ class ProcessObserver:
         """Return the states that have changed since the last call; at the first call, all states. A process that was replaced
         is down and then up."""
         self._ended.clear()
-        found = []
+        result = []
         for record in self._records():
             process = processes.running(record)
             state = _state_of(process)
             before, last = self._seen.get(record.name, (None, ""))
             if before and process and before != process and last != "down":
-                found.append(ProcessChange(record.name, "down"))
+                result.append(ProcessChange(record.name, "down"))
                 last = "down"
             if state != last:
-                found.append(ProcessChange(record.name, state))
+                result.append(ProcessChange(record.name, state))
             self._seen[record.name] = process, state
             if process and process not in self._handles:
                 self._watch(process)
-        return found
+        return result
 
     async def wait(self, seconds: float) -> None:
         """Return when a process has ended since the last call of `changes`, at the latest after `seconds`."""
@@ -113,8 +113,8 @@ class ProcessRecorder:
             with self._output.open("w", encoding="utf-8") as file:
                 while True:
                     now = time.monotonic()
-                    for each in observer.changes():
-                        file.write(encode(ProcessState(now, each.name, each.state)))
+                    for change in observer.changes():
+                        file.write(encode(ProcessState(now, change.name, change.state)))
                     file.flush()
                     await observer.wait(POLL)
         finally:

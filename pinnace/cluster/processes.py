@@ -256,11 +256,11 @@ async def end(data_dir: Path, patience: float = GRACE) -> int:
 async def _kill(data_dir: Path, patience: float) -> int:
     killed: set[Identity] = set()
     deadline = time.monotonic() + patience
-    while found := find(data_dir):  # again, because a kubelet may have started a container meanwhile
-        for process in (*found, *procfs.descendants(found)):
+    while identities := find(data_dir):  # again, because a kubelet may have started a container meanwhile
+        for process in (*identities, *procfs.descendants(identities)):
             procfs.send_signal(process, signal.SIGKILL)
-        killed.update(found)
-        if not await gone(found, max(0.0, deadline - time.monotonic())):
-            stuck = ", ".join(str(process.pid) for process in found if procfs.alive(process))
+        killed.update(identities)
+        if not await gone(identities, max(0.0, deadline - time.monotonic())):
+            stuck = ", ".join(str(process.pid) for process in identities if procfs.alive(process))
             raise ClusterError(f"pid {stuck} cannot be killed", hint="`cat /proc/PID/stack` shows its system call")
     return len(killed)

@@ -344,7 +344,7 @@ def listening(plan: Plan) -> list[str]:
     """The listening addresses of this process."""
     said = [value for flag, value in pairwise(plan.argv) if flag in ("--listen", DNS)]
     peers = [argument for argument in plan.argv if argument.startswith("--listen-peer-urls=")]
-    return list(dict.fromkeys((plan.address, plan.http, *said, *(each for peer in peers for each in ADDRESS.findall(peer)))))
+    return list(dict.fromkeys((plan.address, plan.http, *said, *(item for peer in peers for item in ADDRESS.findall(peer)))))
 
 
 def stores(plan: Plan) -> list[str]:
@@ -491,13 +491,13 @@ def encode(state: ClusterState) -> str:
 def decode(text: str) -> ClusterState:
     """Raises StateError."""
     try:
-        found = json.loads(text)
-        if found["format"] not in (BEFORE, FORMAT):
-            raise StateError(f"it has format {found['format']}, this version of pinnace knows {BEFORE} and {FORMAT}")
+        result = json.loads(text)
+        if result["format"] not in (BEFORE, FORMAT):
+            raise StateError(f"it has format {result['format']}, this version of pinnace knows {BEFORE} and {FORMAT}")
         return ClusterState(
-            spec=ClusterSpec.of(found["spec"], Path(found["data_dir"])),
-            created=float(found["created"]),
-            made=tuple(Path(folder) for folder in found["made"]),
+            spec=ClusterSpec.of(result["spec"], Path(result["data_dir"])),
+            created=float(result["created"]),
+            made=tuple(Path(folder) for folder in result["made"]),
             processes=tuple(
                 ProcessRecord(
                     Plan(
@@ -510,11 +510,11 @@ def decode(text: str) -> ClusterState:
                     ),
                     Identity(**p["process"]) if p["process"] else None,
                 )
-                for p in found["processes"]
+                for p in result["processes"]
             ),
-            identity=str(found.get("identity", "")),
-            stopped=bool(found.get("stopped", False)),
-            digests=dict(found.get("digests", {})),
+            identity=str(result.get("identity", "")),
+            stopped=bool(result.get("stopped", False)),
+            digests=dict(result.get("digests", {})),
         )
     except (KeyError, TypeError, json.JSONDecodeError) as error:
         raise StateError(f"{type(error).__name__}: {error}") from error

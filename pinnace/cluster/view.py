@@ -49,7 +49,7 @@ class ProcessStatus:
 async def status(state: ClusterState, client: Client | None) -> list[ProcessStatus]:
     """All processes of the cluster, in starting order. Without a client, leaders are unknown."""
     reasons, elections = await asyncio.gather(problems(state), _elections(client))
-    holders = {each.name: each.holder for each in elections}
+    holders = {election.name: election.holder for election in elections}
     return [_status(record, why, holders) for record, why in zip(state.processes, reasons, strict=True)]
 
 
@@ -105,7 +105,7 @@ async def _elections(client: Client | None) -> Sequence[Election]:
 
 async def leaders(client: Client) -> list[str]:
     """The leaders of the components' elections; empty if no API server responds in time."""
-    return [each.holder for each in await _elections(client) if each.name in ELECTIONS.values()]
+    return [election.holder for election in await _elections(client) if election.name in ELECTIONS.values()]
 
 
 async def try_leader(client: Client) -> Election | None:

@@ -95,7 +95,7 @@ def is_resizing(pod: Pod) -> bool:
     seen = status.observedGeneration
     if not seen:
         return False
-    return seen != pod.metadata.generation or any(each.type in RESIZE_CONDITIONS for each in status.conditions)
+    return seen != pod.metadata.generation or any(condition.type in RESIZE_CONDITIONS for condition in status.conditions)
 
 
 def counted_spec(pod: Pod) -> PodSpec:
@@ -110,12 +110,15 @@ def counted_spec(pod: Pod) -> PodSpec:
         return pod.spec
     generation = pod.metadata.generation
     infeasible = any(
-        each.type == RESIZE_PENDING and each.reason == INFEASIBLE and each.observedGeneration in (0, generation)
-        for each in pod.status.conditions
+        condition.type == RESIZE_PENDING and condition.reason == INFEASIBLE and condition.observedGeneration in (0, generation)
+        for condition in pod.status.conditions
     )
     spec = PodSpec()
     spec.CopyFrom(pod.spec)
-    statuses = {each.name: each for each in (*pod.status.initContainerStatuses, *pod.status.containerStatuses)}
+    statuses = {
+        container_status.name: container_status
+        for container_status in (*pod.status.initContainerStatuses, *pod.status.containerStatuses)
+    }
     for container in resizable(spec):
         status = statuses.get(container.name)
         if status is None or not status.HasField("resources"):
@@ -128,18 +131,21 @@ def counted_spec(pod: Pod) -> PodSpec:
 
 def resizable(spec: PodSpec) -> list[Container]:
     """Return the containers and sidecars, which support a resize."""
-    return [*(each for each in spec.initContainers if each.restartPolicy == "Always"), *spec.containers]
+    return [
+        *(init_container for init_container in spec.initContainers if init_container.restartPolicy == "Always"),
+        *spec.containers,
+    ]
 
 
 def largest(one: ResourceRequirements, other: ResourceRequirements) -> ResourceRequirements:
     """Return the larger amount of each request and each limit."""
-    found = ResourceRequirements()
-    found.CopyFrom(one)
-    for kept, more in ((found.requests, other.requests), (found.limits, other.limits)):
+    resource_requirements = ResourceRequirements()
+    resource_requirements.CopyFrom(one)
+    for kept, more in ((resource_requirements.requests, other.requests), (resource_requirements.limits, other.limits)):
         for name, quantity in more.items():
             if name not in kept or amount(name, quantity.string) > amount(name, kept[name].string):
                 kept[name].string = quantity.string
-    return found
+    return resource_requirements
 
 
 @lru_cache(maxsize=MAX_SPECS)
@@ -211,12 +217,12 @@ def _add(total: Counter[str], more: Mapping[str, int]) -> None:
 def _container(container: Container) -> dict[str, int]:
     """Return the amounts that a container requests or, without a request, its limits; and those that count for scoring."""
     resources = container.resources
-    found = {name: amount(name, quantity.string) for name, quantity in resources.limits.items()}
+    numbers = {name: amount(name, quantity.string) for name, quantity in resources.limits.items()}
     for name, quantity in resources.requests.items():
-        found[name] = amount(name, quantity.string)
-    found[_SCORED["cpu"]] = found.get("cpu", DEFAULT_CPU)
-    found[_SCORED["memory"]] = found.get("memory", DEFAULT_MEMORY)
-    return found
+        numbers[name] = amount(name, quantity.string)
+    numbers[_SCORED["cpu"]] = numbers.get("cpu", DEFAULT_CPU)
+    numbers[_SCORED["memory"]] = numbers.get("memory", DEFAULT_MEMORY)
+    return numbers
 
 
 def _with_scored(found: dict[str, int]) -> dict[str, int]:

@@ -44,8 +44,11 @@ def _term(term: NodeSelectorTerm, node: Node) -> bool:
         return False
     labels = node.metadata.labels
     fields = {"metadata.name": node.metadata.name}
-    return all(_holds(each, labels.get(each.key)) for each in term.matchExpressions) and all(
-        each.key in fields and each.operator in ("In", "NotIn") and _holds(each, fields[each.key]) for each in term.matchFields
+    return all(
+        _holds(match_expression, labels.get(match_expression.key)) for match_expression in term.matchExpressions
+    ) and all(
+        match_field.key in fields and match_field.operator in ("In", "NotIn") and _holds(match_field, fields[match_field.key])
+        for match_field in term.matchFields
     )
 
 
@@ -152,14 +155,14 @@ class Room:
 
     def refusals(self, requests: Requests) -> list[Refusal]:
         """Return all reasons why another pod does not fit. The list is empty if the pod fits."""
-        found = []
+        result = []
         for resource, wanted in requests.amounts:
             capacity, used = self.allocatable.get(resource, 0), self._used[resource]
             if wanted > capacity - used:
-                found.append(Refusal(resource, wanted, used, capacity))
+                result.append(Refusal(resource, wanted, used, capacity))
         if requests.ports and self._taken(requests.ports):
-            found.append(Refusal())
-        return found
+            result.append(Refusal())
+        return result
 
     def _taken(self, ports: Iterable[HostPort]) -> bool:
         taken = [port for port, pods in self._ports.items() if pods > 0]

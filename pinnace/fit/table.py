@@ -48,9 +48,9 @@ class UsedPorts:
 
     def taken(self, ports: Sequence[HostPort]) -> set[str]:
         """Return the nodes on which at least one of the ports is in use."""
-        found = set()
+        result = set()
         for port in ports:
             for node, ips in self._users.get((port.protocol, port.port), {}).items():
                 if port.ip == ANY_IP or port.ip in ips or ANY_IP in ips:
-                    found.add(node)
-        return found
+                    result.add(node)
+        return result

@@ -238,19 +238,28 @@ def pod_facts(pod: Pod) -> PodFacts:
         owner=next((f"{owner.kind}/{owner.name}" for owner in metadata.ownerReferences if owner.controller), ""),
         disruption=_disruption(pod),
         changed=max(
-            metadata.creationTimestamp.seconds, *(each.lastTransitionTime.seconds for each in pod.status.conditions), 0
+            metadata.creationTimestamp.seconds,
+            *(condition.lastTransitionTime.seconds for condition in pod.status.conditions),
+            0,
         ),
     )
 
 
 def _disruption(pod: Pod) -> str:
     conditions = pod.status.conditions
-    return next((each.reason for each in conditions if each.type == wellknown.DISRUPTION_TARGET and each.status == "True"), "")
+    return next(
+        (
+            condition.reason
+            for condition in conditions
+            if condition.type == wellknown.DISRUPTION_TARGET and condition.status == "True"
+        ),
+        "",
+    )
 
 
 def node_facts(node: Node) -> NodeFacts:
     is_open = not node.spec.unschedulable and not any(t.effect in ("NoSchedule", "NoExecute") for t in node.spec.taints)
-    ready = any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
+    ready = any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)
     zone = node.metadata.labels.get(wellknown.ZONE_LABEL, "")
     taints = [f"{taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}" for taint in node.spec.taints]
     if node.spec.unschedulable and UNSCHEDULABLE not in taints:

@@ -104,11 +104,11 @@ def _conclusion(report: CheckReport) -> str:
         return f"violated: {', '.join(f'{verdict.name} {verdict.count:,} times' for verdict in report.violated)}"
     if report.void:
         return f"void: {'; '.join(report.void)}"
-    found = Counter(verdict.status for verdict in report.verdicts)
-    gaps = [f"{found['void']} void: nothing to examine"] if found["void"] else []
-    gaps += [f"{found['not checked']} not checked"] if found["not checked"] else []
+    result = Counter(verdict.status for verdict in report.verdicts)
+    gaps = [f"{result['void']} void: nothing to examine"] if result["void"] else []
+    gaps += [f"{result['not checked']} not checked"] if result["not checked"] else []
     if gaps:
-        return f"{found['holds']} of {len(report.verdicts)} invariants hold; {'; '.join(gaps)}"
+        return f"{result['holds']} of {len(report.verdicts)} invariants hold; {'; '.join(gaps)}"
     return "all invariants hold"
 
 
@@ -131,7 +131,9 @@ def verdict_document(verdict: Verdict) -> dict[str, Any]:
         "status": verdict.status,
         "examined": verdict.examined,
         "violations": verdict.count,
-        "details": [{"text": each.text, "revision": each.revision, "at": each.at} for each in verdict.violations],
+        "details": [
+            {"text": violation.text, "revision": violation.revision, "at": violation.at} for violation in verdict.violations
+        ],
     }
 
 

@@ -108,7 +108,7 @@ class Authority:
         builder = builder.add_extension(_usage(signs_certificates=False), critical=True)
         usages = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if hosts else [])]
         builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-        names = [*map(_general_name, hosts), *(x509.UniformResourceIdentifier(_NODES + each) for each in subject.nodes)]
+        names = [*map(_general_name, hosts), *(x509.UniformResourceIdentifier(_NODES + node) for node in subject.nodes)]
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())

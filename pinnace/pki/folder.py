@@ -74,12 +74,14 @@ class Folder:
         _make(self.path)
         with files.locked(self.path / "lock"):
             authority, made = self._authority(now), []
-            for each in wanted:
-                found = self._found(each, authority)
-                hosts = list(dict.fromkeys((*map(_spelled, each.hosts), *(_hosts(found) if found else ()))))
-                if not found or not self._will_do(found, hosts, each, now):
-                    self._write(each.name, authority.issue(each.subject, now, hosts=hosts))
-                    made.append(each.name)
+            for certificate_spec in wanted:
+                certificate = self._found(certificate_spec, authority)
+                hosts = list(
+                    dict.fromkeys((*map(_spelled, certificate_spec.hosts), *(_hosts(certificate) if certificate else ())))
+                )
+                if not certificate or not self._will_do(certificate, hosts, certificate_spec, now):
+                    self._write(certificate_spec.name, authority.issue(certificate_spec.subject, now, hosts=hosts))
+                    made.append(certificate_spec.name)
             return made
 
     def reissue(self, names: Iterable[str], now: datetime, lifetime: timedelta = LIFETIME) -> None:
@@ -89,8 +91,10 @@ class Folder:
         with files.locked(self.path / "lock"):
             authority = self._authority(now)
             for name in names:
-                found = x509.load_pem_x509_certificate(self._path(name, "crt").read_bytes())
-                pair = authority.issue(Subject.of(found), now, hosts=_hosts(found), lifetime=lifetime)
+                pem_x509_certificate = x509.load_pem_x509_certificate(self._path(name, "crt").read_bytes())
+                pair = authority.issue(
+                    Subject.of(pem_x509_certificate), now, hosts=_hosts(pem_x509_certificate), lifetime=lifetime
+                )
                 self._write(name, pair)
 
     def _authority(self, now: datetime) -> Authority:

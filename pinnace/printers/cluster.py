@@ -195,7 +195,7 @@ ROLE_BINDINGS = Columns(headers=("NAME", "ROLE", "AGE"), wide=("USERS", "GROUPS"
 
 def subjects(binding: RoleBinding | ClusterRoleBinding, kind: str) -> list[str]:
     """Names of the subjects of one kind; "namespace/name" of those that have a namespace."""
-    return ["/".join(filter(None, (each.namespace, each.name))) for each in binding.subjects if each.kind == kind]
+    return ["/".join(filter(None, (subject.namespace, subject.name))) for subject in binding.subjects if subject.kind == kind]
 
 
 def config_map_row(config_map: ConfigMap, now: float) -> tuple[str, ...]:

@@ -83,5 +83,5 @@ WIDE = ("CONTAINERS", "IMAGES", "SELECTOR")
 def wide(template: PodTemplateSpec, selector: LabelSelector) -> tuple[str, str, str]:
     """The cells under WIDE."""
     containers = template.spec.containers
-    named, images = (",".join(getattr(each, field) for each in containers) for field in ("name", "image"))
+    named, images = (",".join(getattr(container, field) for container in containers) for field in ("name", "image"))
     return named, images, str(from_message(selector)) or NONE

@@ -50,10 +50,10 @@ def seconds(raw: Any, path: str) -> float:
 
 def duration(raw: Any, path: str) -> float:
     """Parse a duration in Go's notation. Return seconds."""
-    found = sum(float(number) * _SECONDS[unit] for number, unit in _PARTS(raw)) if _is_duration(raw) else 0.0
-    if not found:
+    result = sum(float(number) * _SECONDS[unit] for number, unit in _PARTS(raw)) if _is_duration(raw) else 0.0
+    if not result:
         raise ConfigurationError(f'{path}: expected a duration greater than 0, such as "500ms", "5s" or "1m30s"')
-    return found
+    return result
 
 
 def _is_duration(raw: Any) -> bool:

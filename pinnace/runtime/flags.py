@@ -57,7 +57,7 @@ def _variable(name: str) -> str:
 def _nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the shortest known name that contains all words of `name`, or else the most similar one."""
     words = set(name.split("_"))
-    longer = sorted((each for each in known if words <= set(each.split("_"))), key=len)
+    longer = sorted((item for item in known if words <= set(item.split("_"))), key=len)
     return next(iter(longer or difflib.get_close_matches(name, known, n=1)), None)
 
 

@@ -135,9 +135,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(404, f"not found; paths: {', '.join(('/metrics', '/livez', '/readyz', *self.pages))}\n".encode())
 
     def _page(self, page: Page) -> None:
-        found = self._ask(page)
-        if found is not None:
-            self._answer(200, json.dumps(found).encode(), "application/json")
+        result = self._ask(page)
+        if result is not None:
+            self._answer(200, json.dumps(result).encode(), "application/json")
 
     def _ask(self, question: Callable[[], T]) -> T | None:
         """Call `question` on the event loop. If the event loop does not respond, send status 503 and return None."""

@@ -310,9 +310,11 @@ class LogLine(NamedTuple):
 def parse(line: str) -> LogLine | None:
     """Parse a line. Return None for truncated lines and lines of other programs."""
     try:
-        found = json.loads(line)
-        happened = _event(found["event"], found["fields"]) if "event" in found else None
-        return LogLine(float(found["ts"]), found["severity"], found["component"], found["logger"], str(found["msg"]), happened)
+        result = json.loads(line)
+        happened = _event(result["event"], result["fields"]) if "event" in result else None
+        return LogLine(
+            float(result["ts"]), result["severity"], result["component"], result["logger"], str(result["msg"]), happened
+        )
     except (ValueError, TypeError, KeyError):
         return None
 

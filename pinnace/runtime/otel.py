@@ -80,6 +80,6 @@ def exporting(endpoint: str, component: str, name: str, per_million: int) -> Tra
 
 def provider(processor: SpanProcessor, component: str, name: str, per_million: int) -> TracerProvider:
     resource = Resource.create({"service.namespace": "pinnace", "service.name": component, "service.instance.id": name})
-    found = TracerProvider(ParentBased(TraceIdRatioBased(per_million / 1_000_000)), resource, shutdown_on_exit=False)
-    found.add_span_processor(processor)
-    return found
+    tracer_provider = TracerProvider(ParentBased(TraceIdRatioBased(per_million / 1_000_000)), resource, shutdown_on_exit=False)
+    tracer_provider.add_span_processor(processor)
+    return tracer_provider

@@ -100,10 +100,10 @@ def find(argv: Sequence[str]) -> Identity | None:
     for entry in _PROC.iterdir():
         if entry.name.isdigit():
             try:
-                found = (entry / "cmdline").read_bytes() == wanted
+                result = (entry / "cmdline").read_bytes() == wanted
             except OSError:
                 continue
-            if found:
+            if result:
                 return identify(int(entry.name))
     return None
 
@@ -126,12 +126,12 @@ def descendants(processes: Iterable[Identity]) -> list[Identity]:
     for entry in table().values():
         children.setdefault(entry.parent, []).append(entry)
     boot = boot_id()
-    left, found = [process.pid for process in processes], list[Identity]()
+    left, identities = [process.pid for process in processes], list[Identity]()
     while left:
         below = children.pop(left.pop(), [])
-        found += (Identity(entry.pid, entry.started, boot) for entry in below)
+        identities += (Identity(entry.pid, entry.started, boot) for entry in below)
         left += (entry.pid for entry in below)
-    return found
+    return identities
 
 
 def usage(process: Identity) -> ProcessUsage | None:
@@ -151,10 +151,10 @@ def usage(process: Identity) -> ProcessUsage | None:
 def reset_peaks(processes: Sequence[Identity]) -> float:
     """Start the measurement of `peak_memory` anew. Return the resident memory of these processes and their descendants in MB.
     Raises OSError."""
-    found = [*processes, *descendants(processes)]
-    for process in found:
+    identities = [*processes, *descendants(processes)]
+    for process in identities:
         (_PROC / str(process.pid) / "clear_refs").write_text("5\n")
-    return sum(each.rss_mb for process in found if (each := usage(process)))
+    return sum(each.rss_mb for process in identities if (each := usage(process)))
 
 
 def peak_memory(processes: Sequence[Identity]) -> float:

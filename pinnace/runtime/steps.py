@@ -96,7 +96,10 @@ def stack_of(frame: FrameType | None) -> Stack | None:
         frame = frame.f_back
     if not frames or frames[-1].f_code.co_filename == selectors.__file__:
         return None
-    names = [f"{each.f_globals.get('__name__', '?')}.{each.f_code.co_qualname}" for each in reversed(frames[:DEPTH])]
+    names = [
+        f"{frame_type.f_globals.get('__name__', '?')}.{frame_type.f_code.co_qualname}"
+        for frame_type in reversed(frames[:DEPTH])
+    ]
     return Stack(id(frames[-1]), ";".join(names), frames[0].f_lineno)
 
 

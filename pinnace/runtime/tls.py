@@ -184,7 +184,7 @@ def _log() -> logging.Logger:
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
     try:
-        found = path.stat()
+        result = path.stat()
     except OSError:
         return None
-    return found.st_ctime_ns, found.st_size, found.st_ino
+    return result.st_ctime_ns, result.st_size, result.st_ino

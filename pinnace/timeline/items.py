@@ -265,8 +265,8 @@ class Translator:
         return self._terms[election][current].holder if current else ""
 
     def verdicts(self, t: float, verdicts: Iterable[Verdict]) -> Iterator[Item]:
-        for each in verdicts:
-            yield ["v", t, 0, each.name, each.status, each.statement, each.count]
+        for verdict in verdicts:
+            yield ["v", t, 0, verdict.name, verdict.status, verdict.statement, verdict.count]
 
     def _stored(self, record: Stored) -> Iterator[Item]:
         key, t = record.key, record.at + self._offset

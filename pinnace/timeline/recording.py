@@ -33,8 +33,8 @@ async def record(reader: KeyReader, path: Path, what: str) -> AsyncGenerator[int
         file.write(encode(Run(started=time.time(), what=what, at=time.monotonic())))
         async for versions in reader.versions():
             now = time.monotonic()
-            for each in versions:
-                file.write(encode(stored(each, now)))
+            for version in versions:
+                file.write(encode(stored(version, now)))
             file.flush()
             count += len(versions)
             yield count
@@ -62,13 +62,13 @@ class RecordedSource:
 
     def __init__(self, paths: Sequence[Path], title: str = "", check: Check | None = None) -> None:
         """Read all of them, and check the history of a run with faults. Raise HistoryError, OSError."""
-        records = [each for path in paths for each in read(path)]
-        run = next((each for each in records if isinstance(each, Run)), None)
+        records = [item for path in paths for item in read(path)]
+        run = next((item for item in records if isinstance(item, Run)), None)
         self.title = title or (run.what if run else "") or ", ".join(path.name for path in paths)
         self.log = ItemLog(MAX_ITEMS)
         self.log.extend(sorted(_with_final_terms(_items(records, run, check)), key=known_at))
-        self._stored = [each for each in records if isinstance(each, Stored) and (each.value or not each.create_revision)]
-        self.has_values = any(each.value for each in self._stored)
+        self._stored = [item for item in records if isinstance(item, Stored) and (item.value or not item.create_revision)]
+        self.has_values = any(item.value for item in self._stored)
 
     async def wait(self, sequence: int) -> None:
         await asyncio.Event().wait()
@@ -79,11 +79,11 @@ class RecordedSource:
         if not self.has_values:
             raise DecisionError("this recording has no objects; `pinnace timeline record` keeps them")
         state: dict[str, str] = {}
-        for each in self._stored:
-            if revision and each.revision > revision:
+        for item in self._stored:
+            if revision and item.revision > revision:
                 break
-            if not each.key.startswith(EVENTS.prefix):
-                state[each.key] = each.value
+            if not item.key.startswith(EVENTS.prefix):
+                state[item.key] = item.value
         with tempfile.TemporaryDirectory(prefix="pinnace-") as folder:
             path = objects_file(Path(folder), ((key, b64decode(value)) for key, value in state.items() if value))
             return await explain(pod, path)

@@ -139,7 +139,7 @@ class Sessions:
         expires, viewer = self._tokens.pop(token, (0.0, None))
         if viewer is None or expires <= self._now():
             return None
-        self._sessions = {each: found for each, found in self._sessions.items() if found[0] > self._now()}
+        self._sessions = {each: result for each, result in self._sessions.items() if result[0] > self._now()}
         session = secrets.token_urlsafe(24)
         self._sessions[session] = self._now() + SESSION_TTL, viewer
         return session
@@ -150,7 +150,7 @@ class Sessions:
 
     def end(self, viewer: Viewer) -> None:
         """End the sessions of a viewer that has lost its permission."""
-        self._sessions = {each: found for each, found in self._sessions.items() if found[1] != viewer}
+        self._sessions = {each: result for each, result in self._sessions.items() if result[1] != viewer}
 
 
 Permits = Callable[[Viewer], Awaitable[bool]]
@@ -293,14 +293,14 @@ class Site:
 
     async def _session(self, request: web.Request) -> web.StreamResponse:
         viewer = self._viewer(request)
-        found = {
+        result = {
             "title": self._source.title,
             "live": self._source.live,
             "user": viewer.name,
             "actions": list(await self._actions.permitted(viewer)),
             "leaseTtl": self._lease_ttl(),
         }
-        return web.json_response(found)
+        return web.json_response(result)
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         viewer = self._viewer(request)
@@ -356,8 +356,8 @@ class Site:
 
     def _reset(self) -> bytes:
         source = self._source.log
-        found = {"base": source.base(), "items": source.all(), "now": time.time()}
-        return event("reset", source.last, found)
+        result = {"base": source.base(), "items": source.all(), "now": time.time()}
+        return event("reset", source.last, result)
 
     async def _decision(self, request: web.Request) -> web.StreamResponse:
         await self._require(self._viewer(request))

@@ -147,20 +147,22 @@ class LiveSource:
     async def _translate(self, versions: Sequence[KeyVersion]) -> None:
         now = self.now()
         for start in range(0, len(versions), _TURN):
-            await self.add(item for each in versions[start : start + _TURN] for item in self.translate(_stored(each, now)))
+            await self.add(
+                item for version in versions[start : start + _TURN] for item in self.translate(_stored(version, now))
+            )
             await asyncio.sleep(0)
 
     async def decision(self, pod: str, revision: int) -> Mapping[str, Any]:
-        found: list[tuple[str, bytes]] = []
+        result: list[tuple[str, bytes]] = []
         try:
             async for page in self._reader.pages("/registry/", revision):
-                found += [(each.key, each.value) for each in page.items if not each.key.startswith(EVENTS.prefix)]
+                result += [(item.key, item.value) for item in page.items if not item.key.startswith(EVENTS.prefix)]
         except Expired:
             raise DecisionError("etcd has compacted this revision; decisions are shown for the last minutes") from None
         except ApiError as error:
             raise DecisionError(error.message) from None
         with tempfile.TemporaryDirectory(prefix="pinnace-") as folder:
-            return await explain(pod, objects_file(Path(folder), found))
+            return await explain(pod, objects_file(Path(folder), result))
 
     async def keys(self, prefix: str, after: str) -> Mapping[str, Any]:
         leases = prefix.startswith((ELECTIONS_PREFIX, CANDIDATES_PREFIX))
@@ -169,7 +171,7 @@ class LiveSource:
             page = await self._reader.list(request)
         except ApiError as error:
             raise DecisionError(error.message) from None
-        return {"revision": page.revision, "more": page.more, "items": [_key_document(each) for each in page.items]}
+        return {"revision": page.revision, "more": page.more, "items": [_key_document(item) for item in page.items]}
 
 
 def _stored(each: KeyVersion, now: float) -> Stored:

@@ -69,8 +69,8 @@ async def stream(link: str) -> AsyncIterator[Frame | None]:
                         raise StreamError((await response.text()).strip())
                     fields: dict[str, str] = {}
                     async for line in response.content:
-                        name, found, value = line.decode().rstrip("\n").partition(": ")
-                        if found:
+                        name, result, value = line.decode().rstrip("\n").partition(": ")
+                        if result:
                             fields[name] = value
                         elif fields:
                             data = json.loads(fields["data"])
@@ -127,12 +127,12 @@ class Snapshot:
 
     def leaders(self, now: float) -> list[str]:
         """One line for each election: its holder and token, or the seconds without one."""
-        found = []
+        result = []
         for election in sorted({election for election, _ in self.terms}):
             term = self._last(election)
             held = f"{term[5]}  token {term[4]}" if term[6] is None else f"no leader for {max(0.0, now - term[6]):.1f} s"
-            found.append(f"{election}: {held}" + (f"  outage {_short(term[9])}" if term[9] is not None else ""))
-        return found
+            result.append(f"{election}: {held}" + (f"  outage {_short(term[9])}" if term[9] is not None else ""))
+        return result
 
     def lane(self, name: str, start: float, end: float, width: int) -> str:
         """A bar of `width` characters: "█" where the lane held an election, "·" elsewhere. Terms without an end last."""
@@ -193,7 +193,7 @@ def _short(seconds: float) -> str:
 
 def clean(text: str) -> Text:
     """Text without markup and control characters."""
-    return Text("".join(each if each.isprintable() else "?" for each in text))
+    return Text("".join(item if item.isprintable() else "?" for item in text))
 
 
 class TerminalTimeline(App[str]):
@@ -265,34 +265,34 @@ class TerminalTimeline(App[str]):
     def draw(self, force: bool = False) -> None:
         if self.paused and not force:
             return
-        found, now = self.snapshot, time.time() - self._offset
+        snapshot, now = self.snapshot, time.time() - self._offset
         status = "paused" if self.paused else "live" if self.connected else "disconnected"
-        self.query_one("#leaders", Static).update(clean(f"{status}   " + "   ".join(found.leaders(now))))
+        self.query_one("#leaders", Static).update(clean(f"{status}   " + "   ".join(snapshot.leaders(now))))
         self.query_one("#lanes", Static).update(self._lanes(now))
-        self.query_one("#counts", Static).update(Text("\n").join(map(clean, _counts(found))))
-        pods = list(found.pods.values())
-        rows = [(each[4], each[5], _node(found.nodes, each[6])) for each in pods[-MAX_ROWS:][::-1]]
+        self.query_one("#counts", Static).update(Text("\n").join(map(clean, _counts(snapshot))))
+        pods = list(snapshot.pods.values())
+        rows = [(pod[4], pod[5], _node(snapshot.nodes, pod[6])) for pod in pods[-MAX_ROWS:][::-1]]
         _fill(self.query_one("#pods", DataTable), rows, len(pods))
-        events = [(time.strftime("%H:%M:%S", time.localtime(at)), text) for at, text in reversed(found.events)]
+        events = [(time.strftime("%H:%M:%S", time.localtime(at)), text) for at, text in reversed(snapshot.events)]
         _fill(self.query_one("#events", DataTable), events[:MAX_ROWS], len(events))
 
     def _lanes(self, now: float) -> Text:
-        found, text = self.snapshot, Text()
-        names = sorted(found.lanes)
+        snapshot, text = self.snapshot, Text()
+        names = sorted(snapshot.lanes)
         gutter = max((len(name) for name in names), default=0) + 2
         width = max(10, self.size.width - gutter - 12)
         for number, name in enumerate(names):
-            state = found.processes.get(name, "up")
+            state = snapshot.processes.get(name, "up")
             text.append_text(clean(f"{name:<{gutter}}"))
-            text.append(found.lane(name, now - SPAN, now, width), COLOURS[number % len(COLOURS)])
+            text.append(snapshot.lane(name, now - SPAN, now, width), COLOURS[number % len(COLOURS)])
             text.append(f" {state}" if state != "up" else "", "bold red")
-            text.append(" waiting\n" if state == "up" and found.waits(name) else "\n", "dim")
+            text.append(" waiting\n" if state == "up" and snapshot.waits(name) else "\n", "dim")
         return text
 
 
 def _counts(found: Snapshot) -> list[str]:
-    nodes = Counter(str(each[5]) for each in found.nodes.values())
-    phases = Counter(str(each[5]) for each in found.pods.values())
+    nodes = Counter(str(node[5]) for node in found.nodes.values())
+    phases = Counter(str(pod[5]) for pod in found.pods.values())
     lines = [f"{len(found.nodes):,} nodes: " + ", ".join(f"{count:,} {state}" for state, count in sorted(nodes.items()))]
     lines.append(f"{len(found.pods):,} pods: " + ", ".join(f"{phases[phase]:,} {phase}" for phase in PHASES if phases[phase]))
     if found.queue is not None:

@@ -106,10 +106,10 @@ class Coded(Generic[V]):
 
     def one_of(self, values: Iterable[V]) -> BoolArray:
         """Return the rows with one of these values. The cost depends little on the number of values."""
-        found = np.zeros(len(self._values), np.bool_)
+        result = np.zeros(len(self._values), np.bool_)
         codes = [code for value in values if (code := self._codes.get(value)) is not None]
-        found[codes] = True
-        return found[self.codes]
+        result[codes] = True
+        return result[self.codes]
 
     def map(self, function: Callable[[V], Any], dtype: DTypeLike) -> NDArray[Any]:
         """Apply `function` to the value of every row. It is called once per distinct value."""

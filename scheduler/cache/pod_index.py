@@ -101,18 +101,21 @@ def _parse(affinity: bytes, anti_affinity: bytes, namespace: str) -> tuple[Term,
         (1, near.preferredDuringSchedulingIgnoredDuringExecution),
         (-1, far.preferredDuringSchedulingIgnoredDuringExecution),
     ):
-        terms += [_term(Kind.PREFERRED, each.podAffinityTerm, namespace, sign * each.weight) for each in preferred]
+        terms += [
+            _term(Kind.PREFERRED, affinity_term.podAffinityTerm, namespace, sign * affinity_term.weight)
+            for affinity_term in preferred
+        ]
     return tuple(_each_once(terms))
 
 
 def _each_once(terms: Iterable[Term]) -> Iterable[Term]:
     """Merge terms that differ only in their weights."""
-    found: dict[tuple[object, ...], Term] = {}
+    result: dict[tuple[object, ...], Term] = {}
     for term in terms:
         key = term.kind, term.topology_key, term.namespaces, term.labels, term.namespace_selector
-        known = found.get(key)
-        found[key] = term if known is None else replace(term, weight=known.weight + term.weight)
-    return (term for term in found.values() if term.weight)
+        known = result.get(key)
+        result[key] = term if known is None else replace(term, weight=known.weight + term.weight)
+    return (term for term in result.values() if term.weight)
 
 
 def _term(kind: Kind, term: PodAffinityTerm, namespace: str, weight: int = 1) -> Term:
@@ -135,9 +138,9 @@ Label = tuple[str, str]
 def anchors(selector: LabelSelector) -> list[list[Label]]:
     """Return the labels of each requirement for certain values. A match has one label of each list."""
     return [
-        [(each.key, value) for value in each.values]
-        for each in selector.requirements
-        if each.values is not None and not each.negated
+        [(requirement.key, value) for value in requirement.values]
+        for requirement in selector.requirements
+        if requirement.values is not None and not requirement.negated
     ]
 
 
@@ -309,8 +312,8 @@ class PodIndex:
 
         Terms of other namespaces cost no time. Namespace selectors are not evaluated.
         """
-        for each in (namespace, _ANY_NAMESPACE):
-            if (terms := self._terms[kind].get(each)) is not None:
+        for item in (namespace, _ANY_NAMESPACE):
+            if (terms := self._terms[kind].get(item)) is not None:
                 yield from terms.matching(labels)
 
     def states(self, kind: Kind) -> bool:

@@ -142,22 +142,22 @@ class Nominations:
         return len(self._pods)
 
     def __iter__(self) -> Iterator[PodInfo]:
-        return (each.info for each in self._pods.values())
+        return (pod.info for pod in self._pods.values())
 
     def node_of(self, uid: str) -> str:
         """Return the nominated node, or an empty string."""
-        found = self._pods.get(uid)
-        return found.node if found is not None else ""
+        pod = self._pods.get(uid)
+        return pod.node if pod is not None else ""
 
     def on(self, node: str) -> Sequence[PodInfo]:
         """Return the pods that are nominated to a node."""
-        return [each.info for each in self._on_node.get(node, {}).values()]
+        return [nomination.info for nomination in self._on_node.get(node, {}).values()]
 
     def nominated_pods_with_precedence(self, pod: PodInfo, node: str) -> Sequence[PodInfo]:
         """Return the nominated pods on the node that have precedence over this pod."""
         if node not in self._on_node:
             return ()
-        return [each for each in self.on(node) if each.priority >= pod.priority and each.uid != pod.uid]
+        return [pod_info for pod_info in self.on(node) if pod_info.priority >= pod.priority and pod_info.uid != pod.uid]
 
     def reserved_against(self, priority: int) -> dict[str, IntArray]:
         """Return the reserved amounts on each node against pods of a priority, by resource."""
@@ -180,10 +180,10 @@ class Nominations:
 
     def renew(self, info: PodInfo) -> bool:
         """Update a nominated pod. Return False if the change does not affect other pods."""
-        found = self._pods.get(info.uid)
-        if found is None or found.info.identity == info.identity:
+        pod = self._pods.get(info.uid)
+        if pod is None or pod.info.identity == info.identity:
             return False
-        self.set(info, found.node)
+        self.set(info, pod.node)
         return True
 
     def drop(self, uid: str) -> str:
@@ -236,7 +236,7 @@ class PrioritySums:
         if sums is None:
             if len(self._sums) == _THRESHOLDS:
                 del self._sums[next(iter(self._sums))]
-            sums = self._summed(each for each in pods if each.priority < priority)
+            sums = self._summed(pod for pod in pods if pod.priority < priority)
         self._sums[priority] = sums
         return {resource: column.array for resource, column in sums.items()}
 
@@ -265,16 +265,16 @@ class PrioritySums:
                 column.remove(row)
 
     def _summed(self, pods: Iterable[Sized]) -> dict[str, Column]:
-        found: dict[str, tuple[list[int], list[int]]] = {}
+        result: dict[str, tuple[list[int], list[int]]] = {}
         for pod in pods:
             row = self._rows.get(pod.node)
             if row is not None:
                 for resource, amount in pod.requests.amounts:
-                    rows, amounts = found.setdefault(resource, ([], []))
+                    rows, amounts = result.setdefault(resource, ([], []))
                     rows.append(row)
                     amounts.append(amount)
         sums = {}
-        for resource, (rows, amounts) in found.items():
+        for resource, (rows, amounts) in result.items():
             sums[resource] = Column(np.int64, rows=len(self._rows))
             np.add.at(sums[resource].array, rows, amounts)
         return sums

@@ -119,26 +119,26 @@ class VolumeClaimAdvisor:
         self._general = GenericAdvisor(plugin)
 
     def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
-        found, others, unbound = [], dict[str, Sequence[int]](), _unbound(case)
+        result, others, unbound = [], dict[str, Sequence[int]](), _unbound(case)
         for reason, rows in reasons.items():
             if name := missing(reason):
-                found.append(Remedy(f"create the PersistentVolumeClaim {name}", names_of(case, rows)))
+                result.append(Remedy(f"create the PersistentVolumeClaim {name}", names_of(case, rows)))
             elif _is_about(reason, unbound):
-                found.append(Remedy(_binding(case, unbound), names_of(case, rows)))
+                result.append(Remedy(_binding(case, unbound), names_of(case, rows)))
             else:
                 others[reason] = rows
-        return [*found, *self._general.remedies(case, others)]
+        return [*result, *self._general.remedies(case, others)]
 
     def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
         unbound = _unbound(case)
-        return [f"{each}: {_binding(case, unbound)}" if _is_about(each, unbound) else each for each in reasons]
+        return [f"{reason}: {_binding(case, unbound)}" if _is_about(reason, unbound) else reason for reason in reasons]
 
 
 def _unbound(case: Case) -> list[PersistentVolumeClaim]:
     """Return the pod's unbound claims that do not use WaitForFirstConsumer."""
     objects = Volumes(case.objects)
     claims = [objects.claim_of(case.pod, key) for key in claims_of(case.pod)]
-    return [each for each in claims if not isinstance(each, str) and binds_at_once(objects, each)]
+    return [claim for claim in claims if not isinstance(claim, str) and binds_at_once(objects, claim)]
 
 
 def _is_about(reason: str, unbound: Sequence[PersistentVolumeClaim]) -> bool:
@@ -177,27 +177,27 @@ class NodeAffinityAdvisor:
         rows = np.array([row for row in rows_of(reasons) if row not in enforced], np.int64)
         if not len(rows):
             return [Remedy("label a node to match addedAffinity in the scheduler's configuration", names_of(case, enforced))]
-        found = []
+        result = []
         for text, without in islice(_each_left_out(case.pod.raw.spec), _TRIED):
             matching = rows[matching_nodes(without, case.nodes)[rows]].tolist()
             if matching:
-                found.append(
+                result.append(
                     Remedy(f"remove {text}{_nobody(case, text)}, or label a node accordingly", names_of(case, matching))
                 )
-        if not found:
+        if not result:
             texts = [text for text, _ in islice(_each_left_out(case.pod.raw.spec), _TRIED)]
             number = len(case.pod.raw.spec.nodeSelector) + sum(1 for _ in _requirements(case.pod.raw.spec))
             more = [f"{number - len(texts)} more"] if number > len(texts) else []
             every = " and ".join([*texts, *more])
-            found = [Remedy(f"remove {every}, or label a node accordingly", names_of(case, rows.tolist()))]
-        return sorted(found, key=lambda remedy: -len(remedy.nodes))[:_MOST]
+            result = [Remedy(f"remove {every}, or label a node accordingly", names_of(case, rows.tolist()))]
+        return sorted(result, key=lambda remedy: -len(remedy.nodes))[:_MOST]
 
     def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
         if ENFORCED in reasons:
             return [f"{ENFORCED}: addedAffinity of the scheduler's configuration"]
         labels = case.nodes.raw[row].metadata.labels
         spec = case.pod.raw.spec
-        found = [
+        result = [
             f"nodeSelector {key}={value}: {_has(labels.get(key), key)}"
             for key, value in sorted(spec.nodeSelector.items())
             if labels.get(key) != value
@@ -205,8 +205,8 @@ class NodeAffinityAdvisor:
         for requirement in islice(_requirements(spec), _TRIED):
             if not _matches(requirement, case, row):
                 field = case.nodes.names[row] if requirement.key == "metadata.name" else labels.get(requirement.key)
-                found.append(f"node affinity {_requirement_text(requirement)}: {_has(field, requirement.key)}")
-        return found
+                result.append(f"node affinity {_requirement_text(requirement)}: {_has(field, requirement.key)}")
+        return result
 
 
 def _each_left_out(spec: PodSpec) -> Iterator[tuple[str, PodSpec]]:
@@ -266,25 +266,25 @@ class PodAffinityAdvisor:
     """Advice on pod affinity. Terms with a namespaceSelector are ignored, so their pods are not named."""
 
     def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
-        found = list[Remedy]()
+        result = list[Remedy]()
         for reason, rows in reasons.items():
             if reason == AFFINITY_REASON:
-                found += _nearer(case, rows)
+                result += _nearer(case, rows)
                 continue
             if reason == ANTI_AFFINITY_REASON:
                 text = f"remove {_terms(case, Kind.ANTI_AFFINITY)} as one of these nodes, or use preferred anti-affinity"
             else:
                 text = f"remove pods whose anti-affinity excludes it: {listing(self._hostile(case, rows[0]))}"
-            found.append(Remedy(text, names_of(case, rows)))
-        return sorted(found, key=lambda remedy: -len(remedy.nodes))
+            result.append(Remedy(text, names_of(case, rows)))
+        return sorted(result, key=lambda remedy: -len(remedy.nodes))
 
     def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
-        found = []
+        result = []
         for reason in reasons:
             if reason == AFFINITY_REASON:
                 keys = " and ".join(_lacking(case, row))
                 lack = f"the node has no label {keys}" if keys else "none exist"
-                found.append(f"it requires {_terms(case, Kind.AFFINITY)}, but {lack}")
+                result.append(f"it requires {_terms(case, Kind.AFFINITY)}, but {lack}")
             elif reason == ANTI_AFFINITY_REASON:
                 near = [
                     pod.key
@@ -293,10 +293,10 @@ class PodAffinityAdvisor:
                     for pod in _around(case, row, term)
                     if _about(term, pod)
                 ]
-                found.append(f"its anti-affinity excludes {_terms(case, Kind.ANTI_AFFINITY)}: {listing(sorted(set(near)))}")
+                result.append(f"its anti-affinity excludes {_terms(case, Kind.ANTI_AFFINITY)}: {listing(sorted(set(near)))}")
             else:
-                found.append(f"pods in the same topology exclude it by anti-affinity: {listing(self._hostile(case, row))}")
-        return found
+                result.append(f"pods in the same topology exclude it by anti-affinity: {listing(self._hostile(case, row))}")
+        return result
 
     def _hostile(self, case: Case, row: int) -> list[str]:
         """Return the pods in the node's domains whose anti-affinity excludes the pod."""
@@ -439,7 +439,7 @@ _UNITS = (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 def _stated(case: Case, row: int, resource: str, amount: int) -> str:
     free, there = case.nodes.free_at(row, resource), int(case.nodes.allocatable(resource)[row])
     ahead = case.nodes.nominated.nominated_pods_with_precedence(case.pod, case.nodes.names[row])
-    keeping = sorted(each.key for each in ahead if dict(each.requests.amounts).get(resource))
+    keeping = sorted(pod_info.key for pod_info in ahead if dict(pod_info.requests.amounts).get(resource))
     kept = f"resources are reserved for {listing(keeping)}" if keeping else ""
     if resource == PODS:
         return f"it runs {there - free - len(keeping)} of at most {there} pods{kept and f', and {kept}'}"
@@ -474,8 +474,8 @@ class SpreadAdvisor:
     def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
         if not _constraints(case):  # refused by a default constraint of the configuration
             return GenericAdvisor(PodTopologySpread.name).remedies(case, reasons)
-        keys = " and ".join(dict.fromkeys(each.topology_key for each in _constraints(case)))
-        skews = " and ".join(f"{each.max_skew} over {each.topology_key}" for each in _constraints(case))
+        keys = " and ".join(dict.fromkeys(constraint.topology_key for constraint in _constraints(case)))
+        skews = " and ".join(f"{constraint.max_skew} over {constraint.topology_key}" for constraint in _constraints(case))
         return [
             Remedy(
                 f"label the nodes with {keys}"
@@ -487,8 +487,8 @@ class SpreadAdvisor:
         ]
 
     def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
-        found = [line for each in _constraints(case) if (line := _detail(case, row, each))]
-        return found or list(reasons)
+        lines = [line for constraint in _constraints(case) if (line := _detail(case, row, constraint))]
+        return lines or list(reasons)
 
 
 def _constraints(case: Case) -> list[Constraint]:
@@ -539,9 +539,9 @@ def _taints(case: Case, row: int) -> tuple[Taint, ...]:
     The taint of a cordoned node is omitted, because NodeUnschedulable reports the cordon. It counts if it is the only taint,
     because the profile then lacks that plugin.
     """
-    found = untolerated(case.nodes.taints.at(row), case.pod, HARD_EFFECTS)
-    others = [taint for taint in found if taint != CORDON_TAINT] if case.nodes.unschedulable[row] else found
-    return tuple(others or found)
+    result = untolerated(case.nodes.taints.at(row), case.pod, HARD_EFFECTS)
+    others = [taint for taint in result if taint != CORDON_TAINT] if case.nodes.unschedulable[row] else result
+    return tuple(others or result)
 
 
 def _remedy(taints: Sequence[Taint]) -> str:

@@ -115,8 +115,8 @@ def survey_nodes(framework: Framework, state: CycleState, pod: PodInfo, nodes: N
             said.add(status.reason)
             refusals.append((plugin.name, FilterResult.refusing(np.ones(len(nodes), np.bool_), status.reason)))
             nowhere = nowhere or (plugin.name, status.reason)
-    filters = [each for each in framework.filters if each.name not in skipped]
-    refusals += [(each.name, run_filter(each, state, pod, nodes)) for each in filters]
+    filters = [filter_plugin for filter_plugin in framework.filters if filter_plugin.name not in skipped]
+    refusals += [(filter_plugin.name, run_filter(filter_plugin, state, pod, nodes)) for filter_plugin in filters]
     return Survey(nodes, refusals, _cordoned(refusals, pod, nodes), nowhere)
 
 
@@ -139,16 +139,16 @@ def scores(
 
 
 def _by_reason(plugin: str, result: FilterResult) -> dict[str, BoolArray]:
-    found: dict[str, BoolArray] = {}
+    bool_arrays: dict[str, BoolArray] = {}
     try:
         verdicts = result.explain()
         for code in np.unique(verdicts.codes[~result.passed]).tolist():
             nodes = (verdicts.codes == code) & ~result.passed
             for reason in verdicts.reasons(code):
-                found[reason] = found[reason] | nodes if reason in found else nodes
+                bool_arrays[reason] = bool_arrays[reason] | nodes if reason in bool_arrays else nodes
     except BaseException as error:
         raise failure(plugin, "Filter", error) from error
-    return found
+    return bool_arrays
 
 
 MAX_REMEDIES = 5
@@ -160,8 +160,8 @@ def remedies(case: Case, survey: Survey) -> list[Remedy]:
     rows = np.flatnonzero(objections == objections.min())
     if objections.min() > 1:
         return [_together(case, survey, rows.tolist())]
-    found = [remedy for plugin in survey.refusing(rows.tolist()) for remedy in _alone(case, survey, plugin, rows.tolist())]
-    return sorted(found, key=lambda remedy: -len(remedy.nodes))[:MAX_REMEDIES]
+    result = [remedy for plugin in survey.refusing(rows.tolist()) for remedy in _alone(case, survey, plugin, rows.tolist())]
+    return sorted(result, key=lambda remedy: -len(remedy.nodes))[:MAX_REMEDIES]
 
 
 def without_nodes(case: Case) -> Remedy:
@@ -189,8 +189,8 @@ def _together(case: Case, survey: Survey, rows: Sequence[int]) -> Remedy:
 def _reasons(survey: Survey, plugin: str, rows: Sequence[int]) -> Reasons:
     among = np.zeros(len(survey.nodes), np.bool_)
     among[rows] = True
-    found = {reason: np.flatnonzero(nodes & among).tolist() for name, reason, nodes in survey.groups() if name == plugin}
-    return {reason: rows for reason, rows in found.items() if rows}
+    numbers = {reason: np.flatnonzero(nodes & among).tolist() for name, reason, nodes in survey.groups() if name == plugin}
+    return {reason: rows for reason, rows in numbers.items() if rows}
 
 
 MAX_PREEMPTION_NODES = 100
@@ -207,14 +207,14 @@ def preemption_advice(framework: Framework, pod: PodInfo, cache: Cache, diagnosi
     if PODS not in lower or not lower[PODS].any():
         return ""
     try:
-        found = Candidates(Bounds(0, MAX_PREEMPTION_NODES)).find(pod, diagnosis, cache, framework, (), 0)
+        result = Candidates(Bounds(0, MAX_PREEMPTION_NODES)).find(pod, diagnosis, cache, framework, (), 0)
     except SearchExhausted:
         return "it may help, but the search for a node exceeds the time limit"
-    if isinstance(found, Diagnosis):
+    if isinstance(result, Diagnosis):
         return f"it would not help: no node fits the pod even without its pods of lower priority than {pod.priority}"
-    best = min(found, key=lambda each: (each.rank, each.node))
-    more = " or more" if len(found) == MAX_PREEMPTION_NODES else ""
-    room = "1 node fits the pod without its" if len(found) == 1 else f"{len(found)} nodes{more} fit the pod without their"
+    best = min(result, key=lambda item: (item.rank, item.node))
+    more = " or more" if len(result) == MAX_PREEMPTION_NODES else ""
+    room = "1 node fits the pod without its" if len(result) == 1 else f"{len(result)} nodes{more} fit the pod without their"
     victims = listing([victim.key for victim in best.pods])
     would = f"{room} pods of lower priority than {pod.priority}; on {best.node} the victims would be {victims}"
     if pod.raw.spec.preemptionPolicy == NEVER:
@@ -248,7 +248,7 @@ def explain(
         if info.priority >= unbound.priority:
             others.setdefault(cache.nodes.nominated.node_of(info.uid), []).append(info)
     case = Case(unbound, cache.nodes.subtract_reserved(unbound.priority, unbound.uid), others, objects)
-    found = Explanation(
+    explanation = Explanation(
         case.pod.key,
         framework.scheduler_name,
         bound=pod.spec.nodeName,
@@ -256,27 +256,27 @@ def explain(
         problem=_gated(framework, case.pod),
     )
     if not len(cache.nodes):
-        return replace(found, message=NO_NODES, remedies=[*_ungate(case.pod, found), without_nodes(case)])
+        return replace(explanation, message=NO_NODES, remedies=[*_ungate(case.pod, explanation), without_nodes(case)])
     state: CycleState = {}
     try:
         surveyed = _surveyed(framework, state, case, cache)
-        found = replace(
-            found,
+        explanation = replace(
+            explanation,
             feasible=int(np.count_nonzero(surveyed.feasible)),
             refusals=_refusals(surveyed),
-            remedies=_ungate(case.pod, found),
+            remedies=_ungate(case.pod, explanation),
             asked=_asked(case, surveyed, asked) if asked else None,
         )
-        if found.feasible:
-            return _scored(found, framework, state, replace(case, nodes=cache.nodes), surveyed)
+        if explanation.feasible:
+            return _scored(explanation, framework, state, replace(case, nodes=cache.nodes), surveyed)
         return replace(
-            found,
+            explanation,
             message=surveyed.diagnosis.message,
-            remedies=[*found.remedies, *remedies(case, surveyed)],
+            remedies=[*explanation.remedies, *remedies(case, surveyed)],
             preemption=preemption_advice(framework, case.pod, cache, surveyed.diagnosis),
         )
     except PluginError as error:
-        return replace(found, problem=str(error))
+        return replace(explanation, problem=str(error))
 
 
 def _surveyed(framework: Framework, state: CycleState, case: Case, cache: Cache) -> Survey:
@@ -288,13 +288,13 @@ def _surveyed(framework: Framework, state: CycleState, case: Case, cache: Cache)
     costly = framework.too_costly(case.pod, cache.nodes)
     if costly is not None and costly.pre_filter is not None:
         return refused_everywhere(case.nodes, *costly.pre_filter)
-    found = survey_nodes(framework, state, case.pod, case.nodes)
+    survey = survey_nodes(framework, state, case.pod, case.nodes)
     refused = [
-        each
-        for row in np.flatnonzero(found.feasible).tolist()
-        for each in find_nominated_conflicts(case.pod, row, cache, framework)
+        nominated_conflict
+        for row in np.flatnonzero(survey.feasible).tolist()
+        for nominated_conflict in find_nominated_conflicts(case.pod, row, cache, framework)
     ]
-    return replace(found, refusals=[*found.refusals, *refused])
+    return replace(survey, refusals=[*survey.refusals, *refused])
 
 
 def _unbound(pod: Pod) -> PodInfo:
@@ -323,12 +323,12 @@ def _ungate(pod: PodInfo, found: Explanation) -> list[Remedy]:
 def _refusals(surveyed: Survey) -> list[Refusal]:
     """Return the refusals in call order of the plugins, and for each plugin the reason with the most nodes first."""
     alone = surveyed.objections == 1
-    found = [
+    refusals = [
         Refusal(plugin, reason, _names(surveyed, nodes), int(np.count_nonzero(nodes & alone)))
         for plugin, reason, nodes in surveyed.groups()
     ]
     order = {plugin: place for place, plugin in enumerate(dict.fromkeys(plugin for plugin, _ in surveyed.refusals))}
-    return sorted(found, key=lambda refusal: (order[refusal.plugin], -len(refusal.nodes), refusal.reason))
+    return sorted(refusals, key=lambda refusal: (order[refusal.plugin], -len(refusal.nodes), refusal.reason))
 
 
 def _names(surveyed: Survey, nodes: "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]") -> list[str]:

@@ -97,7 +97,7 @@ def preemption_args(pod: Pod, victims: Mapping[str, NodeVictims], by_uid: bool) 
     """Encode ExtenderPreemptionArgs."""
 
     def shown(pods: Sequence[Pod]) -> list[dict[str, Any]]:
-        return [{"UID": each.metadata.uid} if by_uid else to_dict(each) for each in pods]
+        return [{"UID": item.metadata.uid} if by_uid else to_dict(item) for item in pods]
 
     by_node = {node: {"Pods": shown(each.pods), "NumPDBViolations": each.violations} for node, each in victims.items()}
     full, meta = (None, by_node) if by_uid else (by_node, None)
@@ -139,23 +139,23 @@ def filtered(answer: bytes, by_name: bool) -> tuple[Filtered, str]:
 
 def priorities(answer: bytes) -> list[tuple[str, int]]:
     """Parse a HostPriorityList. Raise Malformed."""
-    found = []
+    result = []
     for item in _items(_parsed(answer), "the response"):
         entry = _fields(item, "[]")
-        found.append((_text(entry.get("host"), "Host"), _number(entry.get("score", 0), "Score")))
-    return found
+        result.append((_text(entry.get("host"), "Host"), _number(entry.get("score", 0), "Score")))
+    return result
 
 
 def demanded(answer: bytes) -> dict[str, VictimUids]:
     """Parse an ExtenderPreemptionResult. Raise Malformed."""
     result = _fields(_parsed(answer), "the response")
-    found = {}
+    victim_uidses = {}
     for node, raw in _mapping(result.get("nodenametometavictims"), "NodeNameToMetaVictims").items():
         victims = _fields(raw or {}, f"NodeNameToMetaVictims[{node}]")
         pods = [_fields(pod, "Pods[]") for pod in _items(victims.get("pods"), "Pods")]
         uids = [_text(pod.get("uid"), "UID") for pod in pods]
-        found[node] = VictimUids(uids, _number(victims.get("numpdbviolations", 0), "NumPDBViolations"))
-    return found
+        victim_uidses[node] = VictimUids(uids, _number(victims.get("numpdbviolations", 0), "NumPDBViolations"))
+    return victim_uidses
 
 
 def binding_error(answer: bytes) -> str:
@@ -252,10 +252,10 @@ class HttpTransport:
     async def filter(self, pod: Pod, nodes: Sequence[Node]) -> Filtered:
         by_name = self._configuration.node_cache_capable
         body = await self._written(lambda: self._encoder.args(pod, nodes, by_name))
-        found, problem = await self._post(FILTER, body, lambda answer: filtered(answer, by_name))
+        result, problem = await self._post(FILTER, body, lambda answer: filtered(answer, by_name))
         if problem:
             raise ExtenderError(FILTER, self._url(FILTER), f": {problem}")
-        return found
+        return result
 
     async def prioritize(self, pod: Pod, nodes: Sequence[Node]) -> Sequence[tuple[str, int]]:
         by_name = self._configuration.node_cache_capable

@@ -163,16 +163,16 @@ class Extenders:
     """All extenders of a scheduler. The constructor raises OSError if a file of a configuration cannot be used."""
 
     def __init__(self, configurations: Iterable[ExtenderConfiguration]) -> None:
-        self._extenders = [make(each) for each in configurations]
+        self._extenders = [make(configuration) for configuration in configurations]
 
     @property
     def binders(self) -> Sequence[ExtenderBinder]:
         """The Bind plugins of the extenders, at most one."""
-        return [ExtenderBinder(each) for each in self._extenders if each.binds]
+        return [ExtenderBinder(extender) for extender in self._extenders if extender.binds]
 
     def interested(self, pod: PodInfo) -> Sequence[Extender]:
         """Return the extenders that manage the pod, in call order."""
-        return [each for each in self._extenders if each.interested(pod)] if self._extenders else ()
+        return [extender for extender in self._extenders if extender.interested(pod)] if self._extenders else ()
 
     async def close(self) -> None:
         for extender in self._extenders:
@@ -189,14 +189,14 @@ async def query_extenders(extenders: Sequence[Extender], pod: PodInfo, nodes: Se
     for extender in extenders:
         if extender.filters and left:
             try:
-                found = await extender.filter(pod, left)
+                extender_rejections = await extender.filter(pod, left)
             except ExtenderError as error:
                 if not extender.ignorable:
                     raise
                 extender.ignore_failure(error)
                 continue
-            objections.append(found)
-            left = {name: node for name, node in left.items() if name not in found.reasons}
+            objections.append(extender_rejections)
+            left = {name: node for name, node in left.items() if name not in extender_rejections.reasons}
     return ExtenderResult(asked, objections, await _scores(extenders, pod, left) if len(left) > 1 else {})
 
 
@@ -234,8 +234,10 @@ class PreemptionQuery:
         for extender in extenders:
             if extender.preempts and left:
                 try:
-                    demanded = await extender.preempt(pod, {each.node: self._sacrifice(each) for each in left})
-                    left = [self._victims(extender, each, demanded[each.node]) for each in left if each.node in demanded]
+                    demanded = await extender.preempt(pod, {victims.node: self._sacrifice(victims) for victims in left})
+                    left = [
+                        self._victims(extender, victims, demanded[victims.node]) for victims in left if victims.node in demanded
+                    ]
                 except ExtenderError as error:
                     if not extender.ignorable:
                         raise
@@ -244,8 +246,8 @@ class PreemptionQuery:
 
     def _sacrifice(self, victims: Victims) -> NodeVictims:
         """Return the victims that still exist."""
-        found = [(each, self._pods.get(each.key)) for each in victims.pods]
-        there = [pod for each, pod in found if pod is not None and pod.metadata.uid == each.uid]
+        result = [(placed_pod, self._pods.get(placed_pod.key)) for placed_pod in victims.pods]
+        there = [pod for each, pod in result if pod is not None and pod.metadata.uid == each.uid]
         return NodeVictims(there, victims.violations)
 
     def _victims(self, extender: Extender, candidate: Victims, demanded: VictimUids) -> Victims:

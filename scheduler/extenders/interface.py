@@ -157,8 +157,8 @@ class ExtenderResult:
         not_asked = diagnosis.feasible.copy()
         not_asked[nodes.rows(self.asked)] = False
         unresolvable = np.zeros(len(nodes), np.bool_)
-        unresolvable[nodes.rows(name for each in self.objections for name in each.unresolvable)] = True
-        refusals = [(each.extender, each.on(nodes)) for each in self.objections]
+        unresolvable[nodes.rows(name for objection in self.objections for name in objection.unresolvable)] = True
+        refusals = [(objection.extender, objection.on(nodes)) for objection in self.objections]
         refusals.append((EXTENDERS, FilterResult.refusing(not_asked, NOT_ASKED)))
         return Diagnosis(diagnosis.nodes, [*diagnosis.refusals, *refusals], diagnosis.pre_filter, unresolvable)
 

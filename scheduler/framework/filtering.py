@@ -40,13 +40,13 @@ def run_filter(plugin: FilterPlugin, state: CycleState, pod: PodInfo, nodes: Nod
 
 def dependency(plugin: Plugin, attribute: str) -> Dependency:
     """Return the value of one of the plugin's attributes that `Dependency` describes."""
-    found: Dependency = getattr(plugin, attribute, Dependency.EVERYTHING)
-    return found
+    result: Dependency = getattr(plugin, attribute, Dependency.EVERYTHING)
+    return result
 
 
 def _says_itself(plugin: ResourceFilterPlugin) -> bool:
     """Return True if `lacking` is consistent with `filter`. A derived class that overrides only `filter` is not consistent."""
-    return any("lacking" in vars(each) for each in _down_to(type(plugin), "filter"))
+    return any("lacking" in vars(item) for item in _down_to(type(plugin), "filter"))
 
 
 def _down_to(kind: type, method: str) -> Sequence[type]:
@@ -61,9 +61,13 @@ class RowFilters:
     def __init__(self, filters: Sequence[FilterPlugin]) -> None:
         self.filters = filters
         self._prepared: Sequence[tuple[Any, FilterPlugin]] = [
-            (each if isinstance(each, PreFilterPlugin) else None, each) for each in filters
+            (filter_plugin if isinstance(filter_plugin, PreFilterPlugin) else None, filter_plugin) for filter_plugin in filters
         ]
-        rooms = [each for each in filters if isinstance(each, ResourceFilterPlugin) and _says_itself(each)]
+        rooms = [
+            filter_plugin
+            for filter_plugin in filters
+            if isinstance(filter_plugin, ResourceFilterPlugin) and _says_itself(filter_plugin)
+        ]
         self.rooms = rooms if len(rooms) == len(filters) else None
         """All filters if each can check a single node, otherwise None."""
 
@@ -77,7 +81,7 @@ class RowFilters:
         """Return True if the node passes all filters. Raise PluginError."""
         if self.rooms is not None:
             free = partial(nodes.free_at, row)
-            return not any(call(each, "Filter", each.lacking, pod, free) for each in self.rooms)
+            return not any(call(room, "Filter", room.lacking, pod, free) for room in self.rooms)
         node = nodes if len(nodes) == 1 else SomeNodes(nodes, slice(row, row + 1))
         return bool(self.passed({}, pod, node, _ONE)[0])
 
@@ -104,7 +108,10 @@ class SingleNodeFilter:
     @property
     def see_room(self) -> bool:
         """True if all filters depend only on free resources."""
-        return all(dependency(each, "filter_depends_on") is Dependency.FREE_RESOURCES for each in self._by_rows.filters)
+        return all(
+            dependency(filter_plugin, "filter_depends_on") is Dependency.FREE_RESOURCES
+            for filter_plugin in self._by_rows.filters
+        )
 
     def passes(self, pod: PodInfo, row: int, node: NodeTable) -> bool:
         """Return True if the row passes. `node` is the row as a table of one row. Raise PluginError."""
@@ -153,10 +160,10 @@ class CostLimit:
     def refusal(self, pod: PodInfo, nodes: NodeTable) -> str:
         """Return the reason for a refusal, or an empty string if the pod is within the budget. Raise PluginError."""
         costs = self._costs(pod, nodes)
-        total = sum(each.seconds for each in costs)
+        total = sum(cost.seconds for cost in costs)
         if total <= BUDGET:
             return ""
-        most = max(costs, key=lambda each: each.seconds)
+        most = max(costs, key=lambda cost: cost.seconds)
         return (
             f"a decision about the pod would take {total:.1f} s of CPU, at most {BUDGET:g} s are allowed: the pod has "
             f"{most.number:,} {most.what}, use fewer"
@@ -164,7 +171,7 @@ class CostLimit:
 
     def estimate(self, pod: PodInfo, nodes: NodeTable) -> float:
         """Return the estimated CPU seconds of one decision. It also accepts small pods. Raise PluginError."""
-        return sum(each.seconds for each in self._costs(pod, nodes))
+        return sum(cost.seconds for cost in self._costs(pod, nodes))
 
     def _costs(self, pod: PodInfo, nodes: NodeTable) -> Sequence[Cost]:
         labels = len(pod.raw.metadata.labels)

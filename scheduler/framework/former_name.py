@@ -47,9 +47,9 @@ class FormerNameFinder(MetaPathFinder, Loader):
 
 def is_free() -> bool:
     """Return whether no other package has the name. In a checkout, the scheduler's own folder does."""
-    found = PathFinder.find_spec(FORMER)
+    spec = PathFinder.find_spec(FORMER)
     own = Path(str(import_module(PRESENT).__file__))
-    return found is None or (found.origin is not None and Path(found.origin).samefile(own))
+    return spec is None or (spec.origin is not None and Path(spec.origin).samefile(own))
 
 
 def permit_former_name() -> None:

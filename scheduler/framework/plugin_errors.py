@@ -185,7 +185,7 @@ def on_stack(frame: FrameType | None) -> Culprit | None:
         if frame.f_code in _CALLS:
             plugin, point = frame.f_locals["plugin"], frame.f_locals["point"]
             kind = plugin if isinstance(plugin, type) else type(plugin)
-            ours = any(each.startswith(_OURS) for each in modules.difference(_ADAPTERS, (kind.__module__,)))
+            ours = any(item.startswith(_OURS) for item in modules.difference(_ADAPTERS, (kind.__module__,)))
             may_be_interrupted = not ours and not is_built_in(kind)
             return Culprit(f'plugin "{plugin.name}" in {point}', may_be_interrupted, STALLS.labels(plugin.name, point).inc)
         modules.add(frame.f_globals.get("__name__", ""))
@@ -253,9 +253,9 @@ def check_key(answer: Any) -> str:
 
 def check_costs(answer: Any) -> Sequence[Cost]:
     costs = list(answer)
-    for each in costs:
-        if not isinstance(each, Cost) or not float(each.seconds) >= 0.0:
-            raise TypeError(f"expected Cost with `seconds` of 0 or more, got {each!r:.100}")
+    for cost in costs:
+        if not isinstance(cost, Cost) or not float(cost.seconds) >= 0.0:
+            raise TypeError(f"expected Cost with `seconds` of 0 or more, got {cost!r:.100}")
     return costs
 
 

@@ -340,21 +340,21 @@ Profile = Mapping[Point, Sequence[Enabled]]
 def everywhere(enabled: Iterable[Enabled]) -> Profile:
     """Return a profile with these plugins in this order, each at all extension points that it implements."""
     plugins = list(enabled)
-    return {point: [each for each in plugins if takes_part(each.plugin, point)] for point in Point}
+    return {point: [plugin for plugin in plugins if takes_part(plugin.plugin, point)] for point in Point}
 
 
 def check(profile: Profile) -> None:
     """Raise ValueError if the plugins do not form a valid profile."""
-    names = {point: [each.plugin.name for each in profile.get(point, ())] for point in Point}
+    names = {point: [enabled.plugin.name for enabled in profile.get(point, ())] for point in Point}
     _check_names(profile, names)
     if len(sorters := names[Point.QUEUE_SORT]) != 1:
-        found = ", ".join(sorters) or "none"
-        raise ValueError(f"exactly one plugin must sort the queue, found {found}; the default is PrioritySort")
+        result = ", ".join(sorters) or "none"
+        raise ValueError(f"exactly one plugin must sort the queue, found {result}; the default is PrioritySort")
     for point, preparing in PREPARED_BY.items():
-        for each in profile.get(point, ()):
-            if takes_part(each.plugin, preparing) and each.plugin.name not in names[preparing]:
-                raise ValueError(f"{each.plugin.name} is enabled at {point}, but not at {preparing}, which it requires")
-    batches = [isinstance(each.plugin, BatchBindPlugin) for each in profile.get(Point.BIND, ())]
+        for enabled in profile.get(point, ()):
+            if takes_part(enabled.plugin, preparing) and enabled.plugin.name not in names[preparing]:
+                raise ValueError(f"{enabled.plugin.name} is enabled at {point}, but not at {preparing}, which it requires")
+    batches = [isinstance(enabled.plugin, BatchBindPlugin) for enabled in profile.get(Point.BIND, ())]
     if not batches:
         raise ValueError("at least one plugin must bind; the default is DefaultBinder")
     if any(batches[:-1]):
@@ -363,7 +363,7 @@ def check(profile: Profile) -> None:
 
 
 def _check_names(profile: Profile, names: Mapping[Point, Sequence[str]]) -> None:
-    different = {id(each.plugin): each.plugin.name for enabled in profile.values() for each in enabled}
+    different = {id(item.plugin): item.plugin.name for enabled in profile.values() for item in enabled}
     counts = [Counter(different.values()), *map(Counter, names.values())]
     if twice := {name for counter in counts for name, number in counter.items() if number > 1}:
         raise ValueError(f"plugins are enabled twice: {', '.join(sorted(twice))}")
@@ -413,13 +413,13 @@ def find(spec: str) -> type[Plugin]:
         raise
     except BaseException as error:  # a module may call sys.exit()
         raise PluginLoadError(f'plugin "{spec}": cannot import {where}: {type(error).__name__}: {error}') from error
-    found = getattr(module, class_name, None)
-    if not inspect.isclass(found):
+    result = getattr(module, class_name, None)
+    if not inspect.isclass(result):
         raise PluginLoadError(f'plugin "{spec}": {where} has no class {class_name}')
-    name = getattr(found, "name", None)
+    name = getattr(result, "name", None)
     if not isinstance(name, str) or not name:
         raise PluginLoadError(f'plugin "{spec}": needs an attribute `name`, a string')
-    return cast("type[Plugin]", found)
+    return cast("type[Plugin]", result)
 
 
 def make(plugin: type[Plugin], spec: str, args: Mapping[str, Any], handle: Handle) -> Plugin:

@@ -48,7 +48,7 @@ class Victims:
 
 def choose(candidates: Iterable[Victims]) -> Victims:
     """Return the best candidate, or the first of equal ones. `candidates` must not be empty."""
-    return min(candidates, key=lambda each: each.rank)
+    return min(candidates, key=lambda candidate: candidate.rank)
 
 
 MAX_SCORE = 100.0
@@ -58,8 +58,8 @@ _ROUNDING = 1e-10
 
 def whole(scores: FloatArray) -> FloatArray:
     """Round scores down. kube-scheduler uses integer division, so nodes with nearly equal scores tie."""
-    found: FloatArray = np.floor(scores + _ROUNDING)
-    return found
+    result: FloatArray = np.floor(scores + _ROUNDING)
+    return result
 
 
 CycleState = dict[str, Any]
@@ -360,8 +360,8 @@ def _occurrences(codes: NDArray[Any]) -> Iterator[tuple[int, int]]:
     """Yield each code and its count in ascending order. Small codes are counted without sorting."""
     if len(codes) and codes.min() >= 0 and codes.max() < _FEW:
         numbers = np.bincount(codes)
-        found = np.flatnonzero(numbers)
-        yield from zip(found.tolist(), numbers[found].tolist(), strict=True)
+        result = np.flatnonzero(numbers)
+        yield from zip(result.tolist(), numbers[result].tolist(), strict=True)
     else:
         unique, numbers = np.unique(codes, return_counts=True)
         yield from zip(unique.tolist(), numbers.tolist(), strict=True)

@@ -84,11 +84,11 @@ class EquivalenceCache:
         if nodes is not self._nodes or pod.volumes is not None:
             return None
         signature = _signature(pod, framework)
-        found = self._classes.pop(signature, None)
+        kind_ = self._classes.pop(signature, None)
         try:
-            if found is None or found.generation != nodes.generation:
-                found = _EquivalenceClass(framework, state, pod, nodes)
-            best = found.find_best_rows(state, pod, nodes)
+            if kind_ is None or kind_.generation != nodes.generation:
+                kind_ = _EquivalenceClass(framework, state, pod, nodes)
+            best = kind_.find_best_rows(state, pod, nodes)
         except PluginError as error:
             if error.severe:  # a second run may take as long
                 raise
@@ -98,7 +98,7 @@ class EquivalenceCache:
         except Exception as error:
             self._record_failure(error)
             return None
-        self._classes[signature] = found
+        self._classes[signature] = kind_
         if len(self._classes) > MAX_CLASSES:
             del self._classes[next(iter(self._classes))]
         return best
@@ -110,9 +110,9 @@ class EquivalenceCache:
         """
         if nodes is not self._nodes or pod.volumes is not None:
             return False
-        found = self._classes.get(_signature(pod, framework))
+        kind_ = self._classes.get(_signature(pod, framework))
         try:
-            return found is not None and found.generation == nodes.generation and found.fits_nominated(pod, nodes, row)
+            return kind_ is not None and kind_.generation == nodes.generation and kind_.fits_nominated(pod, nodes, row)
         except PluginError as error:
             if error.severe:
                 raise
@@ -123,8 +123,8 @@ class EquivalenceCache:
 
     def store_diagnosis(self, state: CycleState, pod: PodInfo, framework: Framework, diagnosis: Diagnosis) -> None:
         """Store the diagnosis and its state for the class of the pod."""
-        if (found := self._classes.get(_signature(pod, framework))) is not None:
-            found.store_diagnosis(state, diagnosis)
+        if (kind_ := self._classes.get(_signature(pod, framework))) is not None:
+            kind_.store_diagnosis(state, diagnosis)
 
     def _record_failure(self, error: Exception) -> None:
         """Count an internal error, and log the first of each type with its traceback. The framework decides instead."""
@@ -184,14 +184,16 @@ class _EquivalenceClass:
         self._top = np.inf
         self._best: list[int] = []
         """The rows with the score `_top`. If it is empty, all scores are lower."""
-        self._columns = [column for each in framework.scorers if (column := self._column(each, state, pod, nodes)) is not None]
+        self._columns = [
+            column for scorer in framework.scorers if (column := self._column(scorer, state, pod, nodes)) is not None
+        ]
         """Columns in the order of addition."""
         self._for_every_pod = any(column.dependency is Dependency.EVERYTHING for column in self._columns)
         self._requests = pod.requests
-        seen = [dependency(each, "filter_depends_on") for each in self._row_filters.filters] + [
+        seen = [dependency(filter_plugin, "filter_depends_on") for filter_plugin in self._row_filters.filters] + [
             column.dependency for column in self._columns
         ]
-        self._can_use_lookahead = all(each in (Dependency.NODES, Dependency.FREE_RESOURCES) for each in seen)
+        self._can_use_lookahead = all(item in (Dependency.NODES, Dependency.FREE_RESOURCES) for item in seen)
         self._lookahead = _Lookahead()
         self._misses = 0
         self._remembered: CachedDiagnosis | None = None
@@ -412,7 +414,7 @@ class CachedDiagnosis:
         self.diagnosis = diagnosis
         said = dict(diagnosis.refusals)
         self._by_rows = by_rows
-        self._said = [said[each.name].explain() for each in by_rows.filters]
+        self._said = [said[filter_plugin.name].explain() for filter_plugin in by_rows.filters]
         """The reasons of the row filters in order, computed while their data is available."""
         self._reasons: list[dict[int, Set[str]]] = [{0: frozenset()} for _ in self._said]
         """For each filter, the reasons by code, computed on demand."""

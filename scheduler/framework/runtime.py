@@ -138,11 +138,11 @@ class Framework:
         check(profile)
 
         def at(point: Point) -> list[Any]:
-            return [each.plugin for each in profile.get(point, ())]
+            return [item.plugin for item in profile.get(point, ())]
 
         self._faults = PluginErrorLog()
-        plugins = [each.plugin for enabled in profile.values() for each in enabled]
-        self.foreign = frozenset(each.name for each in plugins if not is_built_in(type(each)))
+        plugins = [item.plugin for enabled in profile.values() for item in enabled]
+        self.foreign = frozenset(item.name for item in plugins if not is_built_in(type(item)))
         """The names of out-of-tree plugins, whose results are checked."""
         self._sorter = at(Point.QUEUE_SORT)[0]
         self._pre_enqueue = at(Point.PRE_ENQUEUE)
@@ -150,15 +150,24 @@ class Framework:
         self.filters: list[FilterPlugin] = at(Point.FILTER)
         self._filtering = {plugin.name for plugin in self.filters}
         self._post_filters = at(Point.POST_FILTER)
-        self.scorers = [_scorer(each, self._faults) for each in profile.get(Point.SCORE, ()) if each.weight]
-        self._hints = {each.name: each for point in _REFUSING for each in at(point) if isinstance(each, EnqueueHint)}
+        self.scorers = [_scorer(item, self._faults) for item in profile.get(Point.SCORE, ()) if item.weight]
+        self._hints = {
+            enqueue_hint.name: enqueue_hint
+            for point in _REFUSING
+            for enqueue_hint in at(point)
+            if isinstance(enqueue_hint, EnqueueHint)
+        }
         self._preempting_plugins = [
-            each for each in self._post_filters if isinstance(each, EnqueueHint) and each.name not in self._hints
+            post_filter
+            for post_filter in self._post_filters
+            if isinstance(post_filter, EnqueueHint) and post_filter.name not in self._hints
         ]
-        deciding = dict.fromkeys([*self.pre_filters, *self.filters, *(each.plugin for each in self.scorers)])
-        self._cost_bound = CostLimit([each for each in deciding if isinstance(each, CostPlugin)])
+        deciding = dict.fromkeys([*self.pre_filters, *self.filters, *(scorer.plugin for scorer in self.scorers)])
+        self._cost_bound = CostLimit([item for item in deciding if isinstance(item, CostPlugin)])
         self._hints[CostLimit.name] = self._cost_bound
-        self._hints |= {each.name: each for each in self._pre_enqueue if isinstance(each, EnqueueHint)}
+        self._hints |= {
+            enqueue_hint.name: enqueue_hint for enqueue_hint in self._pre_enqueue if isinstance(enqueue_hint, EnqueueHint)
+        }
         self.binding = BindingPlugins(
             at(Point.RESERVE), at(Point.PERMIT), at(Point.PRE_BIND), at(Point.BIND), at(Point.POST_BIND)
         )
@@ -245,11 +254,11 @@ class Framework:
         returns them.
         """
         may_preempt = bool(self._preempting_plugins) and pod.raw.spec.preemptionPolicy != "Never"
-        found = diagnosis.awaited.get(may_preempt)
-        if found is None:
+        result = diagnosis.awaited.get(may_preempt)
+        if result is None:
             of_one = not may_preempt or diagnosis.pre_filter is not None
-            found = diagnosis.awaited[may_preempt] = diagnosis.plugins if of_one else self._plugins_that_remain(diagnosis)
-        return found
+            result = diagnosis.awaited[may_preempt] = diagnosis.plugins if of_one else self._plugins_that_remain(diagnosis)
+        return result
 
     def _plugins_that_remain(self, diagnosis: Diagnosis) -> frozenset[str]:
         """Return the plugins that preemption does not overcome.
@@ -321,8 +330,8 @@ class Framework:
 
     def ask(self, plugin: str, pod: PodInfo, nodes: NodeTable) -> FilterResult | None:
         """Run one filter without its PreFilter. Return None if the profile does not have it. Raise PluginError."""
-        found = next((each for each in self.filters if each.name == plugin), None)
-        return run_filter(found, {}, pod, nodes) if found is not None else None
+        result = next((filter_plugin for filter_plugin in self.filters if filter_plugin.name == plugin), None)
+        return run_filter(result, {}, pod, nodes) if result is not None else None
 
     def curable(self, diagnosis: Diagnosis) -> BoolArray:
         """Return the nodes that may fit the pod if other pods are removed, according to the plugins that refuse them."""

@@ -120,7 +120,7 @@ class Coscheduling:
         if group not in self._gathering or (group == self._turn and self._leaving):
             return None
         others = {name: each for name, each in self._gathering.items() if name != group}
-        if others and group != self._turn and all(each.priority <= pod.priority for each in others.values()):
+        if others and group != self._turn and all(gathering.priority <= pod.priority for gathering in others.values()):
             for name, other in others.items():
                 self._leaving.update(other.waiting)
                 self._reject(name, f"PodGroup {name} yields to PodGroup {group}")
@@ -187,8 +187,8 @@ class Coscheduling:
         if self._turn == group:
             self._turn = ""
             stood_back, self._stood_back = self._stood_back, {}
-            for each in stood_back:
-                self._activate(each)
+            for item in stood_back:
+                self._activate(item)
         gathering = self._gathering.pop(group, None)
         return gathering.waiting if gathering is not None else []
 

@@ -66,14 +66,14 @@ class DefaultPreemption:
             return self._in_vain[2]
         budgets = list(self._handle.objects(POD_DISRUPTION_BUDGETS).values())
         try:
-            found = self._candidates.find(pod, diagnosis, preemption.cache, filters, budgets, preemption.seed)
+            result = self._candidates.find(pod, diagnosis, preemption.cache, filters, budgets, preemption.seed)
         except SearchExhausted:
             return Status(NOT_YET, unfinished=True)
-        if isinstance(found, Diagnosis):
-            nothing = Status(f"preemption: {found.message}")
+        if isinstance(result, Diagnosis):
+            nothing = Status(f"preemption: {result.message}")
             self._in_vain = diagnosis, nodes.dirty.position, nothing
             return nothing
-        return Proposed(self.name, found, lambda candidates: self._make_room(pod, candidates, preemption))
+        return Proposed(self.name, result, lambda candidates: self._make_room(pod, candidates, preemption))
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
         """Return True if preemption on the event's node may help after the event.
@@ -119,4 +119,7 @@ def _room(resource: str, row: int, nodes: NodeTable, lower: Mapping[str, IntArra
 
 def _on_their_way(pod: PodInfo, node: str, preemption: Preemption) -> bool:
     """Return True if a preempted pod of lower priority still exists on the node."""
-    return any(each.priority < pod.priority and preemption.is_leaving(each) for each in preemption.cache.pods_on(node))
+    return any(
+        placed_pod.priority < pod.priority and preemption.is_leaving(placed_pod)
+        for placed_pod in preemption.cache.pods_on(node)
+    )

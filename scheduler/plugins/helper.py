@@ -80,7 +80,7 @@ class Objects(Protocol):
 
 def _anchor(service: Service) -> str:
     """Return the index key of a Service: its label with the longest value, or "" if it has no selector."""
-    label = max(service.spec.selector.items(), key=lambda each: (len(each[1]), each), default=None)
+    label = max(service.spec.selector.items(), key=lambda item: (len(item[1]), item), default=None)
     return _key(service.metadata.namespace, *label) if label is not None else ""
 
 
@@ -98,8 +98,8 @@ class Namespaces:
         return len(self._handle.objects(NAMESPACES)) if self._handle is not None else 0
 
     def labels(self, name: str) -> Mapping[str, str]:
-        found = self._handle.objects(NAMESPACES).get(name) if self._handle is not None else None
-        return found.metadata.labels if found is not None else {}
+        namespace = self._handle.objects(NAMESPACES).get(name) if self._handle is not None else None
+        return namespace.metadata.labels if namespace is not None else {}
 
     def covered(self, term: Term) -> frozenset[str] | None:
         """Return the namespaces to which a term applies, or None for all."""
@@ -131,12 +131,14 @@ class Siblings:
     def of(self, pod: PodInfo) -> Selection | None:
         """Return a selection of the pods without pods that are being deleted, or None if the pod has no controller or
         Service."""
-        owner = next((each for each in pod.raw.metadata.ownerReferences if each.controller), None)
+        owner = next(
+            (owner_reference for owner_reference in pod.raw.metadata.ownerReferences if owner_reference.controller), None
+        )
         selector = controlled_by(owner.uid) if owner is not None and owner.kind in _SPREADING else LabelSelector()
         labels = pod.raw.metadata.labels
-        found = (self._services.under(_key(pod.namespace, *label)).values() for label in labels.items())
+        result = (self._services.under(_key(pod.namespace, *label)).values() for label in labels.items())
         demanded = set[str]()
-        for service in islice(chain.from_iterable(found), MOST):
+        for service in islice(chain.from_iterable(result), MOST):
             wanted = service.spec.selector
             if len(wanted) == 1 or wanted.items() <= labels.items():
                 demanded.update(wanted)

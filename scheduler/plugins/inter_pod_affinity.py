@@ -77,9 +77,11 @@ class InterPodAffinity:
         if not pod.raw.spec.HasField("affinity"):
             return ()
         near, away = pod.raw.spec.affinity.podAffinity, pod.raw.spec.affinity.podAntiAffinity
-        required = (each.requiredDuringSchedulingIgnoredDuringExecution for each in (near, away))
-        preferred = (each.preferredDuringSchedulingIgnoredDuringExecution for each in (near, away))
-        number = sum(len(each) for each in required) + sum(len(each) for each in preferred)
+        required = (item.requiredDuringSchedulingIgnoredDuringExecution for item in (near, away))
+        preferred = (item.preferredDuringSchedulingIgnoredDuringExecution for item in (near, away))
+        number = sum(len(affinity_terms) for affinity_terms in required) + sum(
+            len(affinity_terms) for affinity_terms in preferred
+        )
         seconds = (near.ByteSize() + away.ByteSize()) * _BYTE
         if seconds <= BUDGET:  # otherwise the pod is refused anyway
             seconds += _selecting_namespaces(near, away) * len(self._namespaces) * _NAMESPACE
@@ -126,7 +128,7 @@ class InterPodAffinity:
         if event.was is not None and event.was.terms != event.pod.terms:
             return True
         pods = [event.pod] if event.was is None else [event.pod, event.was]
-        return any(term.labels.matches(each.labels) for each in pods for term in required)
+        return any(term.labels.matches(pod_group.labels) for pod_group in pods for term in required)
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
         own = _own(pod, Kind.PREFERRED)
@@ -162,14 +164,14 @@ class InterPodAffinity:
         selection = self._by_all(terms)
         counts = nodes.pods.sum([(selection, 1)])
         labels = [nodes.label(key) for key in {term.topology_key for term in terms}]
-        around = [per_domain(counts, each) > 0 for each in labels]
+        around = [per_domain(counts, label) > 0 for label in labels]
         namespaces = selection.namespaces
         if (
             (namespaces is None or pod.namespace in namespaces)
             and selection.labels.matches(pod.raw.metadata.labels)
-            and not any(np.count_nonzero(each) for each in around)
+            and not any(np.count_nonzero(item) for item in around)
         ):
-            around = [~each.equal(None) for each in labels]
+            around = [~label.equal(None) for label in labels]
         return reduce(np.logical_and, around)
 
     def _by_all(self, terms: Sequence[Term]) -> Selection:
@@ -179,7 +181,7 @@ class InterPodAffinity:
             covered = self._namespaces.covered(term)
             if covered is not None:
                 namespaces = covered if namespaces is None else namespaces & covered
-        requirements = {each for term in terms for each in term.labels.requirements}
+        requirements = {requirement for term in terms for requirement in term.labels.requirements}
         return Selection(namespaces, LabelSelector().and_also(requirements))
 
     def _about(self, terms: Iterable[Term], nodes: NodeTable) -> list[Weighted]:
@@ -205,8 +207,12 @@ class InterPodAffinity:
 
 def _selecting_namespaces(*stated: PodAffinity | PodAntiAffinity) -> int:
     """Return the number of terms with a namespaceSelector."""
-    terms = [term for each in stated for term in each.requiredDuringSchedulingIgnoredDuringExecution]
-    terms += [each.podAffinityTerm for kind in stated for each in kind.preferredDuringSchedulingIgnoredDuringExecution]
+    terms = [term for item in stated for term in item.requiredDuringSchedulingIgnoredDuringExecution]
+    terms += [
+        affinity_term.podAffinityTerm
+        for kind in stated
+        for affinity_term in kind.preferredDuringSchedulingIgnoredDuringExecution
+    ]
     return sum(term.HasField("namespaceSelector") for term in terms)
 
 

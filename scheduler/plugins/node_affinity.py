@@ -213,12 +213,12 @@ class _Numbers:
 
     def _of(self, key: str) -> tuple[BoolArray, IntArray]:
         """Return the mask of nodes with an integer value of the label, and the values."""
-        found = self._parsed.get(key)
-        if found is None:
+        result = self._parsed.get(key)
+        if result is None:
             labels = self._nodes.label(key)
             whole = labels.map(lambda value: integer(value or "") is not None, np.bool_)
-            found = self._parsed[key] = whole, labels.map(lambda value: integer(value or "") or 0, np.int64)
-        return found
+            result = self._parsed[key] = whole, labels.map(lambda value: integer(value or "") or 0, np.int64)
+        return result
 
 
 def _term(term: NodeSelectorTerm, nodes: NodeTable, numbers: _Numbers) -> BoolArray | None:

@@ -59,26 +59,26 @@ def complete_strategy(raw: Any) -> dict[str, Any]:
     kind = args.get("type", LEAST)
     if kind not in (LEAST, MOST, RATIO):
         raise ValueError(f"scoringStrategy.type: expected {LEAST}, {MOST} or {RATIO}, got {kind!r}")
-    found = {"type": kind, "resources": resources(args, "scoringStrategy.")}
+    result = {"type": kind, "resources": resources(args, "scoringStrategy.")}
     if kind == RATIO:
         ratio = fields(args.get("requestedToCapacityRatio", {}), _RATIO_PATH, ("shape",))
-        found["requestedToCapacityRatio"] = {"shape": _shape(ratio.get("shape"), f"{_RATIO_PATH}.shape")}
+        result["requestedToCapacityRatio"] = {"shape": _shape(ratio.get("shape"), f"{_RATIO_PATH}.shape")}
     elif "requestedToCapacityRatio" in args:
         raise ValueError(f"{_RATIO_PATH}: requires the type {RATIO}")
-    return found
+    return result
 
 
 def resources(args: Mapping[str, Any], path: str = "") -> list[dict[str, Any]]:
     """Parse the field `resources`: names, and weights from 1 to 100."""
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     for index, raw in enumerate(items(args.get("resources") or USUAL, f"{path}resources")):
         where = f"{path}resources[{index}]"
         given = fields(raw, where, ("name", "weight"))
         name = given.get("name")
-        if not isinstance(name, str) or not name or any(each["name"] == name for each in found):
+        if not isinstance(name, str) or not name or any(item["name"] == name for item in result):
             raise ValueError(f"{where}.name: expected a resource name without duplicates, got {name!r}")
-        found.append({"name": name, "weight": whole_number(given, "weight", 1, 1, 100, f"{where}.")})
-    return found
+        result.append({"name": name, "weight": whole_number(given, "weight", 1, 1, 100, f"{where}.")})
+    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +208,11 @@ class NodeResourcesFit:
     def cost(self, pod: PodInfo, nodes: NodeTable) -> Sequence[Cost]:
         spec = pod.raw.spec
         containers = len(spec.containers) + len(spec.initContainers)
-        stated = sum(len(each.resources.requests) + len(each.resources.limits) for each in spec.containers)
-        stated += sum(len(each.resources.requests) + len(each.resources.limits) for each in spec.initContainers)
+        stated = sum(len(container.resources.requests) + len(container.resources.limits) for container in spec.containers)
+        stated += sum(
+            len(init_container.resources.requests) + len(init_container.resources.limits)
+            for init_container in spec.initContainers
+        )
         each_resource = _RESOURCE + len(nodes) * _RESOURCE_NODE
         return [
             Cost(containers * _CONTAINER, containers, "containers"),
@@ -318,18 +321,18 @@ class NodeResourcesBalancedAllocation:
 
     def __init__(self, args: Mapping[str, Any] | None = None) -> None:
         self._resources = self.complete(args or {})["resources"]
-        self._names = {each["name"] for each in self._resources}
+        self._names = {resource["name"] for resource in self._resources}
         self._usual = self._names == set(SCORED)
 
     @staticmethod
     def complete(args: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments with defaults. Raise ValueError."""
         check_names(args, ("resources",))
-        found = resources(args)
-        for index, each in enumerate(found):
+        result = resources(args)
+        for index, each in enumerate(result):
             if each["weight"] != 1:
                 raise ValueError(f"resources[{index}].weight: expected 1, got {each['weight']}: all resources count equally")
-        return {"resources": found}
+        return {"resources": result}
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
         requested = {resource for resource, _ in pod.requests.amounts}

@@ -84,8 +84,8 @@ class TaintToleration:
         reasons = {"": 0}
 
         def code(taints: tuple[Taint, ...]) -> int:
-            found = untolerated(taints, pod, HARD_EFFECTS)
-            reason = f"node(s) had untolerated taint {{{found[0][0]}: {found[0][1]}}}" if found else ""
+            result = untolerated(taints, pod, HARD_EFFECTS)
+            reason = f"node(s) had untolerated taint {{{result[0][0]}: {result[0][1]}}}" if result else ""
             return reasons.setdefault(reason, len(reasons))
 
         codes = nodes.taints.map(code, np.int32)
@@ -144,7 +144,9 @@ class NodePorts:
     def cost(self, pod: PodInfo, nodes: NodeTable) -> Sequence[Cost]:
         """Return the cost of parsing the ports and of checking the nodes that use them."""
         spec = pod.raw.spec
-        ports = sum(len(each.ports) for each in spec.containers) + sum(len(each.ports) for each in spec.initContainers)
+        ports = sum(len(container.ports) for container in spec.containers) + sum(
+            len(init_container.ports) for init_container in spec.initContainers
+        )
         seconds = ports * _PORT
         if 0 < seconds <= BUDGET:
             seconds += nodes.used_ports.users(pod.requests.ports) * _USER
@@ -221,7 +223,7 @@ class NodePreferAvoidPods:
 def avoided(annotation: str) -> frozenset[tuple[str, str]]:
     """Return the (kind, UID) of the controllers in an annotation. An invalid annotation has none."""
     try:
-        controllers = [each["podSignature"]["podController"] for each in json.loads(annotation)["preferAvoidPods"]]
-        return frozenset((str(each["kind"]), str(each["uid"])) for each in controllers)
+        controllers = [load["podSignature"]["podController"] for load in json.loads(annotation)["preferAvoidPods"]]
+        return frozenset((str(controller["kind"]), str(controller["uid"])) for controller in controllers)
     except (ValueError, LookupError, TypeError):
         return frozenset()

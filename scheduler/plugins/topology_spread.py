@@ -117,12 +117,14 @@ def default_constraints(args: Mapping[str, Any]) -> Sequence[TopologySpreadConst
         if listed:
             raise ValueError("defaultConstraints: requires defaultingType List")
         return SYSTEM_DEFAULTS
-    found = [_default(each, f"defaultConstraints[{index}]") for index, each in enumerate(items(listed, "defaultConstraints"))]
-    pairs = [(each.topologyKey, each.whenUnsatisfiable) for each in found]
+    spread_constraints = [
+        _default(each, f"defaultConstraints[{index}]") for index, each in enumerate(items(listed, "defaultConstraints"))
+    ]
+    pairs = [(spread_constraint.topologyKey, spread_constraint.whenUnsatisfiable) for spread_constraint in spread_constraints]
     for index, pair in enumerate(pairs):
         if pair in pairs[:index]:
             raise ValueError(f"defaultConstraints[{index}]: duplicate constraint with {pair[0]} and {pair[1]}")
-    return found
+    return spread_constraints
 
 
 def _default(raw: Any, path: str) -> TopologySpreadConstraint:
@@ -170,8 +172,8 @@ class PodTopologySpread:
 
     def cost(self, pod: PodInfo, nodes: NodeTable) -> Sequence[Cost]:
         constraints = pod.raw.spec.topologySpreadConstraints
-        known = sum(nodes.has_label(each.topologyKey) for each in constraints)
-        seconds = sum(each.ByteSize() for each in constraints) * _BYTE + known * len(nodes) * _NODE
+        known = sum(nodes.has_label(constraint.topologyKey) for constraint in constraints)
+        seconds = sum(constraint.ByteSize() for constraint in constraints) * _BYTE + known * len(nodes) * _NODE
         return [Cost(seconds, len(constraints), "topology spread constraints")]
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
@@ -186,15 +188,15 @@ class PodTopologySpread:
             codes[:] = 1
             return FilterResult.coded(codes, ["", LABEL_REASON, REASON], lambda: ~counted)
         eligible = Eligible(pod, nodes)
-        for each in constraints:
-            labels = nodes.label(each.topology_key)
-            counting = counted & eligible(each)
-            sums = domain_sums(counts(each, nodes) * counting, labels)
+        for constraint in constraints:
+            labels = nodes.label(constraint.topology_key)
+            counting = counted & eligible(constraint)
+            sums = domain_sums(counts(constraint, nodes) * counting, labels)
             among = sums[domain_sums(counting, labels) > 0]
-            least = among.min() if len(among) >= each.min_domains else 0
-            skew = sums + (_is_counted(pod, each) - least)
+            least = among.min() if len(among) >= constraint.min_domains else 0
+            skew = sums + (_is_counted(pod, constraint) - least)
             told = codes > 0
-            codes[(skew > each.max_skew)[labels.codes] & ~told] = 2
+            codes[(skew > constraint.max_skew)[labels.codes] & ~told] = 2
             codes[labels.equal(None) & ~told] = 1
         return FilterResult.coded(codes, ["", LABEL_REASON, REASON], lambda: ~counted)
 
@@ -206,15 +208,21 @@ class PodTopologySpread:
         """
         if event.change & Change.OBJECT:
             return event.resource == SERVICES.plural and not pod.raw.spec.topologySpreadConstraints
-        own = [each for each in pod.raw.spec.topologySpreadConstraints if each.whenUnsatisfiable == HARD]
+        own = [
+            spread_constraint
+            for spread_constraint in pod.raw.spec.topologySpreadConstraints
+            if spread_constraint.whenUnsatisfiable == HARD
+        ]
         if event.change & (Change.NODE_REMOVED | Change.NODE_LABELS) or not own:
             return True
         if event.change & (Change.NODE_ADDED | Change.NODE_TAINTS):
             row = nodes.row(event.node)
-            return row is not None and all(each.topologyKey in nodes.raw[row].metadata.labels for each in own)
-        counted = [selectors.from_message(each.labelSelector) for each in own]
-        pods = [each for each in (event.pod, event.was) if each is not None]
-        return not pods or any(selector.matches(each.labels) for each in pods for selector in counted)
+            return row is not None and all(
+                spread_constraint.topologyKey in nodes.raw[row].metadata.labels for spread_constraint in own
+            )
+        counted = [selectors.from_message(spread_constraint.labelSelector) for spread_constraint in own]
+        pods = [pod_group for pod_group in (event.pod, event.was) if pod_group is not None]
+        return not pods or any(selector.matches(pod_group.labels) for pod_group in pods for selector in counted)
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
         constraints = self._constraints(pod, SOFT)
@@ -232,17 +240,17 @@ class PodTopologySpread:
         candidates = feasible & scored
         scores: FloatArray = np.zeros(len(nodes))
         eligible = Eligible(pod, nodes)
-        for each in constraints:
-            if not nodes.has_label(each.topology_key):
+        for constraint in constraints:
+            if not nodes.has_label(constraint.topology_key):
                 continue
-            labels = nodes.label(each.topology_key)
-            there = counts(each, nodes)
-            if each.topology_key == HOSTNAME:
+            labels = nodes.label(constraint.topology_key)
+            there = counts(constraint, nodes)
+            if constraint.topology_key == HOSTNAME:
                 domains, around = np.count_nonzero(candidates), there
             else:
                 domains = np.count_nonzero(np.bincount(labels.codes, candidates))
-                around = per_domain(there * (scored & eligible(each)), labels)
-            scores += (around * math.log(domains + 2) + (each.max_skew - 1)) * ~labels.equal(None)
+                around = per_domain(there * (scored & eligible(constraint)), labels)
+            scores += (around * math.log(domains + 2) + (constraint.max_skew - 1)) * ~labels.equal(None)
         return np.rint(scores)
 
     def normalize(self, state: CycleState, scores: FloatArray, feasible: BoolArray) -> FloatArray:
@@ -259,16 +267,16 @@ class PodTopologySpread:
     def _constraints(self, pod: PodInfo, when: str) -> list[Constraint]:
         if pod.raw.spec.topologySpreadConstraints:
             return own_constraints(pod, when)
-        defaults = [each for each in self._defaults if each.whenUnsatisfiable == when]
+        defaults = [default for default in self._defaults if default.whenUnsatisfiable == when]
         siblings = self._siblings.of(pod) if defaults else None
-        return [with_pods(each, siblings) for each in defaults] if siblings is not None else []
+        return [with_pods(default, siblings) for default in defaults] if siblings is not None else []
 
 
 def labelled(constraints: Sequence[Constraint], nodes: NodeTable) -> BoolArray:
     """Return the nodes that have the labels of all topologies."""
-    if not all(nodes.has_label(each.topology_key) for each in constraints):
+    if not all(nodes.has_label(constraint.topology_key) for constraint in constraints):
         return np.zeros(len(nodes), np.bool_)
-    return reduce(np.logical_and, [~nodes.label(each.topology_key).equal(None) for each in constraints])
+    return reduce(np.logical_and, [~nodes.label(constraint.topology_key).equal(None) for constraint in constraints])
 
 
 def counts(constraint: Constraint, nodes: NodeTable) -> FloatArray:
@@ -286,17 +294,17 @@ class Eligible:
 
     def __call__(self, constraint: Constraint) -> BoolArray:
         honors = constraint.honors_affinity, constraint.honors_taints and not self._nodes.taints.uniform
-        found = self._found.get(honors)
-        if found is None:
-            found = self._found[honors] = self._find(*honors)
-        return found
+        result = self._found.get(honors)
+        if result is None:
+            result = self._found[honors] = self._find(*honors)
+        return result
 
     def _find(self, affinity: bool, taints: bool) -> BoolArray:
-        found = matching_nodes(self._pod.raw.spec, self._nodes) if affinity else np.ones(len(self._nodes), np.bool_)
+        result = matching_nodes(self._pod.raw.spec, self._nodes) if affinity else np.ones(len(self._nodes), np.bool_)
         if taints:
             hard = HARD_EFFECTS
-            found &= self._nodes.taints.map(lambda taints: not untolerated(taints, self._pod, hard), np.bool_)
-        return found
+            result &= self._nodes.taints.map(lambda taints: not untolerated(taints, self._pod, hard), np.bool_)
+        return result
 
 
 def _is_counted(pod: PodInfo, constraint: Constraint) -> bool:

@@ -137,17 +137,17 @@ class Catalogue:
         if fulfilling is None:
             free = self._free.get(storage_class, SortedDict())
             fulfilling = known[alike] = [
-                each
-                for each in map(free.__getitem__, free.irange((asked, "")))
-                if each.mode == mode
-                and each.attributes == attributes
-                and access <= each.access
-                and (selector is None or selector.matches(each.labels))
+                item
+                for item in map(free.__getitem__, free.irange((asked, "")))
+                if item.mode == mode
+                and item.attributes == attributes
+                and access <= item.access
+                and (selector is None or selector.matches(item.labels))
             ]
         if not taken:
             return fulfilling
-        found = [each for each in fulfilling if taken.get(each.name, key) == key]
-        return [each for each in found if taken.get(each.name) == key][:1] or found
+        result = [candidate for candidate in fulfilling if taken.get(candidate.name, key) == key]
+        return [candidate for candidate in result if taken.get(candidate.name) == key][:1] or result
 
     def _add(self, candidate: Candidate) -> None:
         volume = candidate.volume
@@ -227,8 +227,8 @@ class _Choice:
 
     def _least(self, rows: IntArray, taken: IntArray) -> IntArray:
         least = np.full(len(rows), self._nothing, np.int64)
-        for each in self._lists:
-            np.minimum(least, each.first(rows, taken, self.numbers, self._nothing), out=least)
+        for list_ in self._lists:
+            np.minimum(least, list_.first(rows, taken, self.numbers, self._nothing), out=least)
         least[least == self._nothing] = NONE
         return least
 
@@ -243,18 +243,18 @@ class _List:
 
     def first(self, rows: IntArray, taken: IntArray, numbers: IntArray, nothing: int) -> IntArray:
         """Return the first free rank of each of these rows, or `nothing`."""
-        found = np.full(len(rows), nothing, np.int64)
+        result = np.full(len(rows), nothing, np.int64)
         at, end = self._at[rows], self._end[rows]
         left = (at < end).nonzero()[0]
         while len(left):
             ranks = self._ranks[at[left]]
             free = ~(taken[:, left] == numbers[ranks]).any(axis=0)
-            found[left[free]] = ranks[free]
+            result[left[free]] = ranks[free]
             left = left[~free]
             at[left] += 1
             left = left[at[left] < end[left]]
         self._at[rows] = at
-        return found
+        return result
 
 
 def _lists(candidates: Sequence[Candidate], nodes: NodeTable) -> Iterator[_List]:
@@ -403,7 +403,7 @@ class VolumeBinding:
         keys = claims_of(pod)
         if not keys:
             return SKIP
-        found = _Claims()
+        claims = _Claims()
         immediate = False
         for key in keys:
             claim = self._objects.claim_of(pod, key)
@@ -411,31 +411,31 @@ class VolumeBinding:
                 return Status(claim)
             if is_bound(claim):
                 volume = self._objects.volume_of(claim)
-                found.lost |= volume is None
+                claims.lost |= volume is None
                 if volume is not None and volume.spec.nodeAffinity.HasField("required"):
-                    found.volumes.append(volume)
+                    claims.volumes.append(volume)
             elif binds_at_once(self._objects, claim):
                 immediate = True
             else:
-                found.waiting.append(claim)
+                claims.waiting.append(claim)
         if immediate:
             return Status(UNBOUND_IMMEDIATE)
-        state[_STATE] = found
-        return None if found.volumes or found.lost or found.waiting else SKIP
+        state[_STATE] = claims
+        return None if claims.volumes or claims.lost or claims.waiting else SKIP
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
-        found: _Claims = state[_STATE]
+        claims: _Claims = state[_STATE]
         near = np.ones(len(nodes), np.bool_)
-        for volume in found.volumes:
+        for volume in claims.volumes:
             near &= reachable(volume, nodes)
-        met = self._meet(found, nodes)
-        passed = near & met & (not found.lost)
+        met = self._meet(claims, nodes)
+        passed = near & met & (not claims.lost)
 
         def explain() -> NodeReasons:
             """Return the reasons. A code has one bit per reason."""
-            if found.too_many:
+            if claims.too_many:
                 return NodeReasons(np.ones(len(nodes), np.int64), lambda _: [TOO_MANY])
-            codes = ~near * 1 + ~met * 2 + np.full(len(nodes), found.lost) * 4
+            codes = ~near * 1 + ~met * 2 + np.full(len(nodes), claims.lost) * 4
             return NodeReasons(codes, lambda code: [reason for bit, reason in enumerate(_REASONS) if code >> bit & 1])
 
         return FilterResult(passed, explain)
@@ -449,13 +449,13 @@ class VolumeBinding:
         return is_about_claims(event, pod)
 
     def reserve(self, state: CycleState, pod: PodInfo, node: str) -> Status | None:
-        found: _Claims | None = state.get(_STATE)
-        if found is None or not found.waiting or found.nodes is None:
+        claims: _Claims | None = state.get(_STATE)
+        if claims is None or not claims.waiting or claims.nodes is None:
             return SKIP
-        row = found.nodes.row(node)
+        row = claims.nodes.row(node)
         bind: list[tuple[PersistentVolumeClaim, PersistentVolume]] = []
         provision: list[PersistentVolumeClaim] = []
-        for claim, candidates, chosen in zip(found.waiting, found.candidates, found.chosen, strict=True):
+        for claim, candidates, chosen in zip(claims.waiting, claims.candidates, claims.chosen, strict=True):
             rank = NONE if row is None else int(chosen[row])
             if rank == NONE:
                 self._nodes[store_key(claim)] = node

@@ -80,8 +80,8 @@ def not_there(pod: PodInfo, key: str) -> str:
 
 def missing(reason: str) -> str:
     """Return the name of a claim that a user must create if `reason` comes from `not_there`, or an empty string."""
-    found = re.fullmatch(_NOT_FOUND.format("(.+)"), reason)
-    return found[1] if found is not None else ""
+    match = re.fullmatch(_NOT_FOUND.format("(.+)"), reason)
+    return match[1] if match is not None else ""
 
 
 def is_bound(claim: PersistentVolumeClaim) -> bool:
@@ -136,7 +136,7 @@ class VolumeRestrictions:
         volumes = pod.raw.spec.volumes
         number = len(volumes)
         if number * _VOLUME <= BUDGET:
-            number += sum(len(each.volumeSource.rbd.monitors) for each in volumes)
+            number += sum(len(volume.volumeSource.rbd.monitors) for volume in volumes)
         seconds = number * _VOLUME
         if seconds <= BUDGET and pod.volumes is not None:
             used = nodes.used_volumes
@@ -198,15 +198,15 @@ class VolumeZone:
         self._objects = Volumes(handle)
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
-        found = []
+        persistent_volumes = []
         for key in claims_of(pod):
             volume = self._volume(pod, key)
             if isinstance(volume, Status):
                 return volume
             if volume is not None and any(label in volume.metadata.labels for label in LABELS):
-                found.append(volume)
-        state[_STATE] = found
-        return None if found else SKIP
+                persistent_volumes.append(volume)
+        state[_STATE] = persistent_volumes
+        return None if persistent_volumes else SKIP
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
         held = np.zeros(len(nodes), np.bool_)
@@ -252,10 +252,10 @@ def _near(volume: PersistentVolume, nodes: NodeTable) -> BoolArray:
 
 
 def _one_of(values: Iterable[str], label: str, nodes: NodeTable) -> BoolArray:
-    found = np.zeros(len(nodes), np.bool_)
+    result = np.zeros(len(nodes), np.bool_)
     for value in values:
-        found |= nodes.label(label).equal(value)
-    return found
+        result |= nodes.label(label).equal(value)
+    return result
 
 
 LIMIT_REASON = "node(s) exceed max volume count"

@@ -449,6 +449,6 @@ def test_page_is_accessible(browser: Any, tmp_path: Path, scheme: str) -> None:
         page.evaluate(axe.read_text())
         for tab in ("pods", "curves", "events", "verdicts"):
             open_tab(page, tab)
-            found = page.evaluate(AXE)
-            assert not found, f"{tab}: {found}"
+            result = page.evaluate(AXE)
+            assert not result, f"{tab}: {result}"
         context.close()

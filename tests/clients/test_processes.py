@@ -90,8 +90,8 @@ def test_port_forward_carries_connections_at_once(running: Kubectl) -> None:
 
         def fetch(_: int) -> bytes:
             with urllib.request.urlopen(f"http://127.0.0.1:{local}/big", timeout=30) as response:
-                found: bytes = response.read()
-                return found
+                result: bytes = response.read()
+                return result
 
         with ThreadPoolExecutor(4) as pool:
             assert set(pool.map(fetch, range(8))) == {bytes(3_000_000)}

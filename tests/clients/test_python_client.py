@@ -21,8 +21,8 @@ EVENTS, ANNOTATION = 600, 240_000
 
 @pytest.fixture(scope="module")
 def api(kubeconfig: Path) -> Iterator[Any]:
-    with config.new_client_from_config(str(kubeconfig)) as found:
-        yield found
+    with config.new_client_from_config(str(kubeconfig)) as result:
+        yield result
 
 
 @pytest.fixture
@@ -31,8 +31,8 @@ def core(api: Any) -> Any:
 
 
 def status(caught: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(caught.value.body)
-    return found
+    result: dict[str, Any] = json.loads(caught.value.body)
+    return result
 
 
 def test_crud(core: Any, namespace: str) -> None:
@@ -41,12 +41,12 @@ def test_crud(core: Any, namespace: str) -> None:
     assert created.metadata.creation_timestamp.tzinfo is not None
     created.metadata.labels["tier"] = "web"
     until(lambda: core.read_namespaced_pod("a", namespace).status.phase == "Running")
-    found = core.read_namespaced_pod("a", namespace)
-    found.metadata.labels["tier"] = "web"
-    assert core.replace_namespaced_pod("a", namespace, found).metadata.labels["tier"] == "web"
-    assert [each.metadata.name for each in core.list_namespaced_pod(namespace, label_selector="tier=web").items] == ["a"]
+    namespaced_pod = core.read_namespaced_pod("a", namespace)
+    namespaced_pod.metadata.labels["tier"] = "web"
+    assert core.replace_namespaced_pod("a", namespace, namespaced_pod).metadata.labels["tier"] == "web"
+    assert [item.metadata.name for item in core.list_namespaced_pod(namespace, label_selector="tier=web").items] == ["a"]
     assert [
-        each.metadata.name for each in core.list_pod_for_all_namespaces(field_selector=f"metadata.namespace={namespace}").items
+        item.metadata.name for item in core.list_pod_for_all_namespaces(field_selector=f"metadata.namespace={namespace}").items
     ] == ["a"]
     core.delete_namespaced_pod("a", namespace, grace_period_seconds=0)
     until(lambda: not core.list_namespaced_pod(namespace).items)
@@ -83,7 +83,7 @@ def test_strategic_patch_merges_containers_by_name(api: Any, namespace: str) -> 
     apps.create_namespaced_deployment(namespace, deployment("web", 1))
     patch = {"spec": {"template": {"spec": {"containers": [{"name": "side", "image": "side:1"}]}}}}
     patched = apps.patch_namespaced_deployment("web", namespace, patch)
-    assert {each.name for each in patched.spec.template.spec.containers} == {"main", "side"}
+    assert {container.name for container in patched.spec.template.spec.containers} == {"main", "side"}
     assert apps.patch_namespaced_deployment_scale("web", namespace, {"spec": {"replicas": 3}}).spec.replicas == 3
     assert apps.read_namespaced_deployment_scale("web", namespace).spec.replicas == 3
     until(lambda: apps.read_namespaced_deployment_status("web", namespace).status.ready_replicas == 3)
@@ -129,12 +129,12 @@ def test_pages_have_one_revision(core: Any, namespace: str) -> None:
     for number in range(7):
         core.create_namespaced_pod(namespace, pod(f"p{number}"))
     page = core.list_namespaced_pod(namespace, limit=3)
-    names, versions = [each.metadata.name for each in page.items], {page.metadata.resource_version}
+    names, versions = [item.metadata.name for item in page.items], {page.metadata.resource_version}
     assert page.metadata.remaining_item_count == 4
     core.create_namespaced_pod(namespace, pod("p9"))
     while page.metadata._continue:
         page = core.list_namespaced_pod(namespace, limit=3, _continue=page.metadata._continue)
-        names += [each.metadata.name for each in page.items]
+        names += [item.metadata.name for item in page.items]
         versions.add(page.metadata.resource_version)
     assert names == [f"p{number}" for number in range(7)]
     assert len(versions) == 1
@@ -159,7 +159,7 @@ def test_errors_are_statuses(core: Any, namespace: str) -> None:
     with pytest.raises(client.ApiException) as caught:
         core.create_namespaced_pod(namespace, pod("b", containers=[{"name": "main"}] * 2))
     assert (caught.value.status, status(caught)["reason"]) == (422, "Invalid")
-    assert any(each["field"].startswith("spec.containers") for each in status(caught)["details"]["causes"])
+    assert any(item["field"].startswith("spec.containers") for item in status(caught)["details"]["causes"])
     with pytest.raises(client.ApiException) as caught:
         core.delete_namespaced_pod(
             "a", namespace, body=client.V1DeleteOptions(preconditions=client.V1Preconditions(uid="other"))
@@ -184,7 +184,7 @@ def test_eviction_is_refused_by_a_budget(api: Any, core: Any, namespace: str) ->
     policy.delete_namespaced_pod_disruption_budget("web", namespace)
     until(lambda: not policy.list_namespaced_pod_disruption_budget(namespace).items)
     core.create_namespaced_pod_eviction(name, namespace, eviction)
-    until(lambda: name not in {each.metadata.name for each in core.list_namespaced_pod(namespace).items})
+    until(lambda: name not in {item.metadata.name for item in core.list_namespaced_pod(namespace).items})
 
 
 def test_binding_starts_a_pod_without_a_scheduler(core: Any, namespace: str) -> None:
@@ -225,11 +225,11 @@ def test_exec_in_a_simulated_container(core: Any, namespace: str) -> None:
 
 def test_discovery_and_dynamic_client(api: Any, namespace: str) -> None:
     dynamic = pytest.importorskip("kubernetes.dynamic")
-    found = dynamic.DynamicClient(api)
-    pods = found.resources.get(api_version="v1", kind="Pod")
+    result = dynamic.DynamicClient(api)
+    pods = result.resources.get(api_version="v1", kind="Pod")
     created = pods.create(body=pod("a"), namespace=namespace)
     assert created.metadata.name == "a"
-    assert {each.metadata.name for each in pods.get(namespace=namespace).items} == {"a"}
+    assert {item.metadata.name for item in pods.get(namespace=namespace).items} == {"a"}
     events = [event["type"] for event in pods.watch(namespace=namespace, timeout=1)]
     assert events[0] == "ADDED"
     pods.delete(name="a", namespace=namespace)

@@ -39,14 +39,14 @@ def main(times: int, save: Path | None) -> None:
     )
     if save:
         machine = this_machine()
-        found = {
+        result = {
             "row": "compose failover", "commit": machine.commit, "nodes": NODES, "times": times,
             "gaps_s": [round(gap, 4) for gap in gaps],
             "p50_s": round(summary.p50, 4), "p99_s": round(summary.p99, 4), "max_s": round(summary.max, 4),
             "violations": violations,
         }  # fmt: skip
         with save.open("a") as file:
-            file.write(json.dumps(found) + "\n")
+            file.write(json.dumps(result) + "\n")
     if any(violations.values()):
         raise click.ClickException("what must never happen has happened")
 

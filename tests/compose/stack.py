@@ -104,7 +104,7 @@ class Stack:
         filters = [f"label=com.docker.compose.project={self._project}"]
         if service:
             filters.append(f"label=com.docker.compose.service={service}")
-        options = [option for each in filters for option in ("--filter", each)]
+        options = [option for filter_plugin in filters for option in ("--filter", filter_plugin)]
         return run("docker", "ps", "--all", "--no-trunc", "--quiet", *options).split()
 
     def state(self, container: str) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class Stack:
         return str(json.loads(answer.stdout)["status"]["phase"]) if answer.returncode == 0 else ""
 
     def _unhealthy(self) -> list[str]:
-        return [each for each in self.containers() if not _is_well(self.state(each))]
+        return [container for container in self.containers() if not _is_well(self.state(container))]
 
 
 def _is_well(state: dict[str, Any]) -> bool:

@@ -47,7 +47,7 @@ def assert_runs(stack: Stack, pod: str) -> None:
 
 def test_another_scheduler_takes_over_when_the_leading_container_is_killed(stack: Stack) -> None:
     before = eventually("there is a leader", stack.leader, RUNNING)
-    (leading,) = [each for each in stack.containers("scheduler") if each.startswith(before["holder"])]
+    (leading,) = [container for container in stack.containers("scheduler") if container.startswith(before["holder"])]
     assert_runs(stack, "before")
 
     run("docker", "kill", leading)
@@ -131,8 +131,8 @@ def test_pods_of_a_kubelet_that_is_killed_move_to_the_other(stack: Stack) -> Non
 
     def moved() -> bool | None:
         answer = stack.kubectl("get", "pods", "-l", "app=steady", "-o", "json")
-        found = json.loads(answer.stdout)["items"] if answer.returncode == 0 else []
-        running = [pod for pod in found if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]]
+        result = json.loads(answer.stdout)["items"] if answer.returncode == 0 else []
+        running = [pod for pod in result if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]]
         return (len(running) == 10 and all(pod["spec"]["nodeName"].startswith(nodes) for pod in running)) or None
 
     eventually("ten pods run on the other kubelet's nodes", moved, RUNNING + 20)

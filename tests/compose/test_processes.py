@@ -60,5 +60,5 @@ def test_page_of_three_pods_is_reached_by_its_name(stack: Stack) -> None:
             return None
 
     eventually("the page answers", lambda: answers("http://web.default.svc.cluster.local"), 20.0)
-    found = answers("http://web", 30)
-    assert found is not None and len(found) == 3 and set(found.values()) == {10}, found
+    result = answers("http://web", 30)
+    assert result is not None and len(result) == 3 and set(result.values()) == {10}, result

@@ -47,7 +47,7 @@ async def cluster(storage: Storage) -> AsyncIterator[Cluster]:
     """Servers that use the storage, and fleets."""
     cluster = Cluster(storage)
     yield cluster
-    for each in cluster.fleets:
-        await each.stop()
+    for fleet in cluster.fleets:
+        await fleet.stop()
     for server in cluster.servers:
         await server.kill()

@@ -36,19 +36,19 @@ class Cluster:
 
     async def leases(self) -> dict[str, KeyValue]:
         """Return the Lease objects by node."""
-        found: dict[str, KeyValue] = {}
+        key_values: dict[str, KeyValue] = {}
         page = await self.storage.page(PREFIX, limit=5000)
         for item in page.items:
-            found[item.key.removeprefix(PREFIX)] = item
-        return found
+            key_values[item.key.removeprefix(PREFIX)] = item
+        return key_values
 
     async def until(self, condition: Callable[[dict[str, KeyValue]], bool]) -> dict[str, KeyValue]:
         """Return the Lease objects once they meet the condition. Watch the storage directly."""
         revision = await self.storage.current_revision()
         async with asyncio.timeout(PATIENCE):
-            while not condition(found := await self.leases()):
+            while not condition(result := await self.leases()):
                 revision = (await anext(self.following(revision))).revision
-        return found
+        return result
 
     async def following(self, revision: int) -> AsyncIterator[Changes]:
         """Yield the changes after the revision. Skip empty batches."""

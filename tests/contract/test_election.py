@@ -160,7 +160,7 @@ async def test_deposed_leader_can_be_elected_again(serve: Serve, vote: Vote, sto
     token = await leader.elected()
     await server.committer.commit(Write(KEY, None, expected=token))
     again = await leader.elected(after=token)
-    assert [each for each in leader.history if isinstance(each, int)] == [token, again]
+    assert [item for item in leader.history if isinstance(item, int)] == [token, again]
 
 
 async def test_write_with_the_token_of_an_earlier_leader_fails(serve: Serve, vote: Vote) -> None:
@@ -182,11 +182,11 @@ async def test_get_and_list_return_the_leader(serve: Serve, vote: Vote) -> None:
         await client.get(ELECTION)
     assert await client.list() == []
     token = await vote("a", server).elected()
-    found = await client.get(ELECTION)
-    assert (found.name, found.holder, found.token) == (ELECTION, "a", token)
-    assert found.since.seconds > 0
-    assert not found.session, "a client that knows the session could resume it"
-    assert await client.list() == [found]
+    result = await client.get(ELECTION)
+    assert (result.name, result.holder, result.token) == (ELECTION, "a", token)
+    assert result.since.seconds > 0
+    assert not result.session, "a client that knows the session could resume it"
+    assert await client.list() == [result]
     await connection.close()
 
 

@@ -27,10 +27,10 @@ class LateWrite(Severable):
         self._late: list[Write] = [write]
 
     async def get(self, key: str, *, revision: int = 0) -> KeyValue | None:
-        found = await super().get(key, revision=revision)
+        result = await super().get(key, revision=revision)
         if self._late and key == self._late[0].key:
             await self.transact([self._late.pop()])
-        return found
+        return result
 
 
 class DropsCreate(Severable):
@@ -175,7 +175,7 @@ async def test_identical_put_of_another_server_does_not_resolve_a_lost_take_over
 
     async def lose(answer: Committed | CompareFailed) -> Committed | CompareFailed:
         (await joined).vanish()
-        await until(lambda: any(each.gone for each in server.elections._streams._streams.values()))
+        await until(lambda: any(stream.gone for stream in server.elections._streams._streams.values()))
         raise OutcomeUnknown("no answer")
 
     session, token = await lead(storage)
@@ -195,7 +195,7 @@ async def test_session_that_moved_to_another_server_is_not_taken_over_again(stor
 
     async def leave(answer: Committed | CompareFailed) -> Committed | CompareFailed:
         (await joined).vanish()
-        await until(lambda: any(each.gone for each in server.elections._streams._streams.values()))
+        await until(lambda: any(stream.gone for stream in server.elections._streams._streams.values()))
         return answer
 
     session, token = await lead(storage)

@@ -100,13 +100,13 @@ async def test_every_server_lists_the_waiting_candidates(serve: Serve, vote: Vot
         await vote(holder, server).stands()
     connection = connect(two.address)
     try:
-        found = await ElectionClient(connection).get(ELECTION)
+        result = await ElectionClient(connection).get(ELECTION)
         async with asyncio.timeout(PATIENCE):
-            while [each.holder for each in found.candidates] != ["b", "c"]:
+            while [candidate.holder for candidate in result.candidates] != ["b", "c"]:
                 await asyncio.sleep(0.05)
-                found = await ElectionClient(connection).get(ELECTION)
-        assert not any(each.session for each in found.candidates), "a client that knows a session can resume it"
+                result = await ElectionClient(connection).get(ELECTION)
+        assert not any(candidate.session for candidate in result.candidates), "a client that knows a session can resume it"
         (term,) = await ElectionClient(connection).history(ELECTION)
-        assert term.began == found.since, "the term and the election differ in the start time"
+        assert term.began == result.since, "the term and the election differ in the start time"
     finally:
         await connection.close()

@@ -69,8 +69,8 @@ async def test_unreadable_records_do_not_block_elections(
     leader = vote("a", server)
     await leader.elected()
     await vote("b", server).stands()
-    found = await storage.get(key_of(ELECTION))
-    await storage.transact([Write(key_of(ELECTION), b"\xff", found.mod_revision if found else 0)])
+    result = await storage.get(key_of(ELECTION))
+    await storage.transact([Write(key_of(ELECTION), b"\xff", result.mod_revision if result else 0)])
     done = await transfer(server)
     assert done.after.token > done.before.token and done.after.holder in ("a", "b")
 

@@ -78,8 +78,8 @@ async def test_first_response_contains_all_terms_and_candidates(serve: Serve, vo
     async with watching(two, ELECTION) as ((state,), states):
         assert (state.election.holder, state.election.token) == ("b", tokens[1])
         assert [(term.holder, term.token) for term in state.terms] == [("a", tokens[0]), ("b", tokens[1])]
-        if not [each for each in state.election.candidates if each.holder == "c"]:
-            await until(states, lambda each: any(waits.holder == "c" for waits in each.election.candidates))
+        if not [candidate for candidate in state.election.candidates if candidate.holder == "c"]:
+            await until(states, lambda item: any(waits.holder == "c" for waits in item.election.candidates))
     async with watching(two, "other") as (none, _):
         assert none == []
 

@@ -36,14 +36,14 @@ def change_birth(lease: Lease) -> None:
 async def edit(cluster: Cluster, node: str, change: Callable[[Lease], None], *, keep: bool = True) -> KeyValue:
     """Change the Lease object of a node. With `keep`, update it and keep its etcd lease, as the API does. Otherwise, delete and
     recreate it without an etcd lease."""
-    found = (await cluster.leases())[node]
-    lease = Lease.FromString(found.value)
+    result = (await cluster.leases())[node]
+    lease = Lease.FromString(result.value)
     change(lease)
-    expected = found.mod_revision
+    expected = result.mod_revision
     if not keep:
-        await cluster.storage.transact([Write(found.key, None, expected)])
+        await cluster.storage.transact([Write(result.key, None, expected)])
         expected = 0
-    await cluster.storage.transact([Write(found.key, lease.SerializeToString(), expected, lease=found.lease if keep else 0)])
+    await cluster.storage.transact([Write(result.key, lease.SerializeToString(), expected, lease=result.lease if keep else 0)])
     return (await cluster.leases())[node]
 
 

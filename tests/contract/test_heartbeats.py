@@ -22,9 +22,9 @@ from tests.unit.cacher.world import eventually
 async def test_lease_objects_are_attached_to_the_lease_of_the_session(cluster: Cluster) -> None:
     await cluster.serve()
     cluster.fleet("fleet-a", ["n1", "n2"])
-    found = await cluster.holding("n1", "n2")
-    assert len({item.lease for item in found.values()} - {0}) == 1
-    lease = Lease.FromString(found["n1"].value)
+    result = await cluster.holding("n1", "n2")
+    assert len({item.lease for item in result.values()} - {0}) == 1
+    lease = Lease.FromString(result["n1"].value)
     assert (lease.metadata.name, lease.metadata.namespace) == ("n1", NODE_LEASE_NAMESPACE)
     assert (lease.spec.holderIdentity, lease.spec.leaseDurationSeconds) == ("fleet-a", HASTY.ttl)
     assert lease.metadata.uid

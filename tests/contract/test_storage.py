@@ -79,14 +79,14 @@ class TestCompareAndSwap:
 
     async def test_empty_value_is_stored(self, storage: Storage) -> None:
         await put(storage, A, b"")
-        found = await storage.get(A)
-        assert found is not None and found.value == b""
+        result = await storage.get(A)
+        assert result is not None and result.value == b""
 
     async def test_keys_and_values_are_stored_byte_for_byte(self, storage: Storage) -> None:
         key, value = "/registry/pods/default/ü-日本", bytes(range(256))
         await put(storage, key, value)
-        found = await storage.get(key)
-        assert found is not None and (found.key, found.value) == (key, value)
+        result = await storage.get(key)
+        assert result is not None and (result.key, result.value) == (key, value)
 
 
 class TestTransactions:
@@ -147,8 +147,8 @@ class TestTransactions:
 
     async def test_single_write_fills_a_request(self, storage: Storage) -> None:
         await done(storage, Write(A, bytes(MAX_REQUEST_BYTES - 512), 0))
-        found = await storage.get(A)
-        assert found is not None and len(found.value) == MAX_REQUEST_BYTES - 512
+        result = await storage.get(A)
+        assert result is not None and len(result.value) == MAX_REQUEST_BYTES - 512
 
     async def test_transaction_with_a_duplicate_key_is_an_error(self, storage: Storage) -> None:
         with pytest.raises(StorageError):
@@ -157,8 +157,8 @@ class TestTransactions:
     async def test_exactly_one_of_many_concurrent_creates_succeeds(self, storage: Storage) -> None:
         answers = await asyncio.gather(*(storage.transact([Write(A, b"%d" % i, 0)]) for i in range(20)))
         (winner,) = (i for i, answer in enumerate(answers) if isinstance(answer, Committed))
-        found = await storage.get(A)
-        assert found is not None and found.value == b"%d" % winner
+        result = await storage.get(A)
+        assert result is not None and result.value == b"%d" % winner
 
 
 class TestHistory:
@@ -280,12 +280,12 @@ class TestLeases:
         first = await put(storage, A, b"1", lease=lease)
         second = await storage.transact([Write(A, b"2", first)])
         assert isinstance(second, Committed)
-        found = await storage.get(A)
-        assert found is not None and (found.value, found.lease) == (b"2", lease)
+        result = await storage.get(A)
+        assert result is not None and (result.value, result.lease) == (b"2", lease)
         await storage.transact([Write(A, b"3", second.revision, lease=other)])
         await storage.revoke_lease(lease)
-        found = await storage.get(A)
-        assert found is not None and found.lease == other
+        result = await storage.get(A)
+        assert result is not None and result.lease == other
 
     async def test_each_grant_returns_a_different_lease(self, storage: Storage) -> None:
         assert await storage.grant_lease(60) != await storage.grant_lease(60)

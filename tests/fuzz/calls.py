@@ -51,8 +51,8 @@ class Caller:
     async def close(self) -> None:
         for channel in self._channels.values():
             await channel.close()
-        for each in self._half_open:
-            each.close()
+        for item in self._half_open:
+            item.close()
         self._half_open.clear()
 
     async def send(self, shot: Shot) -> Answer:
@@ -125,8 +125,8 @@ def _open(channel: grpc.aio.Channel, shot: Shot, method: MethodDescriptor) -> An
 async def _say(call: Any, messages: Sequence[bytes]) -> None:
     """As long as somebody listens."""
     with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-        for each in messages:
-            await call.write(each)
+        for message in messages:
+            await call.write(message)
 
 
 async def _listen(call: Any, shot: Shot, method: MethodDescriptor) -> bool:

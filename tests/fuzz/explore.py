@@ -86,7 +86,7 @@ async def play(assembly: Assembly, candidate: Input) -> None:
         return
     with suppress(Rejected, TimeoutError):
         async with asyncio.timeout(PATIENCE):
-            await _call(method, [method.parse(each) for each in candidate.messages])
+            await _call(method, [method.parse(message) for message in candidate.messages])
 
 
 async def _call(method: Method, requests: Sequence[Any]) -> None:
@@ -101,8 +101,8 @@ async def _call(method: Method, requests: Sequence[Any]) -> None:
 
 
 async def _saying(requests: Sequence[Any]) -> AsyncIterator[Any]:
-    for each in requests:
-        yield each
+    for request in requests:
+        yield request
         await asyncio.sleep(0)
 
 

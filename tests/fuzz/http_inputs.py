@@ -275,8 +275,8 @@ class Inputs:
 
     def input(self, number: int) -> Hostile:
         random_ = random.Random(f"{self._seed}:{number}")
-        found = self._kinds[number % len(self._kinds)](random_)
-        return found._replace(name=f"{self._seed}:{number} {found.name}")
+        result = self._kinds[number % len(self._kinds)](random_)
+        return result._replace(name=f"{self._seed}:{number} {result.name}")
 
     def _line(self, random_: random.Random) -> Hostile:
         version = random_.choice(

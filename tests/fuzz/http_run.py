@@ -57,7 +57,7 @@ class Report:
             f"memory {self.memory[0]:.1f} MB at the start, {max(self.memory):.1f} at most, {self.memory[-1]:.1f} at the end; "
             f"ended {self.drain:.1f} s after SIGTERM",
         ]
-        return "\n".join((*lines, *(f"PROBLEM {each}" for each in self.problems)))
+        return "\n".join((*lines, *(f"PROBLEM {problem}" for problem in self.problems)))
 
 
 class Gateway:
@@ -222,9 +222,9 @@ class Run:
                 return "open"
 
         head = f"POST {PODS} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{{"
-        found = await asyncio.gather(end_of(b"GET /api HTTP/1.1\r\nHo"), end_of(b""), end_of(head.encode()))
-        if found[0] != "0" or found[1] != "0" or found[2] != "408":
-            self.report.problems.append(f"slow senders: half a header, nothing, half a body: {', '.join(found)}")
+        result = await asyncio.gather(end_of(b"GET /api HTTP/1.1\r\nHo"), end_of(b""), end_of(head.encode()))
+        if result[0] != "0" or result[1] != "0" or result[2] != "408":
+            self.report.problems.append(f"slow senders: half a header, nothing, half a body: {', '.join(result)}")
 
     async def _watches_that_nobody_reads(self) -> None:
         opened: list[asyncio.StreamWriter] = []
@@ -282,18 +282,18 @@ async def _response(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 
 def problems_in_log(log: str) -> list[str]:
     """Errors, and lines that the gateway did not write."""
-    return [each.replace(" apiserver ", " gateway ") for each in problems_in(log.replace(" gateway ", " apiserver "))]
+    return [problem.replace(" apiserver ", " gateway ") for problem in problems_in(log.replace(" gateway ", " apiserver "))]
 
 
 @asynccontextmanager
 async def gateway(folder: Path, etcd: str) -> AsyncIterator[Gateway]:
     async with live(folder, etcd) as server:
-        found = Gateway(folder, server.process.address)
+        result = Gateway(folder, server.process.address)
         try:
-            await found.process.ready()
-            yield found
+            await result.process.ready()
+            yield result
         finally:
-            found.process.kill()
+            result.process.kill()
 
 
 async def fuzz(folder: Path, requests: int, seed: int) -> Report:

@@ -44,12 +44,14 @@ def hostile(kind: str, items: int = HOSTILE_ITEMS) -> Input:
 
 def read(folder: Path) -> Sequence[Input]:
     """In a fixed order."""
-    found = []
+    result = []
     for file in sorted(folder.glob("*.txt")):
         for line in file.read_text("ascii").splitlines():
             method, *messages = line.split(" ")
-            found.append(Input(f"/{file.stem}/{method}", tuple(zlib.decompress(base64.b64decode(each)) for each in messages)))
-    return found
+            result.append(
+                Input(f"/{file.stem}/{method}", tuple(zlib.decompress(base64.b64decode(message)) for message in messages))
+            )
+    return result
 
 
 def write(inputs: Iterable[Input], folder: Path) -> None:
@@ -57,7 +59,7 @@ def write(inputs: Iterable[Input], folder: Path) -> None:
     services: dict[str, list[str]] = {}
     for path, messages in inputs:
         _, service, method = path.split("/")
-        encoded = (base64.b64encode(zlib.compress(each, 9)).decode() for each in messages)
+        encoded = (base64.b64encode(zlib.compress(message, 9)).decode() for message in messages)
         services.setdefault(service, []).append(" ".join((method, *encoded)))
     folder.mkdir(exist_ok=True)
     for file in folder.glob("*.txt"):

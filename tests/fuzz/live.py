@@ -65,7 +65,7 @@ class Live:
 
     def files(self) -> str:
         """What is open, by kind and number."""
-        names = (each.readlink().name.partition(":")[0] for each in Path(f"/proc/{self.process.process.pid}/fd").iterdir())
+        names = (path.readlink().name.partition(":")[0] for path in Path(f"/proc/{self.process.process.pid}/fd").iterdir())
         return ", ".join(f"{count} {name}" for name, count in Counter(names).items())
 
     def log_problems(self) -> list[str]:
@@ -101,15 +101,15 @@ async def live(folder: Path, etcd: str) -> AsyncIterator[Live]:
 def problems_in(log: str) -> list[str]:
     """Lines of the log that a server which is well does not write, each with the end of its traceback; and such as are no lines
     of a log, which somebody else has dictated."""
-    found: list[list[str]] = []
+    result: list[list[str]] = []
     record: list[str] | None = None  # what continues the line before
     for line in log.split("\n")[:-1]:
         ours = _OURS.fullmatch(line)
         if ours is not None:
             record = [f"in the log: {line[:500]}"] if ours["level"] in "EC" else None
-            found += [record] if record is not None else []
+            result += [record] if record is not None else []
         elif record is not None:
             record.append(line[:500])
         elif not _GRPCS.fullmatch(line):
-            found.append([f"in the log, and no line of a log: {line[:500]!r}"])
-    return [" ... ".join((lines[0], *lines[1:][-1:])) for lines in found]
+            result.append([f"in the log, and no line of a log: {line[:500]!r}"])
+    return [" ... ".join((lines[0], *lines[1:][-1:])) for lines in result]

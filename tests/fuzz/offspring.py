@@ -26,14 +26,14 @@ class Offspring:
         method = self.methods[path or rng.choice(self._paths)]
         messages = sound.conversation(method, rng) if method.client_streaming else [sound.request(method, rng)]
         return Input(
-            f"/{method.containing_service.full_name}/{method.name}", tuple(each.SerializeToString() for each in messages)
+            f"/{method.containing_service.full_name}/{method.name}", tuple(message.SerializeToString() for message in messages)
         )
 
     def spoiled(self, rng: random.Random) -> Input:
         """Field by field, or as bytes."""
         path, messages = self._parent(rng)
         spoil = self._perturbed if rng.random() < 0.65 else self._mutated
-        changed = [spoil(path, each, rng) if len(messages) == 1 or rng.random() < 0.4 else each for each in messages]
+        changed = [spoil(path, message, rng) if len(messages) == 1 or rng.random() < 0.4 else message for message in messages]
         if self.methods[path].client_streaming:
             changed = _disordered(changed, rng)
         return Input(path, tuple(changed))

@@ -62,7 +62,7 @@ def _put(target: Any, key: str, of: FieldDescriptor, rng: random.Random) -> None
 
 def _list(target: Any, field: FieldDescriptor, rng: random.Random) -> None:
     if len(target) and rng.random() < 0.15:
-        size = sum(each.ByteSize() if isinstance(each, Message) else len(str(each)) for each in target)
+        size = sum(item.ByteSize() if isinstance(item, Message) else len(str(item)) for item in target)
         times = rng.choice([many for many in MANY if many * size < LARGE] or [1])
         target.extend(list(target) * times)
     elif field.message_type is None:

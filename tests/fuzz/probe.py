@@ -80,20 +80,20 @@ class Keeper:
         await self._call(resource, "Delete", request)
 
     async def _list(self, resource: Resource[Any]) -> list[Any]:
-        found: Any = resource.list_message.FromString(await self._call(resource, "List", ListRequest()))
-        return list(found.items)
+        result: Any = resource.list_message.FromString(await self._call(resource, "List", ListRequest()))
+        return list(result.items)
 
     async def _watch(self, name: str) -> core_v1_pb2.Pod | None:
         request = WatchRequest(namespace=NAMESPACE)
         request.options.fieldSelector = f"metadata.name={name}"
         call: Any = self._channel.unary_stream(f"/{PODS.service}/Watch")(request.SerializeToString(), timeout=PATIENCE)
-        async for each in call:
-            response: Any = PODS.watch_response.FromString(each)
+        async for item in call:
+            response: Any = PODS.watch_response.FromString(item)
             for event in response.events:
                 if event.type == WatchEventType.ADDED:
                     call.cancel()
-                    found: core_v1_pb2.Pod = event.object
-                    return found
+                    result: core_v1_pb2.Pod = event.object
+                    return result
         return None
 
     async def _call(self, resource: Resource[Any], verb: str, request: Any) -> bytes:

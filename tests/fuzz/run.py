@@ -107,7 +107,7 @@ class Run:
                 if not self._alive:
                     break
                 report.problems += [
-                    f"after {batch[-1].name}: {each}" for each in (*await keeper.probe(), *await keeper.sweep())
+                    f"after {batch[-1].name}: {item}" for item in (*await keeper.probe(), *await keeper.sweep())
                 ]
                 report.usage.append(self._server.usage())
                 if report.shots % (ROUND * 8) == 0:

@@ -51,15 +51,15 @@ class Shot(NamedTuple):
 
     @property
     def size(self) -> int:
-        return max((len(each) for each in self.what.messages), default=0)
+        return max((len(message) for message in self.what.messages), default=0)
 
 
 class Shots:
     def __init__(self, seed: int, corpus: Sequence[Input]) -> None:
         """`corpus`: what is kept; inputs to methods that there are no more are left out."""
         self._seed = seed
-        self._corpus = [each for each in corpus if each.path in Offspring(()).methods]
-        self._offspring = Offspring([each for each in self._corpus if sum(map(len, each.messages)) <= MAX_PARENT])
+        self._corpus = [item for item in corpus if item.path in Offspring(()).methods]
+        self._offspring = Offspring([item for item in self._corpus if sum(map(len, item.messages)) <= MAX_PARENT])
 
     @property
     def replayed(self) -> Sequence[Shot]:

@@ -31,7 +31,7 @@ from pinnace.apiserver.services.discovery import HEALTH, REFLECTION
 from tests.fuzz.values import NAMES
 
 _FILE = Path(__file__).parent / "sound.yaml"
-_CONDITIONAL = {each.resource.service for each in STRATEGIES.values() if not each.allow_unconditional_update}
+_CONDITIONAL = {strategy.resource.service for strategy in STRATEGIES.values() if not strategy.allow_unconditional_update}
 """Services whose updates must say which version they change."""
 
 
@@ -54,18 +54,18 @@ def methods() -> Mapping[str, MethodDescriptor]:
         version_pb2.DESCRIPTOR.services_by_name["Version"],
     )
     services: tuple[ServiceDescriptor, ...] = (
-        *(each.messages.DESCRIPTOR.services_by_name[each.service.rpartition(".")[2]] for each in (*ALL, *SERVED_VERSIONS)),
+        *(item.messages.DESCRIPTOR.services_by_name[item.service.rpartition(".")[2]] for item in (*ALL, *SERVED_VERSIONS)),
         *special,
     )
-    found = [*(method for service in services for method in service.methods), *HEALTH, *REFLECTION]
-    return {f"/{method.containing_service.full_name}/{method.name}": method for method in found}
+    result = [*(method for service in services for method in service.methods), *HEALTH, *REFLECTION]
+    return {f"/{method.containing_service.full_name}/{method.name}": method for method in result}
 
 
 @cache
 def objects() -> Mapping[str, tuple[Resource[Any], Any]]:
     """One of each kind, by the full name of its message. Not to be changed."""
     manifests = load(_FILE.read_text(), _FILE.name)
-    return {each.resource.message.DESCRIPTOR.full_name: (each.resource, each.obj) for each in manifests}
+    return {manifest.resource.message.DESCRIPTOR.full_name: (manifest.resource, manifest.obj) for manifest in manifests}
 
 
 @cache
@@ -86,7 +86,7 @@ def _samples() -> Mapping[str, Message]:
         ResourceAttributes(verb="get", resource="pods", namespace="default"),
         from_dict(EVENTS_V1, _EVENT),
     ]
-    return {each.DESCRIPTOR.full_name: each for each in samples}
+    return {sample.DESCRIPTOR.full_name: sample for sample in samples}
 
 
 def request(method: MethodDescriptor, rng: random.Random) -> Message:
@@ -149,8 +149,8 @@ _VALUES: Mapping[str, Sequence[Any]] = {
 def _sample(message: Descriptor | None) -> Any:
     if message is None:
         return None
-    found = objects().get(message.full_name)
-    return found[1] if found is not None else _samples().get(message.full_name)
+    obj = objects().get(message.full_name)
+    return obj[1] if obj is not None else _samples().get(message.full_name)
 
 
 def _rename(target: Any, sample: Any, rng: random.Random) -> None:

@@ -136,10 +136,10 @@ def test_corpus_is_what_was_kept(tmp_path: Path) -> None:
 
 def test_corpus_is_small_and_of_all_services() -> None:
     assert sum(file.stat().st_size for file in (*CORPUS.iterdir(), *FOUND.iterdir())) < 300_000
-    assert {path.rpartition("/")[0] for path in METHODS} <= {each.path.rpartition("/")[0] for each in read(CORPUS)}
+    assert {path.rpartition("/")[0] for path in METHODS} <= {item.path.rpartition("/")[0] for item in read(CORPUS)}
 
 
 def test_each_kind_of_hostile_pod_is_sent() -> None:
-    sent = {each.messages for each in kept() if each.path == f"{PODS}Create"}
+    sent = {item.messages for item in kept() if item.path == f"{PODS}Create"}
     assert {hostile(kind).messages for kind in HOSTILE} <= sent
     assert len({hostile(kind).messages for kind in HOSTILE}) == len(HOSTILE)

@@ -45,7 +45,7 @@ async def test_pages_of_a_list_are_one_snapshot_while_writers_go_on(etcd_storage
         for number in range(0, 100, 10):
             cacher = (one, other)[number // 10 % 2]
             page = PodList.FromString(await cacher.of(PODS).list(ListQuery(ALL_PODS, limit=10, continue_token=token)))
-            listed += [PODS.key_of(each) for each in page.items]
+            listed += [PODS.key_of(item) for item in page.items]
             revision = revision or int(page.metadata.resourceVersion)
             assert int(page.metadata.resourceVersion) == revision
             token = getattr(page.metadata, "continue")
@@ -79,7 +79,7 @@ async def test_compaction_behind_its_back_ends_watches_and_nothing_is_wrong_afte
             assert reader.initial == [PODS.key("default", "b"), PODS.key("default", "c")]
             later = await world.put(pod("a"))
             await reader.until(later)
-            assert [each.name for each in reader.events] == ["default/a"]
+            assert [event.name for event in reader.events] == ["default/a"]
         await storage.close()
 
 
@@ -95,7 +95,7 @@ async def test_cacher_survives_etcd_restarts_without_loss(start_etcd: EtcdFactor
         server.kill()
         await eventually(lambda: not cacher.ready)
         as_it_is = PodList.FromString(await cacher.of(PODS).list(ListQuery(ALL_PODS, resource_version="0")))
-        assert [each.metadata.name for each in as_it_is.items] == ["a", "b"]
+        assert [item.metadata.name for item in as_it_is.items] == ["a", "b"]
         async with asyncio.timeout(3):
             with pytest.raises(StorageError):
                 await cacher.wait_until_fresh(1.0)

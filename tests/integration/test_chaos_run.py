@@ -34,7 +34,7 @@ def test_short_run_holds_and_says_what_it_did(tmp_path: Path) -> None:
     assert f"pinnace timeline open {kept}/*.jsonl" in ended.stderr
     assert {path.name for path in kept.iterdir()} >= RESULTS
     states = {
-        (each.name.split("-")[0], each.state) for each in read(kept / "processes.jsonl") if isinstance(each, ProcessState)
+        (item.name.split("-")[0], item.state) for item in read(kept / "processes.jsonl") if isinstance(item, ProcessState)
     }
     assert {("scheduler", "up"), ("scheduler", "down"), ("kubelet", "frozen")} <= states
     assert not (kept / "cluster").exists()

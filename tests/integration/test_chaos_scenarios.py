@@ -18,12 +18,12 @@ def test_leader_that_cannot_make_itself_heard_is_fenced(tmp_path: Path) -> None:
         capture_output=True, text=True, timeout=55, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    found = json.loads(ended.stdout)
-    assert found["status"] == "holds"
-    told = [moment["what"] for moment in found["timeline"]]
+    result = json.loads(ended.stdout)
+    assert result["status"] == "holds"
+    told = [moment["what"] for moment in result["timeline"]]
     assert sum("is elected with fencing token" in what for what in told) == 1
     assert any("the fence has rejected" in what for what in told)
-    assert found["timeline"][0]["fault"] and found["timeline"][0]["at_ms"] == 0
+    assert result["timeline"][0]["fault"] and result["timeline"][0]["at_ms"] == 0
     assert {"chaos.jsonl", "etcd.jsonl", "logs"} <= {path.name for path in kept.iterdir()}
 
 

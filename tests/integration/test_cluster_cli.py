@@ -62,17 +62,17 @@ class Home:
 
     def processes(self) -> list[Identity]:
         """Those that the state file names."""
-        found = spec.decode((self.data_dir / "cluster.json").read_text())
-        return [record.process for record in found.processes if record.process]
+        result = spec.decode((self.data_dir / "cluster.json").read_text())
+        return [record.process for record in result.processes if record.process]
 
     def status(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(self.run("status", "-o", "json").stdout)
-        return found
+        result: list[dict[str, Any]] = json.loads(self.run("status", "-o", "json").stdout)
+        return result
 
     def assert_nothing_left(self, processes: list[Identity]) -> None:
         assert not [process for process in processes if procfs.alive(process)]
         assert not self.state.exists() or not list(self.state.iterdir())
-        assert not self.kube.exists() or [each.name for each in self.kube.iterdir()] in ([], ["cache"]), "kubectl has a cache"
+        assert not self.kube.exists() or [path.name for path in self.kube.iterdir()] in ([], ["cache"]), "kubectl has a cache"
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_kubeconfig_with_foreign_clusters_is_the_same_after_down(home: Home) -> 
     assert 'current-context: "pinnace"' in path.read_text()
     assert home.run("leader").returncode == 0
     assert home.run("down").returncode == 0
-    assert path.read_text() == FOREIGN and {each.name for each in home.kube.iterdir()} <= {"config", "cache"}
+    assert path.read_text() == FOREIGN and {item.name for item in home.kube.iterdir()} <= {"config", "cache"}
 
 
 def test_up_status_kill_down(home: Home) -> None:
@@ -118,9 +118,9 @@ def test_up_status_kill_down(home: Home) -> None:
     assert "pinnace down" in up.stdout
 
     status = home.run("status", "-o", "json")
-    found = json.loads(status.stdout)
+    result = json.loads(status.stdout)
     assert status.returncode == 0
-    assert [process["name"] for process in found] == [
+    assert [process["name"] for process in result] == [
         "etcd-0",
         "apiserver-0",
         "scheduler-0",
@@ -129,7 +129,7 @@ def test_up_status_kill_down(home: Home) -> None:
         "gateway-0",
         "kubelet-0",
     ]
-    assert all(process["ready"] and process["pid"] for process in found) and len(leaders(found)) == 1
+    assert all(process["ready"] and process["pid"] for process in result) and len(leaders(result)) == 1
     processes = home.processes()
 
     second = home.run("up", "--detach")
@@ -142,8 +142,8 @@ def test_up_status_kill_down(home: Home) -> None:
     nodes = home.run("get", "nodes", "-o", "name")
     assert nodes.stdout.split() == ["node/node-0", "node/node-1", "node/node-2"], nodes
 
-    (first,) = leaders(found)
-    os.kill(next(process["pid"] for process in found if process["name"] == first), signal.SIGKILL)
+    (first,) = leaders(result)
+    os.kill(next(process["pid"] for process in result if process["name"] == first), signal.SIGKILL)
     until(lambda: leaders(home.status()) not in ([], [first]), f"nobody leads after {first} was killed")
     status = home.run("status")
     assert status.returncode == 1 and "not running" in status.stdout
@@ -203,8 +203,8 @@ spec: {{containers: [{{name: main, image: nginx, resources: {{requests: {{cpu: 1
 
 def running_pods(home: Home) -> int:
     """How many are Running on nodes that are Ready."""
-    found = home.run("get", "pods", "-o", "json")
-    items = json.loads(found.stdout)["items"] if found.returncode == 0 else []
+    result = home.run("get", "pods", "-o", "json")
+    items = json.loads(result.stdout)["items"] if result.returncode == 0 else []
     return sum(pod["status"]["phase"] == "Running" for pod in items)
 
 

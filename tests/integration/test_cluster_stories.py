@@ -43,10 +43,10 @@ def pinnace(environment: dict[str, str], tmp_path: Path) -> Callable[..., subpro
 def bench(pinnace: Callable[..., subprocess.CompletedProcess[str]], *arguments: str) -> dict[str, Any]:
     ended = pinnace("bench", *arguments, "-o", "json")
     assert ended.returncode == 0, ended.stderr
-    found: dict[str, Any] = json.loads(ended.stdout)
-    assert found["calibration"]["transactions_per_s"] > 0
-    assert not any(found["violations"].values())
-    return found
+    result: dict[str, Any] = json.loads(ended.stdout)
+    assert result["calibration"]["transactions_per_s"] > 0
+    assert not any(result["violations"].values())
+    return result
 
 
 def left_in(folder: Path) -> list[str]:
@@ -97,37 +97,37 @@ def test_demo_that_is_interrupted_leaves_nothing(environment: dict[str, str], tm
 
 
 def test_bench_throughput(pinnace: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
-    found = bench(pinnace, "throughput", "--nodes", "20", "--pods", "300", "--save", str(tmp_path / "results.jsonl"))
-    assert found["rate"] > 0 and set(found["stages"]) == {"created", "bound", "running"}
-    assert {"etcd-0", "apiserver-0", "scheduler-2", "kubelet-0", "load generator"} <= set(found["cpu_s"]) & set(
-        found["peak_rss_mb"]
+    result = bench(pinnace, "throughput", "--nodes", "20", "--pods", "300", "--save", str(tmp_path / "results.jsonl"))
+    assert result["rate"] > 0 and set(result["stages"]) == {"created", "bound", "running"}
+    assert {"etcd-0", "apiserver-0", "scheduler-2", "kubelet-0", "load generator"} <= set(result["cpu_s"]) & set(
+        result["peak_rss_mb"]
     )
     (kept,) = (tmp_path / "results.jsonl").read_text().splitlines()
-    assert json.loads(kept) == found
+    assert json.loads(kept) == result
 
 
 def test_bench_backlog(pinnace: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    found = bench(pinnace, "backlog", "--workload", "topology-spread", "--nodes", "20", "--pods", "300", "--bound-only")
-    assert found["rate"] > 0 and found["stages"]["first bind"]["max_s"] > 0
-    assert found["options"]["workload"] == "topology-spread" and found["violations"]["misplaced"] == 0
-    assert "kubelet-0" not in found["cpu_s"]
+    result = bench(pinnace, "backlog", "--workload", "topology-spread", "--nodes", "20", "--pods", "300", "--bound-only")
+    assert result["rate"] > 0 and result["stages"]["first bind"]["max_s"] > 0
+    assert result["options"]["workload"] == "topology-spread" and result["violations"]["misplaced"] == 0
+    assert "kubelet-0" not in result["cpu_s"]
 
 
 def test_bench_failover_by_freezing(pinnace: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    found = bench(pinnace, "failover", "--nodes", "20", "--signal", "STOP", "--times", "1")
-    assert 0 < found["p50_s"] == found["p99_s"] == found["max_s"]
+    result = bench(pinnace, "failover", "--nodes", "20", "--signal", "STOP", "--times", "1")
+    assert 0 < result["p50_s"] == result["p99_s"] == result["max_s"]
 
 
 def test_bench_watch(pinnace: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    found = bench(pinnace, "watch", "--watchers", "10", "--events", "50")
-    assert found["runs"][0]["items"] == 500
+    result = bench(pinnace, "watch", "--watchers", "10", "--events", "50")
+    assert result["runs"][0]["items"] == 500
 
 
 def test_bench_node_loss(pinnace: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    found = bench(pinnace, "node-loss", "--nodes", "10", "--replicas", "40", "--deployments", "2")
-    assert found["lost_nodes"] == 5 and 0 < found["lost_pods"] < 40
+    result = bench(pinnace, "node-loss", "--nodes", "10", "--replicas", "40", "--deployments", "2")
+    assert result["lost_nodes"] == 5 and 0 < result["lost_pods"] < 40
 
 
 def test_bench_scale(pinnace: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    found = bench(pinnace, "scale", "--nodes", "20", "--pods", "100", "--replicas", "40", "--rest", "1")
-    assert found["fewest_available"] >= 30
+    result = bench(pinnace, "scale", "--nodes", "20", "--pods", "100", "--replicas", "40", "--rest", "1")
+    assert result["fewest_available"] >= 30

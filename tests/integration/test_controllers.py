@@ -36,10 +36,10 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 @asynccontextmanager
 async def informed(client: Client) -> AsyncIterator[tuple[Informer[Node], Informer[Pod]]]:
     nodes, pods = Informer(client.of(NODES)), Informer(client.of(PODS))
-    tasks = [asyncio.ensure_future(each.run()) for each in (nodes, pods)]
+    tasks = [asyncio.ensure_future(item.run()) for item in (nodes, pods)]
     try:
-        for each in (nodes, pods):
-            await each.wait_synced(PATIENCE)
+        for item in (nodes, pods):
+            await item.wait_synced(PATIENCE)
         yield nodes, pods
     finally:
         for task in tasks:
@@ -60,7 +60,7 @@ async def until(what: str, holds: Callable[[], bool]) -> float:
 async def leader(client: Client, other_than: str = "") -> str:
     async with asyncio.timeout(PATIENCE):
         while True:
-            holders = [each.holder for each in await client.elections.list() if each.name == "controllers"]
+            holders = [election.holder for election in await client.elections.list() if election.name == "controllers"]
             if holders and holders[0] != other_than:
                 return holders[0]
             await asyncio.sleep(0.02)
@@ -78,7 +78,11 @@ async def create(client: Client, name: str, node: str, patience: int) -> None:
 
 
 def ready(obj: Node | Pod | None) -> str:
-    return next((each.status for each in obj.status.conditions if each.type == "Ready"), "") if obj is not None else ""
+    return (
+        next((condition.status for condition in obj.status.conditions if condition.type == "Ready"), "")
+        if obj is not None
+        else ""
+    )
 
 
 def tainted(node: Node) -> set[str]:
@@ -105,7 +109,7 @@ async def test_fleet_and_the_leading_controllers_die_and_the_fleet_comes_back(cl
         await until("the nodes are tainted", lambda: all(tainted(nodes.store[name]) == both for name in DEAD))
         goes = [f"default/goes-{i}" for i in range(len(DEAD))]
         await until("their pods go", lambda: all(pods.store[key].metadata.HasField("deletionTimestamp") for key in goes))
-        why = {each.type: each.reason for each in pods.store[goes[0]].status.conditions}
+        why = {condition.type: condition.reason for condition in pods.store[goes[0]].status.conditions}
         assert why["DisruptionTarget"] == "DeletionByTaintManager"
         await until("who stays is not Ready", lambda: ready(pods.store["default/stays"]) == "False")
         for key in ("default/stays", "default/elsewhere"):

@@ -64,7 +64,7 @@ async def test_work_moves_with_the_lead_and_nothing_of_it_stays(client: Client) 
     async with AsyncExitStack() as stack:
         replicas = {name: await stack.enter_async_context(replica(client, name)) for name in ("a", "b")}
         async with asyncio.timeout(PATIENCE):
-            while not any(each.at for each in replicas.values()):  # noqa: ASYNC110 (another process elects)
+            while not any(item.at for item in replicas.values()):  # noqa: ASYNC110 (another process elects)
                 await asyncio.sleep(0.01)
         first = next(name for name, each in replicas.items() if each.at)
         second = "b" if first == "a" else "a"
@@ -91,7 +91,7 @@ async def test_controller_resumed_after_its_term_writes_nothing(client: Client) 
     running = asyncio.ensure_future(manager.run())
     write = seen[0].client.namespaces.create
     async with asyncio.timeout(PATIENCE):
-        while [each.holder for each in await client.elections.list() if each.name == CONTROLLERS_ELECTION] != ["a"]:  # noqa: ASYNC110
+        while [election.holder for election in await client.elections.list() if election.name == CONTROLLERS_ELECTION] != ["a"]:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         while True:
             with suppress(Fenced):

@@ -170,8 +170,8 @@ class TestQuorum:
         servers[0].kill()
         again = await put_again(storage, "a", b"2")
         assert again > revision
-        found = await storage.get("a", revision=revision)
-        assert found is not None and found.value == b"1"
+        result = await storage.get("a", revision=revision)
+        assert result is not None and result.value == b"1"
         await storage.close()
 
     async def test_without_quorum_there_is_an_error_and_no_stale_answer(self, start_etcd: EtcdFactory) -> None:

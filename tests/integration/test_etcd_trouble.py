@@ -130,18 +130,18 @@ async def lose_quorum(cluster: Cluster, client: Client, number: int, how: signal
 @pytest.mark.timeout(60 + REPEAT * (LOSS + 30))
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 async def test_quorum_is_lost_and_comes_back(cluster: Cluster, how: signal.Signals) -> None:
-    async with cluster.client() as client, witnesses(cluster, 2) as found:
+    async with cluster.client() as client, witnesses(cluster, 2) as result:
         uids = await run_pods(client, *(f"runs-{number}" for number in range(5)))
         pids = {record.name: cluster.pid(record.name) for record in cluster.state.processes if record.component != ETCD}
         took = [await lose_quorum(cluster, client, number, how) for number in range(REPEAT)]
-        moments = ", ".join(f"{each:.2f} s" for each in took)
+        moments = ", ".join(f"{item:.2f} s" for item in took)
         print(f"{how.name}, {LOSS:g} s without quorum; first bind after its return: {moments}")
         assert max(took) < FIRST_BIND
         assert {name: cluster.pid(name) for name in pids} == pids, "a process was restarted"
         listed = {pod.metadata.name: pod for pod in (await client.pods.list()).items}
         assert {name: listed[name].metadata.uid for name in uids} == uids
         assert {listed[name].status.phase for name in uids} == {"Running"}
-        history = await compare(cluster, found)
+        history = await compare(cluster, result)
         assert history.tokens == sorted(set(history.tokens))
         assert (await client.elections.get("scheduler")).token == history.tokens[-1]
 
@@ -158,9 +158,9 @@ async def leading_member(cluster: Cluster) -> str:
 
 async def test_leader_of_etcd_is_killed(cluster: Cluster) -> None:
     """Watches go on without loss, and what was acknowledged is there."""
-    async with cluster.client() as client, witnesses(cluster, 4) as found, loads(cluster, 3) as load:
+    async with cluster.client() as client, witnesses(cluster, 4) as result, loads(cluster, 3) as load:
         for _ in range(2):
-            calls = [each.calls for each in load]
+            calls = [item.calls for item in load]
             name = await leading_member(cluster)
             cluster.kill(name)
             killed = time.monotonic()
@@ -169,13 +169,13 @@ async def test_leader_of_etcd_is_killed(cluster: Cluster) -> None:
                     await asyncio.sleep(0.01)
             print(f"{name} killed: everybody's calls go on within {time.monotonic() - killed:.1f} s")
             await cluster.start(name)
-        for each in load:
-            await each.stop()
+        for item in load:
+            await item.stop()
         await client.pods.list()
-        history = await compare(cluster, found)
+        history = await compare(cluster, result)
         happened = set(history.pods)
-        created = {Seen(revision, PODS.key("default", name), False) for each in load for name, revision in each.created.items()}
-        errors = [error for each in load for error in each.errors]
+        created = {Seen(revision, PODS.key("default", name), False) for item in load for name, revision in item.created.items()}
+        errors = [error for item in load for error in item.errors]
         print(f"{len(created)} creates were acknowledged, {len(history.pods)} events; errors: {errors}")
         assert created and created <= happened
         assert history.tokens == sorted(set(history.tokens))

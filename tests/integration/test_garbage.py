@@ -41,9 +41,9 @@ async def owner(client: Client, name: str, namespace: str = "default") -> Servic
 
 async def dependent(client: Client, name: str, *owners: Service, hold: bool = False) -> Pod:
     pod = make_pod(name).req(cpu="1").new()
-    for each in owners:
+    for item in owners:
         pod.metadata.ownerReferences.add(
-            kind="Service", apiVersion="v1", name=each.metadata.name, uid=each.metadata.uid, blockOwnerDeletion=True
+            kind="Service", apiVersion="v1", name=item.metadata.name, uid=item.metadata.uid, blockOwnerDeletion=True
         )
     if hold:
         pod.metadata.finalizers.append(HOLD)
@@ -52,15 +52,18 @@ async def dependent(client: Client, name: str, *owners: Service, hold: bool = Fa
 
 async def settle(client: Client, **expected: list[str] | None) -> None:
     """Waits until the pods have these owners, by name; None: are gone."""
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     try:
         async with asyncio.timeout(PATIENCE):
-            while any(found.get(name) != owners for name, owners in expected.items()) or not found:
+            while any(result.get(name) != owners for name, owners in expected.items()) or not result:
                 pods = (await client.pods.list("default")).items
-                found = {pod.metadata.name: [each.name for each in pod.metadata.ownerReferences] for pod in pods}
+                result = {
+                    pod.metadata.name: [owner_reference.name for owner_reference in pod.metadata.ownerReferences]
+                    for pod in pods
+                }
                 await asyncio.sleep(0.02)
     except TimeoutError:
-        raise AssertionError(f"the pods are {found}, not {expected}") from None
+        raise AssertionError(f"the pods are {result}, not {expected}") from None
 
 
 async def gone(client: ResourceClient[Any], name: str) -> None:

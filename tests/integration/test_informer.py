@@ -178,9 +178,9 @@ async def test_informer_restarts_after_a_missed_compaction_on_servers_without_it
     for replica in replicas:
         await replica.stop()
     key = "/registry/pods/default/goes"
-    found = await etcd_storage.get(key)
-    assert found is not None
-    await etcd_storage.transact([Write(key, None, found.mod_revision)])
+    result = await etcd_storage.get(key)
+    assert result is not None
+    await etcd_storage.transact([Write(key, None, result.mod_revision)])
     await etcd_storage.compact(await etcd_storage.current_revision())
     for replica in replicas:
         await replica.start()

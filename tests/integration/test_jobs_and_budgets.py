@@ -37,11 +37,11 @@ async def until(what: str, look: Callable[[], Awaitable[Any]]) -> Any:
     """What `look` gives, as soon as that is something."""
     try:
         async with asyncio.timeout(PATIENCE):
-            while not (found := await look()):  # noqa: ASYNC110 (another process: there is no event to wait for)
+            while not (result := await look()):  # noqa: ASYNC110 (another process: there is no event to wait for)
                 await asyncio.sleep(0.02)
     except TimeoutError:
         raise AssertionError(f"not within {PATIENCE:g} s: {what}") from None
-    return found
+    return result
 
 
 async def play(client: Client, pod: Pod, phase: str) -> None:
@@ -63,9 +63,9 @@ async def end_of(client: Client, since: int) -> tuple[int, int]:
     """How many pods have succeeded and failed, by the first job that is complete after the revision `since`."""
     async with asyncio.timeout(PATIENCE):
         async for batch in client.of(JOBS).watch("default", resource_version=since):
-            for _, found in batch.events:
-                if any(each.type == "Complete" and each.status == "True" for each in found.status.conditions):
-                    return found.status.succeeded, found.status.failed
+            for _, result in batch.events:
+                if any(condition.type == "Complete" and condition.status == "True" for condition in result.status.conditions):
+                    return result.status.succeeded, result.status.failed
     raise AssertionError("the watch ended")
 
 
@@ -110,7 +110,11 @@ async def test_pods_of_a_budget_and_a_service_are_counted_and_listed(client: Cli
 
     async def three() -> list[Pod]:
         pods = (await client.pods.list("default", labels="app=web")).items
-        owned = [pod for pod in pods if any(each.uid == replica_set.metadata.uid for each in pod.metadata.ownerReferences)]
+        owned = [
+            pod
+            for pod in pods
+            if any(owner_reference.uid == replica_set.metadata.uid for owner_reference in pod.metadata.ownerReferences)
+        ]
         return pods if len(owned) == len(pods) == 3 else []
 
     pods = await until("three pods, one of them adopted", three)
@@ -124,7 +128,7 @@ async def test_pods_of_a_budget_and_a_service_are_counted_and_listed(client: Cli
 
     async def addresses() -> int:
         slices = (await client.of(ENDPOINT_SLICES).list("default")).items
-        return sum(each.conditions.ready for slice_ in slices for each in slice_.endpoints)
+        return sum(endpoint.conditions.ready for slice_ in slices for endpoint in slice_.endpoints)
 
     await until("one may go", lambda: allowed(1))
     eviction = Eviction(metadata=ObjectMeta(name=pods[0].metadata.name, namespace="default"))

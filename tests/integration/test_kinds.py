@@ -77,6 +77,6 @@ async def test_get_and_list_read_a_past_revision(client: Client) -> None:
 
 def test_examples_have_distinct_objects() -> None:
     """No two of them are the same object, or the second would change the first."""
-    objects = [each.obj for path in sorted(EXAMPLES.glob("*.yaml")) for each in load(path.read_text(), path.name)]
-    keys = [(type(each), store_key(each)) for each in objects]
+    objects = [item.obj for path in sorted(EXAMPLES.glob("*.yaml")) for item in load(path.read_text(), path.name)]
+    keys = [(type(obj), store_key(obj)) for obj in objects]
     assert len(keys) > 10 and len(set(keys)) == len(keys)

@@ -59,13 +59,13 @@ class Life:
     def pods(self) -> dict[str, Any]:
         """By UID, those that are Running."""
         done = self.run("get", "pods", "-o", "json")
-        found = json.loads(done.stdout)["items"] if done.returncode == 0 else []
-        return {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in found if pod["status"]["phase"] == "Running"}
+        result = json.loads(done.stdout)["items"] if done.returncode == 0 else []
+        return {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in result if pod["status"]["phase"] == "Running"}
 
     def until_running(self, expected: dict[str, Any]) -> None:
         deadline = time.monotonic() + TIMEOUT
-        while (found := self.pods()) != expected:
-            assert time.monotonic() < deadline, f"{len(found)} of {len(expected)} pods are there and Running"
+        while (result := self.pods()) != expected:
+            assert time.monotonic() < deadline, f"{len(result)} of {len(expected)} pods are there and Running"
             time.sleep(0.2)
 
 
@@ -148,9 +148,9 @@ def test_no_order_of_kills_and_starts_loses_anything(life: Life, tmp_path: Path)
             error.add_note(f"seed {SEED}, order {order}: {did}, {start}; {life.run('status').stdout}")
             raise
         finally:
-            for each in taken:
-                each.kill()
-                each.wait()
+            for item in taken:
+                item.kill()
+                item.wait()
 
 
 def test_start_whose_output_cannot_be_written_stops_nothing(life: Life) -> None:
@@ -159,7 +159,7 @@ def test_start_whose_output_cannot_be_written_stops_nothing(life: Life) -> None:
     command = f"{sys.executable} -m pinnace.cli.entry up --detach --data-dir {life.data_dir} 2>&1 | head -3"
     subprocess.run(["bash", "-c", command], env=life._environment, timeout=120, check=True)
     started = life.well("status", "--data-dir", str(life.data_dir), "-o", "json")
-    assert [each["name"] for each in json.loads(started) if each["ready"] is not True] == []
+    assert [load["name"] for load in json.loads(started) if load["ready"] is not True] == []
 
 
 def test_fresh_start_with_an_unusable_plugin_keeps_the_cluster(life: Life, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ async def test_plugin_that_misbehaves(tmp_path: Path, apiserver: Component, clie
             await _bound(client, name)
     assert (await client.elections.get("scheduler")).holder == "good"
     assert bad.process.poll() is None, "it stands by"
-    assert {each.plugin for each in bad.logged(PluginFailed)} == {"Misbehaving"}
+    assert {item.plugin for item in bad.logged(PluginFailed)} == {"Misbehaving"}
     assert bad.stop() == 0
 
 

@@ -19,7 +19,7 @@ from pinnace.proxy.proxier import BackendError
 def _why_not() -> str:
     if os.geteuid():
         return "needs root"
-    if missing := [each for each in ("nft", "ip") if shutil.which(each) is None]:
+    if missing := [name for name in ("nft", "ip") if shutil.which(name) is None]:
         return f"needs {', '.join(missing)}"
     if subprocess.run(["unshare", "-n", "nft", "list", "ruleset"], capture_output=True, check=False).returncode:
         return "the kernel permits no network namespaces or nftables"
@@ -68,7 +68,7 @@ class Network:
     def __init__(self) -> None:
         self.prefix = f"pt{os.getpid() % 100000}"
         self.node = f"{self.prefix}-node"
-        self.names = [self.node, *(f"{self.prefix}-{each}" for each in ("client", "e1", "e2", "e3"))]
+        self.names = [self.node, *(f"{self.prefix}-{name}" for name in ("client", "e1", "e2", "e3"))]
         self.servers: list[subprocess.Popen[str]] = []
         self.node_address = "10.77.0.1"
 
@@ -112,8 +112,8 @@ class Network:
     def ask(self, host: str, port: int, count: int = 1, *, kind: str = "tcp", of: str = "client") -> list[str]:
         """The answers, or names of errors."""
         name = self.node if of == "node" else f"{self.prefix}-{of}"
-        found: list[str] = json.loads(self.run(name, sys.executable, "-S", "-c", CLIENT, host, str(port), str(count), kind))
-        return found
+        result: list[str] = json.loads(self.run(name, sys.executable, "-S", "-c", CLIENT, host, str(port), str(count), kind))
+        return result
 
     def ruleset(self) -> str:
         return self.run(self.node, "nft", "list", "ruleset")
@@ -146,7 +146,7 @@ def rules(*endpoints: Endpoint, affinity: int | None = None, address: str = SERV
 
 
 def servers(answers: list[str]) -> Counter[str]:
-    return Counter(each.split()[0] for each in answers)
+    return Counter(answer.split()[0] for answer in answers)
 
 
 async def test_connections_from_other_machines_and_the_node_are_spread(network: Network, backend: NfTables) -> None:
@@ -154,16 +154,16 @@ async def test_connections_from_other_machines_and_the_node_are_spread(network: 
     for of in ("client", "node"):
         counts = servers(network.ask(SERVICE, 80, 900, of=of))
         assert len(counts) == 3
-        assert exp(-sum((each - 300) ** 2 / 300 for each in counts.values()) / 2) > 1e-4, counts
+        assert exp(-sum((count - 300) ** 2 / 300 for count in counts.values()) / 2) > 1e-4, counts
     assert set(network.ask(SERVICE, 80, 1)[0].split()[1:]) == {"10.77.0.2"}, "the address of the client is kept"
-    assert set(servers(network.ask(SERVICE, 80, 20, kind="udp"))) <= {each.address for each in network.endpoints}
+    assert set(servers(network.ask(SERVICE, 80, 20, kind="udp"))) <= {endpoint.address for endpoint in network.endpoints}
 
 
 async def test_node_ports_are_masqueraded(network: Network, backend: NfTables) -> None:
     await backend.apply({"default/web": rules(*network.endpoints)})
     answers = network.ask(network.node_address, 30080, 30)
     assert len(servers(answers)) >= 2
-    assert all(each.split()[1] in ("10.77.1.1", "10.77.2.1", "10.77.3.1") for each in answers)
+    assert all(answer.split()[1] in ("10.77.1.1", "10.77.2.1", "10.77.3.1") for answer in answers)
 
 
 async def test_endpoint_reaches_itself_through_the_service(network: Network, backend: NfTables) -> None:
@@ -186,7 +186,7 @@ async def test_affinity_keeps_a_client_at_its_endpoint(network: Network, backend
     await backend.apply({"default/web": rules(*network.endpoints, affinity=600)})
     first = servers(network.ask(SERVICE, 80, 20))
     assert len(first) == 1
-    left = [each for each in network.endpoints if each.address not in first]
+    left = [endpoint for endpoint in network.endpoints if endpoint.address not in first]
     await backend.apply({"default/web": rules(*left, affinity=600)})
     again = servers(network.ask(SERVICE, 80, 20))
     assert len(again) == 1 and again.keys() != first.keys()

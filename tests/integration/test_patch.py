@@ -86,7 +86,7 @@ async def test_rules_of_updates_hold(client: Client) -> None:
     ):
         with pytest.raises(Invalid) as caught:
             await client.pods.patch("a", "default", patch)
-        assert [each.field for each in caught.value.violations] == [field]
+        assert [violation.field for violation in caught.value.violations] == [field]
     same = await client.pods.patch("a", "default", {"metadata": {"labels": {"app": "web"}}})
     assert same == patched, "a patch that changes nothing is no write"
 

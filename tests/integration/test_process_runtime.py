@@ -115,6 +115,6 @@ async def test_page_is_served_through_a_crash_and_a_restart_of_the_kubelet(
 
 
 def pid_of(text: str) -> int:
-    found = re.search(r"pid (\d+)", text)
-    assert found is not None
-    return int(found[1])
+    match = re.search(r"pid (\d+)", text)
+    assert match is not None
+    return int(match[1])

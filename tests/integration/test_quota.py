@@ -55,8 +55,8 @@ class Pair:
         return (await self.one.pods.list("default")).items
 
     async def used(self, name: str = "q") -> dict[str, str]:
-        found = await self.one.of(RESOURCE_QUOTAS).get(name, "default")
-        return {each: amount.string for each, amount in found.status.used.items()}
+        result = await self.one.of(RESOURCE_QUOTAS).get(name, "default")
+        return {each: amount.string for each, amount in result.status.used.items()}
 
     async def used_becomes(self, **expected: str) -> None:
         async with asyncio.timeout(DEADLINE):
@@ -88,7 +88,7 @@ async def test_quota_admits_50_of_200_concurrent_creates(pair: Pair) -> None:
     outcomes = await pair.create_each(pods(WANTED))
     refused = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
     assert len(refused) == WANTED - ROOM
-    assert all(isinstance(each, Forbidden) and FULL in str(each) for each in refused), set(map(str, refused))
+    assert all(isinstance(item, Forbidden) and FULL in str(item) for item in refused), set(map(str, refused))
     assert len(await pair.existing()) == ROOM
     assert await pair.used() == {"pods": str(ROOM)}
 

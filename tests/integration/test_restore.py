@@ -89,7 +89,7 @@ class World:
                     await asyncio.sleep(0.05)
         except TimeoutError:
             waiting = [other for other in self.others if not other.logged(ComponentRestarted)]
-            raise AssertionError("\n".join(f"{each.name}:\n{each.log()[-5000:]}" for each in waiting)) from None
+            raise AssertionError("\n".join(f"{item.name}:\n{item.log()[-5000:]}" for item in waiting)) from None
 
     async def tokens(self, other_than: Collection[int] = ()) -> set[int]:
         """Of a scheduler and of controllers that lead."""
@@ -125,8 +125,8 @@ class World:
 
 
 async def running(client: Client, name: str) -> list[Pod]:
-    found = (await client.pods.list(labels=f"app={name}")).items
-    return [pod for pod in found if pod.status.phase == "Running"]
+    result = (await client.pods.list(labels=f"app={name}")).items
+    return [pod for pod in result if pod.status.phase == "Running"]
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ async def world(root: Path, start_etcd: EtcdFactory, start: Start, tmp_path: Pat
 async def test_cluster_resumes_after_a_restore_without_intervention(world: World, fresh: bool) -> None:
     await world.deploy("before")
     pids = await world.pids("before")
-    assert len(pids) == 2 and all(each.startswith("pid ") for each in pids.values())
+    assert len(pids) == 2 and all(pid.startswith("pid ") for pid in pids.values())
     await world.backup.take()
     for number in range(3):
         await world.deploy(f"after-{number}")
@@ -174,9 +174,9 @@ async def test_cluster_resumes_after_a_restore_without_intervention(world: World
     try:
         await world.deploy("new")
     except TimeoutError:
-        raise AssertionError("\n".join(each.log()[-3000:] for each in world.others)) from None
+        raise AssertionError("\n".join(item.log()[-3000:] for item in world.others)) from None
     print(f"new pods ran {time.monotonic() - began:.2f} s after the servers were ready")
-    assert {each.name: each.process.poll() for each in world.others} == {each.name: None for each in world.others}
+    assert {item.name: item.process.poll() for item in world.others} == {item.name: None for item in world.others}
     await world.all_anew()  # a standby may come back a moment later: pods do not wait for it
     for other in world.others:
         await other.ready()

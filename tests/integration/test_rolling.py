@@ -36,22 +36,22 @@ async def gone(cluster: Cluster, name: str) -> None:
 
 @pytest.mark.timeout(60 + 10 * ROLLS)
 async def test_rolling_restart_of_api_servers_fails_no_call(cluster: Cluster) -> None:
-    async with cluster.client() as client, witnesses(cluster, 4) as found, loads(cluster, 3) as load:
+    async with cluster.client() as client, witnesses(cluster, 4) as result, loads(cluster, 3) as load:
         before = await client.elections.get("scheduler")
         started = time.monotonic()
         for roll in range(ROLLS):
             name = f"apiserver-{roll % 2}"
-            calls = [each.calls for each in load]
+            calls = [item.calls for item in load]
             cluster.kill(name, signal.SIGTERM)
             await gone(cluster, name)
             await cluster.start(name)
             assert all(each.calls > had for each, had in zip(load, calls, strict=True)), "the load stood still"
-        for each in load:
-            await each.stop()
+        for item in load:
+            await item.stop()
         after = await client.elections.get("scheduler")
-        history = await compare(cluster, found)
-        print(f"{ROLLS} rolls in {time.monotonic() - started:.1f} s: {sum(each.calls for each in load)} calls,",
-              f"{len(history.pods)} events, {len(found)} witnesses, token {before.token}")  # fmt: skip
-        assert [error for each in load for error in each.errors] == []
+        history = await compare(cluster, result)
+        print(f"{ROLLS} rolls in {time.monotonic() - started:.1f} s: {sum(item.calls for item in load)} calls,",
+              f"{len(history.pods)} events, {len(result)} witnesses, token {before.token}")  # fmt: skip
+        assert [error for item in load for error in item.errors] == []
         assert (after.holder, after.token) == (before.holder, before.token)
         assert history.tokens == [before.token]

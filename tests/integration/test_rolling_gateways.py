@@ -62,16 +62,18 @@ async def test_watches_lose_nothing_while_gateways_restart(tmp_path: Path, share
             await on.recorder.reached(settled.revision, SETTLE)
             assert on.world.astray == []
     records = list(read(tmp_path))
-    told = [each for each in records if isinstance(each, Told) and each.client == "watcher-gateways"]
-    resumed = [each for each in told if each.kind == "began" and each.revision]
+    told = [record for record in records if isinstance(record, Told) and record.client == "watcher-gateways"]
+    resumed = [item for item in told if item.kind == "began" and item.revision]
     addresses = 1 if shares_port else SPEC.gateways
-    assert len({each.server for each in resumed}) == addresses and len(resumed) >= ROLLS / SPEC.gateways
-    assert sum(each.kind in ("added", "deleted") for each in told) > 100
+    assert len({item.server for item in resumed}) == addresses and len(resumed) >= ROLLS / SPEC.gateways
+    assert sum(item.kind in ("added", "deleted") for item in told) > 100
     created = [
-        each for each in records if isinstance(each, Call) and each.client.startswith("gateway-") and each.verb == "create"
+        record
+        for record in records
+        if isinstance(record, Call) and record.client.startswith("gateway-") and record.verb == "create"
     ]
-    assert len([each for each in created if each.outcome == "ok"]) > 50
-    found = check(records)
-    assert [violation.text for verdict in found.verdicts for violation in verdict.violations] == []
-    examined = {verdict.name: verdict.examined for verdict in found.verdicts}
+    assert len([item for item in created if item.outcome == "ok"]) > 50
+    result = check(records)
+    assert [violation.text for verdict in result.verdicts for violation in verdict.violations] == []
+    examined = {verdict.name: verdict.examined for verdict in result.verdicts}
     assert examined["I5"] and examined["I8"]

@@ -24,7 +24,7 @@ def service(number: int) -> Any:
 
 async def keys(storage: EtcdStorage, prefix: str) -> dict[str, bytes]:
     page = await storage.page(prefix, limit=2 * COUNT)
-    return {each.key.rpartition("/")[2]: each.value for each in page.items}
+    return {item.key.rpartition("/")[2]: item.value for item in page.items}
 
 
 async def test_server_is_killed_while_services_are_created_and_deleted(etcd: EtcdServer, start: Start) -> None:
@@ -46,7 +46,7 @@ async def test_server_is_killed_while_services_are_created_and_deleted(etcd: Etc
 
     async def kill(revision: int) -> None:
         async for changes in storage.watch(revision):
-            if any(each.key.startswith(SERVICES.prefix) for each in changes.changes):
+            if any(change.key.startswith(SERVICES.prefix) for change in changes.changes):
                 break
         servers[1].kill()
 
@@ -59,7 +59,7 @@ async def test_server_is_killed_while_services_are_created_and_deleted(etcd: Etc
     async with asyncio.timeout(DEADLINE):
         await asyncio.gather(kill(await storage.current_revision() + 1), *(create(number) for number in range(COUNT)))
         stored = (await storage.page(SERVICES.prefix, limit=2 * COUNT)).items
-        specs = {each.key.rpartition("/")[2]: SERVICES.message.FromString(each.value).spec for each in stored}
+        specs = {item.key.rpartition("/")[2]: SERVICES.message.FromString(item.value).spec for item in stored}
         owners = {
             key: IPAddress.FromString(value).spec.parentRef.name
             for key, value in (await keys(storage, IP_ADDRESSES.prefix)).items()

@@ -51,7 +51,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 
 async def scale(client: Client, replicas: int) -> None:
-    await client.of(DEPLOYMENTS).modify("web", NAMESPACE, lambda each: setattr(each.spec, "replicas", replicas))
+    await client.of(DEPLOYMENTS).modify("web", NAMESPACE, lambda item: setattr(item.spec, "replicas", replicas))
     await pages.ready(client, "web", replicas)
 
 
@@ -130,7 +130,7 @@ async def test_page_of_three_pods_is_served_evenly_through_crashes_and_updates(c
         assert "no connection to default/web" in diagnosis and "proxy-0 is not running" in diagnosis
         await cluster.restart(["proxy-0"])
         await served(service, 1.0)
-        assert {each.name: each.ready for each in await cluster.status()}["proxy-0"]
+        assert {item.name: item.ready for item in await cluster.status()}["proxy-0"]
 
         # the API server is away: the proxy goes on with what it knows
         cluster.kill("apiserver-0", signal.SIGSTOP)
@@ -197,7 +197,7 @@ async def test_no_request_fails_while_the_proxy_is_replaced_and_a_node_is_draine
 
 async def drain(client: Client, node: str) -> None:
     """As kubectl does."""
-    await client.nodes.modify(node, "", lambda each: setattr(each.spec, "unschedulable", True))
+    await client.nodes.modify(node, "", lambda item: setattr(item.spec, "unschedulable", True))
     async with asyncio.timeout(25):
         while pods := (await client.pods.list(NAMESPACE, fields=f"spec.nodeName={node}")).items:
             for outcome in await client.pods.evict_batch([Eviction(metadata=_named(pod)) for pod in pods]):
@@ -237,7 +237,7 @@ async def test_requests_succeed_while_all_api_servers_are_dead_and_a_namespace_f
 
 
 async def allocated(client: Client) -> set[str]:
-    return {each.metadata.name for each in (await client.of(IP_ADDRESSES).list()).items}
+    return {item.metadata.name for item in (await client.of(IP_ADDRESSES).list()).items}
 
 
 def _doctor(cluster: Cluster) -> str:

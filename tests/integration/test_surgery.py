@@ -53,7 +53,7 @@ async def test_member_is_removed_and_added_again_once(start_etcd: EtcdFactory) -
     servers = await start_etcd(3)
     member = servers[2]
     async with Helper(
-        "pinnace.apiserver.storage.etcd.surgery", "--etcd", ",".join(each.endpoint for each in servers[:2])
+        "pinnace.apiserver.storage.etcd.surgery", "--etcd", ",".join(server.endpoint for server in servers[:2])
     ) as helper:
         peer = next(
             option.split("=", 1)[1] for option in member._command if option.startswith("--initial-advertise-peer-urls=")

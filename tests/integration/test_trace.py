@@ -20,13 +20,13 @@ async def test_trace_from_creation_to_running(apiserver: Component, client: Clie
     await until(client, "whale", lambda pod: scheduled(pod).startswith("False"))
     await until_event(client, "FailedScheduling")
 
-    found = json.loads((await run(apiserver, "trace", "pod/web", "-o", "json")).stdout)
-    steps = {step["what"]: step for step in found["steps"]}
+    result = json.loads((await run(apiserver, "trace", "pod/web", "-o", "json")).stdout)
+    steps = {step["what"]: step for step in result["steps"]}
     assert steps["created"]["revision"] == int(web.metadata.resourceVersion)
     assert steps["created"]["revision"] < steps["bound"]["revision"] < steps["Running"]["revision"]
     assert steps["bound"]["by"] == "scheduler-0" and "to node-0, under the fence scheduler/" in steps["bound"]["detail"]
-    assert [each["plugin"] for each in found["decision"]["refusals"]] == ["TaintToleration"]
-    assert found["decided"] == f"revision {steps['bound']['revision'] - 1}"
+    assert [item["plugin"] for item in result["decision"]["refusals"]] == ["TaintToleration"]
+    assert result["decided"] == f"revision {steps['bound']['revision'] - 1}"
 
     text = (await run(apiserver, "trace", "pod/whale")).stdout
     assert "rejected   scheduler-0" in text and "0 of 2 nodes pass the filters." in text and "Insufficient cpu" in text

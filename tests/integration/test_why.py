@@ -59,7 +59,7 @@ async def test_why_and_what_the_scheduler_holds(apiserver: Component, client: Cl
     why_not = await run(apiserver, "why", "pod", "whale", "--node", "node-2", "-o", "json")
     document = json.loads(why_not.stdout)
     assert document["message"] == "0/3 nodes are available: 1 node(s) had untolerated taint {gpu: true}, 2 Insufficient cpu."
-    assert [each["plugin"] for each in document["asked"]["objections"]] == ["TaintToleration", "NodeResourcesFit"]
+    assert [item["plugin"] for item in document["asked"]["objections"]] == ["TaintToleration", "NodeResourcesFit"]
     assert [event["reason"] for event in document["events"]] == ["FailedScheduling"]
 
     for arguments, message in [
@@ -86,7 +86,7 @@ async def test_why_and_what_the_scheduler_holds(apiserver: Component, client: Cl
     async with asyncio.timeout(10):
         while len(dumped := scheduler.logged(StateDumped)) < 2:  # noqa: ASYNC110 (a file has no events)
             await asyncio.sleep(0.02)
-    states = {each.part: each.state for each in dumped}
+    states = {item.part: item.state for item in dumped}
     assert states.keys() == {"queue", "cache"} and states["cache"]["name"] == "scheduler-0" and states["cache"]["leading"]
 
 

@@ -47,20 +47,20 @@ class Watcher:
     async def until(self, what: str, holds: Callable[[Deployment], bool]) -> None:
         try:
             async with asyncio.timeout(PATIENCE):
-                while (found := self.deployments.store.get("default/web")) is None or not holds(found):
+                while (result := self.deployments.store.get("default/web")) is None or not holds(result):
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
-            raise AssertionError(f"not within {PATIENCE:g} s: {what}\n{self.images}\n{found}") from None
+            raise AssertionError(f"not within {PATIENCE:g} s: {what}\n{self.images}\n{result}") from None
 
 
 @asynccontextmanager
 async def watching(client: Client) -> AsyncIterator[Watcher]:
     watcher = Watcher(client)
-    tasks = [asyncio.ensure_future(each.run()) for each in (watcher.pods, watcher.deployments)]
+    tasks = [asyncio.ensure_future(item.run()) for item in (watcher.pods, watcher.deployments)]
     try:
-        for each in (watcher.pods, watcher.deployments):
-            await each.wait_synced(PATIENCE)
+        for item in (watcher.pods, watcher.deployments):
+            await item.wait_synced(PATIENCE)
         yield watcher
     finally:
         for task in tasks:

@@ -108,13 +108,13 @@ class Witness:
 @asynccontextmanager
 async def witnesses(cluster: Cluster, number: int) -> AsyncIterator[list[Witness]]:
     """Each asks the servers in an order of its own."""
-    found = [Witness(cluster.config) for _ in range(number)]
+    result = [Witness(cluster.config) for _ in range(number)]
     try:
-        for witness in found:
+        for witness in result:
             await witness.begin()
-        yield found
+        yield result
     finally:
-        for witness in found:
+        for witness in result:
             await witness.stop()
 
 
@@ -180,9 +180,9 @@ class Load:
 
 @asynccontextmanager
 async def loads(cluster: Cluster, number: int, *, pause: float = 0.02) -> AsyncIterator[list[Load]]:
-    found = [Load(f"load-{n}", cluster.config, pause=pause) for n in range(number)]
+    result = [Load(f"load-{n}", cluster.config, pause=pause) for n in range(number)]
     try:
-        yield found
+        yield result
     finally:
-        for load in found:
+        for load in result:
             await load.stop()

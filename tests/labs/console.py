@@ -68,22 +68,22 @@ class Block:
         text = self.options.get(option, "")
         if not text:
             return default
-        if not (found := re.fullmatch(r"(\d+(?:\.\d+)?)([sm])", text)):
+        if not (result := re.fullmatch(r"(\d+(?:\.\d+)?)([sm])", text)):
             raise ValueError(f"line {self.line}: {option}={text} is not a duration such as 20s")
-        return float(found[1]) * _UNITS[found[2]]
+        return float(result[1]) * _UNITS[result[2]]
 
 
 def parse(text: str) -> list[Block]:
     """The blocks in their order. Raises ValueError for an option that does not exist."""
     blocks = []
-    for found in _BLOCK.finditer(text):
-        info, body = found["info"] or found["hidden"], found["text"] if found["body"] is None else found["body"]
+    for result in _BLOCK.finditer(text):
+        info, body = result["info"] or result["hidden"], result["text"] if result["body"] is None else result["body"]
         options = {name: value for name, _, value in (word.partition("=") for word in info.split()[1:])}
-        line = text.count("\n", 0, found.start()) + 1
+        line = text.count("\n", 0, result.start()) + 1
         if unknown := options.keys() - {"eventually", "timeout", "exit", "skip", "file"}:
             raise ValueError(f"line {line}: unknown option {', '.join(sorted(unknown))}")
-        steps = _STEP.findall(text, 0, found.start())
-        block = Block(line, found.start(), found.end(), options, [], steps[-1] if steps else "")
+        steps = _STEP.findall(text, 0, result.start())
+        block = Block(line, result.start(), result.end(), options, [], steps[-1] if steps else "")
         if "file" in options:
             block.content = body
         else:
@@ -117,18 +117,18 @@ def match(expected: list[str], actual: str, known: Mapping[str, str]) -> dict[st
     pattern = ""
     for line in expected:
         pattern += r"(?:[^\n]*\n)*?" if line.strip() == "..." else f"{_line_pattern(line, known, seen)}[ ]*\n"
-    found = re.fullmatch(pattern, "".join(f"{line}\n" for line in _lines(actual)))
-    return None if found is None else found.groupdict()
+    result = re.fullmatch(pattern, "".join(f"{line}\n" for line in _lines(actual)))
+    return None if result is None else result.groupdict()
 
 
 def _line_pattern(line: str, known: Mapping[str, str], seen: set[str]) -> str:
     pattern, place = "", 0
     line = line.rstrip()
-    for found in _TOKEN.finditer(line):
-        pattern += re.escape(line[place : found.start()])
-        place = found.end()
-        name = found[2]
-        if found[1]:
+    for result in _TOKEN.finditer(line):
+        pattern += re.escape(line[place : result.start()])
+        place = result.end()
+        name = result[2]
+        if result[1]:
             pattern += r"[^\n]*?"
         elif not name:
             pattern += " {2,}"
@@ -150,7 +150,7 @@ def updated(expected: list[str], actual: str, known: Mapping[str, str]) -> list[
     """The output as it is now. Lines with patterns that still match are kept."""
     left, lines = list(expected), []
     for line in _lines(actual):
-        kept = next((each for each in left if each.strip() != "..." and match([each], line, known) is not None), None)
+        kept = next((item for item in left if item.strip() != "..." and match([item], line, known) is not None), None)
         if kept is not None:
             del left[: left.index(kept) + 1]
         lines.append(line if kept is None else kept)
@@ -233,19 +233,19 @@ class Runner:
         deadline = time.monotonic() + block.seconds("eventually")
         while True:
             output, code = self.shell.run(command.text, limit)
-            found = match(command.expected, output, self.captures)
-            if found is not None and wanted in ("any", str(code)):
+            result = match(command.expected, output, self.captures)
+            if result is not None and wanted in ("any", str(code)):
                 break
             if time.monotonic() >= deadline:
                 if self.update and wanted in ("any", str(code)):
                     lines = updated(command.expected, output, self.captures)
                     self.changes.append((command.first, len(command.expected), lines))
-                    found = match(lines, output, self.captures) or {}
+                    result = match(lines, output, self.captures) or {}
                     break
                 self.failed = True
                 raise Mismatch(_report(command, output, code, wanted, self.captures))
             time.sleep(RETRY_INTERVAL)
-        for name, value in found.items():
+        for name, value in result.items():
             self.captures[name] = value
             self.shell.run(f"export {name}={shlex.quote(value)}", TIMEOUT)
 

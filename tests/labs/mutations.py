@@ -48,7 +48,7 @@ def mutants(numbers: list[int], steps: list[str], commands: bool) -> Iterator[Mu
                 continue
             for block in blocks:
                 if block.step == step.id and "skip" not in block.options:
-                    yield from (Mutant(document, step.id, each) for each in block.commands if changes(each))
+                    yield from (Mutant(document, step.id, command) for command in block.commands if changes(command))
 
 
 def play(runner: Runner, mutant: Mutant) -> str:

@@ -92,7 +92,7 @@ def commands(text: str) -> Iterator[Command]:
                 else:
                     command.expected.append(each)
             yield command
-        elif all(each.split(" ", 1)[0] in PROGRAMS for each in lines if each):
+        elif all(item.split(" ", 1)[0] in PROGRAMS for item in lines if item):
             yield from (Command(number, each) for number, each in enumerate(lines, line) if each)
 
 
@@ -130,4 +130,4 @@ def test_commands_of_a_page_succeed_and_print_what_it_shows(page: Page) -> None:
 
 def test_every_page_with_commands_is_run() -> None:
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-    assert {each.path for each in PAGES} >= {str(path.relative_to(ROOT)) for path in pages if any(commands(path.read_text()))}
+    assert {page.path for page in PAGES} >= {str(path.relative_to(ROOT)) for path in pages if any(commands(path.read_text()))}

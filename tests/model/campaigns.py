@@ -111,8 +111,8 @@ def _open(context: _Context) -> Steps:
     if campaign.token and own.token != campaign.token and Guard.RESUME_TOKEN in context.rules.guards:
         yield context.over("refuse")
     else:
-        found = f"token {own.token}" if own.token else "not its own"
-        yield context.step("read", found, phase=Phase.RESUMING, token=own.token, mod=own.mod)
+        result = f"token {own.token}" if own.token else "not its own"
+        yield context.step("read", result, phase=Phase.RESUMING, token=own.token, mod=own.mod)
 
 
 def _cleared(context: _Context) -> Steps:
@@ -154,10 +154,17 @@ def _new_session(context: _Context) -> Step[State]:
 
 
 def _highest_lease(state: State) -> int:
-    campaigns = (each for candidate in state.candidates for each in (candidate.current, *candidate.left))
+    campaigns = (item for candidate in state.candidates for item in (candidate.current, *candidate.left))
     orphans = (orphan.lease for orphan in state.orphans)
     sessions = (max(candidate.session, candidate.forsaken) for candidate in state.candidates)
-    return max(0, state.key.lease, *state.leases, *sessions, *(max(each.lease, each.forsaken) for each in campaigns), *orphans)
+    return max(
+        0,
+        state.key.lease,
+        *state.leases,
+        *sessions,
+        *(max(campaign.lease, campaign.forsaken) for campaign in campaigns),
+        *orphans,
+    )
 
 
 def _taken(context: _Context) -> Steps:
@@ -234,7 +241,7 @@ def _find_out(context: _Context) -> Steps:
     if Guard.NO_REVOCATION not in context.rules.guards:
         lost = "a server ends a session that leads from another stream"
         wrong = lost if key.lease == campaign.lease and _leads_elsewhere(context) else ""
-        alive = tuple(each for each in context.state.leases if each != campaign.lease)
+        alive = tuple(lease for lease in context.state.leases if lease != campaign.lease)
         left = NO_KEY if key.lease == campaign.lease else key
         yield context.over("revoke", state=context.state._replace(leases=alive, key=left, wrong=wrong))
 

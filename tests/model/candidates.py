@@ -38,9 +38,9 @@ def leaving(candidate: Candidate) -> tuple[Campaign, ...]:
 
 def _connect(rules: Rules, state: State, number: int, candidate: Candidate) -> Steps:
     session, token = candidate.session, candidate.token
-    for each in range(rules.servers):
-        opening = Campaign(each, Phase.OPENING, session, token, 0, False, (), candidate.forsaken)
-        action = ("connect", NAMES[number], server(each), str(session), str(token))
+    for index in range(rules.servers):
+        opening = Campaign(index, Phase.OPENING, session, token, 0, False, (), candidate.forsaken)
+        action = ("connect", NAMES[number], server(index), str(session), str(token))
         yield Step(action, put(state, number, candidate._replace(current=opening)))
 
 

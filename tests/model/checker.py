@@ -97,14 +97,14 @@ class _Exploration(Generic[S]):
         depth = 0
         frontier = list(self._begin())
         while frontier:
-            found: list[int] = []
+            result: list[int] = []
             for number in frontier:
                 state = self._origins[number][1].state
                 if (problem := self._model.wrong(state)) is not None:
                     return self._result(depth, Counterexample(problem, self._trace(number)))
-                found.extend(self._expand(number, state, recovery))
-            frontier = found
-            depth += bool(found)
+                result.extend(self._expand(number, state, recovery))
+            frontier = result
+            depth += bool(result)
         stuck = self._stuck() if recovery else None
         return self._result(depth, Counterexample("there is no way out", self._trace(stuck)) if stuck is not None else None)
 

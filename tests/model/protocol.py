@@ -160,16 +160,16 @@ def canonical(state: State, servers: int, *, dead: bool = False) -> State:
     """Return the representative of states that only differ in the order of candidates and servers, in numbers, or in requests
     without effect. With `dead`, keep requests that the guards would stop."""
     key = state.key
-    orphans = tuple([each for each in state.orphans if dead or _can_happen(each, state)])
-    binds = state.binds if dead else tuple([each for each in state.binds if each == key.token])
-    found = {key.token, key.mod, state.bound, *binds, *(each.mod for each in orphans if each.kind != Sent.CREATE)}
+    orphans = tuple([orphan for orphan in state.orphans if dead or _can_happen(orphan, state)])
+    binds = state.binds if dead else tuple([bind for bind in state.binds if bind == key.token])
+    result = {key.token, key.mod, state.bound, *binds, *(orphan.mod for orphan in orphans if orphan.kind != Sent.CREATE)}
     for candidate in state.candidates:
-        found.add(candidate.token)
+        result.add(candidate.token)
         for _, campaign in campaigns(candidate):
-            found.add(campaign.token)
-            found.update([number for kind, number in campaign.said if kind == Message.ELECTED])
-    found.discard(0)
-    revisions = {0: 0, **{revision: rank for rank, revision in enumerate(sorted(found), 1)}}
+            result.add(campaign.token)
+            result.update([number for kind, number in campaign.said if kind == Message.ELECTED])
+    result.discard(0)
+    revisions = {0: 0, **{revision: rank for rank, revision in enumerate(sorted(result), 1)}}
     live = state._replace(orphans=orphans, binds=binds)
     holder_orders = _orders([_looks(candidate) for candidate in state.candidates])
     server_orders = _orders([_business(state, server) for server in range(servers)])
@@ -239,15 +239,15 @@ def _renamed(state: State, revisions: dict[int, int], holders: Order, servers: O
         if len(old) > 1:
             looks = [
                 (
-                    names.get(each.lease, 0),
-                    each.lease in alive,
-                    names.get(each.forsaken, 0),
-                    campaign(each._replace(lease=0, forsaken=0)),
+                    names.get(item.lease, 0),
+                    item.lease in alive,
+                    names.get(item.forsaken, 0),
+                    campaign(item._replace(lease=0, forsaken=0)),
                 )
-                for each in old
+                for item in old
             ]
             old = tuple([old[place] for _, place in sorted(zip(looks, range(len(old)), strict=True))])
-        return tuple(sorted([campaign(each) for each in old]))
+        return tuple(sorted([campaign(item) for item in old]))
 
     def orphan(old: Orphan) -> Orphan:
         kind, holder, lease, mod = old
@@ -270,16 +270,16 @@ def _renamed(state: State, revisions: dict[int, int], holders: Order, servers: O
         ]
     )
     sent = sorted(
-        state.orphans, key=lambda each: (names.get(each.lease, 0), each.lease in alive, orphan(each._replace(lease=0)))
+        state.orphans, key=lambda item: (names.get(item.lease, 0), item.lease in alive, orphan(item._replace(lease=0)))
     )
-    orphans = tuple(sorted([orphan(each) for each in sent]))
+    orphans = tuple(sorted([orphan(item) for item in sent]))
     return State(
         len(revisions) - 1,
         Key(revisions[key.token], revisions[key.mod], lease_of(key.lease), holders[key.holder], servers[key.maker]),
         tuple(range(1, 1 + max(names.values()))),
         fresh,
         orphans,
-        tuple(sorted([revisions[each] for each in state.binds])),
+        tuple(sorted([revisions[bind] for bind in state.binds])),
         revisions[state.bound],
         state.faults,
         state.decisions,

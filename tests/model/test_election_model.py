@@ -72,10 +72,10 @@ def test_canonical_state_is_its_own_canonical_state() -> None:
     model = Election(faults=2)
     seen = frontier = set(model.initial())
     while len(seen) < 3000:
-        found = {model.canonical(step.state) for state in frontier for step in model.steps(state)}
-        assert {model.canonical(state) for state in found} == found
-        frontier = found - seen
-        seen = seen | found
+        result = {model.canonical(step.state) for state in frontier for step in model.steps(state)}
+        assert {model.canonical(state) for state in result} == result
+        frontier = result - seen
+        seen = seen | result
 
 
 @pytest.mark.parametrize("code", sorted({action.code for action in ACTIONS.values()}))
@@ -84,11 +84,11 @@ def test_code_of_each_action_exists(code: str) -> None:
     parts = code.split(".")
     for split in range(len(parts) - 1, 0, -1):
         try:
-            found = importlib.import_module(".".join(parts[:split]))
+            result = importlib.import_module(".".join(parts[:split]))
         except ModuleNotFoundError:
             continue
         for part in parts[split:]:
-            found = getattr(found, part)
+            result = getattr(result, part)
         return
     pytest.fail(f"{code} does not exist")
 

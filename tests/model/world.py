@@ -18,8 +18,8 @@ def world_steps(rules: Rules, state: State) -> Steps:
     if after := rules.after(Fault.CUT, state):
         yield from _cut(after)
     if after := rules.after(Fault.RESTART, state):
-        for each in range(rules.servers):
-            yield _restart(rules, after, each)
+        for index in range(rules.servers):
+            yield _restart(rules, after, index)
 
 
 def _binds(rules: Rules, state: State) -> Steps:
@@ -66,19 +66,22 @@ def _orphans(rules: Rules, state: State) -> Steps:
 def _leases(rules: Rules, state: State) -> Steps:
     """Expire a lease. If a candidate sends heartbeats for it, this needs a SLOW fault."""
     for lease in state.leases:
-        if any(each.valid and each.session == lease for each in state.candidates) and Guard.LEASE_ORDER in rules.guards:
+        if (
+            any(candidate.valid and candidate.session == lease for candidate in state.candidates)
+            and Guard.LEASE_ORDER in rules.guards
+        ):
             continue
-        kept = any(_beats(rules, each, lease) for each in state.candidates)
+        kept = any(_beats(rules, candidate, lease) for candidate in state.candidates)
         before = rules.after(Fault.SLOW, state) if kept else state
         if before is not None:
-            left = before._replace(leases=tuple(each for each in state.leases if each != lease))
+            left = before._replace(leases=tuple(item for item in state.leases if item != lease))
             over = left._replace(revision=state.revision + 1, key=NO_KEY) if state.key.lease == lease else left
             yield Step(("expire-slow" if kept else "expire", str(lease)), over, fault=kept)
 
 
 def _beats(rules: Rules, candidate: Candidate, lease: int) -> bool:
     """Whether the lease is renewed for this candidate."""
-    if Guard.BEATEN not in rules.guards and any(each.lease == lease for each in candidate.left):
+    if Guard.BEATEN not in rules.guards and any(item.lease == lease for item in candidate.left):
         return True
     current = candidate.current
     connected = not current.cut and current.phase not in (Phase.NONE, Phase.OVER)
@@ -98,20 +101,20 @@ def _restart(rules: Rules, after: State, number: int) -> Step[State]:
     orphans = list(after.orphans)
     key, candidates = after.key, []
     for holder, candidate in enumerate(after.candidates):
-        for each in (candidate.current, *candidate.left):
-            if each.server != number:
+        for item in (candidate.current, *candidate.left):
+            if item.server != number:
                 continue
-            match each.phase:
+            match item.phase:
                 case Phase.CREATING:
-                    orphans.append(Orphan(Sent.CREATE, holder, each.lease, number))
+                    orphans.append(Orphan(Sent.CREATE, holder, item.lease, number))
                 case Phase.TAKING | Phase.ADOPTING:
-                    orphans.append(Orphan(Sent.PUT, holder, each.lease, each.mod))
+                    orphans.append(Orphan(Sent.PUT, holder, item.lease, item.mod))
                 case Phase.DEPOSING | Phase.CLEARING:
-                    orphans.append(Orphan(Sent.DELETE, holder, each.lease, each.mod))
-                case Phase.LEADING if Guard.POLITE_DRAIN not in rules.guards and key.mod == each.mod:
+                    orphans.append(Orphan(Sent.DELETE, holder, item.lease, item.mod))
+                case Phase.LEADING if Guard.POLITE_DRAIN not in rules.guards and key.mod == item.mod:
                     key = NO_KEY
         current = NO_CAMPAIGN if candidate.current.server == number else candidate.current
-        left = tuple(each for each in candidate.left if each.server != number)
+        left = tuple(item for item in candidate.left if item.server != number)
         candidates.append(candidate._replace(current=current, left=left))
     wrong = "" if key is after.key else "a stopping server deposes a healthy leader"
     name = "restart" if Guard.POLITE_DRAIN in rules.guards else "drain"

@@ -83,9 +83,9 @@ async def held(storage: MemoryStorage, wanted: Callable[[int], bool]) -> tuple[i
     """Return `lease_of` once the session meets the condition."""
     async with asyncio.timeout(PATIENCE):
         async for _ in storage.watch(2):
-            found = await lease_of(storage)
-            if wanted(found[0]):
-                return found
+            result = await lease_of(storage)
+            if wanted(result[0]):
+                return result
     raise AssertionError("the watch ended")
 
 

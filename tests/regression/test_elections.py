@@ -152,7 +152,7 @@ class Actor:
             on_lost=self._on_lost,
             scheduler_names=(wellknown.DEFAULT_SCHEDULER,),
         )
-        self._tasks = [asyncio.ensure_future(each) for each in (self.candidate.run(), self._act(), self._act_too_late())]
+        self._tasks = [asyncio.ensure_future(item) for item in (self.candidate.run(), self._act(), self._act_too_late())]
 
     def _elected(self, token: int) -> None:
         self._token = token
@@ -295,7 +295,7 @@ async def test_cilium_42920_leader_stops_binding_during_a_hanging_shutdown() -> 
         async with asyncio.timeout(PATIENCE):
             await storage.asked.wait()
         await client.pods.create(make_pod("late").req(cpu="1m").new())
-        await eventually(lambda: [each.pending().get("active") for each in (first, second)] == [1, 1])
+        await eventually(lambda: [item.pending().get("active") for item in (first, second)] == [1, 1])
         storage.gate.set()
         assert await bound_by(storage, "late") > token
         for task in tasks:

@@ -48,13 +48,13 @@ async def server(storage: MemoryStorage) -> AsyncIterator[Assembly]:
 
 async def call(server: Assembly, method: str, user: User, metadata: Iterable[tuple[str, str]] = (), **fields: Any) -> bytes:
     """Call a method as the gRPC handler does. Raises Rejected."""
-    found = server.methods[f"/pinnace.v1.{method}"]
-    request: Any = found.parse(b"")
+    result = server.methods[f"/pinnace.v1.{method}"]
+    request: Any = result.parse(b"")
     request.MergeFrom(type(request)(**fields))
 
     async def handle() -> bytes:
         fencing.read_fences(metadata)
-        return await found.call(request, Caller(user))
+        return await result.call(request, Caller(user))
 
     return await asyncio.create_task(handle())
 
@@ -286,10 +286,10 @@ async def test_secret_does_not_appear_in_responses_logs_or_storage(
             caplog.text.encode(),
             str(caught.value).encode(),
         ]
-        found = Election.FromString(outputs[0])
-        assert (found.holder, found.user, list(found.scheduler_names)) == ("one", SCHEDULER.name, [DEFAULT])
+        election = Election.FromString(outputs[0])
+        assert (election.holder, election.user, list(election.scheduler_names)) == ("one", SCHEDULER.name, [DEFAULT])
         for secret in (SECRET, fencing.hashed(SECRET)):
-            assert not [each for each in outputs if secret in each or secret.hex().encode() in each]
-        assert not found.session
+            assert not [output for output in outputs if secret in output or secret.hex().encode() in output]
+        assert not election.session
         stored = [record for record in (await storage.page("/registry/")).items if SECRET in record.value]
         assert not stored

@@ -116,7 +116,9 @@ async def test_write_needs_all_of_its_fences_to_hold(storage: MemoryStorage, cli
 
 async def test_number_of_fences_per_call_is_limited(client: Client) -> None:
     """Each fence uses an operation of the transaction, which has a size limit."""
-    many = Connection([client.connection.endpoint], metadata=[(fences.KEY, f"e{each}/1/00") for each in range(MAX_FENCES + 1)])
+    many = Connection(
+        [client.connection.endpoint], metadata=[(fences.KEY, f"e{index}/1/00") for index in range(MAX_FENCES + 1)]
+    )
     with pytest.raises(Invalid, match=f"at most {MAX_FENCES} per call"):
         await Client(many).pods.create(new("pod"))
     await many.close()
@@ -124,8 +126,8 @@ async def test_number_of_fences_per_call_is_limited(client: Client) -> None:
 
 async def test_reads_ignore_fences(client: Client) -> None:
     await client.pods.create(new("pod"))
-    found = await client.guarded(lambda: Fence(election=ELECTION, token=1)).pods.get("pod", "default")
-    assert found.metadata.name == "pod"
+    pod = await client.guarded(lambda: Fence(election=ELECTION, token=1)).pods.get("pod", "default")
+    assert pod.metadata.name == "pod"
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,8 @@ async def test_client_go_374_informer_recovers_from_a_dead_connection(etcd_stora
         assert "default/a" in informer.store
         following.cancel()
         await asyncio.wait((following,))
-        for each in (client, direct):
-            await each.connection.close()
+        for item in (client, direct):
+            await item.connection.close()
 
 
 async def test_kubernetes_87615_client_replaces_a_dead_connection(etcd_storage: EtcdStorage) -> None:
@@ -83,8 +83,8 @@ async def test_kubernetes_72187_server_switches_etcd_members_when_its_connection
             await informer.wait_for(int(created.metadata.resourceVersion), FOUND_WITHIN)
             following.cancel()
             await asyncio.wait((following,))
-            for each in (client, direct):
-                await each.connection.close()
+            for item in (client, direct):
+                await item.connection.close()
         await storage.close()
 
 

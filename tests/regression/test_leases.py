@@ -80,7 +80,7 @@ async def test_etcd_20615_leader_stands_down_although_a_revoked_lease_is_renewed
     follower = vote("b", two)
     await leader.lost()
     taken = [voter.elected(after=token) for voter in (leader, follower)]
-    done, others = await asyncio.wait([asyncio.ensure_future(each) for each in taken], return_when=asyncio.FIRST_COMPLETED)
+    done, others = await asyncio.wait([asyncio.ensure_future(item) for item in taken], return_when=asyncio.FIRST_COMPLETED)
     assert {task.result() > token for task in done} == {True}
     for task in others:
         task.cancel()

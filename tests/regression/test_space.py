@@ -51,16 +51,16 @@ async def test_kubernetes_94029_servers_compact_a_full_store_without_coordinatio
             while True:
                 revision = await put(storage, A, bytes(30_000), revision)
         assert await storage.get(COMPACT_REV_KEY) is None
-        compactors = [asyncio.create_task(Compactor(each, SYSTEM_CLOCK, 0.3).run()) for each in storages]
+        compactors = [asyncio.create_task(Compactor(item, SYSTEM_CLOCK, 0.3).run()) for item in storages]
         while await storage.get(COMPACT_REV_KEY) is None:  # noqa: ASYNC110 (etcd: there is no event to wait for)
             await asyncio.sleep(0.02)
-        found = await storage.get(A)
-        assert found is not None and found.create_revision == first and found.mod_revision >= revision
+        result = await storage.get(A)
+        assert result is not None and result.create_revision == first and result.mod_revision >= revision
         with pytest.raises(Compacted):
             await storage.get(A, revision=first)
-        for each in compactors:
-            each.cancel()
+        for compactor in compactors:
+            compactor.cancel()
         await asyncio.wait(compactors)
-        await put(storage, A, bytes(30_000), found.mod_revision)
-    for each in storages:
-        await each.close()
+        await put(storage, A, bytes(30_000), result.mod_revision)
+    for item in storages:
+        await item.close()

@@ -77,8 +77,8 @@ async def test_kubernetes_59848_restarted_kubelet_does_not_use_a_stale_cache(mon
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        for each in (client, restarted):
-            await each.connection.close()
+        for item in (client, restarted):
+            await item.connection.close()
 
 
 class StaleRevisions(FlakyStorage):
@@ -108,7 +108,7 @@ async def test_etcd_20418_stale_read_does_not_move_a_list_backwards() -> None:
         await cacher.wait_for(last, PATIENCE)
         storage.stale = 1
         shown = PodList.FromString(await cacher.of(PODS).list(ListQuery(ALL_PODS)))
-        assert [each.metadata.name for each in shown.items] == ["a", "b"]
+        assert [item.metadata.name for item in shown.items] == ["a", "b"]
         assert int(shown.metadata.resourceVersion) == last
 
 

@@ -33,13 +33,13 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def taken(batches: AsyncGenerator[Changes], until: int) -> list[Changes]:
     """Return the batches up to that revision."""
-    found: list[Changes] = []
+    changeses: list[Changes] = []
     async with asyncio.timeout(DEADLINE), aclosing(batches):
         async for batch in batches:
-            found.append(batch)
+            changeses.append(batch)
             if batch.revision >= until:
                 break
-    return found
+    return changeses
 
 
 async def drained(batches: AsyncGenerator[Changes]) -> list[Changes]:
@@ -128,8 +128,8 @@ async def test_etcd_17529_idle_watch_stays_open() -> None:
     overtaken = Script(puts(7), progress(9), puts(8, 9), probed=progress(9))
     batches = watch(member(overtaken), 7)
     async with asyncio.timeout(DEADLINE), aclosing(batches):
-        found = [await anext(batches) for _ in range(20)]
-    assert revisions(found) == [7, 8, 9]
+        result = [await anext(batches) for _ in range(20)]
+    assert revisions(result) == [7, 8, 9]
 
 
 @pytest.mark.usefixtures("hasty")
@@ -213,4 +213,4 @@ async def test_kubernetes_107133_watch_starts_at_a_revision_of_another_resource(
         reader = Reader(cacher.of(PODS).watch(ALL_PODS, now), now)
         last = await world.put(pod("b"))
         await reader.until(last)
-        assert [each.name for each in reader.events] == ["default/b"]
+        assert [event.name for event in reader.events] == ["default/b"]

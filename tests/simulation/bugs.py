@@ -111,7 +111,7 @@ def _without_fence(surgery: Surgery) -> None:
         return fencing.FencedTerm(fences.term(fence), Guard(PODS.prefix, 0), (NOBODY, wellknown.DEFAULT_SCHEDULER))
 
     surgery.replace(Fences, "term", believed)
-    original = surgery.replace(binding, "bind", lambda *args: [_unguarded(each) for each in original(*args)])
+    original = surgery.replace(binding, "bind", lambda *args: [_unguarded(item) for item in original(*args)])
 
 
 def _unguarded(mutation: Any) -> Any:
@@ -127,7 +127,7 @@ def _bind_without_fence(surgery: Surgery) -> None:
 @bug("bind-by-the-cache", "I3")
 def _bind_by_the_cache(surgery: Surgery) -> None:
     """A bind's transaction does not compare the election's key with the token: the server's cache decides who leads."""
-    original = surgery.replace(binding, "bind", lambda *args: [_unguarded(each) for each in original(*args)])
+    original = surgery.replace(binding, "bind", lambda *args: [_unguarded(item) for item in original(*args)])
 
 
 @bug("bind-for-any-scheduler", "I3")

@@ -122,8 +122,8 @@ class Port:
     # --- Storage
 
     async def get(self, key: str, *, revision: int = 0) -> KeyValue | None:
-        found: KeyValue | None = await self._read(lambda: self._etcd.store.get(key, revision))
-        return found
+        result: KeyValue | None = await self._read(lambda: self._etcd.store.get(key, revision))
+        return result
 
     async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> Page:
         page: Page = await self._read(lambda: self._etcd.store.page(prefix, after, limit, revision))

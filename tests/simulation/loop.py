@@ -136,7 +136,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         task.process = (context.get(PROCESS) if context is not None else PROCESS.get()) or self.world
         self._tasks.append(task)
         if len(self._tasks) > 1000:
-            self._tasks = [each for each in self._tasks if not each.done()]
+            self._tasks = [item for item in self._tasks if not item.done()]
         return task
 
     async def getaddrinfo(self, host: Any, port: Any, **kwargs: Any) -> Any:

@@ -48,7 +48,7 @@ class SimServer:
             socket.close()
 
     def _accept(self, socket: Socket) -> None:
-        self._sockets = [each for each in self._sockets if each.open]
+        self._sockets = [item for item in self._sockets if item.open]
         self._sockets.append(socket)
         socket.receive = _Session(socket, self.assembly.methods, user_of(socket.peer.owner)).receive
 

@@ -104,12 +104,12 @@ async def fate(world: World) -> str:
 
 
 def test_request_on_a_connection_that_breaks_has_one_of_three_fates() -> None:
-    found = set()
+    result = set()
     for seed in range(30):
         world = World(seed)
         world.port.odds = Odds(loss=1.0)
-        found.add(world.loop.run(fate(world)))
-    assert found == {"request lost", "answer lost", "delayed"}
+        result.add(world.loop.run(fate(world)))
+    assert result == {"request lost", "answer lost", "delayed"}
 
 
 @everywhere

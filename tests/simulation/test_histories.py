@@ -24,17 +24,17 @@ def plant(surgery):
 
 
 def test_found_seed_is_replayed_exactly_and_its_history_is_checked_as_the_run_was(tmp_path: Path) -> None:
-    found, replayed = tmp_path / "found.jsonl", tmp_path / "replayed.jsonl"
-    ended = CliRunner().invoke(hunt, ["--bug", BUG, "--seeds", "80", "--save", str(found)])
+    result, replayed = tmp_path / "found.jsonl", tmp_path / "replayed.jsonl"
+    ended = CliRunner().invoke(hunt, ["--bug", BUG, "--seeds", "80", "--save", str(result)])
     assert ended.exit_code == 0, ended.output
-    run = next(record for record in read(found) if isinstance(record, Run))
+    run = next(record for record in read(result) if isinstance(record, Run))
     assert run.bug == BUG
     ended = CliRunner().invoke(simulate, ["--seed", str(run.seed), "--bug", BUG, "--save", str(replayed)])
     assert ended.exit_code == 10
     assert f"--seed {run.seed} --bug {BUG} -v" in ended.output
-    assert replayed.read_bytes() == found.read_bytes()
+    assert replayed.read_bytes() == result.read_bytes()
 
-    report = check(read(found))
+    report = check(read(result))
     outcome = play(run.seed)
     assert [verdict.name for verdict in report.violated] == ["I3"]
     assert {verdict.name for verdict in report.verdicts if verdict.status != "not checked"} == set(JUDGED[outcome.plan.kind])

@@ -58,8 +58,8 @@ def test_messages_cross_as_bytes(level: int, caplog: pytest.LogCaptureFixture) -
         sent = make_pod("a").req(cpu="100m").new()
         return sent, await client.pods.create(sent), await client.pods.get("a", "default")
 
-    sent, made, found = tell(story)
-    assert not sent.metadata.uid and made == found and made is not found
+    sent, made, result = tell(story)
+    assert not sent.metadata.uid and made == result and made is not result
 
 
 def test_server_that_is_not_there_is_unavailable_and_another_one_serves() -> None:

@@ -127,18 +127,18 @@ class Mvcc:
 
     def renew(self, lease: int, now: float) -> int:
         """Return the TTL in seconds."""
-        found = self._leases.get(lease)
-        if found is None or found.expires <= now:
+        result = self._leases.get(lease)
+        if result is None or result.expires <= now:
             raise LeaseNotFound(f"lease {lease:x} has expired or was revoked")
-        found.expires = now + found.ttl
-        return found.ttl
+        result.expires = now + result.ttl
+        return result.ttl
 
     def lease_age(self, lease: int, now: float) -> float:
         """Return the seconds since the last renewal."""
-        found = self._leases.get(lease)
-        if found is None or found.expires <= now:
+        result = self._leases.get(lease)
+        if result is None or result.expires <= now:
             raise LeaseNotFound(f"lease {lease:x} has expired or was revoked")
-        return now - (found.expires - found.ttl)
+        return now - (result.expires - result.ttl)
 
     def revoke(self, lease: int) -> None:
         if self._leases.pop(lease, None) is not None:

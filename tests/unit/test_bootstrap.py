@@ -224,7 +224,7 @@ async def test_bootstrap_does_not_bind_users_to_a_changed_role(
 
 async def namespaces(assembly: Assembly, caller: Caller) -> set[str]:
     answer = await assembly.methods["/pinnace.v1.Namespaces/List"].call(ListRequest(), caller)
-    return {each.metadata.name for each in NamespaceList.FromString(answer).items}
+    return {item.metadata.name for item in NamespaceList.FromString(answer).items}
 
 
 async def test_empty_store_is_bootstrapped_again(server: tuple[Assembly, FlakyStorage]) -> None:

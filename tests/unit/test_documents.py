@@ -23,7 +23,7 @@ def test_references_in_documents_exist(document: Path) -> None:
     text = (ROOT / document).read_text()
     links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text)
     assert not [link for link in links if not (ROOT / document.parent / link).exists()]
-    code = " ".join(each for each in re.findall(r"`([^`\n]+)`", text) if not re.search(NO_PLACES, each))
+    code = " ".join(item for item in re.findall(r"`([^`\n]+)`", text) if not re.search(NO_PLACES, item))
     paths = re.findall(rf"(?<![\w./-])(?:{PARTS}|tests|bench|docs|examples|proto|tools)/[\w./-]*\w(?![\w{{*])", code)
     assert not [path for path in paths if f"/{path}" not in PATHS]
     files = re.findall(r"(?<![\w./<-])\w[\w/-]*\.(?:py|proto)\b", code)

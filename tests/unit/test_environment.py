@@ -21,7 +21,7 @@ OPTIONS = [(component, max(option.opts, key=len)) for component, command in COMM
 @pytest.mark.parametrize(("component", "flag"), OPTIONS)
 def test_variable_is_named_after_the_flag(component: str, flag: str) -> None:
     command = COMMANDS[component]
-    option = next(each for each in command.params if flag in each.opts)
+    option = next(param for param in command.params if flag in param.opts)
     assert option.envvar == f"PINNACE_{component}_{flag.removeprefix('--').replace('-', '_').upper()}"
     assert f"[env var: {option.envvar}" in " ".join(CliRunner().invoke(command, ["--help"]).output.split())
 

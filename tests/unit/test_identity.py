@@ -38,9 +38,9 @@ def identity(*authorities: str, cluster: str = "one") -> IdentityRecord:
 
 
 async def stored(storage: Storage) -> IdentityRecord:
-    found = await storage.get(CLUSTER_KEY)
-    assert found is not None
-    return IdentityRecord.decode(found.value)
+    result = await storage.get(CLUSTER_KEY)
+    assert result is not None
+    return IdentityRecord.decode(result.value)
 
 
 @asynccontextmanager

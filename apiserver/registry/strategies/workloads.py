@@ -325,7 +325,7 @@ def validate_job_status_update(new: Job, old: Job, out: list[Violation]) -> None
     status, before = new.status, old.status
     gone = _true_conditions(before) - _true_conditions(status)
     out.extend(
-        forbidden(_CONDITIONS, f"cannot disable the terminal {each}=True condition") for each in _TERMINAL if each in gone
+        forbidden(_CONDITIONS, f"cannot disable the terminal {item}=True condition") for item in _TERMINAL if item in gone
     )
     _validate_times(new, before, out)
     if status.failed < before.failed:
@@ -342,8 +342,8 @@ def _true_conditions(status: JobStatus) -> set[str]:
 
 def _validate_uncounted(uids: Iterable[tuple[str, Iterable[str]]], out: list[Violation]) -> None:
     seen = set[str]()
-    for field, found in uids:
-        for index, uid in enumerate(found):
+    for field, result in uids:
+        for index, uid in enumerate(result):
             if not uid:
                 out.append(invalid(f"{_UNCOUNTED}.{field}[{index}]", uid, "must not be empty"))
             elif uid in seen:
@@ -432,7 +432,10 @@ def validate_template(template: PodTemplateSpec, out: list[Violation]) -> None:
     validate_pod_annotations(template.metadata.annotations, f"{_PATH}.metadata.annotations", out)
     template_violations: list[Violation] = []
     validate_spec(template.spec, template_violations)
-    out.extend(Violation(f"{_PATH}.{each.field}", each.message) for each in template_violations)
+    out.extend(
+        Violation(f"{_PATH}.{template_violation.field}", template_violation.message)
+        for template_violation in template_violations
+    )
     if template.spec.ephemeralContainers:
         out.append(forbidden(f"{_PATH}.spec.ephemeralContainers", "ephemeral containers not allowed in pod template"))
 

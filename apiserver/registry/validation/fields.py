@@ -173,7 +173,7 @@ def validate_pod_annotations(annotations: Mapping[str, str], path: str, out: lis
 
 def validate_selector(selector: LabelSelector, path: str, out: list[Violation]) -> None:
     requirements = len(selector.matchLabels) + len(selector.matchExpressions)
-    number = sum(len(each.values) for each in selector.matchExpressions)
+    number = sum(len(match_expression.values) for match_expression in selector.matchExpressions)
     if requirements > MAX_REQUIREMENTS:
         out.append(too_many(path, requirements, MAX_REQUIREMENTS))
     if number > MAX_VALUES:
@@ -320,10 +320,10 @@ def _is_ip(text: str) -> bool:
 
 def validate_external_ip(text: str, path: str, out: list[Violation]) -> None:
     """Check an address for external clients: it must not be unspecified, loopback or link-local."""
-    found: list[Violation] = []
-    validate_ip(text, path, found)
-    out.extend(found)
-    if found:
+    violations: list[Violation] = []
+    validate_ip(text, path, violations)
+    out.extend(violations)
+    if violations:
         return
     address = ipaddress.ip_address(text)
     address = getattr(address, "ipv4_mapped", None) or address

@@ -63,7 +63,7 @@ def validate_spec_update(new: PodSpec, old: PodSpec, out: list[Violation]) -> No
     if fixed != old:
         changed = _changed(fixed, old)
         detail = f"pod updates may not change fields other than {_UPDATABLE}; changed: {', '.join(changed)}"
-        if any(each.endswith((".resources", ".resizePolicy")) for each in changed):
+        if any(item.endswith((".resources", ".resizePolicy")) for item in changed):
             detail += "; cpu and memory of containers change through the subresource resize"
         out.append(forbidden("spec", detail))
 
@@ -105,7 +105,9 @@ def _put_back_node_affinity(fixed: PodSpec, old: PodSpec) -> None:
 def _validate_node_affinity(new: NodeAffinity, old: NodeAffinity, out: list[Violation]) -> None:
     """Validate the change. Required terms may gain requirements, if there are any terms. Preferred terms may change freely."""
     path = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
-    terms, before = (each.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms for each in (new, old))
+    terms, before = (
+        node_affinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms for node_affinity in (new, old)
+    )
     if before and len(terms) != len(before):
         detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
         out.append(invalid(path, f"{len(terms)} terms", detail))
@@ -283,7 +285,7 @@ def validate_pod_status_update(new: Pod, old: Pod, out: list[Violation]) -> None
         _validate_containers(status.containerStatuses, had, old.spec.restartPolicy, "status.containerStatuses", out)
     if had := before.initContainerStatuses:
         sidecars = {container.name for container in old.spec.initContainers if container.restartPolicy == "Always"}
-        had_init = [each for each in had if each.name not in sidecars]
+        had_init = [container_status for container_status in had if container_status.name not in sidecars]
         _validate_containers(
             status.initContainerStatuses, had_init, old.spec.restartPolicy, "status.initContainerStatuses", out
         )

@@ -387,7 +387,7 @@ _OF_CONTROLLERS = frozenset(
 
 def validate_number(taints: Sequence[Taint], before: Sequence[Taint], path: str, out: list[Violation]) -> None:
     """Limit the number of taints to MAX_TAINTS, or to the number in `before` if it is larger."""
-    number, had = (sum(taint.key not in _OF_CONTROLLERS for taint in each) for each in (taints, before))
+    number, had = (sum(taint.key not in _OF_CONTROLLERS for taint in item) for item in (taints, before))
     if number > max(MAX_TAINTS, had):
         out.append(too_many(path, number, MAX_TAINTS))
 

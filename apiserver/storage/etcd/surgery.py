@@ -74,7 +74,7 @@ class EtcdAdmin:
 
     async def remove(self, member: str) -> None:
         asked, listed = await self._list_members()
-        found = next(
+        result = next(
             (
                 listed_member.ID
                 for listed_member in listed
@@ -82,8 +82,8 @@ class EtcdAdmin:
             ),
             None,
         )
-        if found is not None:
-            await _call(asked.cluster.MemberRemove(MemberRemoveRequest(ID=found), timeout=CALL_TIMEOUT))
+        if result is not None:
+            await _call(asked.cluster.MemberRemove(MemberRemoveRequest(ID=result), timeout=CALL_TIMEOUT))
 
     async def add(self, peer: str) -> bool:
         asked, listed = await self._list_members()

@@ -82,19 +82,21 @@ def _is_inside(name: str) -> bool:
 
 def _content(folder: Path) -> dict[str, ProjectedFile] | None:
     """None: something else than regular files is there."""
-    found: dict[str, ProjectedFile] = {}
+    projected_files: dict[str, ProjectedFile] = {}
     try:
         for here, folders, names in os.walk(folder):
             for name in (*folders, *names):
                 path = Path(here, name)
                 status = path.lstat()
                 if stat.S_ISREG(status.st_mode):
-                    found[str(path.relative_to(folder))] = ProjectedFile(path.read_bytes(), stat.S_IMODE(status.st_mode))
+                    projected_files[str(path.relative_to(folder))] = ProjectedFile(
+                        path.read_bytes(), stat.S_IMODE(status.st_mode)
+                    )
                 elif not stat.S_ISDIR(status.st_mode):
                     return None
     except OSError:
         return None
-    return found
+    return projected_files
 
 
 def _write(folder: Path, payload: Payload) -> None:

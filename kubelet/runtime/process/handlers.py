@@ -63,13 +63,13 @@ class _Place(NamedTuple):
 
     def towards(self, location: str) -> "_Place | None":
         """The target of a redirect. None: another host. Raises ValueError."""
-        found = urlsplit(urljoin(f"{self.scheme}://{self.authority}{self.path}", location))
-        if found.hostname != self.host.lower():
+        result = urlsplit(urljoin(f"{self.scheme}://{self.authority}{self.path}", location))
+        if result.hostname != self.host.lower():
             return None
-        if found.scheme not in _PORTS:
-            raise ValueError(f"unsupported protocol scheme {found.scheme}")
-        path = (found.path or "/") + (f"?{found.query}" if found.query else "")
-        return _Place(found.scheme, found.hostname, found.port or _PORTS[found.scheme], path)
+        if result.scheme not in _PORTS:
+            raise ValueError(f"unsupported protocol scheme {result.scheme}")
+        path = (result.path or "/") + (f"?{result.query}" if result.query else "")
+        return _Place(result.scheme, result.hostname, result.port or _PORTS[result.scheme], path)
 
 
 async def get(action: HTTPGetAction, host: str, agent: str) -> int:
@@ -130,7 +130,11 @@ async def _ask(place: _Place, headers: Iterable[HTTPHeader], agent: str) -> tupl
 
 def _headers(place: _Place, given: Iterable[HTTPHeader], agent: str) -> list[str]:
     usual = {"Host": place.authority, "User-Agent": f"kube-{agent}/1.36", "Accept": "*/*", "Connection": "close"}
-    own = [(each.name.title(), each.value) for each in given if each.value or each.name.lower() != "host"]
+    own = [
+        (http_header.name.title(), http_header.value)
+        for http_header in given
+        if http_header.value or http_header.name.lower() != "host"
+    ]
     replaced = {name for name, _ in own}
     sent = [*((name, usual[name]) for name in usual if name not in replaced), *own]
     return [f"{name}: {value}" for name, value in sent if value or name not in usual]
@@ -177,7 +181,7 @@ class Calls:
 
     @property
     def views(self) -> tuple[CallView, ...]:
-        return tuple(each.view for each in self._begun.values())
+        return tuple(begun.view for begun in self._begun.values())
 
     def begin(self, call: Call, plan: Plan, host: str, now: Instant) -> None:
         """`plan`: of the container; `host`: the address of its pod."""
@@ -255,7 +259,9 @@ async def _call(action: HTTPGetAction, host: str) -> None:
         await get(action, host, "lifecycle")
     except NotTLS:
         bare = HTTPGetAction(scheme="HTTP", port=action.port, path=action.path)
-        bare.httpHeaders.extend(each for each in action.httpHeaders if each.name.lower() != "authorization")
+        bare.httpHeaders.extend(
+            http_header for http_header in action.httpHeaders if http_header.name.lower() != "authorization"
+        )
         with suppress(Failed, OSError):
             await get(bare, host, "lifecycle")
             return

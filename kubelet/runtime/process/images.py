@@ -128,9 +128,9 @@ def _key(raw: Any) -> str:
 
 
 def _image(raw: Any, path: str) -> Image:
-    found = fields(raw, path, ("command", "args", "env"))
-    command, args = (_words(found.get(name, []), f"{path}.{name}") for name in ("command", "args"))
-    env = found.get("env", {})
+    result = fields(raw, path, ("command", "args", "env"))
+    command, args = (_words(result.get(name, []), f"{path}.{name}") for name in ("command", "args"))
+    env = result.get("env", {})
     if not isinstance(env, dict) or not all(isinstance(text, str) for pair in env.items() for text in pair):
         raise ConfigurationError(f"{path}.env: expected texts by name")
     if not command and not args:

@@ -46,14 +46,14 @@ class ProcessMeter:
         children: dict[int, list[Entry]] = {}
         for entry in table.values():
             children.setdefault(entry.parent, []).append(entry)
-        found: list[Mapping[str, Usage]] = []
+        result: list[Mapping[str, Usage]] = []
         for pod, names in running:
             shims = {name: table.get(self._shim(pod.metadata.uid, name)) for name in names}
-            found.append({name: self._used(shim, children) for name, shim in shims.items() if shim is not None})
+            result.append({name: self._used(shim, children) for name, shim in shims.items() if shim is not None})
         self._samples = {
             key: each for key, each in self._samples.items() if key[0] in table and table[key[0]].started == key[1]
         }
-        return found
+        return result
 
     def _shim(self, uid: str, container: str) -> int:
         """The pid; 0: unknown."""
@@ -65,8 +65,8 @@ class ProcessMeter:
 
     def _used(self, shim: Entry, children: Mapping[int, Sequence[Entry]]) -> Usage:
         processes = list(_below(shim.pid, children))
-        memory = sum(each.rss for each in processes)
-        cpu_s, age = shim.waited_s + sum(each.cpu_s + each.waited_s for each in processes), shim.age
+        memory = sum(process.rss for process in processes)
+        cpu_s, age = shim.waited_s + sum(process.cpu_s + process.waited_s for process in processes), shim.age
         before = self._samples.get((shim.pid, shim.started), _Sample(0.0, 0.0, 0, 0.0))
         window = age - before.age
         if window < LEAST_WINDOW and before.window:

@@ -58,8 +58,8 @@ def enter_new_namespace(mounts: Sequence[BindMount], folder: Path) -> None:
     for NEW_ROOT and COVER. Raises OSError.
     """
     root, cover = folder / NEW_ROOT, folder / COVER
-    for each in (root, cover):
-        each.mkdir(exist_ok=True)
+    for path in (root, cover):
+        path.mkdir(exist_ok=True)
     _check(_libc.unshare(_CLONE_NEWNS), "unshare")
     _mount("none", "/", _MS_REC | _MS_PRIVATE)
     _mount("/", str(root), _MS_BIND | _MS_REC)

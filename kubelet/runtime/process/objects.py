@@ -51,10 +51,10 @@ class MissingObject(Exception):
 
 def _object(objects: Objects, reference: Reference, *, optional: bool) -> Message | None:
     """None: an optional object that does not exist. Raises MissingObject."""
-    found = objects.get(reference)
-    if found is None and not optional:
+    obj = objects.get(reference)
+    if obj is None and not optional:
         raise MissingObject(f'{reference.kind} "{reference.name}" not found')
-    return found
+    return obj
 
 
 def _texts(found: Message | None) -> dict[str, str]:
@@ -73,8 +73,8 @@ def environment_from(container: Container, objects: Objects) -> dict[str, str]:
         is_map = source.HasField("configMapRef")
         wanted = source.configMapRef if is_map else source.secretRef
         reference = Reference(CONFIG_MAP if is_map else SECRET, wanted.localObjectReference.name)
-        found = _object(objects, reference, optional=wanted.optional)
-        variables.update((f"{source.prefix}{key}", text) for key, text in sorted(_texts(found).items()))
+        message = _object(objects, reference, optional=wanted.optional)
+        variables.update((f"{source.prefix}{key}", text) for key, text in sorted(_texts(message).items()))
     return variables
 
 
@@ -83,8 +83,8 @@ def object_value(source: EnvVarSource, objects: Objects, namespace: str) -> str 
     is_map = source.HasField("configMapKeyRef")
     selector = source.configMapKeyRef if is_map else source.secretKeyRef
     name = selector.localObjectReference.name
-    found = _object(objects, Reference(CONFIG_MAP if is_map else SECRET, name), optional=selector.optional)
-    texts = _texts(found)
+    message = _object(objects, Reference(CONFIG_MAP if is_map else SECRET, name), optional=selector.optional)
+    texts = _texts(message)
     if selector.key not in texts:
         if selector.optional:
             return None
@@ -120,12 +120,12 @@ def volume_files(pod: Pod, volume: Volume, objects: Objects) -> dict[str, Projec
     if source.HasField("configMap"):
         mode = source.configMap.defaultMode if source.configMap.HasField("defaultMode") else FILE_MODE
         reference = Reference(CONFIG_MAP, source.configMap.localObjectReference.name)
-        found = _object(objects, reference, optional=source.configMap.optional)
-        files.update(_keys(found, source.configMap.items, mode, optional=source.configMap.optional))
+        message = _object(objects, reference, optional=source.configMap.optional)
+        files.update(_keys(message, source.configMap.items, mode, optional=source.configMap.optional))
     elif source.HasField("secret"):
         mode = source.secret.defaultMode if source.secret.HasField("defaultMode") else FILE_MODE
-        found = _object(objects, Reference(SECRET, source.secret.secretName), optional=source.secret.optional)
-        files.update(_keys(found, source.secret.items, mode, optional=source.secret.optional))
+        message = _object(objects, Reference(SECRET, source.secret.secretName), optional=source.secret.optional)
+        files.update(_keys(message, source.secret.items, mode, optional=source.secret.optional))
     elif source.HasField("downwardAPI"):
         mode = source.downwardAPI.defaultMode if source.downwardAPI.HasField("defaultMode") else FILE_MODE
         files.update(_downward(pod, source.downwardAPI.items, mode))
@@ -145,8 +145,8 @@ def _projection(pod: Pod, part: VolumeProjection, objects: Objects, mode: int) -
         is_map = part.HasField("configMap")
         wanted = part.configMap if is_map else part.secret
         reference = Reference(CONFIG_MAP if is_map else SECRET, wanted.localObjectReference.name)
-        found = _object(objects, reference, optional=wanted.optional)
-        yield from _keys(found, wanted.items, mode, optional=wanted.optional)
+        message = _object(objects, reference, optional=wanted.optional)
+        yield from _keys(message, wanted.items, mode, optional=wanted.optional)
     else:
         raise MissingObject("tokens of service accounts are not supported, because the API has no TokenRequest")
 
@@ -197,17 +197,15 @@ def claim_path(objects: Objects, claim: str) -> HostPathVolumeSource:
     """The path of the volume that is bound to a claim. Raises MissingObject. `objects` has the volume of a bound claim, and
     otherwise the claim.
     """
-    found = objects.get(Reference(CLAIM, claim))
-    if found is None:
+    obj = objects.get(Reference(CLAIM, claim))
+    if obj is None:
         raise MissingObject(f'persistentvolumeclaim "{claim}" not found')
-    if not isinstance(found, PersistentVolume):
+    if not isinstance(obj, PersistentVolume):
         raise MissingObject(f'persistentvolumeclaim "{claim}" is not bound to a volume')
-    source = found.spec.persistentVolumeSource
+    source = obj.spec.persistentVolumeSource
     if source.HasField("hostPath"):
         return source.hostPath
     if source.HasField("local"):
         return HostPathVolumeSource(path=source.local.path)
     kind = next((field.name for field, _ in source.ListFields()), "nothing")
-    raise MissingObject(
-        f'the process runtime cannot mount volume "{found.metadata.name}": {kind} is not supported, but hostPath'
-    )
+    raise MissingObject(f'the process runtime cannot mount volume "{obj.metadata.name}": {kind} is not supported, but hostPath')

@@ -162,14 +162,14 @@ def places(pod: Pod, folder: Path, objects: Objects | None = None) -> dict[str, 
     """The path of each volume of the pod, by name. Volumes of the pod itself are in `folder`. Claims are missing if `objects`
     is None. Raises Unsupported and MissingObject.
     """
-    found = {}
+    result = {}
     for volume in pod.spec.volumes:
         source = volume.volumeSource
         if not source.HasField("persistentVolumeClaim"):
-            found[volume.name] = _place(volume, folder)
+            result[volume.name] = _place(volume, folder)
         elif objects is not None:
-            found[volume.name] = claim_path(objects, source.persistentVolumeClaim.claimName).path
-    return found
+            result[volume.name] = claim_path(objects, source.persistentVolumeClaim.claimName).path
+    return result
 
 
 def _place(volume: Volume, folder: Path) -> str:

@@ -92,7 +92,7 @@ class PodVolumes:
         self._report, self._event = report, event
 
     def publish(self, pod: Pod, now: Instant) -> float:
-        needs = any(has_files(each) or unsupported_volume(each) for each in pod.spec.volumes)
+        needs = any(has_files(volume) or unsupported_volume(volume) for volume in pod.spec.volumes)
         if not needs and next(pod_references(pod), None) is None:
             return now.monotonic
         uid = pod.metadata.uid
@@ -152,10 +152,10 @@ class PodVolumes:
         async with self._calls:
             try:
                 async with asyncio.timeout(TIMEOUT):
-                    found: Message = await self._read_object(RESOURCES[reference.kind], reference.name, namespace)
-                    if isinstance(found, PersistentVolumeClaim) and found.spec.volumeName and found.status.phase == "Bound":
-                        found = await self._read_object(PERSISTENT_VOLUMES, found.spec.volumeName, "")
-                    return found
+                    obj: Message = await self._read_object(RESOURCES[reference.kind], reference.name, namespace)
+                    if isinstance(obj, PersistentVolumeClaim) and obj.spec.volumeName and obj.status.phase == "Bound":
+                        obj = await self._read_object(PERSISTENT_VOLUMES, obj.spec.volumeName, "")
+                    return obj
             except NotFound:
                 return None
             except TimeoutError:
@@ -166,7 +166,7 @@ class PodVolumes:
     async def _sync(self, uid: str, mounts: _Mounts, errors: Mapping[tuple[str, Reference], ApiError]) -> None:
         """Writes the volumes of a pod, and reports what its containers wait for."""
         pod, failure = mounts.pod, ""
-        unread = [each for each in mounts.references if each not in mounts.objects]
+        unread = [reference for reference in mounts.references if reference not in mounts.objects]
         if unread:
             failure = f'{unread[0].kind} "{unread[0].name}": {errors.get((pod.metadata.namespace, unread[0]), "not read yet")}'
         else:
@@ -190,8 +190,8 @@ class PodVolumes:
 
     def _held(self, mounts: _Mounts) -> dict[str, str]:
         containers = (*mounts.pod.spec.initContainers, *mounts.pod.spec.containers)
-        found = {each.name: config_error(mounts.pod, each, mounts.objects) for each in containers}
-        return {name: message for name, message in found.items() if message}
+        result = {container.name: config_error(mounts.pod, container, mounts.objects) for container in containers}
+        return {name: message for name, message in result.items() if message}
 
     async def _mount(self, uid: str, mounts: _Mounts) -> str:
         """Returns the failure, or an empty string. Files are written in a thread."""

@@ -198,7 +198,7 @@ class Root:
         if not (_is_name(uid) and _is_name(container)):
             return []
         home = self.pod(uid) / "containers" / container
-        return [home / str(number) for number in sorted(int(each.name) for each in home.glob("[0-9]*"))]
+        return [home / str(number) for number in sorted(int(path.name) for path in home.glob("[0-9]*"))]
 
     def move_to_removed(self, folder: Path) -> Path:
         """Moves a pod to the removed pods, and returns the new path. The move fails if the pod's containers have made it
@@ -250,7 +250,7 @@ def reset(folder: Path, *, keep: bool = False) -> None:
     """Raises OSError, also if a kubelet uses the directory or a process does not exit."""
     if not folder.exists():
         return
-    if foreign := {each.name for each in folder.iterdir()} - set(ENTRIES):
+    if foreign := {path.name for path in folder.iterdir()} - set(ENTRIES):
         raise OSError(f"{folder} is not the directory of a process runtime: it contains {sorted(foreign)[0]}")
     root = _taken(folder)
     pods = [*root.pods(), *root.removed()]

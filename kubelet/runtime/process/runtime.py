@@ -250,7 +250,7 @@ class _Sandbox:
         self.containers: dict[str, _Ran] = {}
 
     def container(self, name: str) -> Container:
-        return next(each for each in (*self.pod.spec.initContainers, *self.pod.spec.containers) if each.name == name)
+        return next(item for item in (*self.pod.spec.initContainers, *self.pod.spec.containers) if item.name == name)
 
     def home(self, container: str) -> Path:
         return self.folder / "containers" / container
@@ -449,12 +449,12 @@ class ProcessRuntime:
     def _find(self, sandbox: _Sandbox, name: str, status: ContainerStatus | None, now: Instant) -> _Ran | None:
         """Adopts a container. If its directories are missing, its reported status is used. None: it never ran."""
         last_exit = reported_exit(status.lastState, now) if status is not None else None
-        numbers = sorted(int(each.name) for each in sandbox.home(name).glob("[0-9]*"))
+        numbers = sorted(int(path.name) for path in sandbox.home(name).glob("[0-9]*"))
         if numbers:
-            found = [self._attempt(sandbox, name, number) for number in numbers[-KEPT:]]
-            for attempt in found:
+            attempts = [self._attempt(sandbox, name, number) for number in numbers[-KEPT:]]
+            for attempt in attempts:
                 attempt.find(now)
-            return self._ran(sandbox, found[-1], found[0].exit if len(found) > 1 else last_exit)
+            return self._ran(sandbox, attempts[-1], attempts[0].exit if len(attempts) > 1 else last_exit)
         if status is None:
             return None
         attempt = self._attempt(sandbox, name, status.restartCount)

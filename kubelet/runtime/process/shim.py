@@ -255,11 +255,11 @@ class Shim:
     def _message(self, code: int) -> str:
         """The termination message."""
         plan = self._plan
-        found = read_message(plan["message_path"], plan["message_bytes"])
-        if not found and code and plan["message_from_log"]:
+        message = read_message(plan["message_path"], plan["message_bytes"])
+        if not message and code and plan["message_from_log"]:
             self._log.flush()
             return end_of_log(files.LOG, plan["log_files"], plan["message_bytes"])
-        return found
+        return message
 
     def _start(self) -> "subprocess.Popen[bytes]":
         plan = self._plan
@@ -407,13 +407,13 @@ def _kill_descendants() -> None:
 
 
 def _children() -> list[int]:
-    me, found = str(os.getpid()), []
+    me, numbers = str(os.getpid()), []
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             with suppress(OSError), open(f"/proc/{entry}/stat") as file:
                 if file.read().rpartition(")")[2].split()[1] == me:
-                    found.append(int(entry))
-    return found
+                    numbers.append(int(entry))
+    return numbers
 
 
 def main() -> None:

@@ -132,7 +132,7 @@ class _Renderer:
 
 def _files(path: Path) -> list[Path]:
     """Newest first."""
-    older = sorted((int(each.suffix[1:]), each) for each in path.parent.glob(f"{path.name}.[0-9]*"))
+    older = sorted((int(item.suffix[1:]), item) for item in path.parent.glob(f"{path.name}.[0-9]*"))
     return [path, *(each for _, each in older)]
 
 

@@ -82,17 +82,17 @@ def problem(check: str, message: str, hint: str = "") -> Finding:
 def text(findings: Sequence[Finding]) -> str:
     """Return one line for each finding, and a second line for its hint."""
     lines = []
-    for each in findings:
-        lines.append(f"{each.level:<9}{each.check:<15}{one_line(each.message)}")
-        if each.hint:
-            lines.append(f"{'':<24}hint: {one_line(each.hint)}")
+    for finding in findings:
+        lines.append(f"{finding.level:<9}{finding.check:<15}{one_line(finding.message)}")
+        if finding.hint:
+            lines.append(f"{'':<24}hint: {one_line(finding.hint)}")
     return "".join(f"{line}\n" for line in lines)
 
 
 async def run(checks: Sequence[Check], deadline: float = DEADLINE) -> list[Finding]:
     """Run all checks and return their findings in order. A failure or timeout of a check is a finding."""
-    found = await asyncio.gather(*(_run(check, deadline) for check in checks))
-    return [finding for each in found for finding in each]
+    result = await asyncio.gather(*(_run(check, deadline) for check in checks))
+    return [finding for findings in result for finding in findings]
 
 
 async def _run(check: Check, deadline: float) -> Sequence[Finding]:
@@ -160,8 +160,8 @@ def python(version: tuple[int, ...] | None = None) -> Sequence[Finding]:
 def packages(needed: Iterable[str] | None = None, installed: Callable[[str], str] = metadata.version) -> Sequence[Finding]:
     """`needed` are requirements in the syntax of package metadata, such as "grpcio<2,>=1.83"."""
     wrong, checked = [], 0
-    for each in metadata.requires("pinnace") or [] if needed is None else needed:
-        requirement, _, marker = each.partition(";")
+    for require in metadata.requires("pinnace") or [] if needed is None else needed:
+        requirement, _, marker = require.partition(";")
         name = re.split(r"[^\w.-]", requirement.strip(), maxsplit=1)[0]
         bounds = dict(re.findall(r"(>=|<)\s*([\d.]+)", requirement))
         if marker or not bounds:
@@ -184,19 +184,19 @@ def packages(needed: Iterable[str] | None = None, installed: Callable[[str], str
 def etcd(*, elsewhere: bool) -> Sequence[Finding]:
     """`elsewhere`: the cluster is not on this machine, so no local etcd is required."""
     try:
-        found = find_etcd()
+        etcd_binary = find_etcd()
     except EtcdMissing as error:
         tell = warning if elsewhere else problem
         return [tell("etcd", f"{error}: `pinnace up` cannot start a cluster", error.hint)]
-    said = f"{_format_version(found.version)} ({found.path})"
-    if found.fallback:
+    said = f"{_format_version(etcd_binary.version)} ({etcd_binary.path})"
+    if etcd_binary.fallback:
         return [warning("etcd", f"{said}: 3.5.0 to 3.5.2 can lose writes when killed", "install 3.5.3 or later on PATH")]
     return [ok("etcd", said)]
 
 
 def disk(folder: Path, free: int | None = None) -> Sequence[Finding]:
     """Check the file system of the directory, or of its nearest existing parent. `free` is in bytes."""
-    there = next(each for each in (folder, *folder.parents) if _exists(each))
+    there = next(parent for parent in (folder, *folder.parents) if _exists(parent))
     left = shutil.disk_usage(there).free if free is None else free
     return [
         _compare_with_bounds(
@@ -216,12 +216,12 @@ def _exists(path: Path) -> bool:
 def memory(available: int | None = None) -> Sequence[Finding]:
     if available is None:
         try:
-            found = re.search(r"^MemAvailable:\s+(\d+) kB", _MEMINFO.read_text(), re.MULTILINE)
+            match = re.search(r"^MemAvailable:\s+(\d+) kB", _MEMINFO.read_text(), re.MULTILINE)
         except OSError:
-            found = None
-        if found is None:
+            match = None
+        if match is None:
             return [ok("memory", "the available memory cannot be determined")]
-        available = int(found[1]) * 1024
+        available = int(match[1]) * 1024
     hint = "stop other programs, or start a smaller cluster: pinnace up --nodes 5 --schedulers 1 --apiservers 1"
     return [_compare_with_bounds("memory", available, MEMORY, f"{_format_size(available)} available", hint)]
 
@@ -252,8 +252,8 @@ def _compare_with_bounds(check: str, have: int, bounds: tuple[int, int], message
 
 def _parse_version(version: str) -> tuple[int, ...]:
     """Parse the first version number: ">=3.11" is (3, 11)."""
-    found = re.search(r"\d+(\.\d+)*", version)
-    return tuple(map(int, found[0].split("."))) if found else ()
+    match = re.search(r"\d+(\.\d+)*", version)
+    return tuple(map(int, match[0].split("."))) if match else ()
 
 
 def _format_version(version: Sequence[int]) -> str:
@@ -281,8 +281,8 @@ def configuration(settings: Settings) -> tuple[ClientConfig | None, Sequence[Fin
 
 
 def _risks(files: Configuration) -> Sequence[Finding]:
-    found = [(path, risk) for path in files.documents if (risk := risks(path))]
-    return [warning(CHECK, f"{path}: {risk}, and so redirect commands", f"chmod go-w {path}") for path, risk in found]
+    result = [(path, risk) for path in files.documents if (risk := risks(path))]
+    return [warning(CHECK, f"{path}: {risk}, and so redirect commands", f"chmod go-w {path}") for path, risk in result]
 
 
 def contexts(
@@ -290,29 +290,29 @@ def contexts(
 ) -> Sequence[Finding]:
     """Check the contexts in the kubeconfig. `expected`: the addresses of the local cluster, if there is one. `flag` returns the
     option that names a data directory."""
-    found, findings = read_configuration(settings.kubeconfig), []
+    result, findings = read_configuration(settings.kubeconfig), []
     if expected is not None and expected.data_dir is not None:
         where = flag(expected.data_dir)
-        names = [name for name in found.our_contexts() if found.data_dir_of(found.cluster_of(name)) == expected.data_dir]
+        names = [name for name in result.our_contexts() if result.data_dir_of(result.cluster_of(name)) == expected.data_dir]
         start = f"`pinnace start{where}` writes it"
         if not names:
-            findings.append(warning("contexts", f"{found.shown} has no context of the cluster in {expected.data_dir}", start))
-        elif (cluster := found.find("cluster", found.cluster_of(names[0]))) is not None:
+            findings.append(warning("contexts", f"{result.shown} has no context of the cluster in {expected.data_dir}", start))
+        elif (cluster := result.find("cluster", result.cluster_of(names[0]))) is not None:
             gateway = gateway_of(cluster.value)
             if gateway != expected.gateway:
                 message = (
                     f'context "{names[0]}" names {gateway or "no gateway"}; the gateway is {expected.gateway or "not there"}'
                 )
                 findings.append(problem("contexts", message, start))
-            if found.current not in names:
-                message = f"kubectl uses {f'the context {found.current!r}' if found.current else 'no context'}"
+            if result.current not in names:
+                message = f"kubectl uses {f'the context {result.current!r}' if result.current else 'no context'}"
                 hint = f"`kubectl config use-context {names[0]}`, or --context {names[0]}"
                 findings.append(warning("contexts", f"{message}, not {names[0]}", hint))
     for name, data_dir in stale_contexts(is_dead, file=settings.kubeconfig).items():
         hint = f"`pinnace down{flag(data_dir)}` removes it"
         findings.append(warning("contexts", f'context "{name}": there is no cluster in {data_dir} any more', hint))
-    ours = ", ".join(found.our_contexts())
-    return findings or ([ok("contexts", f"{ours} in {found.shown}")] if ours else [])
+    ours = ", ".join(result.our_contexts())
+    return findings or ([ok("contexts", f"{ours} in {result.shown}")] if ours else [])
 
 
 def keys(paths: Iterable[Path]) -> Sequence[Finding]:

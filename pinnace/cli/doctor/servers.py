@@ -81,12 +81,12 @@ async def leaders(config: ClientConfig, expected: Sequence[str]) -> Sequence[Fin
     """`expected` are the elections that should have a leader."""
     connection = Connection(config.endpoints, tls=config.tls)
     try:
-        found = await Client(connection).elections.list()
+        result = await Client(connection).elections.list()
     except ApiError as error:
         return [warning("leaders", f"not known: {error}")]
     finally:
         await connection.close()
-    return led({each.name: each.holder for each in found}, expected)
+    return led({election.name: election.holder for election in result}, expected)
 
 
 def led(holders: Mapping[str, str], expected: Sequence[str]) -> Sequence[Finding]:
@@ -105,18 +105,18 @@ async def services(config: ClientConfig, state: ClusterState) -> Sequence[Findin
     connection = Connection(config.endpoints, tls=config.tls)
     try:
         client = Client(connection)
-        found = (await client.of(SERVICES).list()).items
+        result = (await client.of(SERVICES).list()).items
         slices = (await client.of(ENDPOINT_SLICES).list()).items
     except ApiError as error:
         return [warning("services", f"not known: {error}")]
     finally:
         await connection.close()
     ready = {
-        f"{each.metadata.namespace}/{each.metadata.labels.get(SERVICE_LABEL, '')}"
-        for each in slices
-        if any(endpoint.conditions.ready for endpoint in each.endpoints)
+        f"{slice_.metadata.namespace}/{slice_.metadata.labels.get(SERVICE_LABEL, '')}"
+        for slice_ in slices
+        if any(endpoint.conditions.ready for endpoint in slice_.endpoints)
     }
-    asked = [each for each in found if store_key(each) in ready and _port(each)][:MAX_SERVICES]
+    asked = [service for service in result if store_key(service) in ready and _port(service)][:MAX_SERVICES]
     silent = [store_key(each) for each, why in zip(asked, await asyncio.gather(*map(_refused, asked)), strict=True) if why]
     if silent:
         names = ", ".join(silent[:SHOWN]) + (f" and {len(silent) - SHOWN} more" if len(silent) > SHOWN else "")
@@ -130,7 +130,7 @@ def _port(service: Service) -> int:
     """Return the first TCP port; 0 if there is none, or the service has no address."""
     if service.spec.clusterIP in ("", "None"):
         return 0
-    return next((each.port for each in service.spec.ports if each.protocol in ("", "TCP")), 0)
+    return next((port.port for port in service.spec.ports if port.protocol in ("", "TCP")), 0)
 
 
 async def _refused(service: Service) -> bool:
@@ -148,8 +148,8 @@ async def processes(state: ClusterState) -> Sequence[Finding]:
         folder = state.spec.data_dir
         return [problem("processes", f"the cluster in {folder} is stopped", f"pinnace start{data_dir_flag(folder)}")]
     reasons = zip(state.processes, await problems(state), strict=True)
-    found = [_describe_unready_process(state, record, reason) for record, reason in reasons if reason]
-    return found or [ok("processes", f"all {len(state.processes)} of the cluster in {state.spec.data_dir} are ready")]
+    findings = [_describe_unready_process(state, record, reason) for record, reason in reasons if reason]
+    return findings or [ok("processes", f"all {len(state.processes)} of the cluster in {state.spec.data_dir} are ready")]
 
 
 def elections(state: ClusterState) -> list[str]:
@@ -166,7 +166,7 @@ def _describe_unready_process(state: ClusterState, record: ProcessRecord, reason
                 "processes", f"{record.name} is not ready: out of space, only reads and deletes are possible", OUT_OF_SPACE
             )
         return problem("processes", f"{record.name} is not ready: {reason}", log)
-    taken = [each for each in {record.plan.address, record.plan.http} if not is_free(each)]
+    taken = [item for item in {record.plan.address, record.plan.http} if not is_free(item)]
     if taken:
         hint = "`pinnace stop` and `pinnace start` select another port; `ss -ltnp` shows the program"
         return problem("processes", f"{record.name} is not running, and another program uses {taken[0]}", hint)

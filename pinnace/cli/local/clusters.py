@@ -95,19 +95,19 @@ def present_data_dir(settings: Settings, named: Path | None) -> Path:
     """Return the directory of the selected cluster. The order of precedence is --data-dir, --context, $PINNACE_DATA_DIR, the
     cluster that commands use, the only cluster with a context, the default. Raises Failure if the context is not a local
     cluster, or if a foreign context is current and there are several clusters."""
-    if (found := named_data_dir(settings, named)) is not None:
-        return found
+    if (path := named_data_dir(settings, named)) is not None:
+        return path
     if settings.context:
-        found = configuration(settings).data_dir
-        if found is None:
+        path = configuration(settings).data_dir
+        if path is None:
             message = f'the cluster of context "{settings.context}" is not a local cluster'
             raise Failure(message, hint="if it is local, specify its directory with --data-dir", code=ExitCode.NOT_FOUND)
-        return found
+        return path
     try:
-        found = load(settings.server, file=settings.kubeconfig, can_impersonate=True).data_dir
+        path = load(settings.server, file=settings.kubeconfig, can_impersonate=True).data_dir
     except ConfigError:
-        found = _only_data_dir(settings)
-    return found or default_data_dir()
+        path = _only_data_dir(settings)
+    return path or default_data_dir()
 
 
 def _only_data_dir(settings: Settings) -> Path | None:
@@ -123,9 +123,9 @@ def _only_data_dir(settings: Settings) -> Path | None:
         raise Failure(message, hint=f"choose one with --context: {', '.join(known)}", code=ExitCode.USAGE)
     if not folders:
         return None
-    (found,) = folders
-    note(f"the current context is not one of pinnace: this is about the cluster in {found}")
-    return found
+    (path,) = folders
+    note(f"the current context is not one of pinnace: this is about the cluster in {path}")
+    return path
 
 
 def named_data_dir(settings: Settings, named: Path | None) -> Path | None:
@@ -144,8 +144,8 @@ def check_writable(settings: Settings) -> None:
     with editing():
         file = settings.kubeconfig or file_for_new_entries(kubectl_paths())
         kubeconfig_file.check_writable(file)
-        if found := kubeconfig_file.risks(file):
-            note(f"warning: {file}: {found}")
+        if result := kubeconfig_file.risks(file):
+            note(f"warning: {file}: {result}")
 
 
 def write_context(settings: Settings, found: ClientConfig, *, make_current: bool = True) -> Written:

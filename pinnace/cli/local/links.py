@@ -20,7 +20,7 @@ def local_link(cluster: Cluster) -> str:
     if not gateways:
         hint = f"`pinnace up{data_dir_flag(folder)} --fresh --gateways 1` makes a cluster with one"
         raise Failure(f"the cluster in {folder} has no gateway", hint=hint, code=ExitCode.NOT_FOUND)
-    alive = [each for each in gateways if running(each)]
+    alive = [gateway for gateway in gateways if running(gateway)]
     if not alive:
         raise Failure("no gateway runs", hint="`pinnace start` starts stopped processes", code=ExitCode.UNAVAILABLE)
     try:

@@ -45,12 +45,12 @@ def ask(kind: type[D], http: str, data_dir: Path) -> D:
             parse_address(http)
         except ValueError as error:
             raise usage(f"--http: {error}", hint="use the --http address of a scheduler, such as 127.0.0.1:7481") from None
-        found = _read(http, kind)
+        result = _read(http, kind)
     else:
-        found = _of_cluster(kind, data_dir)
-    if not found.leading:
-        note(f"{found.name} is on standby: this is the state with which it would become the leader")
-    return found
+        result = _of_cluster(kind, data_dir)
+    if not result.leading:
+        note(f"{result.name} is on standby: this is the state with which it would become the leader")
+    return result
 
 
 def configured(data_dir: Path) -> SchedulerOptions:
@@ -73,15 +73,15 @@ def _of_cluster(kind: type[D], data_dir: Path) -> D:
     if not addresses:
         hint = "specify the address of a scheduler with --http, or a local cluster with --data-dir"
         raise Failure(f"no schedulers of a local cluster found in {data_dir}", hint=hint, code=ExitCode.NOT_FOUND)
-    found, failures = [], []
+    result, failures = [], []
     for address in addresses:
         try:
-            found.append(_read(address, kind))
+            result.append(_read(address, kind))
         except Failure as failure:
             failures.append(failure)
-    if not found:
+    if not result:
         raise failures[0]
-    return next((each for each in found if each.leading), found[0])
+    return next((item for item in result if item.leading), result[0])
 
 
 def _read(address: str, kind: type[D]) -> D:

@@ -43,13 +43,13 @@ pod = click.argument("what", nargs=-1, metavar="pod/NAME", shell_complete=names_
 
 
 def _names(ctx: click.Context, resource: Resource[Any]) -> list[str]:
-    settings, found = ctx.ensure_object(Settings), list[str]()
+    settings, result = ctx.ensure_object(Settings), list[str]()
     settings.timeout = COMPLETION_TIMEOUT
 
     async def ask(session: Session) -> None:
         there = await session.client.of(resource).list(session.namespace if resource.namespaced else "")
-        found.extend(each.metadata.name for each in there.items)
+        result.extend(item.metadata.name for item in there.items)
 
     with suppress(Exception):  # completion does not report errors
         run(settings, ask)
-    return found
+    return result

@@ -24,12 +24,12 @@ def parse_resource(word: str) -> Resource[Any]:
     name, _, group = word.partition(".")
     if (lacking := absent(name)) is not None:
         raise usage(str(lacking), hint=lacking.instead)
-    found = resources.by_name(name)
-    if found is None or (group and group != found.group):
+    result = resources.by_name(name)
+    if result is None or (group and group != result.group):
         known = [name for resource in resources.ALL for name in resources.names(resource)]
         kinds = ", ".join(resource.plural for resource in resources.ALL)
         raise usage(f'unknown resource "{word}"{did_you_mean(name, known)}', hint=f"the kinds are {kinds}")
-    return found
+    return result
 
 
 def pod_of(words: Sequence[str], verb: str) -> str:
@@ -45,8 +45,8 @@ def pod_of(words: Sequence[str], verb: str) -> str:
 async def events_about(client: Client, resource: Resource[Any], obj: Object) -> Sequence[Event]:
     """Return the events of an object, without those of an earlier object with the same name."""
     fields = f"involvedObject.kind={resource.kind},involvedObject.name={obj.metadata.name}"
-    found = (await client.of(EVENTS).list(obj.metadata.namespace, fields=fields)).items
-    return [event for event in found if event.involvedObject.uid == obj.metadata.uid]
+    events = (await client.of(EVENTS).list(obj.metadata.namespace, fields=fields)).items
+    return [event for event in events if event.involvedObject.uid == obj.metadata.uid]
 
 
 async def is_led(client: Client, election: str) -> bool:

@@ -13,8 +13,8 @@ def refusals_table(explanation: Explanation) -> Iterator[str]:
     """Yield the nodes that plugins reject, by plugin and reason, as lines."""
     yield "Reasons why nodes are not feasible (ALONE: nodes with only this reason):"
     rows = [
-        (each.plugin, str(len(each.nodes)), str(each.alone), each.reason, listing(each.nodes, NAMED))
-        for each in explanation.refusals
+        (refusal.plugin, str(len(refusal.nodes)), str(refusal.alone), refusal.reason, listing(refusal.nodes, NAMED))
+        for refusal in explanation.refusals
     ]
     yield from rows_table(["PLUGIN", "NODES", "ALONE", "REASON", "WHICH"], rows)
 
@@ -26,12 +26,12 @@ def ranking_table(explanation: Explanation) -> Iterator[str]:
     marks = {explanation.bound: " (here)"}
     rows = [
         (
-            str(each.rank),
-            each.node + marks.get(each.node, ""),
-            score_text(each.total),
-            *(score_text(each.scores[plugin]) for plugin in plugins),
+            str(ranked.rank),
+            ranked.node + marks.get(ranked.node, ""),
+            score_text(ranked.total),
+            *(score_text(ranked.scores[plugin]) for plugin in plugins),
         )
-        for each in explanation.ranking
+        for ranked in explanation.ranking
     ]
     yield from rows_table(
         ["RANK", "NODE", "TOTAL", *(f"{plugin}{weight_suffix(explanation, plugin)}" for plugin in plugins)], rows

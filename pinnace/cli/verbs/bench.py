@@ -374,11 +374,11 @@ def fits(pods: int, nodes: int) -> None:
 def measure(settings: Settings, row: Row, body: Measure, *, runs: int, output: str, save: str | None) -> None:
     """Run a row, print the result, and save it. The exit code is 10 if a pod was lost or bound twice."""
     with running.translated(), Steps(settings) as steps:
-        found = running.run(_runs(row, body, runs, steps), hangup=True)
+        result = running.run(_runs(row, body, runs, steps), hangup=True)
     spec = row.spec
     options = row.options | {"schedulers": spec.schedulers, "apiservers": spec.apiservers, "etcd members": spec.etcd_members}
     date = datetime.now(UTC).isoformat(timespec="seconds")
-    report = BenchReport(row.name, row.unit, row.headline, options, found, this_machine(), date)
+    report = BenchReport(row.name, row.unit, row.headline, options, result, this_machine(), date)
     if save:
         _save(report, Path(save))
     if output == "json":
@@ -390,14 +390,14 @@ def measure(settings: Settings, row: Row, body: Measure, *, runs: int, output: s
 
 
 async def _runs(row: Row, body: Measure, runs: int, steps: Steps) -> list[Run]:
-    found = []
+    result = []
     for number in range(1, runs + 1):
         if runs > 1:
             steps.line(f"run {number} of {runs}")
         async with calibrated_cluster(row.spec, steps, linked=row.linked, flags=row.flags) as bench:
             steps.waiting(f"the measurement: {row.name}")
-            found.append(await body(bench, steps))
-    return found
+            result.append(await body(bench, steps))
+    return result
 
 
 def _save(report: BenchReport, path: Path) -> None:

@@ -155,14 +155,18 @@ def _play(settings: Settings, scenario: Scenario, output: str, seed: int, save: 
         story = Story(settings, steps)
         if output == "text":
             story.chapter(scenario.title, scenario.story)
-        found = finish_run(perform(scenario, folder, steps, seed), folder, keep=save is not None)
+        scenario_report = finish_run(perform(scenario, folder, steps, seed), folder, keep=save is not None)
         if output == "text":
-            _print_verdict(story, found)
+            _print_verdict(story, scenario_report)
     if output == "json":
-        click.echo(json.dumps(found.to_json(), indent=2))
-        _link(found)
-    if found.status != "holds":
-        raise Failure(f"the verdict is {found.status}", hint=f"history and logs are in {found.kept}", code=ExitCode.VERDICT)
+        click.echo(json.dumps(scenario_report.to_json(), indent=2))
+        _link(scenario_report)
+    if scenario_report.status != "holds":
+        raise Failure(
+            f"the verdict is {scenario_report.status}",
+            hint=f"history and logs are in {scenario_report.kept}",
+            code=ExitCode.VERDICT,
+        )
 
 
 def _print_verdict(story: Story, found: ScenarioReport) -> None:

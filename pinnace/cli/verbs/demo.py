@@ -78,8 +78,8 @@ async def _apply(story: Story, client: Client, witness: Witness) -> list[str]:
     story.chapter("A few pods", "What a manifest says, the scheduler gives a node and the kubelet runs.")
     pods = [await client.of(manifest.resource).create(manifest.obj) for manifest in load_manifests(text, EXAMPLE)]
     await witness.reached(RUNNING, len(pods), LEADER_TIMEOUT)
-    found = await client.pods.list("default")
-    rows = [(pod.metadata.name, pod.status.phase, pod.spec.nodeName, pod.status.podIP) for pod in found.items]
+    listing = await client.pods.list("default")
+    rows = [(pod.metadata.name, pod.status.phase, pod.spec.nodeName, pod.status.podIP) for pod in listing.items]
     for line in Table(["NAME", "STATUS", "NODE", "IP"]).render(rows).splitlines():
         story.line(line)
     return [pod.metadata.uid for pod in pods]
@@ -90,22 +90,22 @@ async def _kill_leader(story: Story, cluster: Cluster, client: Client, witness: 
     recording = asyncio.create_task(vacancy.record(client))
     try:
         async with trickle(load, client, pods=TRICKLE):
-            found = await hit_leader(cluster, client, witness, signal.SIGKILL)
+            result = await hit_leader(cluster, client, witness, signal.SIGKILL)
     finally:
         recording.cancel()
         await asyncio.wait((recording,))
-    pid = cluster.state.find(found.old.holder).pid
+    pid = cluster.state.find(result.old.holder).pid
     story.line("")
-    story.line(f"t = 0 ms       kill -9 {pid}: {found.old.holder}, which led with token {found.old.token}", "bold")
+    story.line(f"t = 0 ms       kill -9 {pid}: {result.old.holder}, which led with token {result.old.token}", "bold")
     seen = vacancy.seen
     if seen is None:  # the next leader was elected before the first read; use the history of the election
-        seen = end_of_term(await client.elections.history(ELECTION), found)
-    for moment in timeline(found, await present_leader(client), seen):
+        seen = end_of_term(await client.elections.history(ELECTION), result)
+    for moment in timeline(result, await present_leader(client), seen):
         story.moment(moment.at, moment.what)
-    story.steps.waiting(f"{found.old.holder} to be back")
-    await bring_back(cluster, found.old.holder, signal.SIGKILL)
-    story.line(f"               {found.old.holder} is started again, and stands by")
-    return found
+    story.steps.waiting(f"{result.old.holder} to be back")
+    await bring_back(cluster, result.old.holder, signal.SIGKILL)
+    story.line(f"               {result.old.holder} is started again, and stands by")
+    return result
 
 
 async def _bind_with_deposed_token(story: Story, client: Client, deposed: Election) -> bool:

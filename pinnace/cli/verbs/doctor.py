@@ -44,9 +44,9 @@ def doctor(settings: Settings, data_dir: Path | None, output: str | None) -> Non
     `--timeout` applies to each check.
     """
     folder = clusters.named_data_dir(settings, data_dir)
-    found = process.run_command(examine(settings, folder, settings.timeout or DEADLINE))
-    out(json.dumps([asdict(each) for each in found], indent=4) + "\n" if output == "json" else text(found))
-    if any(each.level is Level.PROBLEM for each in found):
+    findings = process.run_command(examine(settings, folder, settings.timeout or DEADLINE))
+    out(json.dumps([asdict(finding) for finding in findings], indent=4) + "\n" if output == "json" else text(findings))
+    if any(finding.level is Level.PROBLEM for finding in findings):
         raise Reported(ExitCode.VERDICT)
 
 
@@ -58,8 +58,8 @@ async def examine(settings: Settings, data_dir: Path | None, deadline: float) ->
 
     def configured() -> Sequence[Finding]:
         nonlocal config
-        config, found = machine.configuration(settings)
-        return found
+        config, findings = machine.configuration(settings)
+        return findings
 
     known = await run([Check("configuration", configured)], deadline)
     elsewhere = data_dir is None and config is not None and config.data_dir is None
@@ -142,9 +142,11 @@ async def _server_checks(config: ClientConfig, state: ClusterState | None, deadl
     ours = state is not None and not set(config.endpoints).isdisjoint(state.endpoints)
     if state is not None and ours and state.stopped:
         return []
-    found = await run([Check("server", partial(servers.server, config, each)) for each in config.endpoints], deadline)
-    if all(each.level is Level.PROBLEM for each in found):
-        return found
+    findings = await run(
+        [Check("server", partial(servers.server, config, endpoint)) for endpoint in config.endpoints], deadline
+    )
+    if all(finding.level is Level.PROBLEM for finding in findings):
+        return findings
     expected = servers.elections(state) if state is not None and ours else [ELECTION]
     more = [
         Check("clock", partial(servers.clock, config)),
@@ -152,4 +154,4 @@ async def _server_checks(config: ClientConfig, state: ClusterState | None, deadl
     ]
     if state is not None and ours and state.of(PROXY):
         more.append(Check("services", partial(servers.services, config, state)))
-    return found + await run(more, deadline)
+    return findings + await run(more, deadline)

@@ -72,17 +72,17 @@ def ls(settings: Settings, prefix: str, revision: int | None, output: str | None
     """
 
     async def body(session: Session) -> None:
-        table, count, found = Table(HEADERS), 0, list[dict[str, Any]]()
+        table, count, result = Table(HEADERS), 0, list[dict[str, Any]]()
         async for page in session.client.keys.pages(full_prefix(prefix), revision or 0, keys_only=True, leases=True):
             count += len(page.items)
             if output == "name":
                 out("".join(f"{item.key}\n" for item in page.items))
             elif output:
-                found += map(described, page.items)
+                result += map(described, page.items)
             elif page.items:
                 out(table.render([_row(item) for item in page.items]))
         if output in ("yaml", "json"):
-            out(documents.dump(output, {"items": found}))
+            out(documents.dump(output, {"items": result}))
         elif not count:
             note(f"no keys found with the prefix {full_prefix(prefix) or '/'}")
 
@@ -129,18 +129,18 @@ def get(settings: Settings, key: str, name: str, by_prefix: bool, revision: int 
         wanted = key if key.startswith("/") else ROOT + key
 
     async def body(session: Session) -> None:
-        keys, found = session.client.keys, list[dict[str, Any]]()
+        keys, result = session.client.keys, list[dict[str, Any]]()
         key = kind.key(session.namespace, name) if kind is not None else wanted
         if by_prefix:
             async for page in keys.pages(key, revision or 0, leases=True):
-                found += map(described, page.items)
+                result += map(described, page.items)
         elif (item := await keys.get(key, revision or 0, leases=True)) is not None:
-            found.append(described(item))
-        if not found:
+            result.append(described(item))
+        if not result:
             where = f" at revision {revision}" if revision else ""
             hint = f"`pinnace etcd ls {key.rpartition('/')[0]}/` lists the keys beside it"
             raise Failure(f'key "{key}" not found{where}', hint=hint, code=ExitCode.NOT_FOUND)
-        out(documents.dump(output, {"items": found} if by_prefix else found[0]))
+        out(documents.dump(output, {"items": result} if by_prefix else result[0]))
 
     run(settings, body)
 
@@ -226,16 +226,16 @@ def lease_of(item: KeyVersion) -> str:
 
 def described(item: KeyVersion) -> dict[str, Any]:
     """Return the key, its revisions, its lease and its decoded value as a document."""
-    found: dict[str, Any] = {"key": item.key, "modRevision": item.mod_revision}
+    result: dict[str, Any] = {"key": item.key, "modRevision": item.mod_revision}
     if item.create_revision:
-        found["createRevision"] = item.create_revision
+        result["createRevision"] = item.create_revision
     if item.version:
-        found["version"] = item.version
+        result["version"] = item.version
     if item.lease:
-        found["lease"] = f"{item.lease:x}"
+        result["lease"] = f"{item.lease:x}"
     if item.HasField("lease_age_seconds"):
-        found["secondsSinceRenewal"] = round(item.lease_age_seconds, 3)
-    return found | ({"value": decoded(item)} if item.value else {"bytes": item.size} if item.size else {})
+        result["secondsSinceRenewal"] = round(item.lease_age_seconds, 3)
+    return result | ({"value": decoded(item)} if item.value else {"bytes": item.size} if item.size else {})
 
 
 def decoded(item: KeyVersion) -> dict[str, Any]:

@@ -47,7 +47,8 @@ def list_(settings: Settings) -> None:
     """List the labs."""
     documents = [read(path) for path in texts().values()]
     rows = [
-        (str(each.number), _title(each), each.facts.get("time", ""), each.facts.get("difficulty", "")) for each in documents
+        (str(document.number), _title(document), document.facts.get("time", ""), document.facts.get("difficulty", ""))
+        for document in documents
     ]
     out(Table(("LAB", "TITLE", "TIME", "DIFFICULTY")).render(rows))
 
@@ -92,7 +93,7 @@ def read_(settings: Settings, number: int | None, whole: bool) -> None:
         return
     recorded = _predictions(_read_state(), document.number)
     out(passage(document, recorded))
-    if any(each.id not in recorded for each in document.predictions):
+    if any(prediction.id not in recorded for prediction in document.predictions):
         note("`pinnace lab predict` records your prediction; then `pinnace lab read` prints the text that follows")
 
 
@@ -114,12 +115,12 @@ def predict(settings: Settings, number: int | None, given: tuple[str, ...]) -> N
     document = _document(_current(number))
     if not document.predictions:
         raise Failure(f"lab {document.number} asks for no predictions")
-    known = {each.id: each for each in document.predictions}
+    known = {prediction.id: prediction for prediction in document.predictions}
     answers = _parsed(known, given)
     state = _read_state()
     kept = _predictions(state, document.number)
     if not given:
-        answers = dict.fromkeys([each.id for each in document.predictions if each.id not in kept][:1], "")
+        answers = dict.fromkeys([prediction.id for prediction in document.predictions if prediction.id not in kept][:1], "")
     for name, answer in answers.items():
         if not answer and not (sys.stdin.isatty() and sys.stdout.isatty()):
             letters = "|".join(known[name].options)
@@ -235,18 +236,18 @@ def _title(document: Document) -> str:
 
 
 def _document(number: int) -> Document:
-    found = texts()
-    if number not in found:
-        known = ", ".join(map(str, found))
+    result = texts()
+    if number not in result:
+        known = ", ".join(map(str, result))
         raise Failure(f"there is no lab {number}", hint=f"there are {known}; see `pinnace lab list`", code=ExitCode.NOT_FOUND)
-    return read(found[number])
+    return read(result[number])
 
 
 def _current(number: int | None) -> int:
-    found = _read_state().get("current") if number is None else number
-    if found is None:
+    result = _read_state().get("current") if number is None else number
+    if result is None:
         raise usage("which lab?", hint="give its number, or start one with `pinnace lab start N`")
-    return int(found)
+    return int(result)
 
 
 def _examine(
@@ -334,20 +335,20 @@ async def _failure_of_check(client: Client, number: int, step: str) -> str:
 
 def _compare(document: Document) -> None:
     recorded = _read_state()["labs"].get(str(document.number), {}).get("predictions", {})
-    titles = {each.id: step.title for step in document.steps for each in step.predictions}
-    for each in document.predictions:
-        if each.id not in recorded:
+    titles = {prediction.id: step.title for step in document.steps for prediction in step.predictions}
+    for prediction in document.predictions:
+        if prediction.id not in recorded:
             continue
-        answer = recorded[each.id]
-        right = f'the answer is {each.answer}) {each.options[each.answer]}; see "{titles[each.id]}"'
-        verdict = "was right" if answer == each.answer else right
-        out(f"prediction {each.id}: {answer}) {each.options.get(answer, '')}: {verdict}\n")
+        answer = recorded[prediction.id]
+        right = f'the answer is {prediction.answer}) {prediction.options[prediction.answer]}; see "{titles[prediction.id]}"'
+        verdict = "was right" if answer == prediction.answer else right
+        out(f"prediction {prediction.id}: {answer}) {prediction.options.get(answer, '')}: {verdict}\n")
 
 
 def _predictions(state: Mapping[str, Any], number: int) -> dict[str, str]:
     """The recorded answers of a lab, to be changed in place."""
-    found: dict[str, str] = state["labs"].setdefault(str(number), {}).setdefault("predictions", {})
-    return found
+    result: dict[str, str] = state["labs"].setdefault(str(number), {}).setdefault("predictions", {})
+    return result
 
 
 def _recorded(document: Document, kept: Mapping[str, str]) -> str:
@@ -364,7 +365,7 @@ def _ask(prediction: Prediction) -> str:
 
 def _parsed(known: Mapping[str, Prediction], given: Sequence[str]) -> dict[str, str]:
     """Parse "QUESTION=ANSWER" and "QUESTION". The answer is empty if it is missing."""
-    found = {}
+    result = {}
     for text in given:
         name, _, answer = text.partition("=")
         if name not in known:
@@ -372,8 +373,8 @@ def _parsed(known: Mapping[str, Prediction], given: Sequence[str]) -> dict[str, 
         if answer and answer not in known[name].options:
             there = ", ".join(known[name].options)
             raise usage(f'"{answer}" is no answer of {name}', hint=f"the answers are {there}")
-        found[name] = answer
-    return found
+        result[name] = answer
+    return result
 
 
 def _state_path() -> Path:
@@ -384,11 +385,11 @@ def _state_path() -> Path:
 def _read_state() -> dict[str, Any]:
     """A file that cannot be read counts as empty."""
     try:
-        found = json.loads(_state_path().read_text())
+        result = json.loads(_state_path().read_text())
     except (OSError, ValueError):
-        found = {}
-    valid = isinstance(found, dict) and isinstance(found.get("labs"), dict)
-    return found if valid else {"labs": {}}
+        result = {}
+    valid = isinstance(result, dict) and isinstance(result.get("labs"), dict)
+    return result if valid else {"labs": {}}
 
 
 def _write_state(state: Mapping[str, Any]) -> None:

@@ -152,18 +152,18 @@ async def print_history(session: Session, election: str, form: str | None) -> No
 
 
 async def print_leader(session: Session, election: str, form: str | None) -> None:
-    found = await _get_election(session, election)
-    if not found.holder:
+    result = await _get_election(session, election)
+    if not result.holder:
         raise await _no_leader_error(session, election)
-    out(documents.dump(form, document(found)) if form else Table(HEADERS).render([row(found, time.time())]))
+    out(documents.dump(form, document(result)) if form else Table(HEADERS).render([row(result, time.time())]))
 
 
 async def print_all(session: Session, form: str | None) -> None:
     led, now = await session.client.elections.list(), time.time()
     if not led:
         raise Failure("no election has a leader", hint="`pinnace status` shows which processes run", code=ExitCode.NOT_FOUND)
-    shown = documents.dump(form, {"items": [document(each) for each in led]}) if form else ""
-    out(shown or Table(HEADERS).render([row(each, now) for each in led]))
+    shown = documents.dump(form, {"items": [document(election) for election in led]}) if form else ""
+    out(shown or Table(HEADERS).render([row(election, now) for election in led]))
 
 
 async def follow(session: Session, election: str, form: str | None) -> None:
@@ -173,16 +173,16 @@ async def follow(session: Session, election: str, form: str | None) -> None:
     lost = False
     while True:
         try:
-            found = await _get_election(session, election)
+            result = await _get_election(session, election)
         except Unavailable as error:
             if not lost:
                 note(f"connection lost ({error.message}): retrying")
             lost = True
         else:
             lost = False
-            if (found.holder, found.token) != last:
-                last = (found.holder, found.token)
-                out(_line(found, form) if form else table.render([row(found, time.time())]))
+            if (result.holder, result.token) != last:
+                last = (result.holder, result.token)
+                out(_line(result, form) if form else table.render([row(result, time.time())]))
         await asyncio.sleep(POLL)
 
 
@@ -221,10 +221,10 @@ def row(election: Election, now: float) -> tuple[str, ...]:
 
 
 def document(election: Election) -> dict[str, Any]:
-    found: dict[str, Any] = {"election": election.name, "holder": election.holder, "token": election.token}
+    result: dict[str, Any] = {"election": election.name, "holder": election.holder, "token": election.token}
     if election.holder:
-        found["waiting"] = [candidate.holder for candidate in election.candidates]
-    return found | ({"since": format_rfc3339(election.since)} if election.HasField("since") else {})
+        result["waiting"] = [candidate.holder for candidate in election.candidates]
+    return result | ({"since": format_rfc3339(election.since)} if election.HasField("since") else {})
 
 
 def _line(election: Election, form: str) -> str:
@@ -256,14 +256,14 @@ def records(terms: Sequence[Term]) -> list[dict[str, Any]]:
 
 
 def _record(term: Term, gap: float | None, outage: float | None) -> dict[str, Any]:
-    found: dict[str, Any] = {"election": term.election, "holder": term.holder, "token": term.token}
-    found["began"] = format_rfc3339(term.began)
+    result: dict[str, Any] = {"election": term.election, "holder": term.holder, "token": term.token}
+    result["began"] = format_rfc3339(term.began)
     if term.HasField("ended"):
-        found |= {"ended": format_rfc3339(term.ended), "reason": term.reason, "presumed": term.presumed}
+        result |= {"ended": format_rfc3339(term.ended), "reason": term.reason, "presumed": term.presumed}
     if term.HasField("last_heartbeat"):
-        found["lastHeartbeat"] = format_rfc3339(term.last_heartbeat)
+        result["lastHeartbeat"] = format_rfc3339(term.last_heartbeat)
     times = {"gapSeconds": gap, "outageSeconds": outage}
-    return found | {name: round(seconds, 6) for name, seconds in times.items() if seconds is not None}
+    return result | {name: round(seconds, 6) for name, seconds in times.items() if seconds is not None}
 
 
 def gaps(terms: Sequence[Term]) -> Iterator[tuple[float | None, float | None]]:

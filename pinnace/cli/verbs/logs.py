@@ -54,14 +54,14 @@ def _is_pod(settings: Settings, name: str) -> bool:
     from pinnace.cli.session import Session, run  # imports gRPC
     from pinnace.client.errors import ApiError
 
-    found: list[str] = []
+    result: list[str] = []
 
     async def ask(session: Session) -> None:
-        found.append((await session.client.pods.get(name, session.namespace)).metadata.name)
+        result.append((await session.client.pods.get(name, session.namespace)).metadata.name)
 
     with suppress(ApiError, Failure, Reported, TimeoutError):
         run(replace(settings, timeout=POD_TIMEOUT), ask)
-    return bool(found)
+    return bool(result)
 
 
 def show_component(settings: Settings, name: str, follow: bool, tail: int | None) -> None:
@@ -141,10 +141,10 @@ def _start(file: BinaryIO, end: int, lines: int) -> int:
 
 def _find_nth_last_line_feed(data: bytes, number: int) -> int:
     """The index of the n-th last line feed, which exists."""
-    found = len(data)
+    result = len(data)
     for _ in range(number):
-        found = data.rfind(b"\n", 0, found)
-    return found
+        result = data.rfind(b"\n", 0, result)
+    return result
 
 
 def _read_chunk(path: Path, offset: int) -> tuple[bytes, int]:

@@ -273,22 +273,22 @@ def pressing(kinds: Sequence[str]) -> Change:
 
 def recovering(node: Node) -> str:
     annotations = node.metadata.annotations
-    found = [key for key in (FAULT_ANNOTATION, PRESSURE_ANNOTATION) if key in annotations]
-    for key in found:
+    keys = [key for key in (FAULT_ANNOTATION, PRESSURE_ANNOTATION) if key in annotations]
+    for key in keys:
         del annotations[key]
-    return "recovered" if found else "has nothing to recover from"
+    return "recovered" if keys else "has nothing to recover from"
 
 
 def crashing(container: str, code: int) -> Change:
     """`container`: its name; empty: all running containers."""
 
     def change(pod: Pod) -> str:
-        running = [each for each in _statuses(pod) if each.state.HasField("running") and container in ("", each.name)]
+        running = [status for status in _statuses(pod) if status.state.HasField("running") and container in ("", status.name)]
         if not running:
             raise Failure(f"its container {container} does not run" if container else "none of its containers runs")
-        for each in running:
-            pod.metadata.annotations[CRASH_ANNOTATION + each.name] = f"{each.restartCount} {code}"
-        return f"crashed: {', '.join(each.name for each in running)}"
+        for container_status in running:
+            pod.metadata.annotations[CRASH_ANNOTATION + container_status.name] = f"{container_status.restartCount} {code}"
+        return f"crashed: {', '.join(container_status.name for container_status in running)}"
 
     return change
 

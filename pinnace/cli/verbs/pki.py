@@ -144,11 +144,11 @@ def _find_signing_folder(folder: Path) -> Path:
     """Return the directory with the certificate authority for `folder`. Raises Failure."""
     from pinnace.cluster.certificates import authority
 
-    found = authority(folder)
-    if found is None:
+    path = authority(folder)
+    if path is None:
         hint = "specify a directory of `pinnace pki` or of a local cluster"
         raise Failure(f"{folder}: no certificate authority key (ca.key) found", hint=hint, code=ExitCode.NOT_FOUND)
-    return found
+    return path
 
 
 @contextmanager
@@ -175,7 +175,7 @@ def _parse_user(given: str) -> str:
 def _parse_fleet(given: str) -> tuple[str, Sequence[str]]:
     """Parse the name of a fleet and the patterns of its nodes."""
     name, _, nodes = given.partition("=")
-    patterns = [each.strip() for each in nodes.split(",") if each.strip()] or [f"{name}-*"]
+    patterns = [part.strip() for part in nodes.split(",") if part.strip()] or [f"{name}-*"]
     try:
         NodeNames.parse([name, *patterns])
     except ValueError as error:

@@ -437,16 +437,16 @@ def status(settings: Settings, data_dir: Path | None, output: str) -> None:
     with running.translated():
         cluster = clusters.load_cluster(settings, clusters.present_data_dir(settings, data_dir), "status")
         try:
-            found = running.run(cluster.status())
+            process_statuses = running.run(cluster.status())
         except FolderError as error:
             note(f"the leaders are unknown: {error.message}")
             print_hint(error.hint)
-            found = running.run(view.status(cluster.state, None))
+            process_statuses = running.run(view.status(cluster.state, None))
     if output == "json":
-        click.echo(json.dumps([asdict(process) for process in found], indent=2))
+        click.echo(json.dumps([asdict(process) for process in process_statuses], indent=2))
     else:
-        click.echo(table(found), nl=False)
-    if not all(process.ready for process in found):
+        click.echo(table(process_statuses), nl=False)
+    if not all(process.ready for process in process_statuses):
         raise Reported(ExitCode.SERVER)
 
 
@@ -469,10 +469,10 @@ def table(found: Sequence[ProcessStatus]) -> str:
         wrong.setdefault(process.problem, []).append(process.name)
     lines = [f"{', '.join(names)}: {problem}" for problem, names in wrong.items() if problem]
     options = dict.fromkeys(
-        f"{process.component}: {name}{' ' if name.startswith('-') else '='}{each}"
+        f"{process.component}: {name}{' ' if name.startswith('-') else '='}{item}"
         for process in found
         for name, value in process.options.items()
-        for each in ([value] if isinstance(value, str) else value)
+        for item in ([value] if isinstance(value, str) else value)
     )
     for part in (lines, list(options)):
         if part:

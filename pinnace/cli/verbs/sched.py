@@ -41,9 +41,11 @@ def sched() -> None:
 def queue(settings: Settings, http: str, data_dir: Path | None, output: str) -> None:
     """Show the pods in the scheduling queue: the sub-queue, the number of attempts, and what each pod waits for."""
     with running.translated():
-        found = ask(QueueDump, http, clusters.present_data_dir(settings, data_dir))
+        queue_dump = ask(QueueDump, http, clusters.present_data_dir(settings, data_dir))
     out(
-        json.dumps(to_json(found), indent=2) + "\n" if output == "json" else "".join(f"{line}\n" for line in queue_lines(found))
+        json.dumps(to_json(queue_dump), indent=2) + "\n"
+        if output == "json"
+        else "".join(f"{line}\n" for line in queue_lines(queue_dump))
     )
 
 
@@ -63,9 +65,11 @@ def dump(settings: Settings, http: str, data_dir: Path | None, output: str) -> N
     `kill -USR2` makes a scheduler write its cache and its queue to its log.
     """
     with running.translated():
-        found = ask(CacheDump, http, clusters.present_data_dir(settings, data_dir))
+        cache_dump = ask(CacheDump, http, clusters.present_data_dir(settings, data_dir))
     out(
-        json.dumps(to_json(found), indent=2) + "\n" if output == "json" else "".join(f"{line}\n" for line in cache_lines(found))
+        json.dumps(to_json(cache_dump), indent=2) + "\n"
+        if output == "json"
+        else "".join(f"{line}\n" for line in cache_lines(cache_dump))
     )
 
 
@@ -80,18 +84,21 @@ def queue_lines(found: QueueDump) -> Iterator[str]:
     yield f"{found.name}: {numbers}, {permit.number} wait in Permit"
     rows = [
         (
-            each.pod,
+            queued.pod,
             place.value,
-            str(each.priority),
-            str(each.attempts),
-            human_duration(each.seconds),
-            f"{each.backoff:g}s" if each.backoff is not None else "",
-            ", ".join(each.refused_by),
+            str(queued.priority),
+            str(queued.attempts),
+            human_duration(queued.seconds),
+            f"{queued.backoff:g}s" if queued.backoff is not None else "",
+            ", ".join(queued.refused_by),
         )
         for place in Place
-        for each in found.places.get(place, ())
+        for queued in found.places.get(place, ())
     ]
-    rows += [(each.pod, f"permit on {each.node}", "", "", "", "", ", ".join(each.plugins)) for each in permit.first]
+    rows += [
+        (in_permit.pod, f"permit on {in_permit.node}", "", "", "", "", ", ".join(in_permit.plugins))
+        for in_permit in permit.first
+    ]
     if rows:
         yield from Table(["POD", "PLACE", "PRIORITY", "ATTEMPTS", "SINCE", "BACKOFF", "WAITS FOR"]).render(rows).splitlines()
     yield from _more(sum(counts.values()) + permit.number - len(rows))
@@ -104,10 +111,10 @@ def cache_lines(found: CacheDump) -> Iterator[str]:
     yield from (f"  {difference}" for difference in differences.first)
     yield from _more(differences.number - len(differences.first))
     if assumed.first:
-        yield from (Table(["ASSUMED POD", "NODE"]).render([(each.pod, each.node) for each in assumed.first]).splitlines())
+        yield from (Table(["ASSUMED POD", "NODE"]).render([(item.pod, item.node) for item in assumed.first]).splitlines())
         yield from _more(assumed.number - len(assumed.first))
     if nodes.first:
-        rows = [(each.node, *(_format_free(each, resource) for resource in SHOWN)) for each in nodes.first]
+        rows = [(node_room.node, *(_format_free(node_room, resource) for resource in SHOWN)) for node_room in nodes.first]
         yield from Table(["NODE", *(f"FREE {resource.upper()}" for resource in SHOWN)]).render(rows).splitlines()
         yield from _more(nodes.number - len(nodes.first))
 

@@ -95,13 +95,13 @@ async def show(session: Session, name: str, form: str | None) -> None:
     pod = await client.pods.get(name, session.namespace)
     events = await events_about(client, PODS, pod)
     versions, complete = await versions_of(client, pod)
-    found = traced(pod, versions, complete, events, await _holders(client, pod))
-    bind = next((step.revision for step in found.steps if step.what == "bound"), 0)
-    found = await _add_decision(client, pod, bind, found)
+    result = traced(pod, versions, complete, events, await _holders(client, pod))
+    bind = next((step.revision for step in result.steps if step.what == "bound"), 0)
+    result = await _add_decision(client, pod, bind, result)
     if form:
-        out(documents.dump(form, to_json(found)))
+        out(documents.dump(form, to_json(result)))
         return
-    for line in lines(found):
+    for line in lines(result):
         out(f"{line}\n")
 
 
@@ -111,13 +111,13 @@ async def versions_of(client: Client, pod: Pod) -> tuple[list[tuple[int, Pod]], 
     present = await client.keys.get(key)
     if present is None:
         raise Failure(f'pods "{pod.metadata.name}" not found', code=ExitCode.NOT_FOUND)
-    found: list[tuple[int, Pod]] = []
+    result: list[tuple[int, Pod]] = []
     try:
         async with aclosing(client.keys.watch([key], present.create_revision, SILENCE_TIMEOUT)) as responses:
             async for response in responses:
-                found += [_version(each) for each in response.changes if each.key == key and not each.deleted]
+                result += [_version(change) for change in response.changes if change.key == key and not change.deleted]
                 if response.revision >= present.mod_revision:
-                    return found, True
+                    return result, True
     except Expired:
         return [_version(present)], present.version == 1
     raise Failure("the watch of the pod's versions ended", hint=HINT, code=ExitCode.UNAVAILABLE)
@@ -188,7 +188,7 @@ def _rejection_step(event: Event, born: float) -> Step:
 
 def _bind_step(pod: Pod, revision: int, born: float, holders: Mapping[int, str]) -> Step:
     fence = fences.of(pod)
-    scheduled = next((each for each in pod.status.conditions if each.type == "PodScheduled"), None)
+    scheduled = next((condition for condition in pod.status.conditions if condition.type == "PodScheduled"), None)
     seconds = to_seconds(scheduled.lastTransitionTime) - born if scheduled else None
     if not fence.election:
         return Step(
@@ -202,11 +202,11 @@ def _status_steps(before: Pod, after: Pod, revision: int, born: float) -> Iterat
     by = f"kubelet of {after.spec.nodeName}" if after.spec.nodeName else ""
     if not before.metadata.HasField("deletionTimestamp") and after.metadata.HasField("deletionTimestamp"):
         yield Step("deletion requested", revision=revision)
-    states = {each.name: _state(each.state) for each in before.status.containerStatuses}
+    states = {container_status.name: _state(container_status.state) for container_status in before.status.containerStatuses}
     changes = [
-        f"{each.name} {state}"
-        for each in after.status.containerStatuses
-        if (state := _state(each.state)) and state != states.get(each.name)
+        f"{container_status.name} {state}"
+        for container_status in after.status.containerStatuses
+        if (state := _state(container_status.state)) and state != states.get(container_status.name)
     ]
     ready, was = _ready(after), _ready(before)
     if ready[0] != was[0]:
@@ -227,17 +227,20 @@ def _state(state: ContainerState) -> str:
 
 
 def _ready(pod: Pod) -> tuple[bool, float]:
-    for each in pod.status.conditions:
-        if each.type == "Ready":
-            return each.status == "True", to_seconds(each.lastTransitionTime)
+    for condition in pod.status.conditions:
+        if condition.type == "Ready":
+            return condition.status == "True", to_seconds(condition.lastTransitionTime)
     return False, 0.0
 
 
 def _time_since_creation(pod: Pod, born: float) -> float | None:
     """Return the time of the last change of a condition or a container, since the creation."""
-    times = [to_seconds(each.lastTransitionTime) for each in pod.status.conditions]
-    for each in pod.status.containerStatuses:
-        times += [to_seconds(each.state.running.startedAt), to_seconds(each.state.terminated.finishedAt)]
+    times = [to_seconds(condition.lastTransitionTime) for condition in pod.status.conditions]
+    for container_status in pod.status.containerStatuses:
+        times += [
+            to_seconds(container_status.state.running.startedAt),
+            to_seconds(container_status.state.terminated.finishedAt),
+        ]
     return max(0.0, max(times) - born) if times else None
 
 

@@ -215,7 +215,7 @@ async def _check_scheduler(spec: ClusterSpec) -> None:
     if not spec.scheduler_config and not spec.scheduler_plugins:
         return
     arguments = ["--config", spec.scheduler_config] if spec.scheduler_config else []
-    arguments += [f"--plugin={each}" for each in spec.scheduler_plugins]
+    arguments += [f"--plugin={scheduler_plugin}" for scheduler_plugin in spec.scheduler_plugins]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "pinnace.scheduler.main", *arguments, "--write-config-to", os.devnull,
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
@@ -308,7 +308,7 @@ def option(name: str, value: object) -> str:
         return f"--{'' if value else 'no-'}{name.replace('_', '-')}"
     flag = inputs.FLAGS[name][0] if name in inputs.FLAGS else f"--{name.replace('_', '-')}"
     values = value if isinstance(value, tuple) else (value,) if value != "" else ()
-    return " ".join(f"{flag} {quote(str(each))}" for each in values) or f"no {flag}"
+    return " ".join(f"{flag} {quote(str(item))}" for item in values) or f"no {flag}"
 
 
 def _join_words(words: Sequence[str]) -> str:
@@ -324,9 +324,9 @@ async def _stop_cluster(settings: Settings, cluster: Cluster, steps: Steps) -> F
     folder, written = cluster.spec.data_dir, cluster.folder.kubeconfigs()
     steps.waiting("the processes to end")
     try:
-        found = cluster.reloaded()
-        stopped, ran = found.state.stopped, len(found.ended()) < len(found.state.processes)
-        await found.halt()
+        result = cluster.reloaded()
+        stopped, ran = result.state.stopped, len(result.ended()) < len(result.state.processes)
+        await result.halt()
     except NoCluster:
         if not await processes.end(folder):
             return None

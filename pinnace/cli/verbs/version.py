@@ -49,7 +49,7 @@ def version(settings: Settings, client: bool, output: str | None) -> None:
         same = len(set(servers.values())) == 1
         named = {"server" if same else f"server {endpoint}": each for endpoint, each in servers.items()}
         out(theirs + text({"client": own} | named) + "\n")
-    if any(each != own for each in servers.values()):
+    if any(server != own for server in servers.values()):
         note("the versions of client and servers differ: docs/upgrading.md lists compatible versions")
 
 

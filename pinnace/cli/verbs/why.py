@@ -150,9 +150,9 @@ async def ask(
         arguments += ["--server", ",".join(known.endpoints), "--as", settings.acting_as]
         arguments += [f"--as-group={group}" for group in settings.acting_groups]
         arguments += ["--tls", *map(str, (known.tls.ca, known.tls.cert, known.tls.key))] if known.tls is not None else []
-    arguments += ["--config", given.config, *(f"--plugin={each}" for each in given.plugins)]
+    arguments += ["--config", given.config, *(f"--plugin={plugin}" for plugin in given.plugins)]
     if kept.config or kept.plugins:
-        plugins = (f"--kept-plugin={each}" for each in kept.plugins)
+        plugins = (f"--kept-plugin={plugin}" for plugin in kept.plugins)
         arguments += ["--kept", kept.source, "--kept-config", kept.config, *plugins]
     python_path = ":".join(filter(None, (kept.python_path, os.environ.get("PYTHONPATH", ""))))
     process = await asyncio.create_subprocess_exec(
@@ -216,8 +216,14 @@ def _events(events: Sequence[Event], now: float) -> Iterator[str]:
     """Yield the events as `kubectl describe` prints them."""
     headers = ("Type", "Reason", "Age", "From", "Message")
     rows = [
-        (each.type, each.reason, occurrences(each, now), each.reportingComponent or each.source.component, each.message.strip())
-        for each in sorted(events, key=when)
+        (
+            event.type,
+            event.reason,
+            occurrences(event, now),
+            event.reportingComponent or event.source.component,
+            event.message.strip(),
+        )
+        for event in sorted(events, key=when)
     ]
     yield f"Events of its scheduler:{'' if rows else '  <none>'}"
     lines = [headers, tuple("-" * len(header) for header in headers), *(tuple(map(one_line, row)) for row in rows)]
@@ -314,9 +320,9 @@ def _remedies(explanation: Explanation) -> Iterator[str]:
         several = len(explanation.remedies) > 1
         changes, alternatives = ("changes", " (alternatives)") if several else ("change", "")
         yield f"The smallest {changes} that would make a node feasible{alternatives}:"
-        for each in explanation.remedies:
-            then = f"  -> {listing(each.nodes, NAMED)}" if each.nodes else ""
-            yield f"  * {one_line(each.text)}{then}"
+        for remedy in explanation.remedies:
+            then = f"  -> {listing(remedy.nodes, NAMED)}" if remedy.nodes else ""
+            yield f"  * {one_line(remedy.text)}{then}"
 
 
 def _preemption(explanation: Explanation) -> Iterator[str]:
@@ -328,10 +334,10 @@ def _describe_requested_node(explanation: Explanation, asked: Asked) -> Iterator
     if asked.objections:
         yield f"{asked.node} is not feasible:"
         yield from rows_table(
-            ["PLUGIN", "WHY"], [(each.plugin, detail) for each in asked.objections for detail in each.details]
+            ["PLUGIN", "WHY"], [(objection.plugin, detail) for objection in asked.objections for detail in objection.details]
         )
         return
-    ranked = next((each for each in explanation.ranking if each.node == asked.node), None)
+    ranked = next((item for item in explanation.ranking if item.node == asked.node), None)
     if ranked is None:
         yield f"{asked.node} is feasible."
         return

@@ -67,12 +67,12 @@ async def calibrated_cluster(
 ) -> AsyncIterator[Bench]:
     """Start a cluster. etcd is calibrated before the other processes start. `linked`: the schedulers connect to the API servers
     through links. `flags`: additional flags of the API servers. Raises BenchError, ClusterError, HelperError."""
-    found: list[Calibration] = []
+    calibrations: list[Calibration] = []
 
     async def measure(state: ClusterState) -> None:
         progress.waiting(f"the calibration of etcd ({SECONDS:g} s)")
         shown = certificates.etcd_arguments(pki_folder(state.spec.data_dir))
-        found.append(await calibrate(state.of(ETCD)[0].plan.address, shown))
+        calibrations.append(await calibrate(state.of(ETCD)[0].plan.address, shown))
 
     async with AsyncExitStack() as stack:
         links = await stack.enter_async_context(Links(spec.schedulers * spec.apiservers)) if linked else None
@@ -81,7 +81,7 @@ async def calibrated_cluster(
         connections = [Connection([endpoint], tls=cluster.tls) for endpoint in cluster.endpoints]
         for connection in connections:
             stack.push_async_callback(connection.close)
-        yield Bench(cluster, found[0], [Client(connection) for connection in connections], links)
+        yield Bench(cluster, calibrations[0], [Client(connection) for connection in connections], links)
 
 
 def _of_schedulers(links: Links) -> Wiring:

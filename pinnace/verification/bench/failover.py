@@ -95,11 +95,11 @@ async def hit_leader(
 async def present_leader(client: Client) -> Election:
     """Return the current leader. Raises BenchError if there is no leader within LEADER_TIMEOUT."""
     deadline = time.monotonic() + LEADER_TIMEOUT
-    while not (found := await view.leader(client)):
+    while not (election := await view.leader(client)):
         if time.monotonic() > deadline:
             raise BenchError(f"timed out after {LEADER_TIMEOUT:g} s waiting for a leader")
         await asyncio.sleep(POLL)
-    return found
+    return election
 
 
 async def bring_back(cluster: Cluster, name: str, number: signal.Signals) -> None:
@@ -152,9 +152,9 @@ async def failover(bench: Bench, number: signal.Signals, times: int, progress: P
         for turn in range(1, times + 1):
             progress.waiting(f"failover {turn} of {times}")
             async with trickle(load, bench.clients[0]):
-                found = await hit_leader(cluster, client, witness, number, card)
-            gaps.append(found.gap)
-            holder = found.old.holder
+                result = await hit_leader(cluster, client, witness, number, card)
+            gaps.append(result.gap)
+            holder = result.old.holder
             if card:
                 cluster.kill(holder, signal.SIGCONT)
                 before = await fenced(cluster, holder)

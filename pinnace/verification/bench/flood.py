@@ -100,7 +100,7 @@ async def flood(bench: Bench, rate: float, seconds: float, progress: Progress) -
         "otherwise_failed": outcomes.total() - outcomes["wanted"] - created - outcomes["UNAVAILABLE"],
         "queued": waited,
     }
-    samples = {f"{what}, {when}": found[what] for when, found in (("quiet", quiet), ("flooded", crowded)) for what in found}
+    samples = {f"{what}, {when}": result[what] for when, result in (("quiet", quiet), ("flooded", crowded)) for what in result}
     return Run(bench.calibration, usage, samples, items=created, violations=violations, counts=counts)
 
 
@@ -223,9 +223,9 @@ async def flooded(server: str, tls: TlsFiles, arguments: Arguments, limit: float
                 raise BenchError(f"a flooding process did not exit within {RESPONSE_TIMEOUT:g} s after SIGTERM") from None
             if process.returncode != 0:
                 raise BenchError(f"a flooding process exited with code {process.returncode}")
-            found = json.loads(output)
-            made.outcomes.update(found["outcomes"])
-            made.created += found["created"]
+            result = json.loads(output)
+            made.outcomes.update(result["outcomes"])
+            made.created += result["created"]
     finally:
         for process in processes:
             if process.returncode is None:
@@ -246,10 +246,10 @@ async def flood_as(bench: Bench, who: str, tokens_at: str, service: str, calls: 
     folder, server = pki_folder(bench.cluster.spec.data_dir), bench.cluster.endpoints[0]
     wanted = [CertificateSpec(SOMEBODY, Subject(SOMEBODY, ("system:masters",))), CertificateSpec(STRANGER, Subject(STRANGER))]
     Folder(folder).provide(wanted, datetime.now(UTC))
-    found = await registered(server, bench.cluster.tls)
-    if service not in (ALL, *found):
-        raise BenchError(f"unknown service {service}; the API server has {', '.join(found)}")
-    chosen = found if service == ALL else {service: found[service]}
+    result = await registered(server, bench.cluster.tls)
+    if service not in (ALL, *result):
+        raise BenchError(f"unknown service {service}; the API server has {', '.join(result)}")
+    chosen = result if service == ALL else {service: result[service]}
     target, tls = (tokens_at, TlsFiles(folder / "ca.crt")) if who == NOBODY else (server, certificates.files(folder, STRANGER))
     samples, counts, meter = dict[str, Sequence[float]](), dict[str, int](), Meter(bench.cluster.state)
     async with _probing(folder, server) as probe:
@@ -271,7 +271,7 @@ async def flood_as(bench: Bench, who: str, tokens_at: str, service: str, calls: 
 @asynccontextmanager
 async def _probing(folder: Path, server: str) -> AsyncIterator[Probe]:
     """A probe that is sending heartbeats for its election."""
-    somebody, scheduler = (Connection([server], tls=certificates.files(folder, each)) for each in (SOMEBODY, SCHEDULER))
+    somebody, scheduler = (Connection([server], tls=certificates.files(folder, item)) for item in (SOMEBODY, SCHEDULER))
     probe = Probe(Client(somebody))
     try:
         await probe.begin(scheduler)
@@ -295,26 +295,26 @@ async def registered(server: str, tls: TlsFiles) -> Mapping[str, Sequence[str]]:
     BenchError."""
     async with grpc.aio.secure_channel(server, tls.read().for_channel()) as channel:
         services = [
-            each.name
-            for each in (
+            item.name
+            for item in (
                 await _call_reflection(channel, ServerReflectionRequest(list_services=""))
             ).list_services_response.service
         ]
-        found = dict[str, Sequence[str]]()
+        result = dict[str, Sequence[str]]()
         for service in services:
             answer = await _call_reflection(channel, ServerReflectionRequest(file_containing_symbol=service))
             files = map(FileDescriptorProto.FromString, answer.file_descriptor_response.file_descriptor_proto)
-            found[service] = [f"/{service}/{method}" for method in _methods(service, files)]
-    return found
+            result[service] = [f"/{service}/{method}" for method in _methods(service, files)]
+    return result
 
 
 def _methods(service: str, files: Iterable[FileDescriptorProto]) -> list[str]:
     return [
         method.name
         for file in files
-        for each in file.service
-        if f"{file.package}.{each.name}" == service
-        for method in each.method
+        for descriptor_proto in file.service
+        if f"{file.package}.{descriptor_proto.name}" == service
+        for method in descriptor_proto.method
     ]
 
 

@@ -178,8 +178,8 @@ def _measure_creates(bench: Bench, callers: Sequence[aiohttp.ClientSession], pre
         return [pod(f"{prefix}{format_}-{number:06d}") for number in range(count)]
 
     bodies = {
-        "JSON": [json.dumps({"apiVersion": "v1", "kind": "Pod"} | to_dict(each)).encode() for each in prepared("json")],
-        "protobuf": [kubernetes_envelope("v1", "Pod", each.SerializeToString()) for each in prepared("protobuf")],
+        "JSON": [json.dumps({"apiVersion": "v1", "kind": "Pod"} | to_dict(item)).encode() for item in prepared("json")],
+        "protobuf": [kubernetes_envelope("v1", "Pod", item.SerializeToString()) for item in prepared("protobuf")],
     }
     direct = prepared("grpc")
 
@@ -367,14 +367,14 @@ async def _request(
 
 def cpu_per_item(usage: Mapping[str, ProcessUsage], items: int) -> dict[str, float]:
     """Return the CPU time per item in microseconds by component."""
-    found = Counter[str]()
+    result = Counter[str]()
     for process, used in usage.items():
-        found.update({name: used.cpu_s for beginning, name in _COMPONENTS.items() if process.startswith(beginning)})
-    return {name: found[name] / items * 1e6 for name in _COMPONENTS.values()}
+        result.update({name: used.cpu_s for beginning, name in _COMPONENTS.items() if process.startswith(beginning)})
+    return {name: result[name] / items * 1e6 for name in _COMPONENTS.values()}
 
 
 def _memory(bench: Bench, component: str) -> int:
     """Return the resident memory of a component with its descendants in MB."""
     running = [record.process for record in bench.cluster.state.of(component) if record.process]
-    found = map(procfs.usage, (*running, *procfs.descendants(running)))
-    return round(sum(usage.rss_mb for usage in found if usage))
+    result = map(procfs.usage, (*running, *procfs.descendants(running)))
+    return round(sum(usage.rss_mb for usage in result if usage))

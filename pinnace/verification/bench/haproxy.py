@@ -23,9 +23,9 @@ STATIC = "{}"
 def find_haproxy() -> str | None:
     """Return the path of the program, or None. Raises BenchError if $HAPROXY is not a program."""
     if named := os.environ.get(PROGRAM):
-        if (found := shutil.which(named)) is None:
+        if (haproxy := shutil.which(named)) is None:
             raise BenchError(f"{PROGRAM}={named} is not a program")
-        return found
+        return haproxy
     return shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
 

@@ -211,9 +211,9 @@ async def observing(client: Client, outage: Outage) -> AsyncIterator[Observer]:
 
 async def deploy(client: Client, deployments: Sequence[Deployment], observer: Observer, timeout: float = STAGE_TIMEOUT) -> None:
     """Create Deployments, and wait until all of their replicas serve. Raises ApiError, BenchError."""
-    replicas = sum(each.spec.replicas for each in deployments)
-    for each in deployments:
-        await client.of(DEPLOYMENTS).create(each)
+    replicas = sum(item.spec.replicas for item in deployments)
+    for item in deployments:
+        await client.of(DEPLOYMENTS).create(item)
     await observer.until(lambda: observer.outage.serving == replicas, f"{replicas:,} replicas to serve", timeout)
 
 

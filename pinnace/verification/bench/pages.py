@@ -75,7 +75,7 @@ def service(name: str, **spec: Any) -> Service:
 async def create_service(client: Client, made: Service, address: str, node_port: int) -> Service:
     """Create a service. If the API server allocates no address or node port, it gets these."""
     stored = await client.of(SERVICES).create(made)
-    if stored.spec.clusterIP and all(each.nodePort for each in stored.spec.ports):
+    if stored.spec.clusterIP and all(service_port.nodePort for service_port in stored.spec.ports):
         return stored
 
     def give(each: Service) -> None:
@@ -90,10 +90,10 @@ async def ready(client: Client, name: str, replicas: int, timeout: float = 60.0)
     """Wait until the Deployment has exactly this number of pods, which are updated and ready. Raises TimeoutError."""
     async with asyncio.timeout(timeout):
         while True:
-            found = await client.of(DEPLOYMENTS).get(name, NAMESPACE)
-            status = found.status
+            result = await client.of(DEPLOYMENTS).get(name, NAMESPACE)
+            status = result.status
             counts = {status.replicas, status.updatedReplicas, status.readyReplicas, status.availableReplicas}
-            if counts == {replicas} and status.observedGeneration >= found.metadata.generation:
+            if counts == {replicas} and status.observedGeneration >= result.metadata.generation:
                 return
             await asyncio.sleep(0.1)
 
@@ -165,4 +165,4 @@ def evenness(counts: Counter[str]) -> float:
     if len(counts) != 3:
         raise BenchError(f"{len(counts)} pods answered, expected 3")
     expected = counts.total() / 3
-    return exp(-sum((each - expected) ** 2 / expected for each in counts.values()) / 2)
+    return exp(-sum((count - expected) ** 2 / expected for count in counts.values()) / 2)

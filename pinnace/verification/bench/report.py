@@ -72,13 +72,13 @@ class Work:
         return self.rate / self.static_rate if self.static_rate else None
 
     def to_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = {
+        result: dict[str, Any] = {
             "rate": round(self.rate, 1),
             "cpu_us": {name: round(us, 1) for name, us in self.cpu_us.items()},
         }
         if self.static_rate is not None and self.ratio is not None:
-            found |= {"static_rate": round(self.static_rate, 1), "ratio": round(self.ratio, 4)}
-        return found
+            result |= {"static_rate": round(self.static_rate, 1), "ratio": round(self.ratio, 4)}
+        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,14 +217,16 @@ class BenchReport:
         for name, work in works.items():
             static = f"{work.static_rate:,.0f}" if work.static_rate is not None else ""
             ratio = f"{work.ratio:.3f}" if work.ratio is not None else ""
-            table.add_row(name, f"{work.rate:,.0f}", static, ratio, *(f"{work.cpu_us.get(each, 0):,.0f}" for each in processes))
+            table.add_row(
+                name, f"{work.rate:,.0f}", static, ratio, *(f"{work.cpu_us.get(process, 0):,.0f}" for process in processes)
+            )
         return table
 
     def _stage_cpu(self) -> Table:
         run = self.median
         spent = sum(run.stage_cpu.values())
         table = _table("stage in the API servers", f"CPU µs per {self._item}", "share")
-        for stage, seconds in sorted(run.stage_cpu.items(), key=lambda each: -each[1]):
+        for stage, seconds in sorted(run.stage_cpu.items(), key=lambda item: -item[1]):
             table.add_row(stage, f"{seconds / run.items * 1e6:.1f}", f"{seconds / spent:.0%}")
         table.add_row("all", f"{spent / run.items * 1e6:.1f}", "")
         return table
@@ -258,7 +260,7 @@ def _process_figures(run: Run) -> dict[str, Any]:
 
 
 def _sum(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    return {name: sum(each[name] for each in counts) for name in counts[0]}
+    return {name: sum(count[name] for count in counts) for name in counts[0]}
 
 
 def _summary(summary: Summary) -> dict[str, float]:

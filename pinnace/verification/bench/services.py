@@ -136,9 +136,9 @@ def _replace(template: PodTemplateSpec, each: Deployment) -> None:
 async def _measure_after_kill(client: Client, address: str, counts: dict[str, int], progress: Progress) -> None:
     progress.waiting("a killed pod")
     victim = next(
-        each
-        for each in (await client.pods.list(NAMESPACE)).items
-        if each.status.podIP and not each.metadata.HasField("deletionTimestamp")
+        item
+        for item in (await client.pods.list(NAMESPACE)).items
+        if item.status.podIP and not item.metadata.HasField("deletionTimestamp")
     )
     async with PageLoad(address, 80) as load:
         await load.reach(200, STEP_TIMEOUT)
@@ -157,10 +157,10 @@ def kill_listener(address: str, port: int) -> None:
     inodes = {f"socket:[{fields[9]}]" for fields in lines if fields[1] == wanted and fields[3] == "0A"}
     for folder in Path("/proc").glob("[0-9]*/fd"):
         try:
-            found = {str(each.readlink()) for each in folder.iterdir()}
+            result = {str(path.readlink()) for path in folder.iterdir()}
         except OSError:  # of another user, or ended
             continue
-        if found & inodes:
+        if result & inodes:
             os.kill(int(folder.parent.name), signal.SIGKILL)
             return
     raise BenchError(f"no process listens at {address}:{port}")
@@ -169,22 +169,22 @@ def kill_listener(address: str, port: int) -> None:
 async def _measure_endpoint_changes(client: Client, count: int, changed: int, progress: Progress) -> list[float]:
     """Move services from ten endpoints to ten others, one service at a time."""
     progress.waiting(f"{count:,} services with {ENDPOINTS} endpoints")
-    groups = [[f"127.249.{group}.{each}" for each in range(1, ENDPOINTS + 1)] for group in range(2)]
+    groups = [[f"127.249.{group}.{index}" for index in range(1, ENDPOINTS + 1)] for group in range(2)]
     port = Ports().next()
     probe = await client.of(SERVICES).create(_plain("probe", ""))
     numbers = range(count)
     made = [
-        _plain(f"many-{each}", "" if probe.spec.clusterIP else f"127.250.{each // 250}.{each % 250 + 1}") for each in numbers
+        _plain(f"many-{item}", "" if probe.spec.clusterIP else f"127.250.{item // 250}.{item % 250 + 1}") for item in numbers
     ]
     async with _start_named_servers(groups, port):
         for start in range(0, count, 50):
             part = made[start : start + 50]
-            await asyncio.gather(*(client.of(SERVICES).create(each) for each in part))
-            new = (_slice(each.metadata.name, groups[0], port) for each in part)
-            await asyncio.gather(*(client.of(ENDPOINT_SLICES).create(each) for each in new))
-        stored = {each.metadata.name: each.spec.clusterIP for each in (await client.of(SERVICES).list(NAMESPACE)).items}
+            await asyncio.gather(*(client.of(SERVICES).create(service) for service in part))
+            new = (_slice(service.metadata.name, groups[0], port) for service in part)
+            await asyncio.gather(*(client.of(ENDPOINT_SLICES).create(endpoint_slice) for endpoint_slice in new))
+        stored = {item.metadata.name: item.spec.clusterIP for item in (await client.of(SERVICES).list(NAMESPACE)).items}
         await _measure_until_named_server_answers(stored[f"many-{count - 1}"], "0")
-        found = []
+        result = []
         for number in range(changed):
             name = f"many-{number * 7919 % count}"
             progress.waiting(f"change {number + 1} of {changed}")
@@ -195,9 +195,9 @@ async def _measure_endpoint_changes(client: Client, count: int, changed: int, pr
             began = time.monotonic()
             update = asyncio.ensure_future(slices.update(wanted))
             await _measure_until_named_server_answers(stored[name], str(group))
-            found.append(time.monotonic() - began)
+            result.append(time.monotonic() - began)
             await update
-        return found
+        return result
 
 
 def _plain(name: str, address: str) -> Service:
@@ -271,7 +271,7 @@ async def _measure_streams(
         made = await client.of(SERVICES).create(_plain("stream", ""))
         if not made.spec.clusterIP:
             made = await client.of(SERVICES).modify(
-                "stream", NAMESPACE, lambda each: setattr(each.spec, "clusterIP", "127.250.255.2")
+                "stream", NAMESPACE, lambda service: setattr(service.spec, "clusterIP", "127.250.255.2")
             )
         await client.of(ENDPOINT_SLICES).create(_slice("stream", [host], port))
         ways = {"the proxy": (made.spec.clusterIP, 80), "direct": (host, port)}

@@ -69,11 +69,15 @@ class Meter:
         return difference(self._before, self._read())
 
     def _read(self) -> dict[str, ProcessUsage]:
-        return {name: found for name, process in self._processes.items() if (found := self._usage_of_process(name, process))}
+        return {
+            name: process_usage
+            for name, process in self._processes.items()
+            if (process_usage := self._usage_of_process(name, process))
+        }
 
     def _usage_of_process(self, name: str, process: Identity) -> ProcessUsage | None:
         below = () if name == LOAD else procfs.descendants([process])
-        usages = [usage for each in (process, *below) if (usage := procfs.usage(each))]
+        usages = [usage for item in (process, *below) if (usage := procfs.usage(item))]
         if not usages or not procfs.alive(process):
             return None
         return ProcessUsage(*(sum(getattr(usage, field.name) for usage in usages) for field in fields(ProcessUsage)))

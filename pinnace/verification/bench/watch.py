@@ -202,7 +202,7 @@ async def crowd(bench: Bench, watchers: int, stuck: int, rate: int, seconds: flo
     return Run(
         bench.calibration,
         usage,
-        samples={"delivered": [each for listener in curious for each in listener.latencies], "late": late},
+        samples={"delivered": [latency for listener in curious for latency in listener.latencies], "late": late},
         items=written * watchers,
         rate=sum(listener.events for listener in listeners) / seconds,
         violations={
@@ -261,8 +261,8 @@ async def _count_late_listeners(listeners: Sequence[Listener], revision: int) ->
 
 def _memory(bench: Bench) -> int:
     """Return the memory of all API servers in MB."""
-    found = (procfs.usage(record.process) for record in bench.cluster.state.of(APISERVER) if record.process)
-    return round(sum(usage.rss_mb for usage in found if usage))
+    result = (procfs.usage(record.process) for record in bench.cluster.state.of(APISERVER) if record.process)
+    return round(sum(usage.rss_mb for usage in result if usage))
 
 
 @asynccontextmanager

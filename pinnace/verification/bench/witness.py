@@ -90,7 +90,7 @@ class PodHistory:
     def nodes(self, uids: Iterable[str]) -> list[str]:
         """Return the nodes of these pods. Deleted and unbound pods are omitted."""
         seen = (self.pods[uid] for uid in uids if uid in self.pods)
-        return [each.node for each in seen if each.node and not each.deleted]
+        return [item.node for item in seen if item.node and not item.deleted]
 
     def bound_twice(self) -> list[str]:
         """Return the names of pods whose node or token changed after the bind."""
@@ -150,8 +150,8 @@ class Witness:
     async def next_leader_binds(self, token: int, timeout: float) -> float:
         """Wait for the first bind by a leader that was elected after `token`, and return its time. Raises BenchError."""
         await self._until(lambda: self.history.first_bind_after(token) is not None, timeout)
-        if (found := self.history.first_bind_after(token)) is not None:
-            return found
+        if (result := self.history.first_bind_after(token)) is not None:
+            return result
         raise BenchError(f"no leader elected after token {token} bound a pod within {timeout:g} s")
 
     async def _until(self, condition: Callable[[], bool], timeout: float) -> bool:

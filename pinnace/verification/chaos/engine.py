@@ -211,9 +211,9 @@ class FaultInjector:
             self._say(f"{name} ended during a fault; restarting it")
             await self._world.start(name)
         for name, code in self._world.find_crashed_processes():
-            found = f"{name} ended unexpectedly, {time.monotonic() - started:.1f} s after the start: exit code {code}"
-            self.damage.failures.append(found)
-            self._say(f"!! {found}")
+            result = f"{name} ended unexpectedly, {time.monotonic() - started:.1f} s after the start: exit code {code}"
+            self.damage.failures.append(result)
+            self._say(f"!! {result}")
             await self._world.start(name)
 
     def _report_progress(self, started: float, number: int, what: str) -> None:

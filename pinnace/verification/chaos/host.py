@@ -96,14 +96,14 @@ class Disk:
     @property
     def free(self) -> int:
         """Free space in bytes."""
-        found = os.statvfs(self.path)
-        return found.f_bavail * found.f_frsize
+        result = os.statvfs(self.path)
+        return result.f_bavail * result.f_frsize
 
     async def fill(self) -> None:
         """Shrink the disk to its contents. Raises ChaosError."""
         for _ in range(ATTEMPTS):
-            found = os.statvfs(self.path)
-            used = (found.f_blocks - found.f_bfree) * found.f_frsize
+            result = os.statvfs(self.path)
+            used = (result.f_blocks - result.f_bfree) * result.f_frsize
             if await self._resize(used) and not self.free:
                 return
         raise ChaosError(f"unable to fill the disk {self.path}")

@@ -63,14 +63,14 @@ class HostileKind:
 
 def _parts(message: Message) -> int:
     """Return the number of items of the message's lists and maps, at any depth."""
-    found = 0
+    number = 0
     for field, value in message.ListFields():
-        found += len(value) if field.is_repeated else 0
+        number += len(value) if field.is_repeated else 0
         if field.message_type is not None:
             is_map = field.message_type.GetOptions().map_entry
             inner = (value.values() if is_map else value) if field.is_repeated else (value,)
-            found += sum(_parts(each) for each in inner if isinstance(each, Message))
-    return found
+            number += sum(_parts(item) for item in inner if isinstance(item, Message))
+    return number
 
 
 def _key(number: int) -> str:

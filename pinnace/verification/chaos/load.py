@@ -265,7 +265,7 @@ class Load:
             client = self.client(f"final-{endpoint}", [endpoint])
             while True:
                 try:
-                    found = await client.pods.list()
+                    listing = await client.pods.list()
                     await client.nodes.list()
                 except ApiError as error:
                     if time.monotonic() < deadline:
@@ -273,7 +273,7 @@ class Load:
                         continue
                     lacking.append(f"API server {endpoint} does not respond: {error}")
                 else:
-                    pods, revision = len(found.items), max(revision, found.resource_version)
+                    pods, revision = len(listing.items), max(revision, listing.resource_version)
                 break
         return pods, revision, lacking
 

@@ -108,9 +108,9 @@ def _parse_delays(path: Path) -> Iterator[tuple[float, float]]:
             if _TOOK_LONG not in line and _WAITING not in line:
                 continue
             with suppress(ValueError, KeyError, TypeError):
-                found = json.loads(line)
-                at = datetime.fromisoformat(found["ts"]).timestamp()
-                yield at - (_parse_duration(found["took"]) if found["msg"] == _TOOK_LONG else _WAITED), at
+                result = json.loads(line)
+                at = datetime.fromisoformat(result["ts"]).timestamp()
+                yield at - (_parse_duration(result["took"]) if result["msg"] == _TOOK_LONG else _WAITED), at
 
 
 def _parse_duration(duration: str) -> float:

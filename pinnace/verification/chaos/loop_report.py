@@ -62,8 +62,8 @@ class HotStack:
 
 def find_long_steps(logs: Path) -> list[LongStep]:
     """Return the long steps of all processes, the longest first. Raises OSError."""
-    found = [step for path in logs.glob("*.log") if not path.stem.startswith(ETCD) for step in _read_long_steps(path)]
-    return sorted(found, key=lambda step: -step.cpu_seconds)
+    steps = [step for path in logs.glob("*.log") if not path.stem.startswith(ETCD) for step in _read_long_steps(path)]
+    return sorted(steps, key=lambda step: -step.cpu_seconds)
 
 
 def _read_long_steps(path: Path) -> Iterator[LongStep]:
@@ -114,8 +114,8 @@ def _read_loop_seconds(path: Path) -> Iterator[_LoopSecond]:
     with path.open() as file:
         for line in file:
             with suppress(ValueError, KeyError):  # a killed process leaves an incomplete line
-                found = json.loads(line)
-                yield _LoopSecond(found["at"], found["busy"], found["stacks"])
+                result = json.loads(line)
+                yield _LoopSecond(result["at"], result["busy"], result["stacks"])
 
 
 def _find_hot_stacks(name: str, began: float, ended: float, process: str, seconds: Sequence[_LoopSecond]) -> HotStack | None:

@@ -170,7 +170,7 @@ def _build_report(
     rate: float,
 ) -> ScenarioReport:
     records = scenario.history(folder)
-    found, seen = check(records), History(records)
+    check_report, seen = check(records), History(records)
     end = seen.phases.get("quiet", float("inf"))
     moments = [
         *act.moments,
@@ -181,5 +181,13 @@ def _build_report(
         moments += list_log_moments(read(folder / LOGS / f"{name}.log"), name, act.zero, offset, SHOWN)
     timeline = act.moments_since_fault(m for m in moments if m.at <= end)
     return ScenarioReport(
-        scenario.name, timeline, scenario.judge(seen), found.verdicts, scenario.invariants, lacking, found.void, calls, rate
+        scenario.name,
+        timeline,
+        scenario.judge(seen),
+        check_report.verdicts,
+        scenario.invariants,
+        lacking,
+        check_report.void,
+        calls,
+        rate,
     )

@@ -99,9 +99,9 @@ class ChaosReport:
     @property
     def violations(self) -> list[str]:
         """Failures of the run other than violated invariants."""
-        found = [*self.damage.failures, *workers.succeeded(self.attempts)]
-        found += [f"not healthy {self.settled.seconds:.0f} s after the last fault: {what}" for what in self.settled.lacking]
-        return found
+        result = [*self.damage.failures, *workers.succeeded(self.attempts)]
+        result += [f"not healthy {self.settled.seconds:.0f} s after the last fault: {what}" for what in self.settled.lacking]
+        return result
 
     @property
     def void(self) -> list[str]:
@@ -274,12 +274,12 @@ async def run(options: Options, folder: Path, progress: Progress, say: Say) -> C
     engine.damage.failures += find_log_errors(folder / LOGS, on.world.excuses)
     progress.waiting("the verdict")
     traffic = Traffic()
-    found = await asyncio.to_thread(lambda: check(traffic.counting(read(folder))))
+    check_report = await asyncio.to_thread(lambda: check(traffic.counting(read(folder))))
     steps = find_long_steps(folder / LOGS)
-    hot = find_hot_stacks(folder / PROFILES, found, records.read(folder / JOURNAL))
+    hot = find_hot_stacks(folder / PROFILES, check_report, records.read(folder / JOURNAL))
     return ChaosReport(
         what, options.repeat, options.seed, started.isoformat(timespec="seconds"), seconds, _read_versions(), engine.damage,
-        skipped, idle, traffic, attempts, settled, found, steps, hot,
+        skipped, idle, traffic, attempts, settled, check_report, steps, hot,
     )  # fmt: skip
 
 

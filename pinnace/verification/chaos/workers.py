@@ -127,9 +127,9 @@ class PodOwner:
 
     async def _update_label(self) -> None:
         """Read a pod, change it, and update it with its resourceVersion."""
-        found = await self._pods.get(self._random.choice(self._alive), LOAD)
-        self._change_label(found)
-        await self._pods.update(found)
+        result = await self._pods.get(self._random.choice(self._alive), LOAD)
+        self._change_label(result)
+        await self._pods.update(result)
 
     async def _update_stale_labels(self) -> None:
         """Update a pod that was read some time ago. The resourceVersion is usually stale, because the kubelet writes as
@@ -187,15 +187,15 @@ class ContestingWriter:
 
     async def _increment(self, name: str) -> None:
         """Increment a counter. No increment may be lost."""
-        found = await self._pods.get(name, CONTESTED)
-        found.metadata.labels[LABEL] = str(int(found.metadata.labels[LABEL] or 0) + 1)
-        self._last = await self._pods.update(found)
+        result = await self._pods.get(name, CONTESTED)
+        result.metadata.labels[LABEL] = str(int(result.metadata.labels[LABEL] or 0) + 1)
+        self._last = await self._pods.update(result)
 
     async def _overwrite(self, name: str) -> None:
         """Update without a resourceVersion: the last write wins."""
-        found = pod(CONTESTED, name, scheduler=NOBODY)
-        found.metadata.labels[LABEL] = str(self._random.randrange(1000))
-        await self._pods.update(found)
+        result = pod(CONTESTED, name, scheduler=NOBODY)
+        result.metadata.labels[LABEL] = str(self._random.randrange(1000))
+        await self._pods.update(result)
 
     async def _update_stale_version(self, name: str) -> None:
         """Update with the resourceVersion of an earlier version, or of a deleted object with the same name."""

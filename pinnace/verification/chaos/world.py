@@ -70,14 +70,14 @@ class ClusterUnderTest:
         if target in (LEADER, STANDBY):
             leader = await self._find_leader()
             running = [name for name in self._running_processes(SCHEDULER) if name != leader and self.cluster.pid(name)]
-            found = leader if target == LEADER else next(iter(running), None)
+            result = leader if target == LEADER else next(iter(running), None)
         else:
             leader = await self._find_etcd_leader()
             running = [name for name in self._running_processes(ETCD) if name != leader and self.cluster.pid(name)]
-            found = leader if target == ETCD_LEADER else next(iter(running), None)
-        if found is None:
+            result = leader if target == ETCD_LEADER else next(iter(running), None)
+        if result is None:
             raise NotPossible(f"there is no {target}")
-        return found
+        return result
 
     def down(self, name: str, number: signal.Signals) -> None:
         """End a process. Only `revive` restarts it. Raises NotPossible if the process has already ended, because that is a

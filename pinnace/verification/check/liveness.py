@@ -117,7 +117,7 @@ def _check_frozen(name: str, versions: list[Stored], history: History, limit: fl
     faults = [fault for fault in history.faults.values() if fault.fired]
     for fault in faults:
         due = fault.began + limit
-        alone = not any(each is not fault and each.began <= due and fault_end(each) + limit >= fault.began for each in faults)
+        alone = not any(item is not fault and item.began <= due and fault_end(item) + limit >= fault.began for item in faults)
         if fault.name not in freezing or due > fault_end(fault) or not alone:
             continue
         leader, later = _leader_at(versions, fault.began), _leader_at(versions, due)
@@ -260,7 +260,7 @@ def _calls_during_fault(fault: Fault, calls: Sequence[Call], covering: Sequence[
     """Return the calls that began during the fault and do not overlap with a covering fault."""
     until = fault_end(fault)
     inside = (call for call in calls if fault.began <= call.began <= until)
-    return [call for call in inside if not any(each.began <= call.ended and fault_end(each) >= call.began for each in covering)]
+    return [call for call in inside if not any(item.began <= call.ended and fault_end(item) >= call.began for item in covering)]
 
 
 def _check_latency(fault: Fault, calls: Sequence[Call], limit: _LatencyLimit, findings: Findings) -> None:

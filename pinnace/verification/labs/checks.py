@@ -29,8 +29,8 @@ class CheckFailed(Exception):
 
 def checks(number: int) -> Mapping[str, Check]:
     """The checks of a lab by step, in order. Empty if it has none."""
-    found: Mapping[str, Check] = getattr(_module(number), "CHECKS", {})
-    return found
+    result: Mapping[str, Check] = getattr(_module(number), "CHECKS", {})
+    return result
 
 
 def has_cluster(number: int) -> bool:
@@ -62,11 +62,11 @@ async def nodes(client: Client) -> list[Node]:
 
 async def events(client: Client, reason: str, kind: str = "Pod", name: str = "") -> list[Event]:
     """The events with this reason, of one object or of all objects of the kind."""
-    found = (await client.of(EVENTS).list()).items
+    result = (await client.of(EVENTS).list()).items
     return [
-        each
-        for each in found
-        if each.reason == reason and each.involvedObject.kind == kind and name in ("", each.involvedObject.name)
+        event
+        for event in result
+        if event.reason == reason and event.involvedObject.kind == kind and name in ("", event.involvedObject.name)
     ]
 
 

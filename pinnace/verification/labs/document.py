@@ -46,7 +46,7 @@ class Document:
 
     @property
     def predictions(self) -> list[Prediction]:
-        return [each for step in self.steps for each in step.predictions]
+        return [prediction for step in self.steps for prediction in step.predictions]
 
 
 def passage(document: Document, answered: Collection[str]) -> str:
@@ -82,14 +82,14 @@ def folder() -> Path:
 
 def texts() -> dict[int, Path]:
     """The paths of the labs by number."""
-    return {int(found[1]): path for path in sorted(folder().glob("*.md")) if (found := _NAME.fullmatch(path.name))}
+    return {int(match[1]): path for path in sorted(folder().glob("*.md")) if (match := _NAME.fullmatch(path.name))}
 
 
 def read(path: Path) -> Document:
     """Raises ValueError for a text that does not follow the format."""
     text = path.read_text(encoding="utf-8")
-    found = _NAME.fullmatch(path.name)
-    if not found or not text.startswith("# "):
+    match = _NAME.fullmatch(path.name)
+    if not match or not text.startswith("# "):
         raise ValueError(f"{path}: a lab is NN-name.md and begins with a title")
     steps: list[Step] = []
     ends = 0
@@ -107,7 +107,7 @@ def read(path: Path) -> Document:
         ends = mark.end()
     title = text.splitlines()[0].removeprefix("# ")
     up = _UP.search(text)
-    return Document(int(found[1]), path, title, dict(_FACT.findall(text)), steps, up[1] if up else "")
+    return Document(int(match[1]), path, title, dict(_FACT.findall(text)), steps, up[1] if up else "")
 
 
 def _prediction(path: Path, mark: str, before: str) -> Prediction:

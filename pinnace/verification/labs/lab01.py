@@ -19,9 +19,9 @@ def running(found: Pod) -> str:
 
 def condition(found: Pod, type_: str) -> float:
     """When the condition became True, in seconds since the epoch. Raises CheckFailed if it is not."""
-    for each in found.status.conditions:
-        if each.type == type_ and each.status == "True":
-            return to_seconds(each.lastTransitionTime)
+    for pod_condition in found.status.conditions:
+        if pod_condition.type == type_ and pod_condition.status == "True":
+            return to_seconds(pod_condition.lastTransitionTime)
     raise CheckFailed(f"pod/{found.metadata.name} has no condition {type_}=True")
 
 
@@ -45,60 +45,62 @@ async def start(client: Client) -> str:
 
 
 async def no_scheduler(client: Client) -> str:
-    found = await pod(client, "waiting")
-    if not await _without_leader(client, _created(found)):
+    result = await pod(client, "waiting")
+    if not await _without_leader(client, _created(result)):
         raise CheckFailed("a scheduler led when pod/waiting was created")
-    if not found.spec.nodeName:
+    if not result.spec.nodeName:
         return "pod/waiting was created when no scheduler led, and waited until now"
-    waited = condition(found, "PodScheduled") - _created(found)
+    waited = condition(result, "PodScheduled") - _created(result)
     if waited < UNASSIGNED:
         raise CheckFailed(f"pod/waiting got a node {waited:.0f} s after its creation: no time to observe it without one")
     return f"pod/waiting was created when no scheduler led, and waited for {waited:.0f} s"
 
 
 async def node_name(client: Client) -> str:
-    found = await pod(client, "direct")
+    result = await pod(client, "direct")
     if await events(client, "Scheduled", name="direct"):
         raise CheckFailed("pod/direct was assigned by a scheduler: its manifest has no nodeName")
-    if found.spec.nodeName not in {each.metadata.name for each in await nodes(client)}:
-        name = found.spec.nodeName
+    if result.spec.nodeName not in {item.metadata.name for item in await nodes(client)}:
+        name = result.spec.nodeName
         raise CheckFailed(
             f"pod/direct names the node {name}, which does not exist: correct the file, delete the pod, apply it again"
         )
-    if (node := running(found)) != "node-1":
+    if (node := running(result)) != "node-1":
         raise CheckFailed(f"pod/direct is on {node}, not on node-1")
     return "pod/direct is Running on node-1, and no scheduler assigned it"
 
 
 async def return_(client: Client) -> str:
-    found = await pod(client, "waiting")
-    if not found.spec.nodeName:
+    result = await pod(client, "waiting")
+    if not result.spec.nodeName:
         raise CheckFailed("pod/waiting has no node yet: no scheduler has returned")
-    if not any(_created(found) <= to_seconds(term.began) for term in await terms(client)):
+    if not any(_created(result) <= to_seconds(term.began) for term in await terms(client)):
         raise CheckFailed("no scheduler was elected after pod/waiting was created")
-    return f"pod/waiting was assigned by a scheduler that started later, and is Running on {running(found)}"
+    return f"pod/waiting was assigned by a scheduler that started later, and is Running on {running(result)}"
 
 
 async def taint(client: Client) -> str:
-    found = await pod(client, "closed")
-    rejected = [each for each in await events(client, "FailedScheduling", name="closed") if "untolerated taint" in each.message]
+    result = await pod(client, "closed")
+    rejected = [
+        event for event in await events(client, "FailedScheduling", name="closed") if "untolerated taint" in event.message
+    ]
     if not rejected:
         raise CheckFailed("no scheduler has rejected pod/closed because of a taint: it was created when the nodes had none")
-    if tainted := [node.metadata.name for node in await nodes(client) if any(each.key == "lab" for each in node.spec.taints)]:
+    if tainted := [node.metadata.name for node in await nodes(client) if any(item.key == "lab" for item in node.spec.taints)]:
         raise CheckFailed(f"{', '.join(tainted)} still has the taint lab")
-    return f"pod/closed was rejected by all nodes because of the taint lab, and is Running on {running(found)} now"
+    return f"pod/closed was rejected by all nodes because of the taint lab, and is Running on {running(result)} now"
 
 
 async def no_kubelet(client: Client) -> str:
-    found = await pod(client, "assigned")
-    if not found.spec.nodeName:
+    result = await pod(client, "assigned")
+    if not result.spec.nodeName:
         raise CheckFailed("pod/assigned has no node: it was created after the nodes became NotReady")
-    failed = {each.involvedObject.name for each in await events(client, "NodeNotReady", kind="Node")}
-    if found.spec.nodeName not in failed:
-        raise CheckFailed(f"{found.spec.nodeName} has never been NotReady: the kubelet was not killed")
-    node = running(found)
-    started = min(to_seconds(each.state.running.startedAt) for each in found.status.containerStatuses)
-    waited = started - condition(found, "PodScheduled")
+    failed = {event.involvedObject.name for event in await events(client, "NodeNotReady", kind="Node")}
+    if result.spec.nodeName not in failed:
+        raise CheckFailed(f"{result.spec.nodeName} has never been NotReady: the kubelet was not killed")
+    node = running(result)
+    started = min(to_seconds(container_status.state.running.startedAt) for container_status in result.status.containerStatuses)
+    waited = started - condition(result, "PodScheduled")
     if waited < 1:
         raise CheckFailed("pod/assigned started within a second of its assignment: the kubelet ran when the pod was assigned")
     return f"pod/assigned was assigned to {node} {waited:.0f} s before it started, and its nodes were NotReady"

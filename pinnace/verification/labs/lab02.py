@@ -19,9 +19,9 @@ async def _key(client: Client, name: str) -> KeyVersion:
 
 
 async def writes(client: Client) -> str:
-    found = await pod(client, "first")
-    if found.status.phase != "Running":
-        raise CheckFailed(f"pod/first is {found.status.phase or 'Pending'}, not Running")
+    result = await pod(client, "first")
+    if result.status.phase != "Running":
+        raise CheckFailed(f"pod/first is {result.status.phase or 'Pending'}, not Running")
     item = await _key(client, "first")
     if item.version < WRITES:
         raise CheckFailed(f"pod/first was written {item.version} times, not {WRITES} times")
@@ -29,8 +29,8 @@ async def writes(client: Client) -> str:
 
 
 async def revision(client: Client) -> str:
-    found = await pod(client, "first")
-    if found.metadata.labels.get("lab") != "2":
+    result = await pod(client, "first")
+    if result.metadata.labels.get("lab") != "2":
         raise CheckFailed("pod/first has no label lab=2")
     item = await _key(client, "first")
     other = await _key(client, "other")

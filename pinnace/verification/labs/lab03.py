@@ -14,14 +14,14 @@ REJECTED = "OutOfcpu"
 
 async def _get_pod_bound_to(client: Client, name: str, node: str, *, by_hand: bool) -> Pod:
     """The pod. Raises CheckFailed unless it was bound to this node, by a scheduler or not."""
-    found = await pod(client, name)
-    if not found.spec.nodeName:
+    pod_bound = await pod(client, name)
+    if not pod_bound.spec.nodeName:
         raise CheckFailed(f"pod/{name} is not bound to a node")
     if by_hand and await events(client, "Scheduled", name=name):
         raise CheckFailed(f"pod/{name} was assigned by a scheduler: it has to be bound by hand while no scheduler runs")
-    if found.spec.nodeName != node:
-        raise CheckFailed(f"pod/{name} is on {found.spec.nodeName}, not on {node}")
-    return found
+    if pod_bound.spec.nodeName != node:
+        raise CheckFailed(f"pod/{name} is on {pod_bound.spec.nodeName}, not on {node}")
+    return pod_bound
 
 
 async def bind(client: Client) -> str:
@@ -32,42 +32,42 @@ async def bind(client: Client) -> str:
 
 
 async def filter_(client: Client) -> str:
-    found = await _get_pod_bound_to(client, "big", "node-0", by_hand=True)
-    if found.status.reason != REJECTED:
-        raise CheckFailed(f"pod/big was not rejected by node-0: it is {found.status.phase}")
+    pod_bound = await _get_pod_bound_to(client, "big", "node-0", by_hand=True)
+    if pod_bound.status.reason != REJECTED:
+        raise CheckFailed(f"pod/big was not rejected by node-0: it is {pod_bound.status.phase}")
     running(await _get_pod_bound_to(client, "big-2", "node-1", by_hand=True))
     return f"node-0 rejected pod/big ({REJECTED}), and pod/big-2 is Running on node-1"
 
 
 async def assume(client: Client) -> str:
     pair = [await _get_pod_bound_to(client, name, "node-0", by_hand=True) for name in ("left", "right")]
-    rejected = [each.metadata.name for each in pair if each.status.reason == REJECTED]
+    rejected = [item.metadata.name for item in pair if item.status.reason == REJECTED]
     if len(rejected) != 1:
         raise CheckFailed(f"node-0 rejected {len(rejected)} of pod/left and pod/right, not 1")
     return f"pod/left and pod/right were bound to node-0, and it had no room for pod/{rejected[0]}"
 
 
 async def score(client: Client) -> str:
-    found = await _get_pod_bound_to(client, "choice", "node-2", by_hand=False)
+    pod_bound = await _get_pod_bound_to(client, "choice", "node-2", by_hand=False)
     if not await events(client, "Scheduled", name="choice"):
         raise CheckFailed("pod/choice was not assigned by a scheduler")
-    running(found)
+    running(pod_bound)
     return "pod/choice was assigned to node-2 by a scheduler"
 
 
 def _cpu(found: Pod) -> tuple[int, int]:
     """The CPU that all containers request together, and that the pod counts as, in millicores."""
     containers = [*found.spec.initContainers, *found.spec.containers]
-    total = sum(amounts(each.resources.requests).get("cpu", 0) for each in containers)
+    total = sum(amounts(container.resources.requests).get("cpu", 0) for container in containers)
     return total, dict(pod_requests(found).amounts).get("cpu", 0)
 
 
 async def init(client: Client) -> str:
-    found = await _get_pod_bound_to(client, "init", "node-2", by_hand=False)
-    together, counted = _cpu(found)
-    if not found.spec.initContainers or counted >= together:
+    pod_bound = await _get_pod_bound_to(client, "init", "node-2", by_hand=False)
+    together, counted = _cpu(pod_bound)
+    if not pod_bound.spec.initContainers or counted >= together:
         raise CheckFailed("pod/init has no init containers, or they count by their sum")
-    running(found)
+    running(pod_bound)
     return (
         f"pod/init is Running on node-2: its containers request {together / 1000:g} CPUs together, "
         f"and it counts as {counted / 1000:g}"
@@ -75,15 +75,15 @@ async def init(client: Client) -> str:
 
 
 async def plugin(client: Client) -> str:
-    found = await pod(client, "mine")
-    if found.spec.schedulerName != "pack":
-        raise CheckFailed(f"pod/mine has the schedulerName {found.spec.schedulerName}, not pack")
-    if not found.spec.nodeName:
+    result = await pod(client, "mine")
+    if result.spec.schedulerName != "pack":
+        raise CheckFailed(f"pod/mine has the schedulerName {result.spec.schedulerName}, not pack")
+    if not result.spec.nodeName:
         raise CheckFailed('pod/mine is not bound: the scheduler "pack" does not run, or finds no node')
     await _get_pod_bound_to(client, "mine", "node-1", by_hand=False)
-    if fences.of(found).election != "pack":
+    if fences.of(result).election != "pack":
         raise CheckFailed('pod/mine was not assigned by the scheduler "pack"')
-    running(found)
+    running(result)
     return 'pod/mine was assigned to node-1 by the scheduler "pack"'
 
 

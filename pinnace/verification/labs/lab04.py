@@ -24,18 +24,18 @@ def _gap(term: Term, following: Term) -> float:
 
 
 async def start(client: Client) -> str:
-    found = await terms(client)
-    if not found:
+    result = await terms(client)
+    if not result:
         raise CheckFailed('the election "scheduler" has had no leader')
     try:
         election = await client.elections.get("scheduler")
-        present = {election.holder, *(each.holder for each in election.candidates)}
+        present = {election.holder, *(candidate.holder for candidate in election.candidates)}
     except NotFound:
         present = set()
-    joined = present | {term.holder for term in found}
+    joined = present | {term.holder for term in result}
     if len(joined) < 3:
         raise CheckFailed(f"{len(joined)} schedulers have joined the election, not 3")
-    return f'{len(joined)} schedulers have joined the election "scheduler"; the first leader was {found[0].holder}'
+    return f'{len(joined)} schedulers have joined the election "scheduler"; the first leader was {result[0].holder}'
 
 
 async def kill(client: Client) -> str:
@@ -76,17 +76,17 @@ async def work(client: Client) -> str:
         steady = await client.of(DEPLOYMENTS).get("steady", "default")
     except NotFound:
         raise CheckFailed("deployment/steady does not exist") from None
-    pods = [each for each in (await client.of(PODS).list("default", labels="app=steady")).items if each.spec.nodeName]
-    if len(pods) != REPLICAS or any(each.status.phase != "Running" for each in pods):
-        running = sum(each.status.phase == "Running" for each in pods)
+    pods = [item for item in (await client.of(PODS).list("default", labels="app=steady")).items if item.spec.nodeName]
+    if len(pods) != REPLICAS or any(pod.status.phase != "Running" for pod in pods):
+        running = sum(pod.status.phase == "Running" for pod in pods)
         raise CheckFailed(f"{running} of {REPLICAS} pods of deployment/steady run")
     created = to_seconds(steady.metadata.creationTimestamp)
-    found = [
+    result = [
         term for term in await terms(client) if to_seconds(term.ended) >= created and term.reason.startswith("stream closed")
     ]
-    if not found:
+    if not result:
         raise CheckFailed("no leader was killed after the creation of deployment/steady")
-    tokens = {fences.of(each).token for each in pods}
+    tokens = {fences.of(pod).token for pod in pods}
     leaders = f"{len(tokens)} leaders" if len(tokens) > 1 else "one leader: it was killed before or after its work"
     return f"all {REPLICAS} pods of deployment/steady run, and each was bound once, by {leaders}"
 

@@ -33,15 +33,15 @@ async def resume(client: Client) -> str:
         election = await client.elections.get("scheduler")
     except NotFound:
         raise CheckFailed("the schedulers have no leader") from None
-    if election.holder != frozen and frozen not in {each.holder for each in election.candidates}:
+    if election.holder != frozen and frozen not in {candidate.holder for candidate in election.candidates}:
         raise CheckFailed(f"{frozen} is no candidate: it is still frozen, or was killed")
     return f"{frozen} was deposed, and is a candidate again"
 
 
 async def _list_deposed_binds(client: Client, times: int) -> None:
-    found = [term for term in await client.elections.history("late") if term.reason.startswith("no heartbeats")]
-    if len(found) < times:
-        raise CheckFailed(f'{len(found)} leaders of the election "late" were frozen until their terms ended, expected {times}')
+    result = [term for term in await client.elections.history("late") if term.reason.startswith("no heartbeats")]
+    if len(result) < times:
+        raise CheckFailed(f'{len(result)} leaders of the election "late" were frozen until their terms ended, expected {times}')
 
 
 async def fence(client: Client) -> str:
@@ -63,8 +63,8 @@ async def no_fence(client: Client) -> str:
         raise CheckFailed("pod/late-2 was bound with a fence")
     await _list_deposed_binds(client, 2)
     node = late.spec.nodeName
-    found = [each for each in (await client.of(PODS).list("default")).items if each.spec.nodeName == node]
-    requested = sum(dict(pod_requests(each).amounts).get("cpu", 0) for each in found)
+    items = [item for item in (await client.of(PODS).list("default")).items if item.spec.nodeName == node]
+    requested = sum(dict(pod_requests(item).amounts).get("cpu", 0) for item in items)
     if requested <= NODE_CPU:
         raise CheckFailed(f"the pods of {node} request {requested / 1000:g} CPUs, which fit: pod/rival-2 is not there")
     return (

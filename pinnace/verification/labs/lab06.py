@@ -18,18 +18,18 @@ CANCELLED = "Cancelling deletion"
 
 
 async def _node(client: Client, name: str) -> Node:
-    for each in await nodes(client):
-        if each.metadata.name == name:
-            return each
+    for node in await nodes(client):
+        if node.metadata.name == name:
+            return node
     raise CheckFailed(f"node/{name} does not exist")
 
 
 def _ready_since(node: Node) -> float:
     """In seconds since the epoch. Raises CheckFailed if the node is not Ready."""
-    found = conditions.find(node.status.conditions, "Ready")
-    if found is None or found.status != "True":
+    node_condition = conditions.find(node.status.conditions, "Ready")
+    if node_condition is None or node_condition.status != "True":
         raise CheckFailed(f"{node.metadata.name} is not Ready")
-    return float(to_seconds(found.lastTransitionTime))
+    return float(to_seconds(node_condition.lastTransitionTime))
 
 
 def _first_time(event: Event) -> float:
@@ -42,10 +42,10 @@ def _last_time(event: Event) -> float:
 
 async def _not_ready_events(client: Client, name: str) -> list[Event]:
     """The events of this node that became NotReady. Raises CheckFailed if it never did."""
-    found = await events(client, "NodeNotReady", kind="Node", name=name)
-    if not found:
+    result = await events(client, "NodeNotReady", kind="Node", name=name)
+    if not result:
         raise CheckFailed(f"{name} has never been NotReady: its kubelet was not stopped")
-    return found
+    return result
 
 
 async def _pods_scheduled_before(client: Client, node: str) -> set[str]:
@@ -53,26 +53,28 @@ async def _pods_scheduled_before(client: Client, node: str) -> set[str]:
     silent = min(map(_first_time, await _not_ready_events(client, node)))
     scheduled = await events(client, "Scheduled")
     return {
-        each.involvedObject.name for each in scheduled if each.message.endswith(f" to {node}") and _first_time(each) <= silent
+        event.involvedObject.name
+        for event in scheduled
+        if event.message.endswith(f" to {node}") and _first_time(event) <= silent
     }
 
 
 async def _evictions(client: Client, message: str) -> list[Event]:
-    return [each for each in await events(client, "TaintManagerEviction") if each.message.startswith(message)]
+    return [event for event in await events(client, "TaintManagerEviction") if event.message.startswith(message)]
 
 
 async def _pods(client: Client) -> dict[str, Pod]:
-    return {each.metadata.name: each for each in (await client.of(PODS).list("default")).items}
+    return {item.metadata.name: item for item in (await client.of(PODS).list("default")).items}
 
 
 async def start(client: Client) -> str:
-    found = await nodes(client)
-    if len(found) != NODES:
-        raise CheckFailed(f"the cluster has {len(found)} nodes, not {NODES}: it may be another cluster")
-    for node in found:
+    result = await nodes(client)
+    if len(result) != NODES:
+        raise CheckFailed(f"the cluster has {len(result)} nodes, not {NODES}: it may be another cluster")
+    for node in result:
         _ready_since(node)
     leases = (await client.of(LEASES).list(NODE_LEASE_NAMESPACE)).items
-    if len(holders := {each.spec.holderIdentity for each in leases}) != NODES:
+    if len(holders := {lease.spec.holderIdentity for lease in leases}) != NODES:
         raise CheckFailed(f"{len(holders)} kubelets hold leases of nodes, not {NODES}: use --kubelets {NODES}")
     return f"{NODES} nodes are Ready, and each has a lease of its own kubelet"
 
@@ -83,9 +85,11 @@ async def tolerations(client: Client) -> str:
         if not pods:
             raise CheckFailed(f"deployment/{name} has no pods")
         for pod in pods:
-            found = [each.tolerationSeconds for each in pod.spec.tolerations if each.key == UNREACHABLE_TAINT]
-            if found != [seconds]:
-                said = f"{found[0]} s" if found else "no time"
+            numbers = [
+                toleration.tolerationSeconds for toleration in pod.spec.tolerations if toleration.key == UNREACHABLE_TAINT
+            ]
+            if numbers != [seconds]:
+                said = f"{numbers[0]} s" if numbers else "no time"
                 raise CheckFailed(f"pod/{pod.metadata.name} tolerates an unreachable node for {said}, not for {seconds} s")
     quick, patient = TOLERATED.values()
     return f"pods of quick tolerate an unreachable node for {quick} s, pods of patient for {patient} s"
@@ -93,7 +97,7 @@ async def tolerations(client: Client) -> str:
 
 async def silent(client: Client) -> str:
     there = await _pods_scheduled_before(client, "node-1")
-    evicted = sorted(there & {each.involvedObject.name for each in await _evictions(client, EVICTED)})
+    evicted = sorted(there & {eviction.involvedObject.name for eviction in await _evictions(client, EVICTED)})
     if not (quick := [name for name in evicted if name.startswith("quick-")]):
         raise CheckFailed("no pod of quick was evicted from node-1: its kubelet was not frozen for long enough")
     stayed = [name for name in there - {*evicted} if name.startswith("patient-")]
@@ -106,7 +110,7 @@ async def return_(client: Client) -> str:
     there = await _pods_scheduled_before(client, "node-1")
     _ready_since(await _node(client, "node-1"))
     pods = await _pods(client)
-    cancelled = {each.involvedObject.name for each in await _evictions(client, CANCELLED)}
+    cancelled = {eviction.involvedObject.name for eviction in await _evictions(client, CANCELLED)}
     kept = [name for name in there & cancelled if name in pods]
     if not kept:
         raise CheckFailed("no deletion of a pod on node-1 was cancelled: its kubelet did not return in time")
@@ -125,12 +129,12 @@ async def gone(client: Client) -> str:
 
 
 async def all_(client: Client) -> str:
-    found = await nodes(client)
-    began = max([max(map(_last_time, await _not_ready_events(client, node.metadata.name))) for node in found], default=0.0)
-    ended = min(map(_ready_since, found), default=0.0)
+    result = await nodes(client)
+    began = max([max(map(_last_time, await _not_ready_events(client, node.metadata.name))) for node in result], default=0.0)
+    ended = min(map(_ready_since, result), default=0.0)
     if ended - began < OBSERVED:
         raise CheckFailed(f"the nodes were never NotReady at the same time for {OBSERVED:.0f} s")
-    if moved := [each for each in await _evictions(client, EVICTED) if began < _last_time(each) < ended]:
+    if moved := [eviction for eviction in await _evictions(client, EVICTED) if began < _last_time(eviction) < ended]:
         raise CheckFailed(f"pod/{moved[0].involvedObject.name} was evicted when all nodes were NotReady")
     return f"all {NODES} nodes were NotReady for {ended - began:.0f} s at the same time, and no pod was evicted"
 

@@ -36,8 +36,11 @@ def _member_start_times() -> dict[str, float | None]:
         raise CheckFailed(str(error)) from None
     if len(records) != MEMBERS:
         raise CheckFailed(f"the cluster has {len(records)} members of etcd, not {MEMBERS}: it may be another cluster")
-    found, now = procfs.table(), time.time()
-    return {each.name: now - found[each.pid].age if each.process and procfs.alive(each.process) else None for each in records}
+    entries, now = procfs.table(), time.time()
+    return {
+        record.name: now - entries[record.pid].age if record.process and procfs.alive(record.process) else None
+        for record in records
+    }
 
 
 def _require_all_members() -> dict[str, float]:
@@ -90,7 +93,7 @@ async def two(client: Client) -> str:
 async def recover(client: Client) -> str:
     _require_all_members()
     running(await pod(client, "second"))
-    if "third" in {each.metadata.name for each in (await client.of(PODS).list("default")).items}:
+    if "third" in {item.metadata.name for item in (await client.of(PODS).list("default")).items}:
         raise CheckFailed("pod/third exists: it was created when there was a quorum")
     if (gap := await _longest_leaderless_gap(client)) < WITHOUT:
         raise CheckFailed("there was always a leader: the quorum was not lost")

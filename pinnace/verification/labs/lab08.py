@@ -9,29 +9,29 @@ REPLICAS = 6
 
 
 async def _prices(client: Client) -> dict[str, int]:
-    found = {each.metadata.name: each.metadata.labels.get("price", "") for each in await nodes(client)}
-    if without := [name for name, price in found.items() if not price.isdigit()]:
+    result = {node.metadata.name: node.metadata.labels.get("price", "") for node in await nodes(client)}
+    if without := [name for name, price in result.items() if not price.isdigit()]:
         raise CheckFailed(f"{', '.join(without)} without a label price that is a number")
-    return {name: int(price) for name, price in found.items()}
+    return {name: int(price) for name, price in result.items()}
 
 
 async def _load(client: Client, name: str, scheduler: str) -> list[Pod]:
     """The pods of a load. Raises CheckFailed unless all of them run and belong to the scheduler."""
     pods = [
-        each
-        for each in (await client.of(PODS).list("default", labels=f"app={name}")).items
-        if not each.metadata.HasField("deletionTimestamp")
+        item
+        for item in (await client.of(PODS).list("default", labels=f"app={name}")).items
+        if not item.metadata.HasField("deletionTimestamp")
     ]
-    running = [each for each in pods if each.status.phase == "Running"]
+    running = [pod for pod in pods if pod.status.phase == "Running"]
     if len(running) != REPLICAS or len(pods) != REPLICAS:
         raise CheckFailed(f"deployment/{name} has {len(pods)} pods, of which {len(running)} run; expected {REPLICAS}")
-    if wrong := [each for each in pods if each.spec.schedulerName != scheduler]:
+    if wrong := [pod for pod in pods if pod.spec.schedulerName != scheduler]:
         raise CheckFailed(f"pod/{wrong[0].metadata.name} has the schedulerName {wrong[0].spec.schedulerName}, not {scheduler}")
     return pods
 
 
 async def _drained(client: Client) -> str:
-    names = [each.metadata.name for each in await nodes(client) if each.spec.unschedulable]
+    names = [node.metadata.name for node in await nodes(client) if node.spec.unschedulable]
     return f"; drained: {', '.join(names)}" if names else ""
 
 
@@ -44,13 +44,13 @@ async def start(client: Client) -> str:
 
 async def default(client: Client) -> str:
     prices = await _prices(client)
-    used = {each.spec.nodeName for each in await _load(client, "default-load", "default-scheduler")}
+    used = {pod.spec.nodeName for pod in await _load(client, "default-load", "default-scheduler")}
     return f"the default policy uses {len(used)} nodes of price {sum(prices[node] for node in used)}"
 
 
 async def policy(client: Client) -> str:
     prices = await _prices(client)
-    used = {each.spec.nodeName for each in await _load(client, "cheap-load", "cheap")}
+    used = {pod.spec.nodeName for pod in await _load(client, "cheap-load", "cheap")}
     price = sum(prices[node] for node in used)
     if any(prices[node] == max(prices.values()) for node in used):
         raise CheckFailed(
@@ -60,10 +60,10 @@ async def policy(client: Client) -> str:
 
 
 async def risk(client: Client) -> str:
-    if not any(each.metadata.name == "node-0" and each.spec.unschedulable for each in await nodes(client)):
+    if not any(node.metadata.name == "node-0" and node.spec.unschedulable for node in await nodes(client)):
         raise CheckFailed(f"node-0 is not drained{await _drained(client)}")
     pods = await _load(client, "cheap-load", "cheap")
-    if any(each.spec.nodeName == "node-0" for each in pods):
+    if any(pod.spec.nodeName == "node-0" for pod in pods):
         raise CheckFailed("pods of cheap-load still run on node-0")
     return f"node-0 is drained, and the {len(pods)} pods of cheap-load run on other nodes"
 

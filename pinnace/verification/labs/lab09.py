@@ -23,7 +23,7 @@ def _history(name: str, bug: str) -> tuple[Run, Sequence[Record]]:
         raise CheckFailed(f"{path} does not exist in {Path.cwd()}") from None
     except (OSError, HistoryError) as error:
         raise CheckFailed(f"{path} is no history: {error}") from None
-    run = next((each for each in records if isinstance(each, Run)), None)
+    run = next((record for record in records if isinstance(record, Run)), None)
     if run is None:
         raise CheckFailed(f"{path} is empty")
     if run.bug != bug:
@@ -49,17 +49,17 @@ def _same_seed(run: Run, name: str) -> None:
 
 
 def _times(report: CheckReport) -> int:
-    return next(each.count for each in report.verdicts if each.name == INVARIANT)
+    return next(verdict.count for verdict in report.verdicts if verdict.name == INVARIANT)
 
 
 def _invariant_holds(records: Sequence[Record], name: str) -> None:
     if violated := check(records).violated:
-        raise CheckFailed(f"{FOLDER / name} violates {', '.join(each.name for each in violated)}")
+        raise CheckFailed(f"{FOLDER / name} violates {', '.join(verdict.name for verdict in violated)}")
 
 
 def _count_refused(records: Sequence[Record]) -> int:
-    calls = (each for each in records if isinstance(each, Call) and each.verb == "bind")
-    return sum(item.outcome == "refused" for each in calls for item in each.items)
+    calls = (record for record in records if isinstance(record, Call) and record.verb == "bind")
+    return sum(item.outcome == "refused" for call in calls for item in call.items)
 
 
 async def right(_: object) -> str:

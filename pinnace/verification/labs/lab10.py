@@ -15,18 +15,18 @@ VERSION = "VERSION"
 
 async def _address(client: Client) -> str:
     try:
-        found = await client.of(SERVICES).get("web", "default")
+        service = await client.of(SERVICES).get("web", "default")
     except NotFound:
         raise CheckFailed("service/web does not exist") from None
-    if found.spec.clusterIP in ("", "None"):
+    if service.spec.clusterIP in ("", "None"):
         raise CheckFailed("service/web has no cluster IP")
-    return found.spec.clusterIP
+    return service.spec.clusterIP
 
 
 async def _endpoints(client: Client) -> None:
     """Raises CheckFailed unless the service has as many ready endpoints as the deployment has replicas."""
     slices = (await client.of(ENDPOINT_SLICES).list("default", labels="kubernetes.io/service-name=web")).items
-    ready = sum(each.conditions.ready for slice_ in slices for each in slice_.endpoints)
+    ready = sum(endpoint.conditions.ready for slice_ in slices for endpoint in slice_.endpoints)
     if ready != REPLICAS:
         raise CheckFailed(f"service/web has {ready} ready endpoints, not {REPLICAS}")
 
@@ -39,41 +39,41 @@ async def _deployment(client: Client) -> Deployment:
 
 
 async def _pods(client: Client) -> list[Pod]:
-    found = (await client.of(PODS).list("default", labels="app=web")).items
-    return [each for each in found if not each.metadata.HasField("deletionTimestamp")]
+    pods = (await client.of(PODS).list("default", labels="app=web")).items
+    return [pod for pod in pods if not pod.metadata.HasField("deletionTimestamp")]
 
 
 def _version(pod: Pod) -> str:
-    return next((each.value for each in pod.spec.containers[0].env if each.name == VERSION), "")
+    return next((env_var.value for env_var in pod.spec.containers[0].env if env_var.name == VERSION), "")
 
 
 async def address(client: Client) -> str:
-    found = await _address(client)
+    result = await _address(client)
     await _endpoints(client)
-    return f"service/web has the address {found} and {REPLICAS} ready endpoints"
+    return f"service/web has the address {result} and {REPLICAS} ready endpoints"
 
 
 async def ready(client: Client) -> str:
-    failed = [each for each in await events(client, "Unhealthy") if re.match(r"[Rr]eadiness.*404", each.message, re.DOTALL)]
+    failed = [event for event in await events(client, "Unhealthy") if re.match(r"[Rr]eadiness.*404", event.message, re.DOTALL)]
     if not failed:
         raise CheckFailed("no readiness probe has failed because a file was missing: `ready` was not deleted")
-    if waiting := [each.metadata.name for each in await _pods(client) if not _is_ready(each)]:
+    if waiting := [pod.metadata.name for pod in await _pods(client) if not _is_ready(pod)]:
         raise CheckFailed(f"pod/{waiting[0]} is not ready")
     return f"pod/{failed[0].involvedObject.name} was not ready for a time, and all pods are ready now"
 
 
 def _is_ready(pod: Pod) -> bool:
-    return any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions)
+    return any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions)
 
 
 async def rolling(client: Client) -> str:
     uid = (await _deployment(client)).metadata.uid
     sets = (await client.of(REPLICA_SETS).list("default")).items
-    versions = sum(uid in {reference.uid for reference in each.metadata.ownerReferences} for each in sets)
+    versions = sum(uid in {reference.uid for reference in set_.metadata.ownerReferences} for set_ in sets)
     if versions < 2:
         raise CheckFailed(f"deployment/web has had {versions} version: it was not updated")
     pods = await _pods(client)
-    if old := [each.metadata.name for each in pods if _version(each) != "2"]:
+    if old := [pod.metadata.name for pod in pods if _version(pod) != "2"]:
         raise CheckFailed(f"pod/{old[0]} does not have version 2")
     if len(pods) != REPLICAS:
         raise CheckFailed(f"deployment/web has {len(pods)} pods, not {REPLICAS}")
@@ -82,9 +82,9 @@ async def rolling(client: Client) -> str:
 
 async def zero(client: Client) -> str:
     scaled = [
-        each
-        for each in await events(client, "ScalingReplicaSet", "Deployment", "web")
-        if f"from {REPLICAS} to 0" in each.message
+        event
+        for event in await events(client, "ScalingReplicaSet", "Deployment", "web")
+        if f"from {REPLICAS} to 0" in event.message
     ]
     if not scaled:
         raise CheckFailed("deployment/web was never scaled to 0")
@@ -93,7 +93,7 @@ async def zero(client: Client) -> str:
 
 
 async def outage(client: Client) -> str:
-    if not any(each.reason.startswith("lease expired") for each in await terms(client)):
+    if not any(term.reason.startswith("lease expired") for term in await terms(client)):
         raise CheckFailed("no lease of the schedulers has expired: an API server always ran")
     await _endpoints(client)
     return f"all API servers were away, and service/web has {REPLICAS} ready endpoints"

@@ -18,17 +18,17 @@ MADE_BY = "made-by"
 
 async def _config_map(client: Client) -> ConfigMap:
     try:
-        found = await client.of(CONFIG_MAPS).get("web", "default")
+        config_map = await client.of(CONFIG_MAPS).get("web", "default")
     except NotFound:
         raise CheckFailed("configmap/web does not exist") from None
-    if found.metadata.labels.get("operator") != "squad":
+    if config_map.metadata.labels.get("operator") != "squad":
         raise CheckFailed("configmap/web has no label operator=squad")
-    return found
+    return config_map
 
 
 async def _pods(client: Client) -> dict[str, Pod]:
-    found = (await client.of(PODS).list("default", labels="squad=web")).items
-    return {each.metadata.name: each for each in found if not each.metadata.HasField("deletionTimestamp")}
+    pods = (await client.of(PODS).list("default", labels="squad=web")).items
+    return {pod.metadata.name: pod for pod in pods if not pod.metadata.HasField("deletionTimestamp")}
 
 
 def _all_run(pods: Mapping[str, Pod], size: int) -> None:
@@ -41,7 +41,7 @@ def _all_run(pods: Mapping[str, Pod], size: int) -> None:
 
 async def _require_replacement(client: Client, name: str) -> None:
     """Raises CheckFailed unless two pods with this name have been scheduled."""
-    if len({each.involvedObject.uid for each in await events(client, "Scheduled", name=name)}) < 2:
+    if len({event.involvedObject.uid for event in await events(client, "Scheduled", name=name)}) < 2:
         raise CheckFailed(f"pod/{name} was never replaced: it was not deleted, or no operator ran afterwards")
 
 
@@ -50,7 +50,7 @@ async def desire(client: Client) -> str:
     pods = await _pods(client)
     if not pods:
         return "configmap/web exists, and no pod"
-    waited = min(to_seconds(each.metadata.creationTimestamp) for each in pods.values()) - created
+    waited = min(to_seconds(pod.metadata.creationTimestamp) for pod in pods.values()) - created
     if waited < UNREAD:
         raise CheckFailed(f"the first pod was created {waited:.0f} s after configmap/web: the operator ran already")
     return f"configmap/web existed for {waited:.0f} s without an effect"
@@ -80,7 +80,7 @@ async def level(client: Client) -> str:
 
 
 async def outage(client: Client) -> str:
-    expired = [to_seconds(each.ended) for each in await terms(client) if each.reason.startswith("lease expired")]
+    expired = [to_seconds(term.ended) for term in await terms(client) if term.reason.startswith("lease expired")]
     if not expired:
         raise CheckFailed("no lease of the schedulers has expired: an API server always ran")
     pods = await _pods(client)
@@ -102,7 +102,7 @@ async def owner(client: Client) -> str:
         pass
     else:
         raise CheckFailed("configmap/extra exists")
-    if left := [each.metadata.name for each in (await client.of(PODS).list("default", labels="squad=extra")).items]:
+    if left := [item.metadata.name for item in (await client.of(PODS).list("default", labels="squad=extra")).items]:
         raise CheckFailed(f"pod/{left[0]} exists")
     return "configmap/extra and its pods are deleted"
 

@@ -18,16 +18,16 @@ def names(folder: Path) -> list[str]:
 
 
 def levels(text: str) -> dict[str, str]:
-    return {each["check"]: each["level"] for each in json.loads(text)}
+    return {load["check"]: load["level"] for load in json.loads(text)}
 
 
 async def test_server_elsewhere(pinnace: Commands, client: Client) -> None:
-    before = {each.metadata.name for each in (await client.namespaces.list()).items}
+    before = {item.metadata.name for item in (await client.namespaces.list()).items}
     done = await pinnace("doctor", "-o", "json")
-    found = levels(done.out)
-    assert (done.code, found.pop("leaders"), found.pop("etcd") in ("ok", "warning")) == (10, "problem", True)
-    assert found == dict.fromkeys(("configuration", "python", "packages", "server", "clock"), "ok")
-    assert {each.metadata.name for each in (await client.namespaces.list()).items} == before
+    result = levels(done.out)
+    assert (done.code, result.pop("leaders"), result.pop("etcd") in ("ok", "warning")) == (10, "problem", True)
+    assert result == dict.fromkeys(("configuration", "python", "packages", "server", "clock"), "ok")
+    assert {item.metadata.name for item in (await client.namespaces.list()).items} == before
 
 
 async def test_server_that_does_not_answer(pinnace: Commands) -> None:
@@ -50,8 +50,8 @@ async def test_local_cluster_whose_processes_are_gone(pinnace: Commands, tmp_pat
 async def test_nothing_is_there_yet(pinnace: Commands, tmp_path: Path) -> None:
     pinnace.environment = {"KUBECONFIG": str(tmp_path / "config"), "PINNACE_SERVER": ""}
     done = await pinnace("doctor", "--data-dir", str(tmp_path / "data"), "-o", "json")
-    found = levels(done.out)
-    assert found.keys() >= LOCAL and (found["configuration"], found["cluster"]) == ("warning", "ok")
+    result = levels(done.out)
+    assert result.keys() >= LOCAL and (result["configuration"], result["cluster"]) == ("warning", "ok")
     assert names(tmp_path) == []
 
 

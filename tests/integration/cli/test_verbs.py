@@ -92,7 +92,7 @@ async def test_elections(pinnace: Commands, client: Client) -> None:
         done = await pinnace("leader", "list")
         assert [line.split()[:2] for line in done.lines[1:]] == [["cheap", "mine-0"], ["controllers", "controllers-0"]]
         listed = json.loads((await pinnace("leader", "list", "-o", "json")).out)["items"]
-        assert [each["holder"] for each in listed] == ["mine-0", "controllers-0"]
+        assert [item["holder"] for item in listed] == ["mine-0", "controllers-0"]
     async with asyncio.timeout(PATIENCE):
         while not await client.elections.history("cheap"):  # noqa: ASYNC110 (it is written down a moment later)
             await asyncio.sleep(0.01)

@@ -40,7 +40,7 @@ def problems(attack: Attack, measured: Measured) -> list[str]:
     """Return the bounds that an attack exceeds, in words."""
     quiet, attacked, outcomes = measured.quiet, measured.attacked, measured.outcomes
     limit = max(P99, P99_TIMES * quiet.p99)
-    found = {
+    result = {
         f"calls of the user failed before the attack: {quiet.failures}": bool(quiet.failures),
         f"calls of the user failed: {attacked.failures}": bool(attacked.failures),
         f"{attacked.rate:.0f} calls/s succeeded, {quiet.rate:.0f} before": attacked.rate < RATE * quiet.rate,
@@ -52,4 +52,4 @@ def problems(attack: Attack, measured: Measured) -> list[str]:
         and sum(outcomes.get(outcome, 0) for outcome in attack.must) < attack.count,
         f"the attacker got wrong answers: {outcomes}": not set(outcomes) <= {*attack.must, *attack.may},
     }
-    return [problem for problem, occurred in found.items() if occurred]
+    return [problem for problem, occurred in result.items() if occurred]

@@ -188,8 +188,8 @@ class TestBounds:
     def test_stored_claim_with_an_invalid_quantity_is_accepted(self) -> None:
         plugin = ranger({"type": "PersistentVolumeClaim", "max": {"storage": "2Gi"}})
         old, new = claim("1Gi"), claim("2Gi")
-        for each in (old, new):
-            each.spec.resources.requests["cpu"].string = "much"
+        for item in (old, new):
+            item.spec.resources.requests["cpu"].string = "much"
         assert not refused(plugin, new, old=old)
 
     @pytest.mark.parametrize("obj", [pod({"cpu": "9"}), claim("9Gi")])

@@ -201,8 +201,8 @@ async def test_second_default_class_is_refused() -> None:
 
 async def test_classes_of_the_system_are_there_and_stay() -> None:
     async with serving() as assembly:
-        found = PriorityClassList.FromString(await call(assembly, "PriorityClasses/List", ListRequest())).items
-        assert {each.metadata.name: each.value for each in found} == SYSTEM_CLASSES
+        result = PriorityClassList.FromString(await call(assembly, "PriorityClasses/List", ListRequest())).items
+        assert {item.metadata.name: item.value for item in result} == SYSTEM_CLASSES
         for name in SYSTEM_CLASSES:
             with pytest.raises(Rejected) as caught:
                 await call(assembly, "PriorityClasses/Delete", DeleteRequest(name=name))

@@ -38,5 +38,5 @@ def test_not_twice() -> None:
 
 
 def test_to_evict_is_another_matter() -> None:
-    found = taints(make_node("n").taint(NOT_READY_TAINT, effect="NoExecute").new())
-    assert found == [(NOT_READY_TAINT, "NoExecute"), NOT_READY]
+    result = taints(make_node("n").taint(NOT_READY_TAINT, effect="NoExecute").new())
+    assert result == [(NOT_READY_TAINT, "NoExecute"), NOT_READY]

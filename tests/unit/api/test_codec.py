@@ -283,7 +283,7 @@ def test_error_contains_the_path_and_the_invalid_value(data: object, expected: s
 def test_suggestions_are_limited_to_the_first_unknown_fields() -> None:
     """The search for similar names is slow, and a patch can have thousands of unknown fields."""
     told = problems({"spec": {f"nodeNam{number}": 1 for number in range(MAX_HINTS + 5)}})
-    assert len(told) == MAX_HINTS + 5 and sum("did you mean" in each for each in told) == MAX_HINTS
+    assert len(told) == MAX_HINTS + 5 and sum("did you mean" in item for item in told) == MAX_HINTS
 
 
 def test_very_long_field_name_gets_no_suggestion(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,8 +313,8 @@ def test_all_violations_are_reported_at_once() -> None:
 
 
 def test_unknown_fields_are_distinguished_from_invalid_values() -> None:
-    obj, found = readable(PODS, {"spec": {"zzz": 1, "hostNetwork": "x", "nodeName": "n"}})
-    assert [(problem.field, problem.unknown) for problem in found] == [("spec.zzz", True), ("spec.hostNetwork", False)]
+    obj, result = readable(PODS, {"spec": {"zzz": 1, "hostNetwork": "x", "nodeName": "n"}})
+    assert [(problem.field, problem.unknown) for problem in result] == [("spec.zzz", True), ("spec.hostNetwork", False)]
     assert obj == from_dict(PODS, {"spec": {"nodeName": "n"}})
 
 

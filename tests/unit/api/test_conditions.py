@@ -10,7 +10,7 @@ def test_missing_condition_is_added() -> None:
     said = say(status.conditions, "Ready", "False", "Why", "text", 7.5)
     expected = PodCondition(type="Ready", status="False", reason="Why", message="text", lastTransitionTime=Time(seconds=7))
     assert said == expected == find(status.conditions, "Ready")
-    assert [each.type for each in status.conditions] == ["Other", "Ready"]
+    assert [condition.type for condition in status.conditions] == ["Other", "Ready"]
 
 
 def test_transition_time_changes_only_with_the_status() -> None:

@@ -79,7 +79,7 @@ def test_comments_become_one_line() -> None:
     assert not codec.of_field(PodSpec.DESCRIPTOR.fields_by_name["nodeName"]).required
 
 
-@pytest.mark.parametrize(("resource", "obj"), OBJECTS, ids=lambda each: each.plural if isinstance(each, Resource) else "")
+@pytest.mark.parametrize(("resource", "obj"), OBJECTS, ids=lambda item: item.plural if isinstance(item, Resource) else "")
 def test_required_fields_match_validation(resource: Resource[Any], obj: Any) -> None:
     """Removes each field of valid objects in turn."""
     data = to_dict(obj)
@@ -87,7 +87,7 @@ def test_required_fields_match_validation(resource: Resource[Any], obj: Any) -> 
     before = set(created(resource, from_dict(resource, data)))
     for path, name, required in list(_fields(resource.message.DESCRIPTOR, data, ())):
         wrong = set(created(resource, from_dict(resource, _without(data, path)))) - before
-        here = [each for each in wrong if each.startswith(f"{Problem(path, '').field}: ")]
+        here = [item for item in wrong if item.startswith(f"{Problem(path, '').field}: ")]
         assert wrong or not required, name
         assert required or not here or name in WITH_CONDITIONS, (name, here)
 

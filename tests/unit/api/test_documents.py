@@ -59,9 +59,9 @@ def one(text: str) -> Any:
     ],
 )
 def test_scalars(text: str, value: object) -> None:
-    found = one(f"k: {text}")["k"]
-    assert found == value
-    assert type(found) is type(value)
+    result = one(f"k: {text}")["k"]
+    assert result == value
+    assert type(result) is type(value)
 
 
 @pytest.mark.parametrize("text", ["~", "null", "", "Null"])
@@ -85,8 +85,8 @@ def test_lines_of_values() -> None:
 
 
 def test_line_numbers_continue_across_documents() -> None:
-    found = list(parse("a: 1\n---\n\n---\n# nothing\n---\nb: 2\n"))
-    assert [(document.data, document.line) for document in found] == [({"a": 1}, 1), ({"b": 2}, 7)]
+    result = list(parse("a: 1\n---\n\n---\n# nothing\n---\nb: 2\n"))
+    assert [(document.data, document.line) for document in result] == [({"a": 1}, 1), ({"b": 2}, 7)]
 
 
 def test_aliases_are_expanded() -> None:
@@ -154,10 +154,10 @@ def test_exponential_aliases_are_refused_quickly() -> None:
 
 def test_concatenated_json_objects() -> None:
     text = json.dumps({"a": 1, "b": [0.5, "1e3", None]}) + '{"a": 2}\n\n{\n "a": true,\n "a": "x"\n}\n'
-    found = list(parse(text))
-    assert [document.data for document in found] == [{"a": 1, "b": [0.5, "1e3", None]}, {"a": 2}, {"a": True}]
-    assert [document.line for document in found] == [1, 1, 3]
-    assert found[2].mistakes == ((3, '"a" is duplicated'),)
+    result = list(parse(text))
+    assert [document.data for document in result] == [{"a": 1, "b": [0.5, "1e3", None]}, {"a": 2}, {"a": True}]
+    assert [document.line for document in result] == [1, 1, 3]
+    assert result[2].mistakes == ((3, '"a" is duplicated'),)
 
 
 def test_json_that_is_not_valid_yaml() -> None:

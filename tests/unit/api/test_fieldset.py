@@ -43,9 +43,9 @@ def test_json_round_trip(text: str) -> None:
 
 
 def test_member_with_children_has_a_dot() -> None:
-    found = FieldSet([(SPEC,), (SPEC, REPLICAS)])
-    assert found.to_json() == '{"f:spec":{".":{},"f:replicas":{}}}'
-    assert list(found) == [(SPEC,), (SPEC, REPLICAS)]
+    field_set = FieldSet([(SPEC,), (SPEC, REPLICAS)])
+    assert field_set.to_json() == '{"f:spec":{".":{},"f:replicas":{}}}'
+    assert list(field_set) == [(SPEC,), (SPEC, REPLICAS)]
 
 
 def test_keys_are_sorted_and_unknown_elements_are_ignored() -> None:
@@ -66,7 +66,7 @@ def test_path_text_follows_kubernetes() -> None:
 
 def test_order_is_by_kind_then_by_value() -> None:
     elements = ["i:10", "i:9", value_element("b"), value_element(2), CONTAINER, field_element("z"), field_element("Z")]
-    assert [path[0] for path in FieldSet((each,) for each in elements)] == [
+    assert [path[0] for path in FieldSet((element,) for element in elements)] == [
         "f:Z", "f:z", CONTAINER, value_element(2), value_element("b"), "i:9", "i:10",
     ]  # fmt: skip
 
@@ -79,6 +79,6 @@ def test_operations_equal_those_of_sets_of_paths(seed: int) -> None:
     assert set(one | other) == left | right
     assert set(one & other) == left & right
     assert set(one - other) == left - right
-    assert set(one.without_trees(other)) == {path for path in left if not any(path[: len(each)] == each for each in right)}
+    assert set(one.without_trees(other)) == {path for path in left if not any(path[: len(item)] == item for item in right)}
     assert all(path in one for path in left) and bool(one) == bool(left)
     assert from_json(one.to_json()) == one == FieldSet(left)

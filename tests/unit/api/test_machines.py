@@ -63,8 +63,8 @@ def test_instance_type_is_canonical() -> None:
 
 
 def test_file_defines_several_shapes() -> None:
-    found = shapes(FILE, memory="8Gi", labels="team=a")
-    large, usual, small = (found.of(number) for number in (1, 2, 99))
+    result = shapes(FILE, memory="8Gi", labels="team=a")
+    large, usual, small = (result.of(number) for number in (1, 2, 99))
     assert large.resources == {
         "cpu": "64", "memory": "256Gi", "pods": "110", "ephemeral-storage": "100Gi", "example.com/gpu": "8",
     }  # fmt: skip
@@ -73,13 +73,13 @@ def test_file_defines_several_shapes() -> None:
     assert large.zones == ("east",)
     assert usual.resources["memory"] == "8Gi" and usual.labels == {"team": "a"}
     assert small.resources["pods"] == "20"
-    assert found.count is None
+    assert result.count is None
 
 
 def test_counted_shapes_repeat() -> None:
-    found = shapes("[{count: 2, cpu: 1}, {count: 1, cpu: 2}]")
-    assert found.count == 3
-    assert [found.of(number).resources["cpu"] for number in range(6)] == ["1", "1", "2", "1", "1", "2"]
+    result = shapes("[{count: 2, cpu: 1}, {count: 1, cpu: 2}]")
+    assert result.count == 3
+    assert [result.of(number).resources["cpu"] for number in range(6)] == ["1", "1", "2", "1", "1", "2"]
 
 
 @pytest.mark.parametrize(

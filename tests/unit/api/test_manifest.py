@@ -67,7 +67,7 @@ def test_list_is_flattened(kind: str) -> None:
 def test_nested_lists_are_flattened() -> None:
     inner = "{apiVersion: v1, kind: PodList, items: [{metadata: {name: b}}, {metadata: {name: c}}]}"
     text = f"{{kind: List, items: [{{kind: List, items: [{{apiVersion: v1, kind: Pod, metadata: {{name: a}}}}]}}, {inner}]}}"
-    assert [(each.resource, each.obj.metadata.name) for each in load(text, "x.yaml")] == [(PODS, name) for name in "abc"]
+    assert [(item.resource, item.obj.metadata.name) for item in load(text, "x.yaml")] == [(PODS, name) for name in "abc"]
 
 
 @pytest.mark.parametrize("text", ["{kind: List, items: null}", "{kind: PodList, items: []}"])
@@ -152,8 +152,8 @@ def test_generate_name_is_refused_where_a_name_is_required(metadata: str, proble
 
 def test_name_validation_ignores_other_fields() -> None:
     text = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: b, labels: 7}\nspec: {containers: [{cpu: 5x}]}\n"
-    (found,) = load(text, "x", validate="name", named=True)
-    assert (found.obj.metadata.name, found.obj.metadata.namespace) == ("a", "b")
+    (result,) = load(text, "x", validate="name", named=True)
+    assert (result.obj.metadata.name, result.obj.metadata.namespace) == ("a", "b")
     with pytest.raises(ManifestError):
         load(text, "x", validate="ignore")
 
@@ -174,9 +174,9 @@ def test_unknown_fields_can_be_ignored() -> None:
 
 def test_unknown_fields_are_warnings_on_request() -> None:
     text = POD.replace("image:", "imagine: 1\n    image:")
-    (found,) = load(text, "pods.yaml", validate="warn")
-    assert found.warnings == ('pods.yaml:8: unknown field "spec.containers[0].imagine"',)
-    assert found.obj == load(POD, "x")[0].obj
+    (result,) = load(text, "pods.yaml", validate="warn")
+    assert result.warnings == ('pods.yaml:8: unknown field "spec.containers[0].imagine"',)
+    assert result.obj == load(POD, "x")[0].obj
 
 
 def test_object_exported_from_a_real_cluster_loads() -> None:
@@ -198,8 +198,8 @@ status:
   containerStatuses:
   - {name: c, image: app, imageID: "", ready: true, restartCount: 0, user: {linux: {uid: 0, gid: 0}}, other: 2}
 """
-    (found,) = load(exported, "x")
-    assert found.obj.metadata.managedFields[0].manager == "kubectl"
+    (result,) = load(exported, "x")
+    assert result.obj.metadata.managedFields[0].manager == "kubectl"
     with pytest.raises(ManifestError) as caught:
         load(exported.replace("spec:", "specification: 1\nspec:").replace("  name: web", "  name: web\n  labls: {}"), "x")
     assert [problem.split(": ")[1] for problem in caught.value.problems] == ["metadata.labls", "specification"]

@@ -32,12 +32,12 @@ def test_nesting_limit_counts_from_the_root(levels: int) -> None:
 @given(st.binary(max_size=40))
 def test_envelope_reads_exactly_the_decodable_messages(data: bytes) -> None:
     """Data that ends the envelope early is refused."""
-    for each in (data, b"\x0c" + data, b"\x14\x0c" + data + b"\x0b"):
-        if _readable(each):
-            Envelope(Pod, 4).read(each)
+    for item in (data, b"\x0c" + data, b"\x14\x0c" + data + b"\x0b"):
+        if _readable(item):
+            Envelope(Pod, 4).read(item)
         else:
             with pytest.raises(DecodeError):
-                Envelope(Pod, 4).read(each)
+                Envelope(Pod, 4).read(item)
 
 
 def test_known_fields_have_bounded_depth() -> None:
@@ -45,8 +45,8 @@ def test_known_fields_have_bounded_depth() -> None:
 
     def levels(descriptor: Descriptor, above: tuple[Descriptor, ...] = ()) -> int:
         assert descriptor not in above, f"{descriptor.full_name} contains itself"
-        inside = [each.message_type for each in descriptor.fields if each.message_type is not None]
-        return 1 + max((levels(each, (*above, descriptor)) for each in inside), default=0)
+        inside = [field.message_type for field in descriptor.fields if field.message_type is not None]
+        return 1 + max((levels(item, (*above, descriptor)) for item in inside), default=0)
 
     assert max(levels(resource.message.DESCRIPTOR) for resource in ALL) < 20
 

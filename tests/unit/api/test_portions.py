@@ -18,6 +18,6 @@ def test_portions_limit_the_size_and_isolate_oversized_items() -> None:
 
 
 def test_portions_use_the_size_of_messages() -> None:
-    found = list(portions([BytesValue(value=bytes(100 * KIB)) for _ in range(30)], 100))
-    assert [len(each) for each in found] == [10, 10, 10]
-    assert all(sum(item.ByteSize() for item in each) <= MAX_BYTES for each in found)
+    result = list(portions([BytesValue(value=bytes(100 * KIB)) for _ in range(30)], 100))
+    assert [len(each) for each in result] == [10, 10, 10]
+    assert all(sum(item.ByteSize() for item in each) <= MAX_BYTES for each in result)

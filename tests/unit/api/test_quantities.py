@@ -80,7 +80,7 @@ def containers(**cpu: str) -> Data:
 
 
 def cpus(made: Pod) -> dict[str, str]:
-    return {each.name: each.resources.requests["cpu"].string for each in made.spec.containers}
+    return {container.name: container.resources.requests["cpu"].string for container in made.spec.containers}
 
 
 def test_containers_are_matched_by_name() -> None:
@@ -100,11 +100,11 @@ def test_variables_with_duplicate_names_are_not_matched() -> None:
     def variables(*divisors: str) -> Data:
         fields = [{"resource": "limits.cpu", "divisor": divisor} for divisor in divisors]
         return {
-            "containers": [CONTAINER | {"env": [{"name": "A", "valueFrom": {"resourceFieldRef": each}} for each in fields]}]
+            "containers": [CONTAINER | {"env": [{"name": "A", "valueFrom": {"resourceFieldRef": field}} for field in fields]}]
         }
 
     made = keeping(variables("1", "1000m", "1.0"), variables("1", "1000m", "1m"))
-    divisors = [each.valueFrom.resourceFieldRef.divisor.string for each in made.spec.containers[0].env]
+    divisors = [item.valueFrom.resourceFieldRef.divisor.string for item in made.spec.containers[0].env]
     assert divisors == ["1", "1000m", "1.0"]
 
 
@@ -125,9 +125,9 @@ def test_identical_messages_are_not_compared_in_depth(monkeypatch: pytest.Monkey
 
 def test_all_quantities_that_an_update_may_change_are_in_a_spec() -> None:
     assert quantities._holders(Lease.DESCRIPTOR) == ()
-    assert [each.name for each in quantities._holders(LimitRange.DESCRIPTOR)] == ["spec"]
-    found = {each.name for resource in ALL for each in quantities._holders(resource.message.DESCRIPTOR)}
-    assert found == {"spec", "status"}
+    assert [holder.name for holder in quantities._holders(LimitRange.DESCRIPTOR)] == ["spec"]
+    names = {holder.name for resource in ALL for holder in quantities._holders(resource.message.DESCRIPTOR)}
+    assert names == {"spec", "status"}
 
 
 def test_canonicalize_rewrites_every_quantity_and_leaves_other_text() -> None:

@@ -50,7 +50,7 @@ def test_read_only_view_reads_like_the_message() -> None:
     shown = read_only(pod)
     assert shown == pod and str(shown) == str(pod) and shown.SerializeToString() == pod.SerializeToString()
     assert shown.HasField("status") and not shown.spec.HasField("affinity")
-    assert [each.name for each in shown.spec.containers[:1]] == [pod.spec.containers[0].name]
+    assert [container.name for container in shown.spec.containers[:1]] == [pod.spec.containers[0].name]
     assert json_format.MessageToDict(shown) == json_format.MessageToDict(pod)
     with pytest.raises(AttributeError, match="no_such"):
         getattr(shown.spec, "no_such")  # noqa: B009 (mypy knows better)

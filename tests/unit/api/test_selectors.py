@@ -150,7 +150,7 @@ def test_equivalent_selectors_are_equal() -> None:
 
 LABEL_NAMES = st.sampled_from(["a", "in", "notin", "x.y/z", "A-b_c.d"])
 LABEL_VALUES = st.lists(st.sampled_from(["1", "in", "b_c", ""]), min_size=1, max_size=3).filter(lambda values: values != [""])
-SIGNS, WORDS, MARKS = (st.sampled_from(each) for each in (["=", "==", "!="], ["in", "notin"], ["", "!"]))
+SIGNS, WORDS, MARKS = (st.sampled_from(item) for item in (["=", "==", "!="], ["in", "notin"], ["", "!"]))
 LABEL_TERMS = st.one_of(
     st.builds(lambda name, values, word: f"{name} {word} ({','.join(values)})", LABEL_NAMES, LABEL_VALUES, WORDS),
     st.builds(lambda name, values, sign: f"{name}{sign}{values[0]}", LABEL_NAMES, LABEL_VALUES, SIGNS),

@@ -24,15 +24,15 @@ def merged(live: Data, patch: Data, message: Descriptor) -> Data:
 
 def spec(live: Data, patch: Data) -> Data:
     """Merge the specs of pods."""
-    found: Data = merged({"spec": live}, {"spec": patch}, Pod.DESCRIPTOR)["spec"]
-    return found
+    result: Data = merged({"spec": live}, {"spec": patch}, Pod.DESCRIPTOR)["spec"]
+    return result
 
 
 def container(live: Data, patch: Data) -> Data:
     """Merge a container of a pod."""
-    found: Data = spec({"containers": [{"name": "c", **live}]}, {"containers": [{"name": "c", **patch}]})["containers"][0]
-    assert found.pop("name") == "c"
-    return found
+    result: Data = spec({"containers": [{"name": "c", **live}]}, {"containers": [{"name": "c", **patch}]})["containers"][0]
+    assert result.pop("name") == "c"
+    return result
 
 
 @pytest.mark.parametrize(

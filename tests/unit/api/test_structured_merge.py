@@ -11,7 +11,7 @@ from pinnace.api.fieldset import FieldSet, text_of
 from pinnace.api.resources import ALL, DEPLOYMENTS, PODS, SERVICES
 from pinnace.api.structured_merge import ABSENT, TypeMismatch, check, compare, field_set, merge, remove, with_named_fields
 
-POD, DEPLOYMENT, SERVICE = (schema.type_of(each.message.DESCRIPTOR) for each in (PODS, DEPLOYMENTS, SERVICES))
+POD, DEPLOYMENT, SERVICE = (schema.type_of(item.message.DESCRIPTOR) for item in (PODS, DEPLOYMENTS, SERVICES))
 
 
 def pod(**spec: Any) -> dict[str, Any]:
@@ -62,15 +62,15 @@ def test_sets_and_atomic_objects() -> None:
     ],
 )
 def test_list_map_items_follow_the_applied_order(live: str, applied: str, merged: str) -> None:
-    found = merge(POD, pod(containers=containers(*live, image="i")), pod(containers=containers(*applied)))
-    assert "".join(each["name"] for each in found["spec"]["containers"]) == merged
-    assert all(("image" in each) == (each["name"] in live) for each in found["spec"]["containers"])
+    result = merge(POD, pod(containers=containers(*live, image="i")), pod(containers=containers(*applied)))
+    assert "".join(item["name"] for item in result["spec"]["containers"]) == merged
+    assert all(("image" in item) == (item["name"] in live) for item in result["spec"]["containers"])
 
 
 def test_atomic_values_are_replaced_and_maps_are_merged() -> None:
     live = pod(nodeSelector={"a": "1"}, tolerations=[{"key": "x"}])
-    found = merge(POD, live, {"metadata": {"labels": {"tier": "db"}}, "spec": {"nodeSelector": {"b": "2"}, "tolerations": []}})
-    assert found == {
+    result = merge(POD, live, {"metadata": {"labels": {"tier": "db"}}, "spec": {"nodeSelector": {"b": "2"}, "tolerations": []}})
+    assert result == {
         "metadata": {"labels": {"app": "web", "tier": "db"}},
         "spec": {"nodeSelector": {"b": "2"}, "tolerations": []},
     }
@@ -79,12 +79,12 @@ def test_atomic_values_are_replaced_and_maps_are_merged() -> None:
 def test_compare_reports_added_modified_and_removed_fields() -> None:
     old = pod(containers=containers("a", "b"), nodeName="n", priority=1)
     new = pod(containers=containers("b", image="i") + containers("c"), priority=2)
-    found = compare(POD, old, new)
-    assert texts(found.added) == [
+    result = compare(POD, old, new)
+    assert texts(result.added) == [
         '.spec.containers[name="c"]', '.spec.containers[name="b"].image', '.spec.containers[name="c"].name',
     ]  # fmt: skip
-    assert texts(found.modified) == [".spec.priority"]
-    assert texts(found.removed) == [".spec.nodeName", '.spec.containers[name="a"]', '.spec.containers[name="a"].name']
+    assert texts(result.modified) == [".spec.priority"]
+    assert texts(result.removed) == [".spec.nodeName", '.spec.containers[name="a"]', '.spec.containers[name="a"].name']
     assert not any(compare(POD, old, old).changed)
 
 
@@ -125,14 +125,14 @@ def test_nulls_and_numbers_for_quantities_are_accepted() -> None:
 
 def random_pod(rng: random.Random) -> dict[str, Any]:
     names = rng.sample("abcd", rng.randint(0, 4))
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "containers": [
             {"name": name, **rng.choice([{}, {"image": rng.choice("xy")}, {"args": [rng.choice("xy")]}])} for name in names
         ],
         "nodeSelector": rng.choice([{}, {"d": rng.choice("xy")}]),
     }
     labels = {key: rng.choice("xy") for key in rng.sample("kl", rng.randint(0, 2))}
-    return {"metadata": {"labels": labels}, "spec": {key: each for key, each in found.items() if rng.random() < 0.8}}
+    return {"metadata": {"labels": labels}, "spec": {key: each for key, each in result.items() if rng.random() < 0.8}}
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -145,8 +145,8 @@ def test_merge_of_random_objects_is_idempotent(seed: int) -> None:
     assert json.dumps([live, applied]) == before
     merged = {} if merged is ABSENT else merged
     again = merge(POD, merged, applied)
-    found = compare(POD, merged, {} if again is ABSENT else again)
-    assert not found.changed and not found.removed
+    result = compare(POD, merged, {} if again is ABSENT else again)
+    assert not result.changed and not result.removed
     difference = compare(POD, live, merged)
     assert not difference.removed
     assert not difference.modified - field_set(POD, applied)

@@ -103,7 +103,7 @@ def test_micro_time_has_exactly_six_digits(fraction: str, rest: str, element: st
     with pytest.raises(CodecError) as refused:
         from_dict(LeaseSpec, {"renewTime": text})
     message = f'parsing time "{text}" as "{MICRO}": cannot parse "{rest}" as "{element}"'
-    assert [each.message for each in refused.value.problems] == [message]
+    assert [problem.message for problem in refused.value.problems] == [message]
 
 
 def test_micro_time_accepts_a_comma_and_time_drops_its_fraction() -> None:

@@ -56,9 +56,9 @@ def test_items_are_matched_by_key_or_by_content() -> None:
     data["spec"]["containers"] = [{"name": "new"}, {"name": "side"}]
     data["spec"]["tolerations"] = [{"key": "disk"}, {"key": "gpu", "operator": "Exists"}]
     new = revised(PODS, old, to_dict(old), data)
-    assert [says_more(each) for each in new.spec.containers] == [False, True]
+    assert [says_more(container) for container in new.spec.containers] == [False, True]
     assert not new.spec.containers[1].image, "modelled fields are those of the data"
-    assert [says_more(each) for each in new.spec.tolerations] == [True, False]
+    assert [says_more(toleration) for toleration in new.spec.tolerations] == [True, False]
 
 
 def test_removed_field_is_removed_with_its_contents() -> None:
@@ -123,7 +123,7 @@ def test_update_keeps_a_malformed_value_and_refuses_a_new_one() -> None:
     data["spec"]["containers"][0]["resources"]["requests"]["memory"] = "much"
     with pytest.raises(CodecError) as caught:
         revised(PODS, old, form, data)
-    assert [each.field for each in caught.value.problems] == ["spec.containers[0].resources.requests[memory]"]
+    assert [problem.field for problem in caught.value.problems] == ["spec.containers[0].resources.requests[memory]"]
     data["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "more"}
     with pytest.raises(CodecError, match='"more" is not a quantity'):
         revised(PODS, old, form, data)

@@ -111,7 +111,7 @@ async def matrix(assembly: Assembly) -> dict[str, list[str]]:
     """By method: what each of PEOPLE may do with it. "yes", "own" or "no"."""
     return {
         method.name: [await _reach(method, person) for person in PEOPLE.values()]
-        for method in sorted(assembly.methods.values(), key=lambda each: each.name)
+        for method in sorted(assembly.methods.values(), key=lambda item: item.name)
     }
 
 

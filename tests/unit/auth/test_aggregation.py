@@ -31,8 +31,8 @@ def role(name: str, *resources: str, selects: str = "", labels: str = "") -> Clu
 
 
 async def create(assembly: Assembly, *roles: ClusterRole) -> None:
-    for each in roles:
-        await call(assembly, "ClusterRoles/Create", asked(assembly, "ClusterRoles/Create", each))
+    for item in roles:
+        await call(assembly, "ClusterRoles/Create", asked(assembly, "ClusterRoles/Create", item))
 
 
 async def stored(assembly: Assembly, name: str) -> ClusterRole:

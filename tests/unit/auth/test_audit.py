@@ -84,10 +84,10 @@ async def test_audit_line_has_user_verb_and_result(tmp_path: Path) -> None:
 async def test_audit_events_of_calls_are_distinct_and_ordered(tmp_path: Path) -> None:
     log = tmp_path / "log"
     await write(log, *([AuditEvent(Action("update", "pods/status"), "n", str(i))] for i in range(100)))
-    found = lines(log)
-    assert [line["objectRef"]["name"] for line in found] == [str(i) for i in range(100)]
-    assert len({line["auditID"] for line in found}) == 100
-    assert found[0]["objectRef"]["subresource"] == "status"
+    result = lines(log)
+    assert [line["objectRef"]["name"] for line in result] == [str(i) for i in range(100)]
+    assert len({line["auditID"] for line in result}) == 100
+    assert result[0]["objectRef"]["subresource"] == "status"
 
 
 async def test_buffered_audit_events_are_written_at_the_end(tmp_path: Path) -> None:
@@ -112,10 +112,10 @@ async def test_line_is_short_whatever_was_wanted(tmp_path: Path) -> None:
     log, long = tmp_path / "log", "x" * 1_000_000
     refusal = Refusal(Code.PERMISSION_DENIED, "Forbidden", f'pods "{long}" is forbidden')
     await write(log, [AuditEvent(Action("patch", f"{long}/{long}", long), long, long, refusal=refusal)] * 10)
-    found = lines(log)
-    assert len(found) == 10 and log.stat().st_size < 10 * 4096
-    assert found[0]["objectRef"]["name"] == "x" * MAX_NAME + "..."
-    assert found[0]["responseStatus"]["message"].startswith('pods "xxx')
+    result = lines(log)
+    assert len(result) == 10 and log.stat().st_size < 10 * 4096
+    assert result[0]["objectRef"]["name"] == "x" * MAX_NAME + "..."
+    assert result[0]["responseStatus"]["message"].startswith('pods "xxx')
 
 
 async def test_full_disk_blocks_no_call(caplog: pytest.LogCaptureFixture) -> None:
@@ -190,10 +190,10 @@ async def test_every_write_is_noted_and_every_refusal(tmp_path: Path) -> None:
     await assembly.opening.bootstrapped.wait()
 
     async def call(method: str, user: User, **fields: Any) -> None:
-        found: Method = assembly.methods[f"/pinnace.v1.Pods/{method}"]
-        request = type(found.parse(b""))(**fields)
+        result: Method = assembly.methods[f"/pinnace.v1.Pods/{method}"]
+        request = type(result.parse(b""))(**fields)
         try:
-            await found.call(request, Caller(user))
+            await result.call(request, Caller(user))
         except Rejected:
             return
 
@@ -228,8 +228,8 @@ async def test_line_says_where_the_object_is_and_not_what_was_left_out() -> None
     await assembly.opening.bootstrapped.wait()
 
     async def call(method: str, **fields: Any) -> None:
-        found: Method = assembly.methods[f"/pinnace.v1.{method}"]
-        await found.call(type(found.parse(b""))(**fields), Caller(PEOPLE["admin"]))
+        result: Method = assembly.methods[f"/pinnace.v1.{method}"]
+        await result.call(type(result.parse(b""))(**fields), Caller(PEOPLE["admin"]))
 
     patch = b'{"metadata": {"labels": {"x": "y"}}}'
     await call("Pods/Create", object={"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
@@ -287,8 +287,8 @@ async def test_cancelled_call_is_audited(method: str, fields: dict[str, Any], ex
     running = asyncio.ensure_future(assembly.run())
 
     def call(verb: str, fields: dict[str, Any]) -> asyncio.Task[bytes]:
-        found: Method = assembly.methods[f"/pinnace.v1.Pods/{verb}"]
-        return asyncio.ensure_future(found.call(type(found.parse(b""))(**fields), admin))
+        result: Method = assembly.methods[f"/pinnace.v1.Pods/{verb}"]
+        return asyncio.ensure_future(result.call(type(result.parse(b""))(**fields), admin))
 
     async with asyncio.timeout(10):
         await assembly.opening.bootstrapped.wait()
@@ -328,9 +328,9 @@ async def audited(storage: MemoryStorage | None = None, **settings: Any) -> Asyn
 
 
 def begin(assembly: Assembly, path: str, user: User, fields: dict[str, Any]) -> asyncio.Task[bytes]:
-    found = assembly.methods[f"/pinnace.v1.{path}"]
-    message: Any = type(found.parse(b""))
-    return asyncio.ensure_future(found.call(message(**fields), Caller(user)))
+    method = assembly.methods[f"/pinnace.v1.{path}"]
+    message: Any = type(method.parse(b""))
+    return asyncio.ensure_future(method.call(message(**fields), Caller(user)))
 
 
 @pytest.mark.parametrize(
@@ -379,7 +379,7 @@ async def test_call_whose_caller_leaves_while_it_waits_for_its_turn_is_noted() -
         await storage.under_way.wait()
         calls[-1].cancel()
         await asyncio.wait((calls[-1],))
-        assert [brief(*each)[3:] for each in notes.taken] == [("p39", False, "Canceled")]
+        assert [brief(*item)[3:] for item in notes.taken] == [("p39", False, "Canceled")]
         storage.let.set()
         await asyncio.gather(*calls, return_exceptions=True)
         assert sorted(deed.name for _, deed in notes.taken) == sorted(f"p{index}" for index in range(40)), "one line each"
@@ -389,7 +389,7 @@ async def test_batch_has_a_line_for_each_item() -> None:
     async with audited() as (assembly, notes):
         pods = [make_pod(name).req(cpu="1").new() for name in ("a", "b", "a", "B!")]
         await begin(assembly, "Pods/CreateBatch", PEOPLE["admin"], {"items": pods})
-        assert [brief(*each)[3:] for each in notes.taken] == [
+        assert [brief(*item)[3:] for item in notes.taken] == [
             ("a", True, ""),
             ("b", True, ""),
             ("a", False, "AlreadyExists"),

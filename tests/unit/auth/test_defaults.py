@@ -25,8 +25,8 @@ async def test_aggregated_role_contains_labelled_roles(label: str, expected: set
     role.metadata.labels[f"rbac.authorization.k8s.io/aggregate-to-{label}"] = "true"
     async with serving() as assembly:
         get = assembly.methods["/pinnace.v1.Leases/Get"]
-        assert not [each for each in people if await may(get, PEOPLE[each], GetRequest(namespace=OWN, name="x"))]
+        assert not [person for person in people if await may(get, PEOPLE[person], GetRequest(namespace=OWN, name="x"))]
         await call(assembly, "ClusterRoles/Create", asked(assembly, "ClusterRoles/Create", role))
         for namespace, those in ((OWN, expected), (OTHER, set[str]())):
             request = GetRequest(namespace=namespace, name="x")
-            assert {each for each in people if await may(get, PEOPLE[each], request)} == those
+            assert {person for person in people if await may(get, PEOPLE[person], request)} == those

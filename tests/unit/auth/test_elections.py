@@ -49,8 +49,8 @@ async def test_component_has_to_do_with_its_own_election_only(person: str) -> No
         assert {name for name in NAMES if await stands(assembly, person, name)} == {person}
         for verb, request in requests.items():
             method = assembly.methods[f"/pinnace.v1.Elections/{verb}"]
-            found = {name for name in NAMES if await may(method, PEOPLE[person], request(name=name))}
-            assert found == (set() if verb == "Transfer" else {person}), verb
+            names = {name for name in NAMES if await may(method, PEOPLE[person], request(name=name))}
+            assert names == (set() if verb == "Transfer" else {person}), verb
 
 
 async def test_second_scheduler_stands_in_an_election_that_a_role_names() -> None:

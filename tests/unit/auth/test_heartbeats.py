@@ -78,9 +78,9 @@ class Door:
             return await self.lease(node) is not None
 
         await self.until(there)
-        found = await self.lease(node)
-        assert found is not None
-        return found
+        result = await self.lease(node)
+        assert result is not None
+        return result
 
     async def free(self, node: str) -> None:
         """Returns once the Lease object is gone."""

@@ -262,10 +262,10 @@ def test_in_a_namespace_too_and_so_do_its_roles(world: World) -> None:
 def looked_into(world: World) -> list[str]:
     """The keys of roles and bindings that were looked into since it was asked last."""
     caches = (world.roles, world.cluster_roles, world.bindings, world.cluster_bindings)
-    found = [key for cache in caches for key in cache.read]
+    keys = [key for cache in caches for key in cache.read]
     for cache in caches:
         cache.read.clear()
-    return found
+    return keys
 
 
 def test_changes_in_other_namespaces_invalidate_nothing(world: World) -> None:
@@ -325,8 +325,8 @@ def test_authorizer_agrees_with_a_scan_of_all_bindings(world: World, seed: int) 
                 world.bind(kind, name, namespace, subject)
             case 2:
                 cache = rng.choice([world.roles, world.cluster_roles, world.bindings, world.cluster_bindings])
-                if found := cache.select(SimpleNamespace(prefix="")):
-                    cache.remove(rng.choice(found).obj)
+                if result := cache.select(SimpleNamespace(prefix="")):
+                    cache.remove(rng.choice(result).obj)
         action = Action("get", rng.choice(["pods", "nodes"]))
         target = Target(rng.choice(["", "dev", "prod", "gone"]), rng.choice(["", "x", "y"]))
         assert world.may(action, target) is plainly(world, action, target), (action, target)
@@ -340,13 +340,13 @@ def plainly(world: World, action: Action, target: Target) -> bool:
         namespace = binding.metadata.namespace
         if namespace not in ("", target.namespace):
             continue
-        if all((each.kind, each.name) not in (("User", "eve"), ("Group", "developers")) for each in binding.subjects):
+        if all((subject.kind, subject.name) not in (("User", "eve"), ("Group", "developers")) for subject in binding.subjects):
             continue
         roles = world.roles if binding.roleRef.kind == "Role" else world.cluster_roles
         resource = ROLES if binding.roleRef.kind == "Role" else CLUSTER_ROLES
         role = roles.get(resource.key(namespace, binding.roleRef.name))
-        for each in role.obj.rules if role is not None else ():
-            if action.resource in each.resources and (not each.resourceNames or target.name in each.resourceNames):
+        for item in role.obj.rules if role is not None else ():
+            if action.resource in item.resources and (not item.resourceNames or target.name in item.resourceNames):
                 return True
     return False
 

@@ -15,7 +15,7 @@ def test_token_is_its_users(tmp_path: Path) -> None:
     tokens = TokenFile(file)
     assert tokens.user("s3cret") == User("eve", ("developers", "operators", AUTHENTICATED))
     assert tokens.user("other") == User("vera", (AUTHENTICATED,))
-    assert [tokens.user(each) for each in ("", "s3cre", "s3cret ", "eve", "# a remark")] == [None] * 5
+    assert [tokens.user(name) for name in ("", "s3cre", "s3cret ", "eve", "# a remark")] == [None] * 5
 
 
 def test_file_that_changes_is_read_again(tmp_path: Path) -> None:
@@ -76,6 +76,6 @@ def test_file_that_is_spoilt_while_the_server_runs_takes_effect_line_by_line(tmp
 def test_duplicate_token_belongs_to_the_first_user(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "tokens.csv"
     file.write_text("same,eve,1\nsame,mallory,2\n")
-    found = TokenFile(file).user("same")
-    assert found is not None and found.name == "eve"
+    result = TokenFile(file).user("same")
+    assert result is not None and result.name == "eve"
     assert "line 2" in caplog.text and "same" not in caplog.text

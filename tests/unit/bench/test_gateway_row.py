@@ -32,8 +32,8 @@ def test_works_without_calibration_have_no_ratio() -> None:
 def test_cpu_time_is_summed_by_component() -> None:
     usage = {name: ProcessUsage(cpu, 1.0) for name, cpu in (("gateway-0", 0.2), ("gateway-1", 0.4), ("etcd-0", 0.1))}
     usage["load generator"] = ProcessUsage(0.5, 1.0)
-    found = cpu_per_item(usage, 1000)
-    assert {name: round(us) for name, us in found.items()} == {"gateways": 600, "API servers": 0, "etcd": 100, "client": 500}
+    result = cpu_per_item(usage, 1000)
+    assert {name: round(us) for name, us in result.items()} == {"gateways": 600, "API servers": 0, "etcd": 100, "client": 500}
 
 
 def test_haproxy_of_the_environment_must_exist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

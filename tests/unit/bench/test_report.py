@@ -33,21 +33,21 @@ def render(report: BenchReport) -> str:
 
 
 def test_rate_is_the_median_with_minimum_and_maximum() -> None:
-    found = a_report(a_run(3000, [0.1]), a_run(1000, [0.2]), a_run(2000, [0.3])).to_json()
-    assert (found["rate"], found["rate_min"], found["rate_max"]) == (2000.0, 1000.0, 3000.0)
-    assert found["per_1000_transactions"] == 400.0
-    assert [run["rate"] for run in found["runs"]] == [3000, 1000, 2000]
+    result = a_report(a_run(3000, [0.1]), a_run(1000, [0.2]), a_run(2000, [0.3])).to_json()
+    assert (result["rate"], result["rate_min"], result["rate_max"]) == (2000.0, 1000.0, 3000.0)
+    assert result["per_1000_transactions"] == 400.0
+    assert [run["rate"] for run in result["runs"]] == [3000, 1000, 2000]
 
 
 def test_percentiles_cover_the_samples_of_all_runs() -> None:
-    found = a_report(a_run(1, [0.1, 0.2]), a_run(2, [0.3, 9.0])).to_json()
-    assert found["stages"]["bound"] == {"p50_s": 0.2, "p99_s": 9.0, "max_s": 9.0}
+    result = a_report(a_run(1, [0.1, 0.2]), a_run(2, [0.3, 9.0])).to_json()
+    assert result["stages"]["bound"] == {"p50_s": 0.2, "p99_s": 9.0, "max_s": 9.0}
 
 
 def test_headline_stage_replaces_the_rate() -> None:
-    found = a_report(a_run(0.0, [0.1, 0.2, 0.3]), unit="", headline="bound").to_json()
-    assert (found["p50_s"], found["p99_s"], found["max_s"]) == (0.2, 0.3, 0.3)
-    assert "rate" not in found
+    result = a_report(a_run(0.0, [0.1, 0.2, 0.3]), unit="", headline="bound").to_json()
+    assert (result["p50_s"], result["p99_s"], result["max_s"]) == (0.2, 0.3, 0.3)
+    assert "rate" not in result
 
 
 def test_violations_are_summed() -> None:
@@ -78,11 +78,11 @@ def test_works_have_ratios_to_the_static_answer() -> None:
 
 
 def test_json_contains_usage_calibration_and_machine() -> None:
-    found = json.loads(json.dumps(a_report(a_run(1000, [0.1])).to_json()))
-    assert found["cpu_s"] == {"apiserver-0": 1.5, "etcd-0": 0.5}
-    assert found["peak_rss_mb"]["apiserver-0"] == 80.0
-    assert found["calibration"] == {"transactions_per_s": 5000.0, "callers": 64}
-    assert found["machine"]["cores"] == 2
+    result = json.loads(json.dumps(a_report(a_run(1000, [0.1])).to_json()))
+    assert result["cpu_s"] == {"apiserver-0": 1.5, "etcd-0": 0.5}
+    assert result["peak_rss_mb"]["apiserver-0"] == 80.0
+    assert result["calibration"] == {"transactions_per_s": 5000.0, "callers": 64}
+    assert result["machine"]["cores"] == 2
 
 
 def test_table_shows_rates_latencies_processes_and_the_machine() -> None:

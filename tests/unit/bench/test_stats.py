@@ -16,9 +16,9 @@ def test_nearest_rank_percentiles() -> None:
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0, 1))
 def test_percentile_is_a_sample_and_covers_its_fraction(samples: list[float], fraction: float) -> None:
     ordered = sorted(samples)
-    found = percentile(ordered, fraction)
-    assert found in samples
-    assert sum(sample <= found for sample in samples) >= fraction * len(samples) - 1e-6
+    result = percentile(ordered, fraction)
+    assert result in samples
+    assert sum(sample <= result for sample in samples) >= fraction * len(samples) - 1e-6
 
 
 def test_summary_does_not_depend_on_order() -> None:

@@ -3,8 +3,8 @@ from pinnace.verification.bench.usage import difference
 
 
 def test_usage_is_the_cpu_difference_and_the_overall_peak() -> None:
-    found = difference({"a": ProcessUsage(1.0, 50.0)}, {"a": ProcessUsage(3.5, 70.0)})
-    assert found == {"a": ProcessUsage(2.5, 70.0)}
+    result = difference({"a": ProcessUsage(1.0, 50.0)}, {"a": ProcessUsage(3.5, 70.0)})
+    assert result == {"a": ProcessUsage(2.5, 70.0)}
 
 
 def test_ended_process_is_left_out() -> None:

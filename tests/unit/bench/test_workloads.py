@@ -35,9 +35,9 @@ def problems(resource: Resource[Object], obj: Object) -> list[str]:
 def terms(made: Pod) -> list[PodAffinityTerm]:
     """The affinity terms of a pod."""
     affinity, anti = made.spec.affinity.podAffinity, made.spec.affinity.podAntiAffinity
-    required = [term for each in (affinity, anti) for term in each.requiredDuringSchedulingIgnoredDuringExecution]
+    required = [term for item in (affinity, anti) for term in item.requiredDuringSchedulingIgnoredDuringExecution]
     preferred = [
-        term.podAffinityTerm for each in (affinity, anti) for term in each.preferredDuringSchedulingIgnoredDuringExecution
+        term.podAffinityTerm for item in (affinity, anti) for term in item.preferredDuringSchedulingIgnoredDuringExecution
     ]
     return required + preferred
 
@@ -70,8 +70,10 @@ def test_constraints_match_the_name_of_the_workload(name: str) -> None:
     made = WORKLOADS[name].measured.shape("a")
     affinity = made.spec.affinity
     preferred = any(
-        each.preferredDuringSchedulingIgnoredDuringExecution for each in (affinity.podAffinity, affinity.podAntiAffinity)
-    ) or any(each.whenUnsatisfiable == "ScheduleAnyway" for each in made.spec.topologySpreadConstraints)
+        item.preferredDuringSchedulingIgnoredDuringExecution for item in (affinity.podAffinity, affinity.podAntiAffinity)
+    ) or any(
+        spread_constraint.whenUnsatisfiable == "ScheduleAnyway" for spread_constraint in made.spec.topologySpreadConstraints
+    )
     assert preferred == name.startswith("preferred-")
     assert affinity.HasField("podAntiAffinity") == ("anti" in name)
     assert affinity.HasField("podAffinity") == ("pod-affinity" in name)
@@ -82,8 +84,8 @@ def test_constraints_match_the_name_of_the_workload(name: str) -> None:
 def test_waiting_pods_cannot_be_bound() -> None:
     unschedulable, gated = (WORKLOADS[name].waiting.shape("a") for name in ("unschedulable", "gated"))
     asked, had = (
-        amounts(each)["cpu"]
-        for each in (unschedulable.spec.containers[0].resources.requests, workloads.node("n").status.capacity)
+        amounts(item)["cpu"]
+        for item in (unschedulable.spec.containers[0].resources.requests, workloads.node("n").status.capacity)
     )
     assert asked > had and unschedulable.spec.priorityClassName == "high"
     assert gated.spec.schedulingGates

@@ -103,7 +103,7 @@ async def run(plan: Plan, storage: Storage) -> None:
             assert plan.ring < 1000, "the ring reaches back to the start"
             return
         first, last = readers[0].snapshot, readers[-1].revision
-        assert [event for each in readers for event in each.events] == world.events(plan.case.predicate, first, last)
+        assert [event for reader in readers for event in reader.events] == world.events(plan.case.predicate, first, last)
         if plan.from_state:
             assert readers[0].initial == list(world.state(first, plan.case.predicate))
 

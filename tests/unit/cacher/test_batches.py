@@ -31,7 +31,7 @@ def test_repeats_are_left_out_and_nothing_goes_back() -> None:
 def test_large_ones_are_cut_between_revisions() -> None:
     large = module.MAX_BYTES
     told = Changes(4, [change(1, large), change(1, 1), change(2, 1), change(3, large), change(4)])
-    assert [[each.mod_revision for each in batch.changes] for batch in batches(told, 0)] == [[1, 1], [2, 3], [4]]
+    assert [[item.mod_revision for item in batch.changes] for batch in batches(told, 0)] == [[1, 1], [2, 3], [4]]
     assert [batch.revision for batch in batches(told, 0)] == [1, 3, 4]
 
 
@@ -39,7 +39,7 @@ def test_large_ones_are_cut_between_revisions() -> None:
 def test_cut_or_not_it_is_the_same(sizes: list[int], after: int) -> None:
     changes = [change(revision) for revision, size in enumerate(sizes, 1) for _ in range(size)]
     cut = list(batches(Changes(len(sizes), changes), after))
-    assert [each for batch in cut for each in batch.changes] == [each for each in changes if each.mod_revision > after]
+    assert [item for batch in cut for item in batch.changes] == [item for item in changes if item.mod_revision > after]
     assert cut[-1].revision == max(len(sizes), after)
     assert all(len(batch.changes) < module.MAX_CHANGES + 400 for batch in cut)
     for batch, following in pairwise(cut):

@@ -47,10 +47,10 @@ async def test_objects_can_be_had_by_key_and_by_selection(world: World) -> None:
         assert entry is not None
         assert (entry.obj.metadata.name, entry.obj.metadata.resourceVersion) == ("a", str(entry.mod_revision))
         assert pods.get(PODS.key("default", "zzz")) is None
-        assert [each.obj.metadata.name for each in pods.select(SelectionPredicate.parse(PODS, "", "", "spec.nodeName=n1"))] == [
+        assert [item.obj.metadata.name for item in pods.select(SelectionPredicate.parse(PODS, "", "", "spec.nodeName=n1"))] == [
             "a"
         ]
-        assert [each.obj.metadata.name for each in pods.select(ALL_PODS)] == ["a", "b"]
+        assert [item.obj.metadata.name for item in pods.select(ALL_PODS)] == ["a", "b"]
 
 
 async def test_before_it_is_loaded_nothing_can_be_had(storage: FlakyStorage) -> None:
@@ -156,7 +156,7 @@ async def test_while_the_store_is_away_what_is_there_is_served(storage: FlakySto
         last = await world.put(pod("b"))
         storage.come_back()
         await reader.until(last)
-        assert [each.name for each in reader.events] == ["default/b"]
+        assert [event.name for event in reader.events] == ["default/b"]
         assert cacher.ready
 
 
@@ -192,10 +192,10 @@ async def test_election_keys_are_served_unchanged(storage: FlakyStorage) -> None
         term = await elect(storage, b"one")
         await cacher.wait_for(term, 5)
         assert told == [(Change(KEY, b"one", term, term), True)]
-        found = cacher.raw(KEY)
-        assert found is not None
-        assert (found.value, found.create_revision) == (b"one", term)
-        assert cacher.raw_items(ELECTIONS_PREFIX) == [found]
+        result = cacher.raw(KEY)
+        assert result is not None
+        assert (result.value, result.create_revision) == (b"one", term)
+        assert cacher.raw_items(ELECTIONS_PREFIX) == [result]
         unsubscribe()
         await cacher.wait_for(await elect(storage, None, term), 5)
         assert len(told) == 1
@@ -214,7 +214,7 @@ async def test_election_change_sends_an_immediate_bookmark_on_request(storage: F
         reading = [asyncio.ensure_future(anext(watch)) for watch in watches]
         term = await elect(storage, b"one")
         async with asyncio.timeout(5):
-            responses = [PodWatchResponse.FromString(await each) for each in reading]
+            responses = [PodWatchResponse.FromString(await item) for item in reading]
         assert responses == [PodWatchResponse(resourceVersion=str(term))] * 3
         watches.append(cacher.of(PODS).watch(ALL_PODS, term))
         reading = [asyncio.ensure_future(anext(watch)) for watch in watches]
@@ -222,10 +222,10 @@ async def test_election_change_sends_an_immediate_bookmark_on_request(storage: F
         deposed = await elect(storage, None, renewed)
         await cacher.wait_for(deposed, 5)
         await asyncio.sleep(0)
-        assert not any(each.done() for each in reading), "nobody waits for a renewal, or for the end of a term"
+        assert not any(item.done() for item in reading), "nobody waits for a renewal, or for the end of a term"
         elected = await elect(storage, b"two")
         async with asyncio.timeout(5):
-            responses = [PodWatchResponse.FromString(await each) for each in reading[:3]]
+            responses = [PodWatchResponse.FromString(await item) for item in reading[:3]]
         assert responses == [PodWatchResponse(resourceVersion=str(elected))] * 3
         await asyncio.sleep(0)
         assert not reading[3].done(), "it has not asked"
@@ -270,7 +270,7 @@ async def test_watches_of_one_resource_hear_nothing_of_another(storage: FlakySto
         await storage.transact([Write(NODES.key("", "n1"), node.SerializeToString(), 0)])
         last = await world.put(pod("a"))
         await pods.until(last)
-        assert [each.name for each in pods.events] == ["default/a"]
+        assert [event.name for event in pods.events] == ["default/a"]
         assert cacher.of(NODES).get(NODES.key("", "n1")) is not None
 
 

@@ -47,13 +47,13 @@ class World:
 
     async def gaps(self, turns: int = 10_000) -> list[float]:
         """Seconds that each turn of the event loop took, until all is done."""
-        found = []
+        result = []
         for _ in range(turns):
             before = self.clock.monotonic()
             await asyncio.sleep(0)
-            found.append(self.clock.monotonic() - before)
+            result.append(self.clock.monotonic() - before)
             if all(task.done() for task in self.tasks):
-                return found
+                return result
         raise AssertionError("it does not end")
 
 

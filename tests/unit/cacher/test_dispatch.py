@@ -53,7 +53,7 @@ async def live(
 async def told(watcher: Watcher) -> list[tuple[str, str]]:
     async with asyncio.timeout(5):
         response = PodWatchResponse.FromString(await anext(watcher))
-    return [(WatchEventType.Name(each.type), each.object.metadata.name) for each in response.events]
+    return [(WatchEventType.Name(item.type), item.object.metadata.name) for item in response.events]
 
 
 STATES = [None, *(pod("a", app=app, node=node) for app in ("", "web") for node in ("", "n1", "n2")), pod("a", phase="Failed")]
@@ -148,7 +148,7 @@ async def test_several_events_are_one_response() -> None:
     dispatcher.route(event(9, None, pod("b")))
     dispatcher.flush(9)
     response = PodWatchResponse.FromString(await anext(watcher))
-    assert [each.object.metadata.name for each in response.events] == ["a", "b"]
+    assert [item.object.metadata.name for item in response.events] == ["a", "b"]
     assert response.resourceVersion == "9"
 
 
@@ -205,7 +205,7 @@ async def test_when_a_flow_has_no_room_its_largest_watcher_ends(monkeypatch: pyt
         pods.flush(revision)
         others.route(event(revision, None, pod("b")))
         others.flush(revision)
-        assert [await told(each) for each in (busy, elsewhere, bob)] == [[("ADDED", name)] for name in ("a", "b", "a")]
+        assert [await told(item) for item in (busy, elsewhere, bob)] == [[("ADDED", name)] for name in ("a", "b", "a")]
         assert room.waiting <= 2500
     assert (list(eve.watches), eve.waiting) == ([busy, elsewhere], 0)
     with pytest.raises(SlowWatcher) as caught:

@@ -59,7 +59,7 @@ async def test_request_during_a_read_shares_the_next_read(store: Store, freshnes
 async def test_error_is_returned_to_all_waiting_reads_and_no_other(store: Store, freshness: Freshness) -> None:
     unlucky = [asyncio.ensure_future(freshness.read_current_revision()) for _ in range(2)]
     (await store.next_read()).set_exception(Unavailable("gone"))
-    assert [type(each) for each in await asyncio.gather(*unlucky, return_exceptions=True)] == [Unavailable] * 2
+    assert [type(item) for item in await asyncio.gather(*unlucky, return_exceptions=True)] == [Unavailable] * 2
     lucky = asyncio.ensure_future(freshness.read_current_revision())
     (await store.next_read()).set_result(None)
     assert await lucky == 10

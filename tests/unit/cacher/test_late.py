@@ -74,8 +74,8 @@ async def test_all_else_is_there_before_the_events_are(storage: Slow, *, compact
             await storage.compact(last)
         storage.let.set()
         await eventually(lambda: cacher.ready)
-        found = messages(cacher)
-        assert len(found) == 600 and "e000" not in found and (found["e001"], found["late"]) == ("new", "new")
+        result = messages(cacher)
+        assert len(result) == 600 and "e000" not in result and (result["e001"], result["late"]) == ("new", "new")
         if not compacted:
             told = cacher.of(EVENTS).watch(ALL_EVENTS, since)
             assert await asyncio.wait_for(told.__anext__(), 5), "what came meanwhile can be watched"
@@ -88,8 +88,8 @@ def test_page_is_cut_where_something_is_skipped() -> None:
     def page(*keys: str, more: bool) -> Page:
         return Page(7, [KeyValue(key, b"", 1, 1, 1) for key in keys], more)
 
-    found, after, more = skip(page("/r/a", "/r/e/1", "/r/e/2", more=False), ["/r/e/"])
-    assert ([item.key for item in found], after, more) == (["/r/a"], "/r/e/" + END, True), "there may be more behind it"
-    found, after, more = skip(page("/r/a", "/r/f", more=False), ["/r/e/"])
-    assert ([item.key for item in found], after, more) == (["/r/a", "/r/f"], "/r/f", False)
+    result, after, more = skip(page("/r/a", "/r/e/1", "/r/e/2", more=False), ["/r/e/"])
+    assert ([item.key for item in result], after, more) == (["/r/a"], "/r/e/" + END, True), "there may be more behind it"
+    result, after, more = skip(page("/r/a", "/r/f", more=False), ["/r/e/"])
+    assert ([item.key for item in result], after, more) == (["/r/a", "/r/f"], "/r/f", False)
     assert skip(page(more=False), ["/r/e/"]) == ([], "", False)

@@ -40,7 +40,7 @@ class Client:
 
 def state(*pages: PodList) -> dict[str, int]:
     """Keys in the order in which they came, and their revisions."""
-    return {PODS.key_of(each): int(each.metadata.resourceVersion) for page in pages for each in page.items}
+    return {PODS.key_of(item): int(item.metadata.resourceVersion) for page in pages for item in page.items}
 
 
 async def world_of(count: int) -> World:
@@ -185,7 +185,9 @@ async def test_one_object_at_exactly_that_revision_is_one_read(monkeypatch: pyte
             ("", "metadata.name=a,status.phase=Failed"),
         ):
             selection = SelectionPredicate.parse(PODS, "default", labels, fields)
-            pages = [await Client(cacher, selection).page(resource_version=str(each), match="Exact") for each in revisions]
+            pages = [
+                await Client(cacher, selection).page(resource_version=str(revision), match="Exact") for revision in revisions
+            ]
             expected = {"app=web": [1, 0, 0, 0], "": [1, 1, 0, 0]}[labels] if "phase" not in fields else [0, 0, 0, 0]
             assert [len(page.items) for page in pages] == expected
 

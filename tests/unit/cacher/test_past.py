@@ -16,7 +16,7 @@ def read(told: EncodedResponse) -> tuple[list[str], int]:
     """Names and resourceVersion of a response."""
     response = PodWatchResponse.FromString(told.response)
     assert int(response.resourceVersion or 0) == told.revision
-    return [each.object.metadata.name for each in response.events], told.revision
+    return [event.object.metadata.name for event in response.events], told.revision
 
 
 def never() -> bool:
@@ -63,19 +63,19 @@ def test_initial_state_claims_its_revision_only_when_it_is_complete(monkeypatch:
     monkeypatch.setattr(past, "CHUNK_EVENTS", 2)
     history = History()
     history.put("a", "b", "c", "d", "e")
-    told = [read(each) for each in initial_state(ALL_PODS, history.snapshot(), 5, history.marks, never)]
+    told = [read(item) for item in initial_state(ALL_PODS, history.snapshot(), 5, history.marks, never)]
     assert told == [(["a", "b"], 0), (["c", "d"], 0), (["e"], 5)]
 
 
 def test_empty_initial_state_is_a_bookmark() -> None:
-    assert [read(each) for each in initial_state(ALL_PODS, Snapshot([]), 5, HistoryFingerprints(), never)] == [([], 5)]
+    assert [read(item) for item in initial_state(ALL_PODS, Snapshot([]), 5, HistoryFingerprints(), never)] == [([], 5)]
 
 
 def test_chunks_are_bounded_by_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(past, "CHUNK_BYTES", 1)
     history = History()
     history.put("a", "b")
-    assert [read(each)[0] for each in initial_state(ALL_PODS, history.snapshot(), 2, history.marks, never)] == [
+    assert [read(item)[0] for item in initial_state(ALL_PODS, history.snapshot(), 2, history.marks, never)] == [
         ["a"],
         ["b"],
         [],
@@ -108,7 +108,7 @@ def test_replay_includes_events_during_it(monkeypatch: pytest.MonkeyPatch) -> No
     steps = replay(ALL_PODS, history.ring, 0, history.progress, history.marks, never)
     assert read(next(steps)) == (["a", "b"], 2)
     history.put("c")
-    assert [read(each) for each in steps] == [(["c"], 3)]
+    assert [read(step) for step in steps] == [(["c"], 3)]
 
 
 def test_step_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,12 +116,12 @@ def test_step_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(past, "BURST", 2)
     history = History()
     history.put("a", "b", "c", "d", "e")
-    steps = [read(each) for each in replay(ALL_PODS, history.ring, 0, history.progress, history.marks, always)]
+    steps = [read(item) for item in replay(ALL_PODS, history.ring, 0, history.progress, history.marks, always)]
     assert steps == [(["a", "b"], 2), (["c", "d"], 4), (["e"], 5)]
-    steps = [read(each) for each in initial_state(ALL_PODS, history.snapshot(), 5, history.marks, always)]
+    steps = [read(item) for item in initial_state(ALL_PODS, history.snapshot(), 5, history.marks, always)]
     assert steps == [(["a", "b"], 0), (["c", "d"], 0), (["e"], 5)]
     asked = SelectionPredicate.parse(PODS, "", "!x,!y,!z", "")
-    steps = [read(each) for each in replay(asked, history.ring, 0, history.progress, history.marks, always)]
+    steps = [read(item) for item in replay(asked, history.ring, 0, history.progress, history.marks, always)]
     assert [names for names, _ in steps] == [[name] for name in "abcde"]
 
 
@@ -130,7 +130,7 @@ def test_step_without_a_match_ends_as_well(monkeypatch: pytest.MonkeyPatch) -> N
     history = History()
     history.put("a", "b", "c", app="db")
     steps = list(replay(WEB, history.ring, 0, history.progress, history.marks, always))
-    assert [each.response for each in steps[:-1]] == [b"", b""]
+    assert [step.response for step in steps[:-1]] == [b"", b""]
     assert read(steps[-1]) == ([], 3)
 
 
@@ -146,7 +146,7 @@ def test_partial_revision_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     history.put("f")
     history.ring.clear(3)
     history.put("g")
-    assert [read(each) for each in steps if each.response] == [(["b", "c", "d", "e"], 3), (["g"], 5)]
+    assert [read(step) for step in steps if step.response] == [(["b", "c", "d", "e"], 3), (["g"], 5)]
 
 
 def test_reader_behind_the_event_log_gets_expired(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,8 +23,8 @@ PODS_OF_ALL_KINDS = [
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_selection_matches_its_text(case: Case) -> None:
-    verdicts = [case.selection.matches(entry(each)) for each in PODS_OF_ALL_KINDS]
-    assert verdicts == [case.predicate(each) for each in PODS_OF_ALL_KINDS]
+    verdicts = [case.selection.matches(entry(item)) for item in PODS_OF_ALL_KINDS]
+    assert verdicts == [case.predicate(item) for item in PODS_OF_ALL_KINDS]
     assert any(verdicts)
 
 
@@ -71,7 +71,7 @@ def test_selections_that_say_the_same_are_equal() -> None:
 def test_selections_that_differ_have_other_digests() -> None:
     selections = [case.selection for case in CASES]
     selections.append(SelectionPredicate.parse(NODES, "", "", ""))
-    assert len({each.digest for each in selections}) == len(selections)
+    assert len({selection.digest for selection in selections}) == len(selections)
     assert len(set(selections)) == len(selections)
 
 

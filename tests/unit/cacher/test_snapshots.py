@@ -34,7 +34,7 @@ def clock_fixture() -> FakeClock:
 @pytest.fixture(name="cacher")
 def cacher_fixture(clock: FakeClock) -> Cacher:
     cacher = Cacher(MemoryStorage(), clock=clock, log_events=RING)
-    cacher.install(5, [KeyValue(PODS.key("default", each), pod(each).SerializeToString(), 5, 5, 1) for each in NAMES])
+    cacher.install(5, [KeyValue(PODS.key("default", name), pod(name).SerializeToString(), 5, 5, 1) for name in NAMES])
     return cacher
 
 
@@ -76,7 +76,7 @@ async def test_list_of_current_history_is_complete(cacher: Cacher) -> None:
     churn(cacher, revisions, RING)
     await reader.until(5 + RING)
     assert len(reader.initial) == len(NAMES)
-    assert [each.revision for each in reader.events] == list(range(6, 6 + RING))
+    assert [event.revision for event in reader.events] == list(range(6, 6 + RING))
 
 
 async def test_list_stalled_for_minutes_expires(cacher: Cacher, clock: FakeClock) -> None:
@@ -94,7 +94,7 @@ async def test_list_stalled_for_minutes_expires(cacher: Cacher, clock: FakeClock
 async def test_concurrent_lists_share_a_snapshot(cacher: Cacher, lists: list[ref[snapshots.Snapshot[Pod]]]) -> None:
     cache = cacher.of(PODS)
     web, by_node = SelectionPredicate.parse(PODS, "", "app=web", ""), SelectionPredicate.parse(PODS, "", "", "spec.nodeName=")
-    readers = [Reader(cache.watch(each, None)) for each in (ALL, web, ALL, by_node)]
+    readers = [Reader(cache.watch(item, None)) for item in (ALL, web, ALL, by_node)]
     assert len(lists) == 2
     churn(cacher, iter([6]), 1)
     readers.append(Reader(cache.watch(ALL, None)))
@@ -102,7 +102,7 @@ async def test_concurrent_lists_share_a_snapshot(cacher: Cacher, lists: list[ref
     for reader in readers:
         await reader.until(6)
     assert [len(reader.initial) for reader in readers] == [4, 0, 4, 4, 4]
-    assert [each() for each in lists] == [None] * 3
+    assert [list_() for list_ in lists] == [None] * 3
 
 
 def test_oldest_goes_first_though_it_is_shared_again() -> None:

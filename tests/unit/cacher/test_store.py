@@ -13,7 +13,7 @@ ALL_PODS = SelectionPredicate.parse(PODS, "", "", "")
 
 def store_of(*pods: Pod) -> CacheStore[Pod]:
     store = CacheStore(PODS)
-    store.reset(5, [KeyValue(PODS.key_of(each), each.SerializeToString(), 5, 5, 1) for each in pods])
+    store.reset(5, [KeyValue(PODS.key_of(item), item.SerializeToString(), 5, 5, 1) for item in pods])
     return store
 
 
@@ -107,6 +107,6 @@ def test_candidates_that_match_are_the_state(steps: list[tuple[str, str | None, 
             state[key] = pod(name, node=node, app=app)
             store.apply(pod_change(revision, state[key]))
     for case in CASES:
-        found = [each for each in store.candidates(case.selection) if case.selection.matches(each)]
-        assert [each.key for each in found] == sorted(key for key, obj in state.items() if case.predicate(obj))
-        assert all(each.value == state[each.key].SerializeToString() for each in found)
+        candidates = [candidate for candidate in store.candidates(case.selection) if case.selection.matches(candidate)]
+        assert [item.key for item in candidates] == sorted(key for key, obj in state.items() if case.predicate(obj))
+        assert all(item.value == state[item.key].SerializeToString() for item in candidates)

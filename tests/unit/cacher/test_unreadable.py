@@ -39,7 +39,7 @@ async def test_unreadable_object_is_in_no_list_and_no_watch(value: bytes, labels
         assert KEY in cache.unreadable and cache.get(KEY) is None
         for query in (ListQuery(selection), ListQuery(selection, resource_version=str(now), match="Exact")):
             listed = PodList.FromString(await cache.list(query))
-            assert [each.metadata.name for each in listed.items] == ["a", "c"]
+            assert [item.metadata.name for item in listed.items] == ["a", "c"]
         reader = Reader(cache.watch(selection, None))
         await reader.until(now)
         assert reader.initial == [PODS.key("default", name) for name in "ac"]
@@ -52,7 +52,8 @@ async def test_object_that_becomes_unreadable_is_hidden_until_repaired(value: by
     async with running(Cacher(world.storage)) as cacher:
         await cacher.wait_until_fresh(5)
         readers = [
-            Reader(cacher.of(PODS).watch(SelectionPredicate.parse(PODS, "", *each), first), first) for each in SELECTIONS
+            Reader(cacher.of(PODS).watch(SelectionPredicate.parse(PODS, "", *selection), first), first)
+            for selection in SELECTIONS
         ]
         made = await world.put(pod("b", node="n1"))
         broken = await put(world, value, made)
@@ -61,7 +62,7 @@ async def test_object_that_becomes_unreadable_is_hidden_until_repaired(value: by
         last = await world.put(pod("c"))
         for reader in readers:
             await reader.until(last)
-            told = [(each.revision, each.kind) for each in reader.events if each.name == "default/b"]
+            told = [(event.revision, event.kind) for event in reader.events if event.name == "default/b"]
             assert told == [(made, "ADDED"), (broken, "DELETED"), (outcome.revision, "ADDED")]
         assert not cacher.of(PODS).unreadable
 

@@ -90,7 +90,7 @@ class World:
 
     async def put(self, *pods: Pod) -> int:
         """One revision in which these are written."""
-        return await self.commit({PODS.key_of(each): each for each in pods})
+        return await self.commit({PODS.key_of(item): item for item in pods})
 
     async def delete(self, name: str, namespace: str = "default") -> int:
         return await self.commit({PODS.key(namespace, name): None})
@@ -112,15 +112,15 @@ class World:
 
     def state(self, revision: int, predicate: Predicate) -> dict[str, int]:
         """The keys of the selected pods at a revision, in order, and the revision of each."""
-        found: dict[str, tuple[int, Pod | None]] = {}
+        result: dict[str, tuple[int, Pod | None]] = {}
         for changed, key, _, new in self.log:
             if changed <= revision:
-                found[key] = (changed, new)
-        return {key: at for key, (at, new) in sorted(found.items()) if new is not None and predicate(new)}
+                result[key] = (changed, new)
+        return {key: at for key, (at, new) in sorted(result.items()) if new is not None and predicate(new)}
 
     def events(self, predicate: Predicate, since: int, until: int) -> list[Seen]:
         """What a watcher must be told of the revisions after `since`, up to `until`."""
-        return [each for each in self._events(predicate) if since < each.revision <= until]
+        return [event for event in self._events(predicate) if since < event.revision <= until]
 
     def _events(self, predicate: Predicate) -> Iterator[Seen]:
         for revision, _, old, new in self.log:
@@ -155,17 +155,17 @@ class Reader:
             response = PodWatchResponse.FromString(await anext(self.watcher))
         self.responses += 1
         told = [
-            seen(int(each.object.metadata.resourceVersion), WatchEventType.Name(each.type), each.object)
-            for each in response.events
+            seen(int(event.object.metadata.resourceVersion), WatchEventType.Name(event.type), event.object)
+            for event in response.events
         ]
         if self._in_initial_state:
-            self.initial += [PODS.key_of(each.object) for each in response.events]
-            assert {each.kind for each in told} <= {"ADDED"}
+            self.initial += [PODS.key_of(event.object) for event in response.events]
+            assert {item.kind for item in told} <= {"ADDED"}
             self._in_initial_state = not response.resourceVersion
             self.snapshot = int(response.resourceVersion or 0)
         else:
             assert response.resourceVersion, "only parts of the initial state may lack it"
-            assert all(self.revision < each.revision <= int(response.resourceVersion) for each in told)
+            assert all(self.revision < item.revision <= int(response.resourceVersion) for item in told)
             self.events += told
         if response.resourceVersion:
             assert int(response.resourceVersion) >= self.revision, "a revision went back"

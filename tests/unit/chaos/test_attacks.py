@@ -150,8 +150,8 @@ def test_attack_faults_need_gateways_and_excuse_nothing() -> None:
 
 def test_attack_is_chosen_by_the_seed() -> None:
     make = build_attack_maker(READS)
-    found = {make(None, "gateway-0", random.Random(seed)).details for seed in range(40)}  # type: ignore[arg-type]
-    assert found == {f"gateway-0: {ATTACKS[name].what}" for name in READS}
+    detailses = {make(None, "gateway-0", random.Random(seed)).details for seed in range(40)}  # type: ignore[arg-type]
+    assert detailses == {f"gateway-0: {ATTACKS[name].what}" for name in READS}
 
 
 class FakeAttacker:

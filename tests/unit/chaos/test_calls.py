@@ -62,9 +62,9 @@ def test_response_contains_revision_and_digest() -> None:
 
 
 def test_pod_write_records_the_wanted_labels() -> None:
-    wanted, found = make_pod("a").label("x", "1").label("y", "2").build(), make_pod("a").label("x", "old").version(9).build()
-    (item,) = list_returned_items("update", PODS, UpdatePodRequest(object=wanted), found)
-    assert item.labels == labels_digest({"y": "2", "x": "1"}) != labels_digest(found.metadata.labels)
+    wanted, result = make_pod("a").label("x", "1").label("y", "2").build(), make_pod("a").label("x", "old").version(9).build()
+    (item,) = list_returned_items("update", PODS, UpdatePodRequest(object=wanted), result)
+    assert item.labels == labels_digest({"y": "2", "x": "1"}) != labels_digest(result.metadata.labels)
     request = CreatePodBatchRequest(items=[wanted])
     (item,) = list_returned_items("create", PODS, request, BatchResponse(items=[BatchItem(name="a", resourceVersion="12")]))
     assert item.labels == labels_digest(wanted.metadata.labels)

@@ -70,16 +70,16 @@ def test_run_with_little_activity_is_void() -> None:
 
 
 def test_json_contains_faults_calls_and_verdicts() -> None:
-    found = json.loads(json.dumps(a_report(HOLDS, VIOLATED).to_json()))
-    assert found["status"] == "violated"
-    assert found["faults"] == {
+    result = json.loads(json.dumps(a_report(HOLDS, VIOLATED).to_json()))
+    assert result["status"] == "violated"
+    assert result["faults"] == {
         "fired": {"kill-leader": 3},
         "missed": [],
         "skipped": {"clock-kubelet": "no libfaketime"},
         "idle": [],
     }
-    assert found["calls"]["by_verb_per_s"] == {"get": 100.0}
-    assert [verdict["violations"] for verdict in found["verdicts"]] == [0, 7]
+    assert result["calls"]["by_verb_per_s"] == {"get": 100.0}
+    assert [verdict["violations"] for verdict in result["verdicts"]] == [0, 7]
 
 
 def test_junit_has_a_test_case_per_invariant() -> None:

@@ -51,10 +51,10 @@ def test_other_lines_are_not_reported(write: logging.Logger, tmp_path: Path) -> 
 def test_number_of_reported_errors_is_bounded(write: logging.Logger, tmp_path: Path) -> None:
     for _ in range(SHOWN + 1000):
         write.error("x" * 1000)
-    found = find_log_errors(tmp_path)
-    assert len(found) == SHOWN + 1
-    assert max(map(len, found)) < 500
-    assert found[-1] == "scheduler-0 logged 1,000 more errors; see scheduler-0.log"
+    log_errors = find_log_errors(tmp_path)
+    assert len(log_errors) == SHOWN + 1
+    assert max(map(len, log_errors)) < 500
+    assert log_errors[-1] == "scheduler-0 logged 1,000 more errors; see scheduler-0.log"
 
 
 def test_excused_errors_are_not_reported(write: logging.Logger, tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ async def test_full_audit_log_is_judged_by_readiness_and_the_error_counter(
     fault = FullAudit(world, NAME, random.Random())  # type: ignore[arg-type] # a stand-in
     await fault.inject()
     assert world.started[0].argv[-2:] == ("--audit-log-path", "/dev/full")
-    read_of = [(each.target, each.what, each.value, each.least) for each in fault.readings]
+    read_of = [(reading.target, reading.what, reading.value, reading.least) for reading in fault.readings]
     assert read_of == [(NAME, "ready", float(ready), 1), (NAME, "apiserver_audit_error_total", lost, 1)]
 
 
@@ -257,8 +257,11 @@ async def test_second_control_plane_must_exit_with_an_error(
     assert world.excused_logs == [f"{NAME}.stranger"], "only the log of the second server is excused"
     history = History(
         [records.Fault(1, "second-control-plane", NAME, 0.0, 1.0)]
-        + [records.Observed(each.at, 1, each.target, each.what, each.value, each.least, each.most) for each in fault.readings]
+        + [
+            records.Observed(reading.at, 1, reading.target, reading.what, reading.value, reading.least, reading.most)
+            for reading in fault.readings
+        ]
     )
-    found = Findings(*liveness.OBSERVATIONS)
-    liveness.examine_observations(history, found)
-    assert (found.verdict().status == "violated") == wrong
+    findings = Findings(*liveness.OBSERVATIONS)
+    liveness.examine_observations(history, findings)
+    assert (findings.verdict().status == "violated") == wrong

@@ -17,11 +17,11 @@ from pinnace.verification.chaos.gateways import Event, events
 
 def reader(*chunks: bytes) -> aiohttp.StreamReader:
     protocol: Any = Mock(_reading_paused=False)
-    found = aiohttp.StreamReader(protocol, limit=1 << 16, loop=Mock())
+    result = aiohttp.StreamReader(protocol, limit=1 << 16, loop=Mock())
     for chunk in chunks:
-        found.feed_data(chunk)
-    found.feed_eof()
-    return found
+        result.feed_data(chunk)
+    result.feed_eof()
+    return result
 
 
 async def test_gateway_events_are_read_without_a_truncated_one() -> None:
@@ -30,10 +30,10 @@ async def test_gateway_events_are_read_without_a_truncated_one() -> None:
     encoder, obj = ProtobufEncoder(pods), Pod()
     obj.metadata.name = "a"
     frames = encoder.event("ADDED", obj.SerializeToString()) + encoder.bookmark("7", False)
-    found = [each async for each in events(reader(frames[:10], frames[10:] + frames[:20]))]
-    assert found[0] == Event("ADDED", obj.SerializeToString())
-    assert found[1].kind == "BOOKMARK" and Pod.FromString(found[1].data).metadata.resourceVersion == "7"
-    assert len(found) == 2
+    result = [event async for event in events(reader(frames[:10], frames[10:] + frames[:20]))]
+    assert result[0] == Event("ADDED", obj.SerializeToString())
+    assert result[1].kind == "BOOKMARK" and Pod.FromString(result[1].data).metadata.resourceVersion == "7"
+    assert len(result) == 2
 
 
 def test_gateway_faults_need_gateways() -> None:

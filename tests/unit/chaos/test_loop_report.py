@@ -18,12 +18,12 @@ def test_long_steps_are_listed_by_process_and_stack(tmp_path: Path) -> None:
     (tmp_path / "scheduler-0.log").write_text(step_line(0.06, "a;b:1") + step_line(0.1, "a;b:1") + "no JSON\n")
     (tmp_path / "kubelet-0.log").write_text(step_line(0.2, "a;b;c;d;e:9"))
     (tmp_path / "etcd-0.log").write_text(step_line(9.0, "a:1"))
-    found = find_long_steps(tmp_path)
-    assert found == [
+    long_steps = find_long_steps(tmp_path)
+    assert long_steps == [
         LongStep("kubelet-0", 1, 0.2, 0.4, 0.0, "a;b;c;d;e:9"),
         LongStep("scheduler-0", 2, 0.1, 0.2, 0.0, "a;b:1"),
     ]
-    assert str(found[0]) == "kubelet-0: 200 ms of CPU in 400 ms, 1 in the log: e:9 < d < c < b"
+    assert str(long_steps[0]) == "kubelet-0: 200 ms of CPU in 400 ms, 1 in the log: e:9 < d < c < b"
 
 
 def violated(name: str, at: float) -> CheckReport:
@@ -43,13 +43,13 @@ def profiles(folder: Path) -> Path:
 
 def test_stacks_during_the_fault_of_a_slow_user_are_shown(tmp_path: Path) -> None:
     faults = [Fault(1, "flood", "apiserver-0", 100.5, None), Fault(1, "flood", "apiserver-0", 100.5, 104.5)]
-    found = find_hot_stacks(profiles(tmp_path), violated("L4", 100.5), iter(faults))
-    assert found == [HotStack("L4", 100.5, 104.5, "apiserver-0", 0.25, {"c": 23, "b": 9})]
+    hot_stacks = find_hot_stacks(profiles(tmp_path), violated("L4", 100.5), iter(faults))
+    assert hot_stacks == [HotStack("L4", 100.5, 104.5, "apiserver-0", 0.25, {"c": 23, "b": 9})]
 
 
 def test_stacks_before_a_leader_is_lost_are_shown(tmp_path: Path) -> None:
-    (found,) = find_hot_stacks(profiles(tmp_path), violated("L2", 104.0), iter(()))
-    assert found.stacks == {"a < x": 50, "c": 23, "b": 9}
+    (result,) = find_hot_stacks(profiles(tmp_path), violated("L2", 104.0), iter(()))
+    assert result.stacks == {"a < x": 50, "c": 23, "b": 9}
 
 
 def test_other_violations_have_no_stacks(tmp_path: Path) -> None:

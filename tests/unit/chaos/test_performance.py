@@ -44,8 +44,8 @@ def test_performance_status(found: ScenarioReport, status: Status) -> None:
 
 
 def test_violations_outside_the_scenario_are_shown() -> None:
-    found = a_performance(verdict("I1", "holds"), verdict("I2", "holds"), verdict("I12", "violated"))
-    assert [each.name for each in found.tested] == ["I1", "I12"]
+    result = a_performance(verdict("I1", "holds"), verdict("I2", "holds"), verdict("I12", "violated"))
+    assert [item.name for item in result.tested] == ["I1", "I12"]
 
 
 def test_moment_lines_are_aligned() -> None:

@@ -63,12 +63,12 @@ async def test_found_and_missing_objects_are_recorded(server: FakeServer, record
     await recording.client.pods.get("a", "default")
     with pytest.raises(NotFound):
         await recording.client.pods.get("b", "default")
-    found, missing = await recording.calls()
-    assert (found.verb, found.outcome, found.code, found.items[0].revision) == ("get", "ok", "", 7)
+    result, missing = await recording.calls()
+    assert (result.verb, result.outcome, result.code, result.items[0].revision) == ("get", "ok", "", 7)
     assert (missing.outcome, missing.code, missing.items[0].revision) == ("ok", "NOT_FOUND", 0)
-    assert (found.id, missing.id) == (1, 2)
-    assert found.server == server.address
-    assert found.began <= found.ended <= missing.began
+    assert (result.id, missing.id) == (1, 2)
+    assert result.server == server.address
+    assert result.began <= result.ended <= missing.began
 
 
 async def test_write_with_a_lost_response_is_unknown_and_not_retried(server: FakeServer, recording: Recording) -> None:

@@ -21,7 +21,7 @@ def test_kubelet_twin_differs_only_in_its_addresses_and_log(tmp_path: Path) -> N
     """With an address of the original, the twin failed to bind a port, and the fault had no effect."""
     ports, fresh = count(20_000), count(30_000)
     plans = plan(ClusterSpec(nodes=2, data_dir=tmp_path), EtcdBinary(Path("etcd"), (3, 5, 21), fallback=False), ports.__next__)
-    (kubelet, *_) = (each for each in plans if each.component == KUBELET)
+    (kubelet, *_) = (item for item in plans if item.component == KUBELET)
     argv = (*kubelet.argv, "--run-log", str(tmp_path / "kubelet.log"))
     twin = duplicate_argv(argv, fresh.__next__)
     differs = {argv[at - 1]: (mine, its) for at, (mine, its) in enumerate(zip(argv, twin, strict=True)) if mine != its}

@@ -31,7 +31,7 @@ class FakePods:
         return wanted
 
     async def create_batch(self, wanted: list[Pod]) -> list[BatchItem]:
-        self._call(lambda: self.pods.update({each.metadata.name: each for each in wanted}))
+        self._call(lambda: self.pods.update({item.metadata.name: item for item in wanted}))
         return [BatchItem() for _ in wanted]
 
     async def get(self, name: str, namespace: str) -> Pod:

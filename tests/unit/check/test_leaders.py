@@ -46,8 +46,8 @@ MOVED = (elected(2, 0.0, "a"), vacated(3, 10.0), elected(4, 10.1, "b"))
     ],
 )
 def test_moves_of_leadership_by_fault(faults: list[Fault], problem: str) -> None:
-    found = violations(*MOVED, faults=faults)
-    assert bool(found) == bool(problem) and all(problem in text for text in found)
+    result = violations(*MOVED, faults=faults)
+    assert bool(result) == bool(problem) and all(problem in text for text in result)
 
 
 @pytest.mark.parametrize(

@@ -39,19 +39,19 @@ def _history(
     stored: list[Stored] = []
     calls: list[Call] = []
     for revision, (key, (began, ended)) in enumerate(written, 2):
-        created = next((each.revision for each in stored if each.key == key), revision)
+        created = next((item.revision for item in stored if item.key == key), revision)
         stored.append(Stored(LATE, revision, key, f"{revision}", created))
         calls.append(Call("c", len(calls), "s", "update", "namespaces", began, ended, items=(Item(key, revision),)))
     for what, (began, ended), at in read:
         revision = min(1 + at, stored[-1].revision)
-        found = [each for each in stored if each.key == what and each.revision <= revision]
+        result = [item for item in stored if item.key == what and item.revision <= revision]
         number = len(calls)
         if what == "all":
             calls.append(Call("c", number, "s", "list", "namespaces", began, ended, snapshot=revision, of=number))
         else:
-            items = (Item(what, found[-1].revision if found else 0),)
+            items = (Item(what, result[-1].revision if result else 0),)
             calls.append(
-                Call("c", number, "s", "get", "namespaces", began, ended, code="" if found else "NOT_FOUND", items=items)
+                Call("c", number, "s", "get", "namespaces", began, ended, code="" if result else "NOT_FOUND", items=items)
             )
     return stored, calls
 

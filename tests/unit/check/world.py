@@ -300,8 +300,8 @@ class World:
         with self.call("reader", "get", "priorityclasses") as call:
             self.tick()
             self.update_class(key)
-            found = self.rng.choice((old, self.state[key]))
-            call.items = [Item(key, found.revision, "", found.digest)]
+            result = self.rng.choice((old, self.state[key]))
+            call.items = [Item(key, result.revision, "", result.digest)]
 
     def lose_answer(self) -> None:
         """The write was executed, possibly after the client's timeout, or it was not."""

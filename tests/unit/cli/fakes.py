@@ -92,22 +92,22 @@ class FakeResource:
 
     async def get(self, name: str, namespace: str = "") -> Any:
         self._begin("get")
-        found = self.stored.get(self.resource.key(namespace, name))
-        if found is None:
+        result = self.stored.get(self.resource.key(namespace, name))
+        if result is None:
             raise refusal(Code.NOT_FOUND, "NotFound", f'{self.resource.plural} "{name}" not found')
-        return found
+        return result
 
     async def list(self, namespace: str = "", *, labels: str = "", fields: str = "") -> Listing[Any]:
         self._begin("list")
         by_label, by_field = parse_labels(labels), parse_fields(fields, FIELDS[self.resource.plural])
-        found = [
+        objs = [
             obj
             for _, obj in sorted(self.stored.items())
             if obj.metadata.namespace in (namespace or obj.metadata.namespace,)
             and by_label.matches(obj.metadata.labels)
             and by_field.matches(obj)
         ]
-        return Listing(found, self._api.revision)
+        return Listing(objs, self._api.revision)
 
     async def watch(
         self,
@@ -138,7 +138,7 @@ class FakeResource:
             yield WatchBatch([(kind, obj)], seen, self.history)
 
     def _after(self, revision: int) -> Log:
-        return [each for each in self._log if each[0] > revision]
+        return [item for item in self._log if item[0] > revision]
 
     def compact(self) -> None:
         """Drop the changes so far."""
@@ -184,15 +184,15 @@ class FakeResource:
     ) -> Any:
         self._begin("delete")
         self.propagations.append(propagation)
-        found = self.stored.get(self.resource.key(namespace, name))
-        if found is None:
+        result = self.stored.get(self.resource.key(namespace, name))
+        if result is None:
             raise refusal(Code.NOT_FOUND, "NotFound", f'{self.resource.plural} "{name}" not found')
-        if uid and found.metadata.uid != uid:
+        if uid and result.metadata.uid != uid:
             raise refusal(Code.ABORTED, "UIDMismatch")
         if dry_run:
-            return found
-        if grace != 0 and found.metadata.finalizers:  # stands for any object that takes its time to go
-            return found
+            return result
+        if grace != 0 and result.metadata.finalizers:  # stands for any object that takes its time to go
+            return result
         return await self.remove(name, namespace)
 
     async def delete_batch(self, requests: Sequence[DeleteRequest]) -> Outcomes:

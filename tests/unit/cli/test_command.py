@@ -21,8 +21,8 @@ def leaves(command: click.Command) -> Iterator[click.Command]:
     if not isinstance(command, click.Group):
         yield command
         return
-    for each in command.commands.values():
-        yield from leaves(each)
+    for item in command.commands.values():
+        yield from leaves(item)
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -31,9 +31,9 @@ def test_every_verb_has_help_with_examples(verb: str) -> None:
     assert command is not None and command.name == verb
     text = command.get_help(click.Context(command, info_name=verb))
     assert VERBS[verb].rstrip(".") in text, "the summary of the verb is missing in its help"
-    for each in leaves(command):
-        text = each.get_help(click.Context(each, info_name=verb))
-        assert "Examples:" in text and f"pinnace {verb}" in text and "--server" in text, each.name
+    for leave in leaves(command):
+        text = leave.get_help(click.Context(leave, info_name=verb))
+        assert "Examples:" in text and f"pinnace {verb}" in text and "--server" in text, leave.name
 
 
 def test_help_lists_the_verbs_by_section(capsys: pytest.CaptureFixture[str]) -> None:
@@ -172,9 +172,9 @@ def test_no_option_has_a_boolean_value() -> None:
     """Such an option would take the next word as its value."""
     commands = [command for name in VERBS if (command := cli.get_command(click.Context(cli), name)) is not None]
     assert len(commands) == len(VERBS)
-    commands += [each for group in commands if isinstance(group, click.Group) for each in group.commands.values()]
-    options = [each for command in commands for each in command.params if isinstance(each, click.Option)]
-    assert [each.name for each in options if each.type is click.BOOL and not each.is_flag] == []
+    commands += [item for group in commands if isinstance(group, click.Group) for item in group.commands.values()]
+    options = [param for command in commands for param in command.params if isinstance(param, click.Option)]
+    assert [option.name for option in options if option.type is click.BOOL and not option.is_flag] == []
 
 
 @pytest.mark.parametrize(

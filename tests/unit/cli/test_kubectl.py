@@ -22,15 +22,15 @@ real = pytest.mark.skipif(not BESIDE.exists(), reason="needs the wheel kubectl-c
 @pytest.fixture
 def context(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[KubectlContext]:
     """The context that is found; none if the list is empty."""
-    found = [KubectlContext(tmp_path / "kubeconfig", "pinnace-two")]
+    result = [KubectlContext(tmp_path / "kubeconfig", "pinnace-two")]
 
     def find(context: str | None = None) -> KubectlContext:
-        if not found:
+        if not result:
             raise ConfigError("no cluster", "start one")
-        return found[0]
+        return result[0]
 
     monkeypatch.setattr(config, "find_kubectl_context", find)
-    return found
+    return result
 
 
 def handed(words: str) -> str:
@@ -75,8 +75,8 @@ def test_each_verb_of_ours_has_a_command() -> None:
     ],
 )
 def test_verb_follows_global_flags(words: str, verb: str) -> None:
-    found = [*words.split(), ""]
-    assert found[table.position(found[:-1])] == verb
+    result = [*words.split(), ""]
+    assert result[table.position(result[:-1])] == verb
 
 
 def test_kubectl_gets_the_context_of_our_cluster(context: list[KubectlContext]) -> None:

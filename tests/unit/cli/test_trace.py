@@ -46,29 +46,29 @@ def rejection() -> Event:
 def test_steps_have_revisions_times_and_the_fence() -> None:
     first, then = created(), bound(created())
     last = running(then)
-    found = traced(last, [(10, first), (20, then), (21, last)], True, [rejection()], {23: "scheduler-0"})
-    assert [(step.what, step.by, step.seconds, step.revision) for step in found.steps] == [
+    result = traced(last, [(10, first), (20, then), (21, last)], True, [rejection()], {23: "scheduler-0"})
+    assert [(step.what, step.by, step.seconds, step.revision) for step in result.steps] == [
         ("created", "", 0.0, 10),
         ("rejected", "scheduler-0", 1.5, 12),
         ("bound", "scheduler-0", 7.0, 20),
         ("Running", "kubelet of node-1", 9.0, 21),
     ]
-    assert found.steps[1].detail == "0/1 nodes are available. (2 times)"
-    assert found.steps[2].detail == "to node-1, under the fence scheduler/23"
-    assert found.steps[3].detail == "main running"
+    assert result.steps[1].detail == "0/1 nodes are available. (2 times)"
+    assert result.steps[2].detail == "to node-1, under the fence scheduler/23"
+    assert result.steps[3].detail == "main running"
 
 
 def test_compacted_versions_are_reported_as_unknown() -> None:
     last = running(bound(created()))
-    found = traced(last, [(21, last)], False, [], {})
-    assert [(step.what, step.revision) for step in found.steps] == [("created", 0), ("bound", 0), ("Running", 21)]
-    assert "etcd has compacted the earlier versions of the pod" in found.unknown[0]
-    shown = "\n".join(lines(found))
+    result = traced(last, [(21, last)], False, [], {})
+    assert [(step.what, step.revision) for step in result.steps] == [("created", 0), ("bound", 0), ("Running", 21)]
+    assert "etcd has compacted the earlier versions of the pod" in result.unknown[0]
+    shown = "\n".join(lines(result))
     assert "Not known:\n  etcd has compacted" in shown and "+7s    <none>     bound" in shown
 
 
 def test_pod_created_with_a_node_has_no_fence() -> None:
     direct = bound(created(), fence="")
-    found = traced(direct, [(10, direct)], True, [], {})
-    assert [step.what for step in found.steps] == ["created", "bound"]
-    assert "without a fence" in found.steps[1].detail and not found.unknown
+    result = traced(direct, [(10, direct)], True, [], {})
+    assert [step.what for step in result.steps] == ["created", "bound"]
+    assert "without a fence" in result.steps[1].detail and not result.unknown

@@ -65,9 +65,9 @@ def client(server: FakeServer, connect: Connect) -> Client:
 
 
 def pod(name: str = "a", version: str = "") -> Pod:
-    found = make_pod(name).build()
-    found.metadata.resourceVersion = version
-    return found
+    result = make_pod(name).build()
+    result.metadata.resourceVersion = version
+    return result
 
 
 def page(names: str, token: str) -> PodList:
@@ -89,8 +89,8 @@ async def test_list_returns_all_pages(server: FakeServer, client: Client) -> Non
     listing = await client.pods.list("default", labels="app=web", fields="status.phase=Running", page_size=2)
     assert ([item.metadata.name for item in listing.items], listing.resource_version) == (["a", "b", "c"], 42)
     options = [request.options for request in answers.requests]
-    assert [getattr(each, "continue") for each in options] == ["", "next"]
-    assert {(each.labelSelector, each.fieldSelector, each.limit) for each in options} == {
+    assert [getattr(option, "continue") for option in options] == ["", "next"]
+    assert {(option.labelSelector, option.fieldSelector, option.limit) for option in options} == {
         ("app=web", "status.phase=Running", 2)
     }
 
@@ -214,7 +214,7 @@ async def test_modify_reads_again_after_a_conflict_and_retries(server: FakeServe
 
     assert (await client.pods.modify("a", "default", change)).metadata.resourceVersion == "9"
     sent = [request.object.metadata for request in updates.requests]
-    assert [(each.resourceVersion, each.labels["app"]) for each in sent] == [("7", "web"), ("8", "web")]
+    assert [(item.resourceVersion, item.labels["app"]) for item in sent] == [("7", "web"), ("8", "web")]
 
 
 async def test_modify_recognizes_its_update_after_a_lost_response(server: FakeServer, client: Client) -> None:
@@ -235,13 +235,13 @@ async def test_modify_retries_after_a_concurrent_equal_change(server: FakeServer
     updates = Answers(server, "Update", UpdatePodRequest, CONFLICT, turned(2, version="9"))
     assert await client.pods.modify("a", "default", turn) == turned(2, version="9")
     sent = [request.object.metadata for request in updates.requests]
-    assert [(each.resourceVersion, each.labels["turns"]) for each in sent] == [("7", "1"), ("8", "2")]
+    assert [(item.resourceVersion, item.labels["turns"]) for item in sent] == [("7", "1"), ("8", "2")]
 
 
 def turned(times: int, *, version: str) -> Pod:
-    found = pod(version=version)
-    found.metadata.labels["turns"] = str(times)
-    return found
+    result = pod(version=version)
+    result.metadata.labels["turns"] = str(times)
+    return result
 
 
 def turn(found: Pod) -> None:

@@ -220,8 +220,8 @@ def test_data_takes_precedence_over_paths(file: Path, environ: dict[str, str]) -
 
 def test_impersonated_user_is_only_for_programs_that_send_it(file: Path, environ: dict[str, str]) -> None:
     file.write_text(KUBECONFIG.replace(ME, "{token: a, as: ada, as-groups: [keepers]}"))
-    found = load(environ=environ, can_impersonate=True)
-    assert (found.acting_as, found.acting_groups) == ("ada", ("keepers",))
+    result = load(environ=environ, can_impersonate=True)
+    assert (result.acting_as, result.acting_groups) == ("ada", ("keepers",))
     with pytest.raises(ConfigError, match="`as` of a user is not supported by this program"):
         load(environ=environ)
 

@@ -54,8 +54,8 @@ class User:
         return current_context(environ=self.environ)
 
     def document(self) -> dict[str, Any]:
-        found: dict[str, Any] = yaml.safe_load(self.path.read_text())
-        return found
+        result: dict[str, Any] = yaml.safe_load(self.path.read_text())
+        return result
 
     def kubectl(self, context: str | None = None) -> KubectlContext:
         return find_kubectl_context(context, environ=self.environ)
@@ -86,9 +86,9 @@ def test_first_cluster_creates_the_kubeconfig_and_down_removes_it(user: User) ->
         "client-certificate": str(user.tls.cert),
         "client-key": str(user.tls.key),
     }
-    found = load(environ=user.environ)
-    assert (found.endpoints, found.data_dir, found.gateway) == (("127.0.0.1:1",), user.home / "default", GATEWAY)
-    assert found.tls is not None and found.tls.ca.read_bytes() == b"CA"
+    result = load(environ=user.environ)
+    assert (result.endpoints, result.data_dir, result.gateway) == (("127.0.0.1:1",), user.home / "default", GATEWAY)
+    assert result.tls is not None and result.tls.ca.read_bytes() == b"CA"
     assert user.kubectl() == KubectlContext(None, "pinnace", f"https://{GATEWAY}")
     assert user.down() == "" and not user.path.exists()
 
@@ -138,8 +138,8 @@ def test_clusters_are_removed_in_any_order(owner: User, order: tuple[str, str]) 
 def test_restarted_cluster_has_its_new_addresses(owner: User) -> None:
     owner.up()
     owner.up("default", "127.0.0.1:8", "127.0.0.1:9", gateway=OTHER_GATEWAY, make_current=False)
-    found = load(environ=owner.environ)
-    assert (found.endpoints, found.gateway) == (("127.0.0.1:8", "127.0.0.1:9"), OTHER_GATEWAY)
+    result = load(environ=owner.environ)
+    assert (result.endpoints, result.gateway) == (("127.0.0.1:8", "127.0.0.1:9"), OTHER_GATEWAY)
     owner.down()
     assert owner.path.read_text() == FOREIGN
 
@@ -245,7 +245,7 @@ def test_portable_kubeconfig_has_the_certificates_as_data(user: User, tmp_path: 
     user.tls.cert.write_text("CERT")
     user.tls.key.write_text("KEY")
     file = write_context("pinnace", ClientConfig(("a:1",), tls=user.tls, gateway="g:2"), file=tmp_path / "out", embed=True)
-    found = load(file=file)
-    assert found.tls is not None and found.tls.cert is not None and found.tls.key is not None
-    assert [path.read_text() for path in (found.tls.ca, found.tls.cert, found.tls.key)] == ["CA", "CERT", "KEY"]
-    assert (found.endpoints, found.gateway) == (("a:1",), "g:2")
+    result = load(file=file)
+    assert result.tls is not None and result.tls.cert is not None and result.tls.key is not None
+    assert [path.read_text() for path in (result.tls.ca, result.tls.cert, result.tls.key)] == ["CA", "CERT", "KEY"]
+    assert (result.endpoints, result.gateway) == (("a:1",), "g:2")

@@ -12,8 +12,8 @@ REFUSED: ApiError = from_refusal(Refusal(Code.UNAVAILABLE, "", "no leader", retr
 
 
 def cancellation_error(course: CallState, now: float) -> tuple[type[Unavailable], str] | None:
-    found = course.cancellation_error(now)
-    return (type(found), found.message) if found is not None else None
+    result = course.cancellation_error(now)
+    return (type(result), result.message) if result is not None else None
 
 
 def test_recently_sent_call_has_no_error() -> None:

@@ -89,9 +89,9 @@ async def test_component_of_a_process_reports_under_its_own_name(server: FakeSer
     for name in ("job-controller", "node-controller"):
         recorder.of(name).event(POD, "Normal", "Seen", "it was seen")
     await recorder.flush()
-    assert [each.reportingComponent for each in sink.received] == ["job-controller", "node-controller"]
-    assert [each.source.component for each in sink.received] == ["job-controller", "node-controller"]
-    assert len({each.metadata.name for each in sink.received}) == 2, "events of two components are not aggregated"
+    assert [item.reportingComponent for item in sink.received] == ["job-controller", "node-controller"]
+    assert [item.source.component for item in sink.received] == ["job-controller", "node-controller"]
+    assert len({item.metadata.name for item in sink.received}) == 2, "events of two components are not aggregated"
 
 
 async def test_equal_events_are_counted(server: FakeServer, recorder: EventRecorder, clock: FakeClock) -> None:
@@ -116,7 +116,7 @@ async def test_similar_events_of_an_object_are_combined(server: FakeServer, reco
     recorder.event(make_pod("b").build(), "Normal", "SuccessfulCreate", "Created pod: job-1000")
     await recorder.flush()
     *single, combined, _, _ = sink.received
-    assert [(each.message, each.count) for each in single] == [
+    assert [(item.message, item.count) for item in single] == [
         ("Created pod: job-0", 2),
         *((f"Created pod: job-{number}", 1) for number in range(1, 9)),
     ]

@@ -61,8 +61,8 @@ async def serving() -> AsyncIterator[Served]:
 
 @pytest.fixture(scope="module")
 async def served() -> AsyncIterator[Served]:
-    async with serving() as found:
-        yield found
+    async with serving() as result:
+        yield result
 
 
 async def test_concurrent_calls_have_their_own_results(served: Served) -> None:
@@ -142,7 +142,7 @@ async def test_cancelled_call_leaves_the_others_alone(served: Served) -> None:
     await asyncio.sleep(0)
     calls[0].cancel()
     results = await asyncio.gather(*calls, return_exceptions=True)
-    assert isinstance(results[0], asyncio.CancelledError) and all(isinstance(each, Namespace) for each in results[1:])
+    assert isinstance(results[0], asyncio.CancelledError) and all(isinstance(result, Namespace) for result in results[1:])
 
 
 async def test_oversized_request_is_refused_alone(served: Served) -> None:
@@ -252,7 +252,7 @@ async def test_stream_with_many_open_calls_is_not_read_further(served: Served, m
     monkeypatch.setattr(calls, "MAX_OPEN", 10)
     async with opened(served) as stream:
         for first in range(0, 100, 5):
-            await stream.write(CallBatch(calls=[get(first + each) for each in range(5)]))
+            await stream.write(CallBatch(calls=[get(first + index) for index in range(5)]))
         await stream.done_writing()
         ids = sorted([result.id async for batch in stream for result in batch.results])
         assert ids == list(range(100)), "each call has its result as soon as there is room for it"

@@ -18,7 +18,7 @@ def pod(name: str, app: str = "", uid: str = "") -> Pod:
 
 
 def names(index: Index[Pod], app: str) -> list[str]:
-    return [each.metadata.name for each in index.under(app).values()]
+    return [item.metadata.name for item in index.under(app).values()]
 
 
 def test_index_follows_the_keys_of_objects() -> None:

@@ -210,8 +210,8 @@ async def test_relist_after_expiry_delivers_only_the_difference(serve: Serve, co
     after = [pod("same", 1), pod("changed", 20), pod("reborn", 21, uid="second"), pod("new", 22)]
     watch = script(
         server,
-        [events(5, *((ADDED, each) for each in before)), EXPIRED],
-        [events(None, *((ADDED, each) for each in after[:2])), events(30, *((ADDED, each) for each in after[2:]))],
+        [events(5, *((ADDED, item) for item in before)), EXPIRED],
+        [events(None, *((ADDED, item) for item in after[:2])), events(30, *((ADDED, item) for item in after[2:]))],
     )
     async with informing(connect(server)) as (informer, log):
         await informer.wait_for(30, PATIENCE)

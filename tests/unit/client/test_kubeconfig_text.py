@@ -104,9 +104,9 @@ def test_data_is_correct_for_every_structure(text: str, left: str | None) -> Non
     """Also where the text has to be written again."""
     before = KubeconfigText(text).document
     kubeconfig = added(text)
-    found = yaml.safe_load(kubeconfig.text)
-    assert found["clusters"][-1] == {"name": "pinnace", "cluster": CLUSTER} and found["current-context"] == "pinnace"
-    assert found["clusters"][:-1] == (before.get("clusters") or [])
+    result = yaml.safe_load(kubeconfig.text)
+    assert result["clusters"][-1] == {"name": "pinnace", "cluster": CLUSTER} and result["current-context"] == "pinnace"
+    assert result["clusters"][:-1] == (before.get("clusters") or [])
     end = removed(kubeconfig, None)
     assert (yaml.safe_load(end)["clusters"] or []) == (before.get("clusters") or [])
     assert left is None or end == left

@@ -229,7 +229,7 @@ async def test_early_end_of_a_term_is_resigned_and_logged(
     assert raised.group_contains(TermFailed) and replica.candidate.resigned
     assert replica.history == ["leads 7", "lost"] and replica.standby.token is None
     assert len([record for record in caplog.records if record.levelname == "CRITICAL"]) == 1
-    assert [each.election for each in logged(caplog, LeadershipAbandoned)] == ["scheduler"]
+    assert [item.election for item in logged(caplog, LeadershipAbandoned)] == ["scheduler"]
     assert replica.standby.checks["progress"]() is not None
 
 

@@ -84,9 +84,9 @@ def test_user_certificate_is_issued_by_the_existing_authority(tmp_path: Path, be
     certificate = load(folder / "users/ada.crt")
     certificate.verify_directly_issued_by(load(folder / "ca.crt"))
     assert Subject.of(certificate) == Subject("ada", ("keepers",))
-    found = config.load(file=folder / "users/ada.conf")
-    assert found.endpoints == ("apiserver:7443",)
-    assert found.tls is not None and found.tls.context()
+    result = config.load(file=folder / "users/ada.conf")
+    assert result.endpoints == ("apiserver:7443",)
+    assert result.tls is not None and result.tls.context()
     assert run(words) == ExitCode.OK and load(folder / "users/ada.crt") == certificate, "a valid certificate is kept"
     assert (folder / "admin.crt").read_bytes() == before
 
@@ -98,17 +98,17 @@ def test_client_configurations_name_the_folder_of_a_local_cluster(tmp_path: Path
     certificates.provide_user(pki_folder(tmp_path / "made"), "ada", [])
     moved = (tmp_path / "made").rename(tmp_path / "moved")
     for name in ("admin", "scheduler", "users/ada"):
-        found = config.load(file=pki_folder(moved) / f"{name}.conf")
-        assert found.data_dir == (moved if local else None), name
-        assert found.tls is not None and found.tls.context()
+        result = config.load(file=pki_folder(moved) / f"{name}.conf")
+        assert result.data_dir == (moved if local else None), name
+        assert result.tls is not None and result.tls.context()
 
 
 def test_kubeconfig_of_the_administrator_is_for_kubectl_and_pinnace(tmp_path: Path) -> None:
     words = ["pki", str(tmp_path / "made"), "--server", "a:7443,b:7443", "--gateway", "gateway:6443"]
     assert run(words) == ExitCode.OK
     moved = (tmp_path / "made").rename(tmp_path / "moved")
-    found = yaml.safe_load((moved / "admin.conf").read_text())
-    cluster, user = found["clusters"][0]["cluster"], found["users"][0]["user"]
+    result = yaml.safe_load((moved / "admin.conf").read_text())
+    cluster, user = result["clusters"][0]["cluster"], result["users"][0]["user"]
     assert cluster["server"] == "https://gateway:6443"
     for name in (cluster["certificate-authority"], user["client-certificate"], user["client-key"]):
         assert not Path(name).is_absolute() and (moved / name).is_file()
@@ -125,9 +125,9 @@ def test_exported_kubeconfig_needs_no_other_file(tmp_path: Path) -> None:
     assert run([*words, "--server", "127.0.0.1:7443", "--gateway", "127.0.0.1:6443"]) == ExitCode.OK
     assert before == {path: path.read_bytes() for path in (tmp_path / "pki").rglob("*") if path.is_file()}
     (tmp_path / "pki").rename(tmp_path / "gone")
-    found = config.load(file=tmp_path / "kube" / "config")
-    assert (found.endpoints, found.gateway) == (("127.0.0.1:7443",), "127.0.0.1:6443")
-    assert found.tls is not None and found.tls.context()
+    result = config.load(file=tmp_path / "kube" / "config")
+    assert (result.endpoints, result.gateway) == (("127.0.0.1:7443",), "127.0.0.1:6443")
+    assert result.tls is not None and result.tls.context()
     assert config.find_kubectl_context(None, file=tmp_path / "kube" / "config").name == "pinnace"
 
 

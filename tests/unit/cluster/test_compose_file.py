@@ -24,34 +24,34 @@ _VARIABLE = re.compile(r"\$\{\w+:-([^}]*)\}")
 @pytest.fixture(scope="module")
 def services() -> dict[str, Any]:
     text = _VARIABLE.sub(r"\1", (ROOT / "docker-compose.yml").read_text())
-    found: dict[str, Any] = yaml.safe_load(text)["services"]
-    return found
+    result: dict[str, Any] = yaml.safe_load(text)["services"]
+    return result
 
 
 def words(services: dict[str, Any], component: str) -> list[str]:
-    found = shlex.split(services[component]["command"])
-    return shlex.split(found[2]) if found[0] == "sh" else found
+    result = shlex.split(services[component]["command"])
+    return shlex.split(result[2]) if result[0] == "sh" else result
 
 
 @pytest.mark.parametrize("component", [*COMPONENTS, "proxy", "processes"])
 def test_components_are_started_with_existing_options(services: dict[str, Any], component: str) -> None:
     known = {
         name
-        for each in importlib.import_module(f"pinnace.{MODULES.get(component, component)}.main").main.params
-        for name in each.opts
+        for param in importlib.import_module(f"pinnace.{MODULES.get(component, component)}.main").main.params
+        for name in param.opts
     }
-    given = {each for each in words(services, component) if each.startswith("--")}
+    given = {word for word in words(services, component) if word.startswith("--")}
     assert given and given <= known
 
 
 def test_pki_creates_the_files_of_all_components(services: dict[str, Any], tmp_path: Path) -> None:
     certificates.provide(tmp_path, ["apiserver:7443"], {"kubelet": ["kubelet-*"]})
     for component in (*COMPONENTS, "proxy", "processes"):
-        named = [each for each in words(services, component) if each.startswith("/pki/")]
-        named += [each for each in services[component]["environment"].values() if str(each).startswith("/pki/")]
+        named = [word for word in words(services, component) if word.startswith("/pki/")]
+        named += [service for service in services[component]["environment"].values() if str(service).startswith("/pki/")]
         assert named
-        for each in named:
-            assert (tmp_path / Path(each).relative_to("/pki")).is_file(), each
+        for item in named:
+            assert (tmp_path / Path(item).relative_to("/pki")).is_file(), item
 
 
 def test_proxy_shares_the_network_of_the_processes(services: dict[str, Any]) -> None:
@@ -62,7 +62,7 @@ def test_proxy_shares_the_network_of_the_processes(services: dict[str, Any]) -> 
 
 
 def test_ports_are_published_on_loopback_only(services: dict[str, Any]) -> None:
-    ports = [port for each in services.values() for port in each.get("ports", ())]
+    ports = [port for service in services.values() for port in service.get("ports", ())]
     assert {"127.0.0.1:6443:6443", "127.0.0.1:7484:7484"} <= set(ports)
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
@@ -88,11 +88,11 @@ def test_kubeconfig_of_this_machine_names_the_published_ports(
         "GATEWAY_PORT": services["kubeconfig"]["environment"]["GATEWAY_PORT"],
     }
     subprocess.run([shell, flags, text], env=environment, check=True, timeout=60)
-    found = load(file=tmp_path / "kube" / "config")
-    assert (",".join(found.endpoints), found.gateway) == (servers, "127.0.0.1:6443")
-    assert found.tls is not None and found.tls.context()
+    result = load(file=tmp_path / "kube" / "config")
+    assert (",".join(result.endpoints), result.gateway) == (servers, "127.0.0.1:6443")
+    assert result.tls is not None and result.tls.context()
 
 
 def test_prometheus_scrapes_all_components() -> None:
-    found = yaml.safe_load((ROOT / "prometheus.yml").read_text())
-    assert set(found["scrape_configs"][0]["dns_sd_configs"][0]["names"]) == set(COMPONENTS)
+    result = yaml.safe_load((ROOT / "prometheus.yml").read_text())
+    assert set(result["scrape_configs"][0]["dns_sd_configs"][0]["names"]) == set(COMPONENTS)

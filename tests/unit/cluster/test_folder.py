@@ -233,9 +233,9 @@ def test_state_of_the_previous_format_is_read_and_removable(tmp_path: Path) -> N
     (tmp_path / "cluster.json").write_text(json.dumps(old))
     for mark in tmp_path.glob("*/.pinnace"):
         mark.unlink()
-    found = folder.read()
-    assert found is not None and found.identity == "" and found.processes == a_state(tmp_path).processes
-    assert folder.remove(found) == [] and not list(tmp_path.iterdir())
+    result = folder.read()
+    assert result is not None and result.identity == "" and result.processes == a_state(tmp_path).processes
+    assert folder.remove(result) == [] and not list(tmp_path.iterdir())
 
 
 def test_logs_of_a_failed_start_are_kept_until_the_next_start(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_logs_of_a_failed_start_are_kept_until_the_next_start(tmp_path: Path) ->
     folder.claim(state)
     folder.log("scheduler-0").write_text("why")
     folder.remove(state, keep_logs=True)
-    assert [each.name for each in path.iterdir()] == ["logs"] and folder.log_tail("scheduler-0") == ["why"]
+    assert [item.name for item in path.iterdir()] == ["logs"] and folder.log_tail("scheduler-0") == ["why"]
     folder.claim(state)
     assert folder.log_tail("scheduler-0") == []
     assert folder.remove_failed_start() is None, "the folder has a cluster again"
@@ -287,7 +287,7 @@ def test_killed_claim_leaves_nothing_in_the_way_of_the_next(tmp_path: Path) -> N
         if (state := folder.read()) is None:
             folder.claim(state := a_state(tmp_path), {"scheduler.yaml": b"x"})
         assert folder.remove(state) == []
-        assert not any(each.is_dir() for each in tmp_path.iterdir())
+        assert not any(path.is_dir() for path in tmp_path.iterdir())
         calls += 1
     assert calls > 10
 

@@ -58,7 +58,7 @@ def test_output_distinguishes_scheduler_and_controller_elections() -> None:
 
 
 def a_state(folder: Path, name: str, created: float) -> ClusterState:
-    plans = [Plan("apiserver", each, "127.0.0.1:1", "127.0.0.1:1", ("sh",)) for each in ("apiserver-0", name)]
+    plans = [Plan("apiserver", item, "127.0.0.1:1", "127.0.0.1:1", ("sh",)) for item in ("apiserver-0", name)]
     return planned(ClusterSpec(data_dir=folder), plans, [], created)
 
 
@@ -90,9 +90,9 @@ async def test_follow_ends_if_another_cluster_replaces_it(replaced: Cluster) -> 
 @pytest.fixture
 def its_process() -> Iterator[Identity]:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        found = procfs.identify(child.pid)
-        assert found is not None
-        yield found
+        result = procfs.identify(child.pid)
+        assert result is not None
+        yield result
         child.kill()
 
 

@@ -50,8 +50,8 @@ async def test_request_to_a_helper_that_exits_fails() -> None:
     async with Helper("a_helper") as helper:
         waiting = [asyncio.ensure_future(helper.ask(do)) for do in ("die", "refuse")]
         async with asyncio.timeout(DEADLINE):
-            for each in waiting:
+            for item in waiting:
                 with pytest.raises(HelperError, match="gone"):
-                    await each
+                    await item
         with pytest.raises(HelperError, match="gone"):
             helper.tell("add", a=1, b=1)

@@ -58,7 +58,7 @@ def spec(tmp_path: Path) -> ClusterSpec:
 
 def plans(spec: ClusterSpec, gathered: Inputs) -> dict[str, Plan]:
     ports = count(20_000)
-    return {each.name: each for each in plan(spec, BINARY, lambda: next(ports), inputs=gathered)}
+    return {item.name: item for item in plan(spec, BINARY, lambda: next(ports), inputs=gathered)}
 
 
 def written(spec: ClusterSpec, gathered: Inputs) -> None:
@@ -81,9 +81,9 @@ def test_scheduler_configuration_and_its_plugins_are_copied(cwd: Path, spec: Clu
     argv = plans(spec, gathered)["scheduler-1"].argv
     copy = Path(argv[argv.index("--config") + 1])
     assert copy == spec.data_dir / "config" / "scheduler.yaml"
-    found = parse(copy.read_text())
-    (profile,) = found.profiles
-    assert found.election == "scheduler", "the role of the schedulers allows no other election"
+    result = parse(copy.read_text())
+    (profile,) = result.profiles
+    assert result.election == "scheduler", "the role of the schedulers allows no other election"
     assert gathered.notes and '"cheap"' in gathered.notes[0]
     assert profile.weights["Cheap"] == 5
     assert "# a comment" in copy.read_text() and str(spec.data_dir / "config/plugins/0/cheap.py:Cheap") in copy.read_text()
@@ -153,14 +153,14 @@ def test_missing_plugin_of_a_configuration_is_named_with_the_configuration(cwd: 
 
 def test_variables_of_the_first_start_apply_at_every_start(cwd: Path, spec: ClusterSpec) -> None:
     environ = {"PINNACE_SCHEDULER_SEED": "7", "PINNACE_KUBELET_CPU": "8", "GOGC": "50", "OTEL_X": "1", "HOME": "/h"}
-    found = plans(spec, gather(spec, environ, cwd))
-    assert options(found["scheduler-0"]) == {"PINNACE_SCHEDULER_SEED": "7", "GOGC": "50", "OTEL_X": "1"}
-    assert options(found["kubelet-0"])["PINNACE_KUBELET_CPU"] == "8"
+    result = plans(spec, gather(spec, environ, cwd))
+    assert options(result["scheduler-0"]) == {"PINNACE_SCHEDULER_SEED": "7", "GOGC": "50", "OTEL_X": "1"}
+    assert options(result["kubelet-0"])["PINNACE_KUBELET_CPU"] == "8"
     later = {"PINNACE_SCHEDULER_SEED": "8", "PINNACE_SCHEDULER_CONFIG": "x", "GOGC": "9", "PATH": "/bin"}
-    assert spawn_environment(found["scheduler-0"], later) == {
+    assert spawn_environment(result["scheduler-0"], later) == {
         "PINNACE_SCHEDULER_SEED": "7", "GOGC": "50", "OTEL_X": "1", "PATH": "/bin", "GOMEMLIMIT": "1GiB",
     }  # fmt: skip
-    assert "PINNACE_SCHEDULER_SEED" not in spawn_environment(found["controllers-0"], later)
+    assert "PINNACE_SCHEDULER_SEED" not in spawn_environment(result["controllers-0"], later)
 
 
 def test_token_file_is_copied_and_audit_log_path_is_made_absolute(cwd: Path, spec: ClusterSpec) -> None:
@@ -221,13 +221,15 @@ def test_images_are_copied_for_the_process_runtime(cwd: Path, spec: ClusterSpec)
 
 def test_variable_overridden_by_up_is_reported(cwd: Path, spec: ClusterSpec) -> None:
     environ = {"PINNACE_KUBELET_NODES": "5", "PINNACE_SCHEDULER_SEED": "1", "PINNACE_SCHEDULER_CONFIG": "policy.yaml"}
-    found = plans(spec, gather(spec, environ, cwd)).values()
-    assert overruled(found, environ) == ["PINNACE_KUBELET_NODES has no effect: `pinnace up` sets --nodes of the kubelet itself"]
+    result = plans(spec, gather(spec, environ, cwd)).values()
+    assert overruled(result, environ) == [
+        "PINNACE_KUBELET_NODES has no effect: `pinnace up` sets --nodes of the kubelet itself"
+    ]
 
 
 def test_every_file_option_of_a_component_is_handled(cwd: Path, spec: ClusterSpec) -> None:
     """A relative path would be resolved in the folder of the logs, and a file that is not copied may change or vanish."""
-    by_up = {argument for each in plans(replace(spec, gateways=1), Inputs()).values() for argument in each.argv}
+    by_up = {argument for item in plans(replace(spec, gateways=1), Inputs()).values() for argument in item.argv}
     known = {variable for _, variable in inputs.FLAGS.values()} | set(inputs.COPIED) | set(inputs.WRITTEN)
     for component, prefix in PREFIXES.items():
         command = importlib.import_module(f"pinnace.{component}.main").main

@@ -92,13 +92,13 @@ async def test_recorder_writes_changes_into_a_history(component: Component, tmp_
         while not file.exists() or len(records := list(read(file))) < count:
             assert time.monotonic() < deadline
             await asyncio.to_thread(time.sleep, 0.01)
-        return [each for each in records if isinstance(each, ProcessState)]
+        return [record for record in records if isinstance(record, ProcessState)]
 
     async with ProcessRecorder(lambda: component.records, file):
         await written(1)
         component.kill()
-        found = await written(2)
-    assert [(each.name, each.state) for each in found] == [(NAME, "up"), (NAME, "down")] and found[0].at < found[1].at
+        result = await written(2)
+    assert [(item.name, item.state) for item in result] == [(NAME, "up"), (NAME, "down")] and result[0].at < result[1].at
 
 
 async def test_full_disk_does_not_end_a_recorded_run(component: Component) -> None:

@@ -88,8 +88,8 @@ def serving(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
         return clusters[-1]
 
     yield make
-    for each in clusters:
-        asyncio.run(each.down())
+    for item in clusters:
+        asyncio.run(item.down())
 
 
 @pytest.mark.parametrize("verb", ["restart", "start"])

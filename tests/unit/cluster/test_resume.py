@@ -63,8 +63,8 @@ def taken() -> Iterator[Callable[[str], None]]:
         sockets.append(socket.create_server(("127.0.0.1", int(address.rpartition(":")[2]))))
 
     yield take
-    for each in sockets:
-        each.close()
+    for item in sockets:
+        item.close()
 
 
 def test_port_in_use_is_replaced_in_all_plans_and_configurations(tmp_path: Path, taken: Callable[[str], None]) -> None:
@@ -246,10 +246,10 @@ async def test_settle_waits_for_a_stopping_process(tmp_path: Path) -> None:
 def process(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The process scheduler-0 of a cluster in tmp_path, which also has a dead process, scheduler-1."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        found = procfs.identify(child.pid)
+        result = procfs.identify(child.pid)
         plans = [Plan("scheduler", f"scheduler-{i}", "127.0.0.1:1", "127.0.0.1:1", ("sh", str(i))) for i in range(2)]
         state: ClusterState = planned(ClusterSpec(data_dir=tmp_path), plans, [], 0.0)
-        Folder(tmp_path).write(state.with_process("scheduler-0", found).with_process("scheduler-1", DEAD))
+        Folder(tmp_path).write(state.with_process("scheduler-0", result).with_process("scheduler-1", DEAD))
         yield child
         child.kill()
 

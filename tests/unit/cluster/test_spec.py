@@ -144,7 +144,7 @@ def test_default_folder_follows_the_base_directory_specification(monkeypatch: py
 def test_hook_moves_the_data_of_an_etcd_member() -> None:
     hooks = ProcessHooks(etcd_data=lambda member: Path("/disk/data") if member == "etcd-2" else None)
     plans = plan(ClusterSpec(etcd_members=3, data_dir=Path("/d")), BINARY, ports(), hooks)
-    folders = [option for each in plans for option in each.argv if option.startswith("--data-dir=")]
+    folders = [option for item in plans for option in item.argv if option.startswith("--data-dir=")]
     assert folders == ["--data-dir=/d/etcd/etcd-0", "--data-dir=/d/etcd/etcd-1", "--data-dir=/disk/data"]
 
 

@@ -33,7 +33,7 @@ def budget(**bounds: int | str) -> PodDisruptionBudget:
 
 
 def healthy(number: int) -> list[Pod]:
-    return [running(pod_of(WEB, f"p{each}")).build() for each in range(number)]
+    return [running(pod_of(WEB, f"p{index}")).build() for index in range(number)]
 
 
 def facts(pods: list[Pod]) -> list[PodFacts]:

@@ -45,8 +45,8 @@ def deployed(deployment: Deployment, *images: str, size: int = 0, status: int | 
 
 
 def said(status: DeploymentStatus, type_: str) -> tuple[str, str]:
-    found = condition(status, type_)
-    return (found.status, found.reason) if found is not None else ("", "")
+    result = condition(status, type_)
+    return (result.status, result.reason) if result is not None else ("", "")
 
 
 # --- the replica set of the template
@@ -128,12 +128,12 @@ def test_revision_of_thousands_of_digits_is_ignored() -> None:
 def test_replica_sets_beyond_the_history_limit_are_deleted_after_the_rollout() -> None:
     deployment = make_deployment("web", replicas=1, image="app:4", revisionHistoryLimit=1)
     sets = deployed(deployment, "app:1", "app:2", "app:3", "app:4", size=1)
-    assert [each.metadata.uid for each in plan(deployment, sets, False, NOW).delete] == ["uid-1", "uid-2"]
+    assert [item.metadata.uid for item in plan(deployment, sets, False, NOW).delete] == ["uid-1", "uid-2"]
     sets[0].status.replicas = 1  # its status still counts the last pod
     sets[3].status.availableReplicas = 0
     assert plan(deployment, sets, False, NOW).delete == []
     sets[3].status.availableReplicas, deployment.spec.paused = 1, True
-    assert [each.metadata.uid for each in plan(deployment, sets, False, NOW).delete] == ["uid-2"]
+    assert [item.metadata.uid for item in plan(deployment, sets, False, NOW).delete] == ["uid-2"]
 
 
 def test_terminating_deployment_changes_nothing() -> None:
@@ -182,7 +182,7 @@ async def test_rollout_ignores_pods_of_other_namespaces() -> None:
         return SimpleNamespace(create=write, update=write, update_status=update)
 
     informers = SimpleNamespace(
-        store=lambda resource: {f"{each.metadata.namespace}/{each.metadata.name}": each for each in things[resource]},
+        store=lambda resource: {f"{thing.metadata.namespace}/{thing.metadata.name}": thing for thing in things[resource]},
         index=lambda resource, by: Index(by, things[resource]),
         labelled=lambda resource, only: LabelIndex(only, things[resource]),
     )

@@ -56,16 +56,16 @@ class World:
         self.service, self.slices, self.made = of, dict[str, EndpointSlice](), 0
 
     def sync(self, pods: list[Pod]) -> Changes:
-        found = changes(self.service, grouped(self.service, pods, lambda node: "zone-a"), self.slices.values())
-        for each in found.create:
+        result = changes(self.service, grouped(self.service, pods, lambda node: "zone-a"), self.slices.values())
+        for item in result.create:
             self.made += 1
-            each.metadata.name = f"web-{self.made:03d}"
-        self.slices |= {each.metadata.name: each for each in (*found.create, *found.update)}
-        for each in found.delete:
-            del self.slices[each.metadata.name]
+            item.metadata.name = f"web-{self.made:03d}"
+        self.slices |= {item.metadata.name: item for item in (*result.create, *result.update)}
+        for item in result.delete:
+            del self.slices[item.metadata.name]
         again = changes(self.service, grouped(self.service, pods, lambda node: "zone-a"), self.slices.values())
         assert again == Changes(), "the slices do not converge"
-        return found
+        return result
 
     def holds(self, *groups: Iterable[Pod]) -> None:
         """Add a slice for each group of pods."""
@@ -76,7 +76,7 @@ class World:
 
     @property
     def sizes(self) -> list[int]:
-        return sorted(len(each.endpoints) for each in self.slices.values())
+        return sorted(len(slice_.endpoints) for slice_ in self.slices.values())
 
 
 @pytest.mark.parametrize(
@@ -110,9 +110,9 @@ def test_slice_has_owner_labels_and_endpoint_has_pod_node_and_zone() -> None:
         "service.kubernetes.io/headless": "",
     }
     assert (made.metadata.generateName, made.metadata.ownerReferences[0].uid, made.addressType) == ("web-", "uid-web", "IPv4")
-    [found] = made.endpoints
-    assert (list(found.addresses), found.nodeName, found.zone, found.hostname) == (["10.0.0.1"], "n", "zone-a", "db-0")
-    assert (found.targetRef.kind, found.targetRef.name, found.targetRef.uid) == ("Pod", "p1", "uid-default-p1")
+    [result] = made.endpoints
+    assert (list(result.addresses), result.nodeName, result.zone, result.hostname) == (["10.0.0.1"], "n", "zone-a", "db-0")
+    assert (result.targetRef.kind, result.targetRef.name, result.targetRef.uid) == ("Pod", "p1", "uid-default-p1")
 
 
 def test_terminated_pods_and_pods_without_an_address_are_no_endpoints() -> None:
@@ -126,11 +126,11 @@ def test_terminated_pods_and_pods_without_an_address_are_no_endpoints() -> None:
 def test_pods_with_different_port_numbers_have_separate_slices() -> None:
     world = World(service("http", 9090))
     world.sync([pod(1, http=80), pod(2, http=8080), pod(3, http=8080), pod(4), pod(5, ip="fd00::5", http=80)])
-    found = {
-        (each.addressType, tuple((port.name, port.port) for port in each.ports)): len(each.endpoints)
-        for each in world.slices.values()
+    result = {
+        (slice_.addressType, tuple((port.name, port.port) for port in slice_.ports)): len(slice_.endpoints)
+        for slice_ in world.slices.values()
     }
-    assert found == {
+    assert result == {
         ("IPv4", (("port-http", 80), ("port-9090", 9090))): 1,
         ("IPv4", (("port-http", 8080), ("port-9090", 9090))): 2,
         ("IPv4", (("port-9090", 9090),)): 1,
@@ -144,8 +144,8 @@ def test_named_port_may_belong_to_a_sidecar_but_not_to_other_init_containers() -
         each.spec.initContainers.add(name="proxy", restartPolicy=policy).ports.add(name="http", containerPort=15001)
     world = World(service("http"))
     world.sync([proxied, shadowed, soon_gone])
-    found = {each.endpoints[0].targetRef.name: [port.port for port in each.ports] for each in world.slices.values()}
-    assert found == {"p1": [15001], "p2": [8080], "p3": []}
+    result = {slice_.endpoints[0].targetRef.name: [port.port for port in slice_.ports] for slice_ in world.slices.values()}
+    assert result == {"p1": [15001], "p2": [8080], "p3": []}
 
 
 def test_slices_are_filled_to_capacity_with_few_writes() -> None:
@@ -153,16 +153,16 @@ def test_slices_are_filled_to_capacity_with_few_writes() -> None:
     assert len(world.sync(pods[:220]).create) == 3
     assert world.sizes == [20, CAPACITY, CAPACITY]
 
-    found = world.sync(pods[:225])  # one slice has room
-    assert (len(found.create), len(found.update), len(found.delete)) == (0, 1, 0)
+    result = world.sync(pods[:225])  # one slice has room
+    assert (len(result.create), len(result.update), len(result.delete)) == (0, 1, 0)
 
     pods[7].status.conditions[0].status = "False"
-    found = world.sync([*pods[:50], *pods[51:226]])  # an unready, a removed and a new pod change one slice
-    assert (len(found.create), len(found.update), len(found.delete)) == (0, 1, 0)
+    result = world.sync([*pods[:50], *pods[51:226]])  # an unready, a removed and a new pod change one slice
+    assert (len(result.create), len(result.update), len(result.delete)) == (0, 1, 0)
 
-    found = world.sync(pods[100:200])
-    assert (len(found.create), len(found.update), len(found.delete)) == (0, 0, 2)
-    found = world.sync([])
+    result = world.sync(pods[100:200])
+    assert (len(result.create), len(result.update), len(result.delete)) == (0, 0, 2)
+    result = world.sync([])
     assert world.sizes == [0]
 
 
@@ -182,8 +182,8 @@ def test_new_endpoints_change_at_most_one_other_slice(
     """The first two cases are those of Kubernetes."""
     world, pods = World(service()), [pod(number) for number in range(there)]
     world.holds(*([pods[number] for number in range(*picked)] for picked in held))
-    found = world.sync(pods)
-    assert (len(found.create), len(found.update), found.delete) == (*writes, [])
+    result = world.sync(pods)
+    assert (len(result.create), len(result.update), result.delete) == (*writes, [])
     assert world.sizes == sizes
 
 
@@ -191,8 +191,8 @@ def test_slice_with_changed_labels_takes_the_new_endpoints() -> None:
     world, pods = World(service()), [pod(number) for number in range(30)]
     world.holds(pods[:5], pods[5:20])
     world.slices["old-0"].metadata.labels["team"] = "b"
-    found = world.sync(pods)
-    assert [(each.metadata.name, len(each.endpoints)) for each in found.update] == [("old-0", 15)]
+    result = world.sync(pods)
+    assert [(item.metadata.name, len(item.endpoints)) for item in result.update] == [("old-0", 15)]
 
 
 def test_port_change_updates_slices_in_place() -> None:
@@ -200,8 +200,8 @@ def test_port_change_updates_slices_in_place() -> None:
     world, pods = World(service(8080)), [pod(number) for number in range(25)]
     world.holds(*(pods[start : start + 5] for start in range(0, 25, 5)))
     world.service.spec.ports[0].targetPort.intVal = 9090
-    found = world.sync(pods)
-    assert (found.create, [each.metadata.name for each in found.update], len(found.delete)) == ([], ["old-0"], 4)
+    result = world.sync(pods)
+    assert (result.create, [item.metadata.name for item in result.update], len(result.delete)) == ([], ["old-0"], 4)
     assert [port.port for port in world.slices["old-0"].ports] == [9090] and world.sizes == [25]
 
 
@@ -209,8 +209,8 @@ def test_slice_of_another_address_family_is_replaced() -> None:
     """The addressType of a slice is immutable."""
     world = World(service())
     world.sync([pod(1)])
-    found = world.sync([pod(1, ip="fd00::1")])
-    assert (len(found.create), found.update, len(found.delete)) == (1, [], 1)
+    result = world.sync([pod(1, ip="fd00::1")])
+    assert (len(result.create), result.update, len(result.delete)) == (1, [], 1)
 
 
 @pytest.mark.parametrize("headless", [True, False])
@@ -232,9 +232,11 @@ def test_slices_of_a_previous_service_with_the_same_name_are_replaced(owner: str
         before.metadata.ownerReferences[0].uid = owner
     else:
         del before.metadata.ownerReferences[:]
-    found = world.sync(pods)
-    assert (found.delete, found.update) == ([before], [])
-    assert [[each.uid for each in made.metadata.ownerReferences] for made in found.create] == [["uid-web"]]
+    result = world.sync(pods)
+    assert (result.delete, result.update) == ([before], [])
+    assert [[owner_reference.uid for owner_reference in made.metadata.ownerReferences] for made in result.create] == [
+        ["uid-web"]
+    ]
     assert world.sizes == [1]
 
 
@@ -264,7 +266,7 @@ async def test_slice_with_a_changed_service_label_is_replaced(label: str | None)
     cluster = Cluster(world.service, [pod(1)], ["n"], [after])
     for key in cluster.keys(ENDPOINT_SLICES, Delta(MODIFIED, after, before)):
         await cluster.controller.sync(key)
-    assert [each.metadata.labels[SERVICE_LABEL] for each in cluster.created] == ["web"]
+    assert [item.metadata.labels[SERVICE_LABEL] for item in cluster.created] == ["web"]
 
 
 class Cluster:
@@ -275,7 +277,7 @@ class Cluster:
         self.created: list[EndpointSlice] = []
         things: dict[Any, Any] = {SERVICES: [of], ENDPOINT_SLICES: slices, PODS: pods}
         informers = SimpleNamespace(
-            store=lambda resource: self.nodes if resource is NODES else {store_key(each): each for each in things[resource]},
+            store=lambda resource: self.nodes if resource is NODES else {store_key(thing): thing for thing in things[resource]},
             index=lambda resource, by: Index(by, things[resource]),
             selecting=lambda resource, selector_of: SelectorIndex(selector_of, things[resource]),
             labelled=lambda resource: LabelIndex(anything, pods),
@@ -294,13 +296,13 @@ class Cluster:
 
     def keys(self, resource: Resource[Any], delta: Delta[Any]) -> set[str]:
         """The keys to sync after a change."""
-        return {key for each in self.controller.watches if each.resource is resource for key in each.keys(delta)}
+        return {key for watch in self.controller.watches if watch.resource is resource for key in watch.keys(delta)}
 
     async def endpoints(self) -> set[str]:
         """The nodes of the endpoints that the controller creates."""
         self.created.clear()
         await self.controller.sync("default/web")
-        return {each.nodeName for made in self.created for each in made.endpoints}
+        return {item.nodeName for made in self.created for item in made.endpoints}
 
 
 def on(node: str, number: int) -> Pod:

@@ -76,7 +76,7 @@ def test_owner_waits_only_for_blocking_dependents_in_foreground_deletion(deletin
 def test_only_references_to_given_owners_are_removed() -> None:
     metadata = owned("a", "1", "2", "3").metadata
     without_owners(metadata, {"1", "3"})
-    assert [each.uid for each in metadata.ownerReferences] == ["2"]
+    assert [owner_reference.uid for owner_reference in metadata.ownerReferences] == ["2"]
 
 
 def owned(name: str, *owners: str) -> Pod:
@@ -216,10 +216,10 @@ class World:
 
         async def get(name: str, namespace: str) -> Any:
             self.asked.append(f"{resource.plural} {namespace}/{name}")
-            found = store.get(f"{namespace}/{name}") or self.unseen.get(f"{namespace}/{name}")
-            if found is None:
+            result = store.get(f"{namespace}/{name}") or self.unseen.get(f"{namespace}/{name}")
+            if result is None:
                 raise NotFound(Refusal(Code.NOT_FOUND, "NotFound", f"no {name}"))
-            return found
+            return result
 
         async def delete(name: str, namespace: str, *, propagation: str, **_: object) -> None:
             self.deleted.append(f"{namespace}/{name}")
@@ -235,8 +235,8 @@ def replica_set(name: str, /, *owners: Object, namespace: str = "default", **sai
     """A replica set with these owners. `said` overrides fields of its owner references."""
     made = make_replica_set(name, uid=f"uid-{namespace}-{name}")
     made.metadata.namespace = namespace
-    for each in owners:
-        truth = {"kind": each.DESCRIPTOR.name, "name": each.metadata.name, "apiVersion": "apps/v1", "uid": each.metadata.uid}
+    for owner in owners:
+        truth = {"kind": owner.DESCRIPTOR.name, "name": owner.metadata.name, "apiVersion": "apps/v1", "uid": owner.metadata.uid}
         made.metadata.ownerReferences.add(blockOwnerDeletion=True, **{**truth, **said})
     return made
 
@@ -313,8 +313,8 @@ async def test_non_blocking_dependent_is_deleted_before_its_owner() -> None:
     web.metadata.finalizers.append("example.com/hold")
     own = replica_set("own", web)
     own.metadata.ownerReferences[0].blockOwnerDeletion = False
-    for each in (web, own):
-        world.put(REPLICA_SETS, each)
+    for item in (web, own):
+        world.put(REPLICA_SETS, item)
     world.delete(REPLICA_SETS, web, "Foreground")
     assert await world.settle() == ["default/web"]
     assert world.stores[REPLICA_SETS]["default/web"].metadata.finalizers == ["example.com/hold"]
@@ -387,8 +387,8 @@ async def test_chain_of_owners_waits_for_its_last_dependent() -> None:
     b = replica_set("b", a)
     c = replica_set("c", b)
     c.metadata.finalizers.append("example.com/hold")
-    for each in (a, b, c):
-        world.put(REPLICA_SETS, each)
+    for item in (a, b, c):
+        world.put(REPLICA_SETS, item)
     world.delete(REPLICA_SETS, a, "Foreground")
     assert await world.settle() == ["default/a", "default/b", "default/c"]
 
@@ -397,8 +397,8 @@ async def test_dependents_of_other_namespaces_do_not_block_an_owner() -> None:
     world, web = World(), replica_set("web")
     stranger = replica_set("stranger", web, namespace="other")
     stranger.metadata.finalizers.append("example.com/hold")
-    for each in (web, stranger):
-        world.put(REPLICA_SETS, each)
+    for item in (web, stranger):
+        world.put(REPLICA_SETS, item)
     world.delete(REPLICA_SETS, web, "Foreground")
     assert await world.settle() == ["other/stranger"]
 
@@ -424,8 +424,8 @@ def chain(world: World, size: int) -> list[Any]:
     for number in range(1, size):
         made.append(replica_set(f"r{number}", made[-1], kind="ReplicaSet"))
     made[-1].metadata.finalizers.append("example.com/hold")
-    for each in made:
-        world.put(REPLICA_SETS, each)
+    for item in made:
+        world.put(REPLICA_SETS, item)
     return made
 
 
@@ -434,8 +434,8 @@ def chain(world: World, size: int) -> list[Any]:
 async def test_circle_deleted_in_the_foreground_is_removed(size: int, deleted: str) -> None:
     world = World()
     members = ring(world, size)
-    for each in members[:1] if deleted == "one" else members:
-        world.delete(REPLICA_SETS, each, "Foreground")
+    for member in members[:1] if deleted == "one" else members:
+        world.delete(REPLICA_SETS, member, "Foreground")
     assert await world.settle(rounds=3 * size + 10) == []
 
 
@@ -445,8 +445,8 @@ async def test_circle_waits_for_a_dependent_outside_of_it() -> None:
     outside = replica_set("outside", first, kind="ReplicaSet")
     outside.metadata.finalizers.append("example.com/hold")
     world.put(REPLICA_SETS, outside)
-    for each in members:
-        world.delete(REPLICA_SETS, each, "Foreground")
+    for member in members:
+        world.delete(REPLICA_SETS, member, "Foreground")
     assert "default/outside" in await world.settle() and "default/r0" in await world.settle()
 
 
@@ -456,11 +456,11 @@ async def test_member_of_a_large_circle_is_searched_once() -> None:
     """
     world = World()
     members = ring(world, 5_000)
-    for each in members:
-        world.delete(REPLICA_SETS, each, "Foreground")
+    for member in members:
+        world.delete(REPLICA_SETS, member, "Foreground")
     stored = world.stores[REPLICA_SETS]
     began = time.process_time()
-    for name in [each.metadata.name for each in members]:
+    for name in [member.metadata.name for member in members]:
         assert not await world.collector._blocked(stored[f"default/{name}"])
     assert time.process_time() - began < 2.0, "one search takes about 0.2 s"
 
@@ -469,9 +469,9 @@ async def test_sync_cost_is_bounded_in_a_long_chain() -> None:
     """Long searches run one at a time, with pauses. The other objects are synced again later."""
     world = World()
     members = chain(world, 1_000)
-    for each in members:
-        world.delete(REPLICA_SETS, each, "Foreground")
-    keys = [f"replicasets default/{each.metadata.name}" for each in members]
+    for member in members:
+        world.delete(REPLICA_SETS, member, "Foreground")
+    keys = [f"replicasets default/{member.metadata.name}" for member in members]
     began = time.process_time()
     again = [await world.collector.sync(key) for key in keys]
     assert time.process_time() - began < 5.0, "each sync takes about a millisecond"
@@ -484,6 +484,6 @@ async def test_oversized_ownership_graph_is_deleted_in_any_order(monkeypatch: py
     monkeypatch.setattr(garbagecollector, "MOST", 200)
     world = World()
     members = ring(world, 1_000)
-    for each in members:
-        world.delete(REPLICA_SETS, each, "Foreground")
+    for member in members:
+        world.delete(REPLICA_SETS, member, "Foreground")
     assert not await world.collector._blocked(world.stores[REPLICA_SETS]["default/r0"])

@@ -44,7 +44,7 @@ def test_terminating_job_gets_its_final_condition(spec: dict[str, int], phase: s
     first = look(job, own)
     assert named(first.release) == ["p0"]
     assert named(first.delete) == (["p0"] if phase == "Running" else [])
-    look(job, [untracked(each) for each in own if phase != "Running"])
+    look(job, [untracked(item) for item in own if phase != "Running"])
     said = condition(job.status, end)
     assert said is not None and said.reason == reason
 

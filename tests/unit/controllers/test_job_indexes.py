@@ -13,9 +13,9 @@ from tests.workloads import make_job, named
     ("text", "numbers"), [("", set()), ("0", {0}), ("1,3-5,7", {1, 3, 4, 5, 7}), ("0-2", {0, 1, 2}), ("8,9", {8, 9})]
 )
 def test_indexes_are_parsed_and_formatted(text: str, numbers: set[int]) -> None:
-    found = parsed(text, 10)
-    assert (len(found), set(found.others(10))) == (len(numbers), set(range(10)) - numbers)
-    assert str(found) == str(Indexes().with_(numbers)) == text
+    result = parsed(text, 10)
+    assert (len(result), set(result.others(10))) == (len(numbers), set(range(10)) - numbers)
+    assert str(result) == str(Indexes().with_(numbers)) == text
 
 
 def test_indexes_beyond_the_completions_are_dropped() -> None:
@@ -37,7 +37,7 @@ def test_consecutive_indexes_are_stored_as_ranges() -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert [index_of(each) for each in made.create] == [999_991, 999_992]
+    assert [index_of(item) for item in made.create] == [999_991, 999_992]
     assert made.status.succeeded == 999_991
     assert peak < 1_000_000  # bytes
 
@@ -50,7 +50,7 @@ def test_each_missing_index_gets_one_pod_with_its_number() -> None:
     job = make_job("j", parallelism=3, completions=4, completionMode="Indexed")
     job.status.completedIndexes = "0"
     made = plan(job, [], NOW).create
-    assert [index_of(each) for each in made] == [1, 2, 3]
+    assert [index_of(item) for item in made] == [1, 2, 3]
     assert (made[0].metadata.generateName, made[0].spec.hostname) == ("j-1-", "j-1")
     assert made[0].spec.containers[0].env[0].name == "JOB_COMPLETION_INDEX"
     assert lacking(job, Indexes([(0, 0)]), [pod(job, "x"), *made[:1]], 5) == [2, 3]
@@ -63,7 +63,7 @@ def test_index_of_a_terminating_pod_is_reused_by_replacement_policy(policy: str,
     ending, done = pod(job, "ending", terminating=True), pod(job, "done", "Succeeded")
     number(ending, job, 0)
     number(done, job, 1)
-    assert [index_of(each) for each in plan(job, [ending, done], NOW).create] == made
+    assert [index_of(item) for item in plan(job, [ending, done], NOW).create] == made
 
 
 @pytest.mark.parametrize("name", ["a.b", "a" * 62])

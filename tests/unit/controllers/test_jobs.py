@@ -33,7 +33,7 @@ from tests.workloads import make_job, named
 
 
 def said(status: JobStatus) -> dict[str, str]:
-    return {each.type: each.reason for each in status.conditions if each.status == "True"}
+    return {item.type: item.reason for item in status.conditions if item.status == "True"}
 
 
 # --- number of pods
@@ -59,7 +59,7 @@ def test_active_pods_match_parallelism_and_remaining_completions(
     job = make_job("j", **spec)
     wanted = plan(job, pods(job, *phases), NOW)
     assert (len(wanted.create), len(wanted.delete)) == (create, delete)
-    assert all(FINALIZER in each.metadata.finalizers for each in wanted.create)
+    assert all(FINALIZER in item.metadata.finalizers for item in wanted.create)
 
 
 def test_failed_pod_is_replaced_with_exponential_backoff() -> None:
@@ -71,7 +71,7 @@ def test_failed_pod_is_replaced_with_exponential_backoff() -> None:
     again = [*first, pod(job, "b", "Failed", ended=NOW + 20), pod(job, "c", "Failed", ended=NOW + 50)]
     assert backoff(again, NOW + 50) == 40.0
     assert backoff([*again, pod(job, "d", "Succeeded", ended=NOW + 60)], NOW + 61) == 0.0
-    many = [pod(job, str(each), "Failed", ended=NOW) for each in range(30)]
+    many = [pod(job, str(index), "Failed", ended=NOW) for index in range(30)]
     assert backoff(many, NOW) == LONGEST_BACKOFF
 
 
@@ -87,7 +87,7 @@ def test_backoff_starts_at_the_end_of_the_failed_pod() -> None:
     late.status.conditions.add(type="Ready", status="False").lastTransitionTime.seconds = int(NOW)
     with_sidecar = pod(job, "with-sidecar", "Failed", ended=NOW - 20)
     with_sidecar.status.initContainerStatuses.add(name="s").state.terminated.finishedAt.seconds = int(NOW)
-    assert [backoff([each], NOW) for each in (refused, late, with_sidecar)] == [10.0] * 3
+    assert [backoff([item], NOW) for item in (refused, late, with_sidecar)] == [10.0] * 3
 
 
 @pytest.mark.parametrize(("policy", "create"), [("TerminatingOrFailed", 1), ("Failed", 0)])
@@ -116,7 +116,7 @@ def test_job_is_complete_once_its_successful_pods_are_counted() -> None:
     first = look(job, own)
     assert said(job.status) == {"SuccessCriteriaMet": "CompletionsReached"}
     assert (named(first.delete), named(first.release)) == (["p2"], ["p0", "p1"])
-    own = [untracked(each) for each in own[:2]]
+    own = [untracked(item) for item in own[:2]]
     look(job, own, NOW + 5)
     assert said(job.status) == {"SuccessCriteriaMet": "CompletionsReached", "Complete": "CompletionsReached"}
     assert (job.status.succeeded, job.status.completionTime.seconds) == (2, NOW + 5)
@@ -181,7 +181,7 @@ def test_pods_deleted_by_a_failed_job_count_as_failed(policy: str) -> None:
     wanted = look(job, own, NOW + 60)
     assert (said(job.status), named(wanted.delete)) == ({"FailureTarget": "DeadlineExceeded"}, ["p0", "p1"])
     assert set(named([*wanted.release, *wanted.delete])) == set(named(own))
-    look(job, [untracked(each) for each in own[2:]], NOW + 61)
+    look(job, [untracked(item) for item in own[2:]], NOW + 61)
     assert (job.status.succeeded, job.status.failed, "Failed" in said(job.status)) == (1, 3, False)
     look(job, [], NOW + 90)
     assert (job.status.failed, said(job.status)["Failed"]) == (3, "DeadlineExceeded")
@@ -191,7 +191,7 @@ def test_pods_deleted_by_a_failed_job_count_as_failed(policy: str) -> None:
 def test_pods_deleted_by_completion_or_suspension_do_not_count_as_failed(suspend: bool) -> None:
     job = make_job("j", parallelism=2, completions=1, suspend=suspend)
     own = pods(job, "Running", "Running") if suspend else pods(job, "Succeeded", "Running")
-    ended = [untracked(each) for each in own if each not in look(job, own).delete]
+    ended = [untracked(item) for item in own if item not in look(job, own).delete]
     look(job, ended)
     assert job.status.failed == 0
 
@@ -248,15 +248,15 @@ def test_each_pod_is_counted_once_after_any_crash(monkeypatch: pytest.MonkeyPatc
         if mode == "Indexed":
             number(made, job, index)
         own[made.metadata.uid] = made
-    expected = sum(each.status.phase == "Succeeded" for each in own.values())
+    expected = sum(item.status.phase == "Succeeded" for item in own.values())
     for _ in range(200):
         status, release, *ended, _ = counted(job, list(own.values()))
         assert ended == [expected, total - expected]
         if rng.random() < 0.3:
             continue  # the controller crashed before any write
         job.status.CopyFrom(status)
-        for each in rng.sample(release, rng.randint(0, len(release))):
-            own[each.metadata.uid] = untracked(each)
+        for item in rng.sample(release, rng.randint(0, len(release))):
+            own[item.metadata.uid] = untracked(item)
         for uid, each in list(own.items()):
             if not each.metadata.finalizers and rng.random() < 0.5:
                 del own[uid]
@@ -272,20 +272,20 @@ def test_failed_job_counts_each_pod_once_after_any_crash(monkeypatch: pytest.Mon
     rng, total = random.Random(seed), 20
     job = make_job("j", parallelism=total, backoffLimit=0, podReplacementPolicy=policy)
     made = [
-        pod(job, f"p{each}", rng.choice(["Running", "Failed"]), terminating=rng.random() < 0.3) for each in range(total - 1)
+        pod(job, f"p{index}", rng.choice(["Running", "Failed"]), terminating=rng.random() < 0.3) for index in range(total - 1)
     ]
-    own = {each.metadata.uid: each for each in [*made, pod(job, "bad", "Failed")]}
+    own = {item.metadata.uid: item for item in [*made, pod(job, "bad", "Failed")]}
     for _ in range(300):
         wanted = plan(job, list(own.values()), NOW)
         if rng.random() < 0.3:
             continue  # the controller crashed before any write
         job.status.CopyFrom(wanted.status)
-        for each in rng.sample(wanted.release, rng.randint(0, len(wanted.release))):
-            own[each.metadata.uid] = untracked(each)
-        for each in rng.sample(wanted.delete, rng.randint(0, len(wanted.delete))):
-            own[each.metadata.uid] = untracked(each) if tracked(each) else each
+        for item in rng.sample(wanted.release, rng.randint(0, len(wanted.release))):
+            own[item.metadata.uid] = untracked(item)
+        for item in rng.sample(wanted.delete, rng.randint(0, len(wanted.delete))):
+            own[item.metadata.uid] = untracked(item) if tracked(item) else item
             if rng.random() < 0.5:
-                own[each.metadata.uid].metadata.deletionTimestamp.CopyFrom(to_time(NOW))
+                own[item.metadata.uid].metadata.deletionTimestamp.CopyFrom(to_time(NOW))
         for uid, each in list(own.items()):
             if not each.metadata.finalizers and each.metadata.HasField("deletionTimestamp") and rng.random() < 0.5:
                 del own[uid]
@@ -301,20 +301,20 @@ def test_no_running_pod_is_left_untracked_after_any_crash(seed: int, mode: str) 
     """
     rng, total = random.Random(seed), 10
     job = make_job("j", parallelism=total, completions=total, completionMode=mode)
-    own = {each.metadata.uid: each for each in pods(job, *["Running"] * total)}
+    own = {item.metadata.uid: item for item in pods(job, *["Running"] * total)}
     for index, each in enumerate(own.values()):
         number(each, job, index)
         each.status.conditions.add(type="Ready", status="False")
     for _ in range(20):
         job.spec.parallelism = rng.randint(4, total)
-        for each in own.values():
-            each.status.conditions[0].status = rng.choice(["True", "False"])
-        chosen = [each for each in look(job, list(own.values())).delete if tracked(each)]
-        for each in rng.sample(chosen, rng.randint(0, len(chosen))):
-            own[each.metadata.uid] = untracked(each)  # and then the controller crashed
+        for item in own.values():
+            item.status.conditions[0].status = rng.choice(["True", "False"])
+        chosen = [item for item in look(job, list(own.values())).delete if tracked(item)]
+        for item in rng.sample(chosen, rng.randint(0, len(chosen))):
+            own[item.metadata.uid] = untracked(item)  # and then the controller crashed
     job.spec.parallelism = 4
-    for each in look(job, list(own.values())).delete:
-        del own[each.metadata.uid]
+    for item in look(job, list(own.values())).delete:
+        del own[item.metadata.uid]
     assert len(own) <= 4 and all(map(tracked, own.values()))
 
 
@@ -333,13 +333,13 @@ def test_many_ended_pods_are_counted_over_several_syncs(phase: str) -> None:
     """
     total = 3 * MAX_UNCOUNTED + 1
     job = make_job("j", parallelism=total, completions=total, backoffLimit=0)
-    own = {each.metadata.uid: each for each in pods(job, *[phase] * total)}
+    own = {item.metadata.uid: item for item in pods(job, *[phase] * total)}
     looks = 0
     while not {"Complete", "Failed"} & said(job.status).keys():
         wanted = look(job, list(own.values()))
         waiting = job.status.uncountedTerminatedPods
         assert len(waiting.succeeded) + len(waiting.failed) <= MAX_UNCOUNTED and not wanted.create
-        own.update((each.metadata.uid, untracked(each)) for each in wanted.release)
+        own.update((item.metadata.uid, untracked(item)) for item in wanted.release)
         looks += 1
         assert looks <= 5, "the status does not converge"
     assert (job.status.succeeded, job.status.failed) == ((total, 0) if phase == "Succeeded" else (0, total))
@@ -361,10 +361,10 @@ async def test_finalizer_of_orphaned_pods_is_removed() -> None:
     client = SimpleNamespace(pods=SimpleNamespace(update=update), of=lambda resource: None)
     shared: Any = SimpleNamespace(informers=informers, client=client, clock=None, events=None)
     controller = JobController(shared)
-    [watch] = [each for each in controller.watches if each.resource is PODS]
+    [watch] = [item for item in controller.watches if item.resource is PODS]
     [key] = watch.keys(Delta(ADDED, orphan, None))
     await controller.sync(key)
-    assert [list(each.metadata.finalizers) for each in written] == [[]]
+    assert [list(item.metadata.finalizers) for item in written] == [[]]
 
 
 async def test_pods_of_another_namespace_are_not_counted() -> None:

@@ -75,8 +75,8 @@ def test_selector_index_matches_a_full_scan() -> None:
             store[key] = made
             selecting.follow([Delta(ADDED if old is None else MODIFIED, made, old)])
         labels = {key: rng.choice("xyz") for key in rng.sample(["app", "tier", "zone"], rng.randrange(4))}
-        found = sorted(map(store_key, selecting.that_select("a", labels)))
-        assert found == sorted(
+        result = sorted(map(store_key, selecting.that_select("a", labels)))
+        assert result == sorted(
             key for key, each in store.items() if each.metadata.namespace == "a" and selector_of(each).matches(labels)
         )
 
@@ -88,5 +88,5 @@ def test_lookup_is_fast_with_many_selectors() -> None:
     labels = {"app": "web", "n": "v7", "tier": "x"}
     began = time.process_time()
     for _ in range(20):
-        assert [each.metadata.name for each in selecting.that_select("a", labels)] == ["b7"]
+        assert [item.metadata.name for item in selecting.that_select("a", labels)] == ["b7"]
     assert time.process_time() - began < 0.2

@@ -70,8 +70,8 @@ class Cluster:
 
     def delete_node(self, node: str) -> None:
         """Delete the node."""
-        found = self.stores[NODES].pop(node)
-        self._tell(NODES, Delta(DELETED, found, found))
+        store = self.stores[NODES].pop(node)
+        self._tell(NODES, Delta(DELETED, store, store))
 
     def put(self, resource: Any, key: str, obj: Any) -> None:
         old = self.stores[resource].get(key)
@@ -79,7 +79,7 @@ class Cluster:
         self._tell(resource, Delta(MODIFIED if old else ADDED, obj, old))
 
     def taints(self, node: str) -> set[tuple[str, str]]:
-        return {(each.key.removeprefix("node.kubernetes.io/"), each.effect) for each in self.stores[NODES][node].spec.taints}
+        return {(taint.key.removeprefix("node.kubernetes.io/"), taint.effect) for taint in self.stores[NODES][node].spec.taints}
 
     def _tell(self, resource: Any, delta: Delta[Any]) -> None:
         for handler in self._handlers[resource]:

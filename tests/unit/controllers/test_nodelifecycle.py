@@ -28,7 +28,7 @@ NOW = 1_000.0
 
 
 def conditions(node: Node) -> dict[str, tuple[str, str]]:
-    return {each.type: (each.status, each.reason) for each in node.status.conditions}
+    return {condition.type: (condition.status, condition.reason) for condition in node.status.conditions}
 
 
 def taints(node: Node | None) -> set[tuple[str, str]] | None:
@@ -92,7 +92,10 @@ def test_pods_of_an_unreachable_node_are_not_ready() -> None:
     pod = make_pod("p").condition("Ready", "True").condition("ContainersReady", "True").build()
     marked = not_ready(pod, NOW)
     assert marked is not None
-    assert {each.type: each.status for each in marked.status.conditions} == {"Ready": "False", "ContainersReady": "True"}
+    assert {condition.type: condition.status for condition in marked.status.conditions} == {
+        "Ready": "False",
+        "ContainersReady": "True",
+    }
     assert not_ready(marked, NOW) is None
 
 
@@ -182,103 +185,103 @@ def turns(found: Zones, names: list[str], now: float = NOW) -> list[float | None
 
 
 def test_nodes_of_a_zone_get_stable_turns() -> None:
-    found = zones(Rates(eviction=0.1), **many("a", 3, 3))
-    assert turns(found, ["a3", "a4", "a5", "a4"]) == [0.0, 10.0, 20.0, 10.0]
-    assert turns(found, ["a4", "a5"], NOW + 15) == [0.0, 5.0]
+    result = zones(Rates(eviction=0.1), **many("a", 3, 3))
+    assert turns(result, ["a3", "a4", "a5", "a4"]) == [0.0, 10.0, 20.0, 10.0]
+    assert turns(result, ["a4", "a5"], NOW + 15) == [0.0, 5.0]
 
 
 def test_zones_do_not_wait_for_each_other() -> None:
-    found = zones(Rates(eviction=0.1), **many("a", 3, 1), **many("b", 3, 1))
-    assert turns(found, ["a3", "b3"]) == [0.0, 0.0]
+    result = zones(Rates(eviction=0.1), **many("a", 3, 1), **many("b", 3, 1))
+    assert turns(result, ["a3", "b3"]) == [0.0, 0.0]
 
 
 def test_partly_disrupted_zone_is_evicted_slowly_if_large_and_not_if_small() -> None:
     assert turns(zones(**many("a", 1, 5)), ["a1"]) == [None]
-    found = zones(Rates(secondary=0.01, large=5), **many("a", 1, 5))
-    assert turns(found, ["a1", "a2"]) == [0.0, 100.0]
+    result = zones(Rates(secondary=0.01, large=5), **many("a", 1, 5))
+    assert turns(result, ["a1", "a2"]) == [0.0, 100.0]
 
 
 def test_fully_disrupted_zone_is_evicted_while_another_is_healthy() -> None:
-    found = zones(**many("b", 1, 0), **many("a", 0, 3))
-    assert found.states() == {"a": State.FULL, "b": State.NORMAL}
-    assert turns(found, ["a0"]) == [0.0]
+    result = zones(**many("b", 1, 0), **many("a", 0, 3))
+    assert result.states() == {"a": State.FULL, "b": State.NORMAL}
+    assert turns(result, ["a0"]) == [0.0]
 
 
 def test_evictions_stop_while_all_zones_are_down_and_during_recovery() -> None:
-    found = zones(**many("a", 0, 3), **many("b", 0, 3))
-    assert found.disrupted and turns(found, ["a0"]) == [None]
+    result = zones(**many("a", 0, 3), **many("b", 0, 3))
+    assert result.disrupted and turns(result, ["a0"]) == [None]
     for name in ("b0", "b1", "b2"):
-        found.update_node(name, "b", True, NOW + 1)
-    assert not found.disrupted and turns(found, ["a0"], NOW + 1) == [RECOVERY]
+        result.update_node(name, "b", True, NOW + 1)
+    assert not result.disrupted and turns(result, ["a0"], NOW + 1) == [RECOVERY]
 
 
 def test_zone_state_change_reassigns_turns() -> None:
-    found = zones(Rates(eviction=0.1), **many("a", 4, 4))
-    assert turns(found, ["a4", "a5", "a6"]) == [0.0, 10.0, 20.0]
-    found.update_node("a0", "a", False, NOW)
-    assert turns(found, ["a6"]) == [None]
-    found.update_node("a0", "a", True, NOW)
-    assert turns(found, ["a6"], NOW + 1) == [0.0]
+    result = zones(Rates(eviction=0.1), **many("a", 4, 4))
+    assert turns(result, ["a4", "a5", "a6"]) == [0.0, 10.0, 20.0]
+    result.update_node("a0", "a", False, NOW)
+    assert turns(result, ["a6"]) == [None]
+    result.update_node("a0", "a", True, NOW)
+    assert turns(result, ["a6"], NOW + 1) == [0.0]
 
 
 def test_released_turn_goes_to_the_node_with_the_last_turn() -> None:
-    found = zones(Rates(eviction=0.1), **many("a", 6, 4))
-    assert turns(found, ["a6", "a7", "a8", "a9"]) == [0.0, 10.0, 20.0, 30.0]
-    found.pop_changed_nodes()
-    found.update_node("a7", "a", True, NOW)
-    assert found.pop_changed_nodes() == {"a9"}
-    assert turns(found, ["a6", "a8", "a9"]) == [0.0, 20.0, 10.0]
-    found.remove_node("a8", NOW)
-    assert found.pop_changed_nodes() == set(), "the node had the last turn"
-    found.update_node("a7", "a", False, NOW)
-    assert turns(found, ["a9", "a7"]) == [10.0, 20.0]
+    result = zones(Rates(eviction=0.1), **many("a", 6, 4))
+    assert turns(result, ["a6", "a7", "a8", "a9"]) == [0.0, 10.0, 20.0, 30.0]
+    result.pop_changed_nodes()
+    result.update_node("a7", "a", True, NOW)
+    assert result.pop_changed_nodes() == {"a9"}
+    assert turns(result, ["a6", "a8", "a9"]) == [0.0, 20.0, 10.0]
+    result.remove_node("a8", NOW)
+    assert result.pop_changed_nodes() == set(), "the node had the last turn"
+    result.update_node("a7", "a", False, NOW)
+    assert turns(result, ["a9", "a7"]) == [10.0, 20.0]
 
 
 def test_turn_that_has_started_is_not_released() -> None:
-    found = zones(Rates(eviction=0.1), **many("a", 6, 4))
-    assert turns(found, ["a6", "a7"]) == [0.0, 10.0]
-    found.update_node("a6", "a", True, NOW + 1)
-    assert turns(found, ["a7", "a8"], NOW + 1) == [9.0, 19.0]
+    result = zones(Rates(eviction=0.1), **many("a", 6, 4))
+    assert turns(result, ["a6", "a7"]) == [0.0, 10.0]
+    result.update_node("a6", "a", True, NOW + 1)
+    assert turns(result, ["a7", "a8"], NOW + 1) == [9.0, 19.0]
 
 
 def test_node_that_fails_after_a_recovery_is_not_delayed() -> None:
-    found = zones(Rates(eviction=0.1), **many("a", 100, 100))
+    result = zones(Rates(eviction=0.1), **many("a", 100, 100))
     silent = [f"a{i}" for i in range(100, 200)]
-    assert turns(found, silent)[-1] == 990.0
+    assert turns(result, silent)[-1] == 990.0
     for name in silent:
-        found.update_node(name, "a", True, NOW + 4)
-    found.update_node("a0", "a", False, NOW + 100)
-    assert turns(found, ["a0"], NOW + 100) == [0.0]
+        result.update_node(name, "a", True, NOW + 4)
+    result.update_node("a0", "a", False, NOW + 100)
+    assert turns(result, ["a0"], NOW + 100) == [0.0]
 
 
 def test_moved_or_deleted_node_leaves_its_zone() -> None:
-    found = zones(**many("a", 1, 1))
-    found.update_node("a1", "b", False, NOW)
-    assert found.states() == {"a": State.NORMAL, "b": State.FULL}
-    found.remove_node("a1", NOW)
-    assert found.states() == {"a": State.NORMAL}
+    result = zones(**many("a", 1, 1))
+    result.update_node("a1", "b", False, NOW)
+    assert result.states() == {"a": State.NORMAL, "b": State.FULL}
+    result.remove_node("a1", NOW)
+    assert result.states() == {"a": State.NORMAL}
 
 
 def test_excluded_nodes_do_not_count_for_the_zone_state_and_get_turns() -> None:
-    found = zones(Rates(eviction=0.1), **many("a", 2, 2))
+    result = zones(Rates(eviction=0.1), **many("a", 2, 2))
     for name in ("x", "y", "z"):
-        found.update_node(name, "a", False, NOW, counts=False)
-    assert found.states() == {"a": State.NORMAL}
-    assert turns(found, ["a2", "x", "y"]) == [0.0, 10.0, 20.0]
-    found.update_node("x", "a", False, NOW)  # the label is removed
-    assert found.states() == {"a": State.PARTIAL}
-    found.update_node("x", "a", True, NOW, counts=False)
-    found.remove_node("y", NOW)
-    assert found.states() == {"a": State.NORMAL}
+        result.update_node(name, "a", False, NOW, counts=False)
+    assert result.states() == {"a": State.NORMAL}
+    assert turns(result, ["a2", "x", "y"]) == [0.0, 10.0, 20.0]
+    result.update_node("x", "a", False, NOW)  # the label is removed
+    assert result.states() == {"a": State.PARTIAL}
+    result.update_node("x", "a", True, NOW, counts=False)
+    result.remove_node("y", NOW)
+    assert result.states() == {"a": State.NORMAL}
 
 
 def test_excluded_node_does_not_end_a_full_disruption() -> None:
-    found = zones(**many("a", 0, 2), **many("b", 1, 0))
-    found.update_node("b0", "b", True, NOW, counts=False)
-    assert found.disrupted
-    found.remove_node("a0", NOW)
-    found.remove_node("a1", NOW)
-    assert not found.disrupted, "no node counts"
+    result = zones(**many("a", 0, 2), **many("b", 1, 0))
+    result.update_node("b0", "b", True, NOW, counts=False)
+    assert result.disrupted
+    result.remove_node("a0", NOW)
+    result.remove_node("a1", NOW)
+    assert not result.disrupted, "no node counts"
 
 
 @pytest.mark.parametrize(("label", "expected"), [("node.kubernetes.io/exclude-disruption", False), ("other", True)])

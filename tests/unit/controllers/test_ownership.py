@@ -25,8 +25,8 @@ SELECTOR = from_message(WEB.spec.selector)
 
 
 def claimed(*, managed: list[Pod] | None = None, free: list[Pod] | None = None) -> tuple[list[str], list[str], list[str]]:
-    found = claims(WEB.metadata, SELECTOR, managed or [], free or [])
-    return named(found.own), named(found.adopt), named(found.release)
+    result = claims(WEB.metadata, SELECTOR, managed or [], free or [])
+    return named(result.own), named(result.adopt), named(result.release)
 
 
 def test_managed_pod_is_kept_while_selected_and_released_otherwise() -> None:
@@ -43,8 +43,8 @@ def test_terminating_owner_neither_adopts_nor_releases() -> None:
     owner = make_replica_set("web")
     deleting(owner)
     managed = [pod_of(WEB, "a").build(), pod_of(WEB, "b", labels={}).build()]
-    found = claims(owner.metadata, SELECTOR, managed, [make_pod("c").label("app", "web").build()])
-    assert (named(found.own), found.adopt, found.release) == (["a"], [], [])
+    result = claims(owner.metadata, SELECTOR, managed, [make_pod("c").label("app", "web").build()])
+    assert (named(result.own), result.adopt, result.release) == (["a"], [], [])
 
 
 @pytest.mark.parametrize("others", [0, 1])
@@ -65,8 +65,8 @@ def test_release_undoes_an_adoption(others: int) -> None:
 
 async def test_owner_reference_to_another_namespace_is_ignored() -> None:
     pods = [pod_of(WEB, "own").build(), pod_of(WEB, "selected").build(), pod_of(WEB, "other", labels={}).build()]
-    for each in pods[1:]:
-        each.metadata.namespace = "elsewhere"
+    for pod in pods[1:]:
+        pod.metadata.namespace = "elsewhere"
     informers = SimpleNamespace(
         index=lambda resource, by: Index(by, pods), labelled=lambda resource, only: LabelIndex(only, pods)
     )
@@ -128,7 +128,7 @@ async def test_replica_set_adopts_and_releases_running_pods() -> None:
     pods = [running(make_pod("new").label("app", "web")).build(), running(pod_of(WEB, "old", labels={})).build()]
     cluster = Cluster(WEB, pods)
     await ReplicaSetController(cluster.shared).sync("default/web")
-    assert {each.metadata.name: keeper(each) for each in cluster.updated} == {"new": kept_by(WEB), "old": ""}
+    assert {item.metadata.name: keeper(item) for item in cluster.updated} == {"new": kept_by(WEB), "old": ""}
 
 
 async def test_rejected_adoption_or_release_does_not_block_other_pods() -> None:
@@ -138,7 +138,7 @@ async def test_rejected_adoption_or_release_does_not_block_other_pods() -> None:
     cluster = Cluster(WEB, [*new, *old], refused=["held", "stuck"])
     with pytest.raises(Forbidden):
         await ReplicaSetController(cluster.shared).sync("default/web")
-    assert ({each.metadata.name: keeper(each) for each in cluster.updated}, cluster.made) == (
+    assert ({item.metadata.name: keeper(item) for item in cluster.updated}, cluster.made) == (
         {"new": kept_by(WEB), "old": ""}, 0,
     )  # fmt: skip
 

@@ -77,11 +77,11 @@ class World:
         """`late`: the informer does not have the claims yet."""
         self.written: list[tuple[str, str]] = []
         self.reasons: list[str] = []
-        self._claims = {store_key(each): each for each in claims}
+        self._claims = {store_key(item): item for item in claims}
         known: Sequence[PersistentVolumeClaim] = [] if late else claims
         stores: Mapping[Resource[Any], Mapping[str, Any]] = {
-            PERSISTENT_VOLUMES: {store_key(each): each for each in volumes},
-            PERSISTENT_VOLUME_CLAIMS: {store_key(each): each for each in known},
+            PERSISTENT_VOLUMES: {store_key(item): item for item in volumes},
+            PERSISTENT_VOLUME_CLAIMS: {store_key(item): item for item in known},
         }
         informers = SimpleNamespace(store=stores.__getitem__, index=lambda resource, by: Index(by, stores[resource].values()))
         api = SimpleNamespace(update_status=self._update_status, get=self._get)
@@ -93,9 +93,9 @@ class World:
         self.written.append((obj.metadata.name, obj.status.phase))
 
     async def _get(self, name: str, namespace: str) -> PersistentVolumeClaim:
-        if (found := self._claims.get(f"{namespace}/{name}")) is None:
+        if (result := self._claims.get(f"{namespace}/{name}")) is None:
             raise NotFound(not_found(PERSISTENT_VOLUME_CLAIMS, name))
-        return found
+        return result
 
 
 async def test_retained_volume_is_released_and_then_available_again() -> None:
@@ -125,6 +125,6 @@ async def test_claim_is_lost_with_its_volume() -> None:
 
 def test_change_of_a_claim_concerns_the_volumes_that_refer_to_it_and_the_one_that_it_names() -> None:
     world = World([volume(), volume(name="other"), volume(name="free", uid=None)], [])
-    (watch,) = [each for each in world.controller.watches if each.resource is PERSISTENT_VOLUME_CLAIMS]
+    (watch,) = [item for item in world.controller.watches if item.resource is PERSISTENT_VOLUME_CLAIMS]
     delta: Delta[Any] = Delta(DELETED, claim(volume_name="gone"), None)
     assert set(watch.keys(delta)) == {"disk", "other", "gone"}

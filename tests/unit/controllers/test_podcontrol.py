@@ -51,7 +51,7 @@ class Server:
 
     async def delete_batch(self, requests: Sequence[DeleteRequest]) -> list[BatchItem]:
         missing = BatchItem(error=encode(Refusal(Code.NOT_FOUND, "NotFound", "not there")))
-        return [missing if each.name == "gone" else BatchItem(resourceVersion="200") for each in requests]
+        return [missing if request.name == "gone" else BatchItem(resourceVersion="200") for request in requests]
 
     async def list(self, fields: str) -> Listing[Pod]:
         return Listing([], self.revision)
@@ -181,6 +181,7 @@ def test_pod_has_the_template_and_the_owner_reference() -> None:
     assert (pod.metadata.generateName, pod.metadata.namespace) == ("web-", "default")
     assert (dict(pod.metadata.labels), dict(pod.metadata.annotations)) == ({"app": "web"}, {"why": "not"})
     assert pod.spec == web.spec.template.spec
-    assert [(each.kind, each.apiVersion, each.uid, each.controller) for each in pod.metadata.ownerReferences] == [
-        ("ReplicaSet", "apps/v1", "uid-web", True)
-    ]
+    assert [
+        (owner_reference.kind, owner_reference.apiVersion, owner_reference.uid, owner_reference.controller)
+        for owner_reference in pod.metadata.ownerReferences
+    ] == [("ReplicaSet", "apps/v1", "uid-web", True)]

@@ -56,8 +56,8 @@ def test_terminating_pods_without_a_kubelet_are_deleted(
     pod: PodBuilder, node: NodeBuilder | None, gone: float | None, why: str | None
 ) -> None:
     nodes = {"n": node.build()} if node is not None else {}
-    found = doomed([pod.build()], nodes, {} if gone is None else {"n": NOW - gone}, NOW)
-    assert [each.why for each in found] == ([] if why is None else [why])
+    result = doomed([pod.build()], nodes, {} if gone is None else {"n": NOW - gone}, NOW)
+    assert [item.why for item in result] == ([] if why is None else [why])
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_pod_kept_only_by_finalizers_is_not_deleted_again(phase: str, grace: int
 def test_oldest_finished_pods_beyond_the_threshold_are_deleted() -> None:
     pods = [make_pod(name).created(age).phase("Succeeded").build() for name, age in (("b", 2), ("c", 3), ("a", 1))]
     pods.append(make_pod("runs").created(0).phase("Running").build())
-    assert [each.pod.metadata.name for each in doomed(pods, {}, {}, NOW, threshold=2)] == ["a"]
+    assert [item.pod.metadata.name for item in doomed(pods, {}, {}, NOW, threshold=2)] == ["a"]
     assert doomed(pods, {}, {}, NOW, threshold=3) == []
 
 
@@ -89,7 +89,7 @@ def test_evicted_pods_are_deleted_before_other_finished_pods() -> None:
     pods = [make_pod(name).created(age).phase("Failed").build() for name, age in (("a", 1), ("b", 2), ("c", 3), ("d", 4))]
     for pod in pods[2:]:
         pod.status.reason = "Evicted"
-    assert [each.pod.metadata.name for each in doomed(pods, {}, {}, NOW, threshold=1)] == ["c", "d", "a"]
+    assert [item.pod.metadata.name for item in doomed(pods, {}, {}, NOW, threshold=1)] == ["c", "d", "a"]
 
 
 def test_missing_node_keeps_its_first_time_until_it_reappears() -> None:
@@ -119,7 +119,7 @@ def test_pod_removed_before_its_end_has_failed(phase: str) -> None:
     pod: Pod = make_pod("p").phase(phase).build()
     left = failed(pod, "PodGC: node no longer exists", NOW)
     assert left.status.phase == "Failed" and pod.status.phase == phase
-    (condition,) = [each for each in left.status.conditions if each.type == "DisruptionTarget"]
+    (condition,) = [item for item in left.status.conditions if item.type == "DisruptionTarget"]
     assert (condition.status, condition.reason, condition.message) == (
         "True", "DeletionByPodGC", "PodGC: node no longer exists",
     )  # fmt: skip
@@ -142,13 +142,13 @@ class World:
     """
 
     def __init__(self, *pods: str, refused: str = "", others: Sequence[Pod] = ()) -> None:
-        found = [*(make_pod(name).node("n").build() for name in pods), *others]
+        result = [*(make_pod(name).node("n").build() for name in pods), *others]
         self.clock, self.handlers, self.updated, self.removed = FakeClock(), list[Any](), list[Pod](), list[str]()
         self._refused = refused
         self.nodes: list[Node] | ApiError = []
         informers = SimpleNamespace(
             store=lambda resource: {},
-            index=lambda resource, by: Index(by, found),
+            index=lambda resource, by: Index(by, result),
             add_handler=lambda resource, handler: self.handlers.append(handler),
         )
         client = SimpleNamespace(pods=self, nodes=SimpleNamespace(list=self._list_nodes))
@@ -166,7 +166,7 @@ class World:
         return [denied(pod.metadata.name) if pod.metadata.name == self._refused else BatchItem() for pod in pods]
 
     async def delete_batch(self, requests: Sequence[DeleteRequest]) -> list[BatchItem]:
-        self.removed += [each.name for each in requests]
+        self.removed += [request.name for request in requests]
         return [BatchItem() for _ in requests]
 
 
@@ -190,7 +190,7 @@ async def test_unscheduled_pod_that_is_deleted_becomes_failed() -> None:
     ended = make_pod("ended").terminating().phase("Succeeded").build()
     world = World(others=[make_pod("waits").terminating().phase("Pending").build(), ended])
     await world.collector.sync("pods")
-    assert [(each.metadata.name, each.status.phase, len(each.status.conditions)) for each in world.updated] == [
+    assert [(item.metadata.name, item.status.phase, len(item.status.conditions)) for item in world.updated] == [
         ("waits", "Failed", 0)
     ]
     assert world.removed == ["waits", "ended"]

@@ -26,7 +26,7 @@ def quota(**hard: str) -> ResourceQuota:
 
 
 def woken(kind: WatchEventType, before: ResourceQuota | None, after: ResourceQuota) -> list[str]:
-    keys = those_that_lack(Index(namespace_of, [LACKS, HAS, ELSEWHERE]), lambda each: each.status.replicas < each.spec.replicas)
+    keys = those_that_lack(Index(namespace_of, [LACKS, HAS, ELSEWHERE]), lambda item: item.status.replicas < item.spec.replicas)
     return list(keys(Delta(kind, after, before)))
 
 

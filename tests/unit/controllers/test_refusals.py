@@ -35,7 +35,7 @@ class Cluster:
         self.asked: list[int] = []
         """The number of pods in each call."""
         informers = SimpleNamespace(
-            store=lambda resource: {f"default/{each.metadata.name}": each for each in self.things.get(resource, ())},
+            store=lambda resource: {f"default/{thing.metadata.name}": thing for thing in self.things.get(resource, ())},
             index=lambda resource, by: Index(by, self.things.get(resource, ())),
             selecting=lambda resource, selector_of: SelectorIndex(selector_of, self.things.get(resource, ())),
             labelled=lambda resource, only: LabelIndex(only, self.things.get(resource, ())),
@@ -97,7 +97,7 @@ async def test_rejected_rollout_exceeds_its_deadline() -> None:
     progressing.lastUpdateTime.CopyFrom(to_time(NOW - 601))
     cluster.things[DEPLOYMENTS] = cluster.updated
     assert await due(DeploymentController(cluster.shared)) is None
-    assert [each.reason for each in cluster.updated[-1].status.conditions if each.type == PROGRESSING] == [
+    assert [item.reason for item in cluster.updated[-1].status.conditions if item.type == PROGRESSING] == [
         "ProgressDeadlineExceeded"
     ]
 

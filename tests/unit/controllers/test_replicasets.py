@@ -164,12 +164,15 @@ def test_failure_condition_keeps_its_transition_time_and_is_removed_on_success()
     web = make_replica_set("web")
     web.status.conditions.add(type="Mine", status="True")
     web.status.CopyFrom(status_of(web, [], ReplicaFailure("FailedCreate", "exceeded quota"), NOW))
-    assert [(each.type, each.reason) for each in web.status.conditions] == [("Mine", ""), ("ReplicaFailure", "FailedCreate")]
+    assert [(condition.type, condition.reason) for condition in web.status.conditions] == [
+        ("Mine", ""),
+        ("ReplicaFailure", "FailedCreate"),
+    ]
     web.status.CopyFrom(status_of(web, [], ReplicaFailure("FailedDelete", "not that one"), NOW + 50))
     failure = web.status.conditions[1]
     assert (failure.reason, failure.message) == ("FailedDelete", "not that one")
     assert failure.lastTransitionTime.seconds == NOW
-    assert [each.type for each in status_of(web, [], None, NOW).conditions] == ["Mine"]
+    assert [condition.type for condition in status_of(web, [], None, NOW).conditions] == ["Mine"]
 
 
 def test_repeated_failure_does_not_change_the_status() -> None:
@@ -185,7 +188,7 @@ def test_repeated_failure_does_not_change_the_status() -> None:
 def test_facts_belong_to_the_given_version_of_a_pod() -> None:
     book, before = PodFactsCache(), pod_of(WEB, "a").build()
     after = running(pod_of(WEB, "a")).build()
-    assert [each.ready for each in book.of([before, after, before])] == [False, True, False]
+    assert [item.ready for item in book.of([before, after, before])] == [False, True, False]
     book.follow([Delta(DELETED, after, after)])
     [again] = book.of([after])
     assert again == facts_of(after)

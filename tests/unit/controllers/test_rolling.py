@@ -137,12 +137,12 @@ def test_sizes_and_annotations_fit_in_an_int32(before: int, after: int, big: int
     deployment = rolling(after, str(MAX_INT32), "0")
     for most in (1, MAX_INT32, before + MAX_INT32):
         sets = [noted(a_set("big", big, 4), before, most), noted(a_set("small", small, small), before, most)]
-        for each in sets:
-            each.spec.template.spec.containers[0].image = f"app:{each.metadata.name}"
+        for set_ in sets:
+            set_.spec.template.spec.containers[0].image = f"app:{set_.metadata.name}"
         wanted = plan(deployment, sets, False, 0.0)
         changed = [each for _, each in wanted.update]
-        assert all(0 <= each.spec.replicas <= MAX_INT32 for each in changed)
-        assert all(int(each.metadata.annotations[MAX_ANNOTATION]) <= MAX_INT32 for each in changed)
+        assert all(0 <= item.spec.replicas <= MAX_INT32 for item in changed)
+        assert all(int(item.metadata.annotations[MAX_ANNOTATION]) <= MAX_INT32 for item in changed)
 
 
 def test_total_size_is_capped_at_the_maximum_of_an_int32() -> None:
@@ -177,9 +177,9 @@ class World:
         for _, after in wanted.update:
             after.metadata.generation += 1
             self.sets[after.metadata.name] = after
-        for each in wanted.delete:
-            assert not self.pods.pop(each.metadata.name)
-            del self.sets[each.metadata.name]
+        for item in wanted.delete:
+            assert not self.pods.pop(item.metadata.name)
+            del self.sets[item.metadata.name]
         self.deployment.status.CopyFrom(wanted.status)
         if wanted.revision:
             self.deployment.metadata.annotations["deployment.kubernetes.io/revision"] = wanted.revision

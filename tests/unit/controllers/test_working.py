@@ -37,18 +37,18 @@ class Recording:
 
     async def sync(self, key: str) -> float | None:
         self.looked.append(key)
-        found = next(self._does.get(key, iter(())), None)
-        if isinstance(found, BaseException):
-            raise found
-        if found == "hangs":
+        result = next(self._does.get(key, iter(())), None)
+        if isinstance(result, BaseException):
+            raise result
+        if result == "hangs":
             await asyncio.get_running_loop().create_future()
-        while found == "ignores":
+        while result == "ignores":
             try:
                 await asyncio.get_running_loop().create_future()
             except asyncio.CancelledError:
                 if self.over:
                     raise
-        return found if isinstance(found, float) else None
+        return result if isinstance(result, float) else None
 
 
 def stores(*nodes: str) -> Callable[[Resource[Any]], Mapping[str, Node]]:
@@ -216,7 +216,7 @@ async def test_hanging_sync_is_logged_cancelled_and_repeated(caplog: pytest.LogC
     clock, controller = FakeClock(), Recording(a=iter(["hangs", None]))
     async with at_work(controller, clock, "a", "b") as working:
         await clock.advance(SLOW + 1.0)
-        assert [each.key for each in logged(caplog, SyncSlow)] == ["a"] and working.stuck() is None
+        assert [item.key for item in logged(caplog, SyncSlow)] == ["a"] and working.stuck() is None
         await clock.advance(DEADLINE - SLOW + 1.0)
         assert logged(caplog, SyncTimedOut) == [SyncTimedOut("recording", "a")]
         assert controller.looked.count("a") == 2 and controller.looked.count("b") == 1

@@ -228,7 +228,7 @@ async def test_every_waiting_stream_gets_room(monkeypatch: pytest.MonkeyPatch) -
 async def test_closed_stream_stops_waiting() -> None:
     budget = filled(SendPool(), 64)
     watch, other = watching(budget, 0, 0)
-    waiting, behind = [asyncio.ensure_future(budget.wait(each)) for each in (watch, other)]
+    waiting, behind = [asyncio.ensure_future(budget.wait(item)) for item in (watch, other)]
     await asyncio.sleep(0)
     budget.close(watch)
     async with asyncio.timeout(5):

@@ -77,11 +77,11 @@ async def test_unread_lists_are_bounded(address: str, path: str, request_: Messa
         calls = [channel.unary_stream(f"/pinnace.v1.{path}")(request_.SerializeToString()) for _ in range(10)]
         ends = [asyncio.ensure_future(end(call)) for call in calls]
         async with asyncio.timeout(PATIENCE):
-            while sum(each.done() for each in ends) < 9:
-                await asyncio.wait([each for each in ends if not each.done()], return_when=asyncio.FIRST_COMPLETED)
-        for each in ends:
-            if each.done():
-                code, details = each.result()
+            while sum(item.done() for item in ends) < 9:
+                await asyncio.wait([item for item in ends if not item.done()], return_when=asyncio.FIRST_COMPLETED)
+        for item in ends:
+            if item.done():
+                code, details = item.result()
                 assert code is grpc.StatusCode.UNAVAILABLE and "MiB of responses are unread" in details
         for call in calls:
             call.cancel()

@@ -26,8 +26,8 @@ UNPRIVILEGED = User("nemo", ("system:authenticated",))
 
 @pytest.fixture
 async def served() -> AsyncIterator[Gateway]:
-    async with gateway() as found:
-        yield found
+    async with gateway() as result:
+        yield result
 
 
 @asynccontextmanager
@@ -64,16 +64,16 @@ async def recorded(served: Gateway, condition: Callable[[Any], bool]) -> None:
 async def test_election_is_served_as_object_and_table(served: Gateway) -> None:
     assert (await served.ask("GET", f"{PATH}/{ELECTION}")).code == 404
     async with leading(served, "a") as token:
-        found = (await served.ask("GET", f"{PATH}/{ELECTION}")).json
-        assert (found["kind"], found["apiVersion"], found["metadata"]["name"]) == ("Election", "pinnace.io/v1", ELECTION)
-        assert (found["status"]["holder"], found["status"]["token"]) == ("a", token)
-        (term,) = found["status"]["terms"]
+        result = (await served.ask("GET", f"{PATH}/{ELECTION}")).json
+        assert (result["kind"], result["apiVersion"], result["metadata"]["name"]) == ("Election", "pinnace.io/v1", ELECTION)
+        assert (result["status"]["holder"], result["status"]["token"]) == ("a", token)
+        (term,) = result["status"]["terms"]
         assert (term["holder"], term["token"]) == ("a", token) and "endTime" not in term
         listed = (await served.ask("GET", PATH)).json
-        assert [each["status"]["token"] for each in listed["items"]] == [token]
+        assert [item["status"]["token"] for item in listed["items"]] == [token]
         table = (await served.ask("GET", PATH, accept=TABLE)).json
         columns = ["Name", "Holder", "Token", "Age", "Heartbeat", "Waiting", "Terms", "Last End"]
-        assert [each["name"] for each in table["columnDefinitions"]] == columns
+        assert [item["name"] for item in table["columnDefinitions"]] == columns
         cells = table["rows"][0]["cells"]
         assert cells[:3] == [ELECTION, "a", token] and cells[5:7] == ["<none>", 1]
         assert 0 <= float(cells[4].removesuffix("s")) < PATIENCE
@@ -91,7 +91,7 @@ async def test_watch_follows_the_leader(served: Gateway) -> None:
     bookmark = events[kinds.index("BOOKMARK")]["object"]
     assert bookmark["kind"] == "Election" and bookmark["metadata"]["annotations"] == {INITIAL_EVENTS_END: "true"}
     statuses = [event["object"]["status"] for event in events if event["type"] != "BOOKMARK"]
-    assert [each["token"] for each in statuses if "token" in each][:1] == [token]
+    assert [status["token"] for status in statuses if "token" in status][:1] == [token]
     assert "holder" not in statuses[-1] and statuses[-1]["terms"][-1]["reason"] == "resigned"
     versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in events if event["type"] != "BOOKMARK"]
     assert versions == sorted(versions)

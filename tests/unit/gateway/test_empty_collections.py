@@ -26,15 +26,15 @@ every_kind = pytest.mark.parametrize(("group", "plural", "kind"), WATCHED)
 
 @pytest.fixture(scope="module")
 async def served() -> AsyncIterator[Gateway]:
-    async with gateway() as found:
-        yield found
+    async with gateway() as result:
+        yield result
 
 
 @every_kind
 async def test_empty_kind_is_discovered_and_listed(served: Gateway, group: str, plural: str, kind: str) -> None:
     resources = (await served.ask("GET", group)).json["resources"]
-    (found,) = [each for each in resources if each["name"] == plural]
-    assert (found["kind"], sorted(found["verbs"])) == (kind, ["get", "list", "watch"])
+    (result,) = [resource for resource in resources if resource["name"] == plural]
+    assert (result["kind"], sorted(result["verbs"])) == (kind, ["get", "list", "watch"])
     listed = await served.ask("GET", f"{group}/{plural}?limit=500&labelSelector=a%3Db")
     assert (listed.code, listed.json["kind"], listed.json["items"]) == (200, f"{kind}List", [])
     assert int(listed.json["metadata"]["resourceVersion"]) > 0
@@ -44,7 +44,7 @@ async def test_empty_kind_is_discovered_and_listed(served: Gateway, group: str, 
 @every_kind
 async def test_empty_kind_has_no_objects_and_is_read_only(served: Gateway, group: str, plural: str, kind: str) -> None:
     resources = (await served.ask("GET", group)).json["resources"]
-    namespaced = next(each["namespaced"] for each in resources if each["name"] == plural)
+    namespaced = next(resource["namespaced"] for resource in resources if resource["name"] == plural)
     path = f"{group}/namespaces/default/{plural}" if namespaced else f"{group}/{plural}"
     missing = await served.ask("GET", f"{path}/x")
     assert (missing.code, missing.json["reason"], missing.json["details"]["kind"]) == (404, "NotFound", plural)

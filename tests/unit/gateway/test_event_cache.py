@@ -15,17 +15,17 @@ from pinnace.gateway.wire import WireError, list_parts
 
 
 def pods() -> ApiResource:
-    found = find("", "v1", "pods")
-    assert found is not None
-    return found
+    result = find("", "v1", "pods")
+    assert result is not None
+    return result
 
 
 def response(name: str, version: str = "7", annotation: str = "") -> bytes:
-    found = PodWatchResponse(resourceVersion=version)
-    event: Any = found.events.add(type=WatchEventType.ADDED)
+    pod_watch_response = PodWatchResponse(resourceVersion=version)
+    event: Any = pod_watch_response.events.add(type=WatchEventType.ADDED)
     event.object.metadata.name = name
     event.object.metadata.annotations["x"] = annotation
-    return found.SerializeToString()
+    return pod_watch_response.SerializeToString()
 
 
 class Counting(JsonEncoder):
@@ -40,10 +40,10 @@ class Counting(JsonEncoder):
 
 def test_events_are_encoded_once_for_all_watches() -> None:
     cache, first, second = EventCache(), Counting(), Counting()
-    chunks = {cache.encode(each, response("a")) for each in (first, second, first)}
-    (found,) = chunks
-    (packet,) = found.packets
-    assert json.loads(packet)["object"]["metadata"]["name"] == "a" and found.version == "7"
+    chunks = {cache.encode(item, response("a")) for item in (first, second, first)}
+    (result,) = chunks
+    (packet,) = result.packets
+    assert json.loads(packet)["object"]["metadata"]["name"] == "a" and result.version == "7"
     assert (first.calls, second.calls) == (1, 0)
 
 
@@ -65,13 +65,13 @@ def test_old_events_are_evicted() -> None:
 
 
 def test_list_is_split_into_metadata_and_items() -> None:
-    found = PodList()
-    found.metadata.resourceVersion = "5"
+    pod_list = PodList()
+    pod_list.metadata.resourceVersion = "5"
     for name in ("a", "b"):
-        found.items.add().metadata.name = name
-    metadata, items = list_parts(found.SerializeToString())
-    assert metadata == found.metadata.SerializeToString()
-    assert list(items) == [each.SerializeToString() for each in found.items]
+        pod_list.items.add().metadata.name = name
+    metadata, items = list_parts(pod_list.SerializeToString())
+    assert metadata == pod_list.metadata.SerializeToString()
+    assert list(items) == [item.SerializeToString() for item in pod_list.items]
     assert list_parts(b"") == (b"", [])
 
 

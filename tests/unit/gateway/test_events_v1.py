@@ -104,16 +104,16 @@ async def test_protobuf_has_the_numbers_of_the_version() -> None:
         body = kubernetes_envelope("events.k8s.io/v1", "Event", from_dict(Event, EVENT).SerializeToString())
         answer = await served.ask("POST", EVENTS_K8S_IO, body, accept=PROTOBUF, content_type=PROTOBUF)
         assert answer.code == 201, answer.body
-        found = unwrap(answer.body)
-        assert (found.api_version, found.kind) == ("events.k8s.io/v1", "Event")
-        event = Event.FromString(found.data)
+        result = unwrap(answer.body)
+        assert (result.api_version, result.kind) == ("events.k8s.io/v1", "Event")
+        event = Event.FromString(result.data)
         assert (event.note, event.regarding.name, event.reportingController) == (
             "Admitted by the queue", "p", "kueue.x-k8s.io/manager",
         )  # fmt: skip
         page = unwrap((await served.ask("GET", EVENTS_K8S_IO, accept=PROTOBUF)).body)
         assert page.kind == "EventList"
         items = EventList.FromString(page.data)
-        assert [each.note for each in items.items] == [event.note] and items.metadata.resourceVersion
+        assert [item.note for item in items.items] == [event.note] and items.metadata.resourceVersion
 
 
 async def test_lists_and_watches_are_in_the_version() -> None:
@@ -121,8 +121,8 @@ async def test_lists_and_watches_are_in_the_version() -> None:
         created = await create(served)
         listed = (await served.ask("GET", EVENTS_K8S_IO)).json
         assert (listed["kind"], listed["apiVersion"]) == ("EventList", "events.k8s.io/v1")
-        assert [fields(each) for each in listed["items"]] == [fields(created)]
-        assert [fields(each) for each in (await served.ask("GET", V1)).json["items"]] == [STORED]
+        assert [fields(item) for item in listed["items"]] == [fields(created)]
+        assert [fields(item) for item in (await served.ask("GET", V1)).json["items"]] == [STORED]
         query = "watch=1&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
         lines = (await served.ask("GET", f"{EVENTS_K8S_IO}?{query}")).lines
         assert [line["type"] for line in lines] == ["ADDED", "BOOKMARK"]
@@ -156,8 +156,8 @@ async def test_field_selectors_are_those_of_the_version(selector: str, names: li
     async with gateway() as served:
         await create(served)
         await create(served, OLD, V1)
-        found = (await served.ask("GET", f"{EVENTS_K8S_IO}?fieldSelector={selector}")).json
-        assert [each["metadata"]["name"] for each in found["items"]] == names
+        result = (await served.ask("GET", f"{EVENTS_K8S_IO}?fieldSelector={selector}")).json
+        assert [item["metadata"]["name"] for item in result["items"]] == names
         lines = (await served.ask("GET", f"{EVENTS_K8S_IO}?watch=1&timeoutSeconds=1&fieldSelector={selector}")).lines
         assert [line["object"]["metadata"]["name"] for line in lines] == names
 
@@ -216,7 +216,7 @@ async def test_rules_are_those_of_the_version() -> None:
     async with gateway() as served:
         refused = await served.ask("POST", EVENTS_K8S_IO, {"metadata": {"name": "b"}, "note": "x", "deprecatedCount": 1})
         assert refused.code == 422
-        causes = [(each["field"], each["message"]) for each in refused.json["details"]["causes"]]
+        causes = [(item["field"], item["message"]) for item in refused.json["details"]["causes"]]
         assert causes == [
             ("eventTime", "Required value"),
             ("type", 'Invalid value: "": has invalid value: '),
@@ -243,9 +243,9 @@ async def test_applied_fields_have_the_names_of_the_version() -> None:
         stored = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "a"}, "message": "mine"}
         conflict = await served.ask("PATCH", f"{V1}/a?fieldManager=bob", stored, content_type=APPLY)
         assert conflict.code == 409
-        assert [each["field"] for each in conflict.json["details"]["causes"]] == [".message"]
+        assert [item["field"] for item in conflict.json["details"]["causes"]] == [".message"]
         forced = await served.ask("PATCH", f"{V1}/a?fieldManager=bob&force=true", stored, content_type=APPLY)
-        owners = {each["manager"]: each for each in forced.json["metadata"]["managedFields"]}
+        owners = {item["manager"]: item for item in forced.json["metadata"]["managedFields"]}
         assert owners["bob"]["fieldsV1"] == {"f:message": {}} and owners["bob"]["apiVersion"] == "v1"
         assert "f:note" not in owners["alice"]["fieldsV1"] and owners["alice"]["apiVersion"] == "events.k8s.io/v1"
         wrong = await served.ask("PATCH", target, EVENT | {"message": "x"}, content_type=APPLY)
@@ -262,7 +262,7 @@ async def test_delete_returns_the_version() -> None:
         await create(served)
         await create(served, OLD, V1)
         assert (await served.ask("DELETE", f"{EVENTS_K8S_IO}?fieldSelector=regarding.kind=Pod")).code == 200
-        assert [each["metadata"]["name"] for each in (await served.ask("GET", V1)).json["items"]] == ["old"]
+        assert [item["metadata"]["name"] for item in (await served.ask("GET", V1)).json["items"]] == ["old"]
 
 
 async def test_permissions_are_those_of_the_group() -> None:
@@ -325,8 +325,8 @@ def test_patch_through_a_version_keeps_unknown_fields() -> None:
     conversion = conversion_of(EVENTS_V1)
     changed = conversion.to_served(stored)
     changed.note = "changed"
-    found = conversion.to_stored(changed, stored)
-    assert found.message == "changed" and b"\xfa\x06\x03new" in found.SerializeToString()
+    result = conversion.to_stored(changed, stored)
+    assert result.message == "changed" and b"\xfa\x06\x03new" in result.SerializeToString()
 
 
 def test_only_events_have_two_versions() -> None:

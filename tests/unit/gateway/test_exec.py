@@ -84,22 +84,22 @@ async def refusal(pods: Pods, verb: str, method: str = "POST", **headers: str) -
 )
 async def test_spdy_request_receives_the_error_of_its_checks(verb: str, error: Refusal, code: int, message: str) -> None:
     """kubectl repeats a refused WebSocket over SPDY and prints only that answer, so that it must contain the reason."""
-    found = await refusal(Pods(from_refusal(error)), verb, upgrade="SPDY/3.1")
-    assert found.code == code and message in found.message
+    result = await refusal(Pods(from_refusal(error)), verb, upgrade="SPDY/3.1")
+    assert result.code == code and message in result.message
 
 
 @pytest.mark.parametrize("verb", VERBS)
 async def test_spdy_refusal_names_the_kubectl_with_websockets(verb: str) -> None:
-    found = await refusal(Pods(), verb, upgrade="SPDY/3.1")
-    assert found.code == 400 and found.message.endswith(
+    result = await refusal(Pods(), verb, upgrade="SPDY/3.1")
+    assert result.code == 400 and result.message.endswith(
         f"over SPDY is not supported: use WebSockets, which kubectl supports since {KUBECTL[verb]}"
     )
 
 
 @pytest.mark.parametrize("verb", VERBS)
 async def test_request_without_upgrade_is_refused(verb: str) -> None:
-    found = await refusal(Pods(), verb, "GET")
-    assert (found.code, found.message) == (400, "Upgrade request required")
+    result = await refusal(Pods(), verb, "GET")
+    assert (result.code, result.message) == (400, "Upgrade request required")
 
 
 async def test_spdy_request_starts_nothing() -> None:
@@ -126,8 +126,8 @@ async def test_websocket_starts_the_command() -> None:
 @pytest.mark.parametrize("verb", VERBS)
 async def test_checks_end_at_their_deadline(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exec_module, "CHECK_TIMEOUT", 0.05)
-    found = await refusal(Pods(blocks=True), verb, upgrade="SPDY/3.1")
-    assert (found.code, found.reason) == (504, "Timeout")
+    result = await refusal(Pods(blocks=True), verb, upgrade="SPDY/3.1")
+    assert (result.code, result.reason) == (504, "Timeout")
 
 
 class Keys:

@@ -119,5 +119,5 @@ async def test_queue_of_a_user_is_bounded() -> None:
     with pytest.raises(ApiStatus):
         await seats.wait("b", 1)
     other = await waiting(seats, "c")
-    for each in (task, other):
-        each.cancel()
+    for item in (task, other):
+        item.cancel()

@@ -60,7 +60,7 @@ async def test_permission_on_users_does_not_include_service_accounts_and_groups(
     async with gateway() as served:
         await grant(served, "users")
         asked = [Impersonation("ada"), Impersonation(BUILDER), Impersonation("ada", ["dev"])]
-        answers = [await served.ask("POST", REVIEW, {}, user=EVE, impersonation=each) for each in asked]
+        answers = [await served.ask("POST", REVIEW, {}, user=EVE, impersonation=item) for item in asked]
         assert [answer.code for answer in answers] == [201, 403, 403]
         assert answers[2].json["message"] == (
             'groups "dev" is forbidden: User "eve" cannot impersonate resource "groups" in API group "" at the cluster scope'

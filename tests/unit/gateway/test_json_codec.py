@@ -22,18 +22,18 @@ def without_empty(value: Any) -> Any:
     """Remove the empty messages and the nulls that only the gateway writes. Kubernetes' clients read their fields without a
     check."""
     if isinstance(value, list):
-        return [without_empty(each) for each in value]
+        return [without_empty(item) for item in value]
     if not isinstance(value, dict):
         return value
-    found = {name: without_empty(each) for name, each in value.items()}
+    result = {name: without_empty(each) for name, each in value.items()}
     return {
         name: each
-        for name, each in found.items()
+        for name, each in result.items()
         if each is not None and not (name in EMPTY and isinstance(each, dict) and not any(each.values()))
     }
 
 
-@pytest.mark.parametrize("resource", (*ALL, EVENTS_V1), ids=lambda each: each.service)
+@pytest.mark.parametrize("resource", (*ALL, EVENTS_V1), ids=lambda item: item.service)
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_compiled_writer_agrees_with_the_codec(resource: Resource[Any], data: st.DataObject) -> None:
@@ -44,8 +44,8 @@ def test_compiled_writer_agrees_with_the_codec(resource: Resource[Any], data: st
 
 @pytest.mark.parametrize("obj", [make_pod("a").label('ä\n"', "ü").req(cpu="100m").build(), make_node("n").build(), Pod()])
 def test_special_characters_and_empty_objects(obj: Any) -> None:
-    found = {name: value for name, value in to_dict(obj).items() if name not in ("apiVersion", "kind")}
-    assert without_empty(json.loads(to_json(obj))) == without_empty(found)
+    result = {name: value for name, value in to_dict(obj).items() if name not in ("apiVersion", "kind")}
+    assert without_empty(json.loads(to_json(obj))) == without_empty(result)
 
 
 def test_status_and_resources_are_always_written() -> None:
@@ -67,6 +67,6 @@ def test_absent_times_of_conditions_and_events_are_null() -> None:
 def test_cache_is_bounded_in_bytes() -> None:
     cache = JsonCache(limit=4000)
     pods = [make_pod(f"pod-{number}").label("x", "y" * 200).build().SerializeToString() for number in range(40)]
-    first = [cache.json(PODS, each) for each in pods]
-    assert [cache.json(PODS, each) for each in pods] == first
+    first = [cache.json(PODS, pod) for pod in pods]
+    assert [cache.json(PODS, pod) for pod in pods] == first
     assert cache.size <= 4000

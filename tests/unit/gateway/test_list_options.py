@@ -64,7 +64,7 @@ async def test_list_at_resource_version_zero_ignores_the_limit() -> None:
             assert len(whole["items"]) == 3 and "continue" not in whole["metadata"]
         page = (await served.ask("GET", f"{home}?limit=1")).json
         rest = (await served.ask("GET", f"{home}?limit=1&resourceVersion=0&continue={page['metadata']['continue']}")).json
-        assert [len(each["items"]) for each in (page, rest)] == [1, 1]
+        assert [len(item["items"]) for item in (page, rest)] == [1, 1]
 
 
 _UNLESS = "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
@@ -101,7 +101,7 @@ async def test_invalid_list_options_are_unprocessable(query: str, errors: list[t
             assert answer.json["message"] == f'ListOptions.meta.k8s.io "" is invalid: {joined}'
             details = answer.json["details"]
             assert (details["group"], details["kind"]) == ("meta.k8s.io", "ListOptions")
-            assert [(each["field"], each["message"]) for each in details["causes"]] == errors
+            assert [(detail["field"], detail["message"]) for detail in details["causes"]] == errors
 
 
 async def test_integers_of_queries_are_those_of_go() -> None:

@@ -12,9 +12,9 @@ from pinnace.gateway.wire import fields
 
 
 def body(accept: str) -> bytes:
-    found = OpenApi()._respond(Request("GET", "/openapi/v2", {}, {"accept": accept})).body
-    assert isinstance(found, bytes)
-    return found
+    result = OpenApi()._respond(Request("GET", "/openapi/v2", {}, {"accept": accept})).body
+    assert isinstance(result, bytes)
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -55,17 +55,17 @@ def test_references_are_not_in_all_of(document: Any) -> None:
 
 
 def test_content_type_can_be_parsed_by_clients() -> None:
-    found = OpenApi()._respond(Request("GET", "/openapi/v2", {}, {"accept": MEDIA_TYPES[0]}))
-    assert "@" not in found.content_type
+    result = OpenApi()._respond(Request("GET", "/openapi/v2", {}, {"accept": MEDIA_TYPES[0]}))
+    assert "@" not in result.content_type
     with pytest.raises(ApiStatus, match="only the following"):
         OpenApi()._respond(Request("GET", "/openapi/v2", {}, {"accept": "text/html"}))
 
 
 def test_elections_have_a_schema_for_kubectl_explain() -> None:
     document = document_v3("pinnace.io", "v1")
-    found = document["components"]["schemas"]["io.pinnace.v1.Election"]
-    assert found["x-kubernetes-group-version-kind"] == [{"group": "pinnace.io", "kind": "Election", "version": "v1"}]
-    assert found["properties"]["status"]["properties"]["terms"]["items"]["properties"]["token"]["type"] == "integer"
-    assert found["properties"]["metadata"]["$ref"].rpartition("/")[2] in document["components"]["schemas"]
+    result = document["components"]["schemas"]["io.pinnace.v1.Election"]
+    assert result["x-kubernetes-group-version-kind"] == [{"group": "pinnace.io", "kind": "Election", "version": "v1"}]
+    assert result["properties"]["status"]["properties"]["terms"]["items"]["properties"]["token"]["type"] == "integer"
+    assert result["properties"]["metadata"]["$ref"].rpartition("/")[2] in document["components"]["schemas"]
     assert set(document["paths"]["/apis/pinnace.io/v1/elections/{name}"]) == {"get"}
     assert "io.pinnace.v1.Election" in document_v2()["definitions"]

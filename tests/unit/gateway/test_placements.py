@@ -28,8 +28,8 @@ MERGE = "application/merge-patch+json"
 
 @pytest.fixture(scope="module")
 async def served() -> AsyncIterator[Gateway]:
-    async with gateway() as found:
-        yield found
+    async with gateway() as result:
+        yield result
 
 
 async def ask(served: Gateway, method: str, path: str, body: Any = None, **options: Any) -> Any:
@@ -88,7 +88,7 @@ async def test_placement_through_the_gateway_matches_the_recording(served: Gatew
         await ask(served, "POST", f"{PODS_PATH}/{name}/binding", binding)
         assert (await ask(served, "GET", f"{PODS_PATH}/{name}"))["spec"]["nodeName"] == answer["node"]
     finally:
-        for each in (*recorded["pods"], recorded["pod"]):
-            await ask(served, "DELETE", f"{PODS_PATH}/{each['metadata']['name']}?gracePeriodSeconds=0")
+        for item in (*recorded["pods"], recorded["pod"]):
+            await ask(served, "DELETE", f"{PODS_PATH}/{item['metadata']['name']}?gracePeriodSeconds=0")
         for node in recorded["nodes"]:
             await ask(served, "DELETE", f"{NODES_PATH}/{node['name']}")

@@ -78,10 +78,10 @@ async def test_each_port_has_a_data_and_an_error_channel() -> None:
         assert upgrade.protocols == (CHANNELS,)
         running = asyncio.ensure_future(upgrade.run(socket))
         socket.incoming.put_nowait(b"\x00hello")
-        found = [await socket.outgoing.get() for _ in range(6)]
+        result = [await socket.outgoing.get() for _ in range(6)]
         for channel, port in ((0, 80), (1, 80), (2, 81), (3, 81)):
-            assert bytes((channel,)) + port.to_bytes(2, "little") in found, "a channel does not begin with its port"
-        assert b"\x00HELLO" in found and b"\x03port 81: connection refused" in found
+            assert bytes((channel,)) + port.to_bytes(2, "little") in result, "a channel does not begin with its port"
+        assert b"\x00HELLO" in result and b"\x03port 81: connection refused" in result
         socket.incoming.put_nowait(None)
         await running
     assert all(port.cancelled for port in ports.opened)

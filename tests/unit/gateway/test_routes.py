@@ -9,8 +9,8 @@ from pinnace.gateway.routes import resolve
 def route(method: str, target: str) -> tuple[str, str, str, str, str]:
     path, _, query = target.partition("?")
     parsed = dict(part.split("=") for part in query.split("&")) if query else {}
-    found = resolve(Request(method, path, {name: [value] for name, value in parsed.items()}, {}))
-    return found.verb, found.resource.qualified, found.namespace, found.name, found.subresource
+    result = resolve(Request(method, path, {name: [value] for name, value in parsed.items()}, {}))
+    return result.verb, result.resource.qualified, result.namespace, result.name, result.subresource
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ async def test_label_selectors_compare_numbers_and_select_empty_values(selector:
         for name, rank in (("a", "1"), ("b", "10"), ("c", "")):
             body = {"metadata": {"name": name, "labels": {"rank": rank}}}
             assert (await served.ask("POST", CONFIG_MAPS, body)).code == 201
-        found = await served.ask("GET", f"{CONFIG_MAPS}?labelSelector={selector}")
-        assert [each["metadata"]["name"] for each in found.json["items"]] == names
+        result = await served.ask("GET", f"{CONFIG_MAPS}?labelSelector={selector}")
+        assert [item["metadata"]["name"] for item in result.json["items"]] == names
 
 
 async def test_comparison_needs_an_integer() -> None:

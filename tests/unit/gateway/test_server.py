@@ -86,8 +86,8 @@ async def serving(folder: Path, dispatcher: Any) -> AsyncIterator[tuple[asyncio.
     """A connection with the administrator's certificate."""
     certificates.provide(folder, ["127.0.0.1:1"], {})
     shown, mine = certificates.files(folder, "apiserver"), certificates.files(folder, "admin")
-    found = Server(dispatcher, Authenticator(NoTokens()), tls_context(str(shown.cert), str(shown.key), str(shown.ca)))
-    address, port = await found.start("127.0.0.1", 0)
+    result = Server(dispatcher, Authenticator(NoTokens()), tls_context(str(shown.cert), str(shown.key), str(shown.ca)))
+    address, port = await result.start("127.0.0.1", 0)
     context = ssl.create_default_context(cafile=str(mine.ca))
     context.load_cert_chain(str(mine.cert), str(mine.key))
     reader, writer = await asyncio.open_connection(address, port, ssl=context)
@@ -95,7 +95,7 @@ async def serving(folder: Path, dispatcher: Any) -> AsyncIterator[tuple[asyncio.
         yield reader, writer
     finally:
         writer.transport.abort()
-        await found.stop()
+        await result.stop()
 
 
 @pytest.mark.parametrize("sent", [b"", HALF, b"GET /api HTTP/1.1\r\nHost: a\r\n\r\n" + HALF])
@@ -131,12 +131,12 @@ POST = b"POST /api/v1/pods?a=b HTTP/1.1\r\nHost: a\r\n"
 
 async def responses(reader: asyncio.StreamReader, count: int) -> list[bytes]:
     """The bodies of `count` responses of Echo."""
-    found = []
+    result = []
     for _ in range(count):
         head = await reader.readuntil(b"\r\n\r\n")
         length = next(line for line in head.split(b"\r\n") if line.startswith(b"Content-Length"))
-        found.append(await reader.readexactly(int(length.split(b":")[1])))
-    return found
+        result.append(await reader.readexactly(int(length.split(b":")[1])))
+    return result
 
 
 async def test_pipelined_requests_are_answered_in_order(tmp_path: Path) -> None:

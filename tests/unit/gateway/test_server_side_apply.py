@@ -65,7 +65,7 @@ async def test_conflict_lists_all_fields() -> None:
         )
         assert answer.json["message"].endswith(".data.a-long-key-039")
         forced = await apply(served, config | {"data": dict.fromkeys(keys, "2")}, "fieldManager=bob&force=true")
-        assert forced.code == 200 and {each["manager"] for each in forced.json["metadata"]["managedFields"]} == {"bob"}
+        assert forced.code == 200 and {item["manager"] for item in forced.json["metadata"]["managedFields"]} == {"bob"}
 
 
 @pytest.mark.parametrize("reset", [[], [{}]])

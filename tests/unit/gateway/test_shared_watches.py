@@ -25,14 +25,14 @@ ALICE, BOB = User("alice", ("system:authenticated",)), User("bob", ("system:auth
 
 def response(revisions: Iterable[int], version: int | None = None, padding: int = 0) -> bytes:
     """A response with one pod per revision. `version`: by default the last revision; 0 for none."""
-    found = list(revisions)
+    result = list(revisions)
     events = []
-    for number, revision in enumerate(found):
+    for number, revision in enumerate(result):
         pod = Pod()
         pod.metadata.name = f"{revision}-{number}"
         pod.metadata.annotations["padding"] = "x" * padding
         events.append(wire.watch_event(ADDED, pod.SerializeToString() + wire.stamp(revision)))
-    last = found[-1] if version is None else version
+    last = result[-1] if version is None else version
     return wire.watch_response(events, last) if last else b"".join(events)
 
 
@@ -43,15 +43,15 @@ class FakeStream:
         self.reads = 0
 
     def send(self, *responses: bytes | ApiError | None) -> None:
-        for each in responses:
-            self.responses.put_nowait(each)
+        for item in responses:
+            self.responses.put_nowait(item)
 
     async def read(self, silence: float | None = None) -> Raw | None:
         self.reads += 1
-        found = await self.responses.get()
-        if isinstance(found, ApiError):
-            raise found
-        return None if found is None else Raw(found)
+        result = await self.responses.get()
+        if isinstance(result, ApiError):
+            raise result
+        return None if result is None else Raw(result)
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -81,8 +81,8 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
 
 @pytest.fixture
 async def shared(backend: FakeBackend) -> AsyncIterator[SharedWatches]:
-    found: Any = backend
-    yield SharedWatches(found)
+    result: Any = backend
+    yield SharedWatches(result)
     for stream in backend.streams:
         stream.send(None)
     await asyncio.sleep(0.01)
@@ -96,14 +96,14 @@ async def watching(shared: SharedWatches, version: str = "10", user: User = ALIC
 
 async def names(watch: Watch, count: int) -> list[str]:
     """The next `count` objects."""
-    found: list[str] = []
+    result: list[str] = []
     async with asyncio.timeout(DEADLINE):
-        while len(found) < count:
+        while len(result) < count:
             taken = await watch.next()
-            assert taken, f"the watch ended after {found}"
-            for each in taken:
-                found += [event.object.metadata.name for event in PodWatchResponse.FromString(each).events]
-    return found
+            assert taken, f"the watch ended after {result}"
+            for item in taken:
+                result += [event.object.metadata.name for event in PodWatchResponse.FromString(item).events]
+    return result
 
 
 async def test_watches_with_the_same_selection_share_a_stream(shared: SharedWatches, backend: FakeBackend) -> None:
@@ -111,10 +111,10 @@ async def test_watches_with_the_same_selection_share_a_stream(shared: SharedWatc
     watches.append(await watching(shared))
     (stream,) = backend.streams
     stream.send(response([11, 11]), response([12]))
-    assert [await names(each, 3) for each in watches] == [["11-0", "11-1", "12-0"]] * 6
-    for each in watches[1:]:
-        each.close()
-        each.close()
+    assert [await names(watch, 3) for watch in watches] == [["11-0", "11-1", "12-0"]] * 6
+    for watch in watches[1:]:
+        watch.close()
+        watch.close()
     assert not stream.cancelled
     watches[0].close()
     assert stream.cancelled
@@ -132,7 +132,7 @@ async def test_other_users_and_selections_do_not_share_a_stream(shared: SharedWa
     await watching(shared, allowWatchBookmarks=True, timeoutSeconds=60)
     assert len(backend.streams) == 6
     assert backend.users[:2] == [ALICE, BOB]
-    assert all(not each.options.timeoutSeconds for each in backend.requests)
+    assert all(not request.options.timeoutSeconds for request in backend.requests)
 
 
 async def test_watch_can_start_at_each_revision_of_the_window(shared: SharedWatches, backend: FakeBackend) -> None:
@@ -181,9 +181,9 @@ async def test_watches_of_two_streams_move_to_one(shared: SharedWatches, backend
     first.send(response([21]))
     assert await names(new[0], 1) == ["21-0"]
     assert await names(new[2], 6) == ["17-0", "18-1", "18-2", "19-0", "20-0", "21-0"]
-    for each in new:
+    for item in new:
         assert not first.cancelled
-        each.close()
+        item.close()
     assert first.cancelled
 
 
@@ -263,10 +263,10 @@ async def test_stream_error_reaches_all_its_watches(shared: SharedWatches, backe
     watches = [await watching(shared) for _ in range(3)]
     other = await watching(shared, user=BOB)
     backend.streams[0].send(response([11]), from_refusal(Refusal(Code.PERMISSION_DENIED, "Forbidden", "no longer permitted")))
-    for each in watches:
-        assert await names(each, 1) == ["11-0"]
+    for watch in watches:
+        assert await names(watch, 1) == ["11-0"]
         with pytest.raises(Forbidden):
-            await each.next()
+            await watch.next()
     backend.streams[1].send(response([11]), None)
     assert await names(other, 1) == ["11-0"] and await other.next() == ()
     await watching(shared, "11")
@@ -280,8 +280,8 @@ async def test_error_at_the_start_reaches_all_watches(
     starting = [asyncio.ensure_future(watching(shared)) for _ in range(3)]
     await asyncio.sleep(0.01)
     backend.streams[0].send(unavailable("no server"))
-    found = await asyncio.gather(*starting, return_exceptions=True)
-    assert all(isinstance(each, Unavailable) for each in found) and backend.streams[0].cancelled
+    result = await asyncio.gather(*starting, return_exceptions=True)
+    assert all(isinstance(item, Unavailable) for item in result) and backend.streams[0].cancelled
     assert len(backend.streams) == 1
 
 
@@ -341,7 +341,7 @@ async def test_random_watches_receive_all_events_in_order(
             at = positions.get(number, int(backend.requests[number].options.resourceVersion))
             to = min(199, at + rng.randrange(1, 12))
             positions[number] = to
-            stream.send(response([each for each in history if at < each <= to], to))
+            stream.send(response([item for item in history if at < item <= to], to))
 
     async def client() -> None:
         at = rng.randrange(10, 15)
@@ -351,13 +351,13 @@ async def test_random_watches_receive_all_events_in_order(
             watch = await watching(shared, str(at))
             for _ in range(rng.randrange(1, 12)):
                 for data in await watch.next():
-                    found = PodWatchResponse.FromString(data)
-                    received += [int(event.object.metadata.resourceVersion) for event in found.events]
-                    at = int(found.resourceVersion)
+                    pod_watch_response = PodWatchResponse.FromString(data)
+                    received += [int(event.object.metadata.resourceVersion) for event in pod_watch_response.events]
+                    at = int(pod_watch_response.resourceVersion)
                 if rng.random() < 0.3:
                     await asyncio.sleep(0)
             watch.close()
-        assert received == [each for each in history if each > began]
+        assert received == [item for item in history if item > began]
 
     async def feeding() -> None:
         while True:
@@ -368,7 +368,7 @@ async def test_random_watches_receive_all_events_in_order(
     async with asyncio.timeout(DEADLINE):
         await asyncio.gather(*(client() for _ in range(8)))
     feeder.cancel()
-    assert all(each.cancelled for each in backend.streams)
+    assert all(item.cancelled for item in backend.streams)
 
 
 @pytest.mark.parametrize("watches", [1, 3])
@@ -385,7 +385,7 @@ async def test_watch_receives_a_first_response_larger_than_the_window(
 
     monkeypatch.setattr(backend, "stream", stream)
     monkeypatch.setattr(shared_watches, "OPENING", DEADLINE)
-    found = await asyncio.gather(*(watching(shared) for _ in range(watches)))
-    assert await asyncio.gather(*(names(watch, 1) for watch in found)) == [["11-0"]] * watches
-    for watch in found:
+    result = await asyncio.gather(*(watching(shared) for _ in range(watches)))
+    assert await asyncio.gather(*(names(watch, 1) for watch in result)) == [["11-0"]] * watches
+    for watch in result:
         watch.close()

@@ -22,8 +22,8 @@ TOO_LARGE = {
 
 @pytest.fixture(scope="module")
 async def served() -> AsyncIterator[Gateway]:
-    async with gateway() as found:
-        yield found
+    async with gateway() as result:
+        yield result
 
 
 def config_map(name: str, size: int) -> Any:
@@ -75,7 +75,7 @@ async def test_lists_and_watches_deliver_large_objects(served: Gateway) -> None:
     for number in range(12):
         assert (await served.ask("POST", path, config_map(f"c{number:02}", MIB))).code == 201
     listed = (await served.ask("GET", path)).json["items"]
-    assert [len(each["data"]["k"]) for each in listed] == [MIB] * 12
+    assert [len(item["data"]["k"]) for item in listed] == [MIB] * 12
     events = (await served.ask("GET", f"{path}?{INITIAL}")).lines
     assert [event["type"] for event in events] == ["ADDED"] * 12 + ["BOOKMARK"]
     version = events[-1]["object"]["metadata"]["resourceVersion"]

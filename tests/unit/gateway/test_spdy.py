@@ -17,7 +17,7 @@ class Client:
     def syn(self, stream: int, **headers: str) -> bytes:
         text = len(headers).to_bytes(4, "big")
         for pair in headers.items():
-            text += b"".join(len(each).to_bytes(4, "big") + each.encode() for each in pair)
+            text += b"".join(len(item).to_bytes(4, "big") + item.encode() for item in pair)
         block = self._deflate.compress(text) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
         payload = stream.to_bytes(4, "big") + bytes(6) + block
         return b"\x80\x03\x00\x01\x00" + len(payload).to_bytes(3, "big") + payload
@@ -32,18 +32,18 @@ def test_frames_are_decoded_from_any_split(size: int) -> None:
     client, decoder = Client(), Decoder()
     sent = client.syn(1, streamtype="error", port="80", requestid="0") + client.syn(3, streamtype="data")
     sent += b"\x80\x03\x00\x06\x00\x00\x00\x04\x00\x00\x00\x09" + Encoder.data(3, b"hello", FIN)
-    found = [frame for part in split(sent, size) for frame in decoder.frames(part)]
-    assert [(each.kind, each.stream, each.flags) for each in found] == [
+    frames = [frame for part in split(sent, size) for frame in decoder.frames(part)]
+    assert [(item.kind, item.stream, item.flags) for item in frames] == [
         (SYN_STREAM, 1, 0), (SYN_STREAM, 3, 0), (PING, 0, 0), (DATA, 3, FIN),
     ]  # fmt: skip
-    assert decoder.headers(found[0].payload) == {"streamtype": "error", "port": "80", "requestid": "0"}
-    assert decoder.headers(found[1].payload) == {"streamtype": "data"}
-    assert (found[2].payload, found[3].payload) == (b"\x00\x00\x00\x09", b"hello")
+    assert decoder.headers(frames[0].payload) == {"streamtype": "error", "port": "80", "requestid": "0"}
+    assert decoder.headers(frames[1].payload) == {"streamtype": "data"}
+    assert (frames[2].payload, frames[3].payload) == (b"\x00\x00\x00\x09", b"hello")
 
 
 def test_frames_of_other_types_are_skipped() -> None:
     settings = b"\x80\x03\x00\x04\x00\x00\x00\x04" + bytes(4)
-    assert [each.payload for each in Decoder().frames(settings + Encoder.data(5, b"x"))] == [b"x"]
+    assert [frame.payload for frame in Decoder().frames(settings + Encoder.data(5, b"x"))] == [b"x"]
 
 
 @pytest.mark.parametrize(
@@ -71,9 +71,9 @@ def test_headers_that_cannot_be_decompressed_are_refused(block: bytes) -> None:
 def test_headers_are_bounded() -> None:
     frame = Client().syn(1, bomb="x" * 1_000_000)
     decoder = Decoder()
-    (found,) = decoder.frames(frame)
+    (result,) = decoder.frames(frame)
     with pytest.raises(SpdyError, match="headers too large"):
-        decoder.headers(found.payload)
+        decoder.headers(result.payload)
 
 
 def test_reply_has_no_headers() -> None:

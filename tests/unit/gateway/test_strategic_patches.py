@@ -14,14 +14,14 @@ UDP, TCP = {"containerPort": 53, "protocol": "UDP", "name": "udp"}, {"containerP
 
 @pytest.fixture(scope="module")
 async def served() -> AsyncIterator[Gateway]:
-    async with gateway() as found:
+    async with gateway() as result:
         labels = {"app": "web"}
         spec = {"containers": [{"name": "c", "image": "i:1", "ports": [UDP, TCP]}]}
         template = {"metadata": {"labels": labels}, "spec": spec}
         body = {"metadata": {"name": "web"}, "spec": {"selector": {"matchLabels": labels}, "template": template}}
         body |= {"apiVersion": "apps/v1", "kind": "Deployment"}
-        assert (await found.ask("POST", DEPLOYMENTS, body)).code == 201
-        yield found
+        assert (await result.ask("POST", DEPLOYMENTS, body)).code == 201
+        yield result
 
 
 async def patch_pod_spec(served: Gateway, patch: Any) -> Answer:

@@ -30,6 +30,6 @@ from tests.builders import make_pod
 )
 def test_only_numeric_columns_have_numbers(resource: Any, obj: Any, cells: list[Any], types: list[str]) -> None:
     """A name, a type or a count that Kubernetes serves as text stays text, even if it consists of digits."""
-    found = table(api_resources.of_resource(resource), [obj], {}, 0.0, version="v1", include="None")
-    assert found["rows"][0]["cells"][: len(cells)] == cells
-    assert [column["type"] for column in found["columnDefinitions"]][: len(types)] == types
+    result = table(api_resources.of_resource(resource), [obj], {}, 0.0, version="v1", include="None")
+    assert result["rows"][0]["cells"][: len(cells)] == cells
+    assert [column["type"] for column in result["columnDefinitions"]][: len(types)] == types

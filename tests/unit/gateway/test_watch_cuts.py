@@ -74,31 +74,31 @@ async def watched(served: Gateway, folder: Path, target: str) -> AsyncIterator[b
 def chunks(text: bytes) -> bytes:
     """The text of HTTP chunks, including the received part of the last one."""
     _, _, rest = text.partition(b"\r\n\r\n")
-    found = b""
+    result = b""
     while rest:
         size, ended, rest = rest.partition(b"\r\n")
         if not ended or not (length := int(size, 16)):
             break
-        found, rest = found + rest[:length], rest[length + 2 :]
-    return found
+        result, rest = result + rest[:length], rest[length + 2 :]
+    return result
 
 
 def events(text: bytes) -> list[Event]:
     """The events whose lines are complete."""
     complete, _, _ = chunks(text).rpartition(b"\n")
-    found = []
+    result = []
     for line in complete.splitlines():
         event = json.loads(line)
         metadata = event["object"]["metadata"]
-        found.append(Event(event["type"], metadata.get("name", ""), int(metadata["resourceVersion"])))
-    return found
+        result.append(Event(event["type"], metadata.get("name", ""), int(metadata["resourceVersion"])))
+    return result
 
 
 async def create(served: Gateway) -> None:
     for number, size in enumerate(BATCHES):
         pods = [pod(f"pod-{number}-{index}") for index in range(size)]
-        for each in pods:
-            each.metadata.namespace = "default"
+        for item in pods:
+            item.metadata.namespace = "default"
         assert not any(outcome.HasField("error") for outcome in await served.client.pods.create_batch(pods))
 
 
@@ -113,24 +113,24 @@ async def test_connection_cut_at_any_byte_loses_no_event(tmp_path: Path, bookmar
             creating = asyncio.create_task(create(served))
             async for text in texts:
                 states.append(events(text))
-                if len({each.name for each in states[-1]} - {""}) == sum(BATCHES):
+                if len({state.name for state in states[-1]} - {""}) == sum(BATCHES):
                     break
             await creating
-    everything = [each for each in states[-1] if each.kind != "BOOKMARK"]
-    assert len(everything) == len({each.name for each in everything}) == sum(BATCHES)
-    assert [each.revision for each in everything] == sorted(each.revision for each in everything)
-    large = [each.revision for each in everything if each.name.startswith("pod-3-")]
+    everything = [state for state in states[-1] if state.kind != "BOOKMARK"]
+    assert len(everything) == len({item.name for item in everything}) == sum(BATCHES)
+    assert [item.revision for item in everything] == sorted(item.revision for item in everything)
+    large = [item.revision for item in everything if item.name.startswith("pod-3-")]
     assert len(set(large)) == 1 and len(text) > PACKET
     cuts = 0
     for received in filter(None, states):
         resumed = received[-1].revision
-        lost = [each for each in everything if each.revision <= resumed and each not in received]
+        lost = [item for item in everything if item.revision <= resumed and item not in received]
         if bookmarks or resumed != large[0]:
             assert not lost, f"a cut after {received[-1]} loses {lost}"
         cuts += 1
-        repeated = [each for each in received if each.revision > resumed]
-        assert not repeated or (bookmarks and {each.revision for each in repeated} == set(large))
+        repeated = [item for item in received if item.revision > resumed]
+        assert not repeated or (bookmarks and {item.revision for item in repeated} == set(large))
     assert cuts > len(BATCHES)
     if bookmarks:
-        marks = [each for each in states[-1] if each.kind == "BOOKMARK"]
-        assert marks and {each.revision for each in marks} == {large[0] - 1}
+        marks = [state for state in states[-1] if state.kind == "BOOKMARK"]
+        assert marks and {mark.revision for mark in marks} == {large[0] - 1}

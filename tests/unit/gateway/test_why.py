@@ -17,15 +17,15 @@ POD = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image":
 
 @pytest.fixture
 async def served() -> AsyncIterator[Gateway]:
-    async with gateway() as found:
-        assert (await found.ask("POST", "/api/v1/namespaces/default/pods", POD)).code == 201
-        yield found
+    async with gateway() as result:
+        assert (await result.ask("POST", "/api/v1/namespaces/default/pods", POD)).code == 201
+        yield result
 
 
 async def test_pending_pod_is_explained(served: Gateway) -> None:
-    found = await served.ask("GET", f"{PATH}/a/why")
-    assert found.code == 200, found.body
-    assert (found.json["kind"], found.json["pod"], found.json["nodes"]) == ("Why", "default/a", 0)
+    result = await served.ask("GET", f"{PATH}/a/why")
+    assert result.code == 200, result.body
+    assert (result.json["kind"], result.json["pod"], result.json["nodes"]) == ("Why", "default/a", 0)
 
 
 async def test_invalid_why_requests_are_refused(served: Gateway) -> None:
@@ -37,10 +37,10 @@ async def test_invalid_why_requests_are_refused(served: Gateway) -> None:
 
 async def test_number_of_concurrent_explanations_is_bounded(served: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(why, "AT_ONCE", 1)
-    codes = [each.code for each in await asyncio.gather(*(served.ask("GET", f"{PATH}/a/why") for _ in range(2)))]
+    codes = [item.code for item in await asyncio.gather(*(served.ask("GET", f"{PATH}/a/why") for _ in range(2)))]
     assert sorted(codes) == [200, 429]
 
 
 async def test_discovery_lists_the_subresource_without_pods(served: Gateway) -> None:
     listed = (await served.ask("GET", "/apis/pinnace.io/v1")).json["resources"]
-    assert [each["name"] for each in listed] == ["elections", "pods/why"]
+    assert [item["name"] for item in listed] == ["elections", "pods/why"]

@@ -20,9 +20,9 @@ pytestmark = pytest.mark.processes
 
 @pytest.fixture
 async def converting() -> AsyncIterator[Workers]:
-    found = Workers()
-    task = asyncio.create_task(found.run())
-    yield found
+    result = Workers()
+    task = asyncio.create_task(result.run())
+    yield result
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

@@ -16,17 +16,17 @@ PATH = "/api/v1/namespaces/default/configmaps"
 @pytest.fixture(scope="module")
 async def served() -> AsyncIterator[Gateway]:
     """A gateway with lists of some hundred kilobytes."""
-    async with gateway() as found:
+    async with gateway() as result:
         maps = [ConfigMap(metadata={"name": f"map-{i}"}, data={"text": f"a: b # {i}\n" * 100}) for i in range(300)]  # type: ignore[arg-type]
-        await asyncio.gather(*map(found.client.of(CONFIG_MAPS).create, maps))
-        yield found
+        await asyncio.gather(*map(result.client.of(CONFIG_MAPS).create, maps))
+        yield result
 
 
 @pytest.mark.parametrize("query", ["", "?labelSelector=a=none", "?limit=3", "?limit=299"])
 async def test_list_as_yaml_is_the_list_as_json(served: Gateway, query: str) -> None:
     as_yaml = await served.ask("GET", PATH + query, accept="application/yaml")
     as_json = await served.ask("GET", PATH + query)
-    found, expected = yaml.safe_load(as_yaml.body), as_json.json
+    result, expected = yaml.safe_load(as_yaml.body), as_json.json
     assert as_yaml.code == 200 and as_yaml.content_type == "application/yaml"
-    assert found["items"] == expected["items"]
-    assert [found[key] for key in ("kind", "apiVersion")] == ["ConfigMapList", "v1"]
+    assert result["items"] == expected["items"]
+    assert [result[key] for key in ("kind", "apiVersion")] == ["ConfigMapList", "v1"]

@@ -126,7 +126,7 @@ class FakeApi:
 
     def set_image(self, name: str, container: str, image: str) -> None:
         pod = self.pod(name)
-        next(each for each in (*pod.spec.initContainers, *pod.spec.containers) if each.name == container).image = image
+        next(item for item in (*pod.spec.initContainers, *pod.spec.containers) if item.name == container).image = image
         pod.metadata.generation += 1
         self._changed(pod, WatchEventType.MODIFIED)
 
@@ -155,19 +155,19 @@ class FakeApi:
         self._changed(pod, WatchEventType.MODIFIED)
 
     def is_ready(self, name: str) -> bool:
-        return any(each.type == "Ready" and each.status == "True" for each in self.pod(name).status.conditions)
+        return any(condition.type == "Ready" and condition.status == "True" for condition in self.pod(name).status.conditions)
 
     def say_not_ready(self, name: str) -> None:
         """Set the pod to not ready, as the node lifecycle controller does for a silent node."""
         pod = self.pod(name)
-        for each in pod.status.conditions:
-            if each.type == "Ready":
-                each.status = "False"
+        for condition in pod.status.conditions:
+            if condition.type == "Ready":
+                condition.status = "False"
         self._changed(pod, WatchEventType.MODIFIED)
 
     def pod(self, name: str) -> Pod:
-        (found,) = (pod for pod in self.pods.values() if pod.metadata.name == name)
-        return found
+        (result,) = (pod for pod in self.pods.values() if pod.metadata.name == name)
+        return result
 
     def phases(self, name: str) -> list[str]:
         return [phase for each, phase in self.history if each == name]

@@ -117,12 +117,16 @@ class Machine:
 
     def container(self, name: str) -> ContainerStatus:
         status = self.status
-        (found,) = (each for each in (*status.initContainerStatuses, *status.containerStatuses) if each.name == name)
-        return found
+        (result,) = (
+            container_status
+            for container_status in (*status.initContainerStatuses, *status.containerStatuses)
+            if container_status.name == name
+        )
+        return result
 
     def condition(self, kind: str) -> PodCondition:
-        (found,) = (each for each in self.status.conditions if each.type == kind)
-        return found
+        (result,) = (item for item in self.status.conditions if item.type == kind)
+        return result
 
 
 def _words(action: object) -> str:

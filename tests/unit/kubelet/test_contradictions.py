@@ -25,9 +25,9 @@ def no_containers(status: PodStatus) -> None:
 
 
 def not_ready(status: PodStatus) -> None:
-    found = conditions.find(status.conditions, "ContainersReady")
-    assert found is not None
-    found.status = "False"
+    result = conditions.find(status.conditions, "ContainersReady")
+    assert result is not None
+    result.status = "False"
 
 
 def no_condition(status: PodStatus) -> None:
@@ -62,10 +62,10 @@ async def test_contradiction_is_corrected_by_one_report(api: FakeApi, change: Ca
     write_over(api, change)
     await api.clock.advance(600.0)
     assert len(api.history) == 1
-    reported.conditions.sort(key=lambda each: each.type)
-    found = api.pod("a").status
-    found.conditions.sort(key=lambda each: each.type)
-    assert found == reported
+    reported.conditions.sort(key=lambda item: item.type)
+    result = api.pod("a").status
+    result.conditions.sort(key=lambda item: item.type)
+    assert result == reported
 
 
 async def test_contradiction_is_handled_before_the_report_is_answered(api: FakeApi) -> None:
@@ -84,8 +84,8 @@ def shuffled(status: PodStatus) -> None:
 
 
 def other_transition_times(status: PodStatus) -> None:
-    for each in status.conditions:
-        each.lastTransitionTime.seconds += 60
+    for condition in status.conditions:
+        condition.lastTransitionTime.seconds += 60
 
 
 def foreign_fields(status: PodStatus) -> None:

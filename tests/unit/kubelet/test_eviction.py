@@ -41,7 +41,7 @@ def order(kind: Kind, *consumers: Consumer) -> list[str]:
     left, gone = list(consumers), list[str]()
     while uid := victim(kind, left):
         gone.append(uid)
-        left = [each for each in left if each.uid != uid]
+        left = [item for item in left if item.uid != uid]
     return gone
 
 
@@ -114,8 +114,8 @@ def test_eviction_message_names_resource_threshold_and_usage() -> None:
 
 def test_sidecars_count_for_usage_and_requests() -> None:
     built = pod().init(memory="2Gi").init(sidecar=True, memory="1Gi").declare(memory_usage__i1="5Gi").build()
-    found = consumer(built, Kind.MEMORY)
-    assert (found.used, found.requested) == (7 * GI, 3 * GI)
+    result = consumer(built, Kind.MEMORY)
+    assert (result.used, result.requested) == (7 * GI, 3 * GI)
     assert eviction_message(built, Kind.MEMORY, None) == (
         "The node was low on resource: memory. Container i1 was using 5Gi, request is 1Gi, has larger consumption of memory."
     )

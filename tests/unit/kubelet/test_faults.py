@@ -21,8 +21,8 @@ async def recover(api: FakeApi) -> None:
 
 
 def container(api: FakeApi, name: str) -> ContainerStatus:
-    (found,) = api.pod(name).status.containerStatuses
-    return found
+    (result,) = api.pod(name).status.containerStatuses
+    return result
 
 
 async def test_frozen_node_writes_nothing_and_its_containers_continue(api: FakeApi) -> None:
@@ -77,9 +77,9 @@ async def test_pods_of_a_failed_node_are_restarted_when_it_boots(api: FakeApi) -
     assert api.history == [("a", "Running"), ("job", "Running")]
     api.delete("job")
     await recover(api)
-    found = container(api, "a")
-    assert (found.restartCount, found.ready, api.is_ready("a")) == (1, True, True)
-    last = found.lastState.terminated
+    result = container(api, "a")
+    assert (result.restartCount, result.ready, api.is_ready("a")) == (1, True, True)
+    last = result.lastState.terminated
     assert (last.exitCode, last.reason) == (255, "Unknown")
     assert api.phases("job") == ["Running", "Failed", "deleted"]
 
@@ -111,8 +111,8 @@ async def test_requested_crash_happens_once(api: FakeApi) -> None:
     await api.clock.advance(1.0)
     api.annotate("a", CRASH_ANNOTATION + "c0", "0 7")
     await api.clock.advance(1.0)
-    found = container(api, "a")
-    assert (found.restartCount, found.lastState.terminated.exitCode) == (1, 7)
+    result = container(api, "a")
+    assert (result.restartCount, result.lastState.terminated.exitCode) == (1, 7)
     api.touch("a")
     await api.clock.advance(1.0)
     assert container(api, "a").restartCount == 1

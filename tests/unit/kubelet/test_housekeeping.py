@@ -83,7 +83,7 @@ async def test_pods_are_evicted_one_by_one_until_the_rest_fits(house: House) -> 
     status = house.api.pod("a").status
     assert (status.phase, status.reason) == ("Failed", "Evicted")
     assert status.message == "The node was low on resource: memory. Threshold quantity: 100Mi, available: 0."
-    target = next(each for each in status.conditions if each.type == "DisruptionTarget")
+    target = next(condition for condition in status.conditions if condition.type == "DisruptionTarget")
     assert (target.status, target.reason, target.message) == ("True", "TerminationByKubelet", status.message)
 
 

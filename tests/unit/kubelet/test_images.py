@@ -78,11 +78,11 @@ async def test_image_change_restarts_only_its_container(api: FakeApi) -> None:
     api.set_image("a", "i1", "v2")  # i1 has succeeded, and does not run again
     await api.clock.advance(5.0)
     said = api.pod("a").status
-    assert [each.restartCount for each in said.containerStatuses] == [0, 1]
-    assert [each.restartCount for each in said.initContainerStatuses] == [0, 0]
+    assert [container_status.restartCount for container_status in said.containerStatuses] == [0, 1]
+    assert [container_status.restartCount for container_status in said.initContainerStatuses] == [0, 0]
     api.set_image("a", "i0", "v2")
     await api.clock.advance(5.0)
-    assert [each.restartCount for each in api.pod("a").status.initContainerStatuses] == [1, 0]
+    assert [container_status.restartCount for container_status in api.pod("a").status.initContainerStatuses] == [1, 0]
     assert api.pod("a").status.phase == "Running"
 
 

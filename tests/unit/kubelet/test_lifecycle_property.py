@@ -86,7 +86,7 @@ def check(machine: Machine) -> None:
         if after.name in ends and not before.sidecar:
             assert (end := ends[before.name]) is not None, f"{after.name} started while {before.name} was running"
             assert end.code == 0, f"{after.name} started, but {before.name} had failed"
-    order = [each.name for each in init]
+    order = [item.name for item in init]
     first_starts = list(dict.fromkeys(words.split()[1] for words in machine.log if words.startswith("start ")))
     inits = [name for name in first_starts if name in order]
     assert inits == order[: len(inits)], "init containers start in order"

@@ -38,7 +38,7 @@ def test_new_node_needs_no_update() -> None:
     }  # fmt: skip
     assert node.metadata.labels == LABELS
     assert (node.spec.podCIDR, list(node.spec.podCIDRs)) == (pod_cidr("node-7"), [pod_cidr("node-7")])
-    assert {each.type: each.address for each in node.status.addresses} == {
+    assert {address.type: address.address for address in node.status.addresses} == {
         "InternalIP": host_ip("node-7"), "Hostname": "node-7",
     }  # fmt: skip
 
@@ -77,7 +77,7 @@ def test_pod_network_has_an_address_for_each_pod() -> None:
         assert IPv4Network(node.spec.podCIDR).num_addresses == 512
         fleet_node = VirtualNode(node)
         admitted = [fleet_node.admit(str(number), template_of(make_pod("a").req(cpu="1m").build())) for number in range(500)]
-        assert len({each.pod for each in admitted if isinstance(each, Addresses)}) == 500
+        assert len({item.pod for item in admitted if isinstance(item, Addresses)}) == 500
 
 
 def test_transition_time_changes_only_with_the_condition() -> None:
@@ -95,12 +95,12 @@ def test_changed_kubelet_endpoint_is_published() -> None:
     before = MACHINE._replace(endpoint=Endpoint("10.0.0.5", 10250))
     node = new_node("node-7", "fleet", before, 5_000.0)
     assert node.status.daemonEndpoints.kubeletEndpoint.Port == 10250
-    assert ("ExternalIP", "10.0.0.5") in {(each.type, each.address) for each in node.status.addresses}
+    assert ("ExternalIP", "10.0.0.5") in {(address.type, address.address) for address in node.status.addresses}
     assert not needs_status(node, before)
     after = MACHINE._replace(endpoint=Endpoint("kubelet-5", 10251))
     assert needs_status(node, after)
     moved = with_status(node, after, 6_000.0)
-    assert {each.type: each.address for each in moved.status.addresses}["ExternalDNS"] == "kubelet-5"
+    assert {address.type: address.address for address in moved.status.addresses}["ExternalDNS"] == "kubelet-5"
     assert not needs_status(moved, after)
 
 
@@ -117,7 +117,7 @@ def test_changed_version_or_runtime_is_published() -> None:
 def test_local_nodes_have_loopback_addresses() -> None:
     node = new_node("node-7", "fleet", MACHINE._replace(runtime="process", local=True), 5_000.0)
     assert IPv4Network(node.spec.podCIDR).subnet_of(IPv4Network("127.0.0.0/8"))
-    internal = {each.type: each.address for each in node.status.addresses}["InternalIP"]
+    internal = {address.type: address.address for address in node.status.addresses}["InternalIP"]
     assert IPv4Address(internal) in IPv4Network(node.spec.podCIDR)
     assert node.status.nodeInfo.containerRuntimeVersion == "process://1"
 
@@ -128,13 +128,13 @@ def test_pressure_condition_is_set_and_cleared() -> None:
     assert needs_status(node, MACHINE, [Kind.MEMORY])
     pressed = with_status(node, MACHINE, 6_000.0, [Kind.MEMORY])
     assert not needs_status(pressed, MACHINE, [Kind.MEMORY])
-    reported = {each.type: (each.status, each.reason) for each in pressed.status.conditions}
+    reported = {condition.type: (condition.status, condition.reason) for condition in pressed.status.conditions}
     assert reported["MemoryPressure"] == ("True", "KubeletHasInsufficientMemory")
     assert set(reported) == {"Ready", "MemoryPressure"}
 
     assert needs_status(pressed, MACHINE)
     eased = with_status(pressed, MACHINE, 7_000.0)
-    reported = {each.type: (each.status, each.reason) for each in eased.status.conditions}
+    reported = {condition.type: (condition.status, condition.reason) for condition in eased.status.conditions}
     assert reported["MemoryPressure"] == ("False", "KubeletHasSufficientMemory")
 
 
@@ -144,7 +144,7 @@ def test_unknown_conditions_are_replaced_with_the_current_pressure() -> None:
         condition.status = "Unknown"
     for pressures, status in (([], "False"), ([Kind.DISK], "True")):
         again = with_status(node, MACHINE, 7_000.0, pressures)
-        reported = {each.type: (each.status, each.lastTransitionTime.seconds) for each in again.status.conditions}
+        reported = {item.type: (item.status, item.lastTransitionTime.seconds) for item in again.status.conditions}
         assert reported == {"Ready": ("True", 7_000), "DiskPressure": (status, 7_000)}
 
 
@@ -156,9 +156,9 @@ def fleet_node() -> Node:
 def reconciled(node: Node) -> Node:
     """The node after the one status write that it needs."""
     assert needs_status(node, MACHINE)
-    found = with_status(node, MACHINE, 6_000.0)
-    assert not needs_status(found, MACHINE)
-    return found
+    result = with_status(node, MACHINE, 6_000.0)
+    assert not needs_status(result, MACHINE)
+    return result
 
 
 def allocatable_of(node: Node) -> dict[str, str]:
@@ -247,8 +247,8 @@ def test_equal_quantity_in_another_notation_needs_no_update() -> None:
 def test_reserved_resources_are_not_allocatable() -> None:
     node = fleet_node()
     node.metadata.annotations["pinnace.io/reserved"] = "cpu=500m, memory=1Gi,nonsense,pods=x"
-    found = allocatable_of(reconciled(node))
-    assert (found["cpu"], found["memory"], found["pods"]) == ("3500m", "31Gi", "110")
+    result = allocatable_of(reconciled(node))
+    assert (result["cpu"], result["memory"], result["pods"]) == ("3500m", "31Gi", "110")
     node.status.capacity["cpu"].string = "400m"
     assert reconciled(node).status.allocatable["cpu"].string == "0"
 
@@ -282,11 +282,11 @@ def test_overwritten_node_status_is_corrected() -> None:
     for change in (addresses, ready, conditions, info, images):
         node = fleet_node()
         change(node)
-        found = reconciled(node).status
-        for condition in (*found.conditions, *expected.conditions):
+        result = reconciled(node).status
+        for condition in (*result.conditions, *expected.conditions):
             condition.ClearField("lastHeartbeatTime")
             condition.ClearField("lastTransitionTime")
-        assert found == expected, change.__name__
+        assert result == expected, change.__name__
 
 
 def test_existing_images_of_a_node_are_kept() -> None:

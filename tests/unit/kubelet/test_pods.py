@@ -37,7 +37,7 @@ async def test_status_has_the_generation_of_the_spec(api: FakeApi) -> None:
     await api.clock.advance(0.0)
     pod = api.pod("a")
     assert pod.status.observedGeneration == pod.metadata.generation
-    assert {each.observedGeneration for each in pod.status.conditions if each.type != "PodScheduled"} == {
+    assert {condition.observedGeneration for condition in pod.status.conditions if condition.type != "PodScheduled"} == {
         pod.metadata.generation
     }
     assert len(api.history) == 2
@@ -407,7 +407,7 @@ async def test_probe_without_a_change_is_not_reported(api: FakeApi) -> None:
     builder.main_containers()[0].readinessProbe.handler.exec.command.append("true")
     api.create(builder)
     await api.clock.advance(10.0)
-    assert not any(each.ready for each in api.pod("a").status.containerStatuses)
+    assert not any(container_status.ready for container_status in api.pod("a").status.containerStatuses)
     await api.clock.advance(90.0)
     assert len(api.history) == 3, "one report each for running, ready and unready"
     assert [reason for _, reason in api.events] == ["Unhealthy", "Unhealthy"]
@@ -419,8 +419,8 @@ async def test_readiness_gate_opens_with_its_condition(api: FakeApi) -> None:
     await api.clock.advance(0.0)
 
     def ready() -> tuple[str, str, str]:
-        (found,) = (each for each in api.pod("a").status.conditions if each.type == "Ready")
-        return found.status, found.reason, found.message
+        (result,) = (condition for condition in api.pod("a").status.conditions if condition.type == "Ready")
+        return result.status, result.reason, result.message
 
     message = 'corresponding condition of pod readiness gate "example.com/in-rotation" does not exist.'
     assert ready() == ("False", "ReadinessGatesNotReady", message)

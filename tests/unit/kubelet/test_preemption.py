@@ -60,8 +60,8 @@ def test_preempted_pods_are_few_and_of_low_importance(
     """The cases of Kubernetes' TestGetPodsToPreempt."""
     wanted = {"cpu": cpu, "memory": memory * MI, "pods": pods}
     lacking = {resource: amount for resource, amount in wanted.items() if amount}
-    found = preempted(pod.build(), [each.build() for each in others], lacking)
-    assert (found if found is None else sorted(each.metadata.name for each in found)) == expected
+    result = preempted(pod.build(), [other.build() for other in others], lacking)
+    assert (result if result is None else sorted(item.metadata.name for item in result)) == expected
 
 
 async def test_critical_pod_runs_after_a_preempted_pod_has_ended(api: FakeApi) -> None:

@@ -68,13 +68,13 @@ def test_call_longer_than_the_period_is_followed_at_once() -> None:
     ],
 )
 def test_verdict_needs_consecutive_results_up_to_the_threshold(outcomes: str, verdicts: list[bool | None]) -> None:
-    memory, found, events = ProbeMemory(), [], 0
+    memory, result, events = ProbeMemory(), [], 0
     for number, sign in enumerate(outcomes):
         probed = step(memory, 5.0, outcome(number, "" if sign == "+" else "refused"))
         memory = probed.memory
-        found.append(probed.verdict)
+        result.append(probed.verdict)
         events += probed.failure == "refused"
-    assert found == verdicts
+    assert result == verdicts
     assert events == sum(pair in ("+-", " -") for pair in map("".join, zip(" " + outcomes, outcomes, strict=False)))
 
 
@@ -93,7 +93,7 @@ def probed(policy: str = "Always", **probes: Probe) -> PodBuilder:
 
 
 def log(machine: Machine, word: str) -> list[str]:
-    return [each for each in machine.log if each.startswith(word)]
+    return [item for item in machine.log if item.startswith(word)]
 
 
 def test_container_readiness_follows_its_probe() -> None:
@@ -120,7 +120,7 @@ def test_readiness_and_liveness_wait_for_the_startup_probe() -> None:
         livenessProbe=exec_probe(initialDelaySeconds=6),
     )
     machine = Machine(pod.declare(started_after_seconds=10)).wait(11)
-    assert {each for each in machine.log if each.startswith("call")} == {"call c0 Startup probe"}
+    assert {item for item in machine.log if item.startswith("call")} == {"call c0 Startup probe"}
     machine.wait(1)
     assert (machine.container("c0").started, machine.container("c0").ready) == (True, True)
     assert not log(machine, "call c0 Liveness"), "the initial delay begins at the start"
@@ -232,7 +232,7 @@ def test_named_ports_of_probes_are_resolved() -> None:
         return probe.handler.port.intVal  # type: ignore[union-attr]
 
     (plan,) = plan_of(pod.spec).main
-    assert [port(each) for each in (plan.readiness, plan.liveness, plan.startup)] == [8080, 0, 99]
+    assert [port(item) for item in (plan.readiness, plan.liveness, plan.startup)] == [8080, 0, 99]
 
 
 @pytest.mark.parametrize("kind", ["livenessProbe", "startupProbe"])

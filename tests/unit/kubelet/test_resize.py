@@ -18,7 +18,7 @@ def restarting(name: str) -> PodBuilder:
 
 
 def condition(pod: Pod, kind: str) -> PodCondition | None:
-    return next((each for each in pod.status.conditions if each.type == kind), None)
+    return next((item for item in pod.status.conditions if item.type == kind), None)
 
 
 def cpu(status: ContainerStatus) -> tuple[str, str]:

@@ -94,7 +94,7 @@ class Serving:
 
 async def read(client: GrpcKubelets, at: KubeletEndpoint, request: LogsRequest) -> bytes:
     async with asyncio.timeout(TIMEOUT):
-        return b"".join([LogsResponse.FromString(each).data async for each in client.logs(at, request)])
+        return b"".join([LogsResponse.FromString(log).data async for log in client.logs(at, request)])
 
 
 def asked(container: str = "c", follow: bool = False) -> LogsRequest:
@@ -104,8 +104,8 @@ def asked(container: str = "c", follow: bool = False) -> LogsRequest:
 
 
 async def refusal(client: GrpcKubelets, at: KubeletEndpoint, request: LogsRequest) -> tuple[Code, str]:
-    found = await whole_refusal(client, at, request)
-    return found.code, found.message
+    result = await whole_refusal(client, at, request)
+    return result.code, result.message
 
 
 async def whole_refusal(client: GrpcKubelets, at: KubeletEndpoint, request: LogsRequest) -> Refusal:
@@ -154,7 +154,7 @@ async def test_only_api_servers_can_read_stats(pki: Path) -> None:
     async with Serving(Echo(), certificates.files(pki, "fleet")) as at:
         request = StatsRequest(pods=[f"{number:036}" for number in range(100_000)])  # close to the default limit of gRPC
         answer = await GrpcKubelets(certificates.files(pki, KUBELET_CLIENT)).stats(at, request, TIMEOUT)
-        assert [each.metadata.uid for each in answer.pods] == list(request.pods)
+        assert [pod.metadata.uid for pod in answer.pods] == list(request.pods)
         with pytest.raises(Rejected) as caught:
             await GrpcKubelets(certificates.files(pki, ADMIN)).stats(at, request, TIMEOUT)
         assert caught.value.refusal.code is Code.PERMISSION_DENIED
@@ -240,9 +240,9 @@ async def test_command_that_ends_before_its_input_loses_no_output() -> None:
     async with (
         Serving(Brief(), None) as at,
         asyncio.timeout(TIMEOUT),
-        aclosing(GrpcKubelets(None).exec(at, requests())) as found,
+        aclosing(GrpcKubelets(None).exec(at, requests())) as result,
     ):
-        async for data in found:
+        async for data in result:
             response = ExecResponse.FromString(data)
             read, code = read + len(response.stdout), response.exit.code
             if response.HasField("exit"):
@@ -258,6 +258,6 @@ async def test_command_receives_its_input_until_eof() -> None:
         yield ExecRequest(closeStdin=True)
 
     async with Serving(Echo(), None) as at, asyncio.timeout(TIMEOUT):
-        responses = [ExecResponse.FromString(each) async for each in GrpcKubelets(None).exec(at, requests())]
-    assert [each.stdout for each in responses] == [b"one", b"two", b""]
+        responses = [ExecResponse.FromString(item) async for item in GrpcKubelets(None).exec(at, requests())]
+    assert [response.stdout for response in responses] == [b"one", b"two", b""]
     assert responses[-1].exit.code == 3

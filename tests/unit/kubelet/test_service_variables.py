@@ -42,8 +42,8 @@ def test_variables_of_a_service_match_kubernetes() -> None:
 
 
 def test_url_of_an_ipv6_address_has_brackets() -> None:
-    found = dict(variables(service("six", clusterIP="fd00::7")))
-    assert (found["SIX_SERVICE_HOST"], found["SIX_PORT"]) == ("fd00::7", "tcp://[fd00::7]:80")
+    result = dict(variables(service("six", clusterIP="fd00::7")))
+    assert (result["SIX_SERVICE_HOST"], result["SIX_PORT"]) == ("fd00::7", "tcp://[fd00::7]:80")
 
 
 @pytest.mark.parametrize(
@@ -65,19 +65,19 @@ async def test_pod_gets_the_services_of_its_namespace_and_the_service_kubernetes
     async with serving(MemoryStorage()) as server:
         connection = connect(server)
         client = Client(connection).of(SERVICES)
-        found = ServiceVariables(client)
-        assert not found.synced and found(pod("default")) == {}
-        for each in (service("kubernetes"), service("web"), service("web", "kube-system"), service("db", "kube-system")):
-            await client.create(each)
-        following = asyncio.create_task(found.run())
+        service_variables = ServiceVariables(client)
+        assert not service_variables.synced and service_variables(pod("default")) == {}
+        for item in (service("kubernetes"), service("web"), service("web", "kube-system"), service("db", "kube-system")):
+            await client.create(item)
+        following = asyncio.create_task(service_variables.run())
         try:
-            await eventually(lambda: found.synced)
+            await eventually(lambda: service_variables.synced)
 
             def hosts(pod: Pod) -> dict[str, str]:
-                return {name: value for name, value in found(pod).items() if name.endswith("_SERVICE_HOST")}
+                return {name: value for name, value in service_variables(pod).items() if name.endswith("_SERVICE_HOST")}
 
             own = {
-                each.metadata.namespace + "/" + each.metadata.name: each.spec.clusterIP for each in (await client.list()).items
+                item.metadata.namespace + "/" + item.metadata.name: item.spec.clusterIP for item in (await client.list()).items
             }
             master = {"KUBERNETES_SERVICE_HOST": own["default/kubernetes"]}
             assert hosts(pod("default")) == {**master, "WEB_SERVICE_HOST": own["default/web"]}

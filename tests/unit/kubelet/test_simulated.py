@@ -80,7 +80,7 @@ async def stream(parts: Sequence[bytes]) -> AsyncIterator[bytes]:
 
 
 def code_and_output(responses: Sequence[ExecResponse]) -> tuple[int, str]:
-    return responses[-1].exit.code, b"".join(each.stdout + each.stderr for each in responses).decode()
+    return responses[-1].exit.code, b"".join(response.stdout + response.stderr for response in responses).decode()
 
 
 START = "container c0 of pod default/a started (image app:1)"
@@ -145,7 +145,7 @@ async def test_attach_shows_what_follows() -> None:
 
 async def test_exec_separates_outputs_without_a_terminal() -> None:
     *outputs, ended = await Node().exec("sh", "-c", "echo out; foo; exit 3")
-    assert [each.WhichOneof("response") for each in outputs] == ["stdout", "stderr"] and ended.exit.code == 3
+    assert [output.WhichOneof("response") for output in outputs] == ["stdout", "stderr"] and ended.exit.code == 3
     with pytest.raises(StreamError, match='container "c0" in pod "a" is not running'):
         node = Node(run_seconds=0)
         await node.exec("true")

@@ -24,7 +24,7 @@ async def ask(api: FakeApi, *pods: str, nodes: Sequence[str] = (), beside: int =
 
 
 def used(metrics: PodMetrics) -> dict[str, Mapping[str, int]]:
-    return {each.name: amounts(each.usage) for each in metrics.containers}
+    return {container.name: amounts(container.usage) for container in metrics.containers}
 
 
 async def test_usage_of_fake_containers_is_declared_or_equals_the_request(api: FakeApi) -> None:
@@ -67,7 +67,7 @@ async def test_only_running_pods_are_reported(api: FakeApi) -> None:
     await api.clock.advance(2.0)
     assert not (await ask(api, "starting", "done")).pods
     await api.clock.advance(4.0)
-    assert [each.metadata.uid for each in (await ask(api, "starting", "done")).pods] == [api.pod("starting").metadata.uid]
+    assert [pod.metadata.uid for pod in (await ask(api, "starting", "done")).pods] == [api.pod("starting").metadata.uid]
 
 
 async def test_unknown_nodes_and_pods_are_left_out(api: FakeApi) -> None:
@@ -99,10 +99,10 @@ async def test_usage_is_reported_exactly_with_its_window(api: FakeApi) -> None:
     stats = Stats(api.nodes, api.fleet.what_runs, lambda node: 0, Measured(), api.clock)
     response = await stats.answer(StatsRequest(nodes=["n"], pods=[api.pod("web").metadata.uid]))
     (node,), (pod,) = response.nodes, response.pods
-    assert [(each.name, each.usage["cpu"].string, each.usage["memory"].string) for each in pod.containers] == [
-        ("c0", "1234567n", "3k")
-    ]
-    windows = [_seconds(each) for each in (node, pod)]
+    assert [
+        (container.name, container.usage["cpu"].string, container.usage["memory"].string) for container in pod.containers
+    ] == [("c0", "1234567n", "3k")]
+    windows = [_seconds(item) for item in (node, pod)]
     assert windows == [pytest.approx(2.5), pytest.approx(2.5)]
 
 

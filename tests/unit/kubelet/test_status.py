@@ -29,8 +29,8 @@ def status(pod: Pod, state: PodState, *views: ContainerView) -> PodStatus:
 
 
 def condition(of: PodStatus, kind: str) -> PodCondition:
-    (found,) = (condition for condition in of.conditions if condition.type == kind)
-    return found
+    (result,) = (condition for condition in of.conditions if condition.type == kind)
+    return result
 
 
 def test_report_has_the_identity_and_resource_version() -> None:
@@ -45,16 +45,19 @@ def test_report_has_the_identity_and_resource_version() -> None:
 def test_status_of_a_running_pod() -> None:
     pod = make_pod("a").req(cpu="1").condition("PodScheduled", "True").build()
     pod.status.qosClass = "Burstable"
-    found = status(pod, state(Phase.RUNNING, ready=True), RUNNING)
-    assert (found.phase, found.qosClass, found.startTime.seconds) == ("Running", "Burstable", 4_950)
-    assert (found.hostIP, found.podIP) == ADDRESSES
-    assert ([each.ip for each in found.hostIPs], [each.ip for each in found.podIPs]) == ([ADDRESSES.host], [ADDRESSES.pod])
-    assert {each.type: each.status for each in found.conditions} == dict.fromkeys(
+    result = status(pod, state(Phase.RUNNING, ready=True), RUNNING)
+    assert (result.phase, result.qosClass, result.startTime.seconds) == ("Running", "Burstable", 4_950)
+    assert (result.hostIP, result.podIP) == ADDRESSES
+    assert ([host_ip.ip for host_ip in result.hostIPs], [pod_ip.ip for pod_ip in result.podIPs]) == (
+        [ADDRESSES.host],
+        [ADDRESSES.pod],
+    )
+    assert {item.type: item.status for item in result.conditions} == dict.fromkeys(
         ("PodScheduled", "PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"), "True"
     )
-    assert condition(found, "Ready").lastTransitionTime.seconds == 5_000
-    assert condition(found, "Initialized").lastTransitionTime.seconds == 4_950
-    (container,) = found.containerStatuses
+    assert condition(result, "Ready").lastTransitionTime.seconds == 5_000
+    assert condition(result, "Initialized").lastTransitionTime.seconds == 4_950
+    (container,) = result.containerStatuses
     assert (container.name, container.image, container.ready, container.started) == ("c0", "app:1", True, True)
     assert container.state.running.startedAt.seconds == 5_000
 
@@ -63,10 +66,10 @@ def test_status_of_a_running_pod() -> None:
 def test_status_and_conditions_have_the_observed_generation(ready: bool) -> None:
     pod = make_pod("a").req(cpu="1").condition("PodScheduled", "True").build()
     pod.metadata.generation = 4
-    found = status(pod, state(Phase.RUNNING, ready=ready), RUNNING)
-    assert found.observedGeneration == 4
-    own = [each for each in found.conditions if each.type != "PodScheduled"]
-    assert [each.observedGeneration for each in own] == [4] * 4
+    result = status(pod, state(Phase.RUNNING, ready=ready), RUNNING)
+    assert result.observedGeneration == 4
+    own = [item for item in result.conditions if item.type != "PodScheduled"]
+    assert [item.observedGeneration for item in own] == [4] * 4
 
 
 def test_rejected_pod_has_the_observed_generation() -> None:
@@ -80,7 +83,7 @@ def test_missing_address_is_not_reported() -> None:
     pod = make_pod("a").req(cpu="1").build()
     for _ in range(2):
         report = render(pod, "7", template_of(pod), state(Phase.RUNNING, ready=True), (RUNNING,), Addresses(ADDRESSES.host, ""))
-        assert ([each.ip for each in report.status.hostIPs], list(report.status.podIPs)) == ([ADDRESSES.host], [])
+        assert ([host_ip.ip for host_ip in report.status.hostIPs], list(report.status.podIPs)) == ([ADDRESSES.host], [])
         pod.status.CopyFrom(report.status)
 
 
@@ -95,7 +98,7 @@ def test_repeated_report_has_no_duplicates() -> None:
     first = status(pod, state(Phase.RUNNING, ready=True), RUNNING)
     pod.status.CopyFrom(first)
     again = status(pod, state(Phase.RUNNING, ready=True), RUNNING)
-    assert sorted(each.type for each in again.conditions) == sorted(each.type for each in first.conditions)
+    assert sorted(item.type for item in again.conditions) == sorted(item.type for item in first.conditions)
     assert len(again.containerStatuses) == len(again.podIPs) == len(again.hostIPs) == 1
     assert condition(again, "example.com/gate").status == "False"
 
@@ -109,12 +112,12 @@ def test_unknown_fields_are_preserved() -> None:
 
 def test_status_of_a_pod_being_created() -> None:
     pod = make_pod("a").req(cpu="1").req(cpu="1").build()
-    found = status(pod, state(Phase.PENDING), RUNNING)
-    ready = condition(found, "Ready")
+    result = status(pod, state(Phase.PENDING), RUNNING)
+    ready = condition(result, "Ready")
     assert (ready.status, ready.reason, ready.message) == (
         "False", "ContainersNotReady", "containers with unready status: [c1]",
     )  # fmt: skip
-    assert found.containerStatuses[1].state.waiting.reason == "ContainerCreating"
+    assert result.containerStatuses[1].state.waiting.reason == "ContainerCreating"
     assert status(pod, state(Phase.PENDING), CREATED).containerStatuses[0].state.waiting.reason == "ContainerCreating"
 
 
@@ -125,11 +128,11 @@ def test_status_of_a_pod_being_created() -> None:
 def test_status_of_an_ended_pod(phase: Phase, code: int, reason: str, ready_reason: str) -> None:
     pod = make_pod("a").req(cpu="1").restart_policy("Never").build()
     exited = ContainerView("c0", 0, ContainerState.EXITED, EARLIER, EXIT._replace(code=code), None, None, None)
-    found = status(pod, state(phase), exited)
-    ended = found.containerStatuses[0].state.terminated
+    result = status(pod, state(phase), exited)
+    ended = result.containerStatuses[0].state.terminated
     assert (ended.exitCode, ended.reason, ended.startedAt.seconds, ended.finishedAt.seconds) == (code, reason, 4_950, 5_000)
-    assert condition(found, "Ready").reason == ready_reason
-    assert not found.containerStatuses[0].ready
+    assert condition(result, "Ready").reason == ready_reason
+    assert not result.containerStatuses[0].ready
 
 
 def test_status_of_a_container_in_backoff() -> None:
@@ -156,11 +159,11 @@ def test_containers_of_a_pod_that_never_started_have_unknown_status() -> None:
 
 def test_rejected_pod_has_a_reason_and_no_address_or_containers() -> None:
     pod = make_pod("a").req(cpu="1").condition("PodScheduled", "True").build()
-    found = status(pod, refuse("OutOfcpu", "no room", NOW))
-    assert (found.phase, found.reason, found.message) == ("Failed", "OutOfcpu", "no room")
-    assert not found.podIP
-    assert not found.containerStatuses
-    assert [each.type for each in found.conditions] == ["PodScheduled"]
+    result = status(pod, refuse("OutOfcpu", "no room", NOW))
+    assert (result.phase, result.reason, result.message) == ("Failed", "OutOfcpu", "no room")
+    assert not result.podIP
+    assert not result.containerStatuses
+    assert [item.type for item in result.conditions] == ["PodScheduled"]
 
 
 def test_exit_reason_and_message_are_reported() -> None:
@@ -197,7 +200,7 @@ def test_disruption_target_is_set_once_the_pod_has_ended() -> None:
     """A kubelet that restarts meanwhile leaves the pod running, and the condition would stay."""
     pod = make_pod("a").req(cpu="1").build()
     ending = evicted()._replace(phase=Phase.RUNNING, ended=None)
-    assert not [each for each in status(pod, ending).conditions if each.type == "DisruptionTarget"]
+    assert not [item for item in status(pod, ending).conditions if item.type == "DisruptionTarget"]
 
 
 def test_existing_disruption_target_keeps_its_transition_time() -> None:

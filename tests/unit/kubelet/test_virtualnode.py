@@ -55,7 +55,7 @@ def test_pod_is_rejected_while_no_address_is_free() -> None:
     built.spec.podCIDR = "10.0.1.0/29"
     node, template = VirtualNode(built), template_of(make_pod("a").build())
     admitted = [node.admit(str(number), template) for number in range(6)]
-    assert len({each.pod for each in admitted if isinstance(each, Addresses)}) == 5
+    assert len({item.pod for item in admitted if isinstance(item, Addresses)}) == 5
     refusal = admitted[5]
     assert isinstance(refusal, Refusal) and refusal.admission_reason == "OutOfpodIPs"
     assert refusal.admission_message == "Node didn't have enough resource: podIPs, requested: 1, used: 5, capacity: 5"
@@ -78,6 +78,6 @@ def test_pods_get_addresses_of_a_network_assigned_later() -> None:
     given.spec.podCIDR = "10.9.0.0/23"
     node.update(given)
     admitted = [node.admit(str(number), template_of(make_pod("a").build())) for number in range(499)]
-    found = {each.pod for each in admitted if isinstance(each, Addresses)}
-    assert len(found) == 499 and "10.9.0.2" not in found
-    assert all(address.startswith(("10.9.0.", "10.9.1.")) for address in found)
+    pods = {item.pod for item in admitted if isinstance(item, Addresses)}
+    assert len(pods) == 499 and "10.9.0.2" not in pods
+    assert all(address.startswith(("10.9.0.", "10.9.1.")) for address in pods)

@@ -85,7 +85,7 @@ async def test_container_without_its_objects_is_held_alone(api: FakeApi) -> None
     assert second.state.HasField("running") and set(api.phases("a")) == {"Pending"}
     api.fleet._handle_volume_progress(pod.metadata.uid, Progress(True, {}))
     await api.clock.advance(1.0)
-    assert [each.ready for each in api.pod("a").status.containerStatuses] == [True, True]
+    assert [container_status.ready for container_status in api.pod("a").status.containerStatuses] == [True, True]
     assert api.phases("a")[-1] == "Running"
 
 

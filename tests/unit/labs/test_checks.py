@@ -24,7 +24,7 @@ def history(bug: str = "", seed: int = SEED, *, violated: bool = False) -> list[
     records = World(0).live()
     if violated:
         records = a_bind_by_a_deposed_leader(records, Random(0))
-    return [replace(each, bug=bug, seed=seed) if isinstance(each, Run) else each for each in records]
+    return [replace(record, bug=bug, seed=seed) if isinstance(record, Run) else record for record in records]
 
 
 @pytest.fixture

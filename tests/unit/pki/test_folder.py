@@ -74,9 +74,9 @@ def test_renewed_certificate_replaces_the_file(tmp_path: Path) -> None:
     later = NOW + timedelta(days=340)
     assert folder.provide([SERVER], later) == [APISERVER]
     names = x509.load_pem_x509_certificate((tmp_path / "apiserver.crt").read_bytes()).extensions
-    found = names.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert set(found.get_values_for_type(x509.DNSName)) == {"localhost", "api.example"}
-    assert {str(each) for each in found.get_values_for_type(x509.IPAddress)} == {"127.0.0.1", "10.0.0.1"}
+    result = names.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert set(result.get_values_for_type(x509.DNSName)) == {"localhost", "api.example"}
+    assert {str(value) for value in result.get_values_for_type(x509.IPAddress)} == {"127.0.0.1", "10.0.0.1"}
     assert folder.provide([SERVER], later) == []
 
 
@@ -101,8 +101,8 @@ def test_two_authorities_share_a_folder_and_no_certificate(tmp_path: Path) -> No
 def test_key_that_does_not_match_its_certificate_is_replaced(tmp_path: Path, key: bytes | None) -> None:
     """As when somebody was killed after he had written the key."""
     folder, other = Folder(tmp_path / "pki"), Folder(tmp_path / "other")
-    for each in (folder, other):
-        each.provide([SERVER, PERSON], NOW)
+    for item in (folder, other):
+        item.provide([SERVER, PERSON], NOW)
     folder.files(ADMIN).key.write_bytes(other.files(ADMIN).key.read_bytes() if key is None else key)
     assert folder.provide([SERVER, PERSON], NOW) == [ADMIN]
     folder.files(ADMIN).read()

@@ -66,7 +66,7 @@ def test_events_within_a_second_have_an_order() -> None:
         else:
             each.eventTime.seconds, each.eventTime.nanos = 9_990, millis * 1_000_000
         made.append(each)
-    assert [each.metadata.name for each in sorted(made, key=cluster.when)] == ["a", "b", "c", "d"]
+    assert [item.metadata.name for item in sorted(made, key=cluster.when)] == ["a", "b", "c", "d"]
 
 
 def test_event_row_contains_the_reporter() -> None:

@@ -36,13 +36,13 @@ def cells(resource: Resource[Any], data: dict[str, Any]) -> list[str]:
     return list(COLUMNS[resource.plural].row(from_dict(resource, {"metadata": META} | data), NOW))
 
 
-@pytest.mark.parametrize("resource", [ROLES, CLUSTER_ROLES, LIMIT_RANGES], ids=lambda each: each.plural)
+@pytest.mark.parametrize("resource", [ROLES, CLUSTER_ROLES, LIMIT_RANGES], ids=lambda item: item.plural)
 def test_table_shows_the_creation_time(resource: Resource[Any]) -> None:
     assert COLUMNS[resource.plural].headers == ("NAME", "CREATED AT")
     assert cells(resource, {}) == ["a", "2001-09-09T01:46:35Z"]
 
 
-@pytest.mark.parametrize("resource", [ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS], ids=lambda each: each.plural)
+@pytest.mark.parametrize("resource", [ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS], ids=lambda item: item.plural)
 def test_row_of_bindings(resource: Resource[Any]) -> None:
     assert cells(resource, BINDING) == ["a", "ClusterRole/view", "5s", "ada, bob", "system:masters", "default/robot, local"]
 

@@ -55,16 +55,16 @@ def replace_resolver(options: str) -> None:
 async def resolve(node: str, names: Sequence[str]) -> dict[str, object]:
     server = DnsServer(RESOLVER)
     await server.start("127.0.0.1", 53)
-    found: dict[str, object] = {}
+    result: dict[str, object] = {}
     try:
         commands = {"glibc": [sys.executable, "-c", _GLIBC]} | ({"c-ares": [node, "-e", _C_ARES]} if node else {})
         for client, command in commands.items():
             process = await asyncio.create_subprocess_exec(*command, *names, stdout=subprocess.PIPE)
             output, _ = await asyncio.wait_for(process.communicate(), 50)
-            found[client] = json.loads(output)
+            result[client] = json.loads(output)
     finally:
         server.stop()
-    return found
+    return result
 
 
 def main(options: str, node: str, *names: str) -> None:

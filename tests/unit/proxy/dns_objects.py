@@ -29,7 +29,7 @@ class Objects:
             make_service("alias", clusterIP="", type="ExternalName", externalName="web.default.svc.cluster.local."),
             make_service("loop", clusterIP="", type="ExternalName", externalName="loop.default.svc.cluster.local"),
         ]
-        self.services: Mapping[str, Service] = {f"default/{each.metadata.name}": each for each in listed}
+        self.services: Mapping[str, Service] = {f"default/{item.metadata.name}": item for item in listed}
         self.slices = [
             make_slice({"ip": "127.0.0.2"}, service="web", ports=PORTS),
             make_slice(
@@ -45,11 +45,11 @@ class Objects:
             make_slice({"ip": "127.0.0.7", "ready": False}, service="idle", name="idle-1", ports=PORTS),
         ]  # fmt: skip
         self.index = AddressIndex()
-        self.index.follow_services([Delta(ADDED, each, None) for each in listed])
-        self.index.follow_slices([Delta(ADDED, each, None) for each in self.slices])
+        self.index.follow_services([Delta(ADDED, item, None) for item in listed])
+        self.index.follow_slices([Delta(ADDED, slice_, None) for slice_ in self.slices])
 
     def slices_of(self, service: str) -> Mapping[str, EndpointSlice]:
-        return {each.metadata.uid: each for each in self.slices if service_of(each) == service}
+        return {slice_.metadata.uid: slice_ for slice_ in self.slices if service_of(slice_) == service}
 
     def names_of(self, address: str) -> Iterable[str]:
         return self.index.names(address)

@@ -24,9 +24,9 @@ def make_slice(
     made.metadata.name, made.metadata.namespace, made.metadata.uid = name, "default", f"uid-{name}"
     made.metadata.labels["kubernetes.io/service-name"] = service
     listed = []
-    for each in endpoints:
-        conditions = {key: each[key] for key in ("ready", "serving", "terminating") if key in each}
-        rest = {key: value for key, value in each.items() if key not in ("ip", *conditions)}
-        listed.append({"addresses": [each["ip"]], "conditions": conditions, **rest})
+    for endpoint in endpoints:
+        conditions = {key: endpoint[key] for key in ("ready", "serving", "terminating") if key in endpoint}
+        rest = {key: value for key, value in endpoint.items() if key not in ("ip", *conditions)}
+        listed.append({"addresses": [endpoint["ip"]], "conditions": conditions, **rest})
     ParseDict({"endpoints": listed, "ports": [{"port": port, "protocol": "TCP"}], **other}, made)
     return made

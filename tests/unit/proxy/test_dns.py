@@ -68,10 +68,10 @@ def parsed(query: bytes, *, limit: bool = True) -> DNSRecord:
 def test_records_of_services_and_endpoints(name: str, kind: str, expected: list[str]) -> None:
     answer = ask(name, kind)
     assert answer.header.rcode == RCODE.NOERROR and answer.header.aa
-    assert sorted(str(each.rdata) for each in answer.rr) == sorted(expected)
-    assert all(each.ttl == TTL for each in answer.rr)
+    assert sorted(str(item.rdata) for item in answer.rr) == sorted(expected)
+    assert all(item.ttl == TTL for item in answer.rr)
     if not expected:
-        assert [QTYPE[each.rtype] for each in answer.auth] == ["SOA"]
+        assert [QTYPE[item.rtype] for item in answer.auth] == ["SOA"]
 
 
 @pytest.mark.parametrize(
@@ -107,11 +107,11 @@ def test_other_domains_are_refused() -> None:
 
 
 def test_srv_answers_contain_addresses() -> None:
-    assert [str(each.rdata) for each in ask("_http._tcp.db.default.svc.cluster.local", "SRV").ar] == ["127.0.0.3", "127.0.0.4"]
+    assert [str(item.rdata) for item in ask("_http._tcp.db.default.svc.cluster.local", "SRV").ar] == ["127.0.0.3", "127.0.0.4"]
 
 
 def test_srv_records_name_the_port_and_share_the_weight() -> None:
-    assert [str(each.rdata) for each in ask("web.default.svc.cluster.local", "SRV").rr] == [
+    assert [str(item.rdata) for item in ask("web.default.svc.cluster.local", "SRV").rr] == [
         "0 100 80 web.default.svc.cluster.local."
     ]
     assert str(ask("big.default.svc.cluster.local", "SRV").rr[0].rdata) == "0 1 8080 127-1-0-0.big.default.svc.cluster.local."
@@ -121,7 +121,7 @@ def test_truncated_answer_keeps_the_question_and_the_records_that_fit() -> None:
     """Without the question, glibc, Go and c-ares drop the answer and never ask over TCP."""
     name = "big.default.svc.cluster.local"
     answer = ask(name)
-    assert answer.header.tc and [str(each.qname) for each in answer.questions] == [f"{name}."]
+    assert answer.header.tc and [str(item.qname) for item in answer.questions] == [f"{name}."]
     assert 0 < len(answer.rr) < 60
     large = DNSRecord.question(name)
     large.add_ar(EDNS0(udp_len=4096))

@@ -44,9 +44,9 @@ def test_resolvers_find_all_names(options: str, node: str) -> None:
     command = [*NAMESPACES, sys.executable, "-m", "tests.unit.proxy.dns_clients", options, node, *NAMES]
     process = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert process.returncode == 0, process.stderr
-    found = json.loads(process.stdout)
-    assert found["glibc"] == {name: glibc for name, (glibc, _) in NAMES.items()}
+    result = json.loads(process.stdout)
+    assert result["glibc"] == {name: glibc for name, (glibc, _) in NAMES.items()}
     if node:
         # c-ares reads the search list, but resolve4 uses it only in some versions: complete names are compared
         complete = {name: c_ares for name, (_, c_ares) in NAMES.items() if name.endswith(".local")}
-        assert {name: found["c-ares"][name] for name in complete} == complete
+        assert {name: result["c-ares"][name] for name in complete} == complete

@@ -125,6 +125,6 @@ async def test_flood_of_datagrams_leaves_connections_and_other_clients_alone(mon
         assert await ask_tcp(tcp_port) == "127.251.7.3"
         await exchange(other)
         assert flow.socket.fileno() >= 0, "the client keeps its flow"
-    for each in sockets:
-        each.close()
+    for item in sockets:
+        item.close()
     transport.close()

@@ -43,9 +43,9 @@ async def waiting(it: Userspace, status: Status) -> AsyncIterator["asyncio.Task[
 
 
 async def find() -> Predecessor:
-    found = await asyncio.to_thread(Predecessor.find, STATUS)
-    assert found is not None
-    return found
+    result = await asyncio.to_thread(Predecessor.find, STATUS)
+    assert result is not None
+    return result
 
 
 async def test_takeover_fails_no_request() -> None:
@@ -105,16 +105,16 @@ async def test_more_listeners_than_a_message_can_have_are_passed(monkeypatch: py
         await it.apply({f"default/s{port}": rules(port, a) for port in ports})
         predecessor = await find()
         assert predecessor.sockets.keys() == {Frontend(ADDRESS, port, "TCP") for port in ports}
-        assert {each.getsockname()[1] for each in predecessor.sockets.values()} == set(ports)
+        assert {item.getsockname()[1] for item in predecessor.sockets.values()} == set(ports)
         predecessor.close()
 
 
 async def test_late_udp_answer_reaches_the_client_after_a_handover() -> None:
     port = free_port(kind=socket.SOCK_DGRAM)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
-        for each in (server, client):
-            each.bind(("127.251.7.2", 0))
-            each.setblocking(False)
+        for item in (server, client):
+            item.bind(("127.251.7.2", 0))
+            item.setblocking(False)
         rule = rules(port, Endpoint(*server.getsockname()), protocol="UDP")
         loop = asyncio.get_running_loop()
         current = Userspace(seed=1)

@@ -6,7 +6,7 @@ from pinnace.proxy.nftables import Objects, base, objects, transaction
 from pinnace.proxy.plan import NODE_ADDRESS, Endpoint, Frontend, Rule, ServiceRules
 
 WEB = Frontend("10.96.0.1", 80, "TCP")
-ENDPOINTS = tuple(Endpoint(f"10.0.0.{each}", 8080) for each in (1, 2, 3))
+ENDPOINTS = tuple(Endpoint(f"10.0.0.{item}", 8080) for item in (1, 2, 3))
 
 
 def of(*endpoints: Endpoint, affinity: int | None = None, frontend: Frontend = WEB) -> Objects:
@@ -20,7 +20,7 @@ def test_no_change_needs_no_command() -> None:
 def test_changed_endpoint_replaces_the_rule_and_keeps_the_element() -> None:
     old, new = of(*ENDPOINTS[:2]), of(*ENDPOINTS[1:])
     commands = transaction(4, [(old, new)], Counter(old.hairpins))
-    assert [each.split()[0:2] for each in commands] == [
+    assert [command.split()[0:2] for command in commands] == [
         ["flush", "chain"],
         ["add", "rule"],
         ["delete", "element"],
@@ -35,8 +35,8 @@ def test_hairpin_elements_of_two_services_stay_until_both_are_gone() -> None:
     one, nothing = of(ENDPOINTS[0]), Objects()
     other = objects("default/b", ServiceRules({Frontend("10.96.0.2", 80, "TCP"): Rule("b", ENDPOINTS[:1])}), 4)
     transaction(4, [(nothing, one), (nothing, other)], counts)
-    assert not any("hairpin" in each for each in transaction(4, [(one, nothing)], counts))
-    assert any("delete element ip pinnace-proxy hairpin" in each for each in transaction(4, [(other, nothing)], counts))
+    assert not any("hairpin" in item for item in transaction(4, [(one, nothing)], counts))
+    assert any("delete element ip pinnace-proxy hairpin" in item for item in transaction(4, [(other, nothing)], counts))
 
 
 def test_frontends_without_endpoints_are_rejected() -> None:
@@ -46,9 +46,9 @@ def test_frontends_without_endpoints_are_rejected() -> None:
 
 
 def test_affinity_remembers_clients_in_a_set_for_each_endpoint() -> None:
-    found = of(*ENDPOINTS, affinity=60)
-    assert len(found.sets) == 3 and all("timeout 60s" in each for each in found.sets.values())
-    assert of(*ENDPOINTS, affinity=90).sets.keys().isdisjoint(found.sets)
+    result = of(*ENDPOINTS, affinity=60)
+    assert len(result.sets) == 3 and all("timeout 60s" in set_ for set_ in result.sets.values())
+    assert of(*ENDPOINTS, affinity=90).sets.keys().isdisjoint(result.sets)
 
 
 def test_addresses_of_the_other_ip_version_are_left_out() -> None:
@@ -56,6 +56,6 @@ def test_addresses_of_the_other_ip_version_are_left_out() -> None:
 
 
 def test_node_ports_are_limited_to_given_addresses() -> None:
-    assert any("ip daddr { 192.0.2.1 } meta l4proto" in each for each in base(4, ["192.0.2.1"]))
-    assert not any("service-nodeports" in each for each in base(6, ["192.0.2.1"]) if each.startswith("add rule"))
-    assert any("fib daddr type local ip daddr != 127.0.0.0/8" in each for each in base(4, []))
+    assert any("ip daddr { 192.0.2.1 } meta l4proto" in item for item in base(4, ["192.0.2.1"]))
+    assert not any("service-nodeports" in item for item in base(6, ["192.0.2.1"]) if item.startswith("add rule"))
+    assert any("fib daddr type local ip daddr != 127.0.0.0/8" in item for item in base(4, []))

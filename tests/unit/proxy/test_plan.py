@@ -16,7 +16,7 @@ CLUSTER_IP = Frontend("127.250.0.1", 80, "TCP")
 
 def addresses(service: Any, *slices: Any, node: NodeInfo = NODE, at: Frontend = CLUSTER_IP) -> list[str]:
     rule = plan_service(service, slices, node).rules[at]
-    return [each.address for each in rule.endpoints]
+    return [endpoint.address for endpoint in rule.endpoints]
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,8 @@ def test_cluster_ip_services_ignore_node_ports() -> None:
 def test_external_addresses_and_load_balancers_have_rules() -> None:
     service = make_service(type="LoadBalancer", externalIPs=["192.0.2.1"], clusterIPs=["127.250.0.1", "fd00::1"])
     service.status.loadBalancer.ingress.add(ip="192.0.2.2")
-    found = {each.address for each in plan_service(service, [LOCAL_AND_REMOTE], NODE).rules}
-    assert found == {"127.250.0.1", "fd00::1", "192.0.2.1", "192.0.2.2"}
+    result = {rule.address for rule in plan_service(service, [LOCAL_AND_REMOTE], NODE).rules}
+    assert result == {"127.250.0.1", "fd00::1", "192.0.2.1", "192.0.2.2"}
 
 
 @pytest.mark.parametrize(("policy", "expected"), [("Local", HealthCheck(32000, 1)), ("Cluster", None)])

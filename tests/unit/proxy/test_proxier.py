@@ -48,13 +48,13 @@ class Fed(Proxier):
 
     def feed(self, services: Sequence[Any] = (), slices: Sequence[Any] = (), nodes: Sequence[Any] = ()) -> None:
         self.revision += 1
-        found = {SERVICES: services, ENDPOINT_SLICES: slices, NODES: nodes}
+        result = {SERVICES: services, ENDPOINT_SLICES: slices, NODES: nodes}
         for informer in self._informers:
-            objects = found[informer._client.resource]
-            for each in objects:
-                each.metadata.resourceVersion = each.metadata.resourceVersion or "1"
+            objects = result[informer._client.resource]
+            for obj in objects:
+                obj.metadata.resourceVersion = obj.metadata.resourceVersion or "1"
             informer._failing = None
-            informer._replace({store_key(each): each for each in objects}, self.revision)
+            informer._replace({store_key(obj): obj for obj in objects}, self.revision)
 
 
 @pytest.fixture
@@ -128,10 +128,10 @@ async def test_changed_zone_of_the_node_plans_all_services(backend: Recorder) ->
     it.feed(services()[:1], hinted, [node])
     await it._sync_all_services()
     (rule,) = backend.services["default/a"].rules.values()
-    assert [each.address for each in rule.endpoints] == ["127.0.0.2"]
+    assert [endpoint.address for endpoint in rule.endpoints] == ["127.0.0.2"]
     moved = make_node("n1").label("topology.kubernetes.io/zone", "b").build()
     moved.metadata.resourceVersion = "9"
     it.feed(services()[:1], hinted, [moved])
     await it._sync()
     (rule,) = backend.services["default/a"].rules.values()
-    assert [each.address for each in rule.endpoints] == ["127.0.0.3"]
+    assert [endpoint.address for endpoint in rule.endpoints] == ["127.0.0.3"]

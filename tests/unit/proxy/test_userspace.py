@@ -66,7 +66,7 @@ def p_value(counts: Counter[str], endpoints: int) -> float:
     """The p-value of a chi-square test with three endpoints, which has two degrees of freedom."""
     assert endpoints == 3
     expected = counts.total() / 3
-    return exp(-sum((counts[each] - expected) ** 2 / expected for each in counts) / 2)
+    return exp(-sum((counts[count] - expected) ** 2 / expected for count in counts) / 2)
 
 
 async def test_connections_are_spread_evenly() -> None:
@@ -167,13 +167,13 @@ async def test_large_stream_arrives_complete_with_a_slow_reader() -> None:
         async with asyncio.timeout(30):
             reader, writer = await asyncio.open_connection(ADDRESS, port)
             await asyncio.sleep(0.2)  # all buffers fill
-            found = 0
+            result = 0
             while data := await reader.read(1 << 20):
-                start = found % 256
+                start = result % 256
                 assert data == (block[start:] + block)[: len(data)]
-                found += len(data)
+                result += len(data)
             writer.close()
-    assert found == size
+    assert result == size
 
 
 async def test_connection_reset_is_passed_on() -> None:
@@ -216,8 +216,8 @@ async def test_connections_beyond_the_limit_are_closed_with_a_log(caplog: pytest
                 await asyncio.sleep(0.01)
         reader, writer = await asyncio.open_connection(ADDRESS, port)
         assert await reader.readexactly(1) == b"x"
-        for each in (writer, held[1][1]):
-            each.close()
+        for item in (writer, held[1][1]):
+            item.close()
 
 
 async def test_successor_listens_before_its_predecessor_stops() -> None:
@@ -291,13 +291,13 @@ def test_affinity_lasts_until_its_timeout_after_the_last_connection() -> None:
     first = connect("a")
     for now in (9.0, 18.0, 27.0):
         assert connect("a") == first
-        assert {connect(f"{now}-{each}") for each in range(6)} == set(endpoints)
-    left = tuple(each for each in endpoints if each != first)
+        assert {connect(f"{now}-{index}") for index in range(6)} == set(endpoints)
+    left = tuple(item for item in endpoints if item != first)
     it.update(Rule("s", left, affinity=10))
     assert connect("a") in left
     it.update(Rule("s", endpoints, affinity=10))
     kept, now = connect("a"), 100.0
-    assert len({connect("a"), *(it.candidates(f"x{each}")[0] for each in range(3))}) == 3
+    assert len({connect("a"), *(it.candidates(f"x{index}")[0] for index in range(3))}) == 3
     assert kept in endpoints
 
 

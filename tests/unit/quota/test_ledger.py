@@ -71,9 +71,9 @@ async def test_deleted_quota_refuses_nothing() -> None:
     storage = FaultyStorage()
     await counted(storage, 1, 1)
     async with asyncio.timeout(DEADLINE), chargers(storage, 1, FakeClock(), Random(1)) as (server,):
-        found = await storage.inner.get(QUOTA)
-        assert found is not None
-        await storage.inner.transact([Write(QUOTA, None, found.mod_revision)])
+        result = await storage.inner.get(QUOTA)
+        assert result is not None
+        await storage.inner.transact([Write(QUOTA, None, result.mod_revision)])
         assert [type(outcome) for outcome in await server.create("a", "b")] == [int, int]
 
 
@@ -87,9 +87,9 @@ async def test_usage_is_forgotten_with_the_quota() -> None:
             await put(storage.inner, key, made.SerializeToString())
             await server.cacher.wait_until_fresh(DEADLINE)
             await server.quotas.commits(PODS).commit_many([Write(PODS.key(f"n{number}", "a"), pod("a"), 0)])
-            found = await storage.inner.get(key)
-            assert found is not None
-            await storage.inner.transact([Write(key, None, found.mod_revision)])
+            result = await storage.inner.get(key)
+            assert result is not None
+            await storage.inner.transact([Write(key, None, result.mod_revision)])
             await server.cacher.wait_until_fresh(DEADLINE)
         states = server.quotas.states
         assert not states.keys

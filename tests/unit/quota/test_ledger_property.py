@@ -47,7 +47,7 @@ async def run(rng: Random, faults: Sequence[Fault]) -> list[str]:
         await storage.deliver()
         while await used(inner) != len(await pods(inner)):  # noqa: ASYNC110 (a recount is what is waited for)
             await asyncio.sleep(0)
-    unexpected = [repr(each) for each in said if isinstance(each, Denied) and f"limited: pods={ROOM}" not in str(each)]
+    unexpected = [repr(item) for item in said if isinstance(item, Denied) and f"limited: pods={ROOM}" not in str(item)]
     return unexpected + await violations(inner, ROOM)
 
 
@@ -85,8 +85,8 @@ def count_late(self: Recount, namespace: str, state: QuotaState) -> Write | None
 def found_within(seeds: int) -> list[str]:
     """What is wrong with the first run that goes wrong; empty: none does."""
     for seed in range(seeds):
-        if found := asyncio.run(run(Random(seed), ())):
-            return found
+        if result := asyncio.run(run(Random(seed), ())):
+            return result
     return []
 
 

@@ -38,8 +38,8 @@ async def bound(client: Client, name: str = "q", scopes: tuple[str, ...] = (), *
 
 
 async def used(client: Client, name: str = "q") -> dict[str, str]:
-    found = await client.of(RESOURCE_QUOTAS).get(name, "default")
-    return {key: amount.string for key, amount in found.status.used.items()}
+    result = await client.of(RESOURCE_QUOTAS).get(name, "default")
+    return {key: amount.string for key, amount in result.status.used.items()}
 
 
 async def used_becomes(client: Client, name: str = "q", **expected: str) -> None:

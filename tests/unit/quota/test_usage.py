@@ -108,8 +108,8 @@ def test_claim(obj: Any, expected: dict[str, int]) -> None:
 def test_claim_that_asks_for_less_again_counts_what_it_was_given(allocated: str, counted: int) -> None:
     obj = claim(storageClassName="fast")
     obj.status.allocatedResources["storage"].string = allocated
-    found = used(obj)
-    assert (found["requests.storage"], found["fast.storageclass.storage.k8s.io/requests.storage"]) == (counted, counted)
+    result = used(obj)
+    assert (result["requests.storage"], result["fast.storageclass.storage.k8s.io/requests.storage"]) == (counted, counted)
 
 
 def test_stored_claim_with_other_invalid_quantities_is_counted() -> None:

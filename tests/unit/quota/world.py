@@ -38,7 +38,7 @@ class Charger:
         return await self._commits.commit_many([Write(PODS.key(NAMESPACE, name), pod(name), 0) for name in names])
 
     async def delete(self, *found: KeyValue) -> list[CommitOutcome]:
-        return await self._commits.commit_many([Write(each.key, None, each.mod_revision) for each in found])
+        return await self._commits.commit_many([Write(item.key, None, item.mod_revision) for item in found])
 
     async def _refresh(self) -> None:
         await self.cacher.wait_until_fresh(PATIENCE)
@@ -49,10 +49,10 @@ async def chargers(storage: Storage, count: int, clock: Clock, rng: Random) -> A
     """Running, and all have seen what is there."""
     async with AsyncExitStack() as stack:
         made = [Charger(storage, clock, Random(rng.random())) for _ in range(count)]
-        for each in made:
-            stack.push_async_callback(_stop, asyncio.create_task(each.run()))
-        for each in made:
-            await each.cacher.wait_until_fresh(PATIENCE)
+        for item in made:
+            stack.push_async_callback(_stop, asyncio.create_task(item.run()))
+        for item in made:
+            await item.cacher.wait_until_fresh(PATIENCE)
         yield made
 
 
@@ -78,16 +78,16 @@ async def pods(storage: Storage, revision: int = 0) -> list[KeyValue]:
 
 async def used(storage: Storage, revision: int = 0) -> int | None:
     """What the quota says; None: nothing yet, or there is none."""
-    found = await storage.get(QUOTA, revision=revision)
-    status = ResourceQuota.FromString(found.value).status if found else ResourceQuota().status
+    result = await storage.get(QUOTA, revision=revision)
+    status = ResourceQuota.FromString(result.value).status if result else ResourceQuota().status
     return int(status.used["pods"].string) if "pods" in status.used else None
 
 
 async def violations(storage: Storage, room: int, since: int = 1) -> list[str]:
     """At which revisions there are more pods than the quota says, or than it allows."""
-    found = []
+    result = []
     for revision in range(since, await storage.current_revision() + 1):
         said, there = await used(storage, revision), len(await pods(storage, revision))
         if there > room or (said is not None and not there <= said <= room):
-            found.append(f"at {revision}: {there} pods, the quota says {said} of {room}")
-    return found
+            result.append(f"at {revision}: {there} pods, the quota says {said} of {room}")
+    return result

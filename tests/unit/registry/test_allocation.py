@@ -55,11 +55,11 @@ class Servers:
     async def addresses(self) -> dict[str, str]:
         """The name of the service of each address in the storage."""
         page = await self.storage.page(IP_ADDRESSES.prefix)
-        return {each.key.rpartition("/")[2]: IPAddress.FromString(each.value).spec.parentRef.name for each in page.items}
+        return {item.key.rpartition("/")[2]: IPAddress.FromString(item.value).spec.parentRef.name for item in page.items}
 
     async def ports(self) -> dict[int, str]:
         page = await self.storage.page(NODE_PORTS_PREFIX)
-        return {int(each.key.rpartition("/")[2]): each.value.decode() for each in page.items}
+        return {int(item.key.rpartition("/")[2]): item.value.decode() for item in page.items}
 
 
 @asynccontextmanager
@@ -80,8 +80,8 @@ async def running(ranges: Ranges) -> AsyncIterator[Servers]:
 
 @pytest.fixture
 async def servers() -> AsyncIterator[Servers]:
-    async with running(SMALL) as found:
-        yield found
+    async with running(SMALL) as result:
+        yield result
 
 
 def service(name: str, **spec: Any) -> Service:
@@ -109,10 +109,10 @@ async def test_address_lives_as_long_as_its_service(servers: Servers) -> None:
 
 async def test_concurrent_creates_fill_the_range_without_duplicates(servers: Servers) -> None:
     made = await asyncio.gather(*(servers.create(service(f"s{i}"), i % 2) for i in range(20)), return_exceptions=True)
-    done = [each for each in made if isinstance(each, Service)]
-    full = {each.refusal.message for each in made if isinstance(each, Rejected)}
+    done = [item for item in made if isinstance(item, Service)]
+    full = {item.refusal.message for item in made if isinstance(item, Rejected)}
     assert full == {"Internal error occurred: failed to allocate a serviceIP: range is full (10.0.0.0/28)"}
-    assert {each.spec.clusterIP: each.metadata.name for each in done} == await servers.addresses()
+    assert {item.spec.clusterIP: item.metadata.name for item in done} == await servers.addresses()
     assert len(done) == 14
     await asyncio.gather(*(servers.delete(each.metadata.name, i % 2) for i, each in enumerate(done)))
     assert await servers.addresses() == {}
@@ -280,7 +280,7 @@ async def test_delete_collection_releases_addresses_and_ports(servers: Servers) 
     request = DeleteCollectionRequest(namespace="default")
     request.options.fieldSelector = "metadata.name!=kept"
     outcome = BatchResponse.FromString(await servers.call("DeleteCollection", request, 1))
-    assert len(outcome.items) == len(made) and not any(each.HasField("error") for each in outcome.items)
+    assert len(outcome.items) == len(made) and not any(item.HasField("error") for item in outcome.items)
     assert (await servers.addresses(), await servers.ports()) == ({kept.spec.clusterIP: "kept"}, {})
 
 
@@ -314,7 +314,7 @@ async def test_node_port_of_a_service_without_keys_is_not_allocated(servers: Ser
     await servers.storage.transact([Write(SERVICES.key_of(old), old.SerializeToString(), 0)])
     await asyncio.gather(*(assembly.cacher.wait_until_fresh(5) for assembly in servers.assemblies))
     made = [await servers.create(service(f"s{i}", type="NodePort"), i % 2) for i in range(3)]
-    assert {each.spec.ports[0].nodePort for each in made} == {30000, 30002, 30003}
+    assert {item.spec.ports[0].nodePort for item in made} == {30000, 30002, 30003}
     assert "range is full" in await refusal(servers.create(service("full", type="NodePort")))
     await servers.delete("a")
     last = await servers.create(service("last", type="NodePort"))

@@ -78,8 +78,8 @@ class TestSecrets:
 
     def test_immutable_data_cannot_be_changed(self) -> None:
         old = secret(type="Opaque", data={"a": VALUE}, immutable=True)
-        found = changed(SECRETS, secret(stringData={"a": "other"}), old)
-        assert found == [f"immutable: {SEALED}", f"data: {SEALED}"]
+        result = changed(SECRETS, secret(stringData={"a": "other"}), old)
+        assert result == [f"immutable: {SEALED}", f"data: {SEALED}"]
 
     @pytest.mark.parametrize(
         "fields",

@@ -324,7 +324,13 @@ async def test_label_keys_are_merged_into_selectors_at_creation_only() -> None:
         affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0],
         affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].podAffinityTerm,
     ]
-    merged = [[(each.key, each.operator, list(each.values)) for each in term.labelSelector.matchExpressions] for term in terms]
+    merged = [
+        [
+            (match_expression.key, match_expression.operator, list(match_expression.values))
+            for match_expression in term.labelSelector.matchExpressions
+        ]
+        for term in terms
+    ]
     same, other = ("rev", "In", ["1"]), ("tenant", "NotIn", ["x"])
     assert merged == [[same], [same, other], [same, other]]
     assert [list(term.matchLabelKeys) for term in terms] == [["rev"], ["rev", "missing"], ["rev", "missing"]]

@@ -215,7 +215,7 @@ def test_second_delete_may_change_the_propagation_policy() -> None:
     assert isinstance(delete_step(POD_STRATEGY, "a", DeleteOptions(propagationPolicy="Background"), again, NOW + 9), Remove)
 
 
-@pytest.mark.parametrize("resource", [each for each in ALL if each.plural not in WATCHED], ids=lambda each: each.plural)
+@pytest.mark.parametrize("resource", [item for item in ALL if item.plural not in WATCHED], ids=lambda item: item.plural)
 @pytest.mark.parametrize("policy", ["Orphan", "Foreground", "Background", ""])
 def test_foreground_deletion_needs_a_collected_kind(resource: Resource[Any], policy: str) -> None:
     options = DeleteOptions(propagationPolicy=policy)

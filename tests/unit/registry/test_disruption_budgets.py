@@ -68,6 +68,6 @@ def test_spec_may_change_and_the_status_is_written_apart() -> None:
     new.status.disruptionsAllowed = -1
     strategy.prepare_status_update(new, old)
     assert new.spec == old.spec
-    assert [str(each) for each in strategy.validate_status_update(new, old)] == [
+    assert [str(item) for item in strategy.validate_status_update(new, old)] == [
         "status.disruptionsAllowed: Invalid value: -1: must be greater than or equal to 0"
     ]

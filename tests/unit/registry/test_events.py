@@ -70,13 +70,13 @@ async def test_event_without_a_name_is_not_recorded() -> None:
         events[-1].metadata.name = "a.1"
         request = CreateEventBatchRequest(items=events)
         recorded = BatchResponse.FromString(await call(assembly, "Events/Record", request))
-        assert [each.name or decode(each.error).violations[0].field for each in recorded.items] == [
+        assert [item.name or decode(item.error).violations[0].field for item in recorded.items] == [
             "metadata.name",
             "metadata.name",
             "a.1",
         ]
-        found = EventList.FromString(await call(assembly, "Events/List", ListRequest()))
-        assert [each.metadata.name for each in found.items] == ["a.1"]
+        event_list = EventList.FromString(await call(assembly, "Events/List", ListRequest()))
+        assert [item.metadata.name for item in event_list.items] == ["a.1"]
 
 
 async def test_expired_event_is_recorded_again() -> None:
@@ -87,8 +87,8 @@ async def test_expired_event_is_recorded_again() -> None:
     async with serving() as assembly:
         for count in (3, 6):
             await call(assembly, "Events/Record", CreateEventBatchRequest(items=[event]))
-            found = EventList.FromString(await call(assembly, "Events/List", ListRequest()))
-            assert [each.count for each in found.items] == [count]
+            event_list = EventList.FromString(await call(assembly, "Events/List", ListRequest()))
+            assert [item.count for item in event_list.items] == [count]
 
 
 async def test_dry_run_records_nothing() -> None:
@@ -100,7 +100,7 @@ async def test_dry_run_records_nothing() -> None:
         request = CreateEventBatchRequest(items=[event, Event()])
         request.options.dryRun[:] = ["All"]
         told = BatchResponse.FromString(await call(assembly, "Events/Record", request))
-        assert [each.HasField("error") for each in told.items] == [False, True]
+        assert [item.HasField("error") for item in told.items] == [False, True]
         request.options.dryRun[:] = ["all"]
         with pytest.raises(Rejected, match="supported values"):
             await call(assembly, "Events/Record", request)
@@ -128,10 +128,10 @@ async def test_kubelet_cannot_record_about_others_or_change_their_events() -> No
         ]
         method = assembly.methods["/pinnace.v1.Events/Record"]
         answer = BatchResponse.FromString(await method.call(CreateEventBatchRequest(items=items), Caller(PEOPLE["fleet"])))
-        assert [each.HasField("error") for each in answer.items] == [False, False, True, True, True]
+        assert [item.HasField("error") for item in answer.items] == [False, False, True, True, True]
         assert "can only record events about its own nodes" in decode(answer.items[-1].error).message
-        found = EventList.FromString(await call(assembly, "Events/List", ListRequest()))
-        assert {each.message for each in found.items} == {"own", "from the controllers"}
+        event_list = EventList.FromString(await call(assembly, "Events/List", ListRequest()))
+        assert {item.message for item in event_list.items} == {"own", "from the controllers"}
 
 
 class Written:

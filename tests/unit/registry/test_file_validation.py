@@ -13,7 +13,7 @@ ABSOLUTE = '.path: Invalid value: "/p": must be a relative path'
 
 def wrong(**source: Data) -> list[str]:
     """What is wrong with the source of the only volume of a pod."""
-    return [each.removeprefix("spec.volumes[0].") for each in created(PODS, pod(volumes=[{"name": "v", **source}]))]
+    return [item.removeprefix("spec.volumes[0].") for item in created(PODS, pod(volumes=[{"name": "v", **source}]))]
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,8 @@ def wrong(**source: Data) -> list[str]:
 def test_keys(item: Data, expected: list[str]) -> None:
     assert wrong(secret={"secretName": "s", "items": [ITEM | item]}) == [f"secret.{each}" for each in expected]
     assert wrong(configMap={"name": "c", "items": [ITEM | item]}) == [f"configMap.{each}" for each in expected]
-    found = wrong(projected={"sources": [{"secret": {"name": "s", "items": [ITEM | item]}}]})
-    assert found == [f"projected.sources[0].secret.{each}" for each in expected]
+    result = wrong(projected={"sources": [{"secret": {"name": "s", "items": [ITEM | item]}}]})
+    assert result == [f"projected.sources[0].secret.{each}" for each in expected]
 
 
 @pytest.mark.parametrize("kind", ["secret", "configMap", "downwardAPI", "projected"])
@@ -98,7 +98,7 @@ def test_fields_of_the_pod(item: Data, expected: list[str]) -> None:
     ],
 )
 def test_several_sources(sources: list[Data], expected: list[str]) -> None:
-    assert wrong(projected={"sources": sources}) == [f"projected.sources{each}" for each in expected]
+    assert wrong(projected={"sources": sources}) == [f"projected.sources{item}" for item in expected]
 
 
 def test_nfs_path_must_be_absolute() -> None:

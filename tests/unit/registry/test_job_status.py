@@ -128,8 +128,8 @@ def test_job_status_cannot_be_reverted(before: Data, after: Data, wrong: str | N
     """Who waits for the end of a job can go by it. What was wrong before is not held against what else changes."""
     old = stored()
     old.status.CopyFrom(with_status(**before).status)
-    found = status_changed(JOBS, with_status(**after), old)
-    assert found == ([] if wrong is None else [f"status.{wrong}"])
+    result = status_changed(JOBS, with_status(**after), old)
+    assert result == ([] if wrong is None else [f"status.{wrong}"])
 
 
 def test_suspended_job_resets_its_status_and_indexed_job_may_shrink() -> None:
@@ -160,9 +160,9 @@ def test_suspended_job_resets_its_status_and_indexed_job_may_shrink() -> None:
 )
 def test_indexes_of_a_status_are_some_of_the_job(indexes: str, problem: str) -> None:
     old = stored(completionMode="Indexed", completions=10)
-    found = status_changed(JOBS, with_status(completedIndexes=indexes), old)
-    assert len(found) == bool(problem)
-    assert all(f": error parsing completedIndexes: {problem}" in each for each in found)
+    result = status_changed(JOBS, with_status(completedIndexes=indexes), old)
+    assert len(result) == bool(problem)
+    assert all(f": error parsing completedIndexes: {problem}" in item for item in result)
 
 
 def test_indexes_that_stay_are_not_looked_at_as_the_job_may_have_shrunk() -> None:
@@ -172,5 +172,5 @@ def test_indexes_that_stay_are_not_looked_at_as_the_job_may_have_shrunk() -> Non
 
 
 def test_job_without_indexes_has_none_in_its_status() -> None:
-    (found,) = status_changed(JOBS, with_status(completedIndexes="0"), stored())
-    assert found.endswith("cannot set non-empty completedIndexes when non-indexed completion mode")
+    (result,) = status_changed(JOBS, with_status(completedIndexes="0"), stored())
+    assert result.endswith("cannot set non-empty completedIndexes when non-indexed completion mode")

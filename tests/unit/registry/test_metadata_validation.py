@@ -94,8 +94,8 @@ def test_pod_deletion_cost_is_a_number(text: str) -> None:
     assert created(PODS, obj) == ([] if sound else wrong)
     template = {"metadata": {"labels": {"a": "b"}, "annotations": {COST: text}}, "spec": {"containers": [CONTAINER]}}
     spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
-    found = created(REPLICA_SETS, from_dict(REPLICA_SETS, {"metadata": {"name": "a", "namespace": "default"}, "spec": spec}))
-    assert found == ([] if sound else [f"spec.template.{each}" for each in wrong])
+    result = created(REPLICA_SETS, from_dict(REPLICA_SETS, {"metadata": {"name": "a", "namespace": "default"}, "spec": spec}))
+    assert result == ([] if sound else [f"spec.template.{item}" for item in wrong])
     old = ready(pod())
     new = copy(old)
     new.metadata.annotations[COST] = text
@@ -103,8 +103,8 @@ def test_pod_deletion_cost_is_a_number(text: str) -> None:
 
 
 def test_all_violations_are_reported_at_once() -> None:
-    found = created(PODS, pod(metadata={"name": "A", "labels": {"a b": "c d"}, "finalizers": ["/"]}))
-    assert [violation.partition(":")[0] for violation in found] == [
+    result = created(PODS, pod(metadata={"name": "A", "labels": {"a b": "c d"}, "finalizers": ["/"]}))
+    assert [violation.partition(":")[0] for violation in result] == [
         "metadata.name",
         "metadata.labels",
         "metadata.labels",
@@ -116,12 +116,12 @@ def test_all_violations_are_reported_at_once() -> None:
 @pytest.mark.parametrize("resource", ALL, ids=lambda resource: resource.plural)
 def test_every_kind_has_a_name_and_its_scope(resource: Resource[Any]) -> None:
     obj = resource.message()
-    found = created(resource, obj)
-    assert NAMES in found
-    assert ("metadata.namespace: Required value" in found) == resource.namespaced
+    result = created(resource, obj)
+    assert NAMES in result
+    assert ("metadata.namespace: Required value" in result) == resource.namespaced
     obj.metadata.name, obj.metadata.namespace = "a", "default"
-    found = created(resource, obj)
-    assert ("metadata.namespace: Forbidden: not allowed on this type" in found) == (not resource.namespaced)
+    result = created(resource, obj)
+    assert ("metadata.namespace: Forbidden: not allowed on this type" in result) == (not resource.namespaced)
 
 
 @pytest.mark.parametrize(

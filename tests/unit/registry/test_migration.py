@@ -34,11 +34,11 @@ async def test_stored_quantities_become_canonical_and_nothing_else_changes() -> 
     template.spec.template.spec.containers[0].resources.limits["cpu"].string = ".5"
     async with serving((PODS, pod), (DEPLOYMENTS, template), storage=storage):
         await migrated(storage)
-        found = await storage.get(PODS.key_of(pod))
-        assert found is not None
+        result = await storage.get(PODS.key_of(pod))
+        assert result is not None
         requests = pod.spec.containers[0].resources.requests
         requests["cpu"].string, requests["memory"].string = "100m", "1G"
-        assert Pod.FromString(found.value) == pod
+        assert Pod.FromString(result.value) == pod
         deployment = await storage.get(DEPLOYMENTS.key_of(template))
         assert deployment is not None and b"500m" in deployment.value
 
@@ -49,5 +49,5 @@ async def test_migrated_store_is_not_looked_through_again() -> None:
     async with serving((PODS, pod), storage=storage) as assembly:
         async with asyncio.timeout(DEADLINE):
             await assembly._migrate()
-        found = await storage.get(PODS.key_of(pod))
-        assert found is not None and Pod.FromString(found.value) == pod
+        result = await storage.get(PODS.key_of(pod))
+        assert result is not None and Pod.FromString(result.value) == pod

@@ -67,9 +67,9 @@ class World:
         return [item.key.rpartition("/")[2] for item in page.items]
 
     async def label_namespace(self) -> None:
-        found = Namespace.FromString(await self.call("Namespaces/Get", GetRequest(name=TEAM)))
-        found.metadata.labels["owner"] = "somebody"
-        await self.call("Namespaces/Update", UpdateNamespaceRequest(object=found))
+        namespace = Namespace.FromString(await self.call("Namespaces/Get", GetRequest(name=TEAM)))
+        namespace.metadata.labels["owner"] = "somebody"
+        await self.call("Namespaces/Update", UpdateNamespaceRequest(object=namespace))
 
 
 @pytest.fixture
@@ -173,8 +173,8 @@ async def finalized(world: World, *finalizers: str, **metadata: str) -> Namespac
 
 
 async def stored(world: World) -> Namespace | None:
-    found = await world.storage.get(NAMESPACES.key("", TEAM))
-    return Namespace.FromString(found.value) if found is not None else None
+    result = await world.storage.get(NAMESPACES.key("", TEAM))
+    return Namespace.FromString(result.value) if result is not None else None
 
 
 async def test_other_finalizers_of_the_spec_keep_an_empty_namespace_until_they_are_removed(world: World) -> None:

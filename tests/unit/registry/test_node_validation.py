@@ -57,8 +57,8 @@ def copy(obj: Node) -> Node:
             ['spec.podCIDR: Invalid value: "10.0.0.0/24": must be the same as spec.podCIDRs[0]'],
         ),
         *(
-            ({"podCIDRs": [each]}, [f'spec.podCIDRs[0]: Invalid value: "{each}": {NO_CIDR}'])
-            for each in ("10.9.0.0/255.255.0.0", "10.9.0.1", "fe80::%eth0/64", "10.9.0.0/33")
+            ({"podCIDRs": [name]}, [f'spec.podCIDRs[0]: Invalid value: "{name}": {NO_CIDR}'])
+            for name in ("10.9.0.0/255.255.0.0", "10.9.0.1", "fe80::%eth0/64", "10.9.0.0/33")
         ),
         (
             {"podCIDRs": ["10.0.0.0/24", "10.0.1.0/24"]},
@@ -136,8 +136,8 @@ def test_network_of_its_pods_need_be_said_once(said: Data) -> None:
     assert created(NODES, made) == []
     STRATEGY.prepare_update(updated, made)
     assert STRATEGY.validate_update(updated, made) == []
-    for each in (made, updated):
-        assert (each.spec.podCIDR, list(each.spec.podCIDRs)) == ("10.0.0.0/24", ["10.0.0.0/24"])
+    for item in (made, updated):
+        assert (item.spec.podCIDR, list(item.spec.podCIDRs)) == ("10.0.0.0/24", ["10.0.0.0/24"])
 
 
 def test_node_that_has_no_sound_network_can_still_be_changed_otherwise() -> None:

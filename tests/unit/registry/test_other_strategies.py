@@ -38,8 +38,8 @@ class TestNamespaces:
 
     @pytest.mark.parametrize(("name", "problem"), [("a.b", "must not contain dots"), ("A", _NO_LABEL[0])])
     def test_names_are_labels(self, name: str, problem: str) -> None:
-        found = created(NAMESPACES, self.namespace(name))
-        assert found[0] == f'metadata.name: Invalid value: "{name}": {problem}'
+        result = created(NAMESPACES, self.namespace(name))
+        assert result[0] == f'metadata.name: Invalid value: "{name}": {problem}'
 
     def test_finalizers_are_keys(self) -> None:
         obj = self.namespace()
@@ -81,7 +81,7 @@ class TestEvents:
         return [str(violation) for violation in strategy.validate(obj)]
 
     def changed_in_v1(self, new: Any, old: Any) -> list[str]:
-        return [str(each) for each in STRATEGIES[EVENTS.plural].in_version(EVENTS_V1.api_version).validate_update(new, old)]
+        return [str(item) for item in STRATEGIES[EVENTS.plural].in_version(EVENTS_V1.api_version).validate_update(new, old)]
 
     def test_events_have_no_defaults(self) -> None:
         obj = event()
@@ -134,7 +134,7 @@ class TestEvents:
     )
     def test_events_with_event_time(self, change: Data, expected: list[str]) -> None:
         assert created(EVENTS, event(**NEW_EVENT | change)) == expected
-        renamed = [each.replace("reportingComponent", "reportingController") for each in expected]
+        renamed = [item.replace("reportingComponent", "reportingController") for item in expected]
         assert self.created_in_v1(event(**NEW_EVENT | change)) == renamed
 
     @pytest.mark.parametrize(

@@ -43,10 +43,10 @@ def test_unknown_fields_are_dropped_with_a_warning_or_without_one(validation: st
     """`kubectl apply --validate=warn` of an object that exists was refused."""
     asked = request({"metadata": {"labels": {"tier": "front"}}, "spec": {"bogus": 3}})
     asked.options.fieldValidation = validation
-    with collect_warnings() as found:
+    with collect_warnings() as result:
         after = patch_function(PODS, asked)(old())
     assert after.metadata.labels["tier"] == "front"
-    assert list(found) == warnings
+    assert list(result) == warnings
 
 
 def test_strict_validation_refuses_unknown_fields() -> None:
@@ -71,7 +71,7 @@ def test_operations_on_its_json_form() -> None:
     ]
     after = patch_function(PODS, request(patch, PatchRequest.JSON))(old())
     assert dict(after.metadata.labels) == {"example.com/app": "web"}
-    assert [each.key for each in after.spec.tolerations] == ["gpu"]
+    assert [toleration.key for toleration in after.spec.tolerations] == ["gpu"]
 
 
 @pytest.mark.parametrize(
@@ -131,4 +131,4 @@ def test_wrong_field_is_named(patch: Any, field: str, message: str) -> None:
 
 
 def test_all_violations_are_reported() -> None:
-    assert [each.field for each in refused(request({"spec": {"x": 1, "y": 2}})).violations] == ["spec.x", "spec.y"]
+    assert [violation.field for violation in refused(request({"spec": {"x": 1, "y": 2}})).violations] == ["spec.x", "spec.y"]

@@ -24,8 +24,8 @@ def defaulted(obj: Pod) -> Data:
 
 
 def container_of(given: Data, **spec: Any) -> Data:
-    found: Data = defaulted(pod(given, **spec))["spec"]["containers"][0]
-    return found
+    result: Data = defaulted(pod(given, **spec))["spec"]["containers"][0]
+    return result
 
 
 def test_pod_that_says_nothing() -> None:
@@ -229,7 +229,7 @@ def test_gated_pod_says_so() -> None:
 def test_administrator_says_how_long_pods_stay_on_a_lost_node() -> None:
     strategy, new = PodStrategy(DefaultTolerations(not_ready=7, unreachable=0)), pod()
     strategy.prepare_create(new)
-    assert [(each.key, each.tolerationSeconds) for each in new.spec.tolerations] == [
+    assert [(toleration.key, toleration.tolerationSeconds) for toleration in new.spec.tolerations] == [
         (NOT_READY_TAINT, 7),
         (UNREACHABLE_TAINT, 0),
     ]

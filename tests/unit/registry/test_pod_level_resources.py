@@ -25,7 +25,7 @@ def made(resources: Data, *containers: Data) -> Pod:
 
 
 def problems(built: Pod) -> list[tuple[str, str]]:
-    return [(each.field, each.message) for each in STRATEGY.validate(built)]
+    return [(item.field, item.message) for item in STRATEGY.validate(built)]
 
 
 def test_pod_as_a_whole_counts_instead_of_its_containers() -> None:

@@ -33,7 +33,7 @@ def resized(change: Change) -> tuple[Pod, Pod, list[str]]:
     new = copy(old)
     change(new)
     STRATEGY.prepare_resize(new, old)
-    return new, old, [str(each) for each in STRATEGY.validate_resize(new, old)]
+    return new, old, [str(item) for item in STRATEGY.validate_resize(new, old)]
 
 
 def request(pod: Pod, name: str, amount: str, field: str = "requests") -> None:

@@ -123,9 +123,9 @@ def test_init_containers_end_but_sidecars_go_on() -> None:
 )
 def test_rest_of_a_status(status: Data, expected: list[str]) -> None:
     old = ready(pod())
-    found = status_updated(with_status(old, **status), old)
-    assert len(found) == len(expected)
-    assert all(violation.startswith(start) for violation, start in zip(found, expected, strict=True))
+    result = status_updated(with_status(old, **status), old)
+    assert len(result) == len(expected)
+    assert all(violation.startswith(start) for violation, start in zip(result, expected, strict=True))
 
 
 def test_kind_without_status_refuses_status_updates() -> None:

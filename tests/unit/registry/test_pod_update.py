@@ -148,14 +148,14 @@ def test_all_violations_are_reported_at_once() -> None:
     new = copy(old)
     new.metadata.labels["a"] = "b c"
     new.spec.nodeName, new.spec.restartPolicy, new.spec.activeDeadlineSeconds = "n2", "x", 101
-    found = updated(new, old)
-    assert [violation.partition(":")[0] for violation in found] == [
+    result = updated(new, old)
+    assert [violation.partition(":")[0] for violation in result] == [
         "metadata.labels",
         "spec.restartPolicy",
         "spec.activeDeadlineSeconds",
         "spec",
     ]
-    assert found[-1] == FIXED + "spec.restartPolicy, spec.nodeName"
+    assert result[-1] == FIXED + "spec.restartPolicy, spec.nodeName"
 
 
 def test_gates_go_one_by_one() -> None:
@@ -248,8 +248,8 @@ def test_nothing_else_of_the_affinity_changes_with_it() -> None:
 
 def test_without_gates_the_affinity_is_fixed() -> None:
     old, new = gated(None), gated(terms("a"))
-    for each in (old, new):
-        del each.spec.schedulingGates[:]
+    for item in (old, new):
+        del item.spec.schedulingGates[:]
     assert updated(new, old) == [FIXED + "spec.affinity"]
 
 

@@ -124,7 +124,7 @@ def test_spec(spec: dict[str, Any], expected: list[str]) -> None:
 
 
 def test_all_violations_are_reported_at_once() -> None:
-    found = created(
+    result = created(
         PODS,
         pod(
             {"name": "A", "image": "", "resources": {"requests": {"cpu": "-1"}}},
@@ -135,7 +135,7 @@ def test_all_violations_are_reported_at_once() -> None:
             volumes=[{"name": ""}],
         ),
     )
-    assert sorted(violation.partition(": ")[0] for violation in found) == [
+    assert sorted(violation.partition(": ")[0] for violation in result) == [
         "metadata.name",
         "spec.containers[0].image",
         "spec.containers[0].name",

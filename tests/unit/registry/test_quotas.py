@@ -59,8 +59,8 @@ class TestQuotas:
         ],
     )
     def test_amounts(self, hard: Data, expected: list[str]) -> None:
-        found = [f"spec.hard[{next(iter(hard))}]: Invalid value: {each}" for each in expected]
-        assert created(RESOURCE_QUOTAS, quota(hard=hard)) == found
+        result = [f"spec.hard[{next(iter(hard))}]: Invalid value: {item}" for item in expected]
+        assert created(RESOURCE_QUOTAS, quota(hard=hard)) == result
 
     @pytest.mark.parametrize(
         ("spec", "expected"),
@@ -238,9 +238,9 @@ class TestLimitRanges:
         ],
     )
     def test_items(self, item: Data, expected: list[str]) -> None:
-        found = [f"spec.limits[0].{each}" for each in expected]
-        assert created(LIMIT_RANGES, limit_range(item)) == found
-        assert changed(LIMIT_RANGES, limit_range(item), limit_range()) == found
+        result = [f"spec.limits[0].{each}" for each in expected]
+        assert created(LIMIT_RANGES, limit_range(item)) == result
+        assert changed(LIMIT_RANGES, limit_range(item), limit_range()) == result
 
     def test_amounts_that_are_none(self) -> None:
         """They come in as protobuf: nobody has looked at their syntax yet."""

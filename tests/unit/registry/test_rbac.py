@@ -14,10 +14,10 @@ ADA: Data = {"kind": "User", "name": "ada"}
 ROBOT: Data = {"kind": "ServiceAccount", "name": "robot", "namespace": "default"}
 VIEW: Data = {"kind": "ClusterRole", "name": "view"}
 
-every_role = pytest.mark.parametrize("resource", [ROLES, CLUSTER_ROLES], ids=lambda each: each.plural)
-every_binding = pytest.mark.parametrize("resource", [ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS], ids=lambda each: each.plural)
+every_role = pytest.mark.parametrize("resource", [ROLES, CLUSTER_ROLES], ids=lambda item: item.plural)
+every_binding = pytest.mark.parametrize("resource", [ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS], ids=lambda item: item.plural)
 every_kind = pytest.mark.parametrize(
-    "resource", [ROLES, CLUSTER_ROLES, ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS], ids=lambda each: each.plural
+    "resource", [ROLES, CLUSTER_ROLES, ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS], ids=lambda item: item.plural
 )
 
 
@@ -49,7 +49,7 @@ class TestNames:
     def test_what_leads_out_of_it_is_none(self, resource: Resource[Any], name: str, problems: list[str]) -> None:
         shown = name if len(name) < 128 else name[:128] + "..."
         assert created(resource, make(resource, name)) == [
-            f'metadata.name: Invalid value: "{shown}": {each}' for each in problems
+            f'metadata.name: Invalid value: "{shown}": {problem}' for problem in problems
         ]
 
 

@@ -57,8 +57,8 @@ def test_resources(resources: Data, expected: list[str]) -> None:
 
 
 def test_fraction_of_a_device_is_none() -> None:
-    found = created(PODS, pod({"resources": {"limits": {"example.com/gpu": "0.5"}}}))
-    assert found == [
+    result = created(PODS, pod({"resources": {"limits": {"example.com/gpu": "0.5"}}}))
+    assert result == [
         f'{C}.resources.{kind}[example.com/gpu]: Invalid value: "0.5": must be an integer' for kind in ("limits", "requests")
     ]
 
@@ -74,9 +74,9 @@ def test_huge_pages_come_whole(size: str, text: str) -> None:
 )
 def test_part_of_a_huge_page_is_none(size: str, text: str) -> None:
     """Nor is a page whose size is none."""
-    found = created(PODS, pod({"resources": {"limits": {"cpu": "1", f"hugepages-{size}": text}}}))
+    result = created(PODS, pod({"resources": {"limits": {"cpu": "1", f"hugepages-{size}": text}}}))
     detail = f'Invalid value: "{text}": must be a positive integer multiple of the page size {size}'
-    assert found == [f"{C}.resources.{kind}[hugepages-{size}]: {detail}" for kind in ("limits", "requests")]
+    assert result == [f"{C}.resources.{kind}[hugepages-{size}]: {detail}" for kind in ("limits", "requests")]
 
 
 @pytest.mark.parametrize("text", ["", "lots", "1" * 100_000])

@@ -43,7 +43,7 @@ def held(counts: dict[str, int], size: int = 0) -> EventUsage:
 
 
 def dropped(of: EventUsage, bounds: EventLimits) -> dict[str, int]:
-    return dict(Counter(namespace_of(each.key) for each in of.select_excess(bounds, LARGE)))
+    return dict(Counter(namespace_of(item.key) for item in of.select_excess(bounds, LARGE)))
 
 
 def test_surplus_is_found_in_portions() -> None:
@@ -70,8 +70,8 @@ def test_oldest_go_and_an_event_that_is_written_again_is_young() -> None:
     of = held({"a": 32})
     of.change(entry("a", "000000", 1), entry("a", "000000", 100))
     doomed = of.select_excess(EventLimits(31, LARGE), LARGE)
-    assert [each.key.rpartition("/")[2] for each in doomed] == ["000001", "000002", "000003"]
-    assert {each.reason for each in doomed} == {"count"}
+    assert [item.key.rpartition("/")[2] for item in doomed] == ["000001", "000002", "000003"]
+    assert {item.reason for item in doomed} == {"count"}
 
 
 def test_bytes_are_bounded_as_the_count_is() -> None:
@@ -81,9 +81,9 @@ def test_bytes_are_bounded_as_the_count_is() -> None:
     for number in range(20):
         of.change(entry("large", f"{number:06}", 1), entry("large", f"{number:06}", 2000 + number, 10_000))
     doomed = of.select_excess(EventLimits(LARGE, 100_000), LARGE)
-    assert {(namespace_of(each.key), each.reason) for each in doomed} == {("large", "bytes")}
-    for each in doomed:
-        of.change(entry("large", each.key.rpartition("/")[2], 1, 10_000), None)
+    assert {(namespace_of(item.key), item.reason) for item in doomed} == {("large", "bytes")}
+    for item in doomed:
+        of.change(entry("large", item.key.rpartition("/")[2], 1, 10_000), None)
     assert of.size <= 100_000
 
 
@@ -103,7 +103,7 @@ def test_new_state_replaces_what_was_known() -> None:
     of = held({"a": 10}, size=5)
     of.reset([entry("b", 2, 2, 7), entry("b", 1, 1, 7)])
     assert (of.count, of.size) == (2, 2 * (7 + len(EVENTS.key("b", "1"))))
-    assert [each.revision for each in of.select_excess(EventLimits(1, LARGE), LARGE)] == [1, 2], (
+    assert [item.revision for item in of.select_excess(EventLimits(1, LARGE), LARGE)] == [1, 2], (
         "none is left below a bound of one"
     )
 
@@ -150,21 +150,21 @@ async def write(storage: Storage, namespace: str, *numbers: int) -> None:
 
 async def stored(storage: Storage) -> Counter[str]:
     """Events by namespace."""
-    found = Counter[str]()
+    result = Counter[str]()
     last, more = "", True
     while more:
         page = await storage.page(EVENTS.prefix, after=last)
-        found.update(namespace_of(each.key) for each in page.items)
+        result.update(namespace_of(item.key) for item in page.items)
         last, more = page.items[-1].key if page.items else "", page.more
-    return found
+    return result
 
 
 async def until(storage: Storage, condition: Callable[[Counter[str]], bool]) -> Counter[str]:
     """Looks again after each change; the events by namespace."""
     async with asyncio.timeout(PATIENCE):
         async for _ in storage.watch(await storage.current_revision() + 1):
-            if condition(found := await stored(storage)):
-                return found
+            if condition(result := await stored(storage)):
+                return result
     raise AssertionError("the watch has ended")
 
 
@@ -176,8 +176,8 @@ async def test_two_servers_delete_once() -> None:
         await write(storage, "flood", *range(1000))
         found = await until(storage, lambda found: found.total() <= 160 and one.dropped != other.dropped)
         assert found == {"quiet": 20, "flood": 130}
-        await until(storage, lambda found: sum(each.dropped["count"] for each in (one, other)) == 870)
-        assert sorted(each.dropped["count"] for each in (one, other)) == [0, 870]
+        await until(storage, lambda found: sum(item.dropped["count"] for item in (one, other)) == 870)
+        assert sorted(item.dropped["count"] for item in (one, other)) == [0, 870]
         assert storage.refused <= 1
         assert storage.deletes <= -(-870 // MAX_DELETES) + 3, "in batches"
 
@@ -208,7 +208,7 @@ async def test_event_that_grows_meanwhile_stays() -> None:
         grown = False
 
         async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
-            deletes = [each for each in writes if each.value is None]
+            deletes = [item for item in writes if item.value is None]
             if deletes and not self.grown:
                 self.grown = True
                 await super().transact([deletes[0]._replace(value=VALUE)])

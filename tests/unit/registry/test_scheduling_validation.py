@@ -170,10 +170,10 @@ TERM: Data = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "w
 )
 def test_pod_affinity(kind: str, term: Data, expected: list[str]) -> None:
     path = f"spec.affinity.{kind}"
-    assert created(PODS, pod(affinity={kind: {REQUIRED: [term]}})) == [f"{path}.{REQUIRED}[0].{each}" for each in expected]
+    assert created(PODS, pod(affinity={kind: {REQUIRED: [term]}})) == [f"{path}.{REQUIRED}[0].{item}" for item in expected]
     weighted = {"weight": 1, "podAffinityTerm": term}
     assert created(PODS, pod(affinity={kind: {PREFERRED: [weighted]}})) == [
-        f"{path}.{PREFERRED}[0].podAffinityTerm.{each}" for each in expected
+        f"{path}.{PREFERRED}[0].podAffinityTerm.{item}" for item in expected
     ]
     assert created(PODS, pod(affinity={kind: {PREFERRED: [weighted | {"weight": 0}]}}))[0] == (
         f"{path}.{PREFERRED}[0].weight: Invalid value: 0: must be in the range 1-100"
@@ -217,8 +217,8 @@ SPREAD: Data = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNot
     ],
 )
 def test_topology_spread(constraint: Data, expected: list[str]) -> None:
-    found = created(PODS, pod(topologySpreadConstraints=[constraint]))
-    assert found == [f"spec.topologySpreadConstraints[0].{violation}" for violation in expected]
+    result = created(PODS, pod(topologySpreadConstraints=[constraint]))
+    assert result == [f"spec.topologySpreadConstraints[0].{violation}" for violation in expected]
 
 
 EXPRESSION: Data = {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
@@ -246,8 +246,8 @@ def test_match_label_keys_in_the_selector_are_refused_if_the_pod_has_the_label(
         ({"affinity": near}, f"spec.affinity.podAffinity.{REQUIRED}[0]"),
         ({"affinity": away}, f"spec.affinity.podAntiAffinity.{PREFERRED}[0].podAffinityTerm"),
     ):
-        found = created(PODS, pod(metadata={"labels": labels}, **spec))
-        assert found == ([f"{path}{expected}exists in both matchLabelKeys and labelSelector"] if expected else [])
+        result = created(PODS, pod(metadata={"labels": labels}, **spec))
+        assert result == ([f"{path}{expected}exists in both matchLabelKeys and labelSelector"] if expected else [])
 
 
 def test_spread_constraint_is_given_once() -> None:

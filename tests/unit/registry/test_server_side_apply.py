@@ -90,7 +90,7 @@ def stored(**spec: Any) -> dict[str, Any]:
 
 def owners(obj: Mapping[str, Any]) -> dict[tuple[str, str], Any]:
     entries = obj["metadata"].get("managedFields", [])
-    return {(each["manager"], each["operation"]): each["fieldsV1"] for each in entries}
+    return {(entry["manager"], entry["operation"]): entry["fieldsV1"] for entry in entries}
 
 
 async def refused(call: Any) -> Refusal:
@@ -127,10 +127,10 @@ async def test_applying_twice_writes_nothing(cluster: Cluster) -> None:
 async def test_fields_that_are_no_longer_applied_are_removed(cluster: Cluster) -> None:
     await cluster.apply(deployment(paused=True) | {"metadata": {"name": "web", "labels": {"a": "1", "b": "2"}}})
     await cluster.apply({"metadata": {"name": "web", "labels": {"b": "2"}}}, "bob")
-    found = await cluster.apply(deployment())
-    assert found["metadata"]["labels"] == {"b": "2"} and "paused" not in found["spec"]
-    found = await cluster.apply({}, "bob")
-    assert "labels" not in found["metadata"] and ("bob", "Apply") not in owners(found)
+    result = await cluster.apply(deployment())
+    assert result["metadata"]["labels"] == {"b": "2"} and "paused" not in result["spec"]
+    result = await cluster.apply({}, "bob")
+    assert "labels" not in result["metadata"] and ("bob", "Apply") not in owners(result)
 
 
 async def test_forced_apply_takes_fields_over(cluster: Cluster) -> None:
@@ -138,9 +138,9 @@ async def test_forced_apply_takes_fields_over(cluster: Cluster) -> None:
     refusal = await refused(cluster.apply({"spec": {"replicas": 5, "paused": True}}, "bob"))
     assert refusal.code is Code.ABORTED and refusal.reason == "ApplyConflict"
     assert refusal.message == 'Apply failed with 1 conflict: conflict with "alice": .spec.replicas'
-    found = await cluster.apply({"spec": {"replicas": 5}}, "bob", force=True)
-    assert found["spec"]["replicas"] == 5 and owners(found)["bob", "Apply"] == {"f:spec": {"f:replicas": {}}}
-    assert "f:replicas" not in owners(found)["alice", "Apply"]["f:spec"]
+    result = await cluster.apply({"spec": {"replicas": 5}}, "bob", force=True)
+    assert result["spec"]["replicas"] == 5 and owners(result)["bob", "Apply"] == {"f:spec": {"f:replicas": {}}}
+    assert "f:replicas" not in owners(result)["alice", "Apply"]["f:spec"]
 
 
 async def test_conflicts_with_several_managers(cluster: Cluster) -> None:
@@ -167,26 +167,26 @@ async def test_status_has_owners_of_its_own(cluster: Cluster) -> None:
     live = await cluster.apply(deployment())
     live["status"] = {"replicas": 1, "observedGeneration": 1}
     updated = await cluster.update(live, verb="UpdateStatus")
-    entry = next(each for each in updated["metadata"]["managedFields"] if each["operation"] == "Update")
+    entry = next(item for item in updated["metadata"]["managedFields"] if item["operation"] == "Update")
     assert entry["subresource"] == "status" and entry["fieldsV1"] == {
         "f:status": {"f:observedGeneration": {}, "f:replicas": {}}
     }
-    found = await cluster.apply({"status": {"replicas": 1}, "spec": {"replicas": 9}}, "bob", subresource="status")
-    entry = next(each for each in found["metadata"]["managedFields"] if each["manager"] == "bob")
+    result = await cluster.apply({"status": {"replicas": 1}, "spec": {"replicas": 9}}, "bob", subresource="status")
+    entry = next(item for item in result["metadata"]["managedFields"] if item["manager"] == "bob")
     assert entry["subresource"] == "status" and entry["fieldsV1"] == {"f:status": {"f:replicas": {}}}
-    assert found["spec"]["replicas"] == 2
+    assert result["spec"]["replicas"] == 2
     refusal = await refused(cluster.apply({"status": {"replicas": 2}}, "carol", subresource="status"))
     assert '"bob" with subresource "status"' in refusal.message
 
 
 async def test_status_is_ignored_in_the_main_resource(cluster: Cluster) -> None:
-    found = await cluster.apply(deployment() | {"status": {"replicas": 7}})
-    assert "f:status" not in owners(found)["alice", "Apply"] and "replicas" not in found.get("status", {})
+    result = await cluster.apply(deployment() | {"status": {"replicas": 7}})
+    assert "f:status" not in owners(result)["alice", "Apply"] and "replicas" not in result.get("status", {})
 
 
 async def test_dry_runs_write_nothing(cluster: Cluster) -> None:
-    found = await cluster.apply(deployment(), dry_run=True)
-    assert found["spec"]["replicas"] == 2
+    result = await cluster.apply(deployment(), dry_run=True)
+    assert result["spec"]["replicas"] == 2
     assert (await refused(cluster.get())).reason == "NotFound"
     before = await cluster.apply(deployment())
     assert (await cluster.apply(deployment(replicas=3), dry_run=True))["spec"]["replicas"] == 3
@@ -197,8 +197,8 @@ async def test_dry_runs_write_nothing(cluster: Cluster) -> None:
 async def test_managed_fields_are_reset(cluster: Cluster, sent: list[Any]) -> None:
     await cluster.apply(deployment())
     patch = [{"op": "replace", "path": "/metadata/managedFields", "value": sent}]
-    found = await cluster.patch(patch, kind=PatchRequest.JSON)
-    assert "managedFields" not in found["metadata"]
+    result = await cluster.patch(patch, kind=PatchRequest.JSON)
+    assert "managedFields" not in result["metadata"]
 
 
 async def test_client_may_hand_its_fields_to_another_manager(cluster: Cluster) -> None:
@@ -213,10 +213,10 @@ async def test_client_may_hand_its_fields_to_another_manager(cluster: Cluster) -
         {"op": "replace", "path": "/metadata/managedFields", "value": entries},
         {"op": "replace", "path": "/metadata/resourceVersion", "value": live["metadata"]["resourceVersion"]},
     ]
-    found = await cluster.patch(patch, "kubectl", PatchRequest.JSON)
-    assert owners(found)["kubectl", "Apply"] == {"f:spec": {"f:replicas": {}}}
-    found = await cluster.apply({"spec": {"replicas": 6}}, "kubectl")
-    assert found["spec"]["replicas"] == 6
+    result = await cluster.patch(patch, "kubectl", PatchRequest.JSON)
+    assert owners(result)["kubectl", "Apply"] == {"f:spec": {"f:replicas": {}}}
+    result = await cluster.apply({"spec": {"replicas": 6}}, "kubectl")
+    assert result["spec"]["replicas"] == 6
 
 
 async def test_client_side_apply_is_taken_over_without_conflicts(cluster: Cluster) -> None:
@@ -230,16 +230,16 @@ async def test_client_side_apply_is_taken_over_without_conflicts(cluster: Cluste
     assert refusal.message.endswith(": .spec.replicas")
     new = deployment(replicas=3)
     new["spec"]["template"]["spec"]["containers"][0]["image"] = "i:2"
-    found = await cluster.apply(new, "kubectl")
-    assert found["spec"]["template"]["spec"]["containers"][0]["image"] == "i:2"
-    assert json.loads(found["metadata"]["annotations"][KUBECTL_ANNOTATION])["spec"]["replicas"] == 3
+    result = await cluster.apply(new, "kubectl")
+    assert result["spec"]["template"]["spec"]["containers"][0]["image"] == "i:2"
+    assert json.loads(result["metadata"]["annotations"][KUBECTL_ANNOTATION])["spec"]["replicas"] == 3
 
 
 async def test_old_update_managers_become_one(cluster: Cluster) -> None:
     await cluster.apply(deployment())
     for number in range(13):
-        found = await cluster.patch({"metadata": {"labels": {f"l{number}": "x"}}}, f"m{number:02}")
-    updaters = [name for name, operation in owners(found) if operation == "Update"]
+        result = await cluster.patch({"metadata": {"labels": {f"l{number}": "x"}}}, f"m{number:02}")
+    updaters = [name for name, operation in owners(result) if operation == "Update"]
     assert len(updaters) == managed_fields.MAX_UPDATE_MANAGERS and managed_fields.ANCIENT_CHANGES in updaters
 
 
@@ -290,8 +290,8 @@ async def test_binds_keep_owners(cluster: Cluster) -> None:
     await cluster.apply({"spec": spec}, resource=PODS, name="p")
     live = await cluster.get("p", PODS)
     live["status"]["message"] = "x"
-    found = await cluster.update(live, PODS, "UpdateStatus")
-    assert {name for name, _ in owners(found)} == {"alice", "kubernetes-admin"}
+    result = await cluster.update(live, PODS, "UpdateStatus")
+    assert {name for name, _ in owners(result)} == {"alice", "kubernetes-admin"}
 
 
 @pytest.mark.parametrize("seed", range(15))
@@ -304,10 +304,10 @@ async def test_random_appliers_with_fields_of_their_own(cluster: Cluster, seed: 
         manager = rng.choice("abc")
         wanted[manager] = {f"{manager}{key}": rng.choice("xy") for key in rng.sample("123", rng.randint(0, 3))}
         configuration = {"metadata": {"name": "web"} | ({"labels": wanted[manager]} if wanted[manager] else {})}
-        found = await cluster.apply(configuration, manager)
+        result = await cluster.apply(configuration, manager)
         expected = {key: value for labels in wanted.values() for key, value in labels.items()}
-        assert found["metadata"].get("labels", {}) == expected
-        assert await cluster.apply(configuration, manager) == found
+        assert result["metadata"].get("labels", {}) == expected
+        assert await cluster.apply(configuration, manager) == result
         for name, labels in wanted.items():
-            tree = owners(found).get((name, "Apply"), {"f:metadata": {"f:labels": {}}})
+            tree = owners(result).get((name, "Apply"), {"f:metadata": {"f:labels": {}}})
             assert set(tree["f:metadata"]["f:labels"]) == {f"f:{key}" for key in labels}

@@ -134,8 +134,8 @@ class TestServices:
         ],
     )
     def test_list_of_addresses_begins_with_the_address(self, first: str, addresses: list[str], expected: list[str]) -> None:
-        found = created(SERVICES, service(clusterIP=first, clusterIPs=addresses))
-        assert [each.rpartition("]: ")[2].rpartition('": ')[2] for each in found] == expected
+        result = created(SERVICES, service(clusterIP=first, clusterIPs=addresses))
+        assert [item.rpartition("]: ")[2].rpartition('": ')[2] for item in result] == expected
 
     def test_cluster_ip_sets_cluster_ips(self) -> None:
         """Whoever reads the list, as newer clients do, finds it there."""
@@ -150,7 +150,7 @@ class TestServices:
 
     @pytest.mark.parametrize(("name", "expected"), [("1a", []), ("a-", [_NO_LABEL[0]]), ("a.b", ["must not contain dots"])])
     def test_names_are_labels_which_may_begin_with_a_digit(self, name: str, expected: list[str]) -> None:
-        assert created(SERVICES, service(name)) == [f'metadata.name: Invalid value: "{name}": {each}' for each in expected]
+        assert created(SERVICES, service(name)) == [f'metadata.name: Invalid value: "{name}": {item}' for item in expected]
 
     def test_address_stays(self) -> None:
         strategy = STRATEGIES[SERVICES.plural]
@@ -160,7 +160,7 @@ class TestServices:
         assert strategy.validate_update(silent, old) == []
         assert silent.spec == old.spec
         strategy.prepare_update(other, old)
-        assert [str(each) for each in strategy.validate_update(other, old)] == [
+        assert [str(item) for item in strategy.validate_update(other, old)] == [
             'spec.clusterIP: Invalid value: "10.0.0.2": may not change once set'
         ]
 
@@ -181,10 +181,10 @@ class TestServices:
     def test_load_balancer_class_is_kept(self) -> None:
         """Another one would know nothing of what the first has set up."""
         strategy = STRATEGIES[SERVICES.plural]
-        old, new = (service(type="LoadBalancer", loadBalancerClass=each) for each in ("example.com/a", "example.com/b"))
+        old, new = (service(type="LoadBalancer", loadBalancerClass=name) for name in ("example.com/a", "example.com/b"))
         assert created(SERVICES, old) == []
         strategy.prepare_update(new, old)
-        assert [str(each) for each in strategy.validate_update(new, old)] == [
+        assert [str(item) for item in strategy.validate_update(new, old)] == [
             'spec.loadBalancerClass: Invalid value: "example.com/b": may not change once set'
         ]
         new.spec.type = "NodePort"
@@ -196,8 +196,8 @@ class TestServices:
         "address", ["0.0.0.0", "::", "127.0.0.1", "::ffff:127.0.0.1", "::1", "169.254.1.1", "fe80::1", "224.0.0.1", "ff02::1"]
     )
     def test_service_cannot_claim_a_loopback_address(self, address: str) -> None:
-        (found,) = created(SERVICES, service(externalIPs=["192.0.2.1", "2001:db8::1", address]))
-        assert found.startswith(f'spec.externalIPs[2]: Invalid value: "{address}": may not be ')
+        (result,) = created(SERVICES, service(externalIPs=["192.0.2.1", "2001:db8::1", address]))
+        assert result.startswith(f'spec.externalIPs[2]: Invalid value: "{address}": may not be ')
 
     @pytest.mark.parametrize("number", [-1, 65536])
     def test_ports_of_nodes_are_ports(self, number: int) -> None:
@@ -299,9 +299,9 @@ class TestServices:
         old = service(type="LoadBalancer", externalTrafficPolicy="Local", healthCheckNodePort=31000)
         assert created(SERVICES, old) == []
         new = service(type="LoadBalancer", externalTrafficPolicy=policy, healthCheckNodePort=asked)
-        found = changed(SERVICES, new, old)
+        result = changed(SERVICES, new, old)
         assert new.spec.healthCheckNodePort == expected
-        assert [each.partition(":")[0] for each in found] == [f"spec.{field}" for field in violations]
+        assert [item.partition(":")[0] for item in result] == [f"spec.{field}" for field in violations]
 
     def test_health_check_without_a_port_can_get_one(self) -> None:
         """None is allocated here."""
@@ -332,8 +332,8 @@ class TestServices:
     def test_where_a_load_balancer_is_reached(self, kind: str, ingress: Data, expected: list[str]) -> None:
         old, new = service(type=kind), service(type=kind)
         new.status.loadBalancer.ingress.add(**ingress)
-        found = [each.partition(":")[0] for each in status_changed(SERVICES, new, old)]
-        assert found == [f"status.loadBalancer.ingress{field}" for field in expected]
+        result = [item.partition(":")[0] for item in status_changed(SERVICES, new, old)]
+        assert result == [f"status.loadBalancer.ingress{field}" for field in expected]
 
     def test_type_change_clears_load_balancer_status(self) -> None:
         old = service(type="LoadBalancer")

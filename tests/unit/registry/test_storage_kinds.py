@@ -268,9 +268,9 @@ class TestClaims:
                 obj.metadata.annotations[CLASS_ANNOTATION] = annotation
         assert created(PERSISTENT_VOLUME_CLAIMS, old) == []
         old.status.phase = "Bound"
-        found = changed(PERSISTENT_VOLUME_CLAIMS, new, old)
+        result = changed(PERSISTENT_VOLUME_CLAIMS, new, old)
         immutable = f'metadata.annotations.{CLASS_ANNOTATION}: Invalid value: "{after[0] or ""}": field is immutable'
-        assert found == [] if allowed else immutable in found
+        assert result == [] if allowed else immutable in result
 
     def test_status(self) -> None:
         old, new = claim(), claim(volumeName="other")
@@ -296,5 +296,5 @@ class TestClaims:
 @pytest.mark.parametrize("field", ["storageClassName", "volumeAttributesClassName"])
 def test_class_of_a_volume_has_the_name_of_one(resource: Resource[Any], make: Callable[..., Any], field: str) -> None:
     assert created(resource, make(**{field: "gold"})) == created(resource, make(**{field: ""})) == []
-    (found,) = created(resource, make(**{field: "Gold!"}))
-    assert found.startswith(f'spec.{field}: Invalid value: "Gold!": ')
+    (result,) = created(resource, make(**{field: "Gold!"}))
+    assert result.startswith(f'spec.{field}: Invalid value: "Gold!": ')

@@ -320,7 +320,7 @@ async def test_stored_invalid_object_gets_no_new_violation() -> None:
     async with serving((DEPLOYMENTS, old)) as assembly:
         with pytest.raises(Rejected) as refused:
             await write(assembly, DEPLOYMENTS, "Update", old, worse)
-    fields = [each.field for each in refused.value.refusal.violations]
+    fields = [violation.field for violation in refused.value.refusal.violations]
     assert sorted(fields) == ["spec.replicas", "spec.template.spec.containers[0].env[1].value"]
 
 
@@ -357,7 +357,7 @@ def test_immutable_fields_stay_immutable_in_invalid_objects() -> None:
     assert strategy.validate(old)
     assert not strategy.validate_update(new, old)
     new.spec.clusterIP = "10.0.0.2"
-    assert [each.field for each in strategy.validate_update(new, old)] == ["spec.clusterIP"]
+    assert [item.field for item in strategy.validate_update(new, old)] == ["spec.clusterIP"]
 
 
 def test_valid_object_is_validated_once() -> None:
@@ -407,8 +407,8 @@ def test_many_violations_are_compared_in_few_steps() -> None:
             return super().__eq__(other)
 
     number = 10_000
-    found, before = ([Violation(Counted(f"env[{each}]"), "wrong") for each in range(number)] for _ in range(2))
-    assert added_violations(found, before) == []
+    result, before = ([Violation(Counted(f"env[{index}]"), "wrong") for index in range(number)] for _ in range(2))
+    assert added_violations(result, before) == []
     assert Counted.comparisons < 10 * number
 
 

@@ -176,8 +176,8 @@ class TestDeployments:
         ],
     )
     def test_rolling_update_gets_somewhere(self, rolling: Data, expected: list[str]) -> None:
-        found = created(DEPLOYMENTS, workload(DEPLOYMENTS, strategy={"rollingUpdate": rolling}))
-        assert found == [f"spec.strategy.rollingUpdate.{each}" for each in expected]
+        result = created(DEPLOYMENTS, workload(DEPLOYMENTS, strategy={"rollingUpdate": rolling}))
+        assert result == [f"spec.strategy.rollingUpdate.{item}" for item in expected]
 
     @pytest.mark.parametrize(
         ("spec", "expected"),
@@ -241,14 +241,16 @@ class TestJobs:
     )
     def test_selector_that_is_not_the_servers_must_be_said_to_be_by_hand(self, selector: Data) -> None:
         """Else it would seem to decide which pods are the job's."""
-        found = created(JOBS, job(selector=selector, template=template(restartPolicy="Never")))
-        assert [each for each in found if each.startswith("spec.selector: ") and each.endswith("`selector` not auto-generated")]
+        result = created(JOBS, job(selector=selector, template=template(restartPolicy="Never")))
+        assert [
+            item for item in result if item.startswith("spec.selector: ") and item.endswith("`selector` not auto-generated")
+        ]
         assert stored(JOBS, job(selector={"matchLabels": {"controller-uid": "uid-web"}}))
 
     def test_selector_by_hand(self) -> None:
         by_hand = {"manualSelector": True, "selector": SELECTOR}
-        found = template(restartPolicy="OnFailure")
-        assert not {"job-name"} & set(stored(JOBS, job(**by_hand, template=found)).spec.template.metadata.labels)
+        result = template(restartPolicy="OnFailure")
+        assert not {"job-name"} & set(stored(JOBS, job(**by_hand, template=result)).spec.template.metadata.labels)
         assert created(JOBS, job(manualSelector=True)) == ["spec.selector: Required value"]
         assert created(JOBS, job(**by_hand)) == [NO_MATCH.replace('{"app":"web"}', "{}")]
 

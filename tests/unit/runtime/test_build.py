@@ -27,8 +27,8 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 def commit_of(sources: Path) -> str:
-    found: str = runpy.run_path(str(sources / "pinnace" / "runtime" / "build.py"))["commit"]()
-    return found
+    result: str = runpy.run_path(str(sources / "pinnace" / "runtime" / "build.py"))["commit"]()
+    return result
 
 
 def test_commit_of_a_checkout_comes_from_git(sources: Path) -> None:

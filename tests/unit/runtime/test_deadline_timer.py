@@ -12,7 +12,7 @@ async def test_each_deadline_expires_on_time_in_any_order() -> None:
     left, over = {start + 0.04, start + 0.01, start + 0.02}, asyncio.Event()
 
     def expire(now: float) -> float:
-        for due in [each for each in left if each <= now]:
+        for due in [item for item in left if item <= now]:
             left.remove(due)
         if not left:
             over.set()

@@ -116,8 +116,8 @@ def test_no_reader_matches_log_messages(place: str) -> None:
     """Regression: verdicts of chaos runs depended on log messages, and a reworded message emptied a timeline."""
     files = [ROOT / place] if place.endswith(".py") else sorted((ROOT / place).rglob("*.py"))
     assert files
-    found = [f"{path.relative_to(ROOT)}:{line}" for path in files for line in matches(ast.parse(path.read_text()))]
-    assert found == []
+    result = [f"{path.relative_to(ROOT)}:{line}" for path in files for line in matches(ast.parse(path.read_text()))]
+    assert result == []
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def matches(tree: ast.AST) -> list[int]:
         spaced = isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip()
         return spaced or (isinstance(node, ast.Attribute) and node.attr == "message" and _name(node.value) == "line")
 
-    found = []
+    result = []
     for node in ast.walk(tree):
         match node:
             case ast.Compare():
@@ -163,8 +163,8 @@ def matches(tree: ast.AST) -> list[int]:
             case _:
                 caught = False
         if caught:
-            found.append(node.lineno)
-    return found
+            result.append(node.lineno)
+    return result
 
 
 def _name(node: ast.expr) -> str:

@@ -36,9 +36,9 @@ def test_json_record_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     logging.getLogger("a.b").error("what eve says: %s", "\n{}", exc_info=ValueError("no"))
     logs.request_id.reset(token)
     (line,) = capsys.readouterr().err.splitlines()
-    found = json.loads(line)
-    assert found.pop("ts") > 1_700_000_000
-    assert found == {
+    result = json.loads(line)
+    assert result.pop("ts") > 1_700_000_000
+    assert result == {
         "severity": "ERROR",
         "component": "apiserver",
         "logger": "a.b",

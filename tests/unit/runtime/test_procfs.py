@@ -51,8 +51,8 @@ def test_signal_is_not_sent_to_a_reused_pid(child: subprocess.Popen[bytes]) -> N
 
 def test_process_is_found_by_its_command_line(child: subprocess.Popen[bytes]) -> None:
     assert isinstance(child.args, list)
-    found = procfs.find([*map(str, child.args)])
-    assert found is not None and found.pid == child.pid
+    result = procfs.find([*map(str, child.args)])
+    assert result is not None and result.pid == child.pid
     assert procfs.find([sys.executable, "-c", "print(flush=True); input() # no such process"]) is None
 
 
@@ -104,6 +104,6 @@ def test_peak_memory_is_measured_since_its_reset_with_descendants() -> None:
         child.stdin.flush()
         child.stdout.readline()
         assert resident + 45 < procfs.peak_memory([process]) < before - 100
-        for found in procfs.descendants([process]):
-            procfs.send_signal(found, signal.SIGKILL)
+        for result in procfs.descendants([process]):
+            procfs.send_signal(result, signal.SIGKILL)
         child.kill()

@@ -15,14 +15,14 @@ async def delays(paced: Refusals, clock: FakeClock, callers: Sequence[str], size
     waiting = [asyncio.ensure_future(paced.wait(caller, size)) for caller in callers]
     await asyncio.sleep(0)
     await clock.advance(2 * MAX_DELAY)
-    return [await each for each in waiting]
+    return [await item for item in waiting]
 
 
 async def test_refusals_beyond_the_burst_are_delayed_to_the_rate() -> None:
     clock = FakeClock()
-    found = await delays(Refusals(clock), clock, ["a"] * (BURST + 201))
-    assert found[: BURST + 1] == [0.0] * (BURST + 1)
-    assert found[-1] == max(found) and abs(found[-1] - 200 / RATE) < 1e-6
+    result = await delays(Refusals(clock), clock, ["a"] * (BURST + 201))
+    assert result[: BURST + 1] == [0.0] * (BURST + 1)
+    assert result[-1] == max(result) and abs(result[-1] - 200 / RATE) < 1e-6
 
 
 async def test_callers_are_delayed_independently() -> None:
@@ -42,10 +42,10 @@ async def test_delay_is_bounded_by_the_maximum_and_the_deadline() -> None:
 async def test_delayed_refusals_are_limited_by_bytes_and_count(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = FakeClock()
     large = await delays(Refusals(clock), clock, ["a"] * (BURST + 5), MAX_WAITING_BYTES // 2)
-    assert sum(each > 0 for each in large) == 2, "two messages of half the size fill the limit"
+    assert sum(item > 0 for item in large) == 2, "two messages of half the size fill the limit"
     monkeypatch.setattr(grpc_server, "MAX_WAITING", 3)
     many = await delays(Refusals(clock), clock, ["a"] * (BURST + 20))
-    assert sum(each > 0 for each in many) == 3
+    assert sum(item > 0 for item in many) == 3
 
 
 async def test_cancelled_call_stops_waiting() -> None:

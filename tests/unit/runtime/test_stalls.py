@@ -62,7 +62,7 @@ def plugin_of_ours() -> None:
 async def test_blocking_plugin_is_interrupted_and_logged(plugin: Callable[[], None], caplog: pytest.LogCaptureFixture) -> None:
     with watched(), pytest.raises(Stalled, match=r"the code blocked the event loop for 0\.\d s"):
         plugin()
-    assert [each.culprit for each in logged(caplog, EventLoopStalled)] == [plugin.__name__]
+    assert [item.culprit for item in logged(caplog, EventLoopStalled)] == [plugin.__name__]
     assert f"in {plugin.__name__}" in caplog.text, "the log contains the stack"
 
 

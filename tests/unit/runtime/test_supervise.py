@@ -102,7 +102,7 @@ async def test_failure_after_a_recovery_is_logged_again(caplog: pytest.LogCaptur
         await clock.advance(LOG_INTERVAL + 3600.0)
         loop.trouble = lambda _: "no server"
         await clock.advance(3600.0)
-    assert [each.repeats for each in logged(caplog, ActivityFailed)][:2] == [0, 0]
+    assert [item.repeats for item in logged(caplog, ActivityFailed)][:2] == [0, 0]
 
 
 async def _cancelled() -> None:

@@ -36,14 +36,14 @@ def explained(
 ) -> Explanation:
     """As it comes out of the other process."""
     stores: dict[Any, dict[str, Any]] = {resource: {} for resource in ALL}
-    stores[NODES] = {each.metadata.name: each for each in (builder.build() for builder in nodes)}
-    for each in objects:
-        resource = next(resource for resource in ALL if isinstance(each, resource.message))
-        each.metadata.namespace = "default" if resource.namespaced else ""
-        stores[resource]["default/" * resource.namespaced + each.metadata.name] = each
-    stores[PODS] = {f"default/{each.metadata.name}": each for each in (builder.build() for builder in placed)}
-    found = explanation(pod.build(), stores, followed or SelectedConfiguration(configuration), node)
-    return from_json(Explanation, json.loads(json.dumps(to_json(found))))
+    stores[NODES] = {item.metadata.name: item for item in (builder.build() for builder in nodes)}
+    for obj in objects:
+        resource = next(resource for resource in ALL if isinstance(obj, resource.message))
+        obj.metadata.namespace = "default" if resource.namespaced else ""
+        stores[resource]["default/" * resource.namespaced + obj.metadata.name] = obj
+    stores[PODS] = {f"default/{item.metadata.name}": item for item in (builder.build() for builder in placed)}
+    result = explanation(pod.build(), stores, followed or SelectedConfiguration(configuration), node)
+    return from_json(Explanation, json.loads(json.dumps(to_json(result))))
 
 
 def why(pod: PodBuilder, nodes: Sequence[NodeBuilder], placed: Sequence[PodBuilder] = (), **more: Any) -> str:
@@ -54,10 +54,10 @@ def why(pod: PodBuilder, nodes: Sequence[NodeBuilder], placed: Sequence[PodBuild
 
 
 def remedies(*question: Any, **more: Any) -> list[str]:
-    return [f"{each.text} -> {' '.join(each.nodes)}" for each in explained(*question, **more).remedies]
+    return [f"{remedy.text} -> {' '.join(remedy.nodes)}" for remedy in explained(*question, **more).remedies]
 
 
 def details(*question: Any, node: str = "n0") -> list[str]:
     asked = explained(*question, node=node).asked
     assert asked is not None
-    return [f"{each.plugin}: {detail}" for each in asked.objections for detail in each.details]
+    return [f"{objection.plugin}: {detail}" for objection in asked.objections for detail in objection.details]

@@ -44,12 +44,12 @@ class Api:
         self.gate.set()
 
     async def bind_batch(self, bindings: Sequence[Binding], fence: Fence | None) -> list[BatchItem]:
-        self.batches.append(([f"{each.metadata.name}>{each.target.name}" for each in bindings], fence))
-        answers = [self.answer(each) for each in bindings]
+        self.batches.append(([f"{binding.metadata.name}>{binding.target.name}" for binding in bindings], fence))
+        answers = [self.answer(binding) for binding in bindings]
         await self.gate.wait()
         if self.whole is not None:
             raise from_refusal(self.whole)
-        return [BatchItem(error=encode(each)) if each else BatchItem() for each in answers]
+        return [BatchItem(error=encode(answer)) if answer else BatchItem() for answer in answers]
 
     async def get(self, name: str, namespace: str = "") -> Pod:
         self.reads.append(f"{namespace}/{name}")

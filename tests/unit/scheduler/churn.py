@@ -120,7 +120,7 @@ class Churn:
     # --- the oracle
 
     def _schedule_one(self, pod: PodInfo, cache: Cache, *more: Any) -> Placed | Unschedulable | AttemptFailed:
-        scheduler = next(each for each in self.stage.schedulers if each._cache is cache)
+        scheduler = next(item for item in self.stage.schedulers if item._cache is cache)
         view = _seen_by(scheduler)
         outcome = scheduling_cycle.schedule_one(pod, cache, *more)
         self.decisions += 1
@@ -157,8 +157,8 @@ class Churn:
             return
         view = self._truth()
         view = View(view.nodes, {**view.placed, pod.metadata.uid: (pod, node)})
-        if found := oracle.overcommitted(view, node, pod):
-            self._complain(f"{pod.metadata.name} makes {node} hold {', '.join(found)}")
+        if result := oracle.overcommitted(view, node, pod):
+            self._complain(f"{pod.metadata.name} makes {node} hold {', '.join(result)}")
 
     def _look(self) -> None:
         """The schedulers' caches say what their informers do; and nobody has forgotten a pod."""
@@ -192,12 +192,12 @@ class Churn:
                 self._complain(f"{uid} is left pending for {PATIENCE:g} s: {how} {nodes}; {self._queued(uid)}")
 
     def _queued(self, uid: str) -> str:
-        leading = next(each for each in self.stage.schedulers if each._standby.token is not None)
-        found = next((queued for queued, _ in leading._queue.entries(self._now()) if queued.info.uid == uid), None)
-        return f"{found.place.value}, refused by {', '.join(sorted(found.refused_by))}" if found else "not in the queue"
+        leading = next(scheduler for scheduler in self.stage.schedulers if scheduler._standby.token is not None)
+        result = next((queued for queued, _ in leading._queue.entries(self._now()) if queued.info.uid == uid), None)
+        return f"{result.place.value}, refused by {', '.join(sorted(result.refused_by))}" if result else "not in the queue"
 
     def _truth(self) -> View:
-        leading = next(each for each in self.stage.schedulers if each._standby.token is not None)
+        leading = next(scheduler for scheduler in self.stage.schedulers if scheduler._standby.token is not None)
         placed = {pod.metadata.uid: (pod, pod.spec.nodeName) for pod in self.api.all(PODS).values() if _takes_room(pod)}
         return View(self.api.all(NODES), placed, _nominated(leading, self.api.all(PODS)))
 

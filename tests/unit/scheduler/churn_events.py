@@ -219,8 +219,8 @@ class Events:
         return node
 
     def _any(self, resource: Resource[Any], wanted: Callable[[Any], bool] = lambda obj: True) -> Any:
-        found = [obj for obj in self._api.all(resource).values() if wanted(obj) and not (resource is PODS and ended(obj))]
-        return self._rng.choice(found) if found else None
+        objs = [obj for obj in self._api.all(resource).values() if wanted(obj) and not (resource is PODS and ended(obj))]
+        return self._rng.choice(objs) if objs else None
 
     def _change(self, resource: Resource[Any], obj: Any, change: Callable[[Any], Any]) -> None:
         changed = resource.message()
@@ -231,7 +231,7 @@ class Events:
     def _describe(self, name: str) -> str:
         node = self._api.all(NODES)[name]
         has = fit.allocatable(node)
-        taints = [f"{each.key}:{each.effect}" for each in node.spec.taints]
+        taints = [f"{taint.key}:{taint.effect}" for taint in node.spec.taints]
         zone = node.metadata.labels.get(ZONE, "-")
         room = f"cpu {has['cpu']}, {has['memory'] >> 20} MiB, {has['pods']} pods"
         return f"{name}: zone {zone}, {room}, {taints}{', cordoned' if node.spec.unschedulable else ''}"

@@ -33,17 +33,17 @@ class View:
 def objections(pod: Pod, view: View) -> dict[str, list[str]]:
     """Why each node refuses the pod; an empty list: it does not."""
     alone = view.without([pod.metadata.uid])
-    found = _objections(pod, alone)
-    for name in [name for name, said in found.items() if not said]:
+    result = _objections(pod, alone)
+    for name in [name for name, said in result.items() if not said]:
         ahead = [
             each
             for each, node in view.nominated
             if node == name and each.spec.priority >= pod.spec.priority and each.metadata.uid != pod.metadata.uid
         ]
         if ahead:
-            crowded = replace(alone, placed={**alone.placed, **{each.metadata.uid: (each, name) for each in ahead}})
-            found[name] = [f"{reason} (kept for nominated pods)" for reason in _objections(pod, crowded)[name]]
-    return found
+            crowded = replace(alone, placed={**alone.placed, **{item.metadata.uid: (item, name) for item in ahead}})
+            result[name] = [f"{reason} (kept for nominated pods)" for reason in _objections(pod, crowded)[name]]
+    return result
 
 
 def feasible(pod: Pod, view: View) -> list[str]:
@@ -54,36 +54,36 @@ def after_preemption(pod: Pod, view: View) -> list[str]:
     """The nodes that could take the pod if all pods of a lower priority left that node."""
     if pod.spec.preemptionPolicy == "Never":
         return []
-    found = []
+    result = []
     for name in view.nodes:
-        lower = [each.metadata.uid for each in view.on(name) if each.spec.priority < pod.spec.priority]
+        lower = [item.metadata.uid for item in view.on(name) if item.spec.priority < pod.spec.priority]
         if lower and not objections(pod, view.without(lower))[name]:
-            found.append(name)
-    return sorted(found)
+            result.append(name)
+    return sorted(result)
 
 
 def overcommitted(view: View, node: str, pod: Pod) -> list[str]:
     """What the pod wants and has, but cannot have, as there are others on its node."""
     used, ports = Counter[str](), Counter[int]()
-    for each in view.on(node):
-        used.update(dict(fit.pod_requests(each).amounts))
-        ports.update(_ports(each))
+    for item in view.on(node):
+        used.update(dict(fit.pod_requests(item).amounts))
+        ports.update(_ports(item))
     has = fit.allocatable(view.nodes[node])
     wanted = [resource for resource, amount in fit.pod_requests(pod).amounts if amount]
-    found = [f"{used[each]} of {has.get(each, 0)} {each}" for each in wanted if used[each] > has.get(each, 0)]
-    return found + [f"port {port} {ports[port]} times" for port in _ports(pod) if ports[port] > 1]
+    result = [f"{used[item]} of {has.get(item, 0)} {item}" for item in wanted if used[item] > has.get(item, 0)]
+    return result + [f"port {port} {ports[port]} times" for port in _ports(pod) if ports[port] > 1]
 
 
 def _ports(pod: Pod) -> set[int]:
-    return {port.hostPort for each in pod.spec.containers for port in each.ports if port.hostPort}
+    return {port.hostPort for container in pod.spec.containers for port in container.ports if port.hostPort}
 
 
 def _objections(pod: Pod, view: View) -> dict[str, list[str]]:
     there = [(other, view.nodes[name]) for other, name in view.placed.values() if name in view.nodes]
     affinity = Affinity(pod, there, {})
     spread = Spread(pod, there, list(view.nodes.values()))
-    found = {}
+    result = {}
     for name, node in view.nodes.items():
         said = [*reference.reasons(pod, node, view.on(name)), affinity.reason(node), spread.reason(node)]
-        found[name] = [reason for reason in said if reason]
-    return found
+        result[name] = [reason for reason in said if reason]
+    return result

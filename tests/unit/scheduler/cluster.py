@@ -108,8 +108,8 @@ class Cluster:
         async def node() -> str:
             return (await self.pod(name)).spec.nodeName
 
-        found: str = await self.until(node)
-        return found
+        result: str = await self.until(node)
+        return result
 
     async def _has_namespace(self) -> bool:
         try:

@@ -198,7 +198,7 @@ class FakePods(FakeResource):
         await asyncio.sleep(self._api.lag())
         if weather is Weather.LOST:
             raise unavailable("lost")
-        items = [self._item(lambda each=each: self._bind(each, fence)) for each in bindings]
+        items = [self._item(lambda item=binding: self._bind(item, fence)) for binding in bindings]
         await asyncio.sleep(self._api.lag())
         if weather is Weather.UNHEARD:
             raise unavailable("lost")
@@ -210,13 +210,13 @@ class FakePods(FakeResource):
         await asyncio.sleep(self._api.lag())
         if not leads():
             raise from_refusal(_FENCED)
-        return [self._item(lambda each=each: self._delete(each)) for each in requests]
+        return [self._item(lambda item=request: self._delete(item)) for request in requests]
 
     def _get(self, key: str) -> Pod:
         if key not in self.objects:
             raise from_refusal(Refusal(Code.NOT_FOUND, "NotFound", f'pods "{key}" not found'))
-        found: Pod = self.objects[key]
-        return found
+        obj: Pod = self.objects[key]
+        return obj
 
     def _bind(self, binding: Binding, fence: Fence) -> None:
         key = f"{binding.metadata.namespace}/{binding.metadata.name}"
@@ -276,7 +276,7 @@ class FakeEvents:
         self._api = api
 
     async def record(self, events: Sequence[Event]) -> list[BatchItem]:
-        self._api.told += [f"{each.involvedObject.name} {each.reason}: {each.message}" for each in events]
+        self._api.told += [f"{event.involvedObject.name} {event.reason}: {event.message}" for event in events]
         return [BatchItem() for _ in events]
 
 

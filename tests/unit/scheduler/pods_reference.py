@@ -19,15 +19,15 @@ def matches(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
     for key, value in selector.matchLabels.items():
         if labels.get(key) != value:
             return False
-    for each in selector.matchExpressions:
-        value_or_none = labels.get(each.key)
+    for match_expression in selector.matchExpressions:
+        value_or_none = labels.get(match_expression.key)
         holds = {
-            "In": value_or_none in each.values,
-            "NotIn": value_or_none not in each.values,
+            "In": value_or_none in match_expression.values,
+            "NotIn": value_or_none not in match_expression.values,
             "Exists": value_or_none is not None,
             "DoesNotExist": value_or_none is None,
         }
-        if not holds[each.operator]:
+        if not holds[match_expression.operator]:
             return False
     return True
 
@@ -78,7 +78,7 @@ class Affinity:
                 for term in terms
             ]
             weighted += [
-                (each, other, pod, hard_weight) for each in theirs.podAffinity.requiredDuringSchedulingIgnoredDuringExecution
+                (item, other, pod, hard_weight) for item in theirs.podAffinity.requiredDuringSchedulingIgnoredDuringExecution
             ]
             for term, stating, about_whom, weight in weighted:
                 if term.topologyKey in labels and about(term, stating, about_whom, namespaces):
@@ -100,9 +100,9 @@ class Affinity:
         return ""
 
     def scores(self, nodes: Sequence[Node]) -> list[float]:
-        found = [sum(self._scores[domain] for domain in node.metadata.labels.items()) for node in nodes]
-        least, most = min(found), max(found)
-        return [100 * (each - least) / (most - least) if most > least else 0.0 for each in found]
+        result = [sum(self._scores[domain] for domain in node.metadata.labels.items()) for node in nodes]
+        least, most = min(result), max(result)
+        return [100 * (item - least) / (most - least) if most > least else 0.0 for item in result]
 
 
 class Spread:
@@ -114,9 +114,9 @@ class Spread:
         for other, node in placed:
             self._on.setdefault(node.metadata.name, []).append(other)
         own = pod.spec.topologySpreadConstraints
-        self._hard = [each for each in own if each.whenUnsatisfiable == "DoNotSchedule"]
-        self._soft = [each for each in own if each.whenUnsatisfiable == "ScheduleAnyway"]
-        self._in_domains = [self._domains(each, self._hard) for each in self._hard]
+        self._hard = [item for item in own if item.whenUnsatisfiable == "DoNotSchedule"]
+        self._soft = [item for item in own if item.whenUnsatisfiable == "ScheduleAnyway"]
+        self._in_domains = [self._domains(item, self._hard) for item in self._hard]
         self._room = [
             # how many pods a domain may have already
             (min(domains.values()) if len(domains) >= (each.minDomains or 1) else 0) + each.maxSkew - self._counts(each, pod)
@@ -134,28 +134,28 @@ class Spread:
 
     def scores(self, feasible: Sequence[bool]) -> list[float]:
         scored = [node for node, can in zip(self._nodes, feasible, strict=True) if can and _in_all(node, self._soft)]
-        found = dict.fromkeys((node.metadata.name for node in scored), 0.0)
-        for each in self._soft:
-            key = each.topologyKey
-            domains = self._domains(each, self._soft)
+        result = dict.fromkeys((node.metadata.name for node in scored), 0.0)
+        for item in self._soft:
+            key = item.topologyKey
+            domains = self._domains(item, self._soft)
             weight = math.log(len({node.metadata.labels[key] for node in scored}) + 2)
             for node in scored:
-                pods = self._on_node(each, node) if key == "kubernetes.io/hostname" else domains[node.metadata.labels[key]]
-                found[node.metadata.name] += pods * weight + each.maxSkew - 1
-        found = {name: round(score) for name, score in found.items()}
-        most, least = max(found.values(), default=0), min(found.values(), default=0)
+                pods = self._on_node(item, node) if key == "kubernetes.io/hostname" else domains[node.metadata.labels[key]]
+                result[node.metadata.name] += pods * weight + item.maxSkew - 1
+        result = {name: round(score) for name, score in result.items()}
+        most, least = max(result.values(), default=0), min(result.values(), default=0)
         return [
-            (100 * (most + least - found[node.metadata.name]) / most if most else 100) if node.metadata.name in found else 0
+            (100 * (most + least - result[node.metadata.name]) / most if most else 100) if node.metadata.name in result else 0
             for node in self._nodes
         ]
 
     def _domains(self, each: TopologySpreadConstraint, together: Sequence[TopologySpreadConstraint]) -> Counter[str]:
         """Pods by domain, of the domains that have a node which counts."""
-        found = Counter[str]()
+        result = Counter[str]()
         for node in self._nodes:
             if _in_all(node, together) and self._includes(each, node):
-                found[node.metadata.labels[each.topologyKey]] += self._on_node(each, node)
-        return found
+                result[node.metadata.labels[each.topologyKey]] += self._on_node(each, node)
+        return result
 
     def _on_node(self, each: TopologySpreadConstraint, node: Node) -> int:
         return sum(self._counts(each, other) for other in self._on.get(node.metadata.name, ()))
@@ -177,4 +177,4 @@ class Spread:
 
 
 def _in_all(node: Node, constraints: Sequence[TopologySpreadConstraint]) -> bool:
-    return all(each.topologyKey in node.metadata.labels for each in constraints)
+    return all(constraint.topologyKey in node.metadata.labels for constraint in constraints)

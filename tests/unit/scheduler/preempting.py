@@ -39,7 +39,7 @@ class Bench(Offline):
         super().__init__()
         self.preemption = self
         self.cache = cache
-        self.budgets = {each.metadata.name: each for each in budgets}
+        self.budgets = {item.metadata.name: item for item in budgets}
         self.seed = seed
         self.evicted: list[str] = []
         self.leaving: set[str] = set()

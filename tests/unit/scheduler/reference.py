@@ -10,10 +10,10 @@ from pinnace.api.core_v1_pb2 import Node, NodeSelectorRequirement, NodeSelectorT
 def reasons(pod: Pod, node: Node, pods: Sequence[Pod]) -> list[str]:
     """Why the node refuses the pod, in the words of the first plugin that does. Empty: it does not."""
     unschedulable = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-    if node.spec.unschedulable and not any(tolerates(each, unschedulable) for each in pod.spec.tolerations):
+    if node.spec.unschedulable and not any(tolerates(toleration, unschedulable) for toleration in pod.spec.tolerations):
         return ["node(s) were unschedulable"]
     for taint in node.spec.taints:
-        if taint.effect != "PreferNoSchedule" and not any(tolerates(each, taint) for each in pod.spec.tolerations):
+        if taint.effect != "PreferNoSchedule" and not any(tolerates(toleration, taint) for toleration in pod.spec.tolerations):
             return [f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"]
     if not affine(pod, node):
         return ["node(s) didn't match Pod's node affinity/selector"]
@@ -29,7 +29,7 @@ def least_allocated(pod: Pod, node: Node, pods: Sequence[Pod]) -> float:
 
 def balanced(pod: Pod, node: Node, pods: Sequence[Pod], resources: Sequence[str] = ("cpu", "memory")) -> float:
     """The balance with the pod against the balance without it, each truncated."""
-    with_pod, without = (int((1 - _deviation(node, each, resources, pod)) * 100) for each in ([*pods, pod], pods))
+    with_pod, without = (int((1 - _deviation(node, item, resources, pod)) * 100) for item in ([*pods, pod], pods))
     return 50 + (50 + with_pod - without) // 2
 
 
@@ -37,7 +37,7 @@ def _deviation(node: Node, pods: Sequence[Pod], resources: Sequence[str], pod: P
     """Of the used shares of cpu, memory and the extended resources that the pod requests."""
     has = fit.allocatable(node)
     counted = [name for name in resources if "/" not in name or name in dict(fit.pod_requests(pod).amounts)]
-    used = [sum(dict(fit.pod_requests(each).amounts).get(name, 0) for each in pods) for name in counted]
+    used = [sum(dict(fit.pod_requests(item).amounts).get(name, 0) for item in pods) for name in counted]
     shares = [min(1.0, amount / has[name]) for amount, name in zip(used, counted, strict=True) if has.get(name)]
     if len(shares) == 2:
         return abs(shares[0] - shares[1]) / 2
@@ -48,7 +48,7 @@ def _deviation(node: Node, pods: Sequence[Pod], resources: Sequence[str], pod: P
 def _left(pod: Pod, node: Node, pods: Sequence[Pod]) -> list[int]:
     """In percent, without fractions."""
     has = fit.allocatable(node)
-    used = [sum(amounts) for amounts in zip(*(fit.pod_requests(each).scored for each in (pod, *pods)), strict=True)]
+    used = [sum(amounts) for amounts in zip(*(fit.pod_requests(item).scored for item in (pod, *pods)), strict=True)]
     return [max(0, has[name] - used[i]) * 100 // has[name] for i, name in enumerate(("cpu", "memory")) if has.get(name)]
 
 
@@ -74,8 +74,11 @@ def affine(pod: Pod, node: Node) -> bool:
 def term_matches(term: NodeSelectorTerm, node: Node) -> bool:
     return (
         bool(term.matchExpressions or term.matchFields)
-        and all(_matches(each, node.metadata.labels.get(each.key)) for each in term.matchExpressions)
-        and all(_matches(each, node.metadata.name) for each in term.matchFields)
+        and all(
+            _matches(match_expression, node.metadata.labels.get(match_expression.key))
+            for match_expression in term.matchExpressions
+        )
+        and all(_matches(match_field, node.metadata.name) for match_field in term.matchFields)
     )
 
 

@@ -37,9 +37,9 @@ def test_last_one_of_seventy_resources() -> None:
     node = make_node("n0")
     for resource in there:
         node.extended(resource, 1)
-    found = explained(make_pod("a").container(dict.fromkeys((*there, last), 1)), [node])
-    assert found.message == f"0/1 nodes are available: 1 Insufficient {last}."
-    assert [each.text for each in found.remedies] == [
+    result = explained(make_pod("a").container(dict.fromkeys((*there, last), 1)), [node])
+    assert result.message == f"0/1 nodes are available: 1 Insufficient {last}."
+    assert [remedy.text for remedy in result.remedies] == [
         f"reduce its requests, or add a larger node: it requests 1 {last}; n0 has 0"
     ]
 
@@ -132,12 +132,12 @@ class TestCordonsWithTheirTaint:
                     }
                 )
             )
-            found = explained(make_pod("a"), [cordoned("n0")], configuration=configuration, node="n0")
-            assert found.message == f"0/1 nodes are available: 1 {message}."
+            result = explained(make_pod("a"), [cordoned("n0")], configuration=configuration, node="n0")
+            assert result.message == f"0/1 nodes are available: 1 {message}."
             only = "NodeUnschedulable" if "NodeUnschedulable" in enabled else "TaintToleration"
-            assert found.asked is not None
-            assert [each.plugin for each in found.asked.objections] == [only]
-            assert all(each.details for each in found.asked.objections)
+            assert result.asked is not None
+            assert [objection.plugin for objection in result.asked.objections] == [only]
+            assert all(objection.details for objection in result.asked.objections)
 
 
 def test_node_affinity() -> None:
@@ -295,7 +295,7 @@ def test_claim_that_does_not_exist_is_one_thing_in_the_way() -> None:
 def test_claim_without_a_provisioner(asked: PersistentVolumeClaim, there: Sequence[Object], remedy: str) -> None:
     question = make_pod("a").claim("c"), THREE[:1]
     assert remedies(*question, objects=(asked, *there)) == [f"{remedy} -> n0"]
-    found = explained(*question, node="n0", objects=(asked, *there)).asked
-    assert found is not None
-    (details,) = [each.details for each in found.objections if each.plugin == "VolumeBinding"]
+    result = explained(*question, node="n0", objects=(asked, *there)).asked
+    assert result is not None
+    (details,) = [objection.details for objection in result.objections if objection.plugin == "VolumeBinding"]
     assert details == [f"pod has unbound immediate PersistentVolumeClaims: {remedy}"]

@@ -28,7 +28,7 @@ async def test_each_filters_what_those_before_it_left() -> None:
     third = FakeTransport(filter=[])
     extender_result = await ask(first.extender(url="http://1"), second.extender(url="http://2"))
     assert extender_result.asked == {"n0", "n1", "n2"} and extender_result.scores == {}, "one node is left: it needs no score"
-    assert [(each.extender, set(each.reasons)) for each in extender_result.objections] == [
+    assert [(objection.extender, set(objection.reasons)) for objection in extender_result.objections] == [
         ("http://1", {"n2"}),
         ("http://2", {"n0"}),
     ]
@@ -56,7 +56,7 @@ async def test_scores_that_cannot_be_had_do_not_count(caplog: pytest.LogCaptureF
     with caplog.at_level(logging.WARNING):
         assert (await ask(*extenders)).scores == {"n0": 10}
         assert (await ask(*extenders)).scores == {"n0": 10}
-    assert [(each.verb, each.reason) for each in logged(caplog, ExtenderIgnored)] == [
+    assert [(item.verb, item.reason) for item in logged(caplog, ExtenderIgnored)] == [
         ("prioritize", f"failed prioritize with extender at URL {URL}/prioritize, code 500"),
         ("prioritize", f"failed prioritize with extender at URL {URL}: scores must be from 0 to 10, got 11 for node n0"),
     ], "each once, not for each pod"
@@ -67,7 +67,7 @@ async def test_failure_to_filter_counts_unless_it_is_ignorable() -> None:
     with pytest.raises(ExtenderError, match="code 500"):
         await ask(broken.extender())
     extender_result = await ask(broken.extender(ignorable=True), FakeTransport(filter=["n0"]).extender(url="http://2"))
-    assert [set(each.reasons) for each in extender_result.objections] == [{"n1", "n2"}]
+    assert [set(objection.reasons) for objection in extender_result.objections] == [{"n1", "n2"}]
 
 
 async def test_answer_about_other_nodes_is_none() -> None:

@@ -174,7 +174,7 @@ async def test_mark_is_taken_back_when_the_attempt_ends(cluster: Cluster, monkey
     cluster.schedule("s0")
 
     async def taken_back() -> bool:
-        found = (await cluster.pod("large")).status.conditions
-        return conditions.find(found, "PodScheduled") is not None and not is_marked(await cluster.pod("large"))
+        result = (await cluster.pod("large")).status.conditions
+        return conditions.find(result, "PodScheduled") is not None and not is_marked(await cluster.pod("large"))
 
     await cluster.until(taken_back)

@@ -77,7 +77,11 @@ def world() -> World:
 
 
 def test_without_plugins_there_is_nothing_to_do(world: World) -> None:
-    binder = [each for each in default_plugins() if each.plugin.name in ("PrioritySort", "DefaultBinder")]
+    binder = [
+        default_plugin
+        for default_plugin in default_plugins()
+        if default_plugin.plugin.name in ("PrioritySort", "DefaultBinder")
+    ]
     assert Framework("bare", everywhere(binder)).binding.none
     world.plugin("A", post_bind=None)
     assert not Framework("more", everywhere([*binder, *map(Enabled, world.plugins)])).binding.none

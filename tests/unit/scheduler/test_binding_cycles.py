@@ -90,9 +90,9 @@ class World(binding.World):
             self.binder.submit(Decision(QueuedPod(pod, 0.0), "n", binding.TOKEN, cycle))
 
     def waiting(self, name: str) -> WaitingPod:
-        found = self.binder.waiting.get(info(make_pod(name)).uid)
-        assert found is not None
-        return found
+        result = self.binder.waiting.get(info(make_pod(name)).uid)
+        assert result is not None
+        return result
 
     @property
     def sent(self) -> list[list[str]]:
@@ -320,7 +320,7 @@ class TestBind:
         world.plugin.binding = gone
         world.decide("a")
         await world.settle()
-        assert [each.partition(" (")[0] for each in world.told] == ['failed a: plugin "Slow" failed in Bind: NotFound: no']
+        assert [item.partition(" (")[0] for item in world.told] == ['failed a: plugin "Slow" failed in Bind: NotFound: no']
 
     async def test_broken_fence_stands_down(self, world: World) -> None:
         async def fenced(name: str) -> Status | None:

@@ -79,11 +79,11 @@ class World(Bench):
         if resource == POD_DISRUPTION_BUDGETS:
             return dict(self.budgets)
         if resource == NAMESPACES:
-            found = {name: Namespace() for name in NAMESPACE_LABELS}
+            result = {name: Namespace() for name in NAMESPACE_LABELS}
             for name, labels in NAMESPACE_LABELS.items():
-                found[name].metadata.name = name
-                found[name].metadata.labels.update(labels)
-            return found
+                result[name].metadata.name = name
+                result[name].metadata.labels.update(labels)
+            return result
         return dict(self.stores.objects(resource))
 
     def refused(self, node: Node, placed: Sequence[tuple[Pod, Node]]) -> tuple[bool, bool]:
@@ -111,7 +111,7 @@ class World(Bench):
         ]
         lower.sort(key=lambda p: (-p.spec.priority, p.status.startTime.seconds, p.metadata.uid))
         names = {p.metadata.name for p in lower}
-        staying = [each for each in self.placed if each[0].metadata.name not in names]
+        staying = [item for item in self.placed if item[0].metadata.name not in names]
         if self.refused(node, self.placed)[1] or self.refused(node, staying)[0]:
             return [], 0
         left = {name: each.status.disruptionsAllowed for name, each in self.budgets.items()}
@@ -141,14 +141,14 @@ def test_clusters_agree_on_feasible_nodes_and_on_victims() -> None:
             assert isinstance(outcome, Placed) and outcome.node in feasible, seed
             continue
         assert isinstance(outcome, Unschedulable), seed
-        found = [(node.metadata.name, *world.victims(node)) for node in world.nodes]
-        ranks = {name: plain_rank(victims, violations) for name, victims, violations in found if victims}
+        result = [(node.metadata.name, *world.victims(node)) for node in world.nodes]
+        ranks = {name: plain_rank(victims, violations) for name, victims, violations in result if victims}
         if not ranks or world.new.spec.preemptionPolicy == "Never":
             assert not outcome.nominated and not world.evicted, seed
             continue
         best = {name for name, rank in ranks.items() if rank == min(ranks.values())}
         assert outcome.nominated in best, seed
-        expected = next(victims for name, victims, _ in found if name == outcome.nominated)
+        expected = next(victims for name, victims, _ in result if name == outcome.nominated)
         assert {name.rpartition("/")[2] for name in world.evicted} == {pod.metadata.name for pod in expected}, seed
         preempted += 1
     assert preempted > SEEDS // 20

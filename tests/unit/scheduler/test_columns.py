@@ -56,7 +56,7 @@ def test_coded_column_is_a_list(actions: list[tuple[str, int]]) -> None:
         assert column.map(lambda value: value, np.int64).tolist() == expected
         assert [column.at(row) for row in range(len(expected))] == expected
         for value in range(5):
-            assert column.equal(value).tolist() == [each == value for each in expected]
+            assert column.equal(value).tolist() == [item == value for item in expected]
         assert column.uniform is (not any(expected))
 
 

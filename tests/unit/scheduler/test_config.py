@@ -51,8 +51,8 @@ class Gate:
 
 
 def profile(text: str, config: str = "[]") -> ProfileConfiguration:
-    [found] = parse(f"{HEAD}profiles: [{{plugins: {{{text}}}, pluginConfig: {config}}}]").profiles
-    return found
+    [result] = parse(f"{HEAD}profiles: [{{plugins: {{{text}}}, pluginConfig: {config}}}]").profiles
+    return result
 
 
 def test_everything_has_a_default() -> None:
@@ -69,45 +69,45 @@ def test_every_field_is_read() -> None:
         seed=7,
     )
     assert config.election == "second" and config.seed == 7
-    assert [each.scheduler_name for each in config.profiles] == ["mine"]
+    assert [item.scheduler_name for item in config.profiles] == ["mine"]
     assert (config.initial_backoff, config.max_backoff) == (2.0, 20.0)
 
 
 class TestPlugins:
     def test_are_disabled_and_weighed_by_point(self) -> None:
-        found = profile(
+        result = profile(
             "multiPoint: {disabled: [{name: NodeName}]}, filter: {disabled: [{name: NodePorts}]}, "
             'score: {disabled: [{name: "*"}], enabled: [{name: NodeResourcesFit, weight: 5}]}'
         )
-        assert "NodeName" not in found.plugins
-        assert "NodePorts" not in found.points[Point.FILTER] and "NodePorts" in found.points[Point.PRE_FILTER]
-        assert "TaintToleration" in found.points[Point.FILTER]
-        assert found.weights == {"NodeResourcesFit": 5.0}
+        assert "NodeName" not in result.plugins
+        assert "NodePorts" not in result.points[Point.FILTER] and "NodePorts" in result.points[Point.PRE_FILTER]
+        assert "TaintToleration" in result.points[Point.FILTER]
+        assert result.weights == {"NodeResourcesFit": 5.0}
 
     def test_disabled_plugin_can_be_enabled_at_one_point(self) -> None:
-        found = profile(
+        result = profile(
             "multiPoint: {disabled: [{name: NodeResourcesFit}, {name: TaintToleration}]}, "
             "preScore: {enabled: [{name: TaintToleration}]}, score: {enabled: [{name: TaintToleration}]}"
         )
-        assert found.weights["TaintToleration"] == 1.0
-        assert "TaintToleration" not in found.points[Point.FILTER] and "NodeResourcesFit" not in found.plugins
+        assert result.weights["TaintToleration"] == 1.0
+        assert "TaintToleration" not in result.points[Point.FILTER] and "NodeResourcesFit" not in result.plugins
 
     def test_weight_that_is_left_out_is_one(self) -> None:
         """That of the point counts before the one for all points, also where it is left out; who is not named keeps his own."""
-        found = profile(
+        result = profile(
             "multiPoint: {enabled: [{name: TaintToleration}, {name: NodeResourcesFit, weight: 7}, "
             "{name: NodeResourcesBalancedAllocation, weight: 8}, {name: ImageLocality, weight: 6}]}, "
             "score: {enabled: [{name: NodeResourcesBalancedAllocation, weight: 9}, {name: ImageLocality}, "
             "{name: NodeAffinity}]}"
         )
-        assert found.weights == Configuration().profiles[0].weights | {
+        assert result.weights == Configuration().profiles[0].weights | {
             "TaintToleration": 1.0,
             "NodeResourcesFit": 7.0,
             "NodeResourcesBalancedAllocation": 9.0,
             "ImageLocality": 1.0,
             "NodeAffinity": 1.0,
         }
-        assert found.weights["PodTopologySpread"] == 2.0
+        assert result.weights["PodTopologySpread"] == 2.0
 
     def test_plugins_without_default_score_score_when_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         defaults = dict(DEFAULT_PLUGINS) | {"NodeResourcesFit": (DEFAULT_PLUGINS["NodeResourcesFit"][0], 0.0)}
@@ -118,29 +118,29 @@ class TestPlugins:
 
     def test_run_in_the_order_of_kubernetes(self) -> None:
         """What a point names and multiPoint has, the rest of multiPoint, what only the point has."""
-        found = profile(
+        result = profile(
             'multiPoint: {disabled: [{name: "*"}], enabled: [{name: PrioritySort}, {name: NodeName}, {name: NodePorts}, '
             "{name: NodeUnschedulable}, {name: DefaultBinder}]}, "
             "preFilter: {enabled: [{name: NodeAffinity}]}, "
             "filter: {enabled: [{name: NodeAffinity}, {name: NodeUnschedulable}, {name: NodePorts}]}"
         )
-        assert found.points[Point.FILTER] == ["NodeUnschedulable", "NodePorts", "NodeName", "NodeAffinity"]
+        assert result.points[Point.FILTER] == ["NodeUnschedulable", "NodePorts", "NodeName", "NodeAffinity"]
 
     def test_multi_point_replaces_in_place(self) -> None:
-        found = profile(f'multiPoint: {{enabled: [{{name: "{GATE}"}}, {{name: NodeUnschedulable}}]}}')
+        result = profile(f'multiPoint: {{enabled: [{{name: "{GATE}"}}, {{name: NodeUnschedulable}}]}}')
         order = [name for name in DEFAULT_PLUGINS if "pre_filter" in dir(DEFAULT_PLUGINS[name][0])]
-        assert list(found.points[Point.PRE_FILTER]) == order
-        assert list(found.points[Point.PRE_ENQUEUE])[-1] == "Gate" and found.points[Point.PERMIT] == ["Gate"]
+        assert list(result.points[Point.PRE_FILTER]) == order
+        assert list(result.points[Point.PRE_ENQUEUE])[-1] == "Gate" and result.points[Point.PERMIT] == ["Gate"]
 
     def test_classic_names(self) -> None:
-        found = profile(
+        result = profile(
             "multiPoint: {disabled: [{name: PodFitsHostPorts}]}, score: {enabled: [{name: LeastRequestedPriority, weight: 4}]}"
         )
-        assert "NodePorts" not in found.plugins and found.weights["NodeResourcesFit"] == 4.0
+        assert "NodePorts" not in result.plugins and result.weights["NodeResourcesFit"] == 4.0
 
     def test_plugins_from_files_are_configured(self) -> None:
-        found = profile(f'score: {{enabled: [{{name: "{EXAMPLE}", weight: 9}}]}}')
-        assert found.weights["CheapestNode"] == 9.0 and found.sources["CheapestNode"].spec == EXAMPLE
+        result = profile(f'score: {{enabled: [{{name: "{EXAMPLE}", weight: 9}}]}}')
+        assert result.weights["CheapestNode"] == 9.0 and result.sources["CheapestNode"].spec == EXAMPLE
         frameworks = build(with_plugin(Configuration(), EXAMPLE), Offline())
         cache = cache_of(make_node("dear").label("price", "50"), make_node("cheap").label("price", "1"), make_node("unknown"))
         assert schedule_one(info(make_pod("a").req(cpu=1)), cache, frameworks["default-scheduler"], 0) == Placed("cheap")

@@ -28,8 +28,8 @@ def offer(folder: Path, text: str = PACKING, *plugins: str) -> ConfigurationSour
 
 
 def said(elections: Sequence[Election] | None, name: str = NAME, **offers: ConfigurationSource) -> tuple[str, str, bool, str]:
-    found = select_configuration(name, elections, **offers)
-    return found.source, found.unconfirmed, found.assumed, found.unknown
+    configuration = select_configuration(name, elections, **offers)
+    return configuration.source, configuration.unconfirmed, configuration.assumed, configuration.unknown
 
 
 def test_default_configuration_when_the_leader_has_it() -> None:

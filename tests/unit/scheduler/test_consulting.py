@@ -185,7 +185,9 @@ class TestPreemption:
         cache = cache_of(node("n0"), node("n1"), placed=self.LOW)
         self.bench = Bench(cache)
         plugins = [each for each in framework().profile.values() for each in each]
-        others = list({each.plugin.name: each for each in plugins if each.plugin.name != DefaultPreemption.name}.values())
+        others = list(
+            {plugin.plugin.name: plugin for plugin in plugins if plugin.plugin.name != DefaultPreemption.name}.values()
+        )
         self.profile = Framework("default-scheduler", everywhere([*others, Enabled(DefaultPreemption({}, self.bench))]))
         self.bench.framework = self.profile
 

@@ -220,7 +220,7 @@ def test_turn_is_over_when_the_group_is_deleted(stage: Stage) -> None:
 def test_group_of_a_higher_priority_does_not_give_way(stage: Stage) -> None:
     async def story() -> None:
         put_nodes(stage, 3)
-        put(stage, *(each.priority(10) for each in incomplete()))
+        put(stage, *(item.priority(10) for item in incomplete()))
         await asyncio.sleep(1.0)
         put(stage, *group("low", 2))
         await asyncio.sleep(5.0)
@@ -278,7 +278,7 @@ def test_one_that_is_gated_does_not_count(stage: Stage) -> None:
 
 
 def waiting(stage: Stage) -> list[str]:
-    return [each.pod.removeprefix("default/") for each in stage.schedulers[0].debugger.show_queue().permit.first]
+    return [item.pod.removeprefix("default/") for item in stage.schedulers[0].debugger.show_queue().permit.first]
 
 
 def incomplete() -> list[PodBuilder]:
@@ -394,7 +394,7 @@ def test_pods_that_are_alike_share_a_pass_as_ever(stage: Stage) -> None:
             put_nodes(of, 9)
             rng = random.Random(7)
             pods = [make_pod(f"p{number}").req(cpu=1) for number in range(4)]
-            pods += [each for name in "abc" for each in group(name, 3, enough=rng.choice([2, 3]))]
+            pods += [item for name in "abc" for item in group(name, 3, enough=rng.choice([2, 3]))]
             for pod in rng.sample(pods, len(pods)):
                 put(of, pod)
                 await asyncio.sleep(rng.choice([0.0, 1.0]))
@@ -419,8 +419,8 @@ def test_pods_in_no_group_are_not_asked_about_again() -> None:
 
 
 def test_why_says_what_is_lacking() -> None:
-    pods = [each.build() for each in group("g", 3)[:2]]
-    stores = {each: {} for each in needs(configured("sorted"))}
+    pods = [item.build() for item in group("g", 3)[:2]]
+    stores = {need: {} for need in needs(configured("sorted"))}
     stores |= {NODES: {"n": make_node("n").build()}, PODS: {f"default/{pod.metadata.name}": pod for pod in pods}}
     siblings = "pre-filter pod g0 cannot find enough sibling pods, current pods number: 2, minMember of group: 3"
     explanation = explaining.explanation(pods[0], stores, SelectedConfiguration(configured("sorted")))

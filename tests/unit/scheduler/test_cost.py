@@ -68,8 +68,8 @@ def _node(number: int) -> NodeBuilder:
 
 @pytest.fixture(scope="module")
 def framework() -> Framework:
-    (found,) = build(Configuration(), Objects(Stores())).values()
-    return found
+    (result,) = build(Configuration(), Objects(Stores())).values()
+    return result
 
 
 @pytest.fixture(autouse=True)
@@ -248,12 +248,12 @@ def preempting(pod: Pod, nodes: int, victims: int, protectors: int = 0, budgets:
     cache = Cache()
     for number in range(nodes):
         cache.set_node(_node(number).capacity(cpu=4, memory="32Gi", pods=500).build())
-        for each in range(victims):
-            victim = make_pod(f"held-{number}-{each}").label("app", "other").req(cpu=f"{4000 // victims}m").priority(-5)
+        for index in range(victims):
+            victim = make_pod(f"held-{number}-{index}").label("app", "other").req(cpu=f"{4000 // victims}m").priority(-5)
             cache.observe(PodInfo(victim.build()), f"node-{number}")
-        for each in range(protectors):
+        for index in range(protectors):
             cache.observe(
-                PodInfo(make_pod(f"stays-{number}-{each}").label(LABEL, VALUE).priority(100).build()), f"node-{number}"
+                PodInfo(make_pod(f"stays-{number}-{index}").label(LABEL, VALUE).priority(100).build()), f"node-{number}"
             )
     disruption = [
         from_dict(
@@ -266,7 +266,7 @@ def preempting(pod: Pod, nodes: int, victims: int, protectors: int = 0, budgets:
         for number in range(budgets)
     ]
     handle = Preempting(Stores(), cache)
-    handle.objects(POD_DISRUPTION_BUDGETS).update({each.metadata.name: each for each in disruption})  # type: ignore[attr-defined]
+    handle.objects(POD_DISRUPTION_BUDGETS).update({item.metadata.name: item for item in disruption})  # type: ignore[attr-defined]
     (handle.framework,) = build(Configuration(), handle).values()  # type: ignore[assignment]
     pod.spec.priority = 10
     pod.spec.containers[0].resources.requests["cpu"].string = "1"

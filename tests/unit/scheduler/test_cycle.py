@@ -26,7 +26,7 @@ def test_pod_is_assumed_where_it_is_placed() -> None:
 def test_assumed_pod_counts_for_the_next() -> None:
     cache = equal_nodes(2)
     placed = [schedule_one(info(make_pod(f"p{i}").req(cpu=3)), cache, FRAMEWORK, 0) for i in range(3)]
-    assert {each.node for each in placed if isinstance(each, Placed)} == {"n0", "n1"}
+    assert {item.node for item in placed if isinstance(item, Placed)} == {"n0", "n1"}
     assert placed[2] == Unschedulable(frozenset({"NodeResourcesFit"}), "0/2 nodes are available: 2 Insufficient cpu.")
 
 

@@ -153,7 +153,7 @@ def test_sums_that_are_wrong_are_named(world: World) -> None:
 def test_both_go_to_the_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO"):
         world.debugger.log()
-    dumped = [(each.part, each.state["name"]) for each in logged(caplog, StateDumped)]
+    dumped = [(item.part, item.state["name"]) for item in logged(caplog, StateDumped)]
     assert dumped == [("queue", "scheduler-1"), ("cache", "scheduler-1")]
 
 

@@ -50,8 +50,8 @@ def test_message(pod: PodBuilder, nodes: list[NodeBuilder], message: str) -> Non
 
 
 def test_only_plugins_whose_verdict_counts_are_waited_for() -> None:
-    found = diagnose(make_pod("a").req(cpu=2), small("a"), gpu("b"), gpu("c").capacity(cpu=1))
-    assert found.plugins == {"NodeResourcesFit", "TaintToleration"}
+    result = diagnose(make_pod("a").req(cpu=2), small("a"), gpu("b"), gpu("c").capacity(cpu=1))
+    assert result.plugins == {"NodeResourcesFit", "TaintToleration"}
     assert diagnose(make_pod("a").req(cpu=2), gpu("b").capacity(cpu=1)).plugins == {"TaintToleration"}
 
 
@@ -95,9 +95,9 @@ def test_what_preemption_cannot_overcome_is_waited_for_first(
 ) -> None:
     """Where it might overcome the first that refuses a node, all others that do are waited for, too."""
     plugins = framework()
-    found = plugins.run_filters({}, info(pod), cache_of(*nodes, placed=[FULL]).nodes)
-    assert plugins.awaited_plugins(info(pod), found) == may_preempt
-    assert plugins.awaited_plugins(info(pod.preemption_policy("Never")), found) == may_not
+    result = plugins.run_filters({}, info(pod), cache_of(*nodes, placed=[FULL]).nodes)
+    assert plugins.awaited_plugins(info(pod), result) == may_preempt
+    assert plugins.awaited_plugins(info(pod.preemption_policy("Never")), result) == may_not
 
 
 def test_all_verdicts_are_kept() -> None:
@@ -106,6 +106,6 @@ def test_all_verdicts_are_kept() -> None:
 
 
 def test_pre_filter_refusal_is_reported_once() -> None:
-    found = Diagnosis(5, pre_filter=("Quota", "the quota of team red is used up"))
-    assert found.message == "0/5 nodes are available: the quota of team red is used up."
-    assert found.plugins == {"Quota"}
+    diagnosis = Diagnosis(5, pre_filter=("Quota", "the quota of team red is used up"))
+    assert diagnosis.message == "0/5 nodes are available: the quota of team red is used up."
+    assert diagnosis.plugins == {"Quota"}

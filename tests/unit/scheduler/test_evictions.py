@@ -31,8 +31,8 @@ class Api:
         self.events.append(f"{obj.metadata.name} {type_} {reason}: {message}")
 
     async def delete_batch(self, requests: Sequence[DeleteRequest]) -> list[BatchItem]:
-        self.deletes.append([f"{each.name} {each.options.preconditions.uid}" for each in requests])
-        self.why += [each.disruption for each in requests]
+        self.deletes.append([f"{request.name} {request.options.preconditions.uid}" for request in requests])
+        self.why += [request.disruption for request in requests]
         if self.whole is not None:
             raise from_refusal(self.whole)
         return [BatchItem(error=encode(self.each)) if self.each else BatchItem() for _ in requests]

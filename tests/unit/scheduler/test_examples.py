@@ -47,7 +47,7 @@ def test_schedulers_of_ones_own_do_not_get_in_each_others_way() -> None:
     commands = re.findall(r"`(pinnace-scheduler [^`]+)`", (ROOT / "examples" / "README.md").read_text())
     assert len(commands) > 1
     parsed = [main.make_context("pinnace-scheduler", command.split()[1:]).params for command in commands]
-    assert len({each["http"] for each in parsed}) == len(commands)
+    assert len({item["http"] for item in parsed}) == len(commands)
 
 
 def test_policies_do_what_they_are_named_for() -> None:
@@ -66,7 +66,7 @@ def test_nodes_are_labelled_as_it_is_asked_for() -> None:
     shown = CliRunner().invoke(compare, [*asked, "--labels", "price=1..10", "--labels", "disk=ssd,hdd"])
     assert shown.exit_code == 0 and "nodes in use" in shown.output and "cheap ..." in shown.stderr
     labels = [dict(node.metadata.labels) for node in nodes(50, {"price": ["1", "2"], "disk": ["ssd"]})]
-    assert {each["price"] for each in labels} == {"1", "2"} and {each["disk"] for each in labels} == {"ssd"}
+    assert {label["price"] for label in labels} == {"1", "2"} and {label["disk"] for label in labels} == {"ssd"}
     assert labels == [dict(node.metadata.labels) for node in nodes(50, {"price": ["1", "2"], "disk": ["ssd"]})]
     for wrong in ("price", "=1", "price=", "price=10..1", "price=a..b"):
         said = CliRunner().invoke(compare, [*asked, "--labels", wrong])

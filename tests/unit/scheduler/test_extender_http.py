@@ -120,8 +120,8 @@ async def test_preempt(by_uid: bool) -> None:
     answer = {"NodeNameToMetaVictims": {"n0": {"Pods": [{"UID": "other"}], "NumPDBViolations": 1}}}
     victim = make_pod("v").build()
     async with serving({"preempt": lambda args: answer}, node_cache_capable=by_uid) as (transport, server):
-        found = await transport.preempt(POD, {"n0": NodeVictims([victim], 2)})
-    assert found == {"n0": VictimUids(["other"], 1)}
+        result = await transport.preempt(POD, {"n0": NodeVictims([victim], 2)})
+    assert result == {"n0": VictimUids(["other"], 1)}
     [(_, args)] = server.asked
     sent, not_sent = ("NodeNameToMetaVictims", "NodeNameToVictims")[:: 1 if by_uid else -1]
     shown = {"UID": victim.metadata.uid} if by_uid else to_dict(victim)

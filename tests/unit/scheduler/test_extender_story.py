@@ -114,7 +114,7 @@ async def test_resource_may_be_the_extenders_alone(cluster: Cluster) -> None:
     async with rpc_extender("Filter", answering(pb.ExtenderFilterResult(nodeNames=["n"]))) as (url, asked):
         scheduler = cluster.schedule("s0", configuration=with_extender(url, FILTER, managed_resources={GPU: True}))
         assert [await cluster.bound(name) for name in ("gpu", "plain")] == ["n", "n"]
-        assert [each.pod.metadata.name for each in asked] == ["gpu"]
+        assert [item.pod.metadata.name for item in asked] == ["gpu"]
         await cluster.kill(scheduler)
 
 

@@ -254,7 +254,7 @@ async def test_others_have_their_turn_between_the_nodes_of_a_batch(world: World,
             if story[-1:] != ["beat"]:
                 story.append("beat")
     task.cancel()
-    assert [each for each in story if each != "beat"] == ["a", "b", "c"]
+    assert [item for item in story if item != "beat"] == ["a", "b", "c"]
     assert all(f"{one} beat" in " ".join(story) for one in "ab")
 
 

@@ -72,8 +72,8 @@ def scores(wanted: PodBuilder | Pod, table: NodeTable, **args: object) -> list[f
     asking, everywhere = PodInfo(wanted if isinstance(wanted, Pod) else wanted.build()), np.ones(len(table), np.bool_)
     if plugin.pre_score(state, asking, table, everywhere) is SKIP:
         return [0.0] * len(table)
-    found: list[float] = plugin.normalize(state, plugin.score(state, asking, table, everywhere), everywhere).tolist()
-    return found
+    result: list[float] = plugin.normalize(state, plugin.score(state, asking, table, everywhere), everywhere).tolist()
+    return result
 
 
 @pytest.mark.parametrize(
@@ -321,8 +321,8 @@ def test_node_that_comes_back_helps_others_of_its_zone() -> None:
     """With its pods; it need not be in the other topology of those that want to be near them."""
     wanted = pod().affinity("app=web", "zone").affinity("app=web", "rack")
     cache = cache_of(make_node("a1").label("zone", "a").label("rack", "1"), make_node("r1").label("rack", "1"))
-    for each in (web("r1"), web("a2")):
-        cache.observe(info(each), each.build().spec.nodeName)
+    for item in (web("r1"), web("a2")):
+        cache.observe(info(item), item.build().spec.nodeName)
     assert refusals(wanted, cache.nodes)[0] == NEAR
     event = cache.set_node(make_node("a2").label("zone", "a").build())
     assert refusals(wanted, cache.nodes)[0] == ""

@@ -26,8 +26,8 @@ from tests.unit.scheduler.preempting import Bench
 
 RECORDED = Path(__file__).parents[2] / "data/kubernetes-placement-1.36.jsonl"
 CLUSTERS: list[dict[str, Any]] = [json.loads(line) for line in RECORDED.read_text().splitlines()]
-PLACED = [each for each in CLUSTERS if "node" in each["answer"]]
-REFUSED = [each for each in CLUSTERS if "message" in each["answer"]]
+PLACED = [item for item in CLUSTERS if "node" in item["answer"]]
+REFUSED = [item for item in CLUSTERS if "message" in item["answer"]]
 
 
 def seed_of(recorded: dict[str, Any]) -> str:

@@ -68,8 +68,8 @@ def test_what_waits_and_what_is_held_is_among_the_metrics() -> None:
 
     registry = CollectorRegistry()
     register(Waiting, registry)
-    found = {sample.name: (sample.labels, sample.value) for family in registry.collect() for sample in family.samples}
-    assert found == {
+    result = {sample.name: (sample.labels, sample.value) for family in registry.collect() for sample in family.samples}
+    assert result == {
         "scheduler_pending_pods": ({"queue": "unschedulable"}, 2),
         "scheduler_unschedulable_pods": ({"plugin": "NodePorts"}, 2),
         "scheduler_cache_size": ({"type": "nodes"}, 3),

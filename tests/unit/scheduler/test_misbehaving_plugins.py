@@ -341,37 +341,37 @@ async def play(cluster: Cluster, plugin: type, kinds: list[Any], cpu: int = 1) -
     return names
 
 
-@pytest.mark.parametrize(("plugin", "point", "kinds"), FAILS, ids=[each[1] for each in FAILS])
+@pytest.mark.parametrize(("plugin", "point", "kinds"), FAILS, ids=[fail[1] for fail in FAILS])
 async def test_attempt_fails_and_an_event_names_the_plugin(cluster: Cluster, plugin: type, point: str, kinds: Any) -> None:
     names = await play(cluster, plugin, kinds, cpu=100_000 if point == "PostFilter" else 1)
 
     async def told() -> bool:
         said = await cluster.events()
-        missing = [name for name in names if not any(each.startswith(f"{name} FailedScheduling: ") for each in said)]
+        missing = [name for name in names if not any(item.startswith(f"{name} FailedScheduling: ") for item in said)]
         return not missing
 
     async with asyncio.timeout(10.0):
         await cluster.until(told)
-    said = [each for each in await cluster.events() if "FailedScheduling" in each]
-    for each in said:
+    said = [event for event in await cluster.events() if "FailedScheduling" in event]
+    for item in said:
         # "Filter" also of what a result is asked later
-        assert f'plugin "Bad" failed in {point}: ' in each, each
+        assert f'plugin "Bad" failed in {point}: ' in item, item
     assert not [name for name in names if (await cluster.pod(name)).spec.nodeName]
 
 
-@pytest.mark.parametrize(("plugin", "point", "kinds"), GOES_ON, ids=[each[1] for each in GOES_ON])
+@pytest.mark.parametrize(("plugin", "point", "kinds"), GOES_ON, ids=[goe[1] for goe in GOES_ON])
 async def test_pod_is_bound_all_the_same_and_the_log_names_the_plugin(
     cluster: Cluster, caplog: pytest.LogCaptureFixture, plugin: type, point: str, kinds: Any
 ) -> None:
     names = await play(cluster, plugin, kinds)
     for name in names:
         await cluster.bound(name)
-    assert ("Bad", point) in {(each.plugin, each.point) for each in logged(caplog, PluginFailed)}
+    assert ("Bad", point) in {(item.plugin, item.point) for item in logged(caplog, PluginFailed)}
 
 
 async def test_what_unreserve_does_wrong_is_logged(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     names = await play(cluster, BadUnreserve, [RAISES, CANCELS, HANGS])
-    failed = {each.pod for each in logged(caplog, PluginFailed) if (each.plugin, each.point) == ("Bad", "Unreserve")}
+    failed = {item.pod for item in logged(caplog, PluginFailed) if (item.plugin, item.point) == ("Bad", "Unreserve")}
     assert failed >= {f"default/{name}" for name in names}
 
 
@@ -421,7 +421,7 @@ async def test_leader_all_of_whose_attempts_end_so_hands_the_election_over(
         assert await cluster.bound(name) == "m"
     assert await cluster.leader() == "good"
     assert logged(caplog, LeadershipAbandoned) or kind == "sleeps", "a leader that is silent is replaced anyway"
-    assert ("Bad", "Filter") in {(each.plugin, each.point) for each in logged(caplog, PluginFailed)}
+    assert ("Bad", "Filter") in {(item.plugin, item.point) for item in logged(caplog, PluginFailed)}
     running.cancel()
     await asyncio.wait((running,))
 
@@ -441,7 +441,7 @@ async def test_scores_that_miss_the_range_by_rounding_are_clipped_and_that_is_sa
     await cluster.create(make_node("m"), make_node("n"), make_pod("a").req(cpu="1m"), make_pod("b").req(cpu="1m"))
     cluster.schedule("s0", configuration=configuration(Rounded))
     assert await cluster.bound("a") and await cluster.bound("b")
-    assert [each for each in caplog.messages if "clipped" in each] == [
+    assert [message for message in caplog.messages if "clipped" in message] == [
         'plugin "Bad" in Score: scores from 14.285714285714286 to 100.00000000000001 are clipped to the range from 0 to 100'
     ]
 

@@ -37,6 +37,6 @@ def test_both_say_the_same(
     table = cache_of(*built).nodes
     expected = matching_nodes(spec, table)
     for node in built:
-        found = matches(spec, node.build())
-        assert found == bool(expected[table.row(node.build().metadata.name)])
-        assert found or insists(spec)
+        result = matches(spec, node.build())
+        assert result == bool(expected[table.row(node.build().metadata.name)])
+        assert result or insists(spec)

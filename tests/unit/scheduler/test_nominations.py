@@ -171,7 +171,7 @@ def test_sums_follow(steps: list[tuple[str, int, int]]) -> None:
             cache.remove(pod.uid)
             placed = {each: at for each, at in placed.items() if each.uid != pod.uid}
             nominated = {each: at for each, at in nominated.items() if each.uid != pod.uid}
-        elif pod.uid not in {each.uid for each in placed}:
+        elif pod.uid not in {item.uid for item in placed}:
             nominated = {each: at for each, at in nominated.items() if each.uid != pod.uid}
             if step == "place":
                 cache.observe(pod, name)
@@ -184,9 +184,9 @@ def test_sums_follow(steps: list[tuple[str, int, int]]) -> None:
             for row, at in enumerate(cache.nodes.names):
                 lower = [each for each, on in placed.items() if on == at and each.priority < priority]
                 ahead = [each for each, on in nominated.items() if on == at and each.priority >= priority]
-                for found, pods in ((below, lower), (kept, ahead)):
-                    assert (found["pods"][row] if "pods" in found else 0) == len(pods)
-                    assert (found["cpu"][row] if "cpu" in found else 0) == sum(1000 * each.priority for each in pods)
+                for result, pods in ((below, lower), (kept, ahead)):
+                    assert (result["pods"][row] if "pods" in result else 0) == len(pods)
+                    assert (result["cpu"][row] if "cpu" in result else 0) == sum(1000 * item.priority for item in pods)
 
 
 class FailsInPermit:

@@ -154,8 +154,8 @@ def test_any_history_leaves_what_a_new_index_would_say(seed: int, monkeypatch: p
                 cache.remove_node(node)
             case "what if" if node in cache.nodes.names:
                 with cache.what_if() as what_if:
-                    for each in list(cache.pods_on(node)):
-                        what_if.lift(each)
+                    for item in list(cache.pods_on(node)):
+                        what_if.lift(item)
                     what_if.add(PodInfo(any_pod(rng, "other")), node)
                     what_if.clear()
             case "ask":
@@ -185,9 +185,9 @@ def check_terms(cache: Cache, placed: Mapping[str, tuple[Pod, str]], rng: random
     labels = dict(any_pod(rng, "other").metadata.labels)
     for kind in Kind:
         stated = {term for pod, _ in placed.values() for term in pod_terms(pod) if term.kind is kind}
-        found = list(cache.nodes.pods.stated(kind, "default", labels))
-        about = {each for each in stated if each.namespace_selector is not None or "default" in each.namespaces}
-        assert len(found) == len(set(found)) and set(found) == {term for term in about if term.labels.matches(labels)}
+        result = list(cache.nodes.pods.stated(kind, "default", labels))
+        about = {item for item in stated if item.namespace_selector is not None or "default" in item.namespaces}
+        assert len(result) == len(set(result)) and set(result) == {term for term in about if term.labels.matches(labels)}
         assert cache.nodes.pods.states(kind) is bool(stated)
         if stated:
             check(cache, placed, rng.choice(sorted(stated, key=str)))

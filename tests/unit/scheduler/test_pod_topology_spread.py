@@ -62,8 +62,8 @@ def scores(plugin: PodTopologySpread, wanted: Pod, table: NodeTable, feasible: l
     mask = np.array(feasible or [True] * len(table), np.bool_)
     if plugin.pre_score(state, asking, table, mask) is SKIP:
         return None
-    found: list[float] = plugin.normalize(state, plugin.score(state, asking, table, mask), mask).tolist()
-    return [score if can else 0.0 for score, can in zip(found, mask, strict=True)]
+    result: list[float] = plugin.normalize(state, plugin.score(state, asking, table, mask), mask).tolist()
+    return [score if can else 0.0 for score, can in zip(result, mask, strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -141,8 +141,8 @@ def test_filter(wanted: PodBuilder, nodes: list[NodeBuilder], placed: list[PodBu
     ],
 )  # fmt: skip
 def test_score(wanted: PodBuilder, nodes: list[NodeBuilder], placed: list[PodBuilder], expected: list[float] | None) -> None:
-    found = scores(PodTopologySpread(), wanted.build(), cache_of(*nodes, placed=placed).nodes)
-    assert found == (expected if expected is None else pytest.approx(expected))
+    result = scores(PodTopologySpread(), wanted.build(), cache_of(*nodes, placed=placed).nodes)
+    assert result == (expected if expected is None else pytest.approx(expected))
 
 
 def test_larger_skew_tolerates_more() -> None:
@@ -161,8 +161,8 @@ def owned(name: str) -> PodBuilder:
 def test_pods_of_one_controller_are_spread_by_default() -> None:
     placed = [owned("x").node("a1"), make_pod("y").owner("ReplicaSet", "other", uid="u2").node("b1")]
     table = cache_of(A1, B1, placed=placed).nodes
-    found = scores(PodTopologySpread(), owned("new").build(), table)
-    assert found is not None and found[0] < found[1] == 100
+    result = scores(PodTopologySpread(), owned("new").build(), table)
+    assert result is not None and result[0] < result[1] == 100
     assert scores(PodTopologySpread({"defaultingType": "List"}), owned("new").build(), table) is None
     assert scores(PodTopologySpread(), make_pod("alone").build(), table) is None
 
@@ -181,8 +181,8 @@ def test_only_controllers_of_pods_that_serve_spread_them(kind: str, spread: bool
 
 def test_service_pods_are_spread_by_default() -> None:
     table = cache_of(A1, B1, placed=on("a1")).nodes
-    found = scores(PodTopologySpread(None, Handle()), pod().build(), table)
-    assert found is not None and found[0] < found[1]
+    result = scores(PodTopologySpread(None, Handle()), pod().build(), table)
+    assert result is not None and result[0] < result[1]
     assert scores(PodTopologySpread(None, Handle()), pod(namespace="other").build(), table) is None
     assert scores(PodTopologySpread(None, Handle()), make_pod("x").label("app", "db").build(), table) is None
 
@@ -203,8 +203,8 @@ class Services(Handle):
 
 def test_pod_is_spread_among_the_pods_of_all_services_that_select_it() -> None:
     siblings = Siblings(Services({"app": "web"}, {"tier": "front", "app": "web"}, {"app": "db"}, {"tier": "back"}, {}))
-    found = siblings.of(info(make_pod("a").label("app", "web").label("tier", "front").label("x", "y")))
-    assert found is not None and str(found.labels) == "app=web,tier=front"
+    result = siblings.of(info(make_pod("a").label("app", "web").label("tier", "front").label("x", "y")))
+    assert result is not None and str(result.labels) == "app=web,tier=front"
     assert siblings.of(info(make_pod("a", namespace="other").label("app", "web"))) is None
 
 
@@ -222,8 +222,8 @@ def test_services_of_others_cost_a_decision_little(value: str) -> None:
 
 def test_systems_defaults_score_nodes_without_a_zone_too() -> None:
     zoned = make_node("z").label(ZONE, "a")
-    found = scores(PodTopologySpread(), owned("new").build(), cache_of(zoned, NOWHERE, placed=[owned("x").node("z")]).nodes)
-    assert found is not None and found[0] < found[1]
+    result = scores(PodTopologySpread(), owned("new").build(), cache_of(zoned, NOWHERE, placed=[owned("x").node("z")]).nodes)
+    assert result is not None and result[0] < result[1]
 
 
 DEFAULTS = {
@@ -406,8 +406,8 @@ def test_it_agrees_with_the_plain_form() -> None:
             assert refusals(plugin, wanted, cache.nodes) == expected
             feasible = [not reason for reason in expected]
             if any(feasible):
-                found = scores(plugin, wanted, cache.nodes, feasible)
-                assert found is None or found == pytest.approx(plain.scores(feasible))
+                result = scores(plugin, wanted, cache.nodes, feasible)
+                assert result is None or result == pytest.approx(plain.scores(feasible))
             pairs += len(nodes)
             refused += sum(map(bool, expected))
     assert 0.05 < refused / pairs < 0.9

@@ -55,14 +55,14 @@ def test_plain_rules(cluster: Cluster, new: PodBuilder) -> None:
     best: list[tuple[object, str, list[Pod]]] = []
     for builder in builders:
         node = builder.build()
-        on_node = [pod for each in placed if (pod := each.build()).spec.nodeName == node.metadata.name]
+        on_node = [pod for item in placed if (pod := item.build()).spec.nodeName == node.metadata.name]
         victims, violations = plain_victims(new.build(), node, on_node, budgets)
         if victims:
             best.append((plain_rank(victims, violations), node.metadata.name, victims))
     answer = bench.preempt(new)
     event(f"candidates: {min(len(best), 2)}")
     if not best:
-        counts = Counter(reason for each in builders for reason in plain_reasons(new.build(), each.build(), placed))
+        counts = Counter(reason for item in builders for reason in plain_reasons(new.build(), item.build(), placed))
         listed = ", ".join(sorted(f"{number} {reason}" for reason, number in counts.items()))
         assert answer == Status(f"preemption: 0/{len(builders)} nodes are available: {listed}.") and not bench.evicted
         return
@@ -74,10 +74,10 @@ def test_plain_rules(cluster: Cluster, new: PodBuilder) -> None:
 
 def plain_reasons(new: Pod, node: Node, placed: list[PodBuilder]) -> list[str]:
     """Of a node on which preemption does not help."""
-    pods = [pod for each in placed if (pod := each.build()).spec.nodeName == node.metadata.name]
+    pods = [pod for item in placed if (pod := item.build()).spec.nodeName == node.metadata.name]
     staying = [pod for pod in pods if pod.spec.priority >= new.spec.priority]
     reasons = reference.reasons(new, node, pods)
-    lacking = {each.reason for each in fit.check(new, node, []) if each.resource}
+    lacking = {item.reason for item in fit.check(new, node, []) if item.resource}
     if any("taint" in reason for reason in reasons) or lacking.intersection(reasons):
         return [NOT_HELPFUL]
     return [NO_VICTIMS] if len(staying) == len(pods) else reference.reasons(new, node, staying)
@@ -92,7 +92,7 @@ def plain_victims(new: Pod, node: Node, pods: list[Pod], budgets: list[PodDisrup
     staying = [pod for pod in pods if pod.spec.priority >= new.spec.priority]
     if reference.reasons(new, node, staying):
         return [], 0
-    allowed = {each.metadata.name: each.status.disruptionsAllowed for each in budgets}
+    allowed = {item.metadata.name: item.status.disruptionsAllowed for item in budgets}
     protected = []
     for pod in lower:
         app = pod.metadata.labels.get("app", "")
@@ -132,8 +132,8 @@ def test_what_is_remembered_is_what_would_be_found(cluster: Cluster, new: PodBui
         diagnosis = bench.framework.run_filters({}, pod, cache.nodes.subtract_reserved(pod.priority, pod.uid))
         if diagnosis.feasible.any():
             return None
-        found = search.find(pod, diagnosis, cache, bench.framework, budgets, 0)
-        return [] if isinstance(found, Diagnosis) else [(v.node, [p.uid for p in v.pods], v.violations) for v in found]
+        result = search.find(pod, diagnosis, cache, bench.framework, budgets, 0)
+        return [] if isinstance(result, Diagnosis) else [(v.node, [p.uid for p in v.pods], v.violations) for v in result]
 
     for number, (what, where) in enumerate([(7, 0), *changes]):
         node = f"n{where % len(builders)}"
@@ -156,17 +156,17 @@ def test_node_by_itself_is_judged_as_among_all(cluster: Cluster, new: PodBuilder
     one_by_one = bench.framework.one_by_one(bench.framework.run_filters({}, pod, nodes))
     assert one_by_one is not None
     away = {info(placed[index]).uid for index in gone if index < len(placed)}
-    leaving = [each for name in nodes.names for each in bench.cache.pods_on(name) if each.uid in away]
+    leaving = [item for name in nodes.names for item in bench.cache.pods_on(name) if item.uid in away]
     rows = range(len(nodes))
     with bench.cache.what_if() as what_if:
-        for each in leaving:
-            what_if.lift(each)
+        for item in leaving:
+            what_if.lift(item)
         judged = bench.framework.run_filters({}, pod, nodes)
         among_all = [judged.passes(row) for row in rows]
         assert [one_by_one.passes(pod, row, SomeNodes(nodes, slice(row, row + 1))) for row in rows] == among_all
     freed = [Freed(nodes, row) for row in rows]
-    for each in leaving:
-        freed[nodes.rows([each.node])[0]].lift(each)
+    for item in leaving:
+        freed[nodes.rows([item.node])[0]].lift(item)
     if one_by_one.see_room:
         assert [one_by_one.passes(pod, row, freed[row]) for row in rows] == among_all
     event(f"they see room: {one_by_one.see_room}")

@@ -20,7 +20,7 @@ async def test_pod_preempts_another_and_its_room_is_kept(cluster: Cluster) -> No
         return high.status.nominatedNodeName == "n" and low.metadata.HasField("deletionTimestamp")
 
     await cluster.until(preempted)
-    condition = next(each for each in (await cluster.pod("low")).status.conditions if each.type == "DisruptionTarget")
+    condition = next(item for item in (await cluster.pod("low")).status.conditions if item.type == "DisruptionTarget")
     assert (condition.status, condition.reason) == ("True", "PreemptionByScheduler")
     assert condition.message == "default-scheduler: preempting to accommodate a higher priority pod"
 
@@ -81,4 +81,4 @@ async def test_deposed_scheduler_deletes_no_victims(cluster: Cluster, monkeypatc
     await cluster.until(tried)
     high, low = await cluster.pod("high"), await cluster.pod("low")
     assert not low.metadata.HasField("deletionTimestamp") and not high.status.nominatedNodeName
-    assert not any(each.type == "DisruptionTarget" for each in low.status.conditions)
+    assert not any(condition.type == "DisruptionTarget" for condition in low.status.conditions)

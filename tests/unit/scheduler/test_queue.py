@@ -36,10 +36,10 @@ def pop(queue: SchedulingQueue, now: float) -> QueuedPod:
 
 
 def names(queue: SchedulingQueue, now: float) -> list[str]:
-    found = []
+    result = []
     while (queued := queue.pop(now)) is not None:
-        found.append(queued.info.name)
-    return found
+        result.append(queued.info.name)
+    return result
 
 
 def fail(queue: SchedulingQueue, now: float, refused_by: frozenset[str] = FIT) -> QueuedPod:
@@ -349,7 +349,7 @@ def test_nested_release_of_a_group_is_safe() -> None:
 @pytest.mark.parametrize("wrong", [(Change.NODE_ADDED, Change.NODE_LABELS), [Change.NODE_ADDED], "NODE_ADDED", 3])
 def test_plugin_with_invalid_events_is_logged_and_woken_by_any_event(wrong: Any, caplog: pytest.LogCaptureFixture) -> None:
     queue = gated(Shut(wrong))
-    assert [(each.plugin, each.point) for each in logged(caplog, PluginFailed)] == [("Shut", "helped_by")]
+    assert [(item.plugin, item.point) for item in logged(caplog, PluginFailed)] == [("Shut", "helped_by")]
     queue.wake(FREED, NODES, 1.0)
     ask_gates(queue)
     assert names(queue, 1.0) == ["a", "b"]
@@ -399,8 +399,8 @@ class Partner:
 def test_nested_release_of_the_last_pod_is_safe() -> None:
     partner = Partner()
     queue = partner.queue = SchedulingQueue(framework(Enabled(partner)))
-    for each in (make_pod("a").req(cpu=1), make_pod("b").req(cpu=2)):
-        queue.unschedulable(QueuedPod(info(each), 0.0), frozenset({"Partner"}), 0.0)
+    for item in (make_pod("a").req(cpu=1), make_pod("b").req(cpu=2)):
+        queue.unschedulable(QueuedPod(info(item), 0.0), frozenset({"Partner"}), 0.0)
     queue.wake(FREED, NODES, 100.0)
     assert sorted(names(queue, 100.0)) == ["a", "b"] and len(queue) == 0
 

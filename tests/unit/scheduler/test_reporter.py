@@ -40,7 +40,7 @@ class Api:
         if self.whole is not None:
             raise from_refusal(self.whole)
         refusals = self.refusals or [None] * len(objs)
-        return [BatchItem(error=encode(each)) if each else BatchItem() for each in refusals]
+        return [BatchItem(error=encode(refusal)) if refusal else BatchItem() for refusal in refusals]
 
 
 class World:

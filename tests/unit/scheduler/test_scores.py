@@ -33,10 +33,10 @@ def scores(plugin: ScorePlugin, wanted: Pod, table: NodeTable, feasible: Sequenc
     state, asking, mask = CycleState(), PodInfo(wanted), np.array(feasible or [True] * len(table), np.bool_)
     if isinstance(plugin, PreScorePlugin) and plugin.pre_score(state, asking, table, mask) is SKIP:
         return None
-    found = plugin.score(state, asking, table, mask)
+    result = plugin.score(state, asking, table, mask)
     if isinstance(plugin, NormalizePlugin):
-        found = plugin.normalize(state, found, mask)
-    return np.where(mask, found, 0).tolist()
+        result = plugin.normalize(state, result, mask)
+    return np.where(mask, result, 0).tolist()
 
 
 EAST, WEST, PLAIN = (
@@ -149,8 +149,8 @@ def on(*nodes: str) -> list[PodBuilder]:
 def test_selector_spread(
     wanted: PodBuilder, nodes: list[NodeBuilder], placed: list[PodBuilder], expected: list[float] | None
 ) -> None:
-    found = scores(SelectorSpread(), wanted.build(), cache_of(*nodes, placed=placed).nodes)
-    assert found == (expected if expected is None else pytest.approx(expected))
+    result = scores(SelectorSpread(), wanted.build(), cache_of(*nodes, placed=placed).nodes)
+    assert result == (expected if expected is None else pytest.approx(expected))
 
 
 def test_selector_spread_takes_no_arguments() -> None:
@@ -163,8 +163,8 @@ def test_calculate_anti_affinity_is_a_case_of_topology_spread() -> None:
     over_racks = {"topologyKey": "rack", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"}
     plugin = PodTopologySpread({"defaultingType": "List", "defaultConstraints": [over_racks]})
     nodes = [make_node("a").label("rack", "1"), make_node("b").label("rack", "1"), make_node("c").label("rack", "2"), PLAIN]
-    found = scores(plugin, owned("new").build(), cache_of(*nodes, placed=on("a", "b", "c")).nodes)
-    assert found == pytest.approx([100 / 3, 100 / 3, 100, 0])
+    result = scores(plugin, owned("new").build(), cache_of(*nodes, placed=on("a", "b", "c")).nodes)
+    assert result == pytest.approx([100 / 3, 100 / 3, 100, 0])
 
 
 def avoiding(*controllers: tuple[str, str]) -> str:
@@ -202,20 +202,20 @@ IMAGES = [f"i{number}:1" for number in range(4)]
 
 def plain_node_affinity(wanted: Pod, nodes: Sequence[Node], placed: Placed, feasible: Sequence[bool]) -> list[float]:
     terms = wanted.spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution
-    found = [sum(t.weight for t in terms if reference.term_matches(t.preference, node)) for node in nodes]
-    most = max((each for each, can in zip(found, feasible, strict=True) if can), default=0)
-    return [100 * each / most if most else 0 for each in found]
+    result = [sum(t.weight for t in terms if reference.term_matches(t.preference, node)) for node in nodes]
+    most = max((each for each, can in zip(result, feasible, strict=True) if can), default=0)
+    return [100 * item / most if most else 0 for item in result]
 
 
 def plain_image_locality(wanted: Pod, nodes: Sequence[Node], placed: Placed, feasible: Sequence[bool]) -> list[float]:
     has = [{name: image.sizeBytes for image in node.status.images for name in image.names} for node in nodes]
-    spread = Counter(name for each in has for name in each)
-    containers, mib, found = wanted.spec.containers, 1 << 20, list[float]()
+    spread = Counter(name for item in has for name in item)
+    containers, mib, result = wanted.spec.containers, 1 << 20, list[float]()
     most = 1000 * mib * max(len(containers), 1)
-    for each in has:
-        total = sum(each.get(c.image, 0) * spread[c.image] / len(nodes) for c in containers)
-        found.append(100 * (min(max(total, 23 * mib), most) - 23 * mib) / (most - 23 * mib))
-    return found
+    for item in has:
+        total = sum(item.get(c.image, 0) * spread[c.image] / len(nodes) for c in containers)
+        result.append(100 * (min(max(total, 23 * mib), most) - 23 * mib) / (most - 23 * mib))
+    return result
 
 
 def plain_selector_spread(wanted: Pod, nodes: Sequence[Node], placed: Placed, feasible: Sequence[bool]) -> list[float]:
@@ -232,14 +232,14 @@ def plain_selector_spread(wanted: Pod, nodes: Sequence[Node], placed: Placed, fe
         if zone(node) != (None, None):
             by_zone[zone(node)] += by_node[node.metadata.name]
     most, most_in_zone = max((by_node[node.metadata.name] for node in candidates), default=0), max(by_zone.values(), default=0)
-    found = list[float]()
+    result = list[float]()
     for node in nodes:
         score = 100 * (most - by_node[node.metadata.name]) / most if most else 100.0
         if zone(node) in by_zone:
             zoned = 100 * (most_in_zone - by_zone[zone(node)]) / most_in_zone if most_in_zone else 100.0
             score = score / 3 + zoned * 2 / 3
-        found.append(score)
-    return found
+        result.append(score)
+    return result
 
 
 def plain_avoidance(wanted: Pod, nodes: Sequence[Node], placed: Placed, feasible: Sequence[bool]) -> list[float]:
@@ -296,6 +296,6 @@ def test_they_agree_with_the_plain_forms(
         for _ in range(20):
             wanted, feasible = any_wish(rng), [rng.random() < 0.7 for _ in nodes]
             expected = plain(wanted, nodes, placed, feasible)
-            found = scores(plugin, wanted, cache.nodes, feasible)
-            assert found == pytest.approx([each if can else 0 for each, can in zip(expected, feasible, strict=True)])
+            result = scores(plugin, wanted, cache.nodes, feasible)
+            assert result == pytest.approx([each if can else 0 for each, can in zip(expected, feasible, strict=True)])
             pairs += len(nodes)

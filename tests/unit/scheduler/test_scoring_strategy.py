@@ -223,8 +223,8 @@ def plain(args: Args, pod: Pod, node: Node, pods: list[Pod]) -> float:
     """The same, about one node and as plainly as can be."""
     wanted, has = args["scoringStrategy"], fit.allocatable(node)
     total = weights = 0.0
-    for each in wanted["resources"]:
-        name, capacity = each["name"], has.get(each["name"], 0)
+    for item in wanted["resources"]:
+        name, capacity = item["name"], has.get(item["name"], 0)
         if name in ("cpu", "memory"):
             used = sum(fit.pod_requests(other).scored[("cpu", "memory").index(name)] for other in (pod, *pods))
         else:
@@ -241,8 +241,8 @@ def plain(args: Args, pod: Pod, node: Node, pods: list[Pod]) -> float:
             liked = min(used, capacity) * 100 // capacity
         else:
             liked = max(capacity - used, 0) * 100 // capacity
-        total += liked * each["weight"]
-        weights += each["weight"]
+        total += liked * item["weight"]
+        weights += item["weight"]
     mean = total / weights if weights else 0.0
     return math.floor(mean + 0.5) if wanted["type"] == "RequestedToCapacityRatio" else mean
 

@@ -76,7 +76,7 @@ class World:
 def told(found: Found | Diagnosis) -> object:
     if isinstance(found, Diagnosis):
         return found.message
-    every = [(each.node, [pod.uid for pod in each.pods], each.violations) for each in found]
+    every = [(item.node, [pod.uid for pod in item.pods], item.violations) for item in found]
     return every, found.best.node, [pod.uid for pod in found.best.pods]
 
 
@@ -84,8 +84,8 @@ def told(found: Found | Diagnosis) -> object:
 def test_what_is_remembered_is_what_would_be_found(seed: int) -> None:
     world = World(random.Random(seed))
     for step in range(STEPS):
-        for each in range(world.rng.randint(0, 3)):
-            world.change(f"p{step}-{each}")
+        for index in range(world.rng.randint(0, 3)):
+            world.change(f"p{step}-{index}")
         pod = world.preemptor(f"w{step}")
         picked = NodeSelector(world.cache, world.framework, SEED, world.equivalence).select(pod, {})
         if not isinstance(picked, Diagnosis):
@@ -94,12 +94,12 @@ def test_what_is_remembered_is_what_would_be_found(seed: int) -> None:
             continue
         if world.rng.random() < 0.2:
             world.fail(pod, picked)
-        found = world.known.find(pod, picked, world.cache, world.framework, BUDGETS, SEED)
+        result = world.known.find(pod, picked, world.cache, world.framework, BUDGETS, SEED)
         anew = Candidates(world.bounds).find(pod, picked, world.cache, world.framework, BUDGETS, SEED)
-        assert told(found) == told(anew)
+        assert told(result) == told(anew)
         if isinstance(anew, Found) and world.rng.random() < 0.7:
             world.cache.nominate(pod, anew.best.node)
             for victim in anew.best.pods:
                 if world.rng.random() < 0.5:
                     world.cache.remove(victim.uid)
-                    world.placed = [each for each in world.placed if each.uid != victim.uid]
+                    world.placed = [item for item in world.placed if item.uid != victim.uid]

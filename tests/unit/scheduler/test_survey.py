@@ -28,5 +28,5 @@ def test_nothing_is_decided_otherwise(cluster: tuple[list[NodeBuilder], list[Pod
         assert surveyed.diagnosis.message == decided.message
         return
     total = FRAMEWORK.score(filtered, pod, nodes, feasible)
-    found = sum((weight * score for _, weight, score in scores(FRAMEWORK, state, pod, nodes, feasible)), np.zeros(len(nodes)))
-    assert found[feasible].tolist() == total[feasible].tolist()
+    result = sum((weight * score for _, weight, score in scores(FRAMEWORK, state, pod, nodes, feasible)), np.zeros(len(nodes)))
+    assert result[feasible].tolist() == total[feasible].tolist()

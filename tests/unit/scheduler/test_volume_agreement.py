@@ -42,8 +42,8 @@ class World:
             if rng.random() < 0.8:
                 self.stores.put(csi_node(f"n{name}", d=rng.randrange(4), e=rng.randrange(3)))
         terms = [{"matchLabelExpressions": [{"key": LABELS[0], "values": ["a", "b"]}]}, {}]
-        for each in (storage_class("hand"), storage_class("d", "d"), storage_class("e", "e", allowedTopologies=terms)):
-            self.stores.put(each)
+        for item in (storage_class("hand"), storage_class("d", "d"), storage_class("e", "e", allowedTopologies=terms)):
+            self.stores.put(item)
         for at in range(30):
             self._add_volume(at)
         for at in range(24):
@@ -79,7 +79,7 @@ class World:
     def _add_claim(self, name: str) -> None:
         """Bound to a volume of its own, or waiting."""
         rng = self.rng
-        free = [each for each in self.stores.objects(PERSISTENT_VOLUMES).values() if each.status.phase == "Released"]
+        free = [obj for obj in self.stores.objects(PERSISTENT_VOLUMES).values() if obj.status.phase == "Released"]
         more: dict[str, Any] = {"selector": {"matchLabels": {"tier": "x"}}} if rng.random() < 0.3 else {}
         if free and rng.random() < 0.5:
             chosen = rng.choice(free)
@@ -134,7 +134,7 @@ class World:
             self.cache.set_node(node)
 
     def everywhere(self) -> list[Pod]:
-        return [each for pods in self.placed.values() for each in pods]
+        return [item for pods in self.placed.values() for item in pods]
 
 
 def restrictions(world: World, wanted: Pod, node: Node) -> str:

@@ -142,7 +142,7 @@ def bound_to(name: str, uid: str = "") -> dict[str, Any]:
 )
 def test_nodes(claims: Sequence[Any], others: Sequence[Any], expected: list[str] | str) -> None:
     stores = Stores(*claims, *others)
-    wanted = pod(*(each.metadata.name for each in claims))
+    wanted = pod(*(item.metadata.name for item in claims))
     assert refusals(VolumeBinding(stores), wanted, table()) == expected
 
 
@@ -182,8 +182,8 @@ def decided(plugin: VolumeBinding, wanted: PodInfo, node: str) -> CycleState:
     """A cycle that ends on this node."""
     state: CycleState = {}
     nodes = table()
-    found = refusals(plugin, wanted, nodes, state)
-    assert found[nodes.names.index(node)] == ""
+    result = refusals(plugin, wanted, nodes, state)
+    assert result[nodes.names.index(node)] == ""
     assert plugin.reserve(state, wanted, node) is None
     return state
 

@@ -56,8 +56,8 @@ class TestVolumeRestrictions:
     def test_disks(self, placed: Mapping[str, Any], wanted: Mapping[str, Any], refused: bool) -> None:
         cache = cache_of(make_node("n"), make_node("m"))
         cache.observe(pod(placed, name="old"), "n")
-        found = refusals(VolumeRestrictions(Stores()), pod(wanted), cache.nodes)
-        assert found == [DISK if refused else "", ""]
+        result = refusals(VolumeRestrictions(Stores()), pod(wanted), cache.nodes)
+        assert result == [DISK if refused else "", ""]
 
     def test_claim_of_one_pod(self) -> None:
         stores = Stores(claim("c", modes=["ReadWriteOncePod"]), claim("shared"))

@@ -34,7 +34,7 @@ async def put(cluster: Cluster, *objs: Any) -> None:
     """Creates them, in namespace default."""
     for obj in objs:
         kinds = (PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES, CSI_NODES)
-        resource = next(each for each in kinds if isinstance(obj, each.message))
+        resource = next(kind for kind in kinds if isinstance(obj, kind.message))
         obj.metadata.CopyFrom(ObjectMeta(name=obj.metadata.name, namespace="default" if resource.namespaced else ""))
         await cluster.client.of(resource).create(obj)
 
@@ -51,10 +51,10 @@ async def test_claim_is_bound_where_the_pod_goes(cluster: Cluster) -> None:
     await put(cluster, storage_class("hand"), local("of-b", "b"), claim("data", storage_class="hand"))
     await cluster.create(wanting("p", "data"))
     assert await cluster.bound("p") == "b"
-    found = await claimed(cluster, "data")
-    assert (found.spec.volumeName, found.status.phase) == ("of-b", "Bound")
+    result = await claimed(cluster, "data")
+    assert (result.spec.volumeName, result.status.phase) == ("of-b", "Bound")
     owner = await cluster.client.of(PERSISTENT_VOLUMES).get("of-b")
-    assert (owner.spec.claimRef.name, owner.spec.claimRef.uid, owner.status.phase) == ("data", found.metadata.uid, "Bound")
+    assert (owner.spec.claimRef.name, owner.spec.claimRef.uid, owner.status.phase) == ("data", result.metadata.uid, "Bound")
     await cluster.create(wanting("second", "data"))
     assert await cluster.bound("second") == "b"
 

@@ -30,7 +30,7 @@ class Quiet(PerNodeFilter):
     def filter_node(self, pod: Pod, node: NodeView) -> str | None:
         if pod.metadata.annotations.get("asleep") == "yes":
             return "pod asleep"
-        loud = any(each.type == "Loud" and each.status == "True" for each in node.node.status.conditions)
+        loud = any(condition.type == "Loud" and condition.status == "True" for condition in node.node.status.conditions)
         return "node(s) loud" if loud or node.annotations.get("loud") == "yes" else None
 
 

@@ -257,11 +257,11 @@ def test_document() -> None:
     """What scripts read by `-o json`: its keys, and their order."""
     nodes = [*THREE[:2], make_node("n2").taint("gpu", "true")]
     placed = [*BUSY[:1], make_pod("b").req(cpu=2).node("n1")]
-    found = to_json(explained(make_pod("a").req(cpu=1), nodes, placed, node="n2"))
+    result = to_json(explained(make_pod("a").req(cpu=1), nodes, placed, node="n2"))
     scores = {"NodeResourcesFit": 61.0, "NodeResourcesBalancedAllocation": 68.0}
-    found["ranking"][0]["scores"] = {plugin: round(score, 2) for plugin, score in found["ranking"][0]["scores"].items()}
-    found["ranking"][0]["total"] = round(found["ranking"][0]["total"], 1)
-    assert json.dumps(found, indent=2) == json.dumps(
+    result["ranking"][0]["scores"] = {plugin: round(score, 2) for plugin, score in result["ranking"][0]["scores"].items()}
+    result["ranking"][0]["total"] = round(result["ranking"][0]["total"], 1)
+    assert json.dumps(result, indent=2) == json.dumps(
         {
             "pod": "default/a",
             "scheduler": "default-scheduler",
@@ -299,10 +299,10 @@ def test_document() -> None:
         },
         indent=2,
     )
-    found = to_json(explained(make_pod("a").req(cpu=5), THREE[:1]))
+    result = to_json(explained(make_pod("a").req(cpu=5), THREE[:1]))
     text = "reduce its requests, or add a larger node: it requests 5 cpu; n0 has 4"
-    assert found["remedies"] == [{"text": text, "nodes": [], "plugins": ["NodeResourcesFit"]}]
-    assert found["asked"] is None
+    assert result["remedies"] == [{"text": text, "nodes": [], "plugins": ["NodeResourcesFit"]}]
+    assert result["asked"] is None
 
 
 def test_servers_that_are_too_slow() -> None:

@@ -73,10 +73,12 @@ class TestNominated:
     def test_reason_is_reported_once(self) -> None:
         """Of two nodes one has the port taken, on the other it is kept: it is one reason, and one remedy."""
         placed = [make_pod("boss").priority(1000).nominated("n0").host_port(80), make_pod("b").host_port(80).node("n1")]
-        found = explained(make_pod("web").host_port(80), THREE[:2], placed)
-        assert [(each.plugin, each.nodes, each.alone) for each in found.refusals] == [("NodePorts", ["n0", "n1"], 2)]
-        assert found.message == "0/2 nodes are available: 2 node(s) didn't have free ports for the requested pod ports."
-        assert [each.nodes for each in found.remedies] == [["n0", "n1"]]
+        result = explained(make_pod("web").host_port(80), THREE[:2], placed)
+        assert [(refusal.plugin, refusal.nodes, refusal.alone) for refusal in result.refusals] == [
+            ("NodePorts", ["n0", "n1"], 2)
+        ]
+        assert result.message == "0/2 nodes are available: 2 node(s) didn't have free ports for the requested pod ports."
+        assert [remedy.nodes for remedy in result.remedies] == [["n0", "n1"]]
 
     def test_preemption_does_not_free_what_is_kept(self) -> None:
         pod = make_pod("a").req(cpu=3).priority(10)
@@ -91,12 +93,12 @@ class TestNominated:
         nominated = [make_pod(f"boss-{i}").req(cpu=3).priority(1000).nominated(f"n{i}") for i in range(3)]
         for each, port in zip(nominated, ports, strict=False):
             each.host_port(port)
-        for each in nominated:
-            cache.nominate(info(each), each.build().status.nominatedNodeName)
+        for item in nominated:
+            cache.nominate(info(item), item.build().status.nominatedNodeName)
         decided = schedule_one(info(pod), cache, framework(), 0)
-        found = explained(pod, THREE, nominated)
-        assert (found.feasible > 0) == isinstance(decided, Placed)
-        assert found.message == (decided.message if isinstance(decided, Unschedulable) else "")
+        result = explained(pod, THREE, nominated)
+        assert (result.feasible > 0) == isinstance(decided, Placed)
+        assert result.message == (decided.message if isinstance(decided, Unschedulable) else "")
 
 
 def test_preemptible() -> None:

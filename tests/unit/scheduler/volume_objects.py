@@ -44,7 +44,7 @@ class Stores:
     @staticmethod
     def _place(obj: Object) -> tuple[str, str]:
         resources = (PODS, NODES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES, CSI_NODES)
-        resource = next(each for each in resources if isinstance(obj, each.message))
+        resource = next(item for item in resources if isinstance(obj, item.message))
         meta = obj.metadata
         return resource.plural, f"{meta.namespace}/{meta.name}" if resource.namespaced else meta.name
 

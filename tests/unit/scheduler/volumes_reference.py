@@ -15,22 +15,22 @@ OLD_ZONES = ("failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kube
 
 def claims(pod: Pod, stores: Stores) -> list[PersistentVolumeClaim]:
     """Those that there are."""
-    found = stores.objects(PERSISTENT_VOLUME_CLAIMS)
-    names = [each.volumeSource.persistentVolumeClaim.claimName for each in pod.spec.volumes]
-    return [found[f"ns/{name}"] for name in dict.fromkeys(names) if f"ns/{name}" in found]
+    result = stores.objects(PERSISTENT_VOLUME_CLAIMS)
+    names = [volume.volumeSource.persistentVolumeClaim.claimName for volume in pod.spec.volumes]
+    return [result[f"ns/{name}"] for name in dict.fromkeys(names) if f"ns/{name}" in result]
 
 
 def restrictions(pod: Pod, on_node: Sequence[Pod], anywhere: Sequence[Pod], stores: Stores) -> str:
-    ours = [each.volumeSource for each in pod.spec.volumes]
-    theirs = [each.volumeSource for other in on_node for each in other.spec.volumes]
+    ours = [volume.volumeSource for volume in pod.spec.volumes]
+    theirs = [volume.volumeSource for other in on_node for volume in other.spec.volumes]
     if any(_conflict(one, other) for one in ours for other in theirs):
         return DISK
-    alone = {each.metadata.name for each in claims(pod, stores) if "ReadWriteOncePod" in each.spec.accessModes}
+    alone = {claim.metadata.name for claim in claims(pod, stores) if "ReadWriteOncePod" in claim.spec.accessModes}
     return IN_USE if any(_uses(other, name) for name in alone for other in anywhere) else ""
 
 
 def _uses(pod: Pod, claim: str) -> bool:
-    return any(each.volumeSource.persistentVolumeClaim.claimName == claim for each in pod.spec.volumes)
+    return any(volume.volumeSource.persistentVolumeClaim.claimName == claim for volume in pod.spec.volumes)
 
 
 def _conflict(one: VolumeSource, other: VolumeSource) -> bool:
@@ -70,13 +70,13 @@ def zone(pod: Pod, node: Node, stores: Stores) -> bool:
 
 
 def limits(pod: Pod, node: str, on_node: Iterable[Pod], stores: Stores) -> bool:
-    attached = {each.metadata.name: driver(each, stores) for other in on_node for each in claims(other, stores)}
-    wanted = {each.metadata.name: driver(each, stores) for each in claims(pod, stores)}
+    attached = {claim.metadata.name: driver(claim, stores) for other in on_node for claim in claims(other, stores)}
+    wanted = {claim.metadata.name: driver(claim, stores) for claim in claims(pod, stores)}
     more = {name: of for name, of in wanted.items() if name not in attached}
     csi_node = stores.objects(CSI_NODES).get(node)
-    for each in csi_node.spec.drivers if csi_node is not None else ():
-        new, old = (list(counted.values()).count(each.name) for counted in (more, attached))
-        if each.allocatable.HasField("count") and new and old + new > each.allocatable.count:
+    for item in csi_node.spec.drivers if csi_node is not None else ():
+        new, old = (list(counted.values()).count(item.name) for counted in (more, attached))
+        if item.allocatable.HasField("count") and new and old + new > item.allocatable.count:
             return True
     return False
 
@@ -100,11 +100,11 @@ def binding(pod: Pod, node: Node, stores: Stores) -> tuple[bool, bool]:
             waiting.append(claim)
     chosen: set[str] = set()
     for claim in sorted(waiting, key=_asked):
-        found = smallest(claim, volumes.values(), node, chosen)
-        if found is None:
+        result = smallest(claim, volumes.values(), node, chosen)
+        if result is None:
             met = met and _can_make(claim, node, stores)
         else:
-            chosen.add(found.metadata.name)
+            chosen.add(result.metadata.name)
     return not near, not met
 
 
@@ -112,7 +112,7 @@ def smallest(
     claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume], node: Node, chosen: set[str]
 ) -> PersistentVolume | None:
     best = None
-    for volume in sorted(volumes, key=lambda each: each.metadata.name):
+    for volume in sorted(volumes, key=lambda item: item.metadata.name):
         spec, owner = volume.spec, volume.spec.claimRef
         if spec.storageClassName != claim.spec.storageClassName or volume.metadata.name in chosen:
             continue
@@ -138,10 +138,10 @@ def reaches(volume: PersistentVolume, labels: Mapping[str, str]) -> bool:
         return True
     return any(
         all(
-            (labels.get(each.key) in each.values) == (each.operator == "In")
-            if each.operator != "Exists"
-            else each.key in labels
-            for each in term.matchExpressions
+            (labels.get(match_expression.key) in match_expression.values) == (match_expression.operator == "In")
+            if match_expression.operator != "Exists"
+            else match_expression.key in labels
+            for match_expression in term.matchExpressions
         )
         for term in volume.spec.nodeAffinity.required.nodeSelectorTerms
     )
@@ -154,7 +154,10 @@ def _can_make(claim: PersistentVolumeClaim, node: Node, stores: Stores) -> bool:
     terms = storage_class.allowedTopologies
     return not terms or any(
         term.matchLabelExpressions
-        and all(node.metadata.labels.get(each.key) in each.values for each in term.matchLabelExpressions)
+        and all(
+            node.metadata.labels.get(label_expression.key) in label_expression.values
+            for label_expression in term.matchLabelExpressions
+        )
         for term in terms
     )
 

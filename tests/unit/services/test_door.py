@@ -84,17 +84,17 @@ def channel(address: str, tls: TlsFiles) -> grpc.aio.Channel:
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
     """What is registered with gRPC servers from now on, and by which means."""
-    found, make = list[object](), grpc.aio.server
+    result, make = list[object](), grpc.aio.server
 
     def server(*arguments: object, **more: object) -> grpc.aio.Server:
         made = make(*arguments, **more)
         add = made.add_generic_rpc_handlers
-        monkeypatch.setattr(made, "add_generic_rpc_handlers", lambda handlers: (found.extend(handlers), add(handlers)))
-        monkeypatch.setattr(made, "add_registered_method_handlers", lambda *named: found.append(named))
+        monkeypatch.setattr(made, "add_generic_rpc_handlers", lambda handlers: (result.extend(handlers), add(handlers)))
+        monkeypatch.setattr(made, "add_registered_method_handlers", lambda *named: result.append(named))
         return made
 
     monkeypatch.setattr(grpc.aio, "server", server)
-    yield found
+    yield result
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ async def codes(to: grpc.aio.Channel, paths: list[str], *metadata: tuple[str, st
 
 def test_servers_are_equipped_at_the_doors_only() -> None:
     """Whatever is added to a gRPC server elsewhere would be reached past its door."""
-    found = set[str]()
+    result = set[str]()
     for package in PRODUCT:
         for file in (ROOT / package).rglob("*.py"):
             if not file.name.endswith(("_pb2_grpc.py", "_pb2.py")):
@@ -140,13 +140,13 @@ def test_servers_are_equipped_at_the_doors_only() -> None:
                     if name.startswith(("add_generic_rpc", "add_registered_method", "enable_server_reflection")) or (
                         name.startswith("add_") and name.endswith("_to_server")
                     ):
-                        found.add(str(file.relative_to(ROOT)))
-    assert found == DOORS
+                        result.add(str(file.relative_to(ROOT)))
+    assert result == DOORS
 
 
 async def test_every_server_of_every_port_has_the_methods_and_nothing_else(server: Server) -> None:
     assert len(server.registered) == 8 + 2, "lines of the two ports"
-    assert all(type(each) is MethodHandlers for each in server.registered)
+    assert all(type(item) is MethodHandlers for item in server.registered)
 
 
 async def test_nothing_is_served_to_a_caller_without_a_token(server: Server) -> None:
@@ -188,11 +188,11 @@ async def test_user_without_roles_is_denied_all_that_takes_one(server: Server, s
     tls = certificates.files(server.folder, "nemo") if shown == "certificate" else TlsFiles(server.folder / "ca.crt")
     metadata = () if shown == "certificate" else (("authorization", "Bearer s3cret"),)
     async with channel(server.address if shown == "certificate" else server.tokens_at, tls) as nemo:
-        found = await codes(nemo, paths, *metadata)
-        assert {path: code for path, code in found.items() if code != "PERMISSION_DENIED"}.keys() <= {
+        result = await codes(nemo, paths, *metadata)
+        assert {path: code for path, code in result.items() if code != "PERMISSION_DENIED"}.keys() <= {
             path for path in paths if path in streams or "Batch" in path or path.endswith("/Record")
         }, "what is about nothing is not permitted or denied"
-        assert {found[path] for path in paths if found[path] != "PERMISSION_DENIED"} <= {"INVALID_ARGUMENT", "OK"}
+        assert {result[path] for path in paths if result[path] != "PERMISSION_DENIED"} <= {"INVALID_ARGUMENT", "OK"}
         assert set((await codes(nemo, list(NOT_SERVED), *metadata)).values()) == {"UNIMPLEMENTED"}
 
 
@@ -242,7 +242,7 @@ async def asking(to: grpc.aio.Channel) -> AsyncIterator[grpc.aio.StreamStreamCal
 async def test_reflection_names_the_services_and_their_files(server: Server) -> None:
     async with server.connect("nemo") as nemo, asking(nemo) as call:
         await call.write(ServerReflectionRequest(list_services=""))
-        services = {each.name for each in (await call.read()).list_services_response.service}
+        services = {item.name for item in (await call.read()).list_services_response.service}
         assert services == {path.split("/")[1] for path in server.paths}
         for service in services:
             await call.write(ServerReflectionRequest(file_containing_symbol=service))

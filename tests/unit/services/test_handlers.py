@@ -75,7 +75,7 @@ async def test_call_that_fails_keeps_nothing(end: BaseException) -> None:
     except (ValueError, asyncio.CancelledError) as error:
         context.ended = error
     assert context.ended is not None
-    assert [each() for each in kept] == [None, None]
+    assert [item() for item in kept] == [None, None]
 
 
 async def test_stream_keeps_nothing_of_what_was_said() -> None:
@@ -98,7 +98,7 @@ async def test_stream_keeps_nothing_of_what_was_said() -> None:
         with pytest.raises(grpc.aio.AioRpcError, match="no"):
             await call.write(b"said")
             await call.read()
-    assert [each() for each in kept] == [None]
+    assert [item() for item in kept] == [None]
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -122,7 +122,7 @@ async def test_nothing_is_left_of_a_call_that_was_refused(streaming: bool) -> No
                 await channel.unary_stream("/a/B")(b"").read()
             else:
                 await channel.unary_unary("/a/B")(b"")
-    assert not [each for each in gc.get_objects() if isinstance(each, grpc.aio.AbortError)]
+    assert not [obj for obj in gc.get_objects() if isinstance(obj, grpc.aio.AbortError)]
 
 
 @pytest.mark.parametrize("path", ["/a/C", "/a/B"])
@@ -136,7 +136,7 @@ async def test_nothing_is_left_of_a_call_that_was_refused_before_its_request(pat
     async with serving(method) as channel:
         with pytest.raises(grpc.aio.AioRpcError, match="the server has no method /a/C"):
             await channel.unary_unary("/a/C")(b"")
-    assert not [each for each in gc.get_objects() if isinstance(each, grpc.aio.AbortError)]
+    assert not [obj for obj in gc.get_objects() if isinstance(obj, grpc.aio.AbortError)]
 
 
 @asynccontextmanager

@@ -38,8 +38,8 @@ async def changes(stream: AsyncIterator[WatchKeysResponse]) -> list[KeyVersion]:
     """The changes of the next message that has some."""
     async with asyncio.timeout(10):
         while True:
-            if found := list((await anext(stream)).changes):
-                return found
+            if result := list((await anext(stream)).changes):
+                return result
 
 
 async def test_list_has_versions_and_pages(storage: MemoryStorage) -> None:
@@ -74,10 +74,10 @@ async def test_watch_resumes_at_a_revision_and_reports_deletions(storage: Memory
     await storage.transact([Write(POD, None, pod.mod_revision)])
     request = WatchKeysRequest(prefixes=[POD], start_revision=pod.mod_revision)
     async with aclosing(KeysService(storage).watch(request, CALLER)) as stream:  # type: ignore[type-var]
-        found = await changes(stream)
-        while len(found) < 2:
-            found += await changes(stream)
-    assert [(each.deleted, each.value) for each in found] == [(False, b"pod"), (True, b"")]
+        result = await changes(stream)
+        while len(result) < 2:
+            result += await changes(stream)
+    assert [(item.deleted, item.value) for item in result] == [(False, b"pod"), (True, b"")]
 
 
 async def test_compacted_revision_is_out_of_range(storage: MemoryStorage) -> None:

@@ -80,9 +80,9 @@ class World:
         return session
 
     async def stored(self, node: str) -> Lease:
-        found = await self.storage.get(LEASES.key(NODE_LEASE_NAMESPACE, node))
-        assert found is not None
-        return Lease.FromString(found.value)
+        result = await self.storage.get(LEASES.key(NODE_LEASE_NAMESPACE, node))
+        assert result is not None
+        return Lease.FromString(result.value)
 
     async def read(self, *leases: Lease) -> list[float]:
         """Their renewTime, in Unix time."""
@@ -154,8 +154,8 @@ def term(token: int, holder: str, began: float) -> Term:
 
 def spec(lease: Lease | None) -> Mapping[str, object]:
     assert lease is not None
-    found = lease.spec
-    return {"holder": found.holderIdentity, "transitions": found.leaseTransitions, "acquired": to_seconds(found.acquireTime)}
+    result = lease.spec
+    return {"holder": result.holderIdentity, "transitions": result.leaseTransitions, "acquired": to_seconds(result.acquireTime)}
 
 
 def test_election_is_shown_as_kubernetes_does_and_counts_its_terms() -> None:

@@ -86,7 +86,7 @@ def test_list_is_no_wider_than_what_there_is() -> None:
     """Else the few namespaces of a cluster are as dear as a thousand pods."""
     assert issubclass(ResourceService, HasStoredCounts) and issubclass(TablesService, HasStoredCounts)
     there = {"": 1234, "few": 7, "many": 250, "none": 0}
-    lists, tables = (cost_of(SERVICES[each].methods_by_name["List"], Counts(there)) for each in ("Pods", "Tables"))
+    lists, tables = (cost_of(SERVICES[name].methods_by_name["List"], Counts(there)) for name in ("Pods", "Tables"))
     assert [lists(ListRequest(namespace=namespace)) for namespace in there] == [10, 1, 3, 1]
     assert lists(ListRequest(namespace="many", options=ListOptions(limit=100))) == 1
     past = ListOptions(resourceVersion="7", resourceVersionMatch="Exact")
@@ -99,7 +99,7 @@ def test_list_is_no_wider_than_what_there_is() -> None:
 def test_limit_makes_no_list_slim_that_selects() -> None:
     """It is asked of every object whether it is meant."""
     there = {"": 1234, "many": 250}
-    lists, deletes = (cost_of(SERVICES["Pods"].methods_by_name[each], Counts(there)) for each in ("List", "DeleteCollection"))
+    lists, deletes = (cost_of(SERVICES["Pods"].methods_by_name[name], Counts(there)) for name in ("List", "DeleteCollection"))
     for selector in ({"labelSelector": "app=none"}, {"fieldSelector": "spec.nodeName=none"}):
         options = ListOptions(limit=1, **selector)
         assert [lists(ListRequest(namespace=namespace, options=options)) for namespace in there] == [10, 3]
@@ -111,10 +111,10 @@ def test_limit_makes_no_list_slim_that_selects() -> None:
 def test_list_of_one_name_is_as_slim_as_a_get() -> None:
     cacher: Any = SimpleNamespace(of=lambda resource: SimpleNamespace(count=lambda namespace: 250))
     authorizer: Any = None
-    stores: list[Any] = [SimpleNamespace(resource=each) for each in (PODS, NODES)]
+    stores: list[Any] = [SimpleNamespace(resource=item) for item in (PODS, NODES)]
     pods, nodes = (ResourceService[Any](store, cacher, NoAudit(), authorizer) for store in stores)
     one, others = ListOptions(fieldSelector="metadata.name=a"), ListOptions(fieldSelector="metadata.name!=a")
-    assert [pods.stored_count(ListRequest(namespace=each, options=one)) for each in ("default", "")] == [1, 250]
+    assert [pods.stored_count(ListRequest(namespace=name, options=one)) for name in ("default", "")] == [1, 250]
     assert nodes.stored_count(ListRequest(options=one)) == 1
     assert pods.stored_count(ListRequest(namespace="default", options=others)) == 250
 

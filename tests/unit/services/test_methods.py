@@ -55,7 +55,7 @@ async def test_batch_of_too_many_is_refused_before_its_items_are_looked_at() -> 
                         await method.call(request, Caller(PEOPLE["nobody"]))
                     codes.setdefault(method.name, []).append(caught.value.refusal.code)
     assert len(codes) >= 8
-    assert {tuple(found) for found in codes.values()} == {(Code.PERMISSION_DENIED, Code.INVALID_ARGUMENT)}
+    assert {tuple(result) for result in codes.values()} == {(Code.PERMISSION_DENIED, Code.INVALID_ARGUMENT)}
 
 
 @pytest.mark.parametrize("inside", ["itself", "its spec"])

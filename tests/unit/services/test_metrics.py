@@ -36,11 +36,11 @@ async def assembly() -> AsyncIterator[Assembly]:
 
 async def test_requests_objects_and_events_are_counted(assembly: Assembly) -> None:
     created = {**WHAT, "verb": "POST", "batch": "true"}
-    found = {**WHAT, "verb": "GET", "batch": "false"}
+    result = {**WHAT, "verb": "GET", "batch": "false"}
     events = {"group": "", "version": "v1", "resource": PODS.plural}
     before = {
         "created": value("apiserver_request_total", **created, code="OK"),
-        "missed": value("apiserver_request_total", **found, code="NOT_FOUND"),
+        "missed": value("apiserver_request_total", **result, code="NOT_FOUND"),
         "timed": value("apiserver_request_duration_seconds_count", **created),
         "dispatched": value("apiserver_flowcontrol_dispatched_requests_total", priority_level="workload"),
         "events": value("apiserver_watch_events_total", **events),
@@ -60,7 +60,7 @@ async def test_requests_objects_and_events_are_counted(assembly: Assembly) -> No
         await anext(told)
     after = {
         "created": value("apiserver_request_total", **created, code="OK"),
-        "missed": value("apiserver_request_total", **found, code="NOT_FOUND"),
+        "missed": value("apiserver_request_total", **result, code="NOT_FOUND"),
         "timed": value("apiserver_request_duration_seconds_count", **created),
         "dispatched": value("apiserver_flowcontrol_dispatched_requests_total", priority_level="workload"),
         "events": value("apiserver_watch_events_total", **events),

@@ -39,7 +39,7 @@ async def test_large_requests_are_parsed_one_at_a_time(monkeypatch: pytest.Monke
         await asyncio.sleep(0)
         assert len(read) == 1
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
-    codes = [each.refusal.code for each in outcomes if isinstance(each, Rejected)]
+    codes = [outcome.refusal.code for outcome in outcomes if isinstance(outcome, Rejected)]
     assert codes == [Code.PERMISSION_DENIED] * 4
 
 
@@ -50,7 +50,7 @@ def test_they_have_as_many_seats_as_they_have_bytes(size: int, width: int) -> No
 
 @pytest.mark.parametrize("items", [0, 1, 300, MAX_BATCH])
 def test_items_of_a_batch_are_counted_without_reading_them(items: int) -> None:
-    request = CreatePodBatchRequest(items=[make_pod("p" * (each + 1)).build() for each in range(items)])
+    request = CreatePodBatchRequest(items=[make_pod("p" * (index + 1)).build() for index in range(items)])
     request.options.dryRun.append("All")
     assert items_in(request.SerializeToString(), 1, MAX_BATCH) == items
     assert items_in(request.SerializeToString(), 1, 7) == min(items, 7)
@@ -89,7 +89,7 @@ async def test_large_batch_has_as_many_seats_as_it_has_items(monkeypatch: pytest
     async with serving() as assembly:
         monkeypatch.setattr(FlowControl, "enter", seen)
         batch = assembly.methods["/pinnace.v1.Pods/DeleteBatch"]
-        request = DeleteBatchRequest(items=[DeleteRequest(namespace=OWN, name=f"p{each}") for each in range(MAX_BATCH)])
+        request = DeleteBatchRequest(items=[DeleteRequest(namespace=OWN, name=f"p{index}") for index in range(MAX_BATCH)])
         with suppress(Rejected):
             await batch.call(batch.parse(request.SerializeToString()), Caller(PEOPLE["nobody"]))
     assert widths == [cost_of_batch(MAX_BATCH)]

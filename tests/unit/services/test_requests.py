@@ -53,7 +53,7 @@ def test_what_may_harm_a_log_is_replaced(sent: str) -> None:
 def test_each_call_has_its_own() -> None:
     ids = RequestIds("one")
     sent = [], [(REQUEST_ID_KEY, "4bf92f35-77b3")], [(REQUEST_ID_KEY, b"bytes")]
-    assert [ids.request_id_of(each) for each in sent] == ["one-1", "4bf92f35-77b3", "one-2"]
+    assert [ids.request_id_of(item) for item in sent] == ["one-1", "4bf92f35-77b3", "one-2"]
 
 
 async def test_answer_and_the_audit_log_have_it(tmp_path: Path) -> None:
@@ -69,8 +69,8 @@ async def test_answer_and_the_audit_log_have_it(tmp_path: Path) -> None:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await create(request)
         own = caught.value.trailing_metadata()[REQUEST_ID_KEY]
-    found = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
-    assert [(line["auditID"], line["responseStatus"]["status"]) for line in found] == [("mine-7", "Success"), (own, "Failure")]
+    result = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
+    assert [(line["auditID"], line["responseStatus"]["status"]) for line in result] == [("mine-7", "Success"), (own, "Failure")]
 
 
 async def test_bug_can_be_looked_up(

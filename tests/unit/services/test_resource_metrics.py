@@ -107,31 +107,31 @@ async def pods(assembly: Assembly, **options: Any) -> PodMetricsList:
 
 
 async def test_each_kubelet_is_asked_once_about_all_of_its_nodes(assembly: Assembly, kubelets: Kubelets) -> None:
-    found = await nodes(assembly)
-    assert [(each.metadata.name, dict(each.metadata.labels)["fleet"]) for each in found.items] == [
+    result = await nodes(assembly)
+    assert [(item.metadata.name, dict(item.metadata.labels)["fleet"]) for item in result.items] == [
         ("a0", "a"), ("a1", "a"), ("b0", "b")
     ]  # fmt: skip
     assert sorted((at.port, names) for at, names in kubelets.asked) == [(1, ["a0", "a1"]), (2, ["b0"])]
-    assert list(found.warnings) == ['no metrics of node "c0": start the kubelet with --listen']
+    assert list(result.warnings) == ['no metrics of node "c0": start the kubelet with --listen']
 
 
 async def test_pods_come_in_the_order_of_their_list_with_their_labels(assembly: Assembly) -> None:
-    found = await pods(assembly)
-    assert [(each.metadata.name, each.metadata.labels["fleet"]) for each in found.items] == [
+    result = await pods(assembly)
+    assert [(item.metadata.name, item.metadata.labels["fleet"]) for item in result.items] == [
         ("on-a0", "a"), ("on-a1", "a"), ("on-b0", "b")
     ]  # fmt: skip
-    assert [each.containers[0].usage["cpu"].string for each in found.items] == ["1", "1", "1"]
+    assert [item.containers[0].usage["cpu"].string for item in result.items] == ["1", "1", "1"]
 
 
 async def test_selectors_and_pages_are_those_of_lists(
     assembly: Assembly, kubelets: Kubelets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert [each.metadata.name for each in (await nodes(assembly, labelSelector="fleet=b")).items] == ["b0"]
+    assert [item.metadata.name for item in (await nodes(assembly, labelSelector="fleet=b")).items] == ["b0"]
     assert len((await pods(assembly, fieldSelector="metadata.name in (on-a1,on-b0)")).items) == 2
     monkeypatch.setattr(resource, "MAX_BATCH", 1)
     first = await nodes(assembly)
     second = await nodes(assembly, **{"continue": getattr(first.metadata, "continue")})
-    assert [each.metadata.name for page in (first, second) for each in page.items] == ["a0", "a1"]
+    assert [item.metadata.name for page in (first, second) for item in page.items] == ["a0", "a1"]
 
 
 async def test_kubelet_has_no_say_about_what_is_anothers(assembly: Assembly, kubelets: Kubelets) -> None:
@@ -139,12 +139,12 @@ async def test_kubelet_has_no_say_about_what_is_anothers(assembly: Assembly, kub
     for name in ("a0", "c0"):
         node = lie.nodes.add()
         node.metadata.name, node.usage["cpu"].string = name, "64"
-    found = {each.metadata.name: each.usage["cpu"].string for each in (await nodes(assembly)).items}
-    assert found == {"a0": "1", "a1": "1", "b0": "1"}
+    result = {item.metadata.name: item.usage["cpu"].string for item in (await nodes(assembly)).items}
+    assert result == {"a0": "1", "a1": "1", "b0": "1"}
     on_a0 = (await pods(assembly, fieldSelector="metadata.name=on-a0")).items[0].metadata
     own = lie.pods.add(containers=[ContainerMetrics(name="c0")])
     own.metadata.uid, own.containers[0].usage["cpu"].string = on_a0.uid, "64"
-    assert {each.containers[0].usage["cpu"].string for each in (await pods(assembly)).items} == {"1"}
+    assert {item.containers[0].usage["cpu"].string for item in (await pods(assembly)).items} == {"1"}
 
 
 async def test_however_many_are_silent_the_answer_comes_in_time(kubelets: Kubelets, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +161,7 @@ async def test_however_many_are_silent_the_answer_comes_in_time(kubelets: Kubele
 async def test_kubelet_that_is_known_to_be_silent_is_not_asked(kubelets: Kubelets) -> None:
     silent = [make_node(name).condition("Ready", "Unknown").build() for name in ("b", "a")]
     survey = StatsResult()
-    assert [survey.about(each) for each in (*silent, _node("c", 1))][:2] == [None, None]
+    assert [survey.about(item) for item in (*silent, _node("c", 1))][:2] == [None, None]
     answers, warnings = await StatsCollector(kubelets).ask(survey, 1.0)
     assert len(answers) == 1 and list(warnings) == ['no metrics of node "a" and 1 more: the node is unreachable']
 
@@ -172,7 +172,7 @@ async def test_kubelet_that_does_not_answer_costs_its_own_figures(
 ) -> None:
     monkeypatch.setattr(methods, "READ_TIMEOUT", 0.2)
     getattr(kubelets, how).add(1)
-    for found in (await nodes(assembly, labelSelector="fleet in (a,b)"), await pods(assembly, labelSelector="fleet in (a,b)")):
-        assert [each.metadata.labels["fleet"] for each in found.items] == ["b"]
-        (warning,) = found.warnings
+    for result in (await nodes(assembly, labelSelector="fleet in (a,b)"), await pods(assembly, labelSelector="fleet in (a,b)")):
+        assert [item.metadata.labels["fleet"] for item in result.items] == ["b"]
+        (warning,) = result.warnings
         assert warning.startswith("the kubelet of node")

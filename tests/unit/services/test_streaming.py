@@ -54,7 +54,7 @@ def stream(server: Assembly, kind: str, person: str, namespace: str = OWN) -> ac
 async def test_flow_has_so_many_open_of_both_together(kind: str) -> None:
     """Each is a connection to a kubelet: with a thousand a user left the server no descriptor for anybody else's."""
     async with serving() as server, AsyncExitStack() as stack:
-        first, second = [await stack.enter_async_context(stream(server, each, "editor")) for each in KINDS]
+        first, second = [await stack.enter_async_context(stream(server, item, "editor")) for item in KINDS]
         assert [await anext(first), await anext(second)] == [b"first", b"first"]
         with pytest.raises(Rejected, match=TOO_MANY) as caught:
             async with stream(server, kind, "editor") as third:

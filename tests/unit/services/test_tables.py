@@ -40,7 +40,7 @@ async def test_it_reads_as_if_the_objects_had_been_sent(monkeypatch: pytest.Monk
         pods = PodList.FromString(answer).items
         made = await table(assembly, resource="pods", includeObject=ListTableRequest.METADATA)
         columns = COLUMNS[PODS.plural]
-        assert [each.name for each in made.columnDefinitions] == [*columns.headers, *columns.wide]
+        assert [column_definition.name for column_definition in made.columnDefinitions] == [*columns.headers, *columns.wide]
         assert [list(row.cells) for row in made.rows] == [list(columns.row(pod, NOW)) for pod in pods] and len(pods) == 3
         assert [row.object for row in made.rows] == [pod.metadata for pod in pods]
 
@@ -49,7 +49,9 @@ async def test_every_kind_has_columns() -> None:
     async with serving() as assembly:
         for resource in ALL:
             made = await table(assembly, resource=resource.plural)
-            assert made.columnDefinitions[0].priority == 0 and {each.type for each in made.columnDefinitions} == {"string"}
+            assert made.columnDefinitions[0].priority == 0 and {
+                column_definition.type for column_definition in made.columnDefinitions
+            } == {"string"}
             assert all(len(row.cells) == len(made.columnDefinitions) for row in made.rows)
             assert not any(row.HasField("object") for row in made.rows)
 

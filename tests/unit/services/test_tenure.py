@@ -213,8 +213,8 @@ class Follower:
         """The revision to resume from."""
         revision = 0
         async with aclosing(self._method.stream(self._request, self._caller)) as responses:
-            async for each in responses:
-                revision = int(PodWatchResponse.FromString(each).resourceVersion or revision)
+            async for response in responses:
+                revision = int(PodWatchResponse.FromString(response).resourceVersion or revision)
                 self.heard.set()
         return revision
 
@@ -224,18 +224,18 @@ async def test_watch_ends_with_the_role_that_it_needed(monkeypatch: pytest.Monke
     async with serving() as server, asyncio.timeout(PATIENCE):
         eve, vera = (Follower(server, person, OWN) for person in ("editor", "viewer"))
         admin = Follower(server, "admin", OTHER)
-        for each in (eve, vera, admin):
-            await each.heard.wait()
+        for item in (eve, vera, admin):
+            await item.heard.wait()
         unbind = server.methods["/pinnace.v1.RoleBindings/Delete"]
         await unbind.call(DeleteRequest(namespace=OWN, name="eve"), Caller(PEOPLE["admin"]))
         with pytest.raises(Rejected, match='User "eve" cannot watch resource "pods"'):
             await eve.task
         await asyncio.sleep(0.2)
-        for each in (vera, admin):
-            assert not each.task.done()
-            each.task.cancel()
+        for item in (vera, admin):
+            assert not item.task.done()
+            item.task.cancel()
             with suppress(asyncio.CancelledError):
-                await each.task
+                await item.task
 
 
 async def test_watch_ends_when_its_caller_wants_it_to() -> None:

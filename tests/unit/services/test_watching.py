@@ -76,8 +76,8 @@ class Reader:
             asyncio.timeout(PATIENCE),
             aclosing(server.methods["/pinnace.v1.Pods/Watch"].stream(request, ADMIN)) as responses,
         ):
-            async for each in responses:
-                response = PodWatchResponse.FromString(each)
+            async for item in responses:
+                response = PodWatchResponse.FromString(item)
                 assert all(event.type == ADDED for event in response.events)
                 self.names += [event.object.metadata.name for event in response.events]
                 self.revision = int(response.resourceVersion or 0)

@@ -69,8 +69,8 @@ async def test_closed_session_takes_no_node_from_its_successor(scene: Scene) -> 
     assert isinstance(written, Committed)
     scene.stream.post_event(StreamEvent.GONE)
     await scene.play("n")
-    found = await scene.storage.get(key("n"))
-    assert found is not None and (found.mod_revision, found.lease) == (written.revision, newer)
+    result = await scene.storage.get(key("n"))
+    assert result is not None and (result.mod_revision, result.lease) == (written.revision, newer)
 
 
 async def test_what_was_written_beside_what_could_not_be_goes_with_its_fleet(

@@ -87,8 +87,8 @@ async def written_down(storage: MemoryStorage, *noted: Term) -> list[Term]:
     log = HistoryWriter(storage, committer, clock, 2, random.Random(0))
 
     async def write() -> None:
-        for each in noted:
-            await log._write_with_retries(each, clock.monotonic() + terms.WRITE_TIMEOUT)
+        for item in noted:
+            await log._write_with_retries(item, clock.monotonic() + terms.WRITE_TIMEOUT)
 
     await race(write(), committer.run())
     page = await storage.page(terms_prefix("e"))
@@ -115,5 +115,5 @@ async def test_terms_that_cannot_be_read_keep_no_other_from_being_written_down()
 async def test_oldest_are_forgotten() -> None:
     noted = [term(token) for token in range(1, terms.MAX_STORED_TERMS + 21)]
     kept = await written_down(MemoryStorage(clock=FakeClock()), *noted)
-    assert [each.token for each in kept] == list(range(21, terms.MAX_STORED_TERMS + 21))
-    assert [each.HasField("ended") for each in kept] == [True] * (terms.MAX_STORED_TERMS - 1) + [False]
+    assert [item.token for item in kept] == list(range(21, terms.MAX_STORED_TERMS + 21))
+    assert [item.HasField("ended") for item in kept] == [True] * (terms.MAX_STORED_TERMS - 1) + [False]

@@ -56,27 +56,27 @@ async def violations(storage: Storage, log: Log) -> list[str]:
     times = Counter(value for values in history.values() for value in values.values() if value is not None)
     claims: Counter[tuple[str, int]] = Counter()
     unknown: Counter[str] = Counter()
-    found = []
+    result = []
     for write, outcome in log.outcomes:
         what = f"{write} -> {outcome!r}"
         if isinstance(outcome, int):
             claims[write.key, outcome] += 1
             if history.get(outcome, {}).get(write.key, b"nothing") != write.value:
-                found.append(f"not in the history: {what}")
+                result.append(f"not in the history: {what}")
             elif not await was_allowed(storage, write, outcome):
-                found.append(f"happened although its compare or guard failed: {what}")
+                result.append(f"happened although its compare or guard failed: {what}")
             if write.value is not None and not log.alike and times[write.value] != 1:
-                found.append(f"happened {times[write.value]} times: {what}")
+                result.append(f"happened {times[write.value]} times: {what}")
         elif isinstance(outcome, OutcomeUnknown):
             unknown[write.key] += 1
         elif write.value is not None and not log.alike and times[write.value]:
-            found.append(f"happened all the same: {what}")
-    found.extend(f"{count} say that they made {where}" for where, count in claims.items() if count > 1)
+            result.append(f"happened all the same: {what}")
+    result.extend(f"{count} say that they made {where}" for where, count in claims.items() if count > 1)
     for key in ALL_KEYS:
         unclaimed = sum(key in changes and not claims[key, revision] for revision, changes in history.items())
         if unclaimed > unknown[key]:
-            found.append(f"{key} was changed {unclaimed} times by nobody, and only {unknown[key]} do not know")
-    return found
+            result.append(f"{key} was changed {unclaimed} times by nobody, and only {unknown[key]} do not know")
+    return result
 
 
 async def history_of(storage: Storage) -> dict[int, dict[str, bytes | None]]:

@@ -153,13 +153,13 @@ class TestGroups:
             writes = [Write(f"bad-{number}", b"", 0, _false_fences(number)) for number in range(20)]
             writes.insert(1, *creates("good"))
             outcomes = await asyncio.gather(*map(committer.commit, writes), return_exceptions=True)
-        assert [type(each) for each in outcomes].count(GuardFailed) == 20
+        assert [type(outcome) for outcome in outcomes].count(GuardFailed) == 20
         assert sum("good" in group for group in keys_of(storage)) == 2
 
 
 def _false_fences(number: int) -> tuple[Guard, ...]:
     """So many that no other write with as many fits in beside them."""
-    return tuple(Guard(f"election-{number}-{each}", 7) for each in range(MAX_GROUP - 10))
+    return tuple(Guard(f"election-{number}-{index}", 7) for index in range(MAX_GROUP - 10))
 
 
 class TestOneKey:
@@ -173,7 +173,7 @@ class TestOneKey:
             await asyncio.sleep(0)
             assert storage.begun == 1
             storage.gate.set()
-            assert [await first, *[await each for each in rest]] == [3, 4, 5, 6, 7]
+            assert [await first, *[await item for item in rest]] == [3, 4, 5, 6, 7]
 
     async def test_twice_in_one_call(self) -> None:
         async with committing(FaultyStorage()) as committer:
@@ -227,7 +227,7 @@ class TestRefusals:
             *before, last = writes
             answer = await lane.send([last, *creates(f"with {last.key}")])
             assert isinstance(answer, Committed)
-            return PartialOutcome({last.key: answer.revision} | {each.key: Denied("no") for each in before if each.key == "b"})
+            return PartialOutcome({last.key: answer.revision} | {item.key: Denied("no") for item in before if item.key == "b"})
 
         async with committing(storage, send=send) as committer:
             a, b, c = await committer.commit_many(creates("a", "b", "c"))
@@ -339,8 +339,8 @@ class TestLostAnswers:
             updated, created = await committer.commit_many([Write("a", b"2", revision), *creates("b")])
         assert updated == created
         await storage.deliver()
-        found = await storage.get("a"), await storage.get("b")
-        assert [(state.mod_revision, state.version) for state in found if state] == [(updated, 2), (updated, 1)]
+        result = await storage.get("a"), await storage.get("b")
+        assert [(state.mod_revision, state.version) for state in result if state] == [(updated, 2), (updated, 1)]
 
     async def test_what_did_not_happen_goes_again_before_newer_ones(self) -> None:
         storage = FaultyStorage([OPENED, Fault.LOST_REQUEST])

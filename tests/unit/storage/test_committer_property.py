@@ -95,8 +95,8 @@ def found_within(seeds: int) -> list[str]:
     """What is wrong with the first run that goes wrong; empty: none does."""
     for seed in range(seeds):
         rng = Random(seed)
-        if found := asyncio.run(run(rng, rng.choices(FAULTS, k=40))):
-            return found
+        if result := asyncio.run(run(rng, rng.choices(FAULTS, k=40))):
+            return result
     return []
 
 

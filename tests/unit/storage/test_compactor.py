@@ -101,12 +101,12 @@ async def test_what_is_compacted_was_of_now_at_the_turn_before() -> None:
         turn = await world.current_revision()
         young = await world.write()
         await world.clock.advance(INTERVAL)
-        assert [each.revision for each in world.compactions] == [turn]
+        assert [compaction.revision for compaction in world.compactions] == [turn]
         with pytest.raises(Compacted):
             await world.get(BUSY, revision=first)
         assert await world.get(f"{BUSY}2", revision=young) is not None
-        found = await world.get(COMPACT_REV_KEY)
-        assert found is not None and int(found.value) == turn
+        result = await world.get(COMPACT_REV_KEY)
+        assert result is not None and int(result.value) == turn
 
 
 async def test_one_of_two_servers_compacts_once_in_an_interval() -> None:
@@ -118,7 +118,7 @@ async def test_one_of_two_servers_compacts_once_in_an_interval() -> None:
             for turn in range(1, 12):
                 await world.live(INTERVAL, other)
                 assert len(world.compactions) == turn
-    assert all(each.age == INTERVAL for each in world.compactions)
+    assert all(compaction.age == INTERVAL for compaction in world.compactions)
 
 
 async def test_when_the_one_that_compacts_has_gone_another_does() -> None:
@@ -143,7 +143,7 @@ async def test_server_that_stood_still_for_hours_compacts_nothing_young(*, alone
         assert (len(world.compactions) == before + 1) == alone
         await world.live(3 * INTERVAL, paused)
         assert len(world.compactions) > before + 2
-    assert all(each.age >= INTERVAL for each in world.compactions)
+    assert all(compaction.age >= INTERVAL for compaction in world.compactions)
 
 
 async def test_server_that_stood_still_between_its_turn_and_the_compaction() -> None:
@@ -166,7 +166,7 @@ async def test_server_that_stood_still_between_its_turn_and_the_compaction() -> 
         world.gate.set()
         await world.live(INTERVAL)
     assert world.compactions[0].revision == world.held
-    assert all(each.age >= INTERVAL for each in world.compactions)
+    assert all(compaction.age >= INTERVAL for compaction in world.compactions)
 
 
 class TestOutOfSpace:
@@ -177,7 +177,7 @@ class TestOutOfSpace:
                 await world.live(100)
                 world.full = True
                 await world.live(2 * INTERVAL)
-        assert [each.revision for each in world.compactions] == [await world.current_revision()]
+        assert [compaction.revision for compaction in world.compactions] == [await world.current_revision()]
         assert "etcdctl alarm disarm" in caplog.text
 
     async def test_several_that_do_it_are_harmless(self, caplog: pytest.LogCaptureFixture) -> None:
@@ -192,9 +192,9 @@ class TestOutOfSpace:
                 before = len(world.compactions)
                 await world.live(5 * INTERVAL, other)
                 assert 4 <= len(world.compactions) - before <= 5, "one of them again"
-        revisions = [each.revision for each in world.compactions]
+        revisions = [compaction.revision for compaction in world.compactions]
         assert revisions == sorted(set(revisions))
-        assert all(each.age >= INTERVAL for each in world.compactions)
+        assert all(compaction.age >= INTERVAL for compaction in world.compactions)
         assert not logged(caplog, CompactionFailed)
 
     async def test_put_that_was_refused_although_it_happened(self) -> None:
@@ -223,9 +223,9 @@ async def test_key_may_be_deleted() -> None:
     world = World(FakeClock())
     async with compacting(world, world.clock):
         await world.live(2 * INTERVAL)
-        found = await world.get(COMPACT_REV_KEY)
-        assert found is not None
-        await world.transact([Write(COMPACT_REV_KEY, None, found.mod_revision)])
+        result = await world.get(COMPACT_REV_KEY)
+        assert result is not None
+        await world.transact([Write(COMPACT_REV_KEY, None, result.mod_revision)])
         await world.live(2 * INTERVAL)
         assert len(world.compactions) == 2
 
@@ -254,4 +254,4 @@ async def test_whatever_happens_nothing_young_is_compacted_and_when_it_is_over_h
         before = len(world.compactions)
         await world.live(4 * INTERVAL, *clocks)
         assert len(world.compactions) > before
-    assert all(each.age >= INTERVAL for each in world.compactions)
+    assert all(compaction.age >= INTERVAL for compaction in world.compactions)

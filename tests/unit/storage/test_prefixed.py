@@ -45,8 +45,8 @@ async def test_refused_transaction_names_own_keys() -> None:
     storage = Prefixed(MemoryStorage(), "/staging")
     revision = await put(storage, KEY)
     answer = await storage.transact([Write(KEY, b"", 0)])
-    found = await storage.get(KEY)
-    assert answer.current == {KEY: found} and found is not None and found.mod_revision == revision
+    result = await storage.get(KEY)
+    assert answer.current == {KEY: result} and result is not None and result.mod_revision == revision
 
 
 @pytest.mark.parametrize("prefix", ["", "/staging", "/clusters/eu-1"])

@@ -44,7 +44,7 @@ def pod(node: str = "", phase: str = "Pending") -> PodFacts:
 
 def test_pod_lifecycle_items() -> None:
     node = NodeFacts("u", (("cpu", 4000), ("memory", 1 << 30)), zone="a")
-    found = items(
+    result = items(
         put(1, NODE, node),
         put(2, POD, pod()),
         put(3, POD, pod("n-1"), created=2),
@@ -52,39 +52,39 @@ def test_pod_lifecycle_items() -> None:
         gone(5, POD),
         offset=100.0,
     )
-    assert found[0] == ["n", 101.0, 1, 0, "n-1", "ready", 4000, 1 << 30, "a", []]
-    assert [item[5] for item in found[1:]] == ["pending", "bound", "running", "deleted"]
-    assert [item[6] for item in found[1:]] == [-1, 0, 0, 0], "the node's id"
-    assert found[-1][:5] == ["p", 105.0, 5, 0, "default/a"] and list(found[-1][7:]) == [500, 1 << 20, 105.0]
+    assert result[0] == ["n", 101.0, 1, 0, "n-1", "ready", 4000, 1 << 30, "a", []]
+    assert [item[5] for item in result[1:]] == ["pending", "bound", "running", "deleted"]
+    assert [item[6] for item in result[1:]] == [-1, 0, 0, 0], "the node's id"
+    assert result[-1][:5] == ["p", 105.0, 5, 0, "default/a"] and list(result[-1][7:]) == [500, 1 << 20, 105.0]
 
 
 def test_recreated_pod_is_another_subject() -> None:
-    found = items(put(1, POD, pod()), gone(2, POD), put(3, POD, pod()))
-    assert [item[3] for item in found] == [0, 0, 1]
+    result = items(put(1, POD, pod()), gone(2, POD), put(3, POD, pod()))
+    assert [item[3] for item in result] == [0, 0, 1]
 
 
 def test_node_states() -> None:
-    found = items(
+    result = items(
         put(1, NODE, NodeFacts("u", open=False)), put(2, NODE, NodeFacts("u", ready=False, open=False)), gone(3, NODE)
     )
-    assert [item[5] for item in found] == ["cordoned", "not-ready", "gone"]
+    assert [item[5] for item in result] == ["cordoned", "not-ready", "gone"]
 
 
 def test_failover_ends_one_term_and_starts_another() -> None:
-    found = items(put(7, ELECTION, ElectionFacts("s-0")), gone(9, ELECTION), put(10, ELECTION, ElectionFacts("s-1")))
-    terms = [item for item in found if item[0] == "t"]
+    result = items(put(7, ELECTION, ElectionFacts("s-0")), gone(9, ELECTION), put(10, ELECTION, ElectionFacts("s-1")))
+    terms = [item for item in result if item[0] == "t"]
     assert terms == [
         ["t", 7.0, 7, "scheduler", 7, "s-0", None, "", None, None],
         ["t", 7.0, 9, "scheduler", 7, "s-0", 9.0, "", None, None],
         ["t", 10.0, 10, "scheduler", 10, "s-1", None, "", None, None],
     ]
-    assert [item[3:5] for item in found if item[0] == "k"] == [[ELECTION, "put"], [ELECTION, "delete"], [ELECTION, "put"]]
+    assert [item[3:5] for item in result if item[0] == "k"] == [[ELECTION, "put"], [ELECTION, "delete"], [ELECTION, "put"]]
 
 
 def test_term_record_adds_the_reason_and_the_recorded_end() -> None:
     record = put(11, TERM, TermFacts("s-0", 6.5, 9.5, "resigned"))
-    found = items(put(7, ELECTION, ElectionFacts("s-0")), gone(9, ELECTION), record)
-    assert found[-1] == ["t", 7.0, 11, "scheduler", 7, "s-0", 9.5, "resigned", None, None]
+    result = items(put(7, ELECTION, ElectionFacts("s-0")), gone(9, ELECTION), record)
+    assert result[-1] == ["t", 7.0, 11, "scheduler", 7, "s-0", 9.5, "resigned", None, None]
     assert items(record) == [["t", 6.5, 11, "scheduler", 7, "s-0", 9.5, "resigned", None, None]], (
         "a term that ended before the timeline began"
     )
@@ -92,13 +92,13 @@ def test_term_record_adds_the_reason_and_the_recorded_end() -> None:
 
 def failover(*, began: float, record: TermFacts) -> list[Item]:
     """The last versions of two terms. Their changes arrive at 7, 9 and 10; the record of the first one at 11."""
-    found = items(
+    result = items(
         put(7, ELECTION, ElectionFacts("s-0", began=7.0)),
         gone(9, ELECTION),
         put(10, ELECTION, ElectionFacts("s-1", began=began)),
         put(11, TERM, record),
     )
-    return [item for item in found if item[0] == "t"][-2:]
+    return [item for item in result if item[0] == "t"][-2:]
 
 
 def test_gap_and_outage_are_those_of_the_records() -> None:
@@ -106,7 +106,7 @@ def test_gap_and_outage_are_those_of_the_records() -> None:
     record = TermFacts("s-0", 7.0, 9.968, "no heartbeats", heartbeat=8.9)
     first, second = failover(began=10.0, record=record)
     assert first[6:] == [9.968, "no heartbeats", None, None]
-    assert second[4:8] == [10, "s-1", None, ""] and [round(each, 3) for each in second[8:]] == [0.032, 1.1]
+    assert second[4:8] == [10, "s-1", None, ""] and [round(item, 3) for item in second[8:]] == [0.032, 1.1]
     end = TermEnd(9.968, last_heartbeat=8.9)
     assert second[8:] == [end.gap(10.0), end.outage(10.0)], "as in `pinnace leader history`"
 
@@ -127,28 +127,28 @@ def test_terms_of_servers_with_other_clocks_are_drawn_where_they_were_recorded()
 
 
 def test_first_term_starts_before_the_timeline() -> None:
-    found = items(
+    result = items(
         put(7, ELECTION, ElectionFacts("s-0", began=3.0)), gone(9, ELECTION), put(10, ELECTION, ElectionFacts("s-1", began=9.5))
     )
-    terms = [item for item in found if item[0] == "t"]
+    terms = [item for item in result if item[0] == "t"]
     assert [(item[1], item[6]) for item in terms] == [(3.0, None), (3.0, 9.0), (9.5, None)], "by the time in the key"
 
 
 def test_candidates_join_and_leave() -> None:
     key = "/registry/candidates/scheduler/4f"
-    found = [item for item in items(put(1, key, CandidateFacts("s-1")), gone(2, key)) if item[0] == "c"]
-    assert [item[3:] for item in found] == [["scheduler", "4f", "s-1"], ["scheduler", "4f", ""]]
+    result = [item for item in items(put(1, key, CandidateFacts("s-1")), gone(2, key)) if item[0] == "c"]
+    assert [item[3:] for item in result] == [["scheduler", "4f", "s-1"], ["scheduler", "4f", ""]]
 
 
 def test_refused_writes_are_counted_in_one_mark_with_both_tokens() -> None:
     key = "/registry/events/kube-system/x"
     message = refused_message("s-0", 19)
-    found = items(
+    result = items(
         put(149, ELECTION, ElectionFacts("s-1")),
         put(150, key, FencedFacts("s-0", message, 19, 12)),
         put(151, key, FencedFacts("s-0", message, 19, 37), created=150),
     )
-    first, second = [item for item in found if item[0] == "m"]
+    first, second = [item for item in result if item[0] == "m"]
     text = "37 writes with the old token 19 were refused by the fence; the current token is 149"
     assert second == ["m", 150.0, 151, first[3], "s-0", "fenced", text, None, 37]
 
@@ -164,14 +164,14 @@ def test_evicted_pods_are_one_mark_until_they_are_replaced() -> None:
     old, new = "/registry/pods/default/web-1", "/registry/pods/default/web-9"
     running = replace(pod("n-1", "Running"), owner="ReplicaSet/web")
     evicted = replace(running, terminating=True, disruption="DeletionByTaintManager")
-    found = items(
+    result = items(
         put(2, old, running),
         put(3, old, evicted, created=2),
         put(4, new, replace(pod(), owner="ReplicaSet/web")),
         gone(5, old),
     )
-    assert [item[5] for item in found if item[0] == "p" and item[3] == 0] == ["running", "terminating", "deleted"]
-    marks = [item for item in found if item[0] == "m"]
+    assert [item[5] for item in result if item[0] == "p" and item[3] == 0] == ["running", "terminating", "deleted"]
+    marks = [item for item in result if item[0] == "m"]
     assert {(item[1], item[3], item[4], item[5]) for item in marks} == {(3.0, 0, "nodes", "evicted")}
     assert [item[6] for item in marks] == [
         "n-1 (NoExecute taint): 1 pod is terminating: default/web-1",
@@ -189,19 +189,19 @@ def test_pod_that_is_older_than_the_timeline_changed_before() -> None:
 
 def test_taints_are_not_cordons_and_leave_marks() -> None:
     taint, cordon = "dedicated=x:NoExecute", "node.kubernetes.io/unschedulable:NoSchedule"
-    found = items(
+    result = items(
         put(1, NODE, NodeFacts("u")),
         put(2, NODE, NodeFacts("u", open=False, taints=(taint,))),
         put(3, NODE, NodeFacts("u", open=False, taints=(taint, cordon))),
         put(4, NODE, NodeFacts("u")),
     )
-    assert [(item[5], item[9]) for item in found if item[0] == "n"] == [
+    assert [(item[5], item[9]) for item in result if item[0] == "n"] == [
         ("ready", []),
         ("tainted", [taint]),
         ("cordoned", [taint, cordon]),
         ("ready", []),
     ]
-    assert [item[6] for item in found if item[0] == "m"] == [
+    assert [item[6] for item in result if item[0] == "m"] == [
         f"n-1 tainted {taint}",
         "n-1 cordoned",
         f"n-1 untainted {taint}",

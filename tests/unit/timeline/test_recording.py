@@ -24,11 +24,11 @@ JOURNAL: list[Record] = [Fault(1, "kill-leader", "scheduler-0", 3.5, 3.6)]
 
 def files(folder: Path) -> list[Path]:
     folder.mkdir()
-    found = []
+    result = []
     for name, records in (("etcd.jsonl", HISTORY), ("chaos.jsonl", JOURNAL)):
-        found.append(folder / name)
-        found[-1].write_text("".join(encode(each) for each in records))
-    return found
+        result.append(folder / name)
+        result[-1].write_text("".join(encode(record) for record in records))
+    return result
 
 
 def verdicts(items: list[Item]) -> dict[str, str]:
@@ -37,9 +37,9 @@ def verdicts(items: list[Item]) -> dict[str, str]:
 
 def test_recording_of_a_chaos_run_has_its_verdicts(tmp_path: Path) -> None:
     paths = files(tmp_path / "run")
-    found = verdicts(RecordedSource(paths, check=check).log.all())
-    judged = {each.name: each.status for each in check([each for path in paths for each in read(path)]).verdicts}
-    assert found == judged and "violated" in found.values() and len(set(found.values())) > 1
+    result = verdicts(RecordedSource(paths, check=check).log.all())
+    judged = {verdict.name: verdict.status for verdict in check([item for path in paths for item in read(path)]).verdicts}
+    assert result == judged and "violated" in result.values() and len(set(result.values())) > 1
 
 
 def test_recording_does_not_depend_on_path_or_file_order(tmp_path: Path) -> None:

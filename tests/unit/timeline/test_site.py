@@ -252,8 +252,8 @@ async def test_every_response_forbids_inline_scripts(world: World) -> None:
 
 async def test_session_contains_lease_duration_and_actions(world: World) -> None:
     async with await world.session() as browser, browser.get("/api/session") as response:
-        found = await response.json()
-        assert found["leaseTtl"] == 10.0 and found["actions"] == ["kill"]
+        result = await response.json()
+        assert result["leaseTtl"] == 10.0 and result["actions"] == ["kill"]
 
 
 async def test_stream_sends_all_items_and_then_new_ones(world: World) -> None:

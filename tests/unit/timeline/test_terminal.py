@@ -25,29 +25,29 @@ def pods(count: int) -> list[Item]:
 
 
 def test_leaders_have_tokens_and_gaps() -> None:
-    found = Snapshot()
-    found.apply([["t", 10.0, 1, "scheduler", 7, "scheduler-0", None, "", None, None], ENDED])
-    assert found.leaders(21.0) == ["scheduler: no leader for 1.0 s"]
-    found.apply([HELD])
-    assert found.leaders(21.0) == ["scheduler: scheduler-1  token 9  outage 1.25 s"]
-    assert [text for _, text in found.events][1:] == [
+    snapshot = Snapshot()
+    snapshot.apply([["t", 10.0, 1, "scheduler", 7, "scheduler-0", None, "", None, None], ENDED])
+    assert snapshot.leaders(21.0) == ["scheduler: no leader for 1.0 s"]
+    snapshot.apply([HELD])
+    assert snapshot.leaders(21.0) == ["scheduler: scheduler-1  token 9  outage 1.25 s"]
+    assert [text for _, text in snapshot.events][1:] == [
         "the term 7 of scheduler-0 ended: stream closed",
         'scheduler-1 was elected in "scheduler" with token 9, 50 ms after the last leader, 1.25 s after its last heartbeat',
     ]
 
 
 def test_lanes_show_terms_and_gaps() -> None:
-    found = Snapshot()
-    found.apply([ENDED, ["t", 25.0, 2, "scheduler", 9, "scheduler-1", None, "", None, None]])
-    assert found.lane("scheduler-0", 0.0, 40.0, 8) == "··██····"
-    assert found.lane("scheduler-1", 0.0, 40.0, 8) == "·····███"
-    assert found.lane("scheduler-0", 30.0, 40.0, 8) == "········"
+    snapshot = Snapshot()
+    snapshot.apply([ENDED, ["t", 25.0, 2, "scheduler", 9, "scheduler-1", None, "", None, None]])
+    assert snapshot.lane("scheduler-0", 0.0, 40.0, 8) == "··██····"
+    assert snapshot.lane("scheduler-1", 0.0, 40.0, 8) == "·····███"
+    assert snapshot.lane("scheduler-0", 30.0, 40.0, 8) == "········"
 
 
 def test_deleted_objects_are_not_counted() -> None:
-    found = Snapshot()
-    found.apply([*pods(2), NODE, ["p", 2.0, 6, 0, "default/pod-0", "deleted", -1, 0, 0]])
-    assert list(found.pods) == [1] and list(found.nodes) == [0]
+    snapshot = Snapshot()
+    snapshot.apply([*pods(2), NODE, ["p", 2.0, 6, 0, "default/pod-0", "deleted", -1, 0, 0]])
+    assert list(snapshot.pods) == [1] and list(snapshot.nodes) == [0]
 
 
 class Frames:
@@ -58,10 +58,10 @@ class Frames:
         return self
 
     async def __anext__(self) -> Frame | None:
-        found = await self.queue.get()
-        if isinstance(found, Exception):
-            raise found
-        return found
+        result = await self.queue.get()
+        if isinstance(result, Exception):
+            raise result
+        return result
 
 
 async def eventually(app: Any, pilot: Any, text: str, name: str = "#leaders") -> str:

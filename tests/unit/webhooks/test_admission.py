@@ -74,7 +74,7 @@ async def test_what_a_webhook_adds_gets_its_defaults() -> None:
     hook, _ = webhook(allow(patch, patchType=PatchRequest.JSON), mutating=True)
     async with serving(hook) as server:
         created = await server.create(pod().new())
-    assert [each.terminationMessagePolicy for each in created.spec.containers] == ["File", "File"]
+    assert [container.terminationMessagePolicy for container in created.spec.containers] == ["File", "File"]
 
 
 async def test_what_a_webhook_makes_of_it_must_be_valid() -> None:
@@ -346,8 +346,8 @@ async def test_one_user_does_not_fill_the_queue_for_others(monkeypatch: pytest.M
 
     ada, bob = asks("ada", 12), asks("bob", 1)
     await eventually(lambda: len(transport.items) == 9)
-    for each in ada[8:]:
-        refusal = (await refused(each)).refusal
+    for item in ada[8:]:
+        refusal = (await refused(item)).refusal
         assert (refusal.code, refusal.reason, refusal.retry_after) == (Code.UNAVAILABLE, "TooManyRequests", 1)
         assert '8 requests of user "ada" are waiting for admission webhook "a.example.com"' in refusal.message
     assert meter.counted == [("validating", "CREATE", "crowded")] * 4
@@ -361,7 +361,7 @@ async def test_queue_that_many_have_filled(monkeypatch: pytest.MonkeyPatch) -> N
     hook, transport = webhook(allow(), ignore_failures=True)
     transport.gate.clear()
     users = [WriteAttributes(Request(User(name, ())), Operation.CREATE, PODS, pod().new(), None) for name in "abcd"]
-    asked = [asyncio.ensure_future(hook.call(each)) for each in users]
+    asked = [asyncio.ensure_future(hook.call(user)) for user in users]
     assert "3 requests are waiting for admission webhook" in str(await refused(asked[3]))
     transport.gate.set()
     await asyncio.gather(*asked[:3])

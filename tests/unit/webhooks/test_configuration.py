@@ -26,8 +26,8 @@ def document(*webhooks: Data, kind: str = VALIDATING) -> str:
 
 
 def only(**changed: Any) -> WebhookConfiguration:
-    (found,) = parse_configuration(document(WEBHOOK | changed))
-    return found
+    (result,) = parse_configuration(document(WEBHOOK | changed))
+    return result
 
 
 def concerned(**changed: Any) -> set[tuple[str, str]]:
@@ -35,26 +35,26 @@ def concerned(**changed: Any) -> set[tuple[str, str]]:
 
 
 def test_what_is_not_said_is_as_in_kubernetes() -> None:
-    found = only()
-    assert (found.address, found.tls, found.mutating, found.timeout, found.ignore_failures) == (
+    result = only()
+    assert (result.address, result.tls, result.mutating, result.timeout, result.ignore_failures) == (
         "127.0.0.1:9443", False, False, 10, False
     )  # fmt: skip
-    assert found.concerns == {(Operation.CREATE, PODS)} and found.dry_run
-    assert found.namespaces.matches({}) and found.objects.matches({"any": "thing"})
+    assert result.concerns == {(Operation.CREATE, PODS)} and result.dry_run
+    assert result.namespaces.matches({}) and result.objects.matches({"any": "thing"})
 
 
 def test_everything_said() -> None:
     selector = {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "c", "operator": "Exists"}]}
-    found = only(
+    result = only(
         failurePolicy="Ignore", timeoutSeconds=30, sideEffects="Some", objectSelector=selector, namespaceSelector=selector
     )
-    assert (found.ignore_failures, found.timeout, found.dry_run) == (True, 30, False)
-    assert found.objects.matches({"a": "b", "c": ""}) and not found.namespaces.matches({"a": "b"})
+    assert (result.ignore_failures, result.timeout, result.dry_run) == (True, 30, False)
+    assert result.objects.matches({"a": "b", "c": ""}) and not result.namespaces.matches({"a": "b"})
 
 
 def test_several_documents_are_asked_in_their_order() -> None:
     text = "---\n".join((document(WEBHOOK, WEBHOOK | {"name": "b.example.com"}), document(WEBHOOK, kind=MUTATING), ""))
-    assert [(each.name, each.mutating) for each in parse_configuration(text)] == [
+    assert [(item.name, item.mutating) for item in parse_configuration(text)] == [
         ("a.example.com", False), ("b.example.com", False), ("a.example.com", True)
     ]  # fmt: skip
 
@@ -62,7 +62,7 @@ def test_several_documents_are_asked_in_their_order() -> None:
 def test_rules() -> None:
     assert concerned(operations=["UPDATE", "DELETE"]) == {("UPDATE", "pods"), ("DELETE", "pods")}
     assert concerned(operations=["*"], resources=["pods/status"]) == {("UPDATE_STATUS", "pods")}
-    assert concerned(operations=["*"], resources=["pods/*"]) == {(each.name, "pods") for each in Operation}, "the pods, too"
+    assert concerned(operations=["*"], resources=["pods/*"]) == {(item.name, "pods") for item in Operation}, "the pods, too"
     assert concerned(resources=["pods/*"]) == concerned(resources=["pods/*", "pods"]) == concerned(resources=["pods"])
     assert concerned(operations=["*"], resources=["*", "pods/status", "pods/*", "*/status"]) > {("UPDATE_STATUS", "pods")}
     assert concerned(operations=["*"], resources=["*/status"], scope="Cluster") >= {("UPDATE_STATUS", NODES.plural)}
@@ -145,5 +145,5 @@ def test_mistakes_of_the_whole() -> None:
 
 def test_files_are_looked_up_beside_the_configuration(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").touch()
-    (found,) = parse_configuration(document(WEBHOOK | {"clientConfig": {"url": "grpcs://h:1", "caFile": "ca.crt"}}), tmp_path)
-    assert (found.tls, found.ca) == (True, tmp_path / "ca.crt")
+    (result,) = parse_configuration(document(WEBHOOK | {"clientConfig": {"url": "grpcs://h:1", "caFile": "ca.crt"}}), tmp_path)
+    assert (result.tls, result.ca) == (True, tmp_path / "ca.crt")

@@ -70,9 +70,9 @@ async def behind_tls(files: TlsFiles) -> AsyncIterator[str]:
 
 
 async def test_both_sides_show_a_certificate(tmp_path: Path) -> None:
-    for each in ("cluster", "others"):
-        certificates.provide(tmp_path / each, ["127.0.0.1:1"], {})
-    own, other = (certificates.files(tmp_path / each, "apiserver") for each in ("cluster", "others"))
+    for name in ("cluster", "others"):
+        certificates.provide(tmp_path / name, ["127.0.0.1:1"], {})
+    own, other = (certificates.files(tmp_path / name, "apiserver") for name in ("cluster", "others"))
     request = ReviewRequest()
     request.items.add(uid="1")
     async with behind_tls(own) as address:

@@ -64,8 +64,8 @@ async def create_attackers(cluster: Cluster, client: Client) -> Path:
 
 def create_tls_contexts(folder: Path) -> Mapping[str, ssl.SSLContext]:
     """Return the TLS contexts of the attackers and of callers without a certificate."""
-    found = {user: ssl.create_default_context(cafile=str(folder / "ca.crt")) for user in (ANONYMOUS, *ATTACKERS)}
+    ssl_contexts = {user: ssl.create_default_context(cafile=str(folder / "ca.crt")) for user in (ANONYMOUS, *ATTACKERS)}
     for user in ATTACKERS:
         tls = certificates.files(folder, user)
-        found[user].load_cert_chain(str(tls.cert), str(tls.key))
-    return found
+        ssl_contexts[user].load_cert_chain(str(tls.cert), str(tls.key))
+    return ssl_contexts

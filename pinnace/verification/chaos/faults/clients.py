@@ -86,10 +86,10 @@ class LeadershipTransfer:
 
     async def inject(self) -> None:
         try:
-            found = await self._client.elections.transfer(ELECTION)
+            election_response = await self._client.elections.transfer(ELECTION)
         except ApiError as error:
             raise NotPossible(str(error)) from error
-        self.details = f"from {found.before.holder} to {found.after.holder or 'no leader yet'}"
+        self.details = f"from {election_response.before.holder} to {election_response.after.holder or 'no leader yet'}"
 
     async def undo(self) -> None:
         """Nothing to undo."""
@@ -151,10 +151,10 @@ class Flood(MeasuringFault):
         cluster = self._world.cluster
         plan = cluster.state.find(self._target).plan
         try:
-            found = await registered(plan.address, cluster.tls)
+            result = await registered(plan.address, cluster.tls)
         except (BenchError, AioRpcError) as error:
             raise NotPossible(str(error)) from error
-        methods = [method for of_service in found.values() for method in of_service]
+        methods = [method for of_service in result.values() for method in of_service]
         named = [argument for method in methods for argument in ("--method", method)]
         calls = ("--calls", f"{FLOOD_CALLS // PROCESSES}")
         address, tls = self._resolve_served_files(plan)

@@ -63,9 +63,9 @@ class TestService:
     async def close(self) -> None:
         if self._server is not None:
             self._server.close()
-        for each in (self._slices, self._services):
+        for resource_client in (self._slices, self._services):
             with suppress(ApiError):  # it does not exist, or the API servers are unavailable
-                await each.delete(self._name, NAMESPACE)
+                await resource_client.delete(self._name, NAMESPACE)
 
     async def _request(self) -> bool:
         with suppress(OSError, TimeoutError):

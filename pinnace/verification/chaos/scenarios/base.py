@@ -197,8 +197,8 @@ class ScenarioContext:
 
         async def probe() -> Election | None:
             with suppress(ApiError):
-                found = await view.leader(self.client)
-                return found if found and found.token > after else None
+                election = await view.leader(self.client)
+                return election if election and election.token > after else None
             return None
 
         return await self.poll_until(probe, "a leading scheduler")
@@ -210,10 +210,10 @@ class ScenarioContext:
 
         async def probe() -> Election | None:
             with suppress(ApiError):
-                found = await view.leader(self.client)
-                if found and found.token > after:
-                    binds = await self.count_binds(found.holder, "bound")
-                    return found if binds > before.setdefault(found.token, binds) else None
+                election = await view.leader(self.client)
+                if election and election.token > after:
+                    binds = await self.count_binds(election.holder, "bound")
+                    return election if binds > before.setdefault(election.token, binds) else None
             return None
 
         return await self.poll_until(probe, "a bind by the leading scheduler")
@@ -230,11 +230,11 @@ class ScenarioContext:
     async def poll_until(self, probe: Callable[[], Awaitable[T | None]], what: str, patience: float = WAIT_TIMEOUT) -> T:
         """Poll until the result is true. Raises ScenarioError."""
         deadline = time.monotonic() + patience
-        while not (found := await probe()):
+        while not (result := await probe()):
             if time.monotonic() > deadline:
                 raise ScenarioError(f"timed out after {patience:g} s waiting for {what}")
             await asyncio.sleep(POLL)
-        return found
+        return result
 
     async def count_binds(self, name: str, result: str) -> int:
         """Return the scheduler's number of binds with this result ("bound", "fenced"), or 0 if it does not respond."""
@@ -247,13 +247,13 @@ class ScenarioContext:
         """Return the number of binds that the fence rejected, as counted by the API servers, without those of the adversary."""
         https = [record.plan.http for record in self.cluster.state.of(APISERVER)]
         counts = [await usage.read_metric(http, "apiserver_fenced_bindings_total") or 0 for http in https]
-        return sum(counts) - sum(self.load.attempts[each] for each in ("fenced", "not_the_holder", "over"))
+        return sum(counts) - sum(self.load.attempts[name] for name in ("fenced", "not_the_holder", "over"))
 
     async def etcd_leader(self, but: str) -> str | None:
         """Return etcd's leader if it is not the member `but`."""
         with suppress(NotPossible, HelperError):
-            found = await self.world.find(ETCD_LEADER)
-            return found if found != but else None
+            result = await self.world.find(ETCD_LEADER)
+            return result if result != but else None
         return None
 
     async def wait_until_writable(self) -> None:

@@ -254,7 +254,7 @@ class Restore(Scenario):
     async def play(self, act: ScenarioContext) -> None:
         (record,) = act.cluster.state.of(ETCD)
         name, recorder = record.name, act.stage.recorder
-        options = dict(each.removeprefix("--").split("=", 1) for each in record.plan.argv if "=" in each)
+        options = dict(item.removeprefix("--").split("=", 1) for item in record.plan.argv if "=" in item)
         data = Path(options["data-dir"])
         copy = data.with_name("copy")
         async with act.inject(
@@ -262,11 +262,11 @@ class Restore(Scenario):
         ):
             await asyncio.to_thread(shutil.copytree, data, copy)
             self._revision, copied = recorder.revision, time.monotonic()
-        await act.ready(each.name for each in act.cluster.state.processes)
+        await act.ready(process.name for process in act.cluster.state.processes)
         await act.wait_for_binding_leader()
         before = {election.token for election in await act.client.elections.list()}
         await asyncio.sleep(LOST)
-        servers = [each.name for each in act.cluster.state.of(APISERVER)]
+        servers = [process_record.name for process_record in act.cluster.state.of(APISERVER)]
         for server in servers:
             act.world.allow_errors(server, may_end=False)  # API servers log a restore as an error
         what = f"kill -9 {act.cluster.pid(name)}: {name}; its data is replaced with the copy"
@@ -288,13 +288,19 @@ class Restore(Scenario):
     def history(self, folder: Path) -> list[Record]:
         """Return the history without the lost interval."""
         said = [record for path in sorted(folder.glob("*.jsonl")) if path.name != STORED for record in records.read(path)]
-        past = [each for each in records.read(folder / BEFORE) if isinstance(each, Stored) and each.revision <= self._revision]
-        present = [
-            each for each in records.read(folder / STORED) if not isinstance(each, Stored) or each.revision > self._revision
+        past = [
+            stored
+            for stored in records.read(folder / BEFORE)
+            if isinstance(stored, Stored) and stored.revision <= self._revision
         ]
-        told = [each for each in said if isinstance(each, Told)]
+        present = [
+            stored
+            for stored in records.read(folder / STORED)
+            if not isinstance(stored, Stored) or stored.revision > self._revision
+        ]
+        told = [item for item in said if isinstance(item, Told)]
         self._lagging = find_streams_without_restart(told, self._gone)
-        self._strangers = len(find_unknown_pods((each for each in said if isinstance(each, Ran)), History([*past, *present])))
+        self._strangers = len(find_unknown_pods((ran for ran in said if isinstance(ran, Ran)), History([*past, *present])))
         return [*drop_lost_interval(said, self._gone), *past, *present]
 
     def judge(self, seen: History) -> list[Expectation]:
@@ -324,8 +330,8 @@ class _StoppedEtcd:
 
 async def _wait_for_election(act: ScenarioContext, before: set[int]) -> Election | None:
     with suppress(ApiError):
-        found = await view.leader(act.client)
-        return found if found is not None and found.token not in before else None
+        election = await view.leader(act.client)
+        return election if election is not None and election.token not in before else None
     return None
 
 
@@ -356,29 +362,29 @@ def drop_lost_interval(records: Sequence[Record], gone: LostInterval) -> Iterato
 def find_restarted_streams(told: Iterable[Told], gone: LostInterval) -> dict[str, float]:
     """Return, by stream, its last restart between etcd's end and the first bind afterwards, or else its first later restart."""
     anew: dict[str, float] = {}
-    for each in told:
-        begins = each.kind == "began" and not each.revision and each.at > gone.killed
-        if begins and (each.at <= gone.well or each.stream not in anew):
-            anew[each.stream] = each.at
+    for item in told:
+        begins = item.kind == "began" and not item.revision and item.at > gone.killed
+        if begins and (item.at <= gone.well or item.stream not in anew):
+            anew[item.stream] = item.at
     return anew
 
 
 def find_streams_without_restart(told: Sequence[Told], gone: LostInterval) -> list[str]:
     """Return the streams that continued after the restore without starting over. A pure function."""
     anew = find_restarted_streams(told, gone)
-    return sorted({each.stream for each in told if each.at > gone.well and anew.get(each.stream, each.at) >= gone.well})
+    return sorted({item.stream for item in told if item.at > gone.well and anew.get(item.stream, item.at) >= gone.well})
 
 
 def find_unknown_pods(ran: Iterable[Ran], seen: History) -> set[str]:
     """Return the uids of pods that are running at the end but do not exist in this history of etcd. A pure function."""
     running: dict[str, set[str]] = defaultdict(set)
     last: dict[str, float] = {}
-    for each in ran:
-        last[each.process] = max(each.at, last.get(each.process, 0.0))
-        if each.what == "started":
-            running[each.process].add(each.uid)
-        elif each.what == "stopped":
-            running[each.process].discard(each.uid)
+    for item in ran:
+        last[item.process] = max(item.at, last.get(item.process, 0.0))
+        if item.what == "started":
+            running[item.process].add(item.uid)
+        elif item.what == "stopped":
+            running[item.process].discard(item.uid)
     end = max(last.values(), default=0.0)
     alive = [uids for process, uids in running.items() if last[process] > end - LIVING]
     return {uid for uids in alive for uid in uids} - {change.now.uid for change in seen.pods if change.now is not None}

@@ -159,12 +159,12 @@ def _is_not_deleted(stored: Stored, uid: str) -> bool:
 
 def _find_deletions(seen: History) -> dict[str, list[tuple[Call, Item]]]:
     """Return the requested deletions by key."""
-    found: dict[str, list[tuple[Call, Item]]] = defaultdict(list)
+    deletions: dict[str, list[tuple[Call, Item]]] = defaultdict(list)
     for call in seen.calls:
         if call.verb == "delete":
             for item in call.items:
-                found[item.key].append((call, item))
-    return found
+                deletions[item.key].append((call, item))
+    return deletions
 
 
 def find_quorum_return(seen: History) -> float:

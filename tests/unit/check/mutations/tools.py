@@ -29,7 +29,7 @@ def calls_of(
 
 def put_instead(records: Iterable[Record], old: Record, *new: Record) -> Records:
     """Each record but `old`, which makes room for `new`."""
-    return [each for record in records for each in (new if record is old else (record,))]
+    return [item for record in records for item in (new if record is old else (record,))]
 
 
 def end_of(records: Records) -> tuple[float, Stored]:
@@ -106,7 +106,7 @@ def told_of(records: Records, rng: random.Random, kind: str, where: Callable[[To
 
 def after(records: Records, told: Told) -> list[Told]:
     """What its stream was told next."""
-    stream = all_of(records, Told, lambda each: each.stream == told.stream)
+    stream = all_of(records, Told, lambda item: item.stream == told.stream)
     return stream[stream.index(told) + 1 :]
 
 
@@ -119,5 +119,5 @@ def is_live(stream: list[Told], told: Told) -> bool:
     """An event, and none of the initial state."""
     if told.kind not in ("added", "modified", "deleted"):
         return False
-    before = [each for each in stream[: stream.index(told)] if each.kind in ("began", "relisted", "synced")]
+    before = [item for item in stream[: stream.index(told)] if item.kind in ("began", "relisted", "synced")]
     return before[-1].kind == "synced" or (before[-1].kind == "began" and before[-1].revision > 0)

@@ -24,17 +24,17 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_configuration_that_is_not_there_is_no_problem(file: Path) -> None:
-    config, (found,) = configuration(Settings())
-    assert config is None and found.level is Level.WARNING and "pinnace up" in found.hint
+    config, (result,) = configuration(Settings())
+    assert config is None and result.level is Level.WARNING and "pinnace up" in result.hint
     assert configuration(Settings(server="a:1"))[0] == ClientConfig(("a:1",))
 
 
 def test_context_that_leads_somewhere(file: Path) -> None:
     write_context("far", ClientConfig(("far:1",)), file=file)
-    config, (found,) = configuration(Settings())
-    assert config == ClientConfig(("far:1",)) and found.message == f'{file}, context "far": far:1'
-    config, (found,) = configuration(Settings(context="gone"))
-    assert config is None and (found.level, "(known: far)" in found.message) == (Level.PROBLEM, True)
+    config, (result,) = configuration(Settings())
+    assert config == ClientConfig(("far:1",)) and result.message == f'{file}, context "far": far:1'
+    config, (result,) = configuration(Settings(context="gone"))
+    assert config is None and (result.level, "(known: far)" in result.message) == (Level.PROBLEM, True)
     file.write_text("kind: Pod")
     assert configuration(Settings())[1][0].level is Level.PROBLEM
 
@@ -42,8 +42,8 @@ def test_context_that_leads_somewhere(file: Path) -> None:
 def test_kubeconfig_that_others_can_write_is_a_warning(file: Path) -> None:
     write_context("far", ClientConfig(("far:1",)), file=file)
     file.chmod(0o622)
-    _, (_, found) = configuration(Settings())
-    assert (found.level, found.hint) == (Level.WARNING, f"chmod go-w {file}")
+    _, (_, result) = configuration(Settings())
+    assert (result.level, result.hint) == (Level.WARNING, f"chmod go-w {file}")
 
 
 def test_contexts_that_are_missing_stale_dead_or_not_current(file: Path, tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_contexts_that_are_missing_stale_dead_or_not_current(file: Path, tmp_pat
         findings = contexts(
             Settings(), config, lambda folder: folder.name == "dead", lambda folder: f" --data-dir {folder.name}"
         )
-        return [(each.level, each.message, each.hint) for each in findings]
+        return [(finding.level, finding.message, finding.hint) for finding in findings]
 
     def written(name: str) -> ClientConfig:
         config = ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / name, tls=None)
@@ -85,8 +85,8 @@ def test_key_that_is_none(tmp_path: Path) -> None:
     key = tmp_path / "ca.key"
     key.write_text("x")
     key.chmod(0o600)
-    (found,) = keys([key])
-    assert (found.level, found.message) == (Level.PROBLEM, f"{key} is not a PEM private key")
+    (result,) = keys([key])
+    assert (result.level, result.message) == (Level.PROBLEM, f"{key} is not a PEM private key")
 
 
 def test_keys_that_others_can_read(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_keys_that_others_can_read(tmp_path: Path) -> None:
     for path, mode in ((mine, 0o600), (open_to_all, 0o644)):
         path.touch()
         path.chmod(mode)
-    assert [each.level for each in keys([mine])] == [Level.OK]
+    assert [key.level for key in keys([mine])] == [Level.OK]
     warned, missing = keys([mine, open_to_all, gone])
     assert (warned.level, warned.hint) == (Level.WARNING, f"chmod 600 {open_to_all}")
     assert (missing.level, missing.message) == (Level.PROBLEM, f"{gone}: No such file or directory")
@@ -109,7 +109,7 @@ def test_certificates_that_end_or_have_not_begun(tmp_path: Path, made: int, days
     authority = Authority.create("ca", NOW)
     pair = authority.issue(Subject("me"), NOW + timedelta(days=made), lifetime=timedelta(days=days))
     (tmp_path / "me.crt").write_bytes(pair.certificate)
-    assert [each.level for each in certificates([tmp_path / "me.crt"], lambda _: "make new ones", NOW)] == [level]
+    assert [certificate.level for certificate in certificates([tmp_path / "me.crt"], lambda _: "make new ones", NOW)] == [level]
 
 
 def test_malformed_certificate_is_a_problem(tmp_path: Path) -> None:

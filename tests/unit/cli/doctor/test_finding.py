@@ -20,8 +20,8 @@ async def test_findings_keep_the_order_of_the_checks() -> None:
         await asyncio.sleep(0.01)
         return [ok(name, "late")]
 
-    found = await run([Check("a", partial(late, "a")), Check("b", lambda: [ok("b", "at once"), ok("b", "twice")])])
-    assert [each.check for each in found] == ["a", "b", "b"]
+    result = await run([Check("a", partial(late, "a")), Check("b", lambda: [ok("b", "at once"), ok("b", "twice")])])
+    assert [item.check for item in result] == ["a", "b", "b"]
 
 
 async def test_check_that_hangs_or_fails_has_found_that() -> None:
@@ -39,9 +39,9 @@ async def test_check_that_hangs_or_fails_has_found_that() -> None:
         raise OSError("no such device")
 
     checks = [Check("disk", hangs), Check("server", waits), Check("files", fails)]
-    found = await asyncio.wait_for(run(checks, 0.05), 5)
+    result = await asyncio.wait_for(run(checks, 0.05), 5)
     ever.set()
-    assert [(each.level, each.check, each.message) for each in found] == [
+    assert [(item.level, item.check, item.message) for item in result] == [
         (Level.PROBLEM, "disk", "check timed out after 0.05 s"),
         (Level.PROBLEM, "server", "check timed out after 0.05 s"),
         (Level.PROBLEM, "files", "check failed: OSError: no such device"),

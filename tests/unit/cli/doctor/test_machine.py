@@ -24,8 +24,8 @@ def test_this_machine_runs_these_tests() -> None:
 
 
 def test_python_that_is_too_old() -> None:
-    found = the_only(machine.python((3, 9, 2)))
-    assert (found.level, found.message) == (Level.PROBLEM, "3.9.2: 3.11 or later is required")
+    result = the_only(machine.python((3, 9, 2)))
+    assert (result.level, result.message) == (Level.PROBLEM, "3.9.2: 3.11 or later is required")
 
 
 def version_of(name: str) -> str:
@@ -46,20 +46,20 @@ def version_of(name: str) -> str:
     ],
 )
 def test_packages_are_compared_as_numbers_and_extras_are_left_out(needed: str, said: str) -> None:
-    found = the_only(machine.packages([needed], version_of))
-    assert (found.message, found.level is Level.OK) == (said, said.endswith("a supported version"))
+    result = the_only(machine.packages([needed], version_of))
+    assert (result.message, result.level is Level.OK) == (said, said.endswith("a supported version"))
 
 
 def test_all_packages_that_are_wrong_are_named() -> None:
-    found = the_only(machine.packages(["protobuf>=7.35.1", "gone>=1"], version_of))
-    assert (found.level, found.message) == (
+    result = the_only(machine.packages(["protobuf>=7.35.1", "gone>=1"], version_of))
+    assert (result.level, result.message) == (
         Level.PROBLEM,
         "protobuf 7.9rc1: 7.35.1 or later is required; gone is not installed",
     )
 
 
 def test_each_package_that_pinnace_needs_is_looked_at() -> None:
-    needed = [each for each in metadata.requires("pinnace") or [] if ";" not in each]
+    needed = [require for require in metadata.requires("pinnace") or [] if ";" not in require]
     assert the_only(machine.packages()).message == f"all {len(needed)} have a supported version"
 
 

@@ -16,8 +16,8 @@ from pinnace.cli.doctor.servers import led, skewed
     ],
 )
 def test_clocks_that_differ(there: float, level: Level, said: str) -> None:
-    found = skewed(there, before=100.0, after=101.0)
-    assert found.level is level and said in found.message
+    result = skewed(there, before=100.0, after=101.0)
+    assert result.level is level and said in result.message
 
 
 def test_election_without_a_leader_is_a_problem() -> None:

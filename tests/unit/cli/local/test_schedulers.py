@@ -109,9 +109,9 @@ async def test_later_version(tmp_path: Path) -> None:
     shown = to_json(QueueDump("s", True, {"active": 1, "limbo": 2}, {}, Bounded(0, [])))
     shown |= {"places": {"active": [pod], "limbo": [pod]}, "weather": "fair"}
     async with says(http(json.dumps(shown).encode())) as later:
-        found = await ask(later, tmp_path)
-    assert isinstance(found, QueueDump)
-    *_, row, more = queue_lines(found)
+        result = await ask(later, tmp_path)
+    assert isinstance(result, QueueDump)
+    *_, row, more = queue_lines(result)
     assert row.startswith("default/a   active") and more == "... and 2 more"
 
 

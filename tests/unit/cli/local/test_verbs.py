@@ -41,13 +41,13 @@ def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_status_table_has_processes_readiness_and_leaders() -> None:
-    found = [
+    result = [
         ProcessStatus("scheduler", "scheduler-0", 12, "127.0.0.1:1", "127.0.0.1:91", ready=True, leader=True),
         ProcessStatus(
             "scheduler", "scheduler-1", 0, "127.0.0.1:2", "127.0.0.1:92", ready=False, leader=False, problem="not running"
         ),
     ]
-    assert [line.split() for line in status_table(found).splitlines()] == [
+    assert [line.split() for line in status_table(result).splitlines()] == [
         ["NAME", "PID", "ADDRESS", "HTTP", "READY", "LEADER"],
         ["scheduler-0", "12", "127.0.0.1:1", "127.0.0.1:91", "yes", "leads"],
         ["scheduler-1", "-", "127.0.0.1:2", "127.0.0.1:92", "no"],
@@ -58,14 +58,14 @@ def test_status_table_has_processes_readiness_and_leaders() -> None:
 
 def test_table_fits_a_terminal_of_80_columns_and_says_what_the_processes_were_configured_with() -> None:
     options = {"--config": "/data/config/scheduler.yaml", "--plugin": ["/a.py:A", "b:B"], "PINNACE_SCHEDULER_SEED": "7"}
-    found = [
+    result = [
         ProcessStatus(
             component, f"{component}-0", 4_194_304, "127.0.0.1:31999", "127.0.0.1:31998",
             ready=True, leader=component == "controllers", options=options if component == "scheduler" else {},
         )
         for component in ("etcd", "scheduler", "controllers")
     ]  # fmt: skip
-    table, configured = status_table(found).split("\n\n")
+    table, configured = status_table(result).split("\n\n")
     assert max(map(len, table.splitlines())) <= 80
     assert configured.splitlines() == [
         "scheduler: --config /data/config/scheduler.yaml",
@@ -269,9 +269,9 @@ def test_doctor_reports_a_stopped_cluster_as_one_problem(tmp_path: Path, capsys:
     Folder(data_dir).write(replace(state, stopped=True))
     clusters.write_context(Settings(), ClientConfig(endpoints, data_dir=data_dir))
     assert run(["doctor", "-o", "json"]) == ExitCode.VERDICT
-    found = json.loads(capsys.readouterr().out)
-    problems = [each for each in found if each["check"] in ("processes", "server") and each["level"] == "problem"]
-    assert [each["message"] for each in problems] == [f"the cluster in {data_dir} is stopped"]
+    result = json.loads(capsys.readouterr().out)
+    problems = [item for item in result if item["check"] in ("processes", "server") and item["level"] == "problem"]
+    assert [problem["message"] for problem in problems] == [f"the cluster in {data_dir} is stopped"]
     assert problems[0]["hint"].startswith("pinnace start")
 
 

@@ -58,10 +58,10 @@ def test_unchecked_invariants_are_counted(tmp_path: Path, history: list[Record],
     assert last == f"the run: 1 of {len(NAMES)} invariants hold; {len(NAMES) - 1} not checked"
 
     assert run(["check", stored, "-o", "json"]) in (0, 10)
-    found = json.loads(capsys.readouterr().out)
-    void = sum(verdict["status"] == "void" for verdict in found["verdicts"])
-    assert void > 0 and found["cut_off"] == []
-    assert found["status"] == "violated" or f"{void} void: nothing to examine" in found["conclusion"]
+    result = json.loads(capsys.readouterr().out)
+    void = sum(verdict["status"] == "void" for verdict in result["verdicts"])
+    assert void > 0 and result["cut_off"] == []
+    assert result["status"] == "violated" or f"{void} void: nothing to examine" in result["conclusion"]
 
 
 def test_history_that_is_cut_off_is_said_to_be(

@@ -25,8 +25,10 @@ def unexplained(kind: str, **more: str) -> bytes:
 
 
 def test_explanation() -> None:
-    found = parse_explanation(b'{"explanation": {"pod": "default/a", "scheduler": "s", "nodes": 3, "news": []}}', b"a warning")
-    assert (found.pod, found.nodes, found.ranking) == ("default/a", 3, ())
+    explanation = parse_explanation(
+        b'{"explanation": {"pod": "default/a", "scheduler": "s", "nodes": 3, "news": []}}', b"a warning"
+    )
+    assert (explanation.pod, explanation.nodes, explanation.ranking) == ("default/a", 3, ())
 
 
 @pytest.mark.parametrize(

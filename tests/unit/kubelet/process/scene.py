@@ -66,8 +66,8 @@ class Scene:
         self.runtime.stop(UID, container, grace, read(SYSTEM_CLOCK))
 
     def view(self, container: str = "c0") -> ContainerView:
-        (found,) = (view for view in self.runtime.observe(UID, read(SYSTEM_CLOCK)) if view.name == container)
-        return found
+        (result,) = (view for view in self.runtime.observe(UID, read(SYSTEM_CLOCK)) if view.name == container)
+        return result
 
     async def until(self, wanted: Callable[[ContainerView], bool], container: str = "c0") -> ContainerView:
         """Wait until the container satisfies `wanted`. The runtime must announce the change."""

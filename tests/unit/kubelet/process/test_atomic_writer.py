@@ -62,4 +62,4 @@ def test_links_of_the_container_are_not_followed(tmp_path: Path) -> None:
     (volume / "..data_tmp").symlink_to("../victim/kept")
     write_atomically(volume, files(a="2"))
     assert (volume / "a").read_text() == "2"
-    assert [each.name for each in victim.iterdir()] == ["kept"] and (victim / "kept").read_text() == "kept"
+    assert [path.name for path in victim.iterdir()] == ["kept"] and (victim / "kept").read_text() == "kept"

@@ -57,7 +57,7 @@ async def test_unknown_image_is_simulated_and_users_are_told(scene: Both) -> Non
     await scene.running()
     (simulated,) = scene.both.observe(OTHER, now)
     assert simulated.state is ContainerState.RUNNING
-    assert [each.name for each in scene.root.pods()] == [UID]
+    assert [pod.name for pod in scene.root.pods()] == [UID]
     running = [Running(unknown(), ["c0"]), Running(shell(FOR_EVER), ["c0"])]
     meter = MeterByImage(ProcessMeter(scene.root), Declared(SYSTEM_CLOCK), scene.chooser)
     declared, measured = await meter.measure(running)
@@ -102,6 +102,6 @@ async def test_port_forward_reaches_only_the_address_of_the_pod(scene: Both) -> 
 
     mine = await asyncio.start_server(answer, "127.0.1.2", 0)
     start.port = mine.sockets[0].getsockname()[1]
-    assert b"".join([each.data async for each in scene.streams.port_forward(start, sent())]) == b"mine"
+    assert b"".join([item.data async for item in scene.streams.port_forward(start, sent())]) == b"mine"
     mine.close()
     await mine.wait_closed()

@@ -165,7 +165,7 @@ async def test_custom_headers_replace_default_ones_and_are_sent_after_redirects(
         for name, value in (("host", "a.example"), ("user-agent", ""), ("X-A", "1"), ("x-a", "2")):
             action.httpHeaders.add(name=name, value=value)
         assert await failure(scene, action) == ""
-    headers = [sorted(each.strip().split("\r\n")[1:]) for each in requests]
+    headers = [sorted(request.strip().split("\r\n")[1:]) for request in requests]
     assert headers == [["Accept: */*", "Connection: close", "Host: a.example", "X-A: 1", "X-A: 2"]] * 2
 
 

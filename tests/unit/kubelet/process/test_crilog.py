@@ -31,7 +31,7 @@ def test_complete_lines_are_written_and_the_rest_at_the_end(tmp_path: Path) -> N
 def test_long_lines_are_written_in_parts(tmp_path: Path) -> None:
     log = LogWriter(str(tmp_path / "log"), 1 << 20, 2)
     log.write("stdout", b"x" * (2 * MAX_LINE + 1))
-    assert [(each.split()[1], len(each.split()[2])) for each in entries(tmp_path / "log")] == [("P", MAX_LINE)] * 2
+    assert [(entry.split()[1], len(entry.split()[2])) for entry in entries(tmp_path / "log")] == [("P", MAX_LINE)] * 2
     log.write("stdout", b"y\n")
     assert entries(tmp_path / "log")[-1] == "stdout F xy"
     log.close()

@@ -35,8 +35,8 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
 
 
 async def measure(runtime: ProcessMeter, pod: Pod, *containers: str) -> dict[str, Usage]:
-    (found,) = await runtime.measure([Running(pod, containers)])
-    return dict(found)
+    (result,) = await runtime.measure([Running(pod, containers)])
+    return dict(result)
 
 
 def cpu_seconds(used: Usage) -> float:

@@ -42,9 +42,9 @@ class Cluster(Scene):
     async def _get(self, resource: Resource[Any], name: str, namespace: str) -> Any:
         if self.down:
             raise unavailable("no server")
-        if (found := self.stored.get((resource, name))) is None:
+        if (result := self.stored.get((resource, name))) is None:
             raise NotFound(Refusal(Code.NOT_FOUND, "NotFound", "not found"))
-        return found
+        return result
 
     def admit(self, pod: Pod) -> None:
         self.volumes.publish(pod, read(SYSTEM_CLOCK))

@@ -57,7 +57,7 @@ async def test_container_has_the_variables_of_services_at_its_start(scene: Scene
     scene.services = {"WEB_SERVICE_HOST": "10.96.0.8"}
     scene.start("c0", 1)
     await scene.exited()
-    assert [scene.log(attempt=each) for each in (0, 1)] == [["stdout F 10.96.0.7 /bin/sh"], ["stdout F 10.96.0.8 /bin/sh"]]
+    assert [scene.log(attempt=item) for item in (0, 1)] == [["stdout F 10.96.0.7 /bin/sh"], ["stdout F 10.96.0.8 /bin/sh"]]
 
 
 async def test_failed_start_has_a_reason(scene: Scene) -> None:

@@ -21,8 +21,8 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
 
 
 async def chunks(*data: bytes) -> AsyncIterator[bytes]:
-    for each in data:
-        yield each
+    for item in data:
+        yield item
 
 
 async def execute(scene: Scene, *command: str, stdin: bytes | None = None) -> tuple[bytes, bytes, int]:

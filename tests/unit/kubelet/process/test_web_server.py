@@ -36,9 +36,9 @@ def fetch(server: WebServer, path: str, method: str = "GET") -> tuple[int, str, 
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
     connection.request(method, path)
     response = connection.getresponse()
-    found = response.status, response.getheader("Content-Type", ""), response.read().decode()
+    result = response.status, response.getheader("Content-Type", ""), response.read().decode()
     connection.close()
-    return found
+    return result
 
 
 def test_files_folders_and_the_default_page(server: WebServer, documents: Path, capfd: pytest.CaptureFixture[str]) -> None:

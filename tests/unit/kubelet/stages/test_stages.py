@@ -37,8 +37,8 @@ def numbered(number: int) -> Pod:
     ],
 )
 def test_next_sets_the_behaviour_after_the_delay(next_: str, behaviour: Behaviour) -> None:
-    found = stages(f"delay: {{durationMilliseconds: 2000}}, next: {next_}")
-    assert found.behaviour(make_pod("a").build(), DEFAULT) == behaviour
+    result = stages(f"delay: {{durationMilliseconds: 2000}}, next: {next_}")
+    assert result.behaviour(make_pod("a").build(), DEFAULT) == behaviour
 
 
 JOB = make_pod("job").label("app", "web").declare(mode="odd").build()
@@ -64,8 +64,8 @@ PLAIN = make_pod("a").build()
     ],
 )
 def test_selector_selects_pods(selector: str, selected: bool) -> None:
-    found = stages(f"selector: {selector}, next: {{exit: {{}}}}").behaviour(JOB, DEFAULT)
-    assert (found is not DEFAULT) == selected, "a pod without a matching stage has the default behavior"
+    result = stages(f"selector: {selector}, next: {{exit: {{}}}}").behaviour(JOB, DEFAULT)
+    assert (result is not DEFAULT) == selected, "a pod without a matching stage has the default behavior"
 
 
 def test_weights_choose_between_stages_of_one_kind() -> None:
@@ -75,11 +75,11 @@ def test_weights_choose_between_stages_of_one_kind() -> None:
         "weight: 0, next: {exit: {code: 2}}",
         "delay: {durationMilliseconds: 1000}, next: {start: {}}",
     )
-    found = [both.behaviour(numbered(number), DEFAULT) for number in range(500)]
-    codes = Counter(each.exit_code for each in found)
+    result = [both.behaviour(numbered(number), DEFAULT) for number in range(500)]
+    codes = Counter(item.exit_code for item in result)
     assert set(codes) == {0, 1}
     assert 60 < codes[1] < 140
-    assert {each.start_seconds for each in found} == {1.0}, "stages of other kinds apply in addition"
+    assert {item.start_seconds for item in result} == {1.0}, "stages of other kinds apply in addition"
 
 
 def test_stages_without_weights_are_equally_likely() -> None:
@@ -89,28 +89,28 @@ def test_stages_without_weights_are_equally_likely() -> None:
 
 
 def test_jitter_is_bounded_and_stable_for_each_pod() -> None:
-    found = stages("delay: {durationMilliseconds: 1000, jitterDurationMilliseconds: 3000}, next: {start: {}}")
-    delays = [found.behaviour(numbered(number), DEFAULT).start_seconds for number in range(100)]
+    result = stages("delay: {durationMilliseconds: 1000, jitterDurationMilliseconds: 3000}, next: {start: {}}")
+    delays = [result.behaviour(numbered(number), DEFAULT).start_seconds for number in range(100)]
     assert all(1.0 <= delay <= 3.0 for delay in delays)
     assert max(delays) - min(delays) > 1.0
-    assert delays == [found.behaviour(numbered(number), DEFAULT).start_seconds for number in range(100)]
+    assert delays == [result.behaviour(numbered(number), DEFAULT).start_seconds for number in range(100)]
 
 
 @pytest.mark.parametrize("name", SETS)
 def test_built_in_sets_can_be_loaded(name: str) -> None:
-    found = load(name)
+    result = load(name)
     for number in range(50):
-        found.behaviour(numbered(number), DEFAULT)
+        result.behaviour(numbered(number), DEFAULT)
 
 
 def exits(pod: Pod, name: str) -> set[int | None]:
     """The exit codes of such pods. None stands for a pod that runs on."""
-    stages, found = load(name), set[int | None]()
+    stages, result = load(name), set[int | None]()
     for number in range(300):
         pod.metadata.uid = f"uid-{number}"
         behaviour = stages.behaviour(pod, Behaviour())
-        found.add(None if behaviour.run_seconds is None else behaviour.exit_code)
-    return found
+        result.add(None if behaviour.run_seconds is None else behaviour.exit_code)
+    return result
 
 
 def test_built_in_sets_end_pods_as_described() -> None:

@@ -49,7 +49,7 @@ async def test_watches_lose_nothing_while_gateways_restart(tmp_path: Path, share
                     name = f"gateway-{number % SPEC.gateways}"
                     before = load.gateways.calls["ok"]
                     on.world.down(name, signal.SIGTERM if number < ROLLS else signal.SIGKILL)
-                    await on.world.revive(name)
+                    await on.world.restart_stopped_process(name)
                     assert await on.world.ready(name)
                     async with asyncio.timeout(10):
                         while load.gateways.calls["ok"] == before:  # noqa: ASYNC110 (the load is another task)
@@ -60,7 +60,7 @@ async def test_watches_lose_nothing_while_gateways_restart(tmp_path: Path, share
                 settled = await load.settle(within=SETTLE)
                 assert settled.lacking == ()
             await on.recorder.reached(settled.revision, SETTLE)
-            assert on.world.astray == []
+            assert on.world.unstoppable_processes == []
     records = list(read(tmp_path))
     told = [record for record in records if isinstance(record, Told) and record.client == "watcher-gateways"]
     resumed = [item for item in told if item.kind == "began" and item.revision]

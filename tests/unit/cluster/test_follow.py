@@ -9,7 +9,7 @@ import pytest
 
 from pinnace.cli.local.running import Steps
 from pinnace.cli.settings import Settings
-from pinnace.cli.verbs.up import _end, changes, follow
+from pinnace.cli.verbs.up import _stop_cluster, changes, follow
 from pinnace.cluster import certificates
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import FolderError, NoCluster
@@ -102,7 +102,7 @@ async def test_replacing_cluster_is_neither_stopped_nor_restarted(replaced: Clus
     folder.write(other)
     settings = Settings()
     with Steps(settings) as steps:
-        assert not await _end(settings, replaced, steps)
+        assert not await _stop_cluster(settings, replaced, steps)
     for act in (replaced.down, lambda: replaced.restart(["apiserver-0"])):
         with pytest.raises(NoCluster, match="another cluster"):
             await act()

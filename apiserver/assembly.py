@@ -35,24 +35,24 @@ from pinnace.api.resources import (
     SERVICES,
     Resource,
 )
-from pinnace.apiserver.admission import Chain
+from pinnace.apiserver.admission import AdmissionChain
 from pinnace.apiserver.admission.plugins import chain
-from pinnace.apiserver.auth.audit import Audit, CallAudit, NoAudit
-from pinnace.apiserver.auth.authentication import NoTokens, Tokens
-from pinnace.apiserver.auth.authorizer import Impersonator, NodeAuthorizer, Policy
-from pinnace.apiserver.auth.rbac import Rbac
+from pinnace.apiserver.auth.audit import AuditSink, CallAudit, NoAudit
+from pinnace.apiserver.auth.authentication import NoTokenAuthenticator, TokenAuthenticator
+from pinnace.apiserver.auth.authorizer import Impersonator, NodeAuthorizer, UnionAuthorizer
+from pinnace.apiserver.auth.rbac import RbacAuthorizer
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.election.history import RestoreHandler
 from pinnace.apiserver.election.service import DEFAULT_LEASE, ElectionsService, timing_of
-from pinnace.apiserver.flow.control import SEATS, FlowControl
+from pinnace.apiserver.flow.control import SEATS, PriorityAndFairness
 from pinnace.apiserver.quota.ledger import Quotas
-from pinnace.apiserver.registry.allocation import AddressGuard, Ranges, ServiceAllocator
-from pinnace.apiserver.registry.events import EventLimits, EventRegistry, Expiring, Retention
-from pinnace.apiserver.registry.fencing import Fences
+from pinnace.apiserver.registry.allocation import AddressGuard, ServiceAllocator, ServiceRanges
+from pinnace.apiserver.registry.events import EventLimits, EventRegistry, EventRetention, LeasedEventCommitter
+from pinnace.apiserver.registry.fencing import FenceVerifier
 from pinnace.apiserver.registry.mutation import Allocator, Mutator
 from pinnace.apiserver.registry.store import Store
 from pinnace.apiserver.registry.strategies import STRATEGIES
-from pinnace.apiserver.registry.strategies.pods import DefaultTolerations, PodStrategy
+from pinnace.apiserver.registry.strategies.pods import DefaultTolerationSeconds, PodStrategy
 from pinnace.apiserver.registry.strategy import Strategy
 from pinnace.apiserver.services import metrics
 from pinnace.apiserver.services.calls import CallRunner, CallsService, RequestIds
@@ -100,13 +100,13 @@ class ServerSettings:
     """The maximum number and size of stored events."""
     seats: int = SEATS
     """The maximum number of concurrent single-object calls (see pinnace.apiserver.flow.control)."""
-    tolerations: DefaultTolerations = field(default_factory=DefaultTolerations)
+    tolerations: DefaultTolerationSeconds = field(default_factory=DefaultTolerationSeconds)
     """The default tolerations of pods."""
-    services: Ranges = field(default_factory=Ranges)
+    services: ServiceRanges = field(default_factory=ServiceRanges)
     """The ranges of cluster IPs and node ports."""
-    tokens: Tokens = field(default_factory=NoTokens)
+    tokens: TokenAuthenticator = field(default_factory=NoTokenAuthenticator)
     """The bearer tokens that the server reviews."""
-    audit: Audit = field(default_factory=NoAudit)
+    audit: AuditSink = field(default_factory=NoAudit)
     tracer: Tracer = NO_TRACER
     kubelets: Kubelets = field(default_factory=NoKubelets)
     webhooks: Sequence[Webhook] = ()
@@ -150,12 +150,12 @@ class Assembly:
         )
         of = self.cacher.of
         self._nodes = NodeAuthorizer(of(NODES), of(PODS), of(PERSISTENT_VOLUMES))
-        self._rbac = Rbac(of(ROLES), of(CLUSTER_ROLES), of(ROLE_BINDINGS), of(CLUSTER_ROLE_BINDINGS))
+        self._rbac = RbacAuthorizer(of(ROLES), of(CLUSTER_ROLES), of(ROLE_BINDINGS), of(CLUSTER_ROLE_BINDINGS))
         self._audit = CallAudit(settings.audit)
-        self.policy = Policy(self._rbac, self._nodes, self._refresh, self._audit)
-        self._fences = Fences(storage, self.cacher, self.policy)
-        self._flow = FlowControl(settings.seats, clock=clock, meter=metrics.FlowMeter())
-        self._retention = Retention(storage, self.cacher, clock, settings.events)
+        self.policy = UnionAuthorizer(self._rbac, self._nodes, self._refresh, self._audit)
+        self._fences = FenceVerifier(storage, self.cacher, self.policy)
+        self._flow = PriorityAndFairness(settings.seats, clock=clock, meter=metrics.FlowMeter())
+        self._retention = EventRetention(storage, self.cacher, clock, settings.events)
         metrics.show(self._flow.levels, self.cacher, self._retention)
         self._elections = ElectionsService(
             storage,
@@ -286,10 +286,10 @@ class Assembly:
             resource: special.get(resource) or ResourceService(stores[resource], self.cacher, audit, policy) for resource in ALL
         }
 
-    def _store(self, resource: Resource[Any], admission: Chain) -> Store[Any]:
+    def _store(self, resource: Resource[Any], admission: AdmissionChain) -> Store[Any]:
         committer = self._quotas.commits(resource)
         if resource is EVENTS:
-            committer = Expiring(committer, self._storage, self._clock)
+            committer = LeasedEventCommitter(committer, self._storage, self._clock)
         strategy, clock, rng = self._strategies[resource.plural], self._clock, self._rng
         allocator: Allocator[Any] | None = None
         if resource is SERVICES:

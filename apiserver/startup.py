@@ -79,14 +79,14 @@ from pinnace.apiserver.cacher.store import CacheBehind, CacheEntry, CacheError, 
 from pinnace.apiserver.election.history import RestoreHandler
 from pinnace.apiserver.election.service import ElectionsService
 from pinnace.apiserver.errors import Rejected, not_loaded, shutting_down
-from pinnace.apiserver.registry.admission import Request
+from pinnace.apiserver.registry.admission import WriteRequest
 from pinnace.apiserver.registry.deletion import copy
-from pinnace.apiserver.registry.mutation import Mutation, Next, Put, Version
+from pinnace.apiserver.registry.mutation import Mutation, Next, ObjectVersion, PutObject
 from pinnace.apiserver.registry.store import Store
 from pinnace.apiserver.registry.strategies import policy
 from pinnace.apiserver.services.clusterroles import RoleAggregator
 from pinnace.apiserver.services.methods import Gate
-from pinnace.apiserver.storage.committer import Conflict
+from pinnace.apiserver.storage.committer import WriteConflict
 from pinnace.apiserver.storage.interface import Committed, KeyValue, OutOfSpace, Storage, StorageError, Write
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.logs import BootstrapFailed
@@ -320,7 +320,7 @@ class ClusterIdentity:
 BOOTSTRAP_RETRY_DELAY = 0.5
 """Seconds between two attempts."""
 READ_TIMEOUT = 5.0
-_BOOTSTRAP_REQUEST = Request(SERVER)
+_BOOTSTRAP_REQUEST = WriteRequest(SERVER)
 _OVERTAKEN = (Code.ALREADY_EXISTS, Code.ABORTED)
 
 
@@ -508,7 +508,7 @@ class Migration:
                 )
                 return False
             await self._storage.transact([Write(STORAGE_FORMAT_KEY, FORMAT, result.mod_revision if result else 0)])
-        except (Conflict, StorageError) as error:
+        except (WriteConflict, StorageError) as error:
             log.warning("the migration of stored objects failed and will be retried: %s", error)
             return False
         return True
@@ -542,11 +542,11 @@ def _needs_migration(entry: CacheEntry[Any]) -> bool:
 def _rewrite_mutation(resource: Resource[Any], entry: CacheEntry[Any]) -> Mutation[Any]:
     name = entry.peek().metadata.name
 
-    def step(version: Version[Any] | None) -> Next[Any]:
+    def step(version: ObjectVersion[Any] | None) -> Next[Any]:
         if version is None:
             raise Rejected(errors.not_found(resource, name))
         new = copy(resource, version.obj)
         canonicalize(new)
-        return Put(new)
+        return PutObject(new)
 
     return Mutation(entry.key, name, step)

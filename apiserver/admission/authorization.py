@@ -47,10 +47,10 @@ from pinnace.api.wellknown import ELECTION_LEASES, FENCE_ANNOTATION, FLEET_LABEL
 from pinnace.apiserver import errors
 from pinnace.apiserver.auth.authentication import MASTERS, User
 from pinnace.apiserver.auth.authorizer import is_fleet
-from pinnace.apiserver.auth.permissions import Target, action_on
-from pinnace.apiserver.auth.rbac import ALL_RULES, Rbac, RuleCover
+from pinnace.apiserver.auth.permissions import ActionTarget, action_on
+from pinnace.apiserver.auth.rbac import ALL_RULES, RbacAuthorizer, RuleCover
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.registry.admission import Operation, Request
+from pinnace.apiserver.registry.admission import AdmissionOperation, WriteRequest
 
 Owns = Callable[[User, str], bool]
 Place = Callable[[str, str], str | None]
@@ -61,13 +61,13 @@ class NodeRestriction:
     """`owns(user, node)` reports whether the node belongs to the user's fleet. `validate` raises Rejected."""
 
     validated_operations = (
-        (Operation.CREATE, NODES),
-        (Operation.UPDATE, NODES),
-        (Operation.UPDATE_STATUS, NODES),
-        (Operation.UPDATE_STATUS, PODS),
-        (Operation.DELETE, PODS),
-        (Operation.CREATE, EVENTS),
-        (Operation.UPDATE, EVENTS),
+        (AdmissionOperation.CREATE, NODES),
+        (AdmissionOperation.UPDATE, NODES),
+        (AdmissionOperation.UPDATE_STATUS, NODES),
+        (AdmissionOperation.UPDATE_STATUS, PODS),
+        (AdmissionOperation.DELETE, PODS),
+        (AdmissionOperation.CREATE, EVENTS),
+        (AdmissionOperation.UPDATE, EVENTS),
     )
 
     def __init__(self, owns: Owns, place: Place) -> None:
@@ -75,7 +75,11 @@ class NodeRestriction:
         self._place = place
 
     def validate(
-        self, request: Request, operation: Operation, obj: Node | Pod | Event | None, old: Node | Pod | Event | None
+        self,
+        request: WriteRequest,
+        operation: AdmissionOperation,
+        obj: Node | Pod | Event | None,
+        old: Node | Pod | Event | None,
     ) -> None:
         user = request.user
         if user.fleet is None:
@@ -92,7 +96,7 @@ class NodeRestriction:
                     if getattr(obj.metadata, field):
                         raise _node_forbidden(obj.metadata.name, f"is not allowed to set {field}")
                 _labels(user, obj.metadata.name, {}, obj.metadata.labels, "set the following labels")
-            case (Node(), Node()) if operation is Operation.UPDATE:
+            case (Node(), Node()) if operation is AdmissionOperation.UPDATE:
                 _check_spec_update(user, obj, old)
             case (Node(), Node()):
                 _capacity(obj, old)
@@ -192,17 +196,17 @@ _MAX_WORD = 64
 class RoleEscalation:
     validated_operations = tuple(
         (operation, resource)
-        for operation in (Operation.CREATE, Operation.UPDATE)
+        for operation in (AdmissionOperation.CREATE, AdmissionOperation.UPDATE)
         for resource in (ROLES, CLUSTER_ROLES, ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS)
     )
 
-    def __init__(self, rbac: Rbac) -> None:
+    def __init__(self, rbac: RbacAuthorizer) -> None:
         self._rbac = rbac
 
     def validate(
         self,
-        request: Request,
-        operation: Operation,
+        request: WriteRequest,
+        operation: AdmissionOperation,
         obj: Role | ClusterRole | RoleBinding | ClusterRoleBinding,
         old: Role | ClusterRole | RoleBinding | ClusterRoleBinding | None,
     ) -> None:
@@ -237,7 +241,7 @@ class RoleEscalation:
 
     def _is_allowed(self, user: User, verb: str, cluster_role: bool, namespace: str, name: str) -> bool:
         action = action_on(CLUSTER_ROLES if cluster_role else ROLES, verb)
-        return self._rbac.decisions(user, action).decide(Target(namespace, name)).allowed
+        return self._rbac.decisions(user, action).decide(ActionTarget(namespace, name)).allowed
 
     def _check_holds_rules(self, user: User, namespace: str, wanted: Sequence[PolicyRule], what: str) -> None:
         held = RuleCover(rule for grant in self._rbac.grants(user, namespace) for rule in grant.rules)
@@ -286,9 +290,11 @@ _RESERVED = {name: election for election, name in ELECTION_LEASES.items()}
 
 
 class ElectionLeases:
-    validated_operations = tuple((operation, LEASES) for operation in (Operation.CREATE, Operation.UPDATE, Operation.DELETE))
+    validated_operations = tuple(
+        (operation, LEASES) for operation in (AdmissionOperation.CREATE, AdmissionOperation.UPDATE, AdmissionOperation.DELETE)
+    )
 
-    def validate(self, request: Request, operation: Operation, obj: Lease | None, old: Lease | None) -> None:
+    def validate(self, request: WriteRequest, operation: AdmissionOperation, obj: Lease | None, old: Lease | None) -> None:
         """Raises Rejected."""
         lease = old if old is not None else obj
         if lease is None or lease.metadata.namespace != SYSTEM_NAMESPACE:

@@ -61,7 +61,7 @@ from pinnace.apiserver import errors
 from pinnace.apiserver.cacher.cacher import ResourceCache
 from pinnace.apiserver.cacher.store import CacheEntry, SelectionPredicate
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.registry.admission import Operation, Request
+from pinnace.apiserver.registry.admission import AdmissionOperation, WriteRequest
 from pinnace.apiserver.registry.strategies.policy import SYSTEM_CLASSES
 from pinnace.apiserver.registry.validation.volumes import size_of
 from pinnace.apiserver.storage.interface import Guard
@@ -73,7 +73,8 @@ DEFAULT_POLICY = "PreemptLowerPriority"
 class Priority:
     resources = (PODS,)
     validated_operations = tuple(
-        (operation, PRIORITY_CLASSES) for operation in (Operation.CREATE, Operation.UPDATE, Operation.DELETE)
+        (operation, PRIORITY_CLASSES)
+        for operation in (AdmissionOperation.CREATE, AdmissionOperation.UPDATE, AdmissionOperation.DELETE)
     )
 
     def __init__(self, classes: ResourceCache[PriorityClass]) -> None:
@@ -82,7 +83,7 @@ class Priority:
         self._known: tuple[int, PriorityClass | None] = (0, None)
         """The version of the class cache, and the default class at that version."""
 
-    def admit(self, request: Request, obj: Pod) -> None:
+    def admit(self, request: WriteRequest, obj: Pod) -> None:
         spec = obj.spec
         value, policy = self._resolve_priority(obj)
         if spec.HasField("priority") and spec.priority != value:
@@ -96,7 +97,9 @@ class Priority:
             raise _pod_forbidden(obj, why)
         spec.preemptionPolicy = policy
 
-    def validate(self, request: Request, operation: Operation, obj: PriorityClass | None, old: PriorityClass | None) -> None:
+    def validate(
+        self, request: WriteRequest, operation: AdmissionOperation, obj: PriorityClass | None, old: PriorityClass | None
+    ) -> None:
         """Refuse a class that becomes a second default. Other changes of existing default classes are allowed."""
         if obj is None:
             if old is not None and old.metadata.name in SYSTEM_CLASSES:
@@ -149,7 +152,7 @@ class DefaultStorageClass:
         self._classes = classes
         self._everything = SelectionPredicate.parse(STORAGE_CLASSES, "", "", "")
 
-    def admit(self, request: Request, obj: PersistentVolumeClaim) -> None:
+    def admit(self, request: WriteRequest, obj: PersistentVolumeClaim) -> None:
         """Set the default class. An explicit class is kept, even if it is empty."""
         if obj.spec.HasField("storageClassName") or CLASS_ANNOTATION in obj.metadata.annotations:
             return
@@ -175,7 +178,7 @@ _TAINT = Taint(key=NOT_READY_TAINT, effect="NoSchedule")
 class TaintNodesByCondition:
     resources = (NODES,)
 
-    def admit(self, request: Request, obj: Node) -> None:
+    def admit(self, request: WriteRequest, obj: Node) -> None:
         if conditions.is_true(obj.status.conditions, "Ready"):
             return
         if not any(taint.key == _TAINT.key and taint.effect == _TAINT.effect for taint in obj.spec.taints):
@@ -188,7 +191,7 @@ class TraceContext:
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
 
-    def admit(self, request: Request, obj: Pod) -> None:
+    def admit(self, request: WriteRequest, obj: Pod) -> None:
         annotations = obj.metadata.annotations
         if traceparent := self._tracer.traceparent:
             annotations[TRACE_ANNOTATION] = traceparent
@@ -209,7 +212,7 @@ class NamespaceLifecycle:
     def __init__(self, namespaces: ResourceCache[Namespace]) -> None:
         self._namespaces = namespaces
 
-    def admit(self, request: Request, obj: Object) -> None:
+    def admit(self, request: WriteRequest, obj: Object) -> None:
         self._require_active(obj)
 
     def guards(self, obj: Object) -> tuple[Guard, ...]:
@@ -240,12 +243,14 @@ _REFUSED = (
 
 
 class PersistentVolumeClaimResize:
-    validated_operations = ((Operation.UPDATE, PERSISTENT_VOLUME_CLAIMS),)
+    validated_operations = ((AdmissionOperation.UPDATE, PERSISTENT_VOLUME_CLAIMS),)
 
     def __init__(self, classes: ResourceCache[StorageClass]) -> None:
         self._classes = classes
 
-    def validate(self, request: Request, operation: Operation, obj: PersistentVolumeClaim, old: PersistentVolumeClaim) -> None:
+    def validate(
+        self, request: WriteRequest, operation: AdmissionOperation, obj: PersistentVolumeClaim, old: PersistentVolumeClaim
+    ) -> None:
         if size_of(obj.spec.resources.requests) <= size_of(old.spec.resources.requests):
             return
         entry = self._classes.get(STORAGE_CLASSES.key("", class_of(old)))

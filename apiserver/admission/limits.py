@@ -29,7 +29,7 @@ from pinnace.apiserver.cacher.store import SelectionPredicate
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.quota.ledger import QuotaStates, UsageTally
 from pinnace.apiserver.quota.usage import COUNTED, kind_of, use_of
-from pinnace.apiserver.registry.admission import Operation, Request
+from pinnace.apiserver.registry.admission import AdmissionOperation, WriteRequest
 from pinnace.fit.requests import combine, pod_level
 from pinnace.runtime.clock import Clock
 
@@ -51,10 +51,10 @@ Amounts: TypeAlias = Mapping[str, Amount]
 class LimitRanger:
     resources = (PODS,)
     validated_operations = (
-        (Operation.CREATE, PODS),
-        (Operation.RESIZE, PODS),
-        (Operation.CREATE, PERSISTENT_VOLUME_CLAIMS),
-        (Operation.UPDATE, PERSISTENT_VOLUME_CLAIMS),
+        (AdmissionOperation.CREATE, PODS),
+        (AdmissionOperation.RESIZE, PODS),
+        (AdmissionOperation.CREATE, PERSISTENT_VOLUME_CLAIMS),
+        (AdmissionOperation.UPDATE, PERSISTENT_VOLUME_CLAIMS),
     )
 
     def __init__(self, ranges: ResourceCache[LimitRange]) -> None:
@@ -63,7 +63,7 @@ class LimitRanger:
         self._known: tuple[int, Mapping[str, Sequence[LimitRangeItem]]] = (-1, {})
         """The version of the LimitRange cache, and the limits by namespace at that version."""
 
-    def admit(self, request: Request, obj: Pod) -> None:
+    def admit(self, request: WriteRequest, obj: Pod) -> None:
         said = []
         for item in self._limits(obj.metadata.namespace):
             if item.type == "Container":
@@ -80,8 +80,8 @@ class LimitRanger:
 
     def validate(
         self,
-        request: Request,
-        operation: Operation,
+        request: WriteRequest,
+        operation: AdmissionOperation,
         obj: Pod | PersistentVolumeClaim,
         old: PersistentVolumeClaim | None,
     ) -> None:
@@ -211,14 +211,14 @@ def _containers(spec: PodSpec) -> Iterable[Container]:
 
 
 class ResourceQuota:
-    validated_operations = tuple((Operation.CREATE, resource) for resource in COUNTED)
+    validated_operations = tuple((AdmissionOperation.CREATE, resource) for resource in COUNTED)
 
     def __init__(self, states: QuotaStates, tally: UsageTally, clock: Clock) -> None:
         self._states = states
         self._tally = tally
         self._clock = clock
 
-    def validate(self, request: Request, operation: Operation, obj: Object, old: None) -> None:
+    def validate(self, request: WriteRequest, operation: AdmissionOperation, obj: Object, old: None) -> None:
         """Raises Rejected. The stored usage can be too high, so it is recounted before an object is refused."""
         namespace = obj.metadata.namespace
         if namespace not in self._states.keys:

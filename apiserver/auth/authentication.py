@@ -77,21 +77,21 @@ class Credential(Hashable, Protocol):
         ...
 
 
-class Tokens(Protocol):
+class TokenAuthenticator(Protocol):
     def user(self, token: str) -> User | None:
         """Return the user of a token; None if the token is unknown."""
         ...
 
 
-class NoTokens:
+class NoTokenAuthenticator:
     def user(self, token: str) -> User | None:
         return None
 
 
-class Authenticator:
+class RequestAuthenticator:
     """Authenticates certificates and tokens. `now` returns Unix seconds. All methods raise Rejected (UNAUTHENTICATED)."""
 
-    def __init__(self, now: Callable[[], float], tokens: Tokens | None = None) -> None:
+    def __init__(self, now: Callable[[], float], tokens: TokenAuthenticator | None = None) -> None:
         self._now = now
         self._tokens = tokens
         self._known: OrderedDict[bytes, _VerifiedCertificate] = OrderedDict()
@@ -120,23 +120,23 @@ class Authenticator:
         return user
 
 
-class Certificate(NamedTuple):
-    authenticator: Authenticator
+class CertificateCredential(NamedTuple):
+    authenticator: RequestAuthenticator
     pem: bytes
 
     def user(self) -> User:
         return self.authenticator.certificate(self.pem)
 
 
-class Bearer(NamedTuple):
-    authenticator: Authenticator
+class BearerCredential(NamedTuple):
+    authenticator: RequestAuthenticator
     header: str | None
 
     def user(self) -> User:
         return self.authenticator.authorization(self.header)
 
 
-class Anybody(NamedTuple):
+class UnsecuredCredential(NamedTuple):
     """The credential of all callers of a server with --insecure."""
 
     def user(self) -> User:

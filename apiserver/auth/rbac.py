@@ -72,14 +72,14 @@ from pinnace.apiserver.auth.permissions import (
     REFLECTION,
     REVIEWS_GROUP,
     VERSION,
-    Action,
-    Decision,
-    Target,
+    ActionTarget,
+    AuthorizationDecision,
+    ResourceAction,
 )
 from pinnace.apiserver.cacher.cacher import ResourceCache
 from pinnace.apiserver.cacher.store import CacheEntry, SelectionPredicate
 
-Look = Callable[[], Sequence[CacheEntry[Any]]]
+ListEntries = Callable[[], Sequence[CacheEntry[Any]]]
 """Returns the current objects of one kind, sorted by key."""
 
 
@@ -104,7 +104,7 @@ class NamespaceBindings:
     """The roles and bindings of one namespace, or of the cluster scope. The owner sets `seen`, the cache versions at the last
     read, and `stamp`, which changes when the roles or bindings change. A result is valid while the stamp is the same."""
 
-    def __init__(self, bindings: Look, roles: Look) -> None:
+    def __init__(self, bindings: ListEntries, roles: ListEntries) -> None:
         self.seen: tuple[int, ...] = ()
         self.stamp = 0
         self._look_at_bindings = bindings
@@ -195,7 +195,7 @@ class AllowedObjects:
         return self.everything or self.names.get(name, "")
 
 
-class Decisions:
+class ActionDecisions:
     """The decisions for one user and action. The extent of a namespace is computed when it is first used."""
 
     def __init__(self, extent: Callable[[str], AllowedObjects]) -> None:
@@ -208,10 +208,10 @@ class Decisions:
         """The reason, if the action is allowed on all objects of the cluster; else ""."""
         return self._wide.everything
 
-    def decide(self, target: Target) -> Decision:
+    def decide(self, target: ActionTarget) -> AuthorizationDecision:
         namespace, name = target.namespace, target.name
         reason = self._wide.reason(name) or (self._allowed_in(namespace).reason(name) if namespace else "")
-        return Decision(True, reason) if reason else DENIED
+        return AuthorizationDecision(True, reason) if reason else DENIED
 
     def _allowed_in(self, namespace: str) -> AllowedObjects:
         allowed = self._local.get(namespace)
@@ -227,7 +227,7 @@ class Grant(NamedTuple):
     reason: str
 
 
-class Rbac:
+class RbacAuthorizer:
     """The RBAC authorizer. It reads roles and bindings from the watch cache."""
 
     def __init__(
@@ -243,11 +243,11 @@ class Rbac:
         self._cluster_bindings = cluster_bindings
         self._scopes: dict[str, NamespaceBindings] = {}
         self._stamps = count(1)
-        self._extents: dict[tuple[str, User, Action], tuple[int, AllowedObjects]] = {}
+        self._extents: dict[tuple[str, User, ResourceAction], tuple[int, AllowedObjects]] = {}
         self._names = 0
         self._gathered: tuple[int, dict[str, Sequence[PolicyRule]]] = 0, {}
         """The version of the ClusterRole cache, and the rules of aggregated roles by name at that version."""
-        self._askable: tuple[int, dict[Action, Sequence[tuple[str, PolicyRule]]]] = 0, {}
+        self._askable: tuple[int, dict[ResourceAction, Sequence[tuple[str, PolicyRule]]]] = 0, {}
         """The version of the ClusterRole cache, and the cached results of `_rules_for` at that version."""
 
     @property
@@ -255,9 +255,9 @@ class Rbac:
         """The versions of the four caches. They change when any role or binding changes."""
         return self._roles.version, self._cluster_roles.version, self._bindings.version, self._cluster_bindings.version
 
-    def decisions(self, user: User, action: Action) -> Decisions:
+    def decisions(self, user: User, action: ResourceAction) -> ActionDecisions:
         """Return the decisions for a user and action."""
-        return Decisions(partial(self._allowed_objects, user, action))
+        return ActionDecisions(partial(self._allowed_objects, user, action))
 
     def grants(self, user: User, namespace: str) -> Iterator[Grant]:
         """Yield the cluster-wide grants of a user, then those in the namespace. With "" only the cluster-wide ones."""
@@ -273,13 +273,13 @@ class Rbac:
         cluster_role_entry = self._cluster_roles.get(CLUSTER_ROLES.key("", role.name))
         return self._with_aggregated(cluster_role_entry.obj) if cluster_role_entry is not None else None
 
-    def who_may(self, action: Action, name: str | None) -> list[str]:
+    def who_may(self, action: ResourceAction, name: str | None) -> list[str]:
         """Return the sorted names of the ClusterRoles that allow the action on an object. Roles with the verb "*" are omitted.
         A name of "" means all objects, and None means any object."""
         rules = self._rules_for(action)
         return sorted({role for role, rule in rules if _applies_to_name(rule, action, name)})
 
-    def _rules_for(self, action: Action) -> Sequence[tuple[str, PolicyRule]]:
+    def _rules_for(self, action: ResourceAction) -> Sequence[tuple[str, PolicyRule]]:
         """Return the rules of ClusterRoles that allow the action on any object, with the names of their roles. The result is
         cached, because every denial needs it, and a scan of all rules takes 0.4 ms."""
         if self._askable[0] != (version := self._cluster_roles.version) or len(self._askable[1]) >= MAX_ACTIONS:
@@ -326,7 +326,7 @@ class Rbac:
         rules = {rule.SerializeToString(deterministic=True): rule for candidate in selected for rule in candidate.rules}
         return list(rules.values())
 
-    def _allowed_objects(self, user: User, action: Action, namespace: str) -> AllowedObjects:
+    def _allowed_objects(self, user: User, action: ResourceAction, namespace: str) -> AllowedObjects:
         scope = self._scope(namespace)
         if scope.empty:
             return AllowedObjects()
@@ -378,7 +378,7 @@ _UNBOUND = NamespaceBindings(tuple, tuple)
 """The scope of a namespace without bindings."""
 
 
-def _objects_of_grants(grants: Iterable[Grant], action: Action) -> AllowedObjects:
+def _objects_of_grants(grants: Iterable[Grant], action: ResourceAction) -> AllowedObjects:
     extent, nameless = AllowedObjects(), _is_nameless(action)
     for rules, reason in grants:
         for rule in rules:
@@ -391,7 +391,7 @@ def _objects_of_grants(grants: Iterable[Grant], action: Action) -> AllowedObject
     return extent
 
 
-def _is_nameless(action: Action) -> bool:
+def _is_nameless(action: ResourceAction) -> bool:
     """Report whether the object of an action has no name yet, which is so for creates. A rule with resourceNames does not allow
     creates, except of subresources.
 
@@ -400,13 +400,13 @@ def _is_nameless(action: Action) -> bool:
     return action.verb == "create" and "/" not in action.resource
 
 
-def _applies_to_name(rule: PolicyRule, action: Action, name: str | None) -> bool:
-    """Report whether a rule that allows the action also applies to the name. `name` is as in Rbac.who_may."""
+def _applies_to_name(rule: PolicyRule, action: ResourceAction, name: str | None) -> bool:
+    """Report whether a rule that allows the action also applies to the name. `name` is as in RbacAuthorizer.who_may."""
     named = rule.resourceNames
     return not named or (not _is_nameless(action) and (name is None or name in named))
 
 
-def _allows_action(rule: PolicyRule, action: Action) -> bool:
+def _allows_action(rule: PolicyRule, action: ResourceAction) -> bool:
     """Report whether a rule allows the action, ignoring resourceNames."""
     if action.verb not in rule.verbs and WILDCARD not in rule.verbs:
         return False

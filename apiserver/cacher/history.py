@@ -26,8 +26,16 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from pinnace.api import wire
 from pinnace.api.resources import COMMITS_PREFIX
 from pinnace.api.verbs_pb2 import ADDED, WatchEventType
-from pinnace.apiserver.cacher.store import CacheEvent, CacheProgress, Expired, HistoryChanged, SelectionPredicate, Snapshot, T
-from pinnace.apiserver.storage.interface import Change, Compacted, KeyValue, Storage
+from pinnace.apiserver.cacher.store import (
+    CacheEvent,
+    CacheProgress,
+    CacheSnapshot,
+    HistoryChanged,
+    RevisionExpired,
+    SelectionPredicate,
+    T,
+)
+from pinnace.apiserver.storage.interface import Compacted, KeyChange, KeyValue, Storage
 
 
 class EncodedResponse(NamedTuple):
@@ -53,7 +61,7 @@ E = TypeVar("E", bound=Revisioned)
 _REVISION = attrgetter("revision")
 
 
-class EventLog(Generic[E]):
+class EventHistory(Generic[E]):
     """Events in order of revision. A revision can have several events. `floor` is the oldest revision from which a watch can
     resume."""
 
@@ -218,10 +226,10 @@ TimeIsUp = Callable[[], bool]
 
 
 def initial_state(
-    selection: SelectionPredicate, snapshot: Snapshot[T], revision: int, fingerprints: HistoryFingerprints, over: TimeIsUp
+    selection: SelectionPredicate, snapshot: CacheSnapshot[T], revision: int, fingerprints: HistoryFingerprints, over: TimeIsUp
 ) -> Iterator[EncodedResponse]:
-    """Yield the snapshot at the current `revision` as ADDED events. Entries are matched chunk by chunk. Raises Expired if the
-    snapshot is released before the end."""
+    """Yield the snapshot at the current `revision` as ADDED events. Entries are matched chunk by chunk. Raises RevisionExpired
+    if the snapshot is released before the end."""
     chunk: list[bytes] = []
     fingerprint = fingerprints.at(revision) or b""
     size = asked = 0
@@ -241,18 +249,18 @@ def initial_state(
 
 def replay(
     selection: SelectionPredicate,
-    log: EventLog[CacheEvent[T]],
+    log: EventHistory[CacheEvent[T]],
     since: int,
     progress: CacheProgress,
     fingerprints: HistoryFingerprints,
     over: TimeIsUp,
 ) -> Iterator[EncodedResponse]:
-    """Yield the events after `since`. Raises Expired if the log has dropped the next events."""
+    """Yield the events after `since`. Raises RevisionExpired if the log has dropped the next events."""
     position = since
     burst = _matches_per_clock_read(selection)
     while position < progress.revision:
         if position < log.floor:
-            raise Expired(log.floor)
+            raise RevisionExpired(log.floor)
         matching_events: list[tuple[CacheEvent[T], WatchEventType]] = []
         events = log.after(position, CHUNK_EVENTS, CHUNK_BYTES)
         reached = position if events else progress.revision
@@ -288,7 +296,7 @@ class CommitMarkers:
         """Replace all markers."""
         self._standing = {marker.key: (marker.mod_revision, marker.value) for marker in markers}
 
-    def apply(self, change: Change) -> None:
+    def apply(self, change: KeyChange) -> None:
         """Apply a change or deletion of a marker."""
         if change.value is None:
             self._standing.pop(change.key, None)

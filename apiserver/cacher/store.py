@@ -10,19 +10,19 @@ version to the next. The event type for a watch with a `SelectionPredicate` is:
 Each value is parsed once when it is applied, in about 1 us. If this fails, the object is removed from the state, and watches
 receive DELETED.
 
-Watches that begin at the same state share one `Snapshot`. A snapshot expires when the event log no longer contains its
-revision, and after MAX_AGE at the latest. Then reading it raises Expired.
+Watches that begin at the same state share one `CacheSnapshot`. A snapshot expires when the event log no longer contains its
+revision, and after MAX_AGE at the latest. Then reading it raises RevisionExpired.
 
-`CacheProgress` is the last applied revision of all resources. Callers can wait for a revision. `Freshness` reads the revision
-of the storage. Concurrent callers share one read. A caller that arrives during a read waits for the next read, because the
-current one can miss writes before the call.
+`CacheProgress` is the last applied revision of all resources. Callers can wait for a revision. `CurrentRevisionReader` reads
+the revision of the storage. Concurrent callers share one read. A caller that arrives during a read waits for the next read,
+because the current one can miss writes before the call.
 
 CacheError
-+-- Expired         The requested revision is no longer available: list again.
++-- RevisionExpired The requested revision is no longer available: list again.
 +-- SlowWatcher     The queue of the watch is full: resume after `resume`.
 +-- ShuttingDown    The server is shutting down: resume at another server.
 +-- CacheBehind     The cache did not reach the requested revision in time: retry.
-+-- BadToken        A continue token or resourceVersion is malformed, or belongs to another request.
++-- InvalidContinueToken  A continue token or resourceVersion is malformed, or belongs to another request.
 +-- FutureRevision  The storage has not reached the requested revision.
 +-- HistoryChanged  The client's revision cannot be verified to belong to the history of the storage: list again.
 """
@@ -46,7 +46,7 @@ from pinnace.api.resources import PODS, Object, Resource
 from pinnace.api.selectors import FIELDS, FieldRequirement, FieldSelector, LabelSelector, parse_fields, parse_labels
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, WatchEventType
 from pinnace.api.wire import Envelope
-from pinnace.apiserver.storage.interface import Change, KeyValue, Storage, StorageError
+from pinnace.apiserver.storage.interface import KeyChange, KeyValue, Storage, StorageError
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import DeadlineTimer
 
@@ -284,7 +284,7 @@ class CacheStore(Generic[T]):
         self.version += 1
         return entry
 
-    def apply(self, change: Change) -> CacheEvent[T] | None:
+    def apply(self, change: KeyChange) -> CacheEvent[T] | None:
         """Apply a change, and return the event; None for the deletion of an object that is not in the state."""
         old = self.entries.get(change.key)
         self.changed = change.mod_revision
@@ -319,7 +319,7 @@ class CacheStore(Generic[T]):
         """Return an entry for a stored value without adding it to the state; None if the value cannot be parsed."""
         return self._entry(item, self._read_in_watch)
 
-    def _entry(self, item: Change | KeyValue, read: Callable[[bytes], T]) -> CacheEntry[T] | None:
+    def _entry(self, item: KeyChange | KeyValue, read: Callable[[bytes], T]) -> CacheEntry[T] | None:
         value = item.value or b""
         node = phase = ""
         try:
@@ -330,7 +330,7 @@ class CacheStore(Generic[T]):
             node, phase = obj.spec.nodeName, sys.intern(obj.status.phase)
         return CacheEntry(self._message, item.key, value, item.create_revision, item.mod_revision, node, phase)
 
-    def _entry_or_log(self, item: Change | KeyValue, read: Callable[[bytes], T]) -> CacheEntry[T] | None:
+    def _entry_or_log(self, item: KeyChange | KeyValue, read: Callable[[bytes], T]) -> CacheEntry[T] | None:
         """Return an entry for the state. If the value cannot be parsed, log the key and return None."""
         entry = self._entry(item, read)
         if entry is None:
@@ -363,7 +363,7 @@ MAX_AGE = 300.0
 """Seconds after which a snapshot expires: the time for which etcd keeps history."""
 
 
-class Snapshot(Generic[T]):
+class CacheSnapshot(Generic[T]):
     """Entries in key order, for initial states. `revision` and `taken` are the revision and time of the last watch that started
     with this snapshot."""
 
@@ -379,23 +379,23 @@ class Snapshot(Generic[T]):
         self._oldest = oldest
 
     def check(self) -> None:
-        """Raises Expired if the snapshot was released."""
+        """Raises RevisionExpired if the snapshot was released."""
         if self._oldest is not None:
-            raise Expired(self._oldest)
+            raise RevisionExpired(self._oldest)
 
 
-class Snapshots(Generic[T]):
+class CacheSnapshots(Generic[T]):
     """The snapshots that watches use."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._told: WeakValueDictionary[Hashable, Snapshot[T]] = WeakValueDictionary()  # sorted by age, the oldest first
+        self._told: WeakValueDictionary[Hashable, CacheSnapshot[T]] = WeakValueDictionary()  # sorted by age, the oldest first
 
-    def take(self, key: Hashable, revision: int, entries: Callable[[], list[CacheEntry[T]]]) -> Snapshot[T]:
+    def take(self, key: Hashable, revision: int, entries: Callable[[], list[CacheEntry[T]]]) -> CacheSnapshot[T]:
         """Return the snapshot with an equal key, or create one. Equal keys mean equal states, possibly at other revisions."""
         snapshot = self._told.pop(key, None)
         if snapshot is None:
-            snapshot = Snapshot(entries())
+            snapshot = CacheSnapshot(entries())
         snapshot.revision, snapshot.taken = revision, self._clock.monotonic()
         self._told[key] = snapshot
         return snapshot
@@ -406,10 +406,10 @@ class Snapshots(Generic[T]):
             del self._told[first[0]]
             first[1].discard_entries(floor)
 
-    def _oldest_snapshot(self) -> tuple[Hashable, Snapshot[T]] | None:
+    def _oldest_snapshot(self) -> tuple[Hashable, CacheSnapshot[T]] | None:
         return next(self._told.items(), None)
 
-    def _is_expired(self, snapshot: Snapshot[T]) -> bool:
+    def _is_expired(self, snapshot: CacheSnapshot[T]) -> bool:
         return self._clock.monotonic() - snapshot.taken >= MAX_AGE
 
 
@@ -417,7 +417,7 @@ class CacheError(Exception):
     """The base class of all errors of the cache. Reads from the storage can also raise StorageError."""
 
 
-class Expired(CacheError):
+class RevisionExpired(CacheError):
     def __init__(self, oldest: int) -> None:
         super().__init__(f"too old resource version: the oldest available one is {oldest}")
         self.oldest = oldest
@@ -440,7 +440,7 @@ class CacheBehind(CacheError):
         super().__init__(f"the watch cache is {state}: please retry")
 
 
-class BadToken(CacheError):
+class InvalidContinueToken(CacheError):
     pass
 
 
@@ -462,7 +462,7 @@ FRESH_INTERVAL = 0.002
 meanwhile share the next read, which costs as much CPU as a get. A single caller does not wait."""
 
 
-class Freshness:
+class CurrentRevisionReader:
     """Reads the revision of the storage, one read at a time."""
 
     def __init__(self, storage: Storage) -> None:

@@ -2,7 +2,7 @@
 
     replay --history is sent--> live --buffer overflow--> SlowWatcher
       |                           |  --drain-----------> ShuttingDown
-      '---- history dropped ------'--- cache reloaded --> Expired
+      '---- history dropped ------'--- cache reloaded --> RevisionExpired
 
 During the replay (initial state, or events of the log), the reader requests one chunk at a time, and the watch stores only its
 position. When the watch is live, the cache adds responses to a bounded buffer. The switch happens between two changes, so no
@@ -191,16 +191,16 @@ class WatchHub(Protocol):
 
     told: int
 
-    def join(self, watcher: "Watcher") -> None:
+    def join(self, watcher: "CacheWatcher") -> None:
         """Start to send the selected events to a watcher."""
         ...
 
-    def leave(self, watcher: "Watcher") -> None: ...
+    def leave(self, watcher: "CacheWatcher") -> None: ...
 
 
-class Watcher:
-    """An async iterator of encoded WatchResponses. One task reads and closes it. Raises SlowWatcher, ShuttingDown or Expired
-    once, then ends."""
+class CacheWatcher:
+    """An async iterator of encoded WatchResponses. One task reads and closes it. Raises SlowWatcher, ShuttingDown or
+    RevisionExpired once, then ends."""
 
     def __init__(
         self,
@@ -222,7 +222,7 @@ class Watcher:
         self.delivered = since
         """The last revision that was returned to the reader."""
         self.idle = False
-        """True if no response was added since the last call of `Dispatcher.bookmark`."""
+        """True if no response was added since the last call of `WatchDispatcher.bookmark`."""
         self.budget = budget if budget is not None else SendBudget(SendPool())
         self._hub = hub
         self._replay: Iterator[EncodedResponse] | None = replayed
@@ -387,7 +387,7 @@ class _WatcherGroup:
 
     def __init__(self, selection: SelectionPredicate) -> None:
         self.selection = selection
-        self.watchers: dict[SendBudget, dict[Watcher, None]] = {}
+        self.watchers: dict[SendBudget, dict[CacheWatcher, None]] = {}
         self.pending: list[bytes] = []
         self.size = 0
         self._since = 0.0
@@ -418,7 +418,7 @@ class _WatcherGroup:
             budget.enforce_limit()
 
 
-class Dispatcher:
+class WatchDispatcher:
     """The WatchHub of one resource. A watcher is added when it is created, and joins when it is live."""
 
     def __init__(self, fingerprints: HistoryFingerprints, clock: Clock) -> None:
@@ -426,8 +426,8 @@ class Dispatcher:
         self.told = 0
         """The number of events that watchers have read, counted once per watcher."""
         self._clock = clock
-        self._watchers: dict[Watcher, None] = {}
-        self._announced: dict[Watcher, None] = {}  # live watchers with `announced`
+        self._watchers: dict[CacheWatcher, None] = {}
+        self._announced: dict[CacheWatcher, None] = {}  # live watchers with `announced`
         self._groups: dict[SelectionPredicate, _WatcherGroup] = {}
         self._asked: list[_WatcherGroup] = []
         self._by_node: dict[str, list[_WatcherGroup]] = {}
@@ -440,10 +440,10 @@ class Dispatcher:
         """True if events are pending until the next `release`."""
         return bool(self._untold)
 
-    def add(self, watcher: Watcher) -> None:
+    def add(self, watcher: CacheWatcher) -> None:
         self._watchers[watcher] = None
 
-    def join(self, watcher: Watcher) -> None:
+    def join(self, watcher: CacheWatcher) -> None:
         selection = watcher.selection
         if (group := self._groups.get(selection)) is not None and group.pending:
             self.release()  # the replay has already sent these events; watchers whose buffer is full end
@@ -458,7 +458,7 @@ class Dispatcher:
         if watcher.announced:
             self._announced[watcher] = None
 
-    def leave(self, watcher: Watcher) -> None:
+    def leave(self, watcher: CacheWatcher) -> None:
         self._watchers.pop(watcher, None)
         self._announced.pop(watcher, None)
         group = self._groups.get(watcher.selection)

@@ -58,27 +58,27 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from pinnace.api.status import Code, Refusal
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.flow.levels import SECONDS_PER_BYTE, SHARES, Flow, LazyRequest, PriorityLevel
-from pinnace.apiserver.flow.send_budget import MAX_UNTAKEN, Predicate, SendBudget, SendPool
+from pinnace.apiserver.flow.levels import SECONDS_PER_BYTE, SHARES, LazyRequest, PriorityLevel, UserFlow
+from pinnace.apiserver.flow.send_budget import MAX_UNTAKEN, SendBudget, SendPool, WatchPredicate
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 
-class Seats(Protocol):
+class SeatOwner(Protocol):
     """The owner of seats."""
 
-    def release_seat(self, seat: "Seat", flow: "Flow[Seat]") -> None:
+    def release_seat(self, seat: "Seat", flow: "UserFlow[Seat]") -> None:
         """Implement Seat.release. It is called once per seat."""
         ...
 
-    def charge_answer(self, flow: "Flow[Seat]", size: int, refusable: bool) -> Callable[[], None]:
+    def charge_answer(self, flow: "UserFlow[Seat]", size: int, refusable: bool) -> Callable[[], None]:
         """Implement Seat.answer."""
         ...
 
-    def watching(self, flow: "Flow[Seat]", selection: Predicate, *, bounded: bool, initial: bool) -> SendBudget:
+    def watching(self, flow: "UserFlow[Seat]", selection: WatchPredicate, *, bounded: bool, initial: bool) -> SendBudget:
         """Implement Seat.watching."""
         ...
 
-    def connection(self, flow: "Flow[Seat]", *, bounded: bool) -> AbstractContextManager[None]:
+    def connection(self, flow: "UserFlow[Seat]", *, bounded: bool) -> AbstractContextManager[None]:
         """Implement Seat.connection."""
         ...
 
@@ -89,7 +89,7 @@ class Seat:
 
     __slots__ = ("_flow", "_over", "_seats", "cost", "future", "since", "size", "unread", "until", "waits")
 
-    def __init__(self, seats: Seats, flow: "Flow[Seat]", cost: int, unread: int = 0) -> None:
+    def __init__(self, seats: SeatOwner, flow: "UserFlow[Seat]", cost: int, unread: int = 0) -> None:
         self._seats = seats
         self.unread = unread
         self._flow = flow
@@ -126,7 +126,7 @@ class Seat:
         exceeds the send budget."""
         return self._seats.charge_answer(self._flow, size, refusable)
 
-    def watching(self, selection: Predicate, *, bounded: bool, initial: bool) -> SendBudget:
+    def watching(self, selection: WatchPredicate, *, bounded: bool, initial: bool) -> SendBudget:
         """Return the send budget of a new watch. `bounded`: the number of watches is limited. `initial`: the watch starts with
         the current state. Raises Rejected."""
         return self._seats.watching(self._flow, selection, bounded=bounded, initial=initial)
@@ -143,7 +143,7 @@ class Seat:
         self.release()
 
 
-class Exempt:
+class ExemptSeat:
     """The seats of a call that is exempt from flow control."""
 
     waits = False
@@ -157,7 +157,7 @@ class Exempt:
     def answer(self, size: int, *, refusable: bool) -> Callable[[], None]:
         return self.release
 
-    def watching(self, selection: Predicate, *, bounded: bool, initial: bool) -> SendBudget:
+    def watching(self, selection: WatchPredicate, *, bounded: bool, initial: bool) -> SendBudget:
         return SendBudget(SendPool())
 
     def connection(self, *, bounded: bool) -> AbstractContextManager[None]:
@@ -170,16 +170,16 @@ class Exempt:
         return
 
 
-EXEMPT = Exempt()
-_OWN: ContextVar[Seat | Exempt] = ContextVar("seat", default=EXEMPT)
+EXEMPT = ExemptSeat()
+_OWN: ContextVar[Seat | ExemptSeat] = ContextVar("seat", default=EXEMPT)
 
 
-def set_current_seat(seat: Seat | Exempt) -> None:
+def set_current_seat(seat: Seat | ExemptSeat) -> None:
     """Set the seats of the current task and of tasks that it creates later."""
     _OWN.set(seat)
 
 
-def current_seat() -> Seat | Exempt:
+def current_seat() -> Seat | ExemptSeat:
     """Return the seats of the current task."""
     return _OWN.get()
 
@@ -258,7 +258,7 @@ class SizedMessage(Protocol):
     def ByteSize(self) -> int: ...  # noqa: N802
 
 
-class FlowControl:
+class PriorityAndFairness:
     """Assigns seats to calls. `run` must run until shutdown: it refuses calls whose wait has timed out."""
 
     def __init__(self, seats: int = SEATS, *, clock: Clock = SYSTEM_CLOCK, meter: FlowMetrics | None = None) -> None:
@@ -276,7 +276,7 @@ class FlowControl:
         self._crowded = asyncio.Event()
         self._pacing: asyncio.Task[None] | None = None
         self._due = 0.0  # the time of the next round
-        self._latest: Flow[Seat] | None = None  # the flow of the last call
+        self._latest: UserFlow[Seat] | None = None  # the flow of the last call
         self._alone_from = 0.0  # the time from which this flow counts as alone
 
     def enter(
@@ -288,7 +288,7 @@ class FlowControl:
         remaining: float | None = None,
         *,
         writes: bool = False,
-    ) -> Seat | Exempt:
+    ) -> Seat | ExemptSeat:
         """Return the seats of a call of this level. If `level` is None, the call is exempt. `remaining` is the number of
         seconds until the deadline of the call. `writes`: the response cannot be refused. Raises Rejected."""
         if level is None:
@@ -308,8 +308,8 @@ class FlowControl:
             self._queue(seat, flow, request, remaining)
         return seat
 
-    def release_seat(self, seat: Seat, flow: Flow[Seat]) -> None:
-        """Implement Seats."""
+    def release_seat(self, seat: Seat, flow: UserFlow[Seat]) -> None:
+        """Implement SeatOwner."""
         if seat.waits:
             self._stop_waiting(seat, flow, execute=False)
             self._meter.rejected(flow.level.name, "cancelled")
@@ -319,15 +319,15 @@ class FlowControl:
         if self._waiting:
             self._start_waiting_calls()
 
-    def charge_answer(self, flow: Flow[Seat], size: int, refusable: bool) -> Callable[[], None]:
-        """Implement Seats."""
+    def charge_answer(self, flow: UserFlow[Seat], size: int, refusable: bool) -> Callable[[], None]:
+        """Implement SeatOwner."""
         if refusable:
             self._refuse_unread(flow, MAX_UNTAKEN)
         flow.budget.charge(size)
         return partial(flow.budget.charge, -size)
 
-    def watching(self, flow: Flow[Seat], selection: Predicate, *, bounded: bool, initial: bool) -> SendBudget:
-        """Implement Seats."""
+    def watching(self, flow: UserFlow[Seat], selection: WatchPredicate, *, bounded: bool, initial: bool) -> SendBudget:
+        """Implement SeatOwner."""
         count, questions = len(flow.budget.watches), flow.budget.questions
         if bounded and count >= MAX_WATCHES:
             raise self._count_rejection(
@@ -341,8 +341,8 @@ class FlowControl:
         return flow.budget
 
     @contextmanager
-    def connection(self, flow: Flow[Seat], *, bounded: bool) -> Iterator[None]:
-        """Implement Seats."""
+    def connection(self, flow: UserFlow[Seat], *, bounded: bool) -> Iterator[None]:
+        """Implement SeatOwner."""
         count = flow.budget.connections
         if bounded and count >= MAX_CONNECTIONS:
             why = f"{count:,} logs and commands are open: close some of them"
@@ -381,7 +381,7 @@ class FlowControl:
     def _free_seats(self, level: PriorityLevel[Seat]) -> int:
         return max(level.seats - level.held, self._seats - self._held)
 
-    def _start_call(self, seat: Seat, flow: Flow[Seat]) -> None:
+    def _start_call(self, seat: Seat, flow: UserFlow[Seat]) -> None:
         flow.begin(seat.cost)
         self._held += seat.cost
 
@@ -437,7 +437,7 @@ class FlowControl:
                 return seat
         return None
 
-    def _queue(self, seat: Seat, flow: Flow[Seat], request: SizedMessage | None, remaining: float | None) -> None:
+    def _queue(self, seat: Seat, flow: UserFlow[Seat], request: SizedMessage | None, remaining: float | None) -> None:
         size = request.ByteSize() if request is not None else 0
         if len(flow.waiting) >= MAX_WAITING or (flow.waiting and flow.bytes + size > MAX_WAITING_BYTES):
             raise self._count_rejection(
@@ -450,7 +450,7 @@ class FlowControl:
         self._crowded.set()
         self._start_waiting_calls()
 
-    def _stop_waiting(self, seat: Seat, flow: Flow[Seat], *, execute: bool) -> None:
+    def _stop_waiting(self, seat: Seat, flow: UserFlow[Seat], *, execute: bool) -> None:
         seat.waits = False
         flow.drop(seat)
         self._waiting -= 1
@@ -466,23 +466,23 @@ class FlowControl:
                 for seat in [seat for seat in flow.waiting if seat.until <= now]:
                     self._refuse(seat, flow)
 
-    def _refuse(self, seat: Seat, flow: Flow[Seat]) -> None:
+    def _refuse(self, seat: Seat, flow: UserFlow[Seat]) -> None:
         self._stop_waiting(seat, flow, execute=False)
         in_time = seat.until >= seat.since + WAIT_TIMEOUT
         refusal = self._too_many_requests(flow, f"waited for {WAIT_TIMEOUT:g} s") if in_time else _deadline_refusal()
         seat.refuse(self._count_rejection(flow, "time-out", refusal))
 
-    def _refuse_unread(self, flow: Flow[Seat], room: int) -> None:
+    def _refuse_unread(self, flow: UserFlow[Seat], room: int) -> None:
         """Raises Rejected if the unread responses of the flow exceed its share of `room`."""
         if flow.budget.exceeds(room):
             why = f"{flow.budget.untaken / (1 << 20):.1f} MiB of responses are unread: read them, or cancel their calls"
             raise self._count_rejection(flow, "untaken", self._too_many_requests(flow, why))
 
-    def _count_rejection(self, flow: Flow[Seat], reason: str, refusal: Refusal) -> Rejected:
+    def _count_rejection(self, flow: UserFlow[Seat], reason: str, refusal: Refusal) -> Rejected:
         self._meter.rejected(flow.level.name, reason)
         return Rejected(refusal)
 
-    def _too_many_requests(self, flow: Flow[Seat], why: str) -> Refusal:
+    def _too_many_requests(self, flow: UserFlow[Seat], why: str) -> Refusal:
         now = self._clock.monotonic()
         flow.returns = max(now + RETRY_AFTER, flow.returns + 1 / RETRIES_PER_SECOND)
         message = f'too many requests, please try again later: {why} (priority level "{flow.level.name}", flow "{flow.user}")'
@@ -496,14 +496,14 @@ def _deadline_refusal() -> Refusal:
 Q = TypeVar("Q", bound=SizedMessage)
 
 
-class StreamAdmission(Exempt, Generic[Q]):
+class StreamAdmission(ExemptSeat, Generic[Q]):
     """The requests of a stream, for the service. Reading the first request (with `each`, every request) acquires seats. The
     object also replaces the seats of the call."""
 
     def __init__(
         self,
         requests: AsyncIterator[Q | LazyRequest],
-        enter: Callable[[Q | LazyRequest], Seat | Exempt],
+        enter: Callable[[Q | LazyRequest], Seat | ExemptSeat],
         read: Callable[[bytes], Q],
         *,
         each: bool = False,
@@ -513,7 +513,7 @@ class StreamAdmission(Exempt, Generic[Q]):
         self._requests: AsyncIterator[Q | LazyRequest] | None = requests
         self._enter = enter
         self._read = read
-        self._seat: Seat | Exempt | None = None
+        self._seat: Seat | ExemptSeat | None = None
         self._each = each
         self._over = False
         self.refused: Rejected | None = None

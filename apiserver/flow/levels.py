@@ -44,7 +44,7 @@ from google.protobuf.descriptor import MethodDescriptor
 
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.apiserver.auth.authentication import MASTERS, NODES_GROUP, User
-from pinnace.apiserver.auth.permissions import ELECTIONS_GROUP, Action
+from pinnace.apiserver.auth.permissions import ELECTIONS_GROUP, ResourceAction
 from pinnace.apiserver.flow.send_budget import SendBudget, SendPool
 
 LEADER_ELECTION, NODE_HIGH, SYSTEM, WORKLOAD = "leader-election", "node-high", "system", "workload"
@@ -76,7 +76,7 @@ class QueuedCall(Protocol):
 CallT = TypeVar("CallT", bound=QueuedCall)
 
 
-class Flow(Generic[CallT]):
+class UserFlow(Generic[CallT]):
     """The calls of one user in a level. `held` is the number of seats in use. `waiting` contains the waiting calls (FIFO), and
     `bytes` is the size of their requests. `budget` is the send budget. `returns` is the time of the last scheduled retry of
     refused calls."""
@@ -151,22 +151,22 @@ class PriorityLevel(Generic[CallT]):
         self.passed = 0
         self.waiting = 0
         self.clock = 0
-        self.queued: dict[Flow[CallT], None] = {}
-        self._flows: dict[str, Flow[CallT]] = {}
+        self.queued: dict[UserFlow[CallT], None] = {}
+        self._flows: dict[str, UserFlow[CallT]] = {}
 
-    def flow(self, user: str) -> Flow[CallT]:
+    def flow(self, user: str) -> UserFlow[CallT]:
         flow = self._flows.get(user)
         if flow is None:
             if len(self._flows) >= MAX_IDLE_FLOWS:
                 self._flows = {
                     name: flow for name, flow in self._flows.items() if flow.held or flow.waiting or flow.budget.busy
                 }
-            flow = self._flows[user] = Flow(self, user)
+            flow = self._flows[user] = UserFlow(self, user)
         return flow
 
-    def next(self, free: int) -> Flow[CallT] | None:
+    def next(self, free: int) -> UserFlow[CallT] | None:
         """Return the flow whose first call starts next; None if no call can start."""
-        chosen: Flow[CallT] | None = None
+        chosen: UserFlow[CallT] | None = None
         for flow in self.queued:
             if (chosen is None or flow.clock < chosen.clock) and flow.fits(flow.first().cost, free):
                 chosen = flow
@@ -181,7 +181,7 @@ Classifier = Callable[[User], str | None]
 """Returns the level of a user's calls of one method; None if they are exempt."""
 
 
-def level_of(action: Action, *, pulse: bool) -> Classifier:
+def level_of(action: ResourceAction, *, pulse: bool) -> Classifier:
     """Return the classifier of a method with this permission. `pulse`: the method is a request stream that keeps its client
     alive, such as heartbeats."""
 

@@ -65,7 +65,7 @@ class SendPool:
                 return
 
 
-class Predicate(Protocol):
+class WatchPredicate(Protocol):
     """A selector of a watch. Watches with equal selectors share the matching of events."""
 
     @property
@@ -78,7 +78,7 @@ class BudgetedWatch(Protocol):
     """A watch of a flow. Watches are compared by identity."""
 
     @property
-    def selection(self) -> Predicate:
+    def selection(self) -> WatchPredicate:
         """The selector of the watch."""
         ...
 
@@ -107,7 +107,7 @@ class SendBudget:
         self.streams = 0
         self.watches: dict[BudgetedWatch, None] = {}
         self._pool = pool
-        self._selections: dict[Predicate, int] = {}  # the number of watches by selector
+        self._selections: dict[WatchPredicate, int] = {}  # the number of watches by selector
         self._queue: dict[BudgetedWatch, asyncio.Future[None]] = {}  # waiting watches (FIFO)
 
     @property
@@ -147,7 +147,7 @@ class SendBudget:
         if reserve_turn := self._queue.pop(watch, None):
             _wake_turn(reserve_turn)
 
-    def added_requirements(self, selection: Predicate) -> int:
+    def added_requirements(self, selection: WatchPredicate) -> int:
         """Return the number of requirements that a watch with this selector adds."""
         return 0 if selection in self._selections else selection.questions
 

@@ -1,6 +1,6 @@
 """Charging of writes, the quotas known to this server, and periodic recounts.
 
-**Ledger.** The writes of a group and their charges are in one transaction:
+**QuotaLedger.** The writes of a group and their charges are in one transaction:
 
     group --> bill: the usage of each quota after the group, by the last known status
                 |-- within the limits --> transaction: the group and the charges
@@ -9,7 +9,7 @@
                 |                           '--> CompareFailed for a quota: store its current version, send all again
                 '-- over a limit, or status incomplete --> update the cache, and recount
                                   |--> bill by the recount: writes that exceed a limit are denied, the others are sent
-                                  '--> the cache cannot be updated: Unavailable for all writes
+                                  '--> the cache cannot be updated: StorageUnavailable for all writes
 
 Writes of all calls that arrive in the meantime form the next group, so a recount is made once per group. If two servers charge
 a quota, one of them always succeeds, and the other one receives the new version of the quota with the failure.
@@ -20,7 +20,7 @@ latter is used until the cache has reached its revision. Nothing waits for the c
 **UsageTally.** The usage in a namespace at one revision of the cache. The usage of an object is cached until the object
 changes, and the total until any object of a counted resource changes.
 
-**Recount.** Corrects the status of quotas: it releases deleted objects, and sets the status of new quotas. Every server
+**QuotaRecount.** Corrects the status of quotas: it releases deleted objects, and sets the status of new quotas. Every server
 recounts periodically. A correction is conditional on the version of the quota, so concurrent recounts are safe.
 """
 
@@ -38,7 +38,7 @@ from pinnace.api.core_v1_pb2 import ResourceQuota
 from pinnace.api.resources import PODS, RESOURCE_QUOTAS, Resource, namespace_of, prefix_of
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.store import CacheBehind, CacheEntry, SelectionPredicate
-from pinnace.apiserver.quota.usage import COUNTED, GROWING, QuotaLimits, Usage, spent_at, use_of
+from pinnace.apiserver.quota.usage import COUNTED, GROWING, QuotaLimits, QuotaUsage, spent_at, use_of
 from pinnace.apiserver.registry.mutation import WriteCommitter
 from pinnace.apiserver.storage.committer import (
     MARKER_BYTES,
@@ -46,9 +46,9 @@ from pinnace.apiserver.storage.committer import (
     Answer,
     CommitOutcome,
     Committer,
-    Denied,
     PartialOutcome,
     TransactionPipeline,
+    WriteDenied,
     write_bytes,
 )
 from pinnace.apiserver.storage.interface import (
@@ -59,7 +59,7 @@ from pinnace.apiserver.storage.interface import (
     Guard,
     KeyValue,
     Storage,
-    Unavailable,
+    StorageUnavailable,
     Write,
     failure_of,
 )
@@ -122,7 +122,7 @@ class _ChargedTransaction:
         return True
 
 
-class Ledger:
+class QuotaLedger:
     """Charges groups of writes. `refresh` updates the cache to the current revision of etcd, or raises CacheBehind or
     StorageError."""
 
@@ -145,7 +145,7 @@ class Ledger:
                 bill = self._prepare_transaction(writes, counted=True)
                 assert bill is not None, "a bill by a recount is always complete"
         except CacheBehind as error:
-            raise Unavailable(str(error)) from None
+            raise StorageUnavailable(str(error)) from None
         if not bill.writes:
             return PartialOutcome(bill.denied)
         charges = bill.charges
@@ -207,7 +207,7 @@ class Ledger:
     def _count_usage(self, state: QuotaState) -> Mapping[str, int]:
         return state.bounds.total(self._tally.of(namespace_of(state.key)))
 
-    def _usage_change(self, write: Write) -> tuple[Usage, Usage | None]:
+    def _usage_change(self, write: Write) -> tuple[QuotaUsage, QuotaUsage | None]:
         """Return the usage of the object after and before the write. The usage before is None for a create."""
         resource, now = _resource_of(write), self._clock.time()
         use = use_of(resource.message.FromString(write.value or b""), now)
@@ -215,7 +215,7 @@ class Ledger:
             return use, None
         entry = self._cacher.of(resource).get(write.key)
         if entry is None or entry.mod_revision != write.expected:
-            return Usage(()), None  # the object has changed, so this write will fail
+            return QuotaUsage(()), None  # the object has changed, so this write will fail
         return use, use_of(entry.obj, now)
 
 
@@ -223,8 +223,8 @@ def _resource_of(write: Write) -> Resource[Any]:
     return _BY_PREFIX[prefix_of(write.key)]
 
 
-def _quota_denied(write: Write, why: str) -> Denied:
-    return Denied(f'{_resource_of(write).plural} "{write.key.rpartition("/")[2]}" is forbidden: {why}')
+def _quota_denied(write: Write, why: str) -> WriteDenied:
+    return WriteDenied(f'{_resource_of(write).plural} "{write.key.rpartition("/")[2]}" is forbidden: {why}')
 
 
 def _charge_as_stored(charge: Write, revision: int) -> KeyValue:
@@ -315,8 +315,8 @@ class _CachedCount(NamedTuple):
     """The versions of the caches."""
     until: float
     """The time in Unix seconds at which the count changes without a write."""
-    uses: Counter[Usage]
-    known: dict[str, tuple[CacheEntry[Any], Usage]]
+    uses: Counter[QuotaUsage]
+    known: dict[str, tuple[CacheEntry[Any], QuotaUsage]]
     """The usage of objects by key, without pods whose usage changes with time."""
 
 
@@ -328,7 +328,7 @@ class UsageTally:
         self._clock = clock
         self._counts: dict[str, _CachedCount] = {}
 
-    def of(self, namespace: str) -> Mapping[Usage, int]:
+    def of(self, namespace: str) -> Mapping[QuotaUsage, int]:
         """Return the number of objects by usage."""
         last, now = self._counts.get(namespace), self._clock.time()
         versions = tuple(cache.version for cache in self._caches.values())
@@ -341,9 +341,9 @@ class UsageTally:
         self._counts = {namespace: count for namespace, count in self._counts.items() if namespace in namespaces}
 
     def _count_usage(
-        self, namespace: str, versions: tuple[int, ...], before: Mapping[str, tuple[CacheEntry[Any], Usage]], now: float
+        self, namespace: str, versions: tuple[int, ...], before: Mapping[str, tuple[CacheEntry[Any], QuotaUsage]], now: float
     ) -> _CachedCount:
-        uses, known, until = Counter[Usage](), dict[str, tuple[CacheEntry[Any], Usage]](), float("inf")
+        uses, known, until = Counter[QuotaUsage](), dict[str, tuple[CacheEntry[Any], QuotaUsage]](), float("inf")
         for resource, cache in self._caches.items():
             for entry in cache.select(SelectionPredicate.parse(resource, namespace, "", "")):
                 seen = before.get(entry.key)
@@ -365,7 +365,7 @@ SHARE = 0.05
 """The maximum share of the time for recounts. After a long recount, the next one is delayed."""
 
 
-class Recount:
+class QuotaRecount:
     """Periodic recounts of all quotas."""
 
     def __init__(self, states: QuotaStates, tally: UsageTally, committer: Committer, clock: Clock, rng: random.Random) -> None:
@@ -403,8 +403,8 @@ class Recount:
 
 
 class Quotas:
-    """The quotas of a server. `committer` commits writes that are not charged. `refresh` is as in Ledger, and `preempted` as in
-    Committer. `run` must run until shutdown."""
+    """The quotas of a server. `committer` commits writes that are not charged. `refresh` is as in QuotaLedger, and `preempted`
+    as in Committer. `run` must run until shutdown."""
 
     def __init__(
         self,
@@ -419,10 +419,10 @@ class Quotas:
     ) -> None:
         self.states = QuotaStates(cacher)
         self.tally = UsageTally(cacher, clock)
-        ledger = Ledger(cacher, self.states, self.tally, refresh, clock)
+        ledger = QuotaLedger(cacher, self.states, self.tally, refresh, clock)
         self._committer = committer
         self._charging = Committer(storage, max_in_flight=1, send=ledger.send, clock=clock, rng=rng, preempted=preempted)
-        self._recount = Recount(self.states, self.tally, committer, clock, rng)
+        self._recount = QuotaRecount(self.states, self.tally, committer, clock, rng)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:

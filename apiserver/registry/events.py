@@ -5,7 +5,7 @@ later one. Reporters derive the name of an event from the properties that simila
 refused. Every write attaches the event to an etcd lease. Events of the same minute share a lease, as with Kubernetes' lease
 manager, to keep the number of leases small.
 
-Retention: the number of events and their total size in bytes are limited.
+EventRetention: the number of events and their total size in bytes are limited.
 
     within limits --more events--> over a limit --claim the key--> the excess is deleted, in transactions of MAX_OPERATIONS
                                        |            |                       '--> SLACK below the limit
@@ -40,8 +40,8 @@ from pinnace.apiserver import errors
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.store import CacheBehind, CacheEntry, CacheError
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.registry.admission import Request
-from pinnace.apiserver.registry.mutation import Mutation, Outcome, Put, Version, WriteCommitter
+from pinnace.apiserver.registry.admission import WriteRequest
+from pinnace.apiserver.registry.mutation import Mutation, ObjectVersion, Outcome, PutObject, WriteCommitter
 from pinnace.apiserver.registry.store import Store
 from pinnace.apiserver.storage.committer import CommitOutcome
 from pinnace.apiserver.storage.interface import (
@@ -64,7 +64,7 @@ MAX_EVENT_COUNT = 2**31 - 1
 """Maximum value of the count field, which has 32 bits."""
 
 
-class Expiring:
+class LeasedEventCommitter:
     """A WriteCommitter that attaches events to leases."""
 
     def __init__(self, committer: WriteCommitter, storage: Storage, clock: Clock) -> None:
@@ -100,7 +100,7 @@ class EventRegistry:
     def __init__(self, store: Store[Event]) -> None:
         self._store = store
 
-    async def record(self, events: Sequence[Event], by: Request) -> list[Outcome]:
+    async def record(self, events: Sequence[Event], by: WriteRequest) -> list[Outcome]:
         """Record events and return one outcome per event. Equal events become one write with a larger count. Before a dry run,
         the caller must refresh the caches."""
         keys = [event.SerializeToString(deterministic=True) for event in events]
@@ -115,10 +115,10 @@ class EventRegistry:
                 by_key.update(zip(forbidden, again, strict=True))
         return [by_key[key] for key in keys]
 
-    async def _mutate(self, events: Sequence[Event], by: Request) -> list[Outcome]:
+    async def _mutate(self, events: Sequence[Event], by: WriteRequest) -> list[Outcome]:
         return await self._store.mutate([self._mutation(event, by) for event in events], dry_run=by.dry_run)
 
-    def _mutation(self, event: Event, by: Request) -> Mutation[Event] | Refusal:
+    def _mutation(self, event: Event, by: WriteRequest) -> Mutation[Event] | Refusal:
         event.metadata.namespace = event.metadata.namespace or event.involvedObject.namespace or DEFAULT_NAMESPACE
         event.metadata.resourceVersion = ""  # the event is merged into any version, or created again after expiry
         name = event.metadata.name
@@ -127,7 +127,7 @@ class EventRegistry:
                 EVENTS, "", [Violation("metadata.name", "Required value: an event is recorded under its name")]
             )
 
-        def step(version: Version[Event] | None) -> Put[Event]:
+        def step(version: ObjectVersion[Event] | None) -> PutObject[Event]:
             new = Event()
             new.CopyFrom(event)
             if version is None:
@@ -137,7 +137,7 @@ class EventRegistry:
                 merge(new, version.obj)
                 if violations := self._store.strategy.validate_update(new, version.obj):
                     raise Rejected(errors.invalid(EVENTS, name, violations))
-            return Put(new)
+            return PutObject(new)
 
         return Mutation(EVENTS.key_of(event), name, step)
 
@@ -294,7 +294,7 @@ def _largest_share(amounts: Iterable[int], most: int) -> int:
     return ordered[-1] if ordered else 0
 
 
-class Retention:
+class EventRetention:
     """Deletes events over the limits: `run` does so until it is cancelled. `held`: the present usage. `dropped`: the number of
     events that this server has deleted, by exceeded limit."""
 

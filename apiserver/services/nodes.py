@@ -44,10 +44,10 @@ from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
 from pinnace.api.scalars import to_micro_time, to_time
 from pinnace.api.wellknown import BIRTH_ANNOTATION, STREAM_ANNOTATION
 from pinnace.apiserver import errors
-from pinnace.apiserver.auth.audit import Audit
+from pinnace.apiserver.auth.audit import AuditSink
 from pinnace.apiserver.auth.authentication import User
 from pinnace.apiserver.auth.authorizer import Authorizer, is_fleet
-from pinnace.apiserver.auth.permissions import HEARTBEAT, Target
+from pinnace.apiserver.auth.permissions import HEARTBEAT, ActionTarget
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.store import CacheError, ShuttingDown
 from pinnace.apiserver.errors import Rejected
@@ -63,7 +63,7 @@ from pinnace.apiserver.services.sessions import (
     Timing,
     decode_record,
 )
-from pinnace.apiserver.storage.committer import Committer, Conflict
+from pinnace.apiserver.storage.committer import Committer, WriteConflict
 from pinnace.apiserver.storage.interface import KeyValue, LeaseNotFound, Storage, StorageError, Write
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.tasks import TimeSlice, in_slices, race
@@ -71,7 +71,7 @@ from pinnace.runtime.tasks import TimeSlice, in_slices, race
 
 class NodeService(ResourceService[Node]):
     def __init__(
-        self, store: Store[Node], cacher: Cacher, audit: Audit, authorizer: Authorizer, heartbeats: HeartbeatsService
+        self, store: Store[Node], cacher: Cacher, audit: AuditSink, authorizer: Authorizer, heartbeats: HeartbeatsService
     ) -> None:
         super().__init__(store, cacher, audit, authorizer)
         self._heartbeats = heartbeats
@@ -145,7 +145,7 @@ class HeartbeatsService:
         if opening.nodes:
             await permit(opening.nodes[:MAX_NODES])  # before the validation of the names, which takes longer
         elif user.fleet is None:  # a session costs an etcd lease
-            await self._authorizer.check(user, HEARTBEAT, lambda: (Target(NODE_LEASE_NAMESPACE),))
+            await self._authorizer.check(user, HEARTBEAT, lambda: (ActionTarget(NODE_LEASE_NAMESPACE),))
         if problem := validate_node_names(opening.nodes):
             raise Rejected(errors.bad_request(problem))
         await FleetSession(
@@ -162,8 +162,8 @@ class HeartbeatsService:
         ).run()
 
 
-def _leases(nodes: Iterable[str]) -> list[Target]:
-    return [Target(NODE_LEASE_NAMESPACE, node) for node in nodes]
+def _leases(nodes: Iterable[str]) -> list[ActionTarget]:
+    return [ActionTarget(NODE_LEASE_NAMESPACE, node) for node in nodes]
 
 
 log = logging.getLogger(__name__)
@@ -339,7 +339,7 @@ class FleetSession:
                     case int():
                         self._held[node] = outcome
                         del self._unclaimed[node]
-                    case Conflict():
+                    case WriteConflict():
                         result[node] = outcome.current
                         conflicts.append(node)
                     case LeaseNotFound():
@@ -446,7 +446,7 @@ class FleetSession:
         failure = None
         for node, outcome in zip(nodes, outcomes, strict=True):
             match outcome:
-                case Conflict(current=KeyValue() as found) if found.lease == self._session.id:
+                case WriteConflict(current=KeyValue() as found) if found.lease == self._session.id:
                     self._to_delete[node] = found.mod_revision
                 case StorageError():
                     failure = outcome

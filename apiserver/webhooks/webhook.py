@@ -62,7 +62,7 @@ from pinnace.apiserver.auth.authentication import SERVER
 from pinnace.apiserver.cacher.cacher import ResourceCache
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.flow.control import release_current_seat
-from pinnace.apiserver.registry.admission import Operation, Request, WriteAttributes
+from pinnace.apiserver.registry.admission import AdmissionOperation, WriteAttributes, WriteRequest
 from pinnace.apiserver.registry.mutation import FINALIZE, RESIZE, STATUS, patch_function
 from pinnace.apiserver.registry.validation.fields import validate_selector
 from pinnace.runtime.clock import Clock
@@ -84,14 +84,18 @@ QUIET = 30.0
 _HINT = "check the logs of the webhook; --admission-control-config-file of the API servers has its address and failurePolicy"
 _REFUSALS = frozenset(Code) - {Code.OK}
 _OPERATIONS = {
-    Operation.CREATE: pb.CREATE,
-    Operation.UPDATE: pb.UPDATE,
-    Operation.UPDATE_STATUS: pb.UPDATE,
-    Operation.RESIZE: pb.UPDATE,
-    Operation.FINALIZE: pb.UPDATE,
-    Operation.DELETE: pb.DELETE,
+    AdmissionOperation.CREATE: pb.CREATE,
+    AdmissionOperation.UPDATE: pb.UPDATE,
+    AdmissionOperation.UPDATE_STATUS: pb.UPDATE,
+    AdmissionOperation.RESIZE: pb.UPDATE,
+    AdmissionOperation.FINALIZE: pb.UPDATE,
+    AdmissionOperation.DELETE: pb.DELETE,
 }
-_SUBRESOURCES = {Operation.UPDATE_STATUS: STATUS, Operation.RESIZE: RESIZE, Operation.FINALIZE: FINALIZE}
+_SUBRESOURCES = {
+    AdmissionOperation.UPDATE_STATUS: STATUS,
+    AdmissionOperation.RESIZE: RESIZE,
+    AdmissionOperation.FINALIZE: FINALIZE,
+}
 
 
 Amend = Callable[[Any], Any]
@@ -323,7 +327,7 @@ class WebhookAdmission:
         self._concerns = frozenset(concern for webhook in webhooks for concern in webhook.configuration.concerns)
         self._namespaces = namespaces
 
-    def has_matching_webhooks(self, request: Request, operation: Operation, resource: Resource[Any]) -> bool:
+    def has_matching_webhooks(self, request: WriteRequest, operation: AdmissionOperation, resource: Resource[Any]) -> bool:
         return bool(self._concerns) and (operation, resource) in self._concerns and request.user is not SERVER
 
     async def mutate(self, change: WriteAttributes) -> Any:
@@ -363,7 +367,7 @@ TIMEOUT, MAX_TIMEOUT = 10, 30
 EVERY = LabelSelector()
 _NO_EFFECTS = ("None", "NoneOnDryRun")
 _SIDE_EFFECTS = (*_NO_EFFECTS, "Some", "Unknown")
-_WHOLE = (("CREATE", Operation.CREATE), ("UPDATE", Operation.UPDATE), ("DELETE", Operation.DELETE))
+_WHOLE = (("CREATE", AdmissionOperation.CREATE), ("UPDATE", AdmissionOperation.UPDATE), ("DELETE", AdmissionOperation.DELETE))
 _FIELDS = (
     "name",
     "clientConfig",
@@ -376,7 +380,7 @@ _FIELDS = (
 )
 _RULE_FIELDS = ("operations", "apiGroups", "apiVersions", "resources", "scope")
 
-Concern = tuple[Operation, Resource[Any]]
+Concern = tuple[AdmissionOperation, Resource[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -504,10 +508,10 @@ def _parse_rule(raw: Any, path: str) -> Sequence[Concern]:
     return parsed
 
 
-def _operations_of_rule(operations: Sequence[str], subresource: str) -> Sequence[Operation]:
+def _operations_of_rule(operations: Sequence[str], subresource: str) -> Sequence[AdmissionOperation]:
     """Return the operations of a rule. `pods` means only the objects, `pods/status` only the subresource, and `pods/*` the
     objects and all subresources."""
-    parsed: list[Operation] = []
+    parsed: list[AdmissionOperation] = []
     if subresource in ("", "*"):
         parsed += [operation for name, operation in _WHOLE if _matches(name, operations)]
     if _matches("UPDATE", operations):

@@ -11,7 +11,7 @@ from pinnace.api.resources import PODS
 from pinnace.apiserver.cacher import history as past
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.listing import ListQuery
-from pinnace.apiserver.cacher.store import Expired
+from pinnace.apiserver.cacher.store import RevisionExpired
 from pinnace.apiserver.storage.etcd import EtcdStorage
 from pinnace.apiserver.storage.interface import StorageError
 from pinnace.cluster.links import Mode, Proxy
@@ -70,7 +70,7 @@ async def test_compaction_behind_its_back_ends_watches_and_nothing_is_wrong_afte
             await etcd_storage.compact(last)
             proxy.reset()
             proxy.set(Mode.PASS)
-            with pytest.raises(Expired) as caught:
+            with pytest.raises(RevisionExpired) as caught:
                 await reader.read()
             assert caught.value.oldest == last
             await eventually(lambda: cacher.ready)

@@ -11,7 +11,7 @@ from pinnace.api.resources import PODS
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.listing import ListQuery
 from pinnace.apiserver.services import resource
-from pinnace.apiserver.storage.interface import Changes
+from pinnace.apiserver.storage.interface import ChangeBatch
 from pinnace.client.client import Client
 from pinnace.client.events import EventRecorder
 from pinnace.kubelet.node import VirtualNodes
@@ -35,7 +35,7 @@ class Lagging(Severable):
 
     lags = False
 
-    async def watch(self, start_revision: int) -> AsyncGenerator[Changes]:
+    async def watch(self, start_revision: int) -> AsyncGenerator[ChangeBatch]:
         async with aclosing(super().watch(start_revision)) as batches:
             async for batch in batches:
                 if self.lags:

@@ -17,7 +17,7 @@ from pinnace.api.namespaces_pb2 import CreateNamespaceRequest
 from pinnace.api.resources import CLUSTER_KEY, NAMESPACES
 from pinnace.apiserver.assembly import Assembly, ServerSettings
 from pinnace.apiserver.startup import Claim, IdentityRecord, OtherCluster, authority_reader, reconcile_identity
-from pinnace.apiserver.storage.interface import Prefixed, Storage
+from pinnace.apiserver.storage.interface import PrefixedStorage, Storage
 from pinnace.pki.authority import Authority
 from tests.contract.steps import put
 from tests.storage.memory import MemoryStorage
@@ -178,7 +178,7 @@ async def test_two_control_planes_share_one_store_below_prefixes() -> None:
     """Each one sees only its own objects."""
     shared = MemoryStorage()
     admin = Caller(PEOPLE["admin"])
-    async with serving(shared, claim(OLD)) as first, serving(Prefixed(shared, "/staging"), claim(FOREIGN)) as second:
+    async with serving(shared, claim(OLD)) as first, serving(PrefixedStorage(shared, "/staging"), claim(FOREIGN)) as second:
         for server, mine in ((first, "a"), (second, "b")):
             request = CreateNamespaceRequest(object=Namespace(metadata=ObjectMeta(name=mine)))
             await server.methods["/pinnace.v1.Namespaces/Create"].call(request, admin)

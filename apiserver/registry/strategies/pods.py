@@ -16,7 +16,7 @@ DefaultTolerationSeconds: by default, a pod tolerates a node that is not ready o
 this is an admission plugin. Here it is a default, so that it is computed once for all pods of a template.
 Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#defaulttolerationseconds
 
-Most pods come from few templates, so `Templates` caches defaults, violations and warnings by the encoded spec. Equal specs may
+Most pods come from few templates, so `SpecCache` caches defaults, violations and warnings by the encoded spec. Equal specs may
 have different encodings, because the order of map entries is not defined; then they are computed again.
 """
 
@@ -77,13 +77,13 @@ class PodStrategy(StatusStrategy[Pod]):
     is_graceful = True
     can_be_disrupted = True
 
-    def __init__(self, tolerations: DefaultTolerations | None = None) -> None:
-        """`tolerations`: the tolerations that every pod gets. None: those of DefaultTolerations."""
+    def __init__(self, tolerations: DefaultTolerationSeconds | None = None) -> None:
+        """`tolerations`: the tolerations that every pod gets. None: those of DefaultTolerationSeconds."""
         super().__init__(PODS)
-        self._tolerations = tolerations or DefaultTolerations()
-        self._completed = Templates(self._complete, lambda complete: len(complete) <= MAX_COMPLETE)
-        self._judged = Templates(validate_new_spec, lambda violations: not violations)
-        self._warned = Templates(lambda spec: tuple(spec_warnings(spec, "spec")), lambda warnings: not warnings)
+        self._tolerations = tolerations or DefaultTolerationSeconds()
+        self._completed = SpecCache(self._complete, lambda complete: len(complete) <= MAX_COMPLETE)
+        self._judged = SpecCache(validate_new_spec, lambda violations: not violations)
+        self._warned = SpecCache(lambda spec: tuple(spec_warnings(spec, "spec")), lambda warnings: not warnings)
 
     def set_defaults(self, obj: Pod) -> None:
         set_defaults(obj.spec)
@@ -405,7 +405,7 @@ def default_claim(spec: PersistentVolumeClaimSpec) -> None:
 SECONDS = 300
 
 
-class DefaultTolerations:
+class DefaultTolerationSeconds:
     def __init__(self, not_ready: int = SECONDS, unreachable: int = SECONDS) -> None:
         """`not_ready`, `unreachable`: tolerationSeconds for the two taints."""
         self._both = PodSpec(
@@ -431,7 +431,7 @@ MAX_SPEC = 8192
 """Maximum size in bytes of a spec in the cache."""
 
 
-class Templates(Generic[V]):
+class SpecCache(Generic[V]):
     """A cache of `work(spec)` for MAX_KNOWN specs, which evicts the oldest entry. The result must depend on the spec only."""
 
     def __init__(self, work: Callable[[PodSpec], V], worth: Callable[[V], bool]) -> None:

@@ -14,10 +14,10 @@ import grpc
 from aetcd.rpc import Compare, TxnRequest
 
 from pinnace.apiserver.storage.interface import (
-    Change,
     Committed,
     CompareFailed,
     Guard,
+    KeyChange,
     KeyValue,
     LeaseNotFound,
     OutOfSpace,
@@ -98,11 +98,11 @@ def decode_key_value(kv: Any) -> KeyValue:
     return KeyValue(_decode_text(kv.key), kv.value, kv.create_revision, kv.mod_revision, kv.version, kv.lease)
 
 
-def decode_event(event: Any) -> Change:
+def decode_event(event: Any) -> KeyChange:
     kv = event.kv
     if event.type:  # DELETE
-        return Change(_decode_text(kv.key), None, 0, kv.mod_revision)
-    return Change(_decode_text(kv.key), kv.value, kv.create_revision, kv.mod_revision, kv.lease)
+        return KeyChange(_decode_text(kv.key), None, 0, kv.mod_revision)
+    return KeyChange(_decode_text(kv.key), kv.value, kv.create_revision, kv.mod_revision, kv.lease)
 
 
 def _decode_text(key: bytes) -> str:

@@ -67,7 +67,7 @@ RETIRED = 10.0
 """Seconds for the calls in progress on a channel before it is closed. An open watch is resumed on another channel."""
 
 
-class Member:
+class EtcdMember:
     """The stubs of one endpoint (host:port). It connects at the first call."""
 
     def __init__(self, endpoint: str, shown: Credentials | None) -> None:
@@ -88,7 +88,7 @@ class Member:
         await self._channel.close(grace)
 
 
-class Members:
+class EtcdMembers:
     def __init__(self, endpoints: Sequence[str], tls: TlsFiles | None) -> None:
         """Raises OSError if the TLS files cannot be read."""
         if not endpoints:
@@ -99,7 +99,7 @@ class Members:
         self.all = self._connected()
         self.current = self.all[0]
 
-    def leave(self, member: Member) -> None:
+    def leave(self, member: EtcdMember) -> None:
         """Switch from `member`, which failed, to the next one, unless another call has done so."""
         if member is self.current:
             number = self.all.index(member)
@@ -118,5 +118,5 @@ class Members:
         for member in self.all:
             await member.close()
 
-    def _connected(self) -> list[Member]:
-        return [Member(endpoint, self._tls.current if self._tls else None) for endpoint in self._endpoints]
+    def _connected(self) -> list[EtcdMember]:
+        return [EtcdMember(endpoint, self._tls.current if self._tls else None) for endpoint in self._endpoints]

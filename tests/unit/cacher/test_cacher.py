@@ -9,9 +9,9 @@ from pinnace.api.resources import ELECTIONS_PREFIX, NODES, PODS, election_key
 from pinnace.apiserver.cacher import cacher as module
 from pinnace.apiserver.cacher import reflector as feed
 from pinnace.apiserver.cacher.cacher import Cacher
-from pinnace.apiserver.cacher.store import CacheBehind, Expired, SelectionPredicate, ShuttingDown, SlowWatcher
+from pinnace.apiserver.cacher.store import CacheBehind, RevisionExpired, SelectionPredicate, ShuttingDown, SlowWatcher
 from pinnace.apiserver.cacher.watcher import BATCH_DELAY, BURST
-from pinnace.apiserver.storage.interface import Change, Changes, Committed, Unavailable, Write
+from pinnace.apiserver.storage.interface import ChangeBatch, Committed, KeyChange, StorageUnavailable, Write
 from tests.builders import make_node
 from tests.clock import FakeClock
 from tests.storage.memory import MemoryStorage
@@ -91,7 +91,7 @@ async def test_watch_from_before_the_ring_has_expired(world: World) -> None:
     last = await world.put(pod("b"))
     await world.storage.compact(last)
     async with running(Cacher(world.storage)) as cacher:
-        with pytest.raises(Expired) as caught:
+        with pytest.raises(RevisionExpired) as caught:
             cacher.of(PODS).watch(ALL_PODS, last - 1)
         assert caught.value.oldest == last
         cacher.of(PODS).watch(ALL_PODS, last)
@@ -103,7 +103,7 @@ async def test_ring_that_is_full_forgets_only_its_own_resource(world: World) -> 
         for name in "abcdefghij":
             last = await world.put(pod(name))
         await cacher.wait_for(last, 5)
-        with pytest.raises(Expired):
+        with pytest.raises(RevisionExpired):
             cacher.of(PODS).watch(ALL_PODS, start)
         cacher.of(NODES).watch(ALL_NODES, start)
 
@@ -118,12 +118,12 @@ async def test_fresh_reads_wait_for_the_store_and_no_longer_than_they_may(storag
         with pytest.raises(CacheBehind):
             await cacher.wait_until_fresh(0.02)
         storage.leave()
-        with pytest.raises(Unavailable):
+        with pytest.raises(StorageUnavailable):
             await cacher.wait_until_fresh(5)
 
 
 async def test_store_that_does_not_answer_is_unavailable(storage: FlakyStorage) -> None:
-    with pytest.raises(Unavailable, match="in time"):
+    with pytest.raises(StorageUnavailable, match="in time"):
         await Cacher(storage).wait_until_fresh(0.01)
 
 
@@ -165,7 +165,7 @@ async def test_when_history_is_lost_watches_expire_and_subscribers_hear_the_diff
 ) -> None:
     term = await elect(storage, b"one")
     async with running(Cacher(storage)) as cacher:
-        told = list[Change]()
+        told = list[KeyChange]()
         cacher.subscribe(ELECTIONS_PREFIX, told.append)
         reader = Reader(cacher.of(PODS).watch(ALL_PODS, cacher.revision), cacher.revision)
         storage.leave()
@@ -176,22 +176,22 @@ async def test_when_history_is_lost_watches_expire_and_subscribers_hear_the_diff
         last = await world.put(pod("b"))
         await storage.compact(last)
         storage.come_back()
-        with pytest.raises(Expired):
+        with pytest.raises(RevisionExpired):
             await reader.read()
         assert (cacher.revision, cacher.raw(KEY)) == (last, None)
         assert [(change.key, change.value) for change in told] == [(KEY, None)]
         assert [entry.obj.metadata.name for entry in cacher.of(PODS).select(ALL_PODS)] == ["b"]
-        with pytest.raises(Expired):
+        with pytest.raises(RevisionExpired):
             cacher.of(PODS).watch(ALL_PODS, last - 1)
 
 
 async def test_election_keys_are_served_unchanged(storage: FlakyStorage) -> None:
     async with running(Cacher(storage)) as cacher:
-        told = list[tuple[Change, bool]]()
+        told = list[tuple[KeyChange, bool]]()
         unsubscribe = cacher.subscribe(KEY, lambda change: told.append((change, cacher.revision >= change.mod_revision)))
         term = await elect(storage, b"one")
         await cacher.wait_for(term, 5)
-        assert told == [(Change(KEY, b"one", term, term), True)]
+        assert told == [(KeyChange(KEY, b"one", term, term), True)]
         result = cacher.raw(KEY)
         assert result is not None
         assert (result.value, result.create_revision) == (b"one", term)
@@ -339,7 +339,7 @@ async def test_long_batches_are_applied_in_turns_of_whole_revisions() -> None:
     await asyncio.sleep(0.01)
     names = {5: ("a", "b", "c", "d"), 6: ("e", "f"), 7: ("g",), 8: ("h", "i")}
     told = [pod_change(revision, pod(name)) for revision, created in names.items() for name in created]
-    left: Changes | None = Changes(9, told)
+    left: ChangeBatch | None = ChangeBatch(9, told)
     seen = []
     while left is not None:
         left = cacher.apply(left)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pinnace.api.resources import PODS
 from pinnace.apiserver.cacher import watcher as watcher_module
 from pinnace.apiserver.cacher.history import HistoryFingerprints
-from pinnace.apiserver.cacher.store import CacheError, Expired, SelectionPredicate
-from pinnace.apiserver.cacher.watcher import Dispatcher, Watcher
+from pinnace.apiserver.cacher.store import CacheError, RevisionExpired, SelectionPredicate
+from pinnace.apiserver.cacher.watcher import CacheWatcher, WatchDispatcher
 from pinnace.apiserver.flow import send_budget as module
 from pinnace.apiserver.flow.send_budget import SendBudget, SendPool
 from tests.clock import FakeClock
@@ -34,7 +34,7 @@ STEPS = 300
 class Reader:
     """Of one watch. `mode`: does it read at once, when it is told to, or never?"""
 
-    watcher: Watcher
+    watcher: CacheWatcher
     mode: str
     error: CacheError | None = None
     task: "asyncio.Future[None] | None" = None
@@ -77,7 +77,7 @@ class Flow:
 
 class World:
     def __init__(self, modes: list[list[str]]) -> None:
-        self.dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
+        self.dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
         room = SendPool()
         self.flows: list[Flow] = []
         for modes_of_one in modes:
@@ -88,7 +88,7 @@ class World:
 
     def open(self, budget: SendBudget, mode: str, number: int) -> Reader:
         selection = SelectionPredicate.parse(PODS, "", "!x" if number else "", "")
-        watcher = Watcher(self.dispatcher, selection, 1, iter(()), budget=budget)
+        watcher = CacheWatcher(self.dispatcher, selection, 1, iter(()), budget=budget)
         self.dispatcher.add(watcher)
         return Reader(watcher, mode)
 
@@ -145,9 +145,9 @@ class World:
 
     @contextmanager
     def watching_who_ends(self) -> Iterator[None]:
-        real = Watcher.overflow
+        real = CacheWatcher.overflow
 
-        def overflow(watcher: Watcher) -> None:
+        def overflow(watcher: CacheWatcher) -> None:
             has = watcher.budget.waiting
             if watcher.budget.full:
                 real(watcher)  # nobody may be told anything in its flow, and that for long
@@ -155,7 +155,7 @@ class World:
             assert has > MINIMUM and has == max(flow.budget.waiting for flow in self.flows)
             real(watcher)
 
-        with mock.patch.object(Watcher, "overflow", overflow):
+        with mock.patch.object(CacheWatcher, "overflow", overflow):
             yield
 
     async def run(self, steps: list[tuple[Any, ...]]) -> None:
@@ -167,7 +167,7 @@ class World:
                 self.do(step)
                 await self.settle()
                 self.check()
-            self.dispatcher.end(lambda: Expired(1))
+            self.dispatcher.end(lambda: RevisionExpired(1))
             await self.settle()
             if stuck := [r for r in self.readers if r.mode == EAGER and r.error is None]:
                 assert all(reader.watcher.budget.untaken >= MINIMUM for reader in stuck), "its own flow has its room"

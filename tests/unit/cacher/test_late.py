@@ -9,7 +9,7 @@ from pinnace.api.resources import EVENTS, NODES, PODS
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.reflector import skip
 from pinnace.apiserver.cacher.store import END, CacheBehind, SelectionPredicate
-from pinnace.apiserver.storage.interface import Committed, KeyValue, Page, Write
+from pinnace.apiserver.storage.interface import Committed, KeyPage, KeyValue, Write
 from tests.builders import make_node
 from tests.storage.memory import MemoryStorage
 from tests.unit.cacher.world import eventually, running
@@ -24,7 +24,7 @@ class Slow(MemoryStorage):
         super().__init__()
         self.asked, self.let = asyncio.Event(), asyncio.Event()
 
-    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> Page:
+    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> KeyPage:
         if prefix == EVENTS.prefix:
             self.asked.set()
             await self.let.wait()
@@ -85,8 +85,8 @@ async def test_all_else_is_there_before_the_events_are(storage: Slow, *, compact
 
 
 def test_page_is_cut_where_something_is_skipped() -> None:
-    def page(*keys: str, more: bool) -> Page:
-        return Page(7, [KeyValue(key, b"", 1, 1, 1) for key in keys], more)
+    def page(*keys: str, more: bool) -> KeyPage:
+        return KeyPage(7, [KeyValue(key, b"", 1, 1, 1) for key in keys], more)
 
     result, after, more = skip(page("/r/a", "/r/e/1", "/r/e/2", more=False), ["/r/e/"])
     assert ([item.key for item in result], after, more) == (["/r/a"], "/r/e/" + END, True), "there may be more behind it"

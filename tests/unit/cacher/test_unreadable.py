@@ -9,7 +9,7 @@ from pinnace.api.resources import PODS, SERVICES
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.listing import ListQuery
 from pinnace.apiserver.cacher.store import CacheStore, SelectionPredicate
-from pinnace.apiserver.storage.interface import Change, Committed, KeyValue, Write
+from pinnace.apiserver.storage.interface import Committed, KeyChange, KeyValue, Write
 from tests.nesting import groups
 from tests.unit.cacher.world import Reader, World, pod, running
 
@@ -91,8 +91,8 @@ def test_unreadable_object_is_logged_once(caplog: pytest.LogCaptureFixture) -> N
     store = CacheStore(SERVICES)
     with caplog.at_level(logging.ERROR):
         store.reset(5, [KeyValue("/registry/services/default/a", b"\xff", 5, 5, 1)])
-        assert store.apply(Change("/registry/services/default/b", b"\xff", 6, 6)) is None
-        assert store.apply(Change("/registry/services/default/b", None, 0, 7)) is None
+        assert store.apply(KeyChange("/registry/services/default/b", b"\xff", 6, 6)) is None
+        assert store.apply(KeyChange("/registry/services/default/b", None, 0, 7)) is None
     assert [record.getMessage().split()[0] for record in caplog.records] == [
         "/registry/services/default/a",
         "/registry/services/default/b",

@@ -5,8 +5,8 @@ import pytest
 
 from pinnace.api.resources import PODS
 from pinnace.apiserver.cacher.history import EncodedResponse
-from pinnace.apiserver.cacher.store import Expired, SelectionPredicate, ShuttingDown, SlowWatcher
-from pinnace.apiserver.cacher.watcher import SendBuffer, SharedResponse, Watcher, uncharged_response
+from pinnace.apiserver.cacher.store import RevisionExpired, SelectionPredicate, ShuttingDown, SlowWatcher
+from pinnace.apiserver.cacher.watcher import CacheWatcher, SendBuffer, SharedResponse, uncharged_response
 from pinnace.apiserver.flow import send_budget as flow
 from pinnace.apiserver.flow.send_budget import LARGE, SendBudget, SendPool
 
@@ -17,21 +17,21 @@ class Hub:
     """Remembers who joined and left."""
 
     def __init__(self) -> None:
-        self.live: list[Watcher] = []
+        self.live: list[CacheWatcher] = []
         self.left = 0
         self.told = 0
 
-    def join(self, watcher: Watcher) -> None:
+    def join(self, watcher: CacheWatcher) -> None:
         self.live.append(watcher)
 
-    def leave(self, watcher: Watcher) -> None:
+    def leave(self, watcher: CacheWatcher) -> None:
         self.left += 1
 
 
 def watcher_of(
     *past: EncodedResponse, hub: Hub | None = None, buffer: SendBuffer | None = None, budget: SendBudget | None = None
-) -> Watcher:
-    return Watcher(hub or Hub(), ALL_PODS, 3, iter(past), buffer=buffer, budget=budget)
+) -> CacheWatcher:
+    return CacheWatcher(hub or Hub(), ALL_PODS, 3, iter(past), buffer=buffer, budget=budget)
 
 
 async def test_first_the_past_then_what_happens() -> None:
@@ -107,21 +107,21 @@ async def test_end_interrupts_the_past() -> None:
 
 async def test_only_the_first_error_counts() -> None:
     watcher = watcher_of()
-    watcher.end(Expired(7))
+    watcher.end(RevisionExpired(7))
     watcher.end(ShuttingDown())
-    with pytest.raises(Expired):
+    with pytest.raises(RevisionExpired):
         await anext(watcher)
 
 
 async def test_past_that_expires_ends_it() -> None:
     def past() -> Iterator[EncodedResponse]:
         yield EncodedResponse(b"one", 4)
-        raise Expired(7)
+        raise RevisionExpired(7)
 
     hub = Hub()
-    watcher = Watcher(hub, ALL_PODS, 3, past())
+    watcher = CacheWatcher(hub, ALL_PODS, 3, past())
     await anext(watcher)
-    with pytest.raises(Expired):
+    with pytest.raises(RevisionExpired):
         await anext(watcher)
     with pytest.raises(StopAsyncIteration):
         await anext(watcher)
@@ -140,7 +140,7 @@ async def test_closing_wakes_the_reader() -> None:
     assert hub.left == 1
 
 
-async def pending(watcher: Watcher) -> "asyncio.Future[bytes]":
+async def pending(watcher: CacheWatcher) -> "asyncio.Future[bytes]":
     """A read that has begun."""
     reading = asyncio.ensure_future(anext(watcher))
     await asyncio.wait((reading,), timeout=0.01)
@@ -193,7 +193,7 @@ class TestRoom:
             asked = True
             yield EncodedResponse(b"one", 4)
 
-        watcher = Watcher(Hub(), ALL_PODS, 3, past(), budget=budget)
+        watcher = CacheWatcher(Hub(), ALL_PODS, 3, past(), budget=budget)
         reading = await pending(watcher)
         assert not asked
         budget.charge(-flow.MAX_UNTAKEN)
@@ -240,11 +240,11 @@ class TestRoom:
         watcher = watcher_of(budget=budget)
         (await pending(watcher)).cancel()
         watcher.enqueue_response(SharedResponse(EncodedResponse(b"x" * 100, 4), budget, 1))
-        watcher.end(Expired(7))
+        watcher.end(RevisionExpired(7))
         budget.add_buffered(flow.MAX_WAITING)
         budget.enforce_limit()
         assert budget.waiting == flow.MAX_WAITING
-        with pytest.raises(Expired):
+        with pytest.raises(RevisionExpired):
             await anext(watcher)
 
     async def test_waiting_watch_ends_immediately(self) -> None:

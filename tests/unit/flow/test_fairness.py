@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 
 from pinnace.apiserver.flow import control
-from pinnace.apiserver.flow.control import FlowControl
+from pinnace.apiserver.flow.control import PriorityAndFairness
 from pinnace.apiserver.flow.levels import WORKLOAD
 from pinnace.verification.bench.report import percentile
 from tests.clock import FakeClock
@@ -102,7 +102,7 @@ class Workers:
     def __init__(self) -> None:
         self.clock = Working()
         self.end = self.clock.monotonic()
-        self.control = FlowControl(clock=self.clock)
+        self.control = PriorityAndFairness(clock=self.clock)
         self.done: Counter[str] = Counter()
 
     async def work(self, seconds: float, callers: Mapping[str, int]) -> None:

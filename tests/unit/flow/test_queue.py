@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from pinnace.apiserver.flow.levels import MAX_IDLE_FLOWS, Flow, PriorityLevel
+from pinnace.apiserver.flow.levels import MAX_IDLE_FLOWS, PriorityLevel, UserFlow
 from pinnace.apiserver.flow.send_budget import SendPool
 
 SEATS = 100
@@ -23,7 +23,7 @@ def free(of: PriorityLevel[Call]) -> int:
     return of.seats - of.held
 
 
-def fill(flow: Flow[Call], cost: int = 1) -> int:
+def fill(flow: UserFlow[Call], cost: int = 1) -> int:
     """Begins calls of the flow for as long as they fit; how many."""
     begun = 0
     while flow.fits(cost, free(flow.level)):
@@ -46,7 +46,7 @@ def serve(of: PriorityLevel[Call], calls: int) -> list[str]:
     return order
 
 
-def wait(flow: Flow[Call], calls: int, cost: int = 1) -> None:
+def wait(flow: UserFlow[Call], calls: int, cost: int = 1) -> None:
     for _ in range(calls):
         flow.push(Call(cost))
 
@@ -107,7 +107,7 @@ def test_equal_flows_get_equal_shares() -> None:
         wait(of.flow(f"user-{number}"), 1000, cost=2)
     begun = Counter[str]()
     for _ in range(100):
-        running = list[tuple[Flow[Call], Call]]()
+        running = list[tuple[UserFlow[Call], Call]]()
         while (flow := of.next(free(of))) is not None:
             call = flow.first()
             flow.drop(call)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.flow import control
-from pinnace.apiserver.flow.control import FlowControl, Seat
+from pinnace.apiserver.flow.control import PriorityAndFairness, Seat
 from pinnace.apiserver.flow.levels import LEADER_ELECTION, NODE_HIGH, SHARES, SYSTEM, WORKLOAD
 
 SEATS, GAP = 40, 2
@@ -68,7 +68,7 @@ LOADS = st.builds(Load, st.sampled_from(list(SHARES)), st.integers(1, 60), WIDTH
 class World:
     def __init__(self, loads: list[Load]) -> None:
         clock = Turns()
-        self.control = FlowControl(SEATS, clock=clock)
+        self.control = PriorityAndFairness(SEATS, clock=clock)
         self.begun = dict.fromkeys(range(len(loads)), 0)
         self.tasks = [asyncio.ensure_future(clock.run())]
         self.tasks += [
@@ -105,7 +105,7 @@ class Watched:
     """For how many turns each level has been passed over, which has seats of its own for somebody who waits; and all have been
     while there was room for anybody."""
 
-    def __init__(self, flow: FlowControl) -> None:
+    def __init__(self, flow: PriorityAndFairness) -> None:
         self.passed_over = dict.fromkeys(flow.levels, 0)
         self.idle = 0
         self._flow = flow
@@ -154,7 +154,7 @@ async def test_flood_at_one_level_leaves_the_others_their_calls() -> None:
 async def test_more_important_begin_first_and_have_what_the_others_need_not_have() -> None:
     clock = Turns()
     ticking = asyncio.ensure_future(clock.run())
-    flow = FlowControl(clock=clock)
+    flow = PriorityAndFairness(clock=clock)
     seats = {level: wait(flow, level) for level in (WORKLOAD, SYSTEM, NODE_HIGH, LEADER_ELECTION)}
     await turns(8 * GAP)
     ticking.cancel()
@@ -165,7 +165,7 @@ async def test_more_important_begin_first_and_have_what_the_others_need_not_have
             seat.release()
 
 
-def wait(flow: FlowControl, level: str, calls: int = 20) -> list[Seat]:
+def wait(flow: PriorityAndFairness, level: str, calls: int = 20) -> list[Seat]:
     """Calls that wait, of somebody who has all that he gets at once."""
     taken = [flow.enter(level, "eve") for _ in range(control.EAGER)]
     waiting = [flow.enter(level, "eve") for _ in range(calls)]

@@ -148,7 +148,7 @@ class Assembly:
         self._quotas = Quotas(
             storage, self.cacher, self._committer, self._refresh, clock, self._rng, preempted=settings.preempted
         )
-        of = self.cacher.of
+        of = self.cacher.cache_of
         self._nodes = NodeAuthorizer(of(NODES), of(PODS), of(PERSISTENT_VOLUMES))
         self._rbac = RbacAuthorizer(of(ROLES), of(CLUSTER_ROLES), of(ROLE_BINDINGS), of(CLUSTER_ROLE_BINDINGS))
         self._audit = CallAudit(settings.audit)
@@ -234,7 +234,7 @@ class Assembly:
         usage = metrics_pb2.DESCRIPTOR.services_by_name
         surveyor = StatsCollector(self._settings.kubelets)
         of_nodes = NodeMetricsService(of_resources[NODES], surveyor)
-        of_pods = PodMetricsService(of_resources[PODS], self.cacher.of(NODES), surveyor)
+        of_pods = PodMetricsService(of_resources[PODS], self.cacher.cache_of(NODES), surveyor)
         services.append((usage["NodeMetrics"], of_nodes, opening.gate(NODES)))
         services.append((usage["PodMetrics"], of_pods, opening.gate(PODS)))
         services.append((elections_pb2.DESCRIPTOR.services_by_name["Elections"], self._elections, opening.refusal))
@@ -262,7 +262,7 @@ class Assembly:
 
     def _services(self) -> Mapping[Resource[Any], ResourceService[Any]]:
         stores, audit, policy = self._stores, self._audit, self.policy
-        streaming = ContainerStreams(self.cacher.of(PODS), self.cacher.of(NODES), self._settings.kubelets)
+        streaming = ContainerStreams(self.cacher.cache_of(PODS), self.cacher.cache_of(NODES), self._settings.kubelets)
         special: Mapping[Resource[Any], ResourceService[Any]] = {
             PODS: PodService(
                 stores[PODS],
@@ -296,7 +296,7 @@ class Assembly:
             allocator = ServiceAllocator(self.cacher, self._storage, self._refresh, self._settings.services, clock, rng)
         elif resource is IP_ADDRESSES:
             allocator = AddressGuard(self._storage)
-        mutator = Mutator(resource, self.cacher.of(resource), self._storage, committer, clock, allocator)
+        mutator = Mutator(resource, self.cacher.cache_of(resource), self._storage, committer, clock, allocator)
         return Store(resource, strategy, admission, mutator, self._refresh, clock, rng, self._webhooks, self._settings.tracer)
 
     def _role_versions(self) -> Hashable | None:

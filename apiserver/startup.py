@@ -154,7 +154,7 @@ class ReadinessGate:
 
     def gate(self, resource: Resource[Any]) -> Gate:
         """Return a gate that also refuses calls while the cache of the resource is not loaded."""
-        cache = self._cacher.of(resource)
+        cache = self._cacher.cache_of(resource)
         return lambda: self.refusal() or (None if cache.loaded else not_loaded())
 
     def _close(self) -> None:
@@ -378,7 +378,7 @@ class Bootstrap:
 
     async def _create_service_cidr(self) -> Sequence[Refusal]:
         """Create the default ServiceCIDR. An existing one is kept: services have addresses from its networks."""
-        entry = self._cacher.of(SERVICE_CIDRS).get(SERVICE_CIDRS.key("", DEFAULT_CIDR))
+        entry = self._cacher.cache_of(SERVICE_CIDRS).get(SERVICE_CIDRS.key("", DEFAULT_CIDR))
         if entry is None:
             cidr = ServiceCIDR()
             cidr.metadata.name = DEFAULT_CIDR
@@ -391,7 +391,7 @@ class Bootstrap:
         return []
 
     async def _create_or_complete(self, resource: Resource[Any], wanted: Iterable[Any]) -> Sequence[Refusal]:
-        cache, store = self._cacher.of(resource), self._stores[resource]
+        cache, store = self._cacher.cache_of(resource), self._stores[resource]
         missing, lacking, others = [], [], []
         for role_binding in wanted:
             entry = cache.get(resource.key("", role_binding.metadata.name))
@@ -499,7 +499,7 @@ class Migration:
             result = await self._storage.get(STORAGE_FORMAT_KEY)
             if result is not None and result.value == FORMAT:
                 return True
-            if not all(self._cacher.of(resource).loaded for resource in self._stores):
+            if not all(self._cacher.cache_of(resource).loaded for resource in self._stores):
                 return False
             refused = [refusal for resource, store in self._stores.items() for refusal in await self._migrate(resource, store)]
             if refused:
@@ -517,7 +517,7 @@ class Migration:
         """Rewrite the objects of one resource. Return the refusals."""
         if not has_quantities(resource.message.DESCRIPTOR):
             return []
-        entries = self._cacher.of(resource).select(SelectionPredicate.parse(resource, "", "", ""))
+        entries = self._cacher.cache_of(resource).select(SelectionPredicate.parse(resource, "", "", ""))
         stale = [
             each for each, due in zip(entries, await in_slices(_needs_migration, entries, self._clock), strict=True) if due
         ]
@@ -532,7 +532,7 @@ class Migration:
 
 
 def _needs_migration(entry: CacheEntry[Any]) -> bool:
-    stored = entry.peek()
+    stored = entry.parse_uncached()
     canonical = type(stored)()
     canonical.CopyFrom(stored)
     canonicalize(canonical)
@@ -540,7 +540,7 @@ def _needs_migration(entry: CacheEntry[Any]) -> bool:
 
 
 def _rewrite_mutation(resource: Resource[Any], entry: CacheEntry[Any]) -> Mutation[Any]:
-    name = entry.peek().metadata.name
+    name = entry.parse_uncached().metadata.name
 
     def step(version: ObjectVersion[Any] | None) -> Next[Any]:
         if version is None:

@@ -80,7 +80,7 @@ class Priority:
     def __init__(self, classes: ResourceCache[PriorityClass]) -> None:
         self._classes = classes
         self._everything = SelectionPredicate.parse(PRIORITY_CLASSES, "", "", "")
-        self._known: tuple[int, PriorityClass | None] = (0, None)
+        self._default_priority_class_cache: tuple[int, PriorityClass | None] = (0, None)
         """The version of the class cache, and the default class at that version."""
 
     def admit(self, request: WriteRequest, obj: Pod) -> None:
@@ -107,7 +107,7 @@ class Priority:
             return
         if not obj.globalDefault or (old is not None and old.globalDefault):
             return
-        default = self._default_class()
+        default = self._default_priority_class()
         if default is not None and default.metadata.name != obj.metadata.name:
             why = f"PriorityClass {default.metadata.name} is already marked as default. Only one default can exist"
             raise _forbidden(PRIORITY_CLASSES, obj, why)
@@ -117,7 +117,7 @@ class Priority:
         if name in SYSTEM_CLASSES:
             return SYSTEM_CLASSES[name], DEFAULT_POLICY
         if not name:
-            default = self._default_class()
+            default = self._default_priority_class()
             if default is None:
                 return 0, DEFAULT_POLICY
             pod.spec.priorityClassName = default.metadata.name
@@ -127,13 +127,13 @@ class Priority:
             raise _pod_forbidden(pod, f"no PriorityClass with name {name} was found")
         return entry.obj.value, entry.obj.preemptionPolicy or DEFAULT_POLICY
 
-    def _default_class(self) -> PriorityClass | None:
+    def _default_priority_class(self) -> PriorityClass | None:
         """Return the default class: of several, the one with the lowest value, as in Kubernetes."""
-        version, default = self._known
+        version, default = self._default_priority_class_cache
         if version != self._classes.version:
             defaults = [entry.obj for entry in self._classes.select(self._everything) if entry.obj.globalDefault]
             default = min(defaults, key=lambda priority_class: priority_class.value, default=None)
-            self._known = self._classes.version, default
+            self._default_priority_class_cache = self._classes.version, default
         return default
 
 
@@ -156,10 +156,10 @@ class DefaultStorageClass:
         """Set the default class. An explicit class is kept, even if it is empty."""
         if obj.spec.HasField("storageClassName") or CLASS_ANNOTATION in obj.metadata.annotations:
             return
-        if default := self._default_class():
+        if default := self._default_storage_class():
             obj.spec.storageClassName = default
 
-    def _default_class(self) -> str:
+    def _default_storage_class(self) -> str:
         """Return the name of the default class; "" if there is none. Of several, the newest is used, and then the first by
         name, as in Kubernetes."""
         classes = [entry.obj for entry in self._classes.select(self._everything)]

@@ -60,7 +60,7 @@ class LimitRanger:
     def __init__(self, ranges: ResourceCache[LimitRange]) -> None:
         self._ranges = ranges
         self._everything = SelectionPredicate.parse(LIMIT_RANGES, "", "", "")
-        self._known: tuple[int, Mapping[str, Sequence[LimitRangeItem]]] = (-1, {})
+        self._limits_cache: tuple[int, Mapping[str, Sequence[LimitRangeItem]]] = (-1, {})
         """The version of the LimitRange cache, and the limits by namespace at that version."""
 
     def admit(self, request: WriteRequest, obj: Pod) -> None:
@@ -94,13 +94,13 @@ class LimitRanger:
             raise Rejected(errors.forbidden(f'{plural} "{obj.metadata.name}" is forbidden: {said}'))
 
     def _limits(self, namespace: str) -> Sequence[LimitRangeItem]:
-        version, limits = self._known
+        version, limits = self._limits_cache
         if version != self._ranges.version:
             items_by_type: dict[str, list[LimitRangeItem]] = {}
             for entry in self._ranges.select(self._everything):
                 items_by_type.setdefault(entry.obj.metadata.namespace, []).extend(entry.obj.spec.limits)
             limits = items_by_type
-            self._known = self._ranges.version, limits
+            self._limits_cache = self._ranges.version, limits
         return limits.get(namespace, ())
 
 

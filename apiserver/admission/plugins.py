@@ -27,15 +27,15 @@ def chain(
     cacher: Cacher, nodes: NodeAuthorizer, rbac: RbacAuthorizer, quotas: Quotas, tracer: Tracer, clock: Clock
 ) -> AdmissionChain:
     """Return the chain of all plugins. A plugin that sets defaults and validates is in both lists."""
-    of = cacher.of
-    limits = LimitRanger(of(LIMIT_RANGES))
-    lifecycle = NamespaceLifecycle(of(NAMESPACES))
-    priority = Priority(of(PRIORITY_CLASSES))
+    cache_of = cacher.cache_of
+    limits = LimitRanger(cache_of(LIMIT_RANGES))
+    lifecycle = NamespaceLifecycle(cache_of(NAMESPACES))
+    priority = Priority(cache_of(PRIORITY_CLASSES))
     mutating: tuple[MutatingPlugin, ...] = (
         lifecycle,
         priority,
         TaintNodesByCondition(),
-        DefaultStorageClass(of(STORAGE_CLASSES)),
+        DefaultStorageClass(cache_of(STORAGE_CLASSES)),
         limits,
         *([TraceContext(tracer)] if tracer.on else []),
     )
@@ -44,7 +44,7 @@ def chain(
         RoleEscalation(rbac),
         ElectionLeases(),
         priority,
-        PersistentVolumeClaimResize(of(STORAGE_CLASSES)),
+        PersistentVolumeClaimResize(cache_of(STORAGE_CLASSES)),
         limits,
         ResourceQuota(quotas.states, quotas.tally, clock),
     )

@@ -92,18 +92,18 @@ class RequestAuthenticator:
     """Authenticates certificates and tokens. `now` returns Unix seconds. All methods raise Rejected (UNAUTHENTICATED)."""
 
     def __init__(self, now: Callable[[], float], tokens: TokenAuthenticator | None = None) -> None:
-        self._now = now
+        self._unix_time = now
         self._tokens = tokens
-        self._known: OrderedDict[bytes, _VerifiedCertificate] = OrderedDict()
+        self._verified: OrderedDict[bytes, _VerifiedCertificate] = OrderedDict()
 
     def certificate(self, pem: bytes) -> User:
         """Return the user of a certificate that TLS has verified."""
-        known = self._known.get(pem)
+        known = self._verified.get(pem)
         if known is None:
-            known = self._known[pem] = _read_certificate(pem)
-            if len(self._known) > MAX_REMEMBERED:
-                self._known.popitem(last=False)
-        if self._now() >= known.ends:
+            known = self._verified[pem] = _read_certificate(pem)
+            if len(self._verified) > MAX_REMEMBERED:
+                self._verified.popitem(last=False)
+        if self._unix_time() >= known.ends:
             raise _unauthenticated(
                 "CertificateExpired", "the client certificate has expired: renew it and open a new connection"
             )
@@ -175,14 +175,14 @@ class TokenFile:
         """Raises OSError if the file cannot be read."""
         self._path = path
         self._clock = clock
-        self._looked = clock.monotonic()
+        self._checked_at = clock.monotonic()
         self._stamp = self._file_version()
         self._users = _read_tokens(path)
 
     def user(self, token: str) -> User | None:
         """Return the user of a token; None if the token is unknown."""
-        if (now := self._clock.monotonic()) - self._looked >= CHECK_INTERVAL:
-            self._looked = now
+        if (now := self._clock.monotonic()) - self._checked_at >= CHECK_INTERVAL:
+            self._checked_at = now
             self._refresh()
         return self._users.get(_digest(token))
 

@@ -309,13 +309,13 @@ class Impersonator:
     def __init__(self, authorizer: Authorizer, role_versions: Callable[[], Hashable]) -> None:
         self._authorizer = authorizer
         self._role_versions = role_versions
-        self._granted: dict[tuple[Credential, str, tuple[str, ...]], _ImpersonationGrant] = {}
+        self._grants: dict[tuple[Credential, str, tuple[str, ...]], _ImpersonationGrant] = {}
 
     async def impersonate(self, credential: Credential, caller: User, impersonation: Impersonation) -> ImpersonatedCredential:
         """Return the credential for the impersonation. `caller`: the user of `credential`. Raises Rejected
         (PERMISSION_DENIED)."""
         key = credential, impersonation.user, tuple(impersonation.groups)
-        versions, grant = self._role_versions(), self._granted.get(key)
+        versions, grant = self._role_versions(), self._grants.get(key)
         if grant is not None and grant.versions == versions and grant.caller is caller:
             return grant.impersonated
         action, target = ResourceAction("impersonate", impersonation.resource), ActionTarget(*impersonation.place)
@@ -326,9 +326,9 @@ class Impersonator:
             credential, User(impersonation.user, impersonation.all_groups(), impersonator=caller.name)
         )
         if len(impersonation.user) + sum(map(len, impersonation.groups)) <= MAX_GRANT_SIZE:
-            if len(self._granted) >= MAX_GRANTS:
-                self._granted.clear()
-            self._granted[key] = _ImpersonationGrant(versions, caller, impersonated)
+            if len(self._grants) >= MAX_GRANTS:
+                self._grants.clear()
+            self._grants[key] = _ImpersonationGrant(versions, caller, impersonated)
         return impersonated
 
 

@@ -229,11 +229,11 @@ def _any_target(request: Any) -> Iterable[ActionTarget]:
 
 def _delete_pod_actions(requests: Iterable[Any]) -> Sequence[ResourceAction]:
     """Return the actions of pod deletes. A delete with a disruption condition also requires permission to update the status."""
-    return (_DELETE, _TELL) if any(delete.HasField("disruption") for delete in requests) else (_DELETE,)
+    return (_DELETE_POD, _UPDATE_POD_STATUS) if any(delete.HasField("disruption") for delete in requests) else (_DELETE_POD,)
 
 
 def _binding_actions(request: Any) -> Sequence[ResourceAction]:
-    return (_BIND,) if request.HasField("fence") else (_BIND, BYPASS_FENCE)
+    return (_BIND_POD,) if request.HasField("fence") else (_BIND_POD, BYPASS_FENCE)
 
 
 _RESOURCES: Mapping[str, Resource[Any]] = {resource.service: resource for resource in (*ALL, *SERVED_VERSIONS)}
@@ -256,16 +256,16 @@ _STANDARD: Mapping[str, tuple[str, str, Callable[[Resource[Any]], Targets]]] = {
     "DeleteBatch": ("delete", "", _named_batch_targets),
     "DeleteCollection": ("deletecollection", "", _collection_target),
 }
-_BIND = ResourceAction("create", "pods/binding")
-_EVICT = ResourceAction("create", "pods/eviction")
-_DELETE, _TELL = ResourceAction("delete", "pods"), ResourceAction("update", "pods/status")
+_BIND_POD = ResourceAction("create", "pods/binding")
+_EVICT_POD = ResourceAction("create", "pods/eviction")
+_DELETE_POD, _UPDATE_POD_STATUS = ResourceAction("delete", "pods"), ResourceAction("update", "pods/status")
 _SPECIAL: Mapping[str, Permission] = {
     "pinnace.v1.Pods/Delete": Permission(lambda request: _delete_pod_actions([request]), _named_target(PODS)),
     "pinnace.v1.Pods/DeleteBatch": Permission(lambda request: _delete_pod_actions(request.items), _named_batch_targets(PODS)),
     "pinnace.v1.Pods/Bind": Permission(_binding_actions, _binding_target),
     "pinnace.v1.Pods/BindBatch": Permission(_binding_actions, _pod_batch_targets),
-    "pinnace.v1.Pods/Evict": Permission(_fixed_action(_EVICT), _eviction_target),
-    "pinnace.v1.Pods/EvictBatch": Permission(_fixed_action(_EVICT), _pod_batch_targets),
+    "pinnace.v1.Pods/Evict": Permission(_fixed_action(_EVICT_POD), _eviction_target),
+    "pinnace.v1.Pods/EvictBatch": Permission(_fixed_action(_EVICT_POD), _pod_batch_targets),
     "pinnace.v1.Pods/Logs": Permission(_fixed_action(ResourceAction("get", "pods/log")), _named_target(PODS)),
     "pinnace.v1.Pods/Exec": Permission(_fixed_action(EXEC), None),
     "pinnace.v1.Pods/Attach": Permission(_fixed_action(ResourceAction("create", "pods/attach")), _named_target(PODS)),

@@ -107,8 +107,8 @@ class NamespaceBindings:
     def __init__(self, bindings: ListEntries, roles: ListEntries) -> None:
         self.seen: tuple[int, ...] = ()
         self.stamp = 0
-        self._look_at_bindings = bindings
-        self._look_at_roles = roles
+        self._list_bindings = bindings
+        self._list_roles = roles
         self._roles: Sequence[CacheEntry[Any]] = ()
         self._bindings: Sequence[CacheEntry[Any]] = ()
         self._bound: Sequence[ParsedBinding] = ()
@@ -119,7 +119,7 @@ class NamespaceBindings:
 
     def refresh(self) -> bool:
         """Read the current roles and bindings. Return True if they have changed."""
-        bindings, roles = self._look_at_bindings(), self._look_at_roles()
+        bindings, roles = self._list_bindings(), self._list_roles()
         if _same_entries(bindings, self._bindings) and _same_entries(roles, self._roles):
             return False
         read = {entry.key: (entry, bound) for entry, bound in zip(self._bindings, self._bound, strict=True)}
@@ -151,7 +151,7 @@ def _parse_binding(entry: CacheEntry[Any], before: CacheEntry[Any] | None, bound
     """Parse a binding. `bound` is the parsed form of the version `before`, and is reused if the binding has not changed."""
     if bound is not None and entry is before:
         return bound
-    binding: RoleBinding = entry.peek()
+    binding: RoleBinding = entry.parse_uncached()
     metadata, users, groups = binding.metadata, set[str](), set[str]()
     for subject in binding.subjects:
         match subject.kind:
@@ -494,25 +494,25 @@ _AGGREGATED_PREFIX = "system:aggregate-to-"
 """The names of roles that contain the default rules of aggregated roles. Denials name the aggregated roles only."""
 _READ = ("get", "list", "watch")
 _WRITE = ("create", "update", "patch", "delete", "deletecollection")
-_SCHEDULED_BY = (
+_READ_BY_SCHEDULER = (
     NODES, NAMESPACES, PRIORITY_CLASSES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES, CSI_NODES, SERVICES,
     POD_DISRUPTION_BUDGETS,
 )  # fmt: skip
 """Resources that the scheduler reads, other than pods."""
-_EDITED = (
+_EDITABLE = (
     PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS, REPLICA_SETS, JOBS, CONFIG_MAPS,
     SERVICE_ACCOUNTS,
 )  # fmt: skip
-_SEEN = (*_EDITED, LIMIT_RANGES, RESOURCE_QUOTAS, EVENTS, ENDPOINT_SLICES)
+_VIEWABLE = (*_EDITABLE, LIMIT_RANGES, RESOURCE_QUOTAS, EVENTS, ENDPOINT_SLICES)
 """Namespaced resources that the role view can read. As in Kubernetes, secrets are excluded."""
-_SCALED = (DEPLOYMENTS, REPLICA_SETS)
-_PUBLIC = (*(resource for resource in ALL if resource is not SECRETS), EVENTS_V1)
-_KEPT = (
+_SCALABLE = (DEPLOYMENTS, REPLICA_SETS)
+_ALL_BUT_SECRETS = (*(resource for resource in ALL if resource is not SECRETS), EVENTS_V1)
+_STATUS_OF_CONTROLLERS = (
     PODS, NODES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, RESOURCE_QUOTAS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS,
     REPLICA_SETS, JOBS,
 )  # fmt: skip
 """Resources whose status controllers write."""
-_METERED = PolicyRule(verbs=_READ, apiGroups=[METRICS_GROUP], resources=[PODS.plural, NODES.plural])
+_READ_METRICS = PolicyRule(verbs=_READ, apiGroups=[METRICS_GROUP], resources=[PODS.plural, NODES.plural])
 """Source: https://github.com/kubernetes-sigs/metrics-server, the role system:aggregated-metrics-reader."""
 
 _INFORMATION = (HEALTH, "/livez", "/readyz", VERSION, f"{VERSION}/")
@@ -527,17 +527,17 @@ permission."""
 
 def cluster_roles() -> Iterator[ClusterRole]:
     see = [
-        *_rules(_READ, _SEEN),
+        *_rules(_READ, _VIEWABLE),
         _rule(_READ, [NAMESPACES]),
         _rule(_READ, [PODS], "log"),
-        _rule(_READ, _SCALED, "scale"),
-        _METERED,
+        _rule(_READ, _SCALABLE, "scale"),
+        _READ_METRICS,
     ]
     edit = [
-        *_rules(_WRITE, _EDITED),
+        *_rules(_WRITE, _EDITABLE),
         *_rules((*_READ, *_WRITE), [SECRETS]),
         _rule(("patch", "update"), [PODS], "resize"),
-        _rule(("patch", "update"), _SCALED, "scale"),
+        _rule(("patch", "update"), _SCALABLE, "scale"),
         _rule(("create",), [PODS], "eviction"),
         *(_rule(("create",), [PODS], candidate) for candidate in ("attach", "exec", "portforward")),
         _rule(("impersonate",), [SERVICE_ACCOUNTS]),
@@ -549,10 +549,10 @@ def cluster_roles() -> Iterator[ClusterRole]:
     yield _role(
         "cluster-view",
         [
-            *_rules(_READ, _PUBLIC),
+            *_rules(_READ, _ALL_BUT_SECRETS),
             _rule(_READ, [PODS], "log"),
-            _rule(_READ, _SCALED, "scale"),
-            _METERED,
+            _rule(_READ, _SCALABLE, "scale"),
+            _READ_METRICS,
             _elections(*_READ),
             _KEYS,
         ],
@@ -596,7 +596,7 @@ def _gateway() -> list[PolicyRule]:
 
 def _scheduler() -> list[PolicyRule]:
     return [
-        *_rules(_READ, _SCHEDULED_BY),
+        *_rules(_READ, _READ_BY_SCHEDULER),
         _rule((*_READ, "delete"), [PODS]),
         _rule(("create",), [PODS], "binding"),
         _rule(("update", "patch"), [PODS], "status"),
@@ -613,11 +613,11 @@ def _controllers() -> list[PolicyRule]:
     """Return the rules of the controllers, which share one identity. They can delete all namespaced objects and all objects
     with deleted owners. They cannot grant roles or renew the leases of nodes."""
     return [
-        *_rules(_READ, _PUBLIC),
+        *_rules(_READ, _ALL_BUT_SECRETS),
         *_rules(("update", "patch", "delete"), COLLECTED),
         *_rules(("delete", "deletecollection"), [resource for resource in ALL if resource.namespaced]),
         *_rules(("create",), (PODS, REPLICA_SETS, JOBS, ENDPOINT_SLICES)),
-        *_rules(("update", "patch"), _KEPT, "status"),
+        *_rules(("update", "patch"), _STATUS_OF_CONTROLLERS, "status"),
         *_rules(("create", "update", "patch"), [EVENTS, EVENTS_V1]),
         _elections("get", "campaign", of=CONTROLLERS_ELECTION),
         _elections("list"),

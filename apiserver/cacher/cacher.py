@@ -138,7 +138,7 @@ class Cacher:
         """True if the reason for the last load was a restore of the storage."""
         return self._reflector.restored
 
-    def of(self, resource: Resource[T]) -> ResourceCache[T]:
+    def cache_of(self, resource: Resource[T]) -> ResourceCache[T]:
         """Return the cache of a resource. Raises KeyError if the resource is not cached."""
         return self._caches[resource.prefix]
 
@@ -361,9 +361,9 @@ class ResourceCache(Generic[T]):
         return len(self._store.entries)
 
     @property
-    def told(self) -> int:
+    def delivered_events(self) -> int:
         """The number of events that watchers have read, counted once per watcher."""
-        return self._dispatcher.told
+        return self._dispatcher.delivered_events
 
     @property
     def unreadable(self) -> Set[str]:

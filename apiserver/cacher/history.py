@@ -129,7 +129,7 @@ class HistoryFingerprints:
     """The fingerprints of the applied revisions."""
 
     def __init__(self, capacity: int = MAX_FINGERPRINTS) -> None:
-        self._kept = capacity
+        self._capacity = capacity
         self._revisions = array("Q")
         self._fingerprints = array("Q")
         self.reset(0, ())
@@ -146,8 +146,8 @@ class HistoryFingerprints:
         """Record a change of a marker. `revision` must be above all recorded ones."""
         self._revisions.append(revision)
         self._fingerprints.append(_fingerprint_of(key, value))
-        if len(self._revisions) > self._kept:
-            gone = self._kept // 8
+        if len(self._revisions) > self._capacity:
+            gone = self._capacity // 8
             del self._revisions[:gone], self._fingerprints[:gone]
 
     def at(self, revision: int) -> bytes | None:
@@ -218,7 +218,8 @@ CHUNK_BYTES = 512 << 10
 
 
 BURST = 50
-"""Number of requirements (`SelectionPredicate.questions`) that are evaluated between two reads of the clock: about 10 us."""
+"""Number of requirements (`SelectionPredicate.requirement_count`) that are evaluated between two reads of the clock: about 10
+us."""
 
 
 TimeIsUp = Callable[[], bool]
@@ -283,7 +284,7 @@ def replay(
 
 def _matches_per_clock_read(selection: SelectionPredicate) -> int:
     """Return the number of events to match between two reads of the clock."""
-    return max(1, BURST // selection.questions)
+    return max(1, BURST // selection.requirement_count)
 
 
 class CommitMarkers:

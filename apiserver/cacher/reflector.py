@@ -348,7 +348,7 @@ class RawKeys:
     def __init__(self) -> None:
         self._items: dict[str, KeyValue] = {}
         self._subscribers: list[tuple[str, Callback]] = []
-        self._untold: list[KeyChange] = []
+        self._undelivered: list[KeyChange] = []
 
     def get(self, key: str) -> KeyValue | None:
         return self._items.get(key)
@@ -375,21 +375,21 @@ class RawKeys:
             self._items[change.key] = KeyValue(
                 change.key, change.value, change.create_revision, change.mod_revision, version, change.lease
             )
-        self._untold.append(change)
+        self._undelivered.append(change)
 
     def reset(self, revision: int, items: Iterable[KeyValue]) -> None:
         """Replace the state by the one at `revision`. The next `flush` sends the difference: subscribers need the state, but
         not every version of a key."""
         new = {item.key: item for item in items}
-        self._untold += state_difference(self._items, new, revision)
+        self._undelivered += state_difference(self._items, new, revision)
         self._items = new
 
     def flush(self) -> None:
         """Send all pending changes to the subscribers."""
-        if not self._untold:
+        if not self._undelivered:
             return
-        untold, self._untold = self._untold, []
-        for change in untold:
+        undelivered, self._undelivered = self._undelivered, []
+        for change in undelivered:
             for prefix, callback in self._subscribers:
                 if change.key.startswith(prefix):
                     callback(change)

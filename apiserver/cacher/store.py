@@ -86,13 +86,13 @@ class CacheEntry(Generic[T]):
             self._obj = self._parse()
         return self._obj
 
-    def peek(self) -> T:
+    def parse_uncached(self) -> T:
         """Return the object as `obj`, but do not cache it. Use it to read many entries."""
         return self._obj if self._obj is not None else self._parse()
 
     def cache_object(self) -> None:
-        """Parse and cache the object before several calls of `peek`."""
-        self._obj = self.peek()
+        """Parse and cache the object before several calls of `parse_uncached`."""
+        self._obj = self.parse_uncached()
 
     def release(self) -> None:
         """Drop the cached object. An entry that only the event log refers to needs only its value."""
@@ -140,7 +140,7 @@ class SelectionPredicate:
     """True if the predicate has no selectors. Then all keys with `prefix` match."""
     everything: bool = field(init=False, compare=False)
     """True if all objects of the resource match."""
-    questions: int = field(init=False, compare=False)
+    requirement_count: int = field(init=False, compare=False)
     """The number of conditions: one for the namespace, and one for each requirement."""
     needs_object: bool = field(init=False, compare=False)
     """True if `matches` needs the parsed object."""
@@ -153,7 +153,7 @@ class SelectionPredicate:
         put(self, "names", self.fields.allowed(_BY_KEY))
         put(self, "key", self._only_key())
         put(self, "nodes", self.fields.allowed(_BY_NODE))
-        put(self, "questions", 1 + len(self.labels.requirements) + len(self.fields.requirements))
+        put(self, "requirement_count", 1 + len(self.labels.requirements) + len(self.fields.requirements))
         put(self, "plain", not self.labels.requirements and not self.fields.requirements)
         put(self, "everything", self.plain and not self.namespace)
         requirements = self.fields.requirements
@@ -189,7 +189,7 @@ class SelectionPredicate:
             return False
         if not self.needs_object:
             return True
-        obj = entry.peek()
+        obj = entry.parse_uncached()
         if not self.labels.matches(obj.metadata.labels):
             return False
         return not self._parsed or all(requirement.matches(obj) for requirement in self._parsed)
@@ -389,25 +389,27 @@ class CacheSnapshots(Generic[T]):
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._told: WeakValueDictionary[Hashable, CacheSnapshot[T]] = WeakValueDictionary()  # sorted by age, the oldest first
+        self._snapshots: WeakValueDictionary[Hashable, CacheSnapshot[T]] = (
+            WeakValueDictionary()
+        )  # sorted by age, the oldest first
 
     def take(self, key: Hashable, revision: int, entries: Callable[[], list[CacheEntry[T]]]) -> CacheSnapshot[T]:
         """Return the snapshot with an equal key, or create one. Equal keys mean equal states, possibly at other revisions."""
-        snapshot = self._told.pop(key, None)
+        snapshot = self._snapshots.pop(key, None)
         if snapshot is None:
             snapshot = CacheSnapshot(entries())
         snapshot.revision, snapshot.taken = revision, self._clock.monotonic()
-        self._told[key] = snapshot
+        self._snapshots[key] = snapshot
         return snapshot
 
     def discard_entries(self, floor: int) -> None:
         """Release the snapshots below `floor`, the oldest revision of the event log, and those older than MAX_AGE."""
         while (first := self._oldest_snapshot()) is not None and (first[1].revision < floor or self._is_expired(first[1])):
-            del self._told[first[0]]
+            del self._snapshots[first[0]]
             first[1].discard_entries(floor)
 
     def _oldest_snapshot(self) -> tuple[Hashable, CacheSnapshot[T]] | None:
-        return next(self._told.items(), None)
+        return next(self._snapshots.items(), None)
 
     def _is_expired(self, snapshot: CacheSnapshot[T]) -> bool:
         return self._clock.monotonic() - snapshot.taken >= MAX_AGE
@@ -467,8 +469,8 @@ class CurrentRevisionReader:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._asking: list[asyncio.Future[int]] = []
-        self._asked = asyncio.Event()
+        self._waiters: list[asyncio.Future[int]] = []
+        self._read_requested = asyncio.Event()
         self._deadlines: dict[asyncio.Future[int], float] = {}
         self._timer = DeadlineTimer(self._expire)
 
@@ -478,8 +480,8 @@ class CurrentRevisionReader:
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._deadlines[answer] = deadline
         self._timer.add(deadline)
-        self._asking.append(answer)
-        self._asked.set()
+        self._waiters.append(answer)
+        self._read_requested.set()
         try:
             return await answer
         finally:
@@ -494,29 +496,29 @@ class CurrentRevisionReader:
         """Process the calls of `read_current_revision` until cancelled."""
         loop, begun, shared = asyncio.get_running_loop(), 0.0, False
         while True:
-            await self._asked.wait()
+            await self._read_requested.wait()
             if shared and (pause := begun + FRESH_INTERVAL - loop.time()) > 0:
                 await asyncio.sleep(pause)
             begun = loop.time()
-            self._asked.clear()
-            asking, self._asking = self._asking, []
-            shared = len(asking) > 1
+            self._read_requested.clear()
+            waiters, self._waiters = self._waiters, []
+            shared = len(waiters) > 1
             try:
                 revision = await self._storage.current_revision()
             except StorageError as error:
-                _fail_waiters(asking, error)
+                _fail_waiters(waiters, error)
             else:
-                _resolve_waiters(asking, revision)
+                _resolve_waiters(waiters, revision)
 
 
-def _resolve_waiters(asking: list[asyncio.Future[int]], revision: int) -> None:
-    for answer in asking:
+def _resolve_waiters(waiters: list[asyncio.Future[int]], revision: int) -> None:
+    for answer in waiters:
         if not answer.done():
             answer.set_result(revision)
 
 
-def _fail_waiters(asking: list[asyncio.Future[int]], error: Exception) -> None:
-    for answer in asking:
+def _fail_waiters(waiters: list[asyncio.Future[int]], error: Exception) -> None:
+    for answer in waiters:
         if not answer.done():
             answer.set_exception(error)
 

@@ -22,7 +22,7 @@ queued in gRPC and delay the other clients of its listener. So a flow starts cal
 calls wait in the queue of their flow and start in rounds, with a pause after each round. The calls of a round share etcd
 transactions. If only one flow is active, its pauses are shorter.
 
-Levels have priorities. A waiting call whose level has free seats of its own is overtaken by at most MAX_PASSED calls.
+Levels have priorities. A waiting call whose level has free seats of its own is overtaken by at most MAX_OVERTAKEN calls.
 
 Responses that the client has not read count against the send budget of the flow (apiserver.flow.send_budget), even after the
 end of the call:
@@ -59,7 +59,7 @@ from typing import Generic, Protocol, Self, TypeVar
 from pinnace.api.status import Code, Refusal
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.flow.levels import SECONDS_PER_BYTE, SHARES, LazyRequest, PriorityLevel, UserFlow
-from pinnace.apiserver.flow.send_budget import MAX_UNTAKEN, SendBudget, SendPool, WatchPredicate
+from pinnace.apiserver.flow.send_budget import MAX_UNSENT_BYTES, SendBudget, SendPool, WatchPredicate
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 
@@ -87,13 +87,13 @@ class Seat:
     """The seats of one call. `cost` is the number of seats. `unread` is the size of an unparsed request in bytes. Parsing it
     blocks the event loop."""
 
-    __slots__ = ("_flow", "_over", "_seats", "cost", "future", "since", "size", "unread", "until", "waits")
+    __slots__ = ("_flow", "_released", "_seats", "cost", "future", "since", "size", "unread", "until", "waits")
 
     def __init__(self, seats: SeatOwner, flow: "UserFlow[Seat]", cost: int, unread: int = 0) -> None:
         self._seats = seats
         self.unread = unread
         self._flow = flow
-        self._over = False
+        self._released = False
         self.cost = cost
         self.waits = False
 
@@ -110,14 +110,14 @@ class Seat:
 
     def refuse(self, error: Exception) -> None:
         """End the wait with an error. The call does not start."""
-        self._over = True
+        self._released = True
         if not self.future.done():
             self.future.set_exception(error)
 
     def release(self) -> None:
         """Release the seats, or stop waiting for them. Idempotent."""
-        if not self._over:
-            self._over = True
+        if not self._released:
+            self._released = True
             self._seats.release_seat(self, self._flow)
 
     def answer(self, size: int, *, refusable: bool) -> Callable[[], None]:
@@ -197,11 +197,11 @@ EAGER = 16
 ROUND = 16
 """The number of seats of waiting calls that start together. A call with an unparsed request ends the round, because parsing
 blocks the event loop."""
-SEAT_PAUSE, SEAT_PAUSE_ALONE = 0.00075, 0.0001
+SEAT_PAUSE, SEAT_PAUSE_UNCROWDED = 0.00075, 0.0001
 """Seconds of pause per seat of a round. Longer pauses protect other flows better, but limit the rate of a busy flow. The second
-value applies if no other flow has made calls for ALONE_AFTER seconds."""
-ALONE_AFTER = 1.0
-MAX_PASSED = 5
+value applies if no other flow has made calls for UNCROWDED_AFTER seconds."""
+UNCROWDED_AFTER = 1.0
+MAX_OVERTAKEN = 5
 """Maximum number of calls of other levels that overtake a waiting call whose level has free seats of its own. Up to three
 levels can reach this limit at the same time, so a level starts at least one of eight calls."""
 WAIT_TIMEOUT = 5.0
@@ -215,7 +215,7 @@ MAX_WATCHES = 1000
 """Maximum open watches per flow, except for system:masters. A watch uses tens of kilobytes. A component of pinnace has at most
 24.
 """
-MAX_QUESTIONS = 1000
+MAX_SELECTOR_REQUIREMENTS = 1000
 """Maximum number of selector requirements of a flow's watches. Equal selectors count once. Each event is matched against all of
 them, which takes 0.1 to 0.3 ms. A user can watch 500 names at the same time. A component of pinnace has at most 24."""
 MAX_CONNECTIONS = 100
@@ -271,13 +271,13 @@ class PriorityAndFairness:
         self._seats = seats
         self._clock = clock
         self._meter = meter or NoFlowMetrics()
-        self._held = 0
+        self._seats_in_use = 0
         self._waiting = 0
         self._crowded = asyncio.Event()
         self._pacing: asyncio.Task[None] | None = None
-        self._due = 0.0  # the time of the next round
+        self._next_round = 0.0  # the time of the next round
         self._latest: UserFlow[Seat] | None = None  # the flow of the last call
-        self._alone_from = 0.0  # the time from which this flow counts as alone
+        self._uncrowded_from = 0.0  # the time from which this flow counts as alone
 
     def enter(
         self,
@@ -295,14 +295,14 @@ class PriorityAndFairness:
             return EXEMPT
         flow = self.levels[level].flow(user)
         if flow is not self._latest:
-            self._latest, self._alone_from = flow, self._clock.monotonic() + ALONE_AFTER
+            self._latest, self._uncrowded_from = flow, self._clock.monotonic() + UNCROWDED_AFTER
         if remaining is not None and remaining <= 0:
             raise self._count_rejection(flow, "time-out", _deadline_refusal())
         if writes:
-            self._refuse_unread(flow, 2 * MAX_UNTAKEN)
+            self._refuse_unread(flow, 2 * MAX_UNSENT_BYTES)
         cost = max(1, cost)  # a cost from an invalid request could be negative
         seat = Seat(self, flow, cost, request.ByteSize() if isinstance(request, LazyRequest) else 0)
-        if flow.held < EAGER and not flow.waiting and flow.fits(cost, self._free_seats(flow.level)):
+        if flow.seats_in_use < EAGER and not flow.waiting and flow.fits(cost, self._free_seats(flow.level)):
             self._start_call(seat, flow)
         else:
             self._queue(seat, flow, request, remaining)
@@ -315,29 +315,32 @@ class PriorityAndFairness:
             self._meter.rejected(flow.level.name, "cancelled")
             return
         flow.end(seat.cost)
-        self._held -= seat.cost
+        self._seats_in_use -= seat.cost
         if self._waiting:
             self._start_waiting_calls()
 
     def charge_answer(self, flow: UserFlow[Seat], size: int, refusable: bool) -> Callable[[], None]:
         """Implement SeatOwner."""
         if refusable:
-            self._refuse_unread(flow, MAX_UNTAKEN)
+            self._refuse_unread(flow, MAX_UNSENT_BYTES)
         flow.budget.charge(size)
         return partial(flow.budget.charge, -size)
 
     def watching(self, flow: UserFlow[Seat], selection: WatchPredicate, *, bounded: bool, initial: bool) -> SendBudget:
         """Implement SeatOwner."""
-        count, questions = len(flow.budget.watches), flow.budget.questions
+        count, requirement_count = len(flow.budget.watches), flow.budget.requirement_count
         if bounded and count >= MAX_WATCHES:
             raise self._count_rejection(
                 flow, "watches", self._too_many_requests(flow, f"{count:,} watches are open: close some of them")
             )
-        if bounded and questions + (more := flow.budget.added_requirements(selection)) > MAX_QUESTIONS:
-            why = f"{count:,} open watches have {questions:,} selector requirements, this one has {more:,}: close some of them"
+        if bounded and requirement_count + (more := flow.budget.added_requirements(selection)) > MAX_SELECTOR_REQUIREMENTS:
+            why = (
+                f"{count:,} open watches have {requirement_count:,} selector requirements, this one has {more:,}: "
+                "close some of them"
+            )
             raise self._count_rejection(flow, "watches", self._too_many_requests(flow, why))
         if initial:
-            self._refuse_unread(flow, MAX_UNTAKEN)
+            self._refuse_unread(flow, MAX_UNSENT_BYTES)
         return flow.budget
 
     @contextmanager
@@ -379,11 +382,11 @@ class PriorityAndFairness:
             self._expire()
 
     def _free_seats(self, level: PriorityLevel[Seat]) -> int:
-        return max(level.seats - level.held, self._seats - self._held)
+        return max(level.seats - level.seats_in_use, self._seats - self._seats_in_use)
 
     def _start_call(self, seat: Seat, flow: UserFlow[Seat]) -> None:
         flow.begin(seat.cost)
-        self._held += seat.cost
+        self._seats_in_use += seat.cost
 
     def _start_waiting_calls(self) -> None:
         """Start waiting calls in rounds, until no seats are free or no calls wait."""
@@ -393,7 +396,7 @@ class PriorityAndFairness:
     async def _start_in_rounds(self) -> None:
         try:
             while True:
-                if (pause := self._due - self._clock.monotonic()) > 0:
+                if (pause := self._next_round - self._clock.monotonic()) > 0:
                     await self._clock.sleep(pause)
                 if not self._start_round():
                     return
@@ -407,17 +410,19 @@ class PriorityAndFairness:
             begun += seat.cost
             reading = seat.unread * SECONDS_PER_BYTE
         now = self._clock.monotonic()
-        self._due = now + min(begun, ROUND) * (SEAT_PAUSE if now < self._alone_from else SEAT_PAUSE_ALONE) + reading
+        self._next_round = (
+            now + min(begun, ROUND) * (SEAT_PAUSE if now < self._uncrowded_from else SEAT_PAUSE_UNCROWDED) + reading
+        )
         return begun > 0
 
     def _start_next_call(self) -> Seat | None:
         """Start the next call and return its seats; None if no call can start."""
-        owed = [level for level in self.levels.values() if level.waiting and level.held < level.seats]
-        for level in chain((level for level in owed if level.passed >= MAX_PASSED), self.levels.values()):
+        owed = [level for level in self.levels.values() if level.waiting and level.seats_in_use < level.seats]
+        for level in chain((level for level in owed if level.overtaken >= MAX_OVERTAKEN), self.levels.values()):
             if (seat := self._start_next_of_level(level)) is not None:
                 for other in owed:
-                    other.passed += 1
-                level.passed = 0
+                    other.overtaken += 1
+                level.overtaken = 0
                 return seat
         return None
 
@@ -475,7 +480,7 @@ class PriorityAndFairness:
     def _refuse_unread(self, flow: UserFlow[Seat], room: int) -> None:
         """Raises Rejected if the unread responses of the flow exceed its share of `room`."""
         if flow.budget.exceeds(room):
-            why = f"{flow.budget.untaken / (1 << 20):.1f} MiB of responses are unread: read them, or cancel their calls"
+            why = f"{flow.budget.unsent_bytes / (1 << 20):.1f} MiB of responses are unread: read them, or cancel their calls"
             raise self._count_rejection(flow, "untaken", self._too_many_requests(flow, why))
 
     def _count_rejection(self, flow: UserFlow[Seat], reason: str, refusal: Refusal) -> Rejected:
@@ -484,9 +489,9 @@ class PriorityAndFairness:
 
     def _too_many_requests(self, flow: UserFlow[Seat], why: str) -> Refusal:
         now = self._clock.monotonic()
-        flow.returns = max(now + RETRY_AFTER, flow.returns + 1 / RETRIES_PER_SECOND)
+        flow.next_retry = max(now + RETRY_AFTER, flow.next_retry + 1 / RETRIES_PER_SECOND)
         message = f'too many requests, please try again later: {why} (priority level "{flow.level.name}", flow "{flow.user}")'
-        return Refusal(Code.UNAVAILABLE, TOO_MANY_REQUESTS, message, retry_after=min(flow.returns - now, MAX_RETRY_AFTER))
+        return Refusal(Code.UNAVAILABLE, TOO_MANY_REQUESTS, message, retry_after=min(flow.next_retry - now, MAX_RETRY_AFTER))
 
 
 def _deadline_refusal() -> Refusal:
@@ -514,8 +519,8 @@ class StreamAdmission(ExemptSeat, Generic[Q]):
         self._enter = enter
         self._read = read
         self._seat: Seat | ExemptSeat | None = None
-        self._each = each
-        self._over = False
+        self._per_request = each
+        self._released = False
         self.refused: Rejected | None = None
         """The refusal of a request, for services that treat a refusal as the end of the stream."""
 
@@ -527,7 +532,7 @@ class StreamAdmission(ExemptSeat, Generic[Q]):
         if self._requests is None:
             raise StopAsyncIteration
         request = await anext(self._requests)
-        if self._seat is None and not self._over:
+        if self._seat is None and not self._released:
             try:
                 self._seat = seat = self._enter(request)
                 if seat.waits:
@@ -541,10 +546,10 @@ class StreamAdmission(ExemptSeat, Generic[Q]):
         return (self._seat or EXEMPT).connection(bounded=bounded)
 
     def release(self) -> None:
-        self._over = not self._each
+        self._released = not self._per_request
         if self._seat is not None:
             self._seat.release()
-            if self._each:
+            if self._per_request:
                 self._seat = None
 
     def __exit__(self, *_: object) -> None:

@@ -77,33 +77,33 @@ CallT = TypeVar("CallT", bound=QueuedCall)
 
 
 class UserFlow(Generic[CallT]):
-    """The calls of one user in a level. `held` is the number of seats in use. `waiting` contains the waiting calls (FIFO), and
-    `bytes` is the size of their requests. `budget` is the send budget. `returns` is the time of the last scheduled retry of
-    refused calls."""
+    """The calls of one user in a level. `seats_in_use` is the number of seats in use. `waiting` contains the waiting calls
+    (FIFO), and `bytes` is the size of their requests. `budget` is the send budget. `next_retry` is the time of the last
+    scheduled retry of refused calls."""
 
-    __slots__ = ("budget", "bytes", "clock", "held", "level", "returns", "user", "waiting")
+    __slots__ = ("budget", "bytes", "clock", "level", "next_retry", "seats_in_use", "user", "waiting")
 
     def __init__(self, level: "PriorityLevel[CallT]", user: str) -> None:
         self.level = level
         self.user = user
-        self.held = 0
+        self.seats_in_use = 0
         self.budget = SendBudget(level.pool)
         self.waiting: OrderedDict[CallT, None] = OrderedDict()
         self.bytes = 0
         self.clock = level.clock
-        self.returns = 0.0
+        self.next_retry = 0.0
 
     def fits(self, cost: int, free: int) -> bool:
         """Report whether a call with this cost can start while `free` seats are free."""
-        held = self.held
-        return free > 0 and (not held or held <= SEATS_PER_FREE_SEAT * (free - cost))
+        seats_in_use = self.seats_in_use
+        return free > 0 and (not seats_in_use or seats_in_use <= SEATS_PER_FREE_SEAT * (free - cost))
 
     def begin(self, cost: int) -> None:
         level = self.level
-        self.held += cost
-        level.held += cost
+        self.seats_in_use += cost
+        level.seats_in_use += cost
         level.calls += 1
-        level.begun += 1
+        level.started_calls += 1
         if self.clock > level.clock:
             level.clock = self.clock
         self.clock = level.clock + cost
@@ -111,8 +111,8 @@ class UserFlow(Generic[CallT]):
             level.queued[self] = level.queued.pop(self)
 
     def end(self, cost: int) -> None:
-        self.held -= cost
-        self.level.held -= cost
+        self.seats_in_use -= cost
+        self.level.seats_in_use -= cost
         self.level.calls -= 1
 
     def push(self, call: CallT) -> None:
@@ -130,25 +130,25 @@ class UserFlow(Generic[CallT]):
         self.bytes -= call.size
         self.level.waiting -= 1
         if not self.level.waiting:
-            self.level.passed = 0
+            self.level.overtaken = 0
         if not self.waiting:
             del self.level.queued[self]
 
 
 class PriorityLevel(Generic[CallT]):
-    """A priority level. `seats` is its number of seats. `held` is the number of seats in use, including borrowed ones. `calls`
-    is the number of executing calls, and `begun` the number of all started calls. `waiting` is the number of waiting calls, and
-    `passed` the number of calls of other levels that have overtaken the next one. `queued` contains the flows with waiting
-    calls, sorted by their last start. `pool` is the send pool of all levels."""
+    """A priority level. `seats` is its number of seats. `seats_in_use` is the number of seats in use, including borrowed ones.
+    `calls` is the number of executing calls, and `started_calls` the number of all started calls. `waiting` is the number of
+    waiting calls, and `overtaken` the number of calls of other levels that have overtaken the next one. `queued` contains the
+    flows with waiting calls, sorted by their last start. `pool` is the send pool of all levels."""
 
     def __init__(self, name: str, seats: int, pool: SendPool) -> None:
         self.name = name
         self.seats = seats
         self.pool = pool
-        self.held = 0
+        self.seats_in_use = 0
         self.calls = 0
-        self.begun = 0
-        self.passed = 0
+        self.started_calls = 0
+        self.overtaken = 0
         self.waiting = 0
         self.clock = 0
         self.queued: dict[UserFlow[CallT], None] = {}
@@ -159,7 +159,7 @@ class PriorityLevel(Generic[CallT]):
         if flow is None:
             if len(self._flows) >= MAX_IDLE_FLOWS:
                 self._flows = {
-                    name: flow for name, flow in self._flows.items() if flow.held or flow.waiting or flow.budget.busy
+                    name: flow for name, flow in self._flows.items() if flow.seats_in_use or flow.waiting or flow.budget.busy
                 }
             flow = self._flows[user] = UserFlow(self, user)
         return flow

@@ -2,13 +2,13 @@
 
 **QuotaLedger.** The writes of a group and their charges are in one transaction:
 
-    group --> bill: the usage of each quota after the group, by the last known status
+    group --> transaction: the usage of each quota after the group, by the last known status
                 |-- within the limits --> transaction: the group and the charges
                 |                           |--> Committed
                 |                           |--> CompareFailed for objects: these writes fail, the others are sent again
                 |                           '--> CompareFailed for a quota: store its current version, send all again
                 '-- over a limit, or status incomplete --> update the cache, and recount
-                                  |--> bill by the recount: writes that exceed a limit are denied, the others are sent
+                                  |--> transaction by the recount: writes that exceed a limit are denied, the others are sent
                                   '--> the cache cannot be updated: StorageUnavailable for all writes
 
 Writes of all calls that arrive in the meantime form the next group, so a recount is made once per group. If two servers charge
@@ -58,12 +58,12 @@ from pinnace.apiserver.storage.interface import (
     CompareFailed,
     Guard,
     KeyValue,
+    States,
     Storage,
     StorageUnavailable,
     Write,
     failure_of,
 )
-from pinnace.apiserver.storage.interface import States as Found
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.cpu import never
 from pinnace.runtime.supervise import unending
@@ -139,53 +139,53 @@ class QuotaLedger:
         """Implement pinnace.apiserver.storage.committer.SendGroup, for a committer with at most one transaction in flight."""
         try:
             await self._cacher.wait_for(max(write.expected for write in writes), PATIENCE)
-            bill = self._prepare_transaction(writes, counted=False)
-            if bill is None:
+            transaction = self._prepare_transaction(writes, counted=False)
+            if transaction is None:
                 await self._refresh()
-                bill = self._prepare_transaction(writes, counted=True)
-                assert bill is not None, "a bill by a recount is always complete"
+                transaction = self._prepare_transaction(writes, counted=True)
+                assert transaction is not None, "a transaction by a recount is always complete"
         except CacheBehind as error:
             raise StorageUnavailable(str(error)) from None
-        if not bill.writes:
-            return PartialOutcome(bill.denied)
-        charges = bill.charges
-        answer = await pipeline.send([*bill.writes, *charges])
+        if not transaction.writes:
+            return PartialOutcome(transaction.denied)
+        charges = transaction.charges
+        answer = await pipeline.send([*transaction.writes, *charges])
         match answer:
             case Committed():
                 for charge in charges:
                     self._states.record_version(charge.key, answer.revision, _charge_as_stored(charge, answer.revision))
-                return PartialOutcome({write.key: answer.revision for write in bill.writes} | bill.denied)
+                return PartialOutcome({write.key: answer.revision for write in transaction.writes} | transaction.denied)
             case CompareFailed():
                 for charge in charges:
                     self._states.record_version(charge.key, answer.revision, answer.current[charge.key])
                 # Do not return denials: they assumed the usage of writes that have failed now.
-                lost = _conflict_outcomes(bill.writes, answer.current)
+                lost = _conflict_outcomes(transaction.writes, answer.current)
                 return PartialOutcome(lost) if lost else NOT_DONE
         return answer
 
     def _prepare_transaction(self, writes: Sequence[Write], *, counted: bool) -> _ChargedTransaction | None:
-        """Return a bill of the first writes, as many as fit into one transaction. With `counted`, the usage is recounted from
-        the cache. Otherwise it is the last known status, and the result is None if a write would exceed a limit or the status
-        is incomplete. This function does not await, so it reads one revision of the cache."""
-        bill = _ChargedTransaction()
+        """Return the transaction of the first writes, as many as fit into one transaction. With `counted`, the usage is
+        recounted from the cache. Otherwise it is the last known status, and the result is None if a write would exceed a limit
+        or the status is incomplete. This function does not await, so it reads one revision of the cache."""
+        transaction = _ChargedTransaction()
         for write in writes:
             shares = self._charged_quotas(write, counted)
             for state, share in shares:
-                if state.key not in bill.used:
+                if state.key not in transaction.used:
                     used = self._count_usage(state) if counted else state.bounds.used
                     if used is None:
                         return None
-                    bill.used[state.key] = dict(used)
-                if excess := state.bounds.excess(bill.used[state.key], share):
+                    transaction.used[state.key] = dict(used)
+                if excess := state.bounds.excess(transaction.used[state.key], share):
                     if not counted:
                         return None
                     if self._can_be_denied(write):
-                        bill.denied[write.key] = _quota_denied(write, excess)
+                        transaction.denied[write.key] = _quota_denied(write, excess)
                         break
             else:
-                if not bill.take(write, shares):
+                if not transaction.take(write, shares):
                     break
-        return bill
+        return transaction
 
     def _charged_quotas(self, write: Write, counted: bool) -> list[tuple[QuotaState, dict[str, int]]]:
         """Return the quotas that a write counts against, with the additional usage in each."""
@@ -198,7 +198,7 @@ class QuotaLedger:
         """Report whether a write can be denied. An update of only the status reports existing usage: it is charged, but never
         denied."""
         resource = _resource_of(write)
-        entry = self._cacher.of(resource).get(write.key) if write.expected else None
+        entry = self._cacher.cache_of(resource).get(write.key) if write.expected else None
         if entry is None:
             return True
         new: Any = resource.message.FromString(write.value or b"")
@@ -213,7 +213,7 @@ class QuotaLedger:
         use = use_of(resource.message.FromString(write.value or b""), now)
         if not write.expected:
             return use, None
-        entry = self._cacher.of(resource).get(write.key)
+        entry = self._cacher.cache_of(resource).get(write.key)
         if entry is None or entry.mod_revision != write.expected:
             return QuotaUsage(()), None  # the object has changed, so this write will fail
         return use, use_of(entry.obj, now)
@@ -231,7 +231,7 @@ def _charge_as_stored(charge: Write, revision: int) -> KeyValue:
     return KeyValue(charge.key, charge.value or b"", 0, revision, 0)
 
 
-def _conflict_outcomes(writes: Sequence[Write], current: Found) -> dict[str, CommitOutcome]:
+def _conflict_outcomes(writes: Sequence[Write], current: States) -> dict[str, CommitOutcome]:
     """Return the failures of the writes that conflict with the current state, by key."""
     failures = ((write.key, failure_of(write, current)) for write in writes)
     return {key: failure for key, failure in failures if failure is not None}
@@ -252,12 +252,12 @@ class QuotaStates:
 
     def __init__(self, cacher: Cacher) -> None:
         self._cacher = cacher
-        self._cache = cacher.of(RESOURCE_QUOTAS)
+        self._cache = cacher.cache_of(RESOURCE_QUOTAS)
         self._everything = SelectionPredicate.parse(RESOURCE_QUOTAS, "", "", "")
         self._keys: dict[str, list[str]] = {}
         self._indexed = -1
         self._read: dict[str, QuotaState] = {}
-        self._learned: dict[str, tuple[int, QuotaState | None]] = {}
+        self._newest_versions: dict[str, tuple[int, QuotaState | None]] = {}
         """Versions from responses of etcd by key, with the revision of the response."""
 
     @property
@@ -269,7 +269,7 @@ class QuotaStates:
                 self._keys.setdefault(namespace_of(entry.key), []).append(entry.key)
             self._read = {key: state for key, state in self._read.items() if self._cache.get(key) is not None}
             reached = self._cacher.revision
-            self._learned = {key: learned for key, learned in self._learned.items() if learned[0] > reached}
+            self._newest_versions = {key: learned for key, learned in self._newest_versions.items() if learned[0] > reached}
             self._indexed = self._cache.version
         return self._keys
 
@@ -287,13 +287,13 @@ class QuotaStates:
             state = None if current is None else _state(key, current.mod_revision, current.value)
         except DecodeError:
             state = None
-        self._learned[key] = revision, state
+        self._newest_versions[key] = revision, state
 
     def _newest_state(self, key: str) -> QuotaState | None:
-        revision, learned = self._learned.get(key, (0, None))
+        revision, learned = self._newest_versions.get(key, (0, None))
         if revision > self._cacher.revision:
             return learned
-        self._learned.pop(key, None)
+        self._newest_versions.pop(key, None)
         return self._cached(key)
 
     def _cached(self, key: str) -> QuotaState | None:
@@ -324,11 +324,11 @@ class UsageTally:
     """The usage of all objects by namespace."""
 
     def __init__(self, cacher: Cacher, clock: Clock) -> None:
-        self._caches = {resource: cacher.of(resource) for resource in COUNTED}
+        self._caches = {resource: cacher.cache_of(resource) for resource in COUNTED}
         self._clock = clock
         self._counts: dict[str, _CachedCount] = {}
 
-    def of(self, namespace: str) -> Mapping[QuotaUsage, int]:
+    def usage_of(self, namespace: str) -> Mapping[QuotaUsage, int]:
         """Return the number of objects by usage."""
         last, now = self._counts.get(namespace), self._clock.time()
         versions = tuple(cache.version for cache in self._caches.values())
@@ -336,7 +336,7 @@ class UsageTally:
             last = self._counts[namespace] = self._count_usage(namespace, versions, last.known if last else {}, now)
         return last.uses
 
-    def keep(self, namespaces: Collection[str]) -> None:
+    def retain(self, namespaces: Collection[str]) -> None:
         """Drop the cached counts of all other namespaces."""
         self._counts = {namespace: count for namespace, count in self._counts.items() if namespace in namespaces}
 
@@ -348,7 +348,7 @@ class UsageTally:
             for entry in cache.select(SelectionPredicate.parse(resource, namespace, "", "")):
                 seen = before.get(entry.key)
                 if seen is None or seen[0] is not entry:
-                    obj = entry.peek()
+                    obj = entry.parse_uncached()
                     seen = entry, use_of(obj, now)
                     if resource is PODS and now <= (spent := spent_at(obj)) < float("inf"):
                         until = min(until, spent)
@@ -390,7 +390,7 @@ class QuotaRecount:
             wrong += filter(None, (self._correction(namespace, state) for state in self._states.cached(namespace)))
             spent += self._clock.monotonic() - before
             await self._clock.sleep(0)
-        self._tally.keep(self._states.keys)
+        self._tally.retain(self._states.keys)
         await self._committer.commit_many(wrong)  # failed writes are repeated in the next round
         return spent
 

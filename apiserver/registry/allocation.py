@@ -168,8 +168,8 @@ class ServiceAllocator:
         clock: Clock,
         rng: random.Random,
     ) -> None:
-        self._addresses = cacher.of(IP_ADDRESSES)
-        self._cidrs = cacher.of(SERVICE_CIDRS)
+        self._addresses = cacher.cache_of(IP_ADDRESSES)
+        self._cidrs = cacher.cache_of(SERVICE_CIDRS)
         self._raw = cacher.raw
         self._storage = storage
         self._refresh = refresh
@@ -178,7 +178,7 @@ class ServiceAllocator:
         self._rng = rng
         self._every_cidr = SelectionPredicate.parse(SERVICE_CIDRS, "", "", "")
         self._ports = AllocatedNodePorts()
-        cacher.of(SERVICES).observe(self._ports)
+        cacher.cache_of(SERVICES).observe(self._ports)
 
     def with_allocation(self, step: Step[Service], dry_run: bool) -> Step[Service]:
         rounds = 0
@@ -375,15 +375,15 @@ class AllocatedNodePorts:
         return port in self._counts
 
     def reset(self, entries: Iterable[CacheEntry[Service]]) -> None:
-        self._counts = Counter(port for entry in entries for port in node_ports(entry.peek().spec))
+        self._counts = Counter(port for entry in entries for port in node_ports(entry.parse_uncached().spec))
 
     def change(self, old: CacheEntry[Service] | None, new: CacheEntry[Service] | None) -> None:
-        for port in node_ports(old.peek().spec) if old is not None else ():
+        for port in node_ports(old.parse_uncached().spec) if old is not None else ():
             self._counts[port] -= 1
             if not self._counts[port]:
                 del self._counts[port]
         if new is not None:
-            self._counts.update(node_ports(new.peek().spec))
+            self._counts.update(node_ports(new.parse_uncached().spec))
 
 
 class AddressGuard:

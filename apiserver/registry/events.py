@@ -295,21 +295,21 @@ def _largest_share(amounts: Iterable[int], most: int) -> int:
 
 
 class EventRetention:
-    """Deletes events over the limits: `run` does so until it is cancelled. `held`: the present usage. `dropped`: the number of
+    """Deletes events over the limits: `run` does so until it is cancelled. `usage`: the present usage. `dropped`: the number of
     events that this server has deleted, by exceeded limit."""
 
     def __init__(self, storage: Storage, cacher: Cacher, clock: Clock, bounds: EventLimits) -> None:
-        self.held = EventUsage()
+        self.usage = EventUsage()
         self.dropped = {"count": 0, "bytes": 0}
         self._storage = storage
         self._cacher = cacher
-        self._cache = cacher.of(EVENTS)
-        self._cache.observe(self.held)
+        self._cache = cacher.cache_of(EVENTS)
+        self._cache.observe(self.usage)
         self._clock = clock
         self._bounds = bounds
         self._key_at = 0  # last seen mod_revision of the key; 0: the key did not exist
-        self._mine = False
-        self._moved = float("-inf")  # time of the last move by another server
+        self._owns_turn = False
+        self._taken_by_other_at = float("-inf")  # time of the last move by another server
 
     async def run(self) -> None:
         while True:
@@ -322,10 +322,12 @@ class EventRetention:
 
     async def _take_turn(self) -> bool:
         """Delete up to MAX_CONSIDERED events and return whether any was deleted. Raises StorageError, CacheBehind."""
-        if not self._cache.loaded or (not self._mine and self._clock.monotonic() < self._moved + OWNER_TIMEOUT):
+        if not self._cache.loaded or (
+            not self._owns_turn and self._clock.monotonic() < self._taken_by_other_at + OWNER_TIMEOUT
+        ):
             return False
-        doomed = self.held.select_excess(self._bounds, MAX_CONSIDERED)
-        if not doomed or not (self._mine or await self._claim_turn()):
+        doomed = self.usage.select_excess(self._bounds, MAX_CONSIDERED)
+        if not doomed or not (self._owns_turn or await self._claim_turn()):
             return False
         revision = 0
         for start in range(0, len(doomed), MAX_DELETES):
@@ -368,9 +370,9 @@ class EventRetention:
         """Move the key and run the deletes in one transaction; store the position of the key. Raises StorageError."""
         answer = await self._storage.transact([Write(EVENTS_TRIM_KEY, b"", expected=self._key_at), *deletes])
         if isinstance(answer, Committed):
-            self._key_at, self._mine = answer.revision, True
+            self._key_at, self._owns_turn = answer.revision, True
         elif (revision := _revision(answer.current[EVENTS_TRIM_KEY])) != self._key_at:
-            self._key_at, self._mine, self._moved = revision, False, self._clock.monotonic()
+            self._key_at, self._owns_turn, self._taken_by_other_at = revision, False, self._clock.monotonic()
         return answer
 
 

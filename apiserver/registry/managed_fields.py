@@ -107,9 +107,9 @@ class AppliedConfiguration:
 
 
 class _ApplyConflicts(Exception):
-    def __init__(self, found: Sequence[tuple[FieldManager, Path]]) -> None:
-        super().__init__(len(found))
-        self.found = found
+    def __init__(self, conflicts_found: Sequence[tuple[FieldManager, Path]]) -> None:
+        super().__init__(len(conflicts_found))
+        self.conflicts_found = conflicts_found
 
 
 def decode(entries: Iterable[ManagedFieldsEntry], resource: Resource[Any]) -> dict[FieldManager, OwnedFields]:
@@ -273,22 +273,24 @@ def _type_mismatch_rejection(resource: Resource[Any], data: Mapping[str, Any], e
     return Rejected(errors.untyped(message))
 
 
-def create(resource: Resource[T], wanted: AppliedConfiguration, namespace: str, name: str, now: float) -> ApplyResult[T]:
+def create(resource: Resource[T], applied: AppliedConfiguration, namespace: str, name: str, now: float) -> ApplyResult[T]:
     """Return the object that an apply creates. Raises Rejected."""
-    metadata = wanted.data.get("metadata") or {}
+    metadata = applied.data.get("metadata") or {}
     if metadata.get("uid"):
         raise Rejected(errors.uid_mismatch(resource, name, str(metadata["uid"]), ""))
-    form = {**wanted.fields, "metadata": {**wanted.fields.get("metadata", {}), "name": name, "namespace": namespace}}
+    form = {**applied.fields, "metadata": {**applied.fields.get("metadata", {}), "name": name, "namespace": namespace}}
     if not resource.namespaced:
         del form["metadata"]["namespace"]
-    owned = field_set(_schema_type(resource), wanted.fields).without_trees(_IGNORED.get(wanted.manager.subresource, FieldSet()))
-    managers = {wanted.manager: OwnedFields(owned, int(now))} if owned else {}
+    owned = field_set(_schema_type(resource), applied.fields).without_trees(
+        _IGNORED.get(applied.manager.subresource, FieldSet())
+    )
+    managers = {applied.manager: OwnedFields(owned, int(now))} if owned else {}
     obj = _read_object(resource, name, lambda: from_dict(resource, form))
     obj.metadata.resourceVersion = str(metadata.get("resourceVersion") or "")
     return ApplyResult(obj, encode(managers, resource))
 
 
-def apply(resource: Resource[T], wanted: AppliedConfiguration, live: T, now: float) -> ApplyResult[T]:
+def apply(resource: Resource[T], applied: AppliedConfiguration, live: T, now: float) -> ApplyResult[T]:
     """Return the live object with the configuration applied. Raises Rejected."""
     name = live.metadata.name
     of, form = _schema_type(resource), to_dict(live)
@@ -298,38 +300,40 @@ def apply(resource: Resource[T], wanted: AppliedConfiguration, live: T, now: flo
     except ValueError as error:
         raise Rejected(errors.untyped(f"failed to decode managed fields: {error}")) from None
     if not managers:
-        first = FieldManager(BEFORE_FIRST_APPLY, UPDATE, resource.api_version, wanted.manager.subresource)
-        ignored = _IGNORED.get(wanted.manager.subresource, FieldSet())
+        first = FieldManager(BEFORE_FIRST_APPLY, UPDATE, resource.api_version, applied.manager.subresource)
+        ignored = _IGNORED.get(applied.manager.subresource, FieldSet())
         managers = _track_update(of, _empty_form(resource), before, {}, first, ignored, int(now))
     try:
-        after, owners = _merge_applied(of, wanted, before, managers, int(now), wanted.force)
+        after, owners = _merge_applied(of, applied, before, managers, int(now), applied.force)
     except _ApplyConflicts as conflicts:
-        result = _remaining_conflicts(resource, wanted.manager, live, before, conflicts.found)
+        result = _remaining_conflicts(resource, applied.manager, live, before, conflicts.conflicts_found)
         if result:
-            told = [Violation(text_of(path), f"conflict with {manager}") for manager, path in result]
-            raise Rejected(errors.apply_conflict(told)) from None
-        after, owners = _merge_applied(of, wanted, before, managers, int(now), True)
+            violations = [Violation(text_of(path), f"conflict with {manager}") for manager, path in result]
+            raise Rejected(errors.apply_conflict(violations)) from None
+        after, owners = _merge_applied(of, applied, before, managers, int(now), True)
     except TypeMismatch as error:
         raise Rejected(errors.untyped(f"failed to merge config: {error}")) from None
-    _record_last_applied(wanted, after)
+    _record_last_applied(applied, after)
     after = {key: value for key, value in after.items() if value or key in form}
-    kept = {key: form["metadata"][key] for key in _SERVER_FIELDS if key in form["metadata"] and key != "managedFields"}
+    remaining_form = {
+        key: form["metadata"][key] for key in _SERVER_FIELDS if key in form["metadata"] and key != "managedFields"
+    }
     new_form = {"apiVersion": resource.api_version, "kind": resource.kind, **after}
-    new_form["metadata"] = {**(after.get("metadata") or {}), **kept}
+    new_form["metadata"] = {**(after.get("metadata") or {}), **remaining_form}
     new = _read_object(resource, name, lambda: revised(resource, live, form, new_form))
-    _check_identity(wanted.data, new.metadata)
+    _check_identity(applied.data, new.metadata)
     return ApplyResult(new, encode(owners, resource))
 
 
 def _merge_applied(
-    of: Type, wanted: AppliedConfiguration, before: dict[str, Any], managers: FieldOwners, now: int, force: bool
+    of: Type, applied: AppliedConfiguration, before: dict[str, Any], managers: FieldOwners, now: int, force: bool
 ) -> tuple[dict[str, Any], dict[FieldManager, OwnedFields]]:
     """Return the fields and the owners after an apply. Raises _ApplyConflicts."""
-    ignored = _IGNORED.get(wanted.manager.subresource, FieldSet())
-    after = merge(of, before, wanted.fields)
-    last = managers.get(wanted.manager)
-    owned = field_set(of, wanted.fields).without_trees(ignored)
-    others = {other: owner for other, owner in managers.items() if other != wanted.manager}
+    ignored = _IGNORED.get(applied.manager.subresource, FieldSet())
+    after = merge(of, before, applied.fields)
+    last = managers.get(applied.manager)
+    owned = field_set(of, applied.fields).without_trees(ignored)
+    others = {other: owner for other, owner in managers.items() if other != applied.manager}
     if last is not None:
         claimed = owned
         for owner in others.values():
@@ -344,7 +348,7 @@ def _merge_applied(
     lost = changed | difference.removed
     result = {other: owner._replace(fields=owner.fields - lost) for other, owner in others.items()}
     is_same = equal(before, after)
-    result[wanted.manager] = OwnedFields(owned, now if not is_same else last.time if last is not None else 0)
+    result[applied.manager] = OwnedFields(owned, now if not is_same else last.time if last is not None else 0)
     return after, {other: owner for other, owner in result.items() if owner.fields}
 
 
@@ -354,9 +358,9 @@ def _prune_unowned(of: Type, merged: Any, last: FieldSet, claimed: FieldSet) -> 
         return merged
     last = with_named_fields(of, last)
     everything = with_named_fields(of, field_set(of, merged))
-    left = _remaining_fields(of, remove(of, merged, last))
-    kept = remove(of, merged, everything - (left | with_named_fields(of, claimed)))
-    return remove(of, merged, (everything - _remaining_fields(of, kept)) & last)
+    reachable = _remaining_fields(of, remove(of, merged, last))
+    remaining_form = remove(of, merged, everything - (reachable | with_named_fields(of, claimed)))
+    return remove(of, merged, (everything - _remaining_fields(of, remaining_form)) & last)
 
 
 def _remaining_fields(of: Type, value: Any) -> FieldSet:
@@ -368,48 +372,48 @@ def _remaining_conflicts(
     manager: FieldManager,
     live: Object,
     before: dict[str, Any],
-    found: Sequence[tuple[FieldManager, Path]],
+    conflicts_found: Sequence[tuple[FieldManager, Path]],
 ) -> Sequence[tuple[FieldManager, Path]]:
     """Return the conflicts that remain when server-side apply replaces client-side apply: the manager may take over fields
     that still have the value of the last applied configuration."""
     text = live.metadata.annotations.get(_UPGRADES.get(manager.name, ""), "")
     if not text:
-        return found
+        return conflicts_found
     of = _schema_type(resource)
     try:
         last = json.loads(text)
         if not isinstance(last, dict) or last.get("apiVersion") != resource.api_version:
-            return found
+            return conflicts_found
         fields = _drop_server_fields(resource, last)
         check(of, fields)
     except (ValueError, RecursionError):
-        return found
+        return conflicts_found
     difference = compare(of, fields, before)
     allowed = field_set(of, fields) - difference.changed - difference.removed
-    return [(manager, path) for manager, path in found if path not in allowed]
+    return [(manager, path) for manager, path in conflicts_found if path not in allowed]
 
 
-def _record_last_applied(wanted: AppliedConfiguration, after: dict[str, Any]) -> None:
+def _record_last_applied(applied: AppliedConfiguration, after: dict[str, Any]) -> None:
     """Update the annotation of client-side apply, in place."""
-    annotation = _UPGRADES.get(wanted.manager.name)
+    annotation = _UPGRADES.get(applied.manager.name)
     annotations = (after.get("metadata") or {}).get("annotations") or {}
     if annotation is None or not annotations.get(annotation):
         return
     if annotation == LAST_APPLIED:
-        text = with_last_applied(wanted.data)["metadata"]["annotations"][LAST_APPLIED]
+        text = with_last_applied(applied.data)["metadata"]["annotations"][LAST_APPLIED]
     else:  # the format of kubectl: always with annotations and a newline
-        metadata = dict(wanted.data.get("metadata") or {})
+        metadata = dict(applied.data.get("metadata") or {})
         metadata["annotations"] = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != annotation}
-        text = json.dumps({**wanted.data, "metadata": metadata}, separators=(",", ":"), sort_keys=True) + "\n"
+        text = json.dumps({**applied.data, "metadata": metadata}, separators=(",", ":"), sort_keys=True) + "\n"
     after["metadata"] = {**after["metadata"], "annotations": {**annotations, annotation: text}}
 
 
 def _check_identity(data: Mapping[str, Any], metadata: ObjectMeta) -> None:
     """Copy the preconditions of the configuration, which are uid and resourceVersion, to the metadata."""
-    said = data.get("metadata") or {}
+    sent_metadata = data.get("metadata") or {}
     for name in ("uid", "resourceVersion"):
-        if said.get(name):
-            setattr(metadata, name, str(said[name]))
+        if sent_metadata.get(name):
+            setattr(metadata, name, str(sent_metadata[name]))
 
 
 def _read_object(resource: Resource[T], name: str, read: Any) -> T:

@@ -50,7 +50,7 @@ class RoleAggregator:
         refusals: Sequence[Refusal] = ()
         for _ in range(ATTEMPTS):
             await self._cacher.wait_until_fresh(READ_TIMEOUT)
-            entries = self._cacher.of(CLUSTER_ROLES).select(SelectionPredicate.parse(CLUSTER_ROLES, "", "", ""))
+            entries = self._cacher.cache_of(CLUSTER_ROLES).select(SelectionPredicate.parse(CLUSTER_ROLES, "", "", ""))
             due = [mutation for entry in entries if (mutation := self._mutation(entry))]
             outcomes = await self._store.mutate(due) if due else []
             refusals = [outcome for outcome in outcomes if isinstance(outcome, Refusal)]
@@ -61,7 +61,7 @@ class RoleAggregator:
     def _mutation(self, entry: CacheEntry[ClusterRole]) -> Mutation[ClusterRole] | None:
         """Return the mutation that writes the rules; None if they are up to date. It does not overwrite a later version, whose
         writer aggregates again."""
-        role = entry.peek()
+        role = entry.parse_uncached()
         if not role.HasField("aggregationRule"):
             return None
         rules = self._rbac.aggregated(role)

@@ -213,8 +213,8 @@ class WebhookMeter:
 
 def show(levels: Mapping[str, PriorityLevel[Seat]], cacher: Cacher, retention: EventRetention) -> None:
     """Register the values that are read at each scrape, so that calls need not report them."""
-    EVENTS_HELD.set_function(lambda: retention.held.count)
-    EVENTS_BYTES.set_function(lambda: retention.held.size)
+    EVENTS_HELD.set_function(lambda: retention.usage.count)
+    EVENTS_BYTES.set_function(lambda: retention.usage.size)
     for reason in retention.dropped:
         EVENTS_DROPPED.show(reason, read=partial(retention.dropped.__getitem__, reason))
     for name, level in levels.items():
@@ -224,6 +224,6 @@ def show(levels: Mapping[str, PriorityLevel[Seat]], cacher: Cacher, retention: E
         FLOW_QUEUED.labels(name).set_function(partial(getattr, level, "waiting"))
         FLOW_DISPATCHED.show(name, read=partial(getattr, level, "begun"))
     for resource in ALL:
-        cache = cacher.of(resource)
+        cache = cacher.cache_of(resource)
         OBJECTS.labels(resource.group, resource.plural).set_function(cache.__len__)
-        WATCH_EVENTS.show(resource.group, "v1", resource.plural, read=partial(getattr, cache, "told"))
+        WATCH_EVENTS.show(resource.group, "v1", resource.plural, read=partial(getattr, cache, "delivered_events"))

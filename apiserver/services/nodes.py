@@ -373,7 +373,7 @@ class FleetSession:
     def _check_held_leases(self) -> None:
         """Check whether a newer session or a user has written the Lease objects."""
         self._checked = self._clock.monotonic()
-        reached, cache = self._cacher.revision, self._cacher.of(LEASES)
+        reached, cache = self._cacher.revision, self._cacher.cache_of(LEASES)
         taken_over = []
         for node, revision in list(self._held.items()):
             cache_entry = cache.get(LEASES.key(NODE_LEASE_NAMESPACE, node))
@@ -383,7 +383,7 @@ class FleetSession:
                 cache_entry is None
                 or (
                     ownership := classify_lease(
-                        cache_entry.peek(), self._signature, recreated=cache_entry.create_revision > revision
+                        cache_entry.parse_uncached(), self._signature, recreated=cache_entry.create_revision > revision
                     )
                 )
                 is LeaseOwnership.FREE
@@ -394,7 +394,7 @@ class FleetSession:
                 self._held[node] = cache_entry.mod_revision
             elif ownership is LeaseOwnership.TAKEN:
                 del self._held[node]
-                taken_over.append((node, cache_entry.peek().spec.holderIdentity))
+                taken_over.append((node, cache_entry.parse_uncached().spec.holderIdentity))
         self._report_taken_over(taken_over)
 
     def _report_taken_over(self, nodes: Iterable[tuple[str, str]]) -> None:
@@ -435,8 +435,8 @@ class FleetSession:
         self._to_delete.update((node, 0) for node, held in zip(nodes, ours, strict=True) if held)
 
     def _is_held_by_fleet(self, node: str) -> bool:
-        cache_entry = self._cacher.of(LEASES).get(LEASES.key(NODE_LEASE_NAMESPACE, node))
-        return cache_entry is not None and cache_entry.peek().spec.holderIdentity == self._opening.holder
+        cache_entry = self._cacher.cache_of(LEASES).get(LEASES.key(NODE_LEASE_NAMESPACE, node))
+        return cache_entry is not None and cache_entry.parse_uncached().spec.holderIdentity == self._opening.holder
 
     async def _delete_released(self) -> None:
         """Delete the Lease objects of the next released nodes. An object that was not held here is deleted only if it is

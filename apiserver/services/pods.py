@@ -360,8 +360,8 @@ class EvictionHandler:
     def __init__(self, pods: Store[Pod], budgets: Store[PodDisruptionBudget], cacher: Cacher, clock: Clock) -> None:
         self._pods = pods
         self._budgets = budgets
-        self._cached_pods = cacher.of(PODS)
-        self._cached_budgets = cacher.of(POD_DISRUPTION_BUDGETS)
+        self._cached_pods = cacher.cache_of(PODS)
+        self._cached_budgets = cacher.cache_of(POD_DISRUPTION_BUDGETS)
         self._clock = clock
 
     async def evict(self, items: Sequence[Eviction], *, dry_run: bool) -> list[Outcome]:

@@ -93,7 +93,7 @@ class ResourceService(Generic[T]):
         self._resource = store.resource
         self._version: Resource[Any] = store.resource
         """The API version of requests and responses."""
-        self._cache = cacher.of(store.resource)
+        self._cache = cacher.cache_of(store.resource)
 
     def stored_size(self, request: NamedObject) -> int:
         """Return the size in bytes of the requested object in the cache; 0 if it is not there."""
@@ -413,7 +413,7 @@ class NamespaceService(ResourceService[Namespace]):
     def _is_empty(self, namespace: str) -> bool:
         """Return whether the namespace is empty. Events do not count, because they expire."""
         return not any(
-            self._all.of(resource).select(SelectionPredicate.parse(resource, namespace, "", ""))
+            self._all.cache_of(resource).select(SelectionPredicate.parse(resource, namespace, "", ""))
             for resource in ALL
             if resource.namespaced and resource is not EVENTS
         )

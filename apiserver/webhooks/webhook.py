@@ -149,8 +149,8 @@ class Webhook:
         self._open_of = Counter[str]()  # open requests by user name
         self._waiting: list[_PendingReview] = []
         self._calls: set[asyncio.Task[None]] = set()  # strong references, because the event loop has only weak ones
-        self._told: float | None = None  # the time of the last log line about a failure
-        self._untold = 0
+        self._logged_at: float | None = None  # the time of the last log line about a failure
+        self._suppressed = 0
 
     async def call(self, change: WriteAttributes) -> Any:
         """Call the webhook and return the object, which a mutating webhook can have changed. Raises Rejected."""
@@ -186,15 +186,15 @@ class Webhook:
 
     def _log_failure(self, error: WebhookError) -> None:
         now = self._clock.monotonic()
-        if self._told is not None and now - self._told < QUIET:
-            self._untold += 1
+        if self._logged_at is not None and now - self._logged_at < QUIET:
+            self._suppressed += 1
             return
-        more = f" ({self._untold} more before)" if self._untold else ""
+        more = f" ({self._suppressed} more before)" if self._suppressed else ""
         name, ignored = self.configuration.name, self.configuration.ignore_failures
         done = "ignored by failurePolicy" if ignored else "request refused"
-        failed = WebhookFailed(name, ignored, self._untold).extra
+        failed = WebhookFailed(name, ignored, self._suppressed).extra
         log.warning("failed calling webhook %s, %s: %s%s", name, done, error, more, extra=failed)
-        self._told, self._untold = now, 0
+        self._logged_at, self._suppressed = now, 0
 
     def _describe_full_queue(self, user: str) -> str:
         """Describe the requests that fill the queue; "" if the user can send another request."""
@@ -206,15 +206,15 @@ class Webhook:
     async def _queue_review(self, change: WriteAttributes) -> pb.AdmissionResponse:
         user = change.request.user.name
         loop = asyncio.get_running_loop()
-        question = _PendingReview(_review_request(str(next(self._numbers)), change), loop.create_future())
+        review = _PendingReview(_review_request(str(next(self._numbers)), change), loop.create_future())
         if not self._waiting:
             loop.call_soon(self._send)
-        self._waiting.append(question)
+        self._waiting.append(review)
         self._open += 1
         self._open_of[user] += 1
         try:
             async with asyncio.timeout(self.configuration.timeout):
-                return await question.answer
+                return await review.answer
         except TimeoutError:
             raise WebhookError(f"no response within {self.configuration.timeout} s") from None
         finally:
@@ -222,28 +222,28 @@ class Webhook:
             self._open_of[user] -= 1
             if not self._open_of[user]:
                 del self._open_of[user]
-            del question  # its error refers to this frame: the object would live until the garbage collection
+            del review  # its error refers to this frame: the object would live until the garbage collection
 
     def _send(self) -> None:
         """Send all queued requests that are not cancelled."""
         waiting, self._waiting = self._waiting, []
-        waiting = [question for question in waiting if not question.answer.done()]
-        for portion in portions(waiting, MAX_ITEMS, size=lambda question: question.item.ByteSize()):
+        waiting = [review for review in waiting if not review.answer.done()]
+        for portion in portions(waiting, MAX_ITEMS, size=lambda review: review.item.ByteSize()):
             call = asyncio.create_task(self._send_batch(portion))
             self._calls.add(call)
             call.add_done_callback(self._calls.discard)
 
-    async def _send_batch(self, questions: Sequence[_PendingReview]) -> None:
-        request = pb.ReviewRequest(items=[question.item for question in questions])
+    async def _send_batch(self, reviews: Sequence[_PendingReview]) -> None:
+        request = pb.ReviewRequest(items=[review.item for review in reviews])
         try:
             response = await self._transport.review(request, self.configuration.timeout)
         except WebhookError as error:
-            for question in questions:
-                _resolve_review(question, error)
+            for review in reviews:
+                _resolve_review(review, error)
             return
         answers = {answer.uid: answer for answer in response.items}
-        for question in questions:
-            _resolve_review(question, answers.get(question.item.uid) or WebhookError("the response does not contain the item"))
+        for review in reviews:
+            _resolve_review(review, answers.get(review.item.uid) or WebhookError("the response does not contain the item"))
 
     def _denial(self, answer: pb.AdmissionResponse) -> Refusal:
         """Return the refusal with Kubernetes' message (pkg/admission/plugin/webhook/errors of k8s.io/apiserver)."""
@@ -284,13 +284,13 @@ class Webhook:
         return Rejected(Refusal(Code.INTERNAL, "InternalError", message, metadata=(("hint", _HINT),)))
 
 
-def _resolve_review(question: _PendingReview, answer: pb.AdmissionResponse | WebhookError) -> None:
-    if question.answer.done():  # cancelled or timed out
+def _resolve_review(review: _PendingReview, answer: pb.AdmissionResponse | WebhookError) -> None:
+    if review.answer.done():  # cancelled or timed out
         return
     if isinstance(answer, WebhookError):
-        question.answer.set_exception(answer)
+        review.answer.set_exception(answer)
     else:
-        question.answer.set_result(answer)
+        review.answer.set_result(answer)
 
 
 def _metadata_of(change: WriteAttributes) -> ObjectMeta:
@@ -525,8 +525,8 @@ def _subresources(plural: str) -> Sequence[str]:
     return ("", "*", STATUS, *special)
 
 
-def _matches(name: str, wanted: Sequence[str]) -> bool:
-    return "*" in wanted or name in wanted
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return "*" in patterns or name in patterns
 
 
 def _parse_names(raw: Any, path: str, allowed: Sequence[str] = ()) -> Sequence[str]:

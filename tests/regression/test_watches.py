@@ -79,7 +79,7 @@ async def test_etcd_15271_cache_drops_repeated_events() -> None:
     await world.put(pod("a"))
     async with running(Cacher(world.storage)) as cacher:
         start = cacher.revision
-        reader = Reader(cacher.of(PODS).watch(ALL_PODS, start), start)
+        reader = Reader(cacher.cache_of(PODS).watch(ALL_PODS, start), start)
         await world.put(pod("a", app="web"))
         await world.delete("a")
         last = await world.put(pod("b"))
@@ -212,7 +212,7 @@ async def test_kubernetes_107133_watch_starts_at_a_revision_of_another_resource(
     async with running(Cacher(world.storage)) as cacher:
         now = await put(world.storage, "/no/resource/of/ours")
         await cacher.wait_for(now, DEADLINE)
-        reader = Reader(cacher.of(PODS).watch(ALL_PODS, now), now)
+        reader = Reader(cacher.cache_of(PODS).watch(ALL_PODS, now), now)
         last = await world.put(pod("b"))
         await reader.until(last)
         assert [event.name for event in reader.events] == ["default/b"]

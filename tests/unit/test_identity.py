@@ -129,7 +129,7 @@ async def test_data_without_identity_is_adopted() -> None:
     storage = MemoryStorage()
     await put(storage, NAMESPACES.key("", "kept"), Namespace(metadata=ObjectMeta(name="kept")).SerializeToString())
     async with serving(storage, claim(OLD, cluster="mine")) as server:
-        assert server.cacher.of(NAMESPACES).get(NAMESPACES.key("", "kept")) is not None
+        assert server.cacher.cache_of(NAMESPACES).get(NAMESPACES.key("", "kept")) is not None
         assert await stored(storage) == identity(OLD, cluster="mine")
 
 
@@ -185,8 +185,8 @@ async def test_two_control_planes_share_one_store_below_prefixes() -> None:
         revision = await shared.current_revision()
         for server, mine, other in ((first, "a", "b"), (second, "b", "a")):
             await server.cacher.wait_for(revision, DEADLINE)
-            assert server.cacher.of(NAMESPACES).get(NAMESPACES.key("", mine)) is not None
-            assert server.cacher.of(NAMESPACES).get(NAMESPACES.key("", other)) is None
+            assert server.cacher.cache_of(NAMESPACES).get(NAMESPACES.key("", mine)) is not None
+            assert server.cacher.cache_of(NAMESPACES).get(NAMESPACES.key("", other)) is None
 
 
 def test_authorities_of_a_bundle_are_reread(tmp_path: Path) -> None:

@@ -81,16 +81,16 @@ class PodStrategy(StatusStrategy[Pod]):
         """`tolerations`: the tolerations that every pod gets. None: those of DefaultTolerationSeconds."""
         super().__init__(PODS)
         self._tolerations = tolerations or DefaultTolerationSeconds()
-        self._completed = SpecCache(self._complete, lambda complete: len(complete) <= MAX_COMPLETE)
-        self._judged = SpecCache(validate_new_spec, lambda violations: not violations)
-        self._warned = SpecCache(lambda spec: tuple(spec_warnings(spec, "spec")), lambda warnings: not warnings)
+        self._cached_completion = SpecCache(self._complete, lambda complete: len(complete) <= MAX_COMPLETE)
+        self._cached_violations = SpecCache(validate_new_spec, lambda violations: not violations)
+        self._cached_warnings = SpecCache(lambda spec: tuple(spec_warnings(spec, "spec")), lambda warnings: not warnings)
 
     def set_defaults(self, obj: Pod) -> None:
         set_defaults(obj.spec)
         self._tolerations.complete(obj.spec)
 
     def prepare_create(self, obj: Pod) -> None:
-        complete = self._completed(obj.spec)
+        complete = self._cached_completion(obj.spec)
         obj.ClearField("spec")
         obj.ClearField("status")
         obj.MergeFromString(complete)
@@ -130,7 +130,7 @@ class PodStrategy(StatusStrategy[Pod]):
         if spreads_by_label_keys(obj.spec):
             obj = Pod(metadata=ObjectMeta(name=obj.metadata.name, labels=obj.metadata.labels), spec=obj.spec)
             merge_label_keys(obj)
-        out.extend(self._judged(obj.spec))
+        out.extend(self._cached_violations(obj.spec))
         if volumes := obj.spec.volumes:
             validate_generated_claims(obj.metadata.name, volumes, "spec.volumes", out)
 
@@ -155,7 +155,7 @@ class PodStrategy(StatusStrategy[Pod]):
         validate_pod_status_update(new, old, out)
 
     def warnings(self, obj: Pod) -> Iterable[str]:
-        return *name_warnings(obj.metadata.name, "the Pod's hostname"), *self._warned(obj.spec)
+        return *name_warnings(obj.metadata.name, "the Pod's hostname"), *self._cached_warnings(obj.spec)
 
     def grace_period(self, obj: Pod, options: DeleteOptions) -> int:
         """Return the grace period, at most MAX_GRACE. A second delete without a grace period keeps the present one."""
@@ -408,7 +408,7 @@ SECONDS = 300
 class DefaultTolerationSeconds:
     def __init__(self, not_ready: int = SECONDS, unreachable: int = SECONDS) -> None:
         """`not_ready`, `unreachable`: tolerationSeconds for the two taints."""
-        self._both = PodSpec(
+        self._default_spec = PodSpec(
             tolerations=[
                 Toleration(key=key, operator="Exists", effect="NoExecute", tolerationSeconds=seconds)
                 for key, seconds in ((NOT_READY_TAINT, not_ready), (UNREACHABLE_TAINT, unreachable))
@@ -418,36 +418,39 @@ class DefaultTolerationSeconds:
     def complete(self, spec: PodSpec) -> None:
         tolerations = spec.tolerations
         if not tolerations:
-            spec.MergeFrom(self._both)
+            spec.MergeFrom(self._default_spec)
             return
-        told = {toleration.key for toleration in tolerations if toleration.effect in ("NoExecute", "")}
-        if "" not in told:
-            tolerations.extend(toleration for toleration in self._both.tolerations if toleration.key not in told)
+        tolerated_keys = {toleration.key for toleration in tolerations if toleration.effect in ("NoExecute", "")}
+        if "" not in tolerated_keys:
+            tolerations.extend(
+                toleration for toleration in self._default_spec.tolerations if toleration.key not in tolerated_keys
+            )
 
 
 V = TypeVar("V")
-MAX_KNOWN = 512
-MAX_SPEC = 8192
+MAX_CACHED_SPECS = 512
+MAX_CACHED_SPEC_SIZE = 8192
 """Maximum size in bytes of a spec in the cache."""
 
 
 class SpecCache(Generic[V]):
-    """A cache of `work(spec)` for MAX_KNOWN specs, which evicts the oldest entry. The result must depend on the spec only."""
+    """A cache of `compute(spec)` for MAX_CACHED_SPECS specs, which evicts the oldest entry. The result must depend on the spec
+    only."""
 
-    def __init__(self, work: Callable[[PodSpec], V], worth: Callable[[V], bool]) -> None:
-        """`worth`: returns whether a result may be cached. The result for a short spec may be large."""
-        self._work = work
-        self._worth = worth
-        self._known: dict[bytes, V] = {}
+    def __init__(self, compute: Callable[[PodSpec], V], is_cacheable: Callable[[V], bool]) -> None:
+        """`is_cacheable`: returns whether a result may be cached. The result for a short spec may be large."""
+        self._compute = compute
+        self._is_cacheable = is_cacheable
+        self._results: dict[bytes, V] = {}
 
     def __call__(self, spec: PodSpec) -> V:
         encoded = spec.SerializeToString()
-        known = self._known.get(encoded)
-        if known is not None:
-            return known
-        result = self._work(spec)
-        if len(encoded) <= MAX_SPEC and self._worth(result):
-            if len(self._known) >= MAX_KNOWN:
-                del self._known[next(iter(self._known))]
-            self._known[encoded] = result
+        cached = self._results.get(encoded)
+        if cached is not None:
+            return cached
+        result = self._compute(spec)
+        if len(encoded) <= MAX_CACHED_SPEC_SIZE and self._is_cacheable(result):
+            if len(self._results) >= MAX_CACHED_SPECS:
+                del self._results[next(iter(self._results))]
+            self._results[encoded] = result
         return result

@@ -235,10 +235,10 @@ def validate_resize(new: PodSpec, old: PodSpec, out: list[Violation]) -> None:
 
 def _validate_step(new: ResourceRequirements, old: ResourceRequirements, path: str, out: list[Violation]) -> None:
     removed = False
-    for field, said in (("requests", "resource requests"), ("limits", "resource limits")):
+    for field, noun in (("requests", "resource requests"), ("limits", "resource limits")):
         now, then = getattr(new, field), getattr(old, field)
         if any(name in then and name not in now for name in _RESIZABLE):
-            out.append(forbidden(f"{path}.{field}", f"{said} cannot be removed"))
+            out.append(forbidden(f"{path}.{field}", f"{noun} cannot be removed"))
             removed = True
     if not removed and _immutable_resources(new) != _immutable_resources(old):
         out.append(forbidden("spec", f"only cpu and memory resources are mutable; changed: {path}"))

@@ -171,7 +171,7 @@ class HistoryFile:
     def __init__(self, path: Path, file: IO[str]) -> None:
         self._file = file
         self._progress = path.with_name(f"{path.name}.progress")
-        self._told = -1
+        self._recorded_progress = -1
 
     def write(self, record: Record) -> None:
         self._file.write(encode(record))
@@ -179,8 +179,8 @@ class HistoryFile:
     def flush(self, revision: int) -> None:
         """Flush the file and write the progress. `revision`: all changes up to it were written."""
         self._file.flush()
-        if revision != self._told:
-            self._told = revision
+        if revision != self._recorded_progress:
+            self._recorded_progress = revision
             fresh = self._progress.with_suffix(".new")
             fresh.write_text(f"{revision}\n")
             fresh.replace(self._progress)

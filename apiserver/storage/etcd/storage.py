@@ -328,18 +328,18 @@ class FragmentAssembler:
 
     def __init__(self, start_revision: int) -> None:
         self.revision = max(start_revision - 1, FIRST_REVISION)
-        self._held: list[KeyChange] = []
+        self._fragments: list[KeyChange] = []
 
     def add(self, response: Any) -> list[KeyChange]:
         """Return the changes that are complete now. Raises StorageUnavailable if a revision is missing."""
-        changes = self._held
+        changes = self._fragments
         changes.extend(map(decode_event, response.events))
-        self._held = []
+        self._fragments = []
         if response.fragment and changes:
             whole = len(changes) - 1
             while whole and changes[whole - 1].mod_revision == changes[-1].mod_revision:
                 whole -= 1
-            changes, self._held = changes[:whole], changes[whole:]
+            changes, self._fragments = changes[:whole], changes[whole:]
         if changes and changes[0].mod_revision <= self.revision:
             changes = [change for change in changes if change.mod_revision > self.revision]
         if changes:

@@ -38,7 +38,7 @@ def plugin() -> PersistentVolumeClaimResize:
     cacher = Cacher(MemoryStorage())
     stored = [(STORAGE_CLASSES.key("", kind_.metadata.name), kind_.SerializeToString()) for kind_ in CLASSES]
     cacher.install(5, [KeyValue(key, value, 1, 1, 1) for key, value in stored])
-    return PersistentVolumeClaimResize(cacher.of(STORAGE_CLASSES))
+    return PersistentVolumeClaimResize(cacher.cache_of(STORAGE_CLASSES))
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def cacher() -> Cacher:
 @pytest.fixture
 def priority(cacher: Cacher) -> Callable[[], int]:
     """The priority that a new pod gets now."""
-    plugin = Priority(cacher.of(PRIORITY_CLASSES))
+    plugin = Priority(cacher.cache_of(PRIORITY_CLASSES))
 
     def of_a_new_pod() -> int:
         pod: Pod = make_pod("a").new()
@@ -110,7 +110,7 @@ def test_second_default_class_is_allowed_only_when_it_was_stored_before(
     cacher: Cacher, name: str, before: bool | None, after: bool, allowed: bool
 ) -> None:
     cacher.apply(ChangeBatch(6, [KeyChange(PRIORITY_CLASSES.key("", "a"), named("a", default=True).SerializeToString(), 6, 6)]))
-    plugin = Priority(cacher.of(PRIORITY_CLASSES))
+    plugin = Priority(cacher.cache_of(PRIORITY_CLASSES))
     old = None if before is None else named(name, default=before)
     operation = AdmissionOperation.CREATE if old is None else AdmissionOperation.UPDATE
     try:
@@ -134,7 +134,7 @@ def test_second_default_class_is_allowed_only_when_it_was_stored_before(
 )
 def test_pod_cannot_say_another_policy_than_its_class(cacher: Cacher, name: str, said: str, computed: str) -> None:
     cacher.apply(change(6, "plain", PLAIN.SerializeToString()))
-    plugin, pod = Priority(cacher.of(PRIORITY_CLASSES)), make_pod("a").priority_class(name).preemption_policy(said).new()
+    plugin, pod = Priority(cacher.cache_of(PRIORITY_CLASSES)), make_pod("a").priority_class(name).preemption_policy(said).new()
     assert refused(plugin, pod) == (
         f"the string value of PreemptionPolicy ({said}) must not be provided in pod spec; "
         f"priority admission controller computed {computed} from the given PriorityClass name"
@@ -145,7 +145,7 @@ def test_pod_priority_must_match_its_class(cacher: Cacher) -> None:
     cacher.apply(change(6, "plain", PLAIN.SerializeToString()))
     pod = make_pod("a").priority_class("plain").new()
     pod.spec.priority = 7
-    assert refused(Priority(cacher.of(PRIORITY_CLASSES)), pod) == (
+    assert refused(Priority(cacher.cache_of(PRIORITY_CLASSES)), pod) == (
         "the integer value of priority (7) must not be provided in pod spec; "
         "priority admission controller computed 10 from the given PriorityClass name"
     )
@@ -153,13 +153,13 @@ def test_pod_priority_must_match_its_class(cacher: Cacher) -> None:
 
 def test_class_that_is_not_there(cacher: Cacher) -> None:
     pod = make_pod("a").priority_class("plain").new()
-    assert refused(Priority(cacher.of(PRIORITY_CLASSES)), pod) == "no PriorityClass with name plain was found"
+    assert refused(Priority(cacher.cache_of(PRIORITY_CLASSES)), pod) == "no PriorityClass with name plain was found"
 
 
 @pytest.mark.parametrize("name", ["plain", ""])
 def test_pod_that_was_completed_may_be_looked_at_again(cacher: Cacher, name: str) -> None:
     cacher.apply(change(6, "plain", PLAIN.SerializeToString()))
-    plugin, pod = Priority(cacher.of(PRIORITY_CLASSES)), make_pod("a").priority_class(name).new()
+    plugin, pod = Priority(cacher.cache_of(PRIORITY_CLASSES)), make_pod("a").priority_class(name).new()
     plugin.admit(WriteRequest(UNSECURED), pod)
     again = Pod.FromString(pod.SerializeToString())
     plugin.admit(WriteRequest(UNSECURED), again)
@@ -171,7 +171,7 @@ async def test_new_default_class_is_accepted_after_the_old_one_was_deleted(monke
     async with serving() as assembly:
         stored = await call(assembly, "PriorityClasses/Create", asked(assembly, "PriorityClasses/Create", PLAIN))
         gone: list[PriorityClass | None] = [named("gone", default=True)]
-        monkeypatch.setattr(Priority, "_default_class", lambda self: gone[0])
+        monkeypatch.setattr(Priority, "_default_priority_class", lambda self: gone[0])
         catch_up = assembly.cacher.wait_until_fresh
 
         async def fresh(timeout: float) -> int:

@@ -296,7 +296,7 @@ async def test_cancelled_call_is_audited(method: str, fields: dict[str, Any], ex
         notes.taken.clear()
         storage.let.clear()
         storage.under_way.clear()
-        pods = assembly.cacher.of(PODS)
+        pods = assembly.cacher.cache_of(PODS)
         before = pods.version
         leaving = call(method, fields)
         await storage.under_way.wait()

@@ -90,7 +90,7 @@ async def test_failure_of_work_is_raised_to_its_caller() -> None:
 async def test_replays_receive_room_in_arrival_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also those that catch up: their step comes a moment after their turn, and whoever had just made room took it back."""
     monkeypatch.setattr(flow, "MINIMUM", LARGE)
-    monkeypatch.setattr(flow, "MAX_UNTAKEN", LARGE)
+    monkeypatch.setattr(flow, "MAX_UNSENT_BYTES", LARGE)
     eve = SendBudget(SendPool())
     turns, chunk = ReplayScheduler(FakeClock()), EncodedResponse(b"x" * LARGE, 0, 1)
     counts = [0] * 10
@@ -160,7 +160,7 @@ class Slow(SelectionPredicate):
         return selection
 
     def matches(self, entry: object) -> bool:
-        self.clock.stall(self.questions * 0.2e-6)
+        self.clock.stall(self.requirement_count * 0.2e-6)
         return False
 
 

@@ -23,7 +23,7 @@ from tests.clock import FakeClock
 from tests.unit.cacher.test_dispatch import event
 from tests.unit.cacher.world import pod
 
-MAX_UNTAKEN, MAX_WAITING, MINIMUM = 16_000, 4_000, 1_000
+MAX_UNSENT_BYTES, MAX_WAITING, MINIMUM = 16_000, 4_000, 1_000
 LARGE, MERGE = 50, 500
 EAGER, SLOW, NEVER = "eager", "slow", "never"
 STEPS = 300
@@ -136,7 +136,7 @@ class World:
         flows = len(self.flows)
         budgets = [flow.budget for flow in self.flows]
         assert sum(budget.waiting for budget in budgets) <= max(MAX_WAITING, flows * MINIMUM)
-        assert sum(budget.untaken for budget in budgets) <= MAX_UNTAKEN + flows * (MINIMUM + max(self.largest, MERGE))
+        assert sum(budget.unsent_bytes for budget in budgets) <= MAX_UNSENT_BYTES + flows * (MINIMUM + max(self.largest, MERGE))
         for flow in self.flows:
             if flow.modest:
                 assert not flow.budget.full and not flow.budget.waiting
@@ -170,7 +170,7 @@ class World:
             self.dispatcher.end(lambda: RevisionExpired(1))
             await self.settle()
             if stuck := [r for r in self.readers if r.mode == EAGER and r.error is None]:
-                assert all(reader.watcher.budget.untaken >= MINIMUM for reader in stuck), "its own flow has its room"
+                assert all(reader.watcher.budget.unsent_bytes >= MINIMUM for reader in stuck), "its own flow has its room"
                 await asyncio.sleep(0.1)
         assert all(reader.error for reader in self.readers if reader.mode == EAGER), "all are told of the end"
         for reader in self.readers:
@@ -178,8 +178,8 @@ class World:
                 reader.task.cancel()
             reader.watcher.close()
         for flow in self.flows:
-            assert flow.budget.untaken == sum(flow.lists)
-            assert (flow.budget.waiting, flow.budget.watches, flow.budget.questions) == (0, {}, 0)
+            assert flow.budget.unsent_bytes == sum(flow.lists)
+            assert (flow.budget.waiting, flow.budget.watches, flow.budget.requirement_count) == (0, {}, 0)
 
 
 MODES = st.lists(st.lists(st.sampled_from([EAGER, SLOW, NEVER]), min_size=1, max_size=4), min_size=1, max_size=5)
@@ -196,7 +196,7 @@ STEP = st.one_of(
 def test_reading_watch_receives_all_events(modest: list[str], modes: list[list[str]], steps: list[Any]) -> None:
     with ExitStack() as patches:
         for name, value in (
-            ("MAX_UNTAKEN", MAX_UNTAKEN),
+            ("MAX_UNSENT_BYTES", MAX_UNSENT_BYTES),
             ("MAX_WAITING", MAX_WAITING),
             ("MINIMUM", MINIMUM),
             ("SEND_TIMEOUT", 0.05),

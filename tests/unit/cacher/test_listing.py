@@ -35,7 +35,7 @@ class Client:
 
     async def page(self, **query: Any) -> PodList:
         async with asyncio.timeout(10):
-            return PodList.FromString(await self._cacher.of(PODS).list(ListQuery(self._selection, **query)))
+            return PodList.FromString(await self._cacher.cache_of(PODS).list(ListQuery(self._selection, **query)))
 
     async def all(self, **query: Any) -> list[PodList]:
         pages = [await self.page(**query)]
@@ -60,7 +60,13 @@ async def world_of(count: int) -> World:
 async def test_object_counts_are_kept_per_namespace() -> None:
     world = await world_of(5)
     async with running(Cacher(world.storage)) as cacher:
-        assert [cacher.of(PODS).count(namespace) for namespace in ("", "default", "other", "oth", "none")] == [5, 3, 2, 0, 0]
+        assert [cacher.cache_of(PODS).count(namespace) for namespace in ("", "default", "other", "oth", "none")] == [
+            5,
+            3,
+            2,
+            0,
+            0,
+        ]
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1, 3, 12, 13, 100])

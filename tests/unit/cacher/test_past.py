@@ -119,7 +119,7 @@ def test_replay_includes_events_during_it(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_step_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock is looked at after BURST questions, and a step is never without an event."""
+    """The clock is looked at after BURST requirements, and a step is never without an event."""
     monkeypatch.setattr(past, "BURST", 2)
     history = History()
     history.put("a", "b", "c", "d", "e")

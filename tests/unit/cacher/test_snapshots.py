@@ -59,9 +59,9 @@ def churn(cacher: Cacher, revisions: Iterator[int], times: int) -> None:
 
 async def test_snapshot_is_dropped_with_its_history(cacher: Cacher) -> None:
     """Old versions of all objects were kept until it went: 466 MB after ten such watches."""
-    reader, revisions = Reader(cacher.of(PODS).watch(ALL, None)), iter(range(6, 99))
+    reader, revisions = Reader(cacher.cache_of(PODS).watch(ALL, None)), iter(range(6, 99))
     await reader.read()
-    snapshot = cacher.of(PODS)._snapshots.take((cacher.of(PODS).version, ALL.prefix, None), 5, list)
+    snapshot = cacher.cache_of(PODS)._snapshots.take((cacher.cache_of(PODS).version, ALL.prefix, None), 5, list)
     churn(cacher, revisions, RING)
     assert len(snapshot.entries) == len(NAMES)
     churn(cacher, revisions, 1)
@@ -71,7 +71,7 @@ async def test_snapshot_is_dropped_with_its_history(cacher: Cacher) -> None:
 
 
 async def test_list_of_current_history_is_complete(cacher: Cacher) -> None:
-    reader, revisions = Reader(cacher.of(PODS).watch(ALL, None)), iter(range(6, 99))
+    reader, revisions = Reader(cacher.cache_of(PODS).watch(ALL, None)), iter(range(6, 99))
     await reader.read()
     churn(cacher, revisions, RING)
     await reader.until(5 + RING)
@@ -80,19 +80,19 @@ async def test_list_of_current_history_is_complete(cacher: Cacher) -> None:
 
 
 async def test_list_stalled_for_minutes_expires(cacher: Cacher, clock: FakeClock) -> None:
-    reader = Reader(cacher.of(PODS).watch(ALL, None))
+    reader = Reader(cacher.cache_of(PODS).watch(ALL, None))
     await reader.read()
     await clock.advance(MAX_AGE - 1)
-    cacher.of(PODS).bookmark()
+    cacher.cache_of(PODS).bookmark()
     await reader.read()
     await clock.advance(1)
-    cacher.of(PODS).bookmark()
+    cacher.cache_of(PODS).bookmark()
     with pytest.raises(RevisionExpired):
         await reader.read()
 
 
 async def test_concurrent_lists_share_a_snapshot(cacher: Cacher, lists: list[ref[snapshots.CacheSnapshot[Pod]]]) -> None:
-    cache = cacher.of(PODS)
+    cache = cacher.cache_of(PODS)
     web, by_node = SelectionPredicate.parse(PODS, "", "app=web", ""), SelectionPredicate.parse(PODS, "", "", "spec.nodeName=")
     readers = [Reader(cache.watch(item, None)) for item in (ALL, web, ALL, by_node)]
     assert len(lists) == 2

@@ -19,7 +19,7 @@ class Hub:
     def __init__(self) -> None:
         self.live: list[CacheWatcher] = []
         self.left = 0
-        self.told = 0
+        self.delivered_events = 0
 
     def join(self, watcher: CacheWatcher) -> None:
         self.live.append(watcher)
@@ -156,18 +156,18 @@ class TestRoom:
         budget = SendBudget(SendPool())
         watcher = watcher_of(EncodedResponse(b"x" * size, 4), budget=budget)
         await anext(watcher)
-        assert budget.untaken == charged
+        assert budget.unsent_bytes == charged
         if closed:
             watcher.close()
         else:
             (await pending(watcher)).cancel()
-        assert budget.untaken == 0
+        assert budget.unsent_bytes == 0
 
     async def test_without_it_only_small_responses_are_handed_over(self, monkeypatch: pytest.MonkeyPatch) -> None:
         budget = SendBudget(SendPool())
         watcher = watcher_of(budget=budget)
         reading = await pending(watcher)
-        budget.charge(flow.MAX_UNTAKEN)
+        budget.charge(flow.MAX_UNSENT_BYTES)
         for revision, size in enumerate((100, 200, LARGE), 4):
             watcher.enqueue_response(uncharged_response(EncodedResponse(b"x" * size, revision)))
         assert len(await reading) == 300
@@ -176,16 +176,16 @@ class TestRoom:
         watcher.end(ShuttingDown())
         await asyncio.sleep(0.01)
         assert not reading.done()
-        budget.charge(-flow.MAX_UNTAKEN)
+        budget.charge(-flow.MAX_UNSENT_BYTES)
         assert len(await reading) == LARGE
         with pytest.raises(ShuttingDown):
             await anext(watcher)
-        assert budget.untaken == 0
+        assert budget.unsent_bytes == 0
 
     async def test_without_it_the_past_waits(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Nothing is kept for it meanwhile but a position."""
         budget = SendBudget(SendPool())
-        budget.charge(flow.MAX_UNTAKEN)
+        budget.charge(flow.MAX_UNSENT_BYTES)
         asked = False
 
         def past() -> Iterator[EncodedResponse]:
@@ -196,7 +196,7 @@ class TestRoom:
         watcher = CacheWatcher(Hub(), ALL_PODS, 3, past(), budget=budget)
         reading = await pending(watcher)
         assert not asked
-        budget.charge(-flow.MAX_UNTAKEN)
+        budget.charge(-flow.MAX_UNSENT_BYTES)
         assert await reading == b"one"
 
     async def test_buffered_events_do_not_block_other_watches(self) -> None:
@@ -221,7 +221,7 @@ class TestRoom:
         budget = SendBudget(SendPool())
         watcher = watcher_of(budget=budget) if live else watcher_of(EncodedResponse(b"one", 4), budget=budget)
         reading = await pending(watcher) if live else None
-        budget.charge(flow.MAX_UNTAKEN)
+        budget.charge(flow.MAX_UNSENT_BYTES)
         watcher.enqueue_response(SharedResponse(EncodedResponse(b"x" * LARGE, 4), budget, 1))
         with pytest.raises(SlowWatcher) as caught:
             await (reading or anext(watcher))
@@ -249,7 +249,7 @@ class TestRoom:
 
     async def test_waiting_watch_ends_immediately(self) -> None:
         budget = SendBudget(SendPool())
-        budget.charge(flow.MAX_UNTAKEN)
+        budget.charge(flow.MAX_UNSENT_BYTES)
         watcher = watcher_of(EncodedResponse(b"one", 4), budget=budget)
         reading = await pending(watcher)
         watcher.overflow()

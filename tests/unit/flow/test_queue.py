@@ -20,7 +20,7 @@ def level() -> PriorityLevel[Call]:
 
 
 def free(of: PriorityLevel[Call]) -> int:
-    return of.seats - of.held
+    return of.seats - of.seats_in_use
 
 
 def fill(flow: UserFlow[Call], cost: int = 1) -> int:
@@ -71,7 +71,7 @@ def test_two_saturating_flows_get_equal_shares() -> None:
         for flow in sorted((eve, bob), key=lambda flow: flow.clock):
             if flow.fits(1, free(of)):
                 flow.begin(1)
-    assert sorted((eve.held, bob.held)) == [44, 45]
+    assert sorted((eve.seats_in_use, bob.seats_in_use)) == [44, 45]
 
 
 def test_turns_alternate_however_long_one_queue_is() -> None:

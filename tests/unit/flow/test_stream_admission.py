@@ -37,10 +37,10 @@ async def test_first_request_waits_for_a_seat_and_no_other_does() -> None:
         for seat in taken:
             seat.release()
         assert await asyncio.wait_for(hearing, 5) == ExecRequest()
-        assert flow.levels["workload"].held == 1
+        assert flow.levels["workload"].seats_in_use == 1
         threshold.release()
         assert await anext(threshold) == ExecRequest()
-        assert flow.levels["workload"].held == 0
+        assert flow.levels["workload"].seats_in_use == 0
 
 
 async def test_late_message_of_an_ended_call_takes_no_seat() -> None:
@@ -49,7 +49,7 @@ async def test_late_message_of_an_ended_call_takes_no_seat() -> None:
         pass
     with pytest.raises(StopAsyncIteration):
         await anext(threshold)
-    assert flow.levels["workload"].held == 0
+    assert flow.levels["workload"].seats_in_use == 0
 
 
 async def test_stream_has_the_seats_of_its_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,9 +120,9 @@ async def test_each_request_may_have_a_seat_of_its_own() -> None:
     with heard as requests:
         for _ in range(2):
             await anext(requests)
-            assert flow.levels["catch-all"].held == 1
+            assert flow.levels["catch-all"].seats_in_use == 1
             requests.release()
-            assert flow.levels["catch-all"].held == 0
+            assert flow.levels["catch-all"].seats_in_use == 0
     assert flow.levels["catch-all"].begun == 2
 
 

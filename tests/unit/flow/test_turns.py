@@ -20,13 +20,13 @@ SEATS, GAP = 40, 2
 TURN = 0.001
 SHORT, LONG = 1, 20
 TURNS = 1500
-ROUND = GAP * (control.MAX_PASSED + len(SHARES))
+ROUND = GAP * (control.MAX_OVERTAKEN + len(SHARES))
 """Turns in which each level has its turn, at least."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _short_gaps() -> Iterator[None]:
-    with mock.patch.multiple(control, ROUND=1, SEAT_PAUSE=GAP * TURN, SEAT_PAUSE_ALONE=GAP * TURN):
+    with mock.patch.multiple(control, ROUND=1, SEAT_PAUSE=GAP * TURN, SEAT_PAUSE_UNCROWDED=GAP * TURN):
         yield
 
 
@@ -113,12 +113,12 @@ class Watched:
 
     def look(self) -> None:
         levels = self._flow.levels
-        free = SEATS - sum(level.held for level in levels.values())
-        begun = {name: level.begun for name, level in levels.items()}
+        free = SEATS - sum(level.seats_in_use for level in levels.values())
+        begun = {name: level.started_calls for name, level in levels.items()}
         for name, level in levels.items():
-            waits = level.next(level.seats - level.held) and begun[name] == self._begun[name]
+            waits = level.next(level.seats - level.seats_in_use) and begun[name] == self._begun[name]
             self.passed_over[name] = self.passed_over[name] + 1 if waits else 0
-        room = any(level.next(max(level.seats - level.held, free)) for level in levels.values())
+        room = any(level.next(max(level.seats - level.seats_in_use, free)) for level in levels.values())
         self.idle = self.idle + 1 if room and begun == self._begun else 0
         self._begun = begun
 

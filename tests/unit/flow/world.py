@@ -67,7 +67,7 @@ class World:
         return self.control.enter(level, user, cost, Request(), remaining)
 
     def held(self, level: str = WORKLOAD) -> int:
-        return self.control.levels[level].held
+        return self.control.levels[level].seats_in_use
 
     async def settle(self) -> None:
         """Lets everything happen that takes no time."""

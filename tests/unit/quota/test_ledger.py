@@ -93,7 +93,7 @@ async def test_usage_is_forgotten_with_the_quota() -> None:
             await server.cacher.wait_until_fresh(DEADLINE)
         states = server.quotas.states
         assert not states.keys
-        assert not states._learned
+        assert not states._newest_versions
 
 
 async def test_as_many_go_as_a_transaction_has_room_for() -> None:

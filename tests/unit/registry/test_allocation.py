@@ -238,7 +238,7 @@ async def test_service_is_read_from_etcd_before_its_address_is_deleted(
     servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = await servers.create(service("a"))
-    monkeypatch.setattr(servers.assemblies[1].cacher.of(SERVICES), "get", lambda key: None)  # as if the cache lagged behind
+    monkeypatch.setattr(servers.assemblies[1].cacher.cache_of(SERVICES), "get", lambda key: None)  # a late cache
     call = servers.call("Delete", DeleteRequest(name=made.spec.clusterIP), 1, kind="IPAddresses")
     assert "uses the address; delete the service instead" in await refusal(call)
     every = servers.call("DeleteCollection", DeleteCollectionRequest(), 1, kind="IPAddresses")

@@ -20,7 +20,7 @@ from pinnace.apiserver.auth.authentication import NoTokenAuthenticator, RequestA
 from pinnace.apiserver.election.service import DEFAULT_LEASE, MAX_LEASE
 from pinnace.apiserver.registry.allocation import ServiceRanges, parse_networks, parse_node_ports
 from pinnace.apiserver.registry.events import EventLimits
-from pinnace.apiserver.registry.strategies.pods import SECONDS, DefaultTolerationSeconds
+from pinnace.apiserver.registry.strategies.pods import DEFAULT_TOLERATION_SECONDS, DefaultTolerationSeconds
 from pinnace.apiserver.server import ApiServer
 from pinnace.apiserver.services import metrics
 from pinnace.apiserver.services.kubelets import GrpcKubelets
@@ -160,14 +160,14 @@ def kubelet_credentials(command: Callable[..., None]) -> Callable[..., None]:
     "--default-not-ready-toleration-seconds",
     "not_ready_seconds",
     type=click.IntRange(min=0),
-    default=SECONDS,
+    default=DEFAULT_TOLERATION_SECONDS,
     help="tolerationSeconds of the notReady:NoExecute toleration that is added to every pod without such a toleration.",
 )
 @click.option(
     "--default-unreachable-toleration-seconds",
     "unreachable_seconds",
     type=click.IntRange(min=0),
-    default=SECONDS,
+    default=DEFAULT_TOLERATION_SECONDS,
     help="tolerationSeconds of the unreachable:NoExecute toleration that is added to every pod without such a toleration.",
 )
 @click.option(

@@ -70,7 +70,7 @@ from pinnace.api.resources import (
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import DeleteRequest
 from pinnace.apiserver import errors
-from pinnace.apiserver.admission.defaults import PERMANENT
+from pinnace.apiserver.admission.defaults import PERMANENT_NAMESPACES
 from pinnace.apiserver.auth import rbac
 from pinnace.apiserver.auth.authentication import SERVER
 from pinnace.apiserver.auth.rbac import RuleCover
@@ -369,7 +369,7 @@ class Bootstrap:
         """Return the refusals of all failed writes. Objects that cannot be decoded are ignored, because only an administrator
         can repair them."""
         return [
-            *await self._create_or_complete(NAMESPACES, map(_namespace, PERMANENT)),
+            *await self._create_or_complete(NAMESPACES, map(_namespace, PERMANENT_NAMESPACES)),
             *await self._create_or_complete(CLUSTER_ROLES, rbac.cluster_roles()),
             *await self._create_or_complete(CLUSTER_ROLE_BINDINGS, rbac.cluster_role_bindings()),
             *await self._create_or_complete(PRIORITY_CLASSES, policy.system_classes()),

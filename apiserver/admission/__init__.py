@@ -93,7 +93,7 @@ class AdmissionChain:
         obj: Object | None,
         old: Object | None,
     ) -> None:
-        """Raises Rejected."""
+        """Raise Rejected if the write is not allowed."""
         for plugin in self._validating[operation, resource]:
             plugin.validate(request, operation, obj, old)
 

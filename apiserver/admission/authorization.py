@@ -56,6 +56,17 @@ Owns = Callable[[User, str], bool]
 Place = Callable[[str, str], str | None]
 """Returns the node of a pod by namespace and name: "" if the pod is not bound, None if the pod does not exist."""
 
+_METADATA_FIELDS = ("ownerReferences", "finalizers")
+
+_MAX_LISTED = 5
+"""Maximum number of rules in a refusal."""
+_MAX_LISTED_WORDS = 20
+"""Maximum number of verbs, resources and names of each rule in a refusal."""
+_MAX_WORD_LENGTH = 64
+"""Maximum characters of each verb, resource and name. A name can have up to one megabyte, and is repeated for each group."""
+
+_RESERVED_LEASES = {name: election for election, name in ELECTION_LEASES.items()}
+
 
 class NodeRestriction:
     """`owns(user, node)` reports whether the node belongs to the user's fleet. `validate` raises Rejected."""
@@ -92,7 +103,7 @@ class NodeRestriction:
                 if isinstance(old, Event):
                     self._check_event(user, old)
             case (Node(), None):
-                for field in _META:
+                for field in _METADATA_FIELDS:
                     if getattr(obj.metadata, field):
                         raise _node_forbidden(obj.metadata.name, f"is not allowed to set {field}")
                 _labels(user, obj.metadata.name, {}, obj.metadata.labels, "set the following labels")
@@ -127,9 +138,6 @@ class NodeRestriction:
             raise Rejected(errors.forbidden(message))
 
 
-_META = ("ownerReferences", "finalizers")
-
-
 def _check_spec_update(user: User, node: Node, old: Node) -> None:
     name = node.metadata.name
     _labels(user, name, old.metadata.labels, node.metadata.labels, "modify labels")
@@ -138,7 +146,7 @@ def _check_spec_update(user: User, node: Node, old: Node) -> None:
         raise _node_forbidden(name, "is not allowed to modify taints")
     if node.spec.unschedulable != old.spec.unschedulable:
         raise _node_forbidden(name, "is not allowed to cordon or uncordon its nodes")
-    for field in _META:
+    for field in _METADATA_FIELDS:
         if getattr(node.metadata, field) != getattr(old.metadata, field):
             raise _node_forbidden(name, f"is not allowed to modify {field}")
 
@@ -183,14 +191,6 @@ def _exceeds_capacity(resource: str, value: Quantity, capacity: Mapping[str, Qua
 
 def _node_forbidden(name: str, what: str) -> Rejected:
     return Rejected(errors.forbidden(f'nodes "{name}" is forbidden: a kubelet {what}'))
-
-
-_MOST = 5
-"""Maximum number of rules in a refusal."""
-_MOST_WORDS = 20
-"""Maximum number of verbs, resources and names of each rule in a refusal."""
-_MAX_WORD = 64
-"""Maximum characters of each verb, resource and name. A name can have up to one megabyte, and is repeated for each group."""
 
 
 class RoleEscalation:
@@ -248,8 +248,8 @@ class RoleEscalation:
         lacking = [rule for rule in wanted if not held.covers(rule)]
         if lacking:
             message = f'{what} is forbidden: user "{user.name}" is attempting to grant RBAC permissions not currently held: '
-            message += "; ".join(map(_format_rule, lacking[:_MOST])) + (
-                f"; and {len(lacking) - _MOST} more" if lacking[_MOST:] else ""
+            message += "; ".join(map(_format_rule, lacking[:_MAX_LISTED])) + (
+                f"; and {len(lacking) - _MAX_LISTED} more" if lacking[_MAX_LISTED:] else ""
             )
             raise Rejected(errors.forbidden(message))
 
@@ -278,15 +278,12 @@ def _format_rule(rule: PolicyRule) -> str:
 
 
 def _join_limited(words: Iterable[str]) -> str:
-    shown = list(islice(words, _MOST_WORDS + 1))
-    return ", ".join(shown[:_MOST_WORDS]) + (", ..." if shown[_MOST_WORDS:] else "")
+    shown = list(islice(words, _MAX_LISTED_WORDS + 1))
+    return ", ".join(shown[:_MAX_LISTED_WORDS]) + (", ..." if shown[_MAX_LISTED_WORDS:] else "")
 
 
 def _truncate(word: str) -> str:
-    return word if len(word) <= _MAX_WORD else word[:_MAX_WORD] + "..."
-
-
-_RESERVED = {name: election for election, name in ELECTION_LEASES.items()}
+    return word if len(word) <= _MAX_WORD_LENGTH else word[:_MAX_WORD_LENGTH] + "..."
 
 
 class ElectionLeases:
@@ -295,7 +292,7 @@ class ElectionLeases:
     )
 
     def validate(self, request: WriteRequest, operation: AdmissionOperation, obj: Lease | None, old: Lease | None) -> None:
-        """Raises Rejected."""
+        """Raise Rejected if the write is not allowed."""
         lease = old if old is not None else obj
         if lease is None or lease.metadata.namespace != SYSTEM_NAMESPACE:
             return
@@ -308,4 +305,4 @@ class ElectionLeases:
 def _election_of_lease(name: str, old: Lease | None) -> str:
     """Return the election that the Lease represents; "" if there is none."""
     election, _, token = old.metadata.annotations.get(FENCE_ANNOTATION, "").rpartition("/") if old is not None else ("",) * 3
-    return election if natural(token) is not None else _RESERVED.get(name, "")
+    return election if natural(token) is not None else _RESERVED_LEASES.get(name, "")

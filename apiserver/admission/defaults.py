@@ -69,6 +69,17 @@ from pinnace.runtime.tracing import Tracer
 
 DEFAULT_POLICY = "PreemptLowerPriority"
 
+_NOT_READY_TAINT = Taint(key=NOT_READY_TAINT, effect="NoSchedule")
+
+PERMANENT_NAMESPACES = (DEFAULT_NAMESPACE, "kube-system", "kube-public", NODE_LEASE_NAMESPACE)
+"""Namespaces that the server creates at startup and never deletes."""
+_PLURALS: Mapping[type, str] = {resource.message: resource.plural for resource in ALL}
+
+_RESIZE_REFUSED = (
+    "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize "
+    "(allowVolumeExpansion)"
+)
+
 
 class Priority:
     resources = (PODS,)
@@ -172,17 +183,14 @@ class DefaultStorageClass:
         return youngest.name if youngest is not None else ""
 
 
-_TAINT = Taint(key=NOT_READY_TAINT, effect="NoSchedule")
-
-
 class TaintNodesByCondition:
     resources = (NODES,)
 
     def admit(self, request: WriteRequest, obj: Node) -> None:
         if conditions.is_true(obj.status.conditions, "Ready"):
             return
-        if not any(taint.key == _TAINT.key and taint.effect == _TAINT.effect for taint in obj.spec.taints):
-            obj.spec.taints.append(_TAINT)
+        if not any(taint.key == _NOT_READY_TAINT.key and taint.effect == _NOT_READY_TAINT.effect for taint in obj.spec.taints):
+            obj.spec.taints.append(_NOT_READY_TAINT)
 
 
 class TraceContext:
@@ -199,11 +207,6 @@ class TraceContext:
             annotations.pop(TRACE_ANNOTATION, None)
 
 
-PERMANENT = (DEFAULT_NAMESPACE, "kube-system", "kube-public", NODE_LEASE_NAMESPACE)
-"""Namespaces that the server creates at startup and never deletes."""
-_PLURALS: Mapping[type, str] = {resource.message: resource.plural for resource in ALL}
-
-
 class NamespaceLifecycle:
     resources = tuple(resource for resource in ALL if resource.namespaced)
     guarded_resources = tuple(resource for resource in resources if resource is not EVENTS)
@@ -216,7 +219,7 @@ class NamespaceLifecycle:
         self._require_active(obj)
 
     def guards(self, obj: Object) -> tuple[Guard, ...]:
-        if obj.metadata.namespace in PERMANENT:
+        if obj.metadata.namespace in PERMANENT_NAMESPACES:
             return ()
         entry = self._require_active(obj)
         return (Guard(entry.key, entry.create_revision, entry.mod_revision),)
@@ -236,12 +239,6 @@ class NamespaceLifecycle:
         return entry
 
 
-_REFUSED = (
-    "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize "
-    "(allowVolumeExpansion)"
-)
-
-
 class PersistentVolumeClaimResize:
     validated_operations = ((AdmissionOperation.UPDATE, PERSISTENT_VOLUME_CLAIMS),)
 
@@ -256,4 +253,4 @@ class PersistentVolumeClaimResize:
         entry = self._classes.get(STORAGE_CLASSES.key("", class_of(old)))
         if class_of(obj) != class_of(old) or entry is None or not entry.obj.allowVolumeExpansion:
             what = f'{PERSISTENT_VOLUME_CLAIMS.plural} "{obj.metadata.name}" is forbidden'
-            raise Rejected(errors.forbidden(f"{what}: {_REFUSED}"))
+            raise Rejected(errors.forbidden(f"{what}: {_RESIZE_REFUSED}"))

@@ -219,7 +219,8 @@ class ResourceQuota:
         self._clock = clock
 
     def validate(self, request: WriteRequest, operation: AdmissionOperation, obj: Object, old: None) -> None:
-        """Raises Rejected. The stored usage can be too high, so it is recounted before an object is refused."""
+        """Raise Rejected if a quota is exceeded. The stored usage can be too high, so it is recounted before an object is
+        refused."""
         namespace = obj.metadata.namespace
         if namespace not in self._states.keys:
             return

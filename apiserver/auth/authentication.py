@@ -40,6 +40,16 @@ NODE_PREFIX = "system:node:"
 
 _NONE = NodeNames()
 
+MAX_REMEMBERED = 10_000
+"""Maximum number of cached certificates, which exceeds the number of clients of a large cluster. The cache uses at most 30
+MB."""
+_BEARER = "bearer"
+
+log = logging.getLogger(__name__)
+
+CHECK_INTERVAL = 1.0
+"""Minimum seconds between two checks of the file for changes."""
+
 
 @dataclass(frozen=True)
 class User:
@@ -61,12 +71,6 @@ SERVER = User("system:apiserver", (MASTERS,))
 """The user of the API server's own writes."""
 UNSECURED = User("system:unsecured", (MASTERS, AUTHENTICATED))
 """The user of all calls to a server with --insecure."""
-
-
-MAX_REMEMBERED = 10_000
-"""Maximum number of cached certificates, which exceeds the number of clients of a large cluster. The cache uses at most 30
-MB."""
-_BEARER = "bearer"
 
 
 class Credential(Hashable, Protocol):
@@ -160,12 +164,6 @@ def _read_certificate(pem: bytes) -> _VerifiedCertificate:
 
 def _unauthenticated(reason: str, message: str) -> Rejected:
     return Rejected(Refusal(Code.UNAUTHENTICATED, reason, message))
-
-
-log = logging.getLogger(__name__)
-
-CHECK_INTERVAL = 1.0
-"""Minimum seconds between two checks of the file for changes."""
 
 
 class TokenFile:

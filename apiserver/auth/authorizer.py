@@ -53,6 +53,14 @@ from pinnace.apiserver.errors import Rejected, bad_request
 
 _ALLOWED = "node authorizer: the object belongs to the fleet"
 
+_MASTER = AuthorizationDecision(True, f'group "{MASTERS}" has all permissions')
+_MOST = 3
+"""Maximum number of roles in a denial."""
+
+GROUPS = ResourceAction("impersonate", "groups")
+MAX_GRANTS, MAX_GRANT_SIZE = 1_000, 4_096
+"""Maximum number of remembered impersonations, and of characters of their names."""
+
 
 class NodeAuthorizer:
     """Decides actions of kubelet fleets."""
@@ -170,11 +178,6 @@ def _any_target(user: User, target: ActionTarget) -> bool:
     return True
 
 
-_MASTER = AuthorizationDecision(True, f'group "{MASTERS}" has all permissions')
-_MOST = 3
-"""Maximum number of roles in a denial."""
-
-
 class Authorizer(Protocol):
     async def check(self, user: User, action: ResourceAction, targets: Callable[[], Iterable[ActionTarget]]) -> None:
         """Return if the action is allowed on all targets. Raises Rejected (PERMISSION_DENIED)."""
@@ -262,11 +265,6 @@ class UnionAuthorizer:
 def _first_roles(roles: Sequence[str]) -> str:
     others = f" and {len(roles) - _MOST} more" if len(roles) > _MOST else ""
     return f"{', '.join(roles[:_MOST])}{others}"
-
-
-GROUPS = ResourceAction("impersonate", "groups")
-MAX_GRANTS, MAX_GRANT_SIZE = 1_000, 4_096
-"""Maximum number of remembered impersonations, and of characters of their names."""
 
 
 class ImpersonatedCredential(NamedTuple):

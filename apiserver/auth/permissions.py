@@ -15,6 +15,23 @@ from pinnace.api.conversion import SERVED_VERSIONS
 from pinnace.api.resources import ALL, DEFAULT_NAMESPACE, NAMESPACES, NODES, PODS, Resource
 from pinnace.api.selectors import FIELDS, SelectorError, parse_fields
 
+ELECTIONS_GROUP = "pinnace.io"
+REVIEWS_GROUP = "authorization.k8s.io"
+AUTHENTICATION_GROUP = "authentication.k8s.io"
+METRICS_GROUP = "metrics.k8s.io"
+HEALTH, REFLECTION, VERSION = "/healthz", "/reflection", "/version"
+"""Non-resource URLs of the health, reflection and version services."""
+
+UNKNOWN = "unknown"
+"""Replaces unknown resources and subresources of a request. Decisions are cached by action, and the text in a request can have
+any length."""
+NAME = "metadata.name"
+MAX_NAMING = 1024
+"""Maximum length of a field selector that is parsed for a name. The selector of a fleet can have 500,000 characters."""
+
+_RESOURCES: Mapping[str, Resource[Any]] = {resource.service: resource for resource in (*ALL, *SERVED_VERSIONS)}
+_BY_PLURAL: Mapping[str, Resource[Any]] = {resource.plural: resource for resource in ALL}
+
 
 class ResourceAction(NamedTuple):
     """A verb on a resource. `resource` can include a subresource ("pods/status"). If it begins with a slash, it is a
@@ -50,12 +67,6 @@ DENIED = AuthorizationDecision(False, "")
 ANY_TARGET = ActionTarget()
 
 
-ELECTIONS_GROUP = "pinnace.io"
-REVIEWS_GROUP = "authorization.k8s.io"
-AUTHENTICATION_GROUP = "authentication.k8s.io"
-METRICS_GROUP = "metrics.k8s.io"
-HEALTH, REFLECTION, VERSION = "/healthz", "/reflection", "/version"
-"""Non-resource URLs of the health, reflection and version services."""
 HEARTBEAT = ResourceAction("update", "leases", "coordination.k8s.io")
 """Required for each node of a fleet: a heartbeat replaces an update of the node's Lease."""
 EXCHANGE = ResourceAction("create", "calls")
@@ -70,12 +81,6 @@ CAMPAIGN_FOR = ResourceAction("campaign", "schedulers", ELECTIONS_GROUP)
 """Required to bind pods with a fencing token. The name is the pods' spec.schedulerName."""
 BYPASS_FENCE = ResourceAction("bypass-fence", "pods/binding")
 """Required to bind pods without a fencing token. Such a binding succeeds even if the scheduler is no longer the leader."""
-UNKNOWN = "unknown"
-"""Replaces unknown resources and subresources of a request. Decisions are cached by action, and the text in a request can have
-any length."""
-NAME = "metadata.name"
-MAX_NAMING = 1024
-"""Maximum length of a field selector that is parsed for a name. The selector of a fleet can have 500,000 characters."""
 
 Actions = Callable[[Any], Sequence[ResourceAction]]
 Targets = Callable[[Any], Iterable[ActionTarget]]
@@ -236,8 +241,6 @@ def _binding_actions(request: Any) -> Sequence[ResourceAction]:
     return (_BIND_POD,) if request.HasField("fence") else (_BIND_POD, BYPASS_FENCE)
 
 
-_RESOURCES: Mapping[str, Resource[Any]] = {resource.service: resource for resource in (*ALL, *SERVED_VERSIONS)}
-_BY_PLURAL: Mapping[str, Resource[Any]] = {resource.plural: resource for resource in ALL}
 _STANDARD: Mapping[str, tuple[str, str, Callable[[Resource[Any]], Targets]]] = {
     "Create": ("create", "", _create_targets),
     "CreateBatch": ("create", "", _batch_targets),

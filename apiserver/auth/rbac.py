@@ -82,6 +82,60 @@ from pinnace.apiserver.cacher.store import CacheEntry, SelectionPredicate
 ListEntries = Callable[[], Sequence[CacheEntry[Any]]]
 """Returns the current objects of one kind, sorted by key."""
 
+WILDCARD = "*"
+ALL_RULES = (
+    PolicyRule(verbs=[WILDCARD], apiGroups=[WILDCARD], resources=[WILDCARD]),
+    PolicyRule(verbs=[WILDCARD], nonResourceURLs=[WILDCARD]),
+)
+MAX_REMEMBERED = 10_000
+"""Maximum number of cached extents, one for each user, action and namespace."""
+MAX_NAMES = 100_000
+"""Maximum number of object names in all cached extents. A role can have thousands of names."""
+MAX_ACTIONS = 1_000
+"""Maximum number of actions whose rules are cached. The methods of the API need fewer, but access reviews can contain any
+action.
+"""
+MAX_SCOPES = 10_000
+"""Maximum number of namespaces whose bindings are cached."""
+
+AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
+_BOOTSTRAPPING = "kubernetes.io/bootstrapping"
+_GROUP = "rbac.authorization.k8s.io"
+_AGGREGATE_TO = f"{_GROUP}/aggregate-to-"
+_AGGREGATED_PREFIX = "system:aggregate-to-"
+"""The names of roles that contain the default rules of aggregated roles. Denials name the aggregated roles only."""
+_READ = ("get", "list", "watch")
+_WRITE = ("create", "update", "patch", "delete", "deletecollection")
+_READ_BY_SCHEDULER = (
+    NODES, NAMESPACES, PRIORITY_CLASSES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES, CSI_NODES, SERVICES,
+    POD_DISRUPTION_BUDGETS,
+)  # fmt: skip
+"""Resources that the scheduler reads, other than pods."""
+_EDITABLE = (
+    PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS, REPLICA_SETS, JOBS, CONFIG_MAPS,
+    SERVICE_ACCOUNTS,
+)  # fmt: skip
+_VIEWABLE = (*_EDITABLE, LIMIT_RANGES, RESOURCE_QUOTAS, EVENTS, ENDPOINT_SLICES)
+"""Namespaced resources that the role view can read. As in Kubernetes, secrets are excluded."""
+_SCALABLE = (DEPLOYMENTS, REPLICA_SETS)
+_ALL_BUT_SECRETS = (*(resource for resource in ALL if resource is not SECRETS), EVENTS_V1)
+_STATUS_OF_CONTROLLERS = (
+    PODS, NODES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, RESOURCE_QUOTAS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS,
+    REPLICA_SETS, JOBS,
+)  # fmt: skip
+"""Resources whose status controllers write."""
+_READ_METRICS = PolicyRule(verbs=_READ, apiGroups=[METRICS_GROUP], resources=[PODS.plural, NODES.plural])
+"""Source: https://github.com/kubernetes-sigs/metrics-server, the role system:aggregated-metrics-reader."""
+
+_INFORMATION = (HEALTH, "/livez", "/readyz", VERSION, f"{VERSION}/")
+_DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", REFLECTION)
+_MONITORING = (
+    HEALTH, f"{HEALTH}/*", "/livez", "/livez/*", "/metrics", "/metrics/slis", "/readyz", "/readyz/*",
+)  # fmt: skip
+_KEYS = PolicyRule(verbs=["list", "watch"], apiGroups=[ELECTIONS_GROUP], resources=["keys"])
+"""The keys of the store without secrets (pinnace.apiserver.services.keys). The gateway shows them to users with this
+permission."""
+
 
 class ParsedBinding(NamedTuple):
     """The parsed form of one version of a binding."""
@@ -163,23 +217,6 @@ def _parse_binding(entry: CacheEntry[Any], before: CacheEntry[Any] | None, bound
     role.CopyFrom(binding.roleRef)  # a reference to the field would keep the whole binding in memory
     name = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
     return ParsedBinding(name, role, frozenset(users), frozenset(groups))
-
-
-WILDCARD = "*"
-ALL_RULES = (
-    PolicyRule(verbs=[WILDCARD], apiGroups=[WILDCARD], resources=[WILDCARD]),
-    PolicyRule(verbs=[WILDCARD], nonResourceURLs=[WILDCARD]),
-)
-MAX_REMEMBERED = 10_000
-"""Maximum number of cached extents, one for each user, action and namespace."""
-MAX_NAMES = 100_000
-"""Maximum number of object names in all cached extents. A role can have thousands of names."""
-MAX_ACTIONS = 1_000
-"""Maximum number of actions whose rules are cached. The methods of the API need fewer, but access reviews can contain any
-action.
-"""
-MAX_SCOPES = 10_000
-"""Maximum number of namespaces whose bindings are cached."""
 
 
 @dataclass(slots=True)
@@ -484,45 +521,6 @@ class RuleCover:
 
 def _bits_of(index: dict[str, int], value: str) -> int:
     return index.get(value, 0) | index.get(WILDCARD, 0)
-
-
-AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
-_BOOTSTRAPPING = "kubernetes.io/bootstrapping"
-_GROUP = "rbac.authorization.k8s.io"
-_AGGREGATE_TO = f"{_GROUP}/aggregate-to-"
-_AGGREGATED_PREFIX = "system:aggregate-to-"
-"""The names of roles that contain the default rules of aggregated roles. Denials name the aggregated roles only."""
-_READ = ("get", "list", "watch")
-_WRITE = ("create", "update", "patch", "delete", "deletecollection")
-_READ_BY_SCHEDULER = (
-    NODES, NAMESPACES, PRIORITY_CLASSES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES, CSI_NODES, SERVICES,
-    POD_DISRUPTION_BUDGETS,
-)  # fmt: skip
-"""Resources that the scheduler reads, other than pods."""
-_EDITABLE = (
-    PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS, REPLICA_SETS, JOBS, CONFIG_MAPS,
-    SERVICE_ACCOUNTS,
-)  # fmt: skip
-_VIEWABLE = (*_EDITABLE, LIMIT_RANGES, RESOURCE_QUOTAS, EVENTS, ENDPOINT_SLICES)
-"""Namespaced resources that the role view can read. As in Kubernetes, secrets are excluded."""
-_SCALABLE = (DEPLOYMENTS, REPLICA_SETS)
-_ALL_BUT_SECRETS = (*(resource for resource in ALL if resource is not SECRETS), EVENTS_V1)
-_STATUS_OF_CONTROLLERS = (
-    PODS, NODES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, RESOURCE_QUOTAS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS,
-    REPLICA_SETS, JOBS,
-)  # fmt: skip
-"""Resources whose status controllers write."""
-_READ_METRICS = PolicyRule(verbs=_READ, apiGroups=[METRICS_GROUP], resources=[PODS.plural, NODES.plural])
-"""Source: https://github.com/kubernetes-sigs/metrics-server, the role system:aggregated-metrics-reader."""
-
-_INFORMATION = (HEALTH, "/livez", "/readyz", VERSION, f"{VERSION}/")
-_DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", REFLECTION)
-_MONITORING = (
-    HEALTH, f"{HEALTH}/*", "/livez", "/livez/*", "/metrics", "/metrics/slis", "/readyz", "/readyz/*",
-)  # fmt: skip
-_KEYS = PolicyRule(verbs=["list", "watch"], apiGroups=[ELECTIONS_GROUP], resources=["keys"])
-"""The keys of the store without secrets (pinnace.apiserver.services.keys). The gateway shows them to users with this
-permission."""
 
 
 def cluster_roles() -> Iterator[ClusterRole]:

@@ -347,7 +347,7 @@ class ResourceCache(Generic[T]):
         return self._queued is None
 
     def require_loaded(self) -> None:
-        """Raises CacheBehind while a late resource is not loaded. Call it immediately before reading: the state can be reloaded
+        """Raise CacheBehind while a late resource is not loaded. Call it immediately before reading: the state can be reloaded
         while a reader waits."""
         if not self.loaded:
             raise CacheBehind(1, 0)

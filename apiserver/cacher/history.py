@@ -37,6 +37,27 @@ from pinnace.apiserver.cacher.store import (
 )
 from pinnace.apiserver.storage.interface import Compacted, KeyChange, KeyValue, Storage
 
+_REVISION = attrgetter("revision")
+
+MAX_FINGERPRINTS = 100_000
+"""Maximum number of stored fingerprints (1.6 MB)."""
+
+FINGERPRINT_BYTES = 8
+
+_NONE = 0
+
+CHUNK_EVENTS = 500
+
+CHUNK_BYTES = 512 << 10
+"""The size in bytes at which a chunk ends."""
+
+BURST = 50
+"""Number of requirements (`SelectionPredicate.requirement_count`) that are evaluated between two reads of the clock: about 10
+us."""
+
+TimeIsUp = Callable[[], bool]
+"""Reports whether the time slice of a step has ended."""
+
 
 class EncodedResponse(NamedTuple):
     """An encoded WatchResponse, its revision (0 for all but the last chunk of an initial state), and its number of events."""
@@ -56,9 +77,6 @@ class Revisioned(Protocol):
 
 
 E = TypeVar("E", bound=Revisioned)
-
-
-_REVISION = attrgetter("revision")
 
 
 class EventHistory(Generic[E]):
@@ -115,16 +133,6 @@ class EventHistory(Generic[E]):
         del self._events[:gone]
 
 
-MAX_FINGERPRINTS = 100_000
-"""Maximum number of stored fingerprints (1.6 MB)."""
-
-
-FINGERPRINT_BYTES = 8
-
-
-_NONE = 0
-
-
 class HistoryFingerprints:
     """The fingerprints of the applied revisions."""
 
@@ -170,7 +178,7 @@ class HistoryCheck:
         self._fresh = fresh
 
     async def check(self, revision: int, fingerprint: bytes, timeout: float) -> None:
-        """Raises HistoryChanged if the revision has another fingerprint, its fingerprint is unknown, or it is in the future.
+        """Raise HistoryChanged if the revision has another fingerprint, its fingerprint is unknown, or it is in the future.
         Raises also CacheBehind and StorageErrors."""
         if revision > self._progress.revision and await self._is_future_revision(revision):
             raise HistoryChanged(revision)
@@ -208,22 +216,6 @@ def _fingerprint_of(key: str, value: bytes) -> int:
 
 def _encoded_fingerprint(fingerprint: int) -> bytes:
     return fingerprint.to_bytes(FINGERPRINT_BYTES) if fingerprint != _NONE else b""
-
-
-CHUNK_EVENTS = 500
-
-
-CHUNK_BYTES = 512 << 10
-"""The size in bytes at which a chunk ends."""
-
-
-BURST = 50
-"""Number of requirements (`SelectionPredicate.requirement_count`) that are evaluated between two reads of the clock: about 10
-us."""
-
-
-TimeIsUp = Callable[[], bool]
-"""Reports whether the time slice of a step has ended."""
 
 
 def initial_state(

@@ -42,6 +42,13 @@ from pinnace.runtime.tasks import TimeSlice
 MAX_LENGTH = 2048
 _HINT = "pass the token unchanged, with the namespace and selectors of the first page"
 
+T = TypeVar("T", bound=Object)
+BURST = 50
+"""Number of objects that are matched between two reads of the clock."""
+STORAGE_PAGE = 500
+MAX_STORED = 1000
+"""Maximum number of items of a page that is read from the storage."""
+
 
 @dataclass(frozen=True, slots=True)
 class ContinueToken:
@@ -68,14 +75,6 @@ class ContinueToken:
         if not number or not after.startswith(selection.prefix):
             raise InvalidContinueToken(f"invalid continue token: {_HINT}")
         return cls(number, after)
-
-
-T = TypeVar("T", bound=Object)
-BURST = 50
-"""Number of objects that are matched between two reads of the clock."""
-STORAGE_PAGE = 500
-MAX_STORED = 1000
-"""Maximum number of items of a page that is read from the storage."""
 
 
 @dataclass(frozen=True, slots=True)

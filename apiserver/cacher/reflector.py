@@ -44,6 +44,28 @@ MAX_CHANGES = 1000
 MAX_BYTES = 1 << 20
 """Maximum size of the values of a batch in bytes. A batch contains at least one revision, whatever its size."""
 
+log = logging.getLogger(__name__)
+
+HISTORY = 1000
+"""The number of revisions before the current one at which a load reads, if etcd has not compacted them."""
+HISTORY_RESTORED = 1
+"""The same after a restore. Watches that started at another server can have revisions of the old history, and must end. At
+least one revision is needed to resume the watch."""
+EMPTY = 1
+"""The revision of a new store, which is the same in all histories."""
+FIRST_PAGE, LARGEST_PAGE = 500, 10_000
+"""The number of keys of the first page, and the maximum of later pages. For every page, etcd 3.4 scans the rest of the range,
+whatever the limit. With pages of 500, a load of 150,000 keys took more than 30 seconds."""
+PAGE_BYTES = 8 << 20
+"""The approximate size in bytes of the values in a page after the first."""
+MOST_UNMARKED = 1000
+"""Maximum number of stored changes since the last commit marker. Above it, only the changes of the last revision are kept."""
+STALL_LIMIT = 3.0
+"""Seconds after which a watch is restarted if it delivers nothing although the revision of the storage is higher. etcd can stop
+sending events without closing the connection (Patroni 4.0.7)."""
+
+Callback = Callable[[KeyChange], None]
+
 
 def batches(received_changes: ChangeBatch, after: int) -> Iterator[ChangeBatch]:
     """Yield the changes after revision `after` in batches. The changes of a revision are not split.
@@ -70,27 +92,6 @@ def _batch_end(changes: Sequence[KeyChange], start: int) -> int:
         size += len(changes[end].value or b"")
         end += 1
     return end
-
-
-log = logging.getLogger(__name__)
-
-HISTORY = 1000
-"""The number of revisions before the current one at which a load reads, if etcd has not compacted them."""
-HISTORY_RESTORED = 1
-"""The same after a restore. Watches that started at another server can have revisions of the old history, and must end. At
-least one revision is needed to resume the watch."""
-EMPTY = 1
-"""The revision of a new store, which is the same in all histories."""
-FIRST_PAGE, LARGEST_PAGE = 500, 10_000
-"""The number of keys of the first page, and the maximum of later pages. For every page, etcd 3.4 scans the rest of the range,
-whatever the limit. With pages of 500, a load of 150,000 keys took more than 30 seconds."""
-PAGE_BYTES = 8 << 20
-"""The approximate size in bytes of the values in a page after the first."""
-MOST_UNMARKED = 1000
-"""Maximum number of stored changes since the last commit marker. Above it, only the changes of the last revision are kept."""
-STALL_LIMIT = 3.0
-"""Seconds after which a watch is restarted if it delivers nothing although the revision of the storage is higher. etcd can stop
-sending events without closing the connection (Patroni 4.0.7)."""
 
 
 def next_limit(items: Sequence[KeyValue]) -> int:
@@ -337,9 +338,6 @@ def _changes_since_marker(recent: Sequence[KeyChange], new: Sequence[KeyChange])
 def _changes_of_revision(revision: int, changes: Sequence[KeyChange]) -> Sequence[KeyChange]:
     """Return the changes of one revision."""
     return [change for change in changes if change.mod_revision == revision]
-
-
-Callback = Callable[[KeyChange], None]
 
 
 class RawKeys:

@@ -52,6 +52,26 @@ from pinnace.runtime.tasks import DeadlineTimer
 
 T = TypeVar("T", bound=Object)
 
+_BY_KEY = "metadata.name"
+_BY_NODE = "spec.nodeName"
+_BY_PHASE = "status.phase"
+
+OVERHEAD = 300
+"""Bytes of memory for an event, its entry and its key, in addition to the value. Measured: 210 to 300."""
+
+log = logging.getLogger(__name__)
+WATCH_NESTING = 2
+"""Message levels around an object in a watch: the event and the response."""
+END = "\U0010ffff"
+"""A character that sorts after all characters of keys."""
+
+MAX_AGE = 300.0
+"""Seconds after which a snapshot expires: the time for which etcd keeps history."""
+
+FRESH_INTERVAL = 0.002
+"""Minimum seconds between two reads of the storage's revision, if the first had several callers. The callers that arrive
+meanwhile share the next read, which costs as much CPU as a get. A single caller does not wait."""
+
 
 class CacheEntry(Generic[T]):
     """An immutable version of an object. `value` is the stored value. `obj` is the parsed object with its resourceVersion."""
@@ -107,11 +127,6 @@ class CacheEntry(Generic[T]):
         obj = self._message()
         obj.ParseFromString(self.encoded_with_revision)
         return obj
-
-
-_BY_KEY = "metadata.name"
-_BY_NODE = "spec.nodeName"
-_BY_PHASE = "status.phase"
 
 
 @dataclass(frozen=True)
@@ -201,10 +216,6 @@ class SelectionPredicate:
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-OVERHEAD = 300
-"""Bytes of memory for an event, its entry and its key, in addition to the value. Measured: 210 to 300."""
-
-
 class CacheEvent(Generic[T]):
     """An immutable change of an object. `old` is None for a create, and `new` is None for a delete."""
 
@@ -233,13 +244,6 @@ class CacheEvent(Generic[T]):
         the deletion."""
         entry: Any = self.old if kind == DELETED else self.new
         return wire.watch_event(kind, entry.value + wire.stamp(self.revision))
-
-
-log = logging.getLogger(__name__)
-WATCH_NESTING = 2
-"""Message levels around an object in a watch: the event and the response."""
-END = "\U0010ffff"
-"""A character that sorts after all characters of keys."""
 
 
 class CacheStore(Generic[T]):
@@ -359,10 +363,6 @@ class CacheStore(Generic[T]):
             self._by_node.setdefault(new.node, set()).add(new.key)
 
 
-MAX_AGE = 300.0
-"""Seconds after which a snapshot expires: the time for which etcd keeps history."""
-
-
 class CacheSnapshot(Generic[T]):
     """Entries in key order, for initial states. `revision` and `taken` are the revision and time of the last watch that started
     with this snapshot."""
@@ -379,7 +379,7 @@ class CacheSnapshot(Generic[T]):
         self._oldest = oldest
 
     def check(self) -> None:
-        """Raises RevisionExpired if the snapshot was released."""
+        """Raise RevisionExpired if the snapshot was released."""
         if self._oldest is not None:
             raise RevisionExpired(self._oldest)
 
@@ -457,11 +457,6 @@ class HistoryChanged(CacheError):
         super().__init__(
             f"revision {revision} does not belong to the history of the storage; etcd may have been restored: list again"
         )
-
-
-FRESH_INTERVAL = 0.002
-"""Minimum seconds between two reads of the storage's revision, if the first had several callers. The callers that arrive
-meanwhile share the next read, which costs as much CPU as a get. A single caller does not wait."""
 
 
 class CurrentRevisionReader:

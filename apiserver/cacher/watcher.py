@@ -48,6 +48,11 @@ MAX_RESPONSES = 10_000
 MERGE_BYTES = 1 << 20
 """Maximum size of concatenated responses in bytes. All clients accept it, and larger responses are not faster."""
 
+BURST = 100
+"""The number of events per BATCH_DELAY that a group receives without delay."""
+BATCH_DELAY = 0.1
+"""Seconds for which further events of a burst are coalesced."""
+
 
 class SharedResponse:
     """A response that several watchers of one flow share. Each watcher releases it once."""
@@ -371,12 +376,6 @@ class CacheWatcher:
     def _wake_reader(self) -> None:
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
-
-
-BURST = 100
-"""The number of events per BATCH_DELAY that a group receives without delay."""
-BATCH_DELAY = 0.1
-"""Seconds for which further events of a burst are coalesced."""
 
 
 class _WatcherGroup:

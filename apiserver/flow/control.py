@@ -62,6 +62,51 @@ from pinnace.apiserver.flow.levels import SECONDS_PER_BYTE, SHARES, LazyRequest,
 from pinnace.apiserver.flow.send_budget import MAX_UNSENT_BYTES, SendBudget, SendPool, WatchPredicate
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
+SEATS = 200
+"""Maximum number of concurrent single-object calls. A call needs 1 ms of CPU time, so fewer seats are sufficient if the CPU is
+the bottleneck. 200 are needed if an etcd transaction takes 100 ms."""
+EAGER = 16
+"""The number of seats that a flow uses without waiting for a round."""
+ROUND = 16
+"""The number of seats of waiting calls that start together. A call with an unparsed request ends the round, because parsing
+blocks the event loop."""
+SEAT_PAUSE, SEAT_PAUSE_UNCROWDED = 0.00075, 0.0001
+"""Seconds of pause per seat of a round. Longer pauses protect other flows better, but limit the rate of a busy flow. The second
+value applies if no other flow has made calls for UNCROWDED_AFTER seconds."""
+UNCROWDED_AFTER = 1.0
+MAX_OVERTAKEN = 5
+"""Maximum number of calls of other levels that overtake a waiting call whose level has free seats of its own. Up to three
+levels can reach this limit at the same time, so a level starts at least one of eight calls."""
+WAIT_TIMEOUT = 5.0
+"""Maximum seconds for which a call waits: half of a client's default timeout, so that the client can retry within its
+timeout."""
+MAX_WAITING = 1000
+"""Maximum waiting calls per flow: several times the maximum number of open calls of a connection (pinnace.apiserver.server)."""
+MAX_WAITING_BYTES = 16 << 20
+"""Maximum bytes of requests of a flow's waiting calls. One call can always wait, whatever its size."""
+MAX_WATCHES = 1000
+"""Maximum open watches per flow, except for system:masters. A watch uses tens of kilobytes. A component of pinnace has at most
+24.
+"""
+MAX_SELECTOR_REQUIREMENTS = 1000
+"""Maximum number of selector requirements of a flow's watches. Equal selectors count once. Each event is matched against all of
+them, which takes 0.1 to 0.3 ms. A user can watch 500 names at the same time. A component of pinnace has at most 24."""
+MAX_CONNECTIONS = 100
+"""Maximum open connections to kubelets per flow, except for system:masters. Each log stream and command has a connection, which
+uses 90 KB and a file descriptor. A common limit of file descriptors is 1,024. `pinnace logs -f` follows five containers by
+default."""
+MAX_STREAMS = 100
+"""Maximum open request streams per flow, except for system:masters. A stream uses 25 KB before its first request."""
+TOO_MANY_REQUESTS = "TooManyRequests"
+"""The reason of all refusals by flow control."""
+RETRY_AFTER = 1.0
+"""Seconds after which a client can retry a refused call, as in Kubernetes."""
+RETRIES_PER_SECOND = 100
+"""The rate of retries per second and flow. Retry delays are assigned accordingly."""
+MAX_RETRY_AFTER = 10.0
+TICK = 0.1
+"""Seconds between two checks for calls whose wait has timed out."""
+
 
 class SeatOwner(Protocol):
     """The owner of seats."""
@@ -187,52 +232,6 @@ def current_seat() -> Seat | ExemptSeat:
 def release_current_seat() -> None:
     """Release the seats of the current task. Call it before waiting for another server."""
     current_seat().release()
-
-
-SEATS = 200
-"""Maximum number of concurrent single-object calls. A call needs 1 ms of CPU time, so fewer seats are sufficient if the CPU is
-the bottleneck. 200 are needed if an etcd transaction takes 100 ms."""
-EAGER = 16
-"""The number of seats that a flow uses without waiting for a round."""
-ROUND = 16
-"""The number of seats of waiting calls that start together. A call with an unparsed request ends the round, because parsing
-blocks the event loop."""
-SEAT_PAUSE, SEAT_PAUSE_UNCROWDED = 0.00075, 0.0001
-"""Seconds of pause per seat of a round. Longer pauses protect other flows better, but limit the rate of a busy flow. The second
-value applies if no other flow has made calls for UNCROWDED_AFTER seconds."""
-UNCROWDED_AFTER = 1.0
-MAX_OVERTAKEN = 5
-"""Maximum number of calls of other levels that overtake a waiting call whose level has free seats of its own. Up to three
-levels can reach this limit at the same time, so a level starts at least one of eight calls."""
-WAIT_TIMEOUT = 5.0
-"""Maximum seconds for which a call waits: half of a client's default timeout, so that the client can retry within its
-timeout."""
-MAX_WAITING = 1000
-"""Maximum waiting calls per flow: several times the maximum number of open calls of a connection (pinnace.apiserver.server)."""
-MAX_WAITING_BYTES = 16 << 20
-"""Maximum bytes of requests of a flow's waiting calls. One call can always wait, whatever its size."""
-MAX_WATCHES = 1000
-"""Maximum open watches per flow, except for system:masters. A watch uses tens of kilobytes. A component of pinnace has at most
-24.
-"""
-MAX_SELECTOR_REQUIREMENTS = 1000
-"""Maximum number of selector requirements of a flow's watches. Equal selectors count once. Each event is matched against all of
-them, which takes 0.1 to 0.3 ms. A user can watch 500 names at the same time. A component of pinnace has at most 24."""
-MAX_CONNECTIONS = 100
-"""Maximum open connections to kubelets per flow, except for system:masters. Each log stream and command has a connection, which
-uses 90 KB and a file descriptor. A common limit of file descriptors is 1,024. `pinnace logs -f` follows five containers by
-default."""
-MAX_STREAMS = 100
-"""Maximum open request streams per flow, except for system:masters. A stream uses 25 KB before its first request."""
-TOO_MANY_REQUESTS = "TooManyRequests"
-"""The reason of all refusals by flow control."""
-RETRY_AFTER = 1.0
-"""Seconds after which a client can retry a refused call, as in Kubernetes."""
-RETRIES_PER_SECOND = 100
-"""The rate of retries per second and flow. Retry delays are assigned accordingly."""
-MAX_RETRY_AFTER = 10.0
-TICK = 0.1
-"""Seconds between two checks for calls whose wait has timed out."""
 
 
 class FlowMetrics(Protocol):
@@ -478,7 +477,7 @@ class PriorityAndFairness:
         seat.refuse(self._count_rejection(flow, "time-out", refusal))
 
     def _refuse_unread(self, flow: UserFlow[Seat], room: int) -> None:
-        """Raises Rejected if the unread responses of the flow exceed its share of `room`."""
+        """Raise Rejected if the unread responses of the flow exceed its share of `room`."""
         if flow.budget.exceeds(room):
             why = f"{flow.budget.unsent_bytes / (1 << 20):.1f} MiB of responses are unread: read them, or cancel their calls"
             raise self._count_rejection(flow, "untaken", self._too_many_requests(flow, why))

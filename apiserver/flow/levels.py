@@ -58,6 +58,44 @@ SEATS_PER_FREE_SEAT = 4
 MAX_IDLE_FLOWS = 1000
 """The number of flows of a level above which idle flows are removed."""
 
+_ALIVE = frozenset({"leases", "nodes", "nodes/status", "pods/status"})
+_COMPONENTS = ("system:kube-", "system:controller:")
+"""Prefixes of the user names of schedulers and controllers."""
+
+Classifier = Callable[[User], str | None]
+"""Returns the level of a user's calls of one method; None if they are exempt."""
+
+ITEMS_PER_SEAT = 20
+"""The number of items of a batch per seat."""
+LISTED_PER_SEAT = 100
+MAX_LIST_COST = 10
+STORAGE_FACTOR = 3
+"""The cost of a list that reads the storage, relative to one that reads the cache."""
+TABLE_FACTOR = 4
+"""The additional cost of a table, relative to a list: a page of 500 pods took 42 ms of CPU time as a table, instead of 8 ms."""
+
+PATCH_BYTES_PER_SEAT = 4 << 10
+"""Bytes of a patch and its object per seat. By CPU time alone, the number would be four times as high."""
+MAX_PATCH_COST = 50
+"""The cost of a batch of 1,000 items. Higher costs would block other calls while etcd writes."""
+
+MAX_DELETED = 1000
+"""Maximum number of objects that one call of DeleteCollection deletes."""
+
+Cost = Callable[[Any], int]
+"""Returns the cost of a request."""
+
+SMALL = 4 << 10
+"""Maximum size in bytes of a request that is parsed immediately. The parsed message uses less than 500 KB."""
+BYTES_PER_SEAT = 32 << 10
+"""Bytes of a larger request per seat."""
+MAX_BYTES_COST = 90
+"""The maximum cost of a large request. With this cost, a flow executes one such call at a time."""
+MAX_VARINT_BYTES = 5
+"""Maximum size in bytes of a field's tag or length."""
+SECONDS_PER_BYTE = 50e-9
+"""Maximum seconds per byte to parse a request. Parsing blocks the event loop."""
+
 
 class QueuedCall(Protocol):
     """A waiting call. Calls are compared by identity."""
@@ -173,14 +211,6 @@ class PriorityLevel(Generic[CallT]):
         return chosen
 
 
-_ALIVE = frozenset({"leases", "nodes", "nodes/status", "pods/status"})
-_COMPONENTS = ("system:kube-", "system:controller:")
-"""Prefixes of the user names of schedulers and controllers."""
-
-Classifier = Callable[[User], str | None]
-"""Returns the level of a user's calls of one method; None if they are exempt."""
-
-
 def level_of(action: ResourceAction, *, pulse: bool) -> Classifier:
     """Return the classifier of a method with this permission. `pulse`: the method is a request stream that keeps its client
     alive, such as heartbeats."""
@@ -198,27 +228,6 @@ def level_of(action: ResourceAction, *, pulse: bool) -> Classifier:
         return SYSTEM if user.name.startswith(_COMPONENTS) else WORKLOAD
 
     return level
-
-
-ITEMS_PER_SEAT = 20
-"""The number of items of a batch per seat."""
-LISTED_PER_SEAT = 100
-MAX_LIST_COST = 10
-STORAGE_FACTOR = 3
-"""The cost of a list that reads the storage, relative to one that reads the cache."""
-TABLE_FACTOR = 4
-"""The additional cost of a table, relative to a list: a page of 500 pods took 42 ms of CPU time as a table, instead of 8 ms."""
-
-PATCH_BYTES_PER_SEAT = 4 << 10
-"""Bytes of a patch and its object per seat. By CPU time alone, the number would be four times as high."""
-MAX_PATCH_COST = 50
-"""The cost of a batch of 1,000 items. Higher costs would block other calls while etcd writes."""
-
-MAX_DELETED = 1000
-"""Maximum number of objects that one call of DeleteCollection deletes."""
-
-Cost = Callable[[Any], int]
-"""Returns the cost of a request."""
 
 
 @runtime_checkable
@@ -281,18 +290,6 @@ def _cost_of_list(options: ListOptions, count: int, printed: int) -> int:
 
 def _seats_of_list(objects: int) -> int:
     return max(1, min(-(-objects // LISTED_PER_SEAT), MAX_LIST_COST))
-
-
-SMALL = 4 << 10
-"""Maximum size in bytes of a request that is parsed immediately. The parsed message uses less than 500 KB."""
-BYTES_PER_SEAT = 32 << 10
-"""Bytes of a larger request per seat."""
-MAX_BYTES_COST = 90
-"""The maximum cost of a large request. With this cost, a flow executes one such call at a time."""
-MAX_VARINT_BYTES = 5
-"""Maximum size in bytes of a field's tag or length."""
-SECONDS_PER_BYTE = 50e-9
-"""Maximum seconds per byte to parse a request. Parsing blocks the event loop."""
 
 
 class LazyRequest(NamedTuple):

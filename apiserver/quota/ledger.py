@@ -74,6 +74,11 @@ PATIENCE = 5.0
 """Maximum seconds to wait until the cache contains the version that an update replaces."""
 _BY_PREFIX = {resource.prefix: resource for resource in COUNTED}
 
+INTERVAL = 1.0
+"""The average seconds between two recounts."""
+SHARE = 0.05
+"""The maximum share of the time for recounts. After a long recount, the next one is delayed."""
+
 
 class _ChargedTransaction:
     """A transaction in preparation. `writes` contains the accepted writes, and `denied` the outcome of denied writes by key.
@@ -357,12 +362,6 @@ class UsageTally:
                 uses[seen[1]] += 1
                 known[entry.key] = seen
         return _CachedCount(versions, until, uses, known)
-
-
-INTERVAL = 1.0
-"""The average seconds between two recounts."""
-SHARE = 0.05
-"""The maximum share of the time for recounts. After a long recount, the next one is delayed."""
 
 
 class QuotaRecount:

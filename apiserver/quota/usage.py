@@ -26,19 +26,25 @@ from pinnace.api.pods import class_of, ended, qos_class
 from pinnace.api.quantity import MAX, QuantityError, amount, amounts, format_amount
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.resources import ALL, EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS, RESOURCE_QUOTAS, SERVICES, Object, Resource
-from pinnace.apiserver.registry.validation.fields import CONTAINER, HUGE_PAGES
+from pinnace.apiserver.registry.validation.fields import CONTAINER_RESOURCES, HUGE_PAGES
 from pinnace.fit.requests import MAX_SPEC, MAX_SPECS, combine, counted_spec, pod_level, spec_limits
 
 COUNTED: tuple[Resource[Any], ...] = tuple(resource for resource in ALL if resource.namespaced and resource is not EVENTS)
 """The resources that quotas count."""
 GROWING = (PERSISTENT_VOLUME_CLAIMS, SERVICES)
 """The resources whose usage can increase with an update."""
-_ALIASED = (RESOURCE_QUOTAS, SERVICES, PERSISTENT_VOLUME_CLAIMS)
+_COUNTED_BY_PLURAL = (RESOURCE_QUOTAS, SERVICES, PERSISTENT_VOLUME_CLAIMS)
 """Resources that are counted as count/<plural> and as <plural>."""
-_IN = frozenset({""})
+_IN_SCOPE = frozenset({""})
 """The value of an object in a scope without values."""
 
 Scopes: TypeAlias = tuple[tuple[str, frozenset[str]], ...]
+
+_RESOURCE_OF_MESSAGE = {resource.message: resource for resource in COUNTED}
+
+_REQUIRED_RESOURCES = frozenset(f"{prefix}{name}" for prefix in ("", "requests.", "limits.") for name in ("cpu", "memory"))
+"""Requests and limits that every container must set if the quota limits them. Other missing requests count as 0."""
+_BYTE_RESOURCES = ("memory", "ephemeral-storage", "storage")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +72,12 @@ def use_of(obj: Object, now: float) -> QuotaUsage:
             return QuotaUsage(_count_names(PERSISTENT_VOLUME_CLAIMS) + _claim_usage(obj), _claim_scopes(obj))
         case Service():
             return QuotaUsage(_count_names(SERVICES) + _service_usage(obj))
-    return _PLAIN[type(obj)]
+    return _USAGE_OF_COUNTED[type(obj)]
 
 
 def kind_of(obj: Object) -> Resource[Any]:
     """Return the resource of an object, one of COUNTED."""
-    return _KINDS[type(obj)]
+    return _RESOURCE_OF_MESSAGE[type(obj)]
 
 
 def spent_at(pod: Pod) -> float:
@@ -90,7 +96,7 @@ def stated_names(pod: Pod) -> Mapping[str, frozenset[str]]:
 
 def _count_names(resource: Resource[Any]) -> tuple[tuple[str, int], ...]:
     group = f".{resource.group}" if resource.group else ""
-    aliases = ((resource.plural, 1),) if resource in _ALIASED else ()
+    aliases = ((resource.plural, 1),) if resource in _COUNTED_BY_PLURAL else ()
     return ((f"count/{resource.plural}{group}", 1), *aliases)
 
 
@@ -130,13 +136,13 @@ def _compute_spec_usage(spec_bytes: bytes) -> _SpecUsage:
 
 
 def _stated_resources(resources: ResourceRequirements) -> frozenset[str]:
-    return _REQUIRED.intersection(_computed_amounts(amounts(resources.requests), amounts(resources.limits)))
+    return _REQUIRED_RESOURCES.intersection(_computed_amounts(amounts(resources.requests), amounts(resources.limits)))
 
 
 def _computed_amounts(requests: Mapping[str, int], limits: Mapping[str, int]) -> dict[str, int]:
-    computed = {f"limits.{name}": limits[name] for name in limits if name in CONTAINER}
+    computed = {f"limits.{name}": limits[name] for name in limits if name in CONTAINER_RESOURCES}
     for name, requested in requests.items():
-        if name in CONTAINER or name.startswith(HUGE_PAGES):
+        if name in CONTAINER_RESOURCES or name.startswith(HUGE_PAGES):
             computed[name] = computed[f"requests.{name}"] = requested
         elif is_extended_resource(name):
             computed[f"requests.{name}"] = requested
@@ -155,7 +161,7 @@ def _pod_scopes(spec: PodSpec) -> Scopes:
         ),
     }
     classes = frozenset(filter(None, (spec.priorityClassName,)))
-    return (*((name, _IN if inside else frozenset[str]()) for name, inside in scopes.items()), ("PriorityClass", classes))
+    return (*((name, _IN_SCOPE if inside else frozenset[str]()) for name, inside in scopes.items()), ("PriorityClass", classes))
 
 
 def _affinity_terms(spec: PodSpec) -> list[PodAffinityTerm]:
@@ -205,14 +211,8 @@ def _service_usage(service: Service) -> tuple[tuple[str, int], ...]:
     return ()
 
 
-_KINDS = {resource.message: resource for resource in COUNTED}
-_PLAIN = {resource.message: QuotaUsage(_count_names(resource)) for resource in COUNTED}
+_USAGE_OF_COUNTED = {resource.message: QuotaUsage(_count_names(resource)) for resource in COUNTED}
 """The usage by type of objects that are only counted."""
-
-
-_REQUIRED = frozenset(f"{prefix}{name}" for prefix in ("", "requests.", "limits.") for name in ("cpu", "memory"))
-"""Requests and limits that every container must set if the quota limits them. Other missing requests count as 0."""
-_BYTES = ("memory", "ephemeral-storage", "storage")
 
 
 class QuotaLimits:
@@ -246,7 +246,7 @@ class QuotaLimits:
 
     def missing_requirements(self, pod: Pod, use: QuotaUsage) -> str:
         """Return a message about required requests and limits that are not set; "" if all are set."""
-        required = _REQUIRED & self.hard.keys()
+        required = _REQUIRED_RESOURCES & self.hard.keys()
         if not required or not self._in_all_scopes(use):
             return ""
         missing: dict[str, set[str]] = {}
@@ -323,7 +323,7 @@ def _cap_amount(name: str, value: int) -> int:
 
 def _format_amount(name: str, value: int) -> str:
     unit = _unit(name)
-    return format_amount("memory" if unit in _BYTES or unit.startswith(HUGE_PAGES) else unit, _cap_amount(name, value))
+    return format_amount("memory" if unit in _BYTE_RESOURCES or unit.startswith(HUGE_PAGES) else unit, _cap_amount(name, value))
 
 
 def _unit(name: str) -> str:

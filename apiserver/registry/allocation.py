@@ -413,7 +413,7 @@ class AddressGuard:
         return guarded_step
 
     async def _check_service_exists(self, address: IPAddress) -> None:
-        """Raises Rejected."""
+        """Raise Rejected if the write is not allowed."""
         parent = address.spec.parentRef
         if (parent.group, parent.resource) != ("", SERVICES.plural):
             return

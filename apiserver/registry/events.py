@@ -63,6 +63,26 @@ LEASE_REUSE = 60
 MAX_EVENT_COUNT = 2**31 - 1
 """Maximum value of the count field, which has 32 bits."""
 
+log = logging.getLogger(__name__)
+
+MAX_RETAINED = 100_000
+MAX_RETAINED_BYTES = 64 << 20
+"""Bytes of keys and values. An event has about 400 bytes, and uses twice as much in the memory of an API server."""
+SLACK = 1 / 16
+"""Fraction of a limit that a cleanup frees in addition to the excess, so that the next cleanup is not due at once."""
+CHECK_INTERVAL = 1.0
+"""Seconds."""
+MAX_CONSIDERED = 20 * (MAX_OPERATIONS - 1)
+"""Events that are deleted between two pauses. Their selection blocks the event loop for about 5 ms."""
+PAUSE = 0.05
+"""Seconds."""
+OWNER_TIMEOUT = 10.0
+"""Seconds. Longer than a transaction, and longer than the pauses of a server that deletes."""
+MAX_DELETES = MAX_OPERATIONS - 1
+"""Deletes per transaction."""
+CACHE_TIMEOUT = 5.0
+"""Seconds for the cache to reach the revision of a delete."""
+
 
 class LeasedEventCommitter:
     """A WriteCommitter that attaches events to leases."""
@@ -161,27 +181,6 @@ def merge(new: Event, old: Event) -> None:
     new.metadata.resourceVersion = ""
     new.count, new.message = count, message
     new.lastTimestamp.CopyFrom(last)
-
-
-log = logging.getLogger(__name__)
-
-MAX_RETAINED = 100_000
-MAX_RETAINED_BYTES = 64 << 20
-"""Bytes of keys and values. An event has about 400 bytes, and uses twice as much in the memory of an API server."""
-SLACK = 1 / 16
-"""Fraction of a limit that a cleanup frees in addition to the excess, so that the next cleanup is not due at once."""
-CHECK_INTERVAL = 1.0
-"""Seconds."""
-MAX_CONSIDERED = 20 * (MAX_OPERATIONS - 1)
-"""Events that are deleted between two pauses. Their selection blocks the event loop for about 5 ms."""
-PAUSE = 0.05
-"""Seconds."""
-OWNER_TIMEOUT = 10.0
-"""Seconds. Longer than a transaction, and longer than the pauses of a server that deletes."""
-MAX_DELETES = MAX_OPERATIONS - 1
-"""Deletes per transaction."""
-CACHE_TIMEOUT = 5.0
-"""Seconds for the cache to reach the revision of a delete."""
 
 
 @dataclass(frozen=True, slots=True)

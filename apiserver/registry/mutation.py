@@ -48,6 +48,13 @@ T = TypeVar("T", bound=Object)
 MAX_ROUNDS = 16
 """Rounds before a mutation fails with Contended. In each failed round, another write of the object succeeded."""
 
+STATUS = "status"
+RESIZE = "resize"
+"""The resize subresource, of pods only."""
+FINALIZE = "finalize"
+"""The finalize subresource, of namespaces only. It cannot be patched."""
+_TYPES = (PatchRequest.MERGE, PatchRequest.STRATEGIC_MERGE, PatchRequest.JSON)
+
 
 class ObjectVersion(NamedTuple, Generic[T]):
     """The present state of an object. `obj` carries its resourceVersion and must not be changed."""
@@ -368,14 +375,6 @@ class _MutationAttempt(Generic[T]):
             self.set_committed(expected)
         else:
             self.write = Write(self.mutation.key, value, expected, self._guards, grows=put.grows, companions=put.companions)
-
-
-STATUS = "status"
-RESIZE = "resize"
-"""The resize subresource, of pods only."""
-FINALIZE = "finalize"
-"""The finalize subresource, of namespaces only. It cannot be patched."""
-_TYPES = (PatchRequest.MERGE, PatchRequest.STRATEGIC_MERGE, PatchRequest.JSON)
 
 
 def check_subresource(resource: Resource[T], request: PatchRequest) -> None:

@@ -70,6 +70,10 @@ ATTEMPTS = 8
 """Attempts to generate a name that is not taken, as in Kubernetes. Also attempts to admit a new object again after something
 that admission relied on has changed."""
 
+NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+"""Characters for generateName, without vowels and similar-looking characters, as in Kubernetes."""
+MAX_GENERATED_PREFIX = 58
+
 
 class Store(Generic[T]):
     """Writes of one resource. Methods that take many objects return one outcome per item: an item that fails does not fail the
@@ -483,11 +487,6 @@ def require_single_outcome(outcomes: Sequence[Outcome]) -> WriteResult:
 
 def _is_name_taken(outcome: Outcome) -> bool:
     return isinstance(outcome, Refusal) and outcome.code is Code.ALREADY_EXISTS
-
-
-NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-"""Characters for generateName, without vowels and similar-looking characters, as in Kubernetes."""
-MAX_GENERATED_PREFIX = 58
 
 
 class ObjectCreator(Generic[T]):

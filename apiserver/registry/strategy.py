@@ -35,7 +35,18 @@ from pinnace.api.verbs_pb2 import Disruption
 from pinnace.apiserver.registry.validation.fields import NameCheck, forbidden, validate_metadata, validate_metadata_update
 
 T = TypeVar("T", bound=Object)
-_INDEX = re.compile(r"\[[0-9]+\]")
+_LIST_INDEX = re.compile(r"\[[0-9]+\]")
+
+USUAL_OBJECT_SIZE = 16 << 10
+"""Objects of at most this size in bytes are not counted."""
+MAX_PARTS = 10_000
+"""Items of lists and maps, at any depth."""
+_UNBOUNDED_PARTS = 1 << 62
+
+MAX_WARNINGS = 20
+"""Maximum number of warnings per call. A batch may cause thousands of similar warnings."""
+MAX_WARNING_LENGTH = 200
+"""Maximum length of a warning in characters. All warnings share the trailers with the details of a refusal."""
 
 
 class Strategy(Generic[T]):
@@ -226,7 +237,7 @@ def _subtract_violations(
 
 def _without_indices(violation: Violation) -> Violation:
     """Return the violation without list indices."""
-    return Violation(_INDEX.sub("[]", violation.field), violation.message)
+    return Violation(_LIST_INDEX.sub("[]", violation.field), violation.message)
 
 
 def carry_over(obj: Any, old: Any, *fields: str) -> None:
@@ -239,20 +250,13 @@ def carry_over(obj: Any, old: Any, *fields: str) -> None:
             obj.ClearField(field)
 
 
-USUAL = 16 << 10
-"""Objects of at most this size in bytes are not counted."""
-MAX_PARTS = 10_000
-"""Items of lists and maps, at any depth."""
-_UNBOUNDED = 1 << 62
-
-
 def parts_exceeded(obj: Any, stored: Any = None) -> bool:
     """Return whether the object has more than MAX_PARTS items.
 
     If a version of the object is `stored`, each top-level field counts separately, and may have as many items as the stored
     field.
     """
-    if obj.ByteSize() <= USUAL or _remaining_parts(obj, MAX_PARTS) >= 0:
+    if obj.ByteSize() <= USUAL_OBJECT_SIZE or _remaining_parts(obj, MAX_PARTS) >= 0:
         return False
     return stored is None or any(
         _has_grown_past_limit(value, getattr(stored, field.name), field) for field, value in obj.ListFields()
@@ -263,7 +267,7 @@ def _has_grown_past_limit(value: Any, before: Any, field: FieldDescriptor) -> bo
     """Return whether the field has more than MAX_PARTS items, and more than in `before`."""
     if _remaining_field_parts(field, value, MAX_PARTS) >= 0:
         return False
-    had = _UNBOUNDED - _remaining_field_parts(field, before, _UNBOUNDED)
+    had = _UNBOUNDED_PARTS - _remaining_field_parts(field, before, _UNBOUNDED_PARTS)
     return _remaining_field_parts(field, value, max(had, MAX_PARTS)) < 0
 
 
@@ -298,11 +302,6 @@ class CollectedWarnings(dict[str, None]):
     """Whether the call created an object, although it need not have."""
 
 
-MAX_WARNINGS = 20
-"""Maximum number of warnings per call. A batch may cause thousands of similar warnings."""
-MAX_LENGTH = 200
-"""Maximum length of a warning in characters. All warnings share the trailers with the details of a refusal."""
-
 _collected_warnings: ContextVar[CollectedWarnings | None] = ContextVar("warnings", default=None)
 
 
@@ -332,4 +331,4 @@ def warn(warnings: Iterable[str]) -> None:
     for warning in warnings:
         if len(gathered) >= MAX_WARNINGS:
             return
-        gathered[warning[:MAX_LENGTH]] = None
+        gathered[warning[:MAX_WARNING_LENGTH]] = None

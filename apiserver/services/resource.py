@@ -42,7 +42,7 @@ from pinnace.api.verbs_pb2 import (
 )
 from pinnace.api.wellknown import NAMESPACE_FINALIZER
 from pinnace.apiserver import errors
-from pinnace.apiserver.admission.defaults import PERMANENT
+from pinnace.apiserver.admission.defaults import PERMANENT_NAMESPACES
 from pinnace.apiserver.auth.audit import AuditEvent, AuditSink
 from pinnace.apiserver.auth.authentication import MASTERS, User
 from pinnace.apiserver.auth.authorizer import Authorizer
@@ -389,7 +389,7 @@ class NamespaceService(ResourceService[Namespace]):
         self._all = cacher
 
     async def delete(self, request: DeleteRequest, context: Context) -> bytes:
-        if request.name in PERMANENT:
+        if request.name in PERMANENT_NAMESPACES:
             message = f'namespaces "{request.name}" is forbidden: this namespace may not be deleted'
             raise Rejected(Refusal(Code.PERMISSION_DENIED, "NamespacePermanent", message))
         ending = require_single_outcome(await self._delete([request], context.user))

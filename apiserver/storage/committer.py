@@ -97,6 +97,32 @@ RESOLVE_TIMEOUT = 10.0
 MARKER_BYTES = 8
 """Size in bytes of the marker's value in a transaction. The marker is also one operation."""
 
+SWEEP_INTERVAL = 600.0
+"""Seconds. Much longer than the outcome of a transaction can be in doubt."""
+
+MAX_GROUP = MAX_OPERATIONS - 1
+"""Maximum number of writes and distinct guards in one group."""
+MAX_GROUP_BYTES = MAX_BYTES - MARKER_BYTES
+"""Maximum size of the values of a group with several writes. A larger write is sent alone."""
+
+CommitOutcome: TypeAlias = int | WriteConflict | GuardFailed | WriteDenied | StorageError
+"""The revision at which a write happened, or the reason why it did not happen."""
+
+MAX_OPEN = 50_000
+"""Maximum number of writes that wait or are in progress."""
+MAX_OPEN_BYTES = 256 << 20
+WAIT_TIMEOUT = 5.0
+"""Maximum seconds between the arrival of a write and its transaction."""
+FULL_GROUP = 32
+"""Number of writes that are sent without waiting for more, because a larger group saves little."""
+MAX_GROUP_DELAY = 0.01
+"""Maximum delay of a smaller group in seconds. It covers a transaction in progress, which usually takes 2 to 5 ms, and the time
+that the callers of the last transaction need for their next write, which is similar."""
+COMMIT_SIBLINGS = 4
+"""Minimum number of concurrent callers for whose next writes the committer waits."""
+TOUCH_INTERVAL = SWEEP_INTERVAL / 3
+"""Seconds after which the marker of an idle pipeline is moved."""
+
 
 class _Unresolved(Enum):
     NOT_DONE = auto()
@@ -217,17 +243,13 @@ class TransactionPipeline:
         return (state.value, state.mod_revision) if state else (None, 0)
 
 
-SWEEP_INTERVAL = 600.0
-"""Seconds. Much longer than the outcome of a transaction can be in doubt."""
-
-
 class MarkerSweeper:
     def __init__(self, storage: Storage, clock: Clock) -> None:
         self._storage = storage
         self._clock = clock
 
     async def run(self) -> None:
-        """Sweeps every SWEEP_INTERVAL until cancelled. Errors of the store are ignored until the next sweep."""
+        """Sweep every SWEEP_INTERVAL until cancelled. Errors of the store are ignored until the next sweep."""
         seen: Mapping[str, int] = {}
         while True:
             with suppress(StorageError):
@@ -246,12 +268,6 @@ class MarkerSweeper:
             if seen.get(key) == revision:
                 await self._storage.transact([Write(key, None, expected=revision)])
         return marker_revisions
-
-
-MAX_GROUP = MAX_OPERATIONS - 1
-"""Maximum number of writes and distinct guards in one group."""
-MAX_GROUP_BYTES = MAX_BYTES - MARKER_BYTES
-"""Maximum size of the values of a group with several writes. A larger write is sent alone."""
 
 
 class QueuedWrite(Protocol):
@@ -379,9 +395,6 @@ __all__ = [
     "send_directly",
 ]
 
-CommitOutcome: TypeAlias = int | WriteConflict | GuardFailed | WriteDenied | StorageError
-"""The revision at which a write happened, or the reason why it did not happen."""
-
 
 @dataclass(frozen=True, slots=True)
 class PartialOutcome:
@@ -397,22 +410,6 @@ SendGroup: TypeAlias = Callable[[TransactionPipeline, Sequence[Write]], Awaitabl
 def send_directly(pipeline: TransactionPipeline, writes: Sequence[Write]) -> Awaitable[Answer]:
     """Send a group without changes."""
     return pipeline.send(writes)
-
-
-MAX_OPEN = 50_000
-"""Maximum number of writes that wait or are in progress."""
-MAX_OPEN_BYTES = 256 << 20
-WAIT_TIMEOUT = 5.0
-"""Maximum seconds between the arrival of a write and its transaction."""
-FULL_GROUP = 32
-"""Number of writes that are sent without waiting for more, because a larger group saves little."""
-MAX_GROUP_DELAY = 0.01
-"""Maximum delay of a smaller group in seconds. It covers a transaction in progress, which usually takes 2 to 5 ms, and the time
-that the callers of the last transaction need for their next write, which is similar."""
-COMMIT_SIBLINGS = 4
-"""Minimum number of concurrent callers for whose next writes the committer waits."""
-TOUCH_INTERVAL = SWEEP_INTERVAL / 3
-"""Seconds after which the marker of an idle pipeline is moved."""
 
 
 class _CommitCall:

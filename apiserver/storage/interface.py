@@ -39,6 +39,15 @@ MAX_REQUEST_BYTES = 3 << 19
 """Maximum size of a request in bytes: keys, values and the encoding (etcd's default of --max-request-bytes, 1.5 MiB). A single
 write may fill it."""
 
+OUTSIDE = "\0"
+"""The start of keys outside the prefix. No key of a control plane starts with it."""
+RESERVED = ("registry", "pinnace.io")
+"""Forbidden segments of a prefix. With them, keys of two control planes could be confused."""
+
+R = TypeVar("R")
+Observe = Callable[[str, float, bool], None]
+"""Called with (operation, seconds, whether the operation failed)."""
+
 
 class StorageError(Exception):
     """The base class of all exceptions that a storage raises."""
@@ -274,12 +283,6 @@ def is_at_expected(write: Write, state: KeyValue | None) -> bool:
     return (state.mod_revision if state else 0) == write.expected
 
 
-OUTSIDE = "\0"
-"""The start of keys outside the prefix. No key of a control plane starts with it."""
-RESERVED = ("registry", "pinnace.io")
-"""Forbidden segments of a prefix. With them, keys of two control planes could be confused."""
-
-
 def check_prefix(prefix: str) -> str:
     """Validate the prefix and return it. Raises ValueError with a message for the command line."""
     segments = prefix.split("/")
@@ -356,11 +359,6 @@ class PrefixedStorage:
         key: str = change.key
         own = key.startswith(f"{self._prefix}/")
         return change._replace(key=key[len(self._prefix) :] if own else OUTSIDE + key)
-
-
-R = TypeVar("R")
-Observe = Callable[[str, float, bool], None]
-"""Called with (operation, seconds, whether the operation failed)."""
 
 
 class MeasuredStorage:

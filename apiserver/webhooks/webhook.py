@@ -101,6 +101,28 @@ _SUBRESOURCES = {
 Amend = Callable[[Any], Any]
 """Returns a modified copy of an object. Raises Rejected."""
 
+API_VERSION = "admissionregistration.k8s.io/v1"
+MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
+TIMEOUT, MAX_TIMEOUT = 10, 30
+"""The default and the maximum of timeoutSeconds, as in Kubernetes."""
+EVERY = LabelSelector()
+_NO_EFFECTS = ("None", "NoneOnDryRun")
+_SIDE_EFFECTS = (*_NO_EFFECTS, "Some", "Unknown")
+_WHOLE = (("CREATE", AdmissionOperation.CREATE), ("UPDATE", AdmissionOperation.UPDATE), ("DELETE", AdmissionOperation.DELETE))
+_FIELDS = (
+    "name",
+    "clientConfig",
+    "rules",
+    "namespaceSelector",
+    "objectSelector",
+    "failurePolicy",
+    "timeoutSeconds",
+    "sideEffects",
+)
+_RULE_FIELDS = ("operations", "apiGroups", "apiVersions", "resources", "scope")
+
+Concern = tuple[AdmissionOperation, Resource[Any]]
+
 
 class WebhookError(Exception):
     """The webhook could not be called, or its response is invalid."""
@@ -360,29 +382,6 @@ class WebhookAdmission:
         return configuration.namespaces.matches(entry.obj.metadata.labels if entry is not None else {})
 
 
-API_VERSION = "admissionregistration.k8s.io/v1"
-MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
-TIMEOUT, MAX_TIMEOUT = 10, 30
-"""The default and the maximum of timeoutSeconds, as in Kubernetes."""
-EVERY = LabelSelector()
-_NO_EFFECTS = ("None", "NoneOnDryRun")
-_SIDE_EFFECTS = (*_NO_EFFECTS, "Some", "Unknown")
-_WHOLE = (("CREATE", AdmissionOperation.CREATE), ("UPDATE", AdmissionOperation.UPDATE), ("DELETE", AdmissionOperation.DELETE))
-_FIELDS = (
-    "name",
-    "clientConfig",
-    "rules",
-    "namespaceSelector",
-    "objectSelector",
-    "failurePolicy",
-    "timeoutSeconds",
-    "sideEffects",
-)
-_RULE_FIELDS = ("operations", "apiGroups", "apiVersions", "resources", "scope")
-
-Concern = tuple[AdmissionOperation, Resource[Any]]
-
-
 @dataclass(frozen=True, slots=True)
 class WebhookConfiguration:
     name: str
@@ -548,7 +547,7 @@ def _parse_names_or_wildcard(raw: Any, path: str, allowed: Sequence[str] = ()) -
 
 
 def _require_distinct(resources: Sequence[str], path: str) -> None:
-    """Raises ConfigurationError if a resource is already included in a wildcard. As in Kubernetes, a subresource can be listed
+    """Raise ConfigurationError if a resource is already included in a wildcard. As in Kubernetes, a subresource can be listed
     before a wildcard that includes it."""
     if "*/*" in resources and len(resources) > 1:
         raise ConfigurationError(f"{path}: if '*/*' is present, must not specify other resources")

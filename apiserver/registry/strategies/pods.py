@@ -71,6 +71,18 @@ MAX_GRACE = 2**31 - 1
 MAX_COMPLETE = 16 << 10
 """Maximum size in bytes of a completed pod in the cache."""
 
+DEFAULT_FILE_MODE = 0o644
+DEFAULT_TOKEN_SECONDS = 3600
+_MAX_IMAGE = 512
+"""Maximum length of an image name in the cache of pull policies, in characters."""
+
+DEFAULT_TOLERATION_SECONDS = 300
+
+V = TypeVar("V")
+MAX_CACHED_SPECS = 512
+MAX_CACHED_SPEC_SIZE = 8192
+"""Maximum size in bytes of a spec in the cache."""
+
 
 class PodStrategy(StatusStrategy[Pod]):
     has_generation = True
@@ -235,12 +247,6 @@ def _set_fence(pod: Pod, fence: str | None) -> None:
         del annotations[FENCE_ANNOTATION]
 
 
-FILE_MODE = 0o644
-TOKEN_SECONDS = 3600
-_MAX_IMAGE = 512
-"""Maximum length of an image name in the cache of pull policies, in characters."""
-
-
 def set_defaults(spec: PodSpec) -> None:
     """Set the defaults of the spec of a pod."""
     set_template_defaults(spec)
@@ -376,12 +382,12 @@ def _default_volume(volume: Volume) -> None:
         case [("secret" | "configMap" | "downwardAPI" | "projected") as name]:
             details = getattr(source, name)
             if not details.HasField("defaultMode"):
-                details.defaultMode = FILE_MODE
+                details.defaultMode = DEFAULT_FILE_MODE
         case [_]:
             default_source(source)
     for projection in source.projected.sources:
         if projection.HasField("serviceAccountToken") and not projection.serviceAccountToken.HasField("expirationSeconds"):
-            projection.serviceAccountToken.expirationSeconds = TOKEN_SECONDS
+            projection.serviceAccountToken.expirationSeconds = DEFAULT_TOKEN_SECONDS
 
 
 def default_source(source: VolumeSource | PersistentVolumeSource) -> None:
@@ -402,11 +408,8 @@ def default_claim(spec: PersistentVolumeClaimSpec) -> None:
         spec.volumeMode = "Filesystem"
 
 
-SECONDS = 300
-
-
 class DefaultTolerationSeconds:
-    def __init__(self, not_ready: int = SECONDS, unreachable: int = SECONDS) -> None:
+    def __init__(self, not_ready: int = DEFAULT_TOLERATION_SECONDS, unreachable: int = DEFAULT_TOLERATION_SECONDS) -> None:
         """`not_ready`, `unreachable`: tolerationSeconds for the two taints."""
         self._default_spec = PodSpec(
             tolerations=[
@@ -425,12 +428,6 @@ class DefaultTolerationSeconds:
             tolerations.extend(
                 toleration for toleration in self._default_spec.tolerations if toleration.key not in tolerated_keys
             )
-
-
-V = TypeVar("V")
-MAX_CACHED_SPECS = 512
-MAX_CACHED_SPEC_SIZE = 8192
-"""Maximum size in bytes of a spec in the cache."""
 
 
 class SpecCache(Generic[V]):

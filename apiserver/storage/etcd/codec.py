@@ -32,6 +32,22 @@ _MOD: int = Compare.CompareTarget.Value("MOD")
 ALL_KEYS = b"\0"
 """As key and range_end: all keys."""
 
+NEVER_LEFT = ("failed to connect to all addresses", "DNS resolution failed")
+"""Prefixes of gRPC's error when there was no connection for the request."""
+NOT_PROPOSED = ("etcdserver: no leader", "etcdserver: not capable", "etcdserver: too many requests")
+TRANSIENT = {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.UNKNOWN,
+}
+TOO_LARGE = (
+    "etcdserver: request is too large",
+    "etcdserver: too many operations in txn request",
+    "grpc: received message larger than max",
+)
+
 
 def prefix_end(prefix: bytes) -> bytes:
     """Return the first key after all keys that start with `prefix`."""
@@ -119,23 +135,6 @@ class MemberFailure(Enum):
 
 class RevisionCompacted(Exception):
     """A read or a compaction at a compacted revision. etcd does not report the oldest remaining revision."""
-
-
-NEVER_LEFT = ("failed to connect to all addresses", "DNS resolution failed")
-"""Prefixes of gRPC's error when there was no connection for the request."""
-NOT_PROPOSED = ("etcdserver: no leader", "etcdserver: not capable", "etcdserver: too many requests")
-TRANSIENT = {
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
-    grpc.StatusCode.CANCELLED,
-    grpc.StatusCode.INTERNAL,
-    grpc.StatusCode.UNKNOWN,
-}
-TOO_LARGE = (
-    "etcdserver: request is too large",
-    "etcdserver: too many operations in txn request",
-    "grpc: received message larger than max",
-)
 
 
 def classify(error: grpc.aio.AioRpcError) -> MemberFailure | StorageError | RevisionCompacted:

@@ -17,28 +17,6 @@ from pinnace.runtime.tls import Credentials, Renewed, TlsFiles
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
-
-def credentials(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the TLS options to a command, which receives `etcd_tls`. It is None without the options: no TLS."""
-
-    @click.option("--etcd-cafile", type=_FILE, help="Certificate authority file for the verification of etcd's certificate.")
-    @click.option("--etcd-certfile", type=_FILE, help="Client certificate file for etcd.")
-    @click.option("--etcd-keyfile", type=_FILE, help="Key file of the client certificate.")
-    @wraps(command)
-    def with_credentials(
-        *args: Any, etcd_cafile: Path | None, etcd_certfile: Path | None, etcd_keyfile: Path | None, **options: Any
-    ) -> None:
-        if etcd_cafile and etcd_certfile and etcd_keyfile:
-            tls = TlsFiles(etcd_cafile, etcd_certfile, etcd_keyfile)
-        elif etcd_cafile or etcd_certfile or etcd_keyfile:
-            raise click.UsageError("--etcd-cafile, --etcd-certfile and --etcd-keyfile must be set together")
-        else:
-            tls = None
-        command(*args, etcd_tls=tls, **options)
-
-    return with_credentials
-
-
 REQUIRE_LEADER = (("hasleader", "true"),)
 """Metadata for a call that a member without a leader must refuse (UNAVAILABLE) before it executes it, and for watches that it
 must end."""
@@ -62,9 +40,29 @@ OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
 )
 
-
 RETIRED = 10.0
 """Seconds for the calls in progress on a channel before it is closed. An open watch is resumed on another channel."""
+
+
+def credentials(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the TLS options to a command, which receives `etcd_tls`. It is None without the options: no TLS."""
+
+    @click.option("--etcd-cafile", type=_FILE, help="Certificate authority file for the verification of etcd's certificate.")
+    @click.option("--etcd-certfile", type=_FILE, help="Client certificate file for etcd.")
+    @click.option("--etcd-keyfile", type=_FILE, help="Key file of the client certificate.")
+    @wraps(command)
+    def with_credentials(
+        *args: Any, etcd_cafile: Path | None, etcd_certfile: Path | None, etcd_keyfile: Path | None, **options: Any
+    ) -> None:
+        if etcd_cafile and etcd_certfile and etcd_keyfile:
+            tls = TlsFiles(etcd_cafile, etcd_certfile, etcd_keyfile)
+        elif etcd_cafile or etcd_certfile or etcd_keyfile:
+            raise click.UsageError("--etcd-cafile, --etcd-certfile and --etcd-keyfile must be set together")
+        else:
+            tls = None
+        command(*args, etcd_tls=tls, **options)
+
+    return with_credentials
 
 
 class EtcdMember:

@@ -88,6 +88,24 @@ LARGEST_LEASE = 2**63 - 1
 Attempt = Callable[[EtcdMember, float], Any]
 """Starts one call to a member, with a timeout in seconds, and returns an awaitable."""
 
+_RETIRED = "the connection was closed, because its certificate was replaced"
+
+PROBE_INTERVAL = 1.0
+"""Seconds without a response after which progress is requested, repeatedly."""
+SILENCE_LIMIT = 4.0
+"""Seconds without a response after which the stream is considered dead."""
+_PROBE = WatchRequest(progress_request=WatchProgressRequest())
+
+FIRST_REVISION = 1
+"""The revision of a new store. No event has it."""
+
+log = logging.getLogger(__name__)
+
+DEFRAGMENT_TIMEOUT = 60.0
+"""Seconds. A member serves nothing during defragmentation, which copies its file (roughly 1 GB in 10 s)."""
+_GET: int = AlarmRequest.AlarmAction.Value("GET")
+_DEACTIVATE: int = AlarmRequest.AlarmAction.Value("DEACTIVATE")
+
 
 class EtcdStorage:
     """Storage in etcd. Create it inside a running event loop. It connects at the first call. `endpoints`: host:port. `timeout`:
@@ -292,9 +310,6 @@ class EtcdStorage:
         return Compacted(oldest or asked + 1)
 
 
-_RETIRED = "the connection was closed, because its certificate was replaced"
-
-
 def _closed_error() -> StorageUnavailable:
     return StorageUnavailable("the storage is closed")
 
@@ -310,17 +325,6 @@ async def _keep_alive(member: EtcdMember, lease: int, timeout: float) -> int:
         return int(response.TTL)
     finally:
         call.cancel()
-
-
-PROBE_INTERVAL = 1.0
-"""Seconds without a response after which progress is requested, repeatedly."""
-SILENCE_LIMIT = 4.0
-"""Seconds without a response after which the stream is considered dead."""
-_PROBE = WatchRequest(progress_request=WatchProgressRequest())
-
-
-FIRST_REVISION = 1
-"""The revision of a new store. No event has it."""
 
 
 class FragmentAssembler:
@@ -503,14 +507,6 @@ async def send(call: Any, request: Any) -> None:
         writing.cancel()
         ended.cancel()
         await asyncio.gather(writing, ended, return_exceptions=True)
-
-
-log = logging.getLogger(__name__)
-
-DEFRAGMENT_TIMEOUT = 60.0
-"""Seconds. A member serves nothing during defragmentation, which copies its file (roughly 1 GB in 10 s)."""
-_GET: int = AlarmRequest.AlarmAction.Value("GET")
-_DEACTIVATE: int = AlarmRequest.AlarmAction.Value("DEACTIVATE")
 
 
 async def find_alarms(member: EtcdMember, timeout: float) -> list[int]:

@@ -123,7 +123,7 @@ async def test_each_request_may_have_a_seat_of_its_own() -> None:
             assert flow.levels["catch-all"].seats_in_use == 1
             requests.release()
             assert flow.levels["catch-all"].seats_in_use == 0
-    assert flow.levels["catch-all"].begun == 2
+    assert flow.levels["catch-all"].started_calls == 2
 
 
 @pytest.mark.parametrize("person", ["fleet", "nobody"])

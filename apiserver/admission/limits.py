@@ -229,6 +229,6 @@ class ResourceQuota:
             bounds, share = state.bounds, state.bounds.share(use)
             problem = bounds.missing_requirements(obj, use) if isinstance(obj, Pod) else ""
             if not problem and share and (bounds.used is None or bounds.excess(bounds.used, share)):
-                problem = bounds.excess(bounds.total(self._tally.of(namespace)), share)
+                problem = bounds.excess(bounds.total(self._tally.usage_of(namespace)), share)
             if problem:
                 raise Rejected(errors.forbidden(f'{kind_of(obj).plural} "{obj.metadata.name}" is forbidden: {problem}'))

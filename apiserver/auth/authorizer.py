@@ -179,7 +179,7 @@ def _any_target(user: User, target: ActionTarget) -> bool:
 
 
 class Authorizer(Protocol):
-    async def check(self, user: User, action: ResourceAction, targets: Callable[[], Iterable[ActionTarget]]) -> None:
+    async def authorize(self, user: User, action: ResourceAction, targets: Callable[[], Iterable[ActionTarget]]) -> None:
         """Return if the action is allowed on all targets. Raises Rejected (PERMISSION_DENIED)."""
         ...
 
@@ -199,7 +199,7 @@ class UnionAuthorizer:
         self._nodes = nodes
         self._refresh = refresh
 
-    async def check(self, user: User, action: ResourceAction, targets: Callable[[], Iterable[ActionTarget]]) -> None:
+    async def authorize(self, user: User, action: ResourceAction, targets: Callable[[], Iterable[ActionTarget]]) -> None:
         """See Authorizer.check."""
         if MASTERS in user.groups or self._rbac.decisions(user, action).reason_for_all:
             return
@@ -317,9 +317,9 @@ class Impersonator:
         if grant is not None and grant.versions == versions and grant.caller is caller:
             return grant.impersonated
         action, target = ResourceAction("impersonate", impersonation.resource), ActionTarget(*impersonation.place)
-        await self._authorizer.check(caller, action, lambda: (target,))
+        await self._authorizer.authorize(caller, action, lambda: (target,))
         if groups := [ActionTarget(name=group) for group in impersonation.groups]:
-            await self._authorizer.check(caller, GROUPS, lambda: groups)
+            await self._authorizer.authorize(caller, GROUPS, lambda: groups)
         impersonated = ImpersonatedCredential(
             credential, User(impersonation.user, impersonation.all_groups(), impersonator=caller.name)
         )

@@ -177,7 +177,7 @@ class Cacher:
         `loads` changes. Raises HistoryChanged, CacheBehind, StorageError. `timeout` is in seconds."""
         try:
             async with asyncio.timeout(timeout):
-                await self._history_check.check(revision, mark, timeout)
+                await self._history_check.verify_revision(revision, mark, timeout)
         except TimeoutError:
             raise StorageUnavailable(f"the storage did not return its history within {timeout:g} s") from None
 
@@ -415,7 +415,7 @@ class ResourceCache(Generic[T]):
                 initial_state(selection, self._snapshot(selection, now), now, self._fingerprints, turns.is_slice_over), replayed
             )
         watcher = CacheWatcher(self._dispatcher, selection, since or 0, replayed, turns, announced=announced, budget=budget)
-        self._dispatcher.add(watcher)
+        self._dispatcher.add_watcher(watcher)
         return watcher
 
     def _snapshot(self, selection: SelectionPredicate, now: int) -> CacheSnapshot[T]:
@@ -441,7 +441,7 @@ class ResourceCache(Generic[T]):
         if self._observer is not None:
             self._observer.reset(self._store.entries.values())
         self._log.clear(revision)
-        self._dispatcher.end(lambda: RevisionExpired(revision))
+        self._dispatcher.end_watches(lambda: RevisionExpired(revision))
 
     async def load_late(self, revision: int, items: Iterable[KeyValue]) -> None:
         """Set the state after `suspend`, oldest object first, and apply the changes that are queued. 100,000 events take
@@ -497,4 +497,4 @@ class ResourceCache(Generic[T]):
     def drain(self) -> None:
         """End all watches, and refuse new ones."""
         self._drained = True
-        self._dispatcher.end(ShuttingDown)
+        self._dispatcher.end_watches(ShuttingDown)

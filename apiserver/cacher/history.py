@@ -177,7 +177,7 @@ class HistoryCheck:
         self._progress = progress
         self._fresh = fresh
 
-    async def check(self, revision: int, fingerprint: bytes, timeout: float) -> None:
+    async def verify_revision(self, revision: int, fingerprint: bytes, timeout: float) -> None:
         """Raise HistoryChanged if the revision has another fingerprint, its fingerprint is unknown, or it is in the future.
         Raises also CacheBehind and StorageErrors."""
         if revision > self._progress.revision and await self._is_future_revision(revision):
@@ -235,7 +235,7 @@ def initial_state(
         if asked >= CHUNK_EVENTS or size >= CHUNK_BYTES or (asked % burst == 0 and over()):
             yield EncodedResponse(b"".join(chunk), 0, len(chunk))
             chunk, size, asked = [], 0, 0
-    snapshot.check()
+    snapshot.require_unreleased()
     del snapshot  # do not keep it in memory while a slow reader reads the last chunk
     yield EncodedResponse(wire.watch_response(chunk, revision, fingerprint), revision, len(chunk))
 

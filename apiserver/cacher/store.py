@@ -378,7 +378,7 @@ class CacheSnapshot(Generic[T]):
         self.entries.clear()
         self._oldest = oldest
 
-    def check(self) -> None:
+    def require_unreleased(self) -> None:
         """Raise RevisionExpired if the snapshot was released."""
         if self._oldest is not None:
             raise RevisionExpired(self._oldest)

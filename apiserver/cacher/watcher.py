@@ -439,7 +439,7 @@ class WatchDispatcher:
         """True if events are pending until the next `release`."""
         return bool(self._pending_groups)
 
-    def add(self, watcher: CacheWatcher) -> None:
+    def add_watcher(self, watcher: CacheWatcher) -> None:
         self._watchers[watcher] = None
 
     def join(self, watcher: CacheWatcher) -> None:
@@ -535,7 +535,7 @@ class WatchDispatcher:
         for watcher in list(self._announced):
             watcher.enqueue_response(bookmark)
 
-    def end(self, error: Callable[[], CacheError]) -> None:
+    def end_watches(self, error: Callable[[], CacheError]) -> None:
         """End all watchers, live or not, after their pending events. `error` creates the error of a watcher."""
         self.release()
         for watcher in list(self._watchers):

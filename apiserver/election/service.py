@@ -369,8 +369,8 @@ class ElectionsService:
         if problem := _validate_opening(opening):
             raise Rejected(errors.bad_request(problem))
         names = tuple(dict.fromkeys(opening.scheduler_names))
-        await self._authorizer.check(user, CAMPAIGN, lambda: (ActionTarget("", opening.election),))
-        await self._authorizer.check(user, CAMPAIGN_FOR, lambda: [ActionTarget("", name) for name in names])
+        await self._authorizer.authorize(user, CAMPAIGN, lambda: (ActionTarget("", opening.election),))
+        await self._authorizer.authorize(user, CAMPAIGN_FOR, lambda: [ActionTarget("", name) for name in names])
         queue = self._queues.setdefault(opening.election, CandidateQueue(opening.election, self._cacher, self._clock))
         identity = CandidateIdentity(opening.holder, user.name, opening.secret, names, opening.configuration)
         leader_key = LeaderKey(queue, identity, self._storage, self._committer, self._history, self._timing.ttl, self._clock)

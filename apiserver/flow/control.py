@@ -313,7 +313,7 @@ class PriorityAndFairness:
             self._stop_waiting(seat, flow, execute=False)
             self._meter.rejected(flow.level.name, "cancelled")
             return
-        flow.end(seat.cost)
+        flow.finish_call(seat.cost)
         self._seats_in_use -= seat.cost
         if self._waiting:
             self._start_waiting_calls()
@@ -384,7 +384,7 @@ class PriorityAndFairness:
         return max(level.seats - level.seats_in_use, self._seats - self._seats_in_use)
 
     def _start_call(self, seat: Seat, flow: UserFlow[Seat]) -> None:
-        flow.begin(seat.cost)
+        flow.start_call(seat.cost)
         self._seats_in_use += seat.cost
 
     def _start_waiting_calls(self) -> None:

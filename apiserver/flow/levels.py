@@ -136,7 +136,7 @@ class UserFlow(Generic[CallT]):
         seats_in_use = self.seats_in_use
         return free > 0 and (not seats_in_use or seats_in_use <= SEATS_PER_FREE_SEAT * (free - cost))
 
-    def begin(self, cost: int) -> None:
+    def start_call(self, cost: int) -> None:
         level = self.level
         self.seats_in_use += cost
         level.seats_in_use += cost
@@ -148,7 +148,7 @@ class UserFlow(Generic[CallT]):
         if self.waiting:
             level.queued[self] = level.queued.pop(self)
 
-    def end(self, cost: int) -> None:
+    def finish_call(self, cost: int) -> None:
         self.seats_in_use -= cost
         self.level.seats_in_use -= cost
         self.level.calls -= 1

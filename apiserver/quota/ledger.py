@@ -210,7 +210,7 @@ class QuotaLedger:
         return bool(new.spec != entry.obj.spec)
 
     def _count_usage(self, state: QuotaState) -> Mapping[str, int]:
-        return state.bounds.total(self._tally.of(namespace_of(state.key)))
+        return state.bounds.total(self._tally.usage_of(namespace_of(state.key)))
 
     def _usage_change(self, write: Write) -> tuple[QuotaUsage, QuotaUsage | None]:
         """Return the usage of the object after and before the write. The usage before is None for a create."""
@@ -395,7 +395,7 @@ class QuotaRecount:
 
     def _correction(self, namespace: str, state: QuotaState) -> Write | None:
         """Return the write that corrects the status of a quota; None if it is correct."""
-        used = state.bounds.total(self._tally.of(namespace))
+        used = state.bounds.total(self._tally.usage_of(namespace))
         if state.bounds.matches_status(used):
             return None
         return Write(state.key, state.bounds.with_used(used).SerializeToString(), state.revision)

@@ -79,7 +79,7 @@ class FenceVerifier:
         """
         if dns_subdomain(fence.election) or fence.token <= 0:
             raise Rejected(errors.bad_request("a fence needs the name of an election, which is a DNS name, and its token"))
-        await self._authorizer.check(user, CAMPAIGN, lambda: (ActionTarget("", fence.election),))
+        await self._authorizer.authorize(user, CAMPAIGN, lambda: (ActionTarget("", fence.election),))
         key = election_key(fence.election)
         record = await self._find_election(key, fence.token)
         if record is None or not is_holder(election := _decode_election(record), user.name, fence.secret):

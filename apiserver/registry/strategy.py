@@ -55,9 +55,9 @@ class Strategy(Generic[T]):
     All methods are pure: they use no clock, no storage and no I/O. `prepare` and `set` methods change objects in place. Checks
     append violations to a list, those of metadata first.
 
-    `check` finds violations of an object by itself, and `check_change` finds forbidden changes. A violation that the stored
-    object already has does not fail an update (ratcheting), because the object may be older than the rule. So clients can scale
-    or label the object without correcting it.
+    `check_fields` finds violations of an object by itself, and `check_change` finds forbidden changes. A violation that the
+    stored object already has does not fail an update (ratcheting), because the object may be older than the rule. So clients
+    can scale or label the object without correcting it.
     Source: ratcheting, https://github.com/kubernetes/enhancements/tree/master/keps/sig-api-machinery/4008-crd-ratcheting
     """
 
@@ -82,13 +82,13 @@ class Strategy(Generic[T]):
     def set_defaults(self, obj: T) -> None:
         """Set the defaults of an object that is created or updated."""
 
-    def check(self, obj: T, out: list[Violation]) -> None:
+    def check_fields(self, obj: T, out: list[Violation]) -> None:
         """Append the violations of a new or changed object, after defaults. For a kind with a spec, it checks only the spec
         and immutable fields, because it is skipped for updates that do not change the spec."""
 
     def check_new(self, obj: T, out: list[Violation]) -> None:
         """Append the violations of a new object."""
-        self.check(obj, out)
+        self.check_fields(obj, out)
 
     def check_change(self, new: T, old: T, out: list[Violation]) -> None:
         """Append the forbidden changes."""
@@ -139,7 +139,7 @@ class Strategy(Generic[T]):
         return [forbidden("spec.finalizers", "this resource has no finalizers in its spec")]
 
     def _validate_change(self, obj: T, old: T, check: Callable[[T, T, list[Violation]], None]) -> list[Violation]:
-        """Return the violations that a change adds. `check` appends the forbidden changes."""
+        """Return the violations that a change adds. `check_fields` appends the forbidden changes."""
         spec = getattr(obj, "spec", None)
         whole = spec is None or spec != getattr(old, "spec", None)
         out: list[Violation] = []
@@ -155,7 +155,7 @@ class Strategy(Generic[T]):
     def _check(self, obj: T, whole: bool, out: list[Violation]) -> None:
         self.check_metadata(obj, out)
         if whole:
-            self.check(obj, out)
+            self.check_fields(obj, out)
 
     def check_metadata(self, obj: T, out: list[Violation]) -> None:
         """Append the violations in the metadata of a new or changed object."""

@@ -305,7 +305,7 @@ class Method:
             return
         targets = partial(find, request)
         for action in actions(request):
-            await self._authorizer.check(context.user, action, targets)
+            await self._authorizer.authorize(context.user, action, targets)
 
 
 def _check_batch(request: Any) -> None:
@@ -479,7 +479,7 @@ class StreamAuthorizations:
         complete = True
         for check, authorizations in by_check.items():
             try:
-                await self._authorizer.check(check.user, check.action, partial(iter, check.targets))
+                await self._authorizer.authorize(check.user, check.action, partial(iter, check.targets))
             except Rejected as rejected:
                 if rejected.refusal.code is not Code.PERMISSION_DENIED:
                     complete = False

@@ -134,7 +134,7 @@ class HeartbeatsService:
             """Check the permission in chunks, so that a refusal is early and other tasks run in between."""
             turn, wanted = TimeSlice(self._clock), list(nodes)
             for start in range(0, len(wanted), PERMISSION_CHUNK):
-                await self._authorizer.check(user, HEARTBEAT, partial(_leases, wanted[start : start + PERMISSION_CHUNK]))
+                await self._authorizer.authorize(user, HEARTBEAT, partial(_leases, wanted[start : start + PERMISSION_CHUNK]))
                 await turn.end()
 
         async def permit_release(nodes: Iterable[str]) -> None:
@@ -145,7 +145,7 @@ class HeartbeatsService:
         if opening.nodes:
             await permit(opening.nodes[:MAX_NODES])  # before the validation of the names, which takes longer
         elif user.fleet is None:  # a session costs an etcd lease
-            await self._authorizer.check(user, HEARTBEAT, lambda: (ActionTarget(NODE_LEASE_NAMESPACE),))
+            await self._authorizer.authorize(user, HEARTBEAT, lambda: (ActionTarget(NODE_LEASE_NAMESPACE),))
         if problem := validate_node_names(opening.nodes):
             raise Rejected(errors.bad_request(problem))
         await FleetSession(

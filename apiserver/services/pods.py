@@ -155,7 +155,7 @@ class PodService(ResourceService[Pod]):
         """Check the permission for a stream whose first request names the pod, and audit it. Raises Rejected."""
         target = ActionTarget(start.namespace or DEFAULT_NAMESPACE, start.name)
         methods.current_authorization().require_access(action, (target,))
-        await self._authorizer.check(context.user, action, lambda: (target,))
+        await self._authorizer.authorize(context.user, action, lambda: (target,))
         self._audit.record(context.user, (AuditEvent(action, target.namespace, target.name),))
         await self._wait_for_version("", context)
         release_current_seat()

@@ -44,7 +44,7 @@ PATIENCE = 10.0
 class AlwaysAllow:
     """An Authorizer."""
 
-    async def check(self, user: User, action: ResourceAction, targets: Callable[[], Iterable[ActionTarget]]) -> None:
+    async def authorize(self, user: User, action: ResourceAction, targets: Callable[[], Iterable[ActionTarget]]) -> None:
         return
 
 

@@ -75,7 +75,7 @@ class NamespaceStrategy(StatusStrategy[Namespace]):
     def validate_finalize(self, obj: Namespace, old: Namespace) -> list[Violation]:
         return self.validate_update(obj, old)
 
-    def check(self, obj: Namespace, out: list[Violation]) -> None:
+    def check_fields(self, obj: Namespace, out: list[Violation]) -> None:
         for index, finalizer in enumerate(obj.spec.finalizers):
             validate_finalizer(finalizer, f"spec.finalizers[{index}]", out)
 
@@ -109,12 +109,12 @@ class NodeStrategy(StatusStrategy[Node]):
         super().prepare_status_update(obj, old)
         _default_allocatable(obj)
 
-    def check(self, obj: Node, out: list[Violation]) -> None:
+    def check_fields(self, obj: Node, out: list[Violation]) -> None:
         validate_taints(obj.spec.taints, "spec.taints", out)
         _validate_networks(obj.spec, out)
 
     def check_new(self, obj: Node, out: list[Violation]) -> None:
-        self.check(obj, out)
+        self.check_fields(obj, out)
         validate_number(obj.spec.taints, (), "spec.taints", out)
         _validate_status(obj.status, out)
         _validate_kinds(obj.status, NodeStatus(), out)
@@ -209,7 +209,7 @@ def _validate_status(status: NodeStatus, out: list[Violation]) -> None:
 class LeaseStrategy(Strategy[Lease]):
     allow_unconditional_update = False
 
-    def check(self, obj: Lease, out: list[Violation]) -> None:
+    def check_fields(self, obj: Lease, out: list[Violation]) -> None:
         spec = obj.spec
         if spec.HasField("leaseDurationSeconds") and spec.leaseDurationSeconds <= 0:
             out.append(invalid("spec.leaseDurationSeconds", spec.leaseDurationSeconds, "must be greater than 0"))
@@ -232,7 +232,7 @@ class EventStrategy(Strategy[Event]):
     def in_version(self, api_version: str) -> Strategy[Event]:
         return _EventV1Strategy(self.resource) if api_version == EVENTS_V1.api_version else self
 
-    def check(self, obj: Event, out: list[Violation]) -> None:
+    def check_fields(self, obj: Event, out: list[Violation]) -> None:
         """Check an event. Events about objects without a namespace are in the namespace `default`."""
         about, namespace = obj.involvedObject.namespace, obj.metadata.namespace
         if _is_zero(obj.eventTime):

@@ -24,7 +24,7 @@ _REDACTED = "<secret contents redacted>"
 
 
 class ConfigMapStrategy(Strategy[ConfigMap]):
-    def check(self, obj: ConfigMap, out: list[Violation]) -> None:
+    def check_fields(self, obj: ConfigMap, out: list[Violation]) -> None:
         _check_keys(obj.data, "data", out)
         both = (key for key in obj.data if key in obj.binaryData)
         out.extend(invalid(f"data[{key}]", key, "duplicate of key present in binaryData") for key in both)
@@ -56,7 +56,7 @@ class SecretStrategy(Strategy[Secret]):
             obj.type = old.type
         super().prepare_update(obj, old)
 
-    def check(self, obj: Secret, out: list[Violation]) -> None:
+    def check_fields(self, obj: Secret, out: list[Violation]) -> None:
         _check_keys(obj.data, "data", out)
         if _total_size(obj.data.values()) > MAX_DATA:
             out.append(too_long("data", MAX_DATA))

@@ -135,7 +135,7 @@ class PodStrategy(StatusStrategy[Pod]):
         super().check_metadata(obj, out)
         validate_pod_annotations(obj.metadata.annotations, "metadata.annotations", out)
 
-    def check(self, obj: Pod, out: list[Violation]) -> None:
+    def check_fields(self, obj: Pod, out: list[Violation]) -> None:
         validate_spec(obj.spec, out)
 
     def check_new(self, obj: Pod, out: list[Violation]) -> None:

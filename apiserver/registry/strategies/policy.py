@@ -125,7 +125,7 @@ class LimitRangeStrategy(Strategy[LimitRange]):
                 for name in source.keys() - target.keys():
                     target[name].CopyFrom(source[name])
 
-    def check(self, obj: LimitRange, out: list[Violation]) -> None:
+    def check_fields(self, obj: LimitRange, out: list[Violation]) -> None:
         types: set[str] = set()
         for index, item in enumerate(obj.spec.limits):
             path = f"spec.limits[{index}]"
@@ -201,7 +201,7 @@ class ResourceQuotaStrategy(StatusStrategy[ResourceQuota]):
         if obj.spec.hard.keys() != old.spec.hard.keys() or obj.spec.scopeSelector != old.spec.scopeSelector:
             obj.ClearField("status")
 
-    def check(self, obj: ResourceQuota, out: list[Violation]) -> None:
+    def check_fields(self, obj: ResourceQuota, out: list[Violation]) -> None:
         spec = obj.spec
         _validate_quota_amounts(spec.hard, "spec.hard", out)
         for scope in spec.scopes:
@@ -286,7 +286,7 @@ class PriorityClassStrategy(Strategy[PriorityClass]):
         if not obj.HasField("preemptionPolicy"):
             obj.preemptionPolicy = old.preemptionPolicy
 
-    def check(self, obj: PriorityClass, out: list[Violation]) -> None:
+    def check_fields(self, obj: PriorityClass, out: list[Violation]) -> None:
         if obj.preemptionPolicy not in PREEMPTION_POLICIES:
             out.append(unsupported("preemptionPolicy", obj.preemptionPolicy, PREEMPTION_POLICIES))
 
@@ -295,7 +295,7 @@ class PriorityClassStrategy(Strategy[PriorityClass]):
             _validate_system(obj, out)
         elif obj.value > MAX_PRIORITY:
             out.append(forbidden("value", f"maximum allowed value of a user defined priority is {MAX_PRIORITY}"))
-        self.check(obj, out)
+        self.check_fields(obj, out)
 
     def check_change(self, new: PriorityClass, old: PriorityClass, out: list[Violation]) -> None:
         if new.value != old.value:
@@ -322,7 +322,7 @@ class PodDisruptionBudgetStrategy(StatusStrategy[PodDisruptionBudget]):
     has_generation = True
     allow_unconditional_update = False
 
-    def check(self, obj: PodDisruptionBudget, out: list[Violation]) -> None:
+    def check_fields(self, obj: PodDisruptionBudget, out: list[Violation]) -> None:
         spec = obj.spec
         if spec.HasField("minAvailable") and spec.HasField("maxUnavailable"):
             shown = f"minAvailable: {int_or_string(spec.minAvailable)}, maxUnavailable: {int_or_string(spec.maxUnavailable)}"
@@ -355,7 +355,7 @@ class RoleStrategy(Strategy[AnyRole]):
 
     check_name = staticmethod(names.path_segment)
 
-    def check(self, obj: AnyRole, out: list[Violation]) -> None:
+    def check_fields(self, obj: AnyRole, out: list[Violation]) -> None:
         number = sum(map(_combinations, obj.rules))
         if number > MAX_COMBINATIONS:
             detail = f'at most {MAX_COMBINATIONS:,} combinations of verb, group, resource and name: use "*", or split the role'
@@ -407,7 +407,7 @@ class RoleBindingStrategy(Strategy[AnyBinding]):
             if not subject.apiGroup and subject.kind in ("User", "Group"):
                 subject.apiGroup = RBAC_GROUP
 
-    def check(self, obj: AnyBinding, out: list[Violation]) -> None:
+    def check_fields(self, obj: AnyBinding, out: list[Violation]) -> None:
         namespaced = self.resource.namespaced
         _validate_role_ref(obj.roleRef, ("Role", "ClusterRole") if namespaced else ("ClusterRole",), out)
         for index, subject in enumerate(obj.subjects):

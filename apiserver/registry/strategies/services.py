@@ -111,7 +111,7 @@ class ServiceStrategy(StatusStrategy[Service]):
         if obj.spec.type != "LoadBalancer" and obj.status.loadBalancer.ingress:
             obj.status.loadBalancer.Clear()
 
-    def check(self, obj: Service, out: list[Violation]) -> None:
+    def check_fields(self, obj: Service, out: list[Violation]) -> None:
         spec = obj.spec
         _validate_type(spec, out)
         if not spec.ports and spec.clusterIP != HEADLESS and spec.type != "ExternalName":
@@ -357,7 +357,7 @@ class EndpointSliceStrategy(Strategy[EndpointSlice]):
         )
         return before != after
 
-    def check(self, obj: EndpointSlice, out: list[Violation]) -> None:
+    def check_fields(self, obj: EndpointSlice, out: list[Violation]) -> None:
         if not obj.addressType:
             out.append(required("addressType"))
         elif obj.addressType not in _ADDRESS_TYPES:
@@ -444,7 +444,7 @@ class IPAddressStrategy(Strategy[IPAddress]):
             return ("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",)
         return () if (canonical := str(ip_address(name))) == name else (f'must be in canonical form ("{canonical}")',)
 
-    def check(self, obj: IPAddress, out: list[Violation]) -> None:
+    def check_fields(self, obj: IPAddress, out: list[Violation]) -> None:
         parent = obj.spec.parentRef
         if not obj.spec.HasField("parentRef"):
             out.append(required("spec.parentRef"))
@@ -464,7 +464,7 @@ class IPAddressStrategy(Strategy[IPAddress]):
 
 
 class ServiceCIDRStrategy(StatusStrategy[ServiceCIDR]):
-    def check(self, obj: ServiceCIDR, out: list[Violation]) -> None:
+    def check_fields(self, obj: ServiceCIDR, out: list[Violation]) -> None:
         networks = obj.spec.cidrs
         if not networks:
             out.append(required("spec.cidrs", "at least one CIDR required"))

@@ -89,7 +89,7 @@ class PersistentVolumeStrategy(StatusStrategy[PersistentVolume]):
         elif not said:
             carry_over(status, before, "lastPhaseTransitionTime")
 
-    def check(self, obj: PersistentVolume, out: list[Violation]) -> None:
+    def check_fields(self, obj: PersistentVolume, out: list[Violation]) -> None:
         spec = obj.spec
         if not spec.accessModes:
             out.append(required("spec.accessModes"))
@@ -151,7 +151,7 @@ class PersistentVolumeClaimStrategy(StatusStrategy[PersistentVolumeClaim]):
         super().prepare_create(obj)
         obj.status.phase = "Pending"
 
-    def check(self, obj: PersistentVolumeClaim, out: list[Violation]) -> None:
+    def check_fields(self, obj: PersistentVolumeClaim, out: list[Violation]) -> None:
         validate_claim_spec(obj.spec, "spec", out)
 
     def warnings(self, obj: PersistentVolumeClaim) -> Iterable[str]:
@@ -216,7 +216,7 @@ class StorageClassStrategy(Strategy[StorageClass]):
         if not obj.HasField("volumeBindingMode"):
             obj.volumeBindingMode = "Immediate"
 
-    def check(self, obj: StorageClass, out: list[Violation]) -> None:
+    def check_fields(self, obj: StorageClass, out: list[Violation]) -> None:
         _validate_topologies(obj.allowedTopologies, out)
 
     def check_new(self, obj: StorageClass, out: list[Violation]) -> None:
@@ -230,7 +230,7 @@ class StorageClassStrategy(Strategy[StorageClass]):
             out.append(unsupported("reclaimPolicy", obj.reclaimPolicy, _CLASS_RECLAIM_POLICIES))
         if obj.volumeBindingMode not in _VOLUME_BINDING_MODES:
             out.append(unsupported("volumeBindingMode", obj.volumeBindingMode, _VOLUME_BINDING_MODES))
-        self.check(obj, out)
+        self.check_fields(obj, out)
 
     def check_change(self, new: StorageClass, old: StorageClass, out: list[Violation]) -> None:
         fixed = ("parameters", "provisioner", "reclaimPolicy")
@@ -280,7 +280,7 @@ def _validate_values(values: Sequence[str], path: str, out: list[Violation]) -> 
 class CSINodeStrategy(Strategy[CSINode]):
     allow_unconditional_update = False
 
-    def check(self, obj: CSINode, out: list[Violation]) -> None:
+    def check_fields(self, obj: CSINode, out: list[Violation]) -> None:
         _validate_drivers(obj.spec.drivers, out)
 
     def check_change(self, new: CSINode, old: CSINode, out: list[Violation]) -> None:

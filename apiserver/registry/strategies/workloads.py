@@ -102,7 +102,7 @@ class ReplicaSetStrategy(StatusStrategy[ReplicaSet]):
         if not obj.spec.HasField("replicas"):
             obj.spec.replicas = 1
 
-    def check(self, obj: ReplicaSet, out: list[Violation]) -> None:
+    def check_fields(self, obj: ReplicaSet, out: list[Violation]) -> None:
         validate_replicated(obj.spec, out)
 
     def warnings(self, obj: ReplicaSet) -> Iterable[str]:
@@ -140,7 +140,7 @@ class DeploymentStrategy(StatusStrategy[Deployment]):
         if not spec.HasField("progressDeadlineSeconds"):
             spec.progressDeadlineSeconds = DEFAULT_PROGRESS_SECONDS
 
-    def check(self, obj: Deployment, out: list[Violation]) -> None:
+    def check_fields(self, obj: Deployment, out: list[Violation]) -> None:
         spec = obj.spec
         validate_replicated(spec, out)
         _validate_strategy(spec, out)
@@ -208,7 +208,7 @@ class JobStrategy(StatusStrategy[Job]):
         if not obj.metadata.labels:
             obj.metadata.labels.update(spec.template.metadata.labels)
 
-    def check(self, obj: Job, out: list[Violation]) -> None:
+    def check_fields(self, obj: Job, out: list[Violation]) -> None:
         spec = obj.spec
         not_negative(spec, "spec", _JOB_SPEC_COUNTS, out)
         if spec.completionMode not in _COMPLETION_MODES:
@@ -227,7 +227,7 @@ class JobStrategy(StatusStrategy[Job]):
             out.append(required(_RESTART_POLICY_PATH, 'valid values: "OnFailure", "Never"'))
 
     def check_new(self, obj: Job, out: list[Violation]) -> None:
-        self.check(obj, out)
+        self.check_fields(obj, out)
         _validate_hostnames(obj, out)
         if not obj.spec.manualSelector:
             _validate_generated(obj, out)

@@ -20,7 +20,7 @@ class Recorder:
     def __init__(self) -> None:
         self.checks: list[tuple[ResourceAction, ActionTarget]] = []
 
-    async def check(self, user: User, action: ResourceAction, targets: Callable[[], Iterable[ActionTarget]]) -> None:
+    async def authorize(self, user: User, action: ResourceAction, targets: Callable[[], Iterable[ActionTarget]]) -> None:
         self.checks += [(action, target) for target in targets()]
 
 

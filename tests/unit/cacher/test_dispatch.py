@@ -41,7 +41,7 @@ async def live(
 ) -> CacheWatcher:
     selection = SelectionPredicate.parse(PODS, "", labels, fields)
     watcher = CacheWatcher(dispatcher, selection, 1, iter(()), announced=announced, budget=budget, buffer=buffer)
-    dispatcher.add(watcher)
+    dispatcher.add_watcher(watcher)
     step = asyncio.ensure_future(anext(watcher))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -324,7 +324,7 @@ async def test_buffered_events_are_sent_before_the_end() -> None:
     burst(dispatcher)
     await told(watcher)
     happen(dispatcher, "a", 9)
-    dispatcher.end(ShuttingDown)
+    dispatcher.end_watches(ShuttingDown)
     assert await told(watcher) == [("ADDED", "a")]
     with pytest.raises(ShuttingDown):
         await anext(watcher)
@@ -372,7 +372,7 @@ async def test_elections_are_announced_to_watchers_that_request_it() -> None:
 async def test_all_end_each_with_an_error_of_its_own() -> None:
     dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
     watchers = [await live(dispatcher, fields) for fields in ("", "", "spec.nodeName=n1")]
-    dispatcher.end(ShuttingDown)
+    dispatcher.end_watches(ShuttingDown)
     errors = []
     for watcher in watchers:
         with pytest.raises(ShuttingDown) as caught:

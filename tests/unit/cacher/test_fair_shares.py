@@ -89,7 +89,7 @@ class World:
     def open(self, budget: SendBudget, mode: str, number: int) -> Reader:
         selection = SelectionPredicate.parse(PODS, "", "!x" if number else "", "")
         watcher = CacheWatcher(self.dispatcher, selection, 1, iter(()), budget=budget)
-        self.dispatcher.add(watcher)
+        self.dispatcher.add_watcher(watcher)
         return Reader(watcher, mode)
 
     @property
@@ -167,7 +167,7 @@ class World:
                 self.do(step)
                 await self.settle()
                 self.check()
-            self.dispatcher.end(lambda: RevisionExpired(1))
+            self.dispatcher.end_watches(lambda: RevisionExpired(1))
             await self.settle()
             if stuck := [r for r in self.readers if r.mode == EAGER and r.error is None]:
                 assert all(reader.watcher.budget.unsent_bytes >= MINIMUM for reader in stuck), "its own flow has its room"

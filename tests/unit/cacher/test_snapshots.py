@@ -110,6 +110,6 @@ def test_oldest_goes_first_though_it_is_shared_again() -> None:
     one, two = kept.take("a", 5, list), kept.take("b", 6, list)
     assert kept.take("a", 7, list) is one
     kept.discard_entries(7)
-    one.check()
+    one.require_unreleased()
     with pytest.raises(RevisionExpired):
-        two.check()
+        two.require_unreleased()

@@ -75,7 +75,7 @@ async def charge_afterwards(self: QuotaLedger, lane: TransactionPipeline, writes
 
 def count_late(self: QuotaRecount, namespace: str, state: QuotaState) -> Write | None:
     """Wrong: over whatever version is known, rather than over the one that was counted with."""
-    totals: Mapping[str, int] = state.bounds.total(self._tally.of(namespace))
+    totals: Mapping[str, int] = state.bounds.total(self._tally.usage_of(namespace))
     (newest,) = self._states.newest(namespace)
     if newest.bounds.matches_status(totals):
         return None

@@ -51,7 +51,7 @@ class FakeCacher:
 class OnlyScheduler:
     """Lets USER campaign in the election "scheduler"."""
 
-    async def check(self, user: User, action: ResourceAction, targets: Callable[[], Iterable[ActionTarget]]) -> None:
+    async def authorize(self, user: User, action: ResourceAction, targets: Callable[[], Iterable[ActionTarget]]) -> None:
         assert (action.verb, action.resource, action.group) == ("campaign", "elections", "pinnace.io")
         if user is not USER or [*targets()] != [ActionTarget("", "scheduler")]:
             raise Rejected(forbidden("no"))

@@ -59,7 +59,7 @@ class Scene:
         self.stack = ExitStack()
         self.running: list[asyncio.Future[Any]] = [asyncio.ensure_future(self.authorizations.run())]
 
-    async def check(self, user: User, action: ResourceAction, targets: Callable[[], Iterable[ActionTarget]]) -> None:
+    async def authorize(self, user: User, action: ResourceAction, targets: Callable[[], Iterable[ActionTarget]]) -> None:
         self.asked.append(user)
         assert action == WATCH and list(targets()) == [ActionTarget("mine")]
         if self.error is not None:

@@ -35,24 +35,24 @@ from pinnace.api.resources import (
     SERVICES,
     Resource,
 )
-from pinnace.apiserver.admission import Chain
+from pinnace.apiserver.admission import AdmissionChain
 from pinnace.apiserver.admission.plugins import chain
-from pinnace.apiserver.auth.audit import Audit, CallAudit, NoAudit
-from pinnace.apiserver.auth.authentication import NoTokens, Tokens
-from pinnace.apiserver.auth.authorizer import Impersonator, NodeAuthorizer, Policy
-from pinnace.apiserver.auth.rbac import Rbac
+from pinnace.apiserver.auth.audit import AuditSink, CallAudit, NoAudit
+from pinnace.apiserver.auth.authentication import NoTokenAuthenticator, TokenAuthenticator
+from pinnace.apiserver.auth.authorizer import Impersonator, NodeAuthorizer, UnionAuthorizer
+from pinnace.apiserver.auth.rbac import RbacAuthorizer
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.election.history import RestoreHandler
 from pinnace.apiserver.election.service import DEFAULT_LEASE, ElectionsService, timing_of
-from pinnace.apiserver.flow.control import SEATS, FlowControl
+from pinnace.apiserver.flow.control import SEATS, PriorityAndFairness
 from pinnace.apiserver.quota.ledger import Quotas
-from pinnace.apiserver.registry.allocation import AddressGuard, Ranges, ServiceAllocator
-from pinnace.apiserver.registry.events import EventLimits, EventRegistry, Expiring, Retention
-from pinnace.apiserver.registry.fencing import Fences
+from pinnace.apiserver.registry.allocation import AddressGuard, ServiceAllocator, ServiceRanges
+from pinnace.apiserver.registry.events import EventLimits, EventRegistry, EventRetention, LeasedEventCommitter
+from pinnace.apiserver.registry.fencing import FenceVerifier
 from pinnace.apiserver.registry.mutation import Allocator, Mutator
 from pinnace.apiserver.registry.store import Store
 from pinnace.apiserver.registry.strategies import STRATEGIES
-from pinnace.apiserver.registry.strategies.pods import DefaultTolerations, PodStrategy
+from pinnace.apiserver.registry.strategies.pods import DefaultTolerationSeconds, PodStrategy
 from pinnace.apiserver.registry.strategy import Strategy
 from pinnace.apiserver.services import metrics
 from pinnace.apiserver.services.calls import CallRunner, CallsService, RequestIds
@@ -100,13 +100,13 @@ class ServerSettings:
     """The maximum number and size of stored events."""
     seats: int = SEATS
     """The maximum number of concurrent single-object calls (see pinnace.apiserver.flow.control)."""
-    tolerations: DefaultTolerations = field(default_factory=DefaultTolerations)
+    tolerations: DefaultTolerationSeconds = field(default_factory=DefaultTolerationSeconds)
     """The default tolerations of pods."""
-    services: Ranges = field(default_factory=Ranges)
+    services: ServiceRanges = field(default_factory=ServiceRanges)
     """The ranges of cluster IPs and node ports."""
-    tokens: Tokens = field(default_factory=NoTokens)
+    tokens: TokenAuthenticator = field(default_factory=NoTokenAuthenticator)
     """The bearer tokens that the server reviews."""
-    audit: Audit = field(default_factory=NoAudit)
+    audit: AuditSink = field(default_factory=NoAudit)
     tracer: Tracer = NO_TRACER
     kubelets: Kubelets = field(default_factory=NoKubelets)
     webhooks: Sequence[Webhook] = ()
@@ -148,14 +148,14 @@ class Assembly:
         self._quotas = Quotas(
             storage, self.cacher, self._committer, self._refresh, clock, self._rng, preempted=settings.preempted
         )
-        of = self.cacher.of
+        of = self.cacher.cache_of
         self._nodes = NodeAuthorizer(of(NODES), of(PODS), of(PERSISTENT_VOLUMES))
-        self._rbac = Rbac(of(ROLES), of(CLUSTER_ROLES), of(ROLE_BINDINGS), of(CLUSTER_ROLE_BINDINGS))
+        self._rbac = RbacAuthorizer(of(ROLES), of(CLUSTER_ROLES), of(ROLE_BINDINGS), of(CLUSTER_ROLE_BINDINGS))
         self._audit = CallAudit(settings.audit)
-        self.policy = Policy(self._rbac, self._nodes, self._refresh, self._audit)
-        self._fences = Fences(storage, self.cacher, self.policy)
-        self._flow = FlowControl(settings.seats, clock=clock, meter=metrics.FlowMeter())
-        self._retention = Retention(storage, self.cacher, clock, settings.events)
+        self.policy = UnionAuthorizer(self._rbac, self._nodes, self._refresh, self._audit)
+        self._fences = FenceVerifier(storage, self.cacher, self.policy)
+        self._flow = PriorityAndFairness(settings.seats, clock=clock, meter=metrics.FlowMeter())
+        self._retention = EventRetention(storage, self.cacher, clock, settings.events)
         metrics.show(self._flow.levels, self.cacher, self._retention)
         self._elections = ElectionsService(
             storage,
@@ -234,7 +234,7 @@ class Assembly:
         usage = metrics_pb2.DESCRIPTOR.services_by_name
         surveyor = StatsCollector(self._settings.kubelets)
         of_nodes = NodeMetricsService(of_resources[NODES], surveyor)
-        of_pods = PodMetricsService(of_resources[PODS], self.cacher.of(NODES), surveyor)
+        of_pods = PodMetricsService(of_resources[PODS], self.cacher.cache_of(NODES), surveyor)
         services.append((usage["NodeMetrics"], of_nodes, opening.gate(NODES)))
         services.append((usage["PodMetrics"], of_pods, opening.gate(PODS)))
         services.append((elections_pb2.DESCRIPTOR.services_by_name["Elections"], self._elections, opening.refusal))
@@ -262,7 +262,7 @@ class Assembly:
 
     def _services(self) -> Mapping[Resource[Any], ResourceService[Any]]:
         stores, audit, policy = self._stores, self._audit, self.policy
-        streaming = ContainerStreams(self.cacher.of(PODS), self.cacher.of(NODES), self._settings.kubelets)
+        streaming = ContainerStreams(self.cacher.cache_of(PODS), self.cacher.cache_of(NODES), self._settings.kubelets)
         special: Mapping[Resource[Any], ResourceService[Any]] = {
             PODS: PodService(
                 stores[PODS],
@@ -286,17 +286,17 @@ class Assembly:
             resource: special.get(resource) or ResourceService(stores[resource], self.cacher, audit, policy) for resource in ALL
         }
 
-    def _store(self, resource: Resource[Any], admission: Chain) -> Store[Any]:
+    def _store(self, resource: Resource[Any], admission: AdmissionChain) -> Store[Any]:
         committer = self._quotas.commits(resource)
         if resource is EVENTS:
-            committer = Expiring(committer, self._storage, self._clock)
+            committer = LeasedEventCommitter(committer, self._storage, self._clock)
         strategy, clock, rng = self._strategies[resource.plural], self._clock, self._rng
         allocator: Allocator[Any] | None = None
         if resource is SERVICES:
             allocator = ServiceAllocator(self.cacher, self._storage, self._refresh, self._settings.services, clock, rng)
         elif resource is IP_ADDRESSES:
             allocator = AddressGuard(self._storage)
-        mutator = Mutator(resource, self.cacher.of(resource), self._storage, committer, clock, allocator)
+        mutator = Mutator(resource, self.cacher.cache_of(resource), self._storage, committer, clock, allocator)
         return Store(resource, strategy, admission, mutator, self._refresh, clock, rng, self._webhooks, self._settings.tracer)
 
     def _role_versions(self) -> Hashable | None:

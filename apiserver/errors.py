@@ -3,11 +3,11 @@ conversion of exceptions to refusals:
 
 Rejected                     its refusal
 CacheError
-+-- Expired                  OUT_OF_RANGE        list again
++-- RevisionExpired           OUT_OF_RANGE        list again
 +-- SlowWatcher              ABORTED             resume
 +-- ShuttingDown             UNAVAILABLE         resume at another replica immediately
 +-- CacheBehind              UNAVAILABLE         retry
-+-- BadToken                 INVALID_ARGUMENT
++-- InvalidContinueToken                 INVALID_ARGUMENT
 +-- FutureRevision           INVALID_ARGUMENT    retry when the revision exists
 +-- HistoryChanged           FAILED_PRECONDITION list again
 SelectorError                INVALID_ARGUMENT
@@ -37,15 +37,15 @@ from pinnace.api.status import (
     summarize,
 )
 from pinnace.apiserver.cacher.store import (
-    BadToken,
     CacheBehind,
-    Expired,
     FutureRevision,
     HistoryChanged,
+    InvalidContinueToken,
+    RevisionExpired,
     ShuttingDown,
     SlowWatcher,
 )
-from pinnace.apiserver.storage.interface import Compacted, OutcomeUnknown, OutOfSpace, StorageError, TooLarge
+from pinnace.apiserver.storage.interface import CommitOutcomeUnknown, Compacted, OutOfSpace, StorageError, TooLarge
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.logs import CallsRefused
 
@@ -174,14 +174,16 @@ OVERTAKEN = Refusal(
 def caller_left() -> Refusal:
     """The refusal in the audit log for a cancelled call. The caller does not receive it."""
     return Refusal(
-        Code.UNAVAILABLE, "OutcomeUnknown", "the client cancelled the call before the response: the write may have succeeded"
+        Code.UNAVAILABLE,
+        "OutcomeUnknown",
+        "the client cancelled the call before the response: the write may have succeeded",
     )
 
 
 def from_storage(error: StorageError) -> Refusal:
     """Return the refusal for an error of the storage."""
     match error:
-        case OutcomeUnknown():
+        case CommitOutcomeUnknown():
             message = f"the outcome of the request is unknown: {error}; read the object before you retry"
             return Refusal(Code.UNAVAILABLE, "OutcomeUnknown", message)
         case OutOfSpace():
@@ -221,7 +223,7 @@ def to_refusal(error: Exception, method: str, *, writes: bool = False) -> Refusa
     match error:
         case Rejected():
             return error.refusal
-        case Expired():
+        case RevisionExpired():
             return _expired(error.oldest)
         case Compacted():
             return _expired(error.compact_revision)
@@ -240,7 +242,7 @@ def to_refusal(error: Exception, method: str, *, writes: bool = False) -> Refusa
             )
         case HistoryChanged():
             return Refusal(Code.FAILED_PRECONDITION, "HistoryChanged", str(error))
-        case BadToken() | SelectorError():
+        case InvalidContinueToken() | SelectorError():
             return bad_request(str(error))
         case StorageError():
             return from_storage(error)

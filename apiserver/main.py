@@ -16,18 +16,18 @@ import uvloop
 from pinnace.apiserver import stages
 from pinnace.apiserver.assembly import DEFAULTS, ServerSettings
 from pinnace.apiserver.auth.audit import AuditLog
-from pinnace.apiserver.auth.authentication import Authenticator, NoTokens, TokenFile
+from pinnace.apiserver.auth.authentication import NoTokenAuthenticator, RequestAuthenticator, TokenFile
 from pinnace.apiserver.election.service import DEFAULT_LEASE, MAX_LEASE
-from pinnace.apiserver.registry.allocation import Ranges, parse_networks, parse_node_ports
+from pinnace.apiserver.registry.allocation import ServiceRanges, parse_networks, parse_node_ports
 from pinnace.apiserver.registry.events import EventLimits
-from pinnace.apiserver.registry.strategies.pods import SECONDS, DefaultTolerations
+from pinnace.apiserver.registry.strategies.pods import DEFAULT_TOLERATION_SECONDS, DefaultTolerationSeconds
 from pinnace.apiserver.server import ApiServer
 from pinnace.apiserver.services import metrics
 from pinnace.apiserver.services.kubelets import GrpcKubelets
 from pinnace.apiserver.startup import Claim, authority_reader
 from pinnace.apiserver.storage.etcd import EtcdStorage
 from pinnace.apiserver.storage.etcd.members import credentials
-from pinnace.apiserver.storage.interface import Measured, Prefixed, Storage, check_prefix
+from pinnace.apiserver.storage.interface import MeasuredStorage, PrefixedStorage, Storage, check_prefix
 from pinnace.apiserver.webhooks.rpc import load
 from pinnace.apiserver.webhooks.webhook import Webhook
 from pinnace.runtime import flags, process
@@ -160,14 +160,14 @@ def kubelet_credentials(command: Callable[..., None]) -> Callable[..., None]:
     "--default-not-ready-toleration-seconds",
     "not_ready_seconds",
     type=click.IntRange(min=0),
-    default=SECONDS,
+    default=DEFAULT_TOLERATION_SECONDS,
     help="tolerationSeconds of the notReady:NoExecute toleration that is added to every pod without such a toleration.",
 )
 @click.option(
     "--default-unreachable-toleration-seconds",
     "unreachable_seconds",
     type=click.IntRange(min=0),
-    default=SECONDS,
+    default=DEFAULT_TOLERATION_SECONDS,
     help="tolerationSeconds of the unreachable:NoExecute toleration that is added to every pod without such a toleration.",
 )
 @click.option(
@@ -229,7 +229,7 @@ def main(
         check_prefix(prefix)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--etcd-prefix") from None
-    services = Ranges(
+    services = ServiceRanges(
         _parse_option(parse_networks, networks, "--service-cluster-ip-range"),
         _parse_option(parse_node_ports, node_ports, "--service-node-port-range"),
     )
@@ -258,7 +258,7 @@ def main(
         settings=ServerSettings(
             events=EventLimits(event_max_count, event_max_bytes),
             services=services,
-            tolerations=DefaultTolerations(not_ready_seconds, unreachable_seconds),
+            tolerations=DefaultTolerationSeconds(not_ready_seconds, unreachable_seconds),
             kubelets=_kubelet_client(kubelet_tls) if kubelet_tls is not None or tls is None else DEFAULTS.kubelets,
             webhooks=_load_webhooks(admission, tls),
             tracer=flags.tracer(tracing_endpoint, "apiserver", name, per_million=tracing_sampling_rate_per_million),
@@ -321,13 +321,13 @@ def _load_webhooks(file: Path | None, tls: TlsFiles | None) -> Sequence[Webhook]
 
 async def serve(stop: asyncio.Event, options: ServerOptions) -> None:
     """Serve until `stop` is set. Raises OSError."""
-    storage: Storage = Measured(EtcdStorage(options.etcd, tls=options.etcd_tls), metrics.observe_etcd)
+    storage: Storage = MeasuredStorage(EtcdStorage(options.etcd, tls=options.etcd_tls), metrics.observe_etcd)
     if options.prefix:
-        storage = Prefixed(storage, options.prefix)
+        storage = PrefixedStorage(storage, options.prefix)
     tokens = TokenFile(options.tokens) if options.tokens is not None else None
-    authenticator = Authenticator(SYSTEM_CLOCK.time, tokens) if options.tls is not None else None
+    authenticator = RequestAuthenticator(SYSTEM_CLOCK.time, tokens) if options.tls is not None else None
     audit = AuditLog(options.audit, metrics.AuditMeter()) if options.audit is not None else None
-    settings = replace(options.settings, tokens=tokens or NoTokens(), audit=audit or options.settings.audit)
+    settings = replace(options.settings, tokens=tokens or NoTokenAuthenticator(), audit=audit or options.settings.audit)
     server = ApiServer(storage, authenticator, settings)
     affinity = Affinity(options.processor) if options.processor is not None else None
     status = StatusServer(*options.http, {"cache": server.readiness}, asyncio.get_running_loop())

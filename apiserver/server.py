@@ -22,7 +22,7 @@ import grpc
 import grpc.aio
 
 from pinnace.apiserver.assembly import DEFAULTS, Assembly, ServerSettings
-from pinnace.apiserver.auth.authentication import Authenticator
+from pinnace.apiserver.auth.authentication import RequestAuthenticator
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.services.handlers import MethodHandlers
 from pinnace.apiserver.services.methods import Method
@@ -76,7 +76,7 @@ class ApiServer:
     every client has all permissions."""
 
     def __init__(
-        self, storage: Storage, authenticator: Authenticator | None = None, settings: ServerSettings = DEFAULTS
+        self, storage: Storage, authenticator: RequestAuthenticator | None = None, settings: ServerSettings = DEFAULTS
     ) -> None:
         self._assembly = Assembly(storage, settings)
         self._authenticator = authenticator

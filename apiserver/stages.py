@@ -20,9 +20,9 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import REGISTRY, Collector, CollectorRegistry
 
-from pinnace.apiserver.auth.authentication import Authenticator
+from pinnace.apiserver.auth.authentication import RequestAuthenticator
 from pinnace.apiserver.cacher.reflector import Reflector
-from pinnace.apiserver.cacher.watcher import Watcher
+from pinnace.apiserver.cacher.watcher import CacheWatcher
 from pinnace.apiserver.registry import mutation
 from pinnace.apiserver.registry.store import ObjectCreator, Store
 from pinnace.apiserver.services import methods
@@ -35,7 +35,7 @@ COMMIT, FAN_OUT, HANDLE, TRANSPORT = "commit", "fan-out", "handle", "transport"
 
 SECTIONS: tuple[tuple[object, str, str], ...] = (
     (Method, "parse", DECODE),
-    (Authenticator, "certificate", AUTHORIZE),
+    (RequestAuthenticator, "certificate", AUTHORIZE),
     (Method, "_authorize", AUTHORIZE),
     (ObjectCreator, "_admit_object", ADMIT),  # creates: admission, defaults, validation
     (Store, "_apply_step", ADMIT),  # updates
@@ -45,7 +45,7 @@ SECTIONS: tuple[tuple[object, str, str], ...] = (
     (Committer, "run", COMMIT),  # forms the groups
     (Committer, "_commit_group", COMMIT),
     (Reflector, "_follow", FAN_OUT),  # decodes etcd events, applies them to the cache, and sends them to watchers
-    (Watcher, "__anext__", FAN_OUT),
+    (CacheWatcher, "__anext__", FAN_OUT),
     (Method, "call", HANDLE),  # the remaining work of a call: flow control, the verb, the audit log
 )
 """Tuples of class or module, function name, and stage."""

@@ -70,7 +70,7 @@ from pinnace.api.resources import (
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import DeleteRequest
 from pinnace.apiserver import errors
-from pinnace.apiserver.admission.defaults import PERMANENT
+from pinnace.apiserver.admission.defaults import PERMANENT_NAMESPACES
 from pinnace.apiserver.auth import rbac
 from pinnace.apiserver.auth.authentication import SERVER
 from pinnace.apiserver.auth.rbac import RuleCover
@@ -79,14 +79,14 @@ from pinnace.apiserver.cacher.store import CacheBehind, CacheEntry, CacheError, 
 from pinnace.apiserver.election.history import RestoreHandler
 from pinnace.apiserver.election.service import ElectionsService
 from pinnace.apiserver.errors import Rejected, not_loaded, shutting_down
-from pinnace.apiserver.registry.admission import Request
+from pinnace.apiserver.registry.admission import WriteRequest
 from pinnace.apiserver.registry.deletion import copy
-from pinnace.apiserver.registry.mutation import Mutation, Next, Put, Version
+from pinnace.apiserver.registry.mutation import Mutation, Next, ObjectVersion, PutObject
 from pinnace.apiserver.registry.store import Store
 from pinnace.apiserver.registry.strategies import policy
 from pinnace.apiserver.services.clusterroles import RoleAggregator
 from pinnace.apiserver.services.methods import Gate
-from pinnace.apiserver.storage.committer import Conflict
+from pinnace.apiserver.storage.committer import WriteConflict
 from pinnace.apiserver.storage.interface import Committed, KeyValue, OutOfSpace, Storage, StorageError, Write
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.logs import BootstrapFailed
@@ -154,7 +154,7 @@ class ReadinessGate:
 
     def gate(self, resource: Resource[Any]) -> Gate:
         """Return a gate that also refuses calls while the cache of the resource is not loaded."""
-        cache = self._cacher.of(resource)
+        cache = self._cacher.cache_of(resource)
         return lambda: self.refusal() or (None if cache.loaded else not_loaded())
 
     def _close(self) -> None:
@@ -320,7 +320,7 @@ class ClusterIdentity:
 BOOTSTRAP_RETRY_DELAY = 0.5
 """Seconds between two attempts."""
 READ_TIMEOUT = 5.0
-_BOOTSTRAP_REQUEST = Request(SERVER)
+_BOOTSTRAP_REQUEST = WriteRequest(SERVER)
 _OVERTAKEN = (Code.ALREADY_EXISTS, Code.ABORTED)
 
 
@@ -369,7 +369,7 @@ class Bootstrap:
         """Return the refusals of all failed writes. Objects that cannot be decoded are ignored, because only an administrator
         can repair them."""
         return [
-            *await self._create_or_complete(NAMESPACES, map(_namespace, PERMANENT)),
+            *await self._create_or_complete(NAMESPACES, map(_namespace, PERMANENT_NAMESPACES)),
             *await self._create_or_complete(CLUSTER_ROLES, rbac.cluster_roles()),
             *await self._create_or_complete(CLUSTER_ROLE_BINDINGS, rbac.cluster_role_bindings()),
             *await self._create_or_complete(PRIORITY_CLASSES, policy.system_classes()),
@@ -378,7 +378,7 @@ class Bootstrap:
 
     async def _create_service_cidr(self) -> Sequence[Refusal]:
         """Create the default ServiceCIDR. An existing one is kept: services have addresses from its networks."""
-        entry = self._cacher.of(SERVICE_CIDRS).get(SERVICE_CIDRS.key("", DEFAULT_CIDR))
+        entry = self._cacher.cache_of(SERVICE_CIDRS).get(SERVICE_CIDRS.key("", DEFAULT_CIDR))
         if entry is None:
             cidr = ServiceCIDR()
             cidr.metadata.name = DEFAULT_CIDR
@@ -391,7 +391,7 @@ class Bootstrap:
         return []
 
     async def _create_or_complete(self, resource: Resource[Any], wanted: Iterable[Any]) -> Sequence[Refusal]:
-        cache, store = self._cacher.of(resource), self._stores[resource]
+        cache, store = self._cacher.cache_of(resource), self._stores[resource]
         missing, lacking, others = [], [], []
         for role_binding in wanted:
             entry = cache.get(resource.key("", role_binding.metadata.name))
@@ -499,7 +499,7 @@ class Migration:
             result = await self._storage.get(STORAGE_FORMAT_KEY)
             if result is not None and result.value == FORMAT:
                 return True
-            if not all(self._cacher.of(resource).loaded for resource in self._stores):
+            if not all(self._cacher.cache_of(resource).loaded for resource in self._stores):
                 return False
             refused = [refusal for resource, store in self._stores.items() for refusal in await self._migrate(resource, store)]
             if refused:
@@ -508,7 +508,7 @@ class Migration:
                 )
                 return False
             await self._storage.transact([Write(STORAGE_FORMAT_KEY, FORMAT, result.mod_revision if result else 0)])
-        except (Conflict, StorageError) as error:
+        except (WriteConflict, StorageError) as error:
             log.warning("the migration of stored objects failed and will be retried: %s", error)
             return False
         return True
@@ -517,7 +517,7 @@ class Migration:
         """Rewrite the objects of one resource. Return the refusals."""
         if not has_quantities(resource.message.DESCRIPTOR):
             return []
-        entries = self._cacher.of(resource).select(SelectionPredicate.parse(resource, "", "", ""))
+        entries = self._cacher.cache_of(resource).select(SelectionPredicate.parse(resource, "", "", ""))
         stale = [
             each for each, due in zip(entries, await in_slices(_needs_migration, entries, self._clock), strict=True) if due
         ]
@@ -532,7 +532,7 @@ class Migration:
 
 
 def _needs_migration(entry: CacheEntry[Any]) -> bool:
-    stored = entry.peek()
+    stored = entry.parse_uncached()
     canonical = type(stored)()
     canonical.CopyFrom(stored)
     canonicalize(canonical)
@@ -540,13 +540,13 @@ def _needs_migration(entry: CacheEntry[Any]) -> bool:
 
 
 def _rewrite_mutation(resource: Resource[Any], entry: CacheEntry[Any]) -> Mutation[Any]:
-    name = entry.peek().metadata.name
+    name = entry.parse_uncached().metadata.name
 
-    def step(version: Version[Any] | None) -> Next[Any]:
+    def step(version: ObjectVersion[Any] | None) -> Next[Any]:
         if version is None:
             raise Rejected(errors.not_found(resource, name))
         new = copy(resource, version.obj)
         canonicalize(new)
-        return Put(new)
+        return PutObject(new)
 
     return Mutation(entry.key, name, step)

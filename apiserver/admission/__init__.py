@@ -13,11 +13,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from pinnace.api.resources import ALL, Object, Resource
-from pinnace.apiserver.registry.admission import Operation, Request
+from pinnace.apiserver.registry.admission import AdmissionOperation, WriteRequest
 from pinnace.apiserver.storage.interface import Guard
 
 
-class Mutating(Protocol):
+class MutatingPlugin(Protocol):
     """A plugin that sets defaults in new objects."""
 
     @property
@@ -25,26 +25,26 @@ class Mutating(Protocol):
         """The resources for which the plugin is called."""
         ...
 
-    def admit(self, request: Request, obj: Any) -> None:
+    def admit(self, request: WriteRequest, obj: Any) -> None:
         """Set the defaults of `obj` in place. Raises Rejected."""
         ...
 
 
-class Validating(Protocol):
+class ValidatingPlugin(Protocol):
     """A plugin that accepts or refuses writes."""
 
     @property
-    def validated_operations(self) -> Collection[tuple[Operation, Resource[Any]]]:
+    def validated_operations(self) -> Collection[tuple[AdmissionOperation, Resource[Any]]]:
         """The operations and resources for which the plugin is called."""
         ...
 
-    def validate(self, request: Request, operation: Operation, obj: Any, old: Any) -> None:
+    def validate(self, request: WriteRequest, operation: AdmissionOperation, obj: Any, old: Any) -> None:
         """Check a write. `obj` is the new object (None for a delete), and `old` is the stored one (None for a create). Both are
         read-only. Raises Rejected."""
         ...
 
 
-class Guarding(Protocol):
+class GuardingPlugin(Protocol):
     """A plugin whose decision about a new object depends on other keys. The write fails if one of these keys has changed."""
 
     @property
@@ -57,35 +57,43 @@ class Guarding(Protocol):
         ...
 
 
-class Chain:
+class AdmissionChain:
     """All plugins. They are called in the given order."""
 
     def __init__(
-        self, mutating: Sequence[Mutating], validating: Sequence[Validating], guarding: Sequence[Guarding] = ()
+        self,
+        mutating: Sequence[MutatingPlugin],
+        validating: Sequence[ValidatingPlugin],
+        guarding: Sequence[GuardingPlugin] = (),
     ) -> None:
-        self._mutating: Mapping[Resource[Any], Sequence[Mutating]] = {
+        self._mutating: Mapping[Resource[Any], Sequence[MutatingPlugin]] = {
             resource: tuple(plugin for plugin in mutating if resource in plugin.resources) for resource in ALL
         }
-        self._validating: Mapping[tuple[Operation, Resource[Any]], Sequence[Validating]] = {
+        self._validating: Mapping[tuple[AdmissionOperation, Resource[Any]], Sequence[ValidatingPlugin]] = {
             (operation, resource): tuple(
                 plugin for plugin in validating if (operation, resource) in plugin.validated_operations
             )
-            for operation in Operation
+            for operation in AdmissionOperation
             for resource in ALL
         }
-        self._guarding: Mapping[Resource[Any], Sequence[Guarding]] = {
+        self._guarding: Mapping[Resource[Any], Sequence[GuardingPlugin]] = {
             resource: tuple(plugin for plugin in guarding if resource in plugin.guarded_resources) for resource in ALL
         }
 
-    def admit(self, request: Request, resource: Resource[Any], obj: Object) -> None:
+    def admit(self, request: WriteRequest, resource: Resource[Any], obj: Object) -> None:
         """Set the defaults of a new object. Raises Rejected."""
         for plugin in self._mutating[resource]:
             plugin.admit(request, obj)
 
     def validate(
-        self, request: Request, operation: Operation, resource: Resource[Any], obj: Object | None, old: Object | None
+        self,
+        request: WriteRequest,
+        operation: AdmissionOperation,
+        resource: Resource[Any],
+        obj: Object | None,
+        old: Object | None,
     ) -> None:
-        """Raises Rejected."""
+        """Raise Rejected if the write is not allowed."""
         for plugin in self._validating[operation, resource]:
             plugin.validate(request, operation, obj, old)
 

@@ -47,27 +47,38 @@ from pinnace.api.wellknown import ELECTION_LEASES, FENCE_ANNOTATION, FLEET_LABEL
 from pinnace.apiserver import errors
 from pinnace.apiserver.auth.authentication import MASTERS, User
 from pinnace.apiserver.auth.authorizer import is_fleet
-from pinnace.apiserver.auth.permissions import Target, action_on
-from pinnace.apiserver.auth.rbac import ALL_RULES, Rbac, RuleCover
+from pinnace.apiserver.auth.permissions import ActionTarget, action_on
+from pinnace.apiserver.auth.rbac import ALL_RULES, RbacAuthorizer, RuleCover
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.registry.admission import Operation, Request
+from pinnace.apiserver.registry.admission import AdmissionOperation, WriteRequest
 
 Owns = Callable[[User, str], bool]
 Place = Callable[[str, str], str | None]
 """Returns the node of a pod by namespace and name: "" if the pod is not bound, None if the pod does not exist."""
+
+_METADATA_FIELDS = ("ownerReferences", "finalizers")
+
+_MAX_LISTED = 5
+"""Maximum number of rules in a refusal."""
+_MAX_LISTED_WORDS = 20
+"""Maximum number of verbs, resources and names of each rule in a refusal."""
+_MAX_WORD_LENGTH = 64
+"""Maximum characters of each verb, resource and name. A name can have up to one megabyte, and is repeated for each group."""
+
+_RESERVED_LEASES = {name: election for election, name in ELECTION_LEASES.items()}
 
 
 class NodeRestriction:
     """`owns(user, node)` reports whether the node belongs to the user's fleet. `validate` raises Rejected."""
 
     validated_operations = (
-        (Operation.CREATE, NODES),
-        (Operation.UPDATE, NODES),
-        (Operation.UPDATE_STATUS, NODES),
-        (Operation.UPDATE_STATUS, PODS),
-        (Operation.DELETE, PODS),
-        (Operation.CREATE, EVENTS),
-        (Operation.UPDATE, EVENTS),
+        (AdmissionOperation.CREATE, NODES),
+        (AdmissionOperation.UPDATE, NODES),
+        (AdmissionOperation.UPDATE_STATUS, NODES),
+        (AdmissionOperation.UPDATE_STATUS, PODS),
+        (AdmissionOperation.DELETE, PODS),
+        (AdmissionOperation.CREATE, EVENTS),
+        (AdmissionOperation.UPDATE, EVENTS),
     )
 
     def __init__(self, owns: Owns, place: Place) -> None:
@@ -75,7 +86,11 @@ class NodeRestriction:
         self._place = place
 
     def validate(
-        self, request: Request, operation: Operation, obj: Node | Pod | Event | None, old: Node | Pod | Event | None
+        self,
+        request: WriteRequest,
+        operation: AdmissionOperation,
+        obj: Node | Pod | Event | None,
+        old: Node | Pod | Event | None,
     ) -> None:
         user = request.user
         if user.fleet is None:
@@ -88,11 +103,11 @@ class NodeRestriction:
                 if isinstance(old, Event):
                     self._check_event(user, old)
             case (Node(), None):
-                for field in _META:
+                for field in _METADATA_FIELDS:
                     if getattr(obj.metadata, field):
                         raise _node_forbidden(obj.metadata.name, f"is not allowed to set {field}")
                 _labels(user, obj.metadata.name, {}, obj.metadata.labels, "set the following labels")
-            case (Node(), Node()) if operation is Operation.UPDATE:
+            case (Node(), Node()) if operation is AdmissionOperation.UPDATE:
                 _check_spec_update(user, obj, old)
             case (Node(), Node()):
                 _capacity(obj, old)
@@ -123,9 +138,6 @@ class NodeRestriction:
             raise Rejected(errors.forbidden(message))
 
 
-_META = ("ownerReferences", "finalizers")
-
-
 def _check_spec_update(user: User, node: Node, old: Node) -> None:
     name = node.metadata.name
     _labels(user, name, old.metadata.labels, node.metadata.labels, "modify labels")
@@ -134,7 +146,7 @@ def _check_spec_update(user: User, node: Node, old: Node) -> None:
         raise _node_forbidden(name, "is not allowed to modify taints")
     if node.spec.unschedulable != old.spec.unschedulable:
         raise _node_forbidden(name, "is not allowed to cordon or uncordon its nodes")
-    for field in _META:
+    for field in _METADATA_FIELDS:
         if getattr(node.metadata, field) != getattr(old.metadata, field):
             raise _node_forbidden(name, f"is not allowed to modify {field}")
 
@@ -181,28 +193,20 @@ def _node_forbidden(name: str, what: str) -> Rejected:
     return Rejected(errors.forbidden(f'nodes "{name}" is forbidden: a kubelet {what}'))
 
 
-_MOST = 5
-"""Maximum number of rules in a refusal."""
-_MOST_WORDS = 20
-"""Maximum number of verbs, resources and names of each rule in a refusal."""
-_MAX_WORD = 64
-"""Maximum characters of each verb, resource and name. A name can have up to one megabyte, and is repeated for each group."""
-
-
 class RoleEscalation:
     validated_operations = tuple(
         (operation, resource)
-        for operation in (Operation.CREATE, Operation.UPDATE)
+        for operation in (AdmissionOperation.CREATE, AdmissionOperation.UPDATE)
         for resource in (ROLES, CLUSTER_ROLES, ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS)
     )
 
-    def __init__(self, rbac: Rbac) -> None:
+    def __init__(self, rbac: RbacAuthorizer) -> None:
         self._rbac = rbac
 
     def validate(
         self,
-        request: Request,
-        operation: Operation,
+        request: WriteRequest,
+        operation: AdmissionOperation,
         obj: Role | ClusterRole | RoleBinding | ClusterRoleBinding,
         old: Role | ClusterRole | RoleBinding | ClusterRoleBinding | None,
     ) -> None:
@@ -237,15 +241,15 @@ class RoleEscalation:
 
     def _is_allowed(self, user: User, verb: str, cluster_role: bool, namespace: str, name: str) -> bool:
         action = action_on(CLUSTER_ROLES if cluster_role else ROLES, verb)
-        return self._rbac.decisions(user, action).decide(Target(namespace, name)).allowed
+        return self._rbac.decisions(user, action).decide(ActionTarget(namespace, name)).allowed
 
     def _check_holds_rules(self, user: User, namespace: str, wanted: Sequence[PolicyRule], what: str) -> None:
         held = RuleCover(rule for grant in self._rbac.grants(user, namespace) for rule in grant.rules)
         lacking = [rule for rule in wanted if not held.covers(rule)]
         if lacking:
             message = f'{what} is forbidden: user "{user.name}" is attempting to grant RBAC permissions not currently held: '
-            message += "; ".join(map(_format_rule, lacking[:_MOST])) + (
-                f"; and {len(lacking) - _MOST} more" if lacking[_MOST:] else ""
+            message += "; ".join(map(_format_rule, lacking[:_MAX_LISTED])) + (
+                f"; and {len(lacking) - _MAX_LISTED} more" if lacking[_MAX_LISTED:] else ""
             )
             raise Rejected(errors.forbidden(message))
 
@@ -274,22 +278,21 @@ def _format_rule(rule: PolicyRule) -> str:
 
 
 def _join_limited(words: Iterable[str]) -> str:
-    shown = list(islice(words, _MOST_WORDS + 1))
-    return ", ".join(shown[:_MOST_WORDS]) + (", ..." if shown[_MOST_WORDS:] else "")
+    shown = list(islice(words, _MAX_LISTED_WORDS + 1))
+    return ", ".join(shown[:_MAX_LISTED_WORDS]) + (", ..." if shown[_MAX_LISTED_WORDS:] else "")
 
 
 def _truncate(word: str) -> str:
-    return word if len(word) <= _MAX_WORD else word[:_MAX_WORD] + "..."
-
-
-_RESERVED = {name: election for election, name in ELECTION_LEASES.items()}
+    return word if len(word) <= _MAX_WORD_LENGTH else word[:_MAX_WORD_LENGTH] + "..."
 
 
 class ElectionLeases:
-    validated_operations = tuple((operation, LEASES) for operation in (Operation.CREATE, Operation.UPDATE, Operation.DELETE))
+    validated_operations = tuple(
+        (operation, LEASES) for operation in (AdmissionOperation.CREATE, AdmissionOperation.UPDATE, AdmissionOperation.DELETE)
+    )
 
-    def validate(self, request: Request, operation: Operation, obj: Lease | None, old: Lease | None) -> None:
-        """Raises Rejected."""
+    def validate(self, request: WriteRequest, operation: AdmissionOperation, obj: Lease | None, old: Lease | None) -> None:
+        """Raise Rejected if the write is not allowed."""
         lease = old if old is not None else obj
         if lease is None or lease.metadata.namespace != SYSTEM_NAMESPACE:
             return
@@ -302,4 +305,4 @@ class ElectionLeases:
 def _election_of_lease(name: str, old: Lease | None) -> str:
     """Return the election that the Lease represents; "" if there is none."""
     election, _, token = old.metadata.annotations.get(FENCE_ANNOTATION, "").rpartition("/") if old is not None else ("",) * 3
-    return election if natural(token) is not None else _RESERVED.get(name, "")
+    return election if natural(token) is not None else _RESERVED_LEASES.get(name, "")

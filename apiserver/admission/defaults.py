@@ -61,7 +61,7 @@ from pinnace.apiserver import errors
 from pinnace.apiserver.cacher.cacher import ResourceCache
 from pinnace.apiserver.cacher.store import CacheEntry, SelectionPredicate
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.registry.admission import Operation, Request
+from pinnace.apiserver.registry.admission import AdmissionOperation, WriteRequest
 from pinnace.apiserver.registry.strategies.policy import SYSTEM_CLASSES
 from pinnace.apiserver.registry.validation.volumes import size_of
 from pinnace.apiserver.storage.interface import Guard
@@ -69,20 +69,32 @@ from pinnace.runtime.tracing import Tracer
 
 DEFAULT_POLICY = "PreemptLowerPriority"
 
+_NOT_READY_TAINT = Taint(key=NOT_READY_TAINT, effect="NoSchedule")
+
+PERMANENT_NAMESPACES = (DEFAULT_NAMESPACE, "kube-system", "kube-public", NODE_LEASE_NAMESPACE)
+"""Namespaces that the server creates at startup and never deletes."""
+_PLURALS: Mapping[type, str] = {resource.message: resource.plural for resource in ALL}
+
+_RESIZE_REFUSED = (
+    "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize "
+    "(allowVolumeExpansion)"
+)
+
 
 class Priority:
     resources = (PODS,)
     validated_operations = tuple(
-        (operation, PRIORITY_CLASSES) for operation in (Operation.CREATE, Operation.UPDATE, Operation.DELETE)
+        (operation, PRIORITY_CLASSES)
+        for operation in (AdmissionOperation.CREATE, AdmissionOperation.UPDATE, AdmissionOperation.DELETE)
     )
 
     def __init__(self, classes: ResourceCache[PriorityClass]) -> None:
         self._classes = classes
         self._everything = SelectionPredicate.parse(PRIORITY_CLASSES, "", "", "")
-        self._known: tuple[int, PriorityClass | None] = (0, None)
+        self._default_priority_class_cache: tuple[int, PriorityClass | None] = (0, None)
         """The version of the class cache, and the default class at that version."""
 
-    def admit(self, request: Request, obj: Pod) -> None:
+    def admit(self, request: WriteRequest, obj: Pod) -> None:
         spec = obj.spec
         value, policy = self._resolve_priority(obj)
         if spec.HasField("priority") and spec.priority != value:
@@ -96,7 +108,9 @@ class Priority:
             raise _pod_forbidden(obj, why)
         spec.preemptionPolicy = policy
 
-    def validate(self, request: Request, operation: Operation, obj: PriorityClass | None, old: PriorityClass | None) -> None:
+    def validate(
+        self, request: WriteRequest, operation: AdmissionOperation, obj: PriorityClass | None, old: PriorityClass | None
+    ) -> None:
         """Refuse a class that becomes a second default. Other changes of existing default classes are allowed."""
         if obj is None:
             if old is not None and old.metadata.name in SYSTEM_CLASSES:
@@ -104,7 +118,7 @@ class Priority:
             return
         if not obj.globalDefault or (old is not None and old.globalDefault):
             return
-        default = self._default_class()
+        default = self._default_priority_class()
         if default is not None and default.metadata.name != obj.metadata.name:
             why = f"PriorityClass {default.metadata.name} is already marked as default. Only one default can exist"
             raise _forbidden(PRIORITY_CLASSES, obj, why)
@@ -114,7 +128,7 @@ class Priority:
         if name in SYSTEM_CLASSES:
             return SYSTEM_CLASSES[name], DEFAULT_POLICY
         if not name:
-            default = self._default_class()
+            default = self._default_priority_class()
             if default is None:
                 return 0, DEFAULT_POLICY
             pod.spec.priorityClassName = default.metadata.name
@@ -124,13 +138,13 @@ class Priority:
             raise _pod_forbidden(pod, f"no PriorityClass with name {name} was found")
         return entry.obj.value, entry.obj.preemptionPolicy or DEFAULT_POLICY
 
-    def _default_class(self) -> PriorityClass | None:
+    def _default_priority_class(self) -> PriorityClass | None:
         """Return the default class: of several, the one with the lowest value, as in Kubernetes."""
-        version, default = self._known
+        version, default = self._default_priority_class_cache
         if version != self._classes.version:
             defaults = [entry.obj for entry in self._classes.select(self._everything) if entry.obj.globalDefault]
             default = min(defaults, key=lambda priority_class: priority_class.value, default=None)
-            self._known = self._classes.version, default
+            self._default_priority_class_cache = self._classes.version, default
         return default
 
 
@@ -149,14 +163,14 @@ class DefaultStorageClass:
         self._classes = classes
         self._everything = SelectionPredicate.parse(STORAGE_CLASSES, "", "", "")
 
-    def admit(self, request: Request, obj: PersistentVolumeClaim) -> None:
+    def admit(self, request: WriteRequest, obj: PersistentVolumeClaim) -> None:
         """Set the default class. An explicit class is kept, even if it is empty."""
         if obj.spec.HasField("storageClassName") or CLASS_ANNOTATION in obj.metadata.annotations:
             return
-        if default := self._default_class():
+        if default := self._default_storage_class():
             obj.spec.storageClassName = default
 
-    def _default_class(self) -> str:
+    def _default_storage_class(self) -> str:
         """Return the name of the default class; "" if there is none. Of several, the newest is used, and then the first by
         name, as in Kubernetes."""
         classes = [entry.obj for entry in self._classes.select(self._everything)]
@@ -169,17 +183,14 @@ class DefaultStorageClass:
         return youngest.name if youngest is not None else ""
 
 
-_TAINT = Taint(key=NOT_READY_TAINT, effect="NoSchedule")
-
-
 class TaintNodesByCondition:
     resources = (NODES,)
 
-    def admit(self, request: Request, obj: Node) -> None:
+    def admit(self, request: WriteRequest, obj: Node) -> None:
         if conditions.is_true(obj.status.conditions, "Ready"):
             return
-        if not any(taint.key == _TAINT.key and taint.effect == _TAINT.effect for taint in obj.spec.taints):
-            obj.spec.taints.append(_TAINT)
+        if not any(taint.key == _NOT_READY_TAINT.key and taint.effect == _NOT_READY_TAINT.effect for taint in obj.spec.taints):
+            obj.spec.taints.append(_NOT_READY_TAINT)
 
 
 class TraceContext:
@@ -188,17 +199,12 @@ class TraceContext:
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
 
-    def admit(self, request: Request, obj: Pod) -> None:
+    def admit(self, request: WriteRequest, obj: Pod) -> None:
         annotations = obj.metadata.annotations
         if traceparent := self._tracer.traceparent:
             annotations[TRACE_ANNOTATION] = traceparent
         else:
             annotations.pop(TRACE_ANNOTATION, None)
-
-
-PERMANENT = (DEFAULT_NAMESPACE, "kube-system", "kube-public", NODE_LEASE_NAMESPACE)
-"""Namespaces that the server creates at startup and never deletes."""
-_PLURALS: Mapping[type, str] = {resource.message: resource.plural for resource in ALL}
 
 
 class NamespaceLifecycle:
@@ -209,11 +215,11 @@ class NamespaceLifecycle:
     def __init__(self, namespaces: ResourceCache[Namespace]) -> None:
         self._namespaces = namespaces
 
-    def admit(self, request: Request, obj: Object) -> None:
+    def admit(self, request: WriteRequest, obj: Object) -> None:
         self._require_active(obj)
 
     def guards(self, obj: Object) -> tuple[Guard, ...]:
-        if obj.metadata.namespace in PERMANENT:
+        if obj.metadata.namespace in PERMANENT_NAMESPACES:
             return ()
         entry = self._require_active(obj)
         return (Guard(entry.key, entry.create_revision, entry.mod_revision),)
@@ -233,22 +239,18 @@ class NamespaceLifecycle:
         return entry
 
 
-_REFUSED = (
-    "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize "
-    "(allowVolumeExpansion)"
-)
-
-
 class PersistentVolumeClaimResize:
-    validated_operations = ((Operation.UPDATE, PERSISTENT_VOLUME_CLAIMS),)
+    validated_operations = ((AdmissionOperation.UPDATE, PERSISTENT_VOLUME_CLAIMS),)
 
     def __init__(self, classes: ResourceCache[StorageClass]) -> None:
         self._classes = classes
 
-    def validate(self, request: Request, operation: Operation, obj: PersistentVolumeClaim, old: PersistentVolumeClaim) -> None:
+    def validate(
+        self, request: WriteRequest, operation: AdmissionOperation, obj: PersistentVolumeClaim, old: PersistentVolumeClaim
+    ) -> None:
         if size_of(obj.spec.resources.requests) <= size_of(old.spec.resources.requests):
             return
         entry = self._classes.get(STORAGE_CLASSES.key("", class_of(old)))
         if class_of(obj) != class_of(old) or entry is None or not entry.obj.allowVolumeExpansion:
             what = f'{PERSISTENT_VOLUME_CLAIMS.plural} "{obj.metadata.name}" is forbidden'
-            raise Rejected(errors.forbidden(f"{what}: {_REFUSED}"))
+            raise Rejected(errors.forbidden(f"{what}: {_RESIZE_REFUSED}"))

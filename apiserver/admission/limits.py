@@ -29,7 +29,7 @@ from pinnace.apiserver.cacher.store import SelectionPredicate
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.quota.ledger import QuotaStates, UsageTally
 from pinnace.apiserver.quota.usage import COUNTED, kind_of, use_of
-from pinnace.apiserver.registry.admission import Operation, Request
+from pinnace.apiserver.registry.admission import AdmissionOperation, WriteRequest
 from pinnace.fit.requests import combine, pod_level
 from pinnace.runtime.clock import Clock
 
@@ -51,19 +51,19 @@ Amounts: TypeAlias = Mapping[str, Amount]
 class LimitRanger:
     resources = (PODS,)
     validated_operations = (
-        (Operation.CREATE, PODS),
-        (Operation.RESIZE, PODS),
-        (Operation.CREATE, PERSISTENT_VOLUME_CLAIMS),
-        (Operation.UPDATE, PERSISTENT_VOLUME_CLAIMS),
+        (AdmissionOperation.CREATE, PODS),
+        (AdmissionOperation.RESIZE, PODS),
+        (AdmissionOperation.CREATE, PERSISTENT_VOLUME_CLAIMS),
+        (AdmissionOperation.UPDATE, PERSISTENT_VOLUME_CLAIMS),
     )
 
     def __init__(self, ranges: ResourceCache[LimitRange]) -> None:
         self._ranges = ranges
         self._everything = SelectionPredicate.parse(LIMIT_RANGES, "", "", "")
-        self._known: tuple[int, Mapping[str, Sequence[LimitRangeItem]]] = (-1, {})
+        self._limits_cache: tuple[int, Mapping[str, Sequence[LimitRangeItem]]] = (-1, {})
         """The version of the LimitRange cache, and the limits by namespace at that version."""
 
-    def admit(self, request: Request, obj: Pod) -> None:
+    def admit(self, request: WriteRequest, obj: Pod) -> None:
         said = []
         for item in self._limits(obj.metadata.namespace):
             if item.type == "Container":
@@ -80,8 +80,8 @@ class LimitRanger:
 
     def validate(
         self,
-        request: Request,
-        operation: Operation,
+        request: WriteRequest,
+        operation: AdmissionOperation,
         obj: Pod | PersistentVolumeClaim,
         old: PersistentVolumeClaim | None,
     ) -> None:
@@ -94,13 +94,13 @@ class LimitRanger:
             raise Rejected(errors.forbidden(f'{plural} "{obj.metadata.name}" is forbidden: {said}'))
 
     def _limits(self, namespace: str) -> Sequence[LimitRangeItem]:
-        version, limits = self._known
+        version, limits = self._limits_cache
         if version != self._ranges.version:
             items_by_type: dict[str, list[LimitRangeItem]] = {}
             for entry in self._ranges.select(self._everything):
                 items_by_type.setdefault(entry.obj.metadata.namespace, []).extend(entry.obj.spec.limits)
             limits = items_by_type
-            self._known = self._ranges.version, limits
+            self._limits_cache = self._ranges.version, limits
         return limits.get(namespace, ())
 
 
@@ -211,15 +211,16 @@ def _containers(spec: PodSpec) -> Iterable[Container]:
 
 
 class ResourceQuota:
-    validated_operations = tuple((Operation.CREATE, resource) for resource in COUNTED)
+    validated_operations = tuple((AdmissionOperation.CREATE, resource) for resource in COUNTED)
 
     def __init__(self, states: QuotaStates, tally: UsageTally, clock: Clock) -> None:
         self._states = states
         self._tally = tally
         self._clock = clock
 
-    def validate(self, request: Request, operation: Operation, obj: Object, old: None) -> None:
-        """Raises Rejected. The stored usage can be too high, so it is recounted before an object is refused."""
+    def validate(self, request: WriteRequest, operation: AdmissionOperation, obj: Object, old: None) -> None:
+        """Raise Rejected if a quota is exceeded. The stored usage can be too high, so it is recounted before an object is
+        refused."""
         namespace = obj.metadata.namespace
         if namespace not in self._states.keys:
             return
@@ -228,6 +229,6 @@ class ResourceQuota:
             bounds, share = state.bounds, state.bounds.share(use)
             problem = bounds.missing_requirements(obj, use) if isinstance(obj, Pod) else ""
             if not problem and share and (bounds.used is None or bounds.excess(bounds.used, share)):
-                problem = bounds.excess(bounds.total(self._tally.of(namespace)), share)
+                problem = bounds.excess(bounds.total(self._tally.usage_of(namespace)), share)
             if problem:
                 raise Rejected(errors.forbidden(f'{kind_of(obj).plural} "{obj.metadata.name}" is forbidden: {problem}'))

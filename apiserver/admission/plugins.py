@@ -4,7 +4,7 @@ Source: pkg/kubeapiserver/options/plugins.go of Kubernetes.
 """
 
 from pinnace.api.resources import LIMIT_RANGES, NAMESPACES, PRIORITY_CLASSES, STORAGE_CLASSES
-from pinnace.apiserver.admission import Chain, Mutating
+from pinnace.apiserver.admission import AdmissionChain, MutatingPlugin
 from pinnace.apiserver.admission.authorization import ElectionLeases, NodeRestriction, RoleEscalation
 from pinnace.apiserver.admission.defaults import (
     DefaultStorageClass,
@@ -16,24 +16,26 @@ from pinnace.apiserver.admission.defaults import (
 )
 from pinnace.apiserver.admission.limits import LimitRanger, ResourceQuota
 from pinnace.apiserver.auth.authorizer import NodeAuthorizer
-from pinnace.apiserver.auth.rbac import Rbac
+from pinnace.apiserver.auth.rbac import RbacAuthorizer
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.quota.ledger import Quotas
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tracing import Tracer
 
 
-def chain(cacher: Cacher, nodes: NodeAuthorizer, rbac: Rbac, quotas: Quotas, tracer: Tracer, clock: Clock) -> Chain:
+def chain(
+    cacher: Cacher, nodes: NodeAuthorizer, rbac: RbacAuthorizer, quotas: Quotas, tracer: Tracer, clock: Clock
+) -> AdmissionChain:
     """Return the chain of all plugins. A plugin that sets defaults and validates is in both lists."""
-    of = cacher.of
-    limits = LimitRanger(of(LIMIT_RANGES))
-    lifecycle = NamespaceLifecycle(of(NAMESPACES))
-    priority = Priority(of(PRIORITY_CLASSES))
-    mutating: tuple[Mutating, ...] = (
+    cache_of = cacher.cache_of
+    limits = LimitRanger(cache_of(LIMIT_RANGES))
+    lifecycle = NamespaceLifecycle(cache_of(NAMESPACES))
+    priority = Priority(cache_of(PRIORITY_CLASSES))
+    mutating: tuple[MutatingPlugin, ...] = (
         lifecycle,
         priority,
         TaintNodesByCondition(),
-        DefaultStorageClass(of(STORAGE_CLASSES)),
+        DefaultStorageClass(cache_of(STORAGE_CLASSES)),
         limits,
         *([TraceContext(tracer)] if tracer.on else []),
     )
@@ -42,8 +44,8 @@ def chain(cacher: Cacher, nodes: NodeAuthorizer, rbac: Rbac, quotas: Quotas, tra
         RoleEscalation(rbac),
         ElectionLeases(),
         priority,
-        PersistentVolumeClaimResize(of(STORAGE_CLASSES)),
+        PersistentVolumeClaimResize(cache_of(STORAGE_CLASSES)),
         limits,
         ResourceQuota(quotas.states, quotas.tally, clock),
     )
-    return Chain(mutating, validating, (lifecycle,))
+    return AdmissionChain(mutating, validating, (lifecycle,))

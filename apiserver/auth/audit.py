@@ -27,7 +27,7 @@ from typing import NamedTuple, Protocol
 from pinnace.api.scalars import format_rfc3339, to_micro_time
 from pinnace.api.status import Refusal
 from pinnace.apiserver.auth.authentication import User
-from pinnace.apiserver.auth.permissions import Action
+from pinnace.apiserver.auth.permissions import ResourceAction
 from pinnace.runtime import logs
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.logs import AuditLinesLost
@@ -52,14 +52,14 @@ MAX_MESSAGE = 1024
 class AuditEvent(NamedTuple):
     """The result of an action on one object. `revision` is 0 if nothing was written."""
 
-    action: Action
+    action: ResourceAction
     namespace: str
     name: str
     revision: int = 0
     refusal: Refusal | None = None
 
 
-class Audit(Protocol):
+class AuditSink(Protocol):
     """A receiver of audit events."""
 
     @property
@@ -80,9 +80,9 @@ class NoAudit:
 
 
 class CallAudit:
-    """An Audit that also reports whether the current call has recorded events."""
+    """An AuditSink that also reports whether the current call has recorded events."""
 
-    def __init__(self, audit: Audit) -> None:
+    def __init__(self, audit: AuditSink) -> None:
         self._audit = audit
         self.enabled = audit.enabled
 
@@ -108,7 +108,7 @@ class AuditMetrics(Protocol):
 
 
 class AuditLog:
-    """An Audit that writes a file. Run `run` until shutdown, then cancel it."""
+    """An AuditSink that writes a file. Run `run` until shutdown, then cancel it."""
 
     enabled = True
 

@@ -40,6 +40,16 @@ NODE_PREFIX = "system:node:"
 
 _NONE = NodeNames()
 
+MAX_REMEMBERED = 10_000
+"""Maximum number of cached certificates, which exceeds the number of clients of a large cluster. The cache uses at most 30
+MB."""
+_BEARER = "bearer"
+
+log = logging.getLogger(__name__)
+
+CHECK_INTERVAL = 1.0
+"""Minimum seconds between two checks of the file for changes."""
+
 
 @dataclass(frozen=True)
 class User:
@@ -63,12 +73,6 @@ UNSECURED = User("system:unsecured", (MASTERS, AUTHENTICATED))
 """The user of all calls to a server with --insecure."""
 
 
-MAX_REMEMBERED = 10_000
-"""Maximum number of cached certificates, which exceeds the number of clients of a large cluster. The cache uses at most 30
-MB."""
-_BEARER = "bearer"
-
-
 class Credential(Hashable, Protocol):
     """A certificate or token of a caller. Equal certificates or tokens are equal credentials."""
 
@@ -77,33 +81,33 @@ class Credential(Hashable, Protocol):
         ...
 
 
-class Tokens(Protocol):
+class TokenAuthenticator(Protocol):
     def user(self, token: str) -> User | None:
         """Return the user of a token; None if the token is unknown."""
         ...
 
 
-class NoTokens:
+class NoTokenAuthenticator:
     def user(self, token: str) -> User | None:
         return None
 
 
-class Authenticator:
+class RequestAuthenticator:
     """Authenticates certificates and tokens. `now` returns Unix seconds. All methods raise Rejected (UNAUTHENTICATED)."""
 
-    def __init__(self, now: Callable[[], float], tokens: Tokens | None = None) -> None:
-        self._now = now
+    def __init__(self, now: Callable[[], float], tokens: TokenAuthenticator | None = None) -> None:
+        self._unix_time = now
         self._tokens = tokens
-        self._known: OrderedDict[bytes, _VerifiedCertificate] = OrderedDict()
+        self._verified: OrderedDict[bytes, _VerifiedCertificate] = OrderedDict()
 
     def certificate(self, pem: bytes) -> User:
         """Return the user of a certificate that TLS has verified."""
-        known = self._known.get(pem)
+        known = self._verified.get(pem)
         if known is None:
-            known = self._known[pem] = _read_certificate(pem)
-            if len(self._known) > MAX_REMEMBERED:
-                self._known.popitem(last=False)
-        if self._now() >= known.ends:
+            known = self._verified[pem] = _read_certificate(pem)
+            if len(self._verified) > MAX_REMEMBERED:
+                self._verified.popitem(last=False)
+        if self._unix_time() >= known.ends:
             raise _unauthenticated(
                 "CertificateExpired", "the client certificate has expired: renew it and open a new connection"
             )
@@ -120,23 +124,23 @@ class Authenticator:
         return user
 
 
-class Certificate(NamedTuple):
-    authenticator: Authenticator
+class CertificateCredential(NamedTuple):
+    authenticator: RequestAuthenticator
     pem: bytes
 
     def user(self) -> User:
         return self.authenticator.certificate(self.pem)
 
 
-class Bearer(NamedTuple):
-    authenticator: Authenticator
+class BearerCredential(NamedTuple):
+    authenticator: RequestAuthenticator
     header: str | None
 
     def user(self) -> User:
         return self.authenticator.authorization(self.header)
 
 
-class Anybody(NamedTuple):
+class UnsecuredCredential(NamedTuple):
     """The credential of all callers of a server with --insecure."""
 
     def user(self) -> User:
@@ -162,12 +166,6 @@ def _unauthenticated(reason: str, message: str) -> Rejected:
     return Rejected(Refusal(Code.UNAUTHENTICATED, reason, message))
 
 
-log = logging.getLogger(__name__)
-
-CHECK_INTERVAL = 1.0
-"""Minimum seconds between two checks of the file for changes."""
-
-
 class TokenFile:
     """The tokens of a file, which is read again after each change."""
 
@@ -175,14 +173,14 @@ class TokenFile:
         """Raises OSError if the file cannot be read."""
         self._path = path
         self._clock = clock
-        self._looked = clock.monotonic()
+        self._checked_at = clock.monotonic()
         self._stamp = self._file_version()
         self._users = _read_tokens(path)
 
     def user(self, token: str) -> User | None:
         """Return the user of a token; None if the token is unknown."""
-        if (now := self._clock.monotonic()) - self._looked >= CHECK_INTERVAL:
-            self._looked = now
+        if (now := self._clock.monotonic()) - self._checked_at >= CHECK_INTERVAL:
+            self._checked_at = now
             self._refresh()
         return self._users.get(_digest(token))
 

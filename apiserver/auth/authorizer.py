@@ -43,15 +43,23 @@ from pinnace.api.selectors import FIELDS, SelectorError, parse_fields, parse_lab
 from pinnace.api.status import Code, Refusal
 from pinnace.api.users import MAX_GROUPS, Impersonation
 from pinnace.api.wellknown import FLEET_LABEL, IMPERSONATE_GROUP_KEY, IMPERSONATE_USER_KEY
-from pinnace.apiserver.auth.audit import Audit, AuditEvent, NoAudit
+from pinnace.apiserver.auth.audit import AuditEvent, AuditSink, NoAudit
 from pinnace.apiserver.auth.authentication import MASTERS, Credential, User
-from pinnace.apiserver.auth.permissions import DENIED, HEARTBEAT, Action, Decision, Target, action_on
-from pinnace.apiserver.auth.rbac import ALL_RULES, Rbac
+from pinnace.apiserver.auth.permissions import DENIED, HEARTBEAT, ActionTarget, AuthorizationDecision, ResourceAction, action_on
+from pinnace.apiserver.auth.rbac import ALL_RULES, RbacAuthorizer
 from pinnace.apiserver.cacher.cacher import ResourceCache
 from pinnace.apiserver.cacher.store import SelectionPredicate
 from pinnace.apiserver.errors import Rejected, bad_request
 
 _ALLOWED = "node authorizer: the object belongs to the fleet"
+
+_MASTER = AuthorizationDecision(True, f'group "{MASTERS}" has all permissions')
+_MOST = 3
+"""Maximum number of roles in a denial."""
+
+GROUPS = ResourceAction("impersonate", "groups")
+MAX_GRANTS, MAX_GRANT_SIZE = 1_000, 4_096
+"""Maximum number of remembered impersonations, and of characters of their names."""
 
 
 class NodeAuthorizer:
@@ -61,7 +69,7 @@ class NodeAuthorizer:
         self._nodes = nodes
         self._pods = pods
         self._volumes = volumes
-        self._rows: Mapping[Action, Callable[[User, Target], bool]] = {
+        self._rows: Mapping[ResourceAction, Callable[[User, ActionTarget], bool]] = {
             action_on(NODES, "create"): lambda user, target: target.name in user.nodes,
             action_on(NODES, "get"): self._own_node,
             action_on(NODES, "list"): self._own_nodes,
@@ -88,13 +96,13 @@ class NodeAuthorizer:
             action_on(SERVICES, "watch"): _any_target,
         }
 
-    def decide(self, user: User, action: Action, target: Target) -> Decision:
+    def decide(self, user: User, action: ResourceAction, target: ActionTarget) -> AuthorizationDecision:
         """Return the decision. Users that are not fleets, and actions without a row, are denied."""
         row = self._rows.get(action)
         if row is None or user.fleet is None:
             return DENIED
         try:
-            return Decision(True, _ALLOWED) if row(user, target) else DENIED
+            return AuthorizationDecision(True, _ALLOWED) if row(user, target) else DENIED
         except SelectorError:
             return DENIED
 
@@ -110,10 +118,10 @@ class NodeAuthorizer:
         entry = self._pods.get(PODS.key(namespace, name))
         return entry.obj.spec.nodeName if entry is not None else None
 
-    def _own_node(self, user: User, target: Target) -> bool:
+    def _own_node(self, user: User, target: ActionTarget) -> bool:
         return self.owns(user, target.name)
 
-    def _own_nodes(self, user: User, target: Target) -> bool:
+    def _own_nodes(self, user: User, target: ActionTarget) -> bool:
         fleets = (
             requirement
             for requirement in parse_labels(target.labels).requirements
@@ -123,18 +131,18 @@ class NodeAuthorizer:
             return True
         return self._owns_all(user, parse_fields(target.fields, FIELDS[NODES.plural]).allowed("metadata.name"))
 
-    def _own_lease(self, user: User, target: Target) -> bool:
+    def _own_lease(self, user: User, target: ActionTarget) -> bool:
         return target.namespace == NODE_LEASE_NAMESPACE and self.owns(user, target.name)
 
-    def _own_leases(self, user: User, target: Target) -> bool:
+    def _own_leases(self, user: User, target: ActionTarget) -> bool:
         names = parse_fields(target.fields, FIELDS[LEASES.plural]).allowed("metadata.name")
         return target.namespace == NODE_LEASE_NAMESPACE and self._owns_all(user, names)
 
-    def _own_pod(self, user: User, target: Target) -> bool:
+    def _own_pod(self, user: User, target: ActionTarget) -> bool:
         entry = self._pods.get(PODS.key(target.namespace, target.name))
         return entry is not None and self.owns(user, entry.obj.spec.nodeName)
 
-    def _own_object(self, kind: str, user: User, target: Target) -> bool:
+    def _own_object(self, kind: str, user: User, target: ActionTarget) -> bool:
         """Report whether a pod of the fleet refers to the object. Pods are parsed only if they contain the name."""
         if not target.namespace or not target.name:
             return False
@@ -144,7 +152,7 @@ class NodeAuthorizer:
             for entry in self._pods.select(SelectionPredicate.parse(PODS, target.namespace, "", ""))
         )
 
-    def _own_volume(self, user: User, target: Target) -> bool:
+    def _own_volume(self, user: User, target: ActionTarget) -> bool:
         """Report whether a pod of the fleet has the claim to which the volume is bound."""
         entry = self._volumes.get(PERSISTENT_VOLUMES.key("", target.name))
         if entry is None or not entry.obj.spec.HasField("claimRef"):
@@ -152,7 +160,7 @@ class NodeAuthorizer:
         claim = entry.obj.spec.claimRef
         return self._own_object(CLAIM, user, target._replace(namespace=claim.namespace, name=claim.name))
 
-    def _own_pods(self, user: User, target: Target) -> bool:
+    def _own_pods(self, user: User, target: ActionTarget) -> bool:
         return self._owns_all(user, parse_fields(target.fields, FIELDS[PODS.plural]).allowed("spec.nodeName"))
 
     def _owns_all(self, user: User, nodes: Collection[str] | None) -> bool:
@@ -166,33 +174,32 @@ def is_fleet(user: User, name: str) -> bool:
     return user.fleet is not None and (name == user.fleet or name.startswith(f"{user.fleet}-"))
 
 
-def _any_target(user: User, target: Target) -> bool:
+def _any_target(user: User, target: ActionTarget) -> bool:
     return True
 
 
-_MASTER = Decision(True, f'group "{MASTERS}" has all permissions')
-_MOST = 3
-"""Maximum number of roles in a denial."""
-
-
 class Authorizer(Protocol):
-    async def check(self, user: User, action: Action, targets: Callable[[], Iterable[Target]]) -> None:
+    async def authorize(self, user: User, action: ResourceAction, targets: Callable[[], Iterable[ActionTarget]]) -> None:
         """Return if the action is allowed on all targets. Raises Rejected (PERMISSION_DENIED)."""
         ...
 
 
-class Policy:
+class UnionAuthorizer:
     """The authorizer of the server. `refresh` updates the caches to the current revision of etcd, or raises an error."""
 
     def __init__(
-        self, rbac: Rbac, nodes: NodeAuthorizer, refresh: Callable[[], Awaitable[None]], audit: Audit | None = None
+        self,
+        rbac: RbacAuthorizer,
+        nodes: NodeAuthorizer,
+        refresh: Callable[[], Awaitable[None]],
+        audit: AuditSink | None = None,
     ) -> None:
         self._audit = audit or NoAudit()
         self._rbac = rbac
         self._nodes = nodes
         self._refresh = refresh
 
-    async def check(self, user: User, action: Action, targets: Callable[[], Iterable[Target]]) -> None:
+    async def authorize(self, user: User, action: ResourceAction, targets: Callable[[], Iterable[ActionTarget]]) -> None:
         """See Authorizer.check."""
         if MASTERS in user.groups or self._rbac.decisions(user, action).reason_for_all:
             return
@@ -205,18 +212,18 @@ class Policy:
                 )
                 raise Rejected(refusal)
 
-    def decide(self, user: User, action: Action, target: Target) -> Decision:
+    def decide(self, user: User, action: ResourceAction, target: ActionTarget) -> AuthorizationDecision:
         """Return the decision by the current state of the caches."""
         if MASTERS in user.groups:
             return _MASTER
         verdict = self._rbac.decisions(user, action).decide(target)
         return verdict if verdict.allowed else self._nodes.decide(user, action, target)
 
-    async def review(self, user: User, action: Action, target: Target) -> Decision:
+    async def review(self, user: User, action: ResourceAction, target: ActionTarget) -> AuthorizationDecision:
         """Update the caches and return the decision. The reason of a denial names roles that allow the action."""
         await self._refresh()
         verdict = self.decide(user, action, target)
-        return verdict if verdict.allowed else Decision(False, self._binding_hint(action, target))
+        return verdict if verdict.allowed else AuthorizationDecision(False, self._binding_hint(action, target))
 
     async def rules(self, user: User, namespace: str) -> list[PolicyRule]:
         """Return all rules of the user in a namespace; with "" only the cluster-wide rules."""
@@ -225,7 +232,7 @@ class Policy:
             return list(ALL_RULES)
         return [rule for grant in self._rbac.grants(user, namespace) for rule in grant.rules]
 
-    def _binding_hint(self, action: Action, target: Target) -> str:
+    def _binding_hint(self, action: ResourceAction, target: ActionTarget) -> str:
         binding = "" if target.namespace else "a ClusterRoleBinding to "
         if roles := self._rbac.who_may(action, target.name):
             return f"this requires {binding}a ClusterRole such as {_first_roles(roles)}"
@@ -235,7 +242,7 @@ class Policy:
             )
         return "only the ClusterRole cluster-admin allows this"
 
-    def _denied_targets(self, user: User, action: Action, targets: Iterable[Target]) -> Collection[Target]:
+    def _denied_targets(self, user: User, action: ResourceAction, targets: Iterable[ActionTarget]) -> Collection[ActionTarget]:
         reach = self._rbac.decisions(user, action)  # shared by all items of a batch
         return [
             target
@@ -243,7 +250,7 @@ class Policy:
             if not (reach.decide(target).allowed or self._nodes.decide(user, action, target).allowed)
         ]
 
-    def _forbidden_refusal(self, user: User, action: Action, denied: Collection[Target]) -> Refusal:
+    def _forbidden_refusal(self, user: User, action: ResourceAction, denied: Collection[ActionTarget]) -> Refusal:
         """Return the refusal with Kubernetes' message. It names the first target."""
         target = min(denied)
         what = f'{action.resource} "{target.name}"' if target.name else action.resource
@@ -260,12 +267,7 @@ def _first_roles(roles: Sequence[str]) -> str:
     return f"{', '.join(roles[:_MOST])}{others}"
 
 
-GROUPS = Action("impersonate", "groups")
-MAX_GRANTS, MAX_GRANT_SIZE = 1_000, 4_096
-"""Maximum number of remembered impersonations, and of characters of their names."""
-
-
-class Impersonated(NamedTuple):
+class ImpersonatedCredential(NamedTuple):
     """The credential of a caller, and the impersonated user."""
 
     credential: Credential
@@ -305,24 +307,26 @@ class Impersonator:
     def __init__(self, authorizer: Authorizer, role_versions: Callable[[], Hashable]) -> None:
         self._authorizer = authorizer
         self._role_versions = role_versions
-        self._granted: dict[tuple[Credential, str, tuple[str, ...]], _ImpersonationGrant] = {}
+        self._grants: dict[tuple[Credential, str, tuple[str, ...]], _ImpersonationGrant] = {}
 
-    async def impersonate(self, credential: Credential, caller: User, impersonation: Impersonation) -> Impersonated:
+    async def impersonate(self, credential: Credential, caller: User, impersonation: Impersonation) -> ImpersonatedCredential:
         """Return the credential for the impersonation. `caller`: the user of `credential`. Raises Rejected
         (PERMISSION_DENIED)."""
         key = credential, impersonation.user, tuple(impersonation.groups)
-        versions, grant = self._role_versions(), self._granted.get(key)
+        versions, grant = self._role_versions(), self._grants.get(key)
         if grant is not None and grant.versions == versions and grant.caller is caller:
             return grant.impersonated
-        action, target = Action("impersonate", impersonation.resource), Target(*impersonation.place)
-        await self._authorizer.check(caller, action, lambda: (target,))
-        if groups := [Target(name=group) for group in impersonation.groups]:
-            await self._authorizer.check(caller, GROUPS, lambda: groups)
-        impersonated = Impersonated(credential, User(impersonation.user, impersonation.all_groups(), impersonator=caller.name))
+        action, target = ResourceAction("impersonate", impersonation.resource), ActionTarget(*impersonation.place)
+        await self._authorizer.authorize(caller, action, lambda: (target,))
+        if groups := [ActionTarget(name=group) for group in impersonation.groups]:
+            await self._authorizer.authorize(caller, GROUPS, lambda: groups)
+        impersonated = ImpersonatedCredential(
+            credential, User(impersonation.user, impersonation.all_groups(), impersonator=caller.name)
+        )
         if len(impersonation.user) + sum(map(len, impersonation.groups)) <= MAX_GRANT_SIZE:
-            if len(self._granted) >= MAX_GRANTS:
-                self._granted.clear()
-            self._granted[key] = _ImpersonationGrant(versions, caller, impersonated)
+            if len(self._grants) >= MAX_GRANTS:
+                self._grants.clear()
+            self._grants[key] = _ImpersonationGrant(versions, caller, impersonated)
         return impersonated
 
 
@@ -331,4 +335,4 @@ class _ImpersonationGrant(NamedTuple):
 
     versions: Hashable
     caller: User
-    impersonated: Impersonated
+    impersonated: ImpersonatedCredential

@@ -15,8 +15,25 @@ from pinnace.api.conversion import SERVED_VERSIONS
 from pinnace.api.resources import ALL, DEFAULT_NAMESPACE, NAMESPACES, NODES, PODS, Resource
 from pinnace.api.selectors import FIELDS, SelectorError, parse_fields
 
+ELECTIONS_GROUP = "pinnace.io"
+REVIEWS_GROUP = "authorization.k8s.io"
+AUTHENTICATION_GROUP = "authentication.k8s.io"
+METRICS_GROUP = "metrics.k8s.io"
+HEALTH, REFLECTION, VERSION = "/healthz", "/reflection", "/version"
+"""Non-resource URLs of the health, reflection and version services."""
 
-class Action(NamedTuple):
+UNKNOWN = "unknown"
+"""Replaces unknown resources and subresources of a request. Decisions are cached by action, and the text in a request can have
+any length."""
+NAME = "metadata.name"
+MAX_NAMING = 1024
+"""Maximum length of a field selector that is parsed for a name. The selector of a fleet can have 500,000 characters."""
+
+_RESOURCES: Mapping[str, Resource[Any]] = {resource.service: resource for resource in (*ALL, *SERVED_VERSIONS)}
+_BY_PLURAL: Mapping[str, Resource[Any]] = {resource.plural: resource for resource in ALL}
+
+
+class ResourceAction(NamedTuple):
     """A verb on a resource. `resource` can include a subresource ("pods/status"). If it begins with a slash, it is a
     non-resource URL, and the group is empty."""
 
@@ -30,7 +47,7 @@ class Action(NamedTuple):
         return f'{self.verb} resource "{self.resource}" in API group "{self.group}"'
 
 
-class Target(NamedTuple):
+class ActionTarget(NamedTuple):
     """The objects of an action. An empty namespace means all namespaces or a cluster-scoped resource; an empty name means all
     names. Lists and watches also have their selectors, and a name if the field selector matches only one name."""
 
@@ -40,45 +57,33 @@ class Target(NamedTuple):
     fields: str = ""
 
 
-class Decision(NamedTuple):
+class AuthorizationDecision(NamedTuple):
     allowed: bool
     reason: str
     """The rule that allows the action, or an explanation of the denial, which can be empty."""
 
 
-DENIED = Decision(False, "")
-ANY_TARGET = Target()
+DENIED = AuthorizationDecision(False, "")
+ANY_TARGET = ActionTarget()
 
 
-ELECTIONS_GROUP = "pinnace.io"
-REVIEWS_GROUP = "authorization.k8s.io"
-AUTHENTICATION_GROUP = "authentication.k8s.io"
-METRICS_GROUP = "metrics.k8s.io"
-HEALTH, REFLECTION, VERSION = "/healthz", "/reflection", "/version"
-"""Non-resource URLs of the health, reflection and version services."""
-HEARTBEAT = Action("update", "leases", "coordination.k8s.io")
+HEARTBEAT = ResourceAction("update", "leases", "coordination.k8s.io")
 """Required for each node of a fleet: a heartbeat replaces an update of the node's Lease."""
-EXCHANGE = Action("create", "calls")
+EXCHANGE = ResourceAction("create", "calls")
 """Not checked: each call of an Exchange needs its own permission."""
-EXEC = Action("create", "pods/exec")
+EXEC = ResourceAction("create", "pods/exec")
 """Checked after the first request of the stream, which names the pod."""
-PORT_FORWARD = Action("create", "pods/portforward")
+PORT_FORWARD = ResourceAction("create", "pods/portforward")
 """Checked as EXEC."""
-CAMPAIGN = Action("campaign", "elections", ELECTIONS_GROUP)
+CAMPAIGN = ResourceAction("campaign", "elections", ELECTIONS_GROUP)
 """Required to campaign in an election, and to write with its fencing token (pinnace.apiserver.registry.fencing)."""
-CAMPAIGN_FOR = Action("campaign", "schedulers", ELECTIONS_GROUP)
+CAMPAIGN_FOR = ResourceAction("campaign", "schedulers", ELECTIONS_GROUP)
 """Required to bind pods with a fencing token. The name is the pods' spec.schedulerName."""
-BYPASS_FENCE = Action("bypass-fence", "pods/binding")
+BYPASS_FENCE = ResourceAction("bypass-fence", "pods/binding")
 """Required to bind pods without a fencing token. Such a binding succeeds even if the scheduler is no longer the leader."""
-UNKNOWN = "unknown"
-"""Replaces unknown resources and subresources of a request. Decisions are cached by action, and the text in a request can have
-any length."""
-NAME = "metadata.name"
-MAX_NAMING = 1024
-"""Maximum length of a field selector that is parsed for a name. The selector of a fleet can have 500,000 characters."""
 
-Actions = Callable[[Any], Sequence[Action]]
-Targets = Callable[[Any], Iterable[Target]]
+Actions = Callable[[Any], Sequence[ResourceAction]]
+Targets = Callable[[Any], Iterable[ActionTarget]]
 
 
 class Permission(NamedTuple):
@@ -102,11 +107,11 @@ def permission_of(method: MethodDescriptor) -> Permission:
     return Permission(_fixed_action(action_on(resource, verb, subresource)), targets(resource))
 
 
-def action_on(resource: Resource[Any], verb: str, subresource: str = "") -> Action:
-    return Action(verb, f"{resource.plural}/{subresource}" if subresource else resource.plural, resource.group)
+def action_on(resource: Resource[Any], verb: str, subresource: str = "") -> ResourceAction:
+    return ResourceAction(verb, f"{resource.plural}/{subresource}" if subresource else resource.plural, resource.group)
 
 
-def _fixed_action(action: Action) -> Actions:
+def _fixed_action(action: ResourceAction) -> Actions:
     actions = (action,)
     return lambda request: actions
 
@@ -118,21 +123,21 @@ def _patch_actions(resource: Resource[Any]) -> Actions:
     return lambda request: known.get(request.subresource, other)
 
 
-def _target_of(resource: Resource[Any], namespace: str, name: str) -> Target:
+def _target_of(resource: Resource[Any], namespace: str, name: str) -> ActionTarget:
     """Return the target of an object. The target of a Namespace is in the namespace itself, so a Role can grant access to it.
 
     Source:
     https://github.com/kubernetes/kubernetes/blob/master/staging/src/k8s.io/apiserver/pkg/endpoints/request/requestinfo.go
     """
     if resource is NAMESPACES:
-        return Target(name, name)
-    return Target(resource.home(namespace), name)
+        return ActionTarget(name, name)
+    return ActionTarget(resource.home(namespace), name)
 
 
 def _create_targets(resource: Resource[Any]) -> Targets:
     """Return the targets of a create. A new Namespace is at the cluster scope."""
     if resource is NAMESPACES:
-        return lambda request: (Target("", request.object.metadata.name),)
+        return lambda request: (ActionTarget("", request.object.metadata.name),)
     return _object_target(resource)
 
 
@@ -152,17 +157,17 @@ def _named_batch_targets(resource: Resource[Any]) -> Targets:
     return lambda request: {_target_of(resource, item.namespace, item.name) for item in request.items}
 
 
-def _table_actions(request: Any) -> Sequence[Action]:
+def _table_actions(request: Any) -> Sequence[ResourceAction]:
     """Return the actions of Tables/List. A list of an unknown resource is allowed only for users with all permissions, so other
     users receive a denial instead of NotFound."""
     resource = _BY_PLURAL.get(request.resource)
-    return (action_on(resource, "list") if resource is not None else Action("list", UNKNOWN),)
+    return (action_on(resource, "list") if resource is not None else ResourceAction("list", UNKNOWN),)
 
 
-def _table_targets(request: Any) -> Iterable[Target]:
+def _table_targets(request: Any) -> Iterable[ActionTarget]:
     resource = _BY_PLURAL.get(request.resource)
     if resource is None:
-        return (Target(request.namespace, "", request.options.labelSelector, request.options.fieldSelector),)
+        return (ActionTarget(request.namespace, "", request.options.labelSelector, request.options.fieldSelector),)
     return (_narrow_target(resource, request),)
 
 
@@ -180,10 +185,10 @@ def _collection_target(resource: Resource[Any]) -> Targets:
     return lambda request: (_narrow_target(resource, request)._replace(name=""),)
 
 
-def _narrow_target(resource: Resource[Any], request: Any) -> Target:
+def _narrow_target(resource: Resource[Any], request: Any) -> ActionTarget:
     fields = request.options.fieldSelector
     namespace = request.namespace if resource.namespaced else ""
-    return Target(namespace, _only_name(resource, fields), request.options.labelSelector, fields)
+    return ActionTarget(namespace, _only_name(resource, fields), request.options.labelSelector, fields)
 
 
 def _only_name(resource: Resource[Any], selector: str) -> str:
@@ -198,46 +203,44 @@ def _only_name(resource: Resource[Any], selector: str) -> str:
     return next(iter(names)) if names is not None and len(names) == 1 else ""
 
 
-def _event_targets(request: Any) -> Iterable[Target]:
+def _event_targets(request: Any) -> Iterable[ActionTarget]:
     """Return the targets of Events/Record. The namespace of an event defaults to the one of its involvedObject."""
     return {
-        Target(item.metadata.namespace or item.involvedObject.namespace or DEFAULT_NAMESPACE, item.metadata.name)
+        ActionTarget(item.metadata.namespace or item.involvedObject.namespace or DEFAULT_NAMESPACE, item.metadata.name)
         for item in request.items
     }
 
 
-def _binding_target(request: Any) -> Iterable[Target]:
-    return (Target(request.binding.metadata.namespace, request.binding.metadata.name),)
+def _binding_target(request: Any) -> Iterable[ActionTarget]:
+    return (ActionTarget(request.binding.metadata.namespace, request.binding.metadata.name),)
 
 
-def _pod_batch_targets(request: Any) -> Iterable[Target]:
+def _pod_batch_targets(request: Any) -> Iterable[ActionTarget]:
     """Return the targets of a batch of bindings or evictions."""
-    return {Target(item.metadata.namespace, item.metadata.name) for item in request.items}
+    return {ActionTarget(item.metadata.namespace, item.metadata.name) for item in request.items}
 
 
-def _eviction_target(request: Any) -> Iterable[Target]:
-    return (Target(request.eviction.metadata.namespace, request.eviction.metadata.name),)
+def _eviction_target(request: Any) -> Iterable[ActionTarget]:
+    return (ActionTarget(request.eviction.metadata.namespace, request.eviction.metadata.name),)
 
 
-def _election_target(request: Any) -> Iterable[Target]:
-    return (Target("", request.name),)
+def _election_target(request: Any) -> Iterable[ActionTarget]:
+    return (ActionTarget("", request.name),)
 
 
-def _any_target(request: Any) -> Iterable[Target]:
+def _any_target(request: Any) -> Iterable[ActionTarget]:
     return (ANY_TARGET,)
 
 
-def _delete_pod_actions(requests: Iterable[Any]) -> Sequence[Action]:
+def _delete_pod_actions(requests: Iterable[Any]) -> Sequence[ResourceAction]:
     """Return the actions of pod deletes. A delete with a disruption condition also requires permission to update the status."""
-    return (_DELETE, _TELL) if any(delete.HasField("disruption") for delete in requests) else (_DELETE,)
+    return (_DELETE_POD, _UPDATE_POD_STATUS) if any(delete.HasField("disruption") for delete in requests) else (_DELETE_POD,)
 
 
-def _binding_actions(request: Any) -> Sequence[Action]:
-    return (_BIND,) if request.HasField("fence") else (_BIND, BYPASS_FENCE)
+def _binding_actions(request: Any) -> Sequence[ResourceAction]:
+    return (_BIND_POD,) if request.HasField("fence") else (_BIND_POD, BYPASS_FENCE)
 
 
-_RESOURCES: Mapping[str, Resource[Any]] = {resource.service: resource for resource in (*ALL, *SERVED_VERSIONS)}
-_BY_PLURAL: Mapping[str, Resource[Any]] = {resource.plural: resource for resource in ALL}
 _STANDARD: Mapping[str, tuple[str, str, Callable[[Resource[Any]], Targets]]] = {
     "Create": ("create", "", _create_targets),
     "CreateBatch": ("create", "", _batch_targets),
@@ -256,58 +259,64 @@ _STANDARD: Mapping[str, tuple[str, str, Callable[[Resource[Any]], Targets]]] = {
     "DeleteBatch": ("delete", "", _named_batch_targets),
     "DeleteCollection": ("deletecollection", "", _collection_target),
 }
-_BIND = Action("create", "pods/binding")
-_EVICT = Action("create", "pods/eviction")
-_DELETE, _TELL = Action("delete", "pods"), Action("update", "pods/status")
+_BIND_POD = ResourceAction("create", "pods/binding")
+_EVICT_POD = ResourceAction("create", "pods/eviction")
+_DELETE_POD, _UPDATE_POD_STATUS = ResourceAction("delete", "pods"), ResourceAction("update", "pods/status")
 _SPECIAL: Mapping[str, Permission] = {
     "pinnace.v1.Pods/Delete": Permission(lambda request: _delete_pod_actions([request]), _named_target(PODS)),
     "pinnace.v1.Pods/DeleteBatch": Permission(lambda request: _delete_pod_actions(request.items), _named_batch_targets(PODS)),
     "pinnace.v1.Pods/Bind": Permission(_binding_actions, _binding_target),
     "pinnace.v1.Pods/BindBatch": Permission(_binding_actions, _pod_batch_targets),
-    "pinnace.v1.Pods/Evict": Permission(_fixed_action(_EVICT), _eviction_target),
-    "pinnace.v1.Pods/EvictBatch": Permission(_fixed_action(_EVICT), _pod_batch_targets),
-    "pinnace.v1.Pods/Logs": Permission(_fixed_action(Action("get", "pods/log")), _named_target(PODS)),
+    "pinnace.v1.Pods/Evict": Permission(_fixed_action(_EVICT_POD), _eviction_target),
+    "pinnace.v1.Pods/EvictBatch": Permission(_fixed_action(_EVICT_POD), _pod_batch_targets),
+    "pinnace.v1.Pods/Logs": Permission(_fixed_action(ResourceAction("get", "pods/log")), _named_target(PODS)),
     "pinnace.v1.Pods/Exec": Permission(_fixed_action(EXEC), None),
-    "pinnace.v1.Pods/Attach": Permission(_fixed_action(Action("create", "pods/attach")), _named_target(PODS)),
+    "pinnace.v1.Pods/Attach": Permission(_fixed_action(ResourceAction("create", "pods/attach")), _named_target(PODS)),
     "pinnace.v1.Pods/PortForward": Permission(_fixed_action(PORT_FORWARD), None),
     "pinnace.v1.Calls/Exchange": Permission(_fixed_action(EXCHANGE), None),
     "pinnace.v1.Nodes/Heartbeat": Permission(_fixed_action(HEARTBEAT), None),
-    "pinnace.v1.Events/Record": Permission(_fixed_action(Action("create", "events")), _event_targets),
+    "pinnace.v1.Events/Record": Permission(_fixed_action(ResourceAction("create", "events")), _event_targets),
     "pinnace.v1.Elections/Campaign": Permission(_fixed_action(CAMPAIGN), None),
-    "pinnace.v1.Elections/Get": Permission(_fixed_action(Action("get", "elections", ELECTIONS_GROUP)), _election_target),
-    "pinnace.v1.Elections/List": Permission(_fixed_action(Action("list", "elections", ELECTIONS_GROUP)), _any_target),
-    "pinnace.v1.Elections/Watch": Permission(_fixed_action(Action("watch", "elections", ELECTIONS_GROUP)), _election_target),
-    "pinnace.v1.Elections/History": Permission(_fixed_action(Action("get", "elections", ELECTIONS_GROUP)), _election_target),
-    "pinnace.v1.Elections/Transfer": Permission(
-        _fixed_action(Action("transfer", "elections", ELECTIONS_GROUP)), _election_target
+    "pinnace.v1.Elections/Get": Permission(
+        _fixed_action(ResourceAction("get", "elections", ELECTIONS_GROUP)), _election_target
     ),
-    "pinnace.v1.Keys/List": Permission(_fixed_action(Action("list", "keys", ELECTIONS_GROUP)), _any_target),
-    "pinnace.v1.Keys/Watch": Permission(_fixed_action(Action("watch", "keys", ELECTIONS_GROUP)), _any_target),
+    "pinnace.v1.Elections/List": Permission(_fixed_action(ResourceAction("list", "elections", ELECTIONS_GROUP)), _any_target),
+    "pinnace.v1.Elections/Watch": Permission(
+        _fixed_action(ResourceAction("watch", "elections", ELECTIONS_GROUP)), _election_target
+    ),
+    "pinnace.v1.Elections/History": Permission(
+        _fixed_action(ResourceAction("get", "elections", ELECTIONS_GROUP)), _election_target
+    ),
+    "pinnace.v1.Elections/Transfer": Permission(
+        _fixed_action(ResourceAction("transfer", "elections", ELECTIONS_GROUP)), _election_target
+    ),
+    "pinnace.v1.Keys/List": Permission(_fixed_action(ResourceAction("list", "keys", ELECTIONS_GROUP)), _any_target),
+    "pinnace.v1.Keys/Watch": Permission(_fixed_action(ResourceAction("watch", "keys", ELECTIONS_GROUP)), _any_target),
     "pinnace.v1.Tables/List": Permission(_table_actions, _table_targets),
     "pinnace.v1.NodeMetrics/List": Permission(
-        _fixed_action(Action("list", NODES.plural, METRICS_GROUP)), _selected_targets(NODES)
+        _fixed_action(ResourceAction("list", NODES.plural, METRICS_GROUP)), _selected_targets(NODES)
     ),
     "pinnace.v1.PodMetrics/List": Permission(
-        _fixed_action(Action("list", PODS.plural, METRICS_GROUP)), _selected_targets(PODS)
+        _fixed_action(ResourceAction("list", PODS.plural, METRICS_GROUP)), _selected_targets(PODS)
     ),
-    "pinnace.v1.Version/Get": Permission(_fixed_action(Action("get", VERSION)), _any_target),
-    "grpc.health.v1.Health/Check": Permission(_fixed_action(Action("get", HEALTH)), _any_target),
+    "pinnace.v1.Version/Get": Permission(_fixed_action(ResourceAction("get", VERSION)), _any_target),
+    "grpc.health.v1.Health/Check": Permission(_fixed_action(ResourceAction("get", HEALTH)), _any_target),
     "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": Permission(
-        _fixed_action(Action("get", REFLECTION)), _any_target
+        _fixed_action(ResourceAction("get", REFLECTION)), _any_target
     ),
     "pinnace.v1.Authorization/SelfSubjectReview": Permission(
-        _fixed_action(Action("create", "selfsubjectreviews", AUTHENTICATION_GROUP)), _any_target
+        _fixed_action(ResourceAction("create", "selfsubjectreviews", AUTHENTICATION_GROUP)), _any_target
     ),
     "pinnace.v1.Authorization/SelfSubjectAccessReview": Permission(
-        _fixed_action(Action("create", "selfsubjectaccessreviews", REVIEWS_GROUP)), _any_target
+        _fixed_action(ResourceAction("create", "selfsubjectaccessreviews", REVIEWS_GROUP)), _any_target
     ),
     "pinnace.v1.Authorization/SelfSubjectRulesReview": Permission(
-        _fixed_action(Action("create", "selfsubjectrulesreviews", REVIEWS_GROUP)), _any_target
+        _fixed_action(ResourceAction("create", "selfsubjectrulesreviews", REVIEWS_GROUP)), _any_target
     ),
     "pinnace.v1.Authorization/SubjectAccessReview": Permission(
-        _fixed_action(Action("create", "subjectaccessreviews", REVIEWS_GROUP)), _any_target
+        _fixed_action(ResourceAction("create", "subjectaccessreviews", REVIEWS_GROUP)), _any_target
     ),
     "pinnace.v1.Authorization/TokenReview": Permission(
-        _fixed_action(Action("create", "tokenreviews", AUTHENTICATION_GROUP)), _any_target
+        _fixed_action(ResourceAction("create", "tokenreviews", AUTHENTICATION_GROUP)), _any_target
     ),
 }

@@ -72,15 +72,69 @@ from pinnace.apiserver.auth.permissions import (
     REFLECTION,
     REVIEWS_GROUP,
     VERSION,
-    Action,
-    Decision,
-    Target,
+    ActionTarget,
+    AuthorizationDecision,
+    ResourceAction,
 )
 from pinnace.apiserver.cacher.cacher import ResourceCache
 from pinnace.apiserver.cacher.store import CacheEntry, SelectionPredicate
 
-Look = Callable[[], Sequence[CacheEntry[Any]]]
+ListEntries = Callable[[], Sequence[CacheEntry[Any]]]
 """Returns the current objects of one kind, sorted by key."""
+
+WILDCARD = "*"
+ALL_RULES = (
+    PolicyRule(verbs=[WILDCARD], apiGroups=[WILDCARD], resources=[WILDCARD]),
+    PolicyRule(verbs=[WILDCARD], nonResourceURLs=[WILDCARD]),
+)
+MAX_REMEMBERED = 10_000
+"""Maximum number of cached extents, one for each user, action and namespace."""
+MAX_NAMES = 100_000
+"""Maximum number of object names in all cached extents. A role can have thousands of names."""
+MAX_ACTIONS = 1_000
+"""Maximum number of actions whose rules are cached. The methods of the API need fewer, but access reviews can contain any
+action.
+"""
+MAX_SCOPES = 10_000
+"""Maximum number of namespaces whose bindings are cached."""
+
+AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
+_BOOTSTRAPPING = "kubernetes.io/bootstrapping"
+_GROUP = "rbac.authorization.k8s.io"
+_AGGREGATE_TO = f"{_GROUP}/aggregate-to-"
+_AGGREGATED_PREFIX = "system:aggregate-to-"
+"""The names of roles that contain the default rules of aggregated roles. Denials name the aggregated roles only."""
+_READ = ("get", "list", "watch")
+_WRITE = ("create", "update", "patch", "delete", "deletecollection")
+_READ_BY_SCHEDULER = (
+    NODES, NAMESPACES, PRIORITY_CLASSES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES, CSI_NODES, SERVICES,
+    POD_DISRUPTION_BUDGETS,
+)  # fmt: skip
+"""Resources that the scheduler reads, other than pods."""
+_EDITABLE = (
+    PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS, REPLICA_SETS, JOBS, CONFIG_MAPS,
+    SERVICE_ACCOUNTS,
+)  # fmt: skip
+_VIEWABLE = (*_EDITABLE, LIMIT_RANGES, RESOURCE_QUOTAS, EVENTS, ENDPOINT_SLICES)
+"""Namespaced resources that the role view can read. As in Kubernetes, secrets are excluded."""
+_SCALABLE = (DEPLOYMENTS, REPLICA_SETS)
+_ALL_BUT_SECRETS = (*(resource for resource in ALL if resource is not SECRETS), EVENTS_V1)
+_STATUS_OF_CONTROLLERS = (
+    PODS, NODES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, RESOURCE_QUOTAS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS,
+    REPLICA_SETS, JOBS,
+)  # fmt: skip
+"""Resources whose status controllers write."""
+_READ_METRICS = PolicyRule(verbs=_READ, apiGroups=[METRICS_GROUP], resources=[PODS.plural, NODES.plural])
+"""Source: https://github.com/kubernetes-sigs/metrics-server, the role system:aggregated-metrics-reader."""
+
+_INFORMATION = (HEALTH, "/livez", "/readyz", VERSION, f"{VERSION}/")
+_DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", REFLECTION)
+_MONITORING = (
+    HEALTH, f"{HEALTH}/*", "/livez", "/livez/*", "/metrics", "/metrics/slis", "/readyz", "/readyz/*",
+)  # fmt: skip
+_KEYS = PolicyRule(verbs=["list", "watch"], apiGroups=[ELECTIONS_GROUP], resources=["keys"])
+"""The keys of the store without secrets (pinnace.apiserver.services.keys). The gateway shows them to users with this
+permission."""
 
 
 class ParsedBinding(NamedTuple):
@@ -104,11 +158,11 @@ class NamespaceBindings:
     """The roles and bindings of one namespace, or of the cluster scope. The owner sets `seen`, the cache versions at the last
     read, and `stamp`, which changes when the roles or bindings change. A result is valid while the stamp is the same."""
 
-    def __init__(self, bindings: Look, roles: Look) -> None:
+    def __init__(self, bindings: ListEntries, roles: ListEntries) -> None:
         self.seen: tuple[int, ...] = ()
         self.stamp = 0
-        self._look_at_bindings = bindings
-        self._look_at_roles = roles
+        self._list_bindings = bindings
+        self._list_roles = roles
         self._roles: Sequence[CacheEntry[Any]] = ()
         self._bindings: Sequence[CacheEntry[Any]] = ()
         self._bound: Sequence[ParsedBinding] = ()
@@ -119,7 +173,7 @@ class NamespaceBindings:
 
     def refresh(self) -> bool:
         """Read the current roles and bindings. Return True if they have changed."""
-        bindings, roles = self._look_at_bindings(), self._look_at_roles()
+        bindings, roles = self._list_bindings(), self._list_roles()
         if _same_entries(bindings, self._bindings) and _same_entries(roles, self._roles):
             return False
         read = {entry.key: (entry, bound) for entry, bound in zip(self._bindings, self._bound, strict=True)}
@@ -151,7 +205,7 @@ def _parse_binding(entry: CacheEntry[Any], before: CacheEntry[Any] | None, bound
     """Parse a binding. `bound` is the parsed form of the version `before`, and is reused if the binding has not changed."""
     if bound is not None and entry is before:
         return bound
-    binding: RoleBinding = entry.peek()
+    binding: RoleBinding = entry.parse_uncached()
     metadata, users, groups = binding.metadata, set[str](), set[str]()
     for subject in binding.subjects:
         match subject.kind:
@@ -163,23 +217,6 @@ def _parse_binding(entry: CacheEntry[Any], before: CacheEntry[Any] | None, bound
     role.CopyFrom(binding.roleRef)  # a reference to the field would keep the whole binding in memory
     name = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
     return ParsedBinding(name, role, frozenset(users), frozenset(groups))
-
-
-WILDCARD = "*"
-ALL_RULES = (
-    PolicyRule(verbs=[WILDCARD], apiGroups=[WILDCARD], resources=[WILDCARD]),
-    PolicyRule(verbs=[WILDCARD], nonResourceURLs=[WILDCARD]),
-)
-MAX_REMEMBERED = 10_000
-"""Maximum number of cached extents, one for each user, action and namespace."""
-MAX_NAMES = 100_000
-"""Maximum number of object names in all cached extents. A role can have thousands of names."""
-MAX_ACTIONS = 1_000
-"""Maximum number of actions whose rules are cached. The methods of the API need fewer, but access reviews can contain any
-action.
-"""
-MAX_SCOPES = 10_000
-"""Maximum number of namespaces whose bindings are cached."""
 
 
 @dataclass(slots=True)
@@ -195,7 +232,7 @@ class AllowedObjects:
         return self.everything or self.names.get(name, "")
 
 
-class Decisions:
+class ActionDecisions:
     """The decisions for one user and action. The extent of a namespace is computed when it is first used."""
 
     def __init__(self, extent: Callable[[str], AllowedObjects]) -> None:
@@ -208,10 +245,10 @@ class Decisions:
         """The reason, if the action is allowed on all objects of the cluster; else ""."""
         return self._wide.everything
 
-    def decide(self, target: Target) -> Decision:
+    def decide(self, target: ActionTarget) -> AuthorizationDecision:
         namespace, name = target.namespace, target.name
         reason = self._wide.reason(name) or (self._allowed_in(namespace).reason(name) if namespace else "")
-        return Decision(True, reason) if reason else DENIED
+        return AuthorizationDecision(True, reason) if reason else DENIED
 
     def _allowed_in(self, namespace: str) -> AllowedObjects:
         allowed = self._local.get(namespace)
@@ -227,7 +264,7 @@ class Grant(NamedTuple):
     reason: str
 
 
-class Rbac:
+class RbacAuthorizer:
     """The RBAC authorizer. It reads roles and bindings from the watch cache."""
 
     def __init__(
@@ -243,11 +280,11 @@ class Rbac:
         self._cluster_bindings = cluster_bindings
         self._scopes: dict[str, NamespaceBindings] = {}
         self._stamps = count(1)
-        self._extents: dict[tuple[str, User, Action], tuple[int, AllowedObjects]] = {}
+        self._extents: dict[tuple[str, User, ResourceAction], tuple[int, AllowedObjects]] = {}
         self._names = 0
         self._gathered: tuple[int, dict[str, Sequence[PolicyRule]]] = 0, {}
         """The version of the ClusterRole cache, and the rules of aggregated roles by name at that version."""
-        self._askable: tuple[int, dict[Action, Sequence[tuple[str, PolicyRule]]]] = 0, {}
+        self._askable: tuple[int, dict[ResourceAction, Sequence[tuple[str, PolicyRule]]]] = 0, {}
         """The version of the ClusterRole cache, and the cached results of `_rules_for` at that version."""
 
     @property
@@ -255,9 +292,9 @@ class Rbac:
         """The versions of the four caches. They change when any role or binding changes."""
         return self._roles.version, self._cluster_roles.version, self._bindings.version, self._cluster_bindings.version
 
-    def decisions(self, user: User, action: Action) -> Decisions:
+    def decisions(self, user: User, action: ResourceAction) -> ActionDecisions:
         """Return the decisions for a user and action."""
-        return Decisions(partial(self._allowed_objects, user, action))
+        return ActionDecisions(partial(self._allowed_objects, user, action))
 
     def grants(self, user: User, namespace: str) -> Iterator[Grant]:
         """Yield the cluster-wide grants of a user, then those in the namespace. With "" only the cluster-wide ones."""
@@ -273,13 +310,13 @@ class Rbac:
         cluster_role_entry = self._cluster_roles.get(CLUSTER_ROLES.key("", role.name))
         return self._with_aggregated(cluster_role_entry.obj) if cluster_role_entry is not None else None
 
-    def who_may(self, action: Action, name: str | None) -> list[str]:
+    def who_may(self, action: ResourceAction, name: str | None) -> list[str]:
         """Return the sorted names of the ClusterRoles that allow the action on an object. Roles with the verb "*" are omitted.
         A name of "" means all objects, and None means any object."""
         rules = self._rules_for(action)
         return sorted({role for role, rule in rules if _applies_to_name(rule, action, name)})
 
-    def _rules_for(self, action: Action) -> Sequence[tuple[str, PolicyRule]]:
+    def _rules_for(self, action: ResourceAction) -> Sequence[tuple[str, PolicyRule]]:
         """Return the rules of ClusterRoles that allow the action on any object, with the names of their roles. The result is
         cached, because every denial needs it, and a scan of all rules takes 0.4 ms."""
         if self._askable[0] != (version := self._cluster_roles.version) or len(self._askable[1]) >= MAX_ACTIONS:
@@ -326,7 +363,7 @@ class Rbac:
         rules = {rule.SerializeToString(deterministic=True): rule for candidate in selected for rule in candidate.rules}
         return list(rules.values())
 
-    def _allowed_objects(self, user: User, action: Action, namespace: str) -> AllowedObjects:
+    def _allowed_objects(self, user: User, action: ResourceAction, namespace: str) -> AllowedObjects:
         scope = self._scope(namespace)
         if scope.empty:
             return AllowedObjects()
@@ -378,7 +415,7 @@ _UNBOUND = NamespaceBindings(tuple, tuple)
 """The scope of a namespace without bindings."""
 
 
-def _objects_of_grants(grants: Iterable[Grant], action: Action) -> AllowedObjects:
+def _objects_of_grants(grants: Iterable[Grant], action: ResourceAction) -> AllowedObjects:
     extent, nameless = AllowedObjects(), _is_nameless(action)
     for rules, reason in grants:
         for rule in rules:
@@ -391,7 +428,7 @@ def _objects_of_grants(grants: Iterable[Grant], action: Action) -> AllowedObject
     return extent
 
 
-def _is_nameless(action: Action) -> bool:
+def _is_nameless(action: ResourceAction) -> bool:
     """Report whether the object of an action has no name yet, which is so for creates. A rule with resourceNames does not allow
     creates, except of subresources.
 
@@ -400,13 +437,13 @@ def _is_nameless(action: Action) -> bool:
     return action.verb == "create" and "/" not in action.resource
 
 
-def _applies_to_name(rule: PolicyRule, action: Action, name: str | None) -> bool:
-    """Report whether a rule that allows the action also applies to the name. `name` is as in Rbac.who_may."""
+def _applies_to_name(rule: PolicyRule, action: ResourceAction, name: str | None) -> bool:
+    """Report whether a rule that allows the action also applies to the name. `name` is as in RbacAuthorizer.who_may."""
     named = rule.resourceNames
     return not named or (not _is_nameless(action) and (name is None or name in named))
 
 
-def _allows_action(rule: PolicyRule, action: Action) -> bool:
+def _allows_action(rule: PolicyRule, action: ResourceAction) -> bool:
     """Report whether a rule allows the action, ignoring resourceNames."""
     if action.verb not in rule.verbs and WILDCARD not in rule.verbs:
         return False
@@ -486,58 +523,19 @@ def _bits_of(index: dict[str, int], value: str) -> int:
     return index.get(value, 0) | index.get(WILDCARD, 0)
 
 
-AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
-_BOOTSTRAPPING = "kubernetes.io/bootstrapping"
-_GROUP = "rbac.authorization.k8s.io"
-_AGGREGATE_TO = f"{_GROUP}/aggregate-to-"
-_AGGREGATED_PREFIX = "system:aggregate-to-"
-"""The names of roles that contain the default rules of aggregated roles. Denials name the aggregated roles only."""
-_READ = ("get", "list", "watch")
-_WRITE = ("create", "update", "patch", "delete", "deletecollection")
-_SCHEDULED_BY = (
-    NODES, NAMESPACES, PRIORITY_CLASSES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES, CSI_NODES, SERVICES,
-    POD_DISRUPTION_BUDGETS,
-)  # fmt: skip
-"""Resources that the scheduler reads, other than pods."""
-_EDITED = (
-    PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS, REPLICA_SETS, JOBS, CONFIG_MAPS,
-    SERVICE_ACCOUNTS,
-)  # fmt: skip
-_SEEN = (*_EDITED, LIMIT_RANGES, RESOURCE_QUOTAS, EVENTS, ENDPOINT_SLICES)
-"""Namespaced resources that the role view can read. As in Kubernetes, secrets are excluded."""
-_SCALED = (DEPLOYMENTS, REPLICA_SETS)
-_PUBLIC = (*(resource for resource in ALL if resource is not SECRETS), EVENTS_V1)
-_KEPT = (
-    PODS, NODES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, RESOURCE_QUOTAS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS,
-    REPLICA_SETS, JOBS,
-)  # fmt: skip
-"""Resources whose status controllers write."""
-_METERED = PolicyRule(verbs=_READ, apiGroups=[METRICS_GROUP], resources=[PODS.plural, NODES.plural])
-"""Source: https://github.com/kubernetes-sigs/metrics-server, the role system:aggregated-metrics-reader."""
-
-_INFORMATION = (HEALTH, "/livez", "/readyz", VERSION, f"{VERSION}/")
-_DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", REFLECTION)
-_MONITORING = (
-    HEALTH, f"{HEALTH}/*", "/livez", "/livez/*", "/metrics", "/metrics/slis", "/readyz", "/readyz/*",
-)  # fmt: skip
-_KEYS = PolicyRule(verbs=["list", "watch"], apiGroups=[ELECTIONS_GROUP], resources=["keys"])
-"""The keys of the store without secrets (pinnace.apiserver.services.keys). The gateway shows them to users with this
-permission."""
-
-
 def cluster_roles() -> Iterator[ClusterRole]:
     see = [
-        *_rules(_READ, _SEEN),
+        *_rules(_READ, _VIEWABLE),
         _rule(_READ, [NAMESPACES]),
         _rule(_READ, [PODS], "log"),
-        _rule(_READ, _SCALED, "scale"),
-        _METERED,
+        _rule(_READ, _SCALABLE, "scale"),
+        _READ_METRICS,
     ]
     edit = [
-        *_rules(_WRITE, _EDITED),
+        *_rules(_WRITE, _EDITABLE),
         *_rules((*_READ, *_WRITE), [SECRETS]),
         _rule(("patch", "update"), [PODS], "resize"),
-        _rule(("patch", "update"), _SCALED, "scale"),
+        _rule(("patch", "update"), _SCALABLE, "scale"),
         _rule(("create",), [PODS], "eviction"),
         *(_rule(("create",), [PODS], candidate) for candidate in ("attach", "exec", "portforward")),
         _rule(("impersonate",), [SERVICE_ACCOUNTS]),
@@ -549,10 +547,10 @@ def cluster_roles() -> Iterator[ClusterRole]:
     yield _role(
         "cluster-view",
         [
-            *_rules(_READ, _PUBLIC),
+            *_rules(_READ, _ALL_BUT_SECRETS),
             _rule(_READ, [PODS], "log"),
-            _rule(_READ, _SCALED, "scale"),
-            _METERED,
+            _rule(_READ, _SCALABLE, "scale"),
+            _READ_METRICS,
             _elections(*_READ),
             _KEYS,
         ],
@@ -596,7 +594,7 @@ def _gateway() -> list[PolicyRule]:
 
 def _scheduler() -> list[PolicyRule]:
     return [
-        *_rules(_READ, _SCHEDULED_BY),
+        *_rules(_READ, _READ_BY_SCHEDULER),
         _rule((*_READ, "delete"), [PODS]),
         _rule(("create",), [PODS], "binding"),
         _rule(("update", "patch"), [PODS], "status"),
@@ -613,11 +611,11 @@ def _controllers() -> list[PolicyRule]:
     """Return the rules of the controllers, which share one identity. They can delete all namespaced objects and all objects
     with deleted owners. They cannot grant roles or renew the leases of nodes."""
     return [
-        *_rules(_READ, _PUBLIC),
+        *_rules(_READ, _ALL_BUT_SECRETS),
         *_rules(("update", "patch", "delete"), COLLECTED),
         *_rules(("delete", "deletecollection"), [resource for resource in ALL if resource.namespaced]),
         *_rules(("create",), (PODS, REPLICA_SETS, JOBS, ENDPOINT_SLICES)),
-        *_rules(("update", "patch"), _KEPT, "status"),
+        *_rules(("update", "patch"), _STATUS_OF_CONTROLLERS, "status"),
         *_rules(("create", "update", "patch"), [EVENTS, EVENTS_V1]),
         _elections("get", "campaign", of=CONTROLLERS_ELECTION),
         _elections("list"),

@@ -16,8 +16,9 @@ Guarantees:
   events took ten seconds on a busy machine, and delayed all elections.)
 
 If etcd has compacted the history that the cache needs after an interrupted watch, the cache loads the whole state again and
-ends all watches with Expired. It does not send the difference as events, because a watch delivers every version of an object. A
-client that lists again knows that it missed versions. Subscribers of raw keys receive the difference: they need only the state.
+ends all watches with RevisionExpired. It does not send the difference as events, because a watch delivers every version of an
+object. A client that lists again knows that it missed versions. Subscribers of raw keys receive the difference: they need only
+the state.
 
 While the storage is unavailable, the cache serves its last state to lists with resourceVersion "0", and `ready` is False.
 """
@@ -34,7 +35,7 @@ from pinnace.api.resources import ALL, COMMITS_PREFIX, ELECTIONS_PREFIX, EVENTS,
 from pinnace.apiserver.cacher.history import (
     CommitMarkers,
     EncodedResponse,
-    EventLog,
+    EventHistory,
     HistoryCheck,
     HistoryFingerprints,
     initial_state,
@@ -47,18 +48,18 @@ from pinnace.apiserver.cacher.store import (
     CacheEntry,
     CacheEvent,
     CacheProgress,
+    CacheSnapshot,
+    CacheSnapshots,
     CacheStore,
-    Expired,
-    Freshness,
+    CurrentRevisionReader,
     FutureRevision,
+    RevisionExpired,
     SelectionPredicate,
     ShuttingDown,
-    Snapshot,
-    Snapshots,
 )
-from pinnace.apiserver.cacher.watcher import BATCH_DELAY, Dispatcher, ReplayScheduler, Watcher
+from pinnace.apiserver.cacher.watcher import BATCH_DELAY, CacheWatcher, ReplayScheduler, WatchDispatcher
 from pinnace.apiserver.flow.send_budget import SendBudget
-from pinnace.apiserver.storage.interface import Change, Changes, KeyValue, Storage, Unavailable
+from pinnace.apiserver.storage.interface import ChangeBatch, KeyChange, KeyValue, Storage, StorageUnavailable
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import unending
 from pinnace.runtime.tasks import TimeSlice
@@ -98,7 +99,7 @@ class Cacher:
         self._fingerprints = HistoryFingerprints()
         self._marker_keys = CommitMarkers()
         self._raw = RawKeys()
-        self._freshness = Freshness(storage)
+        self._freshness = CurrentRevisionReader(storage)
         self._history_check = HistoryCheck(storage, self._fingerprints, self._progress, self._freshness.read_current_revision)
         self._reflector = Reflector(storage, self, clock, rng or random.Random())
         shared = (
@@ -111,7 +112,7 @@ class Cacher:
             ReplayScheduler(clock),
         )
         self._caches = {
-            resource.prefix: ResourceCache(resource, EventLog(log_events, log_bytes), *shared) for resource in resources
+            resource.prefix: ResourceCache(resource, EventHistory(log_events, log_bytes), *shared) for resource in resources
         }
 
     async def run(self) -> None:
@@ -137,7 +138,7 @@ class Cacher:
         """True if the reason for the last load was a restore of the storage."""
         return self._reflector.restored
 
-    def of(self, resource: Resource[T]) -> ResourceCache[T]:
+    def cache_of(self, resource: Resource[T]) -> ResourceCache[T]:
         """Return the cache of a resource. Raises KeyError if the resource is not cached."""
         return self._caches[resource.prefix]
 
@@ -160,13 +161,13 @@ class Cacher:
 
     async def wait_until_fresh(self, timeout: float) -> int:
         """Make the next read linearizable: read the current revision of the storage, wait until it is applied, and return it.
-        Raises Unavailable and other StorageErrors, and CacheBehind. `timeout` is in seconds."""
+        Raises StorageUnavailable and other StorageErrors, and CacheBehind. `timeout` is in seconds."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         try:
             revision = await self._freshness.read_current_revision(deadline)
         except TimeoutError:
-            raise Unavailable("the storage did not return its revision in time") from None
+            raise StorageUnavailable("the storage did not return its revision in time") from None
         self._reflector.expect_revision(revision)
         await self._progress.wait_for(revision, deadline - loop.time())
         return revision
@@ -176,9 +177,9 @@ class Cacher:
         `loads` changes. Raises HistoryChanged, CacheBehind, StorageError. `timeout` is in seconds."""
         try:
             async with asyncio.timeout(timeout):
-                await self._history_check.check(revision, mark, timeout)
+                await self._history_check.verify_revision(revision, mark, timeout)
         except TimeoutError:
-            raise Unavailable(f"the storage did not return its history within {timeout:g} s") from None
+            raise StorageUnavailable(f"the storage did not return its history within {timeout:g} s") from None
 
     def raw(self, key: str) -> KeyValue | None:
         """Return a key below /registry/ that does not belong to a resource; None if it does not exist."""
@@ -232,7 +233,7 @@ class Cacher:
         """Implement ReflectorTarget."""
         await self._caches[prefix].load_late(revision, items)
 
-    def apply(self, changes: Changes) -> Changes | None:
+    def apply(self, changes: ChangeBatch) -> ChangeBatch | None:
         """Implement ReflectorTarget, and send the applied changes to watchers and subscribers."""
         until = self._clock.monotonic() + TURN
         caches = self._caches
@@ -242,7 +243,7 @@ class Cacher:
             if change.mod_revision != applied:
                 if number and self._clock.monotonic() > until:
                     self._send_events(touched, applied, elected)
-                    return Changes(changes.revision, changes.changes[number:])
+                    return ChangeBatch(changes.revision, changes.changes[number:])
                 applied = change.mod_revision
             prefix = prefix_of(change.key)
             cache = caches.get(prefix)
@@ -293,7 +294,7 @@ def _marker_keys(items: Iterable[KeyValue]) -> list[KeyValue]:
     return [item for item in items if item.key.startswith(COMMITS_PREFIX)]
 
 
-def _is_election_key(change: Change) -> bool:
+def _is_election_key(change: KeyChange) -> bool:
     """Report whether the change is the election of a leader."""
     elected = change.value is not None and change.create_revision == change.mod_revision
     return elected and change.key.startswith(ELECTIONS_PREFIX)
@@ -317,7 +318,7 @@ class ResourceCache(Generic[T]):
     def __init__(
         self,
         resource: Resource[T],
-        log: EventLog[CacheEvent[T]],
+        log: EventHistory[CacheEvent[T]],
         storage: Storage,
         progress: CacheProgress,
         fingerprints: HistoryFingerprints,
@@ -332,13 +333,13 @@ class ResourceCache(Generic[T]):
         self._progress = progress
         self._fingerprints = fingerprints
         self._clock = clock
-        self._dispatcher = Dispatcher(fingerprints, clock)
+        self._dispatcher = WatchDispatcher(fingerprints, clock)
         self._catching_up = catching_up
         self._lister = Lister(self._store, storage, progress, wait_until_fresh, wait_until_revision, self.require_loaded, clock)
-        self._snapshots: Snapshots[T] = Snapshots(clock)
+        self._snapshots: CacheSnapshots[T] = CacheSnapshots(clock)
         self._observer: CacheObserver[T] | None = None
         self._drained = False
-        self._queued: list[Change] | None = None  # changes received before the late state; None if the state is loaded
+        self._queued: list[KeyChange] | None = None  # changes received before the late state; None if the state is loaded
 
     @property
     def loaded(self) -> bool:
@@ -346,7 +347,7 @@ class ResourceCache(Generic[T]):
         return self._queued is None
 
     def require_loaded(self) -> None:
-        """Raises CacheBehind while a late resource is not loaded. Call it immediately before reading: the state can be reloaded
+        """Raise CacheBehind while a late resource is not loaded. Call it immediately before reading: the state can be reloaded
         while a reader waits."""
         if not self.loaded:
             raise CacheBehind(1, 0)
@@ -360,9 +361,9 @@ class ResourceCache(Generic[T]):
         return len(self._store.entries)
 
     @property
-    def told(self) -> int:
+    def delivered_events(self) -> int:
         """The number of events that watchers have read, counted once per watcher."""
-        return self._dispatcher.told
+        return self._dispatcher.delivered_events
 
     @property
     def unreadable(self) -> Set[str]:
@@ -384,18 +385,18 @@ class ResourceCache(Generic[T]):
         return [entry for entry in self._store.candidates(selection) if selection.matches(entry)]
 
     async def list(self, query: ListQuery) -> bytes:
-        """Return an encoded `<Kind>List` (see apiserver.cacher.listing). Raises Expired, CacheBehind, BadToken,
-        StorageError."""
+        """Return an encoded `<Kind>List` (see apiserver.cacher.listing). Raises RevisionExpired, CacheBehind,
+        InvalidContinueToken, StorageError."""
         return await self._lister.list(query)
 
     def watch(
         self, selection: SelectionPredicate, since: int | None, *, announced: bool = False, budget: SendBudget | None = None
-    ) -> Watcher:
+    ) -> CacheWatcher:
         """Return a watch of the changes after `since`. If `since` is None, the watch begins with the current state as ADDED
         events. `announced`: send a bookmark immediately after each election. `budget`: the send budget of the flow; if None,
         the watch has its own.
 
-        Raises Expired and ShuttingDown; and CacheBehind if the cache is not loaded, or has not reached `since` (call
+        Raises RevisionExpired and ShuttingDown; and CacheBehind if the cache is not loaded, or has not reached `since` (call
         `Cacher.wait_for` first).
         """
         now = self._progress.revision
@@ -404,7 +405,7 @@ class ResourceCache(Generic[T]):
         if not now or not self.loaded or (since is not None and since > now):
             raise CacheBehind(since or 1, now if self.loaded else 0)
         if since is not None and since < self._log.floor:
-            raise Expired(self._log.floor)
+            raise RevisionExpired(self._log.floor)
         turns, begin = self._catching_up, now if since is None else since
         replayed: Iterator[EncodedResponse] = replay(
             selection, self._log, begin, self._progress, self._fingerprints, turns.is_slice_over
@@ -413,11 +414,11 @@ class ResourceCache(Generic[T]):
             replayed = chain(
                 initial_state(selection, self._snapshot(selection, now), now, self._fingerprints, turns.is_slice_over), replayed
             )
-        watcher = Watcher(self._dispatcher, selection, since or 0, replayed, turns, announced=announced, budget=budget)
-        self._dispatcher.add(watcher)
+        watcher = CacheWatcher(self._dispatcher, selection, since or 0, replayed, turns, announced=announced, budget=budget)
+        self._dispatcher.add_watcher(watcher)
         return watcher
 
-    def _snapshot(self, selection: SelectionPredicate, now: int) -> Snapshot[T]:
+    def _snapshot(self, selection: SelectionPredicate, now: int) -> CacheSnapshot[T]:
         """Return the candidates of the selection as a snapshot. Selections of the same keys or nodes share it."""
         state = (self._store.version, selection.prefix, selection.nodes)
         return self._snapshots.take(state, now, lambda: self._store.candidates(selection))
@@ -435,12 +436,12 @@ class ResourceCache(Generic[T]):
         self._queued = []
 
     def reset(self, revision: int, items: Iterable[KeyValue]) -> None:
-        """Replace the state. All watches end with Expired, because the changes between the two states are unknown."""
+        """Replace the state. All watches end with RevisionExpired, because the changes between the two states are unknown."""
         self._store.reset(revision, items)
         if self._observer is not None:
             self._observer.reset(self._store.entries.values())
         self._log.clear(revision)
-        self._dispatcher.end(lambda: Expired(revision))
+        self._dispatcher.end_watches(lambda: RevisionExpired(revision))
 
     async def load_late(self, revision: int, items: Iterable[KeyValue]) -> None:
         """Set the state after `suspend`, oldest object first, and apply the changes that are queued. 100,000 events take
@@ -457,7 +458,7 @@ class ResourceCache(Generic[T]):
             if change.mod_revision > revision:
                 self.apply(change)
 
-    def apply(self, change: Change) -> None:
+    def apply(self, change: KeyChange) -> None:
         """Apply one change. The next `flush` sends it to the watchers."""
         if self._queued is not None:
             self._queued.append(change)
@@ -496,4 +497,4 @@ class ResourceCache(Generic[T]):
     def drain(self) -> None:
         """End all watches, and refuse new ones."""
         self._drained = True
-        self._dispatcher.end(ShuttingDown)
+        self._dispatcher.end_watches(ShuttingDown)

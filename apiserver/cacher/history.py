@@ -26,8 +26,37 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from pinnace.api import wire
 from pinnace.api.resources import COMMITS_PREFIX
 from pinnace.api.verbs_pb2 import ADDED, WatchEventType
-from pinnace.apiserver.cacher.store import CacheEvent, CacheProgress, Expired, HistoryChanged, SelectionPredicate, Snapshot, T
-from pinnace.apiserver.storage.interface import Change, Compacted, KeyValue, Storage
+from pinnace.apiserver.cacher.store import (
+    CacheEvent,
+    CacheProgress,
+    CacheSnapshot,
+    HistoryChanged,
+    RevisionExpired,
+    SelectionPredicate,
+    T,
+)
+from pinnace.apiserver.storage.interface import Compacted, KeyChange, KeyValue, Storage
+
+_REVISION = attrgetter("revision")
+
+MAX_FINGERPRINTS = 100_000
+"""Maximum number of stored fingerprints (1.6 MB)."""
+
+FINGERPRINT_BYTES = 8
+
+_NONE = 0
+
+CHUNK_EVENTS = 500
+
+CHUNK_BYTES = 512 << 10
+"""The size in bytes at which a chunk ends."""
+
+BURST = 50
+"""Number of requirements (`SelectionPredicate.requirement_count`) that are evaluated between two reads of the clock: about 10
+us."""
+
+TimeIsUp = Callable[[], bool]
+"""Reports whether the time slice of a step has ended."""
 
 
 class EncodedResponse(NamedTuple):
@@ -50,10 +79,7 @@ class Revisioned(Protocol):
 E = TypeVar("E", bound=Revisioned)
 
 
-_REVISION = attrgetter("revision")
-
-
-class EventLog(Generic[E]):
+class EventHistory(Generic[E]):
     """Events in order of revision. A revision can have several events. `floor` is the oldest revision from which a watch can
     resume."""
 
@@ -107,21 +133,11 @@ class EventLog(Generic[E]):
         del self._events[:gone]
 
 
-MAX_FINGERPRINTS = 100_000
-"""Maximum number of stored fingerprints (1.6 MB)."""
-
-
-FINGERPRINT_BYTES = 8
-
-
-_NONE = 0
-
-
 class HistoryFingerprints:
     """The fingerprints of the applied revisions."""
 
     def __init__(self, capacity: int = MAX_FINGERPRINTS) -> None:
-        self._kept = capacity
+        self._capacity = capacity
         self._revisions = array("Q")
         self._fingerprints = array("Q")
         self.reset(0, ())
@@ -138,8 +154,8 @@ class HistoryFingerprints:
         """Record a change of a marker. `revision` must be above all recorded ones."""
         self._revisions.append(revision)
         self._fingerprints.append(_fingerprint_of(key, value))
-        if len(self._revisions) > self._kept:
-            gone = self._kept // 8
+        if len(self._revisions) > self._capacity:
+            gone = self._capacity // 8
             del self._revisions[:gone], self._fingerprints[:gone]
 
     def at(self, revision: int) -> bytes | None:
@@ -161,8 +177,8 @@ class HistoryCheck:
         self._progress = progress
         self._fresh = fresh
 
-    async def check(self, revision: int, fingerprint: bytes, timeout: float) -> None:
-        """Raises HistoryChanged if the revision has another fingerprint, its fingerprint is unknown, or it is in the future.
+    async def verify_revision(self, revision: int, fingerprint: bytes, timeout: float) -> None:
+        """Raise HistoryChanged if the revision has another fingerprint, its fingerprint is unknown, or it is in the future.
         Raises also CacheBehind and StorageErrors."""
         if revision > self._progress.revision and await self._is_future_revision(revision):
             raise HistoryChanged(revision)
@@ -202,26 +218,11 @@ def _encoded_fingerprint(fingerprint: int) -> bytes:
     return fingerprint.to_bytes(FINGERPRINT_BYTES) if fingerprint != _NONE else b""
 
 
-CHUNK_EVENTS = 500
-
-
-CHUNK_BYTES = 512 << 10
-"""The size in bytes at which a chunk ends."""
-
-
-BURST = 50
-"""Number of requirements (`SelectionPredicate.questions`) that are evaluated between two reads of the clock: about 10 us."""
-
-
-TimeIsUp = Callable[[], bool]
-"""Reports whether the time slice of a step has ended."""
-
-
 def initial_state(
-    selection: SelectionPredicate, snapshot: Snapshot[T], revision: int, fingerprints: HistoryFingerprints, over: TimeIsUp
+    selection: SelectionPredicate, snapshot: CacheSnapshot[T], revision: int, fingerprints: HistoryFingerprints, over: TimeIsUp
 ) -> Iterator[EncodedResponse]:
-    """Yield the snapshot at the current `revision` as ADDED events. Entries are matched chunk by chunk. Raises Expired if the
-    snapshot is released before the end."""
+    """Yield the snapshot at the current `revision` as ADDED events. Entries are matched chunk by chunk. Raises RevisionExpired
+    if the snapshot is released before the end."""
     chunk: list[bytes] = []
     fingerprint = fingerprints.at(revision) or b""
     size = asked = 0
@@ -234,25 +235,25 @@ def initial_state(
         if asked >= CHUNK_EVENTS or size >= CHUNK_BYTES or (asked % burst == 0 and over()):
             yield EncodedResponse(b"".join(chunk), 0, len(chunk))
             chunk, size, asked = [], 0, 0
-    snapshot.check()
+    snapshot.require_unreleased()
     del snapshot  # do not keep it in memory while a slow reader reads the last chunk
     yield EncodedResponse(wire.watch_response(chunk, revision, fingerprint), revision, len(chunk))
 
 
 def replay(
     selection: SelectionPredicate,
-    log: EventLog[CacheEvent[T]],
+    log: EventHistory[CacheEvent[T]],
     since: int,
     progress: CacheProgress,
     fingerprints: HistoryFingerprints,
     over: TimeIsUp,
 ) -> Iterator[EncodedResponse]:
-    """Yield the events after `since`. Raises Expired if the log has dropped the next events."""
+    """Yield the events after `since`. Raises RevisionExpired if the log has dropped the next events."""
     position = since
     burst = _matches_per_clock_read(selection)
     while position < progress.revision:
         if position < log.floor:
-            raise Expired(log.floor)
+            raise RevisionExpired(log.floor)
         matching_events: list[tuple[CacheEvent[T], WatchEventType]] = []
         events = log.after(position, CHUNK_EVENTS, CHUNK_BYTES)
         reached = position if events else progress.revision
@@ -275,7 +276,7 @@ def replay(
 
 def _matches_per_clock_read(selection: SelectionPredicate) -> int:
     """Return the number of events to match between two reads of the clock."""
-    return max(1, BURST // selection.questions)
+    return max(1, BURST // selection.requirement_count)
 
 
 class CommitMarkers:
@@ -288,7 +289,7 @@ class CommitMarkers:
         """Replace all markers."""
         self._standing = {marker.key: (marker.mod_revision, marker.value) for marker in markers}
 
-    def apply(self, change: Change) -> None:
+    def apply(self, change: KeyChange) -> None:
         """Apply a change or deletion of a marker."""
         if change.value is None:
             self._standing.pop(change.key, None)

@@ -27,13 +27,27 @@ from typing import Generic, Self, TypeVar
 from pinnace.api import wire
 from pinnace.api.integers import natural
 from pinnace.api.resources import Object
-from pinnace.apiserver.cacher.store import BadToken, CacheEntry, CacheProgress, CacheStore, Expired, SelectionPredicate
+from pinnace.apiserver.cacher.store import (
+    CacheEntry,
+    CacheProgress,
+    CacheStore,
+    InvalidContinueToken,
+    RevisionExpired,
+    SelectionPredicate,
+)
 from pinnace.apiserver.storage.interface import Compacted, Storage
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import TimeSlice
 
 MAX_LENGTH = 2048
 _HINT = "pass the token unchanged, with the namespace and selectors of the first page"
+
+T = TypeVar("T", bound=Object)
+BURST = 50
+"""Number of objects that are matched between two reads of the clock."""
+STORAGE_PAGE = 500
+MAX_STORED = 1000
+"""Maximum number of items of a page that is read from the storage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,26 +63,18 @@ class ContinueToken:
 
     @classmethod
     def decode(cls, text: str, selection: SelectionPredicate) -> Self:
-        """Parse a token. Raises BadToken if it is malformed or belongs to another selection."""
+        """Parse a token. Raises InvalidContinueToken if it is malformed or belongs to another selection."""
         try:
             padded = text[:MAX_LENGTH] + "=" * (-len(text) % 4)
             revision, digest, after = base64.b64decode(padded, b"-_", validate=True).decode().split(" ", 2)
         except (binascii.Error, ValueError):  # UnicodeError is a ValueError
-            raise BadToken(f"invalid continue token: {_HINT}") from None
+            raise InvalidContinueToken(f"invalid continue token: {_HINT}") from None
         if digest != selection.digest:
-            raise BadToken(f"the continue token belongs to another list: {_HINT}")
+            raise InvalidContinueToken(f"the continue token belongs to another list: {_HINT}")
         number = natural(revision)
         if not number or not after.startswith(selection.prefix):
-            raise BadToken(f"invalid continue token: {_HINT}")
+            raise InvalidContinueToken(f"invalid continue token: {_HINT}")
         return cls(number, after)
-
-
-T = TypeVar("T", bound=Object)
-BURST = 50
-"""Number of objects that are matched between two reads of the clock."""
-STORAGE_PAGE = 500
-MAX_STORED = 1000
-"""Maximum number of items of a page that is read from the storage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +93,7 @@ class ListQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class _Page(Generic[T]):
+class _ListPage(Generic[T]):
     """The state at `revision`. `entries` yields the matching entries from the first item of the page on."""
 
     revision: int
@@ -121,24 +127,27 @@ class Lister(Generic[T]):
         self._clock = clock
 
     async def list(self, query: ListQuery) -> bytes:
-        """Return the encoded `<Kind>List`. Raises Expired, FutureRevision, CacheBehind, BadToken, StorageError."""
+        """Return the encoded `<Kind>List`. Raises RevisionExpired, FutureRevision, CacheBehind, InvalidContinueToken,
+        StorageError."""
         try:
             return await self._encode(query, await self._page(query))
         except Compacted as compacted:
-            raise Expired(compacted.compact_revision) from None
+            raise RevisionExpired(compacted.compact_revision) from None
 
-    async def _page(self, query: ListQuery) -> _Page[T]:
+    async def _page(self, query: ListQuery) -> _ListPage[T]:
         selection = query.selection
         if query.match not in ("", "NotOlderThan", "Exact"):
-            raise BadToken(f'resourceVersionMatch "{query.match[:32]}": expected NotOlderThan or Exact')
+            raise InvalidContinueToken(f'resourceVersionMatch "{query.match[:32]}": expected NotOlderThan or Exact')
         if query.match and not query.resource_version:
-            raise BadToken("resourceVersionMatch is forbidden unless resourceVersion is provided")
+            raise InvalidContinueToken("resourceVersionMatch is forbidden unless resourceVersion is provided")
         if query.continue_token:
             if query.resource_version not in ("", "0"):
-                raise BadToken("specifying resource version is not allowed when using continue")
+                raise InvalidContinueToken("specifying resource version is not allowed when using continue")
             token = ContinueToken.decode(query.continue_token, selection)
             if token.revision > self._progress.revision and token.revision > await self._fresh(query.timeout):
-                raise BadToken("the continue token contains a future revision: start the list again without a continue token")
+                raise InvalidContinueToken(
+                    "the continue token contains a future revision: start the list again without a continue token"
+                )
             return self._page_at(token.revision, query, token.after)
         if query.match == "Exact":
             return self._page_at(await self._wait_for_exact_revision(query), query, "")
@@ -153,24 +162,24 @@ class Lister(Generic[T]):
         """Return the requested revision of an Exact query, after the cache has reached it."""
         wanted = _parse_revision(query.resource_version)
         if not wanted:
-            raise BadToken('resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
+            raise InvalidContinueToken('resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
         await self._reach(wanted, query.timeout)
         return wanted
 
-    def _page_at(self, revision: int, query: ListQuery, after: str) -> _Page[T]:
+    def _page_at(self, revision: int, query: ListQuery, after: str) -> _ListPage[T]:
         """Return the page of the state at a past revision."""
         if self._store.changed <= revision <= self._progress.revision:
             return self._page_from_cache(revision, query, after)
         limit = query.limit if 0 < query.limit < MAX_STORED else MAX_STORED
-        return _Page(revision, self._page_from_storage(revision, query.selection, after, limit), None, limit)
+        return _ListPage(revision, self._page_from_storage(revision, query.selection, after, limit), None, limit)
 
-    def _page_from_cache(self, revision: int, query: ListQuery, after: str) -> _Page[T]:
+    def _page_from_cache(self, revision: int, query: ListQuery, after: str) -> _ListPage[T]:
         self._require()
         selection = query.selection
         enough = query.limit + 1 if 0 < query.limit < sys.maxsize and selection.plain else None
         candidates = self._store.candidates(selection, after, enough)
         count = self._store.count(selection.prefix, after) if selection.plain else None
-        return _Page(revision, _matching_entries(selection, candidates, TimeSlice(self._clock)), count, query.limit)
+        return _ListPage(revision, _matching_entries(selection, candidates, TimeSlice(self._clock)), count, query.limit)
 
     async def _page_from_storage(
         self, revision: int, selection: SelectionPredicate, after: str, enough: int
@@ -194,7 +203,7 @@ class Lister(Generic[T]):
             more = page.more
             after = page.items[-1].key if page.items else after
 
-    async def _encode(self, query: ListQuery, page: _Page[T]) -> bytes:
+    async def _encode(self, query: ListQuery, page: _ListPage[T]) -> bytes:
         items: list[bytes] = []
         last = ""
         async with aclosing(page.entries) as entries:
@@ -220,9 +229,9 @@ async def _matching_entries(
 
 
 def _parse_revision(text: str) -> int | None:
-    """Parse a resourceVersion; None if it is empty. Raises BadToken."""
+    """Parse a resourceVersion; None if it is empty. Raises InvalidContinueToken."""
     if not text:
         return None
     if (revision := natural(text)) is None:
-        raise BadToken(f'invalid resource version "{text[:32]}"')
+        raise InvalidContinueToken(f'invalid resource version "{text[:32]}"')
     return revision

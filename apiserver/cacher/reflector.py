@@ -24,7 +24,16 @@ from typing import Protocol
 
 from pinnace.api.resources import COMMITS_PREFIX, ROOT
 from pinnace.apiserver.cacher.store import END
-from pinnace.apiserver.storage.interface import Change, Changes, Compacted, KeyValue, Page, Storage, StorageError, Unavailable
+from pinnace.apiserver.storage.interface import (
+    ChangeBatch,
+    Compacted,
+    KeyChange,
+    KeyPage,
+    KeyValue,
+    Storage,
+    StorageError,
+    StorageUnavailable,
+)
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.logs import StoreRestored
@@ -34,34 +43,6 @@ from pinnace.runtime.tasks import race
 MAX_CHANGES = 1000
 MAX_BYTES = 1 << 20
 """Maximum size of the values of a batch in bytes. A batch contains at least one revision, whatever its size."""
-
-
-def batches(received_changes: Changes, after: int) -> Iterator[Changes]:
-    """Yield the changes after revision `after` in batches. The changes of a revision are not split.
-
-    Older changes are dropped: an etcd member that lags can send them again on a watch that starts at a future revision
-    (etcd#15271).
-    """
-    changes = received_changes.changes
-    if changes and changes[0].mod_revision <= after:
-        changes = [change for change in changes if change.mod_revision > after]
-    start = 0
-    while (end := _batch_end(changes, start)) < len(changes):
-        yield Changes(changes[end - 1].mod_revision, changes[start:end])
-        start = end
-    yield Changes(max(received_changes.revision, after), changes[start:])
-
-
-def _batch_end(changes: Sequence[Change], start: int) -> int:
-    """Return the end of the batch that begins at `start`."""
-    end, size = start, 0
-    while end < len(changes):
-        if (end - start >= MAX_CHANGES or size >= MAX_BYTES) and changes[end].mod_revision != changes[end - 1].mod_revision:
-            break
-        size += len(changes[end].value or b"")
-        end += 1
-    return end
-
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +64,35 @@ STALL_LIMIT = 3.0
 """Seconds after which a watch is restarted if it delivers nothing although the revision of the storage is higher. etcd can stop
 sending events without closing the connection (Patroni 4.0.7)."""
 
+Callback = Callable[[KeyChange], None]
+
+
+def batches(received_changes: ChangeBatch, after: int) -> Iterator[ChangeBatch]:
+    """Yield the changes after revision `after` in batches. The changes of a revision are not split.
+
+    Older changes are dropped: an etcd member that lags can send them again on a watch that starts at a future revision
+    (etcd#15271).
+    """
+    changes = received_changes.changes
+    if changes and changes[0].mod_revision <= after:
+        changes = [change for change in changes if change.mod_revision > after]
+    start = 0
+    while (end := _batch_end(changes, start)) < len(changes):
+        yield ChangeBatch(changes[end - 1].mod_revision, changes[start:end])
+        start = end
+    yield ChangeBatch(max(received_changes.revision, after), changes[start:])
+
+
+def _batch_end(changes: Sequence[KeyChange], start: int) -> int:
+    """Return the end of the batch that begins at `start`."""
+    end, size = start, 0
+    while end < len(changes):
+        if (end - start >= MAX_CHANGES or size >= MAX_BYTES) and changes[end].mod_revision != changes[end - 1].mod_revision:
+            break
+        size += len(changes[end].value or b"")
+        end += 1
+    return end
+
 
 def next_limit(items: Sequence[KeyValue]) -> int:
     """Return the number of keys to request next, by the average size of these items."""
@@ -90,7 +100,7 @@ def next_limit(items: Sequence[KeyValue]) -> int:
     return max(1, min(LARGEST_PAGE, PAGE_BYTES // max(1, size)))
 
 
-def skip(page: Page, prefixes: Sequence[str]) -> tuple[Sequence[KeyValue], str, bool]:
+def skip(page: KeyPage, prefixes: Sequence[str]) -> tuple[Sequence[KeyValue], str, bool]:
     """Return the items of a page before the first key with one of the prefixes, the key after which to continue, and whether
     there are more keys."""
     for number, item in enumerate(page.items):
@@ -100,7 +110,7 @@ def skip(page: Page, prefixes: Sequence[str]) -> tuple[Sequence[KeyValue], str, 
     return page.items, page.items[-1].key if page.items else "", page.more
 
 
-class Restored(StorageError):
+class StorageRestored(StorageError):
     """The storage has another history than the cache."""
 
 
@@ -132,7 +142,7 @@ class ReflectorTarget(Protocol):
         the prefix remains without a state."""
         ...
 
-    def apply(self, changes: Changes) -> Changes | None:
+    def apply(self, changes: ChangeBatch) -> ChangeBatch | None:
         """Apply as many whole revisions as fit into a time slice. Return the remaining changes; None if there are none."""
         ...
 
@@ -149,9 +159,9 @@ class Reflector:
         self._history = HISTORY  # of the next load
         self.restored = False
         """True if the reason for the last load was a restore of the storage."""
-        self._recent: Sequence[Change] = ()  # applied changes since the last commit marker; empty after a load
-        self._unproven: Sequence[Change] = ()  # changes that a resumed watch must repeat
-        self._repeated: list[Change] = []
+        self._recent: Sequence[KeyChange] = ()  # applied changes since the last commit marker; empty after a load
+        self._unproven: Sequence[KeyChange] = ()  # changes that a resumed watch must repeat
+        self._repeated: list[KeyChange] = []
         self._missing: dict[str, int] = {}  # late prefixes that are not loaded, and the revision at which they are read
         self._goal: int | None = None
         self._stall: asyncio.Timeout | None = None
@@ -206,7 +216,7 @@ class Reflector:
             else:
                 self._must_load = True
             raise
-        except Restored as error:
+        except StorageRestored as error:
             log.error("%s", error, extra=StoreRestored(self._target.revision).extra)
             self._must_load, self._history = True, HISTORY_RESTORED
         finally:
@@ -222,7 +232,7 @@ class Reflector:
             items = await self._read_all(revision)
         self.restored = self._history == HISTORY_RESTORED
         if not self.restored and 0 < self._target.revision <= revision and not self._target.may_become(items):
-            raise Restored(
+            raise StorageRestored(
                 f"revision {revision} of the storage does not follow the applied revisions: the storage was restored"
             )
         self._target.install(revision, items)
@@ -271,14 +281,16 @@ class Reflector:
                     await self._apply_changes(received_changes, self._stall)
         except TimeoutError:
             self._storage.watch_stalled()
-            raise Unavailable(f"the watch delivers no events although the storage is at revision {self._expected}") from None
+            raise StorageUnavailable(
+                f"the watch delivers no events although the storage is at revision {self._expected}"
+            ) from None
         finally:
             self._stall = None
             if isinstance(watch, AsyncGenerator):
                 await watch.aclose()
-        raise Unavailable("the watch ended")
+        raise StorageUnavailable("the watch ended")
 
-    async def _apply_changes(self, received_changes: Changes, stall: asyncio.Timeout) -> None:
+    async def _apply_changes(self, received_changes: ChangeBatch, stall: asyncio.Timeout) -> None:
         before = self._target.revision
         if self._unproven and not self._has_resumed(received_changes):
             return
@@ -298,14 +310,14 @@ class Reflector:
         if stall.when() is not None and self._target.revision > before:
             self._postpone_stall(stall)
 
-    def _has_resumed(self, received_changes: Changes) -> bool:
-        """Report whether the watch has repeated the last applied changes. Raises Restored if the changes differ."""
+    def _has_resumed(self, received_changes: ChangeBatch) -> bool:
+        """Report whether the watch has repeated the last applied changes. Raises StorageRestored if the changes differ."""
         revision = self._target.revision
         self._repeated += [change for change in received_changes.changes if change.mod_revision <= revision]
         if not received_changes.changes or received_changes.changes[-1].mod_revision < revision:
             return False
         if self._repeated != list(self._unproven):
-            raise Restored(f"revision {revision} of the storage differs from the applied one: the storage was restored")
+            raise StorageRestored(f"revision {revision} of the storage differs from the applied one: the storage was restored")
         self._unproven, self._repeated = (), []
         return True
 
@@ -314,7 +326,7 @@ class Reflector:
         stall.reschedule(asyncio.get_running_loop().time() + STALL_LIMIT if behind else None)
 
 
-def _changes_since_marker(recent: Sequence[Change], new: Sequence[Change]) -> Sequence[Change]:
+def _changes_since_marker(recent: Sequence[KeyChange], new: Sequence[KeyChange]) -> Sequence[KeyChange]:
     """Return the changes from the last revision with a change of a commit marker on."""
     for change in reversed(new):
         if change.value is not None and change.key.startswith(COMMITS_PREFIX):
@@ -323,12 +335,9 @@ def _changes_since_marker(recent: Sequence[Change], new: Sequence[Change]) -> Se
     return both if len(both) <= MOST_UNMARKED else _changes_of_revision(both[-1].mod_revision, both)
 
 
-def _changes_of_revision(revision: int, changes: Sequence[Change]) -> Sequence[Change]:
+def _changes_of_revision(revision: int, changes: Sequence[KeyChange]) -> Sequence[KeyChange]:
     """Return the changes of one revision."""
     return [change for change in changes if change.mod_revision == revision]
-
-
-Callback = Callable[[Change], None]
 
 
 class RawKeys:
@@ -337,7 +346,7 @@ class RawKeys:
     def __init__(self) -> None:
         self._items: dict[str, KeyValue] = {}
         self._subscribers: list[tuple[str, Callback]] = []
-        self._untold: list[Change] = []
+        self._undelivered: list[KeyChange] = []
 
     def get(self, key: str) -> KeyValue | None:
         return self._items.get(key)
@@ -356,7 +365,7 @@ class RawKeys:
 
         return unsubscribe
 
-    def apply(self, change: Change) -> None:
+    def apply(self, change: KeyChange) -> None:
         """Apply one change. The next `flush` sends it to the subscribers."""
         old = self._items.pop(change.key, None)
         if change.value is not None:
@@ -364,33 +373,33 @@ class RawKeys:
             self._items[change.key] = KeyValue(
                 change.key, change.value, change.create_revision, change.mod_revision, version, change.lease
             )
-        self._untold.append(change)
+        self._undelivered.append(change)
 
     def reset(self, revision: int, items: Iterable[KeyValue]) -> None:
         """Replace the state by the one at `revision`. The next `flush` sends the difference: subscribers need the state, but
         not every version of a key."""
         new = {item.key: item for item in items}
-        self._untold += state_difference(self._items, new, revision)
+        self._undelivered += state_difference(self._items, new, revision)
         self._items = new
 
     def flush(self) -> None:
         """Send all pending changes to the subscribers."""
-        if not self._untold:
+        if not self._undelivered:
             return
-        untold, self._untold = self._untold, []
-        for change in untold:
+        undelivered, self._undelivered = self._undelivered, []
+        for change in undelivered:
             for prefix, callback in self._subscribers:
                 if change.key.startswith(prefix):
                     callback(change)
 
 
-def state_difference(old: Mapping[str, KeyValue], new: Mapping[str, KeyValue], revision: int) -> list[Change]:
+def state_difference(old: Mapping[str, KeyValue], new: Mapping[str, KeyValue], revision: int) -> list[KeyChange]:
     """Return the changes from one state to the other: deletions, then puts in order of revision. The revision of a deletion is
     unknown, and is set to `revision`."""
-    gone = [Change(key, None, 0, revision) for key, was in old.items() if key not in new or was_recreated(was, new[key])]
+    gone = [KeyChange(key, None, 0, revision) for key, was in old.items() if key not in new or was_recreated(was, new[key])]
     puts = [item for key, item in new.items() if old.get(key) != item]
     puts.sort(key=lambda item: item.mod_revision)
-    return gone + [Change(item.key, item.value, item.create_revision, item.mod_revision, item.lease) for item in puts]
+    return gone + [KeyChange(item.key, item.value, item.create_revision, item.mod_revision, item.lease) for item in puts]
 
 
 def was_recreated(old: KeyValue, new: KeyValue) -> bool:

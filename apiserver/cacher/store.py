@@ -10,19 +10,19 @@ version to the next. The event type for a watch with a `SelectionPredicate` is:
 Each value is parsed once when it is applied, in about 1 us. If this fails, the object is removed from the state, and watches
 receive DELETED.
 
-Watches that begin at the same state share one `Snapshot`. A snapshot expires when the event log no longer contains its
-revision, and after MAX_AGE at the latest. Then reading it raises Expired.
+Watches that begin at the same state share one `CacheSnapshot`. A snapshot expires when the event log no longer contains its
+revision, and after MAX_AGE at the latest. Then reading it raises RevisionExpired.
 
-`CacheProgress` is the last applied revision of all resources. Callers can wait for a revision. `Freshness` reads the revision
-of the storage. Concurrent callers share one read. A caller that arrives during a read waits for the next read, because the
-current one can miss writes before the call.
+`CacheProgress` is the last applied revision of all resources. Callers can wait for a revision. `CurrentRevisionReader` reads
+the revision of the storage. Concurrent callers share one read. A caller that arrives during a read waits for the next read,
+because the current one can miss writes before the call.
 
 CacheError
-+-- Expired         The requested revision is no longer available: list again.
++-- RevisionExpired The requested revision is no longer available: list again.
 +-- SlowWatcher     The queue of the watch is full: resume after `resume`.
 +-- ShuttingDown    The server is shutting down: resume at another server.
 +-- CacheBehind     The cache did not reach the requested revision in time: retry.
-+-- BadToken        A continue token or resourceVersion is malformed, or belongs to another request.
++-- InvalidContinueToken  A continue token or resourceVersion is malformed, or belongs to another request.
 +-- FutureRevision  The storage has not reached the requested revision.
 +-- HistoryChanged  The client's revision cannot be verified to belong to the history of the storage: list again.
 """
@@ -46,11 +46,31 @@ from pinnace.api.resources import PODS, Object, Resource
 from pinnace.api.selectors import FIELDS, FieldRequirement, FieldSelector, LabelSelector, parse_fields, parse_labels
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, WatchEventType
 from pinnace.api.wire import Envelope
-from pinnace.apiserver.storage.interface import Change, KeyValue, Storage, StorageError
+from pinnace.apiserver.storage.interface import KeyChange, KeyValue, Storage, StorageError
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import DeadlineTimer
 
 T = TypeVar("T", bound=Object)
+
+_BY_KEY = "metadata.name"
+_BY_NODE = "spec.nodeName"
+_BY_PHASE = "status.phase"
+
+OVERHEAD = 300
+"""Bytes of memory for an event, its entry and its key, in addition to the value. Measured: 210 to 300."""
+
+log = logging.getLogger(__name__)
+WATCH_NESTING = 2
+"""Message levels around an object in a watch: the event and the response."""
+END = "\U0010ffff"
+"""A character that sorts after all characters of keys."""
+
+MAX_AGE = 300.0
+"""Seconds after which a snapshot expires: the time for which etcd keeps history."""
+
+FRESH_INTERVAL = 0.002
+"""Minimum seconds between two reads of the storage's revision, if the first had several callers. The callers that arrive
+meanwhile share the next read, which costs as much CPU as a get. A single caller does not wait."""
 
 
 class CacheEntry(Generic[T]):
@@ -86,13 +106,13 @@ class CacheEntry(Generic[T]):
             self._obj = self._parse()
         return self._obj
 
-    def peek(self) -> T:
+    def parse_uncached(self) -> T:
         """Return the object as `obj`, but do not cache it. Use it to read many entries."""
         return self._obj if self._obj is not None else self._parse()
 
     def cache_object(self) -> None:
-        """Parse and cache the object before several calls of `peek`."""
-        self._obj = self.peek()
+        """Parse and cache the object before several calls of `parse_uncached`."""
+        self._obj = self.parse_uncached()
 
     def release(self) -> None:
         """Drop the cached object. An entry that only the event log refers to needs only its value."""
@@ -107,11 +127,6 @@ class CacheEntry(Generic[T]):
         obj = self._message()
         obj.ParseFromString(self.encoded_with_revision)
         return obj
-
-
-_BY_KEY = "metadata.name"
-_BY_NODE = "spec.nodeName"
-_BY_PHASE = "status.phase"
 
 
 @dataclass(frozen=True)
@@ -140,7 +155,7 @@ class SelectionPredicate:
     """True if the predicate has no selectors. Then all keys with `prefix` match."""
     everything: bool = field(init=False, compare=False)
     """True if all objects of the resource match."""
-    questions: int = field(init=False, compare=False)
+    requirement_count: int = field(init=False, compare=False)
     """The number of conditions: one for the namespace, and one for each requirement."""
     needs_object: bool = field(init=False, compare=False)
     """True if `matches` needs the parsed object."""
@@ -153,7 +168,7 @@ class SelectionPredicate:
         put(self, "names", self.fields.allowed(_BY_KEY))
         put(self, "key", self._only_key())
         put(self, "nodes", self.fields.allowed(_BY_NODE))
-        put(self, "questions", 1 + len(self.labels.requirements) + len(self.fields.requirements))
+        put(self, "requirement_count", 1 + len(self.labels.requirements) + len(self.fields.requirements))
         put(self, "plain", not self.labels.requirements and not self.fields.requirements)
         put(self, "everything", self.plain and not self.namespace)
         requirements = self.fields.requirements
@@ -189,7 +204,7 @@ class SelectionPredicate:
             return False
         if not self.needs_object:
             return True
-        obj = entry.peek()
+        obj = entry.parse_uncached()
         if not self.labels.matches(obj.metadata.labels):
             return False
         return not self._parsed or all(requirement.matches(obj) for requirement in self._parsed)
@@ -199,10 +214,6 @@ class SelectionPredicate:
         """A hash of the predicate in 16 hexadecimal digits. It is the same on all servers."""
         text = "\n".join((self.resource.plural, self.namespace, str(self.labels), str(self.fields)))
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-
-
-OVERHEAD = 300
-"""Bytes of memory for an event, its entry and its key, in addition to the value. Measured: 210 to 300."""
 
 
 class CacheEvent(Generic[T]):
@@ -233,13 +244,6 @@ class CacheEvent(Generic[T]):
         the deletion."""
         entry: Any = self.old if kind == DELETED else self.new
         return wire.watch_event(kind, entry.value + wire.stamp(self.revision))
-
-
-log = logging.getLogger(__name__)
-WATCH_NESTING = 2
-"""Message levels around an object in a watch: the event and the response."""
-END = "\U0010ffff"
-"""A character that sorts after all characters of keys."""
 
 
 class CacheStore(Generic[T]):
@@ -284,7 +288,7 @@ class CacheStore(Generic[T]):
         self.version += 1
         return entry
 
-    def apply(self, change: Change) -> CacheEvent[T] | None:
+    def apply(self, change: KeyChange) -> CacheEvent[T] | None:
         """Apply a change, and return the event; None for the deletion of an object that is not in the state."""
         old = self.entries.get(change.key)
         self.changed = change.mod_revision
@@ -319,7 +323,7 @@ class CacheStore(Generic[T]):
         """Return an entry for a stored value without adding it to the state; None if the value cannot be parsed."""
         return self._entry(item, self._read_in_watch)
 
-    def _entry(self, item: Change | KeyValue, read: Callable[[bytes], T]) -> CacheEntry[T] | None:
+    def _entry(self, item: KeyChange | KeyValue, read: Callable[[bytes], T]) -> CacheEntry[T] | None:
         value = item.value or b""
         node = phase = ""
         try:
@@ -330,7 +334,7 @@ class CacheStore(Generic[T]):
             node, phase = obj.spec.nodeName, sys.intern(obj.status.phase)
         return CacheEntry(self._message, item.key, value, item.create_revision, item.mod_revision, node, phase)
 
-    def _entry_or_log(self, item: Change | KeyValue, read: Callable[[bytes], T]) -> CacheEntry[T] | None:
+    def _entry_or_log(self, item: KeyChange | KeyValue, read: Callable[[bytes], T]) -> CacheEntry[T] | None:
         """Return an entry for the state. If the value cannot be parsed, log the key and return None."""
         entry = self._entry(item, read)
         if entry is None:
@@ -359,11 +363,7 @@ class CacheStore(Generic[T]):
             self._by_node.setdefault(new.node, set()).add(new.key)
 
 
-MAX_AGE = 300.0
-"""Seconds after which a snapshot expires: the time for which etcd keeps history."""
-
-
-class Snapshot(Generic[T]):
+class CacheSnapshot(Generic[T]):
     """Entries in key order, for initial states. `revision` and `taken` are the revision and time of the last watch that started
     with this snapshot."""
 
@@ -378,38 +378,40 @@ class Snapshot(Generic[T]):
         self.entries.clear()
         self._oldest = oldest
 
-    def check(self) -> None:
-        """Raises Expired if the snapshot was released."""
+    def require_unreleased(self) -> None:
+        """Raise RevisionExpired if the snapshot was released."""
         if self._oldest is not None:
-            raise Expired(self._oldest)
+            raise RevisionExpired(self._oldest)
 
 
-class Snapshots(Generic[T]):
+class CacheSnapshots(Generic[T]):
     """The snapshots that watches use."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._told: WeakValueDictionary[Hashable, Snapshot[T]] = WeakValueDictionary()  # sorted by age, the oldest first
+        self._snapshots: WeakValueDictionary[Hashable, CacheSnapshot[T]] = (
+            WeakValueDictionary()
+        )  # sorted by age, the oldest first
 
-    def take(self, key: Hashable, revision: int, entries: Callable[[], list[CacheEntry[T]]]) -> Snapshot[T]:
+    def take(self, key: Hashable, revision: int, entries: Callable[[], list[CacheEntry[T]]]) -> CacheSnapshot[T]:
         """Return the snapshot with an equal key, or create one. Equal keys mean equal states, possibly at other revisions."""
-        snapshot = self._told.pop(key, None)
+        snapshot = self._snapshots.pop(key, None)
         if snapshot is None:
-            snapshot = Snapshot(entries())
+            snapshot = CacheSnapshot(entries())
         snapshot.revision, snapshot.taken = revision, self._clock.monotonic()
-        self._told[key] = snapshot
+        self._snapshots[key] = snapshot
         return snapshot
 
     def discard_entries(self, floor: int) -> None:
         """Release the snapshots below `floor`, the oldest revision of the event log, and those older than MAX_AGE."""
         while (first := self._oldest_snapshot()) is not None and (first[1].revision < floor or self._is_expired(first[1])):
-            del self._told[first[0]]
+            del self._snapshots[first[0]]
             first[1].discard_entries(floor)
 
-    def _oldest_snapshot(self) -> tuple[Hashable, Snapshot[T]] | None:
-        return next(self._told.items(), None)
+    def _oldest_snapshot(self) -> tuple[Hashable, CacheSnapshot[T]] | None:
+        return next(self._snapshots.items(), None)
 
-    def _is_expired(self, snapshot: Snapshot[T]) -> bool:
+    def _is_expired(self, snapshot: CacheSnapshot[T]) -> bool:
         return self._clock.monotonic() - snapshot.taken >= MAX_AGE
 
 
@@ -417,7 +419,7 @@ class CacheError(Exception):
     """The base class of all errors of the cache. Reads from the storage can also raise StorageError."""
 
 
-class Expired(CacheError):
+class RevisionExpired(CacheError):
     def __init__(self, oldest: int) -> None:
         super().__init__(f"too old resource version: the oldest available one is {oldest}")
         self.oldest = oldest
@@ -440,7 +442,7 @@ class CacheBehind(CacheError):
         super().__init__(f"the watch cache is {state}: please retry")
 
 
-class BadToken(CacheError):
+class InvalidContinueToken(CacheError):
     pass
 
 
@@ -457,18 +459,13 @@ class HistoryChanged(CacheError):
         )
 
 
-FRESH_INTERVAL = 0.002
-"""Minimum seconds between two reads of the storage's revision, if the first had several callers. The callers that arrive
-meanwhile share the next read, which costs as much CPU as a get. A single caller does not wait."""
-
-
-class Freshness:
+class CurrentRevisionReader:
     """Reads the revision of the storage, one read at a time."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._asking: list[asyncio.Future[int]] = []
-        self._asked = asyncio.Event()
+        self._waiters: list[asyncio.Future[int]] = []
+        self._read_requested = asyncio.Event()
         self._deadlines: dict[asyncio.Future[int], float] = {}
         self._timer = DeadlineTimer(self._expire)
 
@@ -478,8 +475,8 @@ class Freshness:
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._deadlines[answer] = deadline
         self._timer.add(deadline)
-        self._asking.append(answer)
-        self._asked.set()
+        self._waiters.append(answer)
+        self._read_requested.set()
         try:
             return await answer
         finally:
@@ -494,29 +491,29 @@ class Freshness:
         """Process the calls of `read_current_revision` until cancelled."""
         loop, begun, shared = asyncio.get_running_loop(), 0.0, False
         while True:
-            await self._asked.wait()
+            await self._read_requested.wait()
             if shared and (pause := begun + FRESH_INTERVAL - loop.time()) > 0:
                 await asyncio.sleep(pause)
             begun = loop.time()
-            self._asked.clear()
-            asking, self._asking = self._asking, []
-            shared = len(asking) > 1
+            self._read_requested.clear()
+            waiters, self._waiters = self._waiters, []
+            shared = len(waiters) > 1
             try:
                 revision = await self._storage.current_revision()
             except StorageError as error:
-                _fail_waiters(asking, error)
+                _fail_waiters(waiters, error)
             else:
-                _resolve_waiters(asking, revision)
+                _resolve_waiters(waiters, revision)
 
 
-def _resolve_waiters(asking: list[asyncio.Future[int]], revision: int) -> None:
-    for answer in asking:
+def _resolve_waiters(waiters: list[asyncio.Future[int]], revision: int) -> None:
+    for answer in waiters:
         if not answer.done():
             answer.set_result(revision)
 
 
-def _fail_waiters(asking: list[asyncio.Future[int]], error: Exception) -> None:
-    for answer in asking:
+def _fail_waiters(waiters: list[asyncio.Future[int]], error: Exception) -> None:
+    for answer in waiters:
         if not answer.done():
             answer.set_exception(error)
 

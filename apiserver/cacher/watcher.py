@@ -2,7 +2,7 @@
 
     replay --history is sent--> live --buffer overflow--> SlowWatcher
       |                           |  --drain-----------> ShuttingDown
-      '---- history dropped ------'--- cache reloaded --> Expired
+      '---- history dropped ------'--- cache reloaded --> RevisionExpired
 
 During the replay (initial state, or events of the log), the reader requests one chunk at a time, and the watch stores only its
 position. When the watch is live, the cache adds responses to a bounded buffer. The switch happens between two changes, so no
@@ -48,14 +48,19 @@ MAX_RESPONSES = 10_000
 MERGE_BYTES = 1 << 20
 """Maximum size of concatenated responses in bytes. All clients accept it, and larger responses are not faster."""
 
+BURST = 100
+"""The number of events per BATCH_DELAY that a group receives without delay."""
+BATCH_DELAY = 0.1
+"""Seconds for which further events of a burst are coalesced."""
+
 
 class SharedResponse:
     """A response that several watchers of one flow share. Each watcher releases it once."""
 
-    __slots__ = ("_budget", "_holders", "size", "told")
+    __slots__ = ("_budget", "_holders", "encoded_response", "size")
 
     def __init__(self, encoded_response: EncodedResponse, budget: SendBudget, holders: int) -> None:
-        self.told = encoded_response
+        self.encoded_response = encoded_response
         self.size = len(encoded_response.response)
         self._budget = budget
         self._holders = holders
@@ -105,11 +110,11 @@ class SendBuffer:
         waiting = self._waiting
         first = waiting.popleft()
         first.release_holder()
-        parts, size, (response, revision, events) = [first.told.response], first.size, first.told
+        parts, size, (response, revision, events) = [first.encoded_response.response], first.size, first.encoded_response
         while waiting and size + waiting[0].size <= most:
             shared = waiting.popleft()
             shared.release_holder()
-            response, revision, more = shared.told
+            response, revision, more = shared.encoded_response
             events += more
             parts.append(response)
             size += shared.size
@@ -131,9 +136,9 @@ class ReplayScheduler:
         self._clock = clock
         self._queue: dict[SendBudget, deque[tuple[Callable[[], None], asyncio.Future[None]]]] = {}  # in order of execution
         self._running = False
-        self._spent = 0.0  # seconds of the time slice that earlier iterations of the event loop used
+        self._used_seconds = 0.0  # seconds of the time slice that earlier iterations of the event loop used
         self._until = 0.0
-        self._rest = 0  # iterations of the event loop until the next time slice
+        self._yields_left = 0  # iterations of the event loop until the next time slice
 
     def is_slice_over(self) -> bool:
         """Report whether the time slice is over. A running step must then end."""
@@ -152,17 +157,17 @@ class ReplayScheduler:
             del done  # its error refers to this frame: the events would live until the garbage collection
 
     def _run_slice(self) -> None:
-        if self._rest:
-            self._rest -= 1
+        if self._yields_left:
+            self._yields_left -= 1
         else:
             self._run_steps()
-        self._running = bool(self._queue or self._rest)
+        self._running = bool(self._queue or self._yields_left)
         if self._running:
             asyncio.get_running_loop().call_soon(self._run_slice)
 
     def _run_steps(self) -> None:
         began = self._clock.monotonic()
-        self._until = began + SLICE - self._spent
+        self._until = began + SLICE - self._used_seconds
         while self._queue:
             work, done = self._next()
             if not done.done():
@@ -173,9 +178,9 @@ class ReplayScheduler:
                 else:
                     done.set_result(None)
             if self.is_slice_over():
-                self._spent, self._rest = 0.0, YIELDS
+                self._used_seconds, self._yields_left = 0.0, YIELDS
                 return
-        self._spent += self._clock.monotonic() - began
+        self._used_seconds += self._clock.monotonic() - began
 
     def _next(self) -> tuple[Callable[[], None], asyncio.Future[None]]:
         budget = next(iter(self._queue))
@@ -187,20 +192,20 @@ class ReplayScheduler:
 
 
 class WatchHub(Protocol):
-    """Sends events to watchers. `told` is the number of events that they have read."""
+    """Sends events to watchers. `delivered_events` is the number of events that they have read."""
 
-    told: int
+    delivered_events: int
 
-    def join(self, watcher: "Watcher") -> None:
+    def join(self, watcher: "CacheWatcher") -> None:
         """Start to send the selected events to a watcher."""
         ...
 
-    def leave(self, watcher: "Watcher") -> None: ...
+    def leave(self, watcher: "CacheWatcher") -> None: ...
 
 
-class Watcher:
-    """An async iterator of encoded WatchResponses. One task reads and closes it. Raises SlowWatcher, ShuttingDown or Expired
-    once, then ends."""
+class CacheWatcher:
+    """An async iterator of encoded WatchResponses. One task reads and closes it. Raises SlowWatcher, ShuttingDown or
+    RevisionExpired once, then ends."""
 
     def __init__(
         self,
@@ -222,12 +227,12 @@ class Watcher:
         self.delivered = since
         """The last revision that was returned to the reader."""
         self.idle = False
-        """True if no response was added since the last call of `Dispatcher.bookmark`."""
+        """True if no response was added since the last call of `WatchDispatcher.bookmark`."""
         self.budget = budget if budget is not None else SendBudget(SendPool())
         self._hub = hub
         self._replay: Iterator[EncodedResponse] | None = replayed
         self._turns = turns if turns is not None else ReplayScheduler(SYSTEM_CLOCK)
-        self._found: EncodedResponse | None = None  # the next replayed response, which is already charged
+        self._next_replayed: EncodedResponse | None = None  # the next replayed response, which is already charged
         self._buffer = buffer if buffer is not None else SendBuffer()
         self._end: CacheError | None = None
         self._closed = False
@@ -249,11 +254,11 @@ class Watcher:
         return self._buffer.bytes
 
     async def __anext__(self) -> bytes:
-        if self._found is None:
+        if self._next_replayed is None:
             self._release_charge()
         while not self._closed:
-            if self._found is not None:
-                encoded_response, self._found = self._found, None
+            if self._next_replayed is not None:
+                encoded_response, self._next_replayed = self._next_replayed, None
                 return self._deliver(encoded_response)
             if self._replay is not None:
                 await self._step()
@@ -299,7 +304,7 @@ class Watcher:
         """End the watcher without an error. A waiting reader receives StopAsyncIteration."""
         if not self._closed:
             self._closed = True
-            self._replay = self._found = None
+            self._replay = self._next_replayed = None
             self._release_charge()
             self._buffer.clear()
             self._hub.leave(self)
@@ -330,7 +335,7 @@ class Watcher:
             self._replay = None
             self._hub.join(self)
         elif encoded_response.response:
-            self._found = encoded_response
+            self._next_replayed = encoded_response
             self._charge(encoded_response)
 
     def _charge_and_deliver(self, encoded_response: EncodedResponse) -> bytes:
@@ -340,7 +345,7 @@ class Watcher:
     def _deliver(self, encoded_response: EncodedResponse) -> bytes:
         if encoded_response.revision:
             self.delivered = encoded_response.revision
-        self._hub.told += encoded_response.events
+        self._hub.delivered_events += encoded_response.events
         return encoded_response.response
 
     def _charge(self, encoded_response: EncodedResponse) -> None:
@@ -373,12 +378,6 @@ class Watcher:
             self._reader.set_result(None)
 
 
-BURST = 100
-"""The number of events per BATCH_DELAY that a group receives without delay."""
-BATCH_DELAY = 0.1
-"""Seconds for which further events of a burst are coalesced."""
-
-
 class _WatcherGroup:
     """The live watchers of one selection, by send budget. `pending` contains the encoded events of the next response, and
     `size` is their size in bytes."""
@@ -387,7 +386,7 @@ class _WatcherGroup:
 
     def __init__(self, selection: SelectionPredicate) -> None:
         self.selection = selection
-        self.watchers: dict[SendBudget, dict[Watcher, None]] = {}
+        self.watchers: dict[SendBudget, dict[CacheWatcher, None]] = {}
         self.pending: list[bytes] = []
         self.size = 0
         self._since = 0.0
@@ -418,32 +417,32 @@ class _WatcherGroup:
             budget.enforce_limit()
 
 
-class Dispatcher:
+class WatchDispatcher:
     """The WatchHub of one resource. A watcher is added when it is created, and joins when it is live."""
 
     def __init__(self, fingerprints: HistoryFingerprints, clock: Clock) -> None:
         self._fingerprints = fingerprints
-        self.told = 0
+        self.delivered_events = 0
         """The number of events that watchers have read, counted once per watcher."""
         self._clock = clock
-        self._watchers: dict[Watcher, None] = {}
-        self._announced: dict[Watcher, None] = {}  # live watchers with `announced`
+        self._watchers: dict[CacheWatcher, None] = {}
+        self._announced: dict[CacheWatcher, None] = {}  # live watchers with `announced`
         self._groups: dict[SelectionPredicate, _WatcherGroup] = {}
-        self._asked: list[_WatcherGroup] = []
+        self._unindexed_groups: list[_WatcherGroup] = []
         self._by_node: dict[str, list[_WatcherGroup]] = {}
-        self._untold: list[_WatcherGroup] = []  # groups with pending events
+        self._pending_groups: list[_WatcherGroup] = []  # groups with pending events
         self._revision = 0  # the revision of the last flush
-        self._peeking = 0  # the number of groups that need parsed objects
+        self._parsing_groups = 0  # the number of groups that need parsed objects
 
     @property
     def holding(self) -> bool:
         """True if events are pending until the next `release`."""
-        return bool(self._untold)
+        return bool(self._pending_groups)
 
-    def add(self, watcher: Watcher) -> None:
+    def add_watcher(self, watcher: CacheWatcher) -> None:
         self._watchers[watcher] = None
 
-    def join(self, watcher: Watcher) -> None:
+    def join(self, watcher: CacheWatcher) -> None:
         selection = watcher.selection
         if (group := self._groups.get(selection)) is not None and group.pending:
             self.release()  # the replay has already sent these events; watchers whose buffer is full end
@@ -451,14 +450,14 @@ class Dispatcher:
                 return
         if (group := self._groups.get(selection)) is None:
             group = self._groups[selection] = _WatcherGroup(selection)
-            self._peeking += selection.needs_object
+            self._parsing_groups += selection.needs_object
             for groups in self._group_lists(selection):
                 groups.append(group)
         group.watchers.setdefault(watcher.budget, {})[watcher] = None
         if watcher.announced:
             self._announced[watcher] = None
 
-    def leave(self, watcher: Watcher) -> None:
+    def leave(self, watcher: CacheWatcher) -> None:
         self._watchers.pop(watcher, None)
         self._announced.pop(watcher, None)
         group = self._groups.get(watcher.selection)
@@ -470,7 +469,7 @@ class Dispatcher:
             group.watchers.pop(watcher.budget, None)
         if not group.watchers:
             del self._groups[watcher.selection]
-            self._peeking -= watcher.selection.needs_object
+            self._parsing_groups -= watcher.selection.needs_object
             for groups in self._group_lists(watcher.selection):
                 groups.remove(group)
             for node in watcher.selection.nodes or ():
@@ -479,10 +478,10 @@ class Dispatcher:
 
     def route(self, event: CacheEvent[Any]) -> None:
         """Add the event to the groups that select it. It is sent by a later `flush` or `release`."""
-        groups = self._asked
+        groups = self._unindexed_groups
         if self._by_node:
             groups = groups + self._matching_groups(event)
-        if self._peeking > 1 and event.new is not None:
+        if self._parsing_groups > 1 and event.new is not None:
             event.new.cache_object()
         encoded: dict[WatchEventType, bytes] = {}
         for group in groups:
@@ -493,28 +492,28 @@ class Dispatcher:
             if payload is None:
                 payload = encoded[kind] = event.encode(kind)
             if not group.pending:
-                self._untold.append(group)
+                self._pending_groups.append(group)
             group.pending.append(payload)
             group.size += len(payload)
 
     def flush(self, revision: int) -> None:
         """Send pending events to the groups that are due. All events up to `revision` must have been routed."""
         self._revision = revision
-        if not self._untold:
+        if not self._pending_groups:
             return
         now, fingerprint, waiting = self._clock.monotonic(), self._fingerprint(revision), []
-        for group in self._untold:
+        for group in self._pending_groups:
             if group.is_due(now):
                 group.send_pending(revision, fingerprint)
             else:
                 waiting.append(group)
-        self._untold = waiting
+        self._pending_groups = waiting
 
     def release(self) -> None:
         """Send all pending events."""
         now, fingerprint = self._clock.monotonic(), self._fingerprint(self._revision)
-        untold, self._untold = self._untold, []
-        for group in untold:
+        pending_groups, self._pending_groups = self._pending_groups, []
+        for group in pending_groups:
             group.count_from(now)
             group.send_pending(self._revision, fingerprint)
 
@@ -536,7 +535,7 @@ class Dispatcher:
         for watcher in list(self._announced):
             watcher.enqueue_response(bookmark)
 
-    def end(self, error: Callable[[], CacheError]) -> None:
+    def end_watches(self, error: Callable[[], CacheError]) -> None:
         """End all watchers, live or not, after their pending events. `error` creates the error of a watcher."""
         self.release()
         for watcher in list(self._watchers):
@@ -545,7 +544,7 @@ class Dispatcher:
     def _group_lists(self, selection: SelectionPredicate) -> list[list[_WatcherGroup]]:
         """Return the lists that contain the group of this selection."""
         if selection.nodes is None:
-            return [self._asked]
+            return [self._unindexed_groups]
         return [self._by_node.setdefault(node, []) for node in selection.nodes]
 
     def _matching_groups(self, event: CacheEvent[Any]) -> list[_WatcherGroup]:

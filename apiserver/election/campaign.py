@@ -27,7 +27,7 @@ from pinnace.apiserver.election.history import (
 )
 from pinnace.apiserver.election.leader_key import LeaderKey
 from pinnace.apiserver.services.sessions import LeaseSession, SessionStream, StreamEvent, Timing, election_of
-from pinnace.apiserver.storage.committer import Conflict
+from pinnace.apiserver.storage.committer import WriteConflict
 from pinnace.apiserver.storage.interface import KeyValue, LeaseNotFound, Storage, StorageError
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import race
@@ -97,7 +97,7 @@ class CampaignSession:
                 return CampaignStep.END
             if record is not None and self._session.id == opening.session:  # otherwise, the old session has just expired
                 await self._key.take_over_key(record, self._session.id, self._has_left)
-        except (LeaseNotFound, Conflict) as error:
+        except (LeaseNotFound, WriteConflict) as error:
             return self._send_lost(f"the term has ended: {error}")
         self._stream.send(
             CampaignResponse(
@@ -164,7 +164,7 @@ class CampaignSession:
             return CampaignStep.CONTINUE
         try:
             held = await self._key.take_over_key(record, self._session.id, self._has_left)
-        except Conflict:
+        except WriteConflict:
             return CampaignStep.CONTINUE
         except LeaseNotFound:
             return self._send_lost("the session has expired")
@@ -187,12 +187,12 @@ class CampaignSession:
         """Try to create the election's key, so that this candidate leads."""
         try:
             held = await self._key.create_key(self._session.id)
-        except Conflict as conflict:  # another candidate was faster: wait until the cache contains its key
+        except WriteConflict as conflict:  # another candidate was faster: wait until the cache contains its key
             await self._queue.wait_for_revision(conflict.current.mod_revision if conflict.current else 0, self._timing.interval)
             return CampaignStep.CONTINUE
         except LeaseNotFound:
             return self._send_lost("the session has expired")
-        except StorageError as error:  # includes OutcomeUnknown: if the key is created later, `_adopt_key` takes it over
+        except StorageError as error:  # includes CommitOutcomeUnknown: if the key is created later, `_adopt_key` takes it over
             log.warning('election "%s": %s', self._queue.name, error)
             return CampaignStep.CONTINUE
         self._send_elected(held)

@@ -20,7 +20,7 @@ from pinnace.apiserver.election.history import (
     LEASE_EXPIRED,
 )
 from pinnace.apiserver.services.sessions import SessionStream, StreamEvent, decode_record, election_of
-from pinnace.apiserver.storage.interface import Change, KeyValue
+from pinnace.apiserver.storage.interface import KeyChange, KeyValue
 from pinnace.runtime.clock import Clock
 
 CandidateStream = SessionStream[Any, Any]
@@ -148,7 +148,7 @@ class CandidateQueue:
         elections = (election_of(record) for record in self._cacher.raw_items(ELECTIONS_PREFIX) if record.key != self.key)
         return next((other for other in elections if not names.isdisjoint(other.scheduler_names)), None) if names else None
 
-    def apply_change(self, change: Change) -> None:
+    def apply_change(self, change: KeyChange) -> None:
         """Apply a change of the key or the nomination, and notify all candidates."""
         if change.key == self.key:
             self._update_latest_term(change)
@@ -158,7 +158,7 @@ class CandidateQueue:
         for stream in self._streams:
             stream.post_event(StreamEvent.CHANGED)
 
-    def _update_latest_term(self, change: Change) -> None:
+    def _update_latest_term(self, change: KeyChange) -> None:
         if change.value is not None:
             self._latest_term = term_of_key(KeyValue(change.key, change.value, change.create_revision, change.mod_revision, 1))
             return

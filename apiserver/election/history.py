@@ -22,7 +22,7 @@ note, a key in etcd. The revision of the note separates the two kinds of terms:
     a: the last known note of the lost history
     b: the current note --a begins with b--> put b + ID, if b is unchanged --> bound: the revision of this put
            ^              '--otherwise: another server has added an ID ------> bound: the revision of b
-           '--- Conflict: another server was faster
+           '--- WriteConflict: another server was faster
 
 All election keys with a create_revision up to the bound are deleted before the server accepts calls.
 
@@ -72,9 +72,9 @@ from pinnace.api.scalars import to_seconds, to_time
 from pinnace.api.wellknown import ELECTION_LEASES, FENCE_ANNOTATION
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.services.sessions import decode_record
-from pinnace.apiserver.storage.committer import Committer, Conflict
+from pinnace.apiserver.storage.committer import Committer, WriteConflict
 from pinnace.apiserver.storage.interface import (
-    Change,
+    KeyChange,
     KeyValue,
     LeaseNotFound,
     OutOfSpace,
@@ -274,7 +274,7 @@ class HistoryWriter:
         key, value = candidate_key(candidate.election, candidate.session), candidate.SerializeToString()
         if departed:
             if revision := self._candidate_revisions.pop(candidate.session, 0):
-                with suppress(Conflict):
+                with suppress(WriteConflict):
                     await self._committer.commit(Write(key, None, revision))
             return
         result = await self._storage.get(key)
@@ -285,7 +285,7 @@ class HistoryWriter:
                     Write(key, value, expected, lease=candidate.session)
                 )
                 return
-            except Conflict as conflict:
+            except WriteConflict as conflict:
                 result = conflict.current
 
     async def _write_lease(self, term: Term) -> None:
@@ -304,7 +304,7 @@ class HistoryWriter:
             try:
                 await self._committer.commit(Write(key, lease.SerializeToString(), result.mod_revision if result else 0))
                 return
-            except Conflict as conflict:
+            except WriteConflict as conflict:
                 result = conflict.current
 
     async def _write_term(self, term: Term) -> None:
@@ -315,7 +315,7 @@ class HistoryWriter:
             try:
                 await self._committer.commit(write)
                 return
-            except Conflict as conflict:
+            except WriteConflict as conflict:
                 result = conflict.current
 
     async def _end_previous_terms(self, latest: Term) -> None:
@@ -326,7 +326,7 @@ class HistoryWriter:
         for item in page.items[:-MAX_STORED_TERMS]:
             try:
                 await self._committer.commit(Write(item.key, None, item.mod_revision))
-            except Conflict:
+            except WriteConflict:
                 log.debug("%s has changed and will be deleted later", item.key)
 
 
@@ -365,13 +365,13 @@ class RestoreHandler:
             try:
                 await self._end_terms_until(await self._write_restore_note())
                 return
-            except (Conflict, StorageError) as error:  # a conflict: another server has written the note or an election key
+            except (WriteConflict, StorageError) as error:  # a conflict: another server has written the note or an election key
                 log.warning("cannot end the terms from before the restore: %s", error)
                 await self._clock.sleep(RESTORE_RETRY)
 
     async def _write_restore_note(self) -> int:
-        """Write the note unless another server has written it. Return the last revision of terms to end. Raises Conflict and
-        StorageError."""
+        """Write the note unless another server has written it. Return the last revision of terms to end. Raises WriteConflict
+        and StorageError."""
         result = await self._storage.get(RESTORES_KEY)
         value, revision = (result.value, result.mod_revision) if result is not None else (b"", 0)
         if not self._lost_note.startswith(value):
@@ -392,5 +392,5 @@ class RestoreHandler:
                     await self._committer.commit(Write(record.key, None, expected=record.mod_revision))
             after, more = page.items[-1].key if page.items else "", page.more
 
-    def _track_note(self, change: Change) -> None:
+    def _track_note(self, change: KeyChange) -> None:
         self._current_note = change.value or b""

@@ -38,7 +38,7 @@ from pinnace.apiserver.election.history import (
 )
 from pinnace.apiserver.registry.fencing import hash_secret, is_holder
 from pinnace.apiserver.services.sessions import decode_record
-from pinnace.apiserver.storage.committer import Committer, Conflict
+from pinnace.apiserver.storage.committer import Committer, WriteConflict
 from pinnace.apiserver.storage.interface import KeyValue, Storage, StorageError, Write
 from pinnace.runtime.clock import Clock
 
@@ -110,8 +110,8 @@ class LeaderKey:
         return election.holder == identity.holder and is_holder(election, identity.user, identity.secret)
 
     async def create_key(self, session: int) -> HeldKey:
-        """Create the key, so that the candidate leads. Raises Conflict if another candidate leads, LeaseNotFound if the session
-        has expired, and other StorageErrors. After OutcomeUnknown the key may exist, or be created later."""
+        """Create the key, so that the candidate leads. Raises WriteConflict if another candidate leads, LeaseNotFound if the
+        session has expired, and other StorageErrors. After CommitOutcomeUnknown the key may exist, or be created later."""
         holder, user, secret, scheduler_names, configuration = self._identity
         record = Election(name=self._queue.name, holder=holder, session=session, user=user, secret_hash=hash_secret(secret))
         record.scheduler_names.extend(scheduler_names)
@@ -124,15 +124,15 @@ class LeaderKey:
 
     async def take_over_key(self, record: KeyValue, session: int, has_left: Callable[[], bool]) -> HeldKey:
         """Put the key of this session again. The previous server then no longer deletes it. `has_left` reports whether the
-        candidate has left this server. Raises Conflict if the key does not exist or belongs to another candidate, or if the
-        candidate has left and another server has put the key; LeaseNotFound if the session has expired; and other
+        candidate has left this server. Raises WriteConflict if the key does not exist or belongs to another candidate, or if
+        the candidate has left and another server has put the key; LeaseNotFound if the session has expired; and other
         StorageErrors."""
         token = record.create_revision
         while True:
             write = Write(record.key, record.value, expected=record.mod_revision, lease=session)
             try:
                 revision = await self._committer.commit(write)
-            except Conflict as conflict:  # possibly a late write of the previous server
+            except WriteConflict as conflict:  # possibly a late write of the previous server
                 current = conflict.current
                 if has_left() or not self.is_own_key(current, session) or current.create_revision != token:
                     raise
@@ -152,7 +152,7 @@ class LeaderKey:
         """Accept the nomination for this candidate. Conflicts and errors are ignored."""
         nomination.holder, nomination.session = self._holder, session
         write = Write(request.key, nomination.SerializeToString(), expected=request.mod_revision)
-        with suppress(Conflict, StorageError):
+        with suppress(WriteConflict, StorageError):
             await self._committer.commit(write)
 
     async def depose_leader(self, reason: str, silence: float | None = None) -> None:
@@ -180,7 +180,7 @@ class LeaderKey:
         while self._clock.monotonic() < deadline:
             try:
                 revision = await self._committer.commit(Write(self._queue.key, None, expected=held.mod_revision))
-            except Conflict:
+            except WriteConflict:
                 return
             except StorageError as error:
                 log.warning('election "%s": cannot delete the key: %s', self._queue.name, error)

@@ -51,7 +51,7 @@ from pinnace.api.terms import TermEnd
 from pinnace.apiserver import errors
 from pinnace.apiserver.auth.authentication import User
 from pinnace.apiserver.auth.authorizer import Authorizer
-from pinnace.apiserver.auth.permissions import CAMPAIGN, CAMPAIGN_FOR, Target
+from pinnace.apiserver.auth.permissions import CAMPAIGN, CAMPAIGN_FOR, ActionTarget
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.election.campaign import CampaignSession
 from pinnace.apiserver.election.candidate_queue import CandidateQueue
@@ -76,8 +76,8 @@ from pinnace.apiserver.services.sessions import (
     decode_record,
     election_of,
 )
-from pinnace.apiserver.storage.committer import Committer, Conflict, GuardFailed
-from pinnace.apiserver.storage.interface import Change, Guard, KeyValue, Storage, StorageError, Write
+from pinnace.apiserver.storage.committer import Committer, GuardFailed, WriteConflict
+from pinnace.apiserver.storage.interface import Guard, KeyChange, KeyValue, Storage, StorageError, Write
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 T = TypeVar("T")
@@ -108,7 +108,8 @@ class LeadershipTransfer:
         self._changed = asyncio.Event()
 
     async def run(self) -> TransferElectionResponse:
-        """Execute the transfer. Raises Rejected and StorageError. After OutcomeUnknown the leader may have been deposed."""
+        """Execute the transfer. Raises Rejected and StorageError. After CommitOutcomeUnknown the leader may have been
+        deposed."""
         record = self._cacher.raw(self._key)
         if record is None:
             raise Rejected(no_leader(self._name))
@@ -131,7 +132,7 @@ class LeadershipTransfer:
         write = Write(self._nomination_key, nomination.SerializeToString(), expected=0, lease=lease)
         try:
             nominated = await self._nominate(write)
-        except Conflict:
+        except WriteConflict:
             raise Rejected(_transfer_in_progress(self._name)) from None
         nominee = await self._wait_for_key(self._nomination_key, partial(_accepted_nomination, nominated), ACCEPTANCE_TIMEOUT)
         if nominee is None:
@@ -145,11 +146,11 @@ class LeadershipTransfer:
         return TransferElectionResponse(before=before, after=after, gap_micros=round(gap * 1e6))
 
     async def _nominate(self, write: Write) -> int:
-        """Create the nomination, and return its revision. Raises Conflict if another one exists. A nomination that cannot be
-        decoded is replaced."""
+        """Create the nomination, and return its revision. Raises WriteConflict if another one exists. A nomination that cannot
+        be decoded is replaced."""
         try:
             return await self._committer.commit(write)
-        except Conflict as conflict:
+        except WriteConflict as conflict:
             result = conflict.current
             if result is None or decode_record(Nomination, result.value) is not None:
                 raise
@@ -164,7 +165,7 @@ class LeadershipTransfer:
             guard = Guard(self._nomination_key, nominated)
             try:
                 await self._committer.commit(Write(self._key, None, expected=record.mod_revision, guards=(guard,)))
-            except Conflict as conflict:
+            except WriteConflict as conflict:
                 record = conflict.current
             except GuardFailed:
                 raise Rejected(_transfer_timed_out(self._name, before.holder)) from None
@@ -368,8 +369,8 @@ class ElectionsService:
         if problem := _validate_opening(opening):
             raise Rejected(errors.bad_request(problem))
         names = tuple(dict.fromkeys(opening.scheduler_names))
-        await self._authorizer.check(user, CAMPAIGN, lambda: (Target("", opening.election),))
-        await self._authorizer.check(user, CAMPAIGN_FOR, lambda: [Target("", name) for name in names])
+        await self._authorizer.authorize(user, CAMPAIGN, lambda: (ActionTarget("", opening.election),))
+        await self._authorizer.authorize(user, CAMPAIGN_FOR, lambda: [ActionTarget("", name) for name in names])
         queue = self._queues.setdefault(opening.election, CandidateQueue(opening.election, self._cacher, self._clock))
         identity = CandidateIdentity(opening.holder, user.name, opening.secret, names, opening.configuration)
         leader_key = LeaderKey(queue, identity, self._storage, self._committer, self._history, self._timing.ttl, self._clock)
@@ -381,7 +382,7 @@ class ElectionsService:
             if queue.is_empty:
                 self._queues.pop(queue.name, None)
 
-    def _on_change(self, change: Change) -> None:
+    def _on_change(self, change: KeyChange) -> None:
         queue = self._queues.get(change.key.rpartition("/")[2])
         if queue is not None:
             queue.apply_change(change)

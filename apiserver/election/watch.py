@@ -25,7 +25,7 @@ from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.election.history import MAX_STORED_TERMS, decode_terms, with_presumed_ends
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.services.sessions import decode_record, election_of
-from pinnace.apiserver.storage.interface import Change, KeyValue
+from pinnace.apiserver.storage.interface import KeyChange, KeyValue
 from pinnace.runtime.clock import Clock
 
 MAX_UNSENT = 1000
@@ -112,7 +112,7 @@ class ElectionWatch:
             subscribe(candidates_prefix(name) if name else CANDIDATES_PREFIX, self._on_candidate),
         ]
 
-    def _on_election(self, change: Change) -> None:
+    def _on_election(self, change: KeyChange) -> None:
         name = change.key.removeprefix(ELECTIONS_PREFIX)
         if self._name not in ("", name):
             return
@@ -124,13 +124,13 @@ class ElectionWatch:
         terms = [_started_term(election)] if election.token and is_new else []
         self._queue_state(ElectionState(election=election, terms=terms, revision=change.mod_revision))
 
-    def _on_term(self, change: Change) -> None:
+    def _on_term(self, change: KeyChange) -> None:
         term = decode_record(Term, change.value) if change.value is not None else None
         if term is not None:
             name = change.key.removeprefix(TERMS_PREFIX).rpartition("/")[0]
             self._queue_state(ElectionState(election=self._current_election(name), terms=[term], revision=change.mod_revision))
 
-    def _on_candidate(self, change: Change) -> None:
+    def _on_candidate(self, change: KeyChange) -> None:
         name = change.key.removeprefix(CANDIDATES_PREFIX).rpartition("/")[0]
         self._queue_state(ElectionState(election=self._current_election(name), revision=change.mod_revision))
 

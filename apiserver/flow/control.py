@@ -22,7 +22,7 @@ queued in gRPC and delay the other clients of its listener. So a flow starts cal
 calls wait in the queue of their flow and start in rounds, with a pause after each round. The calls of a round share etcd
 transactions. If only one flow is active, its pauses are shorter.
 
-Levels have priorities. A waiting call whose level has free seats of its own is overtaken by at most MAX_PASSED calls.
+Levels have priorities. A waiting call whose level has free seats of its own is overtaken by at most MAX_OVERTAKEN calls.
 
 Responses that the client has not read count against the send budget of the flow (apiserver.flow.send_budget), even after the
 end of the call:
@@ -58,136 +58,9 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from pinnace.api.status import Code, Refusal
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.flow.levels import SECONDS_PER_BYTE, SHARES, Flow, LazyRequest, PriorityLevel
-from pinnace.apiserver.flow.send_budget import MAX_UNTAKEN, Predicate, SendBudget, SendPool
+from pinnace.apiserver.flow.levels import SECONDS_PER_BYTE, SHARES, LazyRequest, PriorityLevel, UserFlow
+from pinnace.apiserver.flow.send_budget import MAX_UNSENT_BYTES, SendBudget, SendPool, WatchPredicate
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-
-
-class Seats(Protocol):
-    """The owner of seats."""
-
-    def release_seat(self, seat: "Seat", flow: "Flow[Seat]") -> None:
-        """Implement Seat.release. It is called once per seat."""
-        ...
-
-    def charge_answer(self, flow: "Flow[Seat]", size: int, refusable: bool) -> Callable[[], None]:
-        """Implement Seat.answer."""
-        ...
-
-    def watching(self, flow: "Flow[Seat]", selection: Predicate, *, bounded: bool, initial: bool) -> SendBudget:
-        """Implement Seat.watching."""
-        ...
-
-    def connection(self, flow: "Flow[Seat]", *, bounded: bool) -> AbstractContextManager[None]:
-        """Implement Seat.connection."""
-        ...
-
-
-class Seat:
-    """The seats of one call. `cost` is the number of seats. `unread` is the size of an unparsed request in bytes. Parsing it
-    blocks the event loop."""
-
-    __slots__ = ("_flow", "_over", "_seats", "cost", "future", "since", "size", "unread", "until", "waits")
-
-    def __init__(self, seats: Seats, flow: "Flow[Seat]", cost: int, unread: int = 0) -> None:
-        self._seats = seats
-        self.unread = unread
-        self._flow = flow
-        self._over = False
-        self.cost = cost
-        self.waits = False
-
-    def wait(self, since: float, until: float, size: int) -> None:
-        """Start to wait. `since` and `until` are monotonic times in seconds. `size` is the size of the request in bytes.
-        `future` is completed at the end of the wait."""
-        self.waits = True
-        self.since, self.until, self.size = since, until, size
-        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    async def acquire(self) -> None:
-        """Return when the call may start. Raises Rejected."""
-        await self.future
-
-    def refuse(self, error: Exception) -> None:
-        """End the wait with an error. The call does not start."""
-        self._over = True
-        if not self.future.done():
-            self.future.set_exception(error)
-
-    def release(self) -> None:
-        """Release the seats, or stop waiting for them. Idempotent."""
-        if not self._over:
-            self._over = True
-            self._seats.release_seat(self, self._flow)
-
-    def answer(self, size: int, *, refusable: bool) -> Callable[[], None]:
-        """Charge a response of `size` bytes to the flow. Call the returned function once, when the client has received the
-        response or has disconnected. This can be long after `release`. Raises Rejected if the response is `refusable` and
-        exceeds the send budget."""
-        return self._seats.charge_answer(self._flow, size, refusable)
-
-    def watching(self, selection: Predicate, *, bounded: bool, initial: bool) -> SendBudget:
-        """Return the send budget of a new watch. `bounded`: the number of watches is limited. `initial`: the watch starts with
-        the current state. Raises Rejected."""
-        return self._seats.watching(self._flow, selection, bounded=bounded, initial=initial)
-
-    def connection(self, *, bounded: bool) -> AbstractContextManager[None]:
-        """Count a connection to a kubelet while it is open. If `bounded`, the number of connections is limited, and entering
-        the context raises Rejected above the limit."""
-        return self._seats.connection(self._flow, bounded=bounded)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-
-class Exempt:
-    """The seats of a call that is exempt from flow control."""
-
-    waits = False
-
-    async def acquire(self) -> None:
-        return
-
-    def release(self) -> None:
-        return
-
-    def answer(self, size: int, *, refusable: bool) -> Callable[[], None]:
-        return self.release
-
-    def watching(self, selection: Predicate, *, bounded: bool, initial: bool) -> SendBudget:
-        return SendBudget(SendPool())
-
-    def connection(self, *, bounded: bool) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return
-
-
-EXEMPT = Exempt()
-_OWN: ContextVar[Seat | Exempt] = ContextVar("seat", default=EXEMPT)
-
-
-def set_current_seat(seat: Seat | Exempt) -> None:
-    """Set the seats of the current task and of tasks that it creates later."""
-    _OWN.set(seat)
-
-
-def current_seat() -> Seat | Exempt:
-    """Return the seats of the current task."""
-    return _OWN.get()
-
-
-def release_current_seat() -> None:
-    """Release the seats of the current task. Call it before waiting for another server."""
-    current_seat().release()
-
 
 SEATS = 200
 """Maximum number of concurrent single-object calls. A call needs 1 ms of CPU time, so fewer seats are sufficient if the CPU is
@@ -197,11 +70,11 @@ EAGER = 16
 ROUND = 16
 """The number of seats of waiting calls that start together. A call with an unparsed request ends the round, because parsing
 blocks the event loop."""
-SEAT_PAUSE, SEAT_PAUSE_ALONE = 0.00075, 0.0001
+SEAT_PAUSE, SEAT_PAUSE_UNCROWDED = 0.00075, 0.0001
 """Seconds of pause per seat of a round. Longer pauses protect other flows better, but limit the rate of a busy flow. The second
-value applies if no other flow has made calls for ALONE_AFTER seconds."""
-ALONE_AFTER = 1.0
-MAX_PASSED = 5
+value applies if no other flow has made calls for UNCROWDED_AFTER seconds."""
+UNCROWDED_AFTER = 1.0
+MAX_OVERTAKEN = 5
 """Maximum number of calls of other levels that overtake a waiting call whose level has free seats of its own. Up to three
 levels can reach this limit at the same time, so a level starts at least one of eight calls."""
 WAIT_TIMEOUT = 5.0
@@ -215,7 +88,7 @@ MAX_WATCHES = 1000
 """Maximum open watches per flow, except for system:masters. A watch uses tens of kilobytes. A component of pinnace has at most
 24.
 """
-MAX_QUESTIONS = 1000
+MAX_SELECTOR_REQUIREMENTS = 1000
 """Maximum number of selector requirements of a flow's watches. Equal selectors count once. Each event is matched against all of
 them, which takes 0.1 to 0.3 ms. A user can watch 500 names at the same time. A component of pinnace has at most 24."""
 MAX_CONNECTIONS = 100
@@ -233,6 +106,132 @@ RETRIES_PER_SECOND = 100
 MAX_RETRY_AFTER = 10.0
 TICK = 0.1
 """Seconds between two checks for calls whose wait has timed out."""
+
+
+class SeatOwner(Protocol):
+    """The owner of seats."""
+
+    def release_seat(self, seat: "Seat", flow: "UserFlow[Seat]") -> None:
+        """Implement Seat.release. It is called once per seat."""
+        ...
+
+    def charge_answer(self, flow: "UserFlow[Seat]", size: int, refusable: bool) -> Callable[[], None]:
+        """Implement Seat.answer."""
+        ...
+
+    def watching(self, flow: "UserFlow[Seat]", selection: WatchPredicate, *, bounded: bool, initial: bool) -> SendBudget:
+        """Implement Seat.watching."""
+        ...
+
+    def connection(self, flow: "UserFlow[Seat]", *, bounded: bool) -> AbstractContextManager[None]:
+        """Implement Seat.connection."""
+        ...
+
+
+class Seat:
+    """The seats of one call. `cost` is the number of seats. `unread` is the size of an unparsed request in bytes. Parsing it
+    blocks the event loop."""
+
+    __slots__ = ("_flow", "_released", "_seats", "cost", "future", "since", "size", "unread", "until", "waits")
+
+    def __init__(self, seats: SeatOwner, flow: "UserFlow[Seat]", cost: int, unread: int = 0) -> None:
+        self._seats = seats
+        self.unread = unread
+        self._flow = flow
+        self._released = False
+        self.cost = cost
+        self.waits = False
+
+    def wait(self, since: float, until: float, size: int) -> None:
+        """Start to wait. `since` and `until` are monotonic times in seconds. `size` is the size of the request in bytes.
+        `future` is completed at the end of the wait."""
+        self.waits = True
+        self.since, self.until, self.size = since, until, size
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def acquire(self) -> None:
+        """Return when the call may start. Raises Rejected."""
+        await self.future
+
+    def refuse(self, error: Exception) -> None:
+        """End the wait with an error. The call does not start."""
+        self._released = True
+        if not self.future.done():
+            self.future.set_exception(error)
+
+    def release(self) -> None:
+        """Release the seats, or stop waiting for them. Idempotent."""
+        if not self._released:
+            self._released = True
+            self._seats.release_seat(self, self._flow)
+
+    def answer(self, size: int, *, refusable: bool) -> Callable[[], None]:
+        """Charge a response of `size` bytes to the flow. Call the returned function once, when the client has received the
+        response or has disconnected. This can be long after `release`. Raises Rejected if the response is `refusable` and
+        exceeds the send budget."""
+        return self._seats.charge_answer(self._flow, size, refusable)
+
+    def watching(self, selection: WatchPredicate, *, bounded: bool, initial: bool) -> SendBudget:
+        """Return the send budget of a new watch. `bounded`: the number of watches is limited. `initial`: the watch starts with
+        the current state. Raises Rejected."""
+        return self._seats.watching(self._flow, selection, bounded=bounded, initial=initial)
+
+    def connection(self, *, bounded: bool) -> AbstractContextManager[None]:
+        """Count a connection to a kubelet while it is open. If `bounded`, the number of connections is limited, and entering
+        the context raises Rejected above the limit."""
+        return self._seats.connection(self._flow, bounded=bounded)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class ExemptSeat:
+    """The seats of a call that is exempt from flow control."""
+
+    waits = False
+
+    async def acquire(self) -> None:
+        return
+
+    def release(self) -> None:
+        return
+
+    def answer(self, size: int, *, refusable: bool) -> Callable[[], None]:
+        return self.release
+
+    def watching(self, selection: WatchPredicate, *, bounded: bool, initial: bool) -> SendBudget:
+        return SendBudget(SendPool())
+
+    def connection(self, *, bounded: bool) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+
+EXEMPT = ExemptSeat()
+_OWN: ContextVar[Seat | ExemptSeat] = ContextVar("seat", default=EXEMPT)
+
+
+def set_current_seat(seat: Seat | ExemptSeat) -> None:
+    """Set the seats of the current task and of tasks that it creates later."""
+    _OWN.set(seat)
+
+
+def current_seat() -> Seat | ExemptSeat:
+    """Return the seats of the current task."""
+    return _OWN.get()
+
+
+def release_current_seat() -> None:
+    """Release the seats of the current task. Call it before waiting for another server."""
+    current_seat().release()
 
 
 class FlowMetrics(Protocol):
@@ -258,7 +257,7 @@ class SizedMessage(Protocol):
     def ByteSize(self) -> int: ...  # noqa: N802
 
 
-class FlowControl:
+class PriorityAndFairness:
     """Assigns seats to calls. `run` must run until shutdown: it refuses calls whose wait has timed out."""
 
     def __init__(self, seats: int = SEATS, *, clock: Clock = SYSTEM_CLOCK, meter: FlowMetrics | None = None) -> None:
@@ -271,13 +270,13 @@ class FlowControl:
         self._seats = seats
         self._clock = clock
         self._meter = meter or NoFlowMetrics()
-        self._held = 0
+        self._seats_in_use = 0
         self._waiting = 0
         self._crowded = asyncio.Event()
         self._pacing: asyncio.Task[None] | None = None
-        self._due = 0.0  # the time of the next round
-        self._latest: Flow[Seat] | None = None  # the flow of the last call
-        self._alone_from = 0.0  # the time from which this flow counts as alone
+        self._next_round = 0.0  # the time of the next round
+        self._latest: UserFlow[Seat] | None = None  # the flow of the last call
+        self._uncrowded_from = 0.0  # the time from which this flow counts as alone
 
     def enter(
         self,
@@ -288,61 +287,64 @@ class FlowControl:
         remaining: float | None = None,
         *,
         writes: bool = False,
-    ) -> Seat | Exempt:
+    ) -> Seat | ExemptSeat:
         """Return the seats of a call of this level. If `level` is None, the call is exempt. `remaining` is the number of
         seconds until the deadline of the call. `writes`: the response cannot be refused. Raises Rejected."""
         if level is None:
             return EXEMPT
         flow = self.levels[level].flow(user)
         if flow is not self._latest:
-            self._latest, self._alone_from = flow, self._clock.monotonic() + ALONE_AFTER
+            self._latest, self._uncrowded_from = flow, self._clock.monotonic() + UNCROWDED_AFTER
         if remaining is not None and remaining <= 0:
             raise self._count_rejection(flow, "time-out", _deadline_refusal())
         if writes:
-            self._refuse_unread(flow, 2 * MAX_UNTAKEN)
+            self._refuse_unread(flow, 2 * MAX_UNSENT_BYTES)
         cost = max(1, cost)  # a cost from an invalid request could be negative
         seat = Seat(self, flow, cost, request.ByteSize() if isinstance(request, LazyRequest) else 0)
-        if flow.held < EAGER and not flow.waiting and flow.fits(cost, self._free_seats(flow.level)):
+        if flow.seats_in_use < EAGER and not flow.waiting and flow.fits(cost, self._free_seats(flow.level)):
             self._start_call(seat, flow)
         else:
             self._queue(seat, flow, request, remaining)
         return seat
 
-    def release_seat(self, seat: Seat, flow: Flow[Seat]) -> None:
-        """Implement Seats."""
+    def release_seat(self, seat: Seat, flow: UserFlow[Seat]) -> None:
+        """Implement SeatOwner."""
         if seat.waits:
             self._stop_waiting(seat, flow, execute=False)
             self._meter.rejected(flow.level.name, "cancelled")
             return
-        flow.end(seat.cost)
-        self._held -= seat.cost
+        flow.finish_call(seat.cost)
+        self._seats_in_use -= seat.cost
         if self._waiting:
             self._start_waiting_calls()
 
-    def charge_answer(self, flow: Flow[Seat], size: int, refusable: bool) -> Callable[[], None]:
-        """Implement Seats."""
+    def charge_answer(self, flow: UserFlow[Seat], size: int, refusable: bool) -> Callable[[], None]:
+        """Implement SeatOwner."""
         if refusable:
-            self._refuse_unread(flow, MAX_UNTAKEN)
+            self._refuse_unread(flow, MAX_UNSENT_BYTES)
         flow.budget.charge(size)
         return partial(flow.budget.charge, -size)
 
-    def watching(self, flow: Flow[Seat], selection: Predicate, *, bounded: bool, initial: bool) -> SendBudget:
-        """Implement Seats."""
-        count, questions = len(flow.budget.watches), flow.budget.questions
+    def watching(self, flow: UserFlow[Seat], selection: WatchPredicate, *, bounded: bool, initial: bool) -> SendBudget:
+        """Implement SeatOwner."""
+        count, requirement_count = len(flow.budget.watches), flow.budget.requirement_count
         if bounded and count >= MAX_WATCHES:
             raise self._count_rejection(
                 flow, "watches", self._too_many_requests(flow, f"{count:,} watches are open: close some of them")
             )
-        if bounded and questions + (more := flow.budget.added_requirements(selection)) > MAX_QUESTIONS:
-            why = f"{count:,} open watches have {questions:,} selector requirements, this one has {more:,}: close some of them"
+        if bounded and requirement_count + (more := flow.budget.added_requirements(selection)) > MAX_SELECTOR_REQUIREMENTS:
+            why = (
+                f"{count:,} open watches have {requirement_count:,} selector requirements, this one has {more:,}: "
+                "close some of them"
+            )
             raise self._count_rejection(flow, "watches", self._too_many_requests(flow, why))
         if initial:
-            self._refuse_unread(flow, MAX_UNTAKEN)
+            self._refuse_unread(flow, MAX_UNSENT_BYTES)
         return flow.budget
 
     @contextmanager
-    def connection(self, flow: Flow[Seat], *, bounded: bool) -> Iterator[None]:
-        """Implement Seats."""
+    def connection(self, flow: UserFlow[Seat], *, bounded: bool) -> Iterator[None]:
+        """Implement SeatOwner."""
         count = flow.budget.connections
         if bounded and count >= MAX_CONNECTIONS:
             why = f"{count:,} logs and commands are open: close some of them"
@@ -379,11 +381,11 @@ class FlowControl:
             self._expire()
 
     def _free_seats(self, level: PriorityLevel[Seat]) -> int:
-        return max(level.seats - level.held, self._seats - self._held)
+        return max(level.seats - level.seats_in_use, self._seats - self._seats_in_use)
 
-    def _start_call(self, seat: Seat, flow: Flow[Seat]) -> None:
-        flow.begin(seat.cost)
-        self._held += seat.cost
+    def _start_call(self, seat: Seat, flow: UserFlow[Seat]) -> None:
+        flow.start_call(seat.cost)
+        self._seats_in_use += seat.cost
 
     def _start_waiting_calls(self) -> None:
         """Start waiting calls in rounds, until no seats are free or no calls wait."""
@@ -393,7 +395,7 @@ class FlowControl:
     async def _start_in_rounds(self) -> None:
         try:
             while True:
-                if (pause := self._due - self._clock.monotonic()) > 0:
+                if (pause := self._next_round - self._clock.monotonic()) > 0:
                     await self._clock.sleep(pause)
                 if not self._start_round():
                     return
@@ -407,17 +409,19 @@ class FlowControl:
             begun += seat.cost
             reading = seat.unread * SECONDS_PER_BYTE
         now = self._clock.monotonic()
-        self._due = now + min(begun, ROUND) * (SEAT_PAUSE if now < self._alone_from else SEAT_PAUSE_ALONE) + reading
+        self._next_round = (
+            now + min(begun, ROUND) * (SEAT_PAUSE if now < self._uncrowded_from else SEAT_PAUSE_UNCROWDED) + reading
+        )
         return begun > 0
 
     def _start_next_call(self) -> Seat | None:
         """Start the next call and return its seats; None if no call can start."""
-        owed = [level for level in self.levels.values() if level.waiting and level.held < level.seats]
-        for level in chain((level for level in owed if level.passed >= MAX_PASSED), self.levels.values()):
+        owed = [level for level in self.levels.values() if level.waiting and level.seats_in_use < level.seats]
+        for level in chain((level for level in owed if level.overtaken >= MAX_OVERTAKEN), self.levels.values()):
             if (seat := self._start_next_of_level(level)) is not None:
                 for other in owed:
-                    other.passed += 1
-                level.passed = 0
+                    other.overtaken += 1
+                level.overtaken = 0
                 return seat
         return None
 
@@ -437,7 +441,7 @@ class FlowControl:
                 return seat
         return None
 
-    def _queue(self, seat: Seat, flow: Flow[Seat], request: SizedMessage | None, remaining: float | None) -> None:
+    def _queue(self, seat: Seat, flow: UserFlow[Seat], request: SizedMessage | None, remaining: float | None) -> None:
         size = request.ByteSize() if request is not None else 0
         if len(flow.waiting) >= MAX_WAITING or (flow.waiting and flow.bytes + size > MAX_WAITING_BYTES):
             raise self._count_rejection(
@@ -450,7 +454,7 @@ class FlowControl:
         self._crowded.set()
         self._start_waiting_calls()
 
-    def _stop_waiting(self, seat: Seat, flow: Flow[Seat], *, execute: bool) -> None:
+    def _stop_waiting(self, seat: Seat, flow: UserFlow[Seat], *, execute: bool) -> None:
         seat.waits = False
         flow.drop(seat)
         self._waiting -= 1
@@ -466,27 +470,27 @@ class FlowControl:
                 for seat in [seat for seat in flow.waiting if seat.until <= now]:
                     self._refuse(seat, flow)
 
-    def _refuse(self, seat: Seat, flow: Flow[Seat]) -> None:
+    def _refuse(self, seat: Seat, flow: UserFlow[Seat]) -> None:
         self._stop_waiting(seat, flow, execute=False)
         in_time = seat.until >= seat.since + WAIT_TIMEOUT
         refusal = self._too_many_requests(flow, f"waited for {WAIT_TIMEOUT:g} s") if in_time else _deadline_refusal()
         seat.refuse(self._count_rejection(flow, "time-out", refusal))
 
-    def _refuse_unread(self, flow: Flow[Seat], room: int) -> None:
-        """Raises Rejected if the unread responses of the flow exceed its share of `room`."""
+    def _refuse_unread(self, flow: UserFlow[Seat], room: int) -> None:
+        """Raise Rejected if the unread responses of the flow exceed its share of `room`."""
         if flow.budget.exceeds(room):
-            why = f"{flow.budget.untaken / (1 << 20):.1f} MiB of responses are unread: read them, or cancel their calls"
+            why = f"{flow.budget.unsent_bytes / (1 << 20):.1f} MiB of responses are unread: read them, or cancel their calls"
             raise self._count_rejection(flow, "untaken", self._too_many_requests(flow, why))
 
-    def _count_rejection(self, flow: Flow[Seat], reason: str, refusal: Refusal) -> Rejected:
+    def _count_rejection(self, flow: UserFlow[Seat], reason: str, refusal: Refusal) -> Rejected:
         self._meter.rejected(flow.level.name, reason)
         return Rejected(refusal)
 
-    def _too_many_requests(self, flow: Flow[Seat], why: str) -> Refusal:
+    def _too_many_requests(self, flow: UserFlow[Seat], why: str) -> Refusal:
         now = self._clock.monotonic()
-        flow.returns = max(now + RETRY_AFTER, flow.returns + 1 / RETRIES_PER_SECOND)
+        flow.next_retry = max(now + RETRY_AFTER, flow.next_retry + 1 / RETRIES_PER_SECOND)
         message = f'too many requests, please try again later: {why} (priority level "{flow.level.name}", flow "{flow.user}")'
-        return Refusal(Code.UNAVAILABLE, TOO_MANY_REQUESTS, message, retry_after=min(flow.returns - now, MAX_RETRY_AFTER))
+        return Refusal(Code.UNAVAILABLE, TOO_MANY_REQUESTS, message, retry_after=min(flow.next_retry - now, MAX_RETRY_AFTER))
 
 
 def _deadline_refusal() -> Refusal:
@@ -496,14 +500,14 @@ def _deadline_refusal() -> Refusal:
 Q = TypeVar("Q", bound=SizedMessage)
 
 
-class StreamAdmission(Exempt, Generic[Q]):
+class StreamAdmission(ExemptSeat, Generic[Q]):
     """The requests of a stream, for the service. Reading the first request (with `each`, every request) acquires seats. The
     object also replaces the seats of the call."""
 
     def __init__(
         self,
         requests: AsyncIterator[Q | LazyRequest],
-        enter: Callable[[Q | LazyRequest], Seat | Exempt],
+        enter: Callable[[Q | LazyRequest], Seat | ExemptSeat],
         read: Callable[[bytes], Q],
         *,
         each: bool = False,
@@ -513,9 +517,9 @@ class StreamAdmission(Exempt, Generic[Q]):
         self._requests: AsyncIterator[Q | LazyRequest] | None = requests
         self._enter = enter
         self._read = read
-        self._seat: Seat | Exempt | None = None
-        self._each = each
-        self._over = False
+        self._seat: Seat | ExemptSeat | None = None
+        self._per_request = each
+        self._released = False
         self.refused: Rejected | None = None
         """The refusal of a request, for services that treat a refusal as the end of the stream."""
 
@@ -527,7 +531,7 @@ class StreamAdmission(Exempt, Generic[Q]):
         if self._requests is None:
             raise StopAsyncIteration
         request = await anext(self._requests)
-        if self._seat is None and not self._over:
+        if self._seat is None and not self._released:
             try:
                 self._seat = seat = self._enter(request)
                 if seat.waits:
@@ -541,10 +545,10 @@ class StreamAdmission(Exempt, Generic[Q]):
         return (self._seat or EXEMPT).connection(bounded=bounded)
 
     def release(self) -> None:
-        self._over = not self._each
+        self._released = not self._per_request
         if self._seat is not None:
             self._seat.release()
-            if self._each:
+            if self._per_request:
                 self._seat = None
 
     def __exit__(self, *_: object) -> None:

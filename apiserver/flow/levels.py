@@ -44,7 +44,7 @@ from google.protobuf.descriptor import MethodDescriptor
 
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.apiserver.auth.authentication import MASTERS, NODES_GROUP, User
-from pinnace.apiserver.auth.permissions import ELECTIONS_GROUP, Action
+from pinnace.apiserver.auth.permissions import ELECTIONS_GROUP, ResourceAction
 from pinnace.apiserver.flow.send_budget import SendBudget, SendPool
 
 LEADER_ELECTION, NODE_HIGH, SYSTEM, WORKLOAD = "leader-election", "node-high", "system", "workload"
@@ -58,147 +58,12 @@ SEATS_PER_FREE_SEAT = 4
 MAX_IDLE_FLOWS = 1000
 """The number of flows of a level above which idle flows are removed."""
 
-
-class QueuedCall(Protocol):
-    """A waiting call. Calls are compared by identity."""
-
-    @property
-    def cost(self) -> int:
-        """The number of seats."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """The size of the request in bytes."""
-        ...
-
-
-CallT = TypeVar("CallT", bound=QueuedCall)
-
-
-class Flow(Generic[CallT]):
-    """The calls of one user in a level. `held` is the number of seats in use. `waiting` contains the waiting calls (FIFO), and
-    `bytes` is the size of their requests. `budget` is the send budget. `returns` is the time of the last scheduled retry of
-    refused calls."""
-
-    __slots__ = ("budget", "bytes", "clock", "held", "level", "returns", "user", "waiting")
-
-    def __init__(self, level: "PriorityLevel[CallT]", user: str) -> None:
-        self.level = level
-        self.user = user
-        self.held = 0
-        self.budget = SendBudget(level.pool)
-        self.waiting: OrderedDict[CallT, None] = OrderedDict()
-        self.bytes = 0
-        self.clock = level.clock
-        self.returns = 0.0
-
-    def fits(self, cost: int, free: int) -> bool:
-        """Report whether a call with this cost can start while `free` seats are free."""
-        held = self.held
-        return free > 0 and (not held or held <= SEATS_PER_FREE_SEAT * (free - cost))
-
-    def begin(self, cost: int) -> None:
-        level = self.level
-        self.held += cost
-        level.held += cost
-        level.calls += 1
-        level.begun += 1
-        if self.clock > level.clock:
-            level.clock = self.clock
-        self.clock = level.clock + cost
-        if self.waiting:
-            level.queued[self] = level.queued.pop(self)
-
-    def end(self, cost: int) -> None:
-        self.held -= cost
-        self.level.held -= cost
-        self.level.calls -= 1
-
-    def push(self, call: CallT) -> None:
-        self.waiting[call] = None
-        self.bytes += call.size
-        self.level.waiting += 1
-        self.level.queued[self] = None
-
-    def first(self) -> CallT:
-        return next(iter(self.waiting))
-
-    def drop(self, call: CallT) -> None:
-        """Remove a call from the queue."""
-        del self.waiting[call]
-        self.bytes -= call.size
-        self.level.waiting -= 1
-        if not self.level.waiting:
-            self.level.passed = 0
-        if not self.waiting:
-            del self.level.queued[self]
-
-
-class PriorityLevel(Generic[CallT]):
-    """A priority level. `seats` is its number of seats. `held` is the number of seats in use, including borrowed ones. `calls`
-    is the number of executing calls, and `begun` the number of all started calls. `waiting` is the number of waiting calls, and
-    `passed` the number of calls of other levels that have overtaken the next one. `queued` contains the flows with waiting
-    calls, sorted by their last start. `pool` is the send pool of all levels."""
-
-    def __init__(self, name: str, seats: int, pool: SendPool) -> None:
-        self.name = name
-        self.seats = seats
-        self.pool = pool
-        self.held = 0
-        self.calls = 0
-        self.begun = 0
-        self.passed = 0
-        self.waiting = 0
-        self.clock = 0
-        self.queued: dict[Flow[CallT], None] = {}
-        self._flows: dict[str, Flow[CallT]] = {}
-
-    def flow(self, user: str) -> Flow[CallT]:
-        flow = self._flows.get(user)
-        if flow is None:
-            if len(self._flows) >= MAX_IDLE_FLOWS:
-                self._flows = {
-                    name: flow for name, flow in self._flows.items() if flow.held or flow.waiting or flow.budget.busy
-                }
-            flow = self._flows[user] = Flow(self, user)
-        return flow
-
-    def next(self, free: int) -> Flow[CallT] | None:
-        """Return the flow whose first call starts next; None if no call can start."""
-        chosen: Flow[CallT] | None = None
-        for flow in self.queued:
-            if (chosen is None or flow.clock < chosen.clock) and flow.fits(flow.first().cost, free):
-                chosen = flow
-        return chosen
-
-
 _ALIVE = frozenset({"leases", "nodes", "nodes/status", "pods/status"})
 _COMPONENTS = ("system:kube-", "system:controller:")
 """Prefixes of the user names of schedulers and controllers."""
 
 Classifier = Callable[[User], str | None]
 """Returns the level of a user's calls of one method; None if they are exempt."""
-
-
-def level_of(action: Action, *, pulse: bool) -> Classifier:
-    """Return the classifier of a method with this permission. `pulse`: the method is a request stream that keeps its client
-    alive, such as heartbeats."""
-
-    def level(user: User) -> str | None:
-        groups = user.groups
-        if action.resource.startswith("/"):
-            return CATCH_ALL
-        if pulse and MASTERS in groups:
-            return None
-        if action.group == ELECTIONS_GROUP:
-            return LEADER_ELECTION
-        if NODES_GROUP in groups:
-            return NODE_HIGH if action.resource in _ALIVE else SYSTEM
-        return SYSTEM if user.name.startswith(_COMPONENTS) else WORKLOAD
-
-    return level
-
 
 ITEMS_PER_SEAT = 20
 """The number of items of a batch per seat."""
@@ -219,6 +84,150 @@ MAX_DELETED = 1000
 
 Cost = Callable[[Any], int]
 """Returns the cost of a request."""
+
+SMALL = 4 << 10
+"""Maximum size in bytes of a request that is parsed immediately. The parsed message uses less than 500 KB."""
+BYTES_PER_SEAT = 32 << 10
+"""Bytes of a larger request per seat."""
+MAX_BYTES_COST = 90
+"""The maximum cost of a large request. With this cost, a flow executes one such call at a time."""
+MAX_VARINT_BYTES = 5
+"""Maximum size in bytes of a field's tag or length."""
+SECONDS_PER_BYTE = 50e-9
+"""Maximum seconds per byte to parse a request. Parsing blocks the event loop."""
+
+
+class QueuedCall(Protocol):
+    """A waiting call. Calls are compared by identity."""
+
+    @property
+    def cost(self) -> int:
+        """The number of seats."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """The size of the request in bytes."""
+        ...
+
+
+CallT = TypeVar("CallT", bound=QueuedCall)
+
+
+class UserFlow(Generic[CallT]):
+    """The calls of one user in a level. `seats_in_use` is the number of seats in use. `waiting` contains the waiting calls
+    (FIFO), and `bytes` is the size of their requests. `budget` is the send budget. `next_retry` is the time of the last
+    scheduled retry of refused calls."""
+
+    __slots__ = ("budget", "bytes", "clock", "level", "next_retry", "seats_in_use", "user", "waiting")
+
+    def __init__(self, level: "PriorityLevel[CallT]", user: str) -> None:
+        self.level = level
+        self.user = user
+        self.seats_in_use = 0
+        self.budget = SendBudget(level.pool)
+        self.waiting: OrderedDict[CallT, None] = OrderedDict()
+        self.bytes = 0
+        self.clock = level.clock
+        self.next_retry = 0.0
+
+    def fits(self, cost: int, free: int) -> bool:
+        """Report whether a call with this cost can start while `free` seats are free."""
+        seats_in_use = self.seats_in_use
+        return free > 0 and (not seats_in_use or seats_in_use <= SEATS_PER_FREE_SEAT * (free - cost))
+
+    def start_call(self, cost: int) -> None:
+        level = self.level
+        self.seats_in_use += cost
+        level.seats_in_use += cost
+        level.calls += 1
+        level.started_calls += 1
+        if self.clock > level.clock:
+            level.clock = self.clock
+        self.clock = level.clock + cost
+        if self.waiting:
+            level.queued[self] = level.queued.pop(self)
+
+    def finish_call(self, cost: int) -> None:
+        self.seats_in_use -= cost
+        self.level.seats_in_use -= cost
+        self.level.calls -= 1
+
+    def push(self, call: CallT) -> None:
+        self.waiting[call] = None
+        self.bytes += call.size
+        self.level.waiting += 1
+        self.level.queued[self] = None
+
+    def first(self) -> CallT:
+        return next(iter(self.waiting))
+
+    def drop(self, call: CallT) -> None:
+        """Remove a call from the queue."""
+        del self.waiting[call]
+        self.bytes -= call.size
+        self.level.waiting -= 1
+        if not self.level.waiting:
+            self.level.overtaken = 0
+        if not self.waiting:
+            del self.level.queued[self]
+
+
+class PriorityLevel(Generic[CallT]):
+    """A priority level. `seats` is its number of seats. `seats_in_use` is the number of seats in use, including borrowed ones.
+    `calls` is the number of executing calls, and `started_calls` the number of all started calls. `waiting` is the number of
+    waiting calls, and `overtaken` the number of calls of other levels that have overtaken the next one. `queued` contains the
+    flows with waiting calls, sorted by their last start. `pool` is the send pool of all levels."""
+
+    def __init__(self, name: str, seats: int, pool: SendPool) -> None:
+        self.name = name
+        self.seats = seats
+        self.pool = pool
+        self.seats_in_use = 0
+        self.calls = 0
+        self.started_calls = 0
+        self.overtaken = 0
+        self.waiting = 0
+        self.clock = 0
+        self.queued: dict[UserFlow[CallT], None] = {}
+        self._flows: dict[str, UserFlow[CallT]] = {}
+
+    def flow(self, user: str) -> UserFlow[CallT]:
+        flow = self._flows.get(user)
+        if flow is None:
+            if len(self._flows) >= MAX_IDLE_FLOWS:
+                self._flows = {
+                    name: flow for name, flow in self._flows.items() if flow.seats_in_use or flow.waiting or flow.budget.busy
+                }
+            flow = self._flows[user] = UserFlow(self, user)
+        return flow
+
+    def next(self, free: int) -> UserFlow[CallT] | None:
+        """Return the flow whose first call starts next; None if no call can start."""
+        chosen: UserFlow[CallT] | None = None
+        for flow in self.queued:
+            if (chosen is None or flow.clock < chosen.clock) and flow.fits(flow.first().cost, free):
+                chosen = flow
+        return chosen
+
+
+def level_of(action: ResourceAction, *, pulse: bool) -> Classifier:
+    """Return the classifier of a method with this permission. `pulse`: the method is a request stream that keeps its client
+    alive, such as heartbeats."""
+
+    def level(user: User) -> str | None:
+        groups = user.groups
+        if action.resource.startswith("/"):
+            return CATCH_ALL
+        if pulse and MASTERS in groups:
+            return None
+        if action.group == ELECTIONS_GROUP:
+            return LEADER_ELECTION
+        if NODES_GROUP in groups:
+            return NODE_HIGH if action.resource in _ALIVE else SYSTEM
+        return SYSTEM if user.name.startswith(_COMPONENTS) else WORKLOAD
+
+    return level
 
 
 @runtime_checkable
@@ -281,18 +290,6 @@ def _cost_of_list(options: ListOptions, count: int, printed: int) -> int:
 
 def _seats_of_list(objects: int) -> int:
     return max(1, min(-(-objects // LISTED_PER_SEAT), MAX_LIST_COST))
-
-
-SMALL = 4 << 10
-"""Maximum size in bytes of a request that is parsed immediately. The parsed message uses less than 500 KB."""
-BYTES_PER_SEAT = 32 << 10
-"""Bytes of a larger request per seat."""
-MAX_BYTES_COST = 90
-"""The maximum cost of a large request. With this cost, a flow executes one such call at a time."""
-MAX_VARINT_BYTES = 5
-"""Maximum size in bytes of a field's tag or length."""
-SECONDS_PER_BYTE = 50e-9
-"""Maximum seconds per byte to parse a request. Parsing blocks the event loop."""
 
 
 class LazyRequest(NamedTuple):

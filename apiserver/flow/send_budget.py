@@ -15,7 +15,7 @@ Both kinds of bytes are counted separately, so buffered events do not block resp
 * A flow with less than MINIMUM bytes in gRPC can send one more response of any size. So a client that reads its responses
   receives all of them, unless other clients of its flow use the budget.
 * Buffered events never end a watch of a flow that has at most MINIMUM bytes, or fewer bytes than another flow.
-* gRPC stores at most MAX_UNTAKEN, plus one response and MINIMUM per flow. Buffers use MAX_WAITING, plus MINIMUM per flow.
+* gRPC stores at most MAX_UNSENT_BYTES, plus one response and MINIMUM per flow. Buffers use MAX_WAITING, plus MINIMUM per flow.
 * A watch waits for its budget for at most SEND_TIMEOUT.
 
 Watches also use CPU time: each event is matched against all different selectors. SendBudget counts their requirements.
@@ -30,7 +30,7 @@ from contextlib import asynccontextmanager
 from operator import attrgetter
 from typing import Protocol
 
-MAX_UNTAKEN = 128 << 20
+MAX_UNSENT_BYTES = 128 << 20
 """Maximum bytes in gRPC of all flows. A single flow can use half of it. gRPC uses several times as much memory."""
 MAX_WAITING = 64 << 20
 """Maximum bytes of buffered events of all flows. A single flow can use all of it."""
@@ -44,13 +44,13 @@ SEND_TIMEOUT = 10.0
 
 
 class SendPool:
-    """The bytes of all flows. `untaken` is the number of bytes in gRPC, where each flow counts for at most half of the limit.
-    `waiting` is the number of buffered bytes."""
+    """The bytes of all flows. `unsent_bytes` is the number of bytes in gRPC, where each flow counts for at most half of the
+    limit. `waiting` is the number of buffered bytes."""
 
-    __slots__ = ("holding", "queued", "untaken", "waiting")
+    __slots__ = ("holding", "queued", "unsent_bytes", "waiting")
 
     def __init__(self) -> None:
-        self.untaken = 0
+        self.unsent_bytes = 0
         self.waiting = 0
         self.holding: dict[SendBudget, None] = {}
         """The budgets with buffered events."""
@@ -65,11 +65,11 @@ class SendPool:
                 return
 
 
-class Predicate(Protocol):
+class WatchPredicate(Protocol):
     """A selector of a watch. Watches with equal selectors share the matching of events."""
 
     @property
-    def questions(self) -> int:
+    def requirement_count(self) -> int:
         """The number of requirements to match per event."""
         ...
 
@@ -78,7 +78,7 @@ class BudgetedWatch(Protocol):
     """A watch of a flow. Watches are compared by identity."""
 
     @property
-    def selection(self) -> Predicate:
+    def selection(self) -> WatchPredicate:
         """The selector of the watch."""
         ...
 
@@ -93,32 +93,43 @@ class BudgetedWatch(Protocol):
 
 
 class SendBudget:
-    """The budget of one flow. `untaken` is the number of bytes in gRPC. `waiting` is the number of buffered bytes. `watches`
-    contains the watches that are open or have buffered events. `questions` is the number of requirements to match per event.
-    `connections` is the number of open connections to kubelets. `streams` is the number of open request streams."""
+    """The budget of one flow. `unsent_bytes` is the number of bytes in gRPC. `waiting` is the number of buffered bytes.
+    `watches` contains the watches that are open or have buffered events. `requirement_count` is the number of requirements to
+    match per event. `connections` is the number of open connections to kubelets. `streams` is the number of open request
+    streams."""
 
-    __slots__ = ("_pool", "_queue", "_selections", "connections", "questions", "streams", "untaken", "waiting", "watches")
+    __slots__ = (
+        "_pool",
+        "_queue",
+        "_selections",
+        "connections",
+        "requirement_count",
+        "streams",
+        "unsent_bytes",
+        "waiting",
+        "watches",
+    )
 
     def __init__(self, pool: SendPool) -> None:
-        self.untaken = 0
+        self.unsent_bytes = 0
         self.waiting = 0
-        self.questions = 0
+        self.requirement_count = 0
         self.connections = 0
         self.streams = 0
         self.watches: dict[BudgetedWatch, None] = {}
         self._pool = pool
-        self._selections: dict[Predicate, int] = {}  # the number of watches by selector
+        self._selections: dict[WatchPredicate, int] = {}  # the number of watches by selector
         self._queue: dict[BudgetedWatch, asyncio.Future[None]] = {}  # waiting watches (FIFO)
 
     @property
     def busy(self) -> bool:
         """True if the budget is in use and must be kept."""
-        return bool(self.untaken or self.waiting or self.watches or self.connections or self.streams)
+        return bool(self.unsent_bytes or self.waiting or self.watches or self.connections or self.streams)
 
     @property
     def full(self) -> bool:
         """True if only small responses can be sent."""
-        return self.exceeds(MAX_UNTAKEN)
+        return self.exceeds(MAX_UNSENT_BYTES)
 
     @property
     def crowded(self) -> bool:
@@ -127,12 +138,15 @@ class SendBudget:
 
     def exceeds(self, room: int) -> bool:
         """Report whether the flow's bytes in gRPC exceed its share of `room`."""
-        return self.untaken >= MINIMUM and 2 * self.untaken + self._pool.untaken - self._counted_untaken >= room
+        return (
+            self.unsent_bytes >= MINIMUM
+            and 2 * self.unsent_bytes + self._pool.unsent_bytes - self._counted_unsent_bytes >= room
+        )
 
     def open(self, watch: BudgetedWatch) -> None:
         """Add a watch."""
         self.watches[watch] = None
-        self.questions += self.added_requirements(watch.selection)
+        self.requirement_count += self.added_requirements(watch.selection)
         self._selections[watch.selection] = self._selections.get(watch.selection, 0) + 1
 
     def close(self, watch: BudgetedWatch) -> None:
@@ -143,19 +157,19 @@ class SendBudget:
         self._selections[watch.selection] -= 1
         if not self._selections[watch.selection]:
             del self._selections[watch.selection]
-            self.questions -= watch.selection.questions
+            self.requirement_count -= watch.selection.requirement_count
         if reserve_turn := self._queue.pop(watch, None):
             _wake_turn(reserve_turn)
 
-    def added_requirements(self, selection: Predicate) -> int:
+    def added_requirements(self, selection: WatchPredicate) -> int:
         """Return the number of requirements that a watch with this selector adds."""
-        return 0 if selection in self._selections else selection.questions
+        return 0 if selection in self._selections else selection.requirement_count
 
     def charge(self, size: int) -> None:
         """Add `size` bytes in gRPC. A negative size removes bytes."""
-        before = self._counted_untaken
-        self.untaken += size
-        self._pool.untaken += self._counted_untaken - before
+        before = self._counted_unsent_bytes
+        self.unsent_bytes += size
+        self._pool.unsent_bytes += self._counted_unsent_bytes - before
         if size < 0:
             for budget in self._pool.queued:
                 budget.wake_next()
@@ -215,8 +229,8 @@ class SendBudget:
         return False
 
     @property
-    def _counted_untaken(self) -> int:
-        return min(self.untaken, MAX_UNTAKEN // 2)
+    def _counted_unsent_bytes(self) -> int:
+        return min(self.unsent_bytes, MAX_UNSENT_BYTES // 2)
 
 
 def _wake_turn(reserve_turn: asyncio.Future[None]) -> None:

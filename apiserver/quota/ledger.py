@@ -1,15 +1,15 @@
 """Charging of writes, the quotas known to this server, and periodic recounts.
 
-**Ledger.** The writes of a group and their charges are in one transaction:
+**QuotaLedger.** The writes of a group and their charges are in one transaction:
 
-    group --> bill: the usage of each quota after the group, by the last known status
+    group --> transaction: the usage of each quota after the group, by the last known status
                 |-- within the limits --> transaction: the group and the charges
                 |                           |--> Committed
                 |                           |--> CompareFailed for objects: these writes fail, the others are sent again
                 |                           '--> CompareFailed for a quota: store its current version, send all again
                 '-- over a limit, or status incomplete --> update the cache, and recount
-                                  |--> bill by the recount: writes that exceed a limit are denied, the others are sent
-                                  '--> the cache cannot be updated: Unavailable for all writes
+                                  |--> transaction by the recount: writes that exceed a limit are denied, the others are sent
+                                  '--> the cache cannot be updated: StorageUnavailable for all writes
 
 Writes of all calls that arrive in the meantime form the next group, so a recount is made once per group. If two servers charge
 a quota, one of them always succeeds, and the other one receives the new version of the quota with the failure.
@@ -20,7 +20,7 @@ latter is used until the cache has reached its revision. Nothing waits for the c
 **UsageTally.** The usage in a namespace at one revision of the cache. The usage of an object is cached until the object
 changes, and the total until any object of a counted resource changes.
 
-**Recount.** Corrects the status of quotas: it releases deleted objects, and sets the status of new quotas. Every server
+**QuotaRecount.** Corrects the status of quotas: it releases deleted objects, and sets the status of new quotas. Every server
 recounts periodically. A correction is conditional on the version of the quota, so concurrent recounts are safe.
 """
 
@@ -38,7 +38,7 @@ from pinnace.api.core_v1_pb2 import ResourceQuota
 from pinnace.api.resources import PODS, RESOURCE_QUOTAS, Resource, namespace_of, prefix_of
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.store import CacheBehind, CacheEntry, SelectionPredicate
-from pinnace.apiserver.quota.usage import COUNTED, GROWING, QuotaLimits, Usage, spent_at, use_of
+from pinnace.apiserver.quota.usage import COUNTED, GROWING, QuotaLimits, QuotaUsage, spent_at, use_of
 from pinnace.apiserver.registry.mutation import WriteCommitter
 from pinnace.apiserver.storage.committer import (
     MARKER_BYTES,
@@ -46,9 +46,9 @@ from pinnace.apiserver.storage.committer import (
     Answer,
     CommitOutcome,
     Committer,
-    Denied,
     PartialOutcome,
     TransactionPipeline,
+    WriteDenied,
     write_bytes,
 )
 from pinnace.apiserver.storage.interface import (
@@ -58,12 +58,12 @@ from pinnace.apiserver.storage.interface import (
     CompareFailed,
     Guard,
     KeyValue,
+    States,
     Storage,
-    Unavailable,
+    StorageUnavailable,
     Write,
     failure_of,
 )
-from pinnace.apiserver.storage.interface import States as Found
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.cpu import never
 from pinnace.runtime.supervise import unending
@@ -73,6 +73,11 @@ GROWTH = 8
 PATIENCE = 5.0
 """Maximum seconds to wait until the cache contains the version that an update replaces."""
 _BY_PREFIX = {resource.prefix: resource for resource in COUNTED}
+
+INTERVAL = 1.0
+"""The average seconds between two recounts."""
+SHARE = 0.05
+"""The maximum share of the time for recounts. After a long recount, the next one is delayed."""
 
 
 class _ChargedTransaction:
@@ -122,7 +127,7 @@ class _ChargedTransaction:
         return True
 
 
-class Ledger:
+class QuotaLedger:
     """Charges groups of writes. `refresh` updates the cache to the current revision of etcd, or raises CacheBehind or
     StorageError."""
 
@@ -139,53 +144,53 @@ class Ledger:
         """Implement pinnace.apiserver.storage.committer.SendGroup, for a committer with at most one transaction in flight."""
         try:
             await self._cacher.wait_for(max(write.expected for write in writes), PATIENCE)
-            bill = self._prepare_transaction(writes, counted=False)
-            if bill is None:
+            transaction = self._prepare_transaction(writes, counted=False)
+            if transaction is None:
                 await self._refresh()
-                bill = self._prepare_transaction(writes, counted=True)
-                assert bill is not None, "a bill by a recount is always complete"
+                transaction = self._prepare_transaction(writes, counted=True)
+                assert transaction is not None, "a transaction by a recount is always complete"
         except CacheBehind as error:
-            raise Unavailable(str(error)) from None
-        if not bill.writes:
-            return PartialOutcome(bill.denied)
-        charges = bill.charges
-        answer = await pipeline.send([*bill.writes, *charges])
+            raise StorageUnavailable(str(error)) from None
+        if not transaction.writes:
+            return PartialOutcome(transaction.denied)
+        charges = transaction.charges
+        answer = await pipeline.send([*transaction.writes, *charges])
         match answer:
             case Committed():
                 for charge in charges:
                     self._states.record_version(charge.key, answer.revision, _charge_as_stored(charge, answer.revision))
-                return PartialOutcome({write.key: answer.revision for write in bill.writes} | bill.denied)
+                return PartialOutcome({write.key: answer.revision for write in transaction.writes} | transaction.denied)
             case CompareFailed():
                 for charge in charges:
                     self._states.record_version(charge.key, answer.revision, answer.current[charge.key])
                 # Do not return denials: they assumed the usage of writes that have failed now.
-                lost = _conflict_outcomes(bill.writes, answer.current)
+                lost = _conflict_outcomes(transaction.writes, answer.current)
                 return PartialOutcome(lost) if lost else NOT_DONE
         return answer
 
     def _prepare_transaction(self, writes: Sequence[Write], *, counted: bool) -> _ChargedTransaction | None:
-        """Return a bill of the first writes, as many as fit into one transaction. With `counted`, the usage is recounted from
-        the cache. Otherwise it is the last known status, and the result is None if a write would exceed a limit or the status
-        is incomplete. This function does not await, so it reads one revision of the cache."""
-        bill = _ChargedTransaction()
+        """Return the transaction of the first writes, as many as fit into one transaction. With `counted`, the usage is
+        recounted from the cache. Otherwise it is the last known status, and the result is None if a write would exceed a limit
+        or the status is incomplete. This function does not await, so it reads one revision of the cache."""
+        transaction = _ChargedTransaction()
         for write in writes:
             shares = self._charged_quotas(write, counted)
             for state, share in shares:
-                if state.key not in bill.used:
+                if state.key not in transaction.used:
                     used = self._count_usage(state) if counted else state.bounds.used
                     if used is None:
                         return None
-                    bill.used[state.key] = dict(used)
-                if excess := state.bounds.excess(bill.used[state.key], share):
+                    transaction.used[state.key] = dict(used)
+                if excess := state.bounds.excess(transaction.used[state.key], share):
                     if not counted:
                         return None
                     if self._can_be_denied(write):
-                        bill.denied[write.key] = _quota_denied(write, excess)
+                        transaction.denied[write.key] = _quota_denied(write, excess)
                         break
             else:
-                if not bill.take(write, shares):
+                if not transaction.take(write, shares):
                     break
-        return bill
+        return transaction
 
     def _charged_quotas(self, write: Write, counted: bool) -> list[tuple[QuotaState, dict[str, int]]]:
         """Return the quotas that a write counts against, with the additional usage in each."""
@@ -198,24 +203,24 @@ class Ledger:
         """Report whether a write can be denied. An update of only the status reports existing usage: it is charged, but never
         denied."""
         resource = _resource_of(write)
-        entry = self._cacher.of(resource).get(write.key) if write.expected else None
+        entry = self._cacher.cache_of(resource).get(write.key) if write.expected else None
         if entry is None:
             return True
         new: Any = resource.message.FromString(write.value or b"")
         return bool(new.spec != entry.obj.spec)
 
     def _count_usage(self, state: QuotaState) -> Mapping[str, int]:
-        return state.bounds.total(self._tally.of(namespace_of(state.key)))
+        return state.bounds.total(self._tally.usage_of(namespace_of(state.key)))
 
-    def _usage_change(self, write: Write) -> tuple[Usage, Usage | None]:
+    def _usage_change(self, write: Write) -> tuple[QuotaUsage, QuotaUsage | None]:
         """Return the usage of the object after and before the write. The usage before is None for a create."""
         resource, now = _resource_of(write), self._clock.time()
         use = use_of(resource.message.FromString(write.value or b""), now)
         if not write.expected:
             return use, None
-        entry = self._cacher.of(resource).get(write.key)
+        entry = self._cacher.cache_of(resource).get(write.key)
         if entry is None or entry.mod_revision != write.expected:
-            return Usage(()), None  # the object has changed, so this write will fail
+            return QuotaUsage(()), None  # the object has changed, so this write will fail
         return use, use_of(entry.obj, now)
 
 
@@ -223,15 +228,15 @@ def _resource_of(write: Write) -> Resource[Any]:
     return _BY_PREFIX[prefix_of(write.key)]
 
 
-def _quota_denied(write: Write, why: str) -> Denied:
-    return Denied(f'{_resource_of(write).plural} "{write.key.rpartition("/")[2]}" is forbidden: {why}')
+def _quota_denied(write: Write, why: str) -> WriteDenied:
+    return WriteDenied(f'{_resource_of(write).plural} "{write.key.rpartition("/")[2]}" is forbidden: {why}')
 
 
 def _charge_as_stored(charge: Write, revision: int) -> KeyValue:
     return KeyValue(charge.key, charge.value or b"", 0, revision, 0)
 
 
-def _conflict_outcomes(writes: Sequence[Write], current: Found) -> dict[str, CommitOutcome]:
+def _conflict_outcomes(writes: Sequence[Write], current: States) -> dict[str, CommitOutcome]:
     """Return the failures of the writes that conflict with the current state, by key."""
     failures = ((write.key, failure_of(write, current)) for write in writes)
     return {key: failure for key, failure in failures if failure is not None}
@@ -252,12 +257,12 @@ class QuotaStates:
 
     def __init__(self, cacher: Cacher) -> None:
         self._cacher = cacher
-        self._cache = cacher.of(RESOURCE_QUOTAS)
+        self._cache = cacher.cache_of(RESOURCE_QUOTAS)
         self._everything = SelectionPredicate.parse(RESOURCE_QUOTAS, "", "", "")
         self._keys: dict[str, list[str]] = {}
         self._indexed = -1
         self._read: dict[str, QuotaState] = {}
-        self._learned: dict[str, tuple[int, QuotaState | None]] = {}
+        self._newest_versions: dict[str, tuple[int, QuotaState | None]] = {}
         """Versions from responses of etcd by key, with the revision of the response."""
 
     @property
@@ -269,7 +274,7 @@ class QuotaStates:
                 self._keys.setdefault(namespace_of(entry.key), []).append(entry.key)
             self._read = {key: state for key, state in self._read.items() if self._cache.get(key) is not None}
             reached = self._cacher.revision
-            self._learned = {key: learned for key, learned in self._learned.items() if learned[0] > reached}
+            self._newest_versions = {key: learned for key, learned in self._newest_versions.items() if learned[0] > reached}
             self._indexed = self._cache.version
         return self._keys
 
@@ -287,13 +292,13 @@ class QuotaStates:
             state = None if current is None else _state(key, current.mod_revision, current.value)
         except DecodeError:
             state = None
-        self._learned[key] = revision, state
+        self._newest_versions[key] = revision, state
 
     def _newest_state(self, key: str) -> QuotaState | None:
-        revision, learned = self._learned.get(key, (0, None))
+        revision, learned = self._newest_versions.get(key, (0, None))
         if revision > self._cacher.revision:
             return learned
-        self._learned.pop(key, None)
+        self._newest_versions.pop(key, None)
         return self._cached(key)
 
     def _cached(self, key: str) -> QuotaState | None:
@@ -315,8 +320,8 @@ class _CachedCount(NamedTuple):
     """The versions of the caches."""
     until: float
     """The time in Unix seconds at which the count changes without a write."""
-    uses: Counter[Usage]
-    known: dict[str, tuple[CacheEntry[Any], Usage]]
+    uses: Counter[QuotaUsage]
+    known: dict[str, tuple[CacheEntry[Any], QuotaUsage]]
     """The usage of objects by key, without pods whose usage changes with time."""
 
 
@@ -324,11 +329,11 @@ class UsageTally:
     """The usage of all objects by namespace."""
 
     def __init__(self, cacher: Cacher, clock: Clock) -> None:
-        self._caches = {resource: cacher.of(resource) for resource in COUNTED}
+        self._caches = {resource: cacher.cache_of(resource) for resource in COUNTED}
         self._clock = clock
         self._counts: dict[str, _CachedCount] = {}
 
-    def of(self, namespace: str) -> Mapping[Usage, int]:
+    def usage_of(self, namespace: str) -> Mapping[QuotaUsage, int]:
         """Return the number of objects by usage."""
         last, now = self._counts.get(namespace), self._clock.time()
         versions = tuple(cache.version for cache in self._caches.values())
@@ -336,19 +341,19 @@ class UsageTally:
             last = self._counts[namespace] = self._count_usage(namespace, versions, last.known if last else {}, now)
         return last.uses
 
-    def keep(self, namespaces: Collection[str]) -> None:
+    def retain(self, namespaces: Collection[str]) -> None:
         """Drop the cached counts of all other namespaces."""
         self._counts = {namespace: count for namespace, count in self._counts.items() if namespace in namespaces}
 
     def _count_usage(
-        self, namespace: str, versions: tuple[int, ...], before: Mapping[str, tuple[CacheEntry[Any], Usage]], now: float
+        self, namespace: str, versions: tuple[int, ...], before: Mapping[str, tuple[CacheEntry[Any], QuotaUsage]], now: float
     ) -> _CachedCount:
-        uses, known, until = Counter[Usage](), dict[str, tuple[CacheEntry[Any], Usage]](), float("inf")
+        uses, known, until = Counter[QuotaUsage](), dict[str, tuple[CacheEntry[Any], QuotaUsage]](), float("inf")
         for resource, cache in self._caches.items():
             for entry in cache.select(SelectionPredicate.parse(resource, namespace, "", "")):
                 seen = before.get(entry.key)
                 if seen is None or seen[0] is not entry:
-                    obj = entry.peek()
+                    obj = entry.parse_uncached()
                     seen = entry, use_of(obj, now)
                     if resource is PODS and now <= (spent := spent_at(obj)) < float("inf"):
                         until = min(until, spent)
@@ -359,13 +364,7 @@ class UsageTally:
         return _CachedCount(versions, until, uses, known)
 
 
-INTERVAL = 1.0
-"""The average seconds between two recounts."""
-SHARE = 0.05
-"""The maximum share of the time for recounts. After a long recount, the next one is delayed."""
-
-
-class Recount:
+class QuotaRecount:
     """Periodic recounts of all quotas."""
 
     def __init__(self, states: QuotaStates, tally: UsageTally, committer: Committer, clock: Clock, rng: random.Random) -> None:
@@ -390,21 +389,21 @@ class Recount:
             wrong += filter(None, (self._correction(namespace, state) for state in self._states.cached(namespace)))
             spent += self._clock.monotonic() - before
             await self._clock.sleep(0)
-        self._tally.keep(self._states.keys)
+        self._tally.retain(self._states.keys)
         await self._committer.commit_many(wrong)  # failed writes are repeated in the next round
         return spent
 
     def _correction(self, namespace: str, state: QuotaState) -> Write | None:
         """Return the write that corrects the status of a quota; None if it is correct."""
-        used = state.bounds.total(self._tally.of(namespace))
+        used = state.bounds.total(self._tally.usage_of(namespace))
         if state.bounds.matches_status(used):
             return None
         return Write(state.key, state.bounds.with_used(used).SerializeToString(), state.revision)
 
 
 class Quotas:
-    """The quotas of a server. `committer` commits writes that are not charged. `refresh` is as in Ledger, and `preempted` as in
-    Committer. `run` must run until shutdown."""
+    """The quotas of a server. `committer` commits writes that are not charged. `refresh` is as in QuotaLedger, and `preempted`
+    as in Committer. `run` must run until shutdown."""
 
     def __init__(
         self,
@@ -419,10 +418,10 @@ class Quotas:
     ) -> None:
         self.states = QuotaStates(cacher)
         self.tally = UsageTally(cacher, clock)
-        ledger = Ledger(cacher, self.states, self.tally, refresh, clock)
+        ledger = QuotaLedger(cacher, self.states, self.tally, refresh, clock)
         self._committer = committer
         self._charging = Committer(storage, max_in_flight=1, send=ledger.send, clock=clock, rng=rng, preempted=preempted)
-        self._recount = Recount(self.states, self.tally, committer, clock, rng)
+        self._recount = QuotaRecount(self.states, self.tally, committer, clock, rng)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:

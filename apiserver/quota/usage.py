@@ -1,4 +1,4 @@
-"""The usage of an object (Usage), and the limits, scopes and status of a quota (QuotaLimits). This module does no I/O.
+"""The usage of an object (QuotaUsage), and the limits, scopes and status of a quota (QuotaLimits). This module does no I/O.
 
 Amounts are integers in the units of pinnace.api.quantity: millicores for cpu, else bytes or a number of objects.
 
@@ -26,52 +26,58 @@ from pinnace.api.pods import class_of, ended, qos_class
 from pinnace.api.quantity import MAX, QuantityError, amount, amounts, format_amount
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.resources import ALL, EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS, RESOURCE_QUOTAS, SERVICES, Object, Resource
-from pinnace.apiserver.registry.validation.fields import CONTAINER, HUGE_PAGES
+from pinnace.apiserver.registry.validation.fields import CONTAINER_RESOURCES, HUGE_PAGES
 from pinnace.fit.requests import MAX_SPEC, MAX_SPECS, combine, counted_spec, pod_level, spec_limits
 
 COUNTED: tuple[Resource[Any], ...] = tuple(resource for resource in ALL if resource.namespaced and resource is not EVENTS)
 """The resources that quotas count."""
 GROWING = (PERSISTENT_VOLUME_CLAIMS, SERVICES)
 """The resources whose usage can increase with an update."""
-_ALIASED = (RESOURCE_QUOTAS, SERVICES, PERSISTENT_VOLUME_CLAIMS)
+_COUNTED_BY_PLURAL = (RESOURCE_QUOTAS, SERVICES, PERSISTENT_VOLUME_CLAIMS)
 """Resources that are counted as count/<plural> and as <plural>."""
-_IN = frozenset({""})
+_IN_SCOPE = frozenset({""})
 """The value of an object in a scope without values."""
 
 Scopes: TypeAlias = tuple[tuple[str, frozenset[str]], ...]
 
+_RESOURCE_OF_MESSAGE = {resource.message: resource for resource in COUNTED}
+
+_REQUIRED_RESOURCES = frozenset(f"{prefix}{name}" for prefix in ("", "requests.", "limits.") for name in ("cpu", "memory"))
+"""Requests and limits that every container must set if the quota limits them. Other missing requests count as 0."""
+_BYTE_RESOURCES = ("memory", "ephemeral-storage", "storage")
+
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class QuotaUsage:
     """The usage of an object. Objects with the same template have equal usages."""
 
     amounts: tuple[tuple[str, int], ...]
     scopes: Scopes = ()
     """The scopes that apply to the kind, each with the object's values. The object is in the scope if there are values."""
 
-    def increase_over(self, before: "Usage") -> "Usage":
+    def increase_over(self, before: "QuotaUsage") -> "QuotaUsage":
         """Return the increase over `before`. Decreases are omitted, because only a recount releases usage."""
         old = dict(before.amounts)
         more = ((name, amount - old.get(name, 0)) for name, amount in self.amounts)
-        return Usage(tuple((name, amount) for name, amount in more if amount > 0), self.scopes)
+        return QuotaUsage(tuple((name, amount) for name, amount in more if amount > 0), self.scopes)
 
 
-def use_of(obj: Object, now: float) -> Usage:
+def use_of(obj: Object, now: float) -> QuotaUsage:
     """Return the usage of an object of a resource in COUNTED. `now` is in Unix seconds."""
     match obj:
         case Pod():
             known = _spec_usage(obj)
             return known.spent if ended(obj) or spent_at(obj) < now else known.whole
         case PersistentVolumeClaim():
-            return Usage(_count_names(PERSISTENT_VOLUME_CLAIMS) + _claim_usage(obj), _claim_scopes(obj))
+            return QuotaUsage(_count_names(PERSISTENT_VOLUME_CLAIMS) + _claim_usage(obj), _claim_scopes(obj))
         case Service():
-            return Usage(_count_names(SERVICES) + _service_usage(obj))
-    return _PLAIN[type(obj)]
+            return QuotaUsage(_count_names(SERVICES) + _service_usage(obj))
+    return _USAGE_OF_COUNTED[type(obj)]
 
 
 def kind_of(obj: Object) -> Resource[Any]:
     """Return the resource of an object, one of COUNTED."""
-    return _KINDS[type(obj)]
+    return _RESOURCE_OF_MESSAGE[type(obj)]
 
 
 def spent_at(pod: Pod) -> float:
@@ -90,15 +96,15 @@ def stated_names(pod: Pod) -> Mapping[str, frozenset[str]]:
 
 def _count_names(resource: Resource[Any]) -> tuple[tuple[str, int], ...]:
     group = f".{resource.group}" if resource.group else ""
-    aliases = ((resource.plural, 1),) if resource in _ALIASED else ()
+    aliases = ((resource.plural, 1),) if resource in _COUNTED_BY_PLURAL else ()
     return ((f"count/{resource.plural}{group}", 1), *aliases)
 
 
 class _SpecUsage(NamedTuple):
     """The usage of pods with equal specs. `whole` is the usage of a running pod, and `spent` the usage of an ended one."""
 
-    whole: Usage
-    spent: Usage
+    whole: QuotaUsage
+    spent: QuotaUsage
     stated_names: Mapping[str, frozenset[str]]
 
 
@@ -120,23 +126,23 @@ def _compute_spec_usage(spec_bytes: bytes) -> _SpecUsage:
         requests[name] = requested
     requests.update(amounts(spec.overhead))
     counts, scopes = _count_names(PODS), _pod_scopes(spec)
-    whole = Usage((*counts, (PODS.plural, 1), *sorted(_computed_amounts(requests, spec_limits(spec)).items())), scopes)
+    whole = QuotaUsage((*counts, (PODS.plural, 1), *sorted(_computed_amounts(requests, spec_limits(spec)).items())), scopes)
     of_pod = _stated_resources(spec.resources)
     said = {
         container.name: _stated_resources(container.resources) | of_pod
         for container in (*spec.containers, *spec.initContainers)
     }
-    return _SpecUsage(whole, Usage(counts, scopes), said)
+    return _SpecUsage(whole, QuotaUsage(counts, scopes), said)
 
 
 def _stated_resources(resources: ResourceRequirements) -> frozenset[str]:
-    return _REQUIRED.intersection(_computed_amounts(amounts(resources.requests), amounts(resources.limits)))
+    return _REQUIRED_RESOURCES.intersection(_computed_amounts(amounts(resources.requests), amounts(resources.limits)))
 
 
 def _computed_amounts(requests: Mapping[str, int], limits: Mapping[str, int]) -> dict[str, int]:
-    computed = {f"limits.{name}": limits[name] for name in limits if name in CONTAINER}
+    computed = {f"limits.{name}": limits[name] for name in limits if name in CONTAINER_RESOURCES}
     for name, requested in requests.items():
-        if name in CONTAINER or name.startswith(HUGE_PAGES):
+        if name in CONTAINER_RESOURCES or name.startswith(HUGE_PAGES):
             computed[name] = computed[f"requests.{name}"] = requested
         elif is_extended_resource(name):
             computed[f"requests.{name}"] = requested
@@ -155,7 +161,7 @@ def _pod_scopes(spec: PodSpec) -> Scopes:
         ),
     }
     classes = frozenset(filter(None, (spec.priorityClassName,)))
-    return (*((name, _IN if inside else frozenset[str]()) for name, inside in scopes.items()), ("PriorityClass", classes))
+    return (*((name, _IN_SCOPE if inside else frozenset[str]()) for name, inside in scopes.items()), ("PriorityClass", classes))
 
 
 def _affinity_terms(spec: PodSpec) -> list[PodAffinityTerm]:
@@ -205,14 +211,8 @@ def _service_usage(service: Service) -> tuple[tuple[str, int], ...]:
     return ()
 
 
-_KINDS = {resource.message: resource for resource in COUNTED}
-_PLAIN = {resource.message: Usage(_count_names(resource)) for resource in COUNTED}
+_USAGE_OF_COUNTED = {resource.message: QuotaUsage(_count_names(resource)) for resource in COUNTED}
 """The usage by type of objects that are only counted."""
-
-
-_REQUIRED = frozenset(f"{prefix}{name}" for prefix in ("", "requests.", "limits.") for name in ("cpu", "memory"))
-"""Requests and limits that every container must set if the quota limits them. Other missing requests count as 0."""
-_BYTES = ("memory", "ephemeral-storage", "storage")
 
 
 class QuotaLimits:
@@ -226,17 +226,17 @@ class QuotaLimits:
         self.used: Mapping[str, int] | None = used if used.keys() >= self.hard.keys() else None
         """The usage in the status; None if it is incomplete, because no server has counted yet."""
 
-    def share(self, use: Usage) -> dict[str, int]:
+    def share(self, use: QuotaUsage) -> dict[str, int]:
         """Return the usage of an object in this quota by name; {} if the quota does not apply."""
         share = {name: value for name, value in use.amounts if value and name in self.hard}
         return share if share and self._in_all_scopes(use) else {}
 
-    def growth(self, use: Usage, before: Usage | None) -> dict[str, int]:
+    def growth(self, use: QuotaUsage, before: QuotaUsage | None) -> dict[str, int]:
         """Return the increase of an object's usage in this quota. The full usage is returned for a new object (`before` is
         None), and for an object that enters the scopes."""
         return self.share(use if before is None or not self._in_all_scopes(before) else use.increase_over(before))
 
-    def total(self, uses: Mapping[Usage, int]) -> dict[str, int]:
+    def total(self, uses: Mapping[QuotaUsage, int]) -> dict[str, int]:
         """Return the total usage in this quota. `uses` contains the number of objects by usage."""
         total = dict.fromkeys(self.hard, 0)
         for use, number in uses.items():
@@ -244,9 +244,9 @@ class QuotaLimits:
                 total[name] += number * each
         return total
 
-    def missing_requirements(self, pod: Pod, use: Usage) -> str:
+    def missing_requirements(self, pod: Pod, use: QuotaUsage) -> str:
         """Return a message about required requests and limits that are not set; "" if all are set."""
-        required = _REQUIRED & self.hard.keys()
+        required = _REQUIRED_RESOURCES & self.hard.keys()
         if not required or not self._in_all_scopes(use):
             return ""
         missing: dict[str, set[str]] = {}
@@ -286,7 +286,7 @@ class QuotaLimits:
             quota.status.used[name].string = _format_amount(name, value)
         return quota
 
-    def _in_all_scopes(self, use: Usage) -> bool:
+    def _in_all_scopes(self, use: QuotaUsage) -> bool:
         """Report whether an object is in all scopes of the quota. An object is not in scopes that do not apply to its kind."""
         if not self._requirements:
             return True
@@ -323,7 +323,7 @@ def _cap_amount(name: str, value: int) -> int:
 
 def _format_amount(name: str, value: int) -> str:
     unit = _unit(name)
-    return format_amount("memory" if unit in _BYTES or unit.startswith(HUGE_PAGES) else unit, _cap_amount(name, value))
+    return format_amount("memory" if unit in _BYTE_RESOURCES or unit.startswith(HUGE_PAGES) else unit, _cap_amount(name, value))
 
 
 def _unit(name: str) -> str:

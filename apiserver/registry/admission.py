@@ -1,4 +1,5 @@
-"""Interfaces between the registry and admission: `Admission` for the built-in plugins, `Webhooks` for admission webhooks."""
+"""Interfaces between the registry and admission: `AdmissionControl` for the built-in plugins, `AdmissionWebhooks` for admission
+webhooks."""
 
 from enum import Enum, auto
 from typing import Any, NamedTuple, Protocol
@@ -8,7 +9,7 @@ from pinnace.apiserver.auth.authentication import User
 from pinnace.apiserver.storage.interface import Guard
 
 
-class Operation(Enum):
+class AdmissionOperation(Enum):
     CREATE = auto()
     UPDATE = auto()
     """An update of metadata and spec."""
@@ -20,7 +21,7 @@ class Operation(Enum):
     DELETE = auto()
 
 
-class Request(NamedTuple):
+class WriteRequest(NamedTuple):
     """The user that sends a write, and whether the write is a dry run."""
 
     user: User
@@ -31,15 +32,20 @@ class Request(NamedTuple):
     """The API version whose rules apply. Empty: the stored one."""
 
 
-class Admission(Protocol):
+class AdmissionControl(Protocol):
     """The built-in admission plugins. They read the caches and do no I/O. Each retry of a write calls them again."""
 
-    def admit(self, request: Request, resource: Resource[Any], obj: Object) -> None:
+    def admit(self, request: WriteRequest, resource: Resource[Any], obj: Object) -> None:
         """Set defaults in an object that is about to be created. Raises Rejected."""
         ...
 
     def validate(
-        self, request: Request, operation: Operation, resource: Resource[Any], obj: Object | None, old: Object | None
+        self,
+        request: WriteRequest,
+        operation: AdmissionOperation,
+        resource: Resource[Any],
+        obj: Object | None,
+        old: Object | None,
     ) -> None:
         """Validate a write. `obj`: the new version, None for a delete. `old`: the present version, None for a create. Neither
         is changed. Raises Rejected."""
@@ -54,17 +60,17 @@ class Admission(Protocol):
 class WriteAttributes(NamedTuple):
     """The attributes of a write. `obj`: the new version, None for a delete. `old`: the present version, None for a create."""
 
-    request: Request
-    operation: Operation
+    request: WriteRequest
+    operation: AdmissionOperation
     resource: Resource[Any]
     obj: Object | None
     old: Object | None
 
 
-class Webhooks(Protocol):
+class AdmissionWebhooks(Protocol):
     """The admission webhooks. Their calls do I/O. Each retry of a write calls them again."""
 
-    def has_matching_webhooks(self, request: Request, operation: Operation, resource: Resource[Any]) -> bool:
+    def has_matching_webhooks(self, request: WriteRequest, operation: AdmissionOperation, resource: Resource[Any]) -> bool:
         """Return whether a webhook matches such writes."""
         ...
 

@@ -42,7 +42,16 @@ from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.store import CacheEntry, CacheError, SelectionPredicate
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry.deletion import copy
-from pinnace.apiserver.registry.mutation import Deferred, Effect, Final, Next, Put, Remove, Step, Version
+from pinnace.apiserver.registry.mutation import (
+    DeferredState,
+    Final,
+    MutationEffect,
+    Next,
+    ObjectVersion,
+    PutObject,
+    RemoveObject,
+    Step,
+)
 from pinnace.apiserver.registry.strategies.services import HEADLESS
 from pinnace.apiserver.registry.validation.fields import invalid
 from pinnace.apiserver.storage.interface import Storage, StorageError, Write
@@ -64,7 +73,7 @@ class RangeFull(Rejected):
     """No address or node port is free."""
 
 
-class Ranges(NamedTuple):
+class ServiceRanges(NamedTuple):
     """The ranges of the command line."""
 
     networks: tuple[Network, ...] = (IPv4Network("10.96.0.0/16"),)
@@ -155,12 +164,12 @@ class ServiceAllocator:
         cacher: Cacher,
         storage: Storage,
         refresh: Callable[[], Awaitable[None]],
-        ranges: Ranges,
+        ranges: ServiceRanges,
         clock: Clock,
         rng: random.Random,
     ) -> None:
-        self._addresses = cacher.of(IP_ADDRESSES)
-        self._cidrs = cacher.of(SERVICE_CIDRS)
+        self._addresses = cacher.cache_of(IP_ADDRESSES)
+        self._cidrs = cacher.cache_of(SERVICE_CIDRS)
         self._raw = cacher.raw
         self._storage = storage
         self._refresh = refresh
@@ -168,15 +177,15 @@ class ServiceAllocator:
         self._clock = clock
         self._rng = rng
         self._every_cidr = SelectionPredicate.parse(SERVICE_CIDRS, "", "", "")
-        self._ports = UsedPorts()
-        cacher.of(SERVICES).observe(self._ports)
+        self._ports = AllocatedNodePorts()
+        cacher.cache_of(SERVICES).observe(self._ports)
 
     def with_allocation(self, step: Step[Service], dry_run: bool) -> Step[Service]:
         rounds = 0
 
-        def allocate(version: Version[Service] | None) -> Next[Service]:
+        def allocate(version: ObjectVersion[Service] | None) -> Next[Service]:
             next_state = step(version)
-            if next_state is Effect.NO_OP:
+            if next_state is MutationEffect.NO_OP:
                 return next_state
 
             async def final() -> Final[Service]:
@@ -184,14 +193,14 @@ class ServiceAllocator:
                 rounds += 1
                 if rounds > 1:  # another service may have taken the candidates
                     await self._refresh_allocations()
-                state = await next_state.final() if isinstance(next_state, Deferred) else next_state
+                state = await next_state.final() if isinstance(next_state, DeferredState) else next_state
                 try:
                     return await self._add_companions(state, version)
                 except RangeFull:  # a service that the cache still has may be deleted
                     await self._refresh_allocations()
                 return await self._add_companions(state, version)
 
-            return Deferred(final)
+            return DeferredState(final)
 
         return allocate
 
@@ -199,12 +208,12 @@ class ServiceAllocator:
         with suppress(CacheError, StorageError):
             await self._refresh()
 
-    async def _add_companions(self, final: Final[Service], version: Version[Service] | None) -> Final[Service]:
+    async def _add_companions(self, final: Final[Service], version: ObjectVersion[Service] | None) -> Final[Service]:
         """Add the companions to the next state of a service. Raises Rejected."""
-        if final is Effect.NO_OP:
+        if final is MutationEffect.NO_OP:
             return final
         old = version.obj if version is not None else None
-        new = copy(SERVICES, final.obj) if isinstance(final, Put) else None
+        new = copy(SERVICES, final.obj) if isinstance(final, PutObject) else None
         requested = keys_of(new)
         owned = keys_of(old)
         retained = {key for key in owned if key in requested and self._is_cached(key)}
@@ -234,8 +243,8 @@ class ServiceAllocator:
             assert new is not None or old is not None
             raise _invalid_service(new or old, [Violation("spec.ports", f"Too many: must have at most {MAX_KEYS} node ports")])
         if new is None:
-            return Remove(tuple(companions), final.last if isinstance(final, Remove) else None)
-        assert isinstance(final, Put)
+            return RemoveObject(tuple(companions), final.last if isinstance(final, RemoveObject) else None)
+        assert isinstance(final, PutObject)
         return final._replace(obj=new, companions=tuple(companions))
 
     def _is_cached(self, key: str) -> bool:
@@ -356,7 +365,7 @@ class ServiceAllocator:
         return address.SerializeToString()
 
 
-class UsedPorts:
+class AllocatedNodePorts:
     """The node ports of all services in the watch cache, including those that have no keys. Implements CacheObserver."""
 
     def __init__(self) -> None:
@@ -366,15 +375,15 @@ class UsedPorts:
         return port in self._counts
 
     def reset(self, entries: Iterable[CacheEntry[Service]]) -> None:
-        self._counts = Counter(port for entry in entries for port in node_ports(entry.peek().spec))
+        self._counts = Counter(port for entry in entries for port in node_ports(entry.parse_uncached().spec))
 
     def change(self, old: CacheEntry[Service] | None, new: CacheEntry[Service] | None) -> None:
-        for port in node_ports(old.peek().spec) if old is not None else ():
+        for port in node_ports(old.parse_uncached().spec) if old is not None else ():
             self._counts[port] -= 1
             if not self._counts[port]:
                 del self._counts[port]
         if new is not None:
-            self._counts.update(node_ports(new.peek().spec))
+            self._counts.update(node_ports(new.parse_uncached().spec))
 
 
 class AddressGuard:
@@ -388,23 +397,23 @@ class AddressGuard:
         self._storage = storage
 
     def with_allocation(self, step: Step[IPAddress], dry_run: bool) -> Step[IPAddress]:
-        def guarded_step(version: Version[IPAddress] | None) -> Next[IPAddress]:
+        def guarded_step(version: ObjectVersion[IPAddress] | None) -> Next[IPAddress]:
             next_state = step(version)
-            if version is None or next_state is Effect.NO_OP:
+            if version is None or next_state is MutationEffect.NO_OP:
                 return next_state
 
             async def final() -> Final[IPAddress]:
-                state = await next_state.final() if isinstance(next_state, Deferred) else next_state
+                state = await next_state.final() if isinstance(next_state, DeferredState) else next_state
                 if _is_deletion(state, version.obj):
                     await self._check_service_exists(version.obj)
                 return state
 
-            return Deferred(final)
+            return DeferredState(final)
 
         return guarded_step
 
     async def _check_service_exists(self, address: IPAddress) -> None:
-        """Raises Rejected."""
+        """Raise Rejected if the write is not allowed."""
         parent = address.spec.parentRef
         if (parent.group, parent.resource) != ("", SERVICES.plural):
             return
@@ -423,9 +432,9 @@ class AddressGuard:
 
 def _is_deletion(state: Final[IPAddress], old: IPAddress) -> bool:
     """Return whether the next state deletes the object, or begins to."""
-    if isinstance(state, Put):
+    if isinstance(state, PutObject):
         return state.obj.metadata.HasField("deletionTimestamp") and not old.metadata.HasField("deletionTimestamp")
-    return state is not Effect.NO_OP
+    return state is not MutationEffect.NO_OP
 
 
 def set_families(spec: ServiceSpec, available: Sequence[str]) -> list[Violation]:

@@ -27,7 +27,7 @@ from pinnace.apiserver import errors
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry.deletion import copy
 from pinnace.apiserver.registry.fencing import FencedTerm
-from pinnace.apiserver.registry.mutation import Mutation, Put, Version
+from pinnace.apiserver.registry.mutation import Mutation, ObjectVersion, PutObject
 from pinnace.apiserver.registry.strategy import MAX_PARTS, parts_exceeded
 from pinnace.apiserver.registry.validation.fields import validate_annotations, validate_labels
 
@@ -54,7 +54,7 @@ def _bind_mutation(binding: Binding, term: FencedTerm | None, now: float) -> Mut
     metadata, node = binding.metadata, binding.target.name
     name = metadata.name
 
-    def step(version: Version[Pod] | None) -> Put[Pod]:
+    def step(version: ObjectVersion[Pod] | None) -> PutObject[Pod]:
         if version is None:
             raise Rejected(errors.not_found(PODS, name))
         old = version.obj
@@ -81,7 +81,7 @@ def _bind_mutation(binding: Binding, term: FencedTerm | None, now: float) -> Mut
         if term is not None:
             new.metadata.annotations[FENCE_ANNOTATION] = term.name
         conditions.say(new.status.conditions, "PodScheduled", "True", "", "", now)
-        return Put(new)
+        return PutObject(new)
 
     return Mutation(PODS.key(metadata.namespace, name), name, step, (term.guard,) if term is not None else ())
 

@@ -24,7 +24,7 @@ from pinnace.api.verbs_pb2 import Disruption
 from pinnace.api.wellknown import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from pinnace.apiserver import errors
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.registry.mutation import Effect, Final, Put, Remove, Version
+from pinnace.apiserver.registry.mutation import Final, MutationEffect, ObjectVersion, PutObject, RemoveObject
 from pinnace.apiserver.registry.strategy import Strategy
 
 T = TypeVar("T", bound=Object)
@@ -40,7 +40,7 @@ def delete_step(
     strategy: Strategy[T],
     name: str,
     options: DeleteOptions,
-    version: Version[T] | None,
+    version: ObjectVersion[T] | None,
     now: float,
     *,
     why: Disruption | None = None,
@@ -61,15 +61,15 @@ def delete_step(
     metadata = old.metadata
     if not grace and not finalizers and not strategy.holds_others(old):
         if not strategy.is_graceful:
-            return Effect.DELETE
+            return MutationEffect.DELETE
         last = copy(resource, old)
         _set_end(last.metadata, metadata, 0, now)
-        return Remove(last=last)
+        return RemoveObject(last=last)
     deleting = metadata.HasField("deletionTimestamp") and (
         metadata.deletionGracePeriodSeconds <= grace or not metadata.HasField("deletionGracePeriodSeconds")
     )
     if deleting and finalizers == list(metadata.finalizers):
-        return Effect.NO_OP
+        return MutationEffect.NO_OP
     new = copy(resource, old)
     new.metadata.finalizers[:] = finalizers
     if not deleting:
@@ -77,7 +77,7 @@ def delete_step(
         if strategy.holds_others(old):
             new.metadata.ClearField("deletionGracePeriodSeconds")
     strategy.prepare_delete(new, why, now)
-    return Put(new)
+    return PutObject(new)
 
 
 def _set_end(new: ObjectMeta, old: ObjectMeta, grace: int, now: float) -> None:
@@ -107,7 +107,7 @@ def copy(resource: Resource[T], obj: T) -> T:
     return result
 
 
-def _check_preconditions(resource: Resource[T], name: str, options: DeleteOptions, version: Version[T]) -> None:
+def _check_preconditions(resource: Resource[T], name: str, options: DeleteOptions, version: ObjectVersion[T]) -> None:
     """Check the preconditions. A precondition that is set to the empty string matches no object. Raises Rejected."""
     propagation_finalizer = options.preconditions
     if propagation_finalizer.HasField("uid") and propagation_finalizer.uid != version.obj.metadata.uid:

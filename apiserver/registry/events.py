@@ -5,7 +5,7 @@ later one. Reporters derive the name of an event from the properties that simila
 refused. Every write attaches the event to an etcd lease. Events of the same minute share a lease, as with Kubernetes' lease
 manager, to keep the number of leases small.
 
-Retention: the number of events and their total size in bytes are limited.
+EventRetention: the number of events and their total size in bytes are limited.
 
     within limits --more events--> over a limit --claim the key--> the excess is deleted, in transactions of MAX_OPERATIONS
                                        |            |                       '--> SLACK below the limit
@@ -40,8 +40,8 @@ from pinnace.apiserver import errors
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.store import CacheBehind, CacheEntry, CacheError
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.registry.admission import Request
-from pinnace.apiserver.registry.mutation import Mutation, Outcome, Put, Version, WriteCommitter
+from pinnace.apiserver.registry.admission import WriteRequest
+from pinnace.apiserver.registry.mutation import Mutation, ObjectVersion, Outcome, PutObject, WriteCommitter
 from pinnace.apiserver.registry.store import Store
 from pinnace.apiserver.storage.committer import CommitOutcome
 from pinnace.apiserver.storage.interface import (
@@ -63,8 +63,28 @@ LEASE_REUSE = 60
 MAX_EVENT_COUNT = 2**31 - 1
 """Maximum value of the count field, which has 32 bits."""
 
+log = logging.getLogger(__name__)
 
-class Expiring:
+MAX_RETAINED = 100_000
+MAX_RETAINED_BYTES = 64 << 20
+"""Bytes of keys and values. An event has about 400 bytes, and uses twice as much in the memory of an API server."""
+SLACK = 1 / 16
+"""Fraction of a limit that a cleanup frees in addition to the excess, so that the next cleanup is not due at once."""
+CHECK_INTERVAL = 1.0
+"""Seconds."""
+MAX_CONSIDERED = 20 * (MAX_OPERATIONS - 1)
+"""Events that are deleted between two pauses. Their selection blocks the event loop for about 5 ms."""
+PAUSE = 0.05
+"""Seconds."""
+OWNER_TIMEOUT = 10.0
+"""Seconds. Longer than a transaction, and longer than the pauses of a server that deletes."""
+MAX_DELETES = MAX_OPERATIONS - 1
+"""Deletes per transaction."""
+CACHE_TIMEOUT = 5.0
+"""Seconds for the cache to reach the revision of a delete."""
+
+
+class LeasedEventCommitter:
     """A WriteCommitter that attaches events to leases."""
 
     def __init__(self, committer: WriteCommitter, storage: Storage, clock: Clock) -> None:
@@ -100,7 +120,7 @@ class EventRegistry:
     def __init__(self, store: Store[Event]) -> None:
         self._store = store
 
-    async def record(self, events: Sequence[Event], by: Request) -> list[Outcome]:
+    async def record(self, events: Sequence[Event], by: WriteRequest) -> list[Outcome]:
         """Record events and return one outcome per event. Equal events become one write with a larger count. Before a dry run,
         the caller must refresh the caches."""
         keys = [event.SerializeToString(deterministic=True) for event in events]
@@ -115,10 +135,10 @@ class EventRegistry:
                 by_key.update(zip(forbidden, again, strict=True))
         return [by_key[key] for key in keys]
 
-    async def _mutate(self, events: Sequence[Event], by: Request) -> list[Outcome]:
+    async def _mutate(self, events: Sequence[Event], by: WriteRequest) -> list[Outcome]:
         return await self._store.mutate([self._mutation(event, by) for event in events], dry_run=by.dry_run)
 
-    def _mutation(self, event: Event, by: Request) -> Mutation[Event] | Refusal:
+    def _mutation(self, event: Event, by: WriteRequest) -> Mutation[Event] | Refusal:
         event.metadata.namespace = event.metadata.namespace or event.involvedObject.namespace or DEFAULT_NAMESPACE
         event.metadata.resourceVersion = ""  # the event is merged into any version, or created again after expiry
         name = event.metadata.name
@@ -127,7 +147,7 @@ class EventRegistry:
                 EVENTS, "", [Violation("metadata.name", "Required value: an event is recorded under its name")]
             )
 
-        def step(version: Version[Event] | None) -> Put[Event]:
+        def step(version: ObjectVersion[Event] | None) -> PutObject[Event]:
             new = Event()
             new.CopyFrom(event)
             if version is None:
@@ -137,7 +157,7 @@ class EventRegistry:
                 merge(new, version.obj)
                 if violations := self._store.strategy.validate_update(new, version.obj):
                     raise Rejected(errors.invalid(EVENTS, name, violations))
-            return Put(new)
+            return PutObject(new)
 
         return Mutation(EVENTS.key_of(event), name, step)
 
@@ -161,27 +181,6 @@ def merge(new: Event, old: Event) -> None:
     new.metadata.resourceVersion = ""
     new.count, new.message = count, message
     new.lastTimestamp.CopyFrom(last)
-
-
-log = logging.getLogger(__name__)
-
-MAX_RETAINED = 100_000
-MAX_RETAINED_BYTES = 64 << 20
-"""Bytes of keys and values. An event has about 400 bytes, and uses twice as much in the memory of an API server."""
-SLACK = 1 / 16
-"""Fraction of a limit that a cleanup frees in addition to the excess, so that the next cleanup is not due at once."""
-CHECK_INTERVAL = 1.0
-"""Seconds."""
-MAX_CONSIDERED = 20 * (MAX_OPERATIONS - 1)
-"""Events that are deleted between two pauses. Their selection blocks the event loop for about 5 ms."""
-PAUSE = 0.05
-"""Seconds."""
-OWNER_TIMEOUT = 10.0
-"""Seconds. Longer than a transaction, and longer than the pauses of a server that deletes."""
-MAX_DELETES = MAX_OPERATIONS - 1
-"""Deletes per transaction."""
-CACHE_TIMEOUT = 5.0
-"""Seconds for the cache to reach the revision of a delete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,22 +293,22 @@ def _largest_share(amounts: Iterable[int], most: int) -> int:
     return ordered[-1] if ordered else 0
 
 
-class Retention:
-    """Deletes events over the limits: `run` does so until it is cancelled. `held`: the present usage. `dropped`: the number of
+class EventRetention:
+    """Deletes events over the limits: `run` does so until it is cancelled. `usage`: the present usage. `dropped`: the number of
     events that this server has deleted, by exceeded limit."""
 
     def __init__(self, storage: Storage, cacher: Cacher, clock: Clock, bounds: EventLimits) -> None:
-        self.held = EventUsage()
+        self.usage = EventUsage()
         self.dropped = {"count": 0, "bytes": 0}
         self._storage = storage
         self._cacher = cacher
-        self._cache = cacher.of(EVENTS)
-        self._cache.observe(self.held)
+        self._cache = cacher.cache_of(EVENTS)
+        self._cache.observe(self.usage)
         self._clock = clock
         self._bounds = bounds
         self._key_at = 0  # last seen mod_revision of the key; 0: the key did not exist
-        self._mine = False
-        self._moved = float("-inf")  # time of the last move by another server
+        self._owns_turn = False
+        self._taken_by_other_at = float("-inf")  # time of the last move by another server
 
     async def run(self) -> None:
         while True:
@@ -322,10 +321,12 @@ class Retention:
 
     async def _take_turn(self) -> bool:
         """Delete up to MAX_CONSIDERED events and return whether any was deleted. Raises StorageError, CacheBehind."""
-        if not self._cache.loaded or (not self._mine and self._clock.monotonic() < self._moved + OWNER_TIMEOUT):
+        if not self._cache.loaded or (
+            not self._owns_turn and self._clock.monotonic() < self._taken_by_other_at + OWNER_TIMEOUT
+        ):
             return False
-        doomed = self.held.select_excess(self._bounds, MAX_CONSIDERED)
-        if not doomed or not (self._mine or await self._claim_turn()):
+        doomed = self.usage.select_excess(self._bounds, MAX_CONSIDERED)
+        if not doomed or not (self._owns_turn or await self._claim_turn()):
             return False
         revision = 0
         for start in range(0, len(doomed), MAX_DELETES):
@@ -368,9 +369,9 @@ class Retention:
         """Move the key and run the deletes in one transaction; store the position of the key. Raises StorageError."""
         answer = await self._storage.transact([Write(EVENTS_TRIM_KEY, b"", expected=self._key_at), *deletes])
         if isinstance(answer, Committed):
-            self._key_at, self._mine = answer.revision, True
+            self._key_at, self._owns_turn = answer.revision, True
         elif (revision := _revision(answer.current[EVENTS_TRIM_KEY])) != self._key_at:
-            self._key_at, self._mine, self._moved = revision, False, self._clock.monotonic()
+            self._key_at, self._owns_turn, self._taken_by_other_at = revision, False, self._clock.monotonic()
         return answer
 
 

@@ -27,7 +27,7 @@ from pinnace.api.verbs_pb2 import Disruption
 from pinnace.apiserver import errors
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry.deletion import copy, delete_step
-from pinnace.apiserver.registry.mutation import Mutation, Next, Put, Version
+from pinnace.apiserver.registry.mutation import Mutation, Next, ObjectVersion, PutObject
 from pinnace.apiserver.registry.strategy import Strategy
 
 RETRY_AFTER = 1.0
@@ -43,18 +43,18 @@ def is_guarded(pod: Pod) -> bool:
     return pod.status.phase != "Pending" and not ended(pod) and not pod.metadata.HasField("deletionTimestamp")
 
 
-class Protection(NamedTuple):
+class ParsedBudget(NamedTuple):
     """A budget with its parsed selector."""
 
     selector: LabelSelector
     budget: PodDisruptionBudget
 
 
-def protection(budget: PodDisruptionBudget) -> Protection:
-    return Protection(from_message(budget.spec.selector) if budget.spec.HasField("selector") else NOTHING, budget)
+def protection(budget: PodDisruptionBudget) -> ParsedBudget:
+    return ParsedBudget(from_message(budget.spec.selector) if budget.spec.HasField("selector") else NOTHING, budget)
 
 
-def budget_of(pod: Pod, protections: Iterable[Protection]) -> PodDisruptionBudget | None:
+def budget_of(pod: Pod, protections: Iterable[ParsedBudget]) -> PodDisruptionBudget | None:
     """Return the budget that selects the pod, or None. `protections` are those of the pod's namespace. Raises Rejected if
     several budgets select the pod."""
     labels = dict(pod.metadata.labels)
@@ -88,7 +88,7 @@ def take_disruptions_mutation(
     """
     name = budget.metadata.name
 
-    def step(version: Version[PodDisruptionBudget] | None) -> Next[PodDisruptionBudget]:
+    def step(version: ObjectVersion[PodDisruptionBudget] | None) -> Next[PodDisruptionBudget]:
         granted.clear()
         if version is None:
             raise Rejected(errors.not_found(POD_DISRUPTION_BUDGETS, name))
@@ -101,7 +101,7 @@ def take_disruptions_mutation(
             new.status.disruptedPods[pod].CopyFrom(to_time(now))
         if not new.status.disruptionsAllowed:
             _set_no_disruptions_allowed(new.status, now)
-        return Put(new)
+        return PutObject(new)
 
     return Mutation(POD_DISRUPTION_BUDGETS.key(budget.metadata.namespace, name), name, step)
 
@@ -114,7 +114,7 @@ def delete_pod_mutation(pods: Strategy[Pod], pod: Pod, options: DeleteOptions, *
     """
     metadata = pod.metadata
 
-    def step(version: Version[Pod] | None) -> Next[Pod]:
+    def step(version: ObjectVersion[Pod] | None) -> Next[Pod]:
         if version is not None:
             if version.obj.metadata.uid != metadata.uid:
                 raise Rejected(errors.uid_mismatch(PODS, metadata.name, metadata.uid, version.obj.metadata.uid))

@@ -33,7 +33,7 @@ from pinnace.api.resources import election_key
 from pinnace.apiserver import errors
 from pinnace.apiserver.auth.authentication import User
 from pinnace.apiserver.auth.authorizer import Authorizer
-from pinnace.apiserver.auth.permissions import CAMPAIGN, Target
+from pinnace.apiserver.auth.permissions import CAMPAIGN, ActionTarget
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.storage.interface import Guard, KeyValue, Storage
@@ -62,7 +62,7 @@ class FencedTerm(NamedTuple):
     """The schedulers whose pods the holder may bind."""
 
 
-class Fences:
+class FenceVerifier:
     """Verifies fences against the elections in the cache, or in etcd when the cache is behind."""
 
     def __init__(self, storage: Storage, cacher: Cacher, authorizer: Authorizer) -> None:
@@ -79,7 +79,7 @@ class Fences:
         """
         if dns_subdomain(fence.election) or fence.token <= 0:
             raise Rejected(errors.bad_request("a fence needs the name of an election, which is a DNS name, and its token"))
-        await self._authorizer.check(user, CAMPAIGN, lambda: (Target("", fence.election),))
+        await self._authorizer.authorize(user, CAMPAIGN, lambda: (ActionTarget("", fence.election),))
         key = election_key(fence.election)
         record = await self._find_election(key, fence.token)
         if record is None or not is_holder(election := _decode_election(record), user.name, fence.secret):

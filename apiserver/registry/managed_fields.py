@@ -58,7 +58,7 @@ _IGNORED = {
 """Fields by subresource that a write does not change. Their values in a configuration are ignored."""
 
 
-class Manager(NamedTuple):
+class FieldManager(NamedTuple):
     """Identifies an entry. Managers that apply have no API version: an apply replaces the entry of an earlier version."""
 
     name: str
@@ -74,7 +74,7 @@ class Manager(NamedTuple):
         return f"{text} using {self.api_version}" if self.operation == UPDATE else text
 
 
-class Owned(NamedTuple):
+class OwnedFields(NamedTuple):
     """The fields of a manager, with the names in the version of the write. `time`: Unix seconds of the last change; 0:
     unknown."""
 
@@ -84,10 +84,10 @@ class Owned(NamedTuple):
     """The version of the entry. Empty: that of the write."""
 
 
-Managers = Mapping[Manager, Owned]
+FieldOwners = Mapping[FieldManager, OwnedFields]
 
 
-class Applied(NamedTuple, Generic[T]):
+class ApplyResult(NamedTuple, Generic[T]):
     """The result of an apply: the object, and its managedFields."""
 
     obj: T
@@ -95,10 +95,10 @@ class Applied(NamedTuple, Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Configuration:
+class AppliedConfiguration:
     """The configuration of one apply."""
 
-    manager: Manager
+    manager: FieldManager
     force: bool
     data: Mapping[str, Any]
     """The configuration in the request."""
@@ -106,15 +106,15 @@ class Configuration:
     """The configuration without apiVersion, kind, and metadata that has no owners."""
 
 
-class _Conflicts(Exception):
-    def __init__(self, found: Sequence[tuple[Manager, Path]]) -> None:
-        super().__init__(len(found))
-        self.found = found
+class _ApplyConflicts(Exception):
+    def __init__(self, conflicts_found: Sequence[tuple[FieldManager, Path]]) -> None:
+        super().__init__(len(conflicts_found))
+        self.conflicts_found = conflicts_found
 
 
-def decode(entries: Iterable[ManagedFieldsEntry], resource: Resource[Any]) -> dict[Manager, Owned]:
+def decode(entries: Iterable[ManagedFieldsEntry], resource: Resource[Any]) -> dict[FieldManager, OwnedFields]:
     """Return the owners. Entries in API versions that the kind does not have are omitted. Raises ValueError."""
-    result = dict[Manager, Owned]()
+    result = dict[FieldManager, OwnedFields]()
     for entry in entries:
         if entry.operation not in (APPLY, UPDATE):
             raise ValueError("operation must be `Apply` or `Update`")
@@ -125,13 +125,13 @@ def decode(entries: Iterable[ManagedFieldsEntry], resource: Resource[Any]) -> di
         names = renamed_fields(resource, entry.apiVersion, resource.api_version)
         if names is not None:
             version = entry.apiVersion if entry.operation == UPDATE else ""
-            manager = Manager(entry.manager, entry.operation, version, entry.subresource)
+            manager = FieldManager(entry.manager, entry.operation, version, entry.subresource)
             fields = from_json(entry.fieldsV1.Raw or b"{}").with_names(names)
-            result[manager] = Owned(fields, entry.time.seconds, entry.apiVersion)
+            result[manager] = OwnedFields(fields, entry.time.seconds, entry.apiVersion)
     return result
 
 
-def encode(managers: Managers, resource: Resource[Any]) -> list[ManagedFieldsEntry]:
+def encode(managers: FieldOwners, resource: Resource[Any]) -> list[ManagedFieldsEntry]:
     """Return the entries in Kubernetes' order: Apply before Update, then by time and name. `resource`: the version of the
     write."""
     entries = list[ManagedFieldsEntry]()
@@ -152,7 +152,7 @@ def encode(managers: Managers, resource: Resource[Any]) -> list[ManagedFieldsEnt
     return entries
 
 
-def track(resource: Resource[T], new: T, old: T, manager: Manager, now: float) -> None:
+def track(resource: Resource[T], new: T, old: T, manager: FieldManager, now: float) -> None:
     """Set metadata.managedFields of the new object: the manager owns the fields that the update changes."""
     managers = _managers_of_update(resource, new, old, manager.subresource)
     if not managers:
@@ -189,7 +189,7 @@ def _encode_without_times(entries: Iterable[ManagedFieldsEntry]) -> list[bytes]:
     return sorted(result)
 
 
-def _managers_of_update(resource: Resource[T], new: T, old: T, subresource: str) -> dict[Manager, Owned]:
+def _managers_of_update(resource: Resource[T], new: T, old: T, subresource: str) -> dict[FieldManager, OwnedFields]:
     """Return the owners before an update. A client may set or reset them, but not through a subresource. If it omits them,
     or sends invalid ones, the owners of the stored object are kept."""
     if not subresource:
@@ -201,7 +201,7 @@ def _managers_of_update(resource: Resource[T], new: T, old: T, subresource: str)
     return _decode_entry(old.metadata.managedFields, resource)
 
 
-def _decode_entry(entries: Iterable[ManagedFieldsEntry], resource: Resource[Any]) -> dict[Manager, Owned]:
+def _decode_entry(entries: Iterable[ManagedFieldsEntry], resource: Resource[Any]) -> dict[FieldManager, OwnedFields]:
     try:
         return decode(entries, resource)
     except ValueError:
@@ -209,8 +209,8 @@ def _decode_entry(entries: Iterable[ManagedFieldsEntry], resource: Resource[Any]
 
 
 def _track_update(
-    of: Type, before: Any, after: Any, managers: Managers, manager: Manager, ignored: FieldSet, now: int
-) -> dict[Manager, Owned]:
+    of: Type, before: Any, after: Any, managers: FieldOwners, manager: FieldManager, ignored: FieldSet, now: int
+) -> dict[FieldManager, OwnedFields]:
     """Return the owners after an update."""
     difference = compare(of, before, after)
     seen = difference.without(ignored)
@@ -218,11 +218,11 @@ def _track_update(
     result = {manager: owned._replace(fields=owned.fields - lost) for manager, owned in managers.items()}
     if taken := difference.changed.without_trees(ignored):
         previous = result.get(manager)
-        result[manager] = Owned(taken | previous.fields if previous else taken, now)
+        result[manager] = OwnedFields(taken | previous.fields if previous else taken, now)
     return _cap_update_managers({manager: owned for manager, owned in result.items() if owned.fields})
 
 
-def _cap_update_managers(managers: dict[Manager, Owned]) -> dict[Manager, Owned]:
+def _cap_update_managers(managers: dict[FieldManager, OwnedFields]) -> dict[FieldManager, OwnedFields]:
     updaters = sorted(
         (manager for manager in managers if manager.operation == UPDATE), key=lambda manager: (managers[manager].time, manager)
     )
@@ -233,11 +233,13 @@ def _cap_update_managers(managers: dict[Manager, Owned]) -> dict[Manager, Owned]
     for manager in updaters[: surplus + 1]:
         owned = managers.pop(manager)
         fields, time = fields | owned.fields, owned.time
-    managers[Manager(ANCIENT_CHANGES, UPDATE, updaters[0].api_version)] = Owned(fields, time)
+    managers[FieldManager(ANCIENT_CHANGES, UPDATE, updaters[0].api_version)] = OwnedFields(fields, time)
     return managers
 
 
-def configuration(resource: Resource[T], data: Mapping[str, Any], manager: str, subresource: str, force: bool) -> Configuration:
+def configuration(
+    resource: Resource[T], data: Mapping[str, Any], manager: str, subresource: str, force: bool
+) -> AppliedConfiguration:
     """Read the configuration of a request. Raises Rejected."""
     if not manager:
         raise Rejected(errors.bad_request("options.fieldManager: Required value: is required for apply patch"))
@@ -260,7 +262,7 @@ def configuration(resource: Resource[T], data: Mapping[str, Any], manager: str, 
         check(_schema_type(resource), fields)
     except TypeMismatch as error:
         raise _type_mismatch_rejection(resource, data, error) from None
-    return Configuration(Manager(manager, APPLY, subresource=subresource), force, data, fields)
+    return AppliedConfiguration(FieldManager(manager, APPLY, subresource=subresource), force, data, fields)
 
 
 def _type_mismatch_rejection(resource: Resource[Any], data: Mapping[str, Any], error: TypeMismatch) -> Rejected:
@@ -271,22 +273,24 @@ def _type_mismatch_rejection(resource: Resource[Any], data: Mapping[str, Any], e
     return Rejected(errors.untyped(message))
 
 
-def create(resource: Resource[T], wanted: Configuration, namespace: str, name: str, now: float) -> Applied[T]:
+def create(resource: Resource[T], applied: AppliedConfiguration, namespace: str, name: str, now: float) -> ApplyResult[T]:
     """Return the object that an apply creates. Raises Rejected."""
-    metadata = wanted.data.get("metadata") or {}
+    metadata = applied.data.get("metadata") or {}
     if metadata.get("uid"):
         raise Rejected(errors.uid_mismatch(resource, name, str(metadata["uid"]), ""))
-    form = {**wanted.fields, "metadata": {**wanted.fields.get("metadata", {}), "name": name, "namespace": namespace}}
+    form = {**applied.fields, "metadata": {**applied.fields.get("metadata", {}), "name": name, "namespace": namespace}}
     if not resource.namespaced:
         del form["metadata"]["namespace"]
-    owned = field_set(_schema_type(resource), wanted.fields).without_trees(_IGNORED.get(wanted.manager.subresource, FieldSet()))
-    managers = {wanted.manager: Owned(owned, int(now))} if owned else {}
+    owned = field_set(_schema_type(resource), applied.fields).without_trees(
+        _IGNORED.get(applied.manager.subresource, FieldSet())
+    )
+    managers = {applied.manager: OwnedFields(owned, int(now))} if owned else {}
     obj = _read_object(resource, name, lambda: from_dict(resource, form))
     obj.metadata.resourceVersion = str(metadata.get("resourceVersion") or "")
-    return Applied(obj, encode(managers, resource))
+    return ApplyResult(obj, encode(managers, resource))
 
 
-def apply(resource: Resource[T], wanted: Configuration, live: T, now: float) -> Applied[T]:
+def apply(resource: Resource[T], applied: AppliedConfiguration, live: T, now: float) -> ApplyResult[T]:
     """Return the live object with the configuration applied. Raises Rejected."""
     name = live.metadata.name
     of, form = _schema_type(resource), to_dict(live)
@@ -296,38 +300,40 @@ def apply(resource: Resource[T], wanted: Configuration, live: T, now: float) -> 
     except ValueError as error:
         raise Rejected(errors.untyped(f"failed to decode managed fields: {error}")) from None
     if not managers:
-        first = Manager(BEFORE_FIRST_APPLY, UPDATE, resource.api_version, wanted.manager.subresource)
-        ignored = _IGNORED.get(wanted.manager.subresource, FieldSet())
+        first = FieldManager(BEFORE_FIRST_APPLY, UPDATE, resource.api_version, applied.manager.subresource)
+        ignored = _IGNORED.get(applied.manager.subresource, FieldSet())
         managers = _track_update(of, _empty_form(resource), before, {}, first, ignored, int(now))
     try:
-        after, owners = _merge_applied(of, wanted, before, managers, int(now), wanted.force)
-    except _Conflicts as conflicts:
-        result = _remaining_conflicts(resource, wanted.manager, live, before, conflicts.found)
+        after, owners = _merge_applied(of, applied, before, managers, int(now), applied.force)
+    except _ApplyConflicts as conflicts:
+        result = _remaining_conflicts(resource, applied.manager, live, before, conflicts.conflicts_found)
         if result:
-            told = [Violation(text_of(path), f"conflict with {manager}") for manager, path in result]
-            raise Rejected(errors.apply_conflict(told)) from None
-        after, owners = _merge_applied(of, wanted, before, managers, int(now), True)
+            violations = [Violation(text_of(path), f"conflict with {manager}") for manager, path in result]
+            raise Rejected(errors.apply_conflict(violations)) from None
+        after, owners = _merge_applied(of, applied, before, managers, int(now), True)
     except TypeMismatch as error:
         raise Rejected(errors.untyped(f"failed to merge config: {error}")) from None
-    _record_last_applied(wanted, after)
+    _record_last_applied(applied, after)
     after = {key: value for key, value in after.items() if value or key in form}
-    kept = {key: form["metadata"][key] for key in _SERVER_FIELDS if key in form["metadata"] and key != "managedFields"}
+    remaining_form = {
+        key: form["metadata"][key] for key in _SERVER_FIELDS if key in form["metadata"] and key != "managedFields"
+    }
     new_form = {"apiVersion": resource.api_version, "kind": resource.kind, **after}
-    new_form["metadata"] = {**(after.get("metadata") or {}), **kept}
+    new_form["metadata"] = {**(after.get("metadata") or {}), **remaining_form}
     new = _read_object(resource, name, lambda: revised(resource, live, form, new_form))
-    _check_identity(wanted.data, new.metadata)
-    return Applied(new, encode(owners, resource))
+    _check_identity(applied.data, new.metadata)
+    return ApplyResult(new, encode(owners, resource))
 
 
 def _merge_applied(
-    of: Type, wanted: Configuration, before: dict[str, Any], managers: Managers, now: int, force: bool
-) -> tuple[dict[str, Any], dict[Manager, Owned]]:
-    """Return the fields and the owners after an apply. Raises _Conflicts."""
-    ignored = _IGNORED.get(wanted.manager.subresource, FieldSet())
-    after = merge(of, before, wanted.fields)
-    last = managers.get(wanted.manager)
-    owned = field_set(of, wanted.fields).without_trees(ignored)
-    others = {other: owner for other, owner in managers.items() if other != wanted.manager}
+    of: Type, applied: AppliedConfiguration, before: dict[str, Any], managers: FieldOwners, now: int, force: bool
+) -> tuple[dict[str, Any], dict[FieldManager, OwnedFields]]:
+    """Return the fields and the owners after an apply. Raises _ApplyConflicts."""
+    ignored = _IGNORED.get(applied.manager.subresource, FieldSet())
+    after = merge(of, before, applied.fields)
+    last = managers.get(applied.manager)
+    owned = field_set(of, applied.fields).without_trees(ignored)
+    others = {other: owner for other, owner in managers.items() if other != applied.manager}
     if last is not None:
         claimed = owned
         for owner in others.values():
@@ -338,11 +344,11 @@ def _merge_applied(
     changed = difference.changed
     conflicts = [(other, path) for other, owner in sorted(others.items()) for path in owner.fields & changed]
     if conflicts and not force:
-        raise _Conflicts(conflicts)
+        raise _ApplyConflicts(conflicts)
     lost = changed | difference.removed
     result = {other: owner._replace(fields=owner.fields - lost) for other, owner in others.items()}
     is_same = equal(before, after)
-    result[wanted.manager] = Owned(owned, now if not is_same else last.time if last is not None else 0)
+    result[applied.manager] = OwnedFields(owned, now if not is_same else last.time if last is not None else 0)
     return after, {other: owner for other, owner in result.items() if owner.fields}
 
 
@@ -352,9 +358,9 @@ def _prune_unowned(of: Type, merged: Any, last: FieldSet, claimed: FieldSet) -> 
         return merged
     last = with_named_fields(of, last)
     everything = with_named_fields(of, field_set(of, merged))
-    left = _remaining_fields(of, remove(of, merged, last))
-    kept = remove(of, merged, everything - (left | with_named_fields(of, claimed)))
-    return remove(of, merged, (everything - _remaining_fields(of, kept)) & last)
+    reachable = _remaining_fields(of, remove(of, merged, last))
+    remaining_form = remove(of, merged, everything - (reachable | with_named_fields(of, claimed)))
+    return remove(of, merged, (everything - _remaining_fields(of, remaining_form)) & last)
 
 
 def _remaining_fields(of: Type, value: Any) -> FieldSet:
@@ -362,48 +368,52 @@ def _remaining_fields(of: Type, value: Any) -> FieldSet:
 
 
 def _remaining_conflicts(
-    resource: Resource[Any], manager: Manager, live: Object, before: dict[str, Any], found: Sequence[tuple[Manager, Path]]
-) -> Sequence[tuple[Manager, Path]]:
+    resource: Resource[Any],
+    manager: FieldManager,
+    live: Object,
+    before: dict[str, Any],
+    conflicts_found: Sequence[tuple[FieldManager, Path]],
+) -> Sequence[tuple[FieldManager, Path]]:
     """Return the conflicts that remain when server-side apply replaces client-side apply: the manager may take over fields
     that still have the value of the last applied configuration."""
     text = live.metadata.annotations.get(_UPGRADES.get(manager.name, ""), "")
     if not text:
-        return found
+        return conflicts_found
     of = _schema_type(resource)
     try:
         last = json.loads(text)
         if not isinstance(last, dict) or last.get("apiVersion") != resource.api_version:
-            return found
+            return conflicts_found
         fields = _drop_server_fields(resource, last)
         check(of, fields)
     except (ValueError, RecursionError):
-        return found
+        return conflicts_found
     difference = compare(of, fields, before)
     allowed = field_set(of, fields) - difference.changed - difference.removed
-    return [(manager, path) for manager, path in found if path not in allowed]
+    return [(manager, path) for manager, path in conflicts_found if path not in allowed]
 
 
-def _record_last_applied(wanted: Configuration, after: dict[str, Any]) -> None:
+def _record_last_applied(applied: AppliedConfiguration, after: dict[str, Any]) -> None:
     """Update the annotation of client-side apply, in place."""
-    annotation = _UPGRADES.get(wanted.manager.name)
+    annotation = _UPGRADES.get(applied.manager.name)
     annotations = (after.get("metadata") or {}).get("annotations") or {}
     if annotation is None or not annotations.get(annotation):
         return
     if annotation == LAST_APPLIED:
-        text = with_last_applied(wanted.data)["metadata"]["annotations"][LAST_APPLIED]
+        text = with_last_applied(applied.data)["metadata"]["annotations"][LAST_APPLIED]
     else:  # the format of kubectl: always with annotations and a newline
-        metadata = dict(wanted.data.get("metadata") or {})
+        metadata = dict(applied.data.get("metadata") or {})
         metadata["annotations"] = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != annotation}
-        text = json.dumps({**wanted.data, "metadata": metadata}, separators=(",", ":"), sort_keys=True) + "\n"
+        text = json.dumps({**applied.data, "metadata": metadata}, separators=(",", ":"), sort_keys=True) + "\n"
     after["metadata"] = {**after["metadata"], "annotations": {**annotations, annotation: text}}
 
 
 def _check_identity(data: Mapping[str, Any], metadata: ObjectMeta) -> None:
     """Copy the preconditions of the configuration, which are uid and resourceVersion, to the metadata."""
-    said = data.get("metadata") or {}
+    sent_metadata = data.get("metadata") or {}
     for name in ("uid", "resourceVersion"):
-        if said.get(name):
-            setattr(metadata, name, str(said[name]))
+        if sent_metadata.get(name):
+            setattr(metadata, name, str(sent_metadata[name]))
 
 
 def _read_object(resource: Resource[T], name: str, read: Any) -> T:

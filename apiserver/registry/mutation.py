@@ -38,7 +38,7 @@ from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry import fencing
 from pinnace.apiserver.registry.strategy import warn
 from pinnace.apiserver.registry.validation.fields import IMMUTABLE, invalid
-from pinnace.apiserver.storage.committer import CommitOutcome, Conflict, Denied, GuardFailed
+from pinnace.apiserver.storage.committer import CommitOutcome, GuardFailed, WriteConflict, WriteDenied
 from pinnace.apiserver.storage.interface import Guard, KeyValue, Storage, StorageError, Write
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import in_slices
@@ -48,8 +48,15 @@ T = TypeVar("T", bound=Object)
 MAX_ROUNDS = 16
 """Rounds before a mutation fails with Contended. In each failed round, another write of the object succeeded."""
 
+STATUS = "status"
+RESIZE = "resize"
+"""The resize subresource, of pods only."""
+FINALIZE = "finalize"
+"""The finalize subresource, of namespaces only. It cannot be patched."""
+_TYPES = (PatchRequest.MERGE, PatchRequest.STRATEGIC_MERGE, PatchRequest.JSON)
 
-class Version(NamedTuple, Generic[T]):
+
+class ObjectVersion(NamedTuple, Generic[T]):
     """The present state of an object. `obj` carries its resourceVersion and must not be changed."""
 
     obj: T
@@ -58,7 +65,7 @@ class Version(NamedTuple, Generic[T]):
     """The stored bytes: `obj` encoded, without its resourceVersion."""
 
 
-class Put(NamedTuple, Generic[T]):
+class PutObject(NamedTuple, Generic[T]):
     """Store `obj`. The step owns `obj`, which has no resourceVersion."""
 
     obj: T
@@ -68,7 +75,7 @@ class Put(NamedTuple, Generic[T]):
     """See `Write.companions`."""
 
 
-class Remove(NamedTuple):
+class RemoveObject(NamedTuple):
     """Delete the key, and write the companions."""
 
     companions: tuple[Write, ...] = ()
@@ -76,25 +83,25 @@ class Remove(NamedTuple):
     """The last state of the object, for the response. None: the stored one."""
 
 
-class Effect(Enum):
+class MutationEffect(Enum):
     """Next states that store no object."""
 
     DELETE = "delete the key"
     NO_OP = "the object already is as requested: write nothing"
 
 
-Final = Put[T] | Remove | Literal[Effect.DELETE, Effect.NO_OP]
+Final = PutObject[T] | RemoveObject | Literal[MutationEffect.DELETE, MutationEffect.NO_OP]
 
 
-class Deferred(NamedTuple, Generic[T]):
+class DeferredState(NamedTuple, Generic[T]):
     """A next state that needs I/O, such as the response of a webhook. The deferred states of one round run concurrently."""
 
     final: Callable[[], Awaitable[Final[T]]]
     """Raises Rejected."""
 
 
-Next = Final[T] | Deferred[T]
-Step = Callable[[Version[T] | None], Next[T]]
+Next = Final[T] | DeferredState[T]
+Step = Callable[[ObjectVersion[T] | None], Next[T]]
 """Returns the next state of an object for its present version, which is None if the object does not exist. Each retry calls the
 step again with the later version. Raises Rejected."""
 
@@ -107,7 +114,7 @@ class Mutation(NamedTuple, Generic[T]):
     guards: tuple[Guard, ...] = ()
 
 
-class Written(NamedTuple):
+class WriteResult(NamedTuple):
     """The result of a mutation. `value` is the encoded object as stored, without its resourceVersion. `revision` is 0 for a dry
     run of a create."""
 
@@ -121,7 +128,7 @@ class Written(NamedTuple):
         return self.value + wire.stamp(self.revision) if self.revision else self.value
 
 
-Outcome = Written | Refusal
+Outcome = WriteResult | Refusal
 
 
 class Allocator(Protocol[T]):
@@ -209,13 +216,13 @@ class Mutator(Generic[T]):
             match result:
                 case int():
                     attempt.set_committed(result)
-                case Conflict() if result.write.key != attempt.mutation.key:
+                case WriteConflict() if result.write.key != attempt.mutation.key:
                     attempt.write = None  # a companion: the step chooses another one
-                case Conflict():
+                case WriteConflict():
                     self._continue_with(attempt, result.current)
                 case GuardFailed():
                     attempt.outcome = guard_refusal(result.guard)
-                case Denied():
+                case WriteDenied():
                     attempt.outcome = errors.forbidden(str(result))
                 case _:
                     attempt.outcome = errors.from_storage(result)
@@ -227,12 +234,12 @@ class Mutator(Generic[T]):
         except DecodeError:
             attempt.outcome = errors.unreadable(self._resource, attempt.mutation.name)
 
-    def _decode_version(self, current: KeyValue | None) -> Version[T] | None:
+    def _decode_version(self, current: KeyValue | None) -> ObjectVersion[T] | None:
         if current is None:
             return None
         obj = self._resource.message()
         obj.ParseFromString(current.value + wire.stamp(current.mod_revision))
-        return Version(obj, current.mod_revision, current.value)
+        return ObjectVersion(obj, current.mod_revision, current.value)
 
 
 def _group_by_distinct_keys(mutations: Sequence[Mutation[Any]]) -> Iterator[Sequence[int]]:
@@ -259,11 +266,11 @@ def guard_refusal(guard: Guard) -> Refusal:
     return errors.fenced(guard.key.rpartition("/")[2], guard.create_revision)
 
 
-def _cached_version(entry: CacheEntry[T] | None) -> Version[T] | None:
-    return None if entry is None else Version(entry.obj, entry.mod_revision, entry.value)
+def _cached_version(entry: CacheEntry[T] | None) -> ObjectVersion[T] | None:
+    return None if entry is None else ObjectVersion(entry.obj, entry.mod_revision, entry.value)
 
 
-def _revision_of(version: Version[Any] | None) -> int:
+def _revision_of(version: ObjectVersion[Any] | None) -> int:
     return 0 if version is None else version.revision
 
 
@@ -288,19 +295,19 @@ class _MutationAttempt(Generic[T]):
         "write",
     )
 
-    def __init__(self, mutation: Mutation[T], version: Version[T] | None, fence: tuple[Guard, ...]) -> None:
+    def __init__(self, mutation: Mutation[T], version: ObjectVersion[T] | None, fence: tuple[Guard, ...]) -> None:
         self.mutation = mutation
         self._guards = mutation.guards + fence
         self._version = version
         self._is_current = False  # whether the version was read from etcd; otherwise it is from the cache and may be stale
         self._deferred_refusal: Refusal | None = None  # the refusal of the deferred step for that version
         self._uid, self._value = "", b""
-        self.deferred: Deferred[T] | None = None
+        self.deferred: DeferredState[T] | None = None
         self.outcome: Outcome | None = None
         self.write: Write | None = None
         self.must_read = False
 
-    def set_current_version(self, version: Version[T] | None) -> None:
+    def set_current_version(self, version: ObjectVersion[T] | None) -> None:
         """Set the version that etcd returned."""
         if self._deferred_refusal is not None and _revision_of(version) == _revision_of(self._version):
             self.outcome = self._deferred_refusal  # the version is the same, so the deferred step is not repeated
@@ -312,7 +319,7 @@ class _MutationAttempt(Generic[T]):
         self._is_current = True
 
     def set_committed(self, revision: int) -> None:
-        self.outcome = Written(self.mutation.name, self._uid, revision, self._value)
+        self.outcome = WriteResult(self.mutation.name, self._uid, revision, self._value)
 
     def run_step(self, dry_run: bool) -> None:
         """Run the step on the known version. Does nothing if the attempt has an outcome."""
@@ -323,7 +330,7 @@ class _MutationAttempt(Generic[T]):
         except Rejected as rejected:
             self._handle_refusal(rejected.refusal)
             return
-        if isinstance(step, Deferred):
+        if isinstance(step, DeferredState):
             self.deferred = step
         else:
             self._take_next_state(step, dry_run)
@@ -346,36 +353,28 @@ class _MutationAttempt(Generic[T]):
             self.must_read = True
 
     def _take_next_state(self, step: Final[T], dry_run: bool) -> None:
-        if step is Effect.NO_OP and not self._is_current:
+        if step is MutationEffect.NO_OP and not self._is_current:
             self.must_read = True
-        elif isinstance(step, Put):
+        elif isinstance(step, PutObject):
             self._prepare_put(step, dry_run)
         else:
             assert self._version is not None, "NO_OP and DELETE need an existing object"
             self._uid, self._value = self._version.obj.metadata.uid, self._version.value
-            if isinstance(step, Remove) and step.last is not None:
+            if isinstance(step, RemoveObject) and step.last is not None:
                 self._value = step.last.SerializeToString()
-            if step is Effect.NO_OP or dry_run:
+            if step is MutationEffect.NO_OP or dry_run:
                 self.set_committed(self._version.revision)
             else:
-                companions = step.companions if isinstance(step, Remove) else ()
+                companions = step.companions if isinstance(step, RemoveObject) else ()
                 self.write = Write(self.mutation.key, None, self._version.revision, self._guards, companions=companions)
 
-    def _prepare_put(self, put: Put[T], dry_run: bool) -> None:
+    def _prepare_put(self, put: PutObject[T], dry_run: bool) -> None:
         expected, value = _revision_of(self._version), put.obj.SerializeToString()
         self._uid, self._value = put.obj.metadata.uid, value
         if dry_run:
             self.set_committed(expected)
         else:
             self.write = Write(self.mutation.key, value, expected, self._guards, grows=put.grows, companions=put.companions)
-
-
-STATUS = "status"
-RESIZE = "resize"
-"""The resize subresource, of pods only."""
-FINALIZE = "finalize"
-"""The finalize subresource, of namespaces only. It cannot be patched."""
-_TYPES = (PatchRequest.MERGE, PatchRequest.STRATEGIC_MERGE, PatchRequest.JSON)
 
 
 def check_subresource(resource: Resource[T], request: PatchRequest) -> None:

@@ -27,25 +27,31 @@ from pinnace.apiserver import errors
 from pinnace.apiserver.cacher.store import CacheError
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry import managed_fields
-from pinnace.apiserver.registry.admission import Admission, Operation, Request, Webhooks, WriteAttributes
+from pinnace.apiserver.registry.admission import (
+    AdmissionControl,
+    AdmissionOperation,
+    AdmissionWebhooks,
+    WriteAttributes,
+    WriteRequest,
+)
 from pinnace.apiserver.registry.deletion import copy, delete_step
-from pinnace.apiserver.registry.managed_fields import UPDATE, Configuration, Manager
+from pinnace.apiserver.registry.managed_fields import UPDATE, AppliedConfiguration, FieldManager
 from pinnace.apiserver.registry.mutation import (
     FINALIZE,
     RESIZE,
     STATUS,
-    Deferred,
-    Effect,
+    DeferredState,
     Final,
     Mutation,
+    MutationEffect,
     Mutator,
     Next,
+    ObjectVersion,
     Outcome,
-    Put,
-    Remove,
+    PutObject,
+    RemoveObject,
     Step,
-    Version,
-    Written,
+    WriteResult,
     check_subresource,
     patch_function,
 )
@@ -57,12 +63,16 @@ from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 T = TypeVar("T", bound=Object)
 Owners = Sequence[ManagedFieldsEntry]
-_PATCHES = {"": Operation.UPDATE, STATUS: Operation.UPDATE_STATUS, RESIZE: Operation.RESIZE}
+_PATCHES = {"": AdmissionOperation.UPDATE, STATUS: AdmissionOperation.UPDATE_STATUS, RESIZE: AdmissionOperation.RESIZE}
 """By subresource."""
-SUBRESOURCES = {Operation.FINALIZE: FINALIZE} | {operation: subresource for subresource, operation in _PATCHES.items()}
+SUBRESOURCES = {AdmissionOperation.FINALIZE: FINALIZE} | {operation: subresource for subresource, operation in _PATCHES.items()}
 ATTEMPTS = 8
 """Attempts to generate a name that is not taken, as in Kubernetes. Also attempts to admit a new object again after something
 that admission relied on has changed."""
+
+NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+"""Characters for generateName, without vowels and similar-looking characters, as in Kubernetes."""
+MAX_GENERATED_PREFIX = 58
 
 
 class Store(Generic[T]):
@@ -76,12 +86,12 @@ class Store(Generic[T]):
         self,
         resource: Resource[T],
         strategy: Strategy[T],
-        admission: Admission,
+        admission: AdmissionControl,
         mutator: Mutator[T],
         refresh: Callable[[], Awaitable[None]],
         clock: Clock,
         rng: random.Random,
-        webhooks: Webhooks,
+        webhooks: AdmissionWebhooks,
         tracer: Tracer = NO_TRACER,
     ) -> None:
         self.resource = resource
@@ -96,7 +106,7 @@ class Store(Generic[T]):
         self._patch_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Locks of the patches under way, by key."""
 
-    async def create(self, objs: Sequence[T], by: Request) -> list[Outcome]:
+    async def create(self, objs: Sequence[T], by: WriteRequest) -> list[Outcome]:
         await self._prepare_dry_run(by)
         sent = dict[int, bytes]()
         for index, obj in enumerate(objs):
@@ -108,19 +118,21 @@ class Store(Generic[T]):
         await self._retry_creates(objs, sent, outcomes, by)
         return outcomes
 
-    def admit_update(self, new: T, old: T, by: Request) -> None:
+    def admit_update(self, new: T, old: T, by: WriteRequest) -> None:
         """Run admission for a write that is not a client's update, such as a merged event. Raises Rejected."""
-        self._admission.validate(by, Operation.UPDATE, self.resource, new, old)
+        self._admission.validate(by, AdmissionOperation.UPDATE, self.resource, new, old)
 
     async def refresh(self) -> None:
         """Bring the caches that admission reads up to date. Raises CacheError, StorageError."""
         await self._refresh()
 
-    def admit_object(self, obj: T, by: Request) -> None:
+    def admit_object(self, obj: T, by: WriteRequest) -> None:
         """Complete and validate a client's new object, without webhooks. Raises Rejected."""
         self._creator.admit_object(obj, by)
 
-    async def _retry_creates(self, objs: Sequence[T], sent: Mapping[int, bytes], outcomes: list[Outcome], by: Request) -> None:
+    async def _retry_creates(
+        self, objs: Sequence[T], sent: Mapping[int, bytes], outcomes: list[Outcome], by: WriteRequest
+    ) -> None:
         """Retry creates whose failure is not final: the generated name was taken, or something other than the object has
         changed since admission. A new name means a new admission, because labels may contain the name and permissions may
         depend on it. `sent`: those without a name, as the client sent them."""
@@ -142,49 +154,59 @@ class Store(Generic[T]):
             for index, outcome in zip(taken_names + overtaken, retried, strict=True):
                 outcomes[index] = outcome
 
-    async def _admit_creates(self, objs: Sequence[T], by: Request) -> list[Mutation[T] | Refusal]:
+    async def _admit_creates(self, objs: Sequence[T], by: WriteRequest) -> list[Mutation[T] | Refusal]:
         """Return a mutation for each object that is admitted, and a refusal for each other."""
         with self._tracer.span("admit"):
             refusals = await self._creator.admit_batch(objs, by)
         return [refusal or self._create_mutation(obj) for obj, refusal in zip(objs, refusals, strict=True)]
 
-    async def update(self, objs: Sequence[T], by: Request) -> list[Outcome]:
+    async def update(self, objs: Sequence[T], by: WriteRequest) -> list[Outcome]:
         """Replace spec and metadata."""
         await self._prepare_dry_run(by)
-        return await self.mutate([self._update_mutation(obj, by, Operation.UPDATE) for obj in objs], dry_run=by.dry_run)
+        return await self.mutate(
+            [self._update_mutation(obj, by, AdmissionOperation.UPDATE) for obj in objs], dry_run=by.dry_run
+        )
 
-    async def update_status(self, objs: Sequence[T], by: Request) -> list[Outcome]:
+    async def update_status(self, objs: Sequence[T], by: WriteRequest) -> list[Outcome]:
         """Replace status. Of the rest of an object, only name, uid and resourceVersion are read."""
         await self._prepare_dry_run(by)
-        return await self.mutate([self._update_mutation(obj, by, Operation.UPDATE_STATUS) for obj in objs], dry_run=by.dry_run)
+        return await self.mutate(
+            [self._update_mutation(obj, by, AdmissionOperation.UPDATE_STATUS) for obj in objs], dry_run=by.dry_run
+        )
 
-    async def finalize(self, objs: Sequence[T], by: Request) -> list[Outcome]:
+    async def finalize(self, objs: Sequence[T], by: WriteRequest) -> list[Outcome]:
         """Replace spec.finalizers and metadata, of namespaces only."""
         await self._prepare_dry_run(by)
-        return await self.mutate([self._update_mutation(obj, by, Operation.FINALIZE) for obj in objs], dry_run=by.dry_run)
+        return await self.mutate(
+            [self._update_mutation(obj, by, AdmissionOperation.FINALIZE) for obj in objs], dry_run=by.dry_run
+        )
 
-    async def update_resize(self, objs: Sequence[T], by: Request) -> list[Outcome]:
+    async def update_resize(self, objs: Sequence[T], by: WriteRequest) -> list[Outcome]:
         """Replace the resources of the containers of pods."""
         await self._prepare_dry_run(by)
-        return await self.mutate([self._update_mutation(obj, by, Operation.RESIZE) for obj in objs], dry_run=by.dry_run)
+        return await self.mutate(
+            [self._update_mutation(obj, by, AdmissionOperation.RESIZE) for obj in objs], dry_run=by.dry_run
+        )
 
-    async def patch(self, request: PatchRequest, by: Request) -> list[Outcome]:
+    async def patch(self, request: PatchRequest, by: WriteRequest) -> list[Outcome]:
         """Patch spec and metadata, or a subresource, of the latest version. A conflict with another write is retried until
         the call's deadline. Patches of one object run one after another, because concurrent ones would conflict."""
         return await self._retry_until_uncontended(self._patch_mutation(request, by), by)
 
-    async def modify(self, namespace: str, name: str, change: Callable[[Version[T]], T], by: Request) -> list[Outcome]:
+    async def modify(
+        self, namespace: str, name: str, change: Callable[[ObjectVersion[T]], T], by: WriteRequest
+    ) -> list[Outcome]:
         """Update the latest version to the result of `change`, as `patch` does. `change` may raise Rejected."""
 
-        def step(version: Version[T] | None) -> Next[T]:
+        def step(version: ObjectVersion[T] | None) -> Next[T]:
             present = self._require_present(name, version)
-            return self._apply_step(change(present), present, by, Operation.UPDATE)
+            return self._apply_step(change(present), present, by, AdmissionOperation.UPDATE)
 
         return await self._retry_until_uncontended(
             Mutation(self.resource.key(namespace or DEFAULT_NAMESPACE, name), name, step), by
         )
 
-    async def _retry_until_uncontended(self, mutation: Mutation[T], by: Request) -> list[Outcome]:
+    async def _retry_until_uncontended(self, mutation: Mutation[T], by: WriteRequest) -> list[Outcome]:
         await self._prepare_dry_run(by)
         async with self._patch_locks.setdefault(mutation.key, asyncio.Lock()):
             while True:
@@ -192,7 +214,7 @@ class Store(Generic[T]):
                 if outcomes != [errors.contended(self.resource, mutation.name)]:
                     return outcomes
 
-    async def create_applied(self, request: PatchRequest, by: Request) -> list[Outcome]:
+    async def create_applied(self, request: PatchRequest, by: WriteRequest) -> list[Outcome]:
         """Create the object that an apply describes."""
         conversion = self._conversion(by)
         wanted = self._configuration(request, conversion.served)
@@ -205,11 +227,11 @@ class Store(Generic[T]):
         await self._retry_creates([obj], {}, outcomes, by)
         return outcomes
 
-    async def delete(self, requests: Sequence[DeleteRequest], by: Request) -> list[Outcome]:
+    async def delete(self, requests: Sequence[DeleteRequest], by: WriteRequest) -> list[Outcome]:
         await self._prepare_dry_run(by)
         return await self.mutate([self._delete_mutation(request, by) for request in requests], dry_run=by.dry_run)
 
-    async def _prepare_dry_run(self, by: Request) -> None:
+    async def _prepare_dry_run(self, by: WriteRequest) -> None:
         """Refresh the caches before a dry run, which compares nothing in etcd."""
         if by.dry_run:
             await self._refresh()
@@ -230,14 +252,14 @@ class Store(Generic[T]):
         except Rejected as rejected:
             return rejected.refusal
 
-        def step(version: Version[T] | None) -> Next[T]:
+        def step(version: ObjectVersion[T] | None) -> Next[T]:
             if version is not None:
                 raise Rejected(errors.already_exists(self.resource, name))
-            return Put(obj)
+            return PutObject(obj)
 
         return Mutation(self.resource.key_of(obj), name, step, guards)
 
-    def _update_mutation(self, obj: T, by: Request, operation: Operation) -> Mutation[T] | Refusal:
+    def _update_mutation(self, obj: T, by: WriteRequest, operation: AdmissionOperation) -> Mutation[T] | Refusal:
         metadata = obj.metadata
         name = metadata.name
         if not name:
@@ -250,31 +272,31 @@ class Store(Generic[T]):
             )
         metadata.namespace = self.resource.home(metadata.namespace)
 
-        def step(version: Version[T] | None) -> Next[T]:
+        def step(version: ObjectVersion[T] | None) -> Next[T]:
             return self._apply_step(obj, self._require_present(name, version), by, operation)
 
         return Mutation(self.resource.key_of(obj), name, step)
 
-    def _patch_mutation(self, request: PatchRequest, by: Request) -> Mutation[T]:
+    def _patch_mutation(self, request: PatchRequest, by: WriteRequest) -> Mutation[T]:
         key = self.resource.key(request.namespace or DEFAULT_NAMESPACE, request.name)
         if request.type == PatchRequest.APPLY:
             return Mutation(key, request.name, self._server_side_apply_step(request, by))
         patch = patch_function(self._conversion(by).served, request)
         operation = _PATCHES[request.subresource]
 
-        def step(version: Version[T] | None) -> Next[T]:
+        def step(version: ObjectVersion[T] | None) -> Next[T]:
             present = self._require_present(request.name, version)
             return self._apply_step(patch(present.obj), present, by, operation)
 
         return Mutation(key, request.name, step)
 
-    def _server_side_apply_step(self, request: PatchRequest, by: Request) -> Step[T]:
+    def _server_side_apply_step(self, request: PatchRequest, by: WriteRequest) -> Step[T]:
         """Server-side apply. Raises Rejected."""
         conversion = self._conversion(by)
         configuration = self._configuration(request, conversion.served)
         operation = _PATCHES[request.subresource]
 
-        def step(version: Version[T] | None) -> Next[T]:
+        def step(version: ObjectVersion[T] | None) -> Next[T]:
             present = self._require_present(request.name, version)
             live = conversion.to_served(present.obj)
             applied = managed_fields.apply(conversion.served, configuration, live, self._clock.time())
@@ -283,13 +305,13 @@ class Store(Generic[T]):
 
         return step
 
-    def _conversion(self, by: Request) -> Conversion:
+    def _conversion(self, by: WriteRequest) -> Conversion:
         """Return the conversion to the version of a write."""
         conversion = conversion_to(self.resource, by.api_version or self.resource.api_version)
         assert conversion is not None
         return conversion
 
-    def _configuration(self, request: PatchRequest, resource: Resource[Any]) -> Configuration:
+    def _configuration(self, request: PatchRequest, resource: Resource[Any]) -> AppliedConfiguration:
         """Read the configuration of an apply in a version. Raises Rejected."""
         if not request.name:
             raise Rejected(errors.bad_request("name: Required value: an apply needs the name of an object"))
@@ -311,13 +333,18 @@ class Store(Generic[T]):
             raise Rejected(errors.bad_request(message))
         return configuration
 
-    def _require_present(self, name: str, version: Version[T] | None) -> Version[T]:
+    def _require_present(self, name: str, version: ObjectVersion[T] | None) -> ObjectVersion[T]:
         if version is None:
             raise Rejected(errors.not_found(self.resource, name))
         return version
 
     def _apply_step(
-        self, wanted: T, present: Version[T], by: Request, operation: Operation, owners: Owners | None = None
+        self,
+        wanted: T,
+        present: ObjectVersion[T],
+        by: WriteRequest,
+        operation: AdmissionOperation,
+        owners: Owners | None = None,
     ) -> Next[T]:
         """Return the next state of an object for the requested state, which is not changed. `owners`: the managedFields of an
         apply. Raises Rejected."""
@@ -334,47 +361,49 @@ class Store(Generic[T]):
         if not self._webhooks.has_matching_webhooks(by, operation, self.resource):
             return self._validate_and_admit(new, present, by, operation, owners)
         change = WriteAttributes(by, operation, self.resource, new, old)
-        return Deferred(lambda: self._continue_after_webhooks(change, present, owners))
+        return DeferredState(lambda: self._continue_after_webhooks(change, present, owners))
 
-    async def _continue_after_webhooks(self, change: WriteAttributes, present: Version[T], owners: Owners | None) -> Final[T]:
+    async def _continue_after_webhooks(
+        self, change: WriteAttributes, present: ObjectVersion[T], owners: Owners | None
+    ) -> Final[T]:
         """Return the next state of an object after its webhooks. An object that a webhook changed is prepared again. Raises
         Rejected."""
         new: T = await self._webhooks.mutate(change)
         if new is not change.obj:
             self._prepare_update(new, present.obj, change.operation)
         judged = self._validate_and_admit(new, present, change.request, change.operation, owners)
-        final = await judged.final() if isinstance(judged, Deferred) else judged
+        final = await judged.final() if isinstance(judged, DeferredState) else judged
         await self._webhooks.validate(change._replace(obj=new))
         return final
 
-    def _prepare_update(self, new: T, old: T, operation: Operation) -> None:
+    def _prepare_update(self, new: T, old: T, operation: AdmissionOperation) -> None:
         canonicalize(new)
-        if operation is Operation.UPDATE_STATUS:
+        if operation is AdmissionOperation.UPDATE_STATUS:
             self.strategy.prepare_status_update(new, old)
             self.strategy.date_status(new, old, self._clock.time())
-        elif operation is Operation.RESIZE:
+        elif operation is AdmissionOperation.RESIZE:
             self.strategy.prepare_resize(new, old)
             keep_equal(new, old)
         else:
             keep_identity(new, old)
             drop_repeated_owners(new)
-            if operation is Operation.FINALIZE:
+            if operation is AdmissionOperation.FINALIZE:
                 self.strategy.prepare_finalize(new, old)
             else:
                 self.strategy.prepare_update(new, old)
             keep_equal(new, old)
 
     def _validate_and_admit(
-        self, new: T, present: Version[T], by: Request, operation: Operation, owners: Owners | None
+        self, new: T, present: ObjectVersion[T], by: WriteRequest, operation: AdmissionOperation, owners: Owners | None
     ) -> Next[T]:
         """Validate and admit the new version. The caches that admission reads may be behind, so a refusal is checked again
         after a refresh. Raises Rejected."""
         old, name = present.obj, present.obj.metadata.name
-        if operation is Operation.UPDATE_STATUS:
+        if operation is AdmissionOperation.UPDATE_STATUS:
             violations = self.strategy.validate_status_update(new, old)
-        elif operation is Operation.RESIZE:
+        elif operation is AdmissionOperation.RESIZE:
             violations = self.strategy.validate_resize(new, old)
-        elif operation is Operation.FINALIZE:
+        elif operation is AdmissionOperation.FINALIZE:
             violations = self.strategy.validate_finalize(new, old)
         else:
             violations = self.strategy.in_version(by.api_version).validate_update(new, old)
@@ -392,29 +421,29 @@ class Store(Generic[T]):
                 raise refused from None
             return self._admit_step(new, old, by, operation, owners)
 
-        return Deferred(retry_admission)
+        return DeferredState(retry_admission)
 
-    def _admit_step(self, new: T, old: T, by: Request, operation: Operation, owners: Owners | None) -> Final[T]:
+    def _admit_step(self, new: T, old: T, by: WriteRequest, operation: AdmissionOperation, owners: Owners | None) -> Final[T]:
         """Return the next state of the object if admission accepts the new version. Raises Rejected."""
         self._admission.validate(by, operation, self.resource, new, old)
         new.metadata.resourceVersion = old.metadata.resourceVersion
         if owners is not None:
             managed_fields.set_entries(new, old, owners)
-        elif old.metadata.managedFields or (operation is Operation.UPDATE and new.metadata.managedFields):
+        elif old.metadata.managedFields or (operation is AdmissionOperation.UPDATE and new.metadata.managedFields):
             version = by.api_version or self.resource.api_version
-            manager = Manager(by.field_manager or by.user.name, UPDATE, version, SUBRESOURCES.get(operation, ""))
+            manager = FieldManager(by.field_manager or by.user.name, UPDATE, version, SUBRESOURCES.get(operation, ""))
             managed_fields.track(self.resource, new, old, manager, self._clock.time())
         if new == old:
-            return Effect.NO_OP
+            return MutationEffect.NO_OP
         new.metadata.resourceVersion = ""
         if self._is_finalized(new):
-            return Remove(last=new)
-        if operation in (Operation.UPDATE, Operation.RESIZE) and self.strategy.is_new_generation(new, old):
+            return RemoveObject(last=new)
+        if operation in (AdmissionOperation.UPDATE, AdmissionOperation.RESIZE) and self.strategy.is_new_generation(new, old):
             if self.strategy.has_generation:
                 new.metadata.generation = old.metadata.generation + 1
             old_warnings = set(self.strategy.warnings(old))
             warn(warning for warning in self.strategy.warnings(new) if warning not in old_warnings)
-        return Put(new, grows=operation is Operation.RESIZE)
+        return PutObject(new, grows=operation is AdmissionOperation.RESIZE)
 
     def _is_finalized(self, obj: T) -> bool:
         """Return whether the object is terminating and its last finalizer is removed."""
@@ -423,32 +452,32 @@ class Store(Generic[T]):
             return False
         return metadata.HasField("deletionTimestamp") and metadata.deletionGracePeriodSeconds == 0
 
-    def _delete_mutation(self, request: DeleteRequest, by: Request) -> Mutation[T] | Refusal:
+    def _delete_mutation(self, request: DeleteRequest, by: WriteRequest) -> Mutation[T] | Refusal:
         name = request.name
         why = request.disruption if request.HasField("disruption") else None
         if why is not None and not self.strategy.can_be_disrupted:
             return errors.bad_request(f"disruption: supported for pods only, not for {self.resource.plural}")
 
-        def step(version: Version[T] | None) -> Next[T]:
+        def step(version: ObjectVersion[T] | None) -> Next[T]:
             if version is not None:
-                self._admission.validate(by, Operation.DELETE, self.resource, None, version.obj)
+                self._admission.validate(by, AdmissionOperation.DELETE, self.resource, None, version.obj)
             now = self._clock.time()
             final = delete_step(self.strategy, name, request.options, version, now, why=why)
-            if version is None or not self._webhooks.has_matching_webhooks(by, Operation.DELETE, self.resource):
+            if version is None or not self._webhooks.has_matching_webhooks(by, AdmissionOperation.DELETE, self.resource):
                 return final
-            change = WriteAttributes(by, Operation.DELETE, self.resource, None, version.obj)
+            change = WriteAttributes(by, AdmissionOperation.DELETE, self.resource, None, version.obj)
 
             async def run_webhooks() -> Final[T]:
                 await self._webhooks.mutate(change)
                 await self._webhooks.validate(change)
                 return final
 
-            return Deferred(run_webhooks)
+            return DeferredState(run_webhooks)
 
         return Mutation(self.resource.key(request.namespace or DEFAULT_NAMESPACE, name), name, step)
 
 
-def require_single_outcome(outcomes: Sequence[Outcome]) -> Written:
+def require_single_outcome(outcomes: Sequence[Outcome]) -> WriteResult:
     """Return the outcome of a call with one item. Raises Rejected if the item was refused."""
     (outcome,) = outcomes
     if isinstance(outcome, Refusal):
@@ -460,11 +489,6 @@ def _is_name_taken(outcome: Outcome) -> bool:
     return isinstance(outcome, Refusal) and outcome.code is Code.ALREADY_EXISTS
 
 
-NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-"""Characters for generateName, without vowels and similar-looking characters, as in Kubernetes."""
-MAX_GENERATED_PREFIX = 58
-
-
 class ObjectCreator(Generic[T]):
     """Creation of objects of one resource. `refresh`: see Store."""
 
@@ -472,11 +496,11 @@ class ObjectCreator(Generic[T]):
         self,
         resource: Resource[T],
         strategy: Strategy[T],
-        admission: Admission,
+        admission: AdmissionControl,
         refresh: Callable[[], Awaitable[None]],
         clock: Clock,
         rng: random.Random,
-        webhooks: Webhooks,
+        webhooks: AdmissionWebhooks,
     ) -> None:
         self._resource = resource
         self._strategy = strategy
@@ -486,24 +510,24 @@ class ObjectCreator(Generic[T]):
         self._rng = rng
         self._webhooks = webhooks
 
-    async def admit_batch(self, objs: Sequence[T], by: Request) -> list[Refusal | None]:
+    async def admit_batch(self, objs: Sequence[T], by: WriteRequest) -> list[Refusal | None]:
         """Complete new objects and return a refusal or None for each, in order. Objects that are completed again keep their
         uid. Raises CacheError, StorageError."""
-        if self._webhooks.has_matching_webhooks(by, Operation.CREATE, self._resource):
+        if self._webhooks.has_matching_webhooks(by, AdmissionOperation.CREATE, self._resource):
             return await self._admit_with_webhooks(objs, by)
         return await self._retry_after_refresh(self._admit_object, objs, by)
 
-    def admit_object(self, obj: T, by: Request) -> None:
+    def admit_object(self, obj: T, by: WriteRequest) -> None:
         """Complete one object without webhooks and without I/O. Raises Rejected."""
         obj.metadata.uid = ""
         self._admit_object(obj, by)
 
-    async def _admit_with_webhooks(self, objs: Sequence[T], by: Request) -> list[Refusal | None]:
+    async def _admit_with_webhooks(self, objs: Sequence[T], by: WriteRequest) -> list[Refusal | None]:
         """Complete new objects with webhooks. Webhooks receive objects with all defaults. Objects that a webhook changed are
         completed again."""
 
         async def amend(obj: T) -> None:
-            amended = await self._webhooks.mutate(WriteAttributes(by, Operation.CREATE, self._resource, obj, None))
+            amended = await self._webhooks.mutate(WriteAttributes(by, AdmissionOperation.CREATE, self._resource, obj, None))
             if amended is not obj:
                 keep_identity(amended, obj)
                 clear_ignored(amended.metadata)
@@ -511,7 +535,7 @@ class ObjectCreator(Generic[T]):
                 obj.CopyFrom(amended)
 
         async def approve(obj: T) -> None:
-            await self._webhooks.validate(WriteAttributes(by, Operation.CREATE, self._resource, obj, None))
+            await self._webhooks.validate(WriteAttributes(by, AdmissionOperation.CREATE, self._resource, obj, None))
 
         refusals: list[Refusal | None] = [None] * len(objs)
 
@@ -527,7 +551,7 @@ class ObjectCreator(Generic[T]):
         return refusals
 
     async def _retry_after_refresh(
-        self, work: Callable[[T, Request], None], objs: Sequence[T], by: Request
+        self, work: Callable[[T, WriteRequest], None], objs: Sequence[T], by: WriteRequest
     ) -> list[Refusal | None]:
         """Run `work` on each object. Refused objects are tried again after a refresh of the caches."""
 
@@ -546,26 +570,26 @@ class ObjectCreator(Generic[T]):
                 refusals[index] = refusal
         return refusals
 
-    def _admit_object(self, obj: T, by: Request) -> None:
+    def _admit_object(self, obj: T, by: WriteRequest) -> None:
         """Complete one object. Idempotent: the uid stays. Raises Rejected."""
         self._set_identity(obj)
         self._set_defaults_and_validate(obj, by)
 
-    def _set_defaults_before_webhooks(self, obj: T, by: Request) -> None:
+    def _set_defaults_before_webhooks(self, obj: T, by: WriteRequest) -> None:
         """Complete an object before webhooks, without validation. Raises Rejected."""
         self._set_identity(obj)
         self._set_defaults(obj, by)
 
-    def _set_defaults_and_validate(self, obj: T, by: Request) -> None:
+    def _set_defaults_and_validate(self, obj: T, by: WriteRequest) -> None:
         """Complete an object after webhooks: defaults, validation, admission. Raises Rejected."""
         self._set_defaults(obj, by)
         if violations := self._strategy.in_version(by.api_version).validate(obj):
             raise Rejected(errors.invalid(self._resource, obj.metadata.name or obj.metadata.generateName, violations))
-        self._admission.validate(by, Operation.CREATE, self._resource, obj, None)
+        self._admission.validate(by, AdmissionOperation.CREATE, self._resource, obj, None)
         self._strategy.finish_create(obj)
         warn(self._strategy.warnings(obj))
 
-    def _set_defaults(self, obj: T, by: Request) -> None:
+    def _set_defaults(self, obj: T, by: WriteRequest) -> None:
         """Run admission and set defaults. Idempotent, so it also runs after a webhook has changed the object. Raises
         Rejected."""
         drop_repeated_owners(obj)

@@ -35,7 +35,18 @@ from pinnace.api.verbs_pb2 import Disruption
 from pinnace.apiserver.registry.validation.fields import NameCheck, forbidden, validate_metadata, validate_metadata_update
 
 T = TypeVar("T", bound=Object)
-_INDEX = re.compile(r"\[[0-9]+\]")
+_LIST_INDEX = re.compile(r"\[[0-9]+\]")
+
+USUAL_OBJECT_SIZE = 16 << 10
+"""Objects of at most this size in bytes are not counted."""
+MAX_PARTS = 10_000
+"""Items of lists and maps, at any depth."""
+_UNBOUNDED_PARTS = 1 << 62
+
+MAX_WARNINGS = 20
+"""Maximum number of warnings per call. A batch may cause thousands of similar warnings."""
+MAX_WARNING_LENGTH = 200
+"""Maximum length of a warning in characters. All warnings share the trailers with the details of a refusal."""
 
 
 class Strategy(Generic[T]):
@@ -44,9 +55,9 @@ class Strategy(Generic[T]):
     All methods are pure: they use no clock, no storage and no I/O. `prepare` and `set` methods change objects in place. Checks
     append violations to a list, those of metadata first.
 
-    `check` finds violations of an object by itself, and `check_change` finds forbidden changes. A violation that the stored
-    object already has does not fail an update (ratcheting), because the object may be older than the rule. So clients can scale
-    or label the object without correcting it.
+    `check_fields` finds violations of an object by itself, and `check_change` finds forbidden changes. A violation that the
+    stored object already has does not fail an update (ratcheting), because the object may be older than the rule. So clients
+    can scale or label the object without correcting it.
     Source: ratcheting, https://github.com/kubernetes/enhancements/tree/master/keps/sig-api-machinery/4008-crd-ratcheting
     """
 
@@ -71,13 +82,13 @@ class Strategy(Generic[T]):
     def set_defaults(self, obj: T) -> None:
         """Set the defaults of an object that is created or updated."""
 
-    def check(self, obj: T, out: list[Violation]) -> None:
+    def check_fields(self, obj: T, out: list[Violation]) -> None:
         """Append the violations of a new or changed object, after defaults. For a kind with a spec, it checks only the spec
         and immutable fields, because it is skipped for updates that do not change the spec."""
 
     def check_new(self, obj: T, out: list[Violation]) -> None:
         """Append the violations of a new object."""
-        self.check(obj, out)
+        self.check_fields(obj, out)
 
     def check_change(self, new: T, old: T, out: list[Violation]) -> None:
         """Append the forbidden changes."""
@@ -128,7 +139,7 @@ class Strategy(Generic[T]):
         return [forbidden("spec.finalizers", "this resource has no finalizers in its spec")]
 
     def _validate_change(self, obj: T, old: T, check: Callable[[T, T, list[Violation]], None]) -> list[Violation]:
-        """Return the violations that a change adds. `check` appends the forbidden changes."""
+        """Return the violations that a change adds. `check_fields` appends the forbidden changes."""
         spec = getattr(obj, "spec", None)
         whole = spec is None or spec != getattr(old, "spec", None)
         out: list[Violation] = []
@@ -144,7 +155,7 @@ class Strategy(Generic[T]):
     def _check(self, obj: T, whole: bool, out: list[Violation]) -> None:
         self.check_metadata(obj, out)
         if whole:
-            self.check(obj, out)
+            self.check_fields(obj, out)
 
     def check_metadata(self, obj: T, out: list[Violation]) -> None:
         """Append the violations in the metadata of a new or changed object."""
@@ -226,7 +237,7 @@ def _subtract_violations(
 
 def _without_indices(violation: Violation) -> Violation:
     """Return the violation without list indices."""
-    return Violation(_INDEX.sub("[]", violation.field), violation.message)
+    return Violation(_LIST_INDEX.sub("[]", violation.field), violation.message)
 
 
 def carry_over(obj: Any, old: Any, *fields: str) -> None:
@@ -239,20 +250,13 @@ def carry_over(obj: Any, old: Any, *fields: str) -> None:
             obj.ClearField(field)
 
 
-USUAL = 16 << 10
-"""Objects of at most this size in bytes are not counted."""
-MAX_PARTS = 10_000
-"""Items of lists and maps, at any depth."""
-_UNBOUNDED = 1 << 62
-
-
 def parts_exceeded(obj: Any, stored: Any = None) -> bool:
     """Return whether the object has more than MAX_PARTS items.
 
     If a version of the object is `stored`, each top-level field counts separately, and may have as many items as the stored
     field.
     """
-    if obj.ByteSize() <= USUAL or _remaining_parts(obj, MAX_PARTS) >= 0:
+    if obj.ByteSize() <= USUAL_OBJECT_SIZE or _remaining_parts(obj, MAX_PARTS) >= 0:
         return False
     return stored is None or any(
         _has_grown_past_limit(value, getattr(stored, field.name), field) for field, value in obj.ListFields()
@@ -263,7 +267,7 @@ def _has_grown_past_limit(value: Any, before: Any, field: FieldDescriptor) -> bo
     """Return whether the field has more than MAX_PARTS items, and more than in `before`."""
     if _remaining_field_parts(field, value, MAX_PARTS) >= 0:
         return False
-    had = _UNBOUNDED - _remaining_field_parts(field, before, _UNBOUNDED)
+    had = _UNBOUNDED_PARTS - _remaining_field_parts(field, before, _UNBOUNDED_PARTS)
     return _remaining_field_parts(field, value, max(had, MAX_PARTS)) < 0
 
 
@@ -298,11 +302,6 @@ class CollectedWarnings(dict[str, None]):
     """Whether the call created an object, although it need not have."""
 
 
-MAX_WARNINGS = 20
-"""Maximum number of warnings per call. A batch may cause thousands of similar warnings."""
-MAX_LENGTH = 200
-"""Maximum length of a warning in characters. All warnings share the trailers with the details of a refusal."""
-
 _collected_warnings: ContextVar[CollectedWarnings | None] = ContextVar("warnings", default=None)
 
 
@@ -332,4 +331,4 @@ def warn(warnings: Iterable[str]) -> None:
     for warning in warnings:
         if len(gathered) >= MAX_WARNINGS:
             return
-        gathered[warning[:MAX_LENGTH]] = None
+        gathered[warning[:MAX_WARNING_LENGTH]] = None

@@ -15,15 +15,15 @@ from pinnace.api.rbac_v1_pb2 import ClusterRole, PolicyRule
 from pinnace.api.resources import CLUSTER_ROLES
 from pinnace.api.status import Refusal
 from pinnace.apiserver import errors
-from pinnace.apiserver.auth.audit import Audit
+from pinnace.apiserver.auth.audit import AuditSink
 from pinnace.apiserver.auth.authorizer import Authorizer
-from pinnace.apiserver.auth.rbac import Rbac
+from pinnace.apiserver.auth.rbac import RbacAuthorizer
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.store import CacheEntry, CacheError, SelectionPredicate
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.registry.admission import Request
+from pinnace.apiserver.registry.admission import WriteRequest
 from pinnace.apiserver.registry.deletion import copy
-from pinnace.apiserver.registry.mutation import Mutation, Next, Outcome, Put, Version, Written
+from pinnace.apiserver.registry.mutation import Mutation, Next, ObjectVersion, Outcome, PutObject, WriteResult
 from pinnace.apiserver.registry.store import Store
 from pinnace.apiserver.services.resource import NamedObject, ResourceService
 from pinnace.apiserver.storage.interface import StorageError
@@ -39,7 +39,7 @@ ATTEMPTS = 5
 class RoleAggregator:
     """Writes the rules of aggregated ClusterRoles."""
 
-    def __init__(self, store: Store[ClusterRole], cacher: Cacher, rbac: Rbac) -> None:
+    def __init__(self, store: Store[ClusterRole], cacher: Cacher, rbac: RbacAuthorizer) -> None:
         self._store = store
         self._cacher = cacher
         self._rbac = rbac
@@ -50,7 +50,7 @@ class RoleAggregator:
         refusals: Sequence[Refusal] = ()
         for _ in range(ATTEMPTS):
             await self._cacher.wait_until_fresh(READ_TIMEOUT)
-            entries = self._cacher.of(CLUSTER_ROLES).select(SelectionPredicate.parse(CLUSTER_ROLES, "", "", ""))
+            entries = self._cacher.cache_of(CLUSTER_ROLES).select(SelectionPredicate.parse(CLUSTER_ROLES, "", "", ""))
             due = [mutation for entry in entries if (mutation := self._mutation(entry))]
             outcomes = await self._store.mutate(due) if due else []
             refusals = [outcome for outcome in outcomes if isinstance(outcome, Refusal)]
@@ -61,7 +61,7 @@ class RoleAggregator:
     def _mutation(self, entry: CacheEntry[ClusterRole]) -> Mutation[ClusterRole] | None:
         """Return the mutation that writes the rules; None if they are up to date. It does not overwrite a later version, whose
         writer aggregates again."""
-        role = entry.peek()
+        role = entry.parse_uncached()
         if not role.HasField("aggregationRule"):
             return None
         rules = self._rbac.aggregated(role)
@@ -69,10 +69,10 @@ class RoleAggregator:
             return None
         name, revision = role.metadata.name, entry.mod_revision
 
-        def step(version: Version[ClusterRole] | None) -> Next[ClusterRole]:
+        def step(version: ObjectVersion[ClusterRole] | None) -> Next[ClusterRole]:
             if version is None or version.revision != revision:
                 raise Rejected(errors.contended(CLUSTER_ROLES, name))
-            return Put(_with_rules(version.obj, rules))
+            return PutObject(_with_rules(version.obj, rules))
 
         return Mutation(entry.key, name, step)
 
@@ -86,16 +86,16 @@ def _with_rules(role: ClusterRole, rules: Iterable[PolicyRule]) -> ClusterRole:
 
 class ClusterRoleService(ResourceService[ClusterRole]):
     def __init__(
-        self, store: Store[ClusterRole], cacher: Cacher, audit: Audit, authorizer: Authorizer, aggregator: RoleAggregator
+        self, store: Store[ClusterRole], cacher: Cacher, audit: AuditSink, authorizer: Authorizer, aggregator: RoleAggregator
     ) -> None:
         super().__init__(store, cacher, audit, authorizer)
         self._aggregator = aggregator
 
     async def audit_write(
-        self, by: Request, verb: str, subresource: str, named: Iterable[NamedObject], writing: Awaitable[Sequence[Outcome]]
+        self, by: WriteRequest, verb: str, subresource: str, named: Iterable[NamedObject], writing: Awaitable[Sequence[Outcome]]
     ) -> Sequence[Outcome]:
         outcomes = await super().audit_write(by, verb, subresource, named, writing)
-        if not by.dry_run and any(isinstance(outcome, Written) for outcome in outcomes):
+        if not by.dry_run and any(isinstance(outcome, WriteResult) for outcome in outcomes):
             await self._aggregate()
         return outcomes
 

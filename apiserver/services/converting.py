@@ -21,10 +21,10 @@ from pinnace.api.verbs_pb2 import (
     WatchRequest,
 )
 from pinnace.api.wire import field
-from pinnace.apiserver.auth.audit import Audit
+from pinnace.apiserver.auth.audit import AuditSink
 from pinnace.apiserver.auth.authorizer import Authorizer
 from pinnace.apiserver.cacher.cacher import Cacher
-from pinnace.apiserver.registry.admission import Request
+from pinnace.apiserver.registry.admission import WriteRequest
 from pinnace.apiserver.registry.store import Store
 from pinnace.apiserver.services.methods import Context
 from pinnace.apiserver.services.resource import ResourceService
@@ -34,7 +34,7 @@ from pinnace.runtime.tasks import in_slices
 
 class ConvertingService(ResourceService[Any]):
     def __init__(
-        self, resource: Resource[Any], store: Store[Any], cacher: Cacher, audit: Audit, authorizer: Authorizer, clock: Clock
+        self, resource: Resource[Any], store: Store[Any], cacher: Cacher, audit: AuditSink, authorizer: Authorizer, clock: Clock
     ) -> None:
         """`resource`: the version. `store`: of the stored form."""
         super().__init__(store, cacher, audit, authorizer)
@@ -77,7 +77,7 @@ class ConvertingService(ResourceService[Any]):
     async def delete(self, request: DeleteRequest, context: Context) -> bytes:
         return self._served(await super().delete(request, context))
 
-    def write_request(self, request: Any, context: Context) -> Request:
+    def write_request(self, request: Any, context: Context) -> WriteRequest:
         return super().write_request(request, context)._replace(api_version=self._version.api_version)
 
     def _to_stored(self, verb: str, request: Any) -> Any:

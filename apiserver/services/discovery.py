@@ -33,9 +33,9 @@ from pinnace.api.authorization_pb2 import (
 from pinnace.api.status import Code, Refusal
 from pinnace.api.version_pb2 import GetVersionRequest, VersionInfo
 from pinnace.apiserver import errors
-from pinnace.apiserver.auth.authentication import Tokens, User
-from pinnace.apiserver.auth.authorizer import Policy
-from pinnace.apiserver.auth.permissions import Action, Target
+from pinnace.apiserver.auth.authentication import TokenAuthenticator, User
+from pinnace.apiserver.auth.authorizer import UnionAuthorizer
+from pinnace.apiserver.auth.permissions import ActionTarget, ResourceAction
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.services.methods import Context
 from pinnace.runtime.build import version
@@ -134,7 +134,7 @@ MAX_QUESTION = 4096
 
 
 class AuthorizationService:
-    def __init__(self, policy: Policy, tokens: Tokens) -> None:
+    def __init__(self, policy: UnionAuthorizer, tokens: TokenAuthenticator) -> None:
         self._policy = policy
         self._tokens = tokens
 
@@ -171,8 +171,8 @@ class AuthorizationService:
         if wanted.ByteSize() > MAX_QUESTION:
             raise Rejected(_too_long())
         resource = f"{wanted.resource}/{wanted.subresource}" if wanted.subresource else wanted.resource
-        action = Action(wanted.verb, resource, wanted.group)
-        allowed, reason = await self._policy.review(user, action, Target(wanted.namespace, wanted.name))
+        action = ResourceAction(wanted.verb, resource, wanted.group)
+        allowed, reason = await self._policy.review(user, action, ActionTarget(wanted.namespace, wanted.name))
         return AccessReview(allowed=allowed, reason=reason)
 
 

@@ -23,7 +23,13 @@ import grpc.aio
 
 from pinnace.api.status import DETAILS_KEY, Code, Refusal, encode
 from pinnace.api.wellknown import CREATED_KEY, REQUEST_ID_KEY, WARNING_KEY
-from pinnace.apiserver.auth.authentication import Anybody, Authenticator, Bearer, Certificate, Credential
+from pinnace.apiserver.auth.authentication import (
+    BearerCredential,
+    CertificateCredential,
+    Credential,
+    RequestAuthenticator,
+    UnsecuredCredential,
+)
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.services import metrics
 from pinnace.apiserver.services.calls import CallContext, CallRunner, Metadata
@@ -48,7 +54,7 @@ class MethodHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has 
     def __init__(
         self,
         methods: Mapping[str, Method],
-        authenticator: Authenticator | None,
+        authenticator: RequestAuthenticator | None,
         runner: CallRunner,
         *,
         by_token: bool = False,
@@ -69,7 +75,7 @@ class MethodHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has 
         return handler
 
 
-def _has_valid_token(authenticator: Authenticator, details: grpc.HandlerCallDetails) -> bool:
+def _has_valid_token(authenticator: RequestAuthenticator, details: grpc.HandlerCallDetails) -> bool:
     """Return whether the token belongs to a user, before the request is received, because the client may never send it."""
     try:
         _bearer(authenticator, details.invocation_metadata).user()
@@ -78,21 +84,21 @@ def _has_valid_token(authenticator: Authenticator, details: grpc.HandlerCallDeta
     return True
 
 
-def _credential_reader(authenticator: Authenticator | None) -> CredentialReader:
+def _credential_reader(authenticator: RequestAuthenticator | None) -> CredentialReader:
     """Return a function that authenticates by client certificate, or by token on a port that requests no certificate."""
     if authenticator is None:
-        return lambda context: Anybody()
+        return lambda context: UnsecuredCredential()
 
     def read_credential(context: grpc.aio.ServicerContext) -> Credential:
         if shown := context.auth_context().get("x509_pem_cert"):
-            return Certificate(authenticator, shown[0])
+            return CertificateCredential(authenticator, shown[0])
         return _bearer(authenticator, context.invocation_metadata())
 
     return read_credential
 
 
-def _bearer(authenticator: Authenticator, metadata: Any) -> Bearer:
-    return Bearer(authenticator, dict(metadata or ()).get("authorization"))
+def _bearer(authenticator: RequestAuthenticator, metadata: Any) -> BearerCredential:
+    return BearerCredential(authenticator, dict(metadata or ()).get("authorization"))
 
 
 class _CallHandlers:

@@ -21,7 +21,7 @@ from pinnace.api.resources import ELECTIONS_PREFIX
 from pinnace.api.status import Code, Refusal
 from pinnace.apiserver.errors import Rejected, bad_request
 from pinnace.apiserver.services.methods import Context
-from pinnace.apiserver.storage.interface import Change, Changes, Compacted, KeyValue, LeaseNotFound, Storage
+from pinnace.apiserver.storage.interface import ChangeBatch, Compacted, KeyChange, KeyValue, LeaseNotFound, Storage
 
 MAX_KEYS = 500
 """Maximum number of keys per page."""
@@ -65,7 +65,7 @@ class KeysService:
         try:
             prefixes = tuple(request.prefixes)
             start = request.start_revision or await self._storage.current_revision() + 1
-            async with aclosing(cast(AsyncGenerator[Changes], self._storage.watch(start))) as received:
+            async with aclosing(cast(AsyncGenerator[ChangeBatch], self._storage.watch(start))) as received:
                 async for changes in received:
                     result = [change for change in changes.changes if not prefixes or change.key.startswith(prefixes)]
                     if result or not changes.changes:
@@ -105,7 +105,7 @@ def _of_key(item: KeyValue, age: float | None, *, keys_only: bool) -> KeyVersion
     )
 
 
-def _of_change(change: Change, *, keys_only: bool) -> KeyVersion:
+def _of_change(change: KeyChange, *, keys_only: bool) -> KeyVersion:
     value = change.value
     return KeyVersion(
         key=change.key,

@@ -25,7 +25,7 @@ from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE, SYSTEM_NAMESPACE
 from pinnace.api.scalars import to_micro_time, to_seconds
 from pinnace.api.verbs_pb2 import DeleteCollectionRequest, GetRequest, ListRequest
 from pinnace.api.wellknown import BIRTH_ANNOTATION, FENCE_ANNOTATION, STREAM_ANNOTATION
-from pinnace.apiserver.auth.audit import Audit
+from pinnace.apiserver.auth.audit import AuditSink
 from pinnace.apiserver.auth.authorizer import Authorizer
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.registry.store import Store
@@ -48,7 +48,7 @@ class LeaseService(ResourceService[Lease]):
         self,
         store: Store[Lease],
         cacher: Cacher,
-        audit: Audit,
+        audit: AuditSink,
         authorizer: Authorizer,
         storage: Storage,
         clock: Clock,

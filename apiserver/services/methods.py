@@ -47,13 +47,13 @@ from pinnace.api.wire import Envelope
 from pinnace.apiserver.auth.audit import AuditEvent, CallAudit, NoAudit
 from pinnace.apiserver.auth.authentication import MASTERS, Credential, User
 from pinnace.apiserver.auth.authorizer import Authorizer
-from pinnace.apiserver.auth.permissions import AUTHENTICATION_GROUP, REVIEWS_GROUP, Action, Target, permission_of
+from pinnace.apiserver.auth.permissions import AUTHENTICATION_GROUP, REVIEWS_GROUP, ActionTarget, ResourceAction, permission_of
 from pinnace.apiserver.cacher.store import CacheError
 from pinnace.apiserver.errors import Rejected, bad_request, caller_left, to_refusal
-from pinnace.apiserver.flow.control import MAX_STREAMS, Exempt, FlowControl, Seat, StreamAdmission, set_current_seat
+from pinnace.apiserver.flow.control import MAX_STREAMS, ExemptSeat, PriorityAndFairness, Seat, StreamAdmission, set_current_seat
 from pinnace.apiserver.flow.levels import SMALL, LazyRequest, cost_of, cost_of_batch, cost_of_bytes, items_in, level_of
 from pinnace.apiserver.flow.send_budget import LARGE
-from pinnace.apiserver.registry.fencing import Fences
+from pinnace.apiserver.registry.fencing import FenceVerifier
 from pinnace.apiserver.services import metrics
 from pinnace.apiserver.storage.interface import StorageError
 from pinnace.runtime.clock import Clock
@@ -85,10 +85,10 @@ class Method:
         descriptor: MethodDescriptor,
         service: object,
         gate: Gate,
-        flow: FlowControl,
+        flow: PriorityAndFairness,
         authorizer: Authorizer,
         authorizations: StreamAuthorizations,
-        fences: Fences,
+        fences: FenceVerifier,
         audit: CallAudit,
     ) -> None:
         """Raises TypeError if the service does not implement the method, and LookupError if the method has no permission in
@@ -239,7 +239,7 @@ class Method:
         level = self._level_of(user) if self._is_discovery or MASTERS not in user.groups else None
         return self._flow.stream(level, user.name, MAX_REFLECTIONS if self._is_discovery else MAX_STREAMS)
 
-    def _request_seat(self, request: Message | LazyRequest | None, context: Context) -> Seat | Exempt:
+    def _request_seat(self, request: Message | LazyRequest | None, context: Context) -> Seat | ExemptSeat:
         self._pass_gate()
         if isinstance(request, LazyRequest):
             cost = self._cost_of_unparsed(request)
@@ -257,7 +257,7 @@ class Method:
             cost = max(cost, cost_of_batch(items_in(request.data, number, MAX_BATCH)))
         return cost
 
-    def _request_stream_seat(self, request: Message | AsyncIterator[Message] | None, context: Context) -> Seat | Exempt:
+    def _request_stream_seat(self, request: Message | AsyncIterator[Message] | None, context: Context) -> Seat | ExemptSeat:
         if request is None or isinstance(request, Message):
             return self._request_seat(request, context)
         self._pass_gate()
@@ -305,7 +305,7 @@ class Method:
             return
         targets = partial(find, request)
         for action in actions(request):
-            await self._authorizer.check(context.user, action, targets)
+            await self._authorizer.authorize(context.user, action, targets)
 
 
 def _check_batch(request: Any) -> None:
@@ -322,10 +322,10 @@ def build_methods(
     descriptors: Iterable[MethodDescriptor],
     service: object,
     gate: Gate,
-    flow: FlowControl,
+    flow: PriorityAndFairness,
     authorizer: Authorizer,
     authorizations: StreamAuthorizations,
-    fences: Fences,
+    fences: FenceVerifier,
     audit: CallAudit = _NO_AUDIT,
 ) -> Mapping[str, Method]:
     """Return the methods by path. Raises the errors of Method."""
@@ -345,8 +345,8 @@ CHECK_INTERVAL = 1.0
 
 class AccessCheck(NamedTuple):
     user: User
-    action: Action
-    targets: frozenset[Target]
+    action: ResourceAction
+    targets: frozenset[ActionTarget]
 
 
 class StreamAuthorization:
@@ -363,7 +363,7 @@ class StreamAuthorization:
         self._ended = False
         self._refusal: Refusal | None = None
 
-    def require_access(self, action: Action, targets: Collection[Target]) -> None:
+    def require_access(self, action: ResourceAction, targets: Collection[ActionTarget]) -> None:
         """Add a permission that the stream needs, before the first check of that permission."""
         self.checks.append(AccessCheck(self.user, action, frozenset(targets)))
 
@@ -423,7 +423,11 @@ class StreamAuthorizations:
 
     @contextmanager
     def authorize_stream(
-        self, credential: Credential, user: User, seconds: float | None, checks: Iterable[tuple[Action, Collection[Target]]]
+        self,
+        credential: Credential,
+        user: User,
+        seconds: float | None,
+        checks: Iterable[tuple[ResourceAction, Collection[ActionTarget]]],
     ) -> Iterator[StreamAuthorization]:
         """Authorize a stream while it is open. `seconds`: its timeout or None. `checks`: the arguments of `require_access`."""
         authorization = StreamAuthorization(credential, user)
@@ -475,7 +479,7 @@ class StreamAuthorizations:
         complete = True
         for check, authorizations in by_check.items():
             try:
-                await self._authorizer.check(check.user, check.action, partial(iter, check.targets))
+                await self._authorizer.authorize(check.user, check.action, partial(iter, check.targets))
             except Rejected as rejected:
                 if rejected.refusal.code is not Code.PERMISSION_DENIED:
                     complete = False

@@ -13,11 +13,11 @@ from prometheus_client.registry import REGISTRY, Collector
 
 from pinnace.api.resources import ALL
 from pinnace.api.status import Code
-from pinnace.apiserver.auth.permissions import Action
+from pinnace.apiserver.auth.permissions import ResourceAction
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.flow.control import Seat
 from pinnace.apiserver.flow.levels import PriorityLevel
-from pinnace.apiserver.registry.events import Retention
+from pinnace.apiserver.registry.events import EventRetention
 
 
 class Totals(Collector):
@@ -126,7 +126,7 @@ class RequestMetrics:
     """The metrics of one method. `connects`: requests are streamed. Labels appear with the first call: with a line for each
     code of each method, a scrape took 280 ms."""
 
-    def __init__(self, action: Action, *, batch: bool = False, connects: bool = False) -> None:
+    def __init__(self, action: ResourceAction, *, batch: bool = False, connects: bool = False) -> None:
         resource, _, subresource = action.resource.partition("/")
         verb = "CONNECT" if connects else _VERBS.get(action.verb, "POST")
         self._what = (verb, action.group, "v1", resource, subresource)
@@ -211,10 +211,10 @@ class WebhookMeter:
         WEBHOOK_REJECTED.labels(name, kind, operation, "apiserver_internal_error").inc()
 
 
-def show(levels: Mapping[str, PriorityLevel[Seat]], cacher: Cacher, retention: Retention) -> None:
+def show(levels: Mapping[str, PriorityLevel[Seat]], cacher: Cacher, retention: EventRetention) -> None:
     """Register the values that are read at each scrape, so that calls need not report them."""
-    EVENTS_HELD.set_function(lambda: retention.held.count)
-    EVENTS_BYTES.set_function(lambda: retention.held.size)
+    EVENTS_HELD.set_function(lambda: retention.usage.count)
+    EVENTS_BYTES.set_function(lambda: retention.usage.size)
     for reason in retention.dropped:
         EVENTS_DROPPED.show(reason, read=partial(retention.dropped.__getitem__, reason))
     for name, level in levels.items():
@@ -224,6 +224,6 @@ def show(levels: Mapping[str, PriorityLevel[Seat]], cacher: Cacher, retention: R
         FLOW_QUEUED.labels(name).set_function(partial(getattr, level, "waiting"))
         FLOW_DISPATCHED.show(name, read=partial(getattr, level, "begun"))
     for resource in ALL:
-        cache = cacher.of(resource)
+        cache = cacher.cache_of(resource)
         OBJECTS.labels(resource.group, resource.plural).set_function(cache.__len__)
-        WATCH_EVENTS.show(resource.group, "v1", resource.plural, read=partial(getattr, cache, "told"))
+        WATCH_EVENTS.show(resource.group, "v1", resource.plural, read=partial(getattr, cache, "delivered_events"))

@@ -44,10 +44,10 @@ from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
 from pinnace.api.scalars import to_micro_time, to_time
 from pinnace.api.wellknown import BIRTH_ANNOTATION, STREAM_ANNOTATION
 from pinnace.apiserver import errors
-from pinnace.apiserver.auth.audit import Audit
+from pinnace.apiserver.auth.audit import AuditSink
 from pinnace.apiserver.auth.authentication import User
 from pinnace.apiserver.auth.authorizer import Authorizer, is_fleet
-from pinnace.apiserver.auth.permissions import HEARTBEAT, Target
+from pinnace.apiserver.auth.permissions import HEARTBEAT, ActionTarget
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.store import CacheError, ShuttingDown
 from pinnace.apiserver.errors import Rejected
@@ -63,7 +63,7 @@ from pinnace.apiserver.services.sessions import (
     Timing,
     decode_record,
 )
-from pinnace.apiserver.storage.committer import Committer, Conflict
+from pinnace.apiserver.storage.committer import Committer, WriteConflict
 from pinnace.apiserver.storage.interface import KeyValue, LeaseNotFound, Storage, StorageError, Write
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.tasks import TimeSlice, in_slices, race
@@ -71,7 +71,7 @@ from pinnace.runtime.tasks import TimeSlice, in_slices, race
 
 class NodeService(ResourceService[Node]):
     def __init__(
-        self, store: Store[Node], cacher: Cacher, audit: Audit, authorizer: Authorizer, heartbeats: HeartbeatsService
+        self, store: Store[Node], cacher: Cacher, audit: AuditSink, authorizer: Authorizer, heartbeats: HeartbeatsService
     ) -> None:
         super().__init__(store, cacher, audit, authorizer)
         self._heartbeats = heartbeats
@@ -134,7 +134,7 @@ class HeartbeatsService:
             """Check the permission in chunks, so that a refusal is early and other tasks run in between."""
             turn, wanted = TimeSlice(self._clock), list(nodes)
             for start in range(0, len(wanted), PERMISSION_CHUNK):
-                await self._authorizer.check(user, HEARTBEAT, partial(_leases, wanted[start : start + PERMISSION_CHUNK]))
+                await self._authorizer.authorize(user, HEARTBEAT, partial(_leases, wanted[start : start + PERMISSION_CHUNK]))
                 await turn.end()
 
         async def permit_release(nodes: Iterable[str]) -> None:
@@ -145,7 +145,7 @@ class HeartbeatsService:
         if opening.nodes:
             await permit(opening.nodes[:MAX_NODES])  # before the validation of the names, which takes longer
         elif user.fleet is None:  # a session costs an etcd lease
-            await self._authorizer.check(user, HEARTBEAT, lambda: (Target(NODE_LEASE_NAMESPACE),))
+            await self._authorizer.authorize(user, HEARTBEAT, lambda: (ActionTarget(NODE_LEASE_NAMESPACE),))
         if problem := validate_node_names(opening.nodes):
             raise Rejected(errors.bad_request(problem))
         await FleetSession(
@@ -162,8 +162,8 @@ class HeartbeatsService:
         ).run()
 
 
-def _leases(nodes: Iterable[str]) -> list[Target]:
-    return [Target(NODE_LEASE_NAMESPACE, node) for node in nodes]
+def _leases(nodes: Iterable[str]) -> list[ActionTarget]:
+    return [ActionTarget(NODE_LEASE_NAMESPACE, node) for node in nodes]
 
 
 log = logging.getLogger(__name__)
@@ -339,7 +339,7 @@ class FleetSession:
                     case int():
                         self._held[node] = outcome
                         del self._unclaimed[node]
-                    case Conflict():
+                    case WriteConflict():
                         result[node] = outcome.current
                         conflicts.append(node)
                     case LeaseNotFound():
@@ -373,7 +373,7 @@ class FleetSession:
     def _check_held_leases(self) -> None:
         """Check whether a newer session or a user has written the Lease objects."""
         self._checked = self._clock.monotonic()
-        reached, cache = self._cacher.revision, self._cacher.of(LEASES)
+        reached, cache = self._cacher.revision, self._cacher.cache_of(LEASES)
         taken_over = []
         for node, revision in list(self._held.items()):
             cache_entry = cache.get(LEASES.key(NODE_LEASE_NAMESPACE, node))
@@ -383,7 +383,7 @@ class FleetSession:
                 cache_entry is None
                 or (
                     ownership := classify_lease(
-                        cache_entry.peek(), self._signature, recreated=cache_entry.create_revision > revision
+                        cache_entry.parse_uncached(), self._signature, recreated=cache_entry.create_revision > revision
                     )
                 )
                 is LeaseOwnership.FREE
@@ -394,7 +394,7 @@ class FleetSession:
                 self._held[node] = cache_entry.mod_revision
             elif ownership is LeaseOwnership.TAKEN:
                 del self._held[node]
-                taken_over.append((node, cache_entry.peek().spec.holderIdentity))
+                taken_over.append((node, cache_entry.parse_uncached().spec.holderIdentity))
         self._report_taken_over(taken_over)
 
     def _report_taken_over(self, nodes: Iterable[tuple[str, str]]) -> None:
@@ -435,8 +435,8 @@ class FleetSession:
         self._to_delete.update((node, 0) for node, held in zip(nodes, ours, strict=True) if held)
 
     def _is_held_by_fleet(self, node: str) -> bool:
-        cache_entry = self._cacher.of(LEASES).get(LEASES.key(NODE_LEASE_NAMESPACE, node))
-        return cache_entry is not None and cache_entry.peek().spec.holderIdentity == self._opening.holder
+        cache_entry = self._cacher.cache_of(LEASES).get(LEASES.key(NODE_LEASE_NAMESPACE, node))
+        return cache_entry is not None and cache_entry.parse_uncached().spec.holderIdentity == self._opening.holder
 
     async def _delete_released(self) -> None:
         """Delete the Lease objects of the next released nodes. An object that was not held here is deleted only if it is
@@ -446,7 +446,7 @@ class FleetSession:
         failure = None
         for node, outcome in zip(nodes, outcomes, strict=True):
             match outcome:
-                case Conflict(current=KeyValue() as found) if found.lease == self._session.id:
+                case WriteConflict(current=KeyValue() as found) if found.lease == self._session.id:
                     self._to_delete[node] = found.mod_revision
                 case StorageError():
                     failure = outcome

@@ -41,19 +41,19 @@ from pinnace.api.resources import DEFAULT_NAMESPACE, NODES, POD_DISRUPTION_BUDGE
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import BatchItem, BatchResponse
 from pinnace.apiserver import errors
-from pinnace.apiserver.auth.audit import Audit, AuditEvent
+from pinnace.apiserver.auth.audit import AuditEvent, AuditSink
 from pinnace.apiserver.auth.authentication import MASTERS, User
 from pinnace.apiserver.auth.authorizer import Authorizer
-from pinnace.apiserver.auth.permissions import EXEC, PORT_FORWARD, Action, Target
+from pinnace.apiserver.auth.permissions import EXEC, PORT_FORWARD, ActionTarget, ResourceAction
 from pinnace.apiserver.cacher.cacher import Cacher, ResourceCache
 from pinnace.apiserver.cacher.store import CacheEntry, SelectionPredicate
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.flow.control import current_seat, release_current_seat
 from pinnace.apiserver.registry import binding
-from pinnace.apiserver.registry.admission import Request
+from pinnace.apiserver.registry.admission import WriteRequest
 from pinnace.apiserver.registry.deletion import delete_step
 from pinnace.apiserver.registry.eviction import (
-    Protection,
+    ParsedBudget,
     budget_of,
     delete_pod_mutation,
     eviction_refused,
@@ -62,8 +62,8 @@ from pinnace.apiserver.registry.eviction import (
     protection,
     take_disruptions_mutation,
 )
-from pinnace.apiserver.registry.fencing import Fences
-from pinnace.apiserver.registry.mutation import Mutation, Outcome, Version
+from pinnace.apiserver.registry.fencing import FenceVerifier
+from pinnace.apiserver.registry.mutation import Mutation, ObjectVersion, Outcome
 from pinnace.apiserver.registry.store import Store, require_single_outcome
 from pinnace.apiserver.services import kubelets, methods, metrics
 from pinnace.apiserver.services.kubelets import KubeletEndpoint, Kubelets, endpoint_of
@@ -82,11 +82,11 @@ class PodService(ResourceService[Pod]):
         store: Store[Pod],
         budgets: Store[PodDisruptionBudget],
         cacher: Cacher,
-        audit: Audit,
+        audit: AuditSink,
         authorizer: Authorizer,
         clock: Clock,
         streaming: ContainerStreams,
-        fences: Fences,
+        fences: FenceVerifier,
     ) -> None:
         super().__init__(store, cacher, audit, authorizer)
         self._evictions = EvictionHandler(store, budgets, cacher, clock)
@@ -116,7 +116,7 @@ class PodService(ResourceService[Pod]):
         return batch_response(await self._evict(request.items, context))
 
     async def _evict(self, items: Sequence[Eviction], context: Context) -> Sequence[Outcome]:
-        by = Request(context.user, is_batch_dry_run(item.deleteOptions for item in items))
+        by = WriteRequest(context.user, is_batch_dry_run(item.deleteOptions for item in items))
         await self._cacher.wait_until_fresh(read_timeout(context))
         evicting = self._evictions.evict(items, dry_run=by.dry_run)
         return await self.audit_write(by, "create", "eviction", (item.metadata for item in items), evicting)
@@ -151,18 +151,18 @@ class PodService(ResourceService[Pod]):
                 async for response in responses:
                     yield response
 
-    async def _authorize(self, action: Action, start: ExecStart | PortForwardStart, context: Context) -> None:
+    async def _authorize(self, action: ResourceAction, start: ExecStart | PortForwardStart, context: Context) -> None:
         """Check the permission for a stream whose first request names the pod, and audit it. Raises Rejected."""
-        target = Target(start.namespace or DEFAULT_NAMESPACE, start.name)
+        target = ActionTarget(start.namespace or DEFAULT_NAMESPACE, start.name)
         methods.current_authorization().require_access(action, (target,))
-        await self._authorizer.check(context.user, action, lambda: (target,))
+        await self._authorizer.authorize(context.user, action, lambda: (target,))
         self._audit.record(context.user, (AuditEvent(action, target.namespace, target.name),))
         await self._wait_for_version("", context)
         release_current_seat()
 
     async def _bind(self, items: Sequence[Binding], fence: Fence | None, user: User) -> Sequence[Outcome]:
         writing = self._write_bindings(items, fence, user)
-        return await self.audit_write(Request(user), "create", "binding", (item.metadata for item in items), writing)
+        return await self.audit_write(WriteRequest(user), "create", "binding", (item.metadata for item in items), writing)
 
     async def _write_bindings(self, items: Sequence[Binding], fence: Fence | None, user: User) -> Sequence[Outcome]:
         """Write the bindings. A caller that does not lead receives Fenced even if the pod alone would be a reason for a
@@ -337,7 +337,7 @@ class _BudgetRequest:
 class _BudgetFinder:
     """Finds the budget of a pod, once per version of the pod, even if several evictions name it."""
 
-    def __init__(self, protections: Mapping[str, Sequence[Protection]]) -> None:
+    def __init__(self, protections: Mapping[str, Sequence[ParsedBudget]]) -> None:
         """`protections`: all budgets by namespace."""
         self._protections = protections
         self._found: dict[tuple[str, int], PodDisruptionBudget | Refusal | None] = {}
@@ -360,8 +360,8 @@ class EvictionHandler:
     def __init__(self, pods: Store[Pod], budgets: Store[PodDisruptionBudget], cacher: Cacher, clock: Clock) -> None:
         self._pods = pods
         self._budgets = budgets
-        self._cached_pods = cacher.of(PODS)
-        self._cached_budgets = cacher.of(POD_DISRUPTION_BUDGETS)
+        self._cached_pods = cacher.cache_of(PODS)
+        self._cached_budgets = cacher.cache_of(POD_DISRUPTION_BUDGETS)
         self._clock = clock
 
     async def evict(self, items: Sequence[Eviction], *, dry_run: bool) -> list[Outcome]:
@@ -377,12 +377,12 @@ class EvictionHandler:
         ]
         return await self._pods.mutate(deletions, dry_run=dry_run)
 
-    async def _protections_in(self, namespaces: Iterable[str]) -> Mapping[str, Sequence[Protection]]:
+    async def _protections_in(self, namespaces: Iterable[str]) -> Mapping[str, Sequence[ParsedBudget]]:
         selections = [
             SelectionPredicate.parse(POD_DISRUPTION_BUDGETS, namespace, "", "") for namespace in namespaces if namespace
         ]
         budgets = [entry.obj for selection in selections for entry in self._cached_budgets.select(selection)]
-        protections = defaultdict[str, list[Protection]](list)
+        protections = defaultdict[str, list[ParsedBudget]](list)
         for result in await in_slices(protection, budgets, self._clock):
             protections[result.budget.metadata.namespace].append(result)
         return protections
@@ -398,7 +398,7 @@ class EvictionHandler:
         if entry is None:
             return errors.not_found(PODS, name)
         try:
-            version = Version(entry.obj, entry.mod_revision, entry.value)
+            version = ObjectVersion(entry.obj, entry.mod_revision, entry.value)
             delete_step(self._pods.strategy, name, item.deleteOptions, version, now)
             budget = finder.budget_of(entry) if is_guarded(entry.obj) else None
         except Rejected as rejected:

@@ -42,19 +42,19 @@ from pinnace.api.verbs_pb2 import (
 )
 from pinnace.api.wellknown import NAMESPACE_FINALIZER
 from pinnace.apiserver import errors
-from pinnace.apiserver.admission.defaults import PERMANENT
-from pinnace.apiserver.auth.audit import Audit, AuditEvent
+from pinnace.apiserver.admission.defaults import PERMANENT_NAMESPACES
+from pinnace.apiserver.auth.audit import AuditEvent, AuditSink
 from pinnace.apiserver.auth.authentication import MASTERS, User
 from pinnace.apiserver.auth.authorizer import Authorizer
-from pinnace.apiserver.auth.permissions import Action, Target, action_on
+from pinnace.apiserver.auth.permissions import ActionTarget, ResourceAction, action_on
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.listing import ListQuery
 from pinnace.apiserver.cacher.store import SelectionPredicate
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.flow.control import current_seat
-from pinnace.apiserver.registry.admission import Request
+from pinnace.apiserver.registry.admission import WriteRequest
 from pinnace.apiserver.registry.events import EventRegistry
-from pinnace.apiserver.registry.mutation import FINALIZE, Outcome, Written
+from pinnace.apiserver.registry.mutation import FINALIZE, Outcome, WriteResult
 from pinnace.apiserver.registry.store import Store, require_single_outcome
 from pinnace.apiserver.registry.strategy import record_created
 from pinnace.apiserver.services.methods import MAX_BATCH, READ_TIMEOUT, Context, read_timeout
@@ -85,7 +85,7 @@ class NamedObject(Protocol):
 
 
 class ResourceService(Generic[T]):
-    def __init__(self, store: Store[T], cacher: Cacher, audit: Audit, authorizer: Authorizer) -> None:
+    def __init__(self, store: Store[T], cacher: Cacher, audit: AuditSink, authorizer: Authorizer) -> None:
         self.store = store
         self._audit = audit
         self._authorizer = authorizer
@@ -93,7 +93,7 @@ class ResourceService(Generic[T]):
         self._resource = store.resource
         self._version: Resource[Any] = store.resource
         """The API version of requests and responses."""
-        self._cache = cacher.of(store.resource)
+        self._cache = cacher.cache_of(store.resource)
 
     def stored_size(self, request: NamedObject) -> int:
         """Return the size in bytes of the requested object in the cache; 0 if it is not there."""
@@ -164,17 +164,20 @@ class ResourceService(Generic[T]):
         patching = self.store.patch(request, by) if request.type != PatchRequest.APPLY else self._apply(request, by)
         return require_single_outcome(await self.audit_write(by, "patch", request.subresource, [request], patching)).encoded
 
-    async def _apply(self, request: PatchRequest, by: Request) -> Sequence[Outcome]:
+    async def _apply(self, request: PatchRequest, by: WriteRequest) -> Sequence[Outcome]:
         """Apply to the object, or create it if it does not exist. Other clients may create or delete it concurrently."""
         for _ in range(APPLY_ATTEMPTS):
             outcomes = await self.store.patch(request, by)
             if request.subresource or not _is_refused_with(outcomes, "NotFound"):
                 break
-            action, target = action_on(self._version, "create"), Target(self._resource.home(request.namespace), request.name)
-            await self._authorizer.check(by.user, action, lambda target=target: (target,))  # type: ignore[misc]
+            action, target = (
+                action_on(self._version, "create"),
+                ActionTarget(self._resource.home(request.namespace), request.name),
+            )
+            await self._authorizer.authorize(by.user, action, lambda target=target: (target,))  # type: ignore[misc]
             outcomes = await self.store.create_applied(request, by)
             if not _is_refused_with(outcomes, "AlreadyExists"):
-                if isinstance(outcomes[0], Written):
+                if isinstance(outcomes[0], WriteResult):
                     record_created()
                 break
         return outcomes
@@ -193,7 +196,7 @@ class ResourceService(Generic[T]):
         deletes = [_delete_request(obj.metadata, request.deleteOptions) for obj in page.items]
         response = BatchResponse()
         for delete, outcome in zip(deletes, await self._delete(deletes, context.user), strict=True):
-            if isinstance(outcome, Written):
+            if isinstance(outcome, WriteResult):
                 _add_written(response, outcome)
             elif outcome.reason not in _GONE:
                 response.items.add(error=encode(outcome), name=delete.name, uid=delete.options.preconditions.uid)
@@ -207,7 +210,7 @@ class ResourceService(Generic[T]):
         return self._resource.list_message.FromString(await self.list(request, context))
 
     async def audit_write(
-        self, by: Request, verb: str, subresource: str, named: Iterable[NamedObject], writing: Awaitable[Sequence[Outcome]]
+        self, by: WriteRequest, verb: str, subresource: str, named: Iterable[NamedObject], writing: Awaitable[Sequence[Outcome]]
     ) -> Sequence[Outcome]:
         """Return the outcomes of a write after they are in the audit log.
 
@@ -224,7 +227,7 @@ class ResourceService(Generic[T]):
         return outcomes
 
     def _audit_outcomes(
-        self, by: Request, verb: str, subresource: str, named: Iterable[NamedObject], outcomes: Sequence[Outcome]
+        self, by: WriteRequest, verb: str, subresource: str, named: Iterable[NamedObject], outcomes: Sequence[Outcome]
     ) -> None:
         if not self._audit.enabled:
             return
@@ -232,7 +235,7 @@ class ResourceService(Generic[T]):
         pairs = () if by.dry_run else zip(named, outcomes, strict=True)
         self._audit.record(by.user, (self._audit_event(action, obj, outcome) for obj, outcome in pairs))
 
-    def _audit_event(self, action: Action, named: NamedObject, outcome: Outcome) -> AuditEvent:
+    def _audit_event(self, action: ResourceAction, named: NamedObject, outcome: Outcome) -> AuditEvent:
         namespace = self._resource.home(named.namespace)
         if isinstance(outcome, Refusal):
             return AuditEvent(action, namespace, named.name, refusal=outcome)
@@ -248,7 +251,7 @@ class ResourceService(Generic[T]):
         return await self.audit_write(by, "update", "status", (obj.metadata for obj in objs), updating)
 
     async def _delete(self, requests: Sequence[DeleteRequest], user: User) -> Sequence[Outcome]:
-        by = Request(user, is_batch_dry_run(request.options for request in requests))
+        by = WriteRequest(user, is_batch_dry_run(request.options for request in requests))
         return await self.audit_write(by, "delete", "", requests, self.store.delete(requests, by))
 
     async def _wait_for_version(self, resource_version: str, context: Context) -> None:
@@ -285,9 +288,9 @@ class ResourceService(Generic[T]):
             since = await self._cacher.wait_until_fresh(READ_TIMEOUT)
         return None if initial else since
 
-    def write_request(self, request: Any, context: Context) -> Request:
+    def write_request(self, request: Any, context: Context) -> WriteRequest:
         """Return the user and options of a write. Raises Rejected."""
-        return Request(context.user, is_dry_run(request.options), request.options.fieldManager)
+        return WriteRequest(context.user, is_dry_run(request.options), request.options.fieldManager)
 
     def _key(self, request: NamedObject) -> str:
         return self._resource.key(request.namespace or DEFAULT_NAMESPACE, request.name)
@@ -325,7 +328,7 @@ def batch_response(outcomes: Iterable[Outcome]) -> BatchResponse:
     return response
 
 
-def _add_written(response: BatchResponse, outcome: Written) -> None:
+def _add_written(response: BatchResponse, outcome: WriteResult) -> None:
     response.items.add(name=outcome.name, uid=outcome.uid, resourceVersion=str(outcome.revision))
 
 
@@ -368,25 +371,25 @@ def parse_selectors(
 
 class EventService(ResourceService[Event]):
     def __init__(
-        self, store: Store[Event], cacher: Cacher, audit: Audit, authorizer: Authorizer, events: EventRegistry
+        self, store: Store[Event], cacher: Cacher, audit: AuditSink, authorizer: Authorizer, events: EventRegistry
     ) -> None:
         super().__init__(store, cacher, audit, authorizer)
         self._events = events
 
     async def record(self, request: CreateEventBatchRequest, context: Context) -> BatchResponse:
-        by = Request(context.user, is_dry_run(request.options))
+        by = WriteRequest(context.user, is_dry_run(request.options))
         if by.dry_run:
             await self._cacher.wait_until_fresh(read_timeout(context))
         return batch_response(await self._events.record(request.items, by))
 
 
 class NamespaceService(ResourceService[Namespace]):
-    def __init__(self, store: Store[Namespace], cacher: Cacher, audit: Audit, authorizer: Authorizer) -> None:
+    def __init__(self, store: Store[Namespace], cacher: Cacher, audit: AuditSink, authorizer: Authorizer) -> None:
         super().__init__(store, cacher, audit, authorizer)
         self._all = cacher
 
     async def delete(self, request: DeleteRequest, context: Context) -> bytes:
-        if request.name in PERMANENT:
+        if request.name in PERMANENT_NAMESPACES:
             message = f'namespaces "{request.name}" is forbidden: this namespace may not be deleted'
             raise Rejected(Refusal(Code.PERMISSION_DENIED, "NamespacePermanent", message))
         ending = require_single_outcome(await self._delete([request], context.user))
@@ -397,20 +400,20 @@ class NamespaceService(ResourceService[Namespace]):
             return ending.encoded
         finalizers.remove(NAMESPACE_FINALIZER)
         try:
-            return require_single_outcome(await self._finalize(namespace, Request(context.user))).encoded
+            return require_single_outcome(await self._finalize(namespace, WriteRequest(context.user))).encoded
         except Rejected:  # it has changed: the client that changed it, or the controller, completes the delete
             return ending.encoded
 
     async def finalize(self, request: UpdateNamespaceRequest, context: Context) -> bytes:
         return require_single_outcome(await self._finalize(request.object, self.write_request(request, context))).encoded
 
-    async def _finalize(self, namespace: Namespace, by: Request) -> Sequence[Outcome]:
+    async def _finalize(self, namespace: Namespace, by: WriteRequest) -> Sequence[Outcome]:
         return await self.audit_write(by, "update", FINALIZE, [namespace.metadata], self.store.finalize([namespace], by))
 
     def _is_empty(self, namespace: str) -> bool:
         """Return whether the namespace is empty. Events do not count, because they expire."""
         return not any(
-            self._all.of(resource).select(SelectionPredicate.parse(resource, namespace, "", ""))
+            self._all.cache_of(resource).select(SelectionPredicate.parse(resource, namespace, "", ""))
             for resource in ALL
             if resource.namespaced and resource is not EVENTS
         )

@@ -18,7 +18,7 @@ from pinnace.api.status import Violation
 from pinnace.api.verbs_pb2 import GetRequest, PatchRequest, UpdateScaleRequest
 from pinnace.apiserver import errors
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.registry.mutation import Version
+from pinnace.apiserver.registry.mutation import ObjectVersion
 from pinnace.apiserver.registry.store import require_single_outcome
 from pinnace.apiserver.registry.strategy import warn
 from pinnace.apiserver.services.methods import Context
@@ -45,7 +45,7 @@ class ScaledService(ResourceService[T]):
         """Replace the replicas. `change` returns the new Scale for the present one."""
         by = self.write_request(request, context)
 
-        def scaled(present: Version[T]) -> T:
+        def scaled(present: ObjectVersion[T]) -> T:
             wanted = change(scale_of(present.obj))
             return self._with(present.obj, wanted)
 

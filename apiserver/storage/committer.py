@@ -12,13 +12,13 @@ and commit_siblings do in PostgreSQL (https://www.postgresql.org/docs/current/ru
 
 `send` can add writes to a group and settle some of its writes itself. Quotas are charged there (apiserver.quota).
 
-Guarantees: a write happens at most once. Conflict, GuardFailed, Denied and every StorageError except OutcomeUnknown mean that
-it has not happened and never will. Writes of one key happen in the order of the calls, and at most one of them is in progress.
-The writes of a transaction share a revision. A group respects the limits of the store and has at most one lease. No key that it
-writes is the key of one of its guards. Otherwise, writes are sent in the order of arrival.
+Guarantees: a write happens at most once. WriteConflict, GuardFailed, WriteDenied and every StorageError except
+CommitOutcomeUnknown mean that it has not happened and never will. Writes of one key happen in the order of the calls, and at
+most one of them is in progress. The writes of a transaction share a revision. A group respects the limits of the store and has
+at most one lease. No key that it writes is the key of one of its guards. Otherwise, writes are sent in the order of arrival.
 
-Above MAX_OPEN writes or MAX_OPEN_BYTES, new writes fail with Unavailable, and so do writes that have waited for WAIT_TIMEOUT
-seconds. A write whose caller is cancelled before the write is sent is dropped.
+Above MAX_OPEN writes or MAX_OPEN_BYTES, new writes fail with StorageUnavailable, and so do writes that have waited for
+WAIT_TIMEOUT seconds. A write whose caller is cancelled before the write is sent is dropped.
 
 **Transaction pipeline.** A pipeline sends one transaction after another, with an exact outcome for each, even if a response is
 lost. Each transaction also moves the *commit marker* of the pipeline, a separate key, from the mod_revision of the last
@@ -34,21 +34,21 @@ transaction (r) to a unique nonce:
        |                                                                                               |
        |                              write a tombstone: the marker at r := tombstone, and read it     |
        |                                                                                               |
-       |<-- neither nonce nor tombstone, or no answer until the deadline: OutcomeUnknown --------------|
+       |<-- neither nonce nor tombstone, or no answer until the deadline: CommitOutcomeUnknown --------|
                                                        at r' <--  the marker is the nonce: Committed --|
                                                        at r' <--  it is the tombstone: NOT_DONE -------|
                                                        at r  <--  at r still, and full: OutOfSpace ----'
 
 Guarantees: Committed means that the writes happened at that revision. CompareFailed, NOT_DONE and every StorageError except
-OutcomeUnknown mean that they have not happened and never will.
+CommitOutcomeUnknown mean that they have not happened and never will.
 
 A mod_revision is never used twice. Of all requests that compare the marker with r, at most one succeeds: the writes or the
 tombstone. The value of the marker shows which of the two succeeded. The creation of a marker contains no other write, because a
 late copy of it can succeed after the marker is deleted. So a marker can be deleted at any time, which causes one refusal and a
 new chain.
 
-After OutcomeUnknown, the writes may still happen. If the store has no space for a marker, a transaction of deletes has none. If
-its response is lost, its outcome is unknown.
+After CommitOutcomeUnknown, the writes may still happen. If the store has no space for a marker, a transaction of deletes has
+none. If its response is lost, its outcome is unknown.
 
 The sweeper deletes markers that did not move for SWEEP_INTERVAL, oldest first: while an unmoved marker exists, no marker that
 moved later is deleted (apiserver.cacher.history relies on this). Committers move the markers of idle pipelines.
@@ -70,20 +70,20 @@ from pinnace.apiserver.storage.interface import (
     MAX_BYTES,
     MAX_OPERATIONS,
     MAX_REQUEST_BYTES,
+    CommitOutcomeUnknown,
     Committed,
     CompareFailed,
-    Conflict,
-    Denied,
     Guard,
     GuardFailed,
     LeaseNotFound,
-    OutcomeUnknown,
     OutOfSpace,
     Storage,
     StorageError,
+    StorageUnavailable,
     TooLarge,
-    Unavailable,
     Write,
+    WriteConflict,
+    WriteDenied,
     expanded,
     failure_of,
     is_at_expected,
@@ -96,6 +96,32 @@ RESOLVE_TIMEOUT = 10.0
 """Seconds after which the outcome of a lost response is unknown."""
 MARKER_BYTES = 8
 """Size in bytes of the marker's value in a transaction. The marker is also one operation."""
+
+SWEEP_INTERVAL = 600.0
+"""Seconds. Much longer than the outcome of a transaction can be in doubt."""
+
+MAX_GROUP = MAX_OPERATIONS - 1
+"""Maximum number of writes and distinct guards in one group."""
+MAX_GROUP_BYTES = MAX_BYTES - MARKER_BYTES
+"""Maximum size of the values of a group with several writes. A larger write is sent alone."""
+
+CommitOutcome: TypeAlias = int | WriteConflict | GuardFailed | WriteDenied | StorageError
+"""The revision at which a write happened, or the reason why it did not happen."""
+
+MAX_OPEN = 50_000
+"""Maximum number of writes that wait or are in progress."""
+MAX_OPEN_BYTES = 256 << 20
+WAIT_TIMEOUT = 5.0
+"""Maximum seconds between the arrival of a write and its transaction."""
+FULL_GROUP = 32
+"""Number of writes that are sent without waiting for more, because a larger group saves little."""
+MAX_GROUP_DELAY = 0.01
+"""Maximum delay of a smaller group in seconds. It covers a transaction in progress, which usually takes 2 to 5 ms, and the time
+that the callers of the last transaction need for their next write, which is similar."""
+COMMIT_SIBLINGS = 4
+"""Minimum number of concurrent callers for whose next writes the committer waits."""
+TOUCH_INTERVAL = SWEEP_INTERVAL / 3
+"""Seconds after which the marker of an idle pipeline is moved."""
 
 
 class _Unresolved(Enum):
@@ -141,7 +167,7 @@ class TransactionPipeline:
         marker = self._next_marker()
         try:
             answer = await self._storage.transact([*writes, marker])
-        except (OutcomeUnknown, OutOfSpace) as error:
+        except (CommitOutcomeUnknown, OutOfSpace) as error:
             return await self._resolve(marker, error)
         if isinstance(answer, Committed):
             self._at = answer.revision
@@ -157,8 +183,8 @@ class TransactionPipeline:
         self._key = next(self._keys)
         try:
             answer = await self._storage.transact([self._next_marker()])
-        except OutcomeUnknown as error:  # only the outcome of the marker
-            raise Unavailable(str(error)) from None
+        except CommitOutcomeUnknown as error:  # only the outcome of the marker
+            raise StorageUnavailable(str(error)) from None
         if isinstance(answer, CompareFailed):
             raise StorageError(f"{self._key} is in use")
         self._at = answer.revision
@@ -175,9 +201,9 @@ class TransactionPipeline:
     def _next_marker(self) -> Write:
         return Write(self._key, next(self._nonces).to_bytes(MARKER_BYTES), expected=self._at)
 
-    async def _resolve(self, marker: Write, error: OutcomeUnknown | OutOfSpace) -> Answer:
+    async def _resolve(self, marker: Write, error: CommitOutcomeUnknown | OutOfSpace) -> Answer:
         """Return the outcome of the transaction with this marker, which ended with `error`. Raises `error` or
-        OutcomeUnknown."""
+        CommitOutcomeUnknown."""
         tombstone = self._next_marker()
         backoff = Backoff(rng=self._rng)
         deadline = self._clock.monotonic() + RESOLVE_TIMEOUT
@@ -194,12 +220,12 @@ class TransactionPipeline:
                         return Committed(revision)
                     case tombstone.value:
                         return NOT_DONE
-                raise OutcomeUnknown(str(error)) from None
+                raise CommitOutcomeUnknown(str(error)) from None
             if isinstance(error, OutOfSpace):  # etcd has responded: no copy of the request is in transit
                 raise error
             await self._clock.sleep(backoff.next())
         self._at = 0
-        raise OutcomeUnknown(str(error)) from None
+        raise CommitOutcomeUnknown(str(error)) from None
 
     async def _place_tombstone(self, tombstone: Write) -> tuple[bytes | None, int]:
         """Try to write the tombstone, and return the value and mod_revision of the marker (None and 0 if it is deleted).
@@ -217,17 +243,13 @@ class TransactionPipeline:
         return (state.value, state.mod_revision) if state else (None, 0)
 
 
-SWEEP_INTERVAL = 600.0
-"""Seconds. Much longer than the outcome of a transaction can be in doubt."""
-
-
 class MarkerSweeper:
     def __init__(self, storage: Storage, clock: Clock) -> None:
         self._storage = storage
         self._clock = clock
 
     async def run(self) -> None:
-        """Sweeps every SWEEP_INTERVAL until cancelled. Errors of the store are ignored until the next sweep."""
+        """Sweep every SWEEP_INTERVAL until cancelled. Errors of the store are ignored until the next sweep."""
         seen: Mapping[str, int] = {}
         while True:
             with suppress(StorageError):
@@ -246,12 +268,6 @@ class MarkerSweeper:
             if seen.get(key) == revision:
                 await self._storage.transact([Write(key, None, expected=revision)])
         return marker_revisions
-
-
-MAX_GROUP = MAX_OPERATIONS - 1
-"""Maximum number of writes and distinct guards in one group."""
-MAX_GROUP_BYTES = MAX_BYTES - MARKER_BYTES
-"""Maximum size of the values of a group with several writes. A larger write is sent alone."""
 
 
 class QueuedWrite(Protocol):
@@ -368,10 +384,16 @@ class _TransactionSize:
         return True
 
 
-__all__ = ["CommitOutcome", "Committer", "Conflict", "Denied", "GuardFailed", "PartialOutcome", "SendGroup", "send_directly"]
-
-CommitOutcome: TypeAlias = int | Conflict | GuardFailed | Denied | StorageError
-"""The revision at which a write happened, or the reason why it did not happen."""
+__all__ = [
+    "CommitOutcome",
+    "Committer",
+    "GuardFailed",
+    "PartialOutcome",
+    "SendGroup",
+    "WriteConflict",
+    "WriteDenied",
+    "send_directly",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,22 +410,6 @@ SendGroup: TypeAlias = Callable[[TransactionPipeline, Sequence[Write]], Awaitabl
 def send_directly(pipeline: TransactionPipeline, writes: Sequence[Write]) -> Awaitable[Answer]:
     """Send a group without changes."""
     return pipeline.send(writes)
-
-
-MAX_OPEN = 50_000
-"""Maximum number of writes that wait or are in progress."""
-MAX_OPEN_BYTES = 256 << 20
-WAIT_TIMEOUT = 5.0
-"""Maximum seconds between the arrival of a write and its transaction."""
-FULL_GROUP = 32
-"""Number of writes that are sent without waiting for more, because a larger group saves little."""
-MAX_GROUP_DELAY = 0.01
-"""Maximum delay of a smaller group in seconds. It covers a transaction in progress, which usually takes 2 to 5 ms, and the time
-that the callers of the last transaction need for their next write, which is similar."""
-COMMIT_SIBLINGS = 4
-"""Minimum number of concurrent callers for whose next writes the committer waits."""
-TOUCH_INTERVAL = SWEEP_INTERVAL / 3
-"""Seconds after which the marker of an idle pipeline is moved."""
 
 
 class _CommitCall:
@@ -486,7 +492,8 @@ class Committer:
     async def run(self) -> None:
         """Commit until cancelled. Calls before `run` wait for it.
 
-        After cancellation, writes in progress end with OutcomeUnknown, and waiting or later writes end with Unavailable.
+        After cancellation, writes in progress end with CommitOutcomeUnknown, and waiting or later writes end with
+        StorageUnavailable.
         """
         try:
             async with asyncio.TaskGroup() as transactions:
@@ -499,7 +506,7 @@ class Committer:
         finally:
             self._stopped = True
             for sent in self._in_flight:
-                self._settle_group(sent.group, OutcomeUnknown("the server stopped before etcd responded"))
+                self._settle_group(sent.group, CommitOutcomeUnknown("the server stopped before etcd responded"))
             for item in self._queue.drain():
                 item.settle(_stopping())
 
@@ -527,7 +534,7 @@ class Committer:
             await self.open_pipelines()
 
     async def commit(self, write: Write) -> int:
-        """Return the revision at which the write happened. Raises Conflict, GuardFailed, StorageError."""
+        """Return the revision at which the write happened. Raises WriteConflict, GuardFailed, StorageError."""
         (outcome,) = await self.commit_many((write,))
         if isinstance(outcome, int):
             return outcome
@@ -554,7 +561,7 @@ class Committer:
         elif size > MAX_REQUEST_BYTES:
             item.settle(TooLarge(f"{item.write.key}: {size} bytes"))
         elif self._open >= MAX_OPEN or self._open_bytes + size > MAX_OPEN_BYTES:
-            item.settle(Unavailable(f"too many writes are waiting for etcd: {self._open}; try again later"))
+            item.settle(StorageUnavailable(f"too many writes are waiting for etcd: {self._open}; try again later"))
         else:
             self._open += 1
             self._open_bytes += size
@@ -592,7 +599,7 @@ class Committer:
             now = self._clock.monotonic()
             wanted = [item for item in group if not item.call.future.done() and now < item.call.deadline]
             if len(wanted) < len(group):
-                late = Unavailable(f"the write waited {WAIT_TIMEOUT:g} s for etcd; try again later")
+                late = StorageUnavailable(f"the write waited {WAIT_TIMEOUT:g} s for etcd; try again later")
                 for item in [item for item in group if item not in wanted]:
                     self._finish_item(item, late)
             if wanted:
@@ -645,8 +652,8 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _stopping() -> Unavailable:
-    return Unavailable("the server is stopping; try another server")
+def _stopping() -> StorageUnavailable:
+    return StorageUnavailable("the server is stopping; try another server")
 
 
 def outcome_of(write: Write, answer: CompareFailed | PartialOutcome | StorageError) -> CommitOutcome | None:

@@ -4,24 +4,25 @@ Implementations: `pinnace.apiserver.storage.etcd`, and `tests.storage.memory`. T
 (tests/contract/test_storage.py).
 
     StorageError
-    +-- Unavailable         no response in time, no quorum or no connection. A read did not happen. A write raises
-    |                       OutcomeUnknown instead, unless it was never sent.
-    +-- OutcomeUnknown      the response to a write was lost: it may have happened, or may still happen.
+    +-- StorageUnavailable    no response in time, no quorum or no connection. A read did not happen. A write raises
+    |                       CommitOutcomeUnknown instead, unless it was never sent.
+    +-- CommitOutcomeUnknown  the response to a write was lost: it may have happened, or may still happen.
     +-- Compacted           the revision was compacted; `compact_revision` is the oldest remaining revision.
     +-- OutOfSpace          the store refuses puts (etcd's NOSPACE alarm). A transaction with puts may have happened, but
     |                       will not happen later.
     +-- LeaseNotFound       the lease has expired or was revoked.
     +-- TooLarge            the request exceeds the limit of the store; a retry does not help.
 
-A refused transaction fails for the writes whose compare or guard does not hold (Conflict, GuardFailed). The other writes can be
-sent again. Types with an instance per write are NamedTuples, which are created in a third of the time of a frozen dataclass.
+A refused transaction fails for the writes whose compare or guard does not hold (WriteConflict, GuardFailed). The other writes
+can be sent again. Types with an instance per write are NamedTuples, which are created in a third of the time of a frozen
+dataclass.
 
-`Prefixed` lets several control planes share one etcd: `/staging` and `/registry/pods/default/a` become
+`PrefixedStorage` lets several control planes share one etcd: `/staging` and `/registry/pods/default/a` become
 `/staging/registry/pods/default/a`. Revisions, compaction, leases and alarms are those of the whole etcd. The watch also
 delivers changes outside the prefix, because it must deliver every revision. Their keys start with OUTSIDE, and no reader uses
 them.
 
-`Measured` reports the duration and the success of each call.
+`MeasuredStorage` reports the duration and the success of each call.
 """
 
 import time
@@ -38,16 +39,25 @@ MAX_REQUEST_BYTES = 3 << 19
 """Maximum size of a request in bytes: keys, values and the encoding (etcd's default of --max-request-bytes, 1.5 MiB). A single
 write may fill it."""
 
+OUTSIDE = "\0"
+"""The start of keys outside the prefix. No key of a control plane starts with it."""
+RESERVED = ("registry", "pinnace.io")
+"""Forbidden segments of a prefix. With them, keys of two control planes could be confused."""
+
+R = TypeVar("R")
+Observe = Callable[[str, float, bool], None]
+"""Called with (operation, seconds, whether the operation failed)."""
+
 
 class StorageError(Exception):
     """The base class of all exceptions that a storage raises."""
 
 
-class Unavailable(StorageError):
+class StorageUnavailable(StorageError):
     pass
 
 
-class OutcomeUnknown(StorageError):
+class CommitOutcomeUnknown(StorageError):
     pass
 
 
@@ -132,7 +142,7 @@ class CompareFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class KeyPage:
     """Some keys in order, at `revision`. `more`: whether keys follow after the last one."""
 
     revision: int
@@ -140,7 +150,7 @@ class Page:
     more: bool
 
 
-class Change(NamedTuple):
+class KeyChange(NamedTuple):
     """A key was put (`value` is set; `create_revision == mod_revision` for a new key) or deleted (`value` is None)."""
 
     key: str
@@ -151,12 +161,12 @@ class Change(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class ChangeBatch:
     """Whole revisions: all changes up to `revision` that were not in earlier batches, in order. An empty batch is a progress
     notification: nothing else happened up to `revision`."""
 
     revision: int
-    changes: Sequence[Change]
+    changes: Sequence[KeyChange]
 
 
 class Storage(Protocol):
@@ -166,7 +176,7 @@ class Storage(Protocol):
         """Return the present key (linearizable), or the key at `revision`. Raises Compacted."""
         ...
 
-    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> Page:
+    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> KeyPage:
         """Return keys that start with `prefix`, in order, after the key `after`, at `revision` (0: now). Raises Compacted."""
         ...
 
@@ -176,16 +186,16 @@ class Storage(Protocol):
 
     async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
         """Run all of the writes or none. Their keys are distinct, and they are within MAX_OPERATIONS. Raises TooLarge above
-        MAX_REQUEST_BYTES, OutcomeUnknown, and LeaseNotFound if all compares hold and a lease is gone."""
+        MAX_REQUEST_BYTES, CommitOutcomeUnknown, and LeaseNotFound if all compares hold and a lease is gone."""
         ...
 
-    def watch(self, start_revision: int) -> AsyncIterator[Changes]:
+    def watch(self, start_revision: int) -> AsyncIterator[ChangeBatch]:
         """Yield every change of every key from `start_revision` on, in order and in whole revisions, until closed. Each watch
         yields the same changes for a revision.
 
         The first progress notification comes at once, later ones about every second without changes. A watch can start after
         every revision that can still be read. Raises Compacted if `start_revision` <= compact_revision (possibly after a
-        progress notification), and Unavailable if the stream fails: resume after the last `Changes.revision`.
+        progress notification), and StorageUnavailable if the stream fails: resume after the last `ChangeBatch.revision`.
         """
         ...
 
@@ -221,7 +231,7 @@ class Storage(Protocol):
     async def close(self) -> None: ...
 
 
-class Conflict(Exception):
+class WriteConflict(Exception):
     """The key is not at `write.expected`. `current`: its present state, or None. Nothing was written."""
 
     def __init__(self, write: Write, current: KeyValue | None) -> None:
@@ -241,7 +251,7 @@ class GuardFailed(Exception):
         self.current = current
 
 
-class Denied(Exception):
+class WriteDenied(Exception):
     """The write was denied before the transaction was sent. Nothing was written."""
 
 
@@ -256,7 +266,7 @@ def expanded(writes: Sequence[Write]) -> Sequence[Write]:
     return [item for write in writes for item in (write._replace(companions=()), *write.companions)]
 
 
-def failure_of(write: Write, current: States) -> Conflict | GuardFailed | None:
+def failure_of(write: Write, current: States) -> WriteConflict | GuardFailed | None:
     """Return the reason why `write` cannot happen in this state, or None. A failed guard has precedence over a conflict of the
     key, which has precedence over the conflict of a companion."""
     for guard in write.guards:
@@ -265,18 +275,12 @@ def failure_of(write: Write, current: States) -> Conflict | GuardFailed | None:
             return GuardFailed(guard, state)
     compared = (write, *write.companions)
     return next(
-        (Conflict(write, current[write.key]) for write in compared if not is_at_expected(write, current[write.key])), None
+        (WriteConflict(write, current[write.key]) for write in compared if not is_at_expected(write, current[write.key])), None
     )
 
 
 def is_at_expected(write: Write, state: KeyValue | None) -> bool:
     return (state.mod_revision if state else 0) == write.expected
-
-
-OUTSIDE = "\0"
-"""The start of keys outside the prefix. No key of a control plane starts with it."""
-RESERVED = ("registry", "pinnace.io")
-"""Forbidden segments of a prefix. With them, keys of two control planes could be confused."""
 
 
 def check_prefix(prefix: str) -> str:
@@ -291,7 +295,7 @@ def check_prefix(prefix: str) -> str:
     return prefix
 
 
-class Prefixed:
+class PrefixedStorage:
     """A storage whose keys are below `prefix` in the inner storage."""
 
     def __init__(self, inner: Storage, prefix: str) -> None:
@@ -302,10 +306,10 @@ class Prefixed:
         item = await self._inner.get(self._prefix + key, revision=revision)
         return self._strip_prefix(item) if item is not None else None
 
-    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> Page:
+    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> KeyPage:
         after = self._prefix + after if after else ""
         page = await self._inner.page(self._prefix + prefix, after=after, limit=limit, revision=revision)
-        return Page(page.revision, [self._strip_prefix(item) for item in page.items], page.more)
+        return KeyPage(page.revision, [self._strip_prefix(item) for item in page.items], page.more)
 
     async def current_revision(self) -> int:
         return await self._inner.current_revision()
@@ -318,10 +322,10 @@ class Prefixed:
         current = {key[start:]: self._strip_prefix(result) if result else None for key, result in answer.current.items()}
         return CompareFailed(answer.revision, current)
 
-    async def watch(self, start_revision: int) -> AsyncGenerator[Changes]:
-        async with aclosing(cast(AsyncGenerator[Changes], self._inner.watch(start_revision))) as change_stream:
+    async def watch(self, start_revision: int) -> AsyncGenerator[ChangeBatch]:
+        async with aclosing(cast(AsyncGenerator[ChangeBatch], self._inner.watch(start_revision))) as change_stream:
             async for changes in change_stream:
-                yield Changes(changes.revision, [self._strip_change_prefix(change) for change in changes.changes])
+                yield ChangeBatch(changes.revision, [self._strip_change_prefix(change) for change in changes.changes])
 
     def watch_stalled(self) -> None:
         self._inner.watch_stalled()
@@ -357,12 +361,7 @@ class Prefixed:
         return change._replace(key=key[len(self._prefix) :] if own else OUTSIDE + key)
 
 
-R = TypeVar("R")
-Observe = Callable[[str, float, bool], None]
-"""Called with (operation, seconds, whether the operation failed)."""
-
-
-class Measured:
+class MeasuredStorage:
     """A storage that measures the calls of the inner storage, except watches."""
 
     def __init__(self, inner: Storage, observe: Observe) -> None:
@@ -372,7 +371,7 @@ class Measured:
     async def get(self, key: str, *, revision: int = 0) -> KeyValue | None:
         return await self._measure_call("get", self._inner.get(key, revision=revision))
 
-    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> Page:
+    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> KeyPage:
         return await self._measure_call("list", self._inner.page(prefix, after=after, limit=limit, revision=revision))
 
     async def current_revision(self) -> int:
@@ -381,7 +380,7 @@ class Measured:
     async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
         return await self._measure_call("txn", self._inner.transact(writes))
 
-    def watch(self, start_revision: int) -> AsyncIterator[Changes]:
+    def watch(self, start_revision: int) -> AsyncIterator[ChangeBatch]:
         return self._inner.watch(start_revision)
 
     def watch_stalled(self) -> None:

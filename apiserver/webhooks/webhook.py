@@ -62,7 +62,7 @@ from pinnace.apiserver.auth.authentication import SERVER
 from pinnace.apiserver.cacher.cacher import ResourceCache
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.flow.control import release_current_seat
-from pinnace.apiserver.registry.admission import Operation, Request, WriteAttributes
+from pinnace.apiserver.registry.admission import AdmissionOperation, WriteAttributes, WriteRequest
 from pinnace.apiserver.registry.mutation import FINALIZE, RESIZE, STATUS, patch_function
 from pinnace.apiserver.registry.validation.fields import validate_selector
 from pinnace.runtime.clock import Clock
@@ -84,18 +84,44 @@ QUIET = 30.0
 _HINT = "check the logs of the webhook; --admission-control-config-file of the API servers has its address and failurePolicy"
 _REFUSALS = frozenset(Code) - {Code.OK}
 _OPERATIONS = {
-    Operation.CREATE: pb.CREATE,
-    Operation.UPDATE: pb.UPDATE,
-    Operation.UPDATE_STATUS: pb.UPDATE,
-    Operation.RESIZE: pb.UPDATE,
-    Operation.FINALIZE: pb.UPDATE,
-    Operation.DELETE: pb.DELETE,
+    AdmissionOperation.CREATE: pb.CREATE,
+    AdmissionOperation.UPDATE: pb.UPDATE,
+    AdmissionOperation.UPDATE_STATUS: pb.UPDATE,
+    AdmissionOperation.RESIZE: pb.UPDATE,
+    AdmissionOperation.FINALIZE: pb.UPDATE,
+    AdmissionOperation.DELETE: pb.DELETE,
 }
-_SUBRESOURCES = {Operation.UPDATE_STATUS: STATUS, Operation.RESIZE: RESIZE, Operation.FINALIZE: FINALIZE}
+_SUBRESOURCES = {
+    AdmissionOperation.UPDATE_STATUS: STATUS,
+    AdmissionOperation.RESIZE: RESIZE,
+    AdmissionOperation.FINALIZE: FINALIZE,
+}
 
 
 Amend = Callable[[Any], Any]
 """Returns a modified copy of an object. Raises Rejected."""
+
+API_VERSION = "admissionregistration.k8s.io/v1"
+MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
+TIMEOUT, MAX_TIMEOUT = 10, 30
+"""The default and the maximum of timeoutSeconds, as in Kubernetes."""
+EVERY = LabelSelector()
+_NO_EFFECTS = ("None", "NoneOnDryRun")
+_SIDE_EFFECTS = (*_NO_EFFECTS, "Some", "Unknown")
+_WHOLE = (("CREATE", AdmissionOperation.CREATE), ("UPDATE", AdmissionOperation.UPDATE), ("DELETE", AdmissionOperation.DELETE))
+_FIELDS = (
+    "name",
+    "clientConfig",
+    "rules",
+    "namespaceSelector",
+    "objectSelector",
+    "failurePolicy",
+    "timeoutSeconds",
+    "sideEffects",
+)
+_RULE_FIELDS = ("operations", "apiGroups", "apiVersions", "resources", "scope")
+
+Concern = tuple[AdmissionOperation, Resource[Any]]
 
 
 class WebhookError(Exception):
@@ -145,8 +171,8 @@ class Webhook:
         self._open_of = Counter[str]()  # open requests by user name
         self._waiting: list[_PendingReview] = []
         self._calls: set[asyncio.Task[None]] = set()  # strong references, because the event loop has only weak ones
-        self._told: float | None = None  # the time of the last log line about a failure
-        self._untold = 0
+        self._logged_at: float | None = None  # the time of the last log line about a failure
+        self._suppressed = 0
 
     async def call(self, change: WriteAttributes) -> Any:
         """Call the webhook and return the object, which a mutating webhook can have changed. Raises Rejected."""
@@ -182,15 +208,15 @@ class Webhook:
 
     def _log_failure(self, error: WebhookError) -> None:
         now = self._clock.monotonic()
-        if self._told is not None and now - self._told < QUIET:
-            self._untold += 1
+        if self._logged_at is not None and now - self._logged_at < QUIET:
+            self._suppressed += 1
             return
-        more = f" ({self._untold} more before)" if self._untold else ""
+        more = f" ({self._suppressed} more before)" if self._suppressed else ""
         name, ignored = self.configuration.name, self.configuration.ignore_failures
         done = "ignored by failurePolicy" if ignored else "request refused"
-        failed = WebhookFailed(name, ignored, self._untold).extra
+        failed = WebhookFailed(name, ignored, self._suppressed).extra
         log.warning("failed calling webhook %s, %s: %s%s", name, done, error, more, extra=failed)
-        self._told, self._untold = now, 0
+        self._logged_at, self._suppressed = now, 0
 
     def _describe_full_queue(self, user: str) -> str:
         """Describe the requests that fill the queue; "" if the user can send another request."""
@@ -202,15 +228,15 @@ class Webhook:
     async def _queue_review(self, change: WriteAttributes) -> pb.AdmissionResponse:
         user = change.request.user.name
         loop = asyncio.get_running_loop()
-        question = _PendingReview(_review_request(str(next(self._numbers)), change), loop.create_future())
+        review = _PendingReview(_review_request(str(next(self._numbers)), change), loop.create_future())
         if not self._waiting:
             loop.call_soon(self._send)
-        self._waiting.append(question)
+        self._waiting.append(review)
         self._open += 1
         self._open_of[user] += 1
         try:
             async with asyncio.timeout(self.configuration.timeout):
-                return await question.answer
+                return await review.answer
         except TimeoutError:
             raise WebhookError(f"no response within {self.configuration.timeout} s") from None
         finally:
@@ -218,28 +244,28 @@ class Webhook:
             self._open_of[user] -= 1
             if not self._open_of[user]:
                 del self._open_of[user]
-            del question  # its error refers to this frame: the object would live until the garbage collection
+            del review  # its error refers to this frame: the object would live until the garbage collection
 
     def _send(self) -> None:
         """Send all queued requests that are not cancelled."""
         waiting, self._waiting = self._waiting, []
-        waiting = [question for question in waiting if not question.answer.done()]
-        for portion in portions(waiting, MAX_ITEMS, size=lambda question: question.item.ByteSize()):
+        waiting = [review for review in waiting if not review.answer.done()]
+        for portion in portions(waiting, MAX_ITEMS, size=lambda review: review.item.ByteSize()):
             call = asyncio.create_task(self._send_batch(portion))
             self._calls.add(call)
             call.add_done_callback(self._calls.discard)
 
-    async def _send_batch(self, questions: Sequence[_PendingReview]) -> None:
-        request = pb.ReviewRequest(items=[question.item for question in questions])
+    async def _send_batch(self, reviews: Sequence[_PendingReview]) -> None:
+        request = pb.ReviewRequest(items=[review.item for review in reviews])
         try:
             response = await self._transport.review(request, self.configuration.timeout)
         except WebhookError as error:
-            for question in questions:
-                _resolve_review(question, error)
+            for review in reviews:
+                _resolve_review(review, error)
             return
         answers = {answer.uid: answer for answer in response.items}
-        for question in questions:
-            _resolve_review(question, answers.get(question.item.uid) or WebhookError("the response does not contain the item"))
+        for review in reviews:
+            _resolve_review(review, answers.get(review.item.uid) or WebhookError("the response does not contain the item"))
 
     def _denial(self, answer: pb.AdmissionResponse) -> Refusal:
         """Return the refusal with Kubernetes' message (pkg/admission/plugin/webhook/errors of k8s.io/apiserver)."""
@@ -280,13 +306,13 @@ class Webhook:
         return Rejected(Refusal(Code.INTERNAL, "InternalError", message, metadata=(("hint", _HINT),)))
 
 
-def _resolve_review(question: _PendingReview, answer: pb.AdmissionResponse | WebhookError) -> None:
-    if question.answer.done():  # cancelled or timed out
+def _resolve_review(review: _PendingReview, answer: pb.AdmissionResponse | WebhookError) -> None:
+    if review.answer.done():  # cancelled or timed out
         return
     if isinstance(answer, WebhookError):
-        question.answer.set_exception(answer)
+        review.answer.set_exception(answer)
     else:
-        question.answer.set_result(answer)
+        review.answer.set_result(answer)
 
 
 def _metadata_of(change: WriteAttributes) -> ObjectMeta:
@@ -323,7 +349,7 @@ class WebhookAdmission:
         self._concerns = frozenset(concern for webhook in webhooks for concern in webhook.configuration.concerns)
         self._namespaces = namespaces
 
-    def has_matching_webhooks(self, request: Request, operation: Operation, resource: Resource[Any]) -> bool:
+    def has_matching_webhooks(self, request: WriteRequest, operation: AdmissionOperation, resource: Resource[Any]) -> bool:
         return bool(self._concerns) and (operation, resource) in self._concerns and request.user is not SERVER
 
     async def mutate(self, change: WriteAttributes) -> Any:
@@ -354,29 +380,6 @@ class WebhookAdmission:
             return True
         entry = self._namespaces.get(NAMESPACES.key("", versions[0].namespace))
         return configuration.namespaces.matches(entry.obj.metadata.labels if entry is not None else {})
-
-
-API_VERSION = "admissionregistration.k8s.io/v1"
-MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
-TIMEOUT, MAX_TIMEOUT = 10, 30
-"""The default and the maximum of timeoutSeconds, as in Kubernetes."""
-EVERY = LabelSelector()
-_NO_EFFECTS = ("None", "NoneOnDryRun")
-_SIDE_EFFECTS = (*_NO_EFFECTS, "Some", "Unknown")
-_WHOLE = (("CREATE", Operation.CREATE), ("UPDATE", Operation.UPDATE), ("DELETE", Operation.DELETE))
-_FIELDS = (
-    "name",
-    "clientConfig",
-    "rules",
-    "namespaceSelector",
-    "objectSelector",
-    "failurePolicy",
-    "timeoutSeconds",
-    "sideEffects",
-)
-_RULE_FIELDS = ("operations", "apiGroups", "apiVersions", "resources", "scope")
-
-Concern = tuple[Operation, Resource[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -504,10 +507,10 @@ def _parse_rule(raw: Any, path: str) -> Sequence[Concern]:
     return parsed
 
 
-def _operations_of_rule(operations: Sequence[str], subresource: str) -> Sequence[Operation]:
+def _operations_of_rule(operations: Sequence[str], subresource: str) -> Sequence[AdmissionOperation]:
     """Return the operations of a rule. `pods` means only the objects, `pods/status` only the subresource, and `pods/*` the
     objects and all subresources."""
-    parsed: list[Operation] = []
+    parsed: list[AdmissionOperation] = []
     if subresource in ("", "*"):
         parsed += [operation for name, operation in _WHOLE if _matches(name, operations)]
     if _matches("UPDATE", operations):
@@ -521,8 +524,8 @@ def _subresources(plural: str) -> Sequence[str]:
     return ("", "*", STATUS, *special)
 
 
-def _matches(name: str, wanted: Sequence[str]) -> bool:
-    return "*" in wanted or name in wanted
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return "*" in patterns or name in patterns
 
 
 def _parse_names(raw: Any, path: str, allowed: Sequence[str] = ()) -> Sequence[str]:
@@ -544,7 +547,7 @@ def _parse_names_or_wildcard(raw: Any, path: str, allowed: Sequence[str] = ()) -
 
 
 def _require_distinct(resources: Sequence[str], path: str) -> None:
-    """Raises ConfigurationError if a resource is already included in a wildcard. As in Kubernetes, a subresource can be listed
+    """Raise ConfigurationError if a resource is already included in a wildcard. As in Kubernetes, a subresource can be listed
     before a wildcard that includes it."""
     if "*/*" in resources and len(resources) > 1:
         raise ConfigurationError(f"{path}: if '*/*' is present, must not specify other resources")

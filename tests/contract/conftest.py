@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from pinnace.apiserver.storage.interface import Measured, Prefixed, Storage
+from pinnace.apiserver.storage.interface import MeasuredStorage, PrefixedStorage, Storage
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.contract.electing import Serve, Vote, serving, voting
 from tests.contract.fleets import Cluster
@@ -22,10 +22,10 @@ def storage(request: pytest.FixtureRequest) -> Storage:
         case "memory":
             return MemoryStorage()
         case "prefixed":
-            return Prefixed(MemoryStorage(), "/staging")
+            return PrefixedStorage(MemoryStorage(), "/staging")
         case "simulated":
             return Port(SimEtcd(SYSTEM_CLOCK, random.Random(1)), random.Random(2))
-    return Measured(request.getfixturevalue("etcd_storage"), lambda operation, seconds, failed: None)
+    return MeasuredStorage(request.getfixturevalue("etcd_storage"), lambda operation, seconds, failed: None)
 
 
 @pytest.fixture

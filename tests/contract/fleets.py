@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
 from pinnace.apiserver.services.sessions import Timing
-from pinnace.apiserver.storage.interface import Changes, KeyValue, Storage
+from pinnace.apiserver.storage.interface import ChangeBatch, KeyValue, Storage
 from pinnace.client.connection import Duplex
 from pinnace.client.heartbeat import HEARTBEAT_METHOD, NodeSession
 from tests.contract.servers import PATIENCE, Server
@@ -50,7 +50,7 @@ class Cluster:
                 revision = (await anext(self.following(revision))).revision
         return result
 
-    async def following(self, revision: int) -> AsyncIterator[Changes]:
+    async def following(self, revision: int) -> AsyncIterator[ChangeBatch]:
         """Yield the changes after the revision. Skip empty batches."""
         async for changes in self.storage.watch(revision + 1):
             if changes.changes:

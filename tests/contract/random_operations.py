@@ -13,14 +13,14 @@ from typing import Any
 from pinnace.apiserver.storage.interface import (
     MAX_BYTES,
     MAX_OPERATIONS,
-    Change,
-    Changes,
+    ChangeBatch,
     Committed,
     Compacted,
     CompareFailed,
     Guard,
+    KeyChange,
+    KeyPage,
     KeyValue,
-    Page,
     Storage,
     StorageError,
     Write,
@@ -124,7 +124,7 @@ def _watch(rng: random.Random, store: Mvcc, first: int, leases: Sequence[int]) -
     return Operation(f"watch({start}) until {until}", lambda storage: watched(storage, start, until))
 
 
-async def watched(storage: Storage, start: int, until: int) -> list[Change]:
+async def watched(storage: Storage, start: int, until: int) -> list[KeyChange]:
     """Return the changes of a watch up to a revision."""
     async with aclosing(storage.watch(start)) as watch:  # type: ignore[type-var]
         return await take(watch, until)
@@ -152,9 +152,9 @@ class Shifted:
     async def get(self, key: str, *, revision: int = 0) -> KeyValue | None:
         return self._seen_state(await self._ask(self._inner.get(key, revision=self._real(revision))))
 
-    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> Page:
+    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> KeyPage:
         page = await self._ask(self._inner.page(prefix, after=after, limit=limit, revision=self._real(revision)))
-        return Page(page.revision - self._shift, [self._seen_state(item) for item in page.items], page.more)
+        return KeyPage(page.revision - self._shift, [self._seen_state(item) for item in page.items], page.more)
 
     async def current_revision(self) -> int:
         return int(await self._ask(self._inner.current_revision())) - self._shift
@@ -175,11 +175,11 @@ class Shifted:
             answer.revision - self._shift, {key: self._seen_state(state) for key, state in answer.current.items()}
         )
 
-    async def watch(self, start_revision: int) -> AsyncIterator[Changes]:
+    async def watch(self, start_revision: int) -> AsyncIterator[ChangeBatch]:
         try:
             async with aclosing(self._inner.watch(self._real(start_revision))) as watch:  # type: ignore[type-var]
                 async for batch in watch:
-                    yield Changes(batch.revision - self._shift, self.seen(batch.changes))
+                    yield ChangeBatch(batch.revision - self._shift, self.seen(batch.changes))
         except Compacted as error:
             raise Compacted(error.compact_revision - self._shift) from None
 
@@ -205,7 +205,7 @@ class Shifted:
     async def close(self) -> None:
         """The caller owns the inner storage."""
 
-    def seen(self, changes: Sequence[Change]) -> list[Change]:
+    def seen(self, changes: Sequence[KeyChange]) -> list[KeyChange]:
         """Translate changes of the inner storage."""
         return [
             change._replace(

@@ -11,12 +11,12 @@ from google.protobuf.descriptor import ServiceDescriptor
 
 from pinnace.api import elections_pb2, nodes_pb2
 from pinnace.apiserver.auth.authentication import User
-from pinnace.apiserver.auth.permissions import Action, Target
+from pinnace.apiserver.auth.permissions import ActionTarget, ResourceAction
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.election.service import TIMING as ELECTION_TIMING
 from pinnace.apiserver.election.service import ElectionsService
-from pinnace.apiserver.flow.control import FlowControl
-from pinnace.apiserver.registry.fencing import Fences
+from pinnace.apiserver.flow.control import PriorityAndFairness
+from pinnace.apiserver.registry.fencing import FenceVerifier
 from pinnace.apiserver.services.calls import CallRunner, RequestIds
 from pinnace.apiserver.services.handlers import MethodHandlers
 from pinnace.apiserver.services.methods import MIN_TIMEOUT, Method, StreamAuthorizations, build_methods
@@ -24,7 +24,16 @@ from pinnace.apiserver.services.nodes import TIMING as HEARTBEAT_TIMING
 from pinnace.apiserver.services.nodes import HeartbeatsService
 from pinnace.apiserver.services.sessions import Timing
 from pinnace.apiserver.storage.committer import Committer
-from pinnace.apiserver.storage.interface import Changes, Committed, CompareFailed, KeyValue, Page, Storage, Unavailable, Write
+from pinnace.apiserver.storage.interface import (
+    ChangeBatch,
+    Committed,
+    CompareFailed,
+    KeyPage,
+    KeyValue,
+    Storage,
+    StorageUnavailable,
+    Write,
+)
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.grpc_server import Refusals
 
@@ -35,7 +44,7 @@ PATIENCE = 10.0
 class AlwaysAllow:
     """An Authorizer."""
 
-    async def check(self, user: User, action: Action, targets: Callable[[], Iterable[Target]]) -> None:
+    async def authorize(self, user: User, action: ResourceAction, targets: Callable[[], Iterable[ActionTarget]]) -> None:
         return
 
 
@@ -54,13 +63,13 @@ class Severable:
 
     def _reach(self) -> Storage:
         if self._severed:
-            raise Unavailable("severed")
+            raise StorageUnavailable("severed")
         return self._inner
 
     async def get(self, key: str, *, revision: int = 0) -> KeyValue | None:
         return await self._reach().get(key, revision=revision)
 
-    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> Page:
+    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> KeyPage:
         return await self._reach().page(prefix, after=after, limit=limit, revision=revision)
 
     async def current_revision(self) -> int:
@@ -72,7 +81,7 @@ class Severable:
             self.refused.set()
         return answer
 
-    async def watch(self, start_revision: int) -> AsyncIterator[Changes]:
+    async def watch(self, start_revision: int) -> AsyncIterator[ChangeBatch]:
         self.watches += 1
         async for changes in self._reach().watch(start_revision):
             self._reach()
@@ -117,11 +126,13 @@ class Server:
         heartbeats = only(nodes_pb2.DESCRIPTOR.services_by_name["Nodes"], "Heartbeat")
         services = ((elections, self.elections), (heartbeats, self.heartbeats))
         allow = AlwaysAllow()
-        fences = Fences(self.storage, self.cacher, allow)
+        fences = FenceVerifier(self.storage, self.cacher, allow)
         authorizations = StreamAuthorizations(allow, lambda: None, MIN_TIMEOUT, SYSTEM_CLOCK, random.Random())
         methods: dict[str, Method] = {}
         for each, service in services:
-            methods.update(build_methods(each.methods, service, lambda: None, FlowControl(), allow, authorizations, fences))
+            methods.update(
+                build_methods(each.methods, service, lambda: None, PriorityAndFairness(), allow, authorizations, fences)
+            )
         handlers = MethodHandlers(methods, None, CallRunner(RequestIds("test"), Refusals()))
         self._grpc.add_generic_rpc_handlers((handlers,))
         self.address = f"127.0.0.1:{self._grpc.add_insecure_port('127.0.0.1:0')}"

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-from pinnace.apiserver.storage.interface import Change, Changes, Committed, CompareFailed, Storage, Write
+from pinnace.apiserver.storage.interface import ChangeBatch, Committed, CompareFailed, KeyChange, Storage, Write
 
 DEADLINE = 10.0
 
@@ -25,9 +25,9 @@ async def refused(storage: Storage, *writes: Write) -> CompareFailed:
     return answer
 
 
-async def take(watch: AsyncIterator[Changes], until: int) -> list[Change]:
+async def take(watch: AsyncIterator[ChangeBatch], until: int) -> list[KeyChange]:
     """Return the changes up to and including revision `until`. Check that batches contain whole revisions in order."""
-    changes: list[Change] = []
+    changes: list[KeyChange] = []
     async with asyncio.timeout(DEADLINE):
         async for batch in watch:
             if changes and batch.changes:

@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 
 from pinnace.api.elections_pb2 import Election
 from pinnace.apiserver.storage.interface import (
+    CommitOutcomeUnknown,
     Committed,
     CompareFailed,
     KeyValue,
     LeaseNotFound,
-    OutcomeUnknown,
     Storage,
     Write,
 )
@@ -43,7 +43,7 @@ class DropsCreate(Severable):
     async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
         if not self.lost and any(write.key == KEY for write in writes):
             self.lost = True
-            raise OutcomeUnknown("no answer")
+            raise CommitOutcomeUnknown("no answer")
         return await super().transact(writes)
 
 
@@ -176,7 +176,7 @@ async def test_identical_put_of_another_server_does_not_resolve_a_lost_take_over
     async def lose(answer: Committed | CompareFailed) -> Committed | CompareFailed:
         (await joined).vanish()
         await until(lambda: any(stream.gone for stream in server.elections._streams._streams.values()))
-        raise OutcomeUnknown("no answer")
+        raise CommitOutcomeUnknown("no answer")
 
     session, token = await lead(storage)
     competing = CompetingPut(storage, lose)

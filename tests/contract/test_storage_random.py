@@ -12,7 +12,7 @@ from contextlib import aclosing
 import pytest
 
 from pinnace.apiserver.storage.etcd import EtcdStorage
-from pinnace.apiserver.storage.interface import Changes, Storage, Write
+from pinnace.apiserver.storage.interface import ChangeBatch, Storage, Write
 from tests.contract.random_operations import KEYS, Shifted, choose, outcome
 from tests.contract.steps import done, put, take
 from tests.storage.memory import MemoryStorage
@@ -51,7 +51,7 @@ async def compare(other: Storage, seeds: range) -> None:
             await compare_sequence(other, watch, seed)
 
 
-async def compare_sequence(other: Storage, watch: AsyncIterator[Changes], seed: int) -> None:
+async def compare_sequence(other: Storage, watch: AsyncIterator[ChangeBatch], seed: int) -> None:
     """`watch` is a watch of `other` that has returned all earlier changes."""
     rng = random.Random(seed)
     memory = MemoryStorage()

@@ -7,19 +7,19 @@ from typing import cast
 
 import pytest
 
-from pinnace.apiserver.storage.interface import Change, Changes, Compacted, Guard, Storage, Write
+from pinnace.apiserver.storage.interface import ChangeBatch, Compacted, Guard, KeyChange, Storage, Write
 from tests.contract.steps import DEADLINE, done, put, take
 
 A, B, C = "/registry/pods/default/a", "/registry/pods/default/b", "/other/c"
 
 
 @asynccontextmanager
-async def watching(storage: Storage, start_revision: int) -> AsyncIterator[AsyncIterator[Changes]]:
-    async with aclosing(cast(AsyncGenerator[Changes], storage.watch(start_revision))) as watch:
+async def watching(storage: Storage, start_revision: int) -> AsyncIterator[AsyncIterator[ChangeBatch]]:
+    async with aclosing(cast(AsyncGenerator[ChangeBatch], storage.watch(start_revision))) as watch:
         yield watch
 
 
-async def watched(storage: Storage, start_revision: int) -> list[Change]:
+async def watched(storage: Storage, start_revision: int) -> list[KeyChange]:
     """Return all changes from `start_revision` to the current revision."""
     async with watching(storage, start_revision) as watch:
         return await take(watch, await storage.current_revision())
@@ -33,10 +33,10 @@ async def test_watch_returns_every_change_of_every_key(storage: Storage) -> None
         other = await put(storage, C, b"3")
         deleted = await done(storage, Write(A, None, updated))
         assert await take(watch, deleted) == [
-            Change(A, b"1", created, created),
-            Change(A, b"2", created, updated),
-            Change(C, b"3", other, other),
-            Change(A, None, 0, deleted),
+            KeyChange(A, b"1", created, created),
+            KeyChange(A, b"2", created, updated),
+            KeyChange(C, b"3", other, other),
+            KeyChange(A, None, 0, deleted),
         ]
 
 
@@ -109,7 +109,7 @@ async def test_refused_writes_and_guards_create_no_events(storage: Storage) -> N
 async def test_event_contains_the_lease_of_the_key(storage: Storage) -> None:
     lease = await storage.grant_lease(60)
     revision = await put(storage, A, lease=lease)
-    assert await watched(storage, revision) == [Change(A, b"", revision, revision, lease)]
+    assert await watched(storage, revision) == [KeyChange(A, b"", revision, revision, lease)]
 
 
 async def test_keys_of_a_revoked_lease_are_deleted_in_one_batch(storage: Storage) -> None:
@@ -126,7 +126,7 @@ async def test_expired_lease_deletes_its_keys_with_an_event(storage: Storage) ->
     lease = await storage.grant_lease(2)
     last = await put(storage, A, lease=lease)
     async with watching(storage, last + 1) as watch:
-        assert await take(watch, last + 1) == [Change(A, None, 0, last + 1)]
+        assert await take(watch, last + 1) == [KeyChange(A, None, 0, last + 1)]
     assert await storage.get(A) is None
 
 
@@ -140,7 +140,7 @@ async def test_renewed_lease_keeps_its_keys(storage: Storage) -> None:
             if batch.changes:
                 break
             await storage.renew_lease(kept)
-    assert batch.changes == [Change(B, None, 0, last + 1)]
+    assert batch.changes == [KeyChange(B, None, 0, last + 1)]
     assert await storage.get(A) is not None
 
 

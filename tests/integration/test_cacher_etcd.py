@@ -11,7 +11,7 @@ from pinnace.api.resources import PODS
 from pinnace.apiserver.cacher import history as past
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.listing import ListQuery
-from pinnace.apiserver.cacher.store import Expired
+from pinnace.apiserver.cacher.store import RevisionExpired
 from pinnace.apiserver.storage.etcd import EtcdStorage
 from pinnace.apiserver.storage.interface import StorageError
 from pinnace.cluster.links import Mode, Proxy
@@ -44,7 +44,7 @@ async def test_pages_of_a_list_are_one_snapshot_while_writers_go_on(etcd_storage
         listed, token, revision = list[str](), "", 0
         for number in range(0, 100, 10):
             cacher = (one, other)[number // 10 % 2]
-            page = PodList.FromString(await cacher.of(PODS).list(ListQuery(ALL_PODS, limit=10, continue_token=token)))
+            page = PodList.FromString(await cacher.cache_of(PODS).list(ListQuery(ALL_PODS, limit=10, continue_token=token)))
             listed += [PODS.key_of(item) for item in page.items]
             revision = revision or int(page.metadata.resourceVersion)
             assert int(page.metadata.resourceVersion) == revision
@@ -63,18 +63,18 @@ async def test_compaction_behind_its_back_ends_watches_and_nothing_is_wrong_afte
     async with Proxy(etcd.endpoint) as proxy:
         storage = EtcdStorage([proxy.endpoint])
         async with running(Cacher(storage)) as cacher:
-            reader = Reader(cacher.of(PODS).watch(ALL_PODS, cacher.revision), cacher.revision)
+            reader = Reader(cacher.cache_of(PODS).watch(ALL_PODS, cacher.revision), cacher.revision)
             proxy.set(Mode.HOLD)
             await world.delete("a")
             last = await world.put(pod("c"))
             await etcd_storage.compact(last)
             proxy.reset()
             proxy.set(Mode.PASS)
-            with pytest.raises(Expired) as caught:
+            with pytest.raises(RevisionExpired) as caught:
                 await reader.read()
             assert caught.value.oldest == last
             await eventually(lambda: cacher.ready)
-            reader = Reader(cacher.of(PODS).watch(ALL_PODS, None))
+            reader = Reader(cacher.cache_of(PODS).watch(ALL_PODS, None))
             await reader.until(last)
             assert reader.initial == [PODS.key("default", "b"), PODS.key("default", "c")]
             later = await world.put(pod("a"))
@@ -90,11 +90,11 @@ async def test_cacher_survives_etcd_restarts_without_loss(start_etcd: EtcdFactor
     await world.put(pod("a"))
     async with running(Cacher(storage)) as cacher:
         start = cacher.revision
-        reader = Reader(cacher.of(PODS).watch(ALL_PODS, start), start)
+        reader = Reader(cacher.cache_of(PODS).watch(ALL_PODS, start), start)
         await reader.until(await world.put(pod("b")))
         server.kill()
         await eventually(lambda: not cacher.ready)
-        as_it_is = PodList.FromString(await cacher.of(PODS).list(ListQuery(ALL_PODS, resource_version="0")))
+        as_it_is = PodList.FromString(await cacher.cache_of(PODS).list(ListQuery(ALL_PODS, resource_version="0")))
         assert [item.metadata.name for item in as_it_is.items] == ["a", "b"]
         async with asyncio.timeout(3):
             with pytest.raises(StorageError):

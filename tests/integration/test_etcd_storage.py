@@ -16,11 +16,11 @@ from pinnace.apiserver.storage.committer import Committer
 from pinnace.apiserver.storage.etcd import EtcdStorage, members
 from pinnace.apiserver.storage.interface import (
     MAX_OPERATIONS,
+    CommitOutcomeUnknown,
     Committed,
-    OutcomeUnknown,
     OutOfSpace,
     Storage,
-    Unavailable,
+    StorageUnavailable,
     Write,
 )
 from pinnace.cluster import certificates
@@ -42,7 +42,7 @@ async def put_again(storage: Storage, key: str, value: bytes) -> int:
                 answer = await storage.transact([Write(key, value, state.mod_revision if state else 0)])
                 if isinstance(answer, Committed):
                     return answer.revision
-            except (Unavailable, OutcomeUnknown):
+            except (StorageUnavailable, CommitOutcomeUnknown):
                 await asyncio.sleep(0.1)  # between attempts
 
 
@@ -50,13 +50,13 @@ class TestNobodyThere:
     async def test_reads_and_writes_say_so_at_once(self, free_port: Callable[[], int]) -> None:
         storage = EtcdStorage([f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"])
         async with asyncio.timeout(2):
-            with pytest.raises(Unavailable):
+            with pytest.raises(StorageUnavailable):
                 await storage.get("a")
-            with pytest.raises(Unavailable):
+            with pytest.raises(StorageUnavailable):
                 await storage.transact([Write("a", b"", 0)])
-            with pytest.raises(Unavailable):
+            with pytest.raises(StorageUnavailable):
                 await storage.grant_lease(60)
-            with pytest.raises(Unavailable):
+            with pytest.raises(StorageUnavailable):
                 await anext(storage.watch(1))
         await storage.close()
 
@@ -83,7 +83,7 @@ class TestLostAnswers:
             storage = EtcdStorage([proxy.endpoint, etcd.endpoint], timeout=0.5)
             await put(storage, "a")
             proxy.answers.set(Mode.HOLD)
-            with pytest.raises(OutcomeUnknown):
+            with pytest.raises(CommitOutcomeUnknown):
                 await storage.transact([Write("b", b"", 0)])
             assert await etcd_storage.get("b") is not None
             await storage.close()
@@ -99,7 +99,7 @@ class TestLostAnswers:
                     pass
             proxy.reset()
             proxy.set(Mode.PASS)
-            with pytest.raises(OutcomeUnknown):
+            with pytest.raises(CommitOutcomeUnknown):
                 await writing
             assert await storage.get("b") is not None, "it does not work again"
             await storage.close()
@@ -123,7 +123,7 @@ class TestDeadConnections:
                 await take(watch, last)
                 proxy.set(Mode.HOLD)
                 started = time.monotonic()
-                with pytest.raises(Unavailable):
+                with pytest.raises(StorageUnavailable):
                     async for batch in watch:
                         assert not batch.changes
                 assert time.monotonic() - started < FOUND_WITHIN
@@ -138,7 +138,7 @@ class TestDeadConnections:
             await storage.current_revision()
             proxy.set(Mode.HOLD)
             async with asyncio.timeout(FOUND_WITHIN):
-                with pytest.raises(Unavailable):
+                with pytest.raises(StorageUnavailable):
                     await storage.current_revision()
             await storage.close()
 
@@ -152,7 +152,7 @@ class TestRestart:
             await take(watch, first)
             server.kill()
             async with asyncio.timeout(FOUND_WITHIN):
-                with pytest.raises(Unavailable):
+                with pytest.raises(StorageUnavailable):
                     async for _ in watch:
                         pass
         server.start()
@@ -182,15 +182,15 @@ class TestQuorum:
             await anext(watch)
             servers[1].kill()
             servers[2].kill()
-            with pytest.raises((Unavailable, OutcomeUnknown)):
+            with pytest.raises((StorageUnavailable, CommitOutcomeUnknown)):
                 await storage.transact([Write("b", b"", 0)])
-            with pytest.raises(Unavailable):
+            with pytest.raises(StorageUnavailable):
                 await storage.get("a")
             async with asyncio.timeout(2 * DEADLINE):
-                with pytest.raises(Unavailable, match="no leader"):
+                with pytest.raises(StorageUnavailable, match="no leader"):
                     async for batch in watch:
                         assert not batch.changes
-            with pytest.raises(Unavailable, match="no leader"):
+            with pytest.raises(StorageUnavailable, match="no leader"):
                 await storage.transact([Write("b", b"", 0)])
         servers[1].start()
         await put_again(storage, "a", b"back")
@@ -269,9 +269,9 @@ async def test_closing_ends_what_is_under_way(etcd_storage: EtcdStorage, etcd: E
         await asyncio.wait((reading, watching), timeout=0.1)
         await storage.close()
         for task in (reading, watching):
-            with pytest.raises(Unavailable):
+            with pytest.raises(StorageUnavailable):
                 await task
-        with pytest.raises(Unavailable):
+        with pytest.raises(StorageUnavailable):
             await storage.get("a")
 
 
@@ -291,7 +291,7 @@ class TestTls:
     async def test_without_the_right_ca_there_is_no_connection(self, server: EtcdServer, tmp_path: Path) -> None:
         shown = certificates.etcd_client(tmp_path / "pki")
         storage = EtcdStorage([server.endpoint], tls=replace(shown, ca=tmp_path / "pki/ca.crt"), timeout=2)
-        with pytest.raises(Unavailable):
+        with pytest.raises(StorageUnavailable):
             await storage.transact([Write("a", b"", 0)])
         await storage.close()
 

@@ -9,7 +9,7 @@ import pytest
 
 from pinnace.api.wellknown import SCHEDULER_ELECTION
 from pinnace.apiserver.assembly import ServerSettings
-from pinnace.apiserver.auth.authentication import Authenticator
+from pinnace.apiserver.auth.authentication import RequestAuthenticator
 from pinnace.apiserver.server import MAX_STREAMS, ApiServer
 from pinnace.apiserver.storage.etcd import EtcdStorage
 from pinnace.client.client import Client
@@ -34,7 +34,7 @@ class Server:
         people = [CertificateSpec(name, Subject(name, ("system:masters",))) for name in ("mallory", "eve")]
         Folder(folder).provide(people, datetime.now(UTC))
         self._folder = folder
-        self._server = ApiServer(storage, Authenticator(SYSTEM_CLOCK.time), ServerSettings(seats=SEATS))
+        self._server = ApiServer(storage, RequestAuthenticator(SYSTEM_CLOCK.time), ServerSettings(seats=SEATS))
         self._connections: list[Connection] = []
 
     async def start(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from aetcd.rpc import WatchRequest, WatchResponse
 
-from pinnace.apiserver.storage.etcd.members import Member
+from pinnace.apiserver.storage.etcd.members import EtcdMember
 
 
 def puts(*revisions: int, header: int = 0, fragment: bool = False) -> Any:
@@ -57,11 +57,11 @@ class Script:
         return int(request.create_request.start_revision)
 
 
-def member(*scripts: Script) -> Member:
+def member(*scripts: Script) -> EtcdMember:
     """Return a member whose watches use one script each, in order."""
     waiting: list[Script] = list(scripts)
     watch = SimpleNamespace(Watch=lambda **_: waiting.pop(0))
-    return cast(Member, SimpleNamespace(endpoint="etcd-0:2379", watch=watch))
+    return cast(EtcdMember, SimpleNamespace(endpoint="etcd-0:2379", watch=watch))
 
 
 def revisions(batches: Sequence[Any]) -> list[int]:

@@ -14,7 +14,7 @@ from pinnace.api.resources import PODS, election_key
 from pinnace.api.status import Code
 from pinnace.api.wellknown import FENCE_ANNOTATION
 from pinnace.apiserver.services.sessions import Timing
-from pinnace.apiserver.storage.interface import Committed, CompareFailed, OutcomeUnknown, Unavailable, Write
+from pinnace.apiserver.storage.interface import CommitOutcomeUnknown, Committed, CompareFailed, StorageUnavailable, Write
 from pinnace.client.client import Client
 from pinnace.client.election import LeaderElector
 from pinnace.scheduler.config import Configuration
@@ -125,12 +125,12 @@ class Unwritable(MemoryStorage):
 
     async def renew_lease(self, lease: int) -> float:
         if self.refusing:
-            raise Unavailable("etcdserver: too many requests")
+            raise StorageUnavailable("etcdserver: too many requests")
         return await super().renew_lease(lease)
 
     async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
         if self.refusing:
-            raise Unavailable("etcdserver: too many requests")
+            raise StorageUnavailable("etcdserver: too many requests")
         return await super().transact(writes)
 
 
@@ -191,7 +191,7 @@ async def test_kubernetes_67651_late_binds_of_deposed_leaders_fail() -> None:
     https://github.com/kubernetes/kubernetes/issues/67651
 
     Here: a leader learns of the end of its term after etcd has ended it. Guard: each bind carries the token and commits only
-    while the election's key has that token (`fencing.Fences.term`)."""
+    while the election's key has that token (`fencing.FenceVerifier.term`)."""
     storage = MemoryStorage()
     numbers = count()
     async with serving(storage) as one, serving(storage) as two:
@@ -242,7 +242,7 @@ class FailingDelete(MemoryStorage):
         return await super().transact(writes)
 
 
-@pytest.mark.parametrize("error", [Unavailable("no leader"), OutcomeUnknown("no answer")])
+@pytest.mark.parametrize("error", [StorageUnavailable("no leader"), CommitOutcomeUnknown("no answer")])
 async def test_kubernetes_112023_failed_release_of_the_key_is_retried(error: Exception, serve: ServeOn, vote: Vote) -> None:
     """A stopping leader could not release its lock because it had overwritten its record of it. There was no leader until the
     lease expired: https://github.com/kubernetes/kubernetes/issues/112023

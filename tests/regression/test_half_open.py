@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from pinnace.apiserver.storage.etcd import EtcdStorage
-from pinnace.apiserver.storage.interface import Unavailable
+from pinnace.apiserver.storage.interface import StorageUnavailable
 from pinnace.client.client import Client
 from pinnace.client.informer import Informer
 from pinnace.cluster.links import Mode, Proxy
@@ -96,7 +96,7 @@ async def test_kubernetes_72187_server_replaces_its_only_connection_to_etcd(etcd
         storage = EtcdStorage([proxy.endpoint])
         await storage.current_revision()
         async with swallowed(proxy), asyncio.timeout(10.0):
-            with suppress(Unavailable):
+            with suppress(StorageUnavailable):
                 await storage.current_revision()
             await storage.current_revision()
         await storage.close()

@@ -11,7 +11,7 @@ from pinnace.api.resources import PODS
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.listing import ListQuery
 from pinnace.apiserver.services import resource
-from pinnace.apiserver.storage.interface import Changes
+from pinnace.apiserver.storage.interface import ChangeBatch
 from pinnace.client.client import Client
 from pinnace.client.events import EventRecorder
 from pinnace.kubelet.node import VirtualNodes
@@ -35,7 +35,7 @@ class Lagging(Severable):
 
     lags = False
 
-    async def watch(self, start_revision: int) -> AsyncGenerator[Changes]:
+    async def watch(self, start_revision: int) -> AsyncGenerator[ChangeBatch]:
         async with aclosing(super().watch(start_revision)) as batches:
             async for batch in batches:
                 if self.lags:
@@ -107,7 +107,7 @@ async def test_etcd_20418_stale_read_does_not_move_a_list_backwards() -> None:
         last = await world.put(pod("b"))
         await cacher.wait_for(last, PATIENCE)
         storage.stale = 1
-        shown = PodList.FromString(await cacher.of(PODS).list(ListQuery(ALL_PODS)))
+        shown = PodList.FromString(await cacher.cache_of(PODS).list(ListQuery(ALL_PODS)))
         assert [item.metadata.name for item in shown.items] == ["a", "b"]
         assert int(shown.metadata.resourceVersion) == last
 
@@ -122,7 +122,7 @@ async def test_etcd_20418_stale_read_is_not_mistaken_for_a_restore() -> None:
     await world.put(pod("a"))
     async with running(Cacher(storage)) as cacher:
         start = cacher.revision
-        reader = Reader(cacher.of(PODS).watch(ALL_PODS, start), start)
+        reader = Reader(cacher.cache_of(PODS).watch(ALL_PODS, start), start)
         await reader.until(await world.put(pod("b")))
         storage.stale = 1
         storage.break_watches()

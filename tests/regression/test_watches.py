@@ -12,9 +12,9 @@ from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.storage.etcd import EtcdStorage
 from pinnace.apiserver.storage.etcd import storage as etcd_storage_module
 from pinnace.apiserver.storage.etcd import storage as etcd_watch
-from pinnace.apiserver.storage.etcd.members import Member
+from pinnace.apiserver.storage.etcd.members import EtcdMember
 from pinnace.apiserver.storage.etcd.storage import watch
-from pinnace.apiserver.storage.interface import Changes, Compacted, Page, Unavailable, Write
+from pinnace.apiserver.storage.interface import ChangeBatch, Compacted, KeyPage, StorageUnavailable, Write
 from tests.contract.steps import done, put
 from tests.regression.fakewatch import Script, canceled, member, progress, puts, revisions
 from tests.storage.memory import MemoryStorage
@@ -31,9 +31,9 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(etcd_watch, "SILENCE_LIMIT", 0.05)
 
 
-async def taken(batches: AsyncGenerator[Changes], until: int) -> list[Changes]:
+async def taken(batches: AsyncGenerator[ChangeBatch], until: int) -> list[ChangeBatch]:
     """Return the batches up to that revision."""
-    changeses: list[Changes] = []
+    changeses: list[ChangeBatch] = []
     async with asyncio.timeout(DEADLINE), aclosing(batches):
         async for batch in batches:
             changeses.append(batch)
@@ -42,7 +42,7 @@ async def taken(batches: AsyncGenerator[Changes], until: int) -> list[Changes]:
     return changeses
 
 
-async def drained(batches: AsyncGenerator[Changes]) -> list[Changes]:
+async def drained(batches: AsyncGenerator[ChangeBatch]) -> list[ChangeBatch]:
     """Read the watch until it raises an error."""
     return await taken(batches, until=1 << 62)
 
@@ -52,7 +52,7 @@ async def test_etcd_15271_watch_drops_repeated_events() -> None:
     ...): https://github.com/etcd-io/etcd/issues/15271
 
     Here: objects in the cache and in all informers would revert to old versions.
-    Guard: the Assembler drops events that do not exceed the last returned revision."""
+    Guard: the FragmentAssembler drops events that do not exceed the last returned revision."""
     script = Script(puts(7, 8, 9), puts(5, 6, 7), puts(8, 9, 10))
     batches = await taken(watch(member(script), 7), until=10)
     assert revisions(batches) == [7, 8, 9, 10]
@@ -62,8 +62,8 @@ async def test_etcd_15271_watch_drops_repeated_events() -> None:
 class Rewinding(MemoryStorage):
     """A storage whose watch repeats all earlier batches after each new one."""
 
-    async def watch(self, start_revision: int) -> AsyncGenerator[Changes]:
-        earlier: list[Changes] = []
+    async def watch(self, start_revision: int) -> AsyncGenerator[ChangeBatch]:
+        earlier: list[ChangeBatch] = []
         async with aclosing(super().watch(start_revision)) as inner:
             async for batch in inner:
                 yield batch
@@ -79,7 +79,7 @@ async def test_etcd_15271_cache_drops_repeated_events() -> None:
     await world.put(pod("a"))
     async with running(Cacher(world.storage)) as cacher:
         start = cacher.revision
-        reader = Reader(cacher.of(PODS).watch(ALL_PODS, start), start)
+        reader = Reader(cacher.cache_of(PODS).watch(ALL_PODS, start), start)
         await world.put(pod("a", app="web"))
         await world.delete("a")
         last = await world.put(pod("b"))
@@ -96,13 +96,13 @@ async def test_etcd_17529_watch_detects_a_gap_in_the_events() -> None:
     raises an error for a gap. The storage then restarts the watch, and etcd reports the compaction."""
     batches = watch(member(Script(puts(13_001), puts(13_002), puts(174_748))), 13_001)
     assert revisions([await anext(batches), await anext(batches)]) == [13_001, 13_002]
-    with pytest.raises(Unavailable, match=r"13003 to 174747"):
+    with pytest.raises(StorageUnavailable, match=r"13003 to 174747"):
         await anext(batches)
 
 
 async def test_etcd_17529_watch_detects_a_gap_during_replay() -> None:
     """As above, while the watch replays past revisions."""
-    with pytest.raises(Unavailable, match="7 to 8"):
+    with pytest.raises(StorageUnavailable, match="7 to 8"):
         await drained(watch(member(Script(puts(6), puts(9, 10))), 7))
 
 
@@ -113,7 +113,7 @@ async def test_etcd_17529_watch_detects_that_it_lags_behind_the_store() -> None:
     Here: informers of that server would receive only bookmarks until a client requests a fresh read.
     Guard: the response to a progress request contains the store's revision. A watch that does not reach it in time fails."""
     script = Script(puts(6), puts(7), probed=progress(9))
-    with pytest.raises(Unavailable, match="store is at revision 9"):
+    with pytest.raises(StorageUnavailable, match="store is at revision 9"):
         await drained(watch(member(script), 7))
 
 
@@ -133,7 +133,9 @@ async def test_etcd_17529_idle_watch_stays_open() -> None:
 
 
 @pytest.mark.usefixtures("hasty")
-@pytest.mark.parametrize(("message", "raised"), [(canceled(compact_revision=9), Compacted), (canceled("bye"), Unavailable)])
+@pytest.mark.parametrize(
+    ("message", "raised"), [(canceled(compact_revision=9), Compacted), (canceled("bye"), StorageUnavailable)]
+)
 async def test_patroni_4_0_7_canceled_message_ends_the_watch(message: object, raised: type[Exception]) -> None:
     """etcd cancels a watch by a message, for example after a compaction, and leaves the stream open. Patroni continued to read
     the stream and missed all later changes: https://github.com/patroni/patroni/pull/3426
@@ -154,10 +156,10 @@ class Members(EtcdStorage):
     async def current_revision(self) -> int:
         return await self.store.current_revision()
 
-    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> Page:
+    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> KeyPage:
         return await self.store.page(prefix, after=after, limit=limit, revision=revision)
 
-    async def watch_member(self, member: Member, start_revision: int) -> AsyncGenerator[Changes]:
+    async def watch_member(self, member: EtcdMember, start_revision: int) -> AsyncGenerator[ChangeBatch]:
         async with aclosing(self.store.watch(start_revision)) as inner:
             yield await anext(inner)
             if member.endpoint == "etcd-0:2379":
@@ -210,7 +212,7 @@ async def test_kubernetes_107133_watch_starts_at_a_revision_of_another_resource(
     async with running(Cacher(world.storage)) as cacher:
         now = await put(world.storage, "/no/resource/of/ours")
         await cacher.wait_for(now, DEADLINE)
-        reader = Reader(cacher.of(PODS).watch(ALL_PODS, now), now)
+        reader = Reader(cacher.cache_of(PODS).watch(ALL_PODS, now), now)
         last = await world.put(pod("b"))
         await reader.until(last)
         assert [event.name for event in reader.events] == ["default/b"]

@@ -23,21 +23,21 @@ from pinnace.api.pods_pb2 import Fence
 from pinnace.api.resources import ELECTIONS_PREFIX, PODS
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.apiserver.cacher.cacher import Cacher, ResourceCache
-from pinnace.apiserver.cacher.history import EventLog
+from pinnace.apiserver.cacher.history import EventHistory
 from pinnace.apiserver.cacher.listing import Lister
 from pinnace.apiserver.cacher.reflector import Reflector
 from pinnace.apiserver.cacher.store import CacheEvent
-from pinnace.apiserver.cacher.watcher import Dispatcher
+from pinnace.apiserver.cacher.watcher import WatchDispatcher
 from pinnace.apiserver.election.campaign import CampaignSession
 from pinnace.apiserver.registry import binding, fencing
-from pinnace.apiserver.registry.admission import Operation, Request
-from pinnace.apiserver.registry.fencing import Fences
-from pinnace.apiserver.registry.mutation import Effect, Mutation, Version
+from pinnace.apiserver.registry.admission import AdmissionOperation, WriteRequest
+from pinnace.apiserver.registry.fencing import FenceVerifier
+from pinnace.apiserver.registry.mutation import Mutation, MutationEffect, ObjectVersion
 from pinnace.apiserver.registry.store import Store
 from pinnace.apiserver.registry.strategies import pods
 from pinnace.apiserver.services.sessions import LeaseSession
-from pinnace.apiserver.storage.committer import NOT_DONE, Committer, Conflict, TransactionPipeline
-from pinnace.apiserver.storage.interface import Changes, Committed, Guard, KeyValue, StorageError, Unavailable, Write
+from pinnace.apiserver.storage.committer import NOT_DONE, Committer, TransactionPipeline, WriteConflict
+from pinnace.apiserver.storage.interface import ChangeBatch, Committed, Guard, KeyValue, StorageError, StorageUnavailable, Write
 from pinnace.client.election import LocalTerm
 from pinnace.client.informer import Informer
 from pinnace.client.standby import Standby
@@ -107,10 +107,10 @@ def named(name: str, files: Sequence[Path]) -> Bug:
 def _without_fence(surgery: Surgery) -> None:
     """Whoever binds is taken for the leader, and the bind's transaction does not compare the election's key with the token."""
 
-    async def believed(self: Fences, fence: Fence, user: Any) -> fencing.FencedTerm:
+    async def believed(self: FenceVerifier, fence: Fence, user: Any) -> fencing.FencedTerm:
         return fencing.FencedTerm(fences.term(fence), Guard(PODS.prefix, 0), (NOBODY, wellknown.DEFAULT_SCHEDULER))
 
-    surgery.replace(Fences, "term", believed)
+    surgery.replace(FenceVerifier, "term", believed)
     original = surgery.replace(binding, "bind", lambda *args: [_unguarded(item) for item in original(*args)])
 
 
@@ -134,11 +134,11 @@ def _bind_by_the_cache(surgery: Surgery) -> None:
 def _bind_for_any_scheduler(surgery: Surgery) -> None:
     """A leader binds the pods of schedulers that it did not campaign for, as does the leader of any other election."""
 
-    async def of_any(self: Fences, fence: Fence, user: Any) -> fencing.FencedTerm | None:
+    async def of_any(self: FenceVerifier, fence: Fence, user: Any) -> fencing.FencedTerm | None:
         term = await original(self, fence, user)
         return term and term._replace(scheduler_names=(*term.scheduler_names, FOREIGN))
 
-    original = surgery.replace(Fences, "term", of_any)
+    original = surgery.replace(FenceVerifier, "term", of_any)
 
 
 @bug("bind-twice", "I1")
@@ -149,7 +149,7 @@ def _bind_twice(surgery: Surgery) -> None:
         if not isinstance(mutation, Mutation):
             return mutation
 
-        def step(version: Version[Any] | None) -> Any:
+        def step(version: ObjectVersion[Any] | None) -> Any:
             if version is not None and version.obj.spec.nodeName:
                 unbound = type(version.obj)()
                 unbound.CopyFrom(version.obj)
@@ -181,7 +181,7 @@ def _depose_without_compare(surgery: Surgery) -> None:
             while True:
                 try:
                     return int(await original(self, write))
-                except Conflict as conflict:
+                except WriteConflict as conflict:
                     if conflict.current is None:
                         raise
                     write = write._replace(expected=conflict.current.mod_revision)
@@ -207,7 +207,7 @@ def _elected_over_a_leader(surgery: Surgery) -> None:
     async def consider(self: Any, record: KeyValue) -> None:
         election = Election.FromString(record.value)
         election.holder = self._opening.holder
-        with suppress(Conflict, StorageError):
+        with suppress(WriteConflict, StorageError):
             await self._key._committer.commit(Write(record.key, election.SerializeToString(), record.mod_revision))
 
     surgery.replace(CampaignSession, "_consider_nomination", consider)
@@ -299,7 +299,7 @@ def _unknown_is_refused(surgery: Surgery) -> None:
 
     async def resolve(self: Any, marker: Write, error: StorageError) -> Any:
         self._at = 0
-        raise Unavailable("no answer")
+        raise StorageUnavailable("no answer")
 
     surgery.replace(TransactionPipeline, "_resolve", resolve)
 
@@ -308,8 +308,8 @@ def _unknown_is_refused(surgery: Surgery) -> None:
 def _stale_update(surgery: Surgery) -> None:
     """An update does not compare the resourceVersion that its sender had read: it undoes what others did."""
 
-    def update(self: Store[Any], obj: Any, by: Request, operation: Operation) -> Any:
-        if operation is Operation.UPDATE:
+    def update(self: Store[Any], obj: Any, by: WriteRequest, operation: AdmissionOperation) -> Any:
+        if operation is AdmissionOperation.UPDATE:
             blind = type(obj)()
             blind.CopyFrom(obj)
             blind.metadata.resourceVersion = ""
@@ -323,9 +323,11 @@ def _stale_update(surgery: Surgery) -> None:
 def _update_not_done(surgery: Surgery) -> None:
     """One update in three is answered with the object as it is, as if there were nothing to change."""
 
-    def judged(self: Store[Any], new: Any, present: Version[Any], by: Request, operation: Operation, owners: Any) -> Any:
+    def judged(
+        self: Store[Any], new: Any, present: ObjectVersion[Any], by: WriteRequest, operation: AdmissionOperation, owners: Any
+    ) -> Any:
         final = original(self, new, present, by, operation, owners)
-        return Effect.NO_OP if operation is Operation.UPDATE and present.revision % 3 == 0 else final
+        return MutationEffect.NO_OP if operation is AdmissionOperation.UPDATE and present.revision % 3 == 0 else final
 
     original = surgery.replace(Store, "_validate_and_admit", judged)
 
@@ -337,10 +339,10 @@ def _delete_not_done(surgery: Surgery) -> None:
     def deletion(self: Store[Any], *args: Any) -> Any:
         mutation = original(self, *args)
 
-        def step(version: Version[Any] | None) -> Any:
+        def step(version: ObjectVersion[Any] | None) -> Any:
             final = mutation.step(version)
             there = version is not None and not version.obj.metadata.HasField("deletionTimestamp")
-            return Effect.NO_OP if there and version.revision % 3 == 0 else final
+            return MutationEffect.NO_OP if there and version.revision % 3 == 0 else final
 
         return mutation._replace(step=step) if isinstance(mutation, Mutation) else mutation
 
@@ -360,9 +362,9 @@ def _status_goes_backward(surgery: Surgery) -> None:
 def _feed_skips_an_event(surgery: Surgery) -> None:
     """One change in fifty does not reach the watch cache."""
 
-    async def take(self: Reflector, told: Changes, stall: Any) -> None:
+    async def take(self: Reflector, told: ChangeBatch, stall: Any) -> None:
         changes = [change for change in told.changes if change.mod_revision % 50]
-        await original(self, Changes(told.revision, changes), stall)
+        await original(self, ChangeBatch(told.revision, changes), stall)
 
     original = surgery.replace(Reflector, "_apply_changes", take)
 
@@ -371,22 +373,22 @@ def _feed_skips_an_event(surgery: Surgery) -> None:
 def _dispatch_twice(surgery: Surgery) -> None:
     """Now and then an event is told twice."""
 
-    def route(self: Dispatcher, event: CacheEvent[Any]) -> None:
+    def route(self: WatchDispatcher, event: CacheEvent[Any]) -> None:
         original(self, event)
         if event.revision % 20 == 0:
             original(self, event)
 
-    original = surgery.replace(Dispatcher, "route", route)
+    original = surgery.replace(WatchDispatcher, "route", route)
 
 
 @bug("bookmark-too-early", "I9", "I8")
 def _bookmark_too_early(surgery: Surgery) -> None:
     """A bookmark promises what has not been told yet."""
 
-    def bookmark(self: Dispatcher, revision: int) -> None:
+    def bookmark(self: WatchDispatcher, revision: int) -> None:
         original(self, revision + 2)
 
-    original = surgery.replace(Dispatcher, "bookmark", bookmark)
+    original = surgery.replace(WatchDispatcher, "bookmark", bookmark)
 
 
 @bug("compaction-in-silence", "I8")
@@ -404,11 +406,11 @@ def _compaction_in_silence(surgery: Surgery) -> None:
 def _resume_before_the_ring(surgery: Surgery) -> None:
     """A watch may resume from before the oldest event that is left."""
 
-    def clear(self: EventLog[Any], floor: int) -> None:
+    def clear(self: EventHistory[Any], floor: int) -> None:
         original(self, floor)
         self.floor = 0
 
-    original = surgery.replace(EventLog, "clear", clear)
+    original = surgery.replace(EventHistory, "clear", clear)
 
 
 @bug("list-of-two-snapshots", "I12")

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
 from typing import Any
 
-from pinnace.apiserver.storage.interface import Changes, Committed, CompareFailed, OutOfSpace, StorageError, Write
+from pinnace.apiserver.storage.interface import ChangeBatch, Committed, CompareFailed, OutOfSpace, StorageError, Write
 from pinnace.runtime.clock import Clock
 from tests.storage.mvcc import Mvcc
 
@@ -47,14 +47,14 @@ class SimEtcd:
         clock: Clock,
         rng: random.Random,
         *,
-        on_changes: Callable[[Changes], None] = lambda changes: None,
+        on_changes: Callable[[ChangeBatch], None] = lambda changes: None,
         on_compaction: Callable[[int], None] = lambda revision: None,
     ) -> None:
         self.store = Mvcc()
         self.rng = rng
         self.has_leader = True
         self.is_full = False
-        self.watches: list[Callable[[Sequence[Changes]], None]] = []
+        self.watches: list[Callable[[Sequence[ChangeBatch]], None]] = []
         """Told every revision."""
         self.on_leaderless: list[Callable[[], None]] = []
         """Called when there has been no leader for too long."""

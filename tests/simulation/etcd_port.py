@@ -2,12 +2,13 @@
 
     call --request--> [lost | late | held] --> SimEtcd --answer--> [lost | held] --> call
 
-* A read, and a renewal, is tried twice within TIMEOUT, then Unavailable.
-* A write whose answer does not come (a transaction's: within IMPATIENCE) is OutcomeUnknown; one that etcd did not take is
-  Unavailable.
+* A read, and a renewal, is tried twice within TIMEOUT, then StorageUnavailable.
+* A write whose answer does not come (a transaction's: within IMPATIENCE) is CommitOutcomeUnknown; one that etcd did not take is
+  StorageUnavailable.
 * What was sent travels on whatever becomes of the sender: it may arrive after its sender has given up, or died.
-* A watch gives whole revisions in order, a sign of life a second, and Unavailable after SILENCE_LIMIT or when it breaks. One
-  that is stalled gives signs of life, and tells nothing any more (Patroni 4.0.7): Unavailable when that has been noticed.
+* A watch gives whole revisions in order, a sign of life a second, and StorageUnavailable after SILENCE_LIMIT or when it breaks.
+  One that is stalled gives signs of life, and tells nothing any more (Patroni 4.0.7): StorageUnavailable when that has been
+  noticed.
 """
 
 import asyncio
@@ -20,15 +21,15 @@ from typing import Any, TypeVar
 
 from pinnace.apiserver.storage.etcd.storage import IMPATIENCE, PROBE_INTERVAL, SILENCE_LIMIT
 from pinnace.apiserver.storage.interface import (
-    Change,
-    Changes,
+    ChangeBatch,
+    CommitOutcomeUnknown,
     Committed,
     Compacted,
     CompareFailed,
+    KeyChange,
+    KeyPage,
     KeyValue,
-    OutcomeUnknown,
-    Page,
-    Unavailable,
+    StorageUnavailable,
     Write,
 )
 from tests.simulation.etcd import NotProposed, Operation, SimEtcd
@@ -71,10 +72,10 @@ class _Stream:
 
     def __init__(self, start_revision: int) -> None:
         self.told = start_revision - 1
-        self.pending: deque[Changes] = deque()
+        self.pending: deque[ChangeBatch] = deque()
         self.due = 0.0
-        self.sent: deque[Changes] = deque()
-        self.held: deque[Changes] = deque()
+        self.sent: deque[ChangeBatch] = deque()
+        self.held: deque[ChangeBatch] = deque()
         self.stalled = False
         self.left = False
         """The client is gone."""
@@ -125,8 +126,8 @@ class Port:
         result: KeyValue | None = await self._read(lambda: self._etcd.store.get(key, revision))
         return result
 
-    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> Page:
-        page: Page = await self._read(lambda: self._etcd.store.page(prefix, after, limit, revision))
+    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> KeyPage:
+        page: KeyPage = await self._read(lambda: self._etcd.store.page(prefix, after, limit, revision))
         return page
 
     async def current_revision(self) -> int:
@@ -136,33 +137,33 @@ class Port:
         answer: Committed | CompareFailed = await self._write(lambda: self._etcd.transact(writes), IMPATIENCE)
         return answer
 
-    async def watch(self, start_revision: int) -> AsyncGenerator[Changes]:
+    async def watch(self, start_revision: int) -> AsyncGenerator[ChangeBatch]:
         stream = _Stream(start_revision)
         try:
             try:
                 await self._exchange(lambda: self._open(stream), SILENCE_LIMIT)
             except (_Lost, NotProposed) as error:
-                raise Unavailable(f"watch broke: {error}") from None
-            yield Changes(stream.told, ())
+                raise StorageUnavailable(f"watch broke: {error}") from None
+            yield ChangeBatch(stream.told, ())
             silence = behind = 0.0
             while True:
                 if not stream.pending:
                     await stream.wait(PROBE_INTERVAL)
                 if stream.broken:
-                    raise Unavailable(f"watch broke: {stream.broken}")
+                    raise StorageUnavailable(f"watch broke: {stream.broken}")
                 if stream.pending:
                     yield self._take(stream)
                     behind = 0.0
                 elif self._requests_blocked or self._answers_blocked:
                     silence += PROBE_INTERVAL
                     if silence >= SILENCE_LIMIT:
-                        raise Unavailable(f"watch silent for {SILENCE_LIMIT:g} s")
+                        raise StorageUnavailable(f"watch silent for {SILENCE_LIMIT:g} s")
                     continue
                 else:
                     behind = behind + PROBE_INTERVAL if stream.told < self._etcd.store.revision else 0.0
                     if behind > SILENCE_LIMIT:
-                        raise Unavailable(f"the watch shows nothing after revision {stream.told}")
-                    yield Changes(stream.told, ())
+                        raise StorageUnavailable(f"the watch shows nothing after revision {stream.told}")
+                    yield ChangeBatch(stream.told, ())
                 silence = 0.0
         finally:
             stream.left = True
@@ -257,20 +258,20 @@ class Port:
                 return await self._exchange(operation, TIMEOUT / 2)
             except (_Lost, NotProposed) as error:
                 failure = str(error)
-        raise Unavailable(failure)
+        raise StorageUnavailable(failure)
 
     async def _write(self, operation: Operation, timeout: float = TIMEOUT) -> Any:
         try:
             return await self._exchange(operation, timeout)
         except NotProposed as error:
-            raise Unavailable(str(error)) from None
+            raise StorageUnavailable(str(error)) from None
         except _Lost as error:
-            raise OutcomeUnknown(str(error)) from None
+            raise CommitOutcomeUnknown(str(error)) from None
 
     async def _exchange(self, operation: Operation, timeout: float) -> Any:
         """Raises _Lost, NotProposed and what etcd answers."""
         if self._closed:
-            raise Unavailable("the storage is closed")
+            raise StorageUnavailable("the storage is closed")
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._flying[answer] = None
         try:
@@ -323,7 +324,7 @@ class Port:
         if stream.left:
             return
 
-        def tell(news: Sequence[Changes]) -> None:
+        def tell(news: Sequence[ChangeBatch]) -> None:
             if stream.left:
                 etcd.watches.remove(tell)
                 etcd.on_leaderless.remove(give_up)
@@ -350,15 +351,15 @@ class Port:
         if not self._answers_blocked:
             stream.release()
 
-    def _take(self, stream: _Stream) -> Changes:
+    def _take(self, stream: _Stream) -> ChangeBatch:
         """The next changes; now and then several revisions at once, as etcd sends them when they come fast."""
         batch = stream.pending.popleft()
         if stream.pending and self._rng.random() < 0.3:
-            changes: list[Change] = list(batch.changes)
+            changes: list[KeyChange] = list(batch.changes)
             while stream.pending:
                 batch = stream.pending.popleft()
                 changes += batch.changes
-            batch = Changes(batch.revision, changes)
+            batch = ChangeBatch(batch.revision, changes)
         stream.told = batch.revision
         return batch
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pinnace.api.resources import PODS, Resource
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
-from pinnace.apiserver.storage.interface import Changes
+from pinnace.apiserver.storage.interface import ChangeBatch
 from pinnace.client.informer import Delta, Informer
 from pinnace.client.resource import ResourceClient
 from pinnace.history.records import Compaction, PodFacts, Record, Stored, Told, Word, digest, digest_of, facts_of
@@ -30,7 +30,7 @@ class MemoryJournal:
     def write(self, record: Record) -> None:
         self.records.append(record)
 
-    def changed(self, changes: Changes) -> None:
+    def changed(self, changes: ChangeBatch) -> None:
         """etcd has made a revision."""
         now = self._clock.monotonic()
         self.revision = changes.revision

@@ -11,12 +11,12 @@ import pytest
 
 from pinnace.apiserver.storage.etcd.storage import SILENCE_LIMIT
 from pinnace.apiserver.storage.interface import (
+    CommitOutcomeUnknown,
     Compacted,
     CompareFailed,
     LeaseNotFound,
-    OutcomeUnknown,
     OutOfSpace,
-    Unavailable,
+    StorageUnavailable,
     Write,
 )
 from tests.contract.steps import done, put, take
@@ -68,7 +68,7 @@ def test_without_faults_it_answers_as_memory_does() -> None:
 async def test_write_through_a_partition_is_unknown_and_may_arrive_later(world: World) -> None:
     world.port.block()
     began = world.loop.time()
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(CommitOutcomeUnknown):
         await put(world.port, A)
     assert world.loop.time() - began == pytest.approx(IMPATIENCE, abs=0.1)
     assert await world.other.get(A) is None
@@ -80,7 +80,7 @@ async def test_write_through_a_partition_is_unknown_and_may_arrive_later(world: 
 @everywhere
 async def test_write_whose_answer_is_held_has_happened(world: World) -> None:
     world.port.block(requests=False)
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(CommitOutcomeUnknown):
         await put(world.port, A)
     assert await world.other.get(A) is not None
 
@@ -88,13 +88,13 @@ async def test_write_whose_answer_is_held_has_happened(world: World) -> None:
 @everywhere
 async def test_read_through_a_partition_fails(world: World) -> None:
     world.port.block(answers=False)
-    with pytest.raises(Unavailable):
+    with pytest.raises(StorageUnavailable):
         await world.port.get(A)
 
 
 async def fate(world: World) -> str:
     """What becomes of a write on a connection that breaks."""
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(CommitOutcomeUnknown):
         await put(world.port, A)
     at_once = await world.other.get(A)
     await asyncio.sleep(5)
@@ -115,14 +115,14 @@ def test_request_on_a_connection_that_breaks_has_one_of_three_fates() -> None:
 @everywhere
 async def test_without_a_leader_nothing_is_answered_and_what_was_held_is_done_or_not(world: World) -> None:
     world.etcd.lose_leader()
-    with pytest.raises(Unavailable):
+    with pytest.raises(StorageUnavailable):
         await world.port.get(A)
     errors = [await failure(put(world.port, f"{A}{number}")) for number in range(8)]
-    assert {type(error) for error in errors} <= {Unavailable, OutcomeUnknown}
+    assert {type(error) for error in errors} <= {StorageUnavailable, CommitOutcomeUnknown}
     world.etcd.elect_leader()
     await asyncio.sleep(1)
     for number, error in enumerate(errors):
-        if type(error) is Unavailable:
+        if type(error) is StorageUnavailable:
             assert await world.port.get(f"{A}{number}") is None, "what was refused did not happen"
 
 
@@ -202,7 +202,7 @@ async def test_watch_that_is_silent_for_long_ends(world: World) -> None:
     async with aclosing(world.port.watch(2)) as watch:
         await anext(watch)
         world.port.block()
-        with pytest.raises(Unavailable, match="silent"):
+        with pytest.raises(StorageUnavailable, match="silent"):
             await take(watch, 2)
 
 
@@ -211,7 +211,7 @@ async def test_watch_that_breaks_ends_and_can_be_resumed_unless_it_was_compacted
     async with aclosing(world.port.watch(2)) as watch:
         await anext(watch)
         world.port.reset()
-        with pytest.raises(Unavailable):
+        with pytest.raises(StorageUnavailable):
             await take(watch, 2)
     last = await put(world.other, A)
     async with aclosing(world.port.watch(last)) as watch:
@@ -237,7 +237,7 @@ async def test_watch_without_a_leader_ends(world: World) -> None:
     async with aclosing(world.port.watch(2)) as watch:
         await anext(watch)
         world.etcd.lose_leader()
-        with pytest.raises(Unavailable, match="no leader"):
+        with pytest.raises(StorageUnavailable, match="no leader"):
             await take(watch, 2)
 
 

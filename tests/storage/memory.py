@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 
-from pinnace.apiserver.storage.interface import Changes, Committed, Compacted, CompareFailed, KeyValue, Page, Write
+from pinnace.apiserver.storage.interface import ChangeBatch, Committed, Compacted, CompareFailed, KeyPage, KeyValue, Write
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from tests.storage.mvcc import Mvcc
 
@@ -19,7 +19,7 @@ SIGN_OF_LIFE = 1.0
 class _Watcher:
     """The batches that a watch has not yielded yet."""
 
-    def __init__(self, backlog: Sequence[Changes]) -> None:
+    def __init__(self, backlog: Sequence[ChangeBatch]) -> None:
         self.pending = deque(backlog)
         self.wake = asyncio.Event()
 
@@ -35,7 +35,7 @@ class MemoryStorage:
         self._expire()
         return self._store.get(key, revision)
 
-    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> Page:
+    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> KeyPage:
         self._expire()
         return self._store.page(prefix, after, limit, revision)
 
@@ -49,7 +49,7 @@ class MemoryStorage:
         self._tell()
         return answer
 
-    async def watch(self, start_revision: int) -> AsyncGenerator[Changes]:
+    async def watch(self, start_revision: int) -> AsyncGenerator[ChangeBatch]:
         self._expire()
         if start_revision <= self._store.compacted:
             raise Compacted(self._store.compacted)
@@ -57,12 +57,12 @@ class MemoryStorage:
         watcher = _Watcher(self._store.changes_after(told))
         self._watchers[watcher] = None
         try:
-            yield Changes(told, ())
+            yield ChangeBatch(told, ())
             while True:
                 if not watcher.pending:
                     await self._wait(watcher)
                 if not watcher.pending:
-                    yield Changes(told, ())
+                    yield ChangeBatch(told, ())
                 elif (batch := watcher.pending.popleft()).revision >= start_revision:
                     told = batch.revision
                     yield batch

@@ -18,14 +18,14 @@ from sortedcontainers import SortedDict
 from pinnace.apiserver.storage.interface import (
     MAX_OPERATIONS,
     MAX_REQUEST_BYTES,
-    Change,
-    Changes,
+    ChangeBatch,
     Committed,
     Compacted,
     CompareFailed,
+    KeyChange,
+    KeyPage,
     KeyValue,
     LeaseNotFound,
-    Page,
     StorageError,
     TooLarge,
     Write,
@@ -70,14 +70,14 @@ class Mvcc:
         self.revision = 1
         self.compacted = 0
         self._keys: SortedDict = SortedDict()  # key -> _History
-        self._log: list[Changes] = []  # one per revision after the compacted one
+        self._log: list[ChangeBatch] = []  # one per revision after the compacted one
         self._leases: dict[int, _Lease] = {}
         self._last_lease = 0
 
     def get(self, key: str, revision: int = 0) -> KeyValue | None:
         return self._state(key, self._readable(revision))
 
-    def page(self, prefix: str, after: str = "", limit: int = 0, revision: int = 0) -> Page:
+    def page(self, prefix: str, after: str = "", limit: int = 0, revision: int = 0) -> KeyPage:
         at = self._readable(revision)
         items: list[KeyValue] = []
         for key in self._keys.irange(max(prefix, after), inclusive=(after < prefix, False)):
@@ -86,9 +86,9 @@ class Mvcc:
             if (state := self._state(key, at)) is None:
                 continue
             if limit and len(items) == limit:
-                return Page(at, items, more=True)
+                return KeyPage(at, items, more=True)
             items.append(state)
-        return Page(at, items, more=False)
+        return KeyPage(at, items, more=False)
 
     def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
         _check_size(writes)
@@ -113,7 +113,7 @@ class Mvcc:
             if history.states == [None]:
                 del self._keys[key]
 
-    def changes_after(self, revision: int) -> list[Changes]:
+    def changes_after(self, revision: int) -> list[ChangeBatch]:
         """Return one batch per revision. Raises Compacted."""
         if revision < self.compacted:
             raise Compacted(self.compacted)
@@ -179,18 +179,18 @@ class Mvcc:
         """Apply writes whose compares hold as one revision."""
         if writes:
             self.revision += 1
-            self._log.append(Changes(self.revision, [self._put(write) for write in writes]))
+            self._log.append(ChangeBatch(self.revision, [self._put(write) for write in writes]))
 
-    def _put(self, write: Write) -> Change:
+    def _put(self, write: Write) -> KeyChange:
         history: _History = self._keys.setdefault(write.key, _History())
         old = history.at(self.revision)
         if write.value is None:
             history.add(self.revision, None)
-            return Change(write.key, None, 0, self.revision)
+            return KeyChange(write.key, None, 0, self.revision)
         created, version = (old.create_revision, old.version + 1) if old else (self.revision, 1)
         lease = write.lease or (old.lease if old else 0)
         history.add(self.revision, KeyValue(write.key, write.value, created, self.revision, version, lease))
-        return Change(write.key, write.value, created, self.revision, lease)
+        return KeyChange(write.key, write.value, created, self.revision, lease)
 
 
 def _check_size(writes: Sequence[Write]) -> None:

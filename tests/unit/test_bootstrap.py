@@ -68,7 +68,7 @@ async def servers(storage: MemoryStorage, *versions: str) -> AsyncIterator[list[
 
 def found(assembly: Assembly, resource: Resource[Any], name: str) -> Any:
     """A copy of the object from the server's cache."""
-    entry = assembly.cacher.of(resource).get(resource.key("", name))
+    entry = assembly.cacher.cache_of(resource).get(resource.key("", name))
     assert entry is not None
     copy = resource.message()
     copy.CopyFrom(entry.obj)

@@ -17,7 +17,7 @@ from pinnace.api.namespaces_pb2 import CreateNamespaceRequest
 from pinnace.api.resources import CLUSTER_KEY, NAMESPACES
 from pinnace.apiserver.assembly import Assembly, ServerSettings
 from pinnace.apiserver.startup import Claim, IdentityRecord, OtherCluster, authority_reader, reconcile_identity
-from pinnace.apiserver.storage.interface import Prefixed, Storage
+from pinnace.apiserver.storage.interface import PrefixedStorage, Storage
 from pinnace.pki.authority import Authority
 from tests.contract.steps import put
 from tests.storage.memory import MemoryStorage
@@ -129,7 +129,7 @@ async def test_data_without_identity_is_adopted() -> None:
     storage = MemoryStorage()
     await put(storage, NAMESPACES.key("", "kept"), Namespace(metadata=ObjectMeta(name="kept")).SerializeToString())
     async with serving(storage, claim(OLD, cluster="mine")) as server:
-        assert server.cacher.of(NAMESPACES).get(NAMESPACES.key("", "kept")) is not None
+        assert server.cacher.cache_of(NAMESPACES).get(NAMESPACES.key("", "kept")) is not None
         assert await stored(storage) == identity(OLD, cluster="mine")
 
 
@@ -178,15 +178,15 @@ async def test_two_control_planes_share_one_store_below_prefixes() -> None:
     """Each one sees only its own objects."""
     shared = MemoryStorage()
     admin = Caller(PEOPLE["admin"])
-    async with serving(shared, claim(OLD)) as first, serving(Prefixed(shared, "/staging"), claim(FOREIGN)) as second:
+    async with serving(shared, claim(OLD)) as first, serving(PrefixedStorage(shared, "/staging"), claim(FOREIGN)) as second:
         for server, mine in ((first, "a"), (second, "b")):
             request = CreateNamespaceRequest(object=Namespace(metadata=ObjectMeta(name=mine)))
             await server.methods["/pinnace.v1.Namespaces/Create"].call(request, admin)
         revision = await shared.current_revision()
         for server, mine, other in ((first, "a", "b"), (second, "b", "a")):
             await server.cacher.wait_for(revision, DEADLINE)
-            assert server.cacher.of(NAMESPACES).get(NAMESPACES.key("", mine)) is not None
-            assert server.cacher.of(NAMESPACES).get(NAMESPACES.key("", other)) is None
+            assert server.cacher.cache_of(NAMESPACES).get(NAMESPACES.key("", mine)) is not None
+            assert server.cacher.cache_of(NAMESPACES).get(NAMESPACES.key("", other)) is None
 
 
 def test_authorities_of_a_bundle_are_reread(tmp_path: Path) -> None:

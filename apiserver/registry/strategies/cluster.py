@@ -38,6 +38,19 @@ from pinnace.apiserver.registry.validation.pods import validate_number, validate
 NAME_LABEL = "kubernetes.io/metadata.name"
 """The label by which namespace selectors select one namespace by name."""
 
+MAX_NODE_RESOURCES = 100
+"""Maximum number of resources per node. The scheduler has a column of all nodes for each resource: one node with 4,900
+resources used 11 s of its CPU time on 1,000 nodes. Kubernetes has no such limit."""
+
+_EVENT_TYPES = ("Normal", "Warning")
+MAX_REASON, MAX_MESSAGE = 128, 1024
+"""The maximum lengths in bytes of the reason, reportingInstance and action, and of the message."""
+_IMMUTABLE_EVENT_FIELDS = (
+    "involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "type", "action", "related",
+    "reportingComponent", "reportingInstance",
+)  # fmt: skip
+"""The fields that an update in the version events.k8s.io/v1 cannot change."""
+
 
 class NamespaceStrategy(StatusStrategy[Namespace]):
     check_name = staticmethod(names.dns_label)
@@ -62,7 +75,7 @@ class NamespaceStrategy(StatusStrategy[Namespace]):
     def validate_finalize(self, obj: Namespace, old: Namespace) -> list[Violation]:
         return self.validate_update(obj, old)
 
-    def check(self, obj: Namespace, out: list[Violation]) -> None:
+    def check_fields(self, obj: Namespace, out: list[Violation]) -> None:
         for index, finalizer in enumerate(obj.spec.finalizers):
             validate_finalizer(finalizer, f"spec.finalizers[{index}]", out)
 
@@ -78,11 +91,6 @@ class NamespaceStrategy(StatusStrategy[Namespace]):
     def prepare_delete(self, obj: Namespace, why: Disruption | None, now: float) -> None:
         obj.status.phase = "Terminating"
         obj.metadata.ClearField("deletionGracePeriodSeconds")  # Kubernetes gives namespaces none
-
-
-MAX_RESOURCES = 100
-"""Maximum number of resources per node. The scheduler has a column of all nodes for each resource: one node with 4,900
-resources used 11 s of its CPU time on 1,000 nodes. Kubernetes has no such limit."""
 
 
 class NodeStrategy(StatusStrategy[Node]):
@@ -101,12 +109,12 @@ class NodeStrategy(StatusStrategy[Node]):
         super().prepare_status_update(obj, old)
         _default_allocatable(obj)
 
-    def check(self, obj: Node, out: list[Violation]) -> None:
+    def check_fields(self, obj: Node, out: list[Violation]) -> None:
         validate_taints(obj.spec.taints, "spec.taints", out)
         _validate_networks(obj.spec, out)
 
     def check_new(self, obj: Node, out: list[Violation]) -> None:
-        self.check(obj, out)
+        self.check_fields(obj, out)
         validate_number(obj.spec.taints, (), "spec.taints", out)
         _validate_status(obj.status, out)
         _validate_kinds(obj.status, NodeStatus(), out)
@@ -180,11 +188,11 @@ def _validate_networks(spec: NodeSpec, out: list[Violation]) -> None:
 
 
 def _validate_kinds(new: NodeStatus, old: NodeStatus, out: list[Violation]) -> None:
-    """Limit the number of resources to MAX_RESOURCES, or to the present number if it is larger."""
+    """Limit the number of resources to MAX_NODE_RESOURCES, or to the present number if it is larger."""
     for field in ("capacity", "allocatable"):
         number, had = len(getattr(new, field)), len(getattr(old, field))
-        if number > max(MAX_RESOURCES, had):
-            out.append(too_many(f"status.{field}", number, MAX_RESOURCES))
+        if number > max(MAX_NODE_RESOURCES, had):
+            out.append(too_many(f"status.{field}", number, MAX_NODE_RESOURCES))
 
 
 def _validate_status(status: NodeStatus, out: list[Violation]) -> None:
@@ -201,7 +209,7 @@ def _validate_status(status: NodeStatus, out: list[Violation]) -> None:
 class LeaseStrategy(Strategy[Lease]):
     allow_unconditional_update = False
 
-    def check(self, obj: Lease, out: list[Violation]) -> None:
+    def check_fields(self, obj: Lease, out: list[Violation]) -> None:
         spec = obj.spec
         if spec.HasField("leaseDurationSeconds") and spec.leaseDurationSeconds <= 0:
             out.append(invalid("spec.leaseDurationSeconds", spec.leaseDurationSeconds, "must be greater than 0"))
@@ -209,16 +217,6 @@ class LeaseStrategy(Strategy[Lease]):
             out.append(invalid("spec.leaseTransitions", spec.leaseTransitions, NEGATIVE))
         if spec.preferredHolder and not spec.strategy:
             out.append(forbidden("spec.preferredHolder", "may only be specified if `strategy` is defined"))
-
-
-_TYPES = ("Normal", "Warning")
-MAX_REASON, MAX_MESSAGE = 128, 1024
-"""The maximum lengths in bytes of the reason, reportingInstance and action, and of the message."""
-_FIXED = (
-    "involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "type", "action", "related",
-    "reportingComponent", "reportingInstance",
-)  # fmt: skip
-"""The fields that an update in the version events.k8s.io/v1 cannot change."""
 
 
 class EventStrategy(Strategy[Event]):
@@ -234,7 +232,7 @@ class EventStrategy(Strategy[Event]):
     def in_version(self, api_version: str) -> Strategy[Event]:
         return _EventV1Strategy(self.resource) if api_version == EVENTS_V1.api_version else self
 
-    def check(self, obj: Event, out: list[Violation]) -> None:
+    def check_fields(self, obj: Event, out: list[Violation]) -> None:
         """Check an event. Events about objects without a namespace are in the namespace `default`."""
         about, namespace = obj.involvedObject.namespace, obj.metadata.namespace
         if _is_zero(obj.eventTime):
@@ -265,7 +263,7 @@ class _EventV1Strategy(EventStrategy):
         _check_series(obj, out)
         if _is_zero(obj.eventTime):
             out.append(required("eventTime"))
-        if obj.type not in _TYPES:
+        if obj.type not in _EVENT_TYPES:
             out.append(invalid("type", "", f"has invalid value: {obj.type}"))
         given = {
             "firstTimestamp": not _is_zero(obj.firstTimestamp),
@@ -278,7 +276,7 @@ class _EventV1Strategy(EventStrategy):
     def check_change(self, new: Event, old: Event, out: list[Violation]) -> None:
         if new.series != old.series:
             _check_series(new, out)
-        changed = [field for field in _FIXED if getattr(new, field) != getattr(old, field)]
+        changed = [field for field in _IMMUTABLE_EVENT_FIELDS if getattr(new, field) != getattr(old, field)]
         if format_rfc3339(new.eventTime) != format_rfc3339(old.eventTime):  # in microseconds
             changed.append("eventTime")
         form = to_dict(new)

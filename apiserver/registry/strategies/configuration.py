@@ -19,12 +19,12 @@ MAX_DATA = 1 << 20
 """Bytes of all values of an object (MaxSecretSize of Kubernetes)."""
 OPAQUE = "Opaque"
 SERVICE_ACCOUNT_NAME = "kubernetes.io/service-account.name"
-_SEALED = "field is immutable when `immutable` is set"
+_IMMUTABLE_WHEN_SET = "field is immutable when `immutable` is set"
 _REDACTED = "<secret contents redacted>"
 
 
 class ConfigMapStrategy(Strategy[ConfigMap]):
-    def check(self, obj: ConfigMap, out: list[Violation]) -> None:
+    def check_fields(self, obj: ConfigMap, out: list[Violation]) -> None:
         _check_keys(obj.data, "data", out)
         both = (key for key in obj.data if key in obj.binaryData)
         out.extend(invalid(f"data[{key}]", key, "duplicate of key present in binaryData") for key in both)
@@ -36,11 +36,11 @@ class ConfigMapStrategy(Strategy[ConfigMap]):
         if not old.immutable:
             return
         if not new.immutable:
-            out.append(forbidden("immutable", _SEALED))
+            out.append(forbidden("immutable", _IMMUTABLE_WHEN_SET))
         if new.data != old.data:
-            out.append(forbidden("data", _SEALED))
+            out.append(forbidden("data", _IMMUTABLE_WHEN_SET))
         if new.binaryData != old.binaryData:
-            out.append(forbidden("binaryData", _SEALED))
+            out.append(forbidden("binaryData", _IMMUTABLE_WHEN_SET))
 
 
 class SecretStrategy(Strategy[Secret]):
@@ -56,11 +56,11 @@ class SecretStrategy(Strategy[Secret]):
             obj.type = old.type
         super().prepare_update(obj, old)
 
-    def check(self, obj: Secret, out: list[Violation]) -> None:
+    def check_fields(self, obj: Secret, out: list[Violation]) -> None:
         _check_keys(obj.data, "data", out)
         if _total_size(obj.data.values()) > MAX_DATA:
             out.append(too_long("data", MAX_DATA))
-        if check_type := _TYPES.get(obj.type):
+        if check_type := _SECRET_TYPE_CHECKS.get(obj.type):
             check_type(obj, out)
 
     def check_change(self, new: Secret, old: Secret, out: list[Violation]) -> None:
@@ -69,9 +69,9 @@ class SecretStrategy(Strategy[Secret]):
         if not old.immutable:
             return
         if not new.immutable:
-            out.append(forbidden("immutable", _SEALED))
+            out.append(forbidden("immutable", _IMMUTABLE_WHEN_SET))
         if new.data != old.data:
-            out.append(forbidden("data", _SEALED))
+            out.append(forbidden("data", _IMMUTABLE_WHEN_SET))
 
 
 class ServiceAccountStrategy(Strategy[ServiceAccount]):
@@ -123,7 +123,7 @@ def _is_object(text: bytes) -> bool:
         return False
 
 
-_TYPES: Mapping[str, Callable[[Secret, list[Violation]], None]] = {
+_SECRET_TYPE_CHECKS: Mapping[str, Callable[[Secret, list[Violation]], None]] = {
     "kubernetes.io/service-account-token": _check_service_account_token,
     "kubernetes.io/basic-auth": _check_basic_auth,
     "kubernetes.io/ssh-auth": _check_ssh_auth,

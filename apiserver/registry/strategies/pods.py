@@ -16,7 +16,7 @@ DefaultTolerationSeconds: by default, a pod tolerates a node that is not ready o
 this is an admission plugin. Here it is a default, so that it is computed once for all pods of a template.
 Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#defaulttolerationseconds
 
-Most pods come from few templates, so `Templates` caches defaults, violations and warnings by the encoded spec. Equal specs may
+Most pods come from few templates, so `SpecCache` caches defaults, violations and warnings by the encoded spec. Equal specs may
 have different encodings, because the order of map entries is not defined; then they are computed again.
 """
 
@@ -71,26 +71,38 @@ MAX_GRACE = 2**31 - 1
 MAX_COMPLETE = 16 << 10
 """Maximum size in bytes of a completed pod in the cache."""
 
+DEFAULT_FILE_MODE = 0o644
+DEFAULT_TOKEN_SECONDS = 3600
+_MAX_IMAGE = 512
+"""Maximum length of an image name in the cache of pull policies, in characters."""
+
+DEFAULT_TOLERATION_SECONDS = 300
+
+V = TypeVar("V")
+MAX_CACHED_SPECS = 512
+MAX_CACHED_SPEC_SIZE = 8192
+"""Maximum size in bytes of a spec in the cache."""
+
 
 class PodStrategy(StatusStrategy[Pod]):
     has_generation = True
     is_graceful = True
     can_be_disrupted = True
 
-    def __init__(self, tolerations: DefaultTolerations | None = None) -> None:
-        """`tolerations`: the tolerations that every pod gets. None: those of DefaultTolerations."""
+    def __init__(self, tolerations: DefaultTolerationSeconds | None = None) -> None:
+        """`tolerations`: the tolerations that every pod gets. None: those of DefaultTolerationSeconds."""
         super().__init__(PODS)
-        self._tolerations = tolerations or DefaultTolerations()
-        self._completed = Templates(self._complete, lambda complete: len(complete) <= MAX_COMPLETE)
-        self._judged = Templates(validate_new_spec, lambda violations: not violations)
-        self._warned = Templates(lambda spec: tuple(spec_warnings(spec, "spec")), lambda warnings: not warnings)
+        self._tolerations = tolerations or DefaultTolerationSeconds()
+        self._cached_completion = SpecCache(self._complete, lambda complete: len(complete) <= MAX_COMPLETE)
+        self._cached_violations = SpecCache(validate_new_spec, lambda violations: not violations)
+        self._cached_warnings = SpecCache(lambda spec: tuple(spec_warnings(spec, "spec")), lambda warnings: not warnings)
 
     def set_defaults(self, obj: Pod) -> None:
         set_defaults(obj.spec)
         self._tolerations.complete(obj.spec)
 
     def prepare_create(self, obj: Pod) -> None:
-        complete = self._completed(obj.spec)
+        complete = self._cached_completion(obj.spec)
         obj.ClearField("spec")
         obj.ClearField("status")
         obj.MergeFromString(complete)
@@ -123,14 +135,14 @@ class PodStrategy(StatusStrategy[Pod]):
         super().check_metadata(obj, out)
         validate_pod_annotations(obj.metadata.annotations, "metadata.annotations", out)
 
-    def check(self, obj: Pod, out: list[Violation]) -> None:
+    def check_fields(self, obj: Pod, out: list[Violation]) -> None:
         validate_spec(obj.spec, out)
 
     def check_new(self, obj: Pod, out: list[Violation]) -> None:
         if spreads_by_label_keys(obj.spec):
             obj = Pod(metadata=ObjectMeta(name=obj.metadata.name, labels=obj.metadata.labels), spec=obj.spec)
             merge_label_keys(obj)
-        out.extend(self._judged(obj.spec))
+        out.extend(self._cached_violations(obj.spec))
         if volumes := obj.spec.volumes:
             validate_generated_claims(obj.metadata.name, volumes, "spec.volumes", out)
 
@@ -155,7 +167,7 @@ class PodStrategy(StatusStrategy[Pod]):
         validate_pod_status_update(new, old, out)
 
     def warnings(self, obj: Pod) -> Iterable[str]:
-        return *name_warnings(obj.metadata.name, "the Pod's hostname"), *self._warned(obj.spec)
+        return *name_warnings(obj.metadata.name, "the Pod's hostname"), *self._cached_warnings(obj.spec)
 
     def grace_period(self, obj: Pod, options: DeleteOptions) -> int:
         """Return the grace period, at most MAX_GRACE. A second delete without a grace period keeps the present one."""
@@ -233,12 +245,6 @@ def _set_fence(pod: Pod, fence: str | None) -> None:
         annotations[FENCE_ANNOTATION] = fence
     elif FENCE_ANNOTATION in annotations:
         del annotations[FENCE_ANNOTATION]
-
-
-FILE_MODE = 0o644
-TOKEN_SECONDS = 3600
-_MAX_IMAGE = 512
-"""Maximum length of an image name in the cache of pull policies, in characters."""
 
 
 def set_defaults(spec: PodSpec) -> None:
@@ -376,12 +382,12 @@ def _default_volume(volume: Volume) -> None:
         case [("secret" | "configMap" | "downwardAPI" | "projected") as name]:
             details = getattr(source, name)
             if not details.HasField("defaultMode"):
-                details.defaultMode = FILE_MODE
+                details.defaultMode = DEFAULT_FILE_MODE
         case [_]:
             default_source(source)
     for projection in source.projected.sources:
         if projection.HasField("serviceAccountToken") and not projection.serviceAccountToken.HasField("expirationSeconds"):
-            projection.serviceAccountToken.expirationSeconds = TOKEN_SECONDS
+            projection.serviceAccountToken.expirationSeconds = DEFAULT_TOKEN_SECONDS
 
 
 def default_source(source: VolumeSource | PersistentVolumeSource) -> None:
@@ -402,13 +408,10 @@ def default_claim(spec: PersistentVolumeClaimSpec) -> None:
         spec.volumeMode = "Filesystem"
 
 
-SECONDS = 300
-
-
-class DefaultTolerations:
-    def __init__(self, not_ready: int = SECONDS, unreachable: int = SECONDS) -> None:
+class DefaultTolerationSeconds:
+    def __init__(self, not_ready: int = DEFAULT_TOLERATION_SECONDS, unreachable: int = DEFAULT_TOLERATION_SECONDS) -> None:
         """`not_ready`, `unreachable`: tolerationSeconds for the two taints."""
-        self._both = PodSpec(
+        self._default_spec = PodSpec(
             tolerations=[
                 Toleration(key=key, operator="Exists", effect="NoExecute", tolerationSeconds=seconds)
                 for key, seconds in ((NOT_READY_TAINT, not_ready), (UNREACHABLE_TAINT, unreachable))
@@ -418,36 +421,33 @@ class DefaultTolerations:
     def complete(self, spec: PodSpec) -> None:
         tolerations = spec.tolerations
         if not tolerations:
-            spec.MergeFrom(self._both)
+            spec.MergeFrom(self._default_spec)
             return
-        told = {toleration.key for toleration in tolerations if toleration.effect in ("NoExecute", "")}
-        if "" not in told:
-            tolerations.extend(toleration for toleration in self._both.tolerations if toleration.key not in told)
+        tolerated_keys = {toleration.key for toleration in tolerations if toleration.effect in ("NoExecute", "")}
+        if "" not in tolerated_keys:
+            tolerations.extend(
+                toleration for toleration in self._default_spec.tolerations if toleration.key not in tolerated_keys
+            )
 
 
-V = TypeVar("V")
-MAX_KNOWN = 512
-MAX_SPEC = 8192
-"""Maximum size in bytes of a spec in the cache."""
+class SpecCache(Generic[V]):
+    """A cache of `compute(spec)` for MAX_CACHED_SPECS specs, which evicts the oldest entry. The result must depend on the spec
+    only."""
 
-
-class Templates(Generic[V]):
-    """A cache of `work(spec)` for MAX_KNOWN specs, which evicts the oldest entry. The result must depend on the spec only."""
-
-    def __init__(self, work: Callable[[PodSpec], V], worth: Callable[[V], bool]) -> None:
-        """`worth`: returns whether a result may be cached. The result for a short spec may be large."""
-        self._work = work
-        self._worth = worth
-        self._known: dict[bytes, V] = {}
+    def __init__(self, compute: Callable[[PodSpec], V], is_cacheable: Callable[[V], bool]) -> None:
+        """`is_cacheable`: returns whether a result may be cached. The result for a short spec may be large."""
+        self._compute = compute
+        self._is_cacheable = is_cacheable
+        self._results: dict[bytes, V] = {}
 
     def __call__(self, spec: PodSpec) -> V:
         encoded = spec.SerializeToString()
-        known = self._known.get(encoded)
-        if known is not None:
-            return known
-        result = self._work(spec)
-        if len(encoded) <= MAX_SPEC and self._worth(result):
-            if len(self._known) >= MAX_KNOWN:
-                del self._known[next(iter(self._known))]
-            self._known[encoded] = result
+        cached = self._results.get(encoded)
+        if cached is not None:
+            return cached
+        result = self._compute(spec)
+        if len(encoded) <= MAX_CACHED_SPEC_SIZE and self._is_cacheable(result):
+            if len(self._results) >= MAX_CACHED_SPECS:
+                del self._results[next(iter(self._results))]
+            self._results[encoded] = result
         return result

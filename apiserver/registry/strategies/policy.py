@@ -1,7 +1,7 @@
 """Strategies of limit ranges, quotas, priority classes, disruption budgets, roles and role bindings.
 
-A priority class has the preemption policy PreemptLowerPriority by default. Values above MAX_VALUE are reserved for the system
-classes. The value, the preemption policy, and the roleRef of a role binding are immutable.
+A priority class has the preemption policy PreemptLowerPriority by default. Values above MAX_PRIORITY are reserved for the
+system classes. The value, the preemption policy, and the roleRef of a role binding are immutable.
 
 Source: pkg/apis/core/validation, pkg/apis/policy/validation and pkg/apis/rbac/validation of Kubernetes 1.36, and
 https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
@@ -31,8 +31,8 @@ from pinnace.api.scheduling_v1_pb2 import PriorityClass
 from pinnace.api.status import Violation
 from pinnace.apiserver.registry.strategy import StatusStrategy, Strategy
 from pinnace.apiserver.registry.validation.fields import (
+    FULL_PERCENT,
     IMMUTABLE,
-    WHOLE,
     can_overcommit,
     container_resource_problems,
     duplicate,
@@ -50,11 +50,11 @@ from pinnace.apiserver.registry.validation.fields import (
     validate_selector,
 )
 from pinnace.apiserver.registry.validation.pods import PREEMPTION_POLICIES
-from pinnace.apiserver.registry.validation.volumes import STORAGE
+from pinnace.apiserver.registry.validation.volumes import STORAGE_RESOURCE
 
-_TYPES = ("Container", "Pod", "PersistentVolumeClaim")
-_AMOUNTS = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
-_ORDERED = (
+_LIMIT_TYPES = ("Container", "Pod", "PersistentVolumeClaim")
+_LIMIT_FIELDS = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
+_LIMIT_ORDER = (
     ("min", "max", "min", "min", "max"),
     ("min", "defaultRequest", "defaultRequest", "min", "default request"),
     ("defaultRequest", "max", "defaultRequest", "default request", "max"),
@@ -66,6 +66,49 @@ _ORDERED = (
 
 Amounts = Mapping[str, Decimal]
 """The valid amounts of one resource, by field."""
+
+_POD_COUNT = frozenset({"pods"})
+_COMPUTE_RESOURCES = _POD_COUNT | {"cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"}
+_RESOURCES_BY_SCOPE: Mapping[str, frozenset[str]] = {
+    "Terminating": _COMPUTE_RESOURCES,
+    "NotTerminating": _COMPUTE_RESOURCES,
+    "BestEffort": _POD_COUNT,
+    "NotBestEffort": _COMPUTE_RESOURCES,
+    "PriorityClass": _COMPUTE_RESOURCES,
+    "CrossNamespacePodAffinity": _COMPUTE_RESOURCES,
+    "VolumeAttributesClass": frozenset({"persistentvolumeclaims", "requests.storage"}),
+}
+"""The resources that a quota with this scope may limit, among the resources that Kubernetes defines."""
+_SCOPES_WITH_VALUES = ("PriorityClass", "VolumeAttributesClass")
+_CONFLICTING_SCOPES = ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTerminating"})
+_ONLY_EXISTS = (
+    "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "
+    "ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"
+)
+
+MAX_PRIORITY = 1_000_000_000
+SYSTEM_PREFIX = "system-"
+SYSTEM_CLASSES: Mapping[str, int] = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+"""The server creates these classes at start-up. They cannot be deleted."""
+
+_SYSTEM_CLASS_DESCRIPTIONS = {
+    "system-cluster-critical": "Used for system critical pods that must run in the cluster, but can be moved to another node.",
+    "system-node-critical": "Used for system critical pods that must not be moved from their current node.",
+}
+
+_UNHEALTHY_POD_EVICTION_POLICIES = ("AlwaysAllow", "IfHealthyBudget")
+_BUDGET_STATUS_COUNTS = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
+_CONDITION_STATUSES = ("True", "False", "Unknown")
+
+AnyRole: TypeAlias = Role | ClusterRole
+MAX_COMBINATIONS = 10_000
+"""Maximum number of combinations of verb, resource and group (or URL), and name in the rules of a role. The check against
+privilege escalation tests each combination. Kubernetes splits rules in the same way, without a limit."""
+
+AnyBinding: TypeAlias = RoleBinding | ClusterRoleBinding
+
+RBAC_GROUP = "rbac.authorization.k8s.io"
+_SUBJECT_KINDS = ("ServiceAccount", "User", "Group")
 
 
 class LimitRangeStrategy(Strategy[LimitRange]):
@@ -82,7 +125,7 @@ class LimitRangeStrategy(Strategy[LimitRange]):
                 for name in source.keys() - target.keys():
                     target[name].CopyFrom(source[name])
 
-    def check(self, obj: LimitRange, out: list[Violation]) -> None:
+    def check_fields(self, obj: LimitRange, out: list[Violation]) -> None:
         types: set[str] = set()
         for index, item in enumerate(obj.spec.limits):
             path = f"spec.limits[{index}]"
@@ -96,16 +139,16 @@ class LimitRangeStrategy(Strategy[LimitRange]):
 def _validate_type(name: str, path: str, out: list[Violation]) -> None:
     if problems := names.label_key(name):
         out.extend(invalid(path, name, problem) for problem in problems)
-    elif "/" not in name and name not in _TYPES:
+    elif "/" not in name and name not in _LIMIT_TYPES:
         out.append(invalid(path, name, "must be a standard limit type or fully qualified"))
 
 
 def _validate_item(item: LimitRangeItem, path: str, out: list[Violation]) -> None:
-    fields: dict[str, Mapping[str, Quantity]] = {field: getattr(item, field) for field in _AMOUNTS}
+    fields: dict[str, Mapping[str, Quantity]] = {field: getattr(item, field) for field in _LIMIT_FIELDS}
     if item.type == "Pod":
         detail = "may not be specified when `type` is 'Pod'"
         out.extend(forbidden(f"{path}.{field}", detail) for field in ("default", "defaultRequest") if fields.pop(field))
-    if item.type == "PersistentVolumeClaim" and STORAGE not in item.min and STORAGE not in item.max:
+    if item.type == "PersistentVolumeClaim" and STORAGE_RESOURCE not in item.min and STORAGE_RESOURCE not in item.max:
         detail = "either minimum or maximum storage value is required, but neither was provided"
         out.append(required(f"{path}.limits", detail))
     check = container_resource_problems if item.type in ("Pod", "Container") else resource_name_problems
@@ -131,7 +174,7 @@ def _validate_amounts(item: LimitRangeItem, name: str, values: Amounts, path: st
     def wrong(field: str, detail: str) -> None:
         out.append(invalid(_item_path(path, field, name), text(field), detail))
 
-    for low, high, blamed, low_name, high_name in _ORDERED:
+    for low, high, blamed, low_name, high_name in _LIMIT_ORDER:
         if low in values and high in values and values[low] > values[high]:
             wrong(blamed, f"{low_name} value {text(low)} is greater than {high_name} value {text(high)}")
     ratio = values.get("maxLimitRequestRatio")
@@ -151,26 +194,6 @@ def _item_path(path: str, field: str, name: str) -> str:
     return f"{path}.{field}[{name[: names.MAX_KEY]}]"
 
 
-_PODS = frozenset({"pods"})
-_COMPUTE = _PODS | {"cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"}
-_SCOPES: Mapping[str, frozenset[str]] = {
-    "Terminating": _COMPUTE,
-    "NotTerminating": _COMPUTE,
-    "BestEffort": _PODS,
-    "NotBestEffort": _COMPUTE,
-    "PriorityClass": _COMPUTE,
-    "CrossNamespacePodAffinity": _COMPUTE,
-    "VolumeAttributesClass": frozenset({"persistentvolumeclaims", "requests.storage"}),
-}
-"""The resources that a quota with this scope may limit, among the resources that Kubernetes defines."""
-_WITH_VALUES = ("PriorityClass", "VolumeAttributesClass")
-_CONFLICTING = ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTerminating"})
-_ONLY_EXISTS = (
-    "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "
-    "ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"
-)
-
-
 class ResourceQuotaStrategy(StatusStrategy[ResourceQuota]):
     def prepare_update(self, obj: ResourceQuota, old: ResourceQuota) -> None:
         """Keep the status, unless the limited resources or the scope selector change. Charges of the quota depend on it."""
@@ -178,11 +201,11 @@ class ResourceQuotaStrategy(StatusStrategy[ResourceQuota]):
         if obj.spec.hard.keys() != old.spec.hard.keys() or obj.spec.scopeSelector != old.spec.scopeSelector:
             obj.ClearField("status")
 
-    def check(self, obj: ResourceQuota, out: list[Violation]) -> None:
+    def check_fields(self, obj: ResourceQuota, out: list[Violation]) -> None:
         spec = obj.spec
         _validate_quota_amounts(spec.hard, "spec.hard", out)
         for scope in spec.scopes:
-            if scope not in _SCOPES:
+            if scope not in _RESOURCES_BY_SCOPE:
                 out.append(invalid("spec.scopes", spec.scopes, "unsupported scope"))
             elif _counts_others(scope, spec.hard):
                 out.append(invalid("spec.scopes", spec.scopes, "unsupported scope applied to resource"))
@@ -209,11 +232,11 @@ def _validate_requirement(
 ) -> None:
     """Validate one requirement. Unlike in Kubernetes, `path` contains its index."""
     scope, operator, values = requirement.scopeName, requirement.operator, requirement.values
-    if scope not in _SCOPES:
+    if scope not in _RESOURCES_BY_SCOPE:
         out.append(invalid(f"{path}.scopeName", scope, "unsupported scope"))
     elif _counts_others(scope, hard):
         out.append(invalid(f"{path}.scopeName", scope, "unsupported scope applied to resource"))
-    if scope in _SCOPES and scope not in _WITH_VALUES and operator != "Exists":
+    if scope in _RESOURCES_BY_SCOPE and scope not in _SCOPES_WITH_VALUES and operator != "Exists":
         out.append(invalid(f"{path}.operator", operator, _ONLY_EXISTS))
     match operator:
         case "In" | "NotIn":
@@ -237,28 +260,17 @@ def _validate_quota_amounts(amounts: Mapping[str, Quantity], path: str, out: lis
 
 def _counts_others(scope: str, hard: Iterable[str]) -> bool:
     """Return whether the quota limits a resource that the scope does not support."""
-    return any(is_quota_resource(name) and name not in _SCOPES[scope] for name in hard)
+    return any(is_quota_resource(name) and name not in _RESOURCES_BY_SCOPE[scope] for name in hard)
 
 
 def _scopes_conflict(scopes: Iterable[str]) -> bool:
     """Return whether two of the scopes exclude each other."""
-    return any(pair <= set(scopes) for pair in _CONFLICTING)
-
-
-MAX_VALUE = 1_000_000_000
-SYSTEM_PREFIX = "system-"
-SYSTEM_CLASSES: Mapping[str, int] = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-"""The server creates these classes at start-up. They cannot be deleted."""
-
-_FOR = {
-    "system-cluster-critical": "Used for system critical pods that must run in the cluster, but can be moved to another node.",
-    "system-node-critical": "Used for system critical pods that must not be moved from their current node.",
-}
+    return any(pair <= set(scopes) for pair in _CONFLICTING_SCOPES)
 
 
 def system_classes() -> list[PriorityClass]:
     return [
-        PriorityClass(metadata=ObjectMeta(name=name), value=value, description=_FOR[name])
+        PriorityClass(metadata=ObjectMeta(name=name), value=value, description=_SYSTEM_CLASS_DESCRIPTIONS[name])
         for name, value in SYSTEM_CLASSES.items()
     ]
 
@@ -274,16 +286,16 @@ class PriorityClassStrategy(Strategy[PriorityClass]):
         if not obj.HasField("preemptionPolicy"):
             obj.preemptionPolicy = old.preemptionPolicy
 
-    def check(self, obj: PriorityClass, out: list[Violation]) -> None:
+    def check_fields(self, obj: PriorityClass, out: list[Violation]) -> None:
         if obj.preemptionPolicy not in PREEMPTION_POLICIES:
             out.append(unsupported("preemptionPolicy", obj.preemptionPolicy, PREEMPTION_POLICIES))
 
     def check_new(self, obj: PriorityClass, out: list[Violation]) -> None:
         if obj.metadata.name.startswith(SYSTEM_PREFIX):
             _validate_system(obj, out)
-        elif obj.value > MAX_VALUE:
-            out.append(forbidden("value", f"maximum allowed value of a user defined priority is {MAX_VALUE}"))
-        self.check(obj, out)
+        elif obj.value > MAX_PRIORITY:
+            out.append(forbidden("value", f"maximum allowed value of a user defined priority is {MAX_PRIORITY}"))
+        self.check_fields(obj, out)
 
     def check_change(self, new: PriorityClass, old: PriorityClass, out: list[Violation]) -> None:
         if new.value != old.value:
@@ -306,40 +318,36 @@ def _validate_system(obj: PriorityClass, out: list[Violation]) -> None:
     out.append(forbidden("metadata.name", detail))
 
 
-_POLICIES = ("AlwaysAllow", "IfHealthyBudget")
-_COUNTS = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
-_CONDITIONS = ("True", "False", "Unknown")
-
-
 class PodDisruptionBudgetStrategy(StatusStrategy[PodDisruptionBudget]):
     has_generation = True
     allow_unconditional_update = False
 
-    def check(self, obj: PodDisruptionBudget, out: list[Violation]) -> None:
+    def check_fields(self, obj: PodDisruptionBudget, out: list[Violation]) -> None:
         spec = obj.spec
         if spec.HasField("minAvailable") and spec.HasField("maxUnavailable"):
             shown = f"minAvailable: {int_or_string(spec.minAvailable)}, maxUnavailable: {int_or_string(spec.maxUnavailable)}"
             out.append(invalid("spec", shown, "minAvailable and maxUnavailable cannot be both set"))
         for field in ("minAvailable", "maxUnavailable"):
             if spec.HasField(field):
-                validate_bound(getattr(spec, field), f"spec.{field}", out, most=WHOLE)
+                validate_bound(getattr(spec, field), f"spec.{field}", out, most=FULL_PERCENT)
         if spec.HasField("selector"):
             validate_selector(spec.selector, "spec.selector", out)
-        if spec.HasField("unhealthyPodEvictionPolicy") and spec.unhealthyPodEvictionPolicy not in _POLICIES:
-            out.append(unsupported("spec.unhealthyPodEvictionPolicy", spec.unhealthyPodEvictionPolicy, _POLICIES))
+        if (
+            spec.HasField("unhealthyPodEvictionPolicy")
+            and spec.unhealthyPodEvictionPolicy not in _UNHEALTHY_POD_EVICTION_POLICIES
+        ):
+            out.append(
+                unsupported(
+                    "spec.unhealthyPodEvictionPolicy", spec.unhealthyPodEvictionPolicy, _UNHEALTHY_POD_EVICTION_POLICIES
+                )
+            )
 
     def check_status(self, obj: PodDisruptionBudget, out: list[Violation]) -> None:
         for index, condition in enumerate(obj.status.conditions):
             validate_key(condition.type, f"status.conditions[{index}].type", out)
-            if condition.status not in _CONDITIONS:
-                out.append(unsupported(f"status.conditions[{index}].status", condition.status, _CONDITIONS))
-        not_negative(obj.status, "status", _COUNTS, out)
-
-
-AnyRole: TypeAlias = Role | ClusterRole
-MAX_COMBINATIONS = 10_000
-"""Maximum number of combinations of verb, resource and group (or URL), and name in the rules of a role. The check against
-privilege escalation tests each combination. Kubernetes splits rules in the same way, without a limit."""
+            if condition.status not in _CONDITION_STATUSES:
+                out.append(unsupported(f"status.conditions[{index}].status", condition.status, _CONDITION_STATUSES))
+        not_negative(obj.status, "status", _BUDGET_STATUS_COUNTS, out)
 
 
 class RoleStrategy(Strategy[AnyRole]):
@@ -347,7 +355,7 @@ class RoleStrategy(Strategy[AnyRole]):
 
     check_name = staticmethod(names.path_segment)
 
-    def check(self, obj: AnyRole, out: list[Violation]) -> None:
+    def check_fields(self, obj: AnyRole, out: list[Violation]) -> None:
         number = sum(map(_combinations, obj.rules))
         if number > MAX_COMBINATIONS:
             detail = f'at most {MAX_COMBINATIONS:,} combinations of verb, group, resource and name: use "*", or split the role'
@@ -388,24 +396,18 @@ def _validate_rule(rule: PolicyRule, path: str, out: list[Violation], *, namespa
         out.append(required(f"{path}.resources", "resource rules must supply at least one resource"))
 
 
-AnyBinding: TypeAlias = RoleBinding | ClusterRoleBinding
-
-GROUP = "rbac.authorization.k8s.io"
-_KINDS = ("ServiceAccount", "User", "Group")
-
-
 class RoleBindingStrategy(Strategy[AnyBinding]):
     """The strategy of RoleBinding and ClusterRoleBinding. The RBAC API group is the default of apiGroup."""
 
     check_name = staticmethod(names.path_segment)
 
     def set_defaults(self, obj: AnyBinding) -> None:
-        obj.roleRef.apiGroup = obj.roleRef.apiGroup or GROUP
+        obj.roleRef.apiGroup = obj.roleRef.apiGroup or RBAC_GROUP
         for subject in obj.subjects:
             if not subject.apiGroup and subject.kind in ("User", "Group"):
-                subject.apiGroup = GROUP
+                subject.apiGroup = RBAC_GROUP
 
-    def check(self, obj: AnyBinding, out: list[Violation]) -> None:
+    def check_fields(self, obj: AnyBinding, out: list[Violation]) -> None:
         namespaced = self.resource.namespaced
         _validate_role_ref(obj.roleRef, ("Role", "ClusterRole") if namespaced else ("ClusterRole",), out)
         for index, subject in enumerate(obj.subjects):
@@ -418,8 +420,8 @@ class RoleBindingStrategy(Strategy[AnyBinding]):
 
 
 def _validate_role_ref(role: RoleRef, kinds: tuple[str, ...], out: list[Violation]) -> None:
-    if role.apiGroup != GROUP:
-        out.append(unsupported("roleRef.apiGroup", role.apiGroup, (GROUP,)))
+    if role.apiGroup != RBAC_GROUP:
+        out.append(unsupported("roleRef.apiGroup", role.apiGroup, (RBAC_GROUP,)))
     if role.kind not in kinds:
         out.append(unsupported("roleRef.kind", role.kind, kinds))
     if not role.name:
@@ -441,7 +443,7 @@ def _validate_subject(subject: Subject, path: str, out: list[Violation], *, name
             if not namespaced and not subject.namespace:
                 out.append(required(f"{path}.namespace"))
         case "User" | "Group":
-            if subject.apiGroup != GROUP:
-                out.append(unsupported(f"{path}.apiGroup", subject.apiGroup, (GROUP,)))
+            if subject.apiGroup != RBAC_GROUP:
+                out.append(unsupported(f"{path}.apiGroup", subject.apiGroup, (RBAC_GROUP,)))
         case _:
-            out.append(unsupported(f"{path}.kind", kind, _KINDS))
+            out.append(unsupported(f"{path}.kind", kind, _SUBJECT_KINDS))

@@ -37,14 +37,14 @@ from pinnace.apiserver.registry.validation.fields import (
 )
 
 HEADLESS = "None"
-_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
+_SERVICE_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 _AFFINITIES = ("ClientIP", "None")
-_PROTOCOLS = ("SCTP", "TCP", "UDP")
+_PORT_PROTOCOLS = ("SCTP", "TCP", "UDP")
 AFFINITY_SECONDS = 10800
 _MAX_AFFINITY_SECONDS = 86400
 _MAX_ADDRESSES = 2
 """Maximum number of cluster IPs: one per IP family."""
-_Field = Literal[
+_ServiceField = Literal[
     "externalTrafficPolicy",
     "allocateLoadBalancerNodePorts",
     "loadBalancerClass",
@@ -53,14 +53,25 @@ _Field = Literal[
     "ipFamilies",
     "ipFamilyPolicy",
 ]
-_WITH_ADDRESS = ("ClusterIP", "NodePort", "LoadBalancer")
+_TYPES_WITH_ADDRESS = ("ClusterIP", "NodePort", "LoadBalancer")
 """Types with a cluster IP, which may be "None"."""
-_WITH_NODE_PORTS = ("NodePort", "LoadBalancer")
-_OF_TYPES: Sequence[tuple[Sequence[str], Sequence[_Field]]] = (
-    (_WITH_ADDRESS, ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")),
+_TYPES_WITH_NODE_PORTS = ("NodePort", "LoadBalancer")
+_FIELDS_OF_TYPES: Sequence[tuple[Sequence[str], Sequence[_ServiceField]]] = (
+    (_TYPES_WITH_ADDRESS, ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")),
     (("LoadBalancer",), ("allocateLoadBalancerNodePorts", "loadBalancerClass")),
 )
 """Fields by the service types that support them."""
+
+_TRAFFIC_POLICIES = ("Cluster", "Local")
+_IP_FAMILIES = ("IPv4", "IPv6")
+_FAMILY_POLICIES = ("PreferDualStack", "RequireDualStack", "SingleStack")
+_TRAFFIC_DISTRIBUTIONS = ("PreferClose", "PreferSameNode", "PreferSameZone")
+_LOAD_BALANCER_ONLY = "may only be used when `type` is 'LoadBalancer'"
+
+_ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
+_MAX_ENDPOINTS, _MAX_ADDRESSES_PER_ENDPOINT, _MAX_PORTS, _MAX_HINTS = 1000, 100, 20_000, 8
+
+_CONDITION_STATUSES = ("False", "True", "Unknown")
 
 
 class ServiceStrategy(StatusStrategy[Service]):
@@ -100,7 +111,7 @@ class ServiceStrategy(StatusStrategy[Service]):
         if obj.spec.type != "LoadBalancer" and obj.status.loadBalancer.ingress:
             obj.status.loadBalancer.Clear()
 
-    def check(self, obj: Service, out: list[Violation]) -> None:
+    def check_fields(self, obj: Service, out: list[Violation]) -> None:
         spec = obj.spec
         _validate_type(spec, out)
         if not spec.ports and spec.clusterIP != HEADLESS and spec.type != "ExternalName":
@@ -150,13 +161,13 @@ class ServiceStrategy(StatusStrategy[Service]):
 def _clear_fields_of_old_type(spec: ServiceSpec, old: ServiceSpec) -> None:
     """Clear unchanged fields that the new type does not support, so that a client can change the type alone. As in Kubernetes
     (pkg/registry/core/service, dropTypeDependentFields)."""
-    dropped = [field for kind, fields in _OF_TYPES if old.type in kind and spec.type not in kind for field in fields]
+    dropped = [field for kind, fields in _FIELDS_OF_TYPES if old.type in kind and spec.type not in kind for field in fields]
     if externally_accessible(old) and not externally_accessible(spec):
         dropped.append("externalTrafficPolicy")
     for field in dropped:
         if getattr(spec, field) == getattr(old, field):
             spec.ClearField(field)
-    if old.type in _WITH_NODE_PORTS and spec.type not in _WITH_NODE_PORTS:
+    if old.type in _TYPES_WITH_NODE_PORTS and spec.type not in _TYPES_WITH_NODE_PORTS:
         before = {port.nodePort for port in old.ports}
         for port in spec.ports:
             if port.nodePort in before:
@@ -167,7 +178,7 @@ def _clear_fields_of_old_type(spec: ServiceSpec, old: ServiceSpec) -> None:
 
 def _keep_address(spec: ServiceSpec, old: ServiceSpec) -> None:
     """Keep the cluster IPs if the update omits them, as in Kubernetes (patchAllocatedValues)."""
-    if spec.type not in _WITH_ADDRESS or old.type not in _WITH_ADDRESS:
+    if spec.type not in _TYPES_WITH_ADDRESS or old.type not in _TYPES_WITH_ADDRESS:
         return
     spec.clusterIP = spec.clusterIP or old.clusterIP
     if not spec.clusterIPs and spec.clusterIP == old.clusterIP:
@@ -176,13 +187,13 @@ def _keep_address(spec: ServiceSpec, old: ServiceSpec) -> None:
 
 def _complete_addresses(spec: ServiceSpec) -> None:
     """Set missing clusterIPs to the clusterIP."""
-    if spec.clusterIP and not spec.clusterIPs and spec.type in _WITH_ADDRESS:
+    if spec.clusterIP and not spec.clusterIPs and spec.type in _TYPES_WITH_ADDRESS:
         spec.clusterIPs.append(spec.clusterIP)
 
 
 def _keep_node_ports(spec: ServiceSpec, old: ServiceSpec) -> None:
     """Keep node ports that the update omits, by port name, if no other port uses the number. Keep healthCheckNodePort too."""
-    if spec.type in _WITH_NODE_PORTS and old.type in _WITH_NODE_PORTS:
+    if spec.type in _TYPES_WITH_NODE_PORTS and old.type in _TYPES_WITH_NODE_PORTS:
         before = {port.name: port.nodePort for port in old.ports}
         taken = {port.nodePort for port in spec.ports}
         for port in spec.ports:
@@ -198,8 +209,8 @@ def _has_health_check(spec: ServiceSpec) -> bool:
 
 def _validate_type(spec: ServiceSpec, out: list[Violation]) -> None:
     kind, address = spec.type, spec.clusterIP
-    if kind not in _TYPES:
-        out.append(unsupported("spec.type", kind, _TYPES))
+    if kind not in _SERVICE_TYPES:
+        out.append(unsupported("spec.type", kind, _SERVICE_TYPES))
     if kind == "ExternalName":
         if address:
             out.append(forbidden("spec.clusterIP", "may not be set when `type` is 'ExternalName'"))
@@ -213,7 +224,7 @@ def _validate_type(spec: ServiceSpec, out: list[Violation]) -> None:
             out.append(invalid("spec.clusterIP", address, f"may not be set to 'None' for {kind} services"))
     elif address:
         validate_ip(address, "spec.clusterIP", out)
-    if kind in _WITH_ADDRESS and spec.clusterIPs:
+    if kind in _TYPES_WITH_ADDRESS and spec.clusterIPs:
         _validate_addresses(address, spec.clusterIPs, "spec.clusterIPs", out)
 
 
@@ -246,19 +257,12 @@ def _validate_ports(ports: Sequence[ServicePort], out: list[Violation]) -> None:
             out.append(duplicate(f"{path}.name", port.name))
         names_seen.add(port.name)
         validate_port(port.port, f"{path}.port", out)
-        if port.protocol not in _PROTOCOLS:
-            out.append(unsupported(f"{path}.protocol", port.protocol, _PROTOCOLS))
+        if port.protocol not in _PORT_PROTOCOLS:
+            out.append(unsupported(f"{path}.protocol", port.protocol, _PORT_PROTOCOLS))
         validate_port_or_name(port.targetPort, f"{path}.targetPort", out)
         if (port.protocol, port.port) in seen:
             out.append(duplicate(path, f"{port.protocol}/{port.port}"))
         seen.add((port.protocol, port.port))
-
-
-_POLICIES = ("Cluster", "Local")
-_FAMILIES = ("IPv4", "IPv6")
-_FAMILY_POLICIES = ("PreferDualStack", "RequireDualStack", "SingleStack")
-_DISTRIBUTIONS = ("PreferClose", "PreferSameNode", "PreferSameZone")
-_BALANCED_ONLY = "may only be used when `type` is 'LoadBalancer'"
 
 
 def externally_accessible(spec: ServiceSpec) -> bool:
@@ -292,14 +296,14 @@ def _validate_node_ports(kind: str, ports: Sequence[ServicePort], out: list[Viol
 def _validate_balancer(spec: ServiceSpec, out: list[Violation]) -> None:
     balanced = spec.type == "LoadBalancer"
     if spec.loadBalancerSourceRanges and not balanced:
-        out.append(forbidden("spec.loadBalancerSourceRanges", _BALANCED_ONLY))
+        out.append(forbidden("spec.loadBalancerSourceRanges", _LOAD_BALANCER_ONLY))
     for index, network in enumerate(spec.loadBalancerSourceRanges):
         validate_network(network.strip(), f"spec.loadBalancerSourceRanges[{index}]", out)
     if spec.HasField("allocateLoadBalancerNodePorts") and not balanced:
-        out.append(forbidden("spec.allocateLoadBalancerNodePorts", _BALANCED_ONLY))
+        out.append(forbidden("spec.allocateLoadBalancerNodePorts", _LOAD_BALANCER_ONLY))
     if spec.HasField("loadBalancerClass"):
         if not balanced:
-            out.append(forbidden("spec.loadBalancerClass", _BALANCED_ONLY))
+            out.append(forbidden("spec.loadBalancerClass", _LOAD_BALANCER_ONLY))
         validate_key(spec.loadBalancerClass, "spec.loadBalancerClass", out)
     if spec.healthCheckNodePort:
         validate_port(spec.healthCheckNodePort, "spec.healthCheckNodePort", out)
@@ -309,15 +313,15 @@ def _validate_balancer(spec: ServiceSpec, out: list[Violation]) -> None:
 
 
 def _validate_policies(spec: ServiceSpec, out: list[Violation]) -> None:
-    if spec.HasField("internalTrafficPolicy") and spec.internalTrafficPolicy not in _POLICIES:
-        out.append(unsupported("spec.internalTrafficPolicy", spec.internalTrafficPolicy, _POLICIES))
+    if spec.HasField("internalTrafficPolicy") and spec.internalTrafficPolicy not in _TRAFFIC_POLICIES:
+        out.append(unsupported("spec.internalTrafficPolicy", spec.internalTrafficPolicy, _TRAFFIC_POLICIES))
     if external := spec.externalTrafficPolicy:
         if not externally_accessible(spec):
             out.append(invalid("spec.externalTrafficPolicy", external, "may only be set for externally-accessible services"))
-        elif external not in _POLICIES:
-            out.append(unsupported("spec.externalTrafficPolicy", external, _POLICIES))
-    if spec.HasField("trafficDistribution") and spec.trafficDistribution not in _DISTRIBUTIONS:
-        out.append(unsupported("spec.trafficDistribution", spec.trafficDistribution, _DISTRIBUTIONS))
+        elif external not in _TRAFFIC_POLICIES:
+            out.append(unsupported("spec.externalTrafficPolicy", external, _TRAFFIC_POLICIES))
+    if spec.HasField("trafficDistribution") and spec.trafficDistribution not in _TRAFFIC_DISTRIBUTIONS:
+        out.append(unsupported("spec.trafficDistribution", spec.trafficDistribution, _TRAFFIC_DISTRIBUTIONS))
 
 
 def _validate_families(spec: ServiceSpec, out: list[Violation]) -> None:
@@ -329,15 +333,11 @@ def _validate_families(spec: ServiceSpec, out: list[Violation]) -> None:
         out.append(unsupported("spec.ipFamilyPolicy", spec.ipFamilyPolicy, _FAMILY_POLICIES))
     seen: set[str] = set()
     for index, family in enumerate(spec.ipFamilies):
-        if family not in _FAMILIES:
-            out.append(unsupported(f"spec.ipFamilies[{index}]", family, _FAMILIES))
+        if family not in _IP_FAMILIES:
+            out.append(unsupported(f"spec.ipFamilies[{index}]", family, _IP_FAMILIES))
         elif family in seen:
             out.append(duplicate(f"spec.ipFamilies[{index}]", family))
         seen.add(family)
-
-
-_ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
-_MAX_ENDPOINTS, _MAX_ADDRESSES_PER_ENDPOINT, _MAX_PORTS, _MAX_HINTS = 1000, 100, 20_000, 8
 
 
 class EndpointSliceStrategy(Strategy[EndpointSlice]):
@@ -357,7 +357,7 @@ class EndpointSliceStrategy(Strategy[EndpointSlice]):
         )
         return before != after
 
-    def check(self, obj: EndpointSlice, out: list[Violation]) -> None:
+    def check_fields(self, obj: EndpointSlice, out: list[Violation]) -> None:
         if not obj.addressType:
             out.append(required("addressType"))
         elif obj.addressType not in _ADDRESS_TYPES:
@@ -426,8 +426,8 @@ def _validate_endpoint_ports(ports: Sequence[EndpointPort], out: list[Violation]
         if port.name in taken:
             out.append(duplicate(f"{path}.name", port.name))
         taken.add(port.name)
-        if port.protocol not in _PROTOCOLS:
-            out.append(unsupported(f"{path}.protocol", port.protocol, _PROTOCOLS))
+        if port.protocol not in _PORT_PROTOCOLS:
+            out.append(unsupported(f"{path}.protocol", port.protocol, _PORT_PROTOCOLS))
         if port.HasField("port"):
             validate_port(port.port, f"{path}.port", out)
         if port.appProtocol:
@@ -444,7 +444,7 @@ class IPAddressStrategy(Strategy[IPAddress]):
             return ("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",)
         return () if (canonical := str(ip_address(name))) == name else (f'must be in canonical form ("{canonical}")',)
 
-    def check(self, obj: IPAddress, out: list[Violation]) -> None:
+    def check_fields(self, obj: IPAddress, out: list[Violation]) -> None:
         parent = obj.spec.parentRef
         if not obj.spec.HasField("parentRef"):
             out.append(required("spec.parentRef"))
@@ -464,7 +464,7 @@ class IPAddressStrategy(Strategy[IPAddress]):
 
 
 class ServiceCIDRStrategy(StatusStrategy[ServiceCIDR]):
-    def check(self, obj: ServiceCIDR, out: list[Violation]) -> None:
+    def check_fields(self, obj: ServiceCIDR, out: list[Violation]) -> None:
         networks = obj.spec.cidrs
         if not networks:
             out.append(required("spec.cidrs", "at least one CIDR required"))
@@ -485,6 +485,3 @@ class ServiceCIDRStrategy(StatusStrategy[ServiceCIDR]):
                 out.append(required(f"status.conditions[{index}].type"))
             if condition.status not in _CONDITION_STATUSES:
                 out.append(unsupported(f"status.conditions[{index}].status", condition.status, _CONDITION_STATUSES))
-
-
-_CONDITION_STATUSES = ("False", "True", "Unknown")

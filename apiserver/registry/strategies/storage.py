@@ -38,7 +38,7 @@ from pinnace.apiserver.registry.validation.fields import (
 )
 from pinnace.apiserver.registry.validation.pods import amount_warnings, validate_node_selector
 from pinnace.apiserver.registry.validation.volumes import (
-    STORAGE,
+    STORAGE_RESOURCE,
     size_of,
     validate_access_modes,
     validate_claim_spec,
@@ -50,7 +50,17 @@ from pinnace.apiserver.registry.validation.volumes import (
 )
 
 VOLUME_PHASES = ("Pending", "Available", "Bound", "Released", "Failed")
-_POLICIES = ("Delete", "Recycle", "Retain")
+_VOLUME_RECLAIM_POLICIES = ("Delete", "Recycle", "Retain")
+
+CLAIM_PHASES = ("Pending", "Bound", "Lost")
+_CLAIM_IMMUTABLE = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+
+MAX_PARAMETERS = 512
+MAX_PARAMETERS_SIZE = 256 << 10
+_CLASS_RECLAIM_POLICIES = ("Delete", "Retain")
+_VOLUME_BINDING_MODES = ("Immediate", "WaitForFirstConsumer")
+
+MAX_NODE_ID = 192
 
 
 class PersistentVolumeStrategy(StatusStrategy[PersistentVolume]):
@@ -79,14 +89,16 @@ class PersistentVolumeStrategy(StatusStrategy[PersistentVolume]):
         elif not said:
             carry_over(status, before, "lastPhaseTransitionTime")
 
-    def check(self, obj: PersistentVolume, out: list[Violation]) -> None:
+    def check_fields(self, obj: PersistentVolume, out: list[Violation]) -> None:
         spec = obj.spec
         if not spec.accessModes:
             out.append(required("spec.accessModes"))
         validate_access_modes(spec.accessModes, "spec.accessModes", out)
         _validate_capacity(spec, out)
-        if spec.persistentVolumeReclaimPolicy not in _POLICIES:
-            out.append(unsupported("spec.persistentVolumeReclaimPolicy", spec.persistentVolumeReclaimPolicy, _POLICIES))
+        if spec.persistentVolumeReclaimPolicy not in _VOLUME_RECLAIM_POLICIES:
+            out.append(
+                unsupported("spec.persistentVolumeReclaimPolicy", spec.persistentVolumeReclaimPolicy, _VOLUME_RECLAIM_POLICIES)
+            )
         if spec.HasField("nodeAffinity"):
             if spec.nodeAffinity.HasField("required"):
                 validate_node_selector(spec.nodeAffinity.required, "spec.nodeAffinity.required", out)
@@ -125,14 +137,10 @@ def _validate_source(spec: PersistentVolumeSpec, out: list[Violation]) -> None:
 def _validate_capacity(spec: PersistentVolumeSpec, out: list[Violation]) -> None:
     if not spec.capacity:
         out.append(required("spec.capacity"))
-    elif list(spec.capacity) != [STORAGE]:
-        out.append(unsupported("spec.capacity", ",".join(sorted(spec.capacity)), (STORAGE,)))
+    elif list(spec.capacity) != [STORAGE_RESOURCE]:
+        out.append(unsupported("spec.capacity", ",".join(sorted(spec.capacity)), (STORAGE_RESOURCE,)))
     else:
-        validate_size(spec.capacity[STORAGE].string, f"spec.capacity[{STORAGE}]", out)
-
-
-CLAIM_PHASES = ("Pending", "Bound", "Lost")
-_FIXED = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+        validate_size(spec.capacity[STORAGE_RESOURCE].string, f"spec.capacity[{STORAGE_RESOURCE}]", out)
 
 
 class PersistentVolumeClaimStrategy(StatusStrategy[PersistentVolumeClaim]):
@@ -143,7 +151,7 @@ class PersistentVolumeClaimStrategy(StatusStrategy[PersistentVolumeClaim]):
         super().prepare_create(obj)
         obj.status.phase = "Pending"
 
-    def check(self, obj: PersistentVolumeClaim, out: list[Violation]) -> None:
+    def check_fields(self, obj: PersistentVolumeClaim, out: list[Violation]) -> None:
         validate_claim_spec(obj.spec, "spec", out)
 
     def warnings(self, obj: PersistentVolumeClaim) -> Iterable[str]:
@@ -156,10 +164,10 @@ class PersistentVolumeClaimStrategy(StatusStrategy[PersistentVolumeClaim]):
         if new.spec == old.spec:
             return
         if _with_old_mutable_fields(new, old) != old.spec:
-            out.append(forbidden("spec", _FIXED))
+            out.append(forbidden("spec", _CLAIM_IMMUTABLE))
         requested_size = size_of(new.spec.resources.requests)
         if requested_size < size_of(old.spec.resources.requests) and requested_size <= size_of(old.status.capacity):
-            out.append(forbidden(f"spec.resources.requests.{STORAGE}", "field can not be less than status.capacity"))
+            out.append(forbidden(f"spec.resources.requests.{STORAGE_RESOURCE}", "field can not be less than status.capacity"))
 
     def check_status(self, obj: PersistentVolumeClaim, out: list[Violation]) -> None:
         if obj.status.phase not in CLAIM_PHASES:
@@ -178,8 +186,8 @@ def _with_old_mutable_fields(new: PersistentVolumeClaim, old: PersistentVolumeCl
     if not old.spec.volumeName:
         fixed.volumeName = ""
     if old.status.phase == "Bound":
-        if STORAGE in old.spec.resources.requests and STORAGE in fixed.resources.requests:
-            fixed.resources.requests[STORAGE].CopyFrom(old.spec.resources.requests[STORAGE])
+        if STORAGE_RESOURCE in old.spec.resources.requests and STORAGE_RESOURCE in fixed.resources.requests:
+            fixed.resources.requests[STORAGE_RESOURCE].CopyFrom(old.spec.resources.requests[STORAGE_RESOURCE])
         fixed.ClearField("volumeAttributesClassName")
         if old.spec.HasField("volumeAttributesClassName"):
             fixed.volumeAttributesClassName = old.spec.volumeAttributesClassName
@@ -201,12 +209,6 @@ def _takes_class(new: PersistentVolumeClaim, old: PersistentVolumeClaim) -> bool
     return not named and not old.spec.volumeName
 
 
-MAX_PARAMETERS = 512
-MAX_PARAMETERS_SIZE = 256 << 10
-_RECLAIM_POLICIES = ("Delete", "Retain")
-_MODES = ("Immediate", "WaitForFirstConsumer")
-
-
 class StorageClassStrategy(Strategy[StorageClass]):
     def set_defaults(self, obj: StorageClass) -> None:
         if not obj.HasField("reclaimPolicy"):
@@ -214,7 +216,7 @@ class StorageClassStrategy(Strategy[StorageClass]):
         if not obj.HasField("volumeBindingMode"):
             obj.volumeBindingMode = "Immediate"
 
-    def check(self, obj: StorageClass, out: list[Violation]) -> None:
+    def check_fields(self, obj: StorageClass, out: list[Violation]) -> None:
         _validate_topologies(obj.allowedTopologies, out)
 
     def check_new(self, obj: StorageClass, out: list[Violation]) -> None:
@@ -224,11 +226,11 @@ class StorageClassStrategy(Strategy[StorageClass]):
             problems = names.label_key(obj.provisioner.lower())
             out.extend(invalid("provisioner", obj.provisioner, problem) for problem in problems)
         _validate_parameters(obj.parameters, out)
-        if obj.reclaimPolicy not in _RECLAIM_POLICIES:
-            out.append(unsupported("reclaimPolicy", obj.reclaimPolicy, _RECLAIM_POLICIES))
-        if obj.volumeBindingMode not in _MODES:
-            out.append(unsupported("volumeBindingMode", obj.volumeBindingMode, _MODES))
-        self.check(obj, out)
+        if obj.reclaimPolicy not in _CLASS_RECLAIM_POLICIES:
+            out.append(unsupported("reclaimPolicy", obj.reclaimPolicy, _CLASS_RECLAIM_POLICIES))
+        if obj.volumeBindingMode not in _VOLUME_BINDING_MODES:
+            out.append(unsupported("volumeBindingMode", obj.volumeBindingMode, _VOLUME_BINDING_MODES))
+        self.check_fields(obj, out)
 
     def check_change(self, new: StorageClass, old: StorageClass, out: list[Violation]) -> None:
         fixed = ("parameters", "provisioner", "reclaimPolicy")
@@ -275,13 +277,10 @@ def _validate_values(values: Sequence[str], path: str, out: list[Violation]) -> 
         seen.add(value)
 
 
-MAX_NODE_ID = 192
-
-
 class CSINodeStrategy(Strategy[CSINode]):
     allow_unconditional_update = False
 
-    def check(self, obj: CSINode, out: list[Violation]) -> None:
+    def check_fields(self, obj: CSINode, out: list[Violation]) -> None:
         _validate_drivers(obj.spec.drivers, out)
 
     def check_change(self, new: CSINode, old: CSINode, out: list[Violation]) -> None:

@@ -40,9 +40,9 @@ from pinnace.api.status import Violation
 from pinnace.apiserver.registry.strategies.pods import set_template_defaults
 from pinnace.apiserver.registry.strategy import StatusStrategy
 from pinnace.apiserver.registry.validation.fields import (
+    FULL_PERCENT,
     IMMUTABLE,
     MAX_SHOWN,
-    WHOLE,
     duplicate,
     forbidden,
     invalid,
@@ -58,6 +58,40 @@ from pinnace.apiserver.registry.validation.fields import (
 )
 from pinnace.apiserver.registry.validation.pods import name_warnings, spec_warnings, validate_spec
 
+DEFAULT_REVISION_HISTORY = 10
+DEFAULT_PROGRESS_SECONDS = 600
+DEFAULT_ROLLING_UPDATE = IntOrString(type=STRING, strVal="25%")
+_DEPLOYMENT_STRATEGIES = ("Recreate", "RollingUpdate")
+_REPLICA_COUNTS = ("updatedReplicas", "readyReplicas", "availableReplicas")
+
+CONTROLLER_UID_LABEL = "batch.kubernetes.io/controller-uid"
+JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
+OLD_CONTROLLER_UID_LABEL = "controller-uid"
+OLD_JOB_NAME_LABEL = "job-name"
+DEFAULT_BACKOFF_LIMIT = 6
+INDEXED = "Indexed"
+_COMPLETION_MODES = ("NonIndexed", INDEXED)
+_POD_REPLACEMENT_POLICIES = ("Failed", "TerminatingOrFailed")
+_JOB_SPEC_COUNTS = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
+_MAX_INDEXED_COMPLETIONS = 100_000
+_RESTART_POLICY_PATH = "spec.template.spec.restartPolicy"
+
+_COMPLETE, _FAILED = "Complete", "Failed"
+_TERMINAL_CONDITIONS = (_FAILED, _COMPLETE, "FailureTarget", "SuccessCriteriaMet")
+_EXCLUSIVE_CONDITIONS = (
+    (_COMPLETE, _FAILED),
+    (_COMPLETE, "FailureTarget"),
+    ("SuccessCriteriaMet", _FAILED),
+    ("SuccessCriteriaMet", "FailureTarget"),
+)
+_JOB_STATUS_COUNTS = ("active", "succeeded", "failed", "ready", "terminating")
+_CONDITIONS_PATH, _START_TIME_PATH, _COMPLETION_TIME_PATH = "status.conditions", "status.startTime", "status.completionTime"
+_COMPLETED_INDEXES_PATH, _UNCOUNTED_PODS_PATH = "status.completedIndexes", "status.uncountedTerminatedPods"
+
+_TEMPLATE_PATH = "spec.template"
+_SELECTOR_PATH = "spec.selector"
+ReplicatedSpec = DeploymentSpec | ReplicaSetSpec
+
 
 class ReplicaSetStrategy(StatusStrategy[ReplicaSet]):
     has_generation = True
@@ -68,7 +102,7 @@ class ReplicaSetStrategy(StatusStrategy[ReplicaSet]):
         if not obj.spec.HasField("replicas"):
             obj.spec.replicas = 1
 
-    def check(self, obj: ReplicaSet, out: list[Violation]) -> None:
+    def check_fields(self, obj: ReplicaSet, out: list[Violation]) -> None:
         validate_replicated(obj.spec, out)
 
     def warnings(self, obj: ReplicaSet) -> Iterable[str]:
@@ -79,13 +113,6 @@ class ReplicaSetStrategy(StatusStrategy[ReplicaSet]):
 
     def check_status(self, obj: ReplicaSet, out: list[Violation]) -> None:
         validate_parts(obj.status, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas"), out)
-
-
-HISTORY = 10
-PROGRESS_SECONDS = 600
-QUARTER = IntOrString(type=STRING, strVal="25%")
-_STRATEGIES = ("Recreate", "RollingUpdate")
-_PARTS = ("updatedReplicas", "readyReplicas", "availableReplicas")
 
 
 class DeploymentStrategy(StatusStrategy[Deployment]):
@@ -107,13 +134,13 @@ class DeploymentStrategy(StatusStrategy[Deployment]):
             rolling = spec.strategy.rollingUpdate
             for field in ("maxUnavailable", "maxSurge"):
                 if not rolling.HasField(field):
-                    getattr(rolling, field).CopyFrom(QUARTER)
+                    getattr(rolling, field).CopyFrom(DEFAULT_ROLLING_UPDATE)
         if not spec.HasField("revisionHistoryLimit"):
-            spec.revisionHistoryLimit = HISTORY
+            spec.revisionHistoryLimit = DEFAULT_REVISION_HISTORY
         if not spec.HasField("progressDeadlineSeconds"):
-            spec.progressDeadlineSeconds = PROGRESS_SECONDS
+            spec.progressDeadlineSeconds = DEFAULT_PROGRESS_SECONDS
 
-    def check(self, obj: Deployment, out: list[Violation]) -> None:
+    def check_fields(self, obj: Deployment, out: list[Violation]) -> None:
         spec = obj.spec
         validate_replicated(spec, out)
         _validate_strategy(spec, out)
@@ -129,7 +156,7 @@ class DeploymentStrategy(StatusStrategy[Deployment]):
         validate_selector_update(new.spec, old.spec, out)
 
     def check_status(self, obj: Deployment, out: list[Violation]) -> None:
-        validate_parts(obj.status, _PARTS, out)
+        validate_parts(obj.status, _REPLICA_COUNTS, out)
         not_negative(obj.status, "status", ("unavailableReplicas", "collisionCount"), out)
 
     def check_status_change(self, new: Deployment, old: Deployment, out: list[Violation]) -> None:
@@ -146,28 +173,15 @@ def _validate_strategy(spec: DeploymentSpec, out: list[Violation]) -> None:
                 detail = "may not be specified when strategy `type` is 'Recreate'"
                 out.append(forbidden("spec.strategy.rollingUpdate", detail))
         case other:
-            out.append(unsupported("spec.strategy.type", other, _STRATEGIES))
+            out.append(unsupported("spec.strategy.type", other, _DEPLOYMENT_STRATEGIES))
 
 
 def _validate_rolling(rolling: RollingUpdateDeployment, path: str, out: list[Violation]) -> None:
-    validate_bound(rolling.maxUnavailable, f"{path}.maxUnavailable", out, most=WHOLE)
+    validate_bound(rolling.maxUnavailable, f"{path}.maxUnavailable", out, most=FULL_PERCENT)
     validate_bound(rolling.maxSurge, f"{path}.maxSurge", out)
     if is_nothing(rolling.maxUnavailable) and is_nothing(rolling.maxSurge):
         shown = int_or_string(rolling.maxUnavailable)
         out.append(invalid(f"{path}.maxUnavailable", shown, "may not be 0 when `maxSurge` is 0"))
-
-
-CONTROLLER_UID_LABEL = "batch.kubernetes.io/controller-uid"
-JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
-OLD_CONTROLLER_UID_LABEL = "controller-uid"
-OLD_JOB_NAME_LABEL = "job-name"
-BACKOFF_LIMIT = 6
-INDEXED = "Indexed"
-_MODES = ("NonIndexed", INDEXED)
-_REPLACEMENTS = ("Failed", "TerminatingOrFailed")
-_COUNTS = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
-_MAX_INDEXED = 100_000
-_RESTART = "spec.template.spec.restartPolicy"
 
 
 class JobStrategy(StatusStrategy[Job]):
@@ -183,7 +197,7 @@ class JobStrategy(StatusStrategy[Job]):
             if not spec.HasField("completions"):
                 spec.completions = 1
         if not spec.HasField("backoffLimit"):
-            spec.backoffLimit = BACKOFF_LIMIT
+            spec.backoffLimit = DEFAULT_BACKOFF_LIMIT
         spec.completionMode = spec.completionMode or "NonIndexed"
         spec.podReplacementPolicy = spec.podReplacementPolicy or "TerminatingOrFailed"
         for field in ("suspend", "manualSelector"):
@@ -194,26 +208,26 @@ class JobStrategy(StatusStrategy[Job]):
         if not obj.metadata.labels:
             obj.metadata.labels.update(spec.template.metadata.labels)
 
-    def check(self, obj: Job, out: list[Violation]) -> None:
+    def check_fields(self, obj: Job, out: list[Violation]) -> None:
         spec = obj.spec
-        not_negative(spec, "spec", _COUNTS, out)
-        if spec.completionMode not in _MODES:
-            out.append(unsupported("spec.completionMode", spec.completionMode, _MODES))
-        if spec.podReplacementPolicy not in _REPLACEMENTS:
-            out.append(unsupported("spec.podReplacementPolicy", spec.podReplacementPolicy, _REPLACEMENTS))
+        not_negative(spec, "spec", _JOB_SPEC_COUNTS, out)
+        if spec.completionMode not in _COMPLETION_MODES:
+            out.append(unsupported("spec.completionMode", spec.completionMode, _COMPLETION_MODES))
+        if spec.podReplacementPolicy not in _POD_REPLACEMENT_POLICIES:
+            out.append(unsupported("spec.podReplacementPolicy", spec.podReplacementPolicy, _POD_REPLACEMENT_POLICIES))
         if spec.completionMode == INDEXED:
             if not spec.HasField("completions"):
                 out.append(required("spec.completions", f"when completion mode is {INDEXED}"))
-            if spec.parallelism > _MAX_INDEXED:
-                detail = f"must be less than or equal to {_MAX_INDEXED} when completion mode is {INDEXED}"
+            if spec.parallelism > _MAX_INDEXED_COMPLETIONS:
+                detail = f"must be less than or equal to {_MAX_INDEXED_COMPLETIONS} when completion mode is {INDEXED}"
                 out.append(invalid("spec.parallelism", spec.parallelism, detail))
         validate_selection(spec, out)
         validate_template(spec.template, out)
         if spec.template.spec.restartPolicy == "Always":
-            out.append(required(_RESTART, 'valid values: "OnFailure", "Never"'))
+            out.append(required(_RESTART_POLICY_PATH, 'valid values: "OnFailure", "Never"'))
 
     def check_new(self, obj: Job, out: list[Violation]) -> None:
-        self.check(obj, out)
+        self.check_fields(obj, out)
         _validate_hostnames(obj, out)
         if not obj.spec.manualSelector:
             _validate_generated(obj, out)
@@ -288,32 +302,19 @@ def _validate_completions(new: JobSpec, old: JobSpec, out: list[Violation]) -> N
         out.append(invalid("spec.completions", new.completions, detail))
 
 
-_COMPLETE, _FAILED = "Complete", "Failed"
-_TERMINAL = (_FAILED, _COMPLETE, "FailureTarget", "SuccessCriteriaMet")
-_EXCLUSIVE = (
-    (_COMPLETE, _FAILED),
-    (_COMPLETE, "FailureTarget"),
-    ("SuccessCriteriaMet", _FAILED),
-    ("SuccessCriteriaMet", "FailureTarget"),
-)
-_PODS = ("active", "succeeded", "failed", "ready", "terminating")
-_CONDITIONS, _START, _COMPLETION = "status.conditions", "status.startTime", "status.completionTime"
-_INDEXES, _UNCOUNTED = "status.completedIndexes", "status.uncountedTerminatedPods"
-
-
 def validate_job_status(job: Job, out: list[Violation]) -> None:
     """Validate the status by itself."""
     status, true_conditions = job.status, _true_conditions(job.status)
-    not_negative(status, "status", _PODS, out)
+    not_negative(status, "status", _JOB_STATUS_COUNTS, out)
     if status.HasField("ready") and status.ready > status.active:
         out.append(invalid("status.ready", status.ready, "cannot set more ready pods than active"))
-    for one, other in _EXCLUSIVE:
+    for one, other in _EXCLUSIVE_CONDITIONS:
         if true_conditions >= {one, other}:
-            out.append(forbidden(_CONDITIONS, f"cannot set {one}=True and {other}=true conditions"))
+            out.append(forbidden(_CONDITIONS_PATH, f"cannot set {one}=True and {other}=true conditions"))
     if status.HasField("completionTime") and _COMPLETE not in true_conditions:
-        out.append(forbidden(_COMPLETION, "cannot set completionTime when there is no Complete=True condition"))
+        out.append(forbidden(_COMPLETION_TIME_PATH, "cannot set completionTime when there is no Complete=True condition"))
     elif _COMPLETE in true_conditions and not status.HasField("completionTime"):
-        out.append(required(_COMPLETION, "completionTime is required for Complete jobs"))
+        out.append(required(_COMPLETION_TIME_PATH, "completionTime is required for Complete jobs"))
     waiting = status.uncountedTerminatedPods
     _validate_uncounted((("succeeded", waiting.succeeded), ("failed", waiting.failed)), out)
     if true_conditions & {_COMPLETE, _FAILED}:
@@ -325,7 +326,9 @@ def validate_job_status_update(new: Job, old: Job, out: list[Violation]) -> None
     status, before = new.status, old.status
     gone = _true_conditions(before) - _true_conditions(status)
     out.extend(
-        forbidden(_CONDITIONS, f"cannot disable the terminal {item}=True condition") for item in _TERMINAL if item in gone
+        forbidden(_CONDITIONS_PATH, f"cannot disable the terminal {item}=True condition")
+        for item in _TERMINAL_CONDITIONS
+        if item in gone
     )
     _validate_times(new, before, out)
     if status.failed < before.failed:
@@ -345,9 +348,9 @@ def _validate_uncounted(uids: Iterable[tuple[str, Iterable[str]]], out: list[Vio
     for field, result in uids:
         for index, uid in enumerate(result):
             if not uid:
-                out.append(invalid(f"{_UNCOUNTED}.{field}[{index}]", uid, "must not be empty"))
+                out.append(invalid(f"{_UNCOUNTED_PODS_PATH}.{field}[{index}]", uid, "must not be empty"))
             elif uid in seen:
-                out.append(duplicate(f"{_UNCOUNTED}.{field}[{index}]", uid))
+                out.append(duplicate(f"{_UNCOUNTED_PODS_PATH}.{field}[{index}]", uid))
             seen.add(uid)
 
 
@@ -355,12 +358,12 @@ def _validate_ended(job: Job, out: list[Violation]) -> None:
     """Validate the status of a finished job. A suspended job may have no startTime."""
     status = job.status
     if not status.HasField("startTime") and not job.spec.suspend:
-        out.append(required(_START, "startTime is required for finished job"))
+        out.append(required(_START_TIME_PATH, "startTime is required for finished job"))
     for field, number in (("active", status.active), ("terminating", status.terminating)):
         if number > 0:
             out.append(invalid(f"status.{field}", number, f"{field}>0 is invalid for finished job"))
     if uids := [*status.uncountedTerminatedPods.succeeded, *status.uncountedTerminatedPods.failed]:
-        out.append(invalid(_UNCOUNTED, uids, "uncountedTerminatedPods needs to be empty for finished job"))
+        out.append(invalid(_UNCOUNTED_PODS_PATH, uids, "uncountedTerminatedPods needs to be empty for finished job"))
 
 
 def _validate_times(new: Job, before: JobStatus, out: list[Violation]) -> None:
@@ -370,17 +373,23 @@ def _validate_times(new: Job, before: JobStatus, out: list[Violation]) -> None:
         and before.HasField("completionTime")
         and status.completionTime != before.completionTime
     ):
-        out.append(invalid(_COMPLETION, format_rfc3339(status.completionTime), "completionTime cannot be mutated"))
+        out.append(invalid(_COMPLETION_TIME_PATH, format_rfc3339(status.completionTime), "completionTime cannot be mutated"))
     if (status.startTime, status.completionTime) != (before.startTime, before.completionTime) and _completes_before_start(
         status
     ):
-        out.append(invalid(_COMPLETION, format_rfc3339(status.completionTime), "completionTime cannot be set before startTime"))
+        out.append(
+            invalid(
+                _COMPLETION_TIME_PATH, format_rfc3339(status.completionTime), "completionTime cannot be set before startTime"
+            )
+        )
     if new.spec.suspend or not before.HasField("startTime"):
         return
     if not status.HasField("startTime"):
-        out.append(required(_START, "startTime cannot be removed for unsuspended job"))
+        out.append(required(_START_TIME_PATH, "startTime cannot be removed for unsuspended job"))
     elif status.startTime != before.startTime:
-        out.append(invalid(_START, format_rfc3339(status.startTime), "startTime cannot be changed for unsuspended job"))
+        out.append(
+            invalid(_START_TIME_PATH, format_rfc3339(status.startTime), "startTime cannot be changed for unsuspended job")
+        )
 
 
 def _completes_before_start(status: JobStatus) -> bool:
@@ -393,9 +402,11 @@ def _validate_indexes(job: Job, out: list[Violation]) -> None:
     """Validate changed indexes. Unchanged ones may exceed the completions, because a job can shrink."""
     indexes = job.status.completedIndexes
     if job.spec.completionMode != INDEXED:
-        out.append(invalid(_INDEXES, indexes, "cannot set non-empty completedIndexes when non-indexed completion mode"))
+        out.append(
+            invalid(_COMPLETED_INDEXES_PATH, indexes, "cannot set non-empty completedIndexes when non-indexed completion mode")
+        )
     elif problem := _indexes_problem(indexes, job.spec.completions):
-        out.append(invalid(_INDEXES, indexes, f"error parsing completedIndexes: {problem}"))
+        out.append(invalid(_COMPLETED_INDEXES_PATH, indexes, f"error parsing completedIndexes: {problem}"))
 
 
 def _indexes_problem(text: str, completions: int) -> str:
@@ -420,63 +431,58 @@ def _indexes_problem(text: str, completions: int) -> str:
     return ""
 
 
-_PATH = "spec.template"
-_SELECTOR = "spec.selector"
-Replicated = DeploymentSpec | ReplicaSetSpec
-
-
 def validate_template(template: PodTemplateSpec, out: list[Violation]) -> None:
     """Validate the template at spec.template."""
-    validate_labels(template.metadata.labels, f"{_PATH}.metadata.labels", out)
-    validate_annotations(template.metadata.annotations, f"{_PATH}.metadata.annotations", out)
-    validate_pod_annotations(template.metadata.annotations, f"{_PATH}.metadata.annotations", out)
+    validate_labels(template.metadata.labels, f"{_TEMPLATE_PATH}.metadata.labels", out)
+    validate_annotations(template.metadata.annotations, f"{_TEMPLATE_PATH}.metadata.annotations", out)
+    validate_pod_annotations(template.metadata.annotations, f"{_TEMPLATE_PATH}.metadata.annotations", out)
     template_violations: list[Violation] = []
     validate_spec(template.spec, template_violations)
     out.extend(
-        Violation(f"{_PATH}.{template_violation.field}", template_violation.message)
+        Violation(f"{_TEMPLATE_PATH}.{template_violation.field}", template_violation.message)
         for template_violation in template_violations
     )
     if template.spec.ephemeralContainers:
-        out.append(forbidden(f"{_PATH}.spec.ephemeralContainers", "ephemeral containers not allowed in pod template"))
+        out.append(forbidden(f"{_TEMPLATE_PATH}.spec.ephemeralContainers", "ephemeral containers not allowed in pod template"))
 
 
 def workload_warnings(name: str, template: PodTemplateSpec) -> Iterable[str]:
     """Yield warnings about a workload of this name and about its template."""
     yield from name_warnings(name, "Pod names and hostnames")
-    yield from spec_warnings(template.spec, f"{_PATH}.spec")
+    yield from spec_warnings(template.spec, f"{_TEMPLATE_PATH}.spec")
 
 
-def validate_selection(spec: Replicated | JobSpec, out: list[Violation]) -> None:
+def validate_selection(spec: ReplicatedSpec | JobSpec, out: list[Violation]) -> None:
     """Check that the selector is set and selects the pods of the template."""
     if not spec.HasField("selector"):
-        out.append(required(_SELECTOR))
+        out.append(required(_SELECTOR_PATH))
         return
     selector_violations: list[Violation] = []
-    validate_selector(spec.selector, _SELECTOR, selector_violations)
+    validate_selector(spec.selector, _SELECTOR_PATH, selector_violations)
     out.extend(selector_violations)
     labels = spec.template.metadata.labels
     if not selector_violations and not from_message(spec.selector).matches(labels):
-        out.append(invalid(f"{_PATH}.metadata.labels", labels, "`selector` does not match template `labels`"))
+        out.append(invalid(f"{_TEMPLATE_PATH}.metadata.labels", labels, "`selector` does not match template `labels`"))
 
 
-def validate_selector_update(new: Replicated | JobSpec, old: Replicated | JobSpec, out: list[Violation]) -> None:
+def validate_selector_update(new: ReplicatedSpec | JobSpec, old: ReplicatedSpec | JobSpec, out: list[Violation]) -> None:
     """Check that the selector has not changed."""
     if new.selector != old.selector:
-        out.append(invalid(_SELECTOR, to_dict(new.selector), IMMUTABLE))
+        out.append(invalid(_SELECTOR_PATH, to_dict(new.selector), IMMUTABLE))
 
 
-def validate_replicated(spec: Replicated, out: list[Violation]) -> None:
+def validate_replicated(spec: ReplicatedSpec, out: list[Violation]) -> None:
     """Validate the fields that deployments and replica sets share."""
     not_negative(spec, "spec", ("replicas", "minReadySeconds"), out)
     if spec.HasField("selector") and not (spec.selector.matchLabels or spec.selector.matchExpressions):
-        out.append(invalid(_SELECTOR, "{}", "empty selector is invalid for deployment"))
+        out.append(invalid(_SELECTOR_PATH, "{}", "empty selector is invalid for deployment"))
     validate_selection(spec, out)
     validate_template(spec.template, out)
     if spec.template.spec.restartPolicy != "Always":
-        out.append(unsupported(f"{_PATH}.spec.restartPolicy", spec.template.spec.restartPolicy, ("Always",)))
+        out.append(unsupported(f"{_TEMPLATE_PATH}.spec.restartPolicy", spec.template.spec.restartPolicy, ("Always",)))
     if spec.template.spec.HasField("activeDeadlineSeconds"):
         detail = "activeDeadlineSeconds in ReplicaSet is not Supported"
-        out.append(forbidden(f"{_PATH}.spec.activeDeadlineSeconds", detail))
+        out.append(forbidden(f"{_TEMPLATE_PATH}.spec.activeDeadlineSeconds", detail))
 
 
 def validate_parts(status: DeploymentStatus | ReplicaSetStatus, fields: tuple[str, ...], out: list[Violation]) -> None:

@@ -45,9 +45,34 @@ from pinnace.apiserver.registry.validation.volumes import validate_amount_select
 _MESSAGE_POLICIES = ("File", "FallbackToLogsOnError")
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
-_RESIZED = ("cpu", "memory")
+_RESIZABLE_RESOURCES = ("cpu", "memory")
 _RESIZE_POLICIES = ("NotRequired", "RestartContainer")
 _NOT_A_SIDECAR = "may not be set for init containers without restartPolicy=Always"
+
+_ENV_POD_FIELDS = (
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+)
+
+_HTTP_SCHEMES = ("HTTP", "HTTPS")
+_PROBE_COUNTS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
+CONTAINER_HOOK_FIELDS = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
+
+MAX_USER_ID = 2**31 - 1
+MAX_SYSCTL = 253
+"""Maximum length of a sysctl name in characters."""
+_SYSCTL_PATTERN = r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
+_is_sysctl = re.compile(_SYSCTL_PATTERN, re.ASCII).fullmatch
+_SECURITY_PROFILES = ("Localhost", "RuntimeDefault", "Unconfined")
+_PROC_MOUNTS = ("Default", "Unmasked")
+_GROUP_CHANGES = ("Always", "OnRootMismatch")
 
 
 @dataclass(slots=True)
@@ -172,23 +197,10 @@ def _validate_resize(policies: Sequence[ContainerResizePolicy], path: str, out: 
         if policy.resourceName in seen:
             out.append(duplicate(f"{path}[{index}]", policy.resourceName))
         seen.add(policy.resourceName)
-        if policy.resourceName not in _RESIZED:
-            out.append(unsupported(f"{path}[{index}].resourceName", policy.resourceName, _RESIZED))
+        if policy.resourceName not in _RESIZABLE_RESOURCES:
+            out.append(unsupported(f"{path}[{index}].resourceName", policy.resourceName, _RESIZABLE_RESOURCES))
         if policy.restartPolicy not in _RESIZE_POLICIES:
             out.append(unsupported(f"{path}[{index}].restartPolicy", policy.restartPolicy, _RESIZE_POLICIES))
-
-
-_POD_FIELDS = (
-    "metadata.name",
-    "metadata.namespace",
-    "metadata.uid",
-    "spec.nodeName",
-    "spec.serviceAccountName",
-    "status.hostIP",
-    "status.hostIPs",
-    "status.podIP",
-    "status.podIPs",
-)
 
 
 def validate_env(variables: Sequence[EnvVar], path: str, out: list[Violation]) -> None:
@@ -220,7 +232,7 @@ def validate_env_from(sources: Sequence[EnvFromSource], path: str, out: list[Vio
 def _validate_source(source: EnvVarSource, value: str, path: str, out: list[Violation]) -> None:
     given = [field.name for field, _ in source.ListFields()]
     if "fieldRef" in given:
-        validate_field_selector(source.fieldRef, _POD_FIELDS, f"{path}.fieldRef", out)
+        validate_field_selector(source.fieldRef, _ENV_POD_FIELDS, f"{path}.fieldRef", out)
     if "resourceFieldRef" in given:
         validate_amount_selector(source.resourceFieldRef, f"{path}.resourceFieldRef", out)
     if "configMapKeyRef" in given:
@@ -251,11 +263,6 @@ def _validate_name(name: str, path: str, out: list[Violation]) -> None:
         out.extend(invalid(path, name, problem) for problem in names.dns_subdomain(name))
 
 
-_SCHEMES = ("HTTP", "HTTPS")
-_COUNTS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
-HOOKS = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
-
-
 def validate_hooks(container: Container, grace: int, path: str, out: list[Violation]) -> None:
     """Validate the probes and lifecycle hooks. `grace`: terminationGracePeriodSeconds of the pod."""
     if container.HasField("lifecycle"):
@@ -275,7 +282,7 @@ def validate_hooks(container: Container, grace: int, path: str, out: list[Violat
 
 
 def forbid_hooks(container: Container, detail: str, path: str, out: list[Violation]) -> None:
-    out.extend(forbidden(f"{path}.{field}", detail) for field in HOOKS if container.HasField(field))
+    out.extend(forbidden(f"{path}.{field}", detail) for field in CONTAINER_HOOK_FIELDS if container.HasField(field))
 
 
 def _validate_lifecycle(lifecycle: Lifecycle, grace: int, path: str, out: list[Violation]) -> None:
@@ -295,7 +302,7 @@ def _validate_sleep(handler: LifecycleHandler, grace: int, path: str, out: list[
 
 def _validate_probe(probe: Probe, path: str, out: list[Violation]) -> None:
     _validate_handler(probe.handler, path, out)
-    for field in _COUNTS:
+    for field in _PROBE_COUNTS:
         value = getattr(probe, field)
         if value < 0:
             out.append(invalid(f"{path}.{field}", value, NEGATIVE))
@@ -332,20 +339,10 @@ def _validate_handler(handler: ProbeHandler | LifecycleHandler, path: str, out: 
 
 def _validate_http(action: HTTPGetAction, path: str, out: list[Violation]) -> None:
     validate_port_or_name(action.port, f"{path}.port", out)
-    if action.scheme not in _SCHEMES:
-        out.append(unsupported(f"{path}.scheme", action.scheme, _SCHEMES))
+    if action.scheme not in _HTTP_SCHEMES:
+        out.append(unsupported(f"{path}.scheme", action.scheme, _HTTP_SCHEMES))
     for header in action.httpHeaders:
         out.extend(invalid(f"{path}.httpHeaders", header.name, problem) for problem in names.http_header(header.name))
-
-
-MAX_ID = 2**31 - 1
-MAX_SYSCTL = 253
-"""Maximum length of a sysctl name in characters."""
-_SYSCTL = r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
-_is_sysctl = re.compile(_SYSCTL, re.ASCII).fullmatch
-_PROFILES = ("Localhost", "RuntimeDefault", "Unconfined")
-_PROC_MOUNTS = ("Default", "Unmasked")
-_GROUP_CHANGES = ("Always", "OnRootMismatch")
 
 
 def validate_security(context: SecurityContext, path: str, out: list[Violation]) -> None:
@@ -373,7 +370,7 @@ def validate_pod_security(context: PodSecurityContext, path: str, out: list[Viol
         if not name:
             out.append(required(where))
         elif len(name) > MAX_SYSCTL or not _is_sysctl(name):
-            detail = f"must have at most {MAX_SYSCTL} characters and match regex ^{_SYSCTL}$"
+            detail = f"must have at most {MAX_SYSCTL} characters and match regex ^{_SYSCTL_PATTERN}$"
             out.append(invalid(where, name, detail))
         elif name in seen:
             out.append(duplicate(where, name))
@@ -392,16 +389,16 @@ def _validate_common(context: SecurityContext | PodSecurityContext, path: str, o
 
 
 def _validate_id(value: int, path: str, out: list[Violation]) -> None:
-    if not 0 <= value <= MAX_ID:
-        out.append(invalid(path, value, between(0, MAX_ID)))
+    if not 0 <= value <= MAX_USER_ID:
+        out.append(invalid(path, value, between(0, MAX_USER_ID)))
 
 
 def _validate_profile(profile: SeccompProfile | AppArmorProfile, what: str, path: str, out: list[Violation]) -> None:
     if not profile.type:
         field = path.rpartition(".")[2]
         out.append(required(f"{path}.type", f"type is required when {field} is set"))
-    elif profile.type not in _PROFILES:
-        out.append(unsupported(f"{path}.type", profile.type, _PROFILES))
+    elif profile.type not in _SECURITY_PROFILES:
+        out.append(unsupported(f"{path}.type", profile.type, _SECURITY_PROFILES))
     elif profile.type == "Localhost":
         if not profile.localhostProfile:
             out.append(required(f"{path}.localhostProfile", f"must be set when {what} type is Localhost"))

@@ -40,6 +40,58 @@ IMMUTABLE = "field is immutable"
 
 Value = str | int | bool | Sequence[str] | Mapping[str, Any]
 
+FULL_PERCENT = 100
+"""In percent."""
+_match_percent = re.compile(r"[0-9]+%").fullmatch
+_MAX_DIGITS = len(str(MAX_INT32))
+_PERCENT_FORMAT = (
+    "a valid percent string must be a numeric string followed by an ending '%' "
+    "(e.g. '1%', or '93%', regex used for validation is '[0-9]+%')"
+)
+
+MAX_ANNOTATIONS = 256 << 10
+"""Maximum total size of the keys and values in bytes."""
+MAX_SELECTOR_VALUES = 1000
+"""Maximum number of values in all requirements of a selector."""
+
+STANDARD_FINALIZERS = (NAMESPACE_FINALIZER, ORPHAN_FINALIZER, FOREGROUND_FINALIZER)
+"""Finalizers without a domain. Other finalizers need one, as in "example.com/mine"."""
+MAX_OWNER_REFERENCES = 100
+"""Maximum number of ownerReferences. The garbage collector requests each unknown owner from the API. Kubernetes has no such
+limit."""
+NameCheck = Callable[[str], tuple[str, ...]]
+
+MAX_PORT = 65535
+MAX_IP = 45
+"""Length of the longest address in characters: IPv6 with an embedded IPv4 address."""
+MAX_NETWORK = MAX_IP + len("/128")
+_NETWORK_PATTERN = re.compile(r"[0-9A-Fa-f:.]+/[0-9]+")
+"""Excludes formats that only the module ipaddress accepts: netmasks, addresses without a prefix length, and zones."""
+
+_LINK_LOCAL_MULTICAST = (ipaddress.ip_network("224.0.0.0/24"), ipaddress.ip_network("ff02::/16"))
+
+HUGE_PAGES = "hugepages-"
+CONTAINER_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
+"""Resources of containers, except huge pages and extended resources."""
+COUNTED_RESOURCES = frozenset({
+    "pods", "services", "services.nodeports", "services.loadbalancers", "replicationcontrollers", "resourcequotas", "secrets",
+    "configmaps", "persistentvolumeclaims",
+})  # fmt: skip
+"""Resources in whole numbers, except extended resources."""
+_QUOTA_RESOURCES = (
+    CONTAINER_RESOURCES
+    | COUNTED_RESOURCES
+    | {"requests.storage"}
+    | {f"{prefix}.{name}" for prefix in ("requests", "limits") for name in CONTAINER_RESOURCES}
+)
+_STANDARD_RESOURCES = _QUOTA_RESOURCES | {"storage"}
+_QUOTA_HUGE_PAGES = (HUGE_PAGES, f"requests.{HUGE_PAGES}")
+
+MAX_CACHED_REQUIREMENTS = 512
+"""Maximum size in bytes of a message in the cache."""
+
+_POD_LEVEL_RESOURCES = ("cpu", "hugepages-*", "memory")
+
 
 def required(field: str, detail: str = "") -> Violation:
     return Violation(field, f"Required value: {detail}" if detail else "Required value")
@@ -107,16 +159,6 @@ def validate_no_null(text: str, path: str, out: list[Violation]) -> None:
         out.append(invalid(path, text, "must not contain null characters"))
 
 
-WHOLE = 100
-"""In percent."""
-_match_percent = re.compile(r"[0-9]+%").fullmatch
-_MAX_DIGITS = len(str(MAX_INT32))
-_PERCENT = (
-    "a valid percent string must be a numeric string followed by an ending '%' "
-    "(e.g. '1%', or '93%', regex used for validation is '[0-9]+%')"
-)
-
-
 def not_negative(message: Message, path: str, fields: Iterable[str], out: list[Violation]) -> None:
     """Check that no field of the message is negative."""
     values = {field: getattr(message, field) for field in fields}
@@ -130,7 +172,7 @@ def validate_bound(bound: IntOrString, path: str, out: list[Violation], *, most:
         if bound.intVal < 0:
             out.append(invalid(path, bound.intVal, NEGATIVE))
     elif not _match_percent(bound.strVal):
-        out.append(invalid(path, bound.strVal, _PERCENT))
+        out.append(invalid(path, bound.strVal, _PERCENT_FORMAT))
     elif len(digits := bound.strVal[:-1].lstrip("0")) > _MAX_DIGITS or int(digits or "0") > most:
         out.append(invalid(path, bound.strVal, f"must not be greater than {most}%"))
 
@@ -138,12 +180,6 @@ def validate_bound(bound: IntOrString, path: str, out: list[Violation], *, most:
 def is_nothing(bound: IntOrString) -> bool:
     """Return whether the bound is 0 or 0%."""
     return not bound.strVal.strip("0%") if bound.type == STRING else not bound.intVal
-
-
-MAX_ANNOTATIONS = 256 << 10
-"""Maximum total size of the keys and values in bytes."""
-MAX_VALUES = 1000
-"""Maximum number of values in all requirements of a selector."""
 
 
 def validate_labels(labels: Mapping[str, str], path: str, out: list[Violation]) -> None:
@@ -176,8 +212,8 @@ def validate_selector(selector: LabelSelector, path: str, out: list[Violation]) 
     number = sum(len(match_expression.values) for match_expression in selector.matchExpressions)
     if requirements > MAX_REQUIREMENTS:
         out.append(too_many(path, requirements, MAX_REQUIREMENTS))
-    if number > MAX_VALUES:
-        out.append(too_many(f"{path}.matchExpressions.values", number, MAX_VALUES))
+    if number > MAX_SELECTOR_VALUES:
+        out.append(too_many(f"{path}.matchExpressions.values", number, MAX_SELECTOR_VALUES))
     validate_labels(selector.matchLabels, f"{path}.matchLabels", out)
     for index, requirement in enumerate(selector.matchExpressions):
         where = f"{path}.matchExpressions[{index}]"
@@ -204,14 +240,6 @@ def validate_key(key: str, path: str, out: list[Violation]) -> None:
 def validate_values(values: Sequence[str], path: str, out: list[Violation]) -> None:
     for index, value in enumerate(values):
         out.extend(invalid(f"{path}[{index}]", value, problem) for problem in names.label_value(value))
-
-
-STANDARD_FINALIZERS = (NAMESPACE_FINALIZER, ORPHAN_FINALIZER, FOREGROUND_FINALIZER)
-"""Finalizers without a domain. Other finalizers need one, as in "example.com/mine"."""
-MAX_OWNERS = 100
-"""Maximum number of ownerReferences. The garbage collector requests each unknown owner from the API. Kubernetes has no such
-limit."""
-NameCheck = Callable[[str], tuple[str, ...]]
 
 
 def validate_metadata(
@@ -269,8 +297,10 @@ def validate_metadata_update(new: ObjectMeta, old: ObjectMeta, out: list[Violati
 
 
 def _validate_owners(owners: Sequence[OwnerReference], out: list[Violation]) -> None:
-    if len(owners) > MAX_OWNERS:  # the message omits the number, so that updates of an object with more owners can succeed
-        out.append(Violation("metadata.ownerReferences", f"Too many: must have at most {MAX_OWNERS} items"))
+    if (
+        len(owners) > MAX_OWNER_REFERENCES
+    ):  # the message omits the number, so that updates of an object with more owners can succeed
+        out.append(Violation("metadata.ownerReferences", f"Too many: must have at most {MAX_OWNER_REFERENCES} items"))
     controller = ""
     for index, owner in enumerate(owners):
         path = f"metadata.ownerReferences[{index}]"
@@ -287,16 +317,6 @@ def _validate_owners(owners: Sequence[OwnerReference], out: list[Violation]) -> 
                 detail += f'Found "true" in references for {controller} and {this}'
                 out.append(invalid("metadata.ownerReferences", this, detail))
             controller = controller or this
-
-
-MAX_PORT = 65535
-MAX_IP = 45
-"""Length of the longest address in characters: IPv6 with an embedded IPv4 address."""
-MAX_NETWORK = MAX_IP + len("/128")
-_NETWORK = re.compile(r"[0-9A-Fa-f:.]+/[0-9]+")
-"""Excludes formats that only the module ipaddress accepts: netmasks, addresses without a prefix length, and zones."""
-
-_LINK_LOCAL_MULTICAST = (ipaddress.ip_network("224.0.0.0/24"), ipaddress.ip_network("ff02::/16"))
 
 
 def validate_ip(text: str, path: str, out: list[Violation]) -> None:
@@ -340,7 +360,7 @@ def validate_external_ip(text: str, path: str, out: list[Violation]) -> None:
 def validate_network(text: str, path: str, out: list[Violation]) -> int:
     """Check a CIDR and return its IP version, or 0 if it is invalid."""
     try:
-        if len(text) > MAX_NETWORK or not _NETWORK.fullmatch(text):
+        if len(text) > MAX_NETWORK or not _NETWORK_PATTERN.fullmatch(text):
             raise ValueError
         return ipaddress.ip_network(text, strict=False).version
     except ValueError:
@@ -360,21 +380,6 @@ def validate_port_or_name(port: IntOrString, path: str, out: list[Violation]) ->
         validate_port(port.intVal, path, out)
 
 
-HUGE_PAGES = "hugepages-"
-CONTAINER = frozenset({"cpu", "memory", "ephemeral-storage"})
-"""Resources of containers, except huge pages and extended resources."""
-COUNTED = frozenset({
-    "pods", "services", "services.nodeports", "services.loadbalancers", "replicationcontrollers", "resourcequotas", "secrets",
-    "configmaps", "persistentvolumeclaims",
-})  # fmt: skip
-"""Resources in whole numbers, except extended resources."""
-_QUOTA = (
-    CONTAINER | COUNTED | {"requests.storage"} | {f"{prefix}.{name}" for prefix in ("requests", "limits") for name in CONTAINER}
-)
-_STANDARD = _QUOTA | {"storage"}
-_QUOTA_HUGE_PAGES = (HUGE_PAGES, f"requests.{HUGE_PAGES}")
-
-
 def resource_name_problems(name: str) -> tuple[str, ...]:
     """Return the errors in a resource name."""
     return names.label_key(name) or _unqualified(name)
@@ -382,7 +387,7 @@ def resource_name_problems(name: str) -> tuple[str, ...]:
 
 def container_resource_problems(name: str) -> tuple[str, ...]:
     """Return the errors in the name of a container's resource."""
-    if name in CONTAINER:
+    if name in CONTAINER_RESOURCES:
         return names.OK
     if problems := names.label_key(name):
         return problems
@@ -404,7 +409,7 @@ def quota_resource_problems(name: str) -> tuple[str, ...]:
 
 def is_quota_resource(name: str) -> bool:
     """Return whether Kubernetes defines this resource for quotas."""
-    return name in _QUOTA or name.startswith(_QUOTA_HUGE_PAGES)
+    return name in _QUOTA_RESOURCES or name.startswith(_QUOTA_HUGE_PAGES)
 
 
 def can_overcommit(name: str) -> bool:
@@ -413,18 +418,16 @@ def can_overcommit(name: str) -> bool:
 
 
 def _unqualified(name: str) -> tuple[str, ...]:
-    known = "/" in name or name in _STANDARD or name.startswith(_QUOTA_HUGE_PAGES)
+    known = "/" in name or name in _STANDARD_RESOURCES or name.startswith(_QUOTA_HUGE_PAGES)
     return names.OK if known else ("must be a standard resource type or fully qualified",)
-
-
-MAX_REMEMBERED = 512
-"""Maximum size in bytes of a message in the cache."""
 
 
 def validate_requirements(resources: ResourceRequirements, path: str, out: list[Violation]) -> None:
     """Validate the resource requirements of a container or pod."""
     encoded = resources.SerializeToString()
-    judged = _cached_requirement_violations(encoded) if len(encoded) <= MAX_REMEMBERED else _requirement_violations(encoded)
+    judged = (
+        _cached_requirement_violations(encoded) if len(encoded) <= MAX_CACHED_REQUIREMENTS else _requirement_violations(encoded)
+    )
     if judged:
         out.extend(Violation(path + violation.field, violation.message) for violation in judged)
 
@@ -457,15 +460,12 @@ def _requirement_violations(encoded: bytes) -> tuple[Violation, ...]:
     return tuple(out)
 
 
-_POD_LEVEL = ("cpu", "hugepages-*", "memory")
-
-
 def validate_pod_requirements(spec: PodSpec, out: list[Violation]) -> None:
     """Validate the resources of a pod by themselves, and against those of its containers."""
     path, resources = "spec.resources", spec.resources
     for field, quantities in (("limits", resources.limits), ("requests", resources.requests)):
         wrong = [name for name in sorted(quantities) if not is_pod_level(name)]
-        out.extend(unsupported(f"{path}.{field}[{name[: names.MAX_KEY]}]", name, _POD_LEVEL) for name in wrong)
+        out.extend(unsupported(f"{path}.{field}[{name[: names.MAX_KEY]}]", name, _POD_LEVEL_RESOURCES) for name in wrong)
     validate_requirements(resources, path, out)
     try:
         of_containers = combine(spec, lambda container: quantity.amounts(container.resources.requests))
@@ -531,6 +531,6 @@ def validate_amount(name: str, text: str, path: str, out: list[Violation]) -> De
         return None
     if value < 0:
         out.append(invalid(path, text, NEGATIVE))
-    if (name in COUNTED or names.is_extended_resource(name)) and value != value.to_integral_value():
+    if (name in COUNTED_RESOURCES or names.is_extended_resource(name)) and value != value.to_integral_value():
         out.append(invalid(path, text, "must be an integer"))
     return value

@@ -47,6 +47,21 @@ _UPDATABLE = ",".join((
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
 ))  # fmt: skip
 
+_RESIZABLE_RESOURCES = ("cpu", "memory")
+_CONTAINER_LISTS = ("containers", "initContainers")
+
+_NEXT_PHASES = {
+    "": ("Pending", "Running", "Succeeded", "Failed", "Unknown"),
+    "Pending": ("Running", "Succeeded", "Failed", "Unknown"),
+    "Running": ("Succeeded", "Failed", "Unknown"),
+    "Unknown": ("Pending", "Running", "Succeeded", "Failed"),
+    "Succeeded": (),
+    "Failed": (),
+}
+PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
+_CONDITION_STATUSES = ("True", "False", "Unknown")
+_SYSTEM_CONDITIONS = frozenset({"PodScheduled", "Initialized", "ContainersReady", "Ready"})
+
 
 def validate_spec_update(new: PodSpec, old: PodSpec, out: list[Violation]) -> None:
     """Validate the change, but not the new spec."""
@@ -179,16 +194,12 @@ def _validate_gates(new: Sequence[PodSchedulingGate], old: Sequence[PodSchedulin
             out.append(forbidden(f"spec.schedulingGates[{index}].name", detail))
 
 
-_RESIZABLE = ("cpu", "memory")
-_LISTS = ("containers", "initContainers")
-
-
 def carry_over_resources(new: PodSpec, old: PodSpec) -> PodSpec:
     """Return the old spec with the resources and the resizePolicy of the new one. Containers keep their names from the new
     spec, so that `validate_resize` can refuse another order."""
     resized = PodSpec()
     resized.CopyFrom(old)
-    for field in _LISTS:
+    for field in _CONTAINER_LISTS:
         wanted, kept = getattr(new, field), getattr(resized, field)
         if len(wanted) != len(kept):
             del kept[:]
@@ -216,7 +227,7 @@ def validate_resize(new: PodSpec, old: PodSpec, out: list[Violation]) -> None:
         out.append(forbidden("spec.resources", "pod-level resources cannot be resized"))
     if (quality := qos_class(new)) != qos_class(old):
         out.append(invalid("spec", quality, "Pod QOS Class may not change as a result of resizing"))
-    for field in _LISTS:
+    for field in _CONTAINER_LISTS:
         containers, before = getattr(new, field), getattr(old, field)
         if len(containers) != len(before):
             out.append(forbidden(f"spec.{field}", "containers may not be added or removed on resize"))
@@ -235,10 +246,10 @@ def validate_resize(new: PodSpec, old: PodSpec, out: list[Violation]) -> None:
 
 def _validate_step(new: ResourceRequirements, old: ResourceRequirements, path: str, out: list[Violation]) -> None:
     removed = False
-    for field, said in (("requests", "resource requests"), ("limits", "resource limits")):
+    for field, noun in (("requests", "resource requests"), ("limits", "resource limits")):
         now, then = getattr(new, field), getattr(old, field)
-        if any(name in then and name not in now for name in _RESIZABLE):
-            out.append(forbidden(f"{path}.{field}", f"{said} cannot be removed"))
+        if any(name in then and name not in now for name in _RESIZABLE_RESOURCES):
+            out.append(forbidden(f"{path}.{field}", f"{noun} cannot be removed"))
             removed = True
     if not removed and _immutable_resources(new) != _immutable_resources(old):
         out.append(forbidden("spec", f"only cpu and memory resources are mutable; changed: {path}"))
@@ -248,23 +259,10 @@ def _immutable_resources(resources: ResourceRequirements) -> ResourceRequirement
     """Return the resources without those that a resize may change."""
     rest = ResourceRequirements()
     rest.CopyFrom(resources)
-    for name in _RESIZABLE:
+    for name in _RESIZABLE_RESOURCES:
         rest.requests.pop(name, None)
         rest.limits.pop(name, None)
     return rest
-
-
-_NEXT = {
-    "": ("Pending", "Running", "Succeeded", "Failed", "Unknown"),
-    "Pending": ("Running", "Succeeded", "Failed", "Unknown"),
-    "Running": ("Succeeded", "Failed", "Unknown"),
-    "Unknown": ("Pending", "Running", "Succeeded", "Failed"),
-    "Succeeded": (),
-    "Failed": (),
-}
-PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
-_STATUSES = ("True", "False", "Unknown")
-_SYSTEM_CONDITIONS = frozenset({"PodScheduled", "Initialized", "ContainersReady", "Ready"})
 
 
 def validate_pod_status(status: PodStatus, out: list[Violation]) -> None:
@@ -296,7 +294,7 @@ def _validate_phase(new: str, old: str, out: list[Violation]) -> None:
         return
     if new not in PHASES:
         out.append(unsupported("status.phase", new, PHASES))
-    elif new not in _NEXT.get(old, PHASES):
+    elif new not in _NEXT_PHASES.get(old, PHASES):
         out.append(invalid("status.phase", new, f'may not change from "{old}"'))
 
 
@@ -305,8 +303,8 @@ def _validate_conditions(conditions: Sequence[PodCondition], out: list[Violation
         kind, status = condition.type, condition.status
         if kind not in _SYSTEM_CONDITIONS:
             validate_key(kind, f"status.conditions[{index}].type", out)
-        if status not in _STATUSES:
-            out.append(unsupported(f"status.conditions[{index}].status", status, _STATUSES))
+        if status not in _CONDITION_STATUSES:
+            out.append(unsupported(f"status.conditions[{index}].status", status, _CONDITION_STATUSES))
 
 
 def _validate_addresses(status: PodStatus, out: list[Violation]) -> None:

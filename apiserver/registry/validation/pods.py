@@ -61,14 +61,49 @@ from pinnace.apiserver.registry.validation.fields import (
     validate_selector,
     validate_values,
 )
-from pinnace.apiserver.registry.validation.volumes import STORAGE, validate_volumes
+from pinnace.apiserver.registry.validation.volumes import STORAGE_RESOURCE, validate_volumes
 
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
 DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 PREEMPTION_POLICIES = ("PreemptLowerPriority", "Never")
-_SYSTEMS = ("linux", "windows")
+_OPERATING_SYSTEMS = ("linux", "windows")
 _MAX_INT32 = 2**31 - 1
 _MAX_NAMESERVERS, _MAX_SEARCHES, _MAX_SEARCH_LENGTH = 3, 32, 2048
+
+_REQUIRED_TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED_TERMS = "preferredDuringSchedulingIgnoredDuringExecution"
+_NO_OPERATOR = "not a valid selector operator"
+
+_UNSATISFIABLE_ACTIONS = ("DoNotSchedule", "ScheduleAnyway")
+_INCLUSION_POLICIES = ("Honor", "Ignore")
+
+_TOLERATION_OPERATORS = ("Equal", "Exists")
+MAX_TAINTS = 100
+"""Maximum number of taints per node. The scheduler compares each taint for each pod: 9,990 taints on one node added 8 ms to
+each decision. Kubernetes has no such limit."""
+_CONTROLLER_TAINTS = frozenset(
+    f"node.kubernetes.io/{name}"
+    for name in (
+        "disk-pressure",
+        "memory-pressure",
+        "network-unavailable",
+        "not-ready",
+        "out-of-service",
+        "pid-pressure",
+        "unreachable",
+        "unschedulable",
+    )
+)
+"""Taints with these keys do not count, so that controllers can add them to any node."""
+
+_DEPRECATED_LABELS = {
+    "beta.kubernetes.io/arch": "kubernetes.io/arch",
+    "beta.kubernetes.io/os": "kubernetes.io/os",
+    "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
+    OLD_ZONE_LABEL: ZONE_LABEL,
+    OLD_REGION_LABEL: REGION_LABEL,
+}
+_BYTE_RESOURCES = ("memory", "ephemeral-storage", STORAGE_RESOURCE)
 
 
 def validate_new_spec(spec: PodSpec) -> list[Violation]:
@@ -117,8 +152,8 @@ def _validate_choices(spec: PodSpec, out: list[Violation]) -> None:
         out.append(unsupported("spec.preemptionPolicy", spec.preemptionPolicy, PREEMPTION_POLICIES))
     if spec.HasField("activeDeadlineSeconds") and not 1 <= spec.activeDeadlineSeconds <= _MAX_INT32:
         out.append(invalid("spec.activeDeadlineSeconds", spec.activeDeadlineSeconds, between(1, _MAX_INT32)))
-    if spec.HasField("os") and spec.os.name not in _SYSTEMS:
-        out.append(unsupported("spec.os.name", spec.os.name, _SYSTEMS))
+    if spec.HasField("os") and spec.os.name not in _OPERATING_SYSTEMS:
+        out.append(unsupported("spec.os.name", spec.os.name, _OPERATING_SYSTEMS))
     if spec.hostPID and spec.shareProcessNamespace:
         detail = "ShareProcessNamespace and HostPID cannot both be enabled"
         out.append(invalid("spec.shareProcessNamespace", True, detail))
@@ -189,11 +224,6 @@ def _validate_dns(config: PodDNSConfig, path: str, out: list[Violation]) -> None
             out.append(required(f"{path}.options[{index}]", "must not be empty"))
 
 
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-_NO_OPERATOR = "not a valid selector operator"
-
-
 def validate_affinity(affinity: Affinity, path: str, out: list[Violation]) -> None:
     if affinity.HasField("nodeAffinity"):
         _validate_node_affinity(affinity.nodeAffinity, f"{path}.nodeAffinity", out)
@@ -204,10 +234,10 @@ def validate_affinity(affinity: Affinity, path: str, out: list[Violation]) -> No
 
 
 def _validate_node_affinity(affinity: NodeAffinity, path: str, out: list[Violation]) -> None:
-    if affinity.HasField(_REQUIRED):
-        validate_node_selector(affinity.requiredDuringSchedulingIgnoredDuringExecution, f"{path}.{_REQUIRED}", out)
+    if affinity.HasField(_REQUIRED_TERMS):
+        validate_node_selector(affinity.requiredDuringSchedulingIgnoredDuringExecution, f"{path}.{_REQUIRED_TERMS}", out)
     for index, preferred in enumerate(affinity.preferredDuringSchedulingIgnoredDuringExecution):
-        where = f"{path}.{_PREFERRED}[{index}]"
+        where = f"{path}.{_PREFERRED_TERMS}[{index}]"
         _validate_weight(preferred.weight, where, out)
         _validate_node_term(preferred.preference, f"{where}.preference", out)
 
@@ -261,9 +291,9 @@ def _validate_field(requirement: NodeSelectorRequirement, path: str, out: list[V
 
 def _validate_pod_affinity(affinity: PodAffinity | PodAntiAffinity, path: str, out: list[Violation]) -> None:
     for index, term in enumerate(affinity.requiredDuringSchedulingIgnoredDuringExecution):
-        _validate_pod_term(term, f"{path}.{_REQUIRED}[{index}]", out)
+        _validate_pod_term(term, f"{path}.{_REQUIRED_TERMS}[{index}]", out)
     for index, weighted in enumerate(affinity.preferredDuringSchedulingIgnoredDuringExecution):
-        where = f"{path}.{_PREFERRED}[{index}]"
+        where = f"{path}.{_PREFERRED_TERMS}[{index}]"
         _validate_weight(weighted.weight, where, out)
         _validate_pod_term(weighted.podAffinityTerm, f"{where}.podAffinityTerm", out)
 
@@ -317,10 +347,6 @@ def _validate_weight(weight: int, path: str, out: list[Violation]) -> None:
         out.append(invalid(f"{path}.weight", weight, "must be in the range 1-100"))
 
 
-_ACTIONS = ("DoNotSchedule", "ScheduleAnyway")
-_POLICIES = ("Honor", "Ignore")
-
-
 def validate_spreading(constraints: Sequence[TopologySpreadConstraint], path: str, out: list[Violation]) -> None:
     seen: set[tuple[str, str]] = set()
     for index, constraint in enumerate(constraints):
@@ -338,18 +364,18 @@ def _validate_constraint(constraint: TopologySpreadConstraint, path: str, out: l
         out.append(invalid(f"{path}.maxSkew", constraint.maxSkew, NOT_POSITIVE))
     if not constraint.topologyKey:
         out.append(required(f"{path}.topologyKey", "can not be empty"))
-    if action not in _ACTIONS:
-        out.append(unsupported(f"{path}.whenUnsatisfiable", action, _ACTIONS))
+    if action not in _UNSATISFIABLE_ACTIONS:
+        out.append(unsupported(f"{path}.whenUnsatisfiable", action, _UNSATISFIABLE_ACTIONS))
     if constraint.HasField("minDomains"):
         if constraint.minDomains <= 0:
             out.append(invalid(f"{path}.minDomains", constraint.minDomains, NOT_POSITIVE))
         if action != "DoNotSchedule":
             detail = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
             out.append(invalid(f"{path}.minDomains", constraint.minDomains, detail))
-    if constraint.HasField("nodeAffinityPolicy") and constraint.nodeAffinityPolicy not in _POLICIES:
-        out.append(unsupported(f"{path}.nodeAffinityPolicy", constraint.nodeAffinityPolicy, _POLICIES))
-    if constraint.HasField("nodeTaintsPolicy") and constraint.nodeTaintsPolicy not in _POLICIES:
-        out.append(unsupported(f"{path}.nodeTaintsPolicy", constraint.nodeTaintsPolicy, _POLICIES))
+    if constraint.HasField("nodeAffinityPolicy") and constraint.nodeAffinityPolicy not in _INCLUSION_POLICIES:
+        out.append(unsupported(f"{path}.nodeAffinityPolicy", constraint.nodeAffinityPolicy, _INCLUSION_POLICIES))
+    if constraint.HasField("nodeTaintsPolicy") and constraint.nodeTaintsPolicy not in _INCLUSION_POLICIES:
+        out.append(unsupported(f"{path}.nodeTaintsPolicy", constraint.nodeTaintsPolicy, _INCLUSION_POLICIES))
     selector = constraint.labelSelector
     validate_label_keys(constraint.matchLabelKeys, constraint.HasField("labelSelector"), f"{path}.matchLabelKeys", out)
     validate_merged_keys(constraint.matchLabelKeys, selector, path, out)
@@ -365,29 +391,9 @@ def validate_gates(gates: Sequence[PodSchedulingGate], path: str, out: list[Viol
         seen.add(gate.name)
 
 
-_OPERATORS = ("Equal", "Exists")
-MAX_TAINTS = 100
-"""Maximum number of taints per node. The scheduler compares each taint for each pod: 9,990 taints on one node added 8 ms to
-each decision. Kubernetes has no such limit."""
-_OF_CONTROLLERS = frozenset(
-    f"node.kubernetes.io/{name}"
-    for name in (
-        "disk-pressure",
-        "memory-pressure",
-        "network-unavailable",
-        "not-ready",
-        "out-of-service",
-        "pid-pressure",
-        "unreachable",
-        "unschedulable",
-    )
-)
-"""Taints with these keys do not count, so that controllers can add them to any node."""
-
-
 def validate_number(taints: Sequence[Taint], before: Sequence[Taint], path: str, out: list[Violation]) -> None:
     """Limit the number of taints to MAX_TAINTS, or to the number in `before` if it is larger."""
-    number, had = (sum(taint.key not in _OF_CONTROLLERS for taint in item) for item in (taints, before))
+    number, had = (sum(taint.key not in _CONTROLLER_TAINTS for taint in item) for item in (taints, before))
     if number > max(MAX_TAINTS, had):
         out.append(too_many(path, number, MAX_TAINTS))
 
@@ -416,7 +422,7 @@ def validate_tolerations(tolerations: Sequence[Toleration], path: str, out: list
             if value:
                 out.append(invalid(f"{path}[{index}].operator", value, "value must be empty when `operator` is 'Exists'"))
         elif operator not in ("Equal", ""):
-            out.append(unsupported(f"{path}[{index}].operator", operator, _OPERATORS))
+            out.append(unsupported(f"{path}[{index}].operator", operator, _TOLERATION_OPERATORS))
         elif problems := names.label_value(value):
             out.append(invalid(f"{path}[{index}].operator", value, ";".join(problems)))
         if key:
@@ -430,16 +436,6 @@ def validate_tolerations(tolerations: Sequence[Toleration], path: str, out: list
         if effect != "NoExecute" and toleration.HasField("tolerationSeconds"):
             detail = "effect must be 'NoExecute' when `tolerationSeconds` is set"
             out.append(invalid(f"{path}[{index}].effect", effect, detail))
-
-
-_DEPRECATED = {
-    "beta.kubernetes.io/arch": "kubernetes.io/arch",
-    "beta.kubernetes.io/os": "kubernetes.io/os",
-    "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
-    OLD_ZONE_LABEL: ZONE_LABEL,
-    OLD_REGION_LABEL: REGION_LABEL,
-}
-_BYTES = ("memory", "ephemeral-storage", STORAGE)
 
 
 def spec_warnings(spec: PodSpec, path: str) -> Iterator[str]:
@@ -471,7 +467,7 @@ def name_warnings(name: str, use: str) -> Iterator[str]:
 
 def amount_warnings(quantities: Mapping[str, Quantity], path: str) -> Iterator[str]:
     """Yield warnings about the requests of a pod or a claim."""
-    for resource in _BYTES:
+    for resource in _BYTE_RESOURCES:
         if resource in quantities and (told := quantities[resource].string).endswith("m"):
             yield f'{path}[{resource}]: "{told}" is in thousandths of a byte; did you mean "{told[:-1]}M"?'
 
@@ -516,5 +512,5 @@ def _of_affinity(affinity: NodeAffinity, path: str) -> Iterator[str]:
 
 
 def _of_label(key: str, path: str) -> Iterator[str]:
-    if key in _DEPRECATED:
-        yield f'{path}: "{key}" is deprecated; use "{_DEPRECATED[key]}"'
+    if key in _DEPRECATED_LABELS:
+        yield f'{path}: "{key}" is deprecated; use "{_DEPRECATED_LABELS[key]}"'

@@ -46,8 +46,49 @@ from pinnace.apiserver.registry.validation.fields import (
     validate_selector,
 )
 
-_PROPAGATION = ("Bidirectional", "HostToContainer", "None")
-_RECURSIVE = ("Disabled", "Enabled", "IfPossible")
+_MOUNT_PROPAGATIONS = ("Bidirectional", "HostToContainer", "None")
+_RECURSIVE_READ_ONLY_MODES = ("Disabled", "Enabled", "IfPossible")
+
+MAX_DRIVER_NAME = 63
+_REQUIRED_SOURCE_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "HostPathVolumeSource": ("path",),
+    "GCEPersistentDiskVolumeSource": ("pdName",),
+    "AWSElasticBlockStoreVolumeSource": ("volumeID",),
+    "SecretVolumeSource": ("secretName",),
+    "NFSVolumeSource": ("server", "path"),
+    "ISCSIVolumeSource": ("targetPortal", "iqn"),
+    "ISCSIPersistentVolumeSource": ("targetPortal", "iqn"),
+    "PersistentVolumeClaimVolumeSource": ("claimName",),
+    "RBDVolumeSource": ("monitors", "image"),
+    "RBDPersistentVolumeSource": ("monitors", "image"),
+    "CSIVolumeSource": ("driver",),
+    "CSIPersistentVolumeSource": ("driver", "volumeHandle"),
+    "LocalVolumeSource": ("path",),
+}
+"""Required fields by message."""
+_FILE_VOLUME_SOURCES = ("secret", "configMap", "downwardAPI", "projected")
+_HOST_PATH_TYPES = ("", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket")
+_match_iqn = re.compile(
+    r"iqn\.\d{4}-\d{2}\.([a-zA-Z0-9.-]+)(:[^,;*&$|\s]+)?|eui\.[a-zA-Z0-9]{16}|naa\.[a-zA-Z0-9]{32}"
+).fullmatch
+
+MAX_FILE_MODE = 0o777
+MIN_TOKEN_SECONDS, MAX_TOKEN_SECONDS = 600, 2**32
+_DOWNWARD_API_FIELDS = ("metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid")
+
+_MAP_KEY_PREFIXES = ("metadata.annotations['", "metadata.labels['")
+_DOWNWARD_API_RESOURCES = tuple(
+    f"{kind}.{resource}" for kind in ("limits", "requests") for resource in ("cpu", "ephemeral-storage", "memory")
+)
+_CPU_UNITS = ("1m", "1")
+_BYTE_UNITS = ("1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei")
+_HUGE_PAGES = ("limits.hugepages-", "requests.hugepages-")
+
+STORAGE_RESOURCE = "storage"
+"""The resource of volumes and claims."""
+_SINGLE_POD_ACCESS_MODE = "ReadWriteOncePod"
+_ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", _SINGLE_POD_ACCESS_MODE)
+_VOLUME_MODES = ("Block", "Filesystem")
 
 
 def validate_volumes(volumes: Sequence[Volume], path: str, out: list[Violation]) -> Mapping[str, bool]:
@@ -108,8 +149,8 @@ def validate_mounts(
             detail = "subPathExpr and subPath are mutually exclusive"
             out.append(invalid(f"{where}.subPathExpr", mount.subPathExpr, detail))
         if mount.HasField("mountPropagation"):
-            if mount.mountPropagation not in _PROPAGATION:
-                out.append(unsupported(f"{where}.mountPropagation", mount.mountPropagation, _PROPAGATION))
+            if mount.mountPropagation not in _MOUNT_PROPAGATIONS:
+                out.append(unsupported(f"{where}.mountPropagation", mount.mountPropagation, _MOUNT_PROPAGATIONS))
             elif mount.mountPropagation == "Bidirectional" and not privileged:
                 detail = "Bidirectional mount propagation is available only to privileged containers"
                 out.append(forbidden(f"{where}.mountPropagation", detail))
@@ -128,8 +169,8 @@ def validate_mounts(
 
 
 def _validate_recursive(mount: VolumeMount, path: str, out: list[Violation]) -> None:
-    if mount.recursiveReadOnly not in _RECURSIVE:
-        out.append(unsupported(path, mount.recursiveReadOnly, _RECURSIVE))
+    if mount.recursiveReadOnly not in _RECURSIVE_READ_ONLY_MODES:
+        out.append(unsupported(path, mount.recursiveReadOnly, _RECURSIVE_READ_ONLY_MODES))
     elif mount.recursiveReadOnly != "Disabled":
         if not mount.readOnly:
             out.append(forbidden(path, "may only be specified when readOnly is true"))
@@ -153,30 +194,6 @@ def _validate_mount_target(target: str, taken: set[str], path: str, out: list[Vi
     taken.add(target)
 
 
-MAX_DRIVER = 63
-_REQUIRED: Mapping[str, tuple[str, ...]] = {
-    "HostPathVolumeSource": ("path",),
-    "GCEPersistentDiskVolumeSource": ("pdName",),
-    "AWSElasticBlockStoreVolumeSource": ("volumeID",),
-    "SecretVolumeSource": ("secretName",),
-    "NFSVolumeSource": ("server", "path"),
-    "ISCSIVolumeSource": ("targetPortal", "iqn"),
-    "ISCSIPersistentVolumeSource": ("targetPortal", "iqn"),
-    "PersistentVolumeClaimVolumeSource": ("claimName",),
-    "RBDVolumeSource": ("monitors", "image"),
-    "RBDPersistentVolumeSource": ("monitors", "image"),
-    "CSIVolumeSource": ("driver",),
-    "CSIPersistentVolumeSource": ("driver", "volumeHandle"),
-    "LocalVolumeSource": ("path",),
-}
-"""Required fields by message."""
-_OF_FILES = ("secret", "configMap", "downwardAPI", "projected")
-_HOST_PATH_TYPES = ("", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket")
-_match_iqn = re.compile(
-    r"iqn\.\d{4}-\d{2}\.([a-zA-Z0-9.-]+)(:[^,;*&$|\s]+)?|eui\.[a-zA-Z0-9]{16}|naa\.[a-zA-Z0-9]{32}"
-).fullmatch
-
-
 def validate_source(source: VolumeSource | PersistentVolumeSource, path: str, out: list[Violation]) -> None:
     """Validate the first source that is set. A source of a kind that is not modelled is not validated."""
     given = [field.name for field, _ in source.ListFields()]
@@ -185,9 +202,9 @@ def validate_source(source: VolumeSource | PersistentVolumeSource, path: str, ou
     first, *more = given
     out.extend(forbidden(f"{path}.{name}", "may not specify more than 1 volume type") for name in more)
     details = getattr(source, first)
-    missing = [field for field in _REQUIRED.get(details.DESCRIPTOR.name, ()) if not getattr(details, field)]
+    missing = [field for field in _REQUIRED_SOURCE_FIELDS.get(details.DESCRIPTOR.name, ()) if not getattr(details, field)]
     out.extend(required(f"{path}.{first}.{field}") for field in missing)
-    if first in _OF_FILES:
+    if first in _FILE_VOLUME_SOURCES:
         validate_files(first, details, f"{path}.{first}", out)
     _validate_details(first, details, f"{path}.{first}", out)
 
@@ -199,8 +216,8 @@ def validate_no_backsteps(target: str, path: str, out: list[Violation]) -> None:
 
 def validate_driver(driver: str, path: str, out: list[Violation]) -> None:
     """Validate the name of a CSI driver. An empty name is valid."""
-    if len(driver) > MAX_DRIVER:
-        out.append(invalid(path, driver, f"must be no more than {MAX_DRIVER} characters"))
+    if len(driver) > MAX_DRIVER_NAME:
+        out.append(invalid(path, driver, f"must be no more than {MAX_DRIVER_NAME} characters"))
     elif driver:
         out.extend(invalid(path, driver, problem) for problem in names.dns_subdomain(driver.lower()))
 
@@ -246,11 +263,6 @@ def _validate_ephemeral(source: EphemeralVolumeSource, path: str, out: list[Viol
         validate_claim_spec(source.volumeClaimTemplate.spec, f"{path}.volumeClaimTemplate.spec", out)
     else:
         out.append(required(f"{path}.volumeClaimTemplate"))
-
-
-MAX_MODE = 0o777
-MIN_TOKEN_SECONDS, MAX_TOKEN_SECONDS = 600, 2**32
-_POD_FIELDS = ("metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid")
 
 
 def validate_files(kind: str, source: Any, path: str, out: list[Violation]) -> None:
@@ -309,7 +321,7 @@ def _validate_items(items: Iterable[KeyToPath | DownwardAPIVolumeFile], path: st
 
 def _validate_pod_field(item: DownwardAPIVolumeFile, path: str, out: list[Violation]) -> None:
     if item.HasField("fieldRef"):
-        validate_field_selector(item.fieldRef, _POD_FIELDS, f"{path}.fieldRef", out)
+        validate_field_selector(item.fieldRef, _DOWNWARD_API_FIELDS, f"{path}.fieldRef", out)
         if item.HasField("resourceFieldRef"):
             out.append(invalid(path, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously"))
     elif item.HasField("resourceFieldRef"):
@@ -321,7 +333,7 @@ def _validate_pod_field(item: DownwardAPIVolumeFile, path: str, out: list[Violat
 
 
 def _validate_mode(mode: int, path: str, out: list[Violation]) -> None:
-    if not 0 <= mode <= MAX_MODE:
+    if not 0 <= mode <= MAX_FILE_MODE:
         out.append(invalid(path, mode, "must be a number between 0 and 0777 (octal), both inclusive"))
 
 
@@ -337,13 +349,6 @@ def _validate_place(place: str, path: str, out: list[Violation]) -> None:
         out.append(invalid(path, place, "must not start with '..'"))
 
 
-_MAPS = ("metadata.annotations['", "metadata.labels['")
-_AMOUNTS = tuple(f"{kind}.{resource}" for kind in ("limits", "requests") for resource in ("cpu", "ephemeral-storage", "memory"))
-_CPU_UNITS = ("1m", "1")
-_BYTE_UNITS = ("1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei")
-_HUGE_PAGES = ("limits.hugepages-", "requests.hugepages-")
-
-
 def validate_field_selector(selector: ObjectFieldSelector, fields: Iterable[str], path: str, out: list[Violation]) -> None:
     """Validate a reference to a field of the pod: one of `fields`, or an entry of its labels or annotations."""
     field, path = selector.fieldPath, f"{path}.fieldPath"
@@ -352,9 +357,9 @@ def validate_field_selector(selector: ObjectFieldSelector, fields: Iterable[str]
     elif selector.apiVersion not in ("", "v1"):
         detail = f"error converting fieldPath: unsupported pod version: {selector.apiVersion[:MAX_SHOWN]}"
         out.append(invalid(path, field, detail))
-    elif field.startswith(_MAPS) and field.endswith("']"):
+    elif field.startswith(_MAP_KEY_PREFIXES) and field.endswith("']"):
         key = field.partition("['")[2].removesuffix("']")
-        lowered = key.lower() if field.startswith(_MAPS[0]) else key
+        lowered = key.lower() if field.startswith(_MAP_KEY_PREFIXES[0]) else key
         out.extend(invalid(path, key, problem) for problem in names.label_key(lowered))
     elif field not in fields:
         out.append(unsupported(path, field, fields))
@@ -365,8 +370,8 @@ def validate_amount_selector(selector: ResourceFieldSelector, path: str, out: li
     resource = selector.resource
     if not resource:
         out.append(required(f"{path}.resource"))
-    elif resource not in _AMOUNTS and not resource.startswith(_HUGE_PAGES):
-        out.append(unsupported(f"{path}.resource", resource, _AMOUNTS))
+    elif resource not in _DOWNWARD_API_RESOURCES and not resource.startswith(_HUGE_PAGES):
+        out.append(unsupported(f"{path}.resource", resource, _DOWNWARD_API_RESOURCES))
     elif selector.divisor.string:
         units = _CPU_UNITS if resource.endswith(".cpu") else _BYTE_UNITS
         if not _is_one_of(selector.divisor.string, units):
@@ -390,11 +395,11 @@ def validate_claim_spec(spec: PersistentVolumeClaimSpec, path: str, out: list[Vi
         validate_selector(spec.selector, f"{path}.selector", out)
     validate_access_modes(spec.accessModes, f"{path}.accessModes", out)
     requests = spec.resources.requests
-    if STORAGE in requests:
-        validate_size(requests[STORAGE].string, f"{path}.resources[{STORAGE}]", out)
+    if STORAGE_RESOURCE in requests:
+        validate_size(requests[STORAGE_RESOURCE].string, f"{path}.resources[{STORAGE_RESOURCE}]", out)
     else:
-        out.append(required(f"{path}.resources[{STORAGE}]"))
-    for name in requests.keys() - {STORAGE}:
+        out.append(required(f"{path}.resources[{STORAGE_RESOURCE}]"))
+    for name in requests.keys() - {STORAGE_RESOURCE}:
         validate_amount(name, requests[name].string, f"{path}.resources.requests[{name[:MAX_KEY]}]", out)
     validate_class_name(spec.storageClassName, f"{path}.storageClassName", out)
     validate_class_name(spec.volumeAttributesClassName, f"{path}.volumeAttributesClassName", out)
@@ -404,20 +409,13 @@ def validate_claim_spec(spec: PersistentVolumeClaimSpec, path: str, out: list[Vi
 def size_of(amounts: Mapping[str, Quantity]) -> Decimal:
     """Return the amount of storage; 0 if it is absent or invalid."""
     with suppress(QuantityError):
-        return parse(amounts[STORAGE].string) if STORAGE in amounts else Decimal(0)
+        return parse(amounts[STORAGE_RESOURCE].string) if STORAGE_RESOURCE in amounts else Decimal(0)
     return Decimal(0)
-
-
-STORAGE = "storage"
-"""The resource of volumes and claims."""
-_ALONE = "ReadWriteOncePod"
-_ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", _ALONE)
-_VOLUME_MODES = ("Block", "Filesystem")
 
 
 def validate_access_modes(modes: Sequence[str], path: str, out: list[Violation]) -> None:
     out.extend(unsupported(path, mode, _ACCESS_MODES) for mode in modes if mode not in _ACCESS_MODES)
-    if _ALONE in modes and any(mode != _ALONE for mode in modes):
+    if _SINGLE_POD_ACCESS_MODE in modes and any(mode != _SINGLE_POD_ACCESS_MODE for mode in modes):
         out.append(forbidden(path, "may not use ReadWriteOncePod with other access modes"))
 
 

@@ -14,10 +14,10 @@ import grpc
 from aetcd.rpc import Compare, TxnRequest
 
 from pinnace.apiserver.storage.interface import (
-    Change,
     Committed,
     CompareFailed,
     Guard,
+    KeyChange,
     KeyValue,
     LeaseNotFound,
     OutOfSpace,
@@ -31,6 +31,22 @@ _MOD: int = Compare.CompareTarget.Value("MOD")
 
 ALL_KEYS = b"\0"
 """As key and range_end: all keys."""
+
+NEVER_LEFT = ("failed to connect to all addresses", "DNS resolution failed")
+"""Prefixes of gRPC's error when there was no connection for the request."""
+NOT_PROPOSED = ("etcdserver: no leader", "etcdserver: not capable", "etcdserver: too many requests")
+TRANSIENT = {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.UNKNOWN,
+}
+TOO_LARGE = (
+    "etcdserver: request is too large",
+    "etcdserver: too many operations in txn request",
+    "grpc: received message larger than max",
+)
 
 
 def prefix_end(prefix: bytes) -> bytes:
@@ -98,11 +114,11 @@ def decode_key_value(kv: Any) -> KeyValue:
     return KeyValue(_decode_text(kv.key), kv.value, kv.create_revision, kv.mod_revision, kv.version, kv.lease)
 
 
-def decode_event(event: Any) -> Change:
+def decode_event(event: Any) -> KeyChange:
     kv = event.kv
     if event.type:  # DELETE
-        return Change(_decode_text(kv.key), None, 0, kv.mod_revision)
-    return Change(_decode_text(kv.key), kv.value, kv.create_revision, kv.mod_revision, kv.lease)
+        return KeyChange(_decode_text(kv.key), None, 0, kv.mod_revision)
+    return KeyChange(_decode_text(kv.key), kv.value, kv.create_revision, kv.mod_revision, kv.lease)
 
 
 def _decode_text(key: bytes) -> str:
@@ -119,23 +135,6 @@ class MemberFailure(Enum):
 
 class RevisionCompacted(Exception):
     """A read or a compaction at a compacted revision. etcd does not report the oldest remaining revision."""
-
-
-NEVER_LEFT = ("failed to connect to all addresses", "DNS resolution failed")
-"""Prefixes of gRPC's error when there was no connection for the request."""
-NOT_PROPOSED = ("etcdserver: no leader", "etcdserver: not capable", "etcdserver: too many requests")
-TRANSIENT = {
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
-    grpc.StatusCode.CANCELLED,
-    grpc.StatusCode.INTERNAL,
-    grpc.StatusCode.UNKNOWN,
-}
-TOO_LARGE = (
-    "etcdserver: request is too large",
-    "etcdserver: too many operations in txn request",
-    "grpc: received message larger than max",
-)
 
 
 def classify(error: grpc.aio.AioRpcError) -> MemberFailure | StorageError | RevisionCompacted:

@@ -17,28 +17,6 @@ from pinnace.runtime.tls import Credentials, Renewed, TlsFiles
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
-
-def credentials(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the TLS options to a command, which receives `etcd_tls`. It is None without the options: no TLS."""
-
-    @click.option("--etcd-cafile", type=_FILE, help="Certificate authority file for the verification of etcd's certificate.")
-    @click.option("--etcd-certfile", type=_FILE, help="Client certificate file for etcd.")
-    @click.option("--etcd-keyfile", type=_FILE, help="Key file of the client certificate.")
-    @wraps(command)
-    def with_credentials(
-        *args: Any, etcd_cafile: Path | None, etcd_certfile: Path | None, etcd_keyfile: Path | None, **options: Any
-    ) -> None:
-        if etcd_cafile and etcd_certfile and etcd_keyfile:
-            tls = TlsFiles(etcd_cafile, etcd_certfile, etcd_keyfile)
-        elif etcd_cafile or etcd_certfile or etcd_keyfile:
-            raise click.UsageError("--etcd-cafile, --etcd-certfile and --etcd-keyfile must be set together")
-        else:
-            tls = None
-        command(*args, etcd_tls=tls, **options)
-
-    return with_credentials
-
-
 REQUIRE_LEADER = (("hasleader", "true"),)
 """Metadata for a call that a member without a leader must refuse (UNAVAILABLE) before it executes it, and for watches that it
 must end."""
@@ -62,12 +40,32 @@ OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
 )
 
-
 RETIRED = 10.0
 """Seconds for the calls in progress on a channel before it is closed. An open watch is resumed on another channel."""
 
 
-class Member:
+def credentials(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the TLS options to a command, which receives `etcd_tls`. It is None without the options: no TLS."""
+
+    @click.option("--etcd-cafile", type=_FILE, help="Certificate authority file for the verification of etcd's certificate.")
+    @click.option("--etcd-certfile", type=_FILE, help="Client certificate file for etcd.")
+    @click.option("--etcd-keyfile", type=_FILE, help="Key file of the client certificate.")
+    @wraps(command)
+    def with_credentials(
+        *args: Any, etcd_cafile: Path | None, etcd_certfile: Path | None, etcd_keyfile: Path | None, **options: Any
+    ) -> None:
+        if etcd_cafile and etcd_certfile and etcd_keyfile:
+            tls = TlsFiles(etcd_cafile, etcd_certfile, etcd_keyfile)
+        elif etcd_cafile or etcd_certfile or etcd_keyfile:
+            raise click.UsageError("--etcd-cafile, --etcd-certfile and --etcd-keyfile must be set together")
+        else:
+            tls = None
+        command(*args, etcd_tls=tls, **options)
+
+    return with_credentials
+
+
+class EtcdMember:
     """The stubs of one endpoint (host:port). It connects at the first call."""
 
     def __init__(self, endpoint: str, shown: Credentials | None) -> None:
@@ -88,7 +86,7 @@ class Member:
         await self._channel.close(grace)
 
 
-class Members:
+class EtcdMembers:
     def __init__(self, endpoints: Sequence[str], tls: TlsFiles | None) -> None:
         """Raises OSError if the TLS files cannot be read."""
         if not endpoints:
@@ -99,7 +97,7 @@ class Members:
         self.all = self._connected()
         self.current = self.all[0]
 
-    def leave(self, member: Member) -> None:
+    def leave(self, member: EtcdMember) -> None:
         """Switch from `member`, which failed, to the next one, unless another call has done so."""
         if member is self.current:
             number = self.all.index(member)
@@ -118,5 +116,5 @@ class Members:
         for member in self.all:
             await member.close()
 
-    def _connected(self) -> list[Member]:
-        return [Member(endpoint, self._tls.current if self._tls else None) for endpoint in self._endpoints]
+    def _connected(self) -> list[EtcdMember]:
+        return [EtcdMember(endpoint, self._tls.current if self._tls else None) for endpoint in self._endpoints]

@@ -27,7 +27,7 @@ import grpc
 from aetcd.rpc import RangeRequest, WatchCreateRequest, WatchProgressRequest, WatchRequest
 
 from pinnace.apiserver.storage.etcd.codec import RevisionCompacted, classify, describe
-from pinnace.apiserver.storage.etcd.members import REQUIRE_LEADER, Member, Members, credentials
+from pinnace.apiserver.storage.etcd.members import REQUIRE_LEADER, EtcdMember, EtcdMembers, credentials
 from pinnace.apiserver.storage.etcd.storage import oldest_revision
 from pinnace.history.records import Compaction, Record, Stored, digest_of, encode, facts_of
 from pinnace.runtime import logs, process
@@ -49,7 +49,7 @@ FLUSH_INTERVAL = 0.05
 _SIGN_OF_LIFE = WatchRequest(progress_request=WatchProgressRequest())
 
 
-class Overtaken(OSError):
+class RecorderOvertaken(OSError):
     """Missing revisions were compacted. `process.run` expects this error: one line, exit code 1."""
 
 
@@ -57,10 +57,12 @@ class StreamBroken(Exception):
     """A stream has ended. The recorder resumes it on another member."""
 
 
-class Recorder:
+class HistoryRecorder:
     """Records changes. `write` receives each record, in order. `revision`: all changes up to it were written."""
 
-    def __init__(self, members: Members, write: Callable[[Record], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, members: EtcdMembers, write: Callable[[Record], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._members = members
         self._write = write
         self._clock = clock
@@ -68,7 +70,7 @@ class Recorder:
         self.revision = 0
 
     async def run(self) -> None:
-        """Record until cancelled. Raises Overtaken."""
+        """Record until cancelled. Raises RecorderOvertaken."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch_compactions())
             group.create_task(self._follow())
@@ -113,8 +115,8 @@ class Recorder:
             self._write(Compaction(self._clock(), revision))
 
 
-async def _responses(member: Member, start_revision: int) -> AsyncGenerator[Any]:
-    """Watch all keys on one member. Raises Broken and Overtaken."""
+async def _responses(member: EtcdMember, start_revision: int) -> AsyncGenerator[Any]:
+    """Watch all keys on one member. Raises Broken and RecorderOvertaken."""
     call = member.watch.Watch(metadata=REQUIRE_LEADER)
     request = WatchCreateRequest(key=ALL_KEYS, range_end=ALL_KEYS, start_revision=start_revision)
     try:
@@ -122,7 +124,7 @@ async def _responses(member: Member, start_revision: int) -> AsyncGenerator[Any]
             await call.write(WatchRequest(create_request=request))
         while (response := await _next_response(call)) is not grpc.aio.EOF:
             if response.canceled and response.compact_revision:
-                raise Overtaken(
+                raise RecorderOvertaken(
                     f"etcd was compacted at revision {response.compact_revision}, and the history ends before revision "
                     f"{start_revision}: the history has a gap"
                 )
@@ -163,13 +165,13 @@ def _stored_event(at: float, event: Any) -> Stored:
     return Stored(at, kv.mod_revision, key, digest_of(key, kv.value), kv.create_revision, kv.lease, facts_of(key, kv.value))
 
 
-class Output:
+class HistoryFile:
     """The history file, and the progress file."""
 
     def __init__(self, path: Path, file: IO[str]) -> None:
         self._file = file
         self._progress = path.with_name(f"{path.name}.progress")
-        self._told = -1
+        self._recorded_progress = -1
 
     def write(self, record: Record) -> None:
         self._file.write(encode(record))
@@ -177,8 +179,8 @@ class Output:
     def flush(self, revision: int) -> None:
         """Flush the file and write the progress. `revision`: all changes up to it were written."""
         self._file.flush()
-        if revision != self._told:
-            self._told = revision
+        if revision != self._recorded_progress:
+            self._recorded_progress = revision
             fresh = self._progress.with_suffix(".new")
             fresh.write_text(f"{revision}\n")
             fresh.replace(self._progress)
@@ -195,12 +197,12 @@ def main(etcd: str, etcd_tls: TlsFiles | None, output: Path) -> None:
 
 
 async def record(stop: asyncio.Event, endpoints: Sequence[str], tls: TlsFiles | None, path: Path) -> None:
-    """Record until `stop` is set. Raises Overtaken, OSError."""
-    members = Members(endpoints, tls)
+    """Record until `stop` is set. Raises RecorderOvertaken, OSError."""
+    members = EtcdMembers(endpoints, tls)
     try:
         with path.open("w") as file:
-            output = Output(path, file)
-            recorder = Recorder(members, output.write)
+            output = HistoryFile(path, file)
+            recorder = HistoryRecorder(members, output.write)
             recording = asyncio.ensure_future(recorder.run())
             try:
                 while not stop.is_set() and not recording.done():

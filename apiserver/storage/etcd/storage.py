@@ -3,9 +3,9 @@
 A watch stream delivers whole revisions in order, and ends with an error that contains the reason:
 
     create --> created --> events* --> canceled (compacted) --> Compacted
-                  |           |    --> canceled (other)     --> Unavailable
-                  +-- silence: request progress; still silent --> Unavailable
-                  +-- a gap, or no events although the store is ahead --> Unavailable
+                  |           |    --> canceled (other)     --> StorageUnavailable
+                  +-- silence: request progress; still silent --> StorageUnavailable
+                  +-- a gap, or no events although the store is ahead --> StorageUnavailable
 
 Properties of etcd's watches:
 
@@ -50,18 +50,18 @@ from aetcd.rpc import (
 
 from pinnace.apiserver.storage.etcd import codec
 from pinnace.apiserver.storage.etcd.codec import ALL_KEYS, MemberFailure, RevisionCompacted, classify, decode_event, describe
-from pinnace.apiserver.storage.etcd.members import REQUIRE_LEADER, Member, Members
+from pinnace.apiserver.storage.etcd.members import REQUIRE_LEADER, EtcdMember, EtcdMembers
 from pinnace.apiserver.storage.interface import (
-    Change,
-    Changes,
+    ChangeBatch,
+    CommitOutcomeUnknown,
     Committed,
     Compacted,
     CompareFailed,
+    KeyChange,
+    KeyPage,
     KeyValue,
     LeaseNotFound,
-    OutcomeUnknown,
-    Page,
-    Unavailable,
+    StorageUnavailable,
     Write,
 )
 from pinnace.runtime.tasks import CallCancelled, CancellationGuard
@@ -85,8 +85,26 @@ PAUSE = 0.05
 LARGEST_LEASE = 2**63 - 1
 """The id of a lease is an int64, and 0 means no lease."""
 
-Attempt = Callable[[Member, float], Any]
+Attempt = Callable[[EtcdMember, float], Any]
 """Starts one call to a member, with a timeout in seconds, and returns an awaitable."""
+
+_RETIRED = "the connection was closed, because its certificate was replaced"
+
+PROBE_INTERVAL = 1.0
+"""Seconds without a response after which progress is requested, repeatedly."""
+SILENCE_LIMIT = 4.0
+"""Seconds without a response after which the stream is considered dead."""
+_PROBE = WatchRequest(progress_request=WatchProgressRequest())
+
+FIRST_REVISION = 1
+"""The revision of a new store. No event has it."""
+
+log = logging.getLogger(__name__)
+
+DEFRAGMENT_TIMEOUT = 60.0
+"""Seconds. A member serves nothing during defragmentation, which copies its file (roughly 1 GB in 10 s)."""
+_GET: int = AlarmRequest.AlarmAction.Value("GET")
+_DEACTIVATE: int = AlarmRequest.AlarmAction.Value("DEACTIVATE")
 
 
 class EtcdStorage:
@@ -94,7 +112,7 @@ class EtcdStorage:
     seconds per call."""
 
     def __init__(self, endpoints: Sequence[str], *, tls: TlsFiles | None = None, timeout: float = 5.0) -> None:
-        self._members = Members(endpoints, tls)
+        self._members = EtcdMembers(endpoints, tls)
         self._watched = self._members.current
         self._timeout = timeout
         self._closed = False
@@ -102,13 +120,13 @@ class EtcdStorage:
     async def get(self, key: str, *, revision: int = 0) -> KeyValue | None:
         return codec.decode_first(await self._range(RangeRequest(key=key.encode(), revision=revision), self._call_members))
 
-    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> Page:
+    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> KeyPage:
         first = max(prefix.encode(), after.encode() + b"\0") if after else prefix.encode()
         end = codec.prefix_end(prefix.encode())
         response = await self._range(
             RangeRequest(key=first, range_end=end, limit=limit, revision=revision), self._call_with_retry
         )
-        return Page(revision or response.header.revision, [codec.decode_key_value(kv) for kv in response.kvs], response.more)
+        return KeyPage(revision or response.header.revision, [codec.decode_key_value(kv) for kv in response.kvs], response.more)
 
     async def current_revision(self) -> int:
         response = await self._range(RangeRequest(key=codec.ALL_KEYS, count_only=True), self._call_members)
@@ -122,13 +140,13 @@ class EtcdStorage:
         )
         return codec.decode_transaction(response, writes)
 
-    async def watch(self, start_revision: int) -> AsyncGenerator[Changes]:
+    async def watch(self, start_revision: int) -> AsyncGenerator[ChangeBatch]:
         member = self._watched = self._members.current
         try:
             async with aclosing(watch(member, start_revision)) as batches:
                 async for batch in batches:
                     yield batch
-        except Unavailable:
+        except StorageUnavailable:
             self._members.leave(member)
             raise
         except asyncio.CancelledError:
@@ -184,7 +202,7 @@ class EtcdStorage:
             )
 
     async def close(self) -> None:
-        """Close the connections. Calls in progress end with Unavailable."""
+        """Close the connections. Calls in progress end with StorageUnavailable."""
         self._closed = True
         await self._members.close()
 
@@ -205,7 +223,7 @@ class EtcdStorage:
             except grpc.aio.AioRpcError as error:
                 self._classify_failure(member, error)
                 failure = f"{member.endpoint}: {describe(error)}"
-        raise Unavailable(failure)
+        raise StorageUnavailable(failure)
 
     async def _call_members(self, attempt: Attempt) -> Any:
         """Run a call that etcd completes immediately or never, and that may be repeated.
@@ -216,7 +234,7 @@ class EtcdStorage:
         """
         loop = asyncio.get_running_loop()
         began, refusals, failure = loop.time(), 0, ""
-        asked: dict[asyncio.Future[Any], Member] = {}
+        asked: dict[asyncio.Future[Any], EtcdMember] = {}
         try:
             while refusals < ROUNDS * len(self._members.all) and (left := began + self._timeout - loop.time()) > 0:
                 member = self._members.current
@@ -244,7 +262,7 @@ class EtcdStorage:
                 for late in asked:
                     late.cancel()
                 await asyncio.gather(*asked, return_exceptions=True)
-        raise Unavailable(failure)
+        raise StorageUnavailable(failure)
 
     async def _write(self, attempt: Attempt, timeout: float | None = None) -> Any:
         """Try members until one accepts the write. The first attempt may use all of the time."""
@@ -256,16 +274,16 @@ class EtcdStorage:
             except grpc.aio.AioRpcError as error:
                 failure = f"{member.endpoint}: {describe(error)}"
                 if self._classify_failure(member, error) is MemberFailure.LOST:
-                    raise OutcomeUnknown(failure) from None
+                    raise CommitOutcomeUnknown(failure) from None
             except CallCancelled:
                 self._members.leave(member)
-                raise OutcomeUnknown(f"{member.endpoint}: {_RETIRED}") from None
+                raise CommitOutcomeUnknown(f"{member.endpoint}: {_RETIRED}") from None
             except grpc.aio.UsageError:  # the channel was closed before the request was sent
                 self._members.leave(member)
                 failure = f"{member.endpoint}: {_RETIRED}"
-        raise Unavailable(failure)
+        raise StorageUnavailable(failure)
 
-    async def _call_member(self, attempt: Attempt, member: Member, timeout: float) -> Any:
+    async def _call_member(self, attempt: Attempt, member: EtcdMember, timeout: float) -> Any:
         try:
             with CancellationGuard():
                 return await attempt(member, timeout)
@@ -279,7 +297,7 @@ class EtcdStorage:
         task = asyncio.current_task()
         return self._closed and task is not None and not task.cancelling()
 
-    def _classify_failure(self, member: Member, error: grpc.aio.AioRpcError) -> MemberFailure:
+    def _classify_failure(self, member: EtcdMember, error: grpc.aio.AioRpcError) -> MemberFailure:
         """Switch to another member if the member failed. Raises the error if the request caused it."""
         verdict = classify(error)
         if not isinstance(verdict, MemberFailure):
@@ -292,54 +310,40 @@ class EtcdStorage:
         return Compacted(oldest or asked + 1)
 
 
-_RETIRED = "the connection was closed, because its certificate was replaced"
+def _closed_error() -> StorageUnavailable:
+    return StorageUnavailable("the storage is closed")
 
 
-def _closed_error() -> Unavailable:
-    return Unavailable("the storage is closed")
-
-
-async def _keep_alive(member: Member, lease: int, timeout: float) -> int:
+async def _keep_alive(member: EtcdMember, lease: int, timeout: float) -> int:
     """Renew the lease and return its TTL in seconds; 0 if it is gone."""
     call = member.lease.LeaseKeepAlive(metadata=REQUIRE_LEADER, timeout=timeout)
     try:
         await send(call, LeaseKeepAliveRequest(ID=lease))
         response = await call.read()
         if response is grpc.aio.EOF:
-            raise Unavailable(f"{member.endpoint} ended the stream of lease renewals")
+            raise StorageUnavailable(f"{member.endpoint} ended the stream of lease renewals")
         return int(response.TTL)
     finally:
         call.cancel()
 
 
-PROBE_INTERVAL = 1.0
-"""Seconds without a response after which progress is requested, repeatedly."""
-SILENCE_LIMIT = 4.0
-"""Seconds without a response after which the stream is considered dead."""
-_PROBE = WatchRequest(progress_request=WatchProgressRequest())
-
-
-FIRST_REVISION = 1
-"""The revision of a new store. No event has it."""
-
-
-class Assembler:
+class FragmentAssembler:
     """Assembles fragments to whole revisions. Pure. `revision`: all changes up to it were returned."""
 
     def __init__(self, start_revision: int) -> None:
         self.revision = max(start_revision - 1, FIRST_REVISION)
-        self._held: list[Change] = []
+        self._fragments: list[KeyChange] = []
 
-    def add(self, response: Any) -> list[Change]:
-        """Return the changes that are complete now. Raises Unavailable if a revision is missing."""
-        changes = self._held
+    def add(self, response: Any) -> list[KeyChange]:
+        """Return the changes that are complete now. Raises StorageUnavailable if a revision is missing."""
+        changes = self._fragments
         changes.extend(map(decode_event, response.events))
-        self._held = []
+        self._fragments = []
         if response.fragment and changes:
             whole = len(changes) - 1
             while whole and changes[whole - 1].mod_revision == changes[-1].mod_revision:
                 whole -= 1
-            changes, self._held = changes[:whole], changes[whole:]
+            changes, self._fragments = changes[:whole], changes[whole:]
         if changes and changes[0].mod_revision <= self.revision:
             changes = [change for change in changes if change.mod_revision > self.revision]
         if changes:
@@ -355,23 +359,23 @@ class StallDetector:
         self._since: float | None = None
 
     def check_response(self, response: Any, revision_reached: int, now: float) -> None:
-        """Check a response. `revision_reached`: the revision that the watch has reached. Raises Unavailable if the watch has
-        been behind the store for too long without an event."""
+        """Check a response. `revision_reached`: the revision that the watch has reached. Raises StorageUnavailable if the watch
+        has been behind the store for too long without an event."""
         if response.events or response.header.revision <= revision_reached:
             self._since = None
         elif self._since is None:
             self._since = now
         elif now - self._since >= SILENCE_LIMIT:
             store = response.header.revision
-            raise Unavailable(
+            raise StorageUnavailable(
                 f"the watch delivers nothing after revision {revision_reached}, although the store is at revision {store}"
             )
 
 
-async def watch(member: Member, start_revision: int) -> AsyncGenerator[Changes]:
-    """Watch all keys from `start_revision` on. Raises Compacted, Unavailable. The call is cancelled when the watch is
+async def watch(member: EtcdMember, start_revision: int) -> AsyncGenerator[ChangeBatch]:
+    """Watch all keys from `start_revision` on. Raises Compacted, StorageUnavailable. The call is cancelled when the watch is
     closed."""
-    assembler, stall = Assembler(start_revision), StallDetector()
+    assembler, stall = FragmentAssembler(start_revision), StallDetector()
     loop = asyncio.get_running_loop()
     call = member.watch.Watch(metadata=REQUIRE_LEADER)
     reader = WatchReader(call)
@@ -385,15 +389,15 @@ async def watch(member: Member, start_revision: int) -> AsyncGenerator[Changes]:
             changes = assembler.add(response)
             stall.check_response(response, assembler.revision, loop.time())
             if changes or not response.events:
-                yield Changes(assembler.revision, changes)
+                yield ChangeBatch(assembler.revision, changes)
     except grpc.aio.AioRpcError as error:
-        raise Unavailable(f"the watch on {member.endpoint} failed: {describe(error)}") from None
+        raise StorageUnavailable(f"the watch on {member.endpoint} failed: {describe(error)}") from None
     finally:
         probing.cancel()
         call.cancel()
 
 
-async def oldest_revision(member: Member, timeout: float) -> int | None:
+async def oldest_revision(member: EtcdMember, timeout: float) -> int | None:
     """Return the compacted revision, which etcd reports only to watches from before it. None if etcd does not respond in
     time."""
     call = member.watch.Watch(metadata=REQUIRE_LEADER, timeout=timeout)
@@ -424,17 +428,17 @@ class WatchReader:
         self._silence = ""
 
     async def read(self) -> Any:
-        """Return the next response. Raises Unavailable if none arrives although progress was requested."""
+        """Return the next response. Raises StorageUnavailable if none arrives although progress was requested."""
         self._reading_since = asyncio.get_running_loop().time()
         try:
             with CancellationGuard():
                 response = await self._call.read()
         except CallCancelled:  # closing a channel cancels its calls
-            raise Unavailable(self._silence or "the connection of the watch was closed") from None
+            raise StorageUnavailable(self._silence or "the connection of the watch was closed") from None
         finally:
             self._reading_since = None
         if response is grpc.aio.EOF:
-            raise Unavailable("etcd ended the watch")
+            raise StorageUnavailable("etcd ended the watch")
         return response
 
     async def probe(self) -> None:
@@ -453,7 +457,7 @@ class WatchReader:
             else:
                 try:
                     await _write(self._call, _PROBE)
-                except Unavailable as error:
+                except StorageUnavailable as error:
                     self._silence = str(error)
         self._call.cancel()
 
@@ -465,15 +469,17 @@ async def _write(call: Any, request: WatchRequest) -> None:
             with CancellationGuard():
                 await call.write(request)
     except TimeoutError:
-        raise Unavailable(f"the watch could not send its request within {SILENCE_LIMIT:g} s") from None
+        raise StorageUnavailable(f"the watch could not send its request within {SILENCE_LIMIT:g} s") from None
     except (asyncio.InvalidStateError, CallCancelled):
         pass  # the call has ended; the next read raises the error
 
 
-def _refuse_gap(revision_reached: int, changes: list[Change]) -> None:
+def _refuse_gap(revision_reached: int, changes: list[KeyChange]) -> None:
     for change in changes:
         if change.mod_revision > revision_reached + 1:
-            raise Unavailable(f"etcd omitted the events of revisions {revision_reached + 1} to {change.mod_revision - 1}")
+            raise StorageUnavailable(
+                f"etcd omitted the events of revisions {revision_reached + 1} to {change.mod_revision - 1}"
+            )
         revision_reached = change.mod_revision
 
 
@@ -481,10 +487,10 @@ def _watch_all_request(revision: int) -> WatchCreateRequest:
     return WatchCreateRequest(key=ALL_KEYS, range_end=ALL_KEYS, start_revision=revision, progress_notify=True, fragment=True)
 
 
-def _why_canceled(response: Any) -> Compacted | Unavailable:
+def _why_canceled(response: Any) -> Compacted | StorageUnavailable:
     if response.compact_revision:
         return Compacted(response.compact_revision)
-    return Unavailable(f"etcd canceled the watch: {response.cancel_reason or 'no reason given'}")
+    return StorageUnavailable(f"etcd canceled the watch: {response.cancel_reason or 'no reason given'}")
 
 
 async def send(call: Any, request: Any) -> None:
@@ -503,22 +509,14 @@ async def send(call: Any, request: Any) -> None:
         await asyncio.gather(writing, ended, return_exceptions=True)
 
 
-log = logging.getLogger(__name__)
-
-DEFRAGMENT_TIMEOUT = 60.0
-"""Seconds. A member serves nothing during defragmentation, which copies its file (roughly 1 GB in 10 s)."""
-_GET: int = AlarmRequest.AlarmAction.Value("GET")
-_DEACTIVATE: int = AlarmRequest.AlarmAction.Value("DEACTIVATE")
-
-
-async def find_alarms(member: Member, timeout: float) -> list[int]:
+async def find_alarms(member: EtcdMember, timeout: float) -> list[int]:
     """Return the ids of the members that are out of space. Raises AioRpcError."""
     request = AlarmRequest(action=_GET, alarm=NOSPACE)
     response = await member.maintenance.Alarm(request, timeout=timeout, metadata=REQUIRE_LEADER)
     return [alarm.memberID for alarm in response.alarms if alarm.alarm == NOSPACE]
 
 
-async def defragment_members(members: Members, alarms: list[int], timeout: float) -> None:
+async def defragment_members(members: EtcdMembers, alarms: list[int], timeout: float) -> None:
     """Defragment the members one after another, and clear the alarms. If the space is not sufficient, the next put raises an
     alarm again. Raises AioRpcError if an alarm cannot be cleared."""
     for member in members.all:

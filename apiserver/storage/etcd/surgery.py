@@ -29,7 +29,7 @@ from aetcd.rpc import (
 )
 
 from pinnace.apiserver.storage.etcd.codec import describe
-from pinnace.apiserver.storage.etcd.members import Member, credentials
+from pinnace.apiserver.storage.etcd.members import EtcdMember, credentials
 from pinnace.runtime import process
 from pinnace.runtime.tls import TlsFiles
 
@@ -43,7 +43,7 @@ _DEACTIVATE: int = AlarmRequest.AlarmAction.Value("DEACTIVATE")
 class EtcdAdmin:
     def __init__(self, endpoints: list[str], tls: TlsFiles | None) -> None:
         shown = tls.read() if tls else None
-        self._members = [Member(endpoint, shown) for endpoint in endpoints]
+        self._members = [EtcdMember(endpoint, shown) for endpoint in endpoints]
 
     async def leader(self) -> str | None:
         statuses = await self._statuses()
@@ -96,11 +96,11 @@ class EtcdAdmin:
         for member in self._members:
             await member.close()
 
-    async def _alarm(self, member: Member, action: int, member_id: int) -> None:
+    async def _alarm(self, member: EtcdMember, action: int, member_id: int) -> None:
         request = AlarmRequest(action=action, memberID=member_id, alarm=NOSPACE)
         await _call(member.maintenance.Alarm(request, timeout=CALL_TIMEOUT))
 
-    async def _healthy_member(self) -> tuple[Member, StatusResponse]:
+    async def _healthy_member(self) -> tuple[EtcdMember, StatusResponse]:
         """Return a member that has a leader, preferably the leader itself."""
         statuses = await self._statuses()
         able = sorted(statuses.items(), key=lambda item: item[1].leader != item[1].header.member_id)
@@ -108,13 +108,13 @@ class EtcdAdmin:
             raise process.RequestRefused("etcd has no leader")
         return able[0]
 
-    async def _list_members(self) -> tuple[Member, Sequence[Any]]:
+    async def _list_members(self) -> tuple[EtcdMember, Sequence[Any]]:
         """Return a member that has a leader, and the members of the cluster."""
         member, _ = await self._healthy_member()
         listed = await _call(member.cluster.MemberList(MemberListRequest(), timeout=CALL_TIMEOUT))
         return member, listed.members
 
-    async def _statuses(self) -> dict[Member, StatusResponse]:
+    async def _statuses(self) -> dict[EtcdMember, StatusResponse]:
         """Return the statuses of the members that respond."""
         answers = await asyncio.gather(
             *(member.maintenance.Status(StatusRequest(), timeout=CALL_TIMEOUT) for member in self._members),

@@ -11,13 +11,13 @@ from pinnace.apiserver.admission.limits import ANNOTATION, LimitRanger
 from pinnace.apiserver.auth.authentication import UNSECURED
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.registry.admission import Operation, Request
+from pinnace.apiserver.registry.admission import AdmissionOperation, WriteRequest
 from pinnace.apiserver.registry.strategies import STRATEGIES
-from pinnace.apiserver.storage.interface import Change, Changes, KeyValue
+from pinnace.apiserver.storage.interface import ChangeBatch, KeyChange, KeyValue
 from tests.builders import make_pod
 from tests.storage.memory import MemoryStorage
 
-BY = Request(UNSECURED)
+BY = WriteRequest(UNSECURED)
 Item = dict[str, Any]
 Amounts = dict[str, str]
 
@@ -31,7 +31,7 @@ def encoded(*items: Item, namespace: str = "default") -> bytes:
 def ranger(*items: Item, namespace: str = "default") -> LimitRanger:
     cacher = Cacher(MemoryStorage())
     cacher.install(5, [KeyValue(LIMIT_RANGES.key(namespace, "l"), encoded(*items, namespace=namespace), 5, 5, 1)])
-    return LimitRanger(cacher.of(LIMIT_RANGES))
+    return LimitRanger(cacher.cache_of(LIMIT_RANGES))
 
 
 def claim(size: str, **labels: str) -> Any:
@@ -46,7 +46,7 @@ def pod(requests: Amounts | None = None, limits: Amounts | None = None) -> Pod:
 def refused(plugin: LimitRanger, obj: Any, old: Any = None) -> str:
     """What is said of it; empty: it is let through."""
     try:
-        plugin.validate(BY, Operation.CREATE if old is None else Operation.UPDATE, obj, old)
+        plugin.validate(BY, AdmissionOperation.CREATE if old is None else AdmissionOperation.UPDATE, obj, old)
     except Rejected as rejected:
         return rejected.refusal.message
     return ""
@@ -101,9 +101,9 @@ class TestDefaults:
     def test_ranges_are_those_of_now(self) -> None:
         cacher = Cacher(MemoryStorage())
         cacher.install(5, [])
-        plugin, key = LimitRanger(cacher.of(LIMIT_RANGES)), LIMIT_RANGES.key("default", "l")
+        plugin, key = LimitRanger(cacher.cache_of(LIMIT_RANGES)), LIMIT_RANGES.key("default", "l")
         for revision, value in ((6, encoded({"type": "Container", "max": {"cpu": "1"}})), (7, None)):
-            cacher.apply(Changes(revision, [Change(key, value, 6, revision)]))
+            cacher.apply(ChangeBatch(revision, [KeyChange(key, value, 6, revision)]))
             assert bool(refused(plugin, pod({"cpu": "2"}, {"cpu": "2"}))) is (value is not None)
 
 

@@ -12,7 +12,7 @@ from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT
 from pinnace.apiserver.admission.authorization import NodeRestriction
 from pinnace.apiserver.auth.authentication import MASTERS, NODES_GROUP, User
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.registry.admission import Operation, Request
+from pinnace.apiserver.registry.admission import AdmissionOperation, WriteRequest
 from tests.builders import make_node, make_pod
 
 FLEET = User("system:node:edge", (NODES_GROUP,), NodeNames.parse(["edge-*"]))
@@ -32,10 +32,10 @@ class Places(dict[tuple[str, str], str]):
 PLACES = Places({("default", "own"): "edge-1", ("default", "other"): "core-1", ("default", "waiting"): ""})
 
 
-def refused(operation: Operation, obj: object, old: object, user: User = FLEET) -> str:
+def refused(operation: AdmissionOperation, obj: object, old: object, user: User = FLEET) -> str:
     """What is said of it; empty: it is let through."""
     try:
-        NodeRestriction(owns, PLACES.of).validate(Request(user), operation, obj, old)  # type: ignore[arg-type]
+        NodeRestriction(owns, PLACES.of).validate(WriteRequest(user), operation, obj, old)  # type: ignore[arg-type]
     except Rejected as rejected:
         return rejected.refusal.message
     return ""
@@ -99,8 +99,8 @@ def changed(change: Change) -> tuple[Node, Node]:
 )
 def test_fleet_cannot_change_scheduling_labels_or_taints(change: Change) -> None:
     new, old = changed(change)
-    assert 'nodes "edge-0" is forbidden' in refused(Operation.UPDATE, new, old)
-    assert not refused(Operation.UPDATE, new, old, ADMIN)
+    assert 'nodes "edge-0" is forbidden' in refused(AdmissionOperation.UPDATE, new, old)
+    assert not refused(AdmissionOperation.UPDATE, new, old, ADMIN)
 
 
 @pytest.mark.parametrize(
@@ -116,36 +116,36 @@ def test_fleet_cannot_change_scheduling_labels_or_taints(change: Change) -> None
     ],
 )
 def test_other_labels_are(change: Change) -> None:
-    assert not refused(Operation.UPDATE, *changed(change))
+    assert not refused(AdmissionOperation.UPDATE, *changed(change))
 
 
 def test_restricted_label_cannot_be_taken_off_either() -> None:
     new, old = changed(label("disk"))
     old.metadata.labels["node-restriction.kubernetes.io/tier"] = "gold"
-    assert "node-restriction.kubernetes.io/tier" in refused(Operation.UPDATE, new, old)
+    assert "node-restriction.kubernetes.io/tier" in refused(AdmissionOperation.UPDATE, new, old)
 
 
 def test_node_may_be_born_with_taints_but_not_with_restricted_labels() -> None:
     born, _ = changed(taint)
-    assert not refused(Operation.CREATE, born, None)
+    assert not refused(AdmissionOperation.CREATE, born, None)
     label("node-restriction.kubernetes.io/tier")(born)
     label("node-role.kubernetes.io/control-plane")(born)
-    assert refused(Operation.CREATE, born, None).endswith(
+    assert refused(AdmissionOperation.CREATE, born, None).endswith(
         "is not allowed to set the following labels: node-restriction.kubernetes.io/tier, node-role.kubernetes.io/control-plane"
     )
 
 
 def test_node_is_not_given_to_another_fleet_at_birth() -> None:
     born, _ = changed(label(FLEET_LABEL, "core"))
-    assert FLEET_LABEL in refused(Operation.CREATE, born, None)
+    assert FLEET_LABEL in refused(AdmissionOperation.CREATE, born, None)
 
 
 def test_taint_of_a_new_node_may_be_taken_off_and_no_other() -> None:
     new, old = changed(lambda node: None)
     old.spec.taints.add(key=NOT_READY_TAINT, effect="NoSchedule")
-    assert not refused(Operation.UPDATE, new, old)
+    assert not refused(AdmissionOperation.UPDATE, new, old)
     old.spec.taints.add(key="gpu", effect="NoSchedule")
-    assert "taints" in refused(Operation.UPDATE, new, old)
+    assert "taints" in refused(AdmissionOperation.UPDATE, new, old)
 
 
 @pytest.mark.parametrize(
@@ -158,20 +158,20 @@ def test_taint_of_a_new_node_may_be_taken_off_and_no_other() -> None:
 )
 def test_restricted_label_cannot_be_added_or_changed(taint: dict[str, Any]) -> None:
     new, old = changed(lambda node: node.spec.taints.append(Taint(**taint)))
-    assert "is not allowed to modify taints" in refused(Operation.UPDATE, new, old)
+    assert "is not allowed to modify taints" in refused(AdmissionOperation.UPDATE, new, old)
     old.spec.taints.add(key=NOT_READY_TAINT, effect="NoSchedule")
-    assert "is not allowed to modify taints" in refused(Operation.UPDATE, new, old)
+    assert "is not allowed to modify taints" in refused(AdmissionOperation.UPDATE, new, old)
 
 
 @pytest.mark.parametrize(("change", "why"), [(grow, "has been admitted"), (allot, "above the node's capacity")])
 def test_node_does_not_grow(change: Change, why: str) -> None:
-    assert why in refused(Operation.UPDATE_STATUS, *changed(change))
+    assert why in refused(AdmissionOperation.UPDATE_STATUS, *changed(change))
 
 
 def test_kubelet_reports_a_native_resource_once() -> None:
     for resource, allowed in (("ephemeral-storage", True), ("example.com/gpu", False)):
         new, old = changed(lambda node, added=resource: node.status.capacity[added].__setattr__("string", "8"))  # type: ignore[misc]
-        assert bool(refused(Operation.UPDATE_STATUS, new, old)) is not allowed
+        assert bool(refused(AdmissionOperation.UPDATE_STATUS, new, old)) is not allowed
 
 
 def test_kubelet_makes_allocatable_follow_capacity() -> None:
@@ -182,23 +182,23 @@ def test_kubelet_makes_allocatable_follow_capacity() -> None:
         new = Node()
         new.CopyFrom(old)
         new.status.allocatable["example.com/dongle"].string = amount
-        assert bool(refused(Operation.UPDATE_STATUS, new, old)) is not allowed
+        assert bool(refused(AdmissionOperation.UPDATE_STATUS, new, old)) is not allowed
     new.status.allocatable.pop("example.com/dongle")
     new.status.allocatable["cpu"].string = "1"
-    assert not refused(Operation.UPDATE_STATUS, new, old)
-    assert not refused(Operation.UPDATE_STATUS, old, new)
+    assert not refused(AdmissionOperation.UPDATE_STATUS, new, old)
+    assert not refused(AdmissionOperation.UPDATE_STATUS, old, new)
 
 
 def test_node_says_once_what_there_is_and_always_how_it_is() -> None:
     new, old = changed(ready)
-    assert not refused(Operation.UPDATE_STATUS, new, old)
+    assert not refused(AdmissionOperation.UPDATE_STATUS, new, old)
     old.status.ClearField("capacity")
     old.status.ClearField("allocatable")
-    assert not refused(Operation.UPDATE_STATUS, new, old)
+    assert not refused(AdmissionOperation.UPDATE_STATUS, new, old)
 
 
-@pytest.mark.parametrize("operation", [Operation.UPDATE_STATUS, Operation.DELETE])
-def test_pods_of_its_nodes_are_a_fleets_and_no_others(operation: Operation) -> None:
+@pytest.mark.parametrize("operation", [AdmissionOperation.UPDATE_STATUS, AdmissionOperation.DELETE])
+def test_pods_of_its_nodes_are_a_fleets_and_no_others(operation: AdmissionOperation) -> None:
     own, other, waiting = make_pod("a").node("edge-1").new(), make_pod("b").node("core-1").new(), make_pod("c").new()
     assert not refused(operation, own, own)
     assert 'bound to node "core-1"' in refused(operation, other, other)
@@ -211,14 +211,14 @@ def test_new_node_has_neither_owners_nor_finalizers(change: Change, field: str) 
     """Kubernetes lets a kubelet create a node with an owner that does not exist: the garbage collector deletes it
     (CVE-2025-5187)."""
     born, _ = changed(change)
-    assert refused(Operation.CREATE, born, None).endswith(f"is not allowed to set {field}")
-    assert not refused(Operation.CREATE, born, None, ADMIN)
+    assert refused(AdmissionOperation.CREATE, born, None).endswith(f"is not allowed to set {field}")
+    assert not refused(AdmissionOperation.CREATE, born, None, ADMIN)
 
 
 def test_finalizer_of_an_administrator_stays() -> None:
     new, old = changed(lambda node: None)
     hold(old)
-    assert "is not allowed to modify finalizers" in refused(Operation.UPDATE, new, old)
+    assert "is not allowed to modify finalizers" in refused(AdmissionOperation.UPDATE, new, old)
 
 
 def event(kind: str, name: str) -> Event:
@@ -243,12 +243,12 @@ def event(kind: str, name: str) -> Event:
     ids=lambda value: f"{value.involvedObject.kind} {value.involvedObject.name}" if isinstance(value, Event) else "",
 )
 def test_kubelet_records_events_of_its_own_nodes_and_pods_only(about: Event, allowed: bool) -> None:
-    assert bool(refused(Operation.CREATE, about, None)) is not allowed
-    assert not refused(Operation.CREATE, about, None, ADMIN)
+    assert bool(refused(AdmissionOperation.CREATE, about, None)) is not allowed
+    assert not refused(AdmissionOperation.CREATE, about, None, ADMIN)
 
 
 def test_kubelet_does_not_add_to_an_event_of_others() -> None:
     """The name of an event is free, and a later record replaces its message."""
     own, other = event("Node", "edge-7"), event("Node", "core-1")
-    assert "forbidden" in refused(Operation.UPDATE, own, other)
-    assert not refused(Operation.UPDATE, own, own)
+    assert "forbidden" in refused(AdmissionOperation.UPDATE, own, other)
+    assert not refused(AdmissionOperation.UPDATE, own, own)

@@ -12,7 +12,7 @@ from pinnace.apiserver.admission.defaults import PersistentVolumeClaimResize
 from pinnace.apiserver.auth.authentication import UNSECURED
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.registry.admission import Operation, Request
+from pinnace.apiserver.registry.admission import AdmissionOperation, WriteRequest
 from pinnace.apiserver.storage.interface import KeyValue
 from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import OWN, serving
@@ -38,7 +38,7 @@ def plugin() -> PersistentVolumeClaimResize:
     cacher = Cacher(MemoryStorage())
     stored = [(STORAGE_CLASSES.key("", kind_.metadata.name), kind_.SerializeToString()) for kind_ in CLASSES]
     cacher.install(5, [KeyValue(key, value, 1, 1, 1) for key, value in stored])
-    return PersistentVolumeClaimResize(cacher.of(STORAGE_CLASSES))
+    return PersistentVolumeClaimResize(cacher.cache_of(STORAGE_CLASSES))
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def plugin() -> PersistentVolumeClaimResize:
 def test_its_class_says_whether_it_may_grow(class_name: str, annotation: str, size: str, allowed: bool) -> None:
     old, new = claim("1Gi", class_name, annotation), claim(size, class_name, annotation)
     try:
-        plugin().validate(Request(UNSECURED), Operation.UPDATE, new, old)
+        plugin().validate(WriteRequest(UNSECURED), AdmissionOperation.UPDATE, new, old)
     except Rejected as rejected:
         assert not allowed
         assert rejected.refusal.message == (
@@ -71,7 +71,7 @@ def test_its_class_says_whether_it_may_grow(class_name: str, annotation: str, si
 @pytest.mark.parametrize(("before", "after"), [("fixed", "grows"), ("grows", "fixed")])
 def test_claim_grows_within_its_storage_class(before: str, after: str) -> None:
     with pytest.raises(Rejected, match="must support resize"):
-        plugin().validate(Request(UNSECURED), Operation.UPDATE, claim("2Gi", after), claim("1Gi", before))
+        plugin().validate(WriteRequest(UNSECURED), AdmissionOperation.UPDATE, claim("2Gi", after), claim("1Gi", before))
 
 
 async def test_bound_claim_of_a_class_that_does_not_grow_stays_as_it_is() -> None:

@@ -14,9 +14,9 @@ from pinnace.apiserver.admission.defaults import Priority
 from pinnace.apiserver.auth.authentication import UNSECURED
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.registry.admission import Operation, Request
+from pinnace.apiserver.registry.admission import AdmissionOperation, WriteRequest
 from pinnace.apiserver.registry.strategies.policy import SYSTEM_CLASSES
-from pinnace.apiserver.storage.interface import Change, Changes, KeyValue
+from pinnace.apiserver.storage.interface import ChangeBatch, KeyChange, KeyValue
 from tests.builders import make_pod
 from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import serving
@@ -31,8 +31,8 @@ def named(name: str, *, default: bool) -> PriorityClass:
     return PriorityClass(metadata=ObjectMeta(name=name), value=10, globalDefault=default, preemptionPolicy="Never")
 
 
-def change(revision: int, name: str, value: bytes | None) -> Changes:
-    return Changes(revision, [Change(PRIORITY_CLASSES.key("", name), value, revision, revision)])
+def change(revision: int, name: str, value: bytes | None) -> ChangeBatch:
+    return ChangeBatch(revision, [KeyChange(PRIORITY_CLASSES.key("", name), value, revision, revision)])
 
 
 PLAIN = named("plain", default=False)
@@ -41,7 +41,7 @@ PLAIN = named("plain", default=False)
 def refused(plugin: Priority, pod: Pod) -> str:
     """Why it is forbidden, as in Kubernetes: the pod is as it should be, and the class is not."""
     with pytest.raises(Rejected) as caught:
-        plugin.admit(Request(UNSECURED), pod)
+        plugin.admit(WriteRequest(UNSECURED), pod)
     assert (caught.value.refusal.code, caught.value.refusal.reason) == (Code.PERMISSION_DENIED, "Forbidden")
     return caught.value.refusal.message.removeprefix('pods "a" is forbidden: ')
 
@@ -56,7 +56,7 @@ def cacher() -> Cacher:
 @pytest.fixture
 def priority(cacher: Cacher) -> Callable[[], int]:
     """The priority that a new pod gets now."""
-    plugin = Priority(cacher.of(PRIORITY_CLASSES))
+    plugin = Priority(cacher.cache_of(PRIORITY_CLASSES))
 
     def of_a_new_pod() -> int:
         pod: Pod = make_pod("a").new()
@@ -109,12 +109,12 @@ def test_store_that_was_restored_may_say_something_else_at_the_same_revision(
 def test_second_default_class_is_allowed_only_when_it_was_stored_before(
     cacher: Cacher, name: str, before: bool | None, after: bool, allowed: bool
 ) -> None:
-    cacher.apply(Changes(6, [Change(PRIORITY_CLASSES.key("", "a"), named("a", default=True).SerializeToString(), 6, 6)]))
-    plugin = Priority(cacher.of(PRIORITY_CLASSES))
+    cacher.apply(ChangeBatch(6, [KeyChange(PRIORITY_CLASSES.key("", "a"), named("a", default=True).SerializeToString(), 6, 6)]))
+    plugin = Priority(cacher.cache_of(PRIORITY_CLASSES))
     old = None if before is None else named(name, default=before)
-    operation = Operation.CREATE if old is None else Operation.UPDATE
+    operation = AdmissionOperation.CREATE if old is None else AdmissionOperation.UPDATE
     try:
-        plugin.validate(Request(UNSECURED), operation, named(name, default=after), old)
+        plugin.validate(WriteRequest(UNSECURED), operation, named(name, default=after), old)
     except Rejected as rejected:
         assert not allowed
         assert rejected.refusal.message == (
@@ -134,7 +134,7 @@ def test_second_default_class_is_allowed_only_when_it_was_stored_before(
 )
 def test_pod_cannot_say_another_policy_than_its_class(cacher: Cacher, name: str, said: str, computed: str) -> None:
     cacher.apply(change(6, "plain", PLAIN.SerializeToString()))
-    plugin, pod = Priority(cacher.of(PRIORITY_CLASSES)), make_pod("a").priority_class(name).preemption_policy(said).new()
+    plugin, pod = Priority(cacher.cache_of(PRIORITY_CLASSES)), make_pod("a").priority_class(name).preemption_policy(said).new()
     assert refused(plugin, pod) == (
         f"the string value of PreemptionPolicy ({said}) must not be provided in pod spec; "
         f"priority admission controller computed {computed} from the given PriorityClass name"
@@ -145,7 +145,7 @@ def test_pod_priority_must_match_its_class(cacher: Cacher) -> None:
     cacher.apply(change(6, "plain", PLAIN.SerializeToString()))
     pod = make_pod("a").priority_class("plain").new()
     pod.spec.priority = 7
-    assert refused(Priority(cacher.of(PRIORITY_CLASSES)), pod) == (
+    assert refused(Priority(cacher.cache_of(PRIORITY_CLASSES)), pod) == (
         "the integer value of priority (7) must not be provided in pod spec; "
         "priority admission controller computed 10 from the given PriorityClass name"
     )
@@ -153,16 +153,16 @@ def test_pod_priority_must_match_its_class(cacher: Cacher) -> None:
 
 def test_class_that_is_not_there(cacher: Cacher) -> None:
     pod = make_pod("a").priority_class("plain").new()
-    assert refused(Priority(cacher.of(PRIORITY_CLASSES)), pod) == "no PriorityClass with name plain was found"
+    assert refused(Priority(cacher.cache_of(PRIORITY_CLASSES)), pod) == "no PriorityClass with name plain was found"
 
 
 @pytest.mark.parametrize("name", ["plain", ""])
 def test_pod_that_was_completed_may_be_looked_at_again(cacher: Cacher, name: str) -> None:
     cacher.apply(change(6, "plain", PLAIN.SerializeToString()))
-    plugin, pod = Priority(cacher.of(PRIORITY_CLASSES)), make_pod("a").priority_class(name).new()
-    plugin.admit(Request(UNSECURED), pod)
+    plugin, pod = Priority(cacher.cache_of(PRIORITY_CLASSES)), make_pod("a").priority_class(name).new()
+    plugin.admit(WriteRequest(UNSECURED), pod)
     again = Pod.FromString(pod.SerializeToString())
-    plugin.admit(Request(UNSECURED), again)
+    plugin.admit(WriteRequest(UNSECURED), again)
     assert again == pod and pod.spec.preemptionPolicy == ("Never" if name else "PreemptLowerPriority")
 
 
@@ -171,7 +171,7 @@ async def test_new_default_class_is_accepted_after_the_old_one_was_deleted(monke
     async with serving() as assembly:
         stored = await call(assembly, "PriorityClasses/Create", asked(assembly, "PriorityClasses/Create", PLAIN))
         gone: list[PriorityClass | None] = [named("gone", default=True)]
-        monkeypatch.setattr(Priority, "_default_class", lambda self: gone[0])
+        monkeypatch.setattr(Priority, "_default_priority_class", lambda self: gone[0])
         catch_up = assembly.cacher.wait_until_fresh
 
         async def fresh(timeout: float) -> int:

@@ -9,7 +9,7 @@ from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule,
 from pinnace.apiserver.admission.authorization import RoleEscalation
 from pinnace.apiserver.auth.authentication import MASTERS, User
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.registry.admission import Operation, Request
+from pinnace.apiserver.registry.admission import AdmissionOperation, WriteRequest
 from tests.unit.auth.test_rbac import EVE, World, rule
 
 
@@ -25,9 +25,9 @@ def world() -> World:
 
 def refused(world: World, obj: Any, user: User = EVE, old: Any = None) -> str:
     """What is said of it; empty: it is let through."""
-    operation = Operation.CREATE if old is None else Operation.UPDATE
+    operation = AdmissionOperation.CREATE if old is None else AdmissionOperation.UPDATE
     try:
-        RoleEscalation(world.rbac).validate(Request(user), operation, obj, old)
+        RoleEscalation(world.rbac).validate(WriteRequest(user), operation, obj, old)
     except Rejected as rejected:
         return rejected.refusal.message
     return ""

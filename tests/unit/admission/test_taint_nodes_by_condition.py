@@ -5,7 +5,7 @@ from pinnace.api.machines import MachineShape
 from pinnace.api.wellknown import NOT_READY_TAINT
 from pinnace.apiserver.admission.defaults import TaintNodesByCondition
 from pinnace.apiserver.auth.authentication import UNSECURED
-from pinnace.apiserver.registry.admission import Request
+from pinnace.apiserver.registry.admission import WriteRequest
 from pinnace.kubelet.registration import Machine, new_node
 from tests.builders import make_node
 
@@ -13,7 +13,7 @@ NOT_READY = (NOT_READY_TAINT, "NoSchedule")
 
 
 def taints(node: Node) -> list[tuple[str, str]]:
-    TaintNodesByCondition().admit(Request(UNSECURED), node)
+    TaintNodesByCondition().admit(WriteRequest(UNSECURED), node)
     return [(taint.key, taint.effect) for taint in node.spec.taints]
 
 

@@ -47,5 +47,5 @@ class _Entry:
         self._read.append(self.key)
         return self._obj
 
-    def peek(self) -> Any:
+    def parse_uncached(self) -> Any:
         return self.obj

@@ -89,4 +89,4 @@ async def test_default_roles_show_their_aggregated_rules() -> None:
         assert list(roles["view"]) == list(parts[2])
         assert list(roles["edit"]) == [*parts[1], *parts[2]]
         assert list(roles["admin"]) == [rule for part in parts for rule in part]
-        assert assembly.cacher.of(CLUSTER_ROLES).loaded
+        assert assembly.cacher.cache_of(CLUSTER_ROLES).loaded

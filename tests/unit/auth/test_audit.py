@@ -17,7 +17,7 @@ from pinnace.api.users import AUTHENTICATED
 from pinnace.apiserver.assembly import Assembly, ServerSettings
 from pinnace.apiserver.auth.audit import INTERVAL, MAX_NAME, AuditEvent, AuditLog
 from pinnace.apiserver.auth.authentication import MASTERS, User
-from pinnace.apiserver.auth.permissions import Action
+from pinnace.apiserver.auth.permissions import ResourceAction
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.services.methods import Method
 from pinnace.apiserver.storage.interface import Committed, CompareFailed, Write
@@ -31,7 +31,7 @@ from tests.unit.auth.matrix import PEOPLE, Caller
 from tests.unit.cacher.world import eventually
 
 EVE = User("eve", (AUTHENTICATED,))
-CREATE = Action("create", "pods")
+CREATE = ResourceAction("create", "pods")
 WRITER = User("writer", (MASTERS,))
 
 
@@ -83,7 +83,7 @@ async def test_audit_line_has_user_verb_and_result(tmp_path: Path) -> None:
 
 async def test_audit_events_of_calls_are_distinct_and_ordered(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    await write(log, *([AuditEvent(Action("update", "pods/status"), "n", str(i))] for i in range(100)))
+    await write(log, *([AuditEvent(ResourceAction("update", "pods/status"), "n", str(i))] for i in range(100)))
     result = lines(log)
     assert [line["objectRef"]["name"] for line in result] == [str(i) for i in range(100)]
     assert len({line["auditID"] for line in result}) == 100
@@ -111,7 +111,7 @@ async def test_line_is_short_whatever_was_wanted(tmp_path: Path) -> None:
     """Each item of a batch that is refused is told why, and that may name one of them."""
     log, long = tmp_path / "log", "x" * 1_000_000
     refusal = Refusal(Code.PERMISSION_DENIED, "Forbidden", f'pods "{long}" is forbidden')
-    await write(log, [AuditEvent(Action("patch", f"{long}/{long}", long), long, long, refusal=refusal)] * 10)
+    await write(log, [AuditEvent(ResourceAction("patch", f"{long}/{long}", long), long, long, refusal=refusal)] * 10)
     result = lines(log)
     assert len(result) == 10 and log.stat().st_size < 10 * 4096
     assert result[0]["objectRef"]["name"] == "x" * MAX_NAME + "..."
@@ -296,7 +296,7 @@ async def test_cancelled_call_is_audited(method: str, fields: dict[str, Any], ex
         notes.taken.clear()
         storage.let.clear()
         storage.under_way.clear()
-        pods = assembly.cacher.of(PODS)
+        pods = assembly.cacher.cache_of(PODS)
         before = pods.version
         leaving = call(method, fields)
         await storage.under_way.wait()

@@ -6,7 +6,7 @@ import pytest
 
 from pinnace.api.status import Code
 from pinnace.api.users import AUTHENTICATED
-from pinnace.apiserver.auth.authentication import Authenticator, User
+from pinnace.apiserver.auth.authentication import RequestAuthenticator, User
 from pinnace.apiserver.errors import Rejected
 from pinnace.pki import Authority, Subject
 
@@ -23,11 +23,11 @@ def shown(subject: Subject, lifetime: timedelta = timedelta(days=1)) -> bytes:
     return AUTHORITY.issue(subject, NOW, lifetime=lifetime).certificate
 
 
-def at(when: datetime) -> Authenticator:
-    return Authenticator(when.timestamp, Tokens())
+def at(when: datetime) -> RequestAuthenticator:
+    return RequestAuthenticator(when.timestamp, Tokens())
 
 
-def refusal_of(authenticator: Authenticator, pem: bytes) -> tuple[Code, str]:
+def refusal_of(authenticator: RequestAuthenticator, pem: bytes) -> tuple[Code, str]:
     with pytest.raises(Rejected) as caught:
         authenticator.certificate(pem)
     return caught.value.refusal.code, caught.value.refusal.reason
@@ -47,7 +47,7 @@ def test_node_without_its_group_is_no_fleet() -> None:
 
 def test_certificate_that_ends_while_its_connection_lives_counts_no_longer() -> None:
     clock = [NOW.timestamp()]
-    authenticator = Authenticator(lambda: clock[0])
+    authenticator = RequestAuthenticator(lambda: clock[0])
     pem = shown(Subject("eve"), timedelta(hours=1))
     assert authenticator.certificate(pem).name == "eve"
     clock[0] += 3600
@@ -75,4 +75,4 @@ def test_invalid_token_gives_the_anonymous_user(header: str | None) -> None:
 
 def test_where_no_tokens_are_known_none_is_taken() -> None:
     with pytest.raises(Rejected):
-        Authenticator(NOW.timestamp).authorization("Bearer s3cret")
+        RequestAuthenticator(NOW.timestamp).authorization("Bearer s3cret")

@@ -15,7 +15,7 @@ from pinnace.api.users import AUTHENTICATED
 from pinnace.apiserver.assembly import Assembly
 from pinnace.apiserver.auth.authentication import NODES_GROUP, User
 from pinnace.apiserver.auth.authorizer import NodeAuthorizer
-from pinnace.apiserver.auth.permissions import HEARTBEAT, Action, Decision, Target
+from pinnace.apiserver.auth.permissions import HEARTBEAT, ActionTarget, AuthorizationDecision, ResourceAction
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.services.nodes import MAX_NODES, PERMISSION_CHUNK
 from pinnace.apiserver.storage.interface import Committed, CompareFailed, KeyValue, Write
@@ -244,7 +244,7 @@ async def test_refusal_names_the_first_forbidden_node(door: Door, monkeypatch: p
     asked: list[str] = []
     decide = NodeAuthorizer.decide
 
-    def counted(self: NodeAuthorizer, user: User, action: Action, target: Target) -> Decision:
+    def counted(self: NodeAuthorizer, user: User, action: ResourceAction, target: ActionTarget) -> AuthorizationDecision:
         asked.append(target.name)
         return decide(self, user, action, target)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinnace.api.rbac_v1_pb2 import PolicyRule
-from pinnace.apiserver.auth.permissions import Action, Target
+from pinnace.apiserver.auth.permissions import ActionTarget, ResourceAction
 from pinnace.apiserver.auth.rbac import RuleCover
 from tests.unit.auth.test_rbac import EVE, World, rule
 
@@ -58,8 +58,10 @@ def test_cached_permissions_equal_single_checks(held: list[PolicyRule], wanted: 
     world = World()
     world.cluster_role("held", *held)
     world.bind("ClusterRole", "held")
-    actions = [Action(verb, what, group) for verb, what, group in product(wanted.verbs, wanted.resources, wanted.apiGroups)]
-    targets = [Target("", name) for name in wanted.resourceNames or [""]]
+    actions = [
+        ResourceAction(verb, what, group) for verb, what, group in product(wanted.verbs, wanted.resources, wanted.apiGroups)
+    ]
+    targets = [ActionTarget("", name) for name in wanted.resourceNames or [""]]
     assert RuleCover(held).covers(wanted) is all(world.may(action, target, EVE) for action in actions for target in targets)
 
 

@@ -7,7 +7,7 @@ import pytest
 from pinnace.api.users import Impersonation
 from pinnace.apiserver.auth.authentication import User
 from pinnace.apiserver.auth.authorizer import Impersonator, requested_impersonation
-from pinnace.apiserver.auth.permissions import Action, Target
+from pinnace.apiserver.auth.permissions import ActionTarget, ResourceAction
 from pinnace.apiserver.errors import Rejected
 from tests.credentials import Shown
 
@@ -18,9 +18,9 @@ class Recorder:
     """An authorizer that allows everything."""
 
     def __init__(self) -> None:
-        self.checks: list[tuple[Action, Target]] = []
+        self.checks: list[tuple[ResourceAction, ActionTarget]] = []
 
-    async def check(self, user: User, action: Action, targets: Callable[[], Iterable[Target]]) -> None:
+    async def authorize(self, user: User, action: ResourceAction, targets: Callable[[], Iterable[ActionTarget]]) -> None:
         self.checks += [(action, target) for target in targets()]
 
 
@@ -29,7 +29,7 @@ async def test_impersonation_of_service_account_checks_its_namespace() -> None:
     recorder = Recorder()
     gateway = User("gateway")
     credential = await Impersonator(recorder, lambda: 1).impersonate(Shown(gateway), gateway, Impersonation(BUILDER))
-    assert recorder.checks == [(Action("impersonate", "serviceaccounts"), Target("ci", "builder"))]
+    assert recorder.checks == [(ResourceAction("impersonate", "serviceaccounts"), ActionTarget("ci", "builder"))]
     user = credential.user()
     assert (user.name, user.impersonator) == (BUILDER, "gateway")
     assert user.groups == ("system:serviceaccounts", "system:serviceaccounts:ci", "system:authenticated")
@@ -39,7 +39,7 @@ async def test_impersonation_checks_each_named_group() -> None:
     recorder = Recorder()
     eve = User("eve")
     await Impersonator(recorder, lambda: 1).impersonate(Shown(eve), eve, Impersonation("ada", ["dev", "system:authenticated"]))
-    groups = [target.name for action, target in recorder.checks if action == Action("impersonate", "groups")]
+    groups = [target.name for action, target in recorder.checks if action == ResourceAction("impersonate", "groups")]
     assert groups == ["dev", "system:authenticated"]
 
 

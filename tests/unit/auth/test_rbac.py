@@ -12,13 +12,13 @@ from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule,
 from pinnace.api.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
 from pinnace.apiserver.auth import rbac
 from pinnace.apiserver.auth.authentication import User
-from pinnace.apiserver.auth.permissions import Action, Target
-from pinnace.apiserver.auth.rbac import Rbac
+from pinnace.apiserver.auth.permissions import ActionTarget, ResourceAction
+from pinnace.apiserver.auth.rbac import RbacAuthorizer
 from tests.unit.auth.caches import Cache
 
 EVE = User("eve", ("developers",))
-GET_PODS = Action("get", "pods")
-A_POD = Target("dev", "web")
+GET_PODS = ResourceAction("get", "pods")
+A_POD = ActionTarget("dev", "web")
 
 
 class World:
@@ -28,7 +28,7 @@ class World:
         self.roles, self.cluster_roles = Cache(ROLES), Cache(CLUSTER_ROLES)
         self.bindings, self.cluster_bindings = Cache(ROLE_BINDINGS), Cache(CLUSTER_ROLE_BINDINGS)
         caches: Any = (self.roles, self.cluster_roles, self.bindings, self.cluster_bindings)
-        self.rbac = Rbac(*caches)
+        self.rbac = RbacAuthorizer(*caches)
 
     def role(self, name: str, *rules: PolicyRule, namespace: str = "dev") -> None:
         role = Role(rules=rules)
@@ -51,7 +51,7 @@ class World:
         (self.bindings if namespace else self.cluster_bindings).put(binding)
         return binding
 
-    def may(self, action: Action, target: Target, user: User = EVE) -> bool:
+    def may(self, action: ResourceAction, target: ActionTarget, user: User = EVE) -> bool:
         return self.rbac.decisions(user, action).decide(target).allowed
 
 
@@ -81,29 +81,29 @@ def test_role_allows_in_its_namespace_only(world: World) -> None:
     world.role("reader", rule())
     world.bind("Role", "reader", "dev")
     assert world.may(GET_PODS, A_POD)
-    assert not world.may(GET_PODS, Target("prod", "web"))
-    assert not world.may(GET_PODS, Target("", ""))
-    assert not world.may(Action("delete", "pods"), A_POD)
+    assert not world.may(GET_PODS, ActionTarget("prod", "web"))
+    assert not world.may(GET_PODS, ActionTarget("", ""))
+    assert not world.may(ResourceAction("delete", "pods"), A_POD)
 
 
 def test_cluster_role_bound_in_a_namespace_allows_there_only(world: World) -> None:
     world.cluster_role("reader", rule())
     world.bind("ClusterRole", "reader", "dev")
     assert world.may(GET_PODS, A_POD)
-    assert not world.may(GET_PODS, Target("prod", "web"))
+    assert not world.may(GET_PODS, ActionTarget("prod", "web"))
 
 
 def test_cluster_role_bound_for_the_cluster_allows_everywhere(world: World) -> None:
     world.cluster_role("reader", rule())
     world.bind("ClusterRole", "reader")
-    assert all(world.may(GET_PODS, target) for target in (A_POD, Target("prod", "web"), Target()))
+    assert all(world.may(GET_PODS, target) for target in (A_POD, ActionTarget("prod", "web"), ActionTarget()))
 
 
 def test_role_of_another_namespace_does_not_count(world: World) -> None:
     world.role("reader", rule(), namespace="prod")
     world.bind("Role", "reader", "dev")
     assert not world.may(GET_PODS, A_POD)
-    assert not world.may(GET_PODS, Target("prod", "web"))
+    assert not world.may(GET_PODS, ActionTarget("prod", "web"))
 
 
 def test_groups_count_as_users_do_and_are_not_confused(world: World) -> None:
@@ -117,57 +117,57 @@ def test_groups_count_as_users_do_and_are_not_confused(world: World) -> None:
 @pytest.mark.parametrize(
     ("given", "action"),
     [
-        (rule(verbs="*"), Action("delete", "pods")),
-        (rule(resources="*"), Action("get", "nodes")),
-        (rule(resources="*"), Action("get", "pods/status")),
-        (rule(resources="pods/status"), Action("get", "pods/status")),
-        (rule(resources="*/status"), Action("get", "pods/status")),
-        (rule(groups=["*"]), Action("get", "pods", "metrics.k8s.io")),
-        (rule(resources="", groups=[], urls=["/version"]), Action("get", "/version")),
-        (rule(resources="", groups=[], urls=["/debug/*"]), Action("get", "/debug/queue")),
-        (rule(resources="", groups=[], urls=["*"]), Action("get", "/anything")),
+        (rule(verbs="*"), ResourceAction("delete", "pods")),
+        (rule(resources="*"), ResourceAction("get", "nodes")),
+        (rule(resources="*"), ResourceAction("get", "pods/status")),
+        (rule(resources="pods/status"), ResourceAction("get", "pods/status")),
+        (rule(resources="*/status"), ResourceAction("get", "pods/status")),
+        (rule(groups=["*"]), ResourceAction("get", "pods", "metrics.k8s.io")),
+        (rule(resources="", groups=[], urls=["/version"]), ResourceAction("get", "/version")),
+        (rule(resources="", groups=[], urls=["/debug/*"]), ResourceAction("get", "/debug/queue")),
+        (rule(resources="", groups=[], urls=["*"]), ResourceAction("get", "/anything")),
     ],
 )
-def test_rule_allows_what_it_names(world: World, given: PolicyRule, action: Action) -> None:
+def test_rule_allows_what_it_names(world: World, given: PolicyRule, action: ResourceAction) -> None:
     world.cluster_role("role", given)
     world.bind("ClusterRole", "role")
-    assert world.may(action, Target())
+    assert world.may(action, ActionTarget())
 
 
 @pytest.mark.parametrize(
     ("given", "action"),
     [
-        (rule(), Action("get", "pods/status")),
-        (rule(resources="pods/status"), Action("get", "pods")),
-        (rule(resources="*/status"), Action("get", "pods/binding")),
-        (rule(), Action("get", "pods", "metrics.k8s.io")),
-        (rule(resources="*", groups=["*"]), Action("get", "/version")),
-        (rule(resources="", groups=[], urls=["/version"]), Action("get", "/versions")),
-        (rule(resources="", groups=[], urls=["*"]), Action("get", "pods")),
+        (rule(), ResourceAction("get", "pods/status")),
+        (rule(resources="pods/status"), ResourceAction("get", "pods")),
+        (rule(resources="*/status"), ResourceAction("get", "pods/binding")),
+        (rule(), ResourceAction("get", "pods", "metrics.k8s.io")),
+        (rule(resources="*", groups=["*"]), ResourceAction("get", "/version")),
+        (rule(resources="", groups=[], urls=["/version"]), ResourceAction("get", "/versions")),
+        (rule(resources="", groups=[], urls=["*"]), ResourceAction("get", "pods")),
         (rule(groups=[]), GET_PODS),
     ],
 )
-def test_rule_allows_nothing_else(world: World, given: PolicyRule, action: Action) -> None:
+def test_rule_allows_nothing_else(world: World, given: PolicyRule, action: ResourceAction) -> None:
     world.cluster_role("role", given)
     world.bind("ClusterRole", "role")
-    assert not world.may(action, Target())
+    assert not world.may(action, ActionTarget())
 
 
 def test_resource_names_confine(world: World) -> None:
     world.cluster_role("one", rule(names=["web"]))
     world.bind("ClusterRole", "one", "dev")
     assert world.may(GET_PODS, A_POD)
-    assert not world.may(GET_PODS, Target("dev", "db"))
-    assert not world.may(GET_PODS, Target("dev", ""))
-    assert not world.may(GET_PODS, Target("prod", "web"))
+    assert not world.may(GET_PODS, ActionTarget("dev", "db"))
+    assert not world.may(GET_PODS, ActionTarget("dev", ""))
+    assert not world.may(GET_PODS, ActionTarget("prod", "web"))
 
 
 def test_resource_names_allow_no_create_but_of_what_belongs_to_something_named(world: World) -> None:
     world.cluster_role("one", rule("create", "pods pods/eviction", names=["web"]))
     world.bind("ClusterRole", "one", "dev")
-    assert not world.may(Action("create", "pods"), A_POD)
-    assert world.may(Action("create", "pods/eviction"), A_POD)
-    assert not world.may(Action("create", "pods/eviction"), Target("dev", "db"))
+    assert not world.may(ResourceAction("create", "pods"), A_POD)
+    assert world.may(ResourceAction("create", "pods/eviction"), A_POD)
+    assert not world.may(ResourceAction("create", "pods/eviction"), ActionTarget("dev", "db"))
 
 
 def test_aggregated_role_has_the_rules_of_all_that_it_selects(world: World) -> None:
@@ -177,7 +177,7 @@ def test_aggregated_role_has_the_rules_of_all_that_it_selects(world: World) -> N
     world.bind("ClusterRole", "both")
     assert world.may(GET_PODS, A_POD)
     world.cluster_role("nodes", rule(resources="nodes"), labels={"to": "both"})
-    assert world.may(Action("get", "nodes"), Target())
+    assert world.may(ResourceAction("get", "nodes"), ActionTarget())
 
 
 def test_aggregated_role_has_the_rules_of_selected_roles_and_none_of_its_own(world: World) -> None:
@@ -188,10 +188,10 @@ def test_aggregated_role_has_the_rules_of_selected_roles_and_none_of_its_own(wor
         )
     world.cluster_role("pods", rule(), labels={"is": "inner"})
     world.bind("ClusterRole", "outer")
-    assert world.may(Action("get", "pods"), A_POD)
+    assert world.may(ResourceAction("get", "pods"), A_POD)
     for resource in ("of-outer", "of-middle", "of-inner"):
-        assert not world.may(Action("get", resource), A_POD), resource
-    assert not world.may(Action("get", "nodes"), Target())
+        assert not world.may(ResourceAction("get", resource), A_POD), resource
+    assert not world.may(ResourceAction("get", "nodes"), ActionTarget())
 
 
 def test_aggregated_rules_are_computed_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +223,7 @@ def test_only_so_many_actions_are_remembered(world: World, monkeypatch: pytest.M
     monkeypatch.setattr(rbac, "MAX_ACTIONS", 3)
     world.cluster_role("reader", rule())
     for number in range(10):
-        assert world.rbac.who_may(Action(f"verb-{number}", "pods"), "") == []
+        assert world.rbac.who_may(ResourceAction(f"verb-{number}", "pods"), "") == []
     assert world.rbac.who_may(GET_PODS, "") == ["reader"]
     assert len(world.rbac._askable[1]) <= 3
 
@@ -302,8 +302,8 @@ def test_cached_decisions_are_bounded(world: World, monkeypatch: pytest.MonkeyPa
     world.role("all", rule(verbs="*", names=[f"n{number}" for number in range(50)]))
     world.bind("Role", "all", "dev")
     for number in range(20):
-        assert world.may(Action(f"v{number}", "pods"), Target("dev", "n7"))
-        assert not world.may(GET_PODS, Target(f"there is none {number}", "web"))
+        assert world.may(ResourceAction(f"v{number}", "pods"), ActionTarget("dev", "n7"))
+        assert not world.may(GET_PODS, ActionTarget(f"there is none {number}", "web"))
     assert len(vars(world.rbac)["_extents"]) <= 2 and list(vars(world.rbac)["_scopes"]) == ["dev"]
 
 
@@ -327,12 +327,12 @@ def test_authorizer_agrees_with_a_scan_of_all_bindings(world: World, seed: int) 
                 cache = rng.choice([world.roles, world.cluster_roles, world.bindings, world.cluster_bindings])
                 if result := cache.select(SimpleNamespace(prefix="")):
                     cache.remove(rng.choice(result).obj)
-        action = Action("get", rng.choice(["pods", "nodes"]))
-        target = Target(rng.choice(["", "dev", "prod", "gone"]), rng.choice(["", "x", "y"]))
+        action = ResourceAction("get", rng.choice(["pods", "nodes"]))
+        target = ActionTarget(rng.choice(["", "dev", "prod", "gone"]), rng.choice(["", "x", "y"]))
         assert world.may(action, target) is plainly(world, action, target), (action, target)
 
 
-def plainly(world: World, action: Action, target: Target) -> bool:
+def plainly(world: World, action: ResourceAction, target: ActionTarget) -> bool:
     """May eve?"""
     everything: Any = SimpleNamespace(prefix="")
     for entry in (*world.cluster_bindings.select(everything), *world.bindings.select(everything)):

@@ -17,7 +17,7 @@ from pinnace.api.rbac_v1_pb2 import RoleBinding
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, ROLE_BINDINGS
 from pinnace.api.verbs_pb2 import Disruption, ListRequest
 from pinnace.api.version_pb2 import GetVersionRequest, VersionInfo
-from pinnace.apiserver.auth.authentication import Authenticator, TokenFile
+from pinnace.apiserver.auth.authentication import RequestAuthenticator, TokenFile
 from pinnace.apiserver.server import ApiServer
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
@@ -44,7 +44,7 @@ class Door:
         self.folder = folder
         (folder / "tokens.csv").write_text("s3cret,eve,1,\n")
         certificates.provide(folder, ["127.0.0.1:1"], {EDGE: ["edge-*"]})
-        self._server = ApiServer(MemoryStorage(), Authenticator(now, TokenFile(folder / "tokens.csv")))
+        self._server = ApiServer(MemoryStorage(), RequestAuthenticator(now, TokenFile(folder / "tokens.csv")))
         self._connections: list[Connection] = []
         self.address = ""
         self.tokens_at = ""

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 
-from pinnace.apiserver.storage.interface import Changes, Page, Unavailable
+from pinnace.apiserver.storage.interface import ChangeBatch, KeyPage, StorageUnavailable
 from tests.storage.memory import MemoryStorage
 
 
@@ -46,16 +46,16 @@ class FlakyStorage(MemoryStorage):
         self.reads += 1
         return await super().current_revision()
 
-    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> Page:
+    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> KeyPage:
         self._check()
         return await super().page(prefix, after=after, limit=limit, revision=revision)
 
-    async def watch(self, start_revision: int) -> AsyncGenerator[Changes]:
+    async def watch(self, start_revision: int) -> AsyncGenerator[ChangeBatch]:
         self._check()
         self.watches += 1
         broken = asyncio.ensure_future(self.broken.wait())
         inner = super().watch(start_revision)
-        step: asyncio.Future[Changes] | None = None
+        step: asyncio.Future[ChangeBatch] | None = None
         mute = False
         try:
             while True:
@@ -63,7 +63,7 @@ class FlakyStorage(MemoryStorage):
                 self.watching.set()
                 await asyncio.wait((step, broken), return_when=asyncio.FIRST_COMPLETED)
                 if broken.done():
-                    raise Unavailable("the watch broke")
+                    raise StorageUnavailable("the watch broke")
                 told = step.result()
                 mute = mute or self.silent
                 if not mute:
@@ -78,4 +78,4 @@ class FlakyStorage(MemoryStorage):
 
     def _check(self) -> None:
         if self.away:
-            raise Unavailable("no connection")
+            raise StorageUnavailable("no connection")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
 from pinnace.apiserver.cacher.cacher import Cacher
-from pinnace.apiserver.cacher.store import Expired
+from pinnace.apiserver.cacher.store import RevisionExpired
 from pinnace.apiserver.storage.interface import Storage
 from tests.unit.cacher import world as world_module
 from tests.unit.cacher.world import CASES, Case, Reader, World, pod, running
@@ -99,7 +99,7 @@ async def run(plan: Plan, storage: Storage) -> None:
                     for _ in range(reads):
                         await readers[-1].read()
             await readers[-1].until(await storage.current_revision())
-        except Expired:
+        except RevisionExpired:
             assert plan.ring < 1000, "the ring reaches back to the start"
             return
         first, last = readers[0].snapshot, readers[-1].revision

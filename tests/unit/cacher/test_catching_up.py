@@ -9,7 +9,7 @@ import pytest
 from pinnace.api.resources import PODS
 from pinnace.apiserver.cacher.history import EncodedResponse, replay
 from pinnace.apiserver.cacher.store import SelectionPredicate
-from pinnace.apiserver.cacher.watcher import ReplayScheduler, Watcher
+from pinnace.apiserver.cacher.watcher import CacheWatcher, ReplayScheduler
 from pinnace.apiserver.flow import send_budget as flow
 from pinnace.apiserver.flow.send_budget import LARGE, SendBudget, SendPool
 from pinnace.runtime.tasks import SLICE, YIELDS
@@ -90,14 +90,14 @@ async def test_failure_of_work_is_raised_to_its_caller() -> None:
 async def test_replays_receive_room_in_arrival_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also those that catch up: their step comes a moment after their turn, and whoever had just made room took it back."""
     monkeypatch.setattr(flow, "MINIMUM", LARGE)
-    monkeypatch.setattr(flow, "MAX_UNTAKEN", LARGE)
+    monkeypatch.setattr(flow, "MAX_UNSENT_BYTES", LARGE)
     eve = SendBudget(SendPool())
     turns, chunk = ReplayScheduler(FakeClock()), EncodedResponse(b"x" * LARGE, 0, 1)
     counts = [0] * 10
 
     async def read(number: int) -> None:
         selection = SelectionPredicate.parse(PODS, "", "", "")
-        async for _ in Watcher(Hub(), selection, 0, repeat(chunk), turns, budget=eve):
+        async for _ in CacheWatcher(Hub(), selection, 0, repeat(chunk), turns, budget=eve):
             counts[number] += 1
             await asyncio.sleep(0)
 
@@ -160,7 +160,7 @@ class Slow(SelectionPredicate):
         return selection
 
     def matches(self, entry: object) -> bool:
-        self.clock.stall(self.questions * 0.2e-6)
+        self.clock.stall(self.requirement_count * 0.2e-6)
         return False
 
 
@@ -173,12 +173,12 @@ async def test_many_watches_with_long_selectors_do_not_keep_the_event_loop() -> 
     for number in range(50):
         selection = Slow.of(world.clock, f"{labels},!own{number}")
         past = replay(selection, history.ring, 0, history.progress, history.marks, world.turns.is_slice_over)
-        watcher = Watcher(Hub(), selection, 0, past, world.turns, budget=eve)
+        watcher = CacheWatcher(Hub(), selection, 0, past, world.turns, budget=eve)
         world.tasks.append(asyncio.ensure_future(first(watcher)))
     gaps = await world.gaps(100_000)
     assert sum(gaps) > 0.3, "there was much to do"
     assert max(gaps) < 1.1 * SLICE
 
 
-async def first(watcher: Watcher) -> None:
+async def first(watcher: CacheWatcher) -> None:
     await anext(watcher)

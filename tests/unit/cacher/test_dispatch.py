@@ -13,7 +13,7 @@ from pinnace.api.verbs_pb2 import WatchEventType
 from pinnace.apiserver.cacher import watcher as module
 from pinnace.apiserver.cacher.history import HistoryFingerprints
 from pinnace.apiserver.cacher.store import CacheEntry, CacheEvent, SelectionPredicate, ShuttingDown, SlowWatcher
-from pinnace.apiserver.cacher.watcher import BATCH_DELAY, BURST, Dispatcher, SendBuffer, Watcher
+from pinnace.apiserver.cacher.watcher import BATCH_DELAY, BURST, CacheWatcher, SendBuffer, WatchDispatcher
 from pinnace.apiserver.flow import send_budget as flow
 from pinnace.apiserver.flow.send_budget import SendBudget, SendPool
 from tests.clock import FakeClock
@@ -31,17 +31,17 @@ def event(revision: int, old: Pod | None, new: Pod | None) -> CacheEvent[Pod]:
 
 
 async def live(
-    dispatcher: Dispatcher,
+    dispatcher: WatchDispatcher,
     fields: str = "",
     labels: str = "",
     *,
     announced: bool = False,
     budget: SendBudget | None = None,
     buffer: SendBuffer | None = None,
-) -> Watcher:
+) -> CacheWatcher:
     selection = SelectionPredicate.parse(PODS, "", labels, fields)
-    watcher = Watcher(dispatcher, selection, 1, iter(()), announced=announced, budget=budget, buffer=buffer)
-    dispatcher.add(watcher)
+    watcher = CacheWatcher(dispatcher, selection, 1, iter(()), announced=announced, budget=budget, buffer=buffer)
+    dispatcher.add_watcher(watcher)
     step = asyncio.ensure_future(anext(watcher))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -50,7 +50,7 @@ async def live(
     return watcher
 
 
-async def told(watcher: Watcher) -> list[tuple[str, str]]:
+async def told(watcher: CacheWatcher) -> list[tuple[str, str]]:
     async with asyncio.timeout(5):
         response = PodWatchResponse.FromString(await anext(watcher))
     return [(WatchEventType.Name(item.type), item.object.metadata.name) for item in response.events]
@@ -61,8 +61,8 @@ STATES = [None, *(pod("a", app=app, node=node) for app in ("", "web") for node i
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 async def test_event_type_depends_on_the_selector_of_the_watch(case: Case) -> None:
-    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
-    watcher = Watcher(dispatcher, case.selection, 1, iter(()), announced=True)
+    dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
+    watcher = CacheWatcher(dispatcher, case.selection, 1, iter(()), announced=True)
     dispatcher.join(watcher)
     for old, new in product(STATES, STATES):
         if old is None and new is None:
@@ -76,7 +76,7 @@ async def test_event_type_depends_on_the_selector_of_the_watch(case: Case) -> No
 
 
 async def test_deleted_object_comes_as_it_was_last_at_the_revision_of_the_delete() -> None:
-    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
+    dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
     watcher = await live(dispatcher)
     dispatcher.route(event(9, pod("a", app="web"), None))
     dispatcher.flush(9)
@@ -86,7 +86,7 @@ async def test_deleted_object_comes_as_it_was_last_at_the_revision_of_the_delete
 
 
 async def test_watchers_with_equal_selections_get_the_very_same_bytes() -> None:
-    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
+    dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
     watchers = [await live(dispatcher, labels=text) for text in ("app=web,!x", "!x, app==web")]
     dispatcher.route(event(9, None, pod("a", app="web")))
     dispatcher.flush(9)
@@ -95,7 +95,7 @@ async def test_watchers_with_equal_selections_get_the_very_same_bytes() -> None:
 
 
 async def test_event_is_encoded_once_for_all_selections(monkeypatch: pytest.MonkeyPatch) -> None:
-    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
+    dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
     for fields in ("", "metadata.name=a", "spec.nodeName=n1"):
         await live(dispatcher, fields)
     encoded = []
@@ -107,14 +107,14 @@ async def test_event_is_encoded_once_for_all_selections(monkeypatch: pytest.Monk
 
 
 async def test_event_without_watchers_is_not_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
+    dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
     await live(dispatcher, "metadata.name=other")
     monkeypatch.setattr(CacheEvent, "encode", lambda self, kind: pytest.fail("nobody wants it"))
     dispatcher.route(event(9, None, pod("a")))
 
 
 async def test_watchers_by_node_are_not_asked_about_other_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
+    dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
     watchers = {name: await live(dispatcher, f"spec.nodeName={name}") for name in ("n1", "n2", "n3")}
     fleet = await live(dispatcher, "spec.nodeName in (n1,n2,n9)")
     asked = []
@@ -132,17 +132,17 @@ async def test_watchers_by_node_are_not_asked_about_other_nodes(monkeypatch: pyt
 
 @pytest.mark.parametrize(("watchers", "kept"), [(1, False), (2, True)])
 async def test_object_that_several_look_into_is_parsed_once(watchers: int, kept: bool) -> None:
-    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
+    dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
     for labels in ("app=web", "app=db")[:watchers]:
         await live(dispatcher, labels=labels)
     one = event(9, None, pod("a"))
     assert one.new is not None
     dispatcher.route(one)
-    assert (one.new.peek() is one.new.peek()) is kept
+    assert (one.new.parse_uncached() is one.new.parse_uncached()) is kept
 
 
 async def test_several_events_are_one_response() -> None:
-    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
+    dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
     watcher = await live(dispatcher)
     dispatcher.route(event(9, None, pod("a")))
     dispatcher.route(event(9, None, pod("b")))
@@ -153,7 +153,7 @@ async def test_several_events_are_one_response() -> None:
 
 
 async def test_slow_watcher_ends_and_the_others_go_on() -> None:
-    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
+    dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
     slow, quick = await live(dispatcher, buffer=SendBuffer(max_responses=2)), await live(dispatcher)
     for revision in range(5, 10):
         dispatcher.route(event(revision, None, pod("a")))
@@ -166,7 +166,7 @@ async def test_slow_watcher_ends_and_the_others_go_on() -> None:
 
 
 async def test_each_flow_is_charged_once_for_what_its_watchers_share() -> None:
-    dispatcher, room = Dispatcher(HistoryFingerprints(), FakeClock()), SendPool()
+    dispatcher, room = WatchDispatcher(HistoryFingerprints(), FakeClock()), SendPool()
     eve, bob = SendBudget(room), SendBudget(room)
     watchers = [await live(dispatcher, labels=labels, budget=eve) for labels in ("", "", "!x")]
     watchers.append(await live(dispatcher, budget=bob))
@@ -191,8 +191,8 @@ async def test_when_a_flow_has_no_room_its_largest_watcher_ends(monkeypatch: pyt
     monkeypatch.setattr(flow, "MAX_WAITING", 2500)
     monkeypatch.setattr(flow, "MINIMUM", 500)
     pods, others, room = (
-        Dispatcher(HistoryFingerprints(), FakeClock()),
-        Dispatcher(HistoryFingerprints(), FakeClock()),
+        WatchDispatcher(HistoryFingerprints(), FakeClock()),
+        WatchDispatcher(HistoryFingerprints(), FakeClock()),
         SendPool(),
     )
     eve = SendBudget(room)
@@ -213,19 +213,19 @@ async def test_when_a_flow_has_no_room_its_largest_watcher_ends(monkeypatch: pyt
     assert caught.value.resume == 1
 
 
-def happen(dispatcher: Dispatcher, names: Iterable[str], revision: int = 9, node: str = "") -> None:
+def happen(dispatcher: WatchDispatcher, names: Iterable[str], revision: int = 9, node: str = "") -> None:
     """Pods appear, all in one revision."""
     for name in names:
         dispatcher.route(event(revision, None, pod(name, node=node)))
     dispatcher.flush(revision)
 
 
-def burst(dispatcher: Dispatcher, node: str = "") -> None:
+def burst(dispatcher: WatchDispatcher, node: str = "") -> None:
     happen(dispatcher, (f"b{number}" for number in range(BURST)), 8, node)
 
 
 async def test_after_a_burst_the_rest_comes_in_one_response_when_it_is_over() -> None:
-    dispatcher = Dispatcher(HistoryFingerprints(), clock := FakeClock())
+    dispatcher = WatchDispatcher(HistoryFingerprints(), clock := FakeClock())
     watcher = await live(dispatcher)
     burst(dispatcher)
     assert len(await told(watcher)) == BURST
@@ -241,7 +241,7 @@ async def test_after_a_burst_the_rest_comes_in_one_response_when_it_is_over() ->
 
 
 async def test_bursts_that_go_on_come_once_in_a_while_and_then_everything_at_once_again() -> None:
-    dispatcher = Dispatcher(HistoryFingerprints(), clock := FakeClock())
+    dispatcher = WatchDispatcher(HistoryFingerprints(), clock := FakeClock())
     watcher = await live(dispatcher)
     burst(dispatcher)
     for _ in range(3):
@@ -259,7 +259,7 @@ async def test_bursts_that_go_on_come_once_in_a_while_and_then_everything_at_onc
 
 
 async def test_watch_with_few_events_does_not_wait_for_others() -> None:
-    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
+    dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
     busy, calm = await live(dispatcher, "spec.nodeName=n1"), await live(dispatcher, "spec.nodeName=n2")
     burst(dispatcher, node="n1")
     happen(dispatcher, "a", node="n1")
@@ -271,7 +271,7 @@ async def test_watch_with_few_events_does_not_wait_for_others() -> None:
 
 async def test_buffered_events_are_not_sent_to_watches_that_start_after_them() -> None:
     """He has read it in the past already."""
-    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
+    dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
     old = await live(dispatcher)
     burst(dispatcher)
     await told(old)
@@ -284,7 +284,7 @@ async def test_buffered_events_are_not_sent_to_watches_that_start_after_them() -
 
 
 async def test_watch_joining_a_full_group_receives_later_events() -> None:
-    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
+    dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
     stuck = await live(dispatcher, buffer=SendBuffer(max_responses=1))
     burst(dispatcher)
     happen(dispatcher, "a", 9)
@@ -295,11 +295,11 @@ async def test_watch_joining_a_full_group_receives_later_events() -> None:
 
 
 async def test_watch_ended_during_registration_receives_no_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
+    dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
     await live(dispatcher)
     burst(dispatcher)
     happen(dispatcher, "a", 9)
-    new = Watcher(dispatcher, SelectionPredicate.parse(PODS, "", "", ""), 9, iter(()))
+    new = CacheWatcher(dispatcher, SelectionPredicate.parse(PODS, "", "", ""), 9, iter(()))
     monkeypatch.setattr(dispatcher, "release", lambda: new.end(ShuttingDown()))
     dispatcher.join(new)
     groups = vars(dispatcher)["_groups"].values()
@@ -308,7 +308,7 @@ async def test_watch_ended_during_registration_receives_no_events(monkeypatch: p
 
 @pytest.mark.parametrize("way", ["bookmark", "announce"])
 async def test_bookmark_follows_all_earlier_events(way: str) -> None:
-    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
+    dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
     watcher = await live(dispatcher, announced=True)
     burst(dispatcher)
     await told(watcher)
@@ -319,12 +319,12 @@ async def test_bookmark_follows_all_earlier_events(way: str) -> None:
 
 
 async def test_buffered_events_are_sent_before_the_end() -> None:
-    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
+    dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
     watcher = await live(dispatcher)
     burst(dispatcher)
     await told(watcher)
     happen(dispatcher, "a", 9)
-    dispatcher.end(ShuttingDown)
+    dispatcher.end_watches(ShuttingDown)
     assert await told(watcher) == [("ADDED", "a")]
     with pytest.raises(ShuttingDown):
         await anext(watcher)
@@ -333,7 +333,7 @@ async def test_buffered_events_are_sent_before_the_end() -> None:
 async def test_much_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """A response is to stay of a size that every peer takes."""
     monkeypatch.setattr(module, "MERGE_BYTES", 500)
-    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
+    dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
     watcher = await live(dispatcher)
     burst(dispatcher)
     await told(watcher)
@@ -346,7 +346,7 @@ async def test_much_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_bookmarks_are_sent_to_watchers_without_events_for_an_interval() -> None:
-    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
+    dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
     watcher = await live(dispatcher)
     dispatcher.bookmark(5)
     dispatcher.bookmark(6)
@@ -359,7 +359,7 @@ async def test_bookmarks_are_sent_to_watchers_without_events_for_an_interval() -
 
 
 async def test_elections_are_announced_to_watchers_that_request_it() -> None:
-    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
+    dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
     leader, other = await live(dispatcher, announced=True), await live(dispatcher)
     dispatcher.announce(9)
     assert await told(leader) == []
@@ -370,9 +370,9 @@ async def test_elections_are_announced_to_watchers_that_request_it() -> None:
 
 
 async def test_all_end_each_with_an_error_of_its_own() -> None:
-    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
+    dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
     watchers = [await live(dispatcher, fields) for fields in ("", "", "spec.nodeName=n1")]
-    dispatcher.end(ShuttingDown)
+    dispatcher.end_watches(ShuttingDown)
     errors = []
     for watcher in watchers:
         with pytest.raises(ShuttingDown) as caught:
@@ -382,7 +382,7 @@ async def test_all_end_each_with_an_error_of_its_own() -> None:
     assert not vars(dispatcher)["_watchers"]
 
 
-def contents(dispatcher: Dispatcher) -> dict[str, int]:
+def contents(dispatcher: WatchDispatcher) -> dict[str, int]:
     return {
         name: value if isinstance(value, int) else len(value)
         for name, value in vars(dispatcher).items()
@@ -391,7 +391,7 @@ def contents(dispatcher: Dispatcher) -> dict[str, int]:
 
 
 async def test_watchers_that_left_leave_nothing_behind() -> None:
-    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
+    dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
     texts = ("", "metadata.name=a", "spec.nodeName=n1", "spec.nodeName in (n1,n2)")
     empty = contents(dispatcher)
     watchers = [await live(dispatcher, fields, labels) for fields in texts for labels in ("", "app")]

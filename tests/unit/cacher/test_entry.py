@@ -15,14 +15,14 @@ def test_object_has_its_resource_version() -> None:
 def test_it_is_parsed_once() -> None:
     one = entry()
     assert one.obj is one.obj
-    assert one.peek() is one.obj
+    assert one.parse_uncached() is one.obj
 
 
 def test_peek_is_not_kept() -> None:
     one = entry()
-    assert one.peek() is not one.peek()
+    assert one.parse_uncached() is not one.parse_uncached()
     one.cache_object()
-    assert one.peek() is one.peek()
+    assert one.parse_uncached() is one.parse_uncached()
 
 
 def test_released_entry_is_parsed_again() -> None:

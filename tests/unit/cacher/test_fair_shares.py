@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from pinnace.api.resources import PODS
 from pinnace.apiserver.cacher import watcher as watcher_module
 from pinnace.apiserver.cacher.history import HistoryFingerprints
-from pinnace.apiserver.cacher.store import CacheError, Expired, SelectionPredicate
-from pinnace.apiserver.cacher.watcher import Dispatcher, Watcher
+from pinnace.apiserver.cacher.store import CacheError, RevisionExpired, SelectionPredicate
+from pinnace.apiserver.cacher.watcher import CacheWatcher, WatchDispatcher
 from pinnace.apiserver.flow import send_budget as module
 from pinnace.apiserver.flow.send_budget import SendBudget, SendPool
 from tests.clock import FakeClock
 from tests.unit.cacher.test_dispatch import event
 from tests.unit.cacher.world import pod
 
-MAX_UNTAKEN, MAX_WAITING, MINIMUM = 16_000, 4_000, 1_000
+MAX_UNSENT_BYTES, MAX_WAITING, MINIMUM = 16_000, 4_000, 1_000
 LARGE, MERGE = 50, 500
 EAGER, SLOW, NEVER = "eager", "slow", "never"
 STEPS = 300
@@ -34,7 +34,7 @@ STEPS = 300
 class Reader:
     """Of one watch. `mode`: does it read at once, when it is told to, or never?"""
 
-    watcher: Watcher
+    watcher: CacheWatcher
     mode: str
     error: CacheError | None = None
     task: "asyncio.Future[None] | None" = None
@@ -77,7 +77,7 @@ class Flow:
 
 class World:
     def __init__(self, modes: list[list[str]]) -> None:
-        self.dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
+        self.dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
         room = SendPool()
         self.flows: list[Flow] = []
         for modes_of_one in modes:
@@ -88,8 +88,8 @@ class World:
 
     def open(self, budget: SendBudget, mode: str, number: int) -> Reader:
         selection = SelectionPredicate.parse(PODS, "", "!x" if number else "", "")
-        watcher = Watcher(self.dispatcher, selection, 1, iter(()), budget=budget)
-        self.dispatcher.add(watcher)
+        watcher = CacheWatcher(self.dispatcher, selection, 1, iter(()), budget=budget)
+        self.dispatcher.add_watcher(watcher)
         return Reader(watcher, mode)
 
     @property
@@ -136,7 +136,7 @@ class World:
         flows = len(self.flows)
         budgets = [flow.budget for flow in self.flows]
         assert sum(budget.waiting for budget in budgets) <= max(MAX_WAITING, flows * MINIMUM)
-        assert sum(budget.untaken for budget in budgets) <= MAX_UNTAKEN + flows * (MINIMUM + max(self.largest, MERGE))
+        assert sum(budget.unsent_bytes for budget in budgets) <= MAX_UNSENT_BYTES + flows * (MINIMUM + max(self.largest, MERGE))
         for flow in self.flows:
             if flow.modest:
                 assert not flow.budget.full and not flow.budget.waiting
@@ -145,9 +145,9 @@ class World:
 
     @contextmanager
     def watching_who_ends(self) -> Iterator[None]:
-        real = Watcher.overflow
+        real = CacheWatcher.overflow
 
-        def overflow(watcher: Watcher) -> None:
+        def overflow(watcher: CacheWatcher) -> None:
             has = watcher.budget.waiting
             if watcher.budget.full:
                 real(watcher)  # nobody may be told anything in its flow, and that for long
@@ -155,7 +155,7 @@ class World:
             assert has > MINIMUM and has == max(flow.budget.waiting for flow in self.flows)
             real(watcher)
 
-        with mock.patch.object(Watcher, "overflow", overflow):
+        with mock.patch.object(CacheWatcher, "overflow", overflow):
             yield
 
     async def run(self, steps: list[tuple[Any, ...]]) -> None:
@@ -167,10 +167,10 @@ class World:
                 self.do(step)
                 await self.settle()
                 self.check()
-            self.dispatcher.end(lambda: Expired(1))
+            self.dispatcher.end_watches(lambda: RevisionExpired(1))
             await self.settle()
             if stuck := [r for r in self.readers if r.mode == EAGER and r.error is None]:
-                assert all(reader.watcher.budget.untaken >= MINIMUM for reader in stuck), "its own flow has its room"
+                assert all(reader.watcher.budget.unsent_bytes >= MINIMUM for reader in stuck), "its own flow has its room"
                 await asyncio.sleep(0.1)
         assert all(reader.error for reader in self.readers if reader.mode == EAGER), "all are told of the end"
         for reader in self.readers:
@@ -178,8 +178,8 @@ class World:
                 reader.task.cancel()
             reader.watcher.close()
         for flow in self.flows:
-            assert flow.budget.untaken == sum(flow.lists)
-            assert (flow.budget.waiting, flow.budget.watches, flow.budget.questions) == (0, {}, 0)
+            assert flow.budget.unsent_bytes == sum(flow.lists)
+            assert (flow.budget.waiting, flow.budget.watches, flow.budget.requirement_count) == (0, {}, 0)
 
 
 MODES = st.lists(st.lists(st.sampled_from([EAGER, SLOW, NEVER]), min_size=1, max_size=4), min_size=1, max_size=5)
@@ -196,7 +196,7 @@ STEP = st.one_of(
 def test_reading_watch_receives_all_events(modest: list[str], modes: list[list[str]], steps: list[Any]) -> None:
     with ExitStack() as patches:
         for name, value in (
-            ("MAX_UNTAKEN", MAX_UNTAKEN),
+            ("MAX_UNSENT_BYTES", MAX_UNSENT_BYTES),
             ("MAX_WAITING", MAX_WAITING),
             ("MINIMUM", MINIMUM),
             ("SEND_TIMEOUT", 0.05),

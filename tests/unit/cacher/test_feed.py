@@ -10,7 +10,7 @@ import pytest
 from pinnace.api.resources import COMMITS_PREFIX
 from pinnace.apiserver.cacher import reflector as module
 from pinnace.apiserver.cacher.reflector import Reflector
-from pinnace.apiserver.storage.interface import Changes, KeyValue, Unavailable, Write
+from pinnace.apiserver.storage.interface import ChangeBatch, KeyValue, StorageUnavailable, Write
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.storage.memory import MemoryStorage
 from tests.unit.cacher.flaky import FlakyStorage
@@ -40,7 +40,7 @@ class Target:
         assert prefix in self.late and self.loads[-1] <= revision <= self.revision
         self.supplied = {item.key: item.value for item in items}
 
-    def apply(self, changes: Changes) -> Changes | None:
+    def apply(self, changes: ChangeBatch) -> ChangeBatch | None:
         revisions = sorted({change.mod_revision for change in changes.changes})
         assert revisions == list(range(self.revision + 1, self.revision + 1 + len(revisions)))
         assert changes.revision == self.revision + len(revisions)
@@ -104,17 +104,17 @@ class Slow(Target):
         self.breaks = 0
         """The watch does before this revision, once."""
 
-    def apply(self, changes: Changes) -> Changes | None:
+    def apply(self, changes: ChangeBatch) -> ChangeBatch | None:
         if not changes.changes:
             return super().apply(changes)
         revision = changes.changes[0].mod_revision
         if revision == self.breaks:
             self.breaks = 0
-            raise Unavailable("the watch broke")
+            raise StorageUnavailable("the watch broke")
         count = sum(change.mod_revision == revision for change in changes.changes)
-        assert super().apply(Changes(revision, changes.changes[:count])) is None
+        assert super().apply(ChangeBatch(revision, changes.changes[:count])) is None
         self.took[revision] = self.turn
-        return Changes(changes.revision, changes.changes[count:]) if changes.changes[count:] else None
+        return ChangeBatch(changes.revision, changes.changes[count:]) if changes.changes[count:] else None
 
 
 async def test_others_run_between_the_revisions_of_a_slow_target() -> None:

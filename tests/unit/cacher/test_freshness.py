@@ -3,8 +3,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from pinnace.apiserver.cacher.store import Freshness
-from pinnace.apiserver.storage.interface import Unavailable
+from pinnace.apiserver.cacher.store import CurrentRevisionReader
+from pinnace.apiserver.storage.interface import StorageUnavailable
 from tests.storage.memory import MemoryStorage
 
 
@@ -34,15 +34,15 @@ async def store() -> Store:
 
 
 @pytest.fixture
-async def freshness(store: Store) -> AsyncIterator[Freshness]:
-    freshness = Freshness(store)
+async def freshness(store: Store) -> AsyncIterator[CurrentRevisionReader]:
+    freshness = CurrentRevisionReader(store)
     task = asyncio.create_task(freshness.run())
     yield freshness
     task.cancel()
     await asyncio.wait((task,))
 
 
-async def test_request_during_a_read_shares_the_next_read(store: Store, freshness: Freshness) -> None:
+async def test_request_during_a_read_shares_the_next_read(store: Store, freshness: CurrentRevisionReader) -> None:
     early = asyncio.ensure_future(freshness.read_current_revision())
     first = await store.next_read()
     store.revision = 11
@@ -56,16 +56,16 @@ async def test_request_during_a_read_shares_the_next_read(store: Store, freshnes
     assert store.begun.empty()
 
 
-async def test_error_is_returned_to_all_waiting_reads_and_no_other(store: Store, freshness: Freshness) -> None:
+async def test_error_is_returned_to_all_waiting_reads_and_no_other(store: Store, freshness: CurrentRevisionReader) -> None:
     unlucky = [asyncio.ensure_future(freshness.read_current_revision()) for _ in range(2)]
-    (await store.next_read()).set_exception(Unavailable("gone"))
-    assert [type(item) for item in await asyncio.gather(*unlucky, return_exceptions=True)] == [Unavailable] * 2
+    (await store.next_read()).set_exception(StorageUnavailable("gone"))
+    assert [type(item) for item in await asyncio.gather(*unlucky, return_exceptions=True)] == [StorageUnavailable] * 2
     lucky = asyncio.ensure_future(freshness.read_current_revision())
     (await store.next_read()).set_result(None)
     assert await lucky == 10
 
 
-async def test_cancelled_reader_does_not_cancel_the_read(store: Store, freshness: Freshness) -> None:
+async def test_cancelled_reader_does_not_cancel_the_read(store: Store, freshness: CurrentRevisionReader) -> None:
     asks = [asyncio.ensure_future(freshness.read_current_revision()) for _ in range(2)]
     read = await store.next_read()
     asks[0].cancel()
@@ -75,7 +75,7 @@ async def test_cancelled_reader_does_not_cancel_the_read(store: Store, freshness
     assert isinstance(gone, asyncio.CancelledError)
 
 
-async def test_reader_whose_deadline_passes_fails_alone(store: Store, freshness: Freshness) -> None:
+async def test_reader_whose_deadline_passes_fails_alone(store: Store, freshness: CurrentRevisionReader) -> None:
     patient = asyncio.ensure_future(freshness.read_current_revision())
     read = await store.next_read()
     with pytest.raises(TimeoutError):

@@ -9,7 +9,7 @@ from pinnace.api.resources import EVENTS, NODES, PODS
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.reflector import skip
 from pinnace.apiserver.cacher.store import END, CacheBehind, SelectionPredicate
-from pinnace.apiserver.storage.interface import Committed, KeyValue, Page, Write
+from pinnace.apiserver.storage.interface import Committed, KeyPage, KeyValue, Write
 from tests.builders import make_node
 from tests.storage.memory import MemoryStorage
 from tests.unit.cacher.world import eventually, running
@@ -24,7 +24,7 @@ class Slow(MemoryStorage):
         super().__init__()
         self.asked, self.let = asyncio.Event(), asyncio.Event()
 
-    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> Page:
+    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> KeyPage:
         if prefix == EVENTS.prefix:
             self.asked.set()
             await self.let.wait()
@@ -45,7 +45,7 @@ async def tell(storage: MemoryStorage, name: str, message: str | None) -> int:
 
 
 def messages(cacher: Cacher) -> dict[str, str]:
-    return {entry.obj.metadata.name: entry.obj.message for entry in cacher.of(EVENTS).select(ALL_EVENTS)}
+    return {entry.obj.metadata.name: entry.obj.message for entry in cacher.cache_of(EVENTS).select(ALL_EVENTS)}
 
 
 @pytest.fixture
@@ -62,10 +62,10 @@ async def test_all_else_is_there_before_the_events_are(storage: Slow, *, compact
     async with running(Cacher(storage)) as cacher:
         await asyncio.wait_for(storage.asked.wait(), 5)
         since = cacher.revision
-        assert cacher.of(NODES).get(NODES.key("", "n1")) is not None and cacher.of(PODS).loaded
-        assert not cacher.of(EVENTS).loaded and not cacher.ready
+        assert cacher.cache_of(NODES).get(NODES.key("", "n1")) is not None and cacher.cache_of(PODS).loaded
+        assert not cacher.cache_of(EVENTS).loaded and not cacher.ready
         with pytest.raises(CacheBehind, match="not loaded"):
-            cacher.of(EVENTS).watch(ALL_EVENTS, None)
+            cacher.cache_of(EVENTS).watch(ALL_EVENTS, None)
         await tell(storage, "e000", None)
         await tell(storage, "e001", "new")
         last = await tell(storage, "late", "new")
@@ -77,7 +77,7 @@ async def test_all_else_is_there_before_the_events_are(storage: Slow, *, compact
         result = messages(cacher)
         assert len(result) == 600 and "e000" not in result and (result["e001"], result["late"]) == ("new", "new")
         if not compacted:
-            told = cacher.of(EVENTS).watch(ALL_EVENTS, since)
+            told = cacher.cache_of(EVENTS).watch(ALL_EVENTS, since)
             assert await asyncio.wait_for(told.__anext__(), 5), "what came meanwhile can be watched"
         revision = await tell(storage, "e002", "newer")
         await cacher.wait_for(revision, 5)
@@ -85,8 +85,8 @@ async def test_all_else_is_there_before_the_events_are(storage: Slow, *, compact
 
 
 def test_page_is_cut_where_something_is_skipped() -> None:
-    def page(*keys: str, more: bool) -> Page:
-        return Page(7, [KeyValue(key, b"", 1, 1, 1) for key in keys], more)
+    def page(*keys: str, more: bool) -> KeyPage:
+        return KeyPage(7, [KeyValue(key, b"", 1, 1, 1) for key in keys], more)
 
     result, after, more = skip(page("/r/a", "/r/e/1", "/r/e/2", more=False), ["/r/e/"])
     assert ([item.key for item in result], after, more) == (["/r/a"], "/r/e/" + END, True), "there may be more behind it"

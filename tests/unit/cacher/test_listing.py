@@ -11,7 +11,13 @@ from pinnace.apiserver.cacher import cacher as cacher_module
 from pinnace.apiserver.cacher import listing
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.listing import ContinueToken, ListQuery
-from pinnace.apiserver.cacher.store import BadToken, CacheBehind, Expired, FutureRevision, SelectionPredicate
+from pinnace.apiserver.cacher.store import (
+    CacheBehind,
+    FutureRevision,
+    InvalidContinueToken,
+    RevisionExpired,
+    SelectionPredicate,
+)
 from pinnace.runtime import tasks
 from tests.clock import FakeClock
 from tests.unit.cacher.flaky import FlakyStorage
@@ -29,7 +35,7 @@ class Client:
 
     async def page(self, **query: Any) -> PodList:
         async with asyncio.timeout(10):
-            return PodList.FromString(await self._cacher.of(PODS).list(ListQuery(self._selection, **query)))
+            return PodList.FromString(await self._cacher.cache_of(PODS).list(ListQuery(self._selection, **query)))
 
     async def all(self, **query: Any) -> list[PodList]:
         pages = [await self.page(**query)]
@@ -54,7 +60,13 @@ async def world_of(count: int) -> World:
 async def test_object_counts_are_kept_per_namespace() -> None:
     world = await world_of(5)
     async with running(Cacher(world.storage)) as cacher:
-        assert [cacher.of(PODS).count(namespace) for namespace in ("", "default", "other", "oth", "none")] == [5, 3, 2, 0, 0]
+        assert [cacher.cache_of(PODS).count(namespace) for namespace in ("", "default", "other", "oth", "none")] == [
+            5,
+            3,
+            2,
+            0,
+            0,
+        ]
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1, 3, 12, 13, 100])
@@ -128,7 +140,7 @@ async def test_snapshot_that_is_compacted_has_expired() -> None:
         last = await world.put(pod("new"))
         await world.storage.compact(last)
         await cacher.wait_until_fresh(5)
-        with pytest.raises(Expired) as caught:
+        with pytest.raises(RevisionExpired) as caught:
             await Client(cacher).page(limit=1, continue_token=getattr(first.metadata, "continue"))
         assert caught.value.oldest == last
 
@@ -220,7 +232,7 @@ async def test_past_that_is_compacted_has_expired() -> None:
         await world.storage.compact(last)
         await cacher.wait_until_fresh(5)
         for selection in (ALL_PODS, SelectionPredicate.parse(PODS, "default", "", "metadata.name=p00")):
-            with pytest.raises(Expired) as caught:
+            with pytest.raises(RevisionExpired) as caught:
                 await Client(cacher, selection).page(resource_version=before, match="Exact")
             assert caught.value.oldest == last
 
@@ -254,14 +266,14 @@ async def test_list_at_a_past_revision_is_paged_without_a_limit(monkeypatch: pyt
 )
 async def test_queries_that_make_no_sense_are_refused(query: dict[str, str], complaint: str) -> None:
     async with running(Cacher(FlakyStorage())) as cacher:
-        with pytest.raises(BadToken, match=complaint):
+        with pytest.raises(InvalidContinueToken, match=complaint):
             await Client(cacher).page(**query)
 
 
 async def test_token_of_the_future_is_refused_and_not_waited_for() -> None:
     async with running(Cacher(FlakyStorage())) as cacher:
         token = ContinueToken(10**17, PODS.prefix + "default/a").encode(ALL_PODS)
-        with pytest.raises(BadToken, match="contains a future revision"):
+        with pytest.raises(InvalidContinueToken, match="contains a future revision"):
             await Client(cacher).page(continue_token=token)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from pinnace.apiserver.cacher.history import CommitMarkers
-from pinnace.apiserver.storage.interface import Change, KeyValue
+from pinnace.apiserver.storage.interface import KeyChange, KeyValue
 
 NOW = 20
 
@@ -17,9 +17,9 @@ def markers() -> CommitMarkers:
     """Three, and one that was swept away."""
     known = CommitMarkers()
     known.reset([marker("a", 3), marker("b", 5), marker("gone", 2)])
-    known.apply(Change("c", b"1", 7, 7))
-    known.apply(Change("b", b"1", 1, 9))
-    known.apply(Change("gone", None, 0, 10))
+    known.apply(KeyChange("c", b"1", 7, 7))
+    known.apply(KeyChange("b", b"1", 1, 9))
+    known.apply(KeyChange("gone", None, 0, 10))
     return known
 
 

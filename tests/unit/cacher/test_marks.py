@@ -50,7 +50,7 @@ class Server:
 
     async def knows(self, revision: int, mark: bytes) -> bool:
         try:
-            await self.proof.check(revision, mark, PATIENCE)
+            await self.proof.verify_revision(revision, mark, PATIENCE)
         except HistoryChanged:
             return False
         return True

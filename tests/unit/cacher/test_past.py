@@ -4,8 +4,15 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods_pb2 import PodWatchResponse
 from pinnace.api.resources import PODS
 from pinnace.apiserver.cacher import history as past
-from pinnace.apiserver.cacher.history import EncodedResponse, EventLog, HistoryFingerprints, initial_state, replay
-from pinnace.apiserver.cacher.store import CacheEvent, CacheProgress, CacheStore, Expired, SelectionPredicate, Snapshot
+from pinnace.apiserver.cacher.history import EncodedResponse, EventHistory, HistoryFingerprints, initial_state, replay
+from pinnace.apiserver.cacher.store import (
+    CacheEvent,
+    CacheProgress,
+    CacheSnapshot,
+    CacheStore,
+    RevisionExpired,
+    SelectionPredicate,
+)
 from tests.unit.cacher.world import pod, pod_change
 
 ALL_PODS = SelectionPredicate.parse(PODS, "", "", "")
@@ -32,11 +39,11 @@ class History:
 
     def __init__(self, max_events: int = 10_000) -> None:
         self.store = CacheStore(PODS)
-        self.ring: EventLog[CacheEvent[Pod]] = EventLog(max_events, 1 << 30)
+        self.ring: EventHistory[CacheEvent[Pod]] = EventHistory(max_events, 1 << 30)
         self.progress, self.marks = CacheProgress(), HistoryFingerprints()
 
-    def snapshot(self) -> Snapshot[Pod]:
-        return Snapshot(self.store.candidates(ALL_PODS))
+    def snapshot(self) -> CacheSnapshot[Pod]:
+        return CacheSnapshot(self.store.candidates(ALL_PODS))
 
     def put(self, *names: str, app: str = "") -> None:
         for name in names:
@@ -68,7 +75,7 @@ def test_initial_state_claims_its_revision_only_when_it_is_complete(monkeypatch:
 
 
 def test_empty_initial_state_is_a_bookmark() -> None:
-    assert [read(item) for item in initial_state(ALL_PODS, Snapshot([]), 5, HistoryFingerprints(), never)] == [([], 5)]
+    assert [read(item) for item in initial_state(ALL_PODS, CacheSnapshot([]), 5, HistoryFingerprints(), never)] == [([], 5)]
 
 
 def test_chunks_are_bounded_by_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +119,7 @@ def test_replay_includes_events_during_it(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_step_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock is looked at after BURST questions, and a step is never without an event."""
+    """The clock is looked at after BURST requirements, and a step is never without an event."""
     monkeypatch.setattr(past, "BURST", 2)
     history = History()
     history.put("a", "b", "c", "d", "e")
@@ -156,6 +163,6 @@ def test_reader_behind_the_event_log_gets_expired(monkeypatch: pytest.MonkeyPatc
     steps = replay(ALL_PODS, history.ring, 0, history.progress, history.marks, never)
     assert read(next(steps)) == (["a"], 1)
     history.put("c", "d", "e")
-    with pytest.raises(Expired) as caught:
+    with pytest.raises(RevisionExpired) as caught:
         list(steps)
     assert caught.value.oldest == history.ring.floor > 1

@@ -2,17 +2,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinnace.apiserver.cacher.reflector import RawKeys, state_difference
-from pinnace.apiserver.storage.interface import Change, KeyValue
+from pinnace.apiserver.storage.interface import KeyChange, KeyValue
 
 KEY = "/registry/elections/scheduler"
 
 
-def put(key: str, revision: int, created: int = 0) -> Change:
-    return Change(key, b"v%d" % revision, created or revision, revision, 7)
+def put(key: str, revision: int, created: int = 0) -> KeyChange:
+    return KeyChange(key, b"v%d" % revision, created or revision, revision, 7)
 
 
-def delete(key: str, revision: int) -> Change:
-    return Change(key, None, 0, revision)
+def delete(key: str, revision: int) -> KeyChange:
+    return KeyChange(key, None, 0, revision)
 
 
 def test_key_as_it_is() -> None:
@@ -51,7 +51,7 @@ def test_subscribers_are_notified_after_apply_until_they_unsubscribe() -> None:
 def test_subscriber_may_unsubscribe_during_notification() -> None:
     raw, told = RawKeys(), list[int]()
 
-    def once(change: Change) -> None:
+    def once(change: KeyChange) -> None:
         told.append(change.mod_revision)
         leave()
 
@@ -63,7 +63,7 @@ def test_subscriber_may_unsubscribe_during_notification() -> None:
 
 
 def test_reload_notifies_subscribers_of_differences() -> None:
-    raw, told = RawKeys(), list[Change]()
+    raw, told = RawKeys(), list[KeyChange]()
     raw.subscribe("/registry/", told.append)
     for revision, name in enumerate("abcd", 1):
         raw.apply(put(f"/registry/x/{name}", revision))

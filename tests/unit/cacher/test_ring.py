@@ -4,7 +4,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinnace.apiserver.cacher.history import EventLog
+from pinnace.apiserver.cacher.history import EventHistory
 
 LOTS = 1 << 30
 
@@ -16,8 +16,8 @@ class Item:
     number: int = 0
 
 
-def ring_of(*revisions: int, max_events: int = 100, max_bytes: int = LOTS) -> EventLog[Item]:
-    ring: EventLog[Item] = EventLog(max_events, max_bytes)
+def ring_of(*revisions: int, max_events: int = 100, max_bytes: int = LOTS) -> EventHistory[Item]:
+    ring: EventHistory[Item] = EventHistory(max_events, max_bytes)
     for number, revision in enumerate(revisions):
         ring.append(Item(revision, 1, number))
     return ring
@@ -43,7 +43,7 @@ def test_revision_is_given_whole() -> None:
 
 
 def test_single_event_may_exceed_the_limit() -> None:
-    ring: EventLog[Item] = EventLog(10, LOTS)
+    ring: EventHistory[Item] = EventHistory(10, LOTS)
     ring.append(Item(1, 1000))
     ring.append(Item(2, 1000))
     assert revisions([*ring.after(0, 10, 10)]) == [1]
@@ -62,7 +62,7 @@ def test_revision_that_went_in_part_cannot_be_resumed_before() -> None:
 
 
 def test_event_larger_than_the_ring_leaves_it_empty() -> None:
-    ring: EventLog[Item] = EventLog(8, 100)
+    ring: EventHistory[Item] = EventHistory(8, 100)
     ring.append(Item(7, 1000))
     assert (len(ring), ring.bytes, ring.floor) == (0, 0, 7)
 
@@ -83,7 +83,7 @@ def test_clear() -> None:
 def test_event_log_is_bounded_and_complete_since_its_floor(
     steps: list[tuple[int, int]], max_events: int, max_bytes: int, chunk_events: int, chunk_bytes: int
 ) -> None:
-    ring: EventLog[Item] = EventLog(max_events, max_bytes)
+    ring: EventHistory[Item] = EventHistory(max_events, max_bytes)
     history: list[Item] = []
     revision = 1
     for number, (step, size) in enumerate(steps):

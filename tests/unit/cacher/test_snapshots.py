@@ -10,7 +10,7 @@ from pinnace.api.resources import PODS
 from pinnace.apiserver.cacher import history as past
 from pinnace.apiserver.cacher import store as snapshots
 from pinnace.apiserver.cacher.cacher import Cacher
-from pinnace.apiserver.cacher.store import MAX_AGE, CacheEntry, Expired, SelectionPredicate, Snapshots
+from pinnace.apiserver.cacher.store import MAX_AGE, CacheEntry, CacheSnapshots, RevisionExpired, SelectionPredicate
 from pinnace.apiserver.storage.interface import KeyValue
 from tests.clock import FakeClock
 from tests.storage.memory import MemoryStorage
@@ -39,11 +39,11 @@ def cacher_fixture(clock: FakeClock) -> Cacher:
 
 
 @pytest.fixture(name="lists")
-def lists_fixture(monkeypatch: pytest.MonkeyPatch) -> list[ref[snapshots.Snapshot[Pod]]]:
+def lists_fixture(monkeypatch: pytest.MonkeyPatch) -> list[ref[snapshots.CacheSnapshot[Pod]]]:
     """All snapshots that are taken."""
-    lists: list[ref[snapshots.Snapshot[Pod]]] = []
+    lists: list[ref[snapshots.CacheSnapshot[Pod]]] = []
 
-    class Seen(snapshots.Snapshot[Pod]):
+    class Seen(snapshots.CacheSnapshot[Pod]):
         def __init__(self, entries: list[CacheEntry[Pod]]) -> None:
             super().__init__(entries)
             lists.append(ref(self))
@@ -59,19 +59,19 @@ def churn(cacher: Cacher, revisions: Iterator[int], times: int) -> None:
 
 async def test_snapshot_is_dropped_with_its_history(cacher: Cacher) -> None:
     """Old versions of all objects were kept until it went: 466 MB after ten such watches."""
-    reader, revisions = Reader(cacher.of(PODS).watch(ALL, None)), iter(range(6, 99))
+    reader, revisions = Reader(cacher.cache_of(PODS).watch(ALL, None)), iter(range(6, 99))
     await reader.read()
-    snapshot = cacher.of(PODS)._snapshots.take((cacher.of(PODS).version, ALL.prefix, None), 5, list)
+    snapshot = cacher.cache_of(PODS)._snapshots.take((cacher.cache_of(PODS).version, ALL.prefix, None), 5, list)
     churn(cacher, revisions, RING)
     assert len(snapshot.entries) == len(NAMES)
     churn(cacher, revisions, 1)
     assert snapshot.entries == []
-    with pytest.raises(Expired):
+    with pytest.raises(RevisionExpired):
         await reader.read()
 
 
 async def test_list_of_current_history_is_complete(cacher: Cacher) -> None:
-    reader, revisions = Reader(cacher.of(PODS).watch(ALL, None)), iter(range(6, 99))
+    reader, revisions = Reader(cacher.cache_of(PODS).watch(ALL, None)), iter(range(6, 99))
     await reader.read()
     churn(cacher, revisions, RING)
     await reader.until(5 + RING)
@@ -80,19 +80,19 @@ async def test_list_of_current_history_is_complete(cacher: Cacher) -> None:
 
 
 async def test_list_stalled_for_minutes_expires(cacher: Cacher, clock: FakeClock) -> None:
-    reader = Reader(cacher.of(PODS).watch(ALL, None))
+    reader = Reader(cacher.cache_of(PODS).watch(ALL, None))
     await reader.read()
     await clock.advance(MAX_AGE - 1)
-    cacher.of(PODS).bookmark()
+    cacher.cache_of(PODS).bookmark()
     await reader.read()
     await clock.advance(1)
-    cacher.of(PODS).bookmark()
-    with pytest.raises(Expired):
+    cacher.cache_of(PODS).bookmark()
+    with pytest.raises(RevisionExpired):
         await reader.read()
 
 
-async def test_concurrent_lists_share_a_snapshot(cacher: Cacher, lists: list[ref[snapshots.Snapshot[Pod]]]) -> None:
-    cache = cacher.of(PODS)
+async def test_concurrent_lists_share_a_snapshot(cacher: Cacher, lists: list[ref[snapshots.CacheSnapshot[Pod]]]) -> None:
+    cache = cacher.cache_of(PODS)
     web, by_node = SelectionPredicate.parse(PODS, "", "app=web", ""), SelectionPredicate.parse(PODS, "", "", "spec.nodeName=")
     readers = [Reader(cache.watch(item, None)) for item in (ALL, web, ALL, by_node)]
     assert len(lists) == 2
@@ -106,10 +106,10 @@ async def test_concurrent_lists_share_a_snapshot(cacher: Cacher, lists: list[ref
 
 
 def test_oldest_goes_first_though_it_is_shared_again() -> None:
-    kept: Snapshots[Pod] = Snapshots(FakeClock())
+    kept: CacheSnapshots[Pod] = CacheSnapshots(FakeClock())
     one, two = kept.take("a", 5, list), kept.take("b", 6, list)
     assert kept.take("a", 7, list) is one
     kept.discard_entries(7)
-    one.check()
-    with pytest.raises(Expired):
-        two.check()
+    one.require_unreleased()
+    with pytest.raises(RevisionExpired):
+        two.require_unreleased()

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import NODES, PODS
 from pinnace.apiserver.cacher.store import CacheStore, SelectionPredicate
-from pinnace.apiserver.storage.interface import Change, KeyValue
+from pinnace.apiserver.storage.interface import KeyChange, KeyValue
 from tests.builders import make_node
 from tests.unit.cacher.world import CASES, pod, pod_change
 
@@ -65,7 +65,7 @@ def test_events_have_the_state_before_and_after() -> None:
     assert updated.old is created.new
     assert updated.new is not None
     assert (updated.new.node, updated.new.create_revision, updated.new.mod_revision) == ("n1", 7, 8)
-    deleted = store.apply(Change(PODS.key("default", "a"), None, 0, 9))
+    deleted = store.apply(KeyChange(PODS.key("default", "a"), None, 0, 9))
     assert deleted is not None
     assert (deleted.old, deleted.new, deleted.revision) == (updated.new, None, 9)
     assert store.changed == 9
@@ -73,7 +73,7 @@ def test_events_have_the_state_before_and_after() -> None:
 
 
 def test_delete_of_what_is_not_there_is_no_event() -> None:
-    assert CacheStore(PODS).apply(Change(PODS.key("default", "a"), None, 0, 9)) is None
+    assert CacheStore(PODS).apply(KeyChange(PODS.key("default", "a"), None, 0, 9)) is None
 
 
 def test_only_pods_are_indexed_by_node() -> None:
@@ -86,7 +86,7 @@ def test_nodes_whose_pods_are_gone_leave_nothing_behind() -> None:
     store = store_of(pod("a", node="n0"))
     store.apply(pod_change(6, pod("a", node="n1"), created=5))
     store.apply(pod_change(7, pod("b", node="n2")))
-    store.apply(Change(PODS.key("default", "b"), None, 0, 8))
+    store.apply(KeyChange(PODS.key("default", "b"), None, 0, 8))
     assert set(vars(store)["_by_node"]) == {"n1"}
 
 
@@ -102,7 +102,7 @@ def test_candidates_that_match_are_the_state(steps: list[tuple[str, str | None, 
         key = PODS.key("default", name)
         if node is None:
             state.pop(key, None)
-            store.apply(Change(key, None, 0, revision))
+            store.apply(KeyChange(key, None, 0, revision))
         else:
             state[key] = pod(name, node=node, app=app)
             store.apply(pod_change(revision, state[key]))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pinnace.api.resources import PODS
 from pinnace.apiserver.cacher.listing import ContinueToken
-from pinnace.apiserver.cacher.store import BadToken, SelectionPredicate
+from pinnace.apiserver.cacher.store import InvalidContinueToken, SelectionPredicate
 from tests.unit.cacher.world import CASES
 
 ALL_PODS = SelectionPredicate.parse(PODS, "", "", "")
@@ -21,7 +21,7 @@ def test_token_comes_back_as_it_was(revision: int, name: str) -> None:
 @pytest.mark.parametrize("case", CASES[1:], ids=str)
 def test_token_of_another_list_is_refused(case) -> None:  # type: ignore[no-untyped-def]
     token = ContinueToken(5, case.selection.prefix + "a")
-    with pytest.raises(BadToken, match="another list"):
+    with pytest.raises(InvalidContinueToken, match="another list"):
         ContinueToken.decode(token.encode(case.selection), ALL_PODS)
 
 
@@ -41,11 +41,11 @@ def test_token_of_another_list_is_refused(case) -> None:  # type: ignore[no-unty
     ],
 )
 def test_malformed_token_is_refused(text: str) -> None:
-    with pytest.raises(BadToken, match="pass the token unchanged"):
+    with pytest.raises(InvalidContinueToken, match="pass the token unchanged"):
         ContinueToken.decode(text, ALL_PODS)
 
 
 @given(st.text(max_size=40))
 def test_any_text_is_a_token_or_refused(text: str) -> None:
-    with pytest.raises(BadToken):
+    with pytest.raises(InvalidContinueToken):
         ContinueToken.decode(text, ALL_PODS)

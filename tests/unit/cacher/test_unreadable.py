@@ -9,7 +9,7 @@ from pinnace.api.resources import PODS, SERVICES
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.listing import ListQuery
 from pinnace.apiserver.cacher.store import CacheStore, SelectionPredicate
-from pinnace.apiserver.storage.interface import Change, Committed, KeyValue, Write
+from pinnace.apiserver.storage.interface import Committed, KeyChange, KeyValue, Write
 from tests.nesting import groups
 from tests.unit.cacher.world import Reader, World, pod, running
 
@@ -35,7 +35,7 @@ async def test_unreadable_object_is_in_no_list_and_no_watch(value: bytes, labels
     for name in "ac":
         await world.put(pod(name, node="n1"))
     async with running(Cacher(world.storage)) as cacher:
-        cache, now = cacher.of(PODS), cacher.revision
+        cache, now = cacher.cache_of(PODS), cacher.revision
         assert KEY in cache.unreadable and cache.get(KEY) is None
         for query in (ListQuery(selection), ListQuery(selection, resource_version=str(now), match="Exact")):
             listed = PodList.FromString(await cache.list(query))
@@ -52,7 +52,7 @@ async def test_object_that_becomes_unreadable_is_hidden_until_repaired(value: by
     async with running(Cacher(world.storage)) as cacher:
         await cacher.wait_until_fresh(5)
         readers = [
-            Reader(cacher.of(PODS).watch(SelectionPredicate.parse(PODS, "", *selection), first), first)
+            Reader(cacher.cache_of(PODS).watch(SelectionPredicate.parse(PODS, "", *selection), first), first)
             for selection in SELECTIONS
         ]
         made = await world.put(pod("b", node="n1"))
@@ -64,7 +64,7 @@ async def test_object_that_becomes_unreadable_is_hidden_until_repaired(value: by
             await reader.until(last)
             told = [(event.revision, event.kind) for event in reader.events if event.name == "default/b"]
             assert told == [(made, "ADDED"), (broken, "DELETED"), (outcome.revision, "ADDED")]
-        assert not cacher.of(PODS).unreadable
+        assert not cacher.cache_of(PODS).unreadable
 
 
 async def test_unreadable_past_version_is_left_out() -> None:
@@ -76,7 +76,7 @@ async def test_unreadable_past_version_is_left_out() -> None:
         await cacher.wait_until_fresh(5)
         for fields in ("", "metadata.name=b"):
             selection = SelectionPredicate.parse(PODS, "default", "", fields)
-            answer = await cacher.of(PODS).list(ListQuery(selection, resource_version=str(broken), match="Exact"))
+            answer = await cacher.cache_of(PODS).list(ListQuery(selection, resource_version=str(broken), match="Exact"))
             assert len(PodList.FromString(answer).items) == (not fields)
 
 
@@ -91,8 +91,8 @@ def test_unreadable_object_is_logged_once(caplog: pytest.LogCaptureFixture) -> N
     store = CacheStore(SERVICES)
     with caplog.at_level(logging.ERROR):
         store.reset(5, [KeyValue("/registry/services/default/a", b"\xff", 5, 5, 1)])
-        assert store.apply(Change("/registry/services/default/b", b"\xff", 6, 6)) is None
-        assert store.apply(Change("/registry/services/default/b", None, 0, 7)) is None
+        assert store.apply(KeyChange("/registry/services/default/b", b"\xff", 6, 6)) is None
+        assert store.apply(KeyChange("/registry/services/default/b", None, 0, 7)) is None
     assert [record.getMessage().split()[0] for record in caplog.records] == [
         "/registry/services/default/a",
         "/registry/services/default/b",

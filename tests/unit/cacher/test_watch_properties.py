@@ -17,10 +17,10 @@ from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
 from pinnace.apiserver.cacher import cacher
 from pinnace.apiserver.cacher import history as past
 from pinnace.apiserver.cacher.cacher import ResourceCache
-from pinnace.apiserver.cacher.history import EncodedResponse, EventLog
+from pinnace.apiserver.cacher.history import EncodedResponse, EventHistory
 from pinnace.apiserver.cacher.store import CacheBehind, CacheEvent
-from pinnace.apiserver.cacher.watcher import Dispatcher, ReplayScheduler
-from pinnace.apiserver.storage.interface import Change
+from pinnace.apiserver.cacher.watcher import ReplayScheduler, WatchDispatcher
+from pinnace.apiserver.storage.interface import KeyChange
 from tests import virtualtime
 from tests.storage.memory import MemoryStorage
 from tests.unit.cacher import world as world_module
@@ -45,8 +45,12 @@ def test_events_of_a_reader_equal_the_history(plan: Plan) -> None:
 # Ways to break it
 
 real_kind, real_encode = CacheEvent.kind, CacheEvent.encode
-real_concerned, real_flush, real_bookmark = vars(Dispatcher)["_matching_groups"], Dispatcher.flush, Dispatcher.bookmark
-real_after, real_shrink = EventLog.after, vars(EventLog)["_shrink"]
+real_concerned, real_flush, real_bookmark = (
+    vars(WatchDispatcher)["_matching_groups"],
+    WatchDispatcher.flush,
+    WatchDispatcher.bookmark,
+)
+real_after, real_shrink = EventHistory.after, vars(EventHistory)["_shrink"]
 real_apply, real_initial_state = ResourceCache.apply, past.initial_state
 
 
@@ -70,38 +74,38 @@ def deletes_with_the_revision_of_before(self: CacheEvent[Any], kind: Any) -> byt
     return real_encode(CacheEvent(old.mod_revision, old, None) if kind == DELETED and old is not None else self, kind)
 
 
-def found_by_the_new_node_only(self: Dispatcher, event: CacheEvent[Any]) -> Any:
+def found_by_the_new_node_only(self: WatchDispatcher, event: CacheEvent[Any]) -> Any:
     return real_concerned(self, event if event.new is None else CacheEvent(event.revision, None, event.new))
 
 
-def found_by_both_nodes_twice(self: Dispatcher, event: CacheEvent[Any]) -> Any:
+def found_by_both_nodes_twice(self: WatchDispatcher, event: CacheEvent[Any]) -> Any:
     nodes = [entry.node for entry in (event.old, event.new) if entry is not None]
     return [group for node in nodes for group in vars(self)["_by_node"].get(node, [])]
 
 
-def responses_that_promise_too_much(self: Dispatcher, revision: int) -> None:
+def responses_that_promise_too_much(self: WatchDispatcher, revision: int) -> None:
     real_flush(self, revision + 1)
 
 
-def bookmarks_that_promise_too_much(self: Dispatcher, revision: int) -> None:
+def bookmarks_that_promise_too_much(self: WatchDispatcher, revision: int) -> None:
     real_bookmark(self, revision + 1)
 
 
-def a_ring_that_skips_a_revision(self: EventLog[Any], revision: int, max_events: int, max_bytes: int) -> Any:
+def a_ring_that_skips_a_revision(self: EventHistory[Any], revision: int, max_events: int, max_bytes: int) -> Any:
     return real_after(self, revision + 1, max_events, max_bytes)
 
 
-def a_ring_that_cuts_revisions(self: EventLog[Any], revision: int, max_events: int, max_bytes: int) -> Any:
+def a_ring_that_cuts_revisions(self: EventHistory[Any], revision: int, max_events: int, max_bytes: int) -> Any:
     return real_after(self, revision, max_events, max_bytes)[:max_events]
 
 
-def a_ring_that_forgets_that_it_forgot(self: EventLog[Any]) -> None:
+def a_ring_that_forgets_that_it_forgot(self: EventHistory[Any]) -> None:
     floor = self.floor
     real_shrink(self)
     self.floor = floor
 
 
-def changes_applied_twice(self: ResourceCache[Any], change: Change) -> None:
+def changes_applied_twice(self: ResourceCache[Any], change: KeyChange) -> None:
     real_apply(self, change)
     real_apply(self, change)
 
@@ -120,13 +124,13 @@ MUTATIONS: list[tuple[Any, str, Callable[..., Any]]] = [
     (CacheEvent, "kind", no_deleted_on_leaving),
     (CacheEvent, "kind", modified_on_entering),
     (CacheEvent, "encode", deletes_with_the_revision_of_before),
-    (Dispatcher, "_matching_groups", found_by_the_new_node_only),
-    (Dispatcher, "_matching_groups", found_by_both_nodes_twice),
-    (Dispatcher, "flush", responses_that_promise_too_much),
-    (Dispatcher, "bookmark", bookmarks_that_promise_too_much),
-    (EventLog, "after", a_ring_that_skips_a_revision),
-    (EventLog, "after", a_ring_that_cuts_revisions),
-    (EventLog, "_shrink", a_ring_that_forgets_that_it_forgot),
+    (WatchDispatcher, "_matching_groups", found_by_the_new_node_only),
+    (WatchDispatcher, "_matching_groups", found_by_both_nodes_twice),
+    (WatchDispatcher, "flush", responses_that_promise_too_much),
+    (WatchDispatcher, "bookmark", bookmarks_that_promise_too_much),
+    (EventHistory, "after", a_ring_that_skips_a_revision),
+    (EventHistory, "after", a_ring_that_cuts_revisions),
+    (EventHistory, "_shrink", a_ring_that_forgets_that_it_forgot),
     (ResourceCache, "apply", changes_applied_twice),
     (cacher, "replay", a_gap_between_the_past_and_now),
     (cacher, "initial_state", a_state_that_claims_its_revision_early),

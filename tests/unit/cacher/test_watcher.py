@@ -5,8 +5,8 @@ import pytest
 
 from pinnace.api.resources import PODS
 from pinnace.apiserver.cacher.history import EncodedResponse
-from pinnace.apiserver.cacher.store import Expired, SelectionPredicate, ShuttingDown, SlowWatcher
-from pinnace.apiserver.cacher.watcher import SendBuffer, SharedResponse, Watcher, uncharged_response
+from pinnace.apiserver.cacher.store import RevisionExpired, SelectionPredicate, ShuttingDown, SlowWatcher
+from pinnace.apiserver.cacher.watcher import CacheWatcher, SendBuffer, SharedResponse, uncharged_response
 from pinnace.apiserver.flow import send_budget as flow
 from pinnace.apiserver.flow.send_budget import LARGE, SendBudget, SendPool
 
@@ -17,21 +17,21 @@ class Hub:
     """Remembers who joined and left."""
 
     def __init__(self) -> None:
-        self.live: list[Watcher] = []
+        self.live: list[CacheWatcher] = []
         self.left = 0
-        self.told = 0
+        self.delivered_events = 0
 
-    def join(self, watcher: Watcher) -> None:
+    def join(self, watcher: CacheWatcher) -> None:
         self.live.append(watcher)
 
-    def leave(self, watcher: Watcher) -> None:
+    def leave(self, watcher: CacheWatcher) -> None:
         self.left += 1
 
 
 def watcher_of(
     *past: EncodedResponse, hub: Hub | None = None, buffer: SendBuffer | None = None, budget: SendBudget | None = None
-) -> Watcher:
-    return Watcher(hub or Hub(), ALL_PODS, 3, iter(past), buffer=buffer, budget=budget)
+) -> CacheWatcher:
+    return CacheWatcher(hub or Hub(), ALL_PODS, 3, iter(past), buffer=buffer, budget=budget)
 
 
 async def test_first_the_past_then_what_happens() -> None:
@@ -107,21 +107,21 @@ async def test_end_interrupts_the_past() -> None:
 
 async def test_only_the_first_error_counts() -> None:
     watcher = watcher_of()
-    watcher.end(Expired(7))
+    watcher.end(RevisionExpired(7))
     watcher.end(ShuttingDown())
-    with pytest.raises(Expired):
+    with pytest.raises(RevisionExpired):
         await anext(watcher)
 
 
 async def test_past_that_expires_ends_it() -> None:
     def past() -> Iterator[EncodedResponse]:
         yield EncodedResponse(b"one", 4)
-        raise Expired(7)
+        raise RevisionExpired(7)
 
     hub = Hub()
-    watcher = Watcher(hub, ALL_PODS, 3, past())
+    watcher = CacheWatcher(hub, ALL_PODS, 3, past())
     await anext(watcher)
-    with pytest.raises(Expired):
+    with pytest.raises(RevisionExpired):
         await anext(watcher)
     with pytest.raises(StopAsyncIteration):
         await anext(watcher)
@@ -140,7 +140,7 @@ async def test_closing_wakes_the_reader() -> None:
     assert hub.left == 1
 
 
-async def pending(watcher: Watcher) -> "asyncio.Future[bytes]":
+async def pending(watcher: CacheWatcher) -> "asyncio.Future[bytes]":
     """A read that has begun."""
     reading = asyncio.ensure_future(anext(watcher))
     await asyncio.wait((reading,), timeout=0.01)
@@ -156,18 +156,18 @@ class TestRoom:
         budget = SendBudget(SendPool())
         watcher = watcher_of(EncodedResponse(b"x" * size, 4), budget=budget)
         await anext(watcher)
-        assert budget.untaken == charged
+        assert budget.unsent_bytes == charged
         if closed:
             watcher.close()
         else:
             (await pending(watcher)).cancel()
-        assert budget.untaken == 0
+        assert budget.unsent_bytes == 0
 
     async def test_without_it_only_small_responses_are_handed_over(self, monkeypatch: pytest.MonkeyPatch) -> None:
         budget = SendBudget(SendPool())
         watcher = watcher_of(budget=budget)
         reading = await pending(watcher)
-        budget.charge(flow.MAX_UNTAKEN)
+        budget.charge(flow.MAX_UNSENT_BYTES)
         for revision, size in enumerate((100, 200, LARGE), 4):
             watcher.enqueue_response(uncharged_response(EncodedResponse(b"x" * size, revision)))
         assert len(await reading) == 300
@@ -176,16 +176,16 @@ class TestRoom:
         watcher.end(ShuttingDown())
         await asyncio.sleep(0.01)
         assert not reading.done()
-        budget.charge(-flow.MAX_UNTAKEN)
+        budget.charge(-flow.MAX_UNSENT_BYTES)
         assert len(await reading) == LARGE
         with pytest.raises(ShuttingDown):
             await anext(watcher)
-        assert budget.untaken == 0
+        assert budget.unsent_bytes == 0
 
     async def test_without_it_the_past_waits(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Nothing is kept for it meanwhile but a position."""
         budget = SendBudget(SendPool())
-        budget.charge(flow.MAX_UNTAKEN)
+        budget.charge(flow.MAX_UNSENT_BYTES)
         asked = False
 
         def past() -> Iterator[EncodedResponse]:
@@ -193,10 +193,10 @@ class TestRoom:
             asked = True
             yield EncodedResponse(b"one", 4)
 
-        watcher = Watcher(Hub(), ALL_PODS, 3, past(), budget=budget)
+        watcher = CacheWatcher(Hub(), ALL_PODS, 3, past(), budget=budget)
         reading = await pending(watcher)
         assert not asked
-        budget.charge(-flow.MAX_UNTAKEN)
+        budget.charge(-flow.MAX_UNSENT_BYTES)
         assert await reading == b"one"
 
     async def test_buffered_events_do_not_block_other_watches(self) -> None:
@@ -221,7 +221,7 @@ class TestRoom:
         budget = SendBudget(SendPool())
         watcher = watcher_of(budget=budget) if live else watcher_of(EncodedResponse(b"one", 4), budget=budget)
         reading = await pending(watcher) if live else None
-        budget.charge(flow.MAX_UNTAKEN)
+        budget.charge(flow.MAX_UNSENT_BYTES)
         watcher.enqueue_response(SharedResponse(EncodedResponse(b"x" * LARGE, 4), budget, 1))
         with pytest.raises(SlowWatcher) as caught:
             await (reading or anext(watcher))
@@ -240,16 +240,16 @@ class TestRoom:
         watcher = watcher_of(budget=budget)
         (await pending(watcher)).cancel()
         watcher.enqueue_response(SharedResponse(EncodedResponse(b"x" * 100, 4), budget, 1))
-        watcher.end(Expired(7))
+        watcher.end(RevisionExpired(7))
         budget.add_buffered(flow.MAX_WAITING)
         budget.enforce_limit()
         assert budget.waiting == flow.MAX_WAITING
-        with pytest.raises(Expired):
+        with pytest.raises(RevisionExpired):
             await anext(watcher)
 
     async def test_waiting_watch_ends_immediately(self) -> None:
         budget = SendBudget(SendPool())
-        budget.charge(flow.MAX_UNTAKEN)
+        budget.charge(flow.MAX_UNSENT_BYTES)
         watcher = watcher_of(EncodedResponse(b"one", 4), budget=budget)
         reading = await pending(watcher)
         watcher.overflow()

@@ -17,8 +17,8 @@ from pinnace.api.resources import PODS
 from pinnace.api.verbs_pb2 import WatchEventType
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.store import SelectionPredicate
-from pinnace.apiserver.cacher.watcher import Watcher
-from pinnace.apiserver.storage.interface import Change, Changes, Committed, Storage, Write
+from pinnace.apiserver.cacher.watcher import CacheWatcher
+from pinnace.apiserver.storage.interface import ChangeBatch, Committed, KeyChange, Storage, Write
 from tests.builders import make_pod
 from tests.storage.memory import MemoryStorage
 
@@ -139,7 +139,7 @@ def seen(revision: int, kind: str, obj: Pod) -> Seen:
 class Reader:
     """Reads a watch as a client does, and checks that responses keep their promises: whole revisions, in order."""
 
-    def __init__(self, watcher: Watcher, since: int = 0) -> None:
+    def __init__(self, watcher: CacheWatcher, since: int = 0) -> None:
         self.watcher = watcher
         self.events: list[Seen] = []
         self.initial: list[str] = []
@@ -191,13 +191,13 @@ async def running(cacher: Cacher) -> AsyncIterator[Cacher]:
             raise error
 
 
-def pod_change(revision: int, obj: Pod, created: int = 0) -> Change:
+def pod_change(revision: int, obj: Pod, created: int = 0) -> KeyChange:
     """A put; a create unless `created` says since when it is there."""
-    return Change(PODS.key_of(obj), obj.SerializeToString(), created or revision, revision)
+    return KeyChange(PODS.key_of(obj), obj.SerializeToString(), created or revision, revision)
 
 
-def changes(*each: Change) -> Changes:
-    return Changes(each[-1].mod_revision, each)
+def changes(*each: KeyChange) -> ChangeBatch:
+    return ChangeBatch(each[-1].mod_revision, each)
 
 
 async def eventually(condition: Callable[[], bool]) -> None:

@@ -5,7 +5,7 @@ import pytest
 from pinnace.api.manifest import ManifestError
 from pinnace.api.selectors import SelectorError
 from pinnace.api.status import Code, Refusal, Violation
-from pinnace.apiserver.cacher.store import Expired
+from pinnace.apiserver.cacher.store import RevisionExpired
 from pinnace.apiserver.errors import to_refusal
 from pinnace.cli.errors import explain, guarded, tell
 from pinnace.cli.outcomes import ExitCode, Failure, Reported, worst
@@ -75,7 +75,7 @@ def test_failure_of_an_object_is_prefixed_with_its_name(capsys: pytest.CaptureFi
 
 
 def test_expired_revision_has_one_hint_and_the_oldest_revision(capsys: pytest.CaptureFixture[str]) -> None:
-    gone = from_refusal(to_refusal(Expired(42), "List"))
+    gone = from_refusal(to_refusal(RevisionExpired(42), "List"))
     assert guarded(lambda: fail(gone), Settings()) == ExitCode.SERVER
     told = capsys.readouterr().err
     assert told.count("list again") == 1 and "--at-revision accepts revisions from 42" in told

@@ -12,7 +12,7 @@ from pinnace.api.resources import NAMESPACES, PODS, Resource
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.apiserver.errors import contended, from_storage, not_found
-from pinnace.apiserver.storage.interface import OutcomeUnknown, OutOfSpace
+from pinnace.apiserver.storage.interface import CommitOutcomeUnknown, OutOfSpace
 from pinnace.client.errors import ApiError, Expired, Forbidden, NotFound, Unavailable
 from pinnace.controllers.namespace import OTHERS, NamespaceController, patience
 from tests.refusals import denied
@@ -73,7 +73,7 @@ async def test_pods_are_deleted_before_other_kinds() -> None:
 
 @pytest.mark.parametrize(
     "trouble",
-    [from_storage(OutOfSpace("full")), from_storage(OutcomeUnknown("lost")), contended(PODS, "a")],
+    [from_storage(OutOfSpace("full")), from_storage(CommitOutcomeUnknown("lost")), contended(PODS, "a")],
     ids=lambda refusal: refusal.reason,
 )
 async def test_failed_pod_deletion_blocks_other_kinds(trouble: Refusal) -> None:

@@ -12,7 +12,7 @@ MIB = 1 << 20
 
 
 class Everything:
-    questions = 1
+    requirement_count = 1
 
 
 EVERYTHING = Everything()
@@ -68,7 +68,7 @@ class TestWithGrpc:
         large = filled(room, 1000)
         assert not filled(room, 31).full
         large.charge(-1000 * MIB)
-        assert room.untaken == 31 * MIB
+        assert room.unsent_bytes == 31 * MIB
 
     def test_every_flow_may_use_the_minimum(self) -> None:
         room = SendPool()
@@ -202,7 +202,7 @@ async def test_room_for_several_is_for_several() -> None:
             group.create_task(send(budget, MIB))
         await asyncio.sleep(0.01)
         budget.charge(-60 * MIB)
-    assert budget.untaken == 14 * MIB
+    assert budget.unsent_bytes == 14 * MIB
 
 
 async def test_waiting_stream_uses_released_room() -> None:

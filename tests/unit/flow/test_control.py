@@ -32,7 +32,7 @@ async def paced() -> AsyncIterator[World]:
 async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     """Who waits begins as soon as there is room."""
     monkeypatch.setattr(control, "SEAT_PAUSE", 0.0)
-    monkeypatch.setattr(control, "SEAT_PAUSE_ALONE", 0.0)
+    monkeypatch.setattr(control, "SEAT_PAUSE_UNCROWDED", 0.0)
     world = World()
     yield world
     await world.close()
@@ -118,9 +118,9 @@ async def test_rounds_that_are_missed_are_not_made_up_for(paced: World) -> None:
 
 async def test_single_flow_uses_the_whole_queue(paced: World) -> None:
     paced.send("eve", 1)
-    await paced.clock.advance(control.ALONE_AFTER)
+    await paced.clock.advance(control.UNCROWDED_AFTER)
     paced.send("eve", 60)
-    await paced.clock.advance(1.1 * control.ROUND * control.SEAT_PAUSE_ALONE)
+    await paced.clock.advance(1.1 * control.ROUND * control.SEAT_PAUSE_UNCROWDED)
     assert paced.held() == control.EAGER + 2 * control.ROUND
 
 
@@ -353,7 +353,7 @@ class TestWatches:
         watches = [Open(selection) for selection in wide for _ in range(3)]
         for watch in watches:
             budget.open(watch)
-        assert budget.questions == control.MAX_QUESTIONS
+        assert budget.requirement_count == control.MAX_SELECTOR_REQUIREMENTS
         world.enter("eve").watching(wide[5], bounded=True, initial=False)
         with pytest.raises(Rejected, match="30 open watches have 1,000 selector requirements, this one has 1: close some"):
             world.enter("eve").watching(PLAIN, bounded=True, initial=False)
@@ -362,9 +362,9 @@ class TestWatches:
         world.enter("bob").watching(PLAIN, bounded=True, initial=False)
         for watch in (*watches[:2], watches[0]):
             budget.close(watch)
-        assert budget.questions == control.MAX_QUESTIONS
+        assert budget.requirement_count == control.MAX_SELECTOR_REQUIREMENTS
         budget.close(watches[2])
-        assert budget.questions == control.MAX_QUESTIONS - 100
+        assert budget.requirement_count == control.MAX_SELECTOR_REQUIREMENTS - 100
         world.enter("eve").watching(PLAIN, bounded=True, initial=False)
 
     async def test_seats_stay_with_their_flow(self, world: World) -> None:
@@ -379,7 +379,7 @@ class TestWatches:
 @dataclass(frozen=True)
 class Selected:
     name: str
-    questions: int
+    requirement_count: int
 
 
 PLAIN = Selected("everything", 1)

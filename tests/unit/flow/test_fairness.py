@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 
 from pinnace.apiserver.flow import control
-from pinnace.apiserver.flow.control import FlowControl
+from pinnace.apiserver.flow.control import PriorityAndFairness
 from pinnace.apiserver.flow.levels import WORKLOAD
 from pinnace.verification.bench.report import percentile
 from tests.clock import FakeClock
@@ -20,7 +20,7 @@ STEP = 0.001
 async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     """It has time for 5,000 calls a second at most, 20 ms for each; who waits begins as soon as there is room."""
     monkeypatch.setattr(control, "SEAT_PAUSE", 0.0)
-    monkeypatch.setattr(control, "SEAT_PAUSE_ALONE", 0.0)
+    monkeypatch.setattr(control, "SEAT_PAUSE_UNCROWDED", 0.0)
     world = World()
     yield world
     await world.close()
@@ -74,7 +74,7 @@ async def test_flood_that_is_over_leaves_nothing_behind(world: World) -> None:
     await during(world, 0.2, ("flood", 10, 1))
     await world.clock.advance(control.WAIT_TIMEOUT)
     level = world.control.levels["workload"]
-    assert (level.held, level.waiting, len(level.queued)) == (0, 0, 0)
+    assert (level.seats_in_use, level.waiting, len(level.queued)) == (0, 0, 0)
     with world.enter("flood") as seat:
         assert not seat.waits
 
@@ -102,7 +102,7 @@ class Workers:
     def __init__(self) -> None:
         self.clock = Working()
         self.end = self.clock.monotonic()
-        self.control = FlowControl(clock=self.clock)
+        self.control = PriorityAndFairness(clock=self.clock)
         self.done: Counter[str] = Counter()
 
     async def work(self, seconds: float, callers: Mapping[str, int]) -> None:

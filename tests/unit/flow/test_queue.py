@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from pinnace.apiserver.flow.levels import MAX_IDLE_FLOWS, Flow, PriorityLevel
+from pinnace.apiserver.flow.levels import MAX_IDLE_FLOWS, PriorityLevel, UserFlow
 from pinnace.apiserver.flow.send_budget import SendPool
 
 SEATS = 100
@@ -20,14 +20,14 @@ def level() -> PriorityLevel[Call]:
 
 
 def free(of: PriorityLevel[Call]) -> int:
-    return of.seats - of.held
+    return of.seats - of.seats_in_use
 
 
-def fill(flow: Flow[Call], cost: int = 1) -> int:
+def fill(flow: UserFlow[Call], cost: int = 1) -> int:
     """Begins calls of the flow for as long as they fit; how many."""
     begun = 0
     while flow.fits(cost, free(flow.level)):
-        flow.begin(cost)
+        flow.start_call(cost)
         begun += 1
     return begun
 
@@ -40,13 +40,13 @@ def serve(of: PriorityLevel[Call], calls: int) -> list[str]:
         assert flow is not None
         call = flow.first()
         flow.drop(call)
-        flow.begin(call.cost)
-        flow.end(call.cost)
+        flow.start_call(call.cost)
+        flow.finish_call(call.cost)
         order.append(flow.user)
     return order
 
 
-def wait(flow: Flow[Call], calls: int, cost: int = 1) -> None:
+def wait(flow: UserFlow[Call], calls: int, cost: int = 1) -> None:
     for _ in range(calls):
         flow.push(Call(cost))
 
@@ -67,11 +67,11 @@ def test_two_saturating_flows_get_equal_shares() -> None:
     eve, bob = of.flow("eve"), of.flow("bob")
     fill(eve)
     for _ in range(500):
-        eve.end(1)
+        eve.finish_call(1)
         for flow in sorted((eve, bob), key=lambda flow: flow.clock):
             if flow.fits(1, free(of)):
-                flow.begin(1)
-    assert sorted((eve.held, bob.held)) == [44, 45]
+                flow.start_call(1)
+    assert sorted((eve.seats_in_use, bob.seats_in_use)) == [44, 45]
 
 
 def test_turns_alternate_however_long_one_queue_is() -> None:
@@ -107,14 +107,14 @@ def test_equal_flows_get_equal_shares() -> None:
         wait(of.flow(f"user-{number}"), 1000, cost=2)
     begun = Counter[str]()
     for _ in range(100):
-        running = list[tuple[Flow[Call], Call]]()
+        running = list[tuple[UserFlow[Call], Call]]()
         while (flow := of.next(free(of))) is not None:
             call = flow.first()
             flow.drop(call)
-            flow.begin(call.cost)
+            flow.start_call(call.cost)
             running.append((flow, call))
         for flow, call in running:
-            flow.end(call.cost)
+            flow.finish_call(call.cost)
         begun.update(flow.user for flow, _ in running)
     shares = [begun[f"user-{number}"] for number in range(4)]
     assert max(shares) - min(shares) <= 2, begun
@@ -123,14 +123,14 @@ def test_equal_flows_get_equal_shares() -> None:
 def test_wide_call_does_not_starve_where_one_seat_at_a_time_is_free() -> None:
     of = level()
     for number in range(SEATS - 1):
-        of.flow(f"user-{number}").begin(1)
+        of.flow(f"user-{number}").start_call(1)
     wait(of.flow("wide"), 1, cost=51)
     assert of.next(free(of)) is of.flow("wide")
 
 
 def test_new_flow_does_not_start_in_debt() -> None:
     of = level()
-    of.flow("wide").begin(SEATS + 50)
+    of.flow("wide").start_call(SEATS + 50)
     wait(of.flow("slim"), 1)
     assert of.next(free(of)) is None
 
@@ -138,7 +138,7 @@ def test_new_flow_does_not_start_in_debt() -> None:
 def test_idle_flows_are_forgotten_when_they_are_many() -> None:
     of = level()
     busy, crowded = of.flow("busy"), of.flow("crowded")
-    busy.begin(1)
+    busy.start_call(1)
     wait(crowded, 1)
     idle = of.flow("idle")
     for number in range(MAX_IDLE_FLOWS):

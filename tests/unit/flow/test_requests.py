@@ -65,7 +65,7 @@ async def test_oversized_request_is_not_read(address: str) -> None:
 )
 async def test_unread_lists_are_bounded(address: str, path: str, request_: Message, monkeypatch: pytest.MonkeyPatch) -> None:
     """gRPC keeps each for as long as its connection lives: one client could have all of a server's memory."""
-    monkeypatch.setattr(control, "MAX_UNTAKEN", 1 << 20)
+    monkeypatch.setattr(control, "MAX_UNSENT_BYTES", 1 << 20)
     monkeypatch.setattr(send_budget, "MINIMUM", send_budget.LARGE)
     connection = Connection([address])
     pods = Client(connection).pods

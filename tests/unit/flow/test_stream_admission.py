@@ -12,7 +12,7 @@ from pinnace.api.pods_pb2 import ExecRequest
 from pinnace.api.status import Code
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.flow import control
-from pinnace.apiserver.flow.control import EXEMPT, Exempt, FlowControl, Seat, StreamAdmission
+from pinnace.apiserver.flow.control import EXEMPT, ExemptSeat, PriorityAndFairness, Seat, StreamAdmission
 from pinnace.apiserver.flow.levels import BYTES_PER_SEAT, LazyRequest
 from pinnace.apiserver.services import methods
 from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving
@@ -26,7 +26,7 @@ async def said(*requests: Any) -> AsyncIterator[Any]:
 
 
 async def test_first_request_waits_for_a_seat_and_no_other_does() -> None:
-    flow = FlowControl(seats=2)
+    flow = PriorityAndFairness(seats=2)
     taken = [flow.enter("workload", "eve") for _ in range(2)]
     with StreamAdmission(
         said(ExecRequest(), ExecRequest()), lambda first: flow.enter("workload", "eve", 1, first), read
@@ -37,30 +37,30 @@ async def test_first_request_waits_for_a_seat_and_no_other_does() -> None:
         for seat in taken:
             seat.release()
         assert await asyncio.wait_for(hearing, 5) == ExecRequest()
-        assert flow.levels["workload"].held == 1
+        assert flow.levels["workload"].seats_in_use == 1
         threshold.release()
         assert await anext(threshold) == ExecRequest()
-        assert flow.levels["workload"].held == 0
+        assert flow.levels["workload"].seats_in_use == 0
 
 
 async def test_late_message_of_an_ended_call_takes_no_seat() -> None:
-    flow = FlowControl()
+    flow = PriorityAndFairness()
     with StreamAdmission(said(ExecRequest()), lambda first: flow.enter("workload", "eve", 1, first), read) as threshold:
         pass
     with pytest.raises(StopAsyncIteration):
         await anext(threshold)
-    assert flow.levels["workload"].held == 0
+    assert flow.levels["workload"].seats_in_use == 0
 
 
 async def test_stream_has_the_seats_of_its_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was asked nothing when it was opened, and then said four megabytes: 400 streams of a user without any right kept
     everybody waiting for 17 s, and took 18 GB."""
     entered: list[tuple[int, Any]] = []
-    enter = FlowControl.enter
+    enter = PriorityAndFairness.enter
 
     def noted(
-        self: FlowControl, level: str | None, user: str, cost: int, request: Any, *more: Any, **rest: Any
-    ) -> Seat | Exempt:
+        self: PriorityAndFairness, level: str | None, user: str, cost: int, request: Any, *more: Any, **rest: Any
+    ) -> Seat | ExemptSeat:
         entered.append((cost, request))
         return enter(self, level, user, cost, request, *more, **rest)
 
@@ -69,7 +69,7 @@ async def test_stream_has_the_seats_of_its_first_request(monkeypatch: pytest.Mon
     request.start.command.append("x" * 3 * BYTES_PER_SEAT)
     data = request.SerializeToString()
     async with serving() as assembly:
-        monkeypatch.setattr(FlowControl, "enter", noted)
+        monkeypatch.setattr(PriorityAndFairness, "enter", noted)
         method = assembly.methods["/pinnace.v1.Pods/Exec"]
         with pytest.raises(Rejected) as caught:
             async with aclosing(method.stream(said(request), Caller(PEOPLE["nobody"]))) as responses:
@@ -115,15 +115,15 @@ async def said_never() -> AsyncIterator[Any]:
 
 
 async def test_each_request_may_have_a_seat_of_its_own() -> None:
-    flow = FlowControl()
+    flow = PriorityAndFairness()
     heard = StreamAdmission(said(ExecRequest(), ExecRequest()), lambda first: flow.enter("catch-all", "eve"), read, each=True)
     with heard as requests:
         for _ in range(2):
             await anext(requests)
-            assert flow.levels["catch-all"].held == 1
+            assert flow.levels["catch-all"].seats_in_use == 1
             requests.release()
-            assert flow.levels["catch-all"].held == 0
-    assert flow.levels["catch-all"].begun == 2
+            assert flow.levels["catch-all"].seats_in_use == 0
+    assert flow.levels["catch-all"].started_calls == 2
 
 
 @pytest.mark.parametrize("person", ["fleet", "nobody"])

@@ -13,20 +13,20 @@ from hypothesis import strategies as st
 
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.flow import control
-from pinnace.apiserver.flow.control import FlowControl, Seat
+from pinnace.apiserver.flow.control import PriorityAndFairness, Seat
 from pinnace.apiserver.flow.levels import LEADER_ELECTION, NODE_HIGH, SHARES, SYSTEM, WORKLOAD
 
 SEATS, GAP = 40, 2
 TURN = 0.001
 SHORT, LONG = 1, 20
 TURNS = 1500
-ROUND = GAP * (control.MAX_PASSED + len(SHARES))
+ROUND = GAP * (control.MAX_OVERTAKEN + len(SHARES))
 """Turns in which each level has its turn, at least."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _short_gaps() -> Iterator[None]:
-    with mock.patch.multiple(control, ROUND=1, SEAT_PAUSE=GAP * TURN, SEAT_PAUSE_ALONE=GAP * TURN):
+    with mock.patch.multiple(control, ROUND=1, SEAT_PAUSE=GAP * TURN, SEAT_PAUSE_UNCROWDED=GAP * TURN):
         yield
 
 
@@ -68,7 +68,7 @@ LOADS = st.builds(Load, st.sampled_from(list(SHARES)), st.integers(1, 60), WIDTH
 class World:
     def __init__(self, loads: list[Load]) -> None:
         clock = Turns()
-        self.control = FlowControl(SEATS, clock=clock)
+        self.control = PriorityAndFairness(SEATS, clock=clock)
         self.begun = dict.fromkeys(range(len(loads)), 0)
         self.tasks = [asyncio.ensure_future(clock.run())]
         self.tasks += [
@@ -105,7 +105,7 @@ class Watched:
     """For how many turns each level has been passed over, which has seats of its own for somebody who waits; and all have been
     while there was room for anybody."""
 
-    def __init__(self, flow: FlowControl) -> None:
+    def __init__(self, flow: PriorityAndFairness) -> None:
         self.passed_over = dict.fromkeys(flow.levels, 0)
         self.idle = 0
         self._flow = flow
@@ -113,12 +113,12 @@ class Watched:
 
     def look(self) -> None:
         levels = self._flow.levels
-        free = SEATS - sum(level.held for level in levels.values())
-        begun = {name: level.begun for name, level in levels.items()}
+        free = SEATS - sum(level.seats_in_use for level in levels.values())
+        begun = {name: level.started_calls for name, level in levels.items()}
         for name, level in levels.items():
-            waits = level.next(level.seats - level.held) and begun[name] == self._begun[name]
+            waits = level.next(level.seats - level.seats_in_use) and begun[name] == self._begun[name]
             self.passed_over[name] = self.passed_over[name] + 1 if waits else 0
-        room = any(level.next(max(level.seats - level.held, free)) for level in levels.values())
+        room = any(level.next(max(level.seats - level.seats_in_use, free)) for level in levels.values())
         self.idle = self.idle + 1 if room and begun == self._begun else 0
         self._begun = begun
 
@@ -154,7 +154,7 @@ async def test_flood_at_one_level_leaves_the_others_their_calls() -> None:
 async def test_more_important_begin_first_and_have_what_the_others_need_not_have() -> None:
     clock = Turns()
     ticking = asyncio.ensure_future(clock.run())
-    flow = FlowControl(clock=clock)
+    flow = PriorityAndFairness(clock=clock)
     seats = {level: wait(flow, level) for level in (WORKLOAD, SYSTEM, NODE_HIGH, LEADER_ELECTION)}
     await turns(8 * GAP)
     ticking.cancel()
@@ -165,7 +165,7 @@ async def test_more_important_begin_first_and_have_what_the_others_need_not_have
             seat.release()
 
 
-def wait(flow: FlowControl, level: str, calls: int = 20) -> list[Seat]:
+def wait(flow: PriorityAndFairness, level: str, calls: int = 20) -> list[Seat]:
     """Calls that wait, of somebody who has all that he gets at once."""
     taken = [flow.enter(level, "eve") for _ in range(control.EAGER)]
     waiting = [flow.enter(level, "eve") for _ in range(calls)]

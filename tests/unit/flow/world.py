@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.flow.control import Exempt, FlowControl, Seat
+from pinnace.apiserver.flow.control import ExemptSeat, PriorityAndFairness, Seat
 from pinnace.apiserver.flow.levels import WORKLOAD
 from tests.clock import FakeClock
 
@@ -49,7 +49,7 @@ class World:
     def __init__(self, seats: int = 100, service: float = 0.02) -> None:
         self.clock = FakeClock()
         self.tally = Tally()
-        self.control = FlowControl(seats, clock=self.clock, meter=self.tally)
+        self.control = PriorityAndFairness(seats, clock=self.clock, meter=self.tally)
         self.callers: dict[str, Caller] = {}
         self._service = service
         self._tasks: set[asyncio.Task[None]] = {asyncio.ensure_future(self.control.run())}
@@ -63,11 +63,11 @@ class World:
             task.add_done_callback(self._tasks.discard)
         return tasks
 
-    def enter(self, user: str, cost: int = 1, level: str = WORKLOAD, remaining: float | None = None) -> Seat | Exempt:
+    def enter(self, user: str, cost: int = 1, level: str = WORKLOAD, remaining: float | None = None) -> Seat | ExemptSeat:
         return self.control.enter(level, user, cost, Request(), remaining)
 
     def held(self, level: str = WORKLOAD) -> int:
-        return self.control.levels[level].held
+        return self.control.levels[level].seats_in_use
 
     async def settle(self) -> None:
         """Lets everything happen that takes no time."""

@@ -5,8 +5,8 @@ from random import Random
 
 from pinnace.api.core_v1_pb2 import ResourceQuota
 from pinnace.api.resources import COMMITS_PREFIX, NODES, PODS, RESOURCE_QUOTAS
-from pinnace.apiserver.storage.committer import MAX_GROUP_BYTES, Conflict, Denied
-from pinnace.apiserver.storage.interface import MAX_OPERATIONS, StorageError, Unavailable, Write
+from pinnace.apiserver.storage.committer import MAX_GROUP_BYTES, WriteConflict, WriteDenied
+from pinnace.apiserver.storage.interface import MAX_OPERATIONS, StorageError, StorageUnavailable, Write
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.clock import FakeClock
 from tests.contract.steps import DEADLINE, put
@@ -51,7 +51,7 @@ async def test_usage_is_recounted_before_a_refusal() -> None:
     async with asyncio.timeout(DEADLINE), chargers(storage, 1, FakeClock(), Random(1)) as (server,):
         a, b, c = await server.create("a", "b", "c")
     assert isinstance(a, int) and isinstance(b, int)
-    assert isinstance(c, Denied)
+    assert isinstance(c, WriteDenied)
     assert str(c) == 'pods "c" is forbidden: exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2'
     assert await used(storage.inner) == 2
 
@@ -63,7 +63,7 @@ async def test_existing_object_is_not_charged() -> None:
     async with asyncio.timeout(DEADLINE), chargers(storage, 2, FakeClock(), Random(1)) as (one, other):
         await one.create("a")
         taken, b, late = await other.create("a", "b", "c")
-    assert not isinstance(taken, int) and isinstance(b, int) and isinstance(late, Denied)
+    assert not isinstance(taken, int) and isinstance(b, int) and isinstance(late, WriteDenied)
     assert await used(storage.inner) == 2 == len(await pods(storage.inner))
 
 
@@ -93,7 +93,7 @@ async def test_usage_is_forgotten_with_the_quota() -> None:
             await server.cacher.wait_until_fresh(DEADLINE)
         states = server.quotas.states
         assert not states.keys
-        assert not states._learned
+        assert not states._newest_versions
 
 
 async def test_as_many_go_as_a_transaction_has_room_for() -> None:
@@ -124,7 +124,7 @@ async def test_recreated_quota_refuses_no_other_create() -> None:
             pod_of = server.create(f"a{order}")
             one, other = await asyncio.gather(*((again, pod_of) if order else (pod_of, again)))
             (taken,), (created,) = (one, other) if order else (other, one)
-            assert isinstance(taken, Conflict) and isinstance(created, int), (taken, created)
+            assert isinstance(taken, WriteConflict) and isinstance(created, int), (taken, created)
     assert await used(storage.inner) == 2
 
 
@@ -147,7 +147,7 @@ async def test_stale_usage_refuses_nothing() -> None:
 
         async def current_revision(self) -> int:
             if self.silent:
-                raise Unavailable("silence")
+                raise StorageUnavailable("silence")
             return await super().current_revision()
 
     storage = Silent()

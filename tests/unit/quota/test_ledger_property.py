@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pinnace.apiserver.quota.ledger import Ledger, QuotaState, Recount
-from pinnace.apiserver.storage.committer import Answer, CommitOutcome, Denied, PartialOutcome, TransactionPipeline
+from pinnace.apiserver.quota.ledger import QuotaLedger, QuotaRecount, QuotaState
+from pinnace.apiserver.storage.committer import Answer, CommitOutcome, PartialOutcome, TransactionPipeline, WriteDenied
 from pinnace.apiserver.storage.interface import Committed, CompareFailed, Write, failure_of
 from tests.contract.steps import put
 from tests.storage.memory import MemoryStorage
@@ -47,7 +47,7 @@ async def run(rng: Random, faults: Sequence[Fault]) -> list[str]:
         await storage.deliver()
         while await used(inner) != len(await pods(inner)):  # noqa: ASYNC110 (a recount is what is waited for)
             await asyncio.sleep(0)
-    unexpected = [repr(item) for item in said if isinstance(item, Denied) and f"limited: pods={ROOM}" not in str(item)]
+    unexpected = [repr(item) for item in said if isinstance(item, WriteDenied) and f"limited: pods={ROOM}" not in str(item)]
     return unexpected + await violations(inner, ROOM)
 
 
@@ -57,7 +57,7 @@ def test_quota_is_kept_at_every_revision(rng: Random, faults: list[Fault]) -> No
     assert asyncio.run(run(rng, faults)) == []
 
 
-async def charge_afterwards(self: Ledger, lane: TransactionPipeline, writes: Sequence[Write]) -> Answer | PartialOutcome:
+async def charge_afterwards(self: QuotaLedger, lane: TransactionPipeline, writes: Sequence[Write]) -> Answer | PartialOutcome:
     """Wrong: the objects first, and then what they use."""
     bill = self._prepare_transaction(writes, counted=False) or self._prepare_transaction(writes, counted=True)
     assert bill is not None
@@ -73,9 +73,9 @@ async def charge_afterwards(self: Ledger, lane: TransactionPipeline, writes: Seq
     return PartialOutcome({write.key: answer.revision for write in bill.writes} | bill.denied)
 
 
-def count_late(self: Recount, namespace: str, state: QuotaState) -> Write | None:
+def count_late(self: QuotaRecount, namespace: str, state: QuotaState) -> Write | None:
     """Wrong: over whatever version is known, rather than over the one that was counted with."""
-    totals: Mapping[str, int] = state.bounds.total(self._tally.of(namespace))
+    totals: Mapping[str, int] = state.bounds.total(self._tally.usage_of(namespace))
     (newest,) = self._states.newest(namespace)
     if newest.bounds.matches_status(totals):
         return None
@@ -91,7 +91,7 @@ def found_within(seeds: int) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("owner", "name", "wrong"), [(Ledger, "send", charge_afterwards), (Recount, "_correction", count_late)]
+    ("owner", "name", "wrong"), [(QuotaLedger, "send", charge_afterwards), (QuotaRecount, "_correction", count_late)]
 )
 def test_ledger_that_is_careless_is_caught(owner: type, name: str, wrong: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owner, name, wrong)

@@ -18,12 +18,12 @@ from pinnace.api.resources import IP_ADDRESSES, NODE_PORTS_PREFIX, SERVICES
 from pinnace.api.verbs_pb2 import BatchResponse, DeleteCollectionRequest, DeleteRequest, PatchRequest
 from pinnace.apiserver.assembly import Assembly, ServerSettings
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.registry.allocation import Ranges, free_address, parse_networks, parse_node_ports, set_families
+from pinnace.apiserver.registry.allocation import ServiceRanges, free_address, parse_networks, parse_node_ports, set_families
 from pinnace.apiserver.storage.interface import Write
 from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import PEOPLE, Caller
 
-SMALL = Ranges(parse_networks("10.0.0.0/28"), range(30000, 30004))
+SMALL = ServiceRanges(parse_networks("10.0.0.0/28"), range(30000, 30004))
 """14 addresses and 4 node ports."""
 
 
@@ -63,7 +63,7 @@ class Servers:
 
 
 @asynccontextmanager
-async def running(ranges: Ranges) -> AsyncIterator[Servers]:
+async def running(ranges: ServiceRanges) -> AsyncIterator[Servers]:
     storage = MemoryStorage()
     assemblies = [Assembly(storage, ServerSettings(services=ranges)) for _ in range(2)]
     tasks = [asyncio.ensure_future(assembly.run()) for assembly in assemblies]
@@ -238,7 +238,7 @@ async def test_service_is_read_from_etcd_before_its_address_is_deleted(
     servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = await servers.create(service("a"))
-    monkeypatch.setattr(servers.assemblies[1].cacher.of(SERVICES), "get", lambda key: None)  # as if the cache lagged behind
+    monkeypatch.setattr(servers.assemblies[1].cacher.cache_of(SERVICES), "get", lambda key: None)  # a late cache
     call = servers.call("Delete", DeleteRequest(name=made.spec.clusterIP), 1, kind="IPAddresses")
     assert "uses the address; delete the service instead" in await refusal(call)
     every = servers.call("DeleteCollection", DeleteCollectionRequest(), 1, kind="IPAddresses")

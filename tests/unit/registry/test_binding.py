@@ -7,7 +7,7 @@ from pinnace.api.wellknown import FENCE_ANNOTATION
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry.binding import bind
 from pinnace.apiserver.registry.fencing import FencedTerm
-from pinnace.apiserver.registry.mutation import Mutation, Put, Version
+from pinnace.apiserver.registry.mutation import Mutation, ObjectVersion, PutObject
 from pinnace.apiserver.storage.interface import Guard
 from tests.builders import make_pod
 
@@ -27,8 +27,8 @@ def mutation(item: Binding, term: FencedTerm | None = TERM) -> Mutation[Pod]:
 
 
 def bound(pod: Pod, item: Binding, term: FencedTerm | None = TERM) -> Pod:
-    result = mutation(item, term).step(Version(pod, 5, b""))
-    assert isinstance(result, Put)
+    result = mutation(item, term).step(ObjectVersion(pod, 5, b""))
+    assert isinstance(result, PutObject)
     return result.obj
 
 

@@ -12,7 +12,7 @@ from pinnace.api.resources import NAMESPACES, PODS
 from pinnace.api.verbs_pb2 import DeleteRequest, GetRequest, PatchRequest
 from pinnace.apiserver.assembly import Assembly
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.storage.interface import Changes, Committed, Write
+from pinnace.apiserver.storage.interface import ChangeBatch, Committed, Write
 from tests.builders import make_pod
 from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving
@@ -26,7 +26,7 @@ class Slow(MemoryStorage):
         self.told = asyncio.Event()
         self.told.set()
 
-    async def watch(self, start_revision: int) -> AsyncGenerator[Changes]:
+    async def watch(self, start_revision: int) -> AsyncGenerator[ChangeBatch]:
         async with aclosing(super().watch(start_revision)) as batches:
             async for batch in batches:
                 await self.told.wait()

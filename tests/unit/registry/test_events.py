@@ -12,7 +12,7 @@ from pinnace.api.status import decode
 from pinnace.api.verbs_pb2 import BatchResponse, ListRequest, PatchRequest
 from pinnace.apiserver.assembly import Assembly
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.registry.events import LEASE_REUSE, MAX_EVENT_COUNT, TTL, Expiring, merge
+from pinnace.apiserver.registry.events import LEASE_REUSE, MAX_EVENT_COUNT, TTL, LeasedEventCommitter, merge
 from pinnace.apiserver.storage.interface import OutOfSpace, Write
 from tests.clock import FakeClock
 from tests.storage.memory import MemoryStorage
@@ -152,7 +152,7 @@ class Full(MemoryStorage):
 
 async def test_events_of_a_minute_share_their_time() -> None:
     clock, written = FakeClock(), Written()
-    expiring = Expiring(written, MemoryStorage(clock), clock)
+    expiring = LeasedEventCommitter(written, MemoryStorage(clock), clock)
     for wait in (0.0, LEASE_REUSE - 1.0, 2.0):
         await clock.advance(wait)
         await expiring.commit_many([Write(KEY, b"event", 0), Write(KEY, b"another", 0)])
@@ -163,7 +163,7 @@ async def test_events_of_a_minute_share_their_time() -> None:
 
 async def test_without_a_time_nothing_is_written_but_deletes_are() -> None:
     clock, written = FakeClock(), Written()
-    expiring = Expiring(written, Full(clock), clock)
+    expiring = LeasedEventCommitter(written, Full(clock), clock)
     (refused,) = await expiring.commit_many([Write(KEY, b"event", 0)])
     assert isinstance(refused, OutOfSpace) and not written.leases
     assert await expiring.commit_many([Write(KEY, None, 7)]) == [1]

@@ -6,7 +6,7 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import DeleteOptions
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry.eviction import delete_pod_mutation
-from pinnace.apiserver.registry.mutation import Put, Version
+from pinnace.apiserver.registry.mutation import ObjectVersion, PutObject
 from pinnace.apiserver.registry.strategies import STRATEGIES
 from tests.builders import PodBuilder, make_pod
 
@@ -19,8 +19,8 @@ def ready() -> PodBuilder:
 
 def deleted(judged: PodBuilder, found: PodBuilder, *, spared: bool) -> Pod:
     mutation = delete_pod_mutation(STRATEGIES["pods"], judged.build(), DeleteOptions(), spared=spared, now=NOW)
-    result = mutation.step(Version(found.build(), 7, b""))
-    assert isinstance(result, Put)
+    result = mutation.step(ObjectVersion(found.build(), 7, b""))
+    assert isinstance(result, PutObject)
     return result.obj
 
 

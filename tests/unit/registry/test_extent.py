@@ -3,9 +3,9 @@ from google.protobuf.message import Message
 
 from pinnace.api.core_v1_pb2 import EnvVar, LimitRange, Pod
 from pinnace.apiserver.registry import strategy
-from pinnace.apiserver.registry.strategy import MAX_PARTS, USUAL, parts_exceeded
+from pinnace.apiserver.registry.strategy import MAX_PARTS, USUAL_OBJECT_SIZE, parts_exceeded
 
-PAD = "x" * USUAL
+PAD = "x" * USUAL_OBJECT_SIZE
 
 
 def padded() -> Pod:

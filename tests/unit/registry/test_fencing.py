@@ -10,10 +10,10 @@ from pinnace.api.pods_pb2 import Fence
 from pinnace.api.resources import election_key
 from pinnace.api.status import Code
 from pinnace.apiserver.auth.authentication import User
-from pinnace.apiserver.auth.permissions import Action, Target
+from pinnace.apiserver.auth.permissions import ActionTarget, ResourceAction
 from pinnace.apiserver.errors import Rejected, forbidden
-from pinnace.apiserver.registry.fencing import FencedTerm, Fences, hash_secret
-from pinnace.apiserver.storage.interface import Guard, KeyValue, Unavailable
+from pinnace.apiserver.registry.fencing import FencedTerm, FenceVerifier, hash_secret
+from pinnace.apiserver.storage.interface import Guard, KeyValue, StorageUnavailable
 
 KEY = election_key("scheduler")
 SECRET, OTHER_SECRET = b"sixteen bytes ..", b"sixteen others.."
@@ -51,9 +51,9 @@ class FakeCacher:
 class OnlyScheduler:
     """Lets USER campaign in the election "scheduler"."""
 
-    async def check(self, user: User, action: Action, targets: Callable[[], Iterable[Target]]) -> None:
+    async def authorize(self, user: User, action: ResourceAction, targets: Callable[[], Iterable[ActionTarget]]) -> None:
         assert (action.verb, action.resource, action.group) == ("campaign", "elections", "pinnace.io")
-        if user is not USER or [*targets()] != [Target("", "scheduler")]:
+        if user is not USER or [*targets()] != [ActionTarget("", "scheduler")]:
             raise Rejected(forbidden("no"))
 
 
@@ -65,7 +65,7 @@ def record(token: int = 7, secret: bytes = SECRET, user: str = USER.name, value:
 def term(
     cacher: FakeCacher, token: int = 7, secret: bytes = SECRET, user: User = USER, election: str = "scheduler"
 ) -> FencedTerm | None:
-    fences = Fences(cacher, cacher, OnlyScheduler())  # type: ignore[arg-type]
+    fences = FenceVerifier(cacher, cacher, OnlyScheduler())  # type: ignore[arg-type]
     return asyncio.run(fences.term(Fence(election=election, token=token, secret=secret), user))
 
 
@@ -133,8 +133,8 @@ def test_future_token_is_fenced() -> None:
 
 def test_without_an_answer_of_etcd_nothing_is_decided() -> None:
     cacher = FakeCacher(6, None)
-    cacher.failure = Unavailable("away")
-    with pytest.raises(Unavailable):
+    cacher.failure = StorageUnavailable("away")
+    with pytest.raises(StorageUnavailable):
         term(cacher)
 
 

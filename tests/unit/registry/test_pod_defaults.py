@@ -9,7 +9,7 @@ from pinnace.api.codec import to_dict
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.wellknown import NOT_READY_TAINT, UNREACHABLE_TAINT
 from pinnace.apiserver.registry.strategies import STRATEGIES
-from pinnace.apiserver.registry.strategies.pods import DefaultTolerations, PodStrategy
+from pinnace.apiserver.registry.strategies.pods import DefaultTolerationSeconds, PodStrategy
 from tests.unit.registry.objects import Data, copy, pod
 
 STAYS: list[Data] = [
@@ -227,7 +227,7 @@ def test_gated_pod_says_so() -> None:
 
 
 def test_administrator_says_how_long_pods_stay_on_a_lost_node() -> None:
-    strategy, new = PodStrategy(DefaultTolerations(not_ready=7, unreachable=0)), pod()
+    strategy, new = PodStrategy(DefaultTolerationSeconds(not_ready=7, unreachable=0)), pod()
     strategy.prepare_create(new)
     assert [(toleration.key, toleration.tolerationSeconds) for toleration in new.spec.tolerations] == [
         (NOT_READY_TAINT, 7),

@@ -17,7 +17,7 @@ from pinnace.api.resources import EVENTS, namespace_of
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.store import CacheEntry
 from pinnace.apiserver.registry import events
-from pinnace.apiserver.registry.events import MAX_DELETES, EventLimits, EventUsage, Retention
+from pinnace.apiserver.registry.events import MAX_DELETES, EventLimits, EventRetention, EventUsage
 from pinnace.apiserver.storage.interface import Committed, CompareFailed, Storage, Write
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.storage.memory import MemoryStorage
@@ -122,9 +122,9 @@ class Counting(MemoryStorage):
 
 
 @asynccontextmanager
-async def server(storage: Storage, bounds: EventLimits) -> AsyncIterator[Retention]:
+async def server(storage: Storage, bounds: EventLimits) -> AsyncIterator[EventRetention]:
     cacher = Cacher(storage)
-    made = Retention(storage, cacher, SYSTEM_CLOCK, bounds)
+    made = EventRetention(storage, cacher, SYSTEM_CLOCK, bounds)
     running = [asyncio.ensure_future(part.run()) for part in (cacher, made)]
     try:
         await cacher.wait_for(1, PATIENCE)

@@ -442,7 +442,7 @@ async def test_unreadable_object_is_reported_and_affects_no_other() -> None:
         create.object.metadata.name = "sound"
         create.object.spec.ClearField("clusterIP")
         await call(assembly, SERVICES, "Create", create)
-        counted = assembly.cacher.of(RESOURCE_QUOTAS).watch(SelectionPredicate.parse(RESOURCE_QUOTAS, "", "", ""), None)
+        counted = assembly.cacher.cache_of(RESOURCE_QUOTAS).watch(SelectionPredicate.parse(RESOURCE_QUOTAS, "", "", ""), None)
         used = ""
         async with asyncio.timeout(PATIENCE):
             while used != "1":

@@ -19,7 +19,7 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 
 from pinnace.api.verbs_pb2 import DeleteRequest
-from pinnace.apiserver.auth.authentication import Authenticator, TokenFile
+from pinnace.apiserver.auth.authentication import RequestAuthenticator, TokenFile
 from pinnace.apiserver.server import ApiServer
 from pinnace.apiserver.services import discovery
 from pinnace.apiserver.services.handlers import MethodHandlers
@@ -54,7 +54,7 @@ class Server:
         (folder / "tokens.csv").write_text("s3cret,nemo,1,\n")
         certificates.provide(folder, ["127.0.0.1:1"], {})
         Folder(folder).provide([CertificateSpec("nemo", Subject("nemo"))], datetime.now(UTC))
-        authenticator = Authenticator(lambda: SYSTEM_CLOCK.time() + self.later, TokenFile(folder / "tokens.csv"))
+        authenticator = RequestAuthenticator(lambda: SYSTEM_CLOCK.time() + self.later, TokenFile(folder / "tokens.csv"))
         self._server = ApiServer(MemoryStorage(), authenticator)
         self.paths = sorted(self._server.methods)
         self.address = self.tokens_at = ""

@@ -205,7 +205,7 @@ async def test_pod_that_is_named_again_is_not_looked_at_again(client: Client, mo
         read.append(selector)
         return from_message(selector)
 
-    def searching(pod: Pod, protections: Iterable[eviction_rules.Protection]) -> PodDisruptionBudget | None:
+    def searching(pod: Pod, protections: Iterable[eviction_rules.ParsedBudget]) -> PodDisruptionBudget | None:
         searched.append(pod.metadata.name)
         return eviction_rules.budget_of(pod, protections)
 
@@ -239,7 +239,7 @@ async def test_others_have_their_turn_between_two_pods(client: Client, monkeypat
             turn += 1
             await asyncio.sleep(0)
 
-    def searching(pod: Pod, protections: Iterable[eviction_rules.Protection]) -> PodDisruptionBudget | None:
+    def searching(pod: Pod, protections: Iterable[eviction_rules.ParsedBudget]) -> PodDisruptionBudget | None:
         seen.append(turn)
         return eviction_rules.budget_of(pod, protections)
 

@@ -13,7 +13,7 @@ import grpc.aio
 import pytest
 
 from pinnace.api.status import Code, Refusal
-from pinnace.apiserver.auth.authentication import Authenticator
+from pinnace.apiserver.auth.authentication import RequestAuthenticator
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.services.calls import CallRunner, RequestIds
 from pinnace.apiserver.services.handlers import MethodHandlers
@@ -130,7 +130,7 @@ async def test_call_refused_before_its_request_is_freed(path: str) -> None:
     """One of an unknown method; one whose caller nobody knows, of a known method."""
     method: Any = SimpleNamespace(parse=bytes, is_paced=False, client_streaming=True, server_streaming=True)
     gc.collect()
-    async with serving(method, Authenticator(lambda: 0.0)) as channel:
+    async with serving(method, RequestAuthenticator(lambda: 0.0)) as channel:
         with pytest.raises(grpc.aio.AioRpcError, match="a client certificate or a bearer token is required"):
             await channel.unary_unary(path)(b"")
     async with serving(method) as channel:
@@ -140,7 +140,7 @@ async def test_call_refused_before_its_request_is_freed(path: str) -> None:
 
 
 @asynccontextmanager
-async def serving(method: Any, authenticator: Authenticator | None = None) -> AsyncIterator[grpc.aio.Channel]:
+async def serving(method: Any, authenticator: RequestAuthenticator | None = None) -> AsyncIterator[grpc.aio.Channel]:
     """The method as /a/B, until the server has stopped."""
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((MethodHandlers({"/a/B": method}, authenticator, CallRunner(RequestIds("s"), Refusals())),))

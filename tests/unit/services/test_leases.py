@@ -12,10 +12,10 @@ from pinnace.apiserver.admission.authorization import ElectionLeases
 from pinnace.apiserver.auth.authentication import MASTERS, User
 from pinnace.apiserver.election.history import end_term, lease_after_change
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.registry.admission import Operation, Request
+from pinnace.apiserver.registry.admission import AdmissionOperation, WriteRequest
 from pinnace.apiserver.services.leases import RENEWAL_CACHE_SECONDS, RenewalTimes
 from pinnace.apiserver.services.nodes import Signature, encode_lease
-from pinnace.apiserver.storage.interface import Committed, KeyValue, Unavailable, Write
+from pinnace.apiserver.storage.interface import Committed, KeyValue, StorageUnavailable, Write
 from tests.clock import FakeClock
 from tests.storage.memory import MemoryStorage
 
@@ -51,7 +51,7 @@ class Store(MemoryStorage):
     def _answer(self) -> None:
         self.asked += 1
         if self.away:
-            raise Unavailable("away")
+            raise StorageUnavailable("away")
 
 
 class World:
@@ -208,8 +208,8 @@ def test_lease_objects_of_elections_are_read_only(name: str, namespace: str, fen
     lease = Lease()
     lease.metadata.name, lease.metadata.namespace = name, namespace
     lease.metadata.annotations.update({"pinnace.io/fence": fence} if fence else {})
-    admission, by = ElectionLeases(), Request(User("admin", (MASTERS,)))
-    for operation, obj in ((Operation.UPDATE, lease), (Operation.DELETE, None)):
+    admission, by = ElectionLeases(), WriteRequest(User("admin", (MASTERS,)))
+    for operation, obj in ((AdmissionOperation.UPDATE, lease), (AdmissionOperation.DELETE, None)):
         if refused:
             with pytest.raises(Rejected, match=r"read-only; run `pinnace leader transfer (scheduler|batch)`"):
                 admission.validate(by, operation, obj, lease)

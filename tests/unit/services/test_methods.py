@@ -9,7 +9,7 @@ from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import PatchRequest, WatchRequest
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.flow.control import FlowControl
+from pinnace.apiserver.flow.control import PriorityAndFairness
 from pinnace.apiserver.flow.levels import PATCH_BYTES_PER_SEAT
 from pinnace.apiserver.services.methods import MAX_BATCH, Method
 from tests.builders import make_pod
@@ -20,9 +20,9 @@ from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving
 async def test_patch_takes_the_seats_of_the_object_that_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it says may be 55 bytes."""
     widths = []
-    enter = FlowControl.enter
+    enter = PriorityAndFairness.enter
 
-    def entered(self: FlowControl, level: str | None, user: str, width: int = 1, *rest: Any, **more: Any) -> Any:
+    def entered(self: PriorityAndFairness, level: str | None, user: str, width: int = 1, *rest: Any, **more: Any) -> Any:
         widths.append(width)
         return enter(self, level, user, width, *rest, **more)
 
@@ -32,7 +32,7 @@ async def test_patch_takes_the_seats_of_the_object_that_it_changes(monkeypatch: 
         request.object.CopyFrom(make_pod("large", namespace=OWN).req(cpu="1").new())
         request.object.metadata.annotations["filling"] = "x" * 5 * PATCH_BYTES_PER_SEAT
         await create.call(request, Caller(PEOPLE["editor"]))
-        monkeypatch.setattr(FlowControl, "enter", entered)
+        monkeypatch.setattr(PriorityAndFairness, "enter", entered)
         for name in ("thing", "large"):
             body = b'{"metadata": {"labels": {"a": "b"}}}'
             asked = PatchRequest(namespace=OWN, name=name, type=PatchRequest.MERGE, patch=body)

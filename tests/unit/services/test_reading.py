@@ -11,7 +11,7 @@ from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import DeleteBatchRequest, DeleteRequest
 from pinnace.api.wire import Envelope
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.flow.control import FlowControl
+from pinnace.apiserver.flow.control import PriorityAndFairness
 from pinnace.apiserver.flow.levels import MAX_BYTES_COST, SMALL, cost_of_batch, cost_of_bytes, items_in
 from pinnace.apiserver.services.methods import MAX_BATCH
 from tests.builders import make_pod
@@ -80,14 +80,14 @@ def test_items_of_a_hostile_batch_are_counted_in_bounded_time(data: bytes) -> No
 async def test_large_batch_has_as_many_seats_as_it_has_items(monkeypatch: pytest.MonkeyPatch) -> None:
     """However few bytes they are."""
     widths: list[int] = []
-    enter = FlowControl.enter
+    enter = PriorityAndFairness.enter
 
-    def seen(self: FlowControl, level: str, user: str, width: int, *rest: Any, **named: Any) -> Any:
+    def seen(self: PriorityAndFairness, level: str, user: str, width: int, *rest: Any, **named: Any) -> Any:
         widths.append(width)
         return enter(self, level, user, width, *rest, **named)
 
     async with serving() as assembly:
-        monkeypatch.setattr(FlowControl, "enter", seen)
+        monkeypatch.setattr(PriorityAndFairness, "enter", seen)
         batch = assembly.methods["/pinnace.v1.Pods/DeleteBatch"]
         request = DeleteBatchRequest(items=[DeleteRequest(namespace=OWN, name=f"p{index}") for index in range(MAX_BATCH)])
         with suppress(Rejected):
@@ -96,7 +96,7 @@ async def test_large_batch_has_as_many_seats_as_it_has_items(monkeypatch: pytest
 
 
 async def test_largest_of_one_user_are_at_work_one_after_the_other() -> None:
-    flow = FlowControl()
+    flow = PriorityAndFairness()
     with flow.enter("workload", "eve", MAX_BYTES_COST) as first, flow.enter("workload", "eve", MAX_BYTES_COST) as second:
         assert not first.waits
         assert second.waits

@@ -12,7 +12,7 @@ from pinnace.api.status import Code
 from pinnace.apiserver.assembly import Assembly
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.flow import control
-from pinnace.apiserver.flow.control import FlowControl
+from pinnace.apiserver.flow.control import PriorityAndFairness
 from pinnace.apiserver.flow.levels import MAX_IDLE_FLOWS, WORKLOAD
 from pinnace.apiserver.services.pods import ContainerStreams
 from tests.unit.auth.matrix import OTHER, OWN, PEOPLE, Caller, serving
@@ -87,7 +87,7 @@ async def test_failed_stream_is_not_counted_as_open(kind: str) -> None:
 
 
 async def test_seats_stay_with_their_flow() -> None:
-    flow = FlowControl()
+    flow = PriorityAndFairness()
     with flow.enter(WORKLOAD, "eve") as seat:
         pass
     with seat.connection(bounded=True), seat.connection(bounded=True):

@@ -15,18 +15,18 @@ from pinnace.api.users import AUTHENTICATED
 from pinnace.api.verbs_pb2 import DeleteRequest, WatchRequest
 from pinnace.apiserver.assembly import Assembly
 from pinnace.apiserver.auth.authentication import User
-from pinnace.apiserver.auth.permissions import Action, Target
+from pinnace.apiserver.auth.permissions import ActionTarget, ResourceAction
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.services import methods
 from pinnace.apiserver.services.methods import CHECK_INTERVAL, MIN_TIMEOUT, StreamAuthorization, StreamAuthorizations
-from pinnace.apiserver.storage.interface import Unavailable
+from pinnace.apiserver.storage.interface import StorageUnavailable
 from tests.clock import FakeClock
 from tests.contract.servers import AlwaysAllow
 from tests.credentials import Shown
 from tests.unit.auth.matrix import OTHER, OWN, PEOPLE, Caller, serving
 
 PATIENCE = 10.0
-WATCH = Action("watch", "pods")
+WATCH = ResourceAction("watch", "pods")
 EVE, VERA = (User(name, (AUTHENTICATED,)) for name in ("eve", "vera"))
 FORBIDDEN = Refusal(Code.PERMISSION_DENIED, "Forbidden", "not any more")
 UNKNOWN = Refusal(Code.UNAUTHENTICATED, "BadToken", "not any more")
@@ -59,9 +59,9 @@ class Scene:
         self.stack = ExitStack()
         self.running: list[asyncio.Future[Any]] = [asyncio.ensure_future(self.authorizations.run())]
 
-    async def check(self, user: User, action: Action, targets: Callable[[], Iterable[Target]]) -> None:
+    async def authorize(self, user: User, action: ResourceAction, targets: Callable[[], Iterable[ActionTarget]]) -> None:
         self.asked.append(user)
-        assert action == WATCH and list(targets()) == [Target("mine")]
+        assert action == WATCH and list(targets()) == [ActionTarget("mine")]
         if self.error is not None:
             raise self.error
         if user in self.denied:
@@ -69,7 +69,7 @@ class Scene:
 
     async def open(self, user: User, credential: Any = None, seconds: float | None = None) -> asyncio.Future[list[bytes]]:
         """The stream's reader; it has read b"first"."""
-        questions = [(WATCH, (Target("mine"),))]
+        questions = [(WATCH, (ActionTarget("mine"),))]
         held = self.stack.enter_context(
             self.authorizations.authorize_stream(credential or Shown(user), user, seconds, questions)
         )
@@ -126,7 +126,7 @@ async def test_permission_is_checked_once_for_all_streams_of_a_user(scene: Scene
     assert sorted(user.name for user in scene.asked) == ["eve", "vera"]
 
 
-@pytest.mark.parametrize("error", [Unavailable("no etcd"), Rejected(Refusal(Code.UNAVAILABLE, "CacheBehind", "wait"))])
+@pytest.mark.parametrize("error", [StorageUnavailable("no etcd"), Rejected(Refusal(Code.UNAVAILABLE, "CacheBehind", "wait"))])
 async def test_failed_permission_check_is_repeated(scene: Scene, error: Exception) -> None:
     eve = await scene.open(EVE)
     scene.roles, scene.error, scene.denied = 2, error, {EVE}

@@ -45,7 +45,7 @@ async def servers(count: int) -> AsyncIterator[list[Assembly]]:
 async def bookmarks(assembly: Assembly) -> None:
     while True:
         await asyncio.sleep(0.01)
-        assembly.cacher.of(PODS).bookmark()
+        assembly.cacher.cache_of(PODS).bookmark()
 
 
 async def create(server: Assembly, name: str, namespace: str = "default", **annotations: str) -> int:
@@ -174,7 +174,7 @@ async def test_watch_of_another_history_expires(begin: dict[str, Any], ahead: in
 
 async def test_unread_watches_use_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """And is told where to go on, with all that happened since."""
-    for bound in ("MAX_UNTAKEN", "MAX_WAITING", "MINIMUM"):
+    for bound in ("MAX_UNSENT_BYTES", "MAX_WAITING", "MINIMUM"):
         monkeypatch.setattr(send_budget, bound, 1 << 19)
     async with servers(1) as (server,), AsyncExitStack() as stack:
         begin = await create(server, "first")
@@ -188,7 +188,7 @@ async def test_unread_watches_use_bounded_memory(monkeypatch: pytest.MonkeyPatch
         names = [f"p{number}" for number in range(100)]
         for name in names:
             last = await create(server, name, filling="x" * 10_000)
-            assert charged.untaken + charged.waiting <= 1 << 20
+            assert charged.unsent_bytes + charged.waiting <= 1 << 20
         assert len(charged.watches) < 20
         watch, reading = readings[0]
         reader = Reader()
@@ -197,7 +197,7 @@ async def test_unread_watches_use_bounded_memory(monkeypatch: pytest.MonkeyPatch
             await anext(watch)
         at = dict(caught.value.refusal.metadata)["resourceVersion"]
         await stack.aclose()
-        assert charged.untaken + charged.waiting == 0
+        assert charged.unsent_bytes + charged.waiting == 0
         await reader.read(server, names=100, resourceVersion=at)
         assert (reader.names, reader.revision) == (names, last)
 
@@ -211,8 +211,8 @@ class Unread(Caller):
 
 async def test_unread_responses_do_not_block_other_watches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor do they end a watch, or have a list refused."""
-    monkeypatch.setattr(send_budget, "MAX_UNTAKEN", 1 << 18)
-    monkeypatch.setattr(control, "MAX_UNTAKEN", 1 << 18)
+    monkeypatch.setattr(send_budget, "MAX_UNSENT_BYTES", 1 << 18)
+    monkeypatch.setattr(control, "MAX_UNSENT_BYTES", 1 << 18)
     monkeypatch.setattr(send_budget, "MINIMUM", 1 << 16)
     scheduler = Caller(PEOPLE["scheduler"])
     async with serving() as server, AsyncExitStack() as stack:

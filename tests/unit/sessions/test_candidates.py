@@ -11,7 +11,7 @@ from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.election.candidate_queue import CACHE_LAG, CandidateQueue, HeldKey
 from pinnace.apiserver.election.service import TIMING
 from pinnace.apiserver.services.sessions import SessionStream, StreamEvent, election_of
-from pinnace.apiserver.storage.interface import Change, KeyValue
+from pinnace.apiserver.storage.interface import KeyChange, KeyValue
 from tests.clock import FakeClock
 
 Member = SessionStream[Any, Any]
@@ -53,7 +53,7 @@ async def test_next_learns_that_its_turn_has_come(queue: CandidateQueue, members
 
 async def test_leader_is_out_of_the_line_but_hears_what_happens(queue: CandidateQueue, members: list[Member]) -> None:
     queue.remove_from_queue(members[0])
-    queue.apply_change(Change(queue.key, None, 0, 5))
+    queue.apply_change(KeyChange(queue.key, None, 0, 5))
     assert turns(queue, members) == [False, True, False]
     assert await members[0].receive() is StreamEvent.CHANGED
 
@@ -75,10 +75,10 @@ async def test_candidate_waits_for_a_leader_missing_from_the_cache() -> None:
 
 
 async def test_records_that_cannot_be_read_end_nothing(queue: CandidateQueue, members: list[Member]) -> None:
-    queue.apply_change(Change(queue.key, b"\xff", 5, 5))
+    queue.apply_change(KeyChange(queue.key, b"\xff", 5, 5))
     assert [member.pending for member in members] == [True] * 3
     assert election_of(KeyValue(queue.key, b"\xff", 5, 5, 1)) == Election(name="scheduler", token=5), "somebody leads"
-    queue.apply_change(Change(queue.key, None, 0, 6))
+    queue.apply_change(KeyChange(queue.key, None, 0, 6))
     queue.add_candidate(Member(nothing(), TIMING, FakeClock()))
     over = queue.previous_term(7)
     assert over is not None and over.token == 5

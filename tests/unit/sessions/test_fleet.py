@@ -13,7 +13,7 @@ from pinnace.apiserver.services import nodes as module
 from pinnace.apiserver.services.nodes import FleetSession, Signature, encode_lease
 from pinnace.apiserver.services.sessions import SessionStream, StreamEvent, Timing
 from pinnace.apiserver.storage.committer import CommitOutcome, Committer
-from pinnace.apiserver.storage.interface import Committed, Unavailable, Write
+from pinnace.apiserver.storage.interface import Committed, StorageUnavailable, Write
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.storage.memory import MemoryStorage
 
@@ -82,7 +82,7 @@ async def test_partly_written_claims_are_removed_with_their_fleet(scene: Scene, 
             return await commit_many(committer, writes)
         claimed.extend(write.key for write in writes)
         scene.stream.post_event(StreamEvent.GONE)
-        return [Unavailable("not now"), *await commit_many(committer, writes[1:])]
+        return [StorageUnavailable("not now"), *await commit_many(committer, writes[1:])]
 
     monkeypatch.setattr(Committer, "commit_many", in_part)
     await scene.play("a", "b")

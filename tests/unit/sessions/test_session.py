@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from pinnace.apiserver.services.sessions import STALL_THRESHOLD, LeaseSession, Timing
-from pinnace.apiserver.storage.interface import LeaseNotFound, Unavailable
+from pinnace.apiserver.storage.interface import LeaseNotFound, StorageUnavailable
 from tests.clock import FakeClock
 from tests.storage.memory import MemoryStorage
 
@@ -29,7 +29,7 @@ class SlowStorage(MemoryStorage):
         self.renewals += 1
         await self.well.wait()
         if self.away:
-            raise Unavailable("away")
+            raise StorageUnavailable("away")
         return await super().renew_lease(lease)
 
 

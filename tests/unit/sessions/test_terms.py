@@ -18,7 +18,7 @@ from pinnace.apiserver.election.history import (
     with_presumed_ends,
 )
 from pinnace.apiserver.storage.committer import Committer
-from pinnace.apiserver.storage.interface import Committed, CompareFailed, OutcomeUnknown, Write
+from pinnace.apiserver.storage.interface import CommitOutcomeUnknown, Committed, CompareFailed, Write
 from pinnace.runtime.tasks import race
 from tests.clock import FakeClock
 from tests.storage.memory import MemoryStorage
@@ -76,7 +76,7 @@ class Forgetful(MemoryStorage):
         answer = await super().transact(writes)
         self.writes += 1
         if self.writes % 2:
-            raise OutcomeUnknown("lost")
+            raise CommitOutcomeUnknown("lost")
         return answer
 
 

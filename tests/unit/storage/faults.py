@@ -6,16 +6,16 @@ from contextlib import suppress
 from enum import Enum
 
 from pinnace.apiserver.storage.interface import (
-    Changes,
+    ChangeBatch,
+    CommitOutcomeUnknown,
     Committed,
     CompareFailed,
+    KeyPage,
     KeyValue,
-    OutcomeUnknown,
     OutOfSpace,
-    Page,
     Storage,
     StorageError,
-    Unavailable,
+    StorageUnavailable,
     Write,
 )
 from tests.storage.memory import MemoryStorage
@@ -94,24 +94,24 @@ class FaultyStorage:
             case Fault.NONE:
                 return await self.inner.transact(writes)
             case Fault.NOT_SENT:
-                raise Unavailable("no connection")
+                raise StorageUnavailable("no connection")
             case Fault.LOST_ANSWER:
                 await self.inner.transact(writes)
             case Fault.DELAYED:
                 self._delayed.append((self._calls + self._delay, writes))
-        raise OutcomeUnknown("no answer")
+        raise CommitOutcomeUnknown("no answer")
 
     async def get(self, key: str, *, revision: int = 0) -> KeyValue | None:
         await self._tick()
         return await self.inner.get(key, revision=revision)
 
-    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> Page:
+    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> KeyPage:
         return await self.inner.page(prefix, after=after, limit=limit, revision=revision)
 
     async def current_revision(self) -> int:
         return await self.inner.current_revision()
 
-    def watch(self, start_revision: int) -> AsyncIterator[Changes]:
+    def watch(self, start_revision: int) -> AsyncIterator[ChangeBatch]:
         return self.inner.watch(start_revision)
 
     def watch_stalled(self) -> None:

@@ -6,7 +6,15 @@ from dataclasses import dataclass, field
 from random import Random
 
 from pinnace.apiserver.storage.committer import CommitOutcome, Committer
-from pinnace.apiserver.storage.interface import Guard, KeyValue, OutcomeUnknown, Storage, Unavailable, Write, is_at_expected
+from pinnace.apiserver.storage.interface import (
+    CommitOutcomeUnknown,
+    Guard,
+    KeyValue,
+    Storage,
+    StorageUnavailable,
+    Write,
+    is_at_expected,
+)
 
 KEYS = ("a", "b", "c")
 FENCE = "fence"
@@ -47,7 +55,7 @@ async def read(storage: Storage, key: str) -> KeyValue | None:
     while True:
         try:
             return await storage.get(key)
-        except Unavailable:
+        except StorageUnavailable:
             await asyncio.sleep(0.01)  # between attempts
 
 
@@ -67,7 +75,7 @@ async def violations(storage: Storage, log: Log) -> list[str]:
                 result.append(f"happened although its compare or guard failed: {what}")
             if write.value is not None and not log.alike and times[write.value] != 1:
                 result.append(f"happened {times[write.value]} times: {what}")
-        elif isinstance(outcome, OutcomeUnknown):
+        elif isinstance(outcome, CommitOutcomeUnknown):
             unknown[write.key] += 1
         elif write.value is not None and not log.alike and times[write.value]:
             result.append(f"happened all the same: {what}")

@@ -11,24 +11,24 @@ from pinnace.apiserver.storage.committer import (
     WAIT_TIMEOUT,
     Answer,
     Committer,
-    Conflict,
-    Denied,
     GuardFailed,
     MarkerSweeper,
     PartialOutcome,
     TransactionPipeline,
+    WriteConflict,
+    WriteDenied,
 )
 from pinnace.apiserver.storage.interface import (
     MAX_REQUEST_BYTES,
+    CommitOutcomeUnknown,
     Committed,
     CompareFailed,
     Guard,
     LeaseNotFound,
-    OutcomeUnknown,
     OutOfSpace,
     StorageError,
+    StorageUnavailable,
     TooLarge,
-    Unavailable,
     Write,
 )
 from tests.clock import FakeClock
@@ -66,8 +66,8 @@ class GatedStorage(FaultyStorage):
 async def test_failed_write_frees_its_error_at_once() -> None:
     async with committing(FaultyStorage()) as committer:
         await committer.commit(creates("a")[0])
-        with freed_at_once(Conflict):
-            with suppress(Conflict):  # `pytest.raises` keeps the error
+        with freed_at_once(WriteConflict):
+            with suppress(WriteConflict):  # `pytest.raises` keeps the error
                 await committer.commit(creates("a")[0])
             await committer.commit(creates("b")[0])  # the committer itself remembers its last transaction
 
@@ -189,7 +189,7 @@ class TestRefusals:
             outcomes = await committer.commit_many(creates("a", "b", "c"))
         assert outcomes[0] == outcomes[2] == FIRST + 1
         lost = outcomes[1]
-        assert isinstance(lost, Conflict)
+        assert isinstance(lost, WriteConflict)
         assert lost.write.key == "b"
         assert lost.current is not None and lost.current.value == b"theirs"
         assert keys_of(storage) == [["a", "b", "c"], ["a", "c"]]
@@ -227,12 +227,14 @@ class TestRefusals:
             *before, last = writes
             answer = await lane.send([last, *creates(f"with {last.key}")])
             assert isinstance(answer, Committed)
-            return PartialOutcome({last.key: answer.revision} | {item.key: Denied("no") for item in before if item.key == "b"})
+            return PartialOutcome(
+                {last.key: answer.revision} | {item.key: WriteDenied("no") for item in before if item.key == "b"}
+            )
 
         async with committing(storage, send=send) as committer:
             a, b, c = await committer.commit_many(creates("a", "b", "c"))
         assert (a, c) == (FIRST + 1, FIRST)
-        assert isinstance(b, Denied)
+        assert isinstance(b, WriteDenied)
         assert keys_of(storage) == [["c", "with c"], ["a", "with a"]]
 
     async def test_all_lose(self) -> None:
@@ -240,14 +242,14 @@ class TestRefusals:
         await done(storage.inner, *creates("a", "b"))
         async with committing(storage) as committer:
             outcomes = await committer.commit_many(creates("a", "b"))
-        assert all(isinstance(outcome, Conflict) for outcome in outcomes)
+        assert all(isinstance(outcome, WriteConflict) for outcome in outcomes)
         assert keys_of(storage) == [["a", "b"]]
 
     async def test_commit_raises(self) -> None:
         storage = FaultyStorage()
         token = await put(storage.inner, "a")
         async with committing(storage) as committer:
-            with pytest.raises(Conflict):
+            with pytest.raises(WriteConflict):
                 await committer.commit(*creates("a"))
             with pytest.raises(GuardFailed):
                 await committer.commit(Write("b", b"", 0, (Guard("a", token + 1),)))
@@ -256,7 +258,7 @@ class TestRefusals:
         storage = FaultyStorage()
         revision = await put(storage.inner, "a")
         async with committing(storage) as committer:
-            with pytest.raises(Conflict):
+            with pytest.raises(WriteConflict):
                 await committer.commit(*creates("a"))
             assert await committer.commit(Write("a", b"2", revision)) == revision + 2
 
@@ -266,7 +268,7 @@ class TestErrors:
     async def test_no_connection(self, faults: list[Fault]) -> None:
         async with committing(FaultyStorage(faults)) as committer:
             outcomes = await committer.commit_many(creates("a", "b"))
-            assert all(isinstance(outcome, Unavailable) for outcome in outcomes)
+            assert all(isinstance(outcome, StorageUnavailable) for outcome in outcomes)
             assert await committer.commit_many(creates("a", "b")) == [FIRST, FIRST]
 
     async def test_out_of_space_deletes_go_on(self) -> None:
@@ -327,7 +329,7 @@ class TestErrors:
         call = asyncio.create_task(committer.commit_many(creates("a")))
         with pytest.raises(ExceptionGroup):
             await asyncio.wait_for(committer.run(), DEADLINE)
-        assert isinstance((await call)[0], OutcomeUnknown)
+        assert isinstance((await call)[0], CommitOutcomeUnknown)
 
 
 class TestLostAnswers:
@@ -356,7 +358,7 @@ class TestLostAnswers:
         storage = FaultyStorage([OPENED, Fault.LOST_REQUEST, *[Fault.NOT_SENT] * 1000])
         async with committing(storage, clock=JumpingClock()) as committer:
             outcomes = await committer.commit_many(creates("a", "b"))
-        assert all(isinstance(outcome, OutcomeUnknown) for outcome in outcomes)
+        assert all(isinstance(outcome, CommitOutcomeUnknown) for outcome in outcomes)
 
     async def test_write_that_lost_a_conflict_fails_alone(self) -> None:
         storage = FaultyStorage([OPENED, Fault.LOST_REQUEST])
@@ -365,7 +367,7 @@ class TestLostAnswers:
         async with committing(storage, clock=JumpingClock()) as committer:
             won, lost = await committer.commit_many([Write("a", b"mine", a), Write("b", b"mine", b)])
         assert isinstance(won, int)
-        assert isinstance(lost, Conflict)
+        assert isinstance(lost, WriteConflict)
 
     async def test_later_writes_of_its_keys_wait_for_the_verdict(self) -> None:
         storage = FaultyStorage([OPENED, Fault.LOST_ANSWER])
@@ -384,7 +386,7 @@ class TestLimits:
             call = asyncio.create_task(committer.commit_many(creates("a", "b", "c")))
             await storage.wait_begun(1)
             storage.gate.set()
-            assert [type(outcome) for outcome in await call] == [int, int, Unavailable]
+            assert [type(outcome) for outcome in await call] == [int, int, StorageUnavailable]
             assert await committer.commit_many(creates("c", "d")) == [FIRST + 1] * 2, "room was not given back"
 
     async def test_slow_write_is_reported(self) -> None:
@@ -396,7 +398,7 @@ class TestLimits:
             await clock.advance(WAIT_TIMEOUT)
             storage.gate.set()
             assert await sent == [FIRST]
-            assert isinstance((await waits)[0], Unavailable)
+            assert isinstance((await waits)[0], StorageUnavailable)
             assert await committer.commit_many(creates("b")) == [FIRST + 1]
 
     async def test_cancelled_write_is_not_awaited(self) -> None:
@@ -423,10 +425,13 @@ class TestStopping:
         waits = asyncio.create_task(committer.commit_many([*creates("b"), Write("a", b"", 2)]))
         await asyncio.sleep(0)
         running.cancel()
-        assert [type(outcome) for outcome in await asyncio.wait_for(sent, DEADLINE)] == [OutcomeUnknown]
-        assert [type(outcome) for outcome in await asyncio.wait_for(waits, DEADLINE)] == [Unavailable, Unavailable]
+        assert [type(outcome) for outcome in await asyncio.wait_for(sent, DEADLINE)] == [CommitOutcomeUnknown]
+        assert [type(outcome) for outcome in await asyncio.wait_for(waits, DEADLINE)] == [
+            StorageUnavailable,
+            StorageUnavailable,
+        ]
         later = await asyncio.wait_for(committer.commit_many(creates("c")), DEADLINE)
-        assert [type(outcome) for outcome in later] == [Unavailable]
+        assert [type(outcome) for outcome in later] == [StorageUnavailable]
 
     @pytest.mark.parametrize("steps", range(1, 8))
     async def test_every_waiting_write_gets_an_error_at_any_stop(self, steps: int) -> None:
@@ -437,4 +442,4 @@ class TestStopping:
             await asyncio.sleep(0)
         running.cancel()
         outcomes = await asyncio.wait_for(call, DEADLINE)
-        assert all(isinstance(outcome, int | Unavailable | OutcomeUnknown) for outcome in outcomes)
+        assert all(isinstance(outcome, int | StorageUnavailable | CommitOutcomeUnknown) for outcome in outcomes)

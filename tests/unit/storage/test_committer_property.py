@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pinnace.api.resources import COMMITS_PREFIX
 from pinnace.apiserver.storage.committer import NOT_DONE, Answer, Committer, TransactionPipeline
-from pinnace.apiserver.storage.interface import Committed, Storage, StorageError, Unavailable, Write
+from pinnace.apiserver.storage.interface import Committed, Storage, StorageError, StorageUnavailable, Write
 from tests.unit.storage.faults import Fault, FaultyStorage, JumpingClock
 from tests.unit.storage.history import Log, violations, write_at_random
 
@@ -82,7 +82,7 @@ async def look_only(self: TransactionPipeline, marker: Write, error: StorageErro
 async def say_no(self: TransactionPipeline, marker: Write, error: StorageError) -> Answer:
     """Wrong: what was not answered did not happen."""
     self._at = 0
-    raise Unavailable(str(error))
+    raise StorageUnavailable(str(error))
 
 
 async def say_yes(self: TransactionPipeline, marker: Write, error: StorageError) -> Answer:

@@ -8,8 +8,8 @@ import pytest
 
 from pinnace.apiserver.storage.etcd import EtcdStorage
 from pinnace.apiserver.storage.etcd import storage as module
-from pinnace.apiserver.storage.etcd.members import Member
-from pinnace.apiserver.storage.interface import Unavailable
+from pinnace.apiserver.storage.etcd.members import EtcdMember
+from pinnace.apiserver.storage.interface import StorageUnavailable
 from tests.unit.cacher.world import eventually
 
 QUICK, TIMEOUT = 0.04, 0.5
@@ -31,7 +31,7 @@ class Asked(EtcdStorage):
     async def ask(self) -> int:
         return int(await self._call_members(self.attempt))
 
-    async def attempt(self, member: Member, timeout: float) -> int:
+    async def attempt(self, member: EtcdMember, timeout: float) -> int:
         self.sent.append(member.endpoint)
         seconds = self.seconds.pop(0) if len(self.seconds) > 1 else self.seconds[0]
         self.under_way += 1
@@ -82,7 +82,7 @@ async def test_slow_member_is_asked_again_beside_the_next_one() -> None:
 async def test_silent_member_is_polled_with_backoff_until_the_deadline() -> None:
     storage = Asked(NEVER)
     async with asyncio.timeout(10 * TIMEOUT):
-        with pytest.raises(Unavailable, match="etcd-0"):
+        with pytest.raises(StorageUnavailable, match="etcd-0"):
             await storage.ask()
     assert len(storage.sent) <= 9
     assert storage.under_way == 0
@@ -90,7 +90,7 @@ async def test_silent_member_is_polled_with_backoff_until_the_deadline() -> None
 
 async def test_refusing_member_is_given_up_earlier() -> None:
     storage = Asked(None, members=2)
-    with pytest.raises(Unavailable):
+    with pytest.raises(StorageUnavailable):
         await storage.ask()
     assert storage.sent == ["etcd-0:2379", "etcd-1:2379"] * module.ROUNDS
 

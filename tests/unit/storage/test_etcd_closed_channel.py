@@ -10,7 +10,7 @@ import pytest
 
 from pinnace.apiserver.storage.etcd import storage
 from pinnace.apiserver.storage.etcd.storage import WatchReader
-from pinnace.apiserver.storage.interface import Unavailable
+from pinnace.apiserver.storage.interface import StorageUnavailable
 
 
 class CancelledCall:
@@ -42,7 +42,7 @@ class SilentCall:
 
 
 async def test_reading_a_cancelled_watch_is_unavailable() -> None:
-    with pytest.raises(Unavailable, match="connection of the watch was closed"):
+    with pytest.raises(StorageUnavailable, match="connection of the watch was closed"):
         await WatchReader(CancelledCall()).read()
 
 
@@ -52,7 +52,7 @@ async def test_watch_without_responses_names_the_proxy(monkeypatch: pytest.Monke
     call = SilentCall()
     reader = WatchReader(call)
     probing = asyncio.create_task(reader.probe())
-    with pytest.raises(Unavailable, match=r"not even progress \(etcd's gRPC proxy sends none"):
+    with pytest.raises(StorageUnavailable, match=r"not even progress \(etcd's gRPC proxy sends none"):
         await reader.read()
     await probing
     assert call.requests > 0

@@ -2,7 +2,7 @@ import pytest
 from aetcd.rpc import WatchResponse
 
 from pinnace.apiserver.storage.etcd.codec import decode_event, prefix_end
-from pinnace.apiserver.storage.etcd.storage import Assembler
+from pinnace.apiserver.storage.etcd.storage import FragmentAssembler
 
 
 @pytest.mark.parametrize(
@@ -29,16 +29,16 @@ def response(*revisions: int, fragment: bool = False) -> WatchResponse:
 class TestAssembler:
     """Revisions of what comes out, for what goes in."""
 
-    def out(self, assembler: Assembler, answer: WatchResponse) -> list[int]:
+    def out(self, assembler: FragmentAssembler, answer: WatchResponse) -> list[int]:
         return [change.mod_revision for change in assembler.add(answer)]
 
     def test_response_is_whole(self) -> None:
-        assembler = Assembler(5)
+        assembler = FragmentAssembler(5)
         assert self.out(assembler, response(5, 5, 6)) == [5, 5, 6]
         assert assembler.revision == 6
 
     def test_last_revision_of_a_fragment_waits(self) -> None:
-        assembler = Assembler(5)
+        assembler = FragmentAssembler(5)
         assert self.out(assembler, response(5, 5, 6, fragment=True)) == [5, 5]
         assert assembler.revision == 5
         assert self.out(assembler, response(6, 7, 7, fragment=True)) == [6, 6]
@@ -46,22 +46,22 @@ class TestAssembler:
         assert assembler.revision == 8
 
     def test_revision_of_many_fragments(self) -> None:
-        assembler = Assembler(5)
+        assembler = FragmentAssembler(5)
         for _ in range(3):
             assert self.out(assembler, response(5, 5, fragment=True)) == []
         assert assembler.revision == 4
         assert self.out(assembler, response(5)) == [5] * 7
 
     def test_events_before_the_start_are_dropped(self) -> None:
-        assembler = Assembler(5)
+        assembler = FragmentAssembler(5)
         assert self.out(assembler, response(3, 4, 4, 5)) == [5]
 
     def test_surplus_over_fragments_is_dropped(self) -> None:
-        assembler = Assembler(5)
+        assembler = FragmentAssembler(5)
         assert self.out(assembler, response(4, 4, fragment=True)) == []
         assert self.out(assembler, response(4, 5)) == [5]
 
     def test_nothing(self) -> None:
-        assembler = Assembler(5)
+        assembler = FragmentAssembler(5)
         assert self.out(assembler, response()) == []
         assert assembler.revision == 4

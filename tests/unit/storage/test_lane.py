@@ -9,16 +9,16 @@ import pytest
 from pinnace.api.resources import COMMITS_PREFIX
 from pinnace.apiserver.storage.committer import NOT_DONE, TransactionPipeline, marker_keys
 from pinnace.apiserver.storage.interface import (
+    CommitOutcomeUnknown,
     Committed,
     CompareFailed,
     Guard,
     KeyValue,
     LeaseNotFound,
-    OutcomeUnknown,
     OutOfSpace,
     Storage,
     StorageError,
-    Unavailable,
+    StorageUnavailable,
     Write,
 )
 from tests.contract.steps import done, put
@@ -89,7 +89,7 @@ class TestAnswers:
     async def test_refusal_and_an_error_leave_it_where_it_was(self, store: MemoryStorage) -> None:
         lane = lane_on(FaultyStorage([OPENED, Fault.NONE, Fault.NOT_SENT], store))
         assert isinstance(await lane.send([Write("a", b"", 99)]), CompareFailed)
-        with pytest.raises(Unavailable):
+        with pytest.raises(StorageUnavailable):
             await lane.send([Write("a", b"", 0)])
         with pytest.raises(LeaseNotFound):
             await lane.send([Write("a", b"", 0, lease=99)])
@@ -100,7 +100,7 @@ class TestAnswers:
     async def test_transaction_without_a_marker_is_not_sent(self, store: MemoryStorage, fault: Fault) -> None:
         faulty = FaultyStorage([fault], store)
         lane = lane_on(faulty)
-        with pytest.raises(Unavailable):
+        with pytest.raises(StorageUnavailable):
             await lane.send([Write("a", b"", 0)])
         await faulty.deliver()
         assert await store.get("a") is None
@@ -132,7 +132,7 @@ class TestLostAnswers:
             async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
                 try:
                     return await super().transact(writes)
-                except OutcomeUnknown:
+                except CommitOutcomeUnknown:
                     self.then = await store.current_revision()
                     for write in writes[:-1]:
                         state = await store.get(write.key)
@@ -211,12 +211,12 @@ class TestLostAnswers:
         writes = await make(store)
         faulty = FaultyStorage([OPENED, fault, *[Fault.NOT_SENT] * 100], store)
         lane = lane_on(faulty)
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(CommitOutcomeUnknown):
             await lane.send(writes)
         while True:
             try:
                 answer = await lane.send([Write("later", b"", 0)])
-            except Unavailable:
+            except StorageUnavailable:
                 continue
             assert isinstance(answer, Committed)
             assert len(await markers(store)) == 2, "a chain that was given up is not taken up again"
@@ -231,12 +231,12 @@ class TestLostAnswers:
             async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
                 try:
                     return await super().transact(writes)
-                except OutcomeUnknown:
+                except CommitOutcomeUnknown:
                     await sweep(store)
                     raise
 
         lane = lane_on(Swept([OPENED, Fault.LOST_ANSWER if happened else Fault.LOST_REQUEST], store))
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(CommitOutcomeUnknown):
             await lane.send(writes)
         assert isinstance(await lane.send([Write("later", b"", 0)]), Committed)
 
@@ -284,7 +284,7 @@ class TestTwoServers:
             async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
                 try:
                     return await super().transact(writes)
-                except OutcomeUnknown:
+                except CommitOutcomeUnknown:
                     await done(store, writes[0])
                     raise
 
@@ -338,7 +338,7 @@ class TestOutOfSpace:
         writes = await delete(store)
         store.full = True
         lane = lane_on(FaultyStorage([OPENED, Fault.LOST_ANSWER], store))
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(CommitOutcomeUnknown):
             await lane.send(writes)
 
     async def test_answer_that_was_lost_before(self) -> None:
@@ -349,11 +349,11 @@ class TestOutOfSpace:
             async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
                 try:
                     return await super().transact(writes)
-                except OutcomeUnknown:
+                except CommitOutcomeUnknown:
                     store.full = True
                     raise
 
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(CommitOutcomeUnknown):
             await lane_on(Filling([OPENED, Fault.LOST_REQUEST], store)).send(writes)
         store.full = False
         answer = await lane_on(Filling([OPENED, Fault.LOST_ANSWER], store), seed=2).send(writes)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from pinnace.apiserver.storage.interface import Change, LeaseNotFound
+from pinnace.apiserver.storage.interface import KeyChange, LeaseNotFound
 from tests.clock import FakeClock
 from tests.contract.steps import put
 from tests.storage.memory import SIGN_OF_LIFE, MemoryStorage
@@ -44,7 +44,7 @@ async def test_watch_that_waits_sees_a_lease_run_out() -> None:
     await clock.advance(1.9)
     assert not told.done()
     await clock.advance(0.1)
-    assert await told == [Change("a", None, 0, last + 1)]
+    assert await told == [KeyChange("a", None, 0, last + 1)]
     await watch.aclose()
 
 
@@ -60,7 +60,7 @@ async def test_quiet_watch_gives_a_sign_of_life_by_the_clock() -> None:
     await watch.aclose()
 
 
-async def _first_changes(watch: object) -> list[Change]:
+async def _first_changes(watch: object) -> list[KeyChange]:
     async for batch in watch:  # type: ignore[attr-defined]
         if batch.changes:
             return list(batch.changes)

@@ -1,6 +1,6 @@
 import pytest
 
-from pinnace.apiserver.storage.interface import Conflict, Guard, GuardFailed, KeyValue, Write, failure_of
+from pinnace.apiserver.storage.interface import Guard, GuardFailed, KeyValue, Write, WriteConflict, failure_of
 
 FENCE = Guard("fence", 7)
 
@@ -18,7 +18,7 @@ class TestFailure:
     def test_conflict_shows_what_is_there(self, expected: int, current: KeyValue | None) -> None:
         write = Write("a", b"", expected)
         failure = failure_of(write, {"a": current})
-        assert isinstance(failure, Conflict)
+        assert isinstance(failure, WriteConflict)
         assert failure.write is write and failure.current is current
 
     @pytest.mark.parametrize("fence", [None, state("fence", 9, 8)])

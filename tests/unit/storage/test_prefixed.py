@@ -4,7 +4,7 @@ from contextlib import aclosing
 
 import pytest
 
-from pinnace.apiserver.storage.interface import OUTSIDE, Change, Prefixed, Write, check_prefix
+from pinnace.apiserver.storage.interface import OUTSIDE, KeyChange, PrefixedStorage, Write, check_prefix
 from tests.contract.steps import put, take
 from tests.storage.memory import MemoryStorage
 
@@ -13,14 +13,14 @@ KEY = "/registry/pods/default/a"
 
 async def test_keys_are_stored_below_the_prefix() -> None:
     shared = MemoryStorage()
-    await put(Prefixed(shared, "/staging"), KEY)
+    await put(PrefixedStorage(shared, "/staging"), KEY)
     assert [item.key for item in (await shared.page("/")).items] == ["/staging" + KEY]
 
 
 async def test_two_prefixes_do_not_see_each_other() -> None:
     """`/a` is no prefix of `/ab` either."""
     shared = MemoryStorage()
-    first, second = Prefixed(shared, "/a"), Prefixed(shared, "/ab")
+    first, second = PrefixedStorage(shared, "/a"), PrefixedStorage(shared, "/ab")
     await put(first, KEY, b"first")
     await put(second, KEY, b"second")
     for storage, value in ((first, b"first"), (second, b"second")):
@@ -29,20 +29,20 @@ async def test_two_prefixes_do_not_see_each_other() -> None:
 
 async def test_watch_keeps_revisions_of_foreign_keys() -> None:
     shared = MemoryStorage()
-    own, other = Prefixed(shared, "/own"), Prefixed(shared, "/own2")
+    own, other = PrefixedStorage(shared, "/own"), PrefixedStorage(shared, "/own2")
     first = await put(own, KEY, b"1")
     second = await put(other, KEY, b"2")
     third = await put(shared, KEY, b"3")
     async with aclosing(own.watch(first)) as watch:
         assert await take(watch, third) == [
-            Change(KEY, b"1", first, first),
-            Change(f"{OUTSIDE}/own2{KEY}", b"2", second, second),
-            Change(OUTSIDE + KEY, b"3", third, third),
+            KeyChange(KEY, b"1", first, first),
+            KeyChange(f"{OUTSIDE}/own2{KEY}", b"2", second, second),
+            KeyChange(OUTSIDE + KEY, b"3", third, third),
         ]
 
 
 async def test_refused_transaction_names_own_keys() -> None:
-    storage = Prefixed(MemoryStorage(), "/staging")
+    storage = PrefixedStorage(MemoryStorage(), "/staging")
     revision = await put(storage, KEY)
     answer = await storage.transact([Write(KEY, b"", 0)])
     result = await storage.get(KEY)

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from pinnace.api.resources import commit_key
 from pinnace.apiserver.storage.committer import SWEEP_INTERVAL, MarkerSweeper
-from pinnace.apiserver.storage.interface import Page, Storage, Unavailable
+from pinnace.apiserver.storage.interface import KeyPage, Storage, StorageUnavailable
 from tests.clock import FakeClock
 from tests.contract.steps import put, take
 from tests.storage.memory import MemoryStorage
@@ -66,9 +66,9 @@ async def test_store_that_is_away_is_waited_for() -> None:
     class Away(MemoryStorage):
         away = False
 
-        async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> Page:
+        async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> KeyPage:
             if self.away:
-                raise Unavailable("away")
+                raise StorageUnavailable("away")
             return await super().page(prefix, after=after, limit=limit, revision=revision)
 
     storage = Away()

@@ -17,7 +17,7 @@ from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import BatchResponse, DeleteRequest, PatchRequest
 from pinnace.apiserver.auth.authentication import User
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.registry.admission import Operation, Request, WriteAttributes
+from pinnace.apiserver.registry.admission import AdmissionOperation, WriteAttributes, WriteRequest
 from pinnace.apiserver.webhooks.webhook import MAX_ITEMS, QUIET, Webhook, WebhookConfiguration
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.logs import WebhookFailed
@@ -27,7 +27,7 @@ from tests.logged import logged
 from tests.unit.cacher.world import eventually
 from tests.unit.webhooks.world import FakeMeter, FakeTransport, Judge, allow, deny, serving, webhook
 
-EVERY = (Operation.CREATE, Operation.UPDATE, Operation.DELETE)
+EVERY = (AdmissionOperation.CREATE, AdmissionOperation.UPDATE, AdmissionOperation.DELETE)
 
 
 def pod(name: str = "a") -> PodBuilder:
@@ -93,7 +93,7 @@ async def test_webhook_cannot_change_the_identity_of_an_object() -> None:
 
 
 async def test_webhook_may_correct_an_invalid_object() -> None:
-    hook, _ = webhook(allow('{"spec": {"restartPolicy": "Never"}}'), Operation.CREATE, mutating=True)
+    hook, _ = webhook(allow('{"spec": {"restartPolicy": "Never"}}'), AdmissionOperation.CREATE, mutating=True)
     wrong = pod().new()
     wrong.spec.restartPolicy = "Sometimes"
     async with serving(hook) as server:
@@ -145,7 +145,7 @@ async def test_webhook_that_fails() -> None:
 
 @pytest.mark.parametrize("ignore", [False, True])
 async def test_failures_are_logged_now_and_then(caplog: pytest.LogCaptureFixture, ignore: bool) -> None:
-    transport, clock, concerns = FakeTransport(allow()), FakeClock(), frozenset({(Operation.CREATE, PODS)})
+    transport, clock, concerns = FakeTransport(allow()), FakeClock(), frozenset({(AdmissionOperation.CREATE, PODS)})
     transport.problem = "nobody there"
     configuration = WebhookConfiguration("a.example.com", "nowhere:1", concerns, ignore_failures=ignore)
     async with serving(Webhook(configuration, transport, FakeMeter(), clock)) as server:
@@ -205,7 +205,7 @@ async def test_updates_and_patches() -> None:
             return deny("bad")(item)
         return allow(f'{{"metadata": {{"labels": {{"before": "{old.metadata.labels["a"]}"}}}}}}')(item)
 
-    hook, _ = webhook(label, Operation.UPDATE, mutating=True)
+    hook, _ = webhook(label, AdmissionOperation.UPDATE, mutating=True)
     async with serving(hook) as server:
         created = await server.create(pod().label("a", "1").new())
         created.metadata.labels["a"] = "2"
@@ -223,7 +223,7 @@ async def test_updates_and_patches() -> None:
 
 async def test_webhooks_run_again_for_a_later_version() -> None:
     """What a webhook has seen is what is written, whoever else writes meanwhile."""
-    hook, transport = webhook(allow(), Operation.UPDATE)
+    hook, transport = webhook(allow(), AdmissionOperation.UPDATE)
     async with serving(hook) as server:
         await server.create(pod().label("a", "1").new())
         transport.gate.clear()
@@ -241,7 +241,7 @@ async def test_webhooks_run_again_for_a_later_version() -> None:
 
 
 async def test_deletes() -> None:
-    hook, _ = webhook(lambda item: (deny("stay") if item.name == "a" else allow())(item), Operation.DELETE)
+    hook, _ = webhook(lambda item: (deny("stay") if item.name == "a" else allow())(item), AdmissionOperation.DELETE)
     async with serving(hook) as server:
         await server.create_batch([pod("a").new(), pod("b").new()])
         doomed = [DeleteRequest(namespace="default", name=name) for name in ("a", "b")]
@@ -262,7 +262,7 @@ async def test_deletes() -> None:
 )
 async def test_patch_of_a_delete(patch: str, kind: PatchRequest.Type, ignore: bool, message: str) -> None:
     """One that says nothing does nothing, one that cannot be read is a failure, and any other a mistake of the webhook's."""
-    hook, _ = webhook(allow(patch, patchType=kind), Operation.DELETE, mutating=True, ignore_failures=ignore)
+    hook, _ = webhook(allow(patch, patchType=kind), AdmissionOperation.DELETE, mutating=True, ignore_failures=ignore)
     async with serving(hook) as server:
         await server.create(pod().new())
         deleting = server.call("Pods/Delete", namespace="default", name="a")
@@ -310,7 +310,7 @@ async def test_selectors() -> None:
 async def test_namespace_update_matches_webhooks_by_its_new_labels(before: str, after: str, asked: int) -> None:
     """As of one that is created."""
     transport = FakeTransport(allow())
-    concerns = frozenset({(Operation.UPDATE, NAMESPACES)})
+    concerns = frozenset({(AdmissionOperation.UPDATE, NAMESPACES)})
     configuration = WebhookConfiguration("a.example.com", "nowhere:1", concerns, namespaces=parse_labels("house=ours"))
     async with serving(Webhook(configuration, transport, FakeMeter(), SYSTEM_CLOCK)) as server:
         for method, house in (("Create", before), ("Update", after)):
@@ -341,7 +341,7 @@ async def test_user_cannot_fill_the_queue_for_others(monkeypatch: pytest.MonkeyP
     transport.gate.clear()
 
     def asks(user: str, times: int) -> list[asyncio.Future[object]]:
-        change = WriteAttributes(Request(User(user, ())), Operation.CREATE, PODS, pod().new(), None)
+        change = WriteAttributes(WriteRequest(User(user, ())), AdmissionOperation.CREATE, PODS, pod().new(), None)
         return [asyncio.ensure_future(hook.call(change)) for _ in range(times)]
 
     ada, bob = asks("ada", 12), asks("bob", 1)
@@ -360,7 +360,9 @@ async def test_queue_that_many_have_filled(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("pinnace.apiserver.webhooks.webhook.MAX_WAITING", 3)
     hook, transport = webhook(allow(), ignore_failures=True)
     transport.gate.clear()
-    users = [WriteAttributes(Request(User(name, ())), Operation.CREATE, PODS, pod().new(), None) for name in "abcd"]
+    users = [
+        WriteAttributes(WriteRequest(User(name, ())), AdmissionOperation.CREATE, PODS, pod().new(), None) for name in "abcd"
+    ]
     asked = [asyncio.ensure_future(hook.call(user)) for user in users]
     assert "3 requests are waiting for admission webhook" in str(await refused(asked[3]))
     transport.gate.set()

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from pinnace.api.resources import ALL, LEASES, NAMESPACES, NODES, PODS
-from pinnace.apiserver.registry.admission import Operation
+from pinnace.apiserver.registry.admission import AdmissionOperation
 from pinnace.apiserver.webhooks.webhook import API_VERSION, MUTATING, VALIDATING, WebhookConfiguration, parse_configuration
 from pinnace.runtime.configuration import ConfigurationError
 
@@ -39,7 +39,7 @@ def test_defaults_of_a_webhook_are_those_of_kubernetes() -> None:
     assert (result.address, result.tls, result.mutating, result.timeout, result.ignore_failures) == (
         "127.0.0.1:9443", False, False, 10, False
     )  # fmt: skip
-    assert result.concerns == {(Operation.CREATE, PODS)} and result.dry_run
+    assert result.concerns == {(AdmissionOperation.CREATE, PODS)} and result.dry_run
     assert result.namespaces.matches({}) and result.objects.matches({"any": "thing"})
 
 
@@ -62,7 +62,9 @@ def test_several_documents_are_asked_in_their_order() -> None:
 def test_rules() -> None:
     assert concerned(operations=["UPDATE", "DELETE"]) == {("UPDATE", "pods"), ("DELETE", "pods")}
     assert concerned(operations=["*"], resources=["pods/status"]) == {("UPDATE_STATUS", "pods")}
-    assert concerned(operations=["*"], resources=["pods/*"]) == {(item.name, "pods") for item in Operation}, "the pods, too"
+    assert concerned(operations=["*"], resources=["pods/*"]) == {(item.name, "pods") for item in AdmissionOperation}, (
+        "the pods, too"
+    )
     assert concerned(resources=["pods/*"]) == concerned(resources=["pods/*", "pods"]) == concerned(resources=["pods"])
     assert concerned(operations=["*"], resources=["*", "pods/status", "pods/*", "*/status"]) > {("UPDATE_STATUS", "pods")}
     assert concerned(operations=["*"], resources=["*/status"], scope="Cluster") >= {("UPDATE_STATUS", NODES.plural)}
@@ -72,7 +74,7 @@ def test_rules() -> None:
     clusterwide = concerned(resources=["*"], scope="Cluster")
     assert {("CREATE", NODES.plural), ("CREATE", NAMESPACES.plural)} <= clusterwide and ("CREATE", "pods") not in clusterwide
     everything = concerned(operations=["*"], resources=["*/*"], apiGroups=["*"])
-    assert everything == {(operation.name, resource.plural) for operation in Operation for resource in ALL}
+    assert everything == {(operation.name, resource.plural) for operation in AdmissionOperation for resource in ALL}
 
 
 @pytest.mark.parametrize(

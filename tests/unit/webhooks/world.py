@@ -11,7 +11,7 @@ from pinnace.api.resources import PODS
 from pinnace.api.verbs_pb2 import BatchResponse
 from pinnace.apiserver.assembly import Assembly, ServerSettings
 from pinnace.apiserver.auth.authentication import UNSECURED
-from pinnace.apiserver.registry.admission import Operation
+from pinnace.apiserver.registry.admission import AdmissionOperation
 from pinnace.apiserver.webhooks.webhook import Webhook, WebhookConfiguration, WebhookError
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.storage.memory import MemoryStorage
@@ -75,10 +75,10 @@ class FakeMeter:
 
 
 def webhook(
-    judge: Judge, *operations: Operation, name: str = "a.example.com", meter: FakeMeter | None = None, **more: Any
+    judge: Judge, *operations: AdmissionOperation, name: str = "a.example.com", meter: FakeMeter | None = None, **more: Any
 ) -> tuple[Webhook, FakeTransport]:
     """About pods; about creates, when no operations are named."""
-    concerns = frozenset((operation, PODS) for operation in operations or (Operation.CREATE,))
+    concerns = frozenset((operation, PODS) for operation in operations or (AdmissionOperation.CREATE,))
     transport = FakeTransport(judge)
     configuration = WebhookConfiguration(name, "nowhere:1", concerns, **more)
     return Webhook(configuration, transport, meter or FakeMeter(), SYSTEM_CLOCK), transport

@@ -78,19 +78,19 @@ class Authenticator:
         """Return the authenticated user, or system:anonymous without credentials. `certificate`: the client certificate in DER.
         Raises ApiStatus: 401, or 503 if no API server can review tokens."""
         if certificate is not None:
-            return self._of_certificate(certificate)
+            return self._authenticate_certificate(certificate)
         if (header := headers.get("authorization")) is None:
             return ANONYMOUS
         scheme, _, token = header.strip().partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token or len(token) > MAX_TOKEN:
             raise unauthorized()
-        user = await self._of_token(token)
+        user = await self._authenticate_token(token)
         if user is None:
             raise unauthorized()
         return user
 
-    async def _of_token(self, token: str) -> User | None:
+    async def _authenticate_token(self, token: str) -> User | None:
         digest = hashlib.sha256(token.encode(errors="replace")).digest()
         known = self._reviewed.get(digest)
         if known is not None and self._now() < known.ends:
@@ -110,7 +110,7 @@ class Authenticator:
             self._reviewed.popitem(last=False)
         return user
 
-    def _of_certificate(self, der: bytes) -> User:
+    def _authenticate_certificate(self, der: bytes) -> User:
         known = self._known.get(der)
         if known is None:
             known = self._known[der] = _parse_certificate(der)

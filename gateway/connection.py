@@ -226,12 +226,12 @@ class HttpConnection(asyncio.Protocol):
         self.transport.set_read_buffer_limits(READ_AHEAD)  # type: ignore[attr-defined]  # TLS transports have it; asyncio.Transport does not declare it
         if self._connections.add(self):
             self._task = self._loop.create_task(self._serve())
-            self._task.add_done_callback(self._let_go)
+            self._task.add_done_callback(self._break_reference_cycle)
         else:
             self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        if self._unparsed or len(data) > self._step:
+        if self._unparsed or len(data) > self._parse_step_size:
             self._unparsed += data
             self._parse_unparsed()
         elif self._task is not None:
@@ -239,7 +239,7 @@ class HttpConnection(asyncio.Protocol):
             self._notify()
 
     @property
-    def _step(self) -> int:
+    def _parse_step_size(self) -> int:
         """The number of bytes that are parsed at once."""
         return STEP if self._receiving is None else max(STEP, self._receiving.missing)
 
@@ -249,7 +249,7 @@ class HttpConnection(asyncio.Protocol):
             if self._task is None or self.transport.is_closing():
                 self._unparsed.clear()
                 return
-            step = self._step
+            step = self._parse_step_size
             data = bytes(self._unparsed[:step])
             del self._unparsed[:step]
             self._parse(data)
@@ -284,7 +284,7 @@ class HttpConnection(asyncio.Protocol):
         if self._task is not None:
             self._task.cancel()
         else:
-            self._let_go()
+            self._break_reference_cycle()
         self.resume_writing()
 
     def pause_writing(self) -> None:
@@ -440,7 +440,7 @@ class HttpConnection(asyncio.Protocol):
         if self._wake is not None and not self._wake.done():
             cast("asyncio.Future[Any]", self._wake).set_result(arrived)
 
-    def _let_go(self, task: object = None) -> None:
+    def _break_reference_cycle(self, task: object = None) -> None:
         """Break the reference cycles. A connection has 256 KiB of buffers, and full garbage collections are rare."""
         self._task = None
         self._requests.clear()

@@ -202,30 +202,30 @@ class _ElectionWatch:
     async def chunks(self) -> AsyncIterator[bytes]:
         try:
             yield b""  # the headers
-            response = await self._next()
+            response = await self._read_response()
             if response is None:
                 return
             for state in response.events:
                 self._known[state.election.name] = state
                 if self._selects(state.election) and state.revision > self._after:
-                    yield self._event("ADDED", state)
+                    yield self._encode_event("ADDED", state)
             if self._request.flag("sendInitialEvents"):
-                yield self._bookmark(response.revision, initial_end=True)
-            while (response := await self._next()) is not None:
+                yield self._encode_bookmark(response.revision, initial_end=True)
+            while (response := await self._read_response()) is not None:
                 for change in response.events:
                     kind = "MODIFIED" if change.election.name in self._known else "ADDED"
-                    state = self._merge(change)
+                    state = self._merge_terms(change)
                     if self._selects(state.election):
-                        yield self._event(kind, state)
+                        yield self._encode_event(kind, state)
                 if self._bookmarks and time.monotonic() - self._bookmarked >= BOOKMARK_INTERVAL:
-                    yield self._bookmark(response.revision)
+                    yield self._encode_bookmark(response.revision)
         except ApiError as error:
             if isinstance(error, _ERRORS_SHOWN):
                 yield dump_json({"type": "ERROR", "object": convert_error(error).document})
         finally:
             self._stream.cancel()
 
-    async def _next(self) -> ElectionWatchResponse | None:
+    async def _read_response(self) -> ElectionWatchResponse | None:
         """Return the next response, or None at the end of the stream or of the watch's timeout."""
         reading, self._first = self._first or asyncio.ensure_future(self._stream.read(SILENCE)), None
         left = self._ends - time.monotonic() if self._ends is not None else None
@@ -236,7 +236,7 @@ class _ElectionWatch:
         watch_response: ElectionWatchResponse | None = reading.result()
         return watch_response
 
-    def _merge(self, change: ElectionState) -> ElectionState:
+    def _merge_terms(self, change: ElectionState) -> ElectionState:
         """Return the election with all of its known terms."""
         before = self._known.get(change.election.name)
         terms = {term.token: term for term in before.terms} if before is not None else {}
@@ -246,14 +246,14 @@ class _ElectionWatch:
         self._known[change.election.name] = state
         return state
 
-    def _event(self, kind: str, state: ElectionState) -> bytes:
+    def _encode_event(self, kind: str, state: ElectionState) -> bytes:
         if self._form.transform:
             obj = _election_table(self._request, self._form, [state], str(state.revision), time.time())
         else:
             obj = _type_meta(KIND) | _election_document(state)
         return dump_json({"type": kind, "object": obj})
 
-    def _bookmark(self, revision: int, *, initial_end: bool = False) -> bytes:
+    def _encode_bookmark(self, revision: int, *, initial_end: bool = False) -> bytes:
         self._bookmarked = time.monotonic()
         metadata: dict[str, Any] = {"resourceVersion": str(revision)}
         if initial_end:

@@ -208,7 +208,7 @@ class _ExecSession:
 
     async def _pass_output(self, socket: Socket) -> None:
         try:
-            while (answer := await self._next()) is not None:
+            while (answer := await self._read_response()) is not None:
                 if answer.HasField("exit"):
                     await socket.send(bytes((STATUS,)) + dump_json(_exit_status(answer.exit.code)))
                     return
@@ -220,7 +220,7 @@ class _ExecSession:
         except ApiError as error:
             await socket.send(bytes((STATUS,)) + dump_json(refusal_response(error, self._route).document))
 
-    async def _next(self) -> Any:
+    async def _read_response(self) -> Any:
         first, self._first = self._first, None
         return await (first if first is not None else self._stream.read())
 

@@ -75,7 +75,7 @@ class FairPool:
         share = self._shares.get(user)
         if share is None:
             share = self._shares[user] = _UserShare()
-        if share.waiting or not self._fits(share, units):
+        if share.waiting or not self._has_room(share, units):
             return False
         share.held += units
         self._held += units
@@ -105,8 +105,8 @@ class FairPool:
         share = self._shares[user]
         share.held -= units
         self._held -= units
-        self._tidy(user, share)
-        while self._waiting_count and (result := self._next()) is not None:
+        self._remove_if_empty(user, share)
+        while self._waiting_count and (result := self._next_share()) is not None:
             units, taken = result.waiting.popleft()
             self._waiting_count -= 1
             if taken.cancelled():
@@ -119,9 +119,9 @@ class FairPool:
         if (units, taken) in share.waiting:
             share.waiting.remove((units, taken))
             self._waiting_count -= 1
-        self._tidy(user, share)
+        self._remove_if_empty(user, share)
 
-    def _fits(self, share: _UserShare, units: int) -> bool:
+    def _has_room(self, share: _UserShare, units: int) -> bool:
         if self._held + units > self._total:
             return not self._held
         if not share.held or share.held + units <= self._share_size:
@@ -129,12 +129,12 @@ class FairPool:
         is_alone = len(self._shares) == 1 and self._now() >= self._alone_from
         return is_alone and share.held + units <= self._alone
 
-    def _next(self) -> _UserShare | None:
+    def _next_share(self) -> _UserShare | None:
         """Return the user whose first waiting request gets its units next."""
-        candidates = [share for share in self._shares.values() if share.waiting and self._fits(share, share.waiting[0][0])]
+        candidates = [share for share in self._shares.values() if share.waiting and self._has_room(share, share.waiting[0][0])]
         return min(candidates, key=lambda share: share.held, default=None)
 
-    def _tidy(self, user: str, share: _UserShare) -> None:
+    def _remove_if_empty(self, user: str, share: _UserShare) -> None:
         if not share.held and not share.waiting and self._shares.get(user) is share:
             del self._shares[user]
 

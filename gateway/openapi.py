@@ -281,10 +281,13 @@ def _paths(resources: Iterable[ApiResource], schemas: _SchemaRegistry, render: A
             home,
             {
                 op.method: render(resource, op, whole if op.action == "list" else single, single)
-                for op in _of(resource, _COLLECTION)
+                for op in _served_operations(resource, _COLLECTION)
             },
         )
-        yield f"{home}/{{name}}", {op.method: render(resource, op, single, single) for op in _of(resource, _OBJECT)}
+        yield (
+            f"{home}/{{name}}",
+            {op.method: render(resource, op, single, single) for op in _served_operations(resource, _OBJECT)},
+        )
         if resource.namespaced:
             yield f"{root}/{resource.plural}", {"get": render(resource, _COLLECTION[0], whole, single)}
         if "status" in resource.subresources:
@@ -292,7 +295,7 @@ def _paths(resources: Iterable[ApiResource], schemas: _SchemaRegistry, render: A
             yield f"{home}/{{name}}/status", {op.method: render(resource, op, single, single) for op in operations}
 
 
-def _of(resource: ApiResource, operations: Iterable[_Operation]) -> list[_Operation]:
+def _served_operations(resource: ApiResource, operations: Iterable[_Operation]) -> list[_Operation]:
     return [op for op in operations if _NEEDED[op.action] in resource.verbs]
 
 

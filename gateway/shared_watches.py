@@ -168,7 +168,7 @@ class _UpstreamWatch:
         try:
             answer = await first
             while answer is not None:
-                self._append(answer.data)
+                self._append_response(answer.data)
                 advanced(self)
                 if not self._waiting:
                     self._demand = asyncio.get_running_loop().create_future()
@@ -181,7 +181,7 @@ class _UpstreamWatch:
             log.exception("the watch of %s failed", self.selection.service)
             self._end(unavailable("the response of the API server cannot be read"))
 
-    def _append(self, data: bytes) -> None:
+    def _append_response(self, data: bytes) -> None:
         version = last_bytes_field(data, 2)
         response = _Response(data, int(version) if version else 0)
         self._last.following = response
@@ -195,9 +195,9 @@ class _UpstreamWatch:
             self._size -= len(oldest.data)
             self._floor.following, self._floor.lost = None, True
             self._floor = oldest
-        self._pass_on()
+        self._schedule_wake()
 
-    def _pass_on(self) -> None:
+    def _schedule_wake(self) -> None:
         if self._timer is not None:
             return
         loop = asyncio.get_running_loop()
@@ -233,7 +233,7 @@ class SharedWatch:
     def __init__(self, upstream: _UpstreamWatch, at: _Response, timeout: float) -> None:
         """`timeout`: in seconds; 0 for none."""
         self._upstream = upstream
-        self._current().watches += 1
+        self._current_upstream().watches += 1
         self._at = at
         at.watches += 1
         self._closed = self._timed_out = False
@@ -244,8 +244,8 @@ class SharedWatch:
 
     async def next(self) -> Sequence[bytes]:
         """Return the next responses, or () at the end. Raises ApiError: Unavailable if the watch is too slow."""
-        while not (taken := self._take()):
-            upstream = self._current()
+        while not (taken := self._take_responses()):
+            upstream = self._current_upstream()
             if self._at.lost:
                 raise unavailable("the client reads too slowly")
             if self._closed or self._timed_out:
@@ -265,12 +265,12 @@ class SharedWatch:
         if self._timer is not None:
             self._timer.cancel()
         self._at.watches -= 1
-        upstream = self._current()
+        upstream = self._current_upstream()
         upstream.watches -= 1
         if not upstream.watches:
             upstream.close()
 
-    def _take(self) -> list[bytes]:
+    def _take_responses(self) -> list[bytes]:
         taken, size, at = list[bytes](), 0, self._at.position()
         while at.following is not None and size < TAKE:
             response = at.following
@@ -283,7 +283,7 @@ class SharedWatch:
             at.watches += 1
         return taken
 
-    def _current(self) -> _UpstreamWatch:
+    def _current_upstream(self) -> _UpstreamWatch:
         while (successor := self._upstream.successor) is not None:
             self._upstream = successor
         return self._upstream
@@ -328,11 +328,11 @@ class SharedWatches:
             for upstream in self._open.get(selection, ()):
                 if upstream.has(since):
                     return SharedWatch(upstream, upstream.position(since), timeout)
-            started = await self._started(request, selection, message, since)
+            started = await self._join_or_start(request, selection, message, since)
             if not started.upstream.is_closed:  # by another watch, which has already left
                 return SharedWatch(*started, timeout)
 
-    async def _started(self, request: Request, selection: Selection, message: WatchRequest, since: int) -> _StartedStream:
+    async def _join_or_start(self, request: Request, selection: Selection, message: WatchRequest, since: int) -> _StartedStream:
         """Open a stream, or wait until another watch has opened it. Raises ApiError."""
         key = selection, since
         if (result := self._opening.get(key)) is None:
@@ -354,10 +354,10 @@ class SharedWatches:
         upstream = _UpstreamWatch(selection, stream, since, self._remove)
         if since:
             self._open.setdefault(selection, []).append(upstream)
-        upstream.start(first, self._advanced)
+        upstream.start(first, self._share_if_same_revision)
         return _StartedStream(upstream, upstream.last)
 
-    def _advanced(self, upstream: _UpstreamWatch) -> None:
+    def _share_if_same_revision(self, upstream: _UpstreamWatch) -> None:
         """Move the watches of a stream to another one with the same events, if there is one."""
         if not upstream.revision or upstream.ended:
             return

@@ -43,9 +43,11 @@ class Watches:
 
     async def watch(self, request: Request, route: Route) -> Response:
         """Start a watch. Raises ApiStatus if it cannot be started."""
-        form = _form(request)
+        form = _negotiate_format(request)
         resource = route.resource.resource or NAMESPACES
-        message = WatchRequest(namespace=route.namespace if resource.namespaced else "", options=_options(request, route))
+        message = WatchRequest(
+            namespace=route.namespace if resource.namespaced else "", options=_read_list_options(request, route)
+        )
         try:
             watch = await self._shared.watch(request, resource.service, message)
         except ApiError as error:
@@ -62,14 +64,14 @@ class Watches:
         return JsonEncoder(resource, self._cache)
 
 
-def _form(request: Request) -> Format:
+def _negotiate_format(request: Request) -> Format:
     form = negotiate(request.headers.get("accept", ""))
     if form.media_type == YAML:
         raise unsupported_media_type((JSON, PROTOBUF))
     return form
 
 
-def _options(request: Request, route: Route) -> ListOptions:
+def _read_list_options(request: Request, route: Route) -> ListOptions:
     fields_wanted = request.param("fieldSelector")
     if route.name:
         fields_wanted = ",".join(filter(None, (fields_wanted, f"metadata.name={route.name}")))
@@ -112,13 +114,13 @@ class _WatchChunks:
         while not self._chunks:
             if self._ended:
                 raise StopAsyncIteration
-            await self._read()
+            await self._read_responses()
         return self._chunks.popleft()
 
     async def aclose(self) -> None:
         self._watch.close()
 
-    async def _read(self) -> None:
+    async def _read_responses(self) -> None:
         try:
             responses = await self._watch.next()
         except ApiError as error:

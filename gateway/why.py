@@ -40,7 +40,7 @@ class ExplainHandler:
             raise ApiStatus(429, "TooManyRequests", f"{AT_ONCE} explanations are already running", retry_after=RETRY_AFTER)
         self._running += 1
         try:
-            answer = await self._ask(request.user, route, request.param("node"))
+            answer = await self._run_explainer(request.user, route, request.param("node"))
         finally:
             self._running -= 1
         if (problem := answer.unexplained) is not None:
@@ -52,7 +52,7 @@ class ExplainHandler:
         assert answer.explanation is not None
         return respond_document({"kind": "Why", "apiVersion": "pinnace.io/v1"} | to_json(answer.explanation), form)
 
-    async def _ask(self, user: User, route: Route, node: str) -> Answer:
+    async def _run_explainer(self, user: User, route: Route, node: str) -> Answer:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "pinnace.scheduler.explaining", *explain_arguments(self._servers, user, node),
             "--", route.namespace, route.name,

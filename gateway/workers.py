@@ -86,7 +86,7 @@ class ConversionWorker:
         """Do the next conversion, or stop the worker if there is none for IDLE seconds."""
         try:
             async with asyncio.timeout(IDLE if self._process is not None else None):
-                while (job := self._next()) is None:
+                while (job := self._next_job()) is None:
                     self._arrived.clear()
                     await self._arrived.wait()
         except TimeoutError:
@@ -94,7 +94,7 @@ class ConversionWorker:
         else:
             await self._convert(job)
 
-    def _next(self) -> _ConversionJob | None:
+    def _next_job(self) -> _ConversionJob | None:
         while self._queues:
             user = next(iter(self._queues))
             queue = self._queues.pop(user)

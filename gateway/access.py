@@ -23,12 +23,12 @@ ALLOWED_FOR = 10.0
 """Seconds for which a permission is kept."""
 MAX_KEPT = 10_000
 """The maximum number of kept permissions."""
-NAMESPACE = api_resources.find("", "v1", "namespaces")
+NAMESPACE = api_resources.find_resource("", "v1", "namespaces")
 MASTERS = "system:masters"
 _METHOD = "/pinnace.v1.Authorization/SelfSubjectAccessReview"
 
 
-class _Question(NamedTuple):
+class _AccessAttributes(NamedTuple):
     user: User
     verb: str
     group: str
@@ -37,11 +37,11 @@ class _Question(NamedTuple):
     namespace: str
 
 
-class Access:
+class AccessChecker:
     def __init__(self, backend: Backend, now: Callable[[], float] = time.monotonic) -> None:
         self._backend = backend
         self._now = now
-        self._allowed: OrderedDict[_Question, float] = OrderedDict()
+        self._allowed: OrderedDict[_AccessAttributes, float] = OrderedDict()
         """When the permissions end."""
 
     async def check(self, request: Request, route: Route) -> None:
@@ -50,7 +50,7 @@ class Access:
             return
         resource = route.resource
         namespace = route.name if resource is NAMESPACE else route.namespace  # a Namespace is an object of itself
-        question = _Question(request.user, route.verb, resource.group, resource.plural, route.subresource, namespace)
+        question = _AccessAttributes(request.user, route.verb, resource.group, resource.plural, route.subresource, namespace)
         if self._allowed.get(question, 0.0) > self._now():
             return
         if await self._review(request, question, ""):
@@ -59,9 +59,9 @@ class Access:
             if len(self._allowed) > MAX_KEPT:
                 self._allowed.popitem(last=False)
         elif not route.name or not await self._review(request, question, route.name):
-            raise forbidden(question, route)
+            raise forbidden_status(question, route)
 
-    async def _review(self, request: Request, question: _Question, name: str) -> bool:
+    async def _review(self, request: Request, question: _AccessAttributes, name: str) -> bool:
         attributes = ResourceAttributes(
             verb=question.verb,
             group=question.group,
@@ -74,7 +74,7 @@ class Access:
         return AccessReview.FromString(await self._backend.call(request, _METHOD, message, retry=True)).allowed
 
 
-def forbidden(question: _Question, route: Route) -> ApiStatus:
+def forbidden_status(question: _AccessAttributes, route: Route) -> ApiStatus:
     """Return the refusal with Kubernetes' message."""
     resource = f"{question.resource}/{question.subresource}" if question.subresource else question.resource
     qualified = route.resource.qualified

@@ -85,7 +85,7 @@ def _subresources(resource: Resource[Any]) -> Iterator[Subresource]:
         yield Subresource("resize", "Pod", ("get", "patch", "update"), "", "v1")
 
 
-def _of(resource: Resource[Any]) -> ApiResource:
+def _from_resource(resource: Resource[Any]) -> ApiResource:
     group, _, version = resource.api_version.rpartition("/")
     return ApiResource(
         group,
@@ -101,11 +101,13 @@ def _of(resource: Resource[Any]) -> ApiResource:
     )
 
 
-def _empty(group: str, plural: str, kind: str, *short_names: str, namespaced: bool = False, version: str = "v1") -> ApiResource:
+def _empty_collection(
+    group: str, plural: str, kind: str, *short_names: str, namespaced: bool = False, version: str = "v1"
+) -> ApiResource:
     return ApiResource(group, version, plural, kind, namespaced, READ, short_names=short_names)
 
 
-def _review(group: str, kind: str, *, namespaced: bool = False) -> ApiResource:
+def _review_resource(group: str, kind: str, *, namespaced: bool = False) -> ApiResource:
     return ApiResource(group, "v1", f"{kind.lower()}s", kind, namespaced, ("create",))
 
 
@@ -121,24 +123,24 @@ def index_by_path(served: Iterable[ApiResource]) -> Mapping[tuple[str, str, str]
 
 
 REVIEWS = (
-    _review("authentication.k8s.io", "SelfSubjectReview"),
-    _review("authentication.k8s.io", "TokenReview"),
-    _review("authorization.k8s.io", "SelfSubjectAccessReview"),
-    _review("authorization.k8s.io", "SelfSubjectRulesReview"),
-    _review("authorization.k8s.io", "SubjectAccessReview"),
-    _review("authorization.k8s.io", "LocalSubjectAccessReview", namespaced=True),
+    _review_resource("authentication.k8s.io", "SelfSubjectReview"),
+    _review_resource("authentication.k8s.io", "TokenReview"),
+    _review_resource("authorization.k8s.io", "SelfSubjectAccessReview"),
+    _review_resource("authorization.k8s.io", "SelfSubjectRulesReview"),
+    _review_resource("authorization.k8s.io", "SubjectAccessReview"),
+    _review_resource("authorization.k8s.io", "LocalSubjectAccessReview", namespaced=True),
 )
 EMPTY = (
-    _empty("", "endpoints", "Endpoints", "ep", namespaced=True),
-    _empty("", "replicationcontrollers", "ReplicationController", "rc", namespaced=True),
-    _empty("apps", "statefulsets", "StatefulSet", "sts", namespaced=True),
-    _empty("apps", "daemonsets", "DaemonSet", "ds", namespaced=True),
-    _empty("storage.k8s.io", "csidrivers", "CSIDriver"),
-    _empty("storage.k8s.io", "csistoragecapacities", "CSIStorageCapacity", namespaced=True),
-    _empty("storage.k8s.io", "volumeattachments", "VolumeAttachment"),
-    _empty("resource.k8s.io", "deviceclasses", "DeviceClass"),
-    _empty("resource.k8s.io", "resourceclaims", "ResourceClaim", namespaced=True),
-    _empty("resource.k8s.io", "resourceslices", "ResourceSlice"),
+    _empty_collection("", "endpoints", "Endpoints", "ep", namespaced=True),
+    _empty_collection("", "replicationcontrollers", "ReplicationController", "rc", namespaced=True),
+    _empty_collection("apps", "statefulsets", "StatefulSet", "sts", namespaced=True),
+    _empty_collection("apps", "daemonsets", "DaemonSet", "ds", namespaced=True),
+    _empty_collection("storage.k8s.io", "csidrivers", "CSIDriver"),
+    _empty_collection("storage.k8s.io", "csistoragecapacities", "CSIStorageCapacity", namespaced=True),
+    _empty_collection("storage.k8s.io", "volumeattachments", "VolumeAttachment"),
+    _empty_collection("resource.k8s.io", "deviceclasses", "DeviceClass"),
+    _empty_collection("resource.k8s.io", "resourceclaims", "ResourceClaim", namespaced=True),
+    _empty_collection("resource.k8s.io", "resourceslices", "ResourceSlice"),
 )
 EVENTS_V1 = ApiResource(
     "events.k8s.io", "v1", "events", "Event", True, ALL_VERBS, resources.EVENTS_V1, resources.EVENTS_V1.short_names
@@ -154,7 +156,7 @@ WHY = ApiResource(
     "pinnace.io", "v1", "pods", "Pod", True, (), subresources={"why": Subresource("why", "Why", ("get",), "pinnace.io", "v1")}
 )
 """A resource that only has a subresource."""
-SERVED: tuple[ApiResource, ...] = (*map(_of, resources.ALL), EVENTS_V1, *REVIEWS, *USAGE, *EMPTY, ELECTIONS, WHY)
+SERVED: tuple[ApiResource, ...] = (*map(_from_resource, resources.ALL), EVENTS_V1, *REVIEWS, *USAGE, *EMPTY, ELECTIONS, WHY)
 _VERSIONS = {(api_resource.group, api_resource.version) for api_resource in SERVED}
 _BY_PATH = index_by_path(SERVED)
 _KINDS = {(api_resource.group, api_resource.version, api_resource.kind) for api_resource in SERVED} | {
@@ -167,7 +169,7 @@ PREFERRED = {"": 0, "apps": 1, "batch": 2}
 """The order of the first groups. Other groups follow in alphabetical order."""
 
 
-def find(group: str, version: str, plural: str) -> ApiResource | None:
+def find_resource(group: str, version: str, plural: str) -> ApiResource | None:
     return _BY_PATH.get((group, version, plural))
 
 
@@ -175,7 +177,7 @@ def is_kind(group: str, version: str, kind: str) -> bool:
     return (group, version, kind) in _KINDS
 
 
-def of_resource(resource: Resource[Any]) -> ApiResource:
+def api_resource_of(resource: Resource[Any]) -> ApiResource:
     return _BY_RESOURCE[resource]
 
 
@@ -183,7 +185,7 @@ def is_version(group: str, version: str) -> bool:
     return (group, version) in _VERSIONS
 
 
-def groups() -> Mapping[str, tuple[str, ...]]:
+def versions_by_group() -> Mapping[str, tuple[str, ...]]:
     """Return the versions of each group in the order of discovery."""
     result: dict[str, list[str]] = {}
     for api_resource in SERVED:
@@ -194,7 +196,7 @@ def groups() -> Mapping[str, tuple[str, ...]]:
     return {name: tuple(result[name]) for name in names}
 
 
-def in_version(group: str, version: str) -> list[ApiResource]:
+def resources_in_version(group: str, version: str) -> list[ApiResource]:
     return sorted(
         (api_resource for api_resource in SERVED if (api_resource.group, api_resource.version) == (group, version)),
         key=lambda api_resource: api_resource.plural,

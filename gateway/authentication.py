@@ -24,7 +24,7 @@ from cryptography import x509
 
 from pinnace.api.users import AUTHENTICATED, MAX_GROUPS, Impersonation
 from pinnace.client.errors import ApiError, Exhausted, Unavailable
-from pinnace.gateway.errors import to_status
+from pinnace.gateway.errors import convert_error
 from pinnace.gateway.flow import too_many_requests
 from pinnace.gateway.http import ANONYMOUS, User, bad_request, unauthorized
 from pinnace.pki import Subject
@@ -48,13 +48,13 @@ IMPERSONATE_OTHER = ("impersonate-uid", "impersonate-extra-")
 """Headers that are rejected instead of ignored, because the API servers only support user names and groups."""
 
 
-class _Known(NamedTuple):
+class _CertificateUser(NamedTuple):
     user: User
     begins: float
     ends: float
 
 
-class _Reviewed(NamedTuple):
+class _TokenUser(NamedTuple):
     user: User | None
     ends: float
 
@@ -69,8 +69,8 @@ class Authenticator:
     def __init__(self, tokens: TokenReviewer, now: Callable[[], float] = time.time) -> None:
         self._tokens = tokens
         self._now = now
-        self._known: OrderedDict[bytes, _Known] = OrderedDict()
-        self._reviewed: OrderedDict[bytes, _Reviewed] = OrderedDict()
+        self._known: OrderedDict[bytes, _CertificateUser] = OrderedDict()
+        self._reviewed: OrderedDict[bytes, _TokenUser] = OrderedDict()
         """Reviews by digest of the token."""
         self._unknown = Refusals()
 
@@ -78,19 +78,19 @@ class Authenticator:
         """Return the authenticated user, or system:anonymous without credentials. `certificate`: the client certificate in DER.
         Raises ApiStatus: 401, or 503 if no API server can review tokens."""
         if certificate is not None:
-            return self._of_certificate(certificate)
+            return self._authenticate_certificate(certificate)
         if (header := headers.get("authorization")) is None:
             return ANONYMOUS
         scheme, _, token = header.strip().partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token or len(token) > MAX_TOKEN:
             raise unauthorized()
-        user = await self._of_token(token)
+        user = await self._authenticate_token(token)
         if user is None:
             raise unauthorized()
         return user
 
-    async def _of_token(self, token: str) -> User | None:
+    async def _authenticate_token(self, token: str) -> User | None:
         digest = hashlib.sha256(token.encode(errors="replace")).digest()
         known = self._reviewed.get(digest)
         if known is not None and self._now() < known.ends:
@@ -103,17 +103,17 @@ class Authenticator:
             user = await self._tokens.review_token(token)
         except ApiError as error:
             log.warning("failed to review a bearer token: %s", error.message)
-            raise (to_status(error) if isinstance(error, Unavailable | Exhausted) else unauthorized()) from None
-        self._reviewed[digest] = _Reviewed(user, self._now() + (VALID_FOR if user is not None else INVALID_FOR))
+            raise (convert_error(error) if isinstance(error, Unavailable | Exhausted) else unauthorized()) from None
+        self._reviewed[digest] = _TokenUser(user, self._now() + (VALID_FOR if user is not None else INVALID_FOR))
         self._reviewed.move_to_end(digest)
         if len(self._reviewed) > MAX_REMEMBERED:
             self._reviewed.popitem(last=False)
         return user
 
-    def _of_certificate(self, der: bytes) -> User:
+    def _authenticate_certificate(self, der: bytes) -> User:
         known = self._known.get(der)
         if known is None:
-            known = self._known[der] = _read(der)
+            known = self._known[der] = _parse_certificate(der)
             if len(self._known) > MAX_REMEMBERED:
                 self._known.popitem(last=False)
         if not known.begins <= self._now() < known.ends:
@@ -121,7 +121,7 @@ class Authenticator:
         return known.user
 
 
-def impersonation(names: Iterable[str], users: Sequence[str], groups: Sequence[str]) -> Impersonation | None:
+def parse_impersonation(names: Iterable[str], users: Sequence[str], groups: Sequence[str]) -> Impersonation | None:
     """Return the request of the impersonation headers to act as another user, or None. `names`: the names of all headers.
     `users` and `groups`: the values of Impersonate-User and Impersonate-Group. Raises ApiStatus.
 
@@ -142,11 +142,11 @@ def impersonation(names: Iterable[str], users: Sequence[str], groups: Sequence[s
     return Impersonation(users[0], groups)
 
 
-def _read(der: bytes) -> _Known:
+def _parse_certificate(der: bytes) -> _CertificateUser:
     try:
         certificate = x509.load_der_x509_certificate(der)
         subject = Subject.of(certificate)
     except ValueError:
         raise unauthorized() from None
     begins, ends = certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp()
-    return _Known(User(subject.user, (*subject.groups, AUTHENTICATED)), begins, ends)
+    return _CertificateUser(User(subject.user, (*subject.groups, AUTHENTICATED)), begins, ends)

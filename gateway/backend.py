@@ -22,13 +22,13 @@ REVIEW_TIMEOUT = 5.0
 _request: ContextVar[Request | None] = ContextVar("request", default=None)
 
 
-class Raw(NamedTuple):
+class RawResponse(NamedTuple):
     """A response that is not decoded."""
 
     data: bytes
 
     @classmethod
-    def FromString(cls, data: bytes) -> "Raw":  # noqa: N802 (protobuf's name)
+    def FromString(cls, data: bytes) -> "RawResponse":  # noqa: N802 (protobuf's name)
         return cls(data)
 
 
@@ -46,16 +46,16 @@ def record_created() -> None:
         request.created = True
 
 
-def identity(user: User) -> Metadata:
+def impersonation_metadata(user: User) -> Metadata:
     """Return the call metadata that impersonates a user."""
     return impersonation(user.name, user.groups)
 
 
-async def opening(stream: Stream[Any], timeout: float, silence: float | None = None) -> "asyncio.Future[Any]":
+async def await_first_response(stream: Stream[Any], timeout: float, silence: float | None = None) -> "asyncio.Future[Any]":
     """Return the first response of a stream, which may be pending after `timeout` seconds. If it is an error, raises ApiError.
     `silence`: see `Stream.read`. The stream is cancelled if this function raises."""
     first = asyncio.ensure_future(stream.read(silence))
-    first.add_done_callback(_retrieve)
+    first.add_done_callback(_mark_retrieved)
     try:
         await asyncio.wait((first,), timeout=timeout)
         if first.done() and isinstance(error := first.exception(), ApiError):
@@ -67,7 +67,7 @@ async def opening(stream: Stream[Any], timeout: float, silence: float | None = N
     return first
 
 
-def _retrieve(first: "asyncio.Future[Any]") -> None:
+def _mark_retrieved(first: "asyncio.Future[Any]") -> None:
     """Mark the error as retrieved: the client may leave before it is sent."""
     if not first.cancelled():
         first.exception()
@@ -86,10 +86,10 @@ class Backend:
             answer: Any = await self._connection.call(
                 method,
                 message,
-                Raw,
+                RawResponse,
                 timeout=CALL_TIMEOUT,
                 retry=retry,
-                metadata=identity(request.user),
+                metadata=impersonation_metadata(request.user),
             )
         finally:
             _request.reset(token)
@@ -105,10 +105,10 @@ class Backend:
         )
         return User(review.user.username, tuple(review.user.groups)) if review.HasField("user") else None
 
-    async def stream(self, request: Request, method: str, message: Message, received: type[Any] = Raw) -> Stream[Any]:
+    async def stream(self, request: Request, method: str, message: Message, received: type[Any] = RawResponse) -> Stream[Any]:
         """Open a stream of responses. Raises ApiError."""
-        return await self._connection.stream(method, message, received, metadata=identity(request.user))
+        return await self._connection.stream(method, message, received, metadata=impersonation_metadata(request.user))
 
     async def duplex(self, request: Request, method: str, sent: type[Any], received: type[Any]) -> Duplex[Any, Any]:
         """Open a bidirectional stream. Raises ApiError."""
-        return await self._connection.duplex(method, sent, received, metadata=identity(request.user))
+        return await self._connection.duplex(method, sent, received, metadata=impersonation_metadata(request.user))

@@ -16,8 +16,16 @@ from pinnace.api.patch import with_reset
 from pinnace.gateway import api_resources
 from pinnace.gateway.api_resources import ApiResource
 from pinnace.gateway.errors import invalid_options
-from pinnace.gateway.http import JSON, ApiStatus, Request, bad_request, dump
-from pinnace.gateway.media_types import APPLY, PROTOBUF, YAML, body_type, parse_body, unrecognized, unwrap
+from pinnace.gateway.http import JSON, ApiStatus, Request, bad_request, dump_json
+from pinnace.gateway.media_types import (
+    APPLY,
+    PROTOBUF,
+    YAML,
+    parse_body,
+    parse_content_type,
+    unrecognized_object,
+    unwrap_protobuf,
+)
 from pinnace.gateway.workers import LARGE_YAML, is_large_json
 
 M = TypeVar("M", bound=Message)
@@ -29,7 +37,7 @@ MAX_WARNINGS = 10
 """The maximum number of warnings about unknown or duplicate fields of a request."""
 
 
-def field_validation(request: Request) -> str:
+def read_field_validation(request: Request) -> str:
     """Return the query parameter. Raises ApiStatus (422)."""
     value = request.param("fieldValidation") or WARN
     if value not in (STRICT, WARN, IGNORE):
@@ -49,7 +57,7 @@ class BodyType(NamedTuple):
     api_versions: Sequence[str]
 
 
-def type_of(resource: ApiResource) -> BodyType:
+def body_type_of(resource: ApiResource) -> BodyType:
     return BodyType(resource.kind, (resource.api_version,))
 
 
@@ -61,7 +69,9 @@ def read_object(request: Request, resource: ApiResource, subresource: str = "") 
     """
     assert resource.resource is not None
     message: type[Any] = resource.resource.message
-    return read_message(request, message, type_of(resource), field_validation(request), resets_status=subresource != "status")
+    return read_message(
+        request, message, body_type_of(resource), read_field_validation(request), resets_status=subresource != "status"
+    )
 
 
 def read_message(request: Request, message: type[M], expected: BodyType, validation: str, *, resets_status: bool = False) -> M:
@@ -71,13 +81,13 @@ def read_message(request: Request, message: type[M], expected: BodyType, validat
     note = None if validation == IGNORE else lambda key: complaints.append(f'duplicate field "{key}"')
     data = read_typed(request, expected, note)
     if isinstance(data, bytes):
-        return decoded(message, data)
+        return decode_message(message, data)
     obj, problems = readable(message, with_reset(data))
     unknown = [problem for problem in problems if problem.unknown and not (problem.in_status and resets_status)]
     complaints += [f'unknown field "{problem.field}"' for problem in unknown]
     if wrong := [problem for problem in problems if not problem.unknown]:
         raise _decoding_status(expected, wrong)
-    _complain(request, validation, complaints)
+    _reject_or_warn(request, validation, complaints)
     return obj
 
 
@@ -94,7 +104,7 @@ def is_large(request: Request) -> bool:
 def decode_object(request: Request, resource: tuple[str, str, str], subresource: str) -> tuple[bytes, list[str]]:
     """Decode the object of a create or update in a worker process, and return its encoding and the warnings. `resource`: the
     group, version and plural. Raises ApiStatus."""
-    api_resource = api_resources.find(*resource)
+    api_resource = api_resources.find_resource(*resource)
     assert api_resource is not None
     encoded: bytes = read_object(request, api_resource, subresource).SerializeToString()
     return encoded, request.warnings
@@ -107,7 +117,7 @@ def decode_configuration(request: Request) -> tuple[bytes, list[str]]:
 
 def read_configuration(request: Request) -> bytes:
     """Read the configuration of a server-side apply, a YAML or JSON object, and return it as JSON. Raises ApiStatus."""
-    validation = field_validation(request)
+    validation = read_field_validation(request)
     complaints: list[str] = []
     note = None if validation == IGNORE else lambda key: complaints.append(f'key "{key}" already set in map')
     try:
@@ -122,10 +132,10 @@ def read_configuration(request: Request) -> bytes:
     if complaints and validation == STRICT:
         raise bad_request(f"error strict decoding YAML: {', '.join(complaints)}")
     request.warnings += complaints[:MAX_WARNINGS]
-    return dump(data)
+    return dump_json(data)
 
 
-def field_manager(request: Request) -> str:
+def read_field_manager(request: Request) -> str:
     """Return the manager of the fields that a request changes: the query parameter, or else the name of the program. Raises
     ApiStatus (422)."""
     if manager := request.param("fieldManager"):
@@ -147,9 +157,9 @@ def _find_unprintable(manager: str) -> str:
     return f'Invalid value: "{quoted}": invalid character U+{ord(manager[index]):04X} (at position {position})'
 
 
-def patch_options(request: Request, *, applies: bool) -> PatchOptions:
+def read_patch_options(request: Request, *, applies: bool) -> PatchOptions:
     """Read the query parameters of a patch. Raises ApiStatus (422)."""
-    options = PatchOptions(dryRun=dry_run(request), fieldManager=field_manager(request))
+    options = PatchOptions(dryRun=read_dry_run(request), fieldManager=read_field_manager(request))
     if applies:
         if not request.param("fieldManager"):
             raise invalid_options("PatchOptions", "fieldManager", "Required value: is required for apply patch")
@@ -164,19 +174,19 @@ def read_typed(
 ) -> bytes | dict[str, Any]:
     """Read a body of the expected type: the encoded message of a protobuf body, or the fields of a JSON or YAML body without
     apiVersion and kind. Raises ApiStatus: 400 for a body of another type, 415 for an unknown media type."""
-    media_type = body_type(request.headers.get("content-type", ""))
+    media_type = parse_content_type(request.headers.get("content-type", ""))
     if media_type == PROTOBUF:
-        unwrapped = unwrap(request.body)
+        unwrapped = unwrap_protobuf(request.body)
         check_type(unwrapped.api_version, unwrapped.kind, expected)
         return unwrapped.data
     data = parse_body(request.body, media_type, on_duplicate, kind=expected.kind)
     if not isinstance(data, dict):
-        raise unrecognized(request.body, expected.kind, "expected an object")
+        raise unrecognized_object(request.body, expected.kind, "expected an object")
     types = [data.pop(name, None) or "" for name in ("apiVersion", "kind")]
     for name, value in zip(("apiVersion", "kind"), types, strict=True):
         if not isinstance(value, str):
             problem = f"json: cannot unmarshal {_go_type(value)} into Go struct field .{name} of type string"
-            raise unrecognized(request.body, expected.kind, f"couldn't get version/kind; json parse error: {problem}")
+            raise unrecognized_object(request.body, expected.kind, f"couldn't get version/kind; json parse error: {problem}")
     api_version, kind = types
     check_type(api_version, kind, expected)
     return data
@@ -205,7 +215,7 @@ def check_type(api_version: str, kind: str, expected: BodyType) -> None:
     raise bad_request(f'{kind} in version "{version}" cannot be handled as a {expected.kind}: {problem}')
 
 
-def decoded(message: type[M], data: bytes) -> M:
+def decode_message(message: type[M], data: bytes) -> M:
     """Decode a protobuf message. Raises ApiStatus (400)."""
     try:
         return message.FromString(data)
@@ -213,7 +223,7 @@ def decoded(message: type[M], data: bytes) -> M:
         raise bad_request(f"unable to decode the object: {error}") from None
 
 
-def _complain(request: Request, validation: str, complaints: list[str]) -> None:
+def _reject_or_warn(request: Request, validation: str, complaints: list[str]) -> None:
     """Reject unknown and duplicate fields, or add warnings."""
     if not complaints or validation == IGNORE:
         return
@@ -235,7 +245,7 @@ def _decoding_error(problem: Problem) -> str:
 
 def read_delete_options(request: Request) -> DeleteOptions:
     """Read the options from the body. Query parameters set fields that the body does not contain. Raises ApiStatus."""
-    options = _options_of_body(request)
+    options = _read_options_body(request)
     grace = request.number("gracePeriodSeconds")
     if grace is not None and not options.HasField("gracePeriodSeconds"):
         options.gracePeriodSeconds = grace
@@ -274,12 +284,12 @@ _DELETE_OPTIONS = BodyType(
 """Options can have the API version of any resource, as in Kubernetes."""
 
 
-def _options_of_body(request: Request) -> DeleteOptions:
+def _read_options_body(request: Request) -> DeleteOptions:
     """Unknown fields are ignored: deletes have no `fieldValidation`."""
     return read_message(request, DeleteOptions, _DELETE_OPTIONS, IGNORE) if request.body else DeleteOptions()
 
 
-def dry_run(request: Request) -> list[str]:
+def read_dry_run(request: Request) -> list[str]:
     """Return the query parameter. Raises ApiStatus (422)."""
     result = list(request.query.get("dryRun", ()))
     check_dry_run(result, _options_kind(request))

@@ -23,7 +23,7 @@ from urllib.parse import parse_qs
 
 import httptools
 
-from pinnace.gateway.flow import Turns
+from pinnace.gateway.flow import ChunkTurns
 from pinnace.gateway.http import ApiStatus
 
 MAX_HEAD = 64 << 10
@@ -79,7 +79,7 @@ class BodyBudget(Protocol):
     def release(self, user: str, size: int) -> None: ...
 
 
-class Incoming:
+class IncomingRequest:
     """A request whose head has arrived."""
 
     __slots__ = (
@@ -145,7 +145,7 @@ class Incoming:
         announced = self.header("content-length")
         self._limit = limit
         if self.size > limit or (announced.isdigit() and int(announced) > limit):
-            raise too_large(limit)
+            raise body_too_large(limit)
         if self.complete and not self._parts:
             return b""
         self._budget, self._user = budget, user
@@ -158,7 +158,7 @@ class Incoming:
     async def grow(self) -> None:
         """Reserve memory for a chunked body. Raises ApiStatus."""
         if self.size > self._limit:
-            raise too_large(self._limit)
+            raise body_too_large(self._limit)
         if self.size > self._held:
             await self._reserve(self.size - self._held)
 
@@ -181,11 +181,11 @@ class Incoming:
         self._held += size
 
 
-def too_large(limit: int) -> ApiStatus:
+def body_too_large(limit: int) -> ApiStatus:
     return ApiStatus(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
 
 
-Answer = Callable[["HttpConnection", Incoming], Awaitable[bool]]
+Answer = Callable[["HttpConnection", IncomingRequest], Awaitable[bool]]
 """Answers a request, and returns whether the connection can be used for another one."""
 
 
@@ -201,9 +201,9 @@ class HttpConnection(asyncio.Protocol):
         self.identity: Any = None
         """A value that the server keeps for the connection: the user of the client certificate."""
         self._task: asyncio.Task[None] | None = None
-        self._requests: deque[Incoming] = deque()
+        self._requests: deque[IncomingRequest] = deque()
         """The requests that were not answered. More than one if the client pipelines."""
-        self._receiving: Incoming | None = None
+        self._receiving: IncomingRequest | None = None
         self._target = ""
         self._headers: list[tuple[str, str]] = []
         self._head_size = 0
@@ -226,12 +226,12 @@ class HttpConnection(asyncio.Protocol):
         self.transport.set_read_buffer_limits(READ_AHEAD)  # type: ignore[attr-defined]  # TLS transports have it; asyncio.Transport does not declare it
         if self._connections.add(self):
             self._task = self._loop.create_task(self._serve())
-            self._task.add_done_callback(self._let_go)
+            self._task.add_done_callback(self._break_reference_cycle)
         else:
             self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        if self._unparsed or len(data) > self._step:
+        if self._unparsed or len(data) > self._parse_step_size:
             self._unparsed += data
             self._parse_unparsed()
         elif self._task is not None:
@@ -239,7 +239,7 @@ class HttpConnection(asyncio.Protocol):
             self._notify()
 
     @property
-    def _step(self) -> int:
+    def _parse_step_size(self) -> int:
         """The number of bytes that are parsed at once."""
         return STEP if self._receiving is None else max(STEP, self._receiving.missing)
 
@@ -249,7 +249,7 @@ class HttpConnection(asyncio.Protocol):
             if self._task is None or self.transport.is_closing():
                 self._unparsed.clear()
                 return
-            step = self._step
+            step = self._parse_step_size
             data = bytes(self._unparsed[:step])
             del self._unparsed[:step]
             self._parse(data)
@@ -284,7 +284,7 @@ class HttpConnection(asyncio.Protocol):
         if self._task is not None:
             self._task.cancel()
         else:
-            self._let_go()
+            self._break_reference_cycle()
         self.resume_writing()
 
     def pause_writing(self) -> None:
@@ -309,7 +309,7 @@ class HttpConnection(asyncio.Protocol):
         self._headers.append((_HEADERS.get(name) or name.decode("latin-1").lower(), value.decode("latin-1")))
 
     def on_headers_complete(self) -> None:
-        incoming = Incoming(self, self._parser.get_method().decode(), self._target, self._headers)
+        incoming = IncomingRequest(self, self._parser.get_method().decode(), self._target, self._headers)
         incoming.is_chunkable = self._parser.get_http_version() != "1.0"
         incoming.keep_alive = self._parser.should_keep_alive()
         self._receiving = incoming
@@ -331,7 +331,7 @@ class HttpConnection(asyncio.Protocol):
 
     # for the server
 
-    async def receive_body(self, incoming: Incoming) -> None:
+    async def receive_body(self, incoming: IncomingRequest) -> None:
         """Wait until the body is complete. Raises ApiStatus."""
         if incoming.header("expect").lower() == "100-continue" and not incoming.size:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -408,7 +408,7 @@ class HttpConnection(asyncio.Protocol):
                     self.limit, self.quiet_since = KEEPALIVE_TIMEOUT, self._loop.time()
         self.transport.close()
 
-    async def _discard(self, incoming: Incoming) -> bool:
+    async def _discard(self, incoming: IncomingRequest) -> bool:
         """Discard the rest of a body, at most DISCARD bytes. Return False if it is larger or does not arrive."""
         if incoming.complete:
             return True
@@ -440,7 +440,7 @@ class HttpConnection(asyncio.Protocol):
         if self._wake is not None and not self._wake.done():
             cast("asyncio.Future[Any]", self._wake).set_result(arrived)
 
-    def _let_go(self, task: object = None) -> None:
+    def _break_reference_cycle(self, task: object = None) -> None:
         """Break the reference cycles. A connection has 256 KiB of buffers, and full garbage collections are rare."""
         self._task = None
         self._requests.clear()
@@ -467,7 +467,7 @@ class HttpConnection(asyncio.Protocol):
 class Connections:
     """All open connections. Closes those that are quiet for too long."""
 
-    def __init__(self, most: int, turns: Turns) -> None:
+    def __init__(self, most: int, turns: ChunkTurns) -> None:
         """`most`: the maximum number of open connections. Above it, the connection that has been idle for the longest time
         makes room. `turns`: of the pieces of large bodies."""
         self.turns = turns

@@ -12,8 +12,8 @@ from typing import Any
 
 from pinnace.gateway import api_resources
 from pinnace.gateway.api_resources import ApiResource, Subresource
-from pinnace.gateway.http import JSON, PageNotFound, Request, Response, dump
-from pinnace.gateway.media_types import clauses
+from pinnace.gateway.http import JSON, PageNotFound, Request, Response, dump_json
+from pinnace.gateway.media_types import parse_accept
 
 KUBERNETES_VERSION = "1.36"
 """The version of Kubernetes whose API is served."""
@@ -50,19 +50,21 @@ class Discovery:
             "/apis": {
                 "kind": "APIGroupList",
                 "apiVersion": "v1",
-                "groups": [_group(name, versions) for name, versions in api_resources.groups().items() if name],
+                "groups": [
+                    _group_document(name, versions) for name, versions in api_resources.versions_by_group().items() if name
+                ],
             },
         }
-        for group, versions in api_resources.groups().items():
+        for group, versions in api_resources.versions_by_group().items():
             if group:
-                single = {"kind": "APIGroup", "apiVersion": "v1", **_group(group, versions)}
+                single = {"kind": "APIGroup", "apiVersion": "v1", **_group_document(group, versions)}
                 self._documents[f"/apis/{group}"] = single
             for version in versions:
                 path = f"/apis/{group}/{version}" if group else f"/api/{version}"
-                self._documents[path] = _resource_list(group, version)
-        self._bodies = {path: dump(result) for path, result in self._documents.items()}
+                self._documents[path] = _resource_list_document(group, version)
+        self._bodies = {path: dump_json(result) for path, result in self._documents.items()}
         self._aggregated = {
-            (path, version): _TaggedDocument(dump(_aggregated(path == "/api", version)))
+            (path, version): _TaggedDocument(dump_json(_aggregated_document(path == "/api", version)))
             for path in ("/api", "/apis")
             for version in _AGGREGATED_VERSIONS
         }
@@ -95,7 +97,7 @@ class _TaggedDocument:
 
 def _aggregated_version(accept: str) -> str:
     """Return the version of the aggregated form, or "" for the plain form."""
-    for clause in clauses(accept):
+    for clause in parse_accept(accept):
         if clause.media_type != JSON:
             continue
         parameters = clause.parameters
@@ -107,24 +109,25 @@ def _aggregated_version(accept: str) -> str:
     return ""
 
 
-def _group(name: str, versions: tuple[str, ...]) -> dict[str, Any]:
+def _group_document(name: str, versions: tuple[str, ...]) -> dict[str, Any]:
     result = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
     return {"name": name, "versions": result, "preferredVersion": result[0]}
 
 
-def _resource_list(group: str, version: str) -> dict[str, Any]:
+def _resource_list_document(group: str, version: str) -> dict[str, Any]:
     resources = []
-    for api_resource in api_resources.in_version(group, version):
-        resources += [_resource(api_resource)] if api_resource.verbs else []
+    for api_resource in api_resources.resources_in_version(group, version):
+        resources += [_resource_document(api_resource)] if api_resource.verbs else []
         resources += [
-            _subresource(api_resource, sub) for sub in sorted(api_resource.subresources.values(), key=lambda sub: sub.name)
+            _subresource_document(api_resource, sub)
+            for sub in sorted(api_resource.subresources.values(), key=lambda sub: sub.name)
         ]
     group_version = f"{group}/{version}" if group else version
     head = {"kind": "APIResourceList"} | ({"apiVersion": "v1"} if group else {})
     return head | {"groupVersion": group_version, "resources": resources}
 
 
-def _resource(each: ApiResource) -> dict[str, Any]:
+def _resource_document(each: ApiResource) -> dict[str, Any]:
     result: dict[str, Any] = {
         "name": each.plural,
         "singularName": each.singular,
@@ -139,22 +142,22 @@ def _resource(each: ApiResource) -> dict[str, Any]:
     return result
 
 
-def _subresource(each: ApiResource, sub: Subresource) -> dict[str, Any]:
+def _subresource_document(each: ApiResource, sub: Subresource) -> dict[str, Any]:
     result: dict[str, Any] = {"name": f"{each.plural}/{sub.name}", "singularName": "", "namespaced": each.namespaced}
     if (sub.group, sub.version) != (each.group, each.version):
         result |= {"group": sub.group, "version": sub.version}
     return result | {"kind": sub.kind, "verbs": list(sub.verbs)}
 
 
-def _aggregated(core: bool, version: str) -> dict[str, Any]:
+def _aggregated_document(core: bool, version: str) -> dict[str, Any]:
     items = []
-    for group, versions in api_resources.groups().items():
+    for group, versions in api_resources.versions_by_group().items():
         if (group == "") != core:
             continue
         result = [
             {
                 "version": item,
-                "resources": [_aggregated_resource(resource) for resource in api_resources.in_version(group, item)],
+                "resources": [_aggregated_resource(resource) for resource in api_resources.resources_in_version(group, item)],
                 "freshness": "Current",
             }
             for item in versions

@@ -6,15 +6,15 @@ from typing import Any, cast
 
 from pinnace.client.config import ClientConfig
 from pinnace.client.errors import ApiError
-from pinnace.gateway.access import Access
+from pinnace.gateway.access import AccessChecker
 from pinnace.gateway.api_resources import ELECTIONS, METRICS_GROUP
 from pinnace.gateway.backend import Backend
 from pinnace.gateway.connection import MAX_BODY, BodyBudget
 from pinnace.gateway.discovery import Discovery, version_info
 from pinnace.gateway.elections import Elections
-from pinnace.gateway.errors import to_status
+from pinnace.gateway.errors import convert_error
 from pinnace.gateway.exec import Exec, Upgrade
-from pinnace.gateway.flow import FlowControl, Turns
+from pinnace.gateway.flow import ChunkTurns, FlowControl
 from pinnace.gateway.http import (
     ANONYMOUS,
     JSON,
@@ -23,23 +23,23 @@ from pinnace.gateway.http import (
     Request,
     Response,
     User,
-    dump,
+    dump_json,
     method_not_allowed,
     path_not_found,
     unauthorized,
 )
 from pinnace.gateway.json_codec import JsonCache
 from pinnace.gateway.media_types import SERVED_TYPES
-from pinnace.gateway.objects import Objects
+from pinnace.gateway.objects import ObjectHandlers
 from pinnace.gateway.openapi import OpenApi
 from pinnace.gateway.portforward import PortForward
 from pinnace.gateway.reviews import Reviews
-from pinnace.gateway.routes import Route, resolve
+from pinnace.gateway.routes import Route, resolve_route
 from pinnace.gateway.subresources import Subresources
-from pinnace.gateway.usage import Usage
+from pinnace.gateway.usage import UsageHandlers
 from pinnace.gateway.watches import Watches
-from pinnace.gateway.why import Why
-from pinnace.gateway.workers import Workers
+from pinnace.gateway.why import ExplainHandler
+from pinnace.gateway.workers import ConversionWorker
 from pinnace.runtime import build
 
 log = logging.getLogger(__name__)
@@ -77,29 +77,31 @@ MAX_SMALL_BODY = 64 << 10
 _WITH_BODY = ("POST", "PUT", "PATCH", "DELETE")
 
 
-async def no_link(request: Request) -> Response:
+async def refuse_link(request: Request) -> Response:
     raise PageNotFound
 
 
 class Dispatcher:
-    def __init__(self, backend: Backend, ready: Ready, servers: ClientConfig, workers: Workers, link: Link = no_link) -> None:
+    def __init__(
+        self, backend: Backend, ready: Ready, servers: ClientConfig, workers: ConversionWorker, link: Link = refuse_link
+    ) -> None:
         """`servers`: the API servers that `backend` calls. `workers`: does large conversions. `link`: handles requests for a
         link to the timeline."""
         self._link = link
-        self.turns = Turns()
+        self.turns = ChunkTurns()
         cache = JsonCache()
-        objects = Objects(backend, cache, workers, self.turns)
+        objects = ObjectHandlers(backend, cache, workers, self.turns)
         subresources = Subresources(backend, objects)
         commands = Exec(backend)
         self._flow = FlowControl()
-        self._access = Access(backend)
+        self._access = AccessChecker(backend)
         self._ready = ready
         self._discovery = Discovery()
         self._openapi = OpenApi()
-        self._version = dump(version_info(build.version()))
+        self._version = dump_json(version_info(build.version()))
         self._reviews = Reviews(backend)
-        self._usage = Usage(backend)
-        self._why = Why(servers)
+        self._usage = UsageHandlers(backend)
+        self._why = ExplainHandler(servers)
         elections = Elections(backend)
         self._elections: dict[str, Handler] = {"get": elections.get, "list": elections.list, "watch": elections.watch}
         self._subresources: dict[str, Handler] = {
@@ -132,8 +134,8 @@ class Dispatcher:
         if (other := request.impersonation) is not None:
             await self._reviews.check_impersonation(request, other)
             request.user = User(other.user, other.all_groups())
-        route = resolve(request) if _is_object_path(path) else None
-        user, seats = request.user.name, _seats(request, route)
+        route = resolve_route(request) if _is_object_path(path) else None
+        user, seats = request.user.name, _count_seats(request, route)
         await self._flow.enter(user, seats)
         held = True
         try:
@@ -179,7 +181,7 @@ class Dispatcher:
                     raise ApiStatus(415, "UnsupportedMediaType", "request bodies must not be compressed")
             return await handler(request, route)
         except ApiError as error:
-            raise to_status(error, route.resource, route.name) from None
+            raise convert_error(error, route.resource, route.name) from None
 
     def _handler(self, route: Route) -> Handler:
         if route.subresource == "why":
@@ -210,7 +212,7 @@ class Dispatcher:
         if path == "/":
             checks = (f"/{endpoint}/{check}" for endpoint, checks in CHECKS.items() for check in checks)
             paths = (*self._discovery.paths, *self._openapi.paths, *PUBLIC[:-1], *checks)
-            return Response(200, dump({"paths": sorted(paths)}))
+            return Response(200, dump_json({"paths": sorted(paths)}))
         check_content_type(request, SERVED_TYPES)
         return self._discovery.respond(request)
 
@@ -254,7 +256,7 @@ def _is_object_path(path: str) -> bool:
     return len(segments) > _DISCOVERY_SEGMENTS.get(segments[0], len(segments))
 
 
-def _seats(request: Request, route: Route | None) -> int:
+def _count_seats(request: Request, route: Route | None) -> int:
     """Return the seats of a request by the number of objects that it can return. Raises ApiStatus (400)."""
     if route is None or route.verb not in ("list", "deletecollection"):
         return 1

@@ -28,18 +28,18 @@ from pinnace.api.resources import ELECTIONS_PREFIX
 from pinnace.api.scalars import format_rfc3339, to_seconds, to_time
 from pinnace.api.selectors import SelectorError, parse_fields, parse_labels
 from pinnace.client.errors import ApiError, Expired, Forbidden, NotFound, Unauthenticated
-from pinnace.gateway.backend import Backend, opening
-from pinnace.gateway.errors import to_status
-from pinnace.gateway.http import JSON, Request, Response, bad_request, dump, not_found
+from pinnace.gateway.backend import Backend, await_first_response
+from pinnace.gateway.errors import convert_error
+from pinnace.gateway.http import JSON, Request, Response, bad_request, dump_json, not_found
 from pinnace.gateway.list_options import check_list_options, check_watch_options
 from pinnace.gateway.media_types import TABLE, Format, negotiate
-from pinnace.gateway.objects import document
+from pinnace.gateway.objects import respond_document
 from pinnace.gateway.routes import Route
 from pinnace.gateway.shared_watches import OPENING, SILENCE
-from pinnace.gateway.tables import include_object
+from pinnace.gateway.tables import read_include_object
 from pinnace.gateway.watch_events import INITIAL_EVENTS_END
 from pinnace.gateway.watches import BOOKMARK_INTERVAL
-from pinnace.printers.columns import NONE, since
+from pinnace.printers.columns import NONE, format_age
 
 KIND, LIST_KIND, API_VERSION = "Election", "ElectionList", "pinnace.io/v1"
 MAX_TERMS = 100
@@ -121,39 +121,43 @@ class Elections:
             if not history.items:
                 raise not_found(f"{route.resource.plural}.{route.resource.group}", route.name) from None
         except ApiError as error:
-            raise to_status(error, route.resource, route.name) from None
+            raise convert_error(error, route.resource, route.name) from None
         revision = max((election.token, *(term.token for term in history.items)))
         state = ElectionState(election=election, terms=history.items, revision=revision)
         if form.transform:
             beats = await self._heartbeats(request)
-            return document(_table(request, form, [state], str(revision), time.time(), beats), form)
-        return document(_head(KIND) | _object(state), form)
+            return respond_document(_election_table(request, form, [state], str(revision), time.time(), beats), form)
+        return respond_document(_type_meta(KIND) | _election_document(state), form)
 
     async def list(self, request: Request, route: Route) -> Response:
         form = negotiate(request.headers.get("accept", ""), (TABLE,))
         check_list_options(request)
-        selects = _selector(request)[0]
+        selects = _parse_selector(request)[0]
         data = await self._call(request, route, "List", ListElectionsRequest(history=True))
         list_elections_response = ListElectionsResponse.FromString(data)
         states = [state for state in list_elections_response.states if selects(state.election)]
         if form.transform:
             beats = await self._heartbeats(request)
-            return document(_table(request, form, states, str(list_elections_response.revision), time.time(), beats), form)
+            return respond_document(
+                _election_table(request, form, states, str(list_elections_response.revision), time.time(), beats), form
+            )
         metadata = {"resourceVersion": str(list_elections_response.revision)}
-        return document(_head(LIST_KIND) | {"metadata": metadata, "items": [_object(state) for state in states]}, form)
+        return respond_document(
+            _type_meta(LIST_KIND) | {"metadata": metadata, "items": [_election_document(state) for state in states]}, form
+        )
 
     async def watch(self, request: Request, route: Route) -> Response:
         """Start a watch. Raises ApiStatus if it cannot be started."""
         form = negotiate(request.headers.get("accept", ""), (TABLE,))
         check_watch_options(request)
-        selects, name = _selector(request)
+        selects, name = _parse_selector(request)
         message = WatchElectionsRequest(name=route.name or name)
         try:
             stream = await self._backend.stream(request, f"{_SERVICE}Watch", message, ElectionWatchResponse)
-            first = await opening(stream, OPENING, SILENCE)
+            first = await await_first_response(stream, OPENING, SILENCE)
         except ApiError as error:
-            raise to_status(error, route.resource, route.name) from None
-        return Response(200, _Events(request, form, stream, first, selects).chunks(), JSON, is_live=True)
+            raise convert_error(error, route.resource, route.name) from None
+        return Response(200, _ElectionWatch(request, form, stream, first, selects).chunks(), JSON, is_live=True)
 
     async def _heartbeats(self, request: Request) -> Mapping[str, float]:
         """Return the seconds since the last heartbeat of each leader, by election: a heartbeat renews the lease of its key."""
@@ -169,10 +173,10 @@ class Elections:
         try:
             return await self._backend.call(request, f"{_SERVICE}{method}", message, retry=True)
         except ApiError as error:
-            raise to_status(error, route.resource, route.name) from None
+            raise convert_error(error, route.resource, route.name) from None
 
 
-class _Events:
+class _ElectionWatch:
     """A watch that has started."""
 
     def __init__(
@@ -198,30 +202,30 @@ class _Events:
     async def chunks(self) -> AsyncIterator[bytes]:
         try:
             yield b""  # the headers
-            response = await self._next()
+            response = await self._read_response()
             if response is None:
                 return
             for state in response.events:
                 self._known[state.election.name] = state
                 if self._selects(state.election) and state.revision > self._after:
-                    yield self._event("ADDED", state)
+                    yield self._encode_event("ADDED", state)
             if self._request.flag("sendInitialEvents"):
-                yield self._bookmark(response.revision, initial_end=True)
-            while (response := await self._next()) is not None:
+                yield self._encode_bookmark(response.revision, initial_end=True)
+            while (response := await self._read_response()) is not None:
                 for change in response.events:
                     kind = "MODIFIED" if change.election.name in self._known else "ADDED"
-                    state = self._merge(change)
+                    state = self._merge_terms(change)
                     if self._selects(state.election):
-                        yield self._event(kind, state)
+                        yield self._encode_event(kind, state)
                 if self._bookmarks and time.monotonic() - self._bookmarked >= BOOKMARK_INTERVAL:
-                    yield self._bookmark(response.revision)
+                    yield self._encode_bookmark(response.revision)
         except ApiError as error:
             if isinstance(error, _ERRORS_SHOWN):
-                yield dump({"type": "ERROR", "object": to_status(error).document})
+                yield dump_json({"type": "ERROR", "object": convert_error(error).document})
         finally:
             self._stream.cancel()
 
-    async def _next(self) -> ElectionWatchResponse | None:
+    async def _read_response(self) -> ElectionWatchResponse | None:
         """Return the next response, or None at the end of the stream or of the watch's timeout."""
         reading, self._first = self._first or asyncio.ensure_future(self._stream.read(SILENCE)), None
         left = self._ends - time.monotonic() if self._ends is not None else None
@@ -232,7 +236,7 @@ class _Events:
         watch_response: ElectionWatchResponse | None = reading.result()
         return watch_response
 
-    def _merge(self, change: ElectionState) -> ElectionState:
+    def _merge_terms(self, change: ElectionState) -> ElectionState:
         """Return the election with all of its known terms."""
         before = self._known.get(change.election.name)
         terms = {term.token: term for term in before.terms} if before is not None else {}
@@ -242,27 +246,27 @@ class _Events:
         self._known[change.election.name] = state
         return state
 
-    def _event(self, kind: str, state: ElectionState) -> bytes:
+    def _encode_event(self, kind: str, state: ElectionState) -> bytes:
         if self._form.transform:
-            obj = _table(self._request, self._form, [state], str(state.revision), time.time())
+            obj = _election_table(self._request, self._form, [state], str(state.revision), time.time())
         else:
-            obj = _head(KIND) | _object(state)
-        return dump({"type": kind, "object": obj})
+            obj = _type_meta(KIND) | _election_document(state)
+        return dump_json({"type": kind, "object": obj})
 
-    def _bookmark(self, revision: int, *, initial_end: bool = False) -> bytes:
+    def _encode_bookmark(self, revision: int, *, initial_end: bool = False) -> bytes:
         self._bookmarked = time.monotonic()
         metadata: dict[str, Any] = {"resourceVersion": str(revision)}
         if initial_end:
             metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
         if not self._form.transform:
-            return dump({"type": "BOOKMARK", "object": _head(KIND) | {"metadata": metadata}})
-        table = _table(self._request, self._form, [], str(revision), time.time())
+            return dump_json({"type": "BOOKMARK", "object": _type_meta(KIND) | {"metadata": metadata}})
+        table = _election_table(self._request, self._form, [], str(revision), time.time())
         if initial_end:
-            table["rows"] = [{"cells": [], "object": _partial(metadata, self._form)}]
-        return dump({"type": "BOOKMARK", "object": table})
+            table["rows"] = [{"cells": [], "object": _partial_metadata(metadata, self._form)}]
+        return dump_json({"type": "BOOKMARK", "object": table})
 
 
-def _selector(request: Request) -> tuple[Callable[[Election], bool], str]:
+def _parse_selector(request: Request) -> tuple[Callable[[Election], bool], str]:
     """Return a function that matches elections, and the only matching name, or "". Raises ApiStatus (400)."""
     try:
         fields = parse_fields(request.param("fieldSelector"), {"metadata.name": lambda election: election.name})
@@ -273,17 +277,17 @@ def _selector(request: Request) -> tuple[Callable[[Election], bool], str]:
     return lambda election: without_labels and fields.matches(election), next(iter(names)) if names and len(names) == 1 else ""
 
 
-def _head(kind: str) -> dict[str, Any]:
+def _type_meta(kind: str) -> dict[str, Any]:
     return {"kind": kind, "apiVersion": API_VERSION}
 
 
-def _metadata(state: ElectionState) -> dict[str, Any]:
+def _object_metadata(state: ElectionState) -> dict[str, Any]:
     began = state.terms[0].began if state.terms else state.election.since
     created = format_rfc3339(to_time(to_seconds(began)))
     return {"name": state.election.name, "resourceVersion": str(state.revision), "creationTimestamp": created}
 
 
-def _object(state: ElectionState) -> dict[str, Any]:
+def _election_document(state: ElectionState) -> dict[str, Any]:
     election, status = state.election, dict[str, Any]()
     if election.token:
         status |= {"holder": election.holder, "token": election.token, "acquireTime": format_rfc3339(election.since)}
@@ -291,10 +295,10 @@ def _object(state: ElectionState) -> dict[str, Any]:
         status["schedulerNames"] = list(election.scheduler_names)
     waiting = [{"holder": candidate.holder, "since": format_rfc3339(candidate.since)} for candidate in election.candidates]
     status |= {"candidates": waiting} if waiting else {}
-    return {"metadata": _metadata(state), "status": status | {"terms": [_term(term) for term in state.terms]}}
+    return {"metadata": _object_metadata(state), "status": status | {"terms": [_term_document(term) for term in state.terms]}}
 
 
-def _term(term: Term) -> dict[str, Any]:
+def _term_document(term: Term) -> dict[str, Any]:
     result: dict[str, Any] = {"holder": term.holder, "token": term.token, "acquireTime": format_rfc3339(term.began)}
     if term.HasField("ended"):
         result |= {"endTime": format_rfc3339(term.ended), "reason": term.reason}
@@ -304,7 +308,7 @@ def _term(term: Term) -> dict[str, Any]:
     return result
 
 
-def _table(
+def _election_table(
     request: Request,
     form: Format,
     states: Iterable[ElectionState],
@@ -313,7 +317,7 @@ def _table(
     beats: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     """`beats`: the seconds since the last heartbeats, by election."""
-    include = include_object(request)
+    include = read_include_object(request)
     definitions = [
         {"name": name, "type": kind, "format": shape, "description": "", "priority": priority}
         for name, kind, shape, priority in _COLUMNS
@@ -323,14 +327,14 @@ def _table(
         "apiVersion": f"meta.k8s.io/{form.version}",
         "metadata": {"resourceVersion": revision},
         "columnDefinitions": definitions,
-        "rows": [_row(state, form, include, now, beats or {}) for state in states],
+        "rows": [_election_row(state, form, include, now, beats or {}) for state in states],
     }
 
 
-def _row(state: ElectionState, form: Format, include: str, now: float, beats: Mapping[str, float]) -> dict[str, Any]:
+def _election_row(state: ElectionState, form: Format, include: str, now: float, beats: Mapping[str, float]) -> dict[str, Any]:
     election = state.election
     ended = [term.reason for term in state.terms if term.HasField("ended")]
-    age = since(election.since, now) if election.token else NONE
+    age = format_age(election.since, now) if election.token else NONE
     waiting = ",".join(candidate.holder for candidate in election.candidates) or NONE
     last_end = ended[-1] if ended else NONE
     cells = [
@@ -338,23 +342,27 @@ def _row(state: ElectionState, form: Format, include: str, now: float, beats: Ma
         election.holder or NONE,
         election.token,
         age,
-        _beat(election, beats),
+        _format_heartbeat_age(election, beats),
         waiting,
         len(state.terms),
         last_end,
     ]
     if include == "None":
         return {"cells": cells}
-    obj = _head(KIND) | _object(state) if include == "Object" else _partial(_metadata(state), form)
+    obj = (
+        _type_meta(KIND) | _election_document(state)
+        if include == "Object"
+        else _partial_metadata(_object_metadata(state), form)
+    )
     return {"cells": cells, "object": obj}
 
 
-def _beat(election: Election, beats: Mapping[str, float]) -> str:
+def _format_heartbeat_age(election: Election, beats: Mapping[str, float]) -> str:
     if not election.token:
         return NONE
     age = beats.get(election.name)
     return "<unknown>" if age is None else f"{age:.1f}s"
 
 
-def _partial(metadata: dict[str, Any], form: Format) -> dict[str, Any]:
+def _partial_metadata(metadata: dict[str, Any], form: Format) -> dict[str, Any]:
     return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{form.version}", "metadata": metadata}

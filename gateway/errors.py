@@ -48,7 +48,7 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 _REQUIRED = ("required", "must be given", "is missing")
 
 
-def to_status(error: ApiError, resource: ApiResource | None = None, name: str = "") -> ApiStatus:
+def convert_error(error: ApiError, resource: ApiResource | None = None, name: str = "") -> ApiStatus:
     """Convert an error. `resource` and `name`: the object of the request."""
     refusal = error.refusal
     if isinstance(error, OutcomeUnknown):
@@ -60,9 +60,9 @@ def to_status(error: ApiError, resource: ApiResource | None = None, name: str = 
         case Code.NOT_FOUND if refusal.reason == "NamespaceNotFound":
             return _namespace_not_found(refusal)
         case Code.NOT_FOUND:
-            return ApiStatus(404, "NotFound", _named("{} not found", refusal, resource, name), details)
+            return ApiStatus(404, "NotFound", _name_object("{} not found", refusal, resource, name), details)
         case Code.ALREADY_EXISTS:
-            return ApiStatus(409, "AlreadyExists", _named("{} already exists", refusal, resource, name), details)
+            return ApiStatus(409, "AlreadyExists", _name_object("{} already exists", refusal, resource, name), details)
         case Code.ABORTED if refusal.reason == APPLY_CONFLICT:
             return _apply_conflict(refusal)
         case Code.INVALID_ARGUMENT if refusal.reason in (UNTYPED, UNMERGEABLE):
@@ -72,19 +72,19 @@ def to_status(error: ApiError, resource: ApiResource | None = None, name: str = 
         case Code.INVALID_ARGUMENT if refusal.reason == TOO_LARGE:
             return ApiStatus(500, "", "etcdserver: request is too large")
         case Code.ABORTED | Code.FAILED_PRECONDITION:
-            return ApiStatus(409, "Conflict", _conflict(refusal, resource, name), details)
+            return ApiStatus(409, "Conflict", _conflict_message(refusal, resource, name), details)
         case Code.INVALID_ARGUMENT if refusal.reason == TOO_LARGE_VERSION:
             cause = {"reason": TOO_LARGE_VERSION, "message": "Too large resource version"}
             return ApiStatus(504, "Timeout", f"Timeout: {refusal.message}", {"causes": [cause]}, retry_after=RETRY_AFTER)
         case Code.INVALID_ARGUMENT if refusal.violations:
-            return invalid(resource, name, refusal.violations)
+            return invalid_object(resource, name, refusal.violations)
         case Code.INVALID_ARGUMENT:
             unknown = _UNKNOWN_FIELD.match(refusal.message)
             return ApiStatus(400, "BadRequest", f"field label not supported: {unknown[1]}" if unknown else refusal.message)
         case Code.OUT_OF_RANGE:
             return ApiStatus(410, "Expired", f"too old resource version: {refusal.message}")
         case Code.PERMISSION_DENIED:
-            return ApiStatus(403, "Forbidden", _forbidden(refusal, resource, name), details)
+            return ApiStatus(403, "Forbidden", _forbidden_message(refusal, resource, name), details)
         case Code.UNAUTHENTICATED:
             return ApiStatus(401, "Unauthorized", "Unauthorized")
         case Code.RESOURCE_EXHAUSTED if refusal.reason == "DisruptionBudget":
@@ -105,23 +105,23 @@ def to_status(error: ApiError, resource: ApiResource | None = None, name: str = 
 
 def invalid_options(kind: str, field: str, message: str) -> ApiStatus:
     """Return a 422 for query parameters or options, such as "CreateOptions"."""
-    return _invalid(META_GROUP, kind, "", (Violation(field, message),))
+    return _invalid_status(META_GROUP, kind, "", (Violation(field, message),))
 
 
 def invalid_list_options(violations: Sequence[Violation]) -> ApiStatus:
     """Return a 422 for the query parameters of a list or watch."""
-    return _invalid(META_GROUP, "ListOptions", "", violations)
+    return _invalid_status(META_GROUP, "ListOptions", "", violations)
 
 
-def invalid(resource: ApiResource | None, name: str, violations: Sequence[Violation]) -> ApiStatus:
+def invalid_object(resource: ApiResource | None, name: str, violations: Sequence[Violation]) -> ApiStatus:
     """Return a 422 with a cause for each violation."""
     if resource is None:
-        return _invalid("", "object", name, violations)
-    return _invalid(resource.group, resource.kind, name, violations)
+        return _invalid_status("", "object", name, violations)
+    return _invalid_status(resource.group, resource.kind, name, violations)
 
 
-def _invalid(group: str, kind: str, name: str, violations: Sequence[Violation]) -> ApiStatus:
-    causes = [_cause(violation) for violation in violations]
+def _invalid_status(group: str, kind: str, name: str, violations: Sequence[Violation]) -> ApiStatus:
+    causes = [_status_cause(violation) for violation in violations]
     texts = [f"{cause['field']}: {cause['message']}" if "field" in cause else cause["message"] for cause in causes]
     joined = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     qualified = f"{kind}.{group}" if group else kind
@@ -129,7 +129,7 @@ def _invalid(group: str, kind: str, name: str, violations: Sequence[Violation]) 
     return ApiStatus(422, "Invalid", f'{qualified} "{name}" is invalid: {joined}', details | {"causes": causes})
 
 
-def _cause(violation: Violation) -> dict[str, str]:
+def _status_cause(violation: Violation) -> dict[str, str]:
     message, field = violation.message, {"field": violation.field} if violation.field else {}
     for beginning, reason in _CAUSES:
         if message.startswith(beginning):
@@ -146,7 +146,7 @@ def _details(resource: ApiResource | None, name: str) -> Mapping[str, Any] | Non
     return ({"name": name} if name else {}) | group | {"kind": resource.plural}
 
 
-def _named(form: str, refusal: Refusal, resource: ApiResource | None, name: str) -> str:
+def _name_object(form: str, refusal: Refusal, resource: ApiResource | None, name: str) -> str:
     if resource is None or not name:
         return refusal.message
     return form.format(f'{resource.qualified} "{name}"')
@@ -157,7 +157,7 @@ def _namespace_not_found(refusal: Refusal) -> ApiStatus:
     return ApiStatus(404, "NotFound", f'namespaces "{name}" not found', {"name": name, "kind": "namespaces"})
 
 
-def _conflict(refusal: Refusal, resource: ApiResource | None, name: str) -> str:
+def _conflict_message(refusal: Refusal, resource: ApiResource | None, name: str) -> str:
     if resource is None or not name:
         return refusal.message
     why = MODIFIED if refusal.reason == "Conflict" else refusal.message
@@ -176,7 +176,7 @@ def _apply_conflict(refusal: Refusal) -> ApiStatus:
     return ApiStatus(409, "Conflict", message, {"causes": causes} if causes else {})
 
 
-def _forbidden(refusal: Refusal, resource: ApiResource | None, name: str) -> str:
+def _forbidden_message(refusal: Refusal, resource: ApiResource | None, name: str) -> str:
     if resource is None or "is forbidden" in refusal.message:
         return refusal.message
     subject = f'{resource.qualified} "{name}"' if name else resource.qualified

@@ -18,9 +18,9 @@ from typing import Any, Protocol
 from pinnace.api.pods_pb2 import AttachRequest, ExecRequest, ExecResponse, ExecStart
 from pinnace.client.channel import Duplex, Stream
 from pinnace.client.errors import ApiError, FailedPrecondition
-from pinnace.gateway.backend import Backend, opening
-from pinnace.gateway.errors import to_status
-from pinnace.gateway.http import ApiStatus, Request, bad_request, dump
+from pinnace.gateway.backend import Backend, await_first_response
+from pinnace.gateway.errors import convert_error
+from pinnace.gateway.http import ApiStatus, Request, bad_request, dump_json
 from pinnace.gateway.routes import Route
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
@@ -84,12 +84,12 @@ class Exec:
                 stream.cancel()
                 raise
             if not protocol:
-                await run_check(_read_end(stream))
+                await await_check(_read_end(stream))
                 raise websocket_required(request, "exec", WEBSOCKET_EXEC)
-            first = await opening(stream, OPENING)
+            first = await await_first_response(stream, OPENING)
         except ApiError as error:
-            raise refusal(error, route) from None
-        return Upgrade(PROTOCOLS, _Session(stream, first, route, stream).run, stream.cancel)
+            raise refusal_response(error, route) from None
+        return Upgrade(PROTOCOLS, _ExecSession(stream, first, route, stream).run, stream.cancel)
 
     async def attach(self, request: Request, route: Route) -> Upgrade:
         """Stream the output of a running container. Input is ignored, because containers have no stdin; in a terminal, which
@@ -109,15 +109,15 @@ class Exec:
         try:
             stream = await self._backend.stream(request, "/pinnace.v1.Pods/Attach", message, ExecResponse)
             if not protocol:
-                await run_check(_read_end(stream))
+                await await_check(_read_end(stream))
                 raise websocket_required(request, "attach", WEBSOCKET_EXEC)
-            first = await opening(stream, OPENING)
+            first = await await_first_response(stream, OPENING)
         except ApiError as error:
-            raise refusal(error, route) from None
-        return Upgrade(PROTOCOLS, _Session(stream, first, route, detaches=request.flag("tty")).run, stream.cancel)
+            raise refusal_response(error, route) from None
+        return Upgrade(PROTOCOLS, _ExecSession(stream, first, route, detaches=request.flag("tty")).run, stream.cancel)
 
 
-async def run_check(check: Awaitable[object]) -> None:
+async def await_check(check: Awaitable[object]) -> None:
     """Wait for a check. Raises ApiError, and ApiStatus (504) after CHECK_TIMEOUT seconds."""
     try:
         async with asyncio.timeout(CHECK_TIMEOUT):
@@ -153,13 +153,13 @@ def websocket_required(request: Request, action: str, kubectl: str) -> ApiStatus
     return bad_request(f"{action} over SPDY is not supported: use WebSockets, which kubectl supports since {kubectl}")
 
 
-def refusal(error: ApiError, route: Route) -> ApiStatus:
+def refusal_response(error: ApiError, route: Route) -> ApiStatus:
     if isinstance(error, FailedPrecondition):  # for example, the node has no kubelet that serves streams
         return bad_request(error.message)
-    return to_status(error, route.resource, route.name)
+    return convert_error(error, route.resource, route.name)
 
 
-class _Session:
+class _ExecSession:
     def __init__(
         self,
         stream: Stream[Any],
@@ -197,7 +197,7 @@ class _Session:
                 channel = message[0] if message else RESIZE
                 if self._sink is None:
                     if self._detaches and channel == STDIN and not DETACH_KEYS.isdisjoint(message[1:]):
-                        await socket.send(bytes((STATUS,)) + dump(_status(0)))
+                        await socket.send(bytes((STATUS,)) + dump_json(_exit_status(0)))
                         return False
                     continue
                 if channel == STDIN:
@@ -208,24 +208,24 @@ class _Session:
 
     async def _pass_output(self, socket: Socket) -> None:
         try:
-            while (answer := await self._next()) is not None:
+            while (answer := await self._read_response()) is not None:
                 if answer.HasField("exit"):
-                    await socket.send(bytes((STATUS,)) + dump(_status(answer.exit.code)))
+                    await socket.send(bytes((STATUS,)) + dump_json(_exit_status(answer.exit.code)))
                     return
                 is_error = answer.HasField("stderr")
                 data = answer.stderr if is_error else answer.stdout
                 await socket.send(bytes((STDERR if is_error else STDOUT,)) + data)
             if self._sink is None:
-                await socket.send(bytes((STATUS,)) + dump(_status(0)))
+                await socket.send(bytes((STATUS,)) + dump_json(_exit_status(0)))
         except ApiError as error:
-            await socket.send(bytes((STATUS,)) + dump(refusal(error, self._route).document))
+            await socket.send(bytes((STATUS,)) + dump_json(refusal_response(error, self._route).document))
 
-    async def _next(self) -> Any:
+    async def _read_response(self) -> Any:
         first, self._first = self._first, None
         return await (first if first is not None else self._stream.read())
 
 
-def _status(code: int) -> dict[str, Any]:
+def _exit_status(code: int) -> dict[str, Any]:
     """Return the Status for an exit code."""
     if code == 0:
         return {"metadata": {}, "status": "Success"}

@@ -36,7 +36,7 @@ def too_many_requests(why: str) -> ApiStatus:
     return ApiStatus(429, "TooManyRequests", message, retry_after=RETRY_AFTER)
 
 
-class _Share:
+class _UserShare:
     """The seats or bytes that one user holds, and what waits."""
 
     __slots__ = ("held", "waiting")
@@ -61,7 +61,7 @@ class FairPool:
         """The user of the latest request, which is alone from `_alone_from` on."""
         self._alone_from = now()
         self._held = self._waiting_count = 0
-        self._shares: dict[str, _Share] = {}
+        self._shares: dict[str, _UserShare] = {}
 
     @property
     def held(self) -> int:
@@ -74,8 +74,8 @@ class FairPool:
             self._latest = user
         share = self._shares.get(user)
         if share is None:
-            share = self._shares[user] = _Share()
-        if share.waiting or not self._fits(share, units):
+            share = self._shares[user] = _UserShare()
+        if share.waiting or not self._has_room(share, units):
             return False
         share.held += units
         self._held += units
@@ -105,8 +105,8 @@ class FairPool:
         share = self._shares[user]
         share.held -= units
         self._held -= units
-        self._tidy(user, share)
-        while self._waiting_count and (result := self._next()) is not None:
+        self._remove_if_empty(user, share)
+        while self._waiting_count and (result := self._next_share()) is not None:
             units, taken = result.waiting.popleft()
             self._waiting_count -= 1
             if taken.cancelled():
@@ -115,13 +115,13 @@ class FairPool:
             self._held += units
             taken.set_result(None)
 
-    def _stop_waiting(self, user: str, share: _Share, units: int, taken: asyncio.Future[None]) -> None:
+    def _stop_waiting(self, user: str, share: _UserShare, units: int, taken: asyncio.Future[None]) -> None:
         if (units, taken) in share.waiting:
             share.waiting.remove((units, taken))
             self._waiting_count -= 1
-        self._tidy(user, share)
+        self._remove_if_empty(user, share)
 
-    def _fits(self, share: _Share, units: int) -> bool:
+    def _has_room(self, share: _UserShare, units: int) -> bool:
         if self._held + units > self._total:
             return not self._held
         if not share.held or share.held + units <= self._share_size:
@@ -129,17 +129,17 @@ class FairPool:
         is_alone = len(self._shares) == 1 and self._now() >= self._alone_from
         return is_alone and share.held + units <= self._alone
 
-    def _next(self) -> _Share | None:
+    def _next_share(self) -> _UserShare | None:
         """Return the user whose first waiting request gets its units next."""
-        candidates = [share for share in self._shares.values() if share.waiting and self._fits(share, share.waiting[0][0])]
+        candidates = [share for share in self._shares.values() if share.waiting and self._has_room(share, share.waiting[0][0])]
         return min(candidates, key=lambda share: share.held, default=None)
 
-    def _tidy(self, user: str, share: _Share) -> None:
+    def _remove_if_empty(self, user: str, share: _UserShare) -> None:
         if not share.held and not share.waiting and self._shares.get(user) is share:
             del self._shares[user]
 
 
-class Turns:
+class ChunkTurns:
     """Parts of large work, such as the pieces of large responses, take turns: one part in each iteration of the event loop,
     whatever the number of responses. Small work of other users runs in between."""
 

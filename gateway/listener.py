@@ -61,7 +61,7 @@ class Listener:
             raise
         for opened in self._sockets:
             self._loop.add_reader(opened, self._accept, opened)
-        self._run(self._greet())
+        self._create_task(self._start_handshakes())
         address = self._sockets[0].getsockname()
         return address[0], address[1]
 
@@ -83,7 +83,7 @@ class Listener:
             oldest, since = next(iter(self._silent.items()))
             if now - since < HANDSHAKE_TIMEOUT:
                 return
-            self._drop(oldest)
+            self._close_silent(oldest)
 
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(ACCEPTS):
@@ -93,24 +93,24 @@ class Listener:
                 return
             except OSError:  # no file descriptors are left
                 self._loop.remove_reader(listening)
-                self._loop.call_later(RETRY_DELAY, self._accept_again, listening)
+                self._loop.call_later(RETRY_DELAY, self._resume_accepting, listening)
                 return
             accepted.setblocking(False)
             if len(self._silent) >= MAX_SILENT:
-                self._drop(next(iter(self._silent)))
+                self._close_silent(next(iter(self._silent)))
             self._silent[accepted] = self._loop.time()
-            self._loop.add_reader(accepted, self._hear, accepted)
+            self._loop.add_reader(accepted, self._queue_handshake, accepted)
 
-    def _accept_again(self, listening: socket.socket) -> None:
+    def _resume_accepting(self, listening: socket.socket) -> None:
         if listening in self._sockets:
             self._loop.add_reader(listening, self._accept, listening)
 
-    def _drop(self, silent: socket.socket) -> None:
+    def _close_silent(self, silent: socket.socket) -> None:
         del self._silent[silent]
         self._loop.remove_reader(silent)
         silent.close()
 
-    def _hear(self, accepted: socket.socket) -> None:
+    def _queue_handshake(self, accepted: socket.socket) -> None:
         """The first bytes of a connection have arrived, or its end."""
         del self._silent[accepted]
         self._loop.remove_reader(accepted)
@@ -120,13 +120,13 @@ class Listener:
         self._waiting.append(accepted)
         self._arrived.set()
 
-    async def _greet(self) -> None:
+    async def _start_handshakes(self) -> None:
         """Start the handshakes, one after the other."""
         while True:
             while not self._waiting:
                 self._arrived.clear()
                 await self._arrived.wait()
-            self._run(self._shake_hands(self._waiting.popleft()))
+            self._create_task(self._shake_hands(self._waiting.popleft()))
             await asyncio.sleep(PACE)
 
     async def _shake_hands(self, accepted: socket.socket) -> None:
@@ -141,7 +141,7 @@ class Listener:
             accepted.close()
             raise
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+    def _create_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -21,8 +21,8 @@ from pinnace.gateway.authentication import Authenticator
 from pinnace.gateway.backend import Backend, add_warning, record_created
 from pinnace.gateway.dispatch import Dispatcher
 from pinnace.gateway.server import Server, tls_context
-from pinnace.gateway.timeline import Timeline
-from pinnace.gateway.workers import Workers
+from pinnace.gateway.timeline import TimelineService
+from pinnace.gateway.workers import ConversionWorker
 from pinnace.runtime import flags, process
 from pinnace.runtime.http import StatusServer
 
@@ -109,8 +109,8 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
     )
     readiness = Readiness(connection)
     backend = Backend(connection)
-    timeline = Timeline(connection, backend, options.timeline, options.data_dir)
-    workers = Workers()
+    timeline = TimelineService(connection, backend, options.timeline, options.data_dir)
+    workers = ConversionWorker()
     dispatcher = Dispatcher(backend, lambda: readiness.problem, options.servers, workers, timeline.link)
     server = Server(dispatcher, Authenticator(backend), options.context, dispatcher.turns)
     status = StatusServer(

@@ -19,7 +19,7 @@ import yaml
 
 from pinnace.api.wire import KUBERNETES_MAGIC, kubernetes_envelope
 from pinnace.gateway.http import JSON, ApiStatus, bad_request
-from pinnace.gateway.wire import WireError, last_bytes
+from pinnace.gateway.wire import WireError, last_bytes_field
 
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -47,7 +47,7 @@ class Format(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Clause:
+class MediaRange:
     """A media range of an Accept header."""
 
     media_type: str
@@ -55,7 +55,7 @@ class Clause:
     quality: float
 
 
-def clauses(accept: str) -> list[Clause]:
+def parse_accept(accept: str) -> list[MediaRange]:
     """Return the media ranges of an Accept header by descending quality."""
     result = []
     for part in accept.split(","):
@@ -67,7 +67,7 @@ def clauses(accept: str) -> list[Clause]:
             quality = float(pairs.pop("q", "1"))
         except ValueError:
             quality = 0.0
-        result.append(Clause(media_type.lower(), pairs, quality))
+        result.append(MediaRange(media_type.lower(), pairs, quality))
     return sorted(result, key=lambda clause: -clause.quality)  # a stable sort keeps the order of equal qualities
 
 
@@ -83,7 +83,7 @@ def negotiate(accept: str, transforms: tuple[str, ...] = (TABLE, METADATA, METAD
 def _negotiate(accept: str, transforms: tuple[str, ...]) -> Format:
     if not accept:
         return Format(JSON)
-    for clause in clauses(accept):
+    for clause in parse_accept(accept):
         if clause.quality <= 0:
             continue
         transform, version = clause.parameters.get("as", ""), clause.parameters.get("v", "v1")
@@ -95,7 +95,7 @@ def _negotiate(accept: str, transforms: tuple[str, ...]) -> Format:
             return Format(JSON)
         if clause.media_type in SERVED_TYPES and not (transform and clause.media_type == PROTOBUF and transform == TABLE):
             return Format(clause.media_type, transform, version)
-    if any(clause.media_type in (*SERVED_TYPES, *_ANY) for clause in clauses(accept)):
+    if any(clause.media_type in (*SERVED_TYPES, *_ANY) for clause in parse_accept(accept)):
         message = f"only the following media types are accepted: {_SERVED_TEXT}"
     else:
         message = f"406: Not Acceptable\n\nAvailable representations: {', '.join(SERVED_TYPES)}"
@@ -113,39 +113,41 @@ def error_format(accept: str) -> str:
         return JSON
 
 
-def body_type(content_type: str) -> str:
+def parse_content_type(content_type: str) -> str:
     """Return the media type of a request body. Raises ApiStatus (415)."""
     media_type = content_type.partition(";")[0].strip().lower() or JSON
     if media_type not in SERVED_TYPES:
-        raise unsupported(SERVED_TYPES)
+        raise unsupported_media_type(SERVED_TYPES)
     return media_type
 
 
-def unsupported(accepted: Iterable[str]) -> ApiStatus:
+def unsupported_media_type(accepted: Iterable[str]) -> ApiStatus:
     """Return a 415 for the body of a create or update."""
     message = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
     return ApiStatus(415, "UnsupportedMediaType", message, {})
 
 
-def unsupported_patch() -> ApiStatus:
+def unsupported_patch_type() -> ApiStatus:
     """Return a 415 for a patch. Kubernetes checks the types of patches before it reads the request."""
     return ApiStatus(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
 
 
-class Unwrapped(NamedTuple):
+class UnwrappedObject(NamedTuple):
     api_version: str
     kind: str
     data: bytes
 
 
-def unwrap(body: bytes) -> Unwrapped:
+def unwrap_protobuf(body: bytes) -> UnwrappedObject:
     """Unwrap the object of a protobuf body. Raises ApiStatus (400)."""
     if not body.startswith(MAGIC):
         raise bad_request("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
     try:
         unknown = body[len(MAGIC) :]
-        type_meta = last_bytes(unknown, 1)
-        return Unwrapped(last_bytes(type_meta, 1).decode(), last_bytes(type_meta, 2).decode(), last_bytes(unknown, 2))
+        type_meta = last_bytes_field(unknown, 1)
+        return UnwrappedObject(
+            last_bytes_field(type_meta, 1).decode(), last_bytes_field(type_meta, 2).decode(), last_bytes_field(unknown, 2)
+        )
     except (WireError, UnicodeDecodeError) as error:
         raise bad_request(f"unable to decode the protobuf envelope: {error}") from None
 
@@ -207,7 +209,7 @@ def _quoted(character: str) -> str:
     return f"'{json.dumps(character, ensure_ascii=not character.isprintable())[1:-1]}'"
 
 
-def unrecognized(body: bytes, kind: str, problem: str) -> ApiStatus:
+def unrecognized_object(body: bytes, kind: str, problem: str) -> ApiStatus:
     """Return a 400 for a body that is not an object of the kind. The message quotes the beginning of the body: JSON as text,
     other data in hexadecimal."""
     beginning = body[:_SUMMARY]
@@ -244,9 +246,9 @@ def parse_body(body: bytes, media_type: str, on_duplicate: Callable[[str], None]
         raise bad_request("the body is nested too deeply") from None
     except json.JSONDecodeError as error:
         problem = f"couldn't get version/kind; json parse error: {syntax_error(error)}"
-        raise unrecognized(body, kind, problem) from None
+        raise unrecognized_object(body, kind, problem) from None
     except ValueError as error:
-        raise unrecognized(body, kind, str(error)) from None
+        raise unrecognized_object(body, kind, str(error)) from None
 
 
 def _parse_yaml(body: bytes) -> Any:

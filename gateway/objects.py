@@ -19,19 +19,19 @@ from pinnace.gateway.backend import Backend
 from pinnace.gateway.bodies import (
     decode_configuration,
     decode_object,
-    dry_run,
-    field_manager,
-    field_validation,
     is_large,
-    patch_options,
     read_configuration,
     read_delete_options,
+    read_dry_run,
+    read_field_manager,
+    read_field_validation,
     read_object,
+    read_patch_options,
 )
 from pinnace.gateway.connection import PIECE
-from pinnace.gateway.errors import to_status
-from pinnace.gateway.flow import Turns
-from pinnace.gateway.http import JSON, ApiStatus, Request, Response, bad_request, dump, not_found, success
+from pinnace.gateway.errors import convert_error
+from pinnace.gateway.flow import ChunkTurns
+from pinnace.gateway.http import JSON, ApiStatus, Request, Response, bad_request, dump_json, not_found, success_status
 from pinnace.gateway.json_codec import JsonCache, with_type
 from pinnace.gateway.list_options import check_list_options
 from pinnace.gateway.media_types import (
@@ -44,12 +44,12 @@ from pinnace.gateway.media_types import (
     json_to_yaml,
     negotiate,
     to_yaml,
-    unsupported_patch,
+    unsupported_patch_type,
 )
 from pinnace.gateway.routes import Route
 from pinnace.gateway.status import status_response
-from pinnace.gateway.wire import list_parts
-from pinnace.gateway.workers import Workers, is_large_json
+from pinnace.gateway.wire import split_list
+from pinnace.gateway.workers import ConversionWorker, is_large_json
 
 PATCH_TYPES = {
     "application/merge-patch+json": PatchRequest.MERGE,
@@ -72,8 +72,8 @@ _VERSION_LISTS = 1
 """The number of items of a list that is only read for its resourceVersion."""
 
 
-class Objects:
-    def __init__(self, backend: Backend, cache: JsonCache, workers: Workers, turns: Turns) -> None:
+class ObjectHandlers:
+    def __init__(self, backend: Backend, cache: JsonCache, workers: ConversionWorker, turns: ChunkTurns) -> None:
         self._backend = backend
         self._cache = cache
         self._workers = workers
@@ -102,8 +102,8 @@ class Objects:
         obj = await self._read_object(request, route)
         settle_namespace(route, obj)
         message: Any = route.resource.resource.request("Create")(object=obj)  # type: ignore[union-attr]
-        message.options.dryRun.extend(dry_run(request))
-        message.options.fieldManager = field_manager(request)
+        message.options.dryRun.extend(read_dry_run(request))
+        message.options.fieldManager = read_field_manager(request)
         data = await self.call(request, route, "Create", message, name=obj.metadata.name)
         return await self.respond(request, route, data, form, code=201)
 
@@ -113,8 +113,8 @@ class Objects:
         settle_namespace(route, obj)
         check_name(route, obj)
         update: Any = route.resource.resource.request("Update")(object=obj)  # type: ignore[union-attr]
-        update.options.dryRun.extend(dry_run(request))
-        update.options.fieldManager = field_manager(request)
+        update.options.dryRun.extend(read_dry_run(request))
+        update.options.fieldManager = read_field_manager(request)
         verb = _UPDATES[route.subresource]
         return await self.respond(request, route, await self.call(request, route, verb, update), form)
 
@@ -135,7 +135,7 @@ class Objects:
             return await self.respond(request, route, data, form)
         group = {"group": route.resource.group} if route.resource.group else {}
         details = {"name": route.name} | group | {"kind": route.resource.plural, "uid": obj.metadata.uid}
-        return status_response(success(details), form)
+        return status_response(success_status(details), form)
 
     async def delete_collection(self, request: Request, route: Route) -> Response:
         form = negotiate(request.headers.get("accept", ""), ())
@@ -152,7 +152,7 @@ class Objects:
             if not token:
                 break
             setattr(message.options, "continue", token)
-        return status_response(success({"kind": route.resource.plural}), form)
+        return status_response(success_status({"kind": route.resource.plural}), form)
 
     async def call(
         self, request: Request, route: Route, verb: str, message: Message, *, name: str = "", retry: bool = False
@@ -163,18 +163,18 @@ class Objects:
         try:
             return await self._backend.call(request, f"/{resource.service}/{verb}", message, retry=retry)
         except ApiError as error:
-            raise to_status(error, route.resource, name or route.name) from None
+            raise convert_error(error, route.resource, name or route.name) from None
 
     async def patch_request(self, request: Request, route: Route, types: Mapping[str, PatchRequest.Type]) -> PatchRequest:
         """Read a patch. `types`: the accepted media types. Raises ApiStatus."""
         kind = types.get(request.headers.get("content-type", "").partition(";")[0].strip().lower())
         if kind is None:
-            raise unsupported_patch()
+            raise unsupported_patch_type()
         applies = kind == PatchRequest.APPLY
         patch = await self._read_configuration(request) if applies else request.body
         message = PatchRequest(namespace=route.namespace, name=route.name, type=kind, patch=patch)
-        message.options.CopyFrom(patch_options(request, applies=applies))
-        message.options.fieldValidation = field_validation(request)
+        message.options.CopyFrom(read_patch_options(request, applies=applies))
+        message.options.fieldValidation = read_field_validation(request)
         return message
 
     async def _read_object(self, request: Request, route: Route) -> Any:
@@ -203,8 +203,8 @@ class Objects:
             if form.transform == TABLE:
                 result = self._table(request, resource, [obj], {"resourceVersion": obj.metadata.resourceVersion}, form)
             else:
-                result = tables.metadata_only(obj, form.version)
-            return document(result, form, code)
+                result = tables.partial_metadata(obj, form.version)
+            return respond_document(result, form, code)
         if form.media_type == PROTOBUF:
             return Response(code, envelope(resource.api_version, resource.kind, data), PROTOBUF)
         text = with_type(resource.api_version, resource.kind, self._cache.json(resource.resource, data))
@@ -220,20 +220,22 @@ class Objects:
     async def _render_list(self, request: Request, resource: ApiResource, data: bytes, form: Format) -> Response:
         if form.media_type == PROTOBUF and not form.transform:
             return Response(200, envelope(resource.api_version, resource.list_kind, data), PROTOBUF)
-        encoded_meta, items = list_parts(data)
+        encoded_meta, items = split_list(data)
         list_meta = _list_meta(ListMeta.FromString(encoded_meta))
         if form.transform == TABLE:
             head, parts = self._table_parts(request, resource, items, list_meta, form)
         elif form.transform:
             head = {"kind": METADATA_LIST, "apiVersion": f"meta.k8s.io/{form.version}", "metadata": list_meta, "items": []}
-            parts = (dump(tables.metadata_only(obj, form.version))[:-1] for obj in _objects(resource, items))
+            parts = (dump_json(tables.partial_metadata(obj, form.version))[:-1] for obj in _split_objects(resource, items))
         else:
             head = {"kind": resource.list_kind, "apiVersion": resource.api_version, "metadata": list_meta, "items": []}
             parts = (self._cache.json(resource.resource, item) for item in items) if resource.resource is not None else iter(())
-        groups = in_groups(parts, self._turns)
-        chunks = self._yaml_chunks(request, head, groups) if form.media_type == YAML else json_chunks(dump(head)[:-3], groups)
+        groups = group_chunks(parts, self._turns)
+        chunks = (
+            self._yaml_chunks(request, head, groups) if form.media_type == YAML else json_chunks(dump_json(head)[:-3], groups)
+        )
         first, second = await anext(chunks), await anext(chunks, None)
-        body = first if second is None else _chained(first, second, chunks)
+        body = first if second is None else _chain_chunks(first, second, chunks)
         return Response(200, body, YAML if form.media_type == YAML else JSON)
 
     async def _yaml_chunks(self, request: Request, head: dict[str, Any], groups: Groups) -> AsyncIterator[bytes]:
@@ -252,15 +254,18 @@ class Objects:
         self, request: Request, resource: ApiResource, items: Iterable[bytes], meta: dict[str, Any], form: Format
     ) -> tuple[dict[str, Any], Iterator[bytes]]:
         """Return the head of a Table, whose last value are the rows, and the rows as JSON."""
-        include, now = tables.include_object(request), time.time()
-        head = tables.table(resource, (), meta, now, version=form.version, include=include)
-        return head, (dump(tables.row(resource, obj, now, form.version, include))[:-1] for obj in _objects(resource, items))
+        include, now = tables.read_include_object(request), time.time()
+        head = tables.render_table(resource, (), meta, now, version=form.version, include=include)
+        return head, (
+            dump_json(tables.render_row(resource, obj, now, form.version, include))[:-1]
+            for obj in _split_objects(resource, items)
+        )
 
     def _table(
         self, request: Request, resource: ApiResource, objects: Sequence[Any], meta: dict[str, Any], form: Format
     ) -> dict[str, Any]:
-        include = tables.include_object(request)
-        return tables.table(resource, objects, meta, time.time(), version=form.version, include=include)
+        include = tables.read_include_object(request)
+        return tables.render_table(resource, objects, meta, time.time(), version=form.version, include=include)
 
     async def _version(self, request: Request) -> bytes:
         """Return an encoded empty list at the requested revision."""
@@ -274,8 +279,8 @@ class Objects:
         try:
             data = await self._backend.call(request, "/pinnace.v1.Namespaces/List", message, retry=True)
         except ApiError as error:
-            raise to_status(error) from None
-        meta = ListMeta(resourceVersion=ListMeta.FromString(list_parts(data)[0]).resourceVersion)
+            raise convert_error(error) from None
+        meta = ListMeta(resourceVersion=ListMeta.FromString(split_list(data)[0]).resourceVersion)
         return field(1, meta.SerializeToString())
 
     @staticmethod
@@ -313,11 +318,11 @@ def check_name(route: Route, obj: Any) -> None:
         raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({route.name})")
 
 
-def _objects(resource: ApiResource, items: Iterable[bytes]) -> Iterator[Any]:
+def _split_objects(resource: ApiResource, items: Iterable[bytes]) -> Iterator[Any]:
     return (resource.resource.message.FromString(item) for item in items) if resource.resource is not None else iter(())
 
 
-async def in_groups(parts: Iterator[bytes], turns: Turns) -> Groups:
+async def group_chunks(parts: Iterator[bytes], turns: ChunkTurns) -> Groups:
     """Collect parts in groups of at least PIECE bytes. The last one is smaller, and may be empty. Making the parts takes
     turns."""
     group, size, turn_ends = list[bytes](), 0, time.monotonic() + SLICE
@@ -342,18 +347,18 @@ async def json_chunks(head: bytes, groups: Groups) -> AsyncIterator[bytes]:
         begin = b","
 
 
-async def _chained(first: bytes, second: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _chain_chunks(first: bytes, second: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     yield first
     yield second
     async for chunk in rest:
         yield chunk
 
 
-def document(found: dict[str, Any], form: Format, code: int = 200) -> Response:
+def respond_document(found: dict[str, Any], form: Format, code: int = 200) -> Response:
     """Return a response with a document that is not a stored object, as JSON or YAML."""
     if form.media_type == YAML:
         return Response(code, to_yaml(found), YAML)
-    return Response(code, dump(found), JSON)
+    return Response(code, dump_json(found), JSON)
 
 
 def _list_meta(meta: ListMeta) -> dict[str, Any]:

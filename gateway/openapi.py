@@ -24,8 +24,8 @@ from pinnace.api.schema import schema_name as kubernetes_name
 from pinnace.gateway import api_resources, openapi_protobuf
 from pinnace.gateway.api_resources import ELECTIONS, ApiResource
 from pinnace.gateway.elections import STATUS_SCHEMA
-from pinnace.gateway.http import JSON, ApiStatus, PageNotFound, Request, Response, dump
-from pinnace.gateway.media_types import PROTOBUF, YAML, clauses
+from pinnace.gateway.http import JSON, ApiStatus, PageNotFound, Request, Response, dump_json
+from pinnace.gateway.media_types import PROTOBUF, YAML, parse_accept
 
 _SPECIAL: Mapping[str, tuple[str, dict[str, Any]]] = {
     Quantity.DESCRIPTOR.full_name: ("io.k8s.apimachinery.pkg.api.resource.Quantity", {"type": "string"}),
@@ -73,7 +73,7 @@ def schema_name(descriptor: Descriptor) -> str:
     return kubernetes_name(descriptor)
 
 
-class _Schemas:
+class _SchemaRegistry:
     """The schemas that a document refers to. `prefix`: the prefix of references."""
 
     def __init__(self, prefix: str) -> None:
@@ -87,7 +87,7 @@ class _Schemas:
             self.found[name] = {}
             self.found[name] = self._schema(descriptor, kind, of_list)
         elif kind is not None:
-            _mark(self.found[name], kind, of_list)
+            _add_group_version_kind(self.found[name], kind, of_list)
         return {"$ref": f"{self._prefix}{name}"}
 
     def elections(self) -> tuple[dict[str, str], dict[str, str]]:
@@ -95,11 +95,11 @@ class _Schemas:
         name, metadata = f"{_ELECTION_PACKAGE}.Election", self.reference(_descriptor(ObjectMeta))
         properties: dict[str, Any] = {"metadata": metadata, "status": STATUS_SCHEMA}
         self.found[name] = {"type": "object", "description": "An election of a leader.", "properties": properties}
-        _mark(self.found[name], ELECTIONS, False)
+        _add_group_version_kind(self.found[name], ELECTIONS, False)
         single = {"$ref": f"{self._prefix}{name}"}
         properties = {"metadata": self.reference(_descriptor(ListMeta)), "items": {"type": "array", "items": single}}
         self.found[f"{name}List"] = {"type": "object", "description": "A list of elections.", "properties": properties}
-        _mark(self.found[f"{name}List"], ELECTIONS, True)
+        _add_group_version_kind(self.found[f"{name}List"], ELECTIONS, True)
         return single, {"$ref": f"{self._prefix}{name}List"}
 
     def _schema(self, descriptor: Descriptor, kind: ApiResource | None, of_list: bool) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class _Schemas:
             schema["required"] = required
         schema |= {name: value for name, value in extended.items() if name != "properties"}
         if kind is not None:
-            _mark(schema, kind, of_list)
+            _add_group_version_kind(schema, kind, of_list)
         return schema
 
     def _property(self, field: FieldDescriptor, value: FieldDescriptor | None) -> dict[str, Any]:
@@ -139,7 +139,7 @@ class _Schemas:
         return dict(_PRIMITIVES[field.type])
 
 
-def _mark(schema: dict[str, Any], kind: ApiResource, of_list: bool) -> None:
+def _add_group_version_kind(schema: dict[str, Any], kind: ApiResource, of_list: bool) -> None:
     """Add apiVersion, kind and the group, version and kind of a resource to a schema."""
     properties = schema["properties"]
     for name in ("apiVersion", "kind"):
@@ -184,7 +184,7 @@ class OpenApi:
         self._made: dict[str, tuple[bytes, str]] = {}
         self._names = {
             (f"apis/{group}/{version}" if group else f"api/{version}"): (group, version)
-            for group, versions in api_resources.groups().items()
+            for group, versions in api_resources.versions_by_group().items()
             for version in versions
         }
         self._v2 = self._v2_protobuf = b""
@@ -204,7 +204,7 @@ class OpenApi:
         if path == "/openapi/v2":
             return self._respond_v2(request)
         if path == "/openapi/v3":
-            return Response(200, dump(self.index()))
+            return Response(200, dump_json(self.index()))
         name = path.removeprefix("/openapi/v3/")
         if name not in self._names:
             raise PageNotFound
@@ -225,28 +225,28 @@ class OpenApi:
         """Return the document of a group and version, and its hash."""
         with self._lock:
             if name not in self._made:
-                body = dump(document_v3(*self._names[name]))
+                body = dump_json(document_v3(*self._names[name]))
                 self._made[name] = body, hashlib.sha256(body).hexdigest().upper()
             return self._made[name]
 
     def _respond_v2(self, request: Request) -> Response:
-        accepted = clauses(request.headers.get("accept", "")) or clauses(JSON)
+        accepted = parse_accept(request.headers.get("accept", "")) or parse_accept(JSON)
         for clause in accepted:
             if clause.media_type in (JSON, "*/*", "application/*"):
                 with self._lock:
-                    self._v2 = self._v2 or dump(document_v2())
+                    self._v2 = self._v2 or dump_json(document_v2())
                 return Response(200, self._v2, is_static=True)
             if clause.media_type in openapi_protobuf.MEDIA_TYPES:
                 with self._lock:
-                    self._v2_protobuf = self._v2_protobuf or openapi_protobuf.encode(document_v2())
+                    self._v2_protobuf = self._v2_protobuf or openapi_protobuf.encode_openapi(document_v2())
                 return Response(200, self._v2_protobuf, openapi_protobuf.MEDIA_TYPES[1], is_static=True)
         message = f"only the following media types are accepted: {', '.join((JSON, *openapi_protobuf.MEDIA_TYPES))}"
         raise ApiStatus(406, "NotAcceptable", message)
 
 
 def document_v3(group: str, version: str) -> dict[str, Any]:
-    schemas = _Schemas("#/components/schemas/")
-    paths = dict(_paths(api_resources.in_version(group, version), schemas, _operation_v3))
+    schemas = _SchemaRegistry("#/components/schemas/")
+    paths = dict(_paths(api_resources.resources_in_version(group, version), schemas, _operation_v3))
     return {
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "unversioned"},
@@ -256,7 +256,7 @@ def document_v3(group: str, version: str) -> dict[str, Any]:
 
 
 def document_v2() -> dict[str, Any]:
-    schemas = _Schemas(_DEFINITIONS)
+    schemas = _SchemaRegistry(_DEFINITIONS)
     paths = dict(_paths(api_resources.SERVED, schemas, _operation_v2))
     return {
         "swagger": "2.0",
@@ -266,7 +266,7 @@ def document_v2() -> dict[str, Any]:
     }
 
 
-def _paths(resources: Iterable[ApiResource], schemas: _Schemas, render: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+def _paths(resources: Iterable[ApiResource], schemas: _SchemaRegistry, render: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     for resource in resources:
         if resource is ELECTIONS:
             single, whole = schemas.elections()
@@ -281,10 +281,13 @@ def _paths(resources: Iterable[ApiResource], schemas: _Schemas, render: Any) -> 
             home,
             {
                 op.method: render(resource, op, whole if op.action == "list" else single, single)
-                for op in _of(resource, _COLLECTION)
+                for op in _served_operations(resource, _COLLECTION)
             },
         )
-        yield f"{home}/{{name}}", {op.method: render(resource, op, single, single) for op in _of(resource, _OBJECT)}
+        yield (
+            f"{home}/{{name}}",
+            {op.method: render(resource, op, single, single) for op in _served_operations(resource, _OBJECT)},
+        )
         if resource.namespaced:
             yield f"{root}/{resource.plural}", {"get": render(resource, _COLLECTION[0], whole, single)}
         if "status" in resource.subresources:
@@ -292,7 +295,7 @@ def _paths(resources: Iterable[ApiResource], schemas: _Schemas, render: Any) -> 
             yield f"{home}/{{name}}/status", {op.method: render(resource, op, single, single) for op in operations}
 
 
-def _of(resource: ApiResource, operations: Iterable[_Operation]) -> list[_Operation]:
+def _served_operations(resource: ApiResource, operations: Iterable[_Operation]) -> list[_Operation]:
     return [op for op in operations if _NEEDED[op.action] in resource.verbs]
 
 

@@ -20,7 +20,7 @@ Encode = Callable[[Any], bytes]
 _METHODS = {"get": 2, "put": 3, "post": 4, "delete": 5, "patch": 8}
 
 
-def encode(document: Mapping[str, Any]) -> bytes:
+def encode_openapi(document: Mapping[str, Any]) -> bytes:
     """Encode a document with operations and schemas."""
     info = document["info"]
     return b"".join((

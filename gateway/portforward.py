@@ -20,9 +20,9 @@ from pinnace.gateway.exec import (
     WEBSOCKET_PORT_FORWARD,
     Socket,
     Upgrade,
+    await_check,
     choose_protocol,
-    refusal,
-    run_check,
+    refusal_response,
     websocket_required,
 )
 from pinnace.gateway.http import Request, bad_request
@@ -46,28 +46,28 @@ class PortForward:
     async def port_forward(self, request: Request, route: Route) -> Upgrade:
         """Forward ports of a pod. Raises ApiStatus before the upgrade if the pod does not support it."""
         protocol = choose_protocol(request, (SPDY, CHANNELS))
-        ports = _ports(request) if protocol == CHANNELS else []
-        check = _Connection(self._backend, request, route, 0)
+        ports = _read_ports(request) if protocol == CHANNELS else []
+        check = _PortConnection(self._backend, request, route, 0)
         try:
-            await run_check(check.run(_ignore))
+            await await_check(check.run(_discard_data))
         except ApiError as error:
-            raise refusal(error, route) from None
+            raise refusal_response(error, route) from None
         if protocol is None:
             raise websocket_required(request, "port-forward", WEBSOCKET_PORT_FORWARD)
 
-        def connect(port: int) -> _Connection:
-            return _Connection(self._backend, request, route, port)
+        def connect(port: int) -> _PortConnection:
+            return _PortConnection(self._backend, request, route, port)
 
         if protocol == SPDY:
             return Upgrade((SPDY,), _SpdyForwarder(connect).run)
         return Upgrade((CHANNELS,), lambda socket: _forward_channels(socket, [(port, connect(port)) for port in ports]))
 
 
-async def _ignore(data: bytes) -> None:
+async def _discard_data(data: bytes) -> None:
     pass
 
 
-def _ports(request: Request) -> list[int]:
+def _read_ports(request: Request) -> list[int]:
     """Return the ports in the query. Raises ApiStatus (400)."""
     texts = [text for value in request.query.get("ports", ()) for text in value.split(",")]
     if not texts:
@@ -80,7 +80,7 @@ def _ports(request: Request) -> list[int]:
     return ports
 
 
-class _Connection:
+class _PortConnection:
     """A connection to a port."""
 
     def __init__(self, backend: Backend, request: Request, route: Route, port: int) -> None:
@@ -127,8 +127,8 @@ class _Connection:
             await stream.write(await self._outgoing.get(), patience=None)
 
 
-async def _forward_channels(socket: Socket, connections: list[tuple[int, _Connection]]) -> None:
-    async def forward(number: int, port: int, connection: _Connection) -> None:
+async def _forward_channels(socket: Socket, connections: list[tuple[int, _PortConnection]]) -> None:
+    async def forward(number: int, port: int, connection: _PortConnection) -> None:
         data, error = bytes((2 * number,)), bytes((2 * number + 1,))
         for channel in (data, error):
             await socket.send(channel + port.to_bytes(2, "little"))
@@ -156,12 +156,12 @@ async def _forward_channels(socket: Socket, connections: list[tuple[int, _Connec
 class _SpdyForwarder:
     """The SPDY streams of one WebSocket."""
 
-    def __init__(self, connect: Callable[[int], _Connection]) -> None:
+    def __init__(self, connect: Callable[[int], _PortConnection]) -> None:
         self._connect = connect
         self._decoder, self._encoder = spdy.Decoder(), spdy.Encoder()
         self._errors: dict[str, int] = {}
         """The error stream of each request ID whose data stream has not been opened."""
-        self._connections: dict[int, _Connection] = {}
+        self._connections: dict[int, _PortConnection] = {}
         """Connections by data stream."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
@@ -211,7 +211,7 @@ class _SpdyForwarder:
     def _forget(self, stream: int) -> None:
         del self._tasks[stream], self._connections[stream]
 
-    async def _forward(self, stream: int, error: int, connection: _Connection, socket: Socket) -> None:
+    async def _forward(self, stream: int, error: int, connection: _PortConnection, socket: Socket) -> None:
         message = b""
         try:
             await connection.run(lambda data: socket.send(self._encoder.data(stream, data)))

@@ -28,13 +28,13 @@ from pinnace.api.users import Impersonation
 from pinnace.client.errors import ApiError
 from pinnace.gateway.api_resources import ApiResource
 from pinnace.gateway.backend import Backend
-from pinnace.gateway.bodies import read_typed, type_of
-from pinnace.gateway.errors import invalid, to_status
+from pinnace.gateway.bodies import body_type_of, read_typed
+from pinnace.gateway.errors import convert_error, invalid_object
 from pinnace.gateway.http import ApiStatus, Request, Response, bad_request
 from pinnace.gateway.media_types import negotiate
-from pinnace.gateway.objects import document
+from pinnace.gateway.objects import respond_document
 from pinnace.gateway.routes import Route
-from pinnace.gateway.wire import WireError, fields
+from pinnace.gateway.wire import WireError, iterate_fields
 
 _Schema = Mapping[int, tuple[str, "_Schema | None"]]
 """The fields of a message by number: the name, and the schema of a nested message. Values without a schema are strings."""
@@ -70,13 +70,13 @@ class Reviews:
         """Return the review with its status. Raises ApiStatus."""
         form = negotiate(request.headers.get("accept", ""), ())
         kind = route.resource.kind
-        spec = _read(request, route.resource).get("spec") or {}
+        spec = _read_review(request, route.resource).get("spec") or {}
         if not isinstance(spec, Mapping):
             raise bad_request("spec: expected an object")
         status = await self._status(request, route, spec)
         metadata = {"creationTimestamp": format_rfc3339(to_time(time.time()))} if kind == "SelfSubjectReview" else {}
         head = {"kind": kind, "apiVersion": route.resource.api_version, "metadata": metadata}
-        return document(head | ({"spec": dict(spec)} if spec else {}) | {"status": status}, form, 201)
+        return respond_document(head | ({"spec": dict(spec)} if spec else {}) | {"status": status}, form, 201)
 
     async def check_impersonation(self, request: Request, impersonation: Impersonation) -> None:
         """Raise ApiStatus (403) unless the user is allowed to impersonate the other user and each of the named groups."""
@@ -106,21 +106,21 @@ class Reviews:
             user = UserInfo.FromString(await self._call(request, "SelfSubjectReview", SelfSubjectReviewRequest()))
             return {"userInfo": {"username": user.username, "groups": list(user.groups)}}
         if kind == "SelfSubjectRulesReview":
-            rules = SelfSubjectRulesReviewRequest(namespace=_text(spec, "namespace"))
+            rules = SelfSubjectRulesReviewRequest(namespace=_string_field(spec, "namespace"))
             rules_review = RulesReview.FromString(await self._call(request, "SelfSubjectRulesReview", rules))
-            return _rules(rules_review)
+            return _rules_status(rules_review)
         if kind == "TokenReview":
-            token = TokenReviewRequest(token=_text(spec, "token"))
+            token = TokenReviewRequest(token=_string_field(spec, "token"))
             return _token_status(TokenReviewResponse.FromString(await self._call(request, "TokenReview", token)))
-        attributes = _attributes(route, spec)
+        attributes = _review_attributes(route, spec)
         if kind == "LocalSubjectAccessReview" and attributes.namespace != route.namespace:
             raise bad_request(f"spec.resourceAttributes.namespace must match namespace: {route.namespace}")
         if kind == "SelfSubjectAccessReview":
             message: Message = SelfSubjectAccessReviewRequest(attributes=attributes)
             data = await self._call(request, "SelfSubjectAccessReview", message)
         else:
-            groups = _texts(spec, "groups")
-            message = SubjectAccessReviewRequest(user=_text(spec, "user"), groups=groups, attributes=attributes)
+            groups = _string_list_field(spec, "groups")
+            message = SubjectAccessReviewRequest(user=_string_field(spec, "user"), groups=groups, attributes=attributes)
             data = await self._call(request, "SubjectAccessReview", message)
         review = AccessReview.FromString(data)
         return {"allowed": review.allowed} | ({"reason": review.reason} if review.reason else {})
@@ -129,7 +129,7 @@ class Reviews:
         try:
             return await self._backend.call(request, _SERVICE + method, message, retry=True)
         except ApiError as error:
-            raise to_status(error) from None
+            raise convert_error(error) from None
 
 
 def _token_status(review: TokenReviewResponse) -> dict[str, Any]:
@@ -138,23 +138,23 @@ def _token_status(review: TokenReviewResponse) -> dict[str, Any]:
     return {"authenticated": True, "user": {"username": review.user.username, "groups": list(review.user.groups)}}
 
 
-def _read(request: Request, resource: ApiResource) -> Mapping[str, Any]:
-    data = read_typed(request, type_of(resource))
+def _read_review(request: Request, resource: ApiResource) -> Mapping[str, Any]:
+    data = read_typed(request, body_type_of(resource))
     if isinstance(data, bytes):
         try:
-            return _decode(data, _SCHEMAS[resource.kind])
+            return _decode_spec(data, _SCHEMAS[resource.kind])
         except (WireError, UnicodeDecodeError) as error:
             raise bad_request(f"unable to decode the {resource.kind}: {error}") from None
     return data
 
 
-def _decode(data: bytes, schema: _Schema) -> dict[str, Any]:
+def _decode_spec(data: bytes, schema: _Schema) -> dict[str, Any]:
     result: dict[str, Any] = {}
-    for number, value in fields(data):
+    for number, value in iterate_fields(data):
         if number not in schema or not isinstance(value, bytes):
             continue
         name, inner = schema[number]
-        decoded = _decode(value, inner) if inner is not None else value.decode()
+        decoded = _decode_spec(value, inner) if inner is not None else value.decode()
         if name in _REPEATED:
             result.setdefault(name, []).append(decoded)
         else:
@@ -162,9 +162,9 @@ def _decode(data: bytes, schema: _Schema) -> dict[str, Any]:
     return result
 
 
-def _attributes(route: Route, spec: Mapping[str, Any]) -> ResourceAttributes:
+def _review_attributes(route: Route, spec: Mapping[str, Any]) -> ResourceAttributes:
     """Return the attributes to review. Those of a path have the path as their resource. Raises ApiStatus (422)."""
-    resource, path = _part(spec, "resourceAttributes"), _part(spec, "nonResourceAttributes")
+    resource, path = _object_field(spec, "resourceAttributes"), _object_field(spec, "nonResourceAttributes")
     violations = []
     if resource is not None and path is not None:
         both = "Invalid value: cannot be specified in combination with resourceAttributes"
@@ -178,38 +178,38 @@ def _attributes(route: Route, spec: Mapping[str, Any]) -> ResourceAttributes:
         local = "Invalid value: disallowed on this kind of request"
         violations.append(Violation("spec.nonResourceAttributes", local))
     if violations:
-        raise invalid(route.resource, "", tuple(violations))
+        raise invalid_object(route.resource, "", tuple(violations))
     if path is not None:
-        url = _text(path, "path")
-        return ResourceAttributes(verb=_text(path, "verb"), resource=url if url.startswith("/") else _EVERY_PATH)
+        url = _string_field(path, "path")
+        return ResourceAttributes(verb=_string_field(path, "verb"), resource=url if url.startswith("/") else _EVERY_PATH)
     assert resource is not None
     return ResourceAttributes(
-        **{name: _text(resource, name) for name in ("namespace", "verb", "group", "resource", "subresource", "name")}
+        **{name: _string_field(resource, name) for name in ("namespace", "verb", "group", "resource", "subresource", "name")}
     )
 
 
-def _part(spec: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+def _object_field(spec: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
     part = spec.get(name)
     if part is not None and not isinstance(part, Mapping):
         raise bad_request(f"spec.{name}: expected an object")
     return part
 
 
-def _text(data: Mapping[str, Any], name: str) -> str:
+def _string_field(data: Mapping[str, Any], name: str) -> str:
     value = data.get(name, "")
     if not isinstance(value, str):
         raise bad_request(f"{name}: expected a string")
     return value
 
 
-def _texts(data: Mapping[str, Any], name: str) -> list[str]:
+def _string_list_field(data: Mapping[str, Any], name: str) -> list[str]:
     values = data.get(name) or []
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise bad_request(f"{name}: expected a list of strings")
     return values
 
 
-def _rules(review: RulesReview) -> dict[str, Any]:
+def _rules_status(review: RulesReview) -> dict[str, Any]:
     resource_rules, other = list[dict[str, Any]](), list[dict[str, Any]]()
     for rule in review.rules:
         (other if rule.nonResourceURLs else resource_rules).append(to_dict(rule))

@@ -27,7 +27,7 @@ class Route:
     subresource: str = ""
 
 
-def resolve(request: Request) -> Route:
+def resolve_route(request: Request) -> Route:
     """Resolve a request. Raises ApiStatus: 404 for an unknown resource, 405 for an unsupported method."""
     path = request.path.strip("/")
     segments = [unquote(part) for part in path.split("/")] if "%" in path else path.split("/")
@@ -44,7 +44,7 @@ def resolve(request: Request) -> Route:
     namespace = ""
     if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in _OF_NAMESPACE:
         namespace, rest = rest[1], rest[2:]
-    resource = api_resources.find(group, version, rest[0])
+    resource = api_resources.find_resource(group, version, rest[0])
     if resource is None or len(rest) > 3 or (namespace and not resource.namespaced):
         raise path_not_found()
     name = rest[1] if len(rest) > 1 else ""

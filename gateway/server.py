@@ -27,15 +27,15 @@ from typing import Any, cast
 from aiohttp import WSMsgType, web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from pinnace.gateway.authentication import IMPERSONATE_GROUP, IMPERSONATE_USER, Authenticator, impersonation
-from pinnace.gateway.connection import MAX_BODY, PIECE, Connections, HttpConnection, Incoming
+from pinnace.gateway.authentication import IMPERSONATE_GROUP, IMPERSONATE_USER, Authenticator, parse_impersonation
+from pinnace.gateway.connection import MAX_BODY, PIECE, Connections, HttpConnection, IncomingRequest
 from pinnace.gateway.dispatch import Dispatcher
 from pinnace.gateway.exec import Upgrade
-from pinnace.gateway.flow import Turns
-from pinnace.gateway.http import ANONYMOUS, JSON, ApiStatus, PageNotFound, Request, Response, dump
+from pinnace.gateway.flow import ChunkTurns
+from pinnace.gateway.http import ANONYMOUS, JSON, ApiStatus, PageNotFound, Request, Response, dump_json
 from pinnace.gateway.listener import Listener
 from pinnace.gateway.media_types import PROTOBUF, error_format
-from pinnace.gateway.metrics import OPEN_STREAMS, duration, requests
+from pinnace.gateway.metrics import OPEN_STREAMS, duration_histogram, request_counter
 from pinnace.gateway.watch_events import status_envelope
 from pinnace.runtime.grpc_server import Refusals
 
@@ -60,13 +60,13 @@ _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 class Server:
     def __init__(
-        self, dispatcher: Dispatcher, authenticator: Authenticator, context: ssl.SSLContext, turns: Turns | None = None
+        self, dispatcher: Dispatcher, authenticator: Authenticator, context: ssl.SSLContext, turns: ChunkTurns | None = None
     ) -> None:
         """`turns`: of the parts of large responses; shared with the dispatcher."""
         self._dispatcher = dispatcher
         self._authenticator = authenticator
         self._context = context
-        self._connections = Connections(_most_connections(), turns or Turns())
+        self._connections = Connections(_raise_descriptor_limit(), turns or ChunkTurns())
         self._refusals = Refusals()
         self._listener: Listener | None = None
         self._sweeping: asyncio.Task[None] | None = None
@@ -110,7 +110,7 @@ class Server:
             self._connections.sweep(loop.time())
             listener.sweep(loop.time())
 
-    async def _answer(self, connection: HttpConnection, incoming: Incoming) -> bool:
+    async def _answer(self, connection: HttpConnection, incoming: IncomingRequest) -> bool:
         """Answer a request. Return whether the connection can be used for another one."""
         started = time.perf_counter()
         path, query = incoming.split_target
@@ -129,28 +129,28 @@ class Server:
         except Exception:
             log.exception("%s %s failed", request.method, request.path)
             response = error_response(ApiStatus(500, "InternalError", "Internal error occurred"), request)
-        requests(request.method, response.code).inc()
+        request_counter(request.method, response.code).inc()
         if isinstance(response, Upgrade):
             self._sockets.open(connection, incoming, response)
             return False
         reusable = await self._send(connection, incoming, request, response)
-        duration(request.method).observe(time.perf_counter() - started)
+        duration_histogram(request.method).observe(time.perf_counter() - started)
         return reusable
 
-    async def _respond(self, connection: HttpConnection, incoming: Incoming, request: Request) -> Response | Upgrade:
-        request.user = await self._authenticator.user(_certificate(connection), request.headers)
+    async def _respond(self, connection: HttpConnection, incoming: IncomingRequest, request: Request) -> Response | Upgrade:
+        request.user = await self._authenticator.user(_client_certificate(connection), request.headers)
         users, groups = map(incoming.all_headers, (IMPERSONATE_USER, IMPERSONATE_GROUP))
-        request.impersonation = impersonation(request.headers, users, groups)
+        request.impersonation = parse_impersonation(request.headers, users, groups)
         return await self._dispatcher.answer(request, incoming.body)
 
-    async def _send(self, connection: HttpConnection, incoming: Incoming, request: Request, response: Response) -> bool:
+    async def _send(self, connection: HttpConnection, incoming: IncomingRequest, request: Request, response: Response) -> bool:
         """Send a response. Return whether the connection can be used for another request. Raises ConnectionError if the client
         has left or does not read."""
         body = response.body
         large = not isinstance(body, bytes) or len(body) >= GZIP_FROM
         compressed = large and not response.is_live and "gzip" in request.headers.get("accept-encoding", "")
         if isinstance(body, bytes) and compressed:
-            body = await self._compress_static(body) if response.is_static else _gzip(_pieces(body))
+            body = await self._compress_static(body) if response.is_static else _gzip(_split_body(body))
         elif not isinstance(body, bytes) and compressed:
             body = _gzip(body)
         length = len(body) if isinstance(body, bytes) else None
@@ -205,12 +205,12 @@ class Server:
     async def _compress_static(self, body: bytes) -> bytes:
         known = self._compressed.get(id(body))
         if known is None:
-            compressed = b"".join([piece async for piece in _gzip(_pieces(body))])
+            compressed = b"".join([piece async for piece in _gzip(_split_body(body))])
             known = self._compressed[id(body)] = body, compressed  # the reference keeps the identity unique
         return known[1]
 
 
-def _most_connections() -> int:
+def _raise_descriptor_limit() -> int:
     """Raise the limit of file descriptors to the maximum, and return the number of connections for which it suffices."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
@@ -255,7 +255,7 @@ def _audit_id() -> str:
     return f"{_AUDIT_ID_PREFIX}{next(_audit_ids) & _LAST_GROUP:012x}"
 
 
-async def _pieces(body: bytes) -> AsyncIterator[bytes]:
+async def _split_body(body: bytes) -> AsyncIterator[bytes]:
     view = memoryview(body)
     for start in range(0, len(body), PIECE):
         yield bytes(view[start : start + PIECE])
@@ -272,7 +272,7 @@ async def _gzip(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         await cast(Any, chunks).aclose()
 
 
-def _certificate(connection: HttpConnection) -> bytes | None:
+def _client_certificate(connection: HttpConnection) -> bytes | None:
     """Return the verified client certificate in DER, or None. It is read once for a connection."""
     if connection.identity is None:
         tls = connection.transport.get_extra_info("ssl_object")
@@ -287,7 +287,7 @@ def error_response(status: ApiStatus, request: Request) -> Response:
     headers = {"Retry-After": str(status.retry_after)} if status.retry_after is not None else {}
     if error_format(request.headers.get("accept", "")) == PROTOBUF:
         return Response(status.code, status_envelope(status), PROTOBUF, headers)
-    return Response(status.code, dump(status.document), JSON, headers)
+    return Response(status.code, dump_json(status.document), JSON, headers)
 
 
 def tls_context(cert: str, key: str, client_ca: str) -> ssl.SSLContext:
@@ -309,7 +309,7 @@ class _WebSockets:
         self._server = web.Server(self._serve, access_log=None, logger=_protocol_log())
         self._tasks = set[asyncio.Task[Any]]()
 
-    def open(self, connection: HttpConnection, incoming: Incoming, upgrade: Upgrade) -> None:
+    def open(self, connection: HttpConnection, incoming: IncomingRequest, upgrade: Upgrade) -> None:
         """Let aiohttp read the request again, and serve it."""
         key = uuid.uuid4().hex
         self._open[key] = upgrade
@@ -336,7 +336,7 @@ class _WebSockets:
         self._tasks.add(task)
         OPEN_STREAMS.inc()
         try:
-            await upgrade.run(_Socket(opened))
+            await upgrade.run(_AiohttpSocket(opened))
         finally:
             OPEN_STREAMS.dec()
             self._tasks.discard(task)
@@ -351,7 +351,7 @@ def _protocol_log() -> logging.Logger:
     return logger
 
 
-class _Socket:
+class _AiohttpSocket:
     def __init__(self, opened: web.WebSocketResponse) -> None:
         self._opened = opened
 

@@ -25,11 +25,11 @@ from typing import Any, NamedTuple
 
 from pinnace.api.verbs_pb2 import WatchRequest
 from pinnace.client.errors import ApiError, unavailable
-from pinnace.gateway.backend import Backend, opening
+from pinnace.gateway.backend import Backend, await_first_response
 from pinnace.gateway.http import Request, User
 from pinnace.gateway.metrics import UPSTREAM_WATCHES
-from pinnace.gateway.watch_events import after
-from pinnace.gateway.wire import last_bytes
+from pinnace.gateway.watch_events import skip_through_revision
+from pinnace.gateway.wire import last_bytes_field
 
 OPENING = 0.1
 """Seconds within which an error is the status of the response."""
@@ -82,16 +82,16 @@ class _Response:
         return response
 
 
-class _Upstream:
+class _UpstreamWatch:
     """A stream from an API server with its window."""
 
-    def __init__(self, selection: Selection, stream: Any, since: int, leave: "Callable[[_Upstream], None]") -> None:
+    def __init__(self, selection: Selection, stream: Any, since: int, leave: "Callable[[_UpstreamWatch], None]") -> None:
         """`since`: the revision at which the stream starts, or 0 if the API server chooses it. `leave` is called at the end."""
         self.selection = selection
         self.watches = 0
         self.ended = False
         self.error: ApiError | None = None
-        self.successor: _Upstream | None = None
+        self.successor: _UpstreamWatch | None = None
         """The stream to which the watches have moved."""
         self._stream = stream
         self._leave = leave
@@ -123,15 +123,18 @@ class _Upstream:
             at = at.following
         if at.revision == revision or at.following is None:
             return at
-        start, rest = _Response(b"", revision), _Response(after(at.following.data, revision), at.following.revision)
+        start, rest = (
+            _Response(b"", revision),
+            _Response(skip_through_revision(at.following.data, revision), at.following.revision),
+        )
         start.following, rest.original = rest, at.following
         return start
 
-    def start(self, first: "asyncio.Future[Any]", advanced: "Callable[[_Upstream], None]") -> None:
+    def start(self, first: "asyncio.Future[Any]", advanced: "Callable[[_UpstreamWatch], None]") -> None:
         """Start to read. `advanced` is called after each response."""
         self._reading = asyncio.create_task(self._read(first, advanced))
 
-    def move(self, other: "_Upstream") -> None:
+    def move(self, other: "_UpstreamWatch") -> None:
         """Move all watches to another stream, whose window has the revision of the last response."""
         self._last.original = other.position(self._last.revision)
         self.successor = other
@@ -161,11 +164,11 @@ class _Upstream:
             self._demand.set_result(None)
         return waiter
 
-    async def _read(self, first: "asyncio.Future[Any]", advanced: "Callable[[_Upstream], None]") -> None:
+    async def _read(self, first: "asyncio.Future[Any]", advanced: "Callable[[_UpstreamWatch], None]") -> None:
         try:
             answer = await first
             while answer is not None:
-                self._append(answer.data)
+                self._append_response(answer.data)
                 advanced(self)
                 if not self._waiting:
                     self._demand = asyncio.get_running_loop().create_future()
@@ -178,8 +181,8 @@ class _Upstream:
             log.exception("the watch of %s failed", self.selection.service)
             self._end(unavailable("the response of the API server cannot be read"))
 
-    def _append(self, data: bytes) -> None:
-        version = last_bytes(data, 2)
+    def _append_response(self, data: bytes) -> None:
+        version = last_bytes_field(data, 2)
         response = _Response(data, int(version) if version else 0)
         self._last.following = response
         self._last = response
@@ -192,9 +195,9 @@ class _Upstream:
             self._size -= len(oldest.data)
             self._floor.following, self._floor.lost = None, True
             self._floor = oldest
-        self._pass_on()
+        self._schedule_wake()
 
-    def _pass_on(self) -> None:
+    def _schedule_wake(self) -> None:
         if self._timer is not None:
             return
         loop = asyncio.get_running_loop()
@@ -224,13 +227,13 @@ class _Upstream:
         self._wake()
 
 
-class Watch:
+class SharedWatch:
     """The position of one watch. The caller must call `close`."""
 
-    def __init__(self, upstream: _Upstream, at: _Response, timeout: float) -> None:
+    def __init__(self, upstream: _UpstreamWatch, at: _Response, timeout: float) -> None:
         """`timeout`: in seconds; 0 for none."""
         self._upstream = upstream
-        self._current().watches += 1
+        self._current_upstream().watches += 1
         self._at = at
         at.watches += 1
         self._closed = self._timed_out = False
@@ -241,8 +244,8 @@ class Watch:
 
     async def next(self) -> Sequence[bytes]:
         """Return the next responses, or () at the end. Raises ApiError: Unavailable if the watch is too slow."""
-        while not (taken := self._take()):
-            upstream = self._current()
+        while not (taken := self._take_responses()):
+            upstream = self._current_upstream()
             if self._at.lost:
                 raise unavailable("the client reads too slowly")
             if self._closed or self._timed_out:
@@ -262,12 +265,12 @@ class Watch:
         if self._timer is not None:
             self._timer.cancel()
         self._at.watches -= 1
-        upstream = self._current()
+        upstream = self._current_upstream()
         upstream.watches -= 1
         if not upstream.watches:
             upstream.close()
 
-    def _take(self) -> list[bytes]:
+    def _take_responses(self) -> list[bytes]:
         taken, size, at = list[bytes](), 0, self._at.position()
         while at.following is not None and size < TAKE:
             response = at.following
@@ -280,7 +283,7 @@ class Watch:
             at.watches += 1
         return taken
 
-    def _current(self) -> _Upstream:
+    def _current_upstream(self) -> _UpstreamWatch:
         while (successor := self._upstream.successor) is not None:
             self._upstream = successor
         return self._upstream
@@ -291,16 +294,16 @@ class Watch:
             self._waiter.set_result(None)
 
 
-class _Opening:
+class _OpeningStream:
     """A stream that is being opened, and the number of watches that wait for it."""
 
-    def __init__(self, task: "asyncio.Task[_Started]") -> None:
+    def __init__(self, task: "asyncio.Task[_StartedStream]") -> None:
         self.task = task
         self.waiting = 0
 
 
-class _Started(NamedTuple):
-    upstream: _Upstream
+class _StartedStream(NamedTuple):
+    upstream: _UpstreamWatch
     at: _Response
     """The position before the first response."""
 
@@ -308,32 +311,32 @@ class _Started(NamedTuple):
 class SharedWatches:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._open: dict[Selection, list[_Upstream]] = {}
+        self._open: dict[Selection, list[_UpstreamWatch]] = {}
         """The streams whose windows have a revision."""
-        self._opening: dict[tuple[Selection, int], _Opening] = {}
+        self._opening: dict[tuple[Selection, int], _OpeningStream] = {}
 
-    async def watch(self, request: Request, service: str, message: WatchRequest) -> Watch:
+    async def watch(self, request: Request, service: str, message: WatchRequest) -> SharedWatch:
         """Start a watch of the user. Raises ApiError."""
         options = message.options
         selection = Selection(request.user, service, message.namespace, options.labelSelector, options.fieldSelector)
         timeout, options.timeoutSeconds = float(options.timeoutSeconds), 0
         chosen = options.HasField("sendInitialEvents") or options.resourceVersionMatch
-        since = 0 if chosen else _revision(options.resourceVersion)
+        since = 0 if chosen else _parse_start_revision(options.resourceVersion)
         if not since:
-            return Watch(*await self._start(request, selection, message, 0), timeout)
+            return SharedWatch(*await self._start(request, selection, message, 0), timeout)
         while True:
             for upstream in self._open.get(selection, ()):
                 if upstream.has(since):
-                    return Watch(upstream, upstream.position(since), timeout)
-            started = await self._started(request, selection, message, since)
+                    return SharedWatch(upstream, upstream.position(since), timeout)
+            started = await self._join_or_start(request, selection, message, since)
             if not started.upstream.is_closed:  # by another watch, which has already left
-                return Watch(*started, timeout)
+                return SharedWatch(*started, timeout)
 
-    async def _started(self, request: Request, selection: Selection, message: WatchRequest, since: int) -> _Started:
+    async def _join_or_start(self, request: Request, selection: Selection, message: WatchRequest, since: int) -> _StartedStream:
         """Open a stream, or wait until another watch has opened it. Raises ApiError."""
         key = selection, since
         if (result := self._opening.get(key)) is None:
-            result = self._opening[key] = _Opening(asyncio.create_task(self._start(request, selection, message, since)))
+            result = self._opening[key] = _OpeningStream(asyncio.create_task(self._start(request, selection, message, since)))
             result.task.add_done_callback(lambda _: self._opening.pop(key))
         result.waiting += 1
         try:
@@ -345,16 +348,16 @@ class SharedWatches:
         finally:
             result.waiting -= 1
 
-    async def _start(self, request: Request, selection: Selection, message: WatchRequest, since: int) -> _Started:
+    async def _start(self, request: Request, selection: Selection, message: WatchRequest, since: int) -> _StartedStream:
         stream = await self._backend.stream(request, f"/{selection.service}/Watch", message)
-        first = await opening(stream, OPENING, SILENCE)
-        upstream = _Upstream(selection, stream, since, self._remove)
+        first = await await_first_response(stream, OPENING, SILENCE)
+        upstream = _UpstreamWatch(selection, stream, since, self._remove)
         if since:
             self._open.setdefault(selection, []).append(upstream)
-        upstream.start(first, self._advanced)
-        return _Started(upstream, upstream.last)
+        upstream.start(first, self._share_if_same_revision)
+        return _StartedStream(upstream, upstream.last)
 
-    def _advanced(self, upstream: _Upstream) -> None:
+    def _share_if_same_revision(self, upstream: _UpstreamWatch) -> None:
         """Move the watches of a stream to another one with the same events, if there is one."""
         if not upstream.revision or upstream.ended:
             return
@@ -366,7 +369,7 @@ class SharedWatches:
         if upstream not in others:
             others.append(upstream)
 
-    def _remove(self, upstream: _Upstream) -> None:
+    def _remove(self, upstream: _UpstreamWatch) -> None:
         others = self._open.get(upstream.selection, [])
         if upstream in others:
             others.remove(upstream)
@@ -374,6 +377,6 @@ class SharedWatches:
             self._open.pop(upstream.selection, None)
 
 
-def _revision(version: str) -> int:
+def _parse_start_revision(version: str) -> int:
     """Return the revision at which a watch starts; 0 if the API server chooses it or rejects the version."""
     return int(version) if version.isascii() and version.isdigit() and len(version) < MAX_DIGITS else 0

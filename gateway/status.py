@@ -5,7 +5,7 @@ from typing import Any
 
 from pinnace.api.codec import from_dict
 from pinnace.api.meta_v1_pb2 import Status
-from pinnace.gateway.http import JSON, Response, dump
+from pinnace.gateway.http import JSON, Response, dump_json
 from pinnace.gateway.media_types import PROTOBUF, YAML, Format, envelope, to_yaml
 
 
@@ -21,4 +21,4 @@ def status_response(document: Mapping[str, Any], form: Format, code: int = 200) 
         return Response(code, encode_status(document), PROTOBUF)
     if form.media_type == YAML:
         return Response(code, to_yaml(document), YAML)
-    return Response(code, dump(document), JSON)
+    return Response(code, dump_json(document), JSON)

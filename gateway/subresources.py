@@ -20,18 +20,18 @@ from pinnace.gateway.api_resources import ApiResource
 from pinnace.gateway.backend import Backend
 from pinnace.gateway.bodies import (
     BodyType,
-    dry_run,
-    field_manager,
-    field_validation,
+    body_type_of,
+    read_dry_run,
+    read_field_manager,
+    read_field_validation,
     read_message,
-    type_of,
     validate_delete_options,
 )
-from pinnace.gateway.errors import to_status
-from pinnace.gateway.http import ApiStatus, Request, Response, bad_request, success
+from pinnace.gateway.errors import convert_error
+from pinnace.gateway.http import ApiStatus, Request, Response, bad_request, success_status
 from pinnace.gateway.json_codec import to_json, with_type
 from pinnace.gateway.media_types import PROTOBUF, envelope, negotiate
-from pinnace.gateway.objects import PATCH_TYPES, Objects, check_name, document, settle_namespace
+from pinnace.gateway.objects import PATCH_TYPES, ObjectHandlers, check_name, respond_document, settle_namespace
 from pinnace.gateway.routes import Route
 from pinnace.gateway.status import status_response
 
@@ -43,7 +43,7 @@ LOG_SILENCE = None
 
 
 class Subresources:
-    def __init__(self, backend: Backend, objects: Objects) -> None:
+    def __init__(self, backend: Backend, objects: ObjectHandlers) -> None:
         self._backend = backend
         self._objects = objects
 
@@ -56,11 +56,11 @@ class Subresources:
         try:
             data = await self._backend.call(request, f"/{resource.service}/{method}", message, retry=route.verb == "get")
         except ApiError as error:
-            raise to_status(error, _SCALE if error.refusal.violations else route.resource, route.name) from None
+            raise convert_error(error, _SCALE if error.refusal.violations else route.resource, route.name) from None
         if form.media_type == PROTOBUF:
             return Response(200, envelope(_SCALE.api_version, _SCALE.kind, data), PROTOBUF)
         text = with_type(_SCALE.api_version, _SCALE.kind, to_json(Scale.FromString(data)))
-        return document(json.loads(text), form)
+        return respond_document(json.loads(text), form)
 
     async def _scale_request(self, request: Request, route: Route) -> tuple[str, Message]:
         """Return the method and the request for a call about a Scale. Raises ApiStatus."""
@@ -68,17 +68,17 @@ class Subresources:
             return "GetScale", GetRequest(namespace=route.namespace, name=route.name)
         if route.verb == "patch":
             return "PatchScale", await self._objects.patch_request(request, route, PATCH_TYPES)
-        scale = read_message(request, Scale, type_of(_SCALE), field_validation(request))
+        scale = read_message(request, Scale, body_type_of(_SCALE), read_field_validation(request))
         settle_namespace(route, scale)
         check_name(route, scale)
         update = UpdateScaleRequest(object=scale)
-        update.options.dryRun.extend(dry_run(request))
-        update.options.fieldManager = field_manager(request)
+        update.options.dryRun.extend(read_dry_run(request))
+        update.options.fieldManager = read_field_manager(request)
         return "UpdateScale", update
 
     async def bind(self, request: Request, route: Route) -> Response:
         """Bind a pod to a node. Used by external schedulers. Raises ApiStatus."""
-        binding = read_message(request, Binding, _BINDING, field_validation(request))
+        binding = read_message(request, Binding, _BINDING, read_field_validation(request))
         settle_namespace(route, binding)
         if binding.metadata.name != route.name:
             raise bad_request("name in URL does not match name in Binding object")
@@ -94,11 +94,11 @@ class Subresources:
 
     async def evict(self, request: Request, route: Route) -> Response:
         """Delete a pod if its disruption budget permits it. Raises ApiStatus."""
-        eviction = read_message(request, Eviction, _EVICTION, field_validation(request))
+        eviction = read_message(request, Eviction, _EVICTION, read_field_validation(request))
         settle_namespace(route, eviction)
         if eviction.metadata.name != route.name:
             raise bad_request("name in URL does not match name in Eviction object")
-        eviction.deleteOptions.dryRun.extend(dry_run(request))
+        eviction.deleteOptions.dryRun.extend(read_dry_run(request))
         validate_delete_options(eviction.deleteOptions)
         data = await self._objects.call(request, route, "Evict", EvictRequest(eviction=eviction))
         return self._outcome(request, route, BatchItem.FromString(data))
@@ -110,7 +110,7 @@ class Subresources:
             stream = await self._backend.stream(request, "/pinnace.v1.Pods/Logs", message)
             first = await stream.read(LOG_SILENCE)
         except ApiError as error:
-            raise to_status(error, route.resource, route.name) from None
+            raise convert_error(error, route.resource, route.name) from None
 
         async def chunks() -> AsyncIterator[bytes]:
             answer = first
@@ -129,8 +129,8 @@ class Subresources:
     def _outcome(self, request: Request, route: Route, item: BatchItem) -> Response:
         error = error_of(item)
         if error is not None:
-            raise to_status(error, route.resource, route.name)
-        return status_response(success(code=201), negotiate(request.headers.get("accept", ""), ()), 201)
+            raise convert_error(error, route.resource, route.name)
+        return status_response(success_status(code=201), negotiate(request.headers.get("accept", ""), ()), 201)
 
 
 def _log_options(request: Request) -> LogOptions:

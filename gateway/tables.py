@@ -13,11 +13,11 @@ from pinnace.gateway.api_resources import ApiResource
 from pinnace.gateway.http import ApiStatus, Request
 from pinnace.gateway.json_codec import to_json
 from pinnace.printers import COLUMNS
-from pinnace.printers.columns import Columns, since
+from pinnace.printers.columns import Columns, format_age
 
 INCLUDES = ("", "None", "Metadata", "Object")
 _PLAIN: Columns[Any] = Columns(
-    ("NAME", "AGE"), (), lambda obj, now: (obj.metadata.name, since(obj.metadata.creationTimestamp, now))
+    ("NAME", "AGE"), (), lambda obj, now: (obj.metadata.name, format_age(obj.metadata.creationTimestamp, now))
 )
 
 
@@ -52,7 +52,7 @@ def columns_of(resource: ApiResource) -> Columns[Any]:
     return COLUMNS.get(resource.plural, _PLAIN)
 
 
-def include_object(request: Request) -> str:
+def read_include_object(request: Request) -> str:
     """Return the query parameter. Raises ApiStatus (400)."""
     value = request.param("includeObject")
     if value not in INCLUDES:
@@ -61,7 +61,7 @@ def include_object(request: Request) -> str:
     return value or "Metadata"
 
 
-def table(
+def render_table(
     resource: ApiResource,
     objects: Iterable[Object],
     list_meta: Mapping[str, Any],
@@ -76,11 +76,11 @@ def table(
     columns = columns_of(resource)
     result: dict[str, Any] = {"kind": "Table", "apiVersion": f"meta.k8s.io/{version}", "metadata": dict(list_meta)}
     result["columnDefinitions"] = _definitions(resource, columns) if definitions else None
-    result["rows"] = [row(resource, obj, now, version, include) for obj in objects]
+    result["rows"] = [render_row(resource, obj, now, version, include) for obj in objects]
     return result
 
 
-def row(resource: ApiResource, obj: Object, now: float, version: str, include: str) -> dict[str, Any]:
+def render_row(resource: ApiResource, obj: Object, now: float, version: str, include: str) -> dict[str, Any]:
     """Return a row of a Table."""
     columns = columns_of(resource)
     stored = conversion_of(resource.resource).to_stored(obj) if resource.resource is not None else obj
@@ -88,13 +88,13 @@ def row(resource: ApiResource, obj: Object, now: float, version: str, include: s
     cells = zip(headers, columns.row(stored, now), strict=True)
     result: dict[str, Any] = {"cells": [int(cell) if header in numbers else cell for header, cell in cells]}
     if include == "Metadata":
-        result["object"] = metadata_only(obj, version)
+        result["object"] = partial_metadata(obj, version)
     elif include == "Object":
         result["object"] = {"kind": resource.kind, "apiVersion": resource.api_version} | json.loads(to_json(obj))  # type: ignore[arg-type]
     return result
 
 
-def metadata_only(obj: Object, version: str) -> dict[str, Any]:
+def partial_metadata(obj: Object, version: str) -> dict[str, Any]:
     metadata = json.loads(to_json(obj.metadata))
     return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": metadata}
 

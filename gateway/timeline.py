@@ -42,7 +42,7 @@ from pinnace.cluster.observer import ProcessObserver
 from pinnace.cluster.spec import SCHEDULER, SLOW_LEASE, ProcessRecord
 from pinnace.gateway.backend import Backend
 from pinnace.gateway.dispatch import LINKS_PATH
-from pinnace.gateway.http import ApiStatus, Request, Response, User, dump
+from pinnace.gateway.http import ApiStatus, Request, Response, User, dump_json
 from pinnace.timeline.items import NODES_LANE, Item, process_item, queue_item
 from pinnace.timeline.site import ActionError, Sessions, Site, Viewer, serve
 from pinnace.timeline.source import LiveSource
@@ -145,7 +145,7 @@ class LocalCluster:
         return text
 
 
-class Actions:
+class ClusterActions:
     """The actions of viewers. Each leaves a mark."""
 
     def __init__(self, cluster: LocalCluster | None, source: LiveSource, backend: Backend) -> None:
@@ -157,7 +157,9 @@ class Actions:
     async def permitted(self, viewer: Viewer) -> Sequence[str]:
         """Names of actions. The API servers decide about those of API_ACTIONS."""
         local = tuple(ACTIONS) if self._cluster and MASTERS in viewer.groups else ()
-        allowed = await asyncio.gather(*(review(self._backend, viewer, api_action) for api_action in API_ACTIONS.values()))
+        allowed = await asyncio.gather(
+            *(review_permission(self._backend, viewer, api_action) for api_action in API_ACTIONS.values())
+        )
         return *local, *(name for name, granted in zip(API_ACTIONS, allowed, strict=True) if granted)
 
     async def run(self, viewer: Viewer, name: str, target: str) -> str:
@@ -212,7 +214,7 @@ class Actions:
         return await self._backend.call(request, method, message)
 
 
-async def review(backend: Backend, viewer: Viewer, attributes: ResourceAttributes) -> bool:
+async def review_permission(backend: Backend, viewer: Viewer, attributes: ResourceAttributes) -> bool:
     """Return whether the viewer has a permission; False without an answer."""
     request = Request("POST", LINKS_PATH, {}, {}, user=User(viewer.name, viewer.groups))
     message = SelfSubjectAccessReviewRequest(attributes=attributes)
@@ -224,7 +226,7 @@ async def review(backend: Backend, viewer: Viewer, attributes: ResourceAttribute
     return AccessReview.FromString(data).allowed
 
 
-class Timeline:
+class TimelineService:
     """The timeline's site with its live source. `run` serves it."""
 
     def __init__(self, connection: Connection, backend: Backend, address: tuple[str, int], data_dir: Path | None) -> None:
@@ -235,7 +237,7 @@ class Timeline:
         self._sessions = Sessions()
         self._viewed = asyncio.Event()
         self._viewers = 0
-        actions = Actions(self._cluster, self._source, backend)
+        actions = ClusterActions(self._cluster, self._source, backend)
         lease_ttl = self._cluster.lease_ttl if self._cluster else lambda: None
         self._site = Site(self._source, self._sessions, actions, self._permits, self._watched, lease_ttl)
         self._url = ""
@@ -264,10 +266,10 @@ class Timeline:
             raise ApiStatus(
                 403, "Forbidden", f'User "{request.user.name}" cannot watch resource "keys" in API group "pinnace.io"'
             )
-        return Response(201, dump({"url": self._sessions.link(self._url, viewer)}))
+        return Response(201, dump_json({"url": self._sessions.link(self._url, viewer)}))
 
     async def _permits(self, viewer: Viewer) -> bool:
-        return await review(self._backend, viewer, WATCH_KEYS)
+        return await review_permission(self._backend, viewer, WATCH_KEYS)
 
     def _watched(self, count: int) -> None:
         self._viewers = count

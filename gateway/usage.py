@@ -12,10 +12,10 @@ from pinnace.api.verbs_pb2 import ListRequest
 from pinnace.client.errors import ApiError
 from pinnace.gateway.api_resources import METRICS_GROUP, ApiResource
 from pinnace.gateway.backend import Backend
-from pinnace.gateway.errors import to_status
+from pinnace.gateway.errors import convert_error
 from pinnace.gateway.http import Request, Response, not_found
 from pinnace.gateway.media_types import negotiate
-from pinnace.gateway.objects import document
+from pinnace.gateway.objects import respond_document
 from pinnace.gateway.routes import Route
 
 _SERVICES: dict[str, tuple[str, type[Any]]] = {
@@ -24,7 +24,7 @@ _SERVICES: dict[str, tuple[str, type[Any]]] = {
 }
 
 
-class Usage:
+class UsageHandlers:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
@@ -33,14 +33,14 @@ class Usage:
         result = await self._found(request, route, request.param("fieldSelector"))
         request.warnings += result.warnings
         head = {"kind": route.resource.list_kind, "apiVersion": route.resource.api_version, "metadata": {}}
-        return document(head | {"items": [_usage(route.resource, item) for item in result.items]}, form)
+        return respond_document(head | {"items": [_usage(route.resource, item) for item in result.items]}, form)
 
     async def get(self, request: Request, route: Route) -> Response:
         form = negotiate(request.headers.get("accept", ""), ())
         result = await self._found(request, route, f"metadata.name={route.name}")
         if not result.items:
             raise not_found(f"{route.resource.plural}.{METRICS_GROUP}", route.name)
-        return document(_usage(route.resource, result.items[0]), form)
+        return respond_document(_usage(route.resource, result.items[0]), form)
 
     async def _found(self, request: Request, route: Route, fields: str) -> Any:
         service, message = _SERVICES[route.resource.plural]
@@ -49,7 +49,7 @@ class Usage:
         try:
             return message.FromString(await self._backend.call(request, f"/pinnace.v1.{service}/List", asked, retry=True))
         except ApiError as error:
-            raise to_status(error, route.resource, route.name) from None
+            raise convert_error(error, route.resource, route.name) from None
 
 
 def _usage(resource: ApiResource, found: Any) -> dict[str, Any]:

@@ -22,11 +22,11 @@ from pinnace.api.verbs_pb2 import WatchEventType
 from pinnace.api.wire import field
 from pinnace.gateway import tables
 from pinnace.gateway.api_resources import ApiResource
-from pinnace.gateway.http import ApiStatus, dump
+from pinnace.gateway.http import ApiStatus, dump_json
 from pinnace.gateway.json_codec import JsonCache, with_type
 from pinnace.gateway.media_types import TABLE, Format, envelope
 from pinnace.gateway.status import encode_status
-from pinnace.gateway.wire import fields, last_bytes
+from pinnace.gateway.wire import iterate_fields, last_bytes_field
 
 PACKET = (16 << 10) - 16
 """The maximum size of a packet in bytes: a TLS record without the frame of an HTTP chunk."""
@@ -46,7 +46,7 @@ class Encoder(Protocol):
     def error(self, status: ApiStatus) -> bytes: ...
 
 
-class Encoded(NamedTuple):
+class EncodedEvents(NamedTuple):
     """The encoded events of a response, and its resourceVersion: "" if it is a part of the initial state."""
 
     packets: tuple[bytes, ...]
@@ -62,16 +62,16 @@ class EventCache:
     def __init__(self, limit: int = 4 << 20) -> None:
         self._limit = limit
         self._size = 0
-        self._known: dict[tuple[type, str, str, bytes], tuple[Encoded, int]] = {}
+        self._known: dict[tuple[type, str, str, bytes], tuple[EncodedEvents, int]] = {}
 
-    def encode(self, encoder: Encoder, data: bytes) -> Encoded:
+    def encode(self, encoder: Encoder, data: bytes) -> EncodedEvents:
         """Encode the events of a response. Raises WireError, DecodeError."""
         if not encoder.shared:
-            return encode(encoder, data)
+            return encode_events(encoder, data)
         key = (type(encoder), encoder.resource.api_version, encoder.resource.plural, data)
         result = self._known.get(key)
         if result is None:
-            encoded = encode(encoder, data)
+            encoded = encode_events(encoder, data)
             size = sum(len(packet) for packets in {encoded.packets, encoded.bookmarked} for packet in packets)
             result = self._known[key] = encoded, len(data) + size
             self._size += result[1]
@@ -80,27 +80,29 @@ class EventCache:
         return result[0]
 
 
-def encode(encoder: Encoder, data: bytes) -> Encoded:
+def encode_events(encoder: Encoder, data: bytes) -> EncodedEvents:
     """Encode the events of a response. Raises WireError, DecodeError."""
     events, version = list[tuple[int, bytes]](), ""
-    for number, value in fields(data):
+    for number, value in iterate_fields(data):
         if number == 1 and isinstance(value, bytes):
-            kind, obj = _event(value)
+            kind, obj = _decode_event(value)
             events.append((revision_of(obj), encoder.event(kind, obj)))
         elif number == 2 and isinstance(value, bytes):
             version = value.decode()
     if not version:  # the events of the initial state are in no order: a client cannot resume before their end
-        whole = tuple(packed(event for _, event in events))
-        return Encoded(whole, whole, "")
+        whole = tuple(pack_parts(event for _, event in events))
+        return EncodedEvents(whole, whole, "")
     groups = [(revision, [event for _, event in group]) for revision, group in groupby(events, itemgetter(0))]
-    packets = tuple(packed(b"".join(group) for _, group in groups))
+    packets = tuple(pack_parts(b"".join(group) for _, group in groups))
     if all(len(packet) <= PACKET for packet in packets):
-        return Encoded(packets, packets, version)
-    pieces = (piece for revision, group in groups for piece in _pieces(group, encoder.bookmark(str(revision - 1), False)))
-    return Encoded(packets, tuple(packed(pieces)), version)
+        return EncodedEvents(packets, packets, version)
+    pieces = (
+        piece for revision, group in groups for piece in _split_revision(group, encoder.bookmark(str(revision - 1), False))
+    )
+    return EncodedEvents(packets, tuple(pack_parts(pieces)), version)
 
 
-def _pieces(group: Sequence[bytes], bookmark: bytes) -> Iterator[bytes]:
+def _split_revision(group: Sequence[bytes], bookmark: bytes) -> Iterator[bytes]:
     """Split the events of one revision. The end of each piece, with its bookmark, is at most PACKET bytes."""
     if len(group) == 1 or sum(map(len, group)) <= PACKET:
         yield b"".join(group)
@@ -117,7 +119,7 @@ def _pieces(group: Sequence[bytes], bookmark: bytes) -> Iterator[bytes]:
     yield piece
 
 
-def packed(parts: Iterable[bytes]) -> Iterator[bytes]:
+def pack_parts(parts: Iterable[bytes]) -> Iterator[bytes]:
     """Join adjacent parts to packets. A larger part is a packet of its own."""
     held, size = list[bytes](), 0
     for part in parts:
@@ -132,23 +134,23 @@ def packed(parts: Iterable[bytes]) -> Iterator[bytes]:
 
 def revision_of(obj: bytes) -> int:
     """Return the resourceVersion of an encoded object. Raises WireError."""
-    version = last_bytes(last_bytes(obj, 1), 6)
+    version = last_bytes_field(last_bytes_field(obj, 1), 6)
     return int(version) if version.isdigit() else 0
 
 
-def after(data: bytes, revision: int) -> bytes:
+def skip_through_revision(data: bytes, revision: int) -> bytes:
     """Return a response without the events up to a revision. Raises WireError."""
     return b"".join(
         field(number, value)
-        for number, value in fields(data)
-        if isinstance(value, bytes) and (number != 1 or revision_of(_event(value)[1]) > revision)
+        for number, value in iterate_fields(data)
+        if isinstance(value, bytes) and (number != 1 or revision_of(_decode_event(value)[1]) > revision)
     )
 
 
-def _event(data: bytes) -> tuple[str, bytes]:
+def _decode_event(data: bytes) -> tuple[str, bytes]:
     """Decode the type and the object of an event."""
     kind, obj = "", b""
-    for number, value in fields(data):
+    for number, value in iterate_fields(data):
         if number == 1 and isinstance(value, int):
             kind = _TYPES[value]
         elif number == 2 and isinstance(value, bytes):
@@ -177,10 +179,10 @@ class JsonEncoder:
     def bookmark(self, version: str, initial_end: bool) -> bytes:
         metadata = _bookmark_metadata(version, initial_end)
         obj = {"kind": self.resource.kind, "apiVersion": self.resource.api_version, "metadata": metadata}
-        return dump({"type": "BOOKMARK", "object": obj})
+        return dump_json({"type": "BOOKMARK", "object": obj})
 
     def error(self, status: ApiStatus) -> bytes:
-        return dump({"type": "ERROR", "object": status.document})
+        return dump_json({"type": "ERROR", "object": status.document})
 
 
 class TransformedEncoder(JsonEncoder):
@@ -200,8 +202,8 @@ class TransformedEncoder(JsonEncoder):
         if self._form.transform == TABLE:
             result = self._table([obj], {"resourceVersion": obj.metadata.resourceVersion})
         else:
-            result = tables.metadata_only(obj, self._form.version)
-        return b"%b%b}\n" % (_PREFIXES[kind], dump(result)[:-1])
+            result = tables.partial_metadata(obj, self._form.version)
+        return b"%b%b}\n" % (_PREFIXES[kind], dump_json(result)[:-1])
 
     def bookmark(self, version: str, initial_end: bool) -> bytes:
         metadata = _bookmark_metadata(version, initial_end)
@@ -211,14 +213,14 @@ class TransformedEncoder(JsonEncoder):
                 result["rows"] = [{"cells": [], "object": self._bare(metadata)}]
         else:
             result = self._bare(metadata)
-        return dump({"type": "BOOKMARK", "object": result})
+        return dump_json({"type": "BOOKMARK", "object": result})
 
     def _bare(self, metadata: dict[str, Any]) -> dict[str, Any]:
         return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{self._form.version}", "metadata": metadata}
 
     def _table(self, objects: list[Any], meta: dict[str, Any]) -> dict[str, Any]:
         definitions, self._defined = not self._defined, True
-        return tables.table(
+        return tables.render_table(
             self.resource,
             objects,
             meta,
@@ -238,19 +240,19 @@ class ProtobufEncoder:
         self.resource = resource
 
     def event(self, kind: str, data: bytes) -> bytes:
-        return _frame(kind, envelope(self.resource.api_version, self.resource.kind, data))
+        return _encode_frame(kind, envelope(self.resource.api_version, self.resource.kind, data))
 
     def bookmark(self, version: str, initial_end: bool) -> bytes:
         metadata = field(6, version.encode())
         if initial_end:
             metadata += field(12, field(1, INITIAL_EVENTS_END.encode()) + field(2, b"true"))
-        return _frame("BOOKMARK", envelope(self.resource.api_version, self.resource.kind, field(1, metadata)))
+        return _encode_frame("BOOKMARK", envelope(self.resource.api_version, self.resource.kind, field(1, metadata)))
 
     def error(self, status: ApiStatus) -> bytes:
-        return _frame("ERROR", status_envelope(status))
+        return _encode_frame("ERROR", status_envelope(status))
 
 
-def _frame(kind: str, obj: bytes) -> bytes:
+def _encode_frame(kind: str, obj: bytes) -> bytes:
     event = field(1, kind.encode()) + field(2, field(1, obj))
     return len(event).to_bytes(4, "big") + event
 

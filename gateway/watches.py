@@ -19,14 +19,14 @@ from pinnace.client.errors import ApiError, Expired, Forbidden, HistoryChanged, 
 from pinnace.gateway import tables
 from pinnace.gateway.api_resources import ApiResource
 from pinnace.gateway.backend import Backend
-from pinnace.gateway.errors import to_status
+from pinnace.gateway.errors import convert_error
 from pinnace.gateway.http import JSON, Request, Response
 from pinnace.gateway.json_codec import JsonCache
 from pinnace.gateway.list_options import check_watch_options
-from pinnace.gateway.media_types import PROTOBUF, YAML, Format, negotiate, unsupported
+from pinnace.gateway.media_types import PROTOBUF, YAML, Format, negotiate, unsupported_media_type
 from pinnace.gateway.routes import Route
-from pinnace.gateway.shared_watches import SharedWatches, Watch
-from pinnace.gateway.watch_events import Encoder, EventCache, JsonEncoder, ProtobufEncoder, TransformedEncoder, packed
+from pinnace.gateway.shared_watches import SharedWatch, SharedWatches
+from pinnace.gateway.watch_events import Encoder, EventCache, JsonEncoder, ProtobufEncoder, TransformedEncoder, pack_parts
 
 BOOKMARK_INTERVAL = 60.0
 """The minimum number of seconds between two bookmarks without events."""
@@ -43,33 +43,35 @@ class Watches:
 
     async def watch(self, request: Request, route: Route) -> Response:
         """Start a watch. Raises ApiStatus if it cannot be started."""
-        form = _form(request)
+        form = _negotiate_format(request)
         resource = route.resource.resource or NAMESPACES
-        message = WatchRequest(namespace=route.namespace if resource.namespaced else "", options=_options(request, route))
+        message = WatchRequest(
+            namespace=route.namespace if resource.namespaced else "", options=_read_list_options(request, route)
+        )
         try:
             watch = await self._shared.watch(request, resource.service, message)
         except ApiError as error:
-            raise to_status(error, route.resource, route.name) from None
+            raise convert_error(error, route.resource, route.name) from None
         encoder = self._encoder(request, route.resource, form)
         content_type = STREAM_PROTOBUF if form.media_type == PROTOBUF else JSON
-        return Response(200, _Events(watch, encoder, message.options, self._events), content_type, is_live=True)
+        return Response(200, _WatchChunks(watch, encoder, message.options, self._events), content_type, is_live=True)
 
     def _encoder(self, request: Request, resource: ApiResource, form: Format) -> Encoder:
         if form.media_type == PROTOBUF:
             return ProtobufEncoder(resource)
         if form.transform:
-            return TransformedEncoder(resource, form, tables.include_object(request))
+            return TransformedEncoder(resource, form, tables.read_include_object(request))
         return JsonEncoder(resource, self._cache)
 
 
-def _form(request: Request) -> Format:
+def _negotiate_format(request: Request) -> Format:
     form = negotiate(request.headers.get("accept", ""))
     if form.media_type == YAML:
-        raise unsupported((JSON, PROTOBUF))
+        raise unsupported_media_type((JSON, PROTOBUF))
     return form
 
 
-def _options(request: Request, route: Route) -> ListOptions:
+def _read_list_options(request: Request, route: Route) -> ListOptions:
     fields_wanted = request.param("fieldSelector")
     if route.name:
         fields_wanted = ",".join(filter(None, (fields_wanted, f"metadata.name={route.name}")))
@@ -91,10 +93,10 @@ def _options(request: Request, route: Route) -> ListOptions:
     return options
 
 
-class _Events:
+class _WatchChunks:
     """The chunks of a watch that has started."""
 
-    def __init__(self, watch: Watch, encoder: Encoder, options: ListOptions, cache: EventCache) -> None:
+    def __init__(self, watch: SharedWatch, encoder: Encoder, options: ListOptions, cache: EventCache) -> None:
         self._watch = watch
         self._encoder = encoder
         self._cache = cache
@@ -112,21 +114,21 @@ class _Events:
         while not self._chunks:
             if self._ended:
                 raise StopAsyncIteration
-            await self._read()
+            await self._read_responses()
         return self._chunks.popleft()
 
     async def aclose(self) -> None:
         self._watch.close()
 
-    async def _read(self) -> None:
+    async def _read_responses(self) -> None:
         try:
             responses = await self._watch.next()
         except ApiError as error:
             if isinstance(error, _ERRORS_SHOWN):
-                self._chunks.append(self._encoder.error(to_status(error)))
+                self._chunks.append(self._encoder.error(convert_error(error)))
             responses = ()
         if responses:
-            self._chunks.extend(packed(part for data in responses for part in self._encode(data)))
+            self._chunks.extend(pack_parts(part for data in responses for part in self._encode(data)))
         else:
             self._ended = True
             self._watch.close()

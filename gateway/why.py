@@ -15,10 +15,10 @@ from google.rpc.status_pb2 import Status
 from pinnace.api.records import Answer, Malformed, Trouble, from_json, to_json
 from pinnace.client.config import ClientConfig
 from pinnace.client.errors import from_status
-from pinnace.gateway.errors import RETRY_AFTER, to_status
+from pinnace.gateway.errors import RETRY_AFTER, convert_error
 from pinnace.gateway.http import ApiStatus, Request, Response, User
 from pinnace.gateway.media_types import negotiate
-from pinnace.gateway.objects import document
+from pinnace.gateway.objects import respond_document
 from pinnace.gateway.routes import Route
 
 AT_ONCE = 2
@@ -27,7 +27,7 @@ EXPLAIN_TIMEOUT = 25.0
 """The timeout of the lists of an explanation in seconds."""
 
 
-class Why:
+class ExplainHandler:
     def __init__(self, servers: ClientConfig) -> None:
         """`servers`: the API servers, with the gateway's certificate."""
         self._servers = servers
@@ -40,21 +40,21 @@ class Why:
             raise ApiStatus(429, "TooManyRequests", f"{AT_ONCE} explanations are already running", retry_after=RETRY_AFTER)
         self._running += 1
         try:
-            answer = await self._ask(request.user, route, request.param("node"))
+            answer = await self._run_explainer(request.user, route, request.param("node"))
         finally:
             self._running -= 1
         if (problem := answer.unexplained) is not None:
             if problem.kind is Trouble.REFUSED:
-                raise to_status(from_status(Status.FromString(b64decode(problem.status))), route.resource, route.name)
+                raise convert_error(from_status(Status.FromString(b64decode(problem.status))), route.resource, route.name)
             if problem.kind is Trouble.TOO_SLOW:
                 raise ApiStatus(504, "Timeout", problem.error, retry_after=RETRY_AFTER)
             raise ApiStatus(500, "InternalError", problem.error)
         assert answer.explanation is not None
-        return document({"kind": "Why", "apiVersion": "pinnace.io/v1"} | to_json(answer.explanation), form)
+        return respond_document({"kind": "Why", "apiVersion": "pinnace.io/v1"} | to_json(answer.explanation), form)
 
-    async def _ask(self, user: User, route: Route, node: str) -> Answer:
+    async def _run_explainer(self, user: User, route: Route, node: str) -> Answer:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "pinnace.scheduler.explaining", *arguments(self._servers, user, node),
+            sys.executable, "-m", "pinnace.scheduler.explaining", *explain_arguments(self._servers, user, node),
             "--", route.namespace, route.name,
             stdin=DEVNULL, stdout=PIPE, stderr=PIPE,
         )  # fmt: skip
@@ -71,7 +71,7 @@ class Why:
             raise ApiStatus(500, "InternalError", f"the explanation failed: {last[0] if last else 'no output'}") from None
 
 
-def arguments(servers: ClientConfig, user: User, node: str) -> list[str]:
+def explain_arguments(servers: ClientConfig, user: User, node: str) -> list[str]:
     """Return the arguments of the process. Values follow "=", because they can start with a dash."""
     result = [f"--server={','.join(servers.endpoints)}", f"--timeout={EXPLAIN_TIMEOUT}", f"--node={node}", f"--as={user.name}"]
     result += [f"--as-group={group}" for group in user.groups]

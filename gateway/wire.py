@@ -16,20 +16,20 @@ class WireError(ValueError):
     """The bytes are not a valid protobuf message."""
 
 
-def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+def iterate_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield the fields of a message in order: the number, and an integer or bytes. Raises WireError."""
     at, end = 0, len(data)
     while at < end:
-        tag, at = _varint(data, at)
+        tag, at = _read_varint(data, at)
         number, wire_type = tag >> 3, tag & 7
         if wire_type == _BYTES:
-            length, at = _varint(data, at)
+            length, at = _read_varint(data, at)
             if at + length > end:
                 raise WireError("truncated field")
             yield number, data[at : at + length]
             at += length
         elif wire_type == _VARINT:
-            value, at = _varint(data, at)
+            value, at = _read_varint(data, at)
             yield number, value
         elif wire_type in (_FIXED64, _FIXED32):
             size = 8 if wire_type == _FIXED64 else 4
@@ -53,7 +53,7 @@ def _list_type() -> Any:
 _List = _list_type()
 
 
-def list_parts(data: bytes) -> tuple[bytes, Sequence[bytes]]:
+def split_list(data: bytes) -> tuple[bytes, Sequence[bytes]]:
     """Return the encoded metadata and items of a list. Raises WireError."""
     try:
         result = _List.FromString(data)
@@ -62,16 +62,16 @@ def list_parts(data: bytes) -> tuple[bytes, Sequence[bytes]]:
     return result.metadata, result.items
 
 
-def last_bytes(data: bytes, number: int) -> bytes:
+def last_bytes_field(data: bytes, number: int) -> bytes:
     """Return the last value of a length-delimited field, or b"". Raises WireError."""
     result = b""
-    for each, value in fields(data):
+    for each, value in iterate_fields(data):
         if each == number and isinstance(value, bytes):
             result = value
     return result
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     try:
         while True:

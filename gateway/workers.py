@@ -43,7 +43,7 @@ def is_large_json(body: bytes) -> bool:
     return len(body) > LARGE_JSON and body.count(b",") + body.count(b"[") + body.count(b"{") > MAX_VALUES
 
 
-class _Job:
+class _ConversionJob:
     __slots__ = ("call", "result")
 
     def __init__(self, call: bytes) -> None:
@@ -51,11 +51,11 @@ class _Job:
         self.result: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
 
-class Workers:
+class ConversionWorker:
     """The worker process of a gateway. `run` must run until shutdown."""
 
     def __init__(self) -> None:
-        self._queues: dict[str, deque[_Job]] = {}
+        self._queues: dict[str, deque[_ConversionJob]] = {}
         """The waiting jobs of each user. The first user is served next."""
         self._arrived = asyncio.Event()
         self._process: asyncio.subprocess.Process | None = None
@@ -66,7 +66,7 @@ class Workers:
         queue = self._queues.setdefault(user, deque())
         if len(queue) >= MAX_QUEUED:
             raise too_many_requests(f'{len(queue)} large conversions of user "{user}" wait')
-        job = _Job(pickle.dumps((function, args, kwargs)))
+        job = _ConversionJob(pickle.dumps((function, args, kwargs)))
         queue.append(job)
         self._arrived.set()
         try:
@@ -86,7 +86,7 @@ class Workers:
         """Do the next conversion, or stop the worker if there is none for IDLE seconds."""
         try:
             async with asyncio.timeout(IDLE if self._process is not None else None):
-                while (job := self._next()) is None:
+                while (job := self._next_job()) is None:
                     self._arrived.clear()
                     await self._arrived.wait()
         except TimeoutError:
@@ -94,7 +94,7 @@ class Workers:
         else:
             await self._convert(job)
 
-    def _next(self) -> _Job | None:
+    def _next_job(self) -> _ConversionJob | None:
         while self._queues:
             user = next(iter(self._queues))
             queue = self._queues.pop(user)
@@ -105,7 +105,7 @@ class Workers:
                 return job
         return None
 
-    async def _convert(self, job: _Job) -> None:
+    async def _convert(self, job: _ConversionJob) -> None:
         try:
             async with asyncio.timeout(TIMEOUT):
                 process = self._process or await self._start()
@@ -132,7 +132,7 @@ class Workers:
                 job.result.set_result(result)
 
     @staticmethod
-    def _fail(job: _Job, error: BaseException) -> None:
+    def _fail(job: _ConversionJob, error: BaseException) -> None:
         if not job.result.done():
             job.result.set_exception(error)
 

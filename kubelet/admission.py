@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods import EVICTED, qos_class
-from pinnace.fit import Refusal, pod_requests
+from pinnace.fit import FitRefusal, pod_requests
 from pinnace.kubelet import lifecycle
 from pinnace.kubelet.eviction import CRITICAL, barred
 from pinnace.kubelet.lifecycle import PodState
@@ -176,7 +176,7 @@ class Admission:
         if wanted and self._comes_after_others(pod):
             return now.monotonic + RETRY_INTERVAL
         admitted = node.admit(uid, record.template)
-        if isinstance(admitted, Refusal):
+        if isinstance(admitted, FitRefusal):
             again = self._stale_node_check.at(pod.spec.nodeName, uid, record.revision, now.monotonic) if wanted else None
             room = self._make_room(record, node, now) if wanted and again is None and is_critical(pod) else None
             return again or room or self._refuse(uid, admitted.admission_reason, admitted.admission_message, now)

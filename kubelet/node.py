@@ -31,7 +31,7 @@ from pinnace.api.names import is_extended_resource
 from pinnace.api.pods import evicting, tolerates
 from pinnace.api.scalars import to_time
 from pinnace.api.wellknown import CRASH_ANNOTATION, FAULT_ANNOTATION
-from pinnace.fit import Predicate, Refusal, Requests, Room, allocatable, matches
+from pinnace.fit import AdmissionPredicate, FitRefusal, NodeCapacity, Requests, allocatable_amounts, matches_node
 from pinnace.fit.requests import DEFERRED, INFEASIBLE, PODS
 from pinnace.kubelet.addresses import Addresses, AddressPool, host_ip, pod_cidr
 from pinnace.kubelet.eviction import (
@@ -60,7 +60,7 @@ class VirtualNode:
         """`local`: its addresses are in 127.0.0.0/8 (see kubelet.addresses), regardless of its podCIDR."""
         self._local = local
         self._host = host_ip(node.metadata.name, local=local)
-        self._room = Room(allocatable(node))
+        self._room = NodeCapacity(allocatable_amounts(node))
         self._network = self._network_of(node)
         self._addresses = self._new_address_pool(node)
         self._node = node
@@ -71,7 +71,7 @@ class VirtualNode:
         """Applies a changed Node object. Running pods and their addresses are kept."""
         self._node = node
         self._taints = evicting(node)
-        self._room.allocatable = allocatable(node)
+        self._room.allocatable = allocatable_amounts(node)
         if (network := self._network_of(node)) != self._network:  # the node had no pod capacity when it was added
             self._network = network
             self._addresses = self._new_address_pool(node)
@@ -101,7 +101,7 @@ class VirtualNode:
         """The uids of the counted pods."""
         return self._pods_by_uid.keys()
 
-    def admit(self, uid: str, template: Template) -> Addresses | Refusal:
+    def admit(self, uid: str, template: Template) -> Addresses | FitRefusal:
         """Counts the pod and allocates addresses, or returns why it cannot run here. A pod is also rejected if no address is
         free.
         """
@@ -109,7 +109,7 @@ class VirtualNode:
             return refusals[0]
         address = self._new_address(template)
         if not address:
-            return Refusal(POD_IPS, 1, self._addresses.size, self._addresses.size)
+            return FitRefusal(POD_IPS, 1, self._addresses.size, self._addresses.size)
         return self._count_pod(uid, template, address)
 
     def lacking(self, template: Template, leaving: Iterable[str]) -> Mapping[str, int] | None:
@@ -127,7 +127,7 @@ class VirtualNode:
         }
         return {resource: amount for resource, amount in short.items() if amount > 0}
 
-    def _refusals(self, template: Template) -> list[Refusal]:
+    def _refusals(self, template: Template) -> list[FitRefusal]:
         """Extended resources that the node does not list are ignored, as in Kubernetes: a scheduler extender accounts for them.
         Only NoExecute taints are checked.
         """
@@ -136,10 +136,10 @@ class VirtualNode:
             for refusal in self._room.refusals(template.requests)
             if refusal.resource in self._room.allocatable or not is_extended_resource(refusal.resource)
         ]
-        if template.choosy is not None and not matches(template.choosy, self._node):
-            refusals.append(Refusal(predicate=Predicate.NODE_AFFINITY))
+        if template.choosy is not None and not matches_node(template.choosy, self._node):
+            refusals.append(FitRefusal(predicate=AdmissionPredicate.NODE_AFFINITY))
         if not all(_tolerated(taint, template.tolerations) for taint in self._taints):
-            refusals.append(Refusal(predicate=Predicate.TAINT_TOLERATION))
+            refusals.append(FitRefusal(predicate=AdmissionPredicate.TAINT_TOLERATION))
         return refusals
 
     def readmit(self, uid: str, template: Template, address: str) -> Addresses:

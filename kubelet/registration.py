@@ -46,7 +46,7 @@ from pinnace.api.wire import portions
 from pinnace.client.errors import AlreadyExists, ApiError, Conflict, Exhausted, NotFound, Unavailable, error_of
 from pinnace.client.resource import ResourceClient
 from pinnace.client.workqueue import RejectedQueue
-from pinnace.fit import allocatable
+from pinnace.fit import allocatable_amounts
 from pinnace.fit.requests import PODS
 from pinnace.kubelet.addresses import host_ip, pod_cidr
 from pinnace.kubelet.eviction import CONDITIONS, Kind
@@ -161,7 +161,7 @@ def _set_spec(node: Node, fleet: str, machine: Machine) -> None:
     """Written after the status, which contains the pod capacity."""
     node.metadata.labels.update(_labels(node, fleet, machine))
     if not node.spec.podCIDR:
-        node.spec.podCIDR = pod_cidr(node.metadata.name, allocatable(node).get(PODS, 0), local=machine.local)
+        node.spec.podCIDR = pod_cidr(node.metadata.name, allocatable_amounts(node).get(PODS, 0), local=machine.local)
         node.spec.podCIDRs[:] = [node.spec.podCIDR]
     taints = [taint for taint in node.spec.taints if taint.key != NOT_READY_TAINT]
     del node.spec.taints[:]

@@ -16,7 +16,7 @@ from typing import Literal, Self
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
-from pinnace.history.records import Ran, encode
+from pinnace.history.records import ContainerRun, encode_record
 from pinnace.kubelet.addresses import Addresses
 from pinnace.kubelet.runtime.interface import Call, ContainerView, Instant, Runtime
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
@@ -53,17 +53,17 @@ class RunLog:
         self._write_runs()
         self._file.close()
 
-    def __call__(self, ran: Ran) -> None:
+    def __call__(self, ran: ContainerRun) -> None:
         loop = asyncio.get_running_loop()
         if not self._lines:
             loop.call_soon(self._write_runs)
-        self._lines.append(encode(replace(ran, process=self._process)))
+        self._lines.append(encode_record(replace(ran, process=self._process)))
         if self._beating is None:
             self._beating = loop.call_later(BEAT, self._write_heartbeat)
 
     def _write_heartbeat(self) -> None:
         self._beating = None
-        self(Ran(self._clock.monotonic(), "", "", "", "alive"))
+        self(ContainerRun(self._clock.monotonic(), "", "", "", "alive"))
 
     def _write_runs(self) -> None:
         if self._lines:
@@ -85,7 +85,7 @@ class _Pod:
 class LoggedRuntime:
     """Implements pinnace.kubelet.runtime.interface.Runtime."""
 
-    def __init__(self, runtime: Runtime, tell: Callable[[Ran], None], clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, runtime: Runtime, tell: Callable[[ContainerRun], None], clock: Clock = SYSTEM_CLOCK) -> None:
         self._runtime = runtime
         self._tell = tell
         self._clock = clock
@@ -142,4 +142,4 @@ class LoggedRuntime:
         if pod is not None and pod.running != running:
             pod.running = running
             what: Literal["started", "stopped"] = "started" if running else "stopped"
-            self._tell(Ran(at, pod.node, uid, pod.key, what))
+            self._tell(ContainerRun(at, pod.node, uid, pod.key, what))

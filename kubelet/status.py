@@ -28,7 +28,14 @@ from pinnace.api.core_v1_pb2 import ContainerState as ContainerStateMessage
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.scalars import to_seconds, to_time
 from pinnace.api.wellknown import DISRUPTION_TARGET
-from pinnace.fit.requests import RESIZE_CONDITIONS, RESIZE_IN_PROGRESS, RESIZE_PENDING, is_resizing, largest, resizable
+from pinnace.fit.requests import (
+    RESIZE_CONDITIONS,
+    RESIZE_IN_PROGRESS,
+    RESIZE_PENDING,
+    is_resizing,
+    max_requirements,
+    resizable_containers,
+)
 from pinnace.kubelet.addresses import Addresses
 from pinnace.kubelet.lifecycle import (
     ContainerPlan,
@@ -75,7 +82,7 @@ class Resize(NamedTuple):
         """The remaining work after the node has allocated the resources of `spec`. None: nothing."""
         running = {view.name: view.attempt for view in containers if view.exit is None}
         restarting = {name: each for name, each in self.restarting.items() if running.get(name) == each.attempt}
-        for container in resizable(spec):
+        for container in resizable_containers(spec):
             old = self.allocated.get(container.name, container.resources)
             if container.name in running and container.name not in restarting and _must_restart(container, old):
                 restarting[container.name] = Restarting(running[container.name], old)
@@ -95,7 +102,7 @@ class Resize(NamedTuple):
 
     def counted(self) -> Resources:
         """The larger of the allocated and the actual amounts."""
-        old = {name: largest(self.allocated[name], each.resources) for name, each in self.restarting.items()}
+        old = {name: max_requirements(self.allocated[name], each.resources) for name, each in self.restarting.items()}
         return {**self.allocated, **old}
 
     def show(self, status: PodStatus, generation: int) -> None:
@@ -115,14 +122,14 @@ class Resize(NamedTuple):
 
 
 def resources_of(spec: PodSpec) -> Resources:
-    return {container.name: container.resources for container in resizable(spec)}
+    return {container.name: container.resources for container in resizable_containers(spec)}
 
 
 def with_resources(pod: Pod, resources: Resources) -> Pod:
     """A copy of the pod whose containers have these resources."""
     result = Pod()
     result.CopyFrom(pod)
-    for container in resizable(result.spec):
+    for container in resizable_containers(result.spec):
         if container.name in resources:
             container.resources.CopyFrom(resources[container.name])
     return result
@@ -138,7 +145,7 @@ def adopted(pod: Pod) -> Resize | None:
     }
     allocated: dict[str, ResourceRequirements] = {}
     restarting: dict[str, Restarting] = {}
-    for container in resizable(pod.spec):
+    for container in resizable_containers(pod.spec):
         status = statuses.get(container.name)
         if status is None or not status.HasField("resources") or status.allocatedResources == container.resources.requests:
             allocated[container.name] = container.resources

@@ -30,7 +30,7 @@ from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.quota.ledger import QuotaStates, UsageTally
 from pinnace.apiserver.quota.usage import COUNTED, kind_of, use_of
 from pinnace.apiserver.registry.admission import AdmissionOperation, WriteRequest
-from pinnace.fit.requests import combine, pod_level
+from pinnace.fit.requests import combine_containers, pod_level_amounts
 from pinnace.runtime.clock import Clock
 
 ANNOTATION = "kubernetes.io/limit-ranger"
@@ -197,13 +197,13 @@ def _parse_amounts(quantities: Mapping[str, Quantity]) -> Amounts:
 
 def _total_of_containers(spec: PodSpec, of: Callable[[Container], Mapping[str, int]]) -> Amounts:
     """Return the total of all containers of a pod, without its overhead, as in Kubernetes."""
-    total = combine(spec, of)
+    total = combine_containers(spec, of)
     named = {name for container in _containers(spec) for name in of(container)}
     return {name: Amount(total[name], format_amount(name, total[name])) for name in named}
 
 
 def _pod_level_amounts(quantities: Mapping[str, Quantity]) -> Amounts:
-    return {name: Amount(total, quantities[name].string) for name, total in pod_level(quantities).items()}
+    return {name: Amount(total, quantities[name].string) for name, total in pod_level_amounts(quantities).items()}
 
 
 def _containers(spec: PodSpec) -> Iterable[Container]:

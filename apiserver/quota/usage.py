@@ -27,7 +27,7 @@ from pinnace.api.quantity import MAX, QuantityError, amount, amounts, format_amo
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.resources import ALL, EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS, RESOURCE_QUOTAS, SERVICES, Object, Resource
 from pinnace.apiserver.registry.validation.fields import CONTAINER_RESOURCES, HUGE_PAGES
-from pinnace.fit.requests import MAX_SPEC, MAX_SPECS, combine, counted_spec, pod_level, spec_limits
+from pinnace.fit.requests import MAX_SPEC, MAX_SPECS, combine_containers, counted_spec, pod_level_amounts, spec_limits
 
 COUNTED: tuple[Resource[Any], ...] = tuple(resource for resource in ALL if resource.namespaced and resource is not EVENTS)
 """The resources that quotas count."""
@@ -121,8 +121,8 @@ def _remembered(spec_bytes: bytes) -> _SpecUsage:
 
 def _compute_spec_usage(spec_bytes: bytes) -> _SpecUsage:
     spec = PodSpec.FromString(spec_bytes)
-    requests = combine(spec, lambda container: amounts(container.resources.requests))
-    for name, requested in pod_level(spec.resources.requests).items():
+    requests = combine_containers(spec, lambda container: amounts(container.resources.requests))
+    for name, requested in pod_level_amounts(spec.resources.requests).items():
         requests[name] = requested
     requests.update(amounts(spec.overhead))
     counts, scopes = _count_names(PODS), _pod_scopes(spec)

@@ -28,7 +28,7 @@ from pinnace.api.core_v1_pb2 import (
 )
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.pods import ENDED
-from pinnace.fit import Requests, insists, pod_requests
+from pinnace.fit import Requests, has_node_requirements, pod_requests
 from pinnace.kubelet.runtime.interface import Call, CallKind, Handler, Instant
 
 
@@ -198,7 +198,7 @@ def _of_bytes(encoded: bytes) -> Template:
         plan_of(pod.spec),
         pod.spec.hostNetwork,
         pod_requests(pod),
-        pod.spec if insists(pod.spec) else None,
+        pod.spec if has_node_requirements(pod.spec) else None,
         tuple(pod.spec.tolerations),
     )
 

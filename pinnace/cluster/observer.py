@@ -14,7 +14,7 @@ from typing import NamedTuple, Self
 
 from pinnace.cluster import processes
 from pinnace.cluster.spec import ProcessRecord
-from pinnace.history.records import ProcessState, encode
+from pinnace.history.records import ProcessState, encode_record
 from pinnace.runtime import procfs
 from pinnace.runtime.procfs import Identity
 
@@ -114,7 +114,7 @@ class ProcessRecorder:
                 while True:
                     now = time.monotonic()
                     for change in observer.changes():
-                        file.write(encode(ProcessState(now, change.name, change.state)))
+                        file.write(encode_record(ProcessState(now, change.name, change.state)))
                     file.flush()
                     await observer.wait(POLL)
         finally:

@@ -3,7 +3,7 @@
 If the scheduler and the kubelet apply different rules, the scheduler places a pod that the kubelet rejects, in an endless loop
 (nomad#13017). The rules therefore exist once, in two forms. tests/unit/fit/test_agreement.py proves the forms equal:
 
-* Scalar, for one pod and one node: `check(pod, node, pods_on_node)`, or a `Room` that the caller keeps up to date.
+* Scalar, for one pod and one node: `check_fit(pod, node, pods_on_node)`, or a `NodeCapacity` that the caller keeps up to date.
 * Table, for one pod and all nodes, over NumPy columns: `pinnace.fit.table`.
 
 The rules are those of Kubernetes' NodeResourcesFit and NodePorts plugins:
@@ -15,21 +15,29 @@ The rules are those of Kubernetes' NodeResourcesFit and NodePorts plugins:
 * Each requested resource must be free on the node. A resource that the node does not have counts as 0.
 * No other pod on the node uses the same protocol and host port on the same IP. 0.0.0.0 matches every IP.
 
-`matches` checks node selectors and required node affinity separately. Taints are not part of these rules.
+`matches_node` checks node selectors and required node affinity separately. Taints are not part of these rules.
 """
 
 from pinnace.fit.requests import HostPort, Requests, pod_requests
-from pinnace.fit.room import Predicate, Refusal, Room, allocatable, check, insists, matches
+from pinnace.fit.room import (
+    AdmissionPredicate,
+    FitRefusal,
+    NodeCapacity,
+    allocatable_amounts,
+    check_fit,
+    has_node_requirements,
+    matches_node,
+)
 
 __all__ = [
+    "AdmissionPredicate",
+    "FitRefusal",
     "HostPort",
-    "Predicate",
-    "Refusal",
+    "NodeCapacity",
     "Requests",
-    "Room",
-    "allocatable",
-    "check",
-    "insists",
-    "matches",
+    "allocatable_amounts",
+    "check_fit",
+    "has_node_requirements",
+    "matches_node",
     "pod_requests",
 ]

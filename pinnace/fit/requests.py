@@ -71,7 +71,7 @@ def pod_requests(pod: Pod, serialized: bytes | None = None) -> Requests:
     if it is known."""
     counted = counted_spec(pod)
     spec = serialized if serialized is not None and counted is pod.spec else counted.SerializeToString()
-    return _of_bytes(spec) if len(spec) <= MAX_SPEC else spec_requests(counted)
+    return _requests_of_bytes(spec) if len(spec) <= MAX_SPEC else spec_requests(counted)
 
 
 def container_requests(spec: PodSpec) -> Requests:
@@ -119,17 +119,17 @@ def counted_spec(pod: Pod) -> PodSpec:
         container_status.name: container_status
         for container_status in (*pod.status.initContainerStatuses, *pod.status.containerStatuses)
     }
-    for container in resizable(spec):
+    for container in resizable_containers(spec):
         status = statuses.get(container.name)
         if status is None or not status.HasField("resources"):
             continue
         desired = ResourceRequirements() if infeasible else container.resources
         allocated = ResourceRequirements(requests=status.allocatedResources)
-        container.resources.CopyFrom(largest(largest(desired, allocated), status.resources))
+        container.resources.CopyFrom(max_requirements(max_requirements(desired, allocated), status.resources))
     return spec
 
 
-def resizable(spec: PodSpec) -> list[Container]:
+def resizable_containers(spec: PodSpec) -> list[Container]:
     """Return the containers and sidecars, which support a resize."""
     return [
         *(init_container for init_container in spec.initContainers if init_container.restartPolicy == "Always"),
@@ -137,7 +137,7 @@ def resizable(spec: PodSpec) -> list[Container]:
     ]
 
 
-def largest(one: ResourceRequirements, other: ResourceRequirements) -> ResourceRequirements:
+def max_requirements(one: ResourceRequirements, other: ResourceRequirements) -> ResourceRequirements:
     """Return the larger amount of each request and each limit."""
     resource_requirements = ResourceRequirements()
     resource_requirements.CopyFrom(one)
@@ -149,19 +149,19 @@ def largest(one: ResourceRequirements, other: ResourceRequirements) -> ResourceR
 
 
 @lru_cache(maxsize=MAX_SPECS)
-def _of_bytes(spec: bytes) -> Requests:
+def _requests_of_bytes(spec: bytes) -> Requests:
     return spec_requests(PodSpec.FromString(spec))
 
 
 def spec_requests(spec: PodSpec) -> Requests:
-    total = combine(spec, _container)
-    for name, requested in _with_scored(pod_level(spec.resources.requests)).items():
+    total = combine_containers(spec, _container_amounts)
+    for name, requested in _with_scored(pod_level_amounts(spec.resources.requests)).items():
         total[name] = requested
-    _add(total, _with_scored(amounts(spec.overhead)))
-    scored = (_cap(total.pop(_SCORED["cpu"], 0)), _cap(total.pop(_SCORED["memory"], 0)))
+    _add_amounts(total, _with_scored(amounts(spec.overhead)))
+    scored = (_cap_amount(total.pop(_SCORED["cpu"], 0)), _cap_amount(total.pop(_SCORED["memory"], 0)))
     names = sorted(total, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))
     return Requests(
-        amounts=((PODS, 1), *((name, _cap(total[name])) for name in names if total[name] > 0 and name != PODS)),
+        amounts=((PODS, 1), *((name, _cap_amount(total[name])) for name in names if total[name] > 0 and name != PODS)),
         ports=tuple(sorted(set(_host_ports(spec)))),
         scored=scored,
     )
@@ -169,14 +169,14 @@ def spec_requests(spec: PodSpec) -> Requests:
 
 def spec_limits(spec: PodSpec) -> Counter[str]:
     """Return the limits of the pod. Overhead is added to the resources that have a limit."""
-    total = combine(spec, lambda container: amounts(container.resources.limits))
-    for name, limit in pod_level(spec.resources.limits).items():
+    total = combine_containers(spec, lambda container: amounts(container.resources.limits))
+    for name, limit in pod_level_amounts(spec.resources.limits).items():
         total[name] = limit
     total.update({name: amount for name, amount in amounts(spec.overhead).items() if total[name]})
     return total
 
 
-def pod_level(quantities: Mapping[str, Quantity]) -> dict[str, int]:
+def pod_level_amounts(quantities: Mapping[str, Quantity]) -> dict[str, int]:
     """Return the amounts of spec.resources, which replace the sums over the containers.
 
     Source: https://kubernetes.io/docs/tasks/configure-pod-container/assign-pod-level-resources/
@@ -189,7 +189,7 @@ def is_pod_level(resource: str) -> bool:
     return resource in ("cpu", "memory") or resource.startswith("hugepages-")
 
 
-def combine(spec: PodSpec, of: Callable[[Container], Mapping[str, int]]) -> Counter[str]:
+def combine_containers(spec: PodSpec, of: Callable[[Container], Mapping[str, int]]) -> Counter[str]:
     """Combine the amounts of the containers into the amounts of the pod, without overhead. Amounts of 0 are left out.
 
     An init container runs beside the sidecars before it. The cost is linear in the number of amounts, because a pod can have
@@ -197,24 +197,24 @@ def combine(spec: PodSpec, of: Callable[[Container], Mapping[str, int]]) -> Coun
     """
     running = Counter[str]()  # the total of containers and sidecars after the init containers complete
     for container in spec.containers:
-        _add(running, of(container))
+        _add_amounts(running, of(container))
     sidecars, largest = Counter[str](), Counter[str]()
     for container in spec.initContainers:
         if container.restartPolicy == "Always":
-            _add(sidecars, of(container))
+            _add_amounts(sidecars, of(container))
             continue
         for name, own in of(container).items():
             largest[name] = max(largest.get(name, 0), own + sidecars.get(name, 0))
-    _add(running, sidecars)
+    _add_amounts(running, sidecars)
     return running | largest
 
 
-def _add(total: Counter[str], more: Mapping[str, int]) -> None:
+def _add_amounts(total: Counter[str], more: Mapping[str, int]) -> None:
     for name, added in more.items():
         total[name] = total.get(name, 0) + added
 
 
-def _container(container: Container) -> dict[str, int]:
+def _container_amounts(container: Container) -> dict[str, int]:
     """Return the amounts that a container requests or, without a request, its limits; and those that count for scoring."""
     resources = container.resources
     numbers = {name: amount(name, quantity.string) for name, quantity in resources.limits.items()}
@@ -241,5 +241,5 @@ def _host_ports(spec: PodSpec) -> Iterable[HostPort]:
                 yield HostPort(port.hostIP or ANY_IP, port.protocol or "TCP", number)
 
 
-def _cap(value: int) -> int:
+def _cap_amount(value: int) -> int:
     return min(value, MAX_AMOUNT)

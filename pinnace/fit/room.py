@@ -17,12 +17,12 @@ from pinnace.fit.requests import MAX_AMOUNT, PODS, HostPort, Requests, pod_reque
 AFFINITY_REASON = "node(s) didn't match Pod's node affinity/selector"
 
 
-def insists(spec: PodSpec) -> bool:
+def has_node_requirements(spec: PodSpec) -> bool:
     """Return True if the pod has a nodeSelector or required node affinity."""
     return bool(spec.nodeSelector) or spec.affinity.nodeAffinity.HasField("requiredDuringSchedulingIgnoredDuringExecution")
 
 
-def matches(spec: PodSpec, node: Node) -> bool:
+def matches_node(spec: PodSpec, node: Node) -> bool:
     """Return True if the node matches the nodeSelector and at least one term of the required node affinity."""
     labels = node.metadata.labels
     if any(labels.get(key) != value for key, value in spec.nodeSelector.items()):
@@ -30,29 +30,31 @@ def matches(spec: PodSpec, node: Node) -> bool:
     affinity = spec.affinity.nodeAffinity
     if not affinity.HasField("requiredDuringSchedulingIgnoredDuringExecution"):
         return True
-    return selects(affinity.requiredDuringSchedulingIgnoredDuringExecution, node)
+    return selector_matches(affinity.requiredDuringSchedulingIgnoredDuringExecution, node)
 
 
-def selects(selector: NodeSelector, node: Node) -> bool:
+def selector_matches(selector: NodeSelector, node: Node) -> bool:
     """Return True if at least one term matches the node."""
-    return any(_term(term, node) for term in selector.nodeSelectorTerms)
+    return any(_term_matches(term, node) for term in selector.nodeSelectorTerms)
 
 
-def _term(term: NodeSelectorTerm, node: Node) -> bool:
+def _term_matches(term: NodeSelectorTerm, node: Node) -> bool:
     """Return True if all requirements of the term hold. An empty term matches no node."""
     if not (term.matchExpressions or term.matchFields):
         return False
     labels = node.metadata.labels
     fields = {"metadata.name": node.metadata.name}
     return all(
-        _holds(match_expression, labels.get(match_expression.key)) for match_expression in term.matchExpressions
+        _requirement_matches(match_expression, labels.get(match_expression.key)) for match_expression in term.matchExpressions
     ) and all(
-        match_field.key in fields and match_field.operator in ("In", "NotIn") and _holds(match_field, fields[match_field.key])
+        match_field.key in fields
+        and match_field.operator in ("In", "NotIn")
+        and _requirement_matches(match_field, fields[match_field.key])
         for match_field in term.matchFields
     )
 
 
-def _holds(requirement: NodeSelectorRequirement, value: str | None) -> bool:
+def _requirement_matches(requirement: NodeSelectorRequirement, value: str | None) -> bool:
     match requirement.operator:
         case "Exists":
             return value is not None
@@ -63,12 +65,12 @@ def _holds(requirement: NodeSelectorRequirement, value: str | None) -> bool:
         case "NotIn":
             return value not in requirement.values
         case "Gt" | "Lt":
-            return _compared(requirement, value)
+            return _compare_integers(requirement, value)
         case _:
             return False
 
 
-def _compared(requirement: NodeSelectorRequirement, value: str | None) -> bool:
+def _compare_integers(requirement: NodeSelectorRequirement, value: str | None) -> bool:
     """Evaluate Gt or Lt. Both compare integers. A value that is not an integer does not match."""
     bound = integer(requirement.values[0]) if len(requirement.values) == 1 else None
     number = integer(value or "")
@@ -80,12 +82,12 @@ def _compared(requirement: NodeSelectorRequirement, value: str | None) -> bool:
 PORTS_REASON = "node(s) didn't have free ports for the requested pod ports"
 
 
-def reason_of(resource: str) -> str:
+def insufficient_reason(resource: str) -> str:
     """Return kube-scheduler's message for a node with too little of the resource."""
     return "Too many pods" if resource == PODS else f"Insufficient {resource}"
 
 
-class Predicate(StrEnum):
+class AdmissionPredicate(StrEnum):
     """Admission failures other than insufficient resources, with the kubelet's names."""
 
     NODE_PORTS = "NodePorts"
@@ -94,26 +96,26 @@ class Predicate(StrEnum):
 
 
 _REASONS = {
-    Predicate.NODE_PORTS: PORTS_REASON,
-    Predicate.NODE_AFFINITY: AFFINITY_REASON,
-    Predicate.TAINT_TOLERATION: "node(s) had taints that the pod didn't tolerate",
+    AdmissionPredicate.NODE_PORTS: PORTS_REASON,
+    AdmissionPredicate.NODE_AFFINITY: AFFINITY_REASON,
+    AdmissionPredicate.TAINT_TOLERATION: "node(s) had taints that the pod didn't tolerate",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class FitRefusal:
     """One reason why a pod does not fit: an insufficient `resource`, or a failed `predicate` if `resource` is empty."""
 
     resource: str = ""
     requested: int = 0
     used: int = 0
     capacity: int = 0
-    predicate: Predicate = Predicate.NODE_PORTS
+    predicate: AdmissionPredicate = AdmissionPredicate.NODE_PORTS
 
     @property
     def reason(self) -> str:
         """The reason in kube-scheduler's words, for example "Insufficient cpu"."""
-        return reason_of(self.resource) if self.resource else _REASONS[self.predicate]
+        return insufficient_reason(self.resource) if self.resource else _REASONS[self.predicate]
 
     @property
     def admission_reason(self) -> str:
@@ -131,7 +133,7 @@ class Refusal:
         )
 
 
-class Room:
+class NodeCapacity:
     """The capacity of one node and the use of its pods, updated incrementally."""
 
     def __init__(self, allocatable: Mapping[str, int]) -> None:
@@ -153,15 +155,15 @@ class Room:
         for port in requests.ports:
             self._ports[port] -= 1
 
-    def refusals(self, requests: Requests) -> list[Refusal]:
+    def refusals(self, requests: Requests) -> list[FitRefusal]:
         """Return all reasons why another pod does not fit. The list is empty if the pod fits."""
         result = []
         for resource, wanted in requests.amounts:
             capacity, used = self.allocatable.get(resource, 0), self._used[resource]
             if wanted > capacity - used:
-                result.append(Refusal(resource, wanted, used, capacity))
+                result.append(FitRefusal(resource, wanted, used, capacity))
         if requests.ports and self._taken(requests.ports):
-            result.append(Refusal())
+            result.append(FitRefusal())
         return result
 
     def _taken(self, ports: Iterable[HostPort]) -> bool:
@@ -169,17 +171,17 @@ class Room:
         return any(wanted.conflicts(port) for wanted in ports for port in taken)
 
 
-def allocatable(node: Node) -> dict[str, int]:
+def allocatable_amounts(node: Node) -> dict[str, int]:
     """Return the allocatable amounts of the node, by resource name."""
     return {name: min(amount, MAX_AMOUNT - 1) for name, amount in amounts(node.status.allocatable).items()}
 
 
-def check(pod: Pod, node: Node, pods_on_node: Iterable[Pod]) -> list[Refusal]:
+def check_fit(pod: Pod, node: Node, pods_on_node: Iterable[Pod]) -> list[FitRefusal]:
     """Return all reasons why `pod` does not fit the node beside `pods_on_node`. The list is empty if the pod fits.
 
     `pods_on_node` may include terminated pods and `pod` itself (compared by UID). They do not count.
     """
-    room = Room(allocatable(node))
+    room = NodeCapacity(allocatable_amounts(node))
     for other in pods_on_node:
         if not ended(other) and other.metadata.uid != pod.metadata.uid:
             room.add(pod_requests(other))

@@ -12,7 +12,7 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 
-def insufficient(requests: Requests, free: Callable[[str], IntArray]) -> Iterator[tuple[str, BoolArray]]:
+def insufficient_nodes(requests: Requests, free: Callable[[str], IntArray]) -> Iterator[tuple[str, BoolArray]]:
     """Yield each requested resource with a mask of the nodes that have too little of it.
 
     `free(resource)` returns the column of free amounts. It contains zeros for a resource that no node has.

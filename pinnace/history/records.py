@@ -44,7 +44,7 @@ from pinnace.api.resources import (
     Object,
     prefix_of,
 )
-from pinnace.fit import allocatable, pod_requests
+from pinnace.fit import allocatable_amounts, pod_requests
 
 Amounts = tuple[tuple[str, int], ...]
 """Pairs of resource and amount: millicores of cpu, bytes, or a count; see pinnace.fit."""
@@ -154,32 +154,31 @@ class FencedFacts:
 Facts = PodFacts | NodeFacts | ElectionFacts | LeaseFacts | TermFacts | CandidateFacts | FencedFacts
 
 
-def digest(obj: Message | Object) -> str:
+def object_digest(obj: Message | Object) -> str:
     """Return 16 hex digits that are equal for equal objects, independent of the resourceVersion and the order of maps."""
     message: Any = obj
     version = message.metadata.resourceVersion
     message.metadata.resourceVersion = ""
     try:
-        return _hash(message.SerializeToString(deterministic=True))
+        return _hash_bytes(message.SerializeToString(deterministic=True))
     finally:
         message.metadata.resourceVersion = version
 
 
 def labels_digest(labels: Mapping[str, str]) -> str:
     """Return 16 hex digits that are equal for equal labels, or "" without labels."""
-    return _hash(repr(sorted(labels.items())).encode()) if labels else ""
+    return _hash_bytes(repr(sorted(labels.items())).encode()) if labels else ""
 
 
 def digest_of(key: str, value: bytes | None) -> str:
-    """Return the `digest` of a value in etcd, or a hash of its bytes if it is not an API object. A deletion (None) returns
-    ""."""
+    """Return the `object_digest` of a value in etcd, or a hash of its bytes if it is no object; "" for a deletion (None)."""
     if value is None:
         return ""
     message = _MESSAGES.get(prefix_of(key))
-    return digest(message.FromString(value)) if message else _hash(value)
+    return object_digest(message.FromString(value)) if message else _hash_bytes(value)
 
 
-def facts_of(key: str, value: bytes | None) -> Facts | None:
+def decode_facts(key: str, value: bytes | None) -> Facts | None:
     """Return the facts of a value in etcd, or None for a deletion and for kinds that no checker uses."""
     if not value:
         return None
@@ -189,15 +188,17 @@ def facts_of(key: str, value: bytes | None) -> Facts | None:
         return node_facts(Node.FromString(value))
     if key.startswith(ELECTIONS_PREFIX):
         election = Election.FromString(value)
-        began = _seconds(election.since) if election.HasField("since") else 0.0
+        began = _unix_seconds(election.since) if election.HasField("since") else 0.0
         return ElectionFacts(election.holder, election.session, tuple(election.scheduler_names), began)
     if key.startswith(LEASES.prefix):
         return LeaseFacts(Lease.FromString(value).spec.holderIdentity)
     if key.startswith(TERMS_PREFIX):
         term = Term.FromString(value)
-        ended = _seconds(term.ended) if term.HasField("ended") else 0.0
-        heartbeat = _seconds(term.last_heartbeat) if term.HasField("last_heartbeat") else 0.0
-        return TermFacts(term.holder, _seconds(term.began), ended, term.reason, term.presumed, heartbeat) if ended else None
+        ended = _unix_seconds(term.ended) if term.HasField("ended") else 0.0
+        heartbeat = _unix_seconds(term.last_heartbeat) if term.HasField("last_heartbeat") else 0.0
+        return (
+            TermFacts(term.holder, _unix_seconds(term.began), ended, term.reason, term.presumed, heartbeat) if ended else None
+        )
     if key.startswith(CANDIDATES_PREFIX):
         return CandidateFacts(Candidate.FromString(value).holder)
     if key.startswith(EVENTS.prefix) and b"Fenced" in value:
@@ -208,7 +209,7 @@ def facts_of(key: str, value: bytes | None) -> Facts | None:
     return None
 
 
-def _seconds(time: MicroTime) -> float:
+def _unix_seconds(time: MicroTime) -> float:
     return time.seconds + time.nanos / 1e9
 
 
@@ -236,7 +237,7 @@ def pod_facts(pod: Pod) -> PodFacts:
         labels=labels_digest(metadata.labels),
         picky=picky,
         owner=next((f"{owner.kind}/{owner.name}" for owner in metadata.ownerReferences if owner.controller), ""),
-        disruption=_disruption(pod),
+        disruption=_disruption_reason(pod),
         changed=max(
             metadata.creationTimestamp.seconds,
             *(condition.lastTransitionTime.seconds for condition in pod.status.conditions),
@@ -245,7 +246,7 @@ def pod_facts(pod: Pod) -> PodFacts:
     )
 
 
-def _disruption(pod: Pod) -> str:
+def _disruption_reason(pod: Pod) -> str:
     conditions = pod.status.conditions
     return next(
         (
@@ -264,10 +265,10 @@ def node_facts(node: Node) -> NodeFacts:
     taints = [f"{taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}" for taint in node.spec.taints]
     if node.spec.unschedulable and UNSCHEDULABLE not in taints:
         taints.append(UNSCHEDULABLE)
-    return NodeFacts(node.metadata.uid, tuple(sorted(allocatable(node).items())), is_open, ready, zone, tuple(taints))
+    return NodeFacts(node.metadata.uid, tuple(sorted(allocatable_amounts(node).items())), is_open, ready, zone, tuple(taints))
 
 
-def _hash(data: bytes) -> str:
+def _hash_bytes(data: bytes) -> str:
     return blake2b(data, digest_size=8).hexdigest()
 
 
@@ -281,7 +282,7 @@ Word = Literal["began", "added", "modified", "deleted", "bookmark", "relisted", 
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunInfo:
     tag: ClassVar[str] = "run"
     started: float
     """Unix seconds."""
@@ -340,7 +341,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredChange:
     """A change of a key in etcd. Records are in order of revision, without gaps."""
 
     tag: ClassVar[str] = "stored"
@@ -366,7 +367,7 @@ class Compaction:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class CallItem:
     """The part of a call that concerns one object."""
 
     key: str
@@ -387,7 +388,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallRecord:
     """One call of a client, sent once: the clients of a history do not retry. A get that finds nothing is "ok" with the code
     NOT_FOUND and one item of revision 0. A batch has one item per object, and is "ok" if a response was received."""
 
@@ -405,7 +406,7 @@ class Call:
     outcome: Outcome = "ok"
     code: str = ""
     """The name of the gRPC code, or "" for OK."""
-    items: tuple[Item, ...] = ()
+    items: tuple[CallItem, ...] = ()
     snapshot: int = 0
     """For a list: the resourceVersion."""
     prefix: str = ""
@@ -421,7 +422,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class WatchMessage:
     """A message of a watch. A stream is one watcher of one selection, across reconnections:
 
     began(0) added* synced(R)      the initial state, which replaces everything that was received before
@@ -450,7 +451,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class ContainerRun:
     tag: ClassVar[str] = "ran"
     at: float
     node: str
@@ -464,7 +465,7 @@ class Ran:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class FaultRecord:
     """Written when the fault begins (`ended` is None), and again with the same ID when it ends."""
 
     tag: ClassVar[str] = "fault"
@@ -480,7 +481,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class Observation:
     """A value that a fault read from its target (a metric, an exit code, a field of a JSON log), with its limits."""
 
     tag: ClassVar[str] = "observed"
@@ -497,7 +498,7 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class RunPhase:
     tag: ClassVar[str] = "phase"
     at: float
     name: Literal["load", "quiet", "end"]
@@ -515,10 +516,32 @@ class ProcessState:
     """up, down, or frozen (SIGSTOP)."""
 
 
-Record = Run | Stored | Compaction | Call | Told | Ran | Fault | Observed | Phase | ProcessState
+Record = (
+    RunInfo
+    | StoredChange
+    | Compaction
+    | CallRecord
+    | WatchMessage
+    | ContainerRun
+    | FaultRecord
+    | Observation
+    | RunPhase
+    | ProcessState
+)
 
 
-_KINDS = (Run, Stored, Compaction, Call, Told, Ran, Fault, Observed, Phase, ProcessState)
+_KINDS = (
+    RunInfo,
+    StoredChange,
+    Compaction,
+    CallRecord,
+    WatchMessage,
+    ContainerRun,
+    FaultRecord,
+    Observation,
+    RunPhase,
+    ProcessState,
+)
 _RECORDS: dict[str, type[Any]] = {kind.tag: kind for kind in _KINDS}
 _FACTS: dict[str, type[Any]] = {
     "pod": PodFacts,
@@ -530,10 +553,11 @@ _FACTS: dict[str, type[Any]] = {
     "fenced": FencedFacts,
 }
 _FACT_TAGS = {kind: tag for tag, kind in _FACTS.items()}
-_NAMES = tuple(field.name for field in fields(Run) if field.default == ())
+_NAMES = tuple(field.name for field in fields(RunInfo) if field.default == ())
 """The names of the tuple fields of Run."""
 _FIELDS = {
-    kind: tuple((field.name, field.default) for field in fields(kind)) for kind in (*_RECORDS.values(), *_FACTS.values(), Item)
+    kind: tuple((field.name, field.default) for field in fields(kind))
+    for kind in (*_RECORDS.values(), *_FACTS.values(), CallItem)
 }
 _dumps = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
@@ -542,17 +566,17 @@ class HistoryError(Exception):
     """A file is not a valid history. The message contains the position of the error."""
 
 
-def encode(record: Record) -> str:
+def encode_record(record: Record) -> str:
     """Encode a record as one line with a newline."""
-    data = _told(record)
-    if isinstance(record, Stored) and record.facts is not None:
-        data["facts"] = {"t": _FACT_TAGS[type(record.facts)], **_told(record.facts)}
-    elif isinstance(record, Call) and record.items:
-        data["items"] = [_told(item) for item in record.items]
+    data = _set_fields(record)
+    if isinstance(record, StoredChange) and record.facts is not None:
+        data["facts"] = {"t": _FACT_TAGS[type(record.facts)], **_set_fields(record.facts)}
+    elif isinstance(record, CallRecord) and record.items:
+        data["items"] = [_set_fields(item) for item in record.items]
     return _dumps({"t": record.tag, **data}) + "\n"
 
 
-def decode(line: str | bytes) -> Record:
+def decode_record(line: str | bytes) -> Record:
     """Decode a line. Raises HistoryError."""
     try:
         data = json.loads(line)
@@ -560,11 +584,11 @@ def decode(line: str | bytes) -> Record:
         raise HistoryError("not a record of a history: invalid JSON") from None
     try:
         kind = _RECORDS[data.pop("t")]
-        if kind is Stored:
-            data["facts"] = _facts(data.get("facts"))
-        elif kind is Call:
-            data["items"] = tuple(Item(**item) for item in data.get("items", ()))
-        elif kind is Run:
+        if kind is StoredChange:
+            data["facts"] = _facts_from_json(data.get("facts"))
+        elif kind is CallRecord:
+            data["items"] = tuple(CallItem(**item) for item in data.get("items", ()))
+        elif kind is RunInfo:
             data |= {name: tuple(data.get(name, ())) for name in _NAMES}
         record: Record = kind(**data)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -572,7 +596,7 @@ def decode(line: str | bytes) -> Record:
     return record
 
 
-def read(path: Path) -> Iterator[Record]:
+def read_history(path: Path) -> Iterator[Record]:
     """Yield the records of a file. An incomplete last line is ignored, because its writer was killed. Raises HistoryError and
     OSError."""
     with path.open("rb") as file:
@@ -580,12 +604,12 @@ def read(path: Path) -> Iterator[Record]:
             if not line.endswith(b"\n"):
                 return
             try:
-                yield decode(line)
+                yield decode_record(line)
             except HistoryError as error:
                 raise HistoryError(f"{path}:{number}: {error}") from None
 
 
-def is_cut_off(path: Path) -> bool:
+def is_truncated(path: Path) -> bool:
     """Return whether the last line has no newline. Raises OSError."""
     with path.open("rb") as file:
         if not file.seek(0, SEEK_END):
@@ -594,7 +618,7 @@ def is_cut_off(path: Path) -> bool:
         return file.read() != b"\n"
 
 
-def _told(record: Record | Item | Facts) -> dict[str, Any]:
+def _set_fields(record: Record | CallItem | Facts) -> dict[str, Any]:
     """Return the fields that differ from their default."""
     told = {}
     for name, default in _FIELDS[type(record)]:
@@ -604,7 +628,7 @@ def _told(record: Record | Item | Facts) -> dict[str, Any]:
     return told
 
 
-def _facts(data: dict[str, Any] | None) -> Facts | None:
+def _facts_from_json(data: dict[str, Any] | None) -> Facts | None:
     if data is None:
         return None
     kind = _FACTS[data.pop("t")]

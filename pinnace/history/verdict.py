@@ -81,19 +81,19 @@ SHOWN = 10
 """The default number of violations per invariant in a text report."""
 
 
-def lines(report: CheckReport, shown: int = SHOWN, cut: Sequence[str] = ()) -> Iterator[str]:
+def report_lines(report: CheckReport, shown: int = SHOWN, cut: Sequence[str] = ()) -> Iterator[str]:
     """Yield one line per invariant, followed by its violations, and the verdict on the run as the last line. `cut`: see
-    `conclusion`."""
+    `report_conclusion`."""
     for verdict in report.verdicts:
-        yield f"{verdict.name:<4} {verdict.status:<12} {_count(verdict):<24} {verdict.statement}"
+        yield f"{verdict.name:<4} {verdict.status:<12} {_violation_count(verdict):<24} {verdict.statement}"
         for violation in verdict.violations[:shown]:
-            yield f"       {_place(violation)}{violation.text}"
+            yield f"       {_violation_place(violation)}{violation.text}"
         if verdict.count > min(shown, len(verdict.violations)):
             yield f"       ... and {verdict.count - min(shown, len(verdict.violations)):,} more"
-    yield f"the run: {conclusion(report, cut)}"
+    yield f"the run: {report_conclusion(report, cut)}"
 
 
-def conclusion(report: CheckReport, cut: Sequence[str] = ()) -> str:
+def report_conclusion(report: CheckReport, cut: Sequence[str] = ()) -> str:
     """Return the verdict on the run as one line. `cut`: names of the files whose last line is incomplete."""
     lost = f"; the last line of {', '.join(cut)} is incomplete: later records are missing" if cut else ""
     return _conclusion(report) + lost
@@ -112,11 +112,11 @@ def _conclusion(report: CheckReport) -> str:
     return "all invariants hold"
 
 
-def document(report: CheckReport, cut: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the report as JSON data. `cut`: see `conclusion`."""
+def report_document(report: CheckReport, cut: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the report as JSON data. `cut`: see `report_conclusion`."""
     return {
         "status": report.status,
-        "conclusion": conclusion(report, cut),
+        "conclusion": report_conclusion(report, cut),
         "cut_off": list(cut),
         "void": list(report.void),
         "verdicts": [verdict_document(verdict) for verdict in report.verdicts],
@@ -137,13 +137,13 @@ def verdict_document(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _count(verdict: Verdict) -> str:
+def _violation_count(verdict: Verdict) -> str:
     if verdict.count:
         return f"{verdict.count:,} times in {verdict.examined:,}"
     return f"{verdict.examined:,} examined" if verdict.examined else ""
 
 
-def _place(violation: Violation) -> str:
+def _violation_place(violation: Violation) -> str:
     place = f"r{violation.revision}" if violation.revision else ""
     when = f"t={violation.at:.3f}" if violation.at else ""
     return f"[{' '.join(filter(None, (place, when)))}] " if place or when else ""

@@ -11,7 +11,7 @@ from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, Role, RoleB
 from pinnace.api.resources import by_kind
 from pinnace.api.scalars import to_seconds
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
-from pinnace.printers.columns import NONE, Columns, created_at, is_set, since
+from pinnace.printers.columns import NONE, Columns, format_age, format_time, is_set
 
 _ROLE_PREFIX = "node-role.kubernetes.io/"
 _ROLE = "kubernetes.io/role"
@@ -22,10 +22,10 @@ def node_row(node: Node, now: float) -> tuple[str, ...]:
     return (
         node.metadata.name,
         node_status(node),
-        ",".join(roles(node)) or NONE,
-        since(node.metadata.creationTimestamp, now),
+        ",".join(node_roles(node)) or NONE,
+        format_age(node.metadata.creationTimestamp, now),
         info.kubeletVersion,
-        address(node, "InternalIP"),
+        node_address(node, "InternalIP"),
         info.osImage or "<unknown>",
         info.containerRuntimeVersion or "<unknown>",
     )
@@ -45,18 +45,18 @@ def node_status(node: Node) -> str:
     return f"{word},SchedulingDisabled" if node.spec.unschedulable else word
 
 
-def roles(node: Node) -> list[str]:
+def node_roles(node: Node) -> list[str]:
     labels = node.metadata.labels
     named = {key.removeprefix(_ROLE_PREFIX) for key in labels if key.startswith(_ROLE_PREFIX)}
     return sorted((named | {labels.get(_ROLE, "")}) - {""})
 
 
-def address(node: Node, kind: str) -> str:
+def node_address(node: Node, kind: str) -> str:
     return next((address.address for address in node.status.addresses if address.type == kind), NONE)
 
 
 def namespace_row(namespace: Namespace, now: float) -> tuple[str, ...]:
-    return namespace.metadata.name, namespace.status.phase, since(namespace.metadata.creationTimestamp, now)
+    return namespace.metadata.name, namespace.status.phase, format_age(namespace.metadata.creationTimestamp, now)
 
 
 NAMESPACES = Columns(headers=("NAME", "STATUS", "AGE"), wide=(), row=namespace_row)
@@ -73,11 +73,11 @@ def last_seen(event: Event) -> Time | MicroTime:
     return first_seen(event)
 
 
-def count(event: Event) -> int:
+def event_count(event: Event) -> int:
     return event.series.count or event.count or 1
 
 
-def when(event: Event) -> tuple[float, int]:
+def event_time(event: Event) -> tuple[float, int]:
     """Sort key: the last occurrence in Unix time with the available precision, then the order of storage."""
     last = to_seconds(last_seen(event))
     exact = to_seconds(event.eventTime)  # lastTimestamp has whole seconds; eventTime is of the first occurrence
@@ -85,35 +85,35 @@ def when(event: Event) -> tuple[float, int]:
     return exact if int(exact) == last else last, int(revision) if revision.isdecimal() else 0
 
 
-def target(event: Event) -> str:
+def event_target(event: Event) -> str:
     """The involved object, such as "pod/a"."""
     about = event.involvedObject
     resource = by_kind(about.kind, about.apiVersion or "v1")
     return f"{resource.kind.lower() if resource else about.kind.lower()}/{about.name}"
 
 
-def reporter(event: Event) -> str:
+def event_reporter(event: Event) -> str:
     component = event.reportingComponent or event.source.component
     instance = event.reportingInstance or event.source.host
     return f"{component}, {instance}" if component and instance else component or instance or NONE
 
 
-def occurrences(event: Event, now: float) -> str:
+def format_occurrences(event: Event, now: float) -> str:
     """ "5s", or "5s (x3 over 10m)" for a repeated event."""
-    last, times = since(last_seen(event), now), count(event)
-    return last if times == 1 else f"{last} (x{times} over {since(first_seen(event), now)})"
+    last, times = format_age(last_seen(event), now), event_count(event)
+    return last if times == 1 else f"{last} (x{times} over {format_age(first_seen(event), now)})"
 
 
 def event_row(event: Event, now: float) -> tuple[str, ...]:
     return (
-        occurrences(event, now),
+        format_occurrences(event, now),
         event.type,
         event.reason,
-        target(event),
+        event_target(event),
         event.message.strip(),
-        reporter(event),
-        since(first_seen(event), now),
-        str(count(event)),
+        event_reporter(event),
+        format_age(first_seen(event), now),
+        str(event_count(event)),
         event.metadata.name,
     )
 
@@ -126,7 +126,7 @@ EVENTS = Columns(
 
 
 def lease_row(lease: Lease, now: float) -> tuple[str, ...]:
-    return lease.metadata.name, lease.spec.holderIdentity or NONE, since(lease.metadata.creationTimestamp, now)
+    return lease.metadata.name, lease.spec.holderIdentity or NONE, format_age(lease.metadata.creationTimestamp, now)
 
 
 LEASES = Columns(headers=("NAME", "HOLDER", "AGE"), wide=(), row=lease_row)
@@ -137,7 +137,7 @@ def priority_class_row(priority_class: PriorityClass, now: float) -> tuple[str, 
         priority_class.metadata.name,
         str(priority_class.value),
         "true" if priority_class.globalDefault else "false",
-        since(priority_class.metadata.creationTimestamp, now),
+        format_age(priority_class.metadata.creationTimestamp, now),
         priority_class.preemptionPolicy or "PreemptLowerPriority",
     )
 
@@ -148,33 +148,33 @@ PRIORITY_CLASSES = Columns(
 
 
 def limit_range_row(limit_range: LimitRange, now: float) -> tuple[str, ...]:
-    return limit_range.metadata.name, created_at(limit_range.metadata.creationTimestamp)
+    return limit_range.metadata.name, format_time(limit_range.metadata.creationTimestamp)
 
 
 LIMIT_RANGES = Columns(headers=("NAME", "CREATED AT"), wide=(), row=limit_range_row)
 
 
 def resource_quota_row(quota: ResourceQuota, now: float) -> tuple[str, ...]:
-    shown = {name: f"{name}: {used}/{hard}" for name, used, hard in usage(quota)}
+    shown = {name: f"{name}: {used}/{hard}" for name, used, hard in quota_usage(quota)}
     return (
         quota.metadata.name,
         ", ".join(text for name, text in shown.items() if not name.startswith("limits.")),
         ", ".join(text for name, text in shown.items() if name.startswith("limits.")),
-        since(quota.metadata.creationTimestamp, now),
+        format_age(quota.metadata.creationTimestamp, now),
     )
 
 
 RESOURCE_QUOTAS = Columns(headers=("NAME", "REQUEST", "LIMIT", "AGE"), wide=(), row=resource_quota_row)
 
 
-def usage(quota: ResourceQuota) -> list[tuple[str, str, str]]:
+def quota_usage(quota: ResourceQuota) -> list[tuple[str, str, str]]:
     """Used and hard amounts by resource name."""
     hard, used = quota.status.hard, quota.status.used
     return [(name, used[name].string if name in used else "0", hard[name].string) for name in sorted(hard)]
 
 
 def role_row(role: Role | ClusterRole, now: float) -> tuple[str, ...]:
-    return role.metadata.name, created_at(role.metadata.creationTimestamp)
+    return role.metadata.name, format_time(role.metadata.creationTimestamp)
 
 
 ROLES = Columns(headers=("NAME", "CREATED AT"), wide=(), row=role_row)
@@ -185,36 +185,36 @@ def role_binding_row(binding: RoleBinding | ClusterRoleBinding, now: float) -> t
     return (
         binding.metadata.name,
         f"{role.kind}/{role.name}",
-        since(binding.metadata.creationTimestamp, now),
-        *(", ".join(subjects(binding, kind)) for kind in ("User", "Group", "ServiceAccount")),
+        format_age(binding.metadata.creationTimestamp, now),
+        *(", ".join(subject_names(binding, kind)) for kind in ("User", "Group", "ServiceAccount")),
     )
 
 
 ROLE_BINDINGS = Columns(headers=("NAME", "ROLE", "AGE"), wide=("USERS", "GROUPS", "SERVICEACCOUNTS"), row=role_binding_row)
 
 
-def subjects(binding: RoleBinding | ClusterRoleBinding, kind: str) -> list[str]:
+def subject_names(binding: RoleBinding | ClusterRoleBinding, kind: str) -> list[str]:
     """Names of the subjects of one kind; "namespace/name" of those that have a namespace."""
     return ["/".join(filter(None, (subject.namespace, subject.name))) for subject in binding.subjects if subject.kind == kind]
 
 
 def config_map_row(config_map: ConfigMap, now: float) -> tuple[str, ...]:
     size = len(config_map.data) + len(config_map.binaryData)
-    return config_map.metadata.name, str(size), since(config_map.metadata.creationTimestamp, now)
+    return config_map.metadata.name, str(size), format_age(config_map.metadata.creationTimestamp, now)
 
 
 CONFIG_MAPS = Columns(headers=("NAME", "DATA", "AGE"), wide=(), row=config_map_row)
 
 
 def secret_row(secret: Secret, now: float) -> tuple[str, ...]:
-    return secret.metadata.name, secret.type, str(len(secret.data)), since(secret.metadata.creationTimestamp, now)
+    return secret.metadata.name, secret.type, str(len(secret.data)), format_age(secret.metadata.creationTimestamp, now)
 
 
 SECRETS = Columns(headers=("NAME", "TYPE", "DATA", "AGE"), wide=(), row=secret_row)
 
 
 def service_account_row(account: ServiceAccount, now: float) -> tuple[str, ...]:
-    return account.metadata.name, since(account.metadata.creationTimestamp, now)
+    return account.metadata.name, format_age(account.metadata.creationTimestamp, now)
 
 
 SERVICE_ACCOUNTS = Columns(headers=("NAME", "AGE"), wide=(), row=service_account_row)

@@ -42,23 +42,23 @@ def human_duration(seconds: float) -> str:
     if whole < 2 * _MINUTE:
         return f"{max(whole, 0)}s"
     if whole < 10 * _MINUTE:
-        return _two(whole, _MINUTE, "m", 1, "s")
+        return _format_two_units(whole, _MINUTE, "m", 1, "s")
     if whole < 3 * _HOUR:
         return f"{whole // _MINUTE}m"
     if whole < 8 * _HOUR:
-        return _two(whole, _HOUR, "h", _MINUTE, "m")
+        return _format_two_units(whole, _HOUR, "h", _MINUTE, "m")
     if whole < 2 * _DAY:
         return f"{whole // _HOUR}h"
     if whole < 8 * _DAY:
-        return _two(whole, _DAY, "d", _HOUR, "h")
+        return _format_two_units(whole, _DAY, "d", _HOUR, "h")
     if whole < 2 * _YEAR:
         return f"{whole // _DAY}d"
     if whole < 8 * _YEAR:
-        return _two(whole, _YEAR, "y", _DAY, "d")
+        return _format_two_units(whole, _YEAR, "y", _DAY, "d")
     return f"{whole // _YEAR}y"
 
 
-def _two(seconds: int, big: int, big_name: str, small: int, small_name: str) -> str:
+def _format_two_units(seconds: int, big: int, big_name: str, small: int, small_name: str) -> str:
     rest = seconds % big // small
     return f"{seconds // big}{big_name}" + (f"{rest}{small_name}" if rest else "")
 
@@ -67,12 +67,12 @@ def is_set(instant: Time | MicroTime) -> bool:
     return bool(instant.seconds or instant.nanos)
 
 
-def since(instant: Time | MicroTime, now: float) -> str:
+def format_age(instant: Time | MicroTime, now: float) -> str:
     """The age of an instant at Unix time `now`; "<unknown>" if it is not set."""
     return human_duration(now - to_seconds(instant)) if is_set(instant) else "<unknown>"
 
 
-def created_at(instant: Time) -> str:
+def format_time(instant: Time) -> str:
     """The instant, such as "2026-01-31T12:00:00Z"; "<unknown>" if it is not set."""
     return format_rfc3339(instant) if is_set(instant) else "<unknown>"
 
@@ -80,7 +80,7 @@ def created_at(instant: Time) -> str:
 WIDE = ("CONTAINERS", "IMAGES", "SELECTOR")
 
 
-def wide(template: PodTemplateSpec, selector: LabelSelector) -> tuple[str, str, str]:
+def wide_cells(template: PodTemplateSpec, selector: LabelSelector) -> tuple[str, str, str]:
     """The cells under WIDE."""
     containers = template.spec.containers
     named, images = (",".join(getattr(container, field) for container in containers) for field in ("name", "image"))

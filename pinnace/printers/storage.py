@@ -13,7 +13,7 @@ from pinnace.api.pods import class_of
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.storage_v1_pb2 import CSINode, StorageClass
 from pinnace.api.wellknown import DEFAULT_CLASS_ANNOTATION
-from pinnace.printers.columns import NONE, Columns, format_labels, is_set, since
+from pinnace.printers.columns import NONE, Columns, format_age, format_labels, is_set
 
 
 def service_row(service: Service, now: float) -> tuple[str, ...]:
@@ -22,9 +22,9 @@ def service_row(service: Service, now: float) -> tuple[str, ...]:
         service.metadata.name,
         spec.type,
         spec.clusterIP or NONE,
-        external(service),
-        ",".join(map(_port, spec.ports)) or NONE,
-        since(service.metadata.creationTimestamp, now),
+        external_addresses(service),
+        ",".join(map(_format_port, spec.ports)) or NONE,
+        format_age(service.metadata.creationTimestamp, now),
         format_labels(spec.selector) or NONE,
     )
 
@@ -36,7 +36,7 @@ SERVICES = Columns(
 )
 
 
-def external(service: Service) -> str:
+def external_addresses(service: Service) -> str:
     """The external addresses of the service."""
     spec = service.spec
     match spec.type:
@@ -49,7 +49,7 @@ def external(service: Service) -> str:
             return ",".join(spec.externalIPs) or NONE
 
 
-def _port(port: ServicePort) -> str:
+def _format_port(port: ServicePort) -> str:
     """ "80/TCP", "80:30080/TCP"."""
     return f"{port.port}{f':{port.nodePort}' if port.nodePort else ''}/{port.protocol}"
 
@@ -58,14 +58,14 @@ def ip_address_row(address: IPAddress, now: float) -> tuple[str, ...]:
     parent = address.spec.parentRef
     kind = f"{parent.group}.{parent.resource}" if parent.group else parent.resource
     reference = "/".join(filter(None, (kind, parent.namespace, parent.name)))
-    return (address.metadata.name, reference or NONE, since(address.metadata.creationTimestamp, now))
+    return (address.metadata.name, reference or NONE, format_age(address.metadata.creationTimestamp, now))
 
 
 IP_ADDRESSES = Columns(headers=("NAME", "PARENTREF", "AGE"), wide=(), row=ip_address_row)
 
 
 def service_cidr_row(cidr: ServiceCIDR, now: float) -> tuple[str, ...]:
-    return (cidr.metadata.name, ",".join(cidr.spec.cidrs), since(cidr.metadata.creationTimestamp, now))
+    return (cidr.metadata.name, ",".join(cidr.spec.cidrs), format_age(cidr.metadata.creationTimestamp, now))
 
 
 SERVICE_CIDRS = Columns(headers=("NAME", "CIDRS", "AGE"), wide=(), row=service_cidr_row)
@@ -80,9 +80,9 @@ def endpoint_slice_row(endpoint_slice: EndpointSlice, now: float) -> tuple[str, 
     return (
         endpoint_slice.metadata.name,
         endpoint_slice.addressType,
-        some(ports),
-        some(addresses),
-        since(endpoint_slice.metadata.creationTimestamp, now),
+        join_first(ports),
+        join_first(addresses),
+        format_age(endpoint_slice.metadata.creationTimestamp, now),
     )
 
 
@@ -93,7 +93,7 @@ ENDPOINT_SLICES = Columns(
 )
 
 
-def some(texts: Sequence[str]) -> str:
+def join_first(texts: Sequence[str]) -> str:
     """ "a,b,c + 2 more..."."""
     shown, more = ",".join(texts[:_SHOWN]) or UNSET, len(texts) - _SHOWN
     return f"{shown} + {more} more..." if more > 0 else shown
@@ -108,18 +108,18 @@ _SHORT = {
 }
 
 
-def access_modes(modes: Iterable[str]) -> str:
+def format_access_modes(modes: Iterable[str]) -> str:
     """ "RWO,ROX", in kubectl's order."""
     given = set(modes)
     return ",".join(short for mode, short in _SHORT.items() if mode in given)
 
 
-def size(amounts: Mapping[str, Quantity]) -> str:
+def format_storage_size(amounts: Mapping[str, Quantity]) -> str:
     """The size of storage; empty if unknown."""
     return amounts["storage"].string if "storage" in amounts else ""
 
 
-def phase(metadata: ObjectMeta, word: str) -> str:
+def object_phase(metadata: ObjectMeta, word: str) -> str:
     return "Terminating" if is_set(metadata.deletionTimestamp) else word
 
 
@@ -127,15 +127,15 @@ def volume_row(volume: PersistentVolume, now: float) -> tuple[str, ...]:
     spec, claim = volume.spec, volume.spec.claimRef
     return (
         volume.metadata.name,
-        size(spec.capacity),
-        access_modes(spec.accessModes),
+        format_storage_size(spec.capacity),
+        format_access_modes(spec.accessModes),
         spec.persistentVolumeReclaimPolicy,
-        phase(volume.metadata, volume.status.phase),
+        object_phase(volume.metadata, volume.status.phase),
         f"{claim.namespace}/{claim.name}" if claim.name else "",
         class_of(volume),
         spec.volumeAttributesClassName or UNSET_FIELD,
         volume.status.reason,
-        since(volume.metadata.creationTimestamp, now),
+        format_age(volume.metadata.creationTimestamp, now),
         spec.volumeMode or UNSET_FIELD,
     )
 
@@ -155,13 +155,13 @@ def claim_row(claim: PersistentVolumeClaim, now: float) -> tuple[str, ...]:
     bound = bool(spec.volumeName)
     return (
         claim.metadata.name,
-        phase(claim.metadata, status.phase),
+        object_phase(claim.metadata, status.phase),
         spec.volumeName,
-        size(status.capacity) if bound else "",
-        access_modes(status.accessModes) if bound else "",
+        format_storage_size(status.capacity) if bound else "",
+        format_access_modes(status.accessModes) if bound else "",
         class_of(claim),
         spec.volumeAttributesClassName or UNSET_FIELD,
-        since(claim.metadata.creationTimestamp, now),
+        format_age(claim.metadata.creationTimestamp, now),
         spec.volumeMode or UNSET_FIELD,
     )
 
@@ -181,7 +181,7 @@ def storage_class_row(storage_class: StorageClass, now: float) -> tuple[str, ...
         storage_class.reclaimPolicy or "Delete",
         storage_class.volumeBindingMode or "Immediate",
         "true" if storage_class.allowVolumeExpansion else "false",
-        since(meta.creationTimestamp, now),
+        format_age(meta.creationTimestamp, now),
     )
 
 
@@ -193,7 +193,7 @@ STORAGE_CLASSES = Columns(
 
 
 def csi_node_row(node: CSINode, now: float) -> tuple[str, ...]:
-    return node.metadata.name, str(len(node.spec.drivers)), since(node.metadata.creationTimestamp, now)
+    return node.metadata.name, str(len(node.spec.drivers)), format_age(node.metadata.creationTimestamp, now)
 
 
 CSI_NODES = Columns(headers=("NAME", "DRIVERS", "AGE"), wide=(), row=csi_node_row)

@@ -12,24 +12,24 @@ from pinnace.api.core_v1_pb2 import Container, ContainerStateTerminated, Contain
 from pinnace.api.pods import ended
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from pinnace.api.scalars import int_or_string, to_seconds
-from pinnace.printers.columns import NONE, WIDE, Columns, human_duration, is_set, since, wide
+from pinnace.printers.columns import NONE, WIDE, Columns, format_age, human_duration, is_set, wide_cells
 
 NODE_LOST = "NodeLost"
 
 
 def pod_row(pod: Pod, now: float) -> tuple[str, ...]:
-    ready, total = readiness(pod)
+    ready, total = pod_readiness(pod)
     ips = [ip.ip for ip in pod.status.podIPs] or [pod.status.podIP]
     return (
         pod.metadata.name,
         f"{ready}/{total}",
         pod_status(pod),
-        restarts(pod, now),
-        since(pod.metadata.creationTimestamp, now),
+        format_restarts(pod, now),
+        format_age(pod.metadata.creationTimestamp, now),
         ips[0] or NONE,
         pod.spec.nodeName or NONE,
         pod.status.nominatedNodeName or NONE,
-        _gates(pod),
+        _count_readiness_gates(pod),
     )
 
 
@@ -40,21 +40,21 @@ PODS = Columns(
 )
 
 
-def readiness(pod: Pod) -> tuple[int, int]:
+def pod_readiness(pod: Pod) -> tuple[int, int]:
     """Ready containers and total number, including sidecars."""
-    sidecars = _sidecars(pod)
+    sidecars = _sidecar_names(pod)
     ready = sum(s.ready and s.started for s in pod.status.initContainerStatuses if s.name in sidecars)
     if not _is_initializing(pod):
         ready += sum(s.ready and s.state.HasField("running") for s in pod.status.containerStatuses)
     return ready, len(pod.spec.containers) + len(sidecars)
 
 
-def restarts(pod: Pod, now: float) -> str:
+def format_restarts(pod: Pod, now: float) -> str:
     """Restarts, such as "3 (2m ago)": of init containers while they run, then of containers and sidecars."""
     if _is_initializing(pod):
         counted: list[ContainerStatus] = list(pod.status.initContainerStatuses)
     else:
-        sidecars = _sidecars(pod)
+        sidecars = _sidecar_names(pod)
         counted = [s for s in pod.status.initContainerStatuses if s.name in sidecars] + list(pod.status.containerStatuses)
     count = sum(s.restartCount for s in counted)
     ends = [s.lastState.terminated.finishedAt for s in counted if is_set(s.lastState.terminated.finishedAt)]
@@ -90,7 +90,7 @@ def _container_reason(pod: Pod, otherwise: str) -> str:
         if state.waiting.reason:
             reason = state.waiting.reason
         elif state.HasField("terminated"):
-            reason = _end(state.terminated)
+            reason = _termination_reason(state.terminated)
         elif container.ready and state.HasField("running"):
             running = True
     if reason == "Completed" and running:
@@ -100,21 +100,21 @@ def _container_reason(pod: Pod, otherwise: str) -> str:
 
 def _init_reason(pod: Pod) -> str:
     """The status of the first unfinished init container; empty if all are done."""
-    sidecars = _sidecars(pod)
+    sidecars = _sidecar_names(pod)
     for index, container in enumerate(pod.status.initContainerStatuses):
         state = container.state
         done = state.HasField("terminated") and not state.terminated.exitCode
         if done or (container.name in sidecars and container.started):
             continue
         if state.HasField("terminated"):
-            return f"Init:{_end(state.terminated)}"
+            return f"Init:{_termination_reason(state.terminated)}"
         if state.waiting.reason and state.waiting.reason != "PodInitializing":
             return f"Init:{state.waiting.reason}"
         return f"Init:{index}/{len(pod.spec.initContainers)}"
     return ""
 
 
-def _gates(pod: Pod) -> str:
+def _count_readiness_gates(pod: Pod) -> str:
     """Number of true values, such as "1/2"."""
     gates = pod.spec.readinessGates
     passed = sum(conditions.is_true(pod.status.conditions, gate.conditionType) for gate in gates)
@@ -125,13 +125,13 @@ def _is_initializing(pod: Pod) -> bool:
     return bool(_init_reason(pod)) and not conditions.is_true(pod.status.conditions, "Initialized")
 
 
-def _end(terminated: ContainerStateTerminated) -> str:
+def _termination_reason(terminated: ContainerStateTerminated) -> str:
     if terminated.reason:
         return terminated.reason
     return f"Signal:{terminated.signal}" if terminated.signal else f"ExitCode:{terminated.exitCode}"
 
 
-def _sidecars(pod: Pod) -> set[str]:
+def _sidecar_names(pod: Pod) -> set[str]:
     """Names of sidecars."""
     containers: Iterable[Container] = pod.spec.initContainers
     return {container.name for container in containers if container.restartPolicy == "Always"}
@@ -144,8 +144,8 @@ def replica_set_row(replica_set: ReplicaSet, now: float) -> tuple[str, ...]:
         str(spec.replicas),
         str(status.replicas),
         str(status.readyReplicas),
-        since(replica_set.metadata.creationTimestamp, now),
-        *wide(spec.template, spec.selector),
+        format_age(replica_set.metadata.creationTimestamp, now),
+        *wide_cells(spec.template, spec.selector),
     )
 
 
@@ -163,8 +163,8 @@ def deployment_row(deployment: Deployment, now: float) -> tuple[str, ...]:
         f"{status.readyReplicas}/{spec.replicas}",
         str(status.updatedReplicas),
         str(status.availableReplicas),
-        since(deployment.metadata.creationTimestamp, now),
-        *wide(spec.template, spec.selector),
+        format_age(deployment.metadata.creationTimestamp, now),
+        *wide_cells(spec.template, spec.selector),
     )
 
 
@@ -182,10 +182,10 @@ def job_row(job: Job, now: float) -> tuple[str, ...]:
     return (
         job.metadata.name,
         job_status(job),
-        completions(job),
-        duration(job, now),
-        since(job.metadata.creationTimestamp, now),
-        *wide(job.spec.template, job.spec.selector),
+        job_completions(job),
+        job_duration(job, now),
+        format_age(job.metadata.creationTimestamp, now),
+        *wide_cells(job.spec.template, job.spec.selector),
     )
 
 
@@ -207,7 +207,7 @@ def job_status(job: Job) -> str:
     return next((condition for condition in _CONDITIONS if condition in said), "Running")
 
 
-def completions(job: Job) -> str:
+def job_completions(job: Job) -> str:
     """ "1/3"; "1/1 of 3" if one success of three parallel pods is sufficient."""
     done, spec = job.status.succeeded, job.spec
     if spec.HasField("completions"):
@@ -215,7 +215,7 @@ def completions(job: Job) -> str:
     return f"{done}/1 of {spec.parallelism}" if spec.parallelism > 1 else f"{done}/1"
 
 
-def duration(job: Job, now: float) -> str:
+def job_duration(job: Job, now: float) -> str:
     """From start to end, or until now; empty if it has not started."""
     if not is_set(job.status.startTime):
         return ""
@@ -233,7 +233,7 @@ def disruption_budget_row(budget: PodDisruptionBudget, now: float) -> tuple[str,
         str(int_or_string(spec.minAvailable)) if spec.HasField("minAvailable") else NOT_APPLICABLE,
         str(int_or_string(spec.maxUnavailable)) if spec.HasField("maxUnavailable") else NOT_APPLICABLE,
         str(budget.status.disruptionsAllowed),
-        since(budget.metadata.creationTimestamp, now),
+        format_age(budget.metadata.creationTimestamp, now),
     )
 
 

@@ -34,23 +34,23 @@ from pinnace.api.terms import TermEnd
 from pinnace.api.wellknown import SCHEDULER_ELECTION
 from pinnace.history.records import (
     UNSCHEDULABLE,
-    Call,
+    CallRecord,
     CandidateFacts,
     Compaction,
+    ContainerRun,
     ElectionFacts,
-    Fault,
+    FaultRecord,
     FencedFacts,
     NodeFacts,
-    Observed,
-    Phase,
+    Observation,
     PodFacts,
     ProcessState,
-    Ran,
     Record,
-    Run,
-    Stored,
+    RunInfo,
+    RunPhase,
+    StoredChange,
     TermFacts,
-    Told,
+    WatchMessage,
 )
 from pinnace.history.verdict import Verdict
 
@@ -227,19 +227,19 @@ class Translator:
 
     def of(self, record: Record) -> Iterator[Item]:
         """The items of one record."""
-        if isinstance(record, Stored):
+        if isinstance(record, StoredChange):
             yield from self._stored(record)
-        elif isinstance(record, Fault):
+        elif isinstance(record, FaultRecord):
             if record.fired:
                 yield self._fault(record)
-        elif isinstance(record, Phase):
+        elif isinstance(record, RunPhase):
             yield self.mark(f"phase/{record.name}", record.at + self._offset, "run", "phase", record.name)
         elif isinstance(record, ProcessState):
             yield process_item(record.at + self._offset, record.name, record.state)
         elif isinstance(record, Compaction):
             t = record.at + self._offset
             yield self.mark(f"compaction/{record.revision}", t, "etcd", "event", f"compacted up to revision {record.revision}")
-        elif not isinstance(record, Run | Call | Told | Ran | Observed):  # of a later version
+        elif not isinstance(record, RunInfo | CallRecord | WatchMessage | ContainerRun | Observation):  # of a later version
             yield self.mark(f"other/{self._ids['m']}", 0.0, "other", "event", repr(record)[:200])
 
     def mark(
@@ -268,7 +268,7 @@ class Translator:
         for verdict in verdicts:
             yield ["v", t, 0, verdict.name, verdict.status, verdict.statement, verdict.count]
 
-    def _stored(self, record: Stored) -> Iterator[Item]:
+    def _stored(self, record: StoredChange) -> Iterator[Item]:
         key, t = record.key, record.at + self._offset
         self._start = self._start or t
         if key.startswith(PODS.prefix):
@@ -286,7 +286,7 @@ class Translator:
                 yield self._refused(record, record.facts, t)
             yield ["k", t, record.revision, key, "put" if record.create_revision else "delete", record.lease]
 
-    def _refused(self, record: Stored, facts: FencedFacts, t: float) -> Item:
+    def _refused(self, record: StoredChange, facts: FencedFacts, t: float) -> Item:
         began = self._fenced.setdefault(record.key, t)
         text = facts.message
         if facts.count and facts.token:
@@ -298,7 +298,7 @@ class Translator:
         revision, count = record.revision, max(1, facts.count)
         return self.mark(record.key, began, facts.reporter, "fenced", text, revision=revision, count=count)
 
-    def _pod(self, record: Stored, t: float) -> Iterator[Item]:
+    def _pod(self, record: StoredChange, t: float) -> Iterator[Item]:
         key = record.key.removeprefix(PODS.prefix)
         number, facts = self._pods.get(key), record.facts
         is_first = number is None
@@ -347,7 +347,7 @@ class Translator:
     def _eviction_mark(self, eviction: _Eviction) -> Item:
         return self.mark(eviction.name, eviction.began, NODES_LANE, "evicted", eviction.text, count=len(eviction.pods))
 
-    def _node(self, record: Stored, t: float) -> Iterator[Item]:
+    def _node(self, record: StoredChange, t: float) -> Iterator[Item]:
         name = record.key.removeprefix(NODES.prefix)
         number, facts = self._node_id(name), record.facts
         if not isinstance(facts, NodeFacts):
@@ -376,7 +376,7 @@ class Translator:
         token, term = next(reversed(self._terms[election].items()), (0, None))
         return token if term is not None and term.ended is None else 0
 
-    def _election(self, record: Stored, t: float) -> Iterator[Item]:
+    def _election(self, record: StoredChange, t: float) -> Iterator[Item]:
         election = record.key.removeprefix(ELECTIONS_PREFIX)
         terms, current, facts = self._terms[election], self._current(election), record.facts
         token = record.create_revision
@@ -392,7 +392,7 @@ class Translator:
         while len(terms) > MAX_TERMS:
             del terms[next(iter(terms))]
 
-    def _term(self, record: Stored) -> Iterator[Item]:
+    def _term(self, record: StoredChange) -> Iterator[Item]:
         """The term as the API server recorded it after its end, with the reason and times. The next term then has a gap."""
         facts = record.facts
         election, _, number = record.key.removeprefix(TERMS_PREFIX).partition("/")
@@ -419,18 +419,18 @@ class Translator:
         gap, outage = (end.gap(term.elected), end.outage(term.elected)) if end is not None else (None, None)
         return ["t", term.began, revision, election, token, term.holder, term.ended, term.reason, gap, outage]
 
-    def _candidate(self, record: Stored, t: float) -> Item:
+    def _candidate(self, record: StoredChange, t: float) -> Item:
         election, _, session = record.key.removeprefix(CANDIDATES_PREFIX).partition("/")
         holder = record.facts.holder if isinstance(record.facts, CandidateFacts) else ""
         return ["c", t, record.revision, election, session, holder]
 
-    def _fault(self, record: Fault) -> Item:
+    def _fault(self, record: FaultRecord) -> Item:
         began = record.began + self._offset
         ended = record.ended + self._offset if record.ended is not None else None
         text = f"{record.name} {record.details}".strip()
         return self.mark(f"fault/{record.id}", began, self._fault_lane(record, began), "fault", text, ended)
 
-    def _fault_lane(self, record: Fault, began: float) -> str:
+    def _fault_lane(self, record: FaultRecord, began: float) -> str:
         """The process of the fault. Its target can be a role, such as the leader, which is no process."""
         if (process := _PROCESS.search(record.details) or _PROCESS.search(record.target)) is not None:
             return process[0]

@@ -14,7 +14,16 @@ from typing import Any
 
 from pinnace.api.keys_pb2 import KeyVersion
 from pinnace.api.resources import EVENTS
-from pinnace.history.records import Fault, Record, Run, Stored, digest_of, encode, facts_of, read
+from pinnace.history.records import (
+    FaultRecord,
+    Record,
+    RunInfo,
+    StoredChange,
+    decode_facts,
+    digest_of,
+    encode_record,
+    read_history,
+)
 from pinnace.history.verdict import CheckReport
 from pinnace.timeline.items import Item, ItemLog, Translator, known_at
 from pinnace.timeline.source import DecisionError, KeyReader, explain, objects_file
@@ -30,27 +39,27 @@ async def record(reader: KeyReader, path: Path, what: str) -> AsyncGenerator[int
     """Record a live cluster until closed. Yields the number of recorded changes now and then. Raises ApiError, OSError."""
     count = 0
     with path.open("x", encoding="utf-8") as file:
-        file.write(encode(Run(started=time.time(), what=what, at=time.monotonic())))
+        file.write(encode_record(RunInfo(started=time.time(), what=what, at=time.monotonic())))
         async for versions in reader.versions():
             now = time.monotonic()
             for version in versions:
-                file.write(encode(stored(version, now)))
+                file.write(encode_record(stored(version, now)))
             file.flush()
             count += len(versions)
             yield count
 
 
-def stored(each: KeyVersion, now: float) -> Stored:
+def stored(each: KeyVersion, now: float) -> StoredChange:
     """One change as a record with its value."""
     value = None if each.deleted else each.value
-    return Stored(
+    return StoredChange(
         now,
         each.mod_revision,
         each.key,
         digest_of(each.key, value),
         each.create_revision,
         each.lease,
-        facts_of(each.key, value),
+        decode_facts(each.key, value),
         b64encode(each.value).decode(),
     )
 
@@ -62,12 +71,12 @@ class RecordedSource:
 
     def __init__(self, paths: Sequence[Path], title: str = "", check: Check | None = None) -> None:
         """Read all of them, and check the history of a run with faults. Raise HistoryError, OSError."""
-        records = [item for path in paths for item in read(path)]
-        run = next((item for item in records if isinstance(item, Run)), None)
+        records = [item for path in paths for item in read_history(path)]
+        run = next((item for item in records if isinstance(item, RunInfo)), None)
         self.title = title or (run.what if run else "") or ", ".join(path.name for path in paths)
         self.log = ItemLog(MAX_ITEMS)
         self.log.extend(sorted(_with_final_terms(_items(records, run, check)), key=known_at))
-        self._stored = [item for item in records if isinstance(item, Stored) and (item.value or not item.create_revision)]
+        self._stored = [item for item in records if isinstance(item, StoredChange) and (item.value or not item.create_revision)]
         self.has_values = any(item.value for item in self._stored)
 
     async def wait(self, sequence: int) -> None:
@@ -107,17 +116,19 @@ def _with_final_terms(items: Iterable[Item]) -> Iterator[Item]:
             yield term
 
 
-def _items(records: Iterable[Record], run: Run | None, check: Check | None) -> Iterator[Item]:
+def _items(records: Iterable[Record], run: RunInfo | None, check: Check | None) -> Iterator[Item]:
     records = list(records)
-    first = next((each.at for each in records if isinstance(each, Stored)), 0.0)
+    first = next((each.at for each in records if isinstance(each, StoredChange)), 0.0)
     translator = Translator(run.started - (run.at or first) if run else 0.0)
     last = 0.0
-    for each in sorted((each for each in records if isinstance(each, Stored)), key=lambda each: (each.revision, each.key)):
+    for each in sorted(
+        (each for each in records if isinstance(each, StoredChange)), key=lambda each: (each.revision, each.key)
+    ):
         for item in translator.of(each):
             last = max(last, known_at(item))
             yield item
     for other in records:
-        if not isinstance(other, Stored):
+        if not isinstance(other, StoredChange):
             yield from translator.of(other)
-    if check and any(isinstance(each, Fault) for each in records):
+    if check and any(isinstance(each, FaultRecord) for each in records):
         yield from translator.verdicts(last, check(records).verdicts)

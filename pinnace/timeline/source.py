@@ -21,7 +21,7 @@ from pinnace.api.resources import CANDIDATES_PREFIX, ELECTIONS_PREFIX, EVENTS, N
 from pinnace.client.channel import Caller
 from pinnace.client.client import KeysClient
 from pinnace.client.errors import ApiError, Expired
-from pinnace.history.records import Stored, facts_of
+from pinnace.history.records import StoredChange, decode_facts
 from pinnace.timeline.items import Item, ItemLog, Translator
 
 DECISION_TIMEOUT = 20.0
@@ -121,7 +121,7 @@ class LiveSource:
                 await self.add([self._translator.mark("connection", self.now(), "gateway", "event", error.message)])
                 await asyncio.sleep(RETRY_INTERVAL)
 
-    def translate(self, record: Stored) -> Iterator[Item]:
+    def translate(self, record: StoredChange) -> Iterator[Item]:
         return self._translator.of(record)
 
     async def add(self, items: Iterable[Item]) -> None:
@@ -174,9 +174,9 @@ class LiveSource:
         return {"revision": page.revision, "more": page.more, "items": [_key_document(item) for item in page.items]}
 
 
-def _stored(each: KeyVersion, now: float) -> Stored:
-    facts = facts_of(each.key, each.value)
-    return Stored(now, each.mod_revision, each.key, "", each.create_revision, each.lease, facts)
+def _stored(each: KeyVersion, now: float) -> StoredChange:
+    facts = decode_facts(each.key, each.value)
+    return StoredChange(now, each.mod_revision, each.key, "", each.create_revision, each.lease, facts)
 
 
 def _key_document(each: KeyVersion) -> Mapping[str, Any]:

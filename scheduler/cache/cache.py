@@ -92,7 +92,7 @@ def between(old: Node, new: Node) -> Change:
     """Return the kinds of changes between two versions of a node that may help a pod."""
     change = Change.NONE
     if old.status != new.status:  # comparing the whole message takes a tenth of the time
-        before, after = fit.allocatable(old), fit.allocatable(new)
+        before, after = fit.allocatable_amounts(old), fit.allocatable_amounts(new)
         if any(amount > before.get(resource, 0) for resource, amount in after.items()):
             change |= Change.NODE_ALLOCATABLE
         if _conditions(old) != _conditions(new):

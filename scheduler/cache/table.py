@@ -214,7 +214,7 @@ class NodeTable:
         """Update a node that is in the table."""
         self._generation += 1
         row = self._rows[node.metadata.name]
-        old, new = self._amounts[row], fit.allocatable(node)
+        old, new = self._amounts[row], fit.allocatable_amounts(node)
         self._images.replace(self.raw[row], node)
         self._count_keys(self.raw[row], node)
         self.raw[row] = node

@@ -17,7 +17,7 @@ from pinnace.api.records import Remedy, listing
 from pinnace.api.resources import STORAGE_CLASSES
 from pinnace.fit import HostPort
 from pinnace.fit.requests import PODS
-from pinnace.fit.room import reason_of
+from pinnace.fit.room import insufficient_reason
 from pinnace.fit.table import IntArray
 from pinnace.scheduler.cache.pod_index import Kind, Term
 from pinnace.scheduler.cache.pod_info import PodInfo
@@ -385,7 +385,9 @@ _BYTES = ("memory", "ephemeral-storage")
 class ResourceAdvisor:
     def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
         """Return advice for the closest node, which lacks the smallest share of the pod's requests."""
-        wanted = [(resource, amount) for resource, amount in case.pod.requests.amounts if reason_of(resource) in reasons]
+        wanted = [
+            (resource, amount) for resource, amount in case.pod.requests.amounts if insufficient_reason(resource) in reasons
+        ]
         rows = np.array(rows_of(reasons))
         enough = np.logical_and.reduce([case.nodes.allocatable(resource)[rows] >= amount for resource, amount in wanted])
         if not enough.any():
@@ -407,9 +409,9 @@ class ResourceAdvisor:
 
     def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
         return [
-            f"{reason_of(resource)}: {_stated(case, row, resource, amount)}{_missing(case, row, resource, amount)}"
+            f"{insufficient_reason(resource)}: {_stated(case, row, resource, amount)}{_missing(case, row, resource, amount)}"
             for resource, amount in case.pod.requests.amounts
-            if reason_of(resource) in reasons
+            if insufficient_reason(resource) in reasons
         ]
 
     def _too_large(self, case: Case, rows: IntArray, wanted: Sequence[tuple[str, int]]) -> Remedy:

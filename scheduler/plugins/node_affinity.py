@@ -13,7 +13,7 @@ from pinnace.api.codec import CodecError, from_dict
 from pinnace.api.core_v1_pb2 import NodeAffinity as ApiNodeAffinity
 from pinnace.api.core_v1_pb2 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, PreferredSchedulingTerm
 from pinnace.api.integers import integer
-from pinnace.fit.room import AFFINITY_REASON, matches, selects
+from pinnace.fit.room import AFFINITY_REASON, matches_node, selector_matches
 from pinnace.scheduler.framework import (
     MAX_SCORE,
     SKIP,
@@ -127,9 +127,9 @@ class NodeAffinity:
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
         """Return True if the event's node matches. Other nodes are not checked, because many pods may each wait for a node."""
         row = nodes.row(event.node)
-        if row is None or not matches(pod.raw.spec, nodes.raw[row]):
+        if row is None or not matches_node(pod.raw.spec, nodes.raw[row]):
             return False
-        return self._required is None or selects(self._required, nodes.raw[row])
+        return self._required is None or selector_matches(self._required, nodes.raw[row])
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
         return None if self._preferred or _preferred(pod.raw.spec) else SKIP

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinnace.fit import Requests
-from pinnace.fit.room import reason_of
-from pinnace.fit.table import insufficient
+from pinnace.fit.room import insufficient_reason
+from pinnace.fit.table import insufficient_nodes
 from pinnace.scheduler.cache.table import SCORED
 from pinnace.scheduler.framework import (
     MAX_SCORE,
@@ -221,11 +221,11 @@ class NodeResourcesFit:
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
         requests = self._requests(pod)
-        short = [lacking for _, lacking in insufficient(requests, nodes.free)]
+        short = [lacking for _, lacking in insufficient_nodes(requests, nodes.free)]
 
         def explain() -> NodeReasons:
             lacked = [
-                (reason_of(resource), lacking)
+                (insufficient_reason(resource), lacking)
                 for (resource, _), lacking in zip(requests.amounts, short, strict=True)
                 if lacking.any()
             ]
@@ -239,12 +239,12 @@ class NodeResourcesFit:
             return NodeReasons(codes, reasons)
 
         def too_small() -> BoolArray:
-            return reduce(np.bitwise_or, [lacking for _, lacking in insufficient(requests, nodes.allocatable)])
+            return reduce(np.bitwise_or, [lacking for _, lacking in insufficient_nodes(requests, nodes.allocatable)])
 
         return FilterResult(~reduce(np.bitwise_or, short), explain, too_small)
 
     def lacking(self, pod: PodInfo, free: Callable[[str], int]) -> Sequence[str]:
-        return [reason_of(resource) for resource, amount in self._requests(pod).amounts if free(resource) < amount]
+        return [insufficient_reason(resource) for resource, amount in self._requests(pod).amounts if free(resource) < amount]
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
         row = nodes.row(event.node)

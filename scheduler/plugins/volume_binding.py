@@ -35,7 +35,7 @@ from pinnace.api.selectors import from_message
 from pinnace.api.storage_v1_pb2 import StorageClass
 from pinnace.api.wellknown import BIND_COMPLETED_ANNOTATION
 from pinnace.client.client import Client
-from pinnace.fit.room import selects
+from pinnace.fit.room import selector_matches
 from pinnace.scheduler.framework import (
     SKIP,
     BoolArray,
@@ -517,7 +517,7 @@ class VolumeBinding:
     def _out_of_reach(self, volume: PersistentVolume, name: str) -> Status | None:
         """Return a Status if the volume is not accessible from the node, or None if it is or the node no longer exists."""
         node, affinity = self._handle.objects(NODES).get(name), volume.spec.nodeAffinity
-        if node is None or not affinity.HasField("required") or selects(affinity.required, node):
+        if node is None or not affinity.HasField("required") or selector_matches(affinity.required, node):
             return None
         return Status(f'pv "{volume.metadata.name}" node affinity doesn\'t match node "{name}"')
 

@@ -16,7 +16,16 @@ from typing import Any
 
 import pytest
 
-from pinnace.history.records import ElectionFacts, Fault, NodeFacts, PodFacts, Run, Stored, TermFacts, encode
+from pinnace.history.records import (
+    ElectionFacts,
+    FaultRecord,
+    NodeFacts,
+    PodFacts,
+    RunInfo,
+    StoredChange,
+    TermFacts,
+    encode_record,
+)
 from tests.browser.conftest import Pinnace, screenshot
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
@@ -337,10 +346,10 @@ def history(path: Path, nodes: int, pods: int, *, pending: bool = False) -> Path
     def put(key: str, facts: Any, at: float, created: int = 0) -> str:
         nonlocal revision
         revision += 1
-        return encode(Stored(at, revision, key, "d", created or revision, 0, facts))
+        return encode_record(StoredChange(at, revision, key, "d", created or revision, 0, facts))
 
     with path.open("w") as file:
-        file.write(encode(Run(started=started, what="a recorded run")))
+        file.write(encode_record(RunInfo(started=started, what="a recorded run")))
         for number in range(nodes):
             facts = NodeFacts(f"n{number}", (("cpu", 4000), ("memory", 8 << 30)), ready=number != 7, zone=f"zone-{number % 3}")
             file.write(put(f"/registry/nodes/node-{number}", facts, 10.0))
@@ -357,11 +366,11 @@ def history(path: Path, nodes: int, pods: int, *, pending: bool = False) -> Path
                 file.write(put(f"/registry/pods/default/{name}", PodFacts(f"u{number}"), at - 0.1))
             file.write(put(f"/registry/pods/default/{name}", facts, at, created))
         revision += 1
-        file.write(encode(Stored(33.0, revision, "/registry/elections/scheduler")))
+        file.write(encode_record(StoredChange(33.0, revision, "/registry/elections/scheduler")))
         file.write(put("/registry/elections/scheduler", ElectionFacts("scheduler-1", began=offset + 33.023), 33.03))
         ended = TermFacts("scheduler-0", offset + 11.0, offset + 33.0, "stream closed", heartbeat=offset + 32.9)
         file.write(put(f"/registry/terms/scheduler/{term}", ended, 33.3))
-        file.write(encode(Fault(1, "kill-leader", "leader", 32.99, 34.0, details="scheduler-0, 1 s")))
+        file.write(encode_record(FaultRecord(1, "kill-leader", "leader", 32.99, 34.0, details="scheduler-0, 1 s")))
     return path
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pinnace.cluster import processes, spec
-from pinnace.history.records import ProcessState, read
+from pinnace.history.records import ProcessState, read_history
 
 pytestmark = pytest.mark.chaos
 
@@ -34,7 +34,9 @@ def test_short_run_holds_and_says_what_it_did(tmp_path: Path) -> None:
     assert f"pinnace timeline open {kept}/*.jsonl" in ended.stderr
     assert {path.name for path in kept.iterdir()} >= RESULTS
     states = {
-        (item.name.split("-")[0], item.state) for item in read(kept / "processes.jsonl") if isinstance(item, ProcessState)
+        (item.name.split("-")[0], item.state)
+        for item in read_history(kept / "processes.jsonl")
+        if isinstance(item, ProcessState)
     }
     assert {("scheduler", "up"), ("scheduler", "down"), ("kubelet", "frozen")} <= states
     assert not (kept / "cluster").exists()

@@ -12,7 +12,7 @@ from pinnace.api.elections_pb2 import Election
 from pinnace.api.resources import PODS, election_key
 from pinnace.apiserver.storage.etcd import EtcdStorage
 from pinnace.apiserver.storage.interface import Committed, StorageError, Write
-from pinnace.history.records import Compaction, ElectionFacts, PodFacts, Stored, digest, read
+from pinnace.history.records import Compaction, ElectionFacts, PodFacts, StoredChange, object_digest, read_history
 from pinnace.verification.check.check import check
 from tests.builders import make_pod
 from tests.conftest import EtcdFactory, EtcdServer, dying_with_us
@@ -45,11 +45,11 @@ class Recording:
         self.process.terminate()
         return self.process.wait(10)
 
-    def records(self) -> list[Stored]:
-        return [record for record in read(self._file) if isinstance(record, Stored)]
+    def records(self) -> list[StoredChange]:
+        return [record for record in read_history(self._file) if isinstance(record, StoredChange)]
 
     def compactions(self) -> list[int]:
-        return [record.revision for record in read(self._file) if isinstance(record, Compaction)]
+        return [record.revision for record in read_history(self._file) if isinstance(record, Compaction)]
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ async def test_recorder_writes_every_change(storage: EtcdStorage, recording: Rec
 
     first, other, leader, deleted = recording.records()
     assert (first.key, first.revision, first.create_revision) == (key, created, created)
-    assert first.digest == digest(pod)
+    assert first.digest == object_digest(pod)
     assert isinstance(first.facts, PodFacts)
     assert (other.key, other.facts) == ("/elsewhere", None)
     assert (leader.revision, leader.lease, leader.facts) == (led, lease, ElectionFacts("me", lease))

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pinnace.cluster.spec import ClusterSpec
-from pinnace.history.records import Call, Told
+from pinnace.history.records import CallRecord, WatchMessage
 from pinnace.verification.chaos.clients import Journal
 from pinnace.verification.chaos.engine import build_run_record
 from pinnace.verification.chaos.load import Load
@@ -62,7 +62,7 @@ async def test_watches_lose_nothing_while_gateways_restart(tmp_path: Path, share
             await on.recorder.reached(settled.revision, SETTLE)
             assert on.world.unstoppable_processes == []
     records = list(read(tmp_path))
-    told = [record for record in records if isinstance(record, Told) and record.client == "watcher-gateways"]
+    told = [record for record in records if isinstance(record, WatchMessage) and record.client == "watcher-gateways"]
     resumed = [item for item in told if item.kind == "began" and item.revision]
     addresses = 1 if shares_port else SPEC.gateways
     assert len({item.server for item in resumed}) == addresses and len(resumed) >= ROLLS / SPEC.gateways
@@ -70,7 +70,7 @@ async def test_watches_lose_nothing_while_gateways_restart(tmp_path: Path, share
     created = [
         record
         for record in records
-        if isinstance(record, Call) and record.client.startswith("gateway-") and record.verb == "create"
+        if isinstance(record, CallRecord) and record.client.startswith("gateway-") and record.verb == "create"
     ]
     assert len([item for item in created if item.outcome == "ok"]) > 50
     result = check(records)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.verbs_pb2 import ADDED, MODIFIED, BatchItem, WatchEventType
-from pinnace.fit import Refusal
+from pinnace.fit import FitRefusal
 from pinnace.kubelet.lifecycle.plan import template_of
 from pinnace.kubelet.node import VirtualNode
 from pinnace.scheduler.scheduling_cycle import Placed, schedule_one
@@ -144,7 +144,7 @@ def test_nomad_13017_kubelet_admits_every_scheduled_pod(built: Sequence[NodeBuil
         outcome = schedule_one(info(pod), cache, profile, seed=0)
         if isinstance(outcome, Placed):
             admitted = played[outcome.node].admit(pod.build().metadata.uid, template_of(pod.build()))
-            assert not isinstance(admitted, Refusal), f"{outcome.node} rejects {pod}: {admitted.admission_message}"
+            assert not isinstance(admitted, FitRefusal), f"{outcome.node} rejects {pod}: {admitted.admission_message}"
 
 
 async def test_nomad_13017_rejected_pod_is_not_scheduled_again() -> None:

@@ -11,7 +11,7 @@ from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.informer import OtherHistory, RestartSupervisor
 from pinnace.client.standby import TermFailed
-from pinnace.history.records import Ran
+from pinnace.history.records import ContainerRun
 from pinnace.kubelet.fleet import Fleet
 from pinnace.kubelet.registration import Machine
 from pinnace.kubelet.run_log import BEAT, LoggedRuntime
@@ -109,7 +109,7 @@ class Cluster:
         async def play(process: Process, member: Member) -> None:
             life = ""
 
-            def witness(ran: Ran) -> None:
+            def witness(ran: ContainerRun) -> None:
                 self.journal.write(replace(ran, process=life))
 
             def make() -> Fleet:
@@ -121,7 +121,7 @@ class Cluster:
             async def beat() -> None:
                 while True:
                     await process.clock.sleep(BEAT)
-                    witness(Ran(process.clock.monotonic(), "", "", "", "alive"))
+                    witness(ContainerRun(process.clock.monotonic(), "", "", "", "alive"))
 
             lives = RestartSupervisor(make, process.clock, causes=(OtherHistory,))
             member.stop = lambda: lives.now.close()

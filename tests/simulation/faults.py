@@ -11,7 +11,7 @@ from pinnace.api.elections_pb2 import Election
 from pinnace.api.resources import PODS, election_key
 from pinnace.apiserver.storage.etcd.storage import SILENCE_LIMIT
 from pinnace.cluster.spec import ELECTION
-from pinnace.history.records import Fault
+from pinnace.history.records import FaultRecord
 from pinnace.verification.chaos.workers import LOAD
 from tests.simulation.cluster import Cluster, Member
 from tests.simulation.etcd_port import TIMEOUT
@@ -45,7 +45,7 @@ class Nemesis:
         clock, journal = self._cluster.loop.world.clock, self._cluster.journal
         began = clock.monotonic()
         async with FAULTS[blow.fault](self._cluster) as target:
-            fault = Fault(next(self._ids), blow.fault, target or "", began, fired=target is not None)
+            fault = FaultRecord(next(self._ids), blow.fault, target or "", began, fired=target is not None)
             journal.write(fault)
             if target is None:
                 return

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from pinnace.history.records import encode
+from pinnace.history.records import encode_record
 from tests.simulation.bugs import BUGS, named
 from tests.simulation.run import Outcome, play
 
@@ -33,7 +33,7 @@ class Find:
 def save(outcome: Outcome, file: Path) -> None:
     """Write the history, which was kept, for `pinnace check`."""
     with file.open("w") as lines:
-        lines.writelines(map(encode, outcome.history))
+        lines.writelines(map(encode_record, outcome.history))
 
 
 def hunt(name: str, seeds: range, file: Path | None = None) -> Find:

@@ -9,7 +9,17 @@ from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
 from pinnace.apiserver.storage.interface import ChangeBatch
 from pinnace.client.informer import Delta, Informer
 from pinnace.client.resource import ResourceClient
-from pinnace.history.records import Compaction, PodFacts, Record, Stored, Told, Word, digest, digest_of, facts_of
+from pinnace.history.records import (
+    Compaction,
+    PodFacts,
+    Record,
+    StoredChange,
+    WatchMessage,
+    Word,
+    decode_facts,
+    digest_of,
+    object_digest,
+)
 from pinnace.runtime.clock import Clock
 
 _WORDS: Mapping[int, Word] = {ADDED: "added", MODIFIED: "modified", DELETED: "deleted"}
@@ -35,8 +45,8 @@ class MemoryJournal:
         now = self._clock.monotonic()
         self.revision = changes.revision
         for key, value, created, revision, lease in changes.changes:
-            facts = facts_of(key, value)
-            self.write(Stored(now, revision, key, digest_of(key, value), created, lease, facts))
+            facts = decode_facts(key, value)
+            self.write(StoredChange(now, revision, key, digest_of(key, value), created, lease, facts))
             if isinstance(facts, PodFacts):
                 self.pods[key] = facts
             elif key.startswith(PODS.prefix):
@@ -86,7 +96,7 @@ class RecordedInformer(Informer[Any]):
         for delta in deltas:
             obj = delta.obj
             key = self._resource.key_of(obj)
-            self._say(_WORDS[delta.kind], int(obj.metadata.resourceVersion), key=key, digest=digest(obj))
+            self._say(_WORDS[delta.kind], int(obj.metadata.resourceVersion), key=key, digest=object_digest(obj))
 
     def _say(self, kind: Word, revision: int = 0, **more: Any) -> None:
-        self._journal.write(Told(self.name, self.name, self._clock.monotonic(), kind, revision, **more))
+        self._journal.write(WatchMessage(self.name, self.name, self._clock.monotonic(), kind, revision, **more))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pinnace.api.resources import PODS
-from pinnace.history.records import Phase, Record, Run
+from pinnace.history.records import Record, RunInfo, RunPhase
 from pinnace.history.verdict import Verdict
 from pinnace.verification.chaos.load import FENCED
 from pinnace.verification.chaos.workers import ANOTHER, CONTESTED
@@ -145,7 +145,7 @@ async def _story(made: Plan, cluster: Cluster, tell: Callable[[str], None], bug:
     clock, journal = cluster.loop.world.clock, cluster.journal
     names = tuple(dict.fromkeys(blow.fault for blow in made.blows))
     journal.write(
-        Run(
+        RunInfo(
             EPOCH,
             made.seed,
             f"simulation of {made.kind.value}: {', '.join(names)}",
@@ -169,7 +169,7 @@ async def _story(made: Plan, cluster: Cluster, tell: Callable[[str], None], bug:
     workload = Workload(cluster, made)
     operator = Process("operator", cluster.loop)
     await operator.start(workload.prepare)
-    journal.write(Phase(clock.monotonic(), "load"))
+    journal.write(RunPhase(clock.monotonic(), "load"))
     workload.start()
     began = clock.monotonic()
     nemesis = Nemesis(cluster, tell)
@@ -180,8 +180,8 @@ async def _story(made: Plan, cluster: Cluster, tell: Callable[[str], None], bug:
         await clock.sleep(max(0.0, began + made.seconds - clock.monotonic()))
         workload.stop()
     tell("quiet")
-    journal.write(Phase(clock.monotonic(), "quiet"))
+    journal.write(RunPhase(clock.monotonic(), "quiet"))
     await clock.sleep(SETTLING)
     lacking = await workload.well()
-    journal.write(Phase(clock.monotonic(), "end"))
+    journal.write(RunPhase(clock.monotonic(), "end"))
     return lacking

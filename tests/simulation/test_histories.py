@@ -6,7 +6,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from pinnace.history.records import Run, read
+from pinnace.history.records import RunInfo, read_history
 from pinnace.verification.check.check import check
 from tests.simulation.__main__ import main as simulate
 from tests.simulation.hunt import main as hunt
@@ -27,14 +27,14 @@ def test_found_seed_is_replayed_exactly_and_its_history_is_checked_as_the_run_wa
     result, replayed = tmp_path / "found.jsonl", tmp_path / "replayed.jsonl"
     ended = CliRunner().invoke(hunt, ["--bug", BUG, "--seeds", "80", "--save", str(result)])
     assert ended.exit_code == 0, ended.output
-    run = next(record for record in read(result) if isinstance(record, Run))
+    run = next(record for record in read_history(result) if isinstance(record, RunInfo))
     assert run.bug == BUG
     ended = CliRunner().invoke(simulate, ["--seed", str(run.seed), "--bug", BUG, "--save", str(replayed)])
     assert ended.exit_code == 10
     assert f"--seed {run.seed} --bug {BUG} -v" in ended.output
     assert replayed.read_bytes() == result.read_bytes()
 
-    report = check(read(result))
+    report = check(read_history(result))
     outcome = play(run.seed)
     assert [verdict.name for verdict in report.violated] == ["I3"]
     assert {verdict.name for verdict in report.verdicts if verdict.status != "not checked"} == set(JUDGED[outcome.plan.kind])

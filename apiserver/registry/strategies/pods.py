@@ -62,7 +62,7 @@ from pinnace.apiserver.registry.validation.pod_update import (
 )
 from pinnace.apiserver.registry.validation.pods import name_warnings, spec_warnings, validate_new_spec, validate_spec
 from pinnace.apiserver.registry.validation.volumes import validate_generated_claims
-from pinnace.fit.requests import combine, is_pod_level
+from pinnace.fit.requests import combine_containers, is_pod_level
 
 NEGATIVE_GRACE = 1
 """The grace period in seconds that replaces a negative one, as in Kubernetes."""
@@ -316,7 +316,7 @@ def _default_pod_requests(spec: PodSpec) -> None:
     """Set missing requests of the pod to the sums of its containers' requests, or else to the limits of the pod."""
     requests = spec.resources.requests
     with suppress(QuantityError):  # validation reports it
-        of_containers = combine(spec, lambda container: amounts(container.resources.requests))
+        of_containers = combine_containers(spec, lambda container: amounts(container.resources.requests))
         for name in filter(is_pod_level, of_containers):
             if name not in requests:
                 requests[name].string = format_amount(name, of_containers[name])

@@ -30,7 +30,7 @@ from pinnace.api.scalars import MAX_INT32, STRING
 from pinnace.api.selectors import MAX_REQUIREMENTS
 from pinnace.api.status import Violation
 from pinnace.api.wellknown import COST_ANNOTATION, FOREGROUND_FINALIZER, NAMESPACE_FINALIZER, ORPHAN_FINALIZER
-from pinnace.fit.requests import combine, is_pod_level, pod_level
+from pinnace.fit.requests import combine_containers, is_pod_level, pod_level_amounts
 
 MAX_SHOWN = 128
 """Maximum number of characters of a value in a message. The violation may be the size of the value."""
@@ -468,8 +468,8 @@ def validate_pod_requirements(spec: PodSpec, out: list[Violation]) -> None:
         out.extend(unsupported(f"{path}.{field}[{name[: names.MAX_KEY]}]", name, _POD_LEVEL_RESOURCES) for name in wrong)
     validate_requirements(resources, path, out)
     try:
-        of_containers = combine(spec, lambda container: quantity.amounts(container.resources.requests))
-        limits, requests = pod_level(resources.limits), pod_level(resources.requests)
+        of_containers = combine_containers(spec, lambda container: quantity.amounts(container.resources.requests))
+        limits, requests = pod_level_amounts(resources.limits), pod_level_amounts(resources.requests)
         of_each = [(index, quantity.amounts(each.resources.limits)) for index, each in enumerate(spec.containers)]
     except quantity.QuantityError:  # the check of the container reports it
         return

@@ -29,7 +29,7 @@ from aetcd.rpc import RangeRequest, WatchCreateRequest, WatchProgressRequest, Wa
 from pinnace.apiserver.storage.etcd.codec import RevisionCompacted, classify, describe
 from pinnace.apiserver.storage.etcd.members import REQUIRE_LEADER, EtcdMember, EtcdMembers, credentials
 from pinnace.apiserver.storage.etcd.storage import oldest_revision
-from pinnace.history.records import Compaction, Record, Stored, digest_of, encode, facts_of
+from pinnace.history.records import Compaction, Record, StoredChange, decode_facts, digest_of, encode_record
 from pinnace.runtime import logs, process
 from pinnace.runtime.tls import TlsFiles
 
@@ -157,12 +157,14 @@ async def _next_response(call: Any) -> Any:
         reading.cancel()
 
 
-def _stored_event(at: float, event: Any) -> Stored:
+def _stored_event(at: float, event: Any) -> StoredChange:
     kv = event.kv
     key = kv.key.decode()
     if event.type:  # DELETE
-        return Stored(at, kv.mod_revision, key)
-    return Stored(at, kv.mod_revision, key, digest_of(key, kv.value), kv.create_revision, kv.lease, facts_of(key, kv.value))
+        return StoredChange(at, kv.mod_revision, key)
+    return StoredChange(
+        at, kv.mod_revision, key, digest_of(key, kv.value), kv.create_revision, kv.lease, decode_facts(key, kv.value)
+    )
 
 
 class HistoryFile:
@@ -174,7 +176,7 @@ class HistoryFile:
         self._recorded_progress = -1
 
     def write(self, record: Record) -> None:
-        self._file.write(encode(record))
+        self._file.write(encode_record(record))
 
     def flush(self, revision: int) -> None:
         """Flush the file and write the progress. `revision`: all changes up to it were written."""

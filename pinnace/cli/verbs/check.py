@@ -12,7 +12,7 @@ from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import out
 from pinnace.history import verdict as reports
-from pinnace.history.records import HistoryError, Record, is_cut_off, read
+from pinnace.history.records import HistoryError, Record, is_truncated, read_history
 from pinnace.verification.check.check import NAMES
 from pinnace.verification.check.check import check as judge
 
@@ -56,15 +56,15 @@ def check(settings: Settings, histories: Sequence[Path], only: Sequence[str], li
         raise Failure(str(error), hint="specify files from a recorder of this version", code=ExitCode.INVALID) from None
     finally:
         gc.enable()
-    cut = [path.name for path in histories if path.is_file() and is_cut_off(path)]
+    cut = [path.name for path in histories if path.is_file() and is_truncated(path)]
     if output == "json":
-        out(json.dumps(reports.document(report, cut), indent=2) + "\n")
+        out(json.dumps(reports.report_document(report, cut), indent=2) + "\n")
     else:
-        out("".join(f"{line}\n" for line in reports.lines(report, limit, cut)))
+        out("".join(f"{line}\n" for line in reports.report_lines(report, limit, cut)))
     if report.status != "holds":
-        raise Failure(f"the check did not succeed: {reports.conclusion(report, cut)}", code=ExitCode.VERDICT)
+        raise Failure(f"the check did not succeed: {reports.report_conclusion(report, cut)}", code=ExitCode.VERDICT)
 
 
 def _records(histories: Sequence[Path]) -> Iterator[Record]:
     for path in histories:
-        yield from read(path)
+        yield from read_history(path)

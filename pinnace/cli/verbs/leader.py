@@ -24,7 +24,7 @@ from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import Table, note, out
 from pinnace.client.errors import NotFound, Unavailable
-from pinnace.printers.columns import NONE, human_duration, since
+from pinnace.printers.columns import NONE, format_age, human_duration
 
 HEADERS = ("ELECTION", "HOLDER", "TOKEN", "SINCE", "WAITING")
 USUAL = SCHEDULER_ELECTION
@@ -217,7 +217,7 @@ def row(election: Election, now: float) -> tuple[str, ...]:
     if not election.holder:
         return election.name, "<none>", "", "", ""
     waiting = ",".join(candidate.holder for candidate in election.candidates) or NONE
-    return election.name, election.holder, str(election.token), since(election.since, now), waiting
+    return election.name, election.holder, str(election.token), format_age(election.since, now), waiting
 
 
 def document(election: Election) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from pinnace.cli.terminal import Table, one_line, out
 from pinnace.client.client import Client
 from pinnace.client.config import HINT
 from pinnace.client.errors import ApiError, Expired
-from pinnace.printers.cluster import count
+from pinnace.printers.cluster import event_count
 from pinnace.printers.columns import NONE
 from pinnace.timeline.source import DecisionError, LiveSource
 
@@ -180,7 +180,7 @@ def traced(
 
 def _rejection_step(event: Event, born: float) -> Step:
     first = to_seconds(event.eventTime) or to_seconds(event.firstTimestamp)
-    times = f" ({count(event)} times)" if count(event) > 1 else ""
+    times = f" ({event_count(event)} times)" if event_count(event) > 1 else ""
     by = event.reportingInstance or event.source.host or event.reportingComponent
     revision = int(event.metadata.resourceVersion or 0)
     return Step("rejected", by, f"{event.message}{times}", max(0.0, first - born), revision)

@@ -38,7 +38,7 @@ from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import one_line, out
 from pinnace.client.config import HINT
 from pinnace.client.errors import ApiError, NotFound, from_status
-from pinnace.printers.cluster import count, occurrences, when
+from pinnace.printers.cluster import event_count, event_time, format_occurrences
 from pinnace.printers.columns import is_set
 
 DEADLINE = 60.0
@@ -87,7 +87,7 @@ async def show(session: Session, name: str, node: str, form: str | None, setting
         await _node(session, node)
     explanation = await ask(settings, session.namespace, name, node, given, _local_scheduler_options(settings))
     events = await events_about(session.client, PODS, pod)
-    told = [event for event in sorted(events, key=when) if _by_scheduler(event, pod)][-EVENTS:]
+    told = [event for event in sorted(events, key=event_time) if _by_scheduler(event, pod)][-EVENTS:]
     if form:
         out(documents.dump(form, to_json(explanation) | {"events": [_document(event) for event in told]}))
         return
@@ -128,7 +128,7 @@ def _by_scheduler(event: Event, pod: Pod) -> bool:
 
 
 def _document(event: Event) -> dict[str, object]:
-    return {"type": event.type, "reason": event.reason, "message": event.message, "count": count(event)}
+    return {"type": event.type, "reason": event.reason, "message": event.message, "count": event_count(event)}
 
 
 EXPLAIN_TIMEOUT = 50.0
@@ -219,11 +219,11 @@ def _events(events: Sequence[Event], now: float) -> Iterator[str]:
         (
             event.type,
             event.reason,
-            occurrences(event, now),
+            format_occurrences(event, now),
             event.reportingComponent or event.source.component,
             event.message.strip(),
         )
-        for event in sorted(events, key=when)
+        for event in sorted(events, key=event_time)
     ]
     yield f"Events of its scheduler:{'' if rows else '  <none>'}"
     lines = [headers, tuple("-" * len(header) for header in headers), *(tuple(map(one_line, row)) for row in rows)]

@@ -42,7 +42,18 @@ from pinnace.client.errors import (
     from_status,
 )
 from pinnace.client.resource import ResourceClient, WatchBatch
-from pinnace.history.records import Call, Item, Outcome, Record, Told, Verb, Word, digest, encode, labels_digest
+from pinnace.history.records import (
+    CallItem,
+    CallRecord,
+    Outcome,
+    Record,
+    Verb,
+    WatchMessage,
+    Word,
+    encode_record,
+    labels_digest,
+    object_digest,
+)
 from pinnace.runtime.tls import TlsFiles
 from pinnace.verification.chaos import ChaosError
 
@@ -92,7 +103,7 @@ class Journal:
                         continue
                     if record is None:
                         return
-                    file.write(encode(record))
+                    file.write(encode_record(record))
         except OSError as error:
             self._error = error
 
@@ -127,21 +138,21 @@ def classify_outcome(error: ApiError) -> Outcome:
     return "refused" if error.reason or isinstance(error, Unavailable) else "unknown"
 
 
-def list_requested_items(verb: Verb, resource: Resource[Any], request: Any, outcome: Outcome = "ok") -> tuple[Item, ...]:
+def list_requested_items(verb: Verb, resource: Resource[Any], request: Any, outcome: Outcome = "ok") -> tuple[CallItem, ...]:
     """Return the objects of a request."""
     named = _build_item_parser(verb)
     says_labels = resource is PODS and verb in ("create", "update")
 
-    def item(part: Any) -> Item:
+    def item(part: Any) -> CallItem:
         namespace, name, uid, version = named(part)
         labels = labels_digest(part.metadata.labels) if says_labels else None
         key = resource.key(namespace or DEFAULT_NAMESPACE, name)
-        return Item(key, uid=uid, outcome=outcome, expected=int(version or 0), labels=labels)
+        return CallItem(key, uid=uid, outcome=outcome, expected=int(version or 0), labels=labels)
 
     return tuple(map(item, _split_batch(verb, request)))
 
 
-def list_returned_items(verb: Verb, resource: Resource[Any], request: Any, response: Any) -> tuple[Item, ...]:
+def list_returned_items(verb: Verb, resource: Resource[Any], request: Any, response: Any) -> tuple[CallItem, ...]:
     """Return the objects of a response. Items of a batch contain the name, uid and revision only."""
     if verb == "list":
         return tuple(_build_item(resource, obj) for obj in response.items)
@@ -149,7 +160,7 @@ def list_returned_items(verb: Verb, resource: Resource[Any], request: Any, respo
     if not isinstance(response, BatchResponse):
         return (replace(_build_item(resource, response), expected=wanted[0].expected, labels=wanted[0].labels),)
     return tuple(
-        Item(
+        CallItem(
             item.key,
             revision=int(told.resourceVersion or 0),
             uid=told.uid or item.uid,
@@ -161,9 +172,9 @@ def list_returned_items(verb: Verb, resource: Resource[Any], request: Any, respo
     )
 
 
-def _build_item(resource: Resource[Any], obj: Any) -> Item:
+def _build_item(resource: Resource[Any], obj: Any) -> CallItem:
     metadata = obj.metadata
-    return Item(resource.key_of(obj), int(metadata.resourceVersion or 0), metadata.uid, digest(obj))
+    return CallItem(resource.key_of(obj), int(metadata.resourceVersion or 0), metadata.uid, object_digest(obj))
 
 
 def _split_batch(verb: Verb, request: Any) -> Iterable[Message]:
@@ -275,7 +286,7 @@ class RecordingConnection(Connection):
     async def close(self) -> None:
         await asyncio.gather(super().close(), *(server.close() for server in self._servers))
 
-    def _write(self, number: int, call: Call) -> None:
+    def _write(self, number: int, call: CallRecord) -> None:
         del self._under_way[number]
         self.outcomes[call.outcome] += 1
         self._journal.write(call)
@@ -293,7 +304,7 @@ class Attempt:
         self._resource = resource
         self._request = request
 
-    def done(self, answer: Any, lists: dict[str, int]) -> Call:
+    def done(self, answer: Any, lists: dict[str, int]) -> CallRecord:
         """Return the record of a successful call. `lists`: the first page of each list by continue token; updated by this
         method."""
         items = list_returned_items(self._verb, self._resource, self._request, answer)
@@ -315,15 +326,17 @@ class Attempt:
             stale=bool(token or self._request.options.resourceVersion),
         )
 
-    def failed(self, error: ApiError) -> Call:
+    def failed(self, error: ApiError) -> CallRecord:
         if self._verb == "get" and isinstance(error, NotFound) and error.reason:
             return self.ended("ok", error.code.name, items=list_requested_items(self._verb, self._resource, self._request))
         return self.ended(classify_outcome(error), error.code.name)
 
-    def ended(self, outcome: Outcome, code: str = "", items: tuple[Item, ...] | None = None, **of_a_list: Any) -> Call:
+    def ended(
+        self, outcome: Outcome, code: str = "", items: tuple[CallItem, ...] | None = None, **of_a_list: Any
+    ) -> CallRecord:
         now = time.monotonic()
         named = list_requested_items(self._verb, self._resource, self._request, outcome) if items is None else items
-        return Call(
+        return CallRecord(
             self._client, self._number, self._server, self._verb, self._resource.plural, self._began, now,
             outcome, code, named, **of_a_list,
         )  # fmt: skip
@@ -423,7 +436,7 @@ class RecordingWatcher(Generic[T]):
     def _record_events(self, batch: WatchBatch[T], last: Word) -> None:
         for kind, obj in batch.events:
             revision = int(obj.metadata.resourceVersion)
-            self._record_told(_WORDS[kind], revision, key=self._resource.key_of(obj), digest=digest(obj))
+            self._record_told(_WORDS[kind], revision, key=self._resource.key_of(obj), digest=object_digest(obj))
         if batch.resource_version:
             self._record_told(last, batch.resource_version)
             self.revision = self._resume = batch.resource_version
@@ -431,4 +444,4 @@ class RecordingWatcher(Generic[T]):
             self._reached.set()
 
     def _record_told(self, kind: Word, revision: int = 0, **more: Any) -> None:
-        self._journal.write(Told(self.name, self.name, time.monotonic(), kind, revision, **more))
+        self._journal.write(WatchMessage(self.name, self.name, time.monotonic(), kind, revision, **more))

@@ -22,7 +22,7 @@ from dataclasses import astuple, dataclass, field
 from pinnace.cluster.links import HelperError
 from pinnace.cluster.spec import ELECTION, ClusterSpec
 from pinnace.history import records
-from pinnace.history.records import Run
+from pinnace.history.records import RunInfo
 from pinnace.verification.chaos.clients import Journal
 from pinnace.verification.chaos.faults.base import Fault, FaultArea, FaultKind, MeasuringFault
 from pinnace.verification.chaos.faults.table import ATTACKS, DOUBLING, HARMLESS, HOSTILE, OBSERVING, TOLERATED
@@ -174,7 +174,9 @@ class FaultInjector:
         began = time.monotonic()
 
         def record(ended: float | None, fired: bool = True) -> None:
-            self._journal.write(records.Fault(number, strike.kind.name, strike.target, began, ended, fired, fault.details))
+            self._journal.write(
+                records.FaultRecord(number, strike.kind.name, strike.target, began, ended, fired, fault.details)
+            )
 
         record(None)
         fired = False
@@ -190,7 +192,7 @@ class FaultInjector:
             await fault.undo()
         record(time.monotonic(), fired)
         for reading in fault.readings if isinstance(fault, MeasuringFault) else ():
-            self._journal.write(records.Observed(reading.at, number, *astuple(reading)[1:]))
+            self._journal.write(records.Observation(reading.at, number, *astuple(reading)[1:]))
 
     def _record_fired_fault(self, started: float, number: int, strike: ScheduledFault, details: str) -> None:
         name, fired = strike.kind.name, self.damage.fired
@@ -244,10 +246,10 @@ GATEWAY_ANSWERS_WITHIN = 0.25
 """The maximum 99th percentile of the latency of the gateways' bystander during an attack on a gateway, in seconds."""
 
 
-def build_run_record(began: float, seed: int, what: str, settle: float, faults: tuple[str, ...] = ()) -> Run:
+def build_run_record(began: float, seed: int, what: str, settle: float, faults: tuple[str, ...] = ()) -> RunInfo:
     """Return the first record of a history. `began`: Unix time. `settle`: the seconds within which the cluster must recover.
     `faults`: the kinds that must fire."""
-    return Run(
+    return RunInfo(
         began,
         seed,
         what,

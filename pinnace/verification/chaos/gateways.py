@@ -23,7 +23,7 @@ from pinnace.api.pods_pb2 import CreatePodRequest
 from pinnace.api.resources import PODS
 from pinnace.api.verbs_pb2 import DeleteRequest, GetRequest
 from pinnace.api.wire import KUBERNETES_MAGIC, field, kubernetes_envelope
-from pinnace.history.records import Told, Verb, Word, digest
+from pinnace.history.records import Verb, WatchMessage, Word, object_digest
 from pinnace.runtime.tls import TlsFiles
 from pinnace.verification.chaos.clients import CALL_TIMEOUT, MOVED, PAUSE, STAY, Attempt, Journal
 from pinnace.verification.chaos.workers import NOBODY, pod
@@ -273,13 +273,13 @@ class Gateways:
                     self._record_told("bookmark" if synced else "synced", revision)
                     synced = True
                 else:
-                    self._record_told(_WORDS[event.kind], revision, key=PODS.key_of(obj), digest=digest(obj))
+                    self._record_told(_WORDS[event.kind], revision, key=PODS.key_of(obj), digest=object_digest(obj))
                 if synced:  # the objects of the initial state are in the order of their names
                     self.revision = self._resume = revision
                     self._reached.set()
 
     def _record_told(self, kind: Word, revision: int = 0, **more: Any) -> None:
-        self._journal.write(Told(WATCHER, WATCHER, time.monotonic(), kind, revision, **more))
+        self._journal.write(WatchMessage(WATCHER, WATCHER, time.monotonic(), kind, revision, **more))
 
 
 async def _cancel_all(tasks: list[asyncio.Task[None]]) -> None:

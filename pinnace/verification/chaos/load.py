@@ -25,7 +25,7 @@ from pinnace.api.resources import NODES, PODS
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.errors import AlreadyExists, ApiError, Unavailable
-from pinnace.history.records import Phase
+from pinnace.history.records import RunPhase
 from pinnace.verification.chaos.clients import Journal, RecordingConnection, RecordingWatcher
 from pinnace.verification.chaos.gateways import NAMESPACE as GATEWAYS
 from pinnace.verification.chaos.gateways import Gateways
@@ -145,7 +145,7 @@ class Load:
             await self._close()
             raise LoadError(f"unable to start the load: {error}") from error
         self._began = time.monotonic()
-        self._journal.write(Phase(self._began, "load"))
+        self._journal.write(RunPhase(self._began, "load"))
         self._start_watchers()
         self._start_workers()
         if self.gateways is not None:
@@ -166,7 +166,7 @@ class Load:
         must be Running, all servers must respond, and watchers must have received all events. Raises LoadError if a worker has
         a bug."""
         began = self._stopped = time.monotonic()
-        self._journal.write(Phase(began, "quiet"))
+        self._journal.write(RunPhase(began, "quiet"))
         await self._stop(self._working)
         if self.gateways is not None:
             await self.gateways.stop_writers()
@@ -182,7 +182,7 @@ class Load:
             if not await watcher.reached(revision, max(0.0, deadline - time.monotonic())):
                 lacking.append(f"{watcher.name} received events up to revision {watcher.revision}, not {revision}")
         await self._stop(self._watching)
-        self._journal.write(Phase(time.monotonic(), "end"))
+        self._journal.write(RunPhase(time.monotonic(), "end"))
         return Settled(seconds, tuple(lacking), revision, pods)
 
     def client(self, name: str, endpoints: Sequence[str] = ()) -> Client:

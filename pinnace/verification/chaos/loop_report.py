@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pinnace.cluster.spec import ETCD
-from pinnace.history.records import Fault, Record
+from pinnace.history.records import FaultRecord, Record
 from pinnace.history.verdict import CheckReport, Violation
 from pinnace.runtime.logs import EventLoopStepLong, of_kind, read
 
@@ -77,7 +77,7 @@ def find_hot_stacks(profiles: Path, check: CheckReport, records: Iterator[Record
     """Return the stacks during violations of liveness. Raises OSError, HistoryError."""
     if not any(_liveness_windows(check, [])):
         return []
-    faults = [record for record in records if isinstance(record, Fault)]
+    faults = [record for record in records if isinstance(record, FaultRecord)]
     seconds = {path.stem: list(_read_loop_seconds(path)) for path in sorted(profiles.glob("*.jsonl"))}
     return [
         hot
@@ -87,7 +87,7 @@ def find_hot_stacks(profiles: Path, check: CheckReport, records: Iterator[Record
     ]
 
 
-def _liveness_windows(check: CheckReport, faults: Sequence[Fault]) -> Iterator[tuple[str, float, float]]:
+def _liveness_windows(check: CheckReport, faults: Sequence[FaultRecord]) -> Iterator[tuple[str, float, float]]:
     for verdict in check.violated:
         for violation in verdict.violations[:VIOLATIONS]:
             if verdict.name in ("L2", "L3"):
@@ -96,7 +96,7 @@ def _liveness_windows(check: CheckReport, faults: Sequence[Fault]) -> Iterator[t
                 yield verdict.name, *_fault_duration(violation, faults)
 
 
-def _fault_duration(violation: Violation, faults: Sequence[Fault]) -> tuple[float, float]:
+def _fault_duration(violation: Violation, faults: Sequence[FaultRecord]) -> tuple[float, float]:
     """Return the duration of the fault in which users waited."""
     over = (fault for fault in faults if fault.ended is not None and fault.began <= violation.at <= fault.ended)
     fault = max(over, key=lambda fault: fault.began, default=None)

@@ -19,7 +19,7 @@ from pinnace.cluster.etcd import find_etcd
 from pinnace.cluster.spec import ClusterSpec
 from pinnace.cluster.startup import Progress
 from pinnace.history import records
-from pinnace.history.records import Call, Record, Told
+from pinnace.history.records import CallRecord, Record, WatchMessage
 from pinnace.history.verdict import CheckReport as Check
 from pinnace.history.verdict import Status, verdict_document
 from pinnace.verification.bench.report import this_machine
@@ -64,10 +64,10 @@ class Traffic:
 
     def counting(self, records: Iterable[Record]) -> Iterator[Record]:
         for record in records:
-            if isinstance(record, Call):
+            if isinstance(record, CallRecord):
                 self.calls[record.verb] += 1
                 self.outcomes[record.outcome] += 1
-            elif isinstance(record, Told):
+            elif isinstance(record, WatchMessage):
                 self.words += 1
             yield record
 
@@ -276,7 +276,7 @@ async def run(options: Options, folder: Path, progress: Progress, say: Say) -> C
     traffic = Traffic()
     check_report = await asyncio.to_thread(lambda: check(traffic.counting(read(folder))))
     steps = find_long_steps(folder / LOGS)
-    hot = find_hot_stacks(folder / PROFILES, check_report, records.read(folder / JOURNAL))
+    hot = find_hot_stacks(folder / PROFILES, check_report, records.read_history(folder / JOURNAL))
     return ChaosReport(
         what, options.repeat, options.seed, started.isoformat(timespec="seconds"), seconds, _read_versions(), engine.damage,
         skipped, idle, traffic, attempts, settled, check_report, steps, hot,
@@ -289,7 +289,7 @@ def _record_etcd_stalls(journal: Journal, logs: Path, damage: FaultOutcomes, las
     for number, stall in enumerate(find_etcd_stalls(logs), last + 1):
         began, ended = stall.began + to_monotonic, stall.ended + to_monotonic
         details = f"{stall.member} was too slow for {stall.ended - stall.began:.1f} s"
-        journal.write(records.Fault(number, STORE_STALL, stall.member, began, ended, True, details))
+        journal.write(records.FaultRecord(number, STORE_STALL, stall.member, began, ended, True, details))
         damage.fired[STORE_STALL] = damage.fired.get(STORE_STALL, 0) + 1
 
 

@@ -247,4 +247,4 @@ async def _mounted(mounts: Mapping[str, Path]) -> AsyncIterator[Mapping[str, Dis
 def read(folder: Path) -> Iterator[Record]:
     """Yield the history of a run. Raises HistoryError, OSError."""
     for path in (folder / JOURNAL, *sorted(set(folder.glob("*.jsonl")) - {folder / JOURNAL})):
-        yield from records.read(path)
+        yield from records.read_history(path)

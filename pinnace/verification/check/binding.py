@@ -24,7 +24,7 @@ from collections import Counter
 from itertools import groupby
 
 from pinnace.api.resources import NODES, election_key
-from pinnace.history.records import ElectionFacts, NodeFacts, PodFacts, Stored
+from pinnace.history.records import ElectionFacts, NodeFacts, PodFacts, StoredChange
 from pinnace.history.verdict import Findings
 from pinnace.verification.check.index import History
 
@@ -83,7 +83,7 @@ def examine_capacity(history: History, findings: Findings) -> None:
             if isinstance(learning.facts, NodeFacts):
                 nodes.setdefault(learning.key.removeprefix(NODES.prefix), _NodeUsage()).update_facts(learning.facts)
             learning = next(learned, None)
-        added: dict[str, Stored] = {}
+        added: dict[str, StoredChange] = {}
         for stored, now, before in changes:
             was, is_now = _bound_pod_with_requests(before), _bound_pod_with_requests(now)
             if was == is_now:
@@ -104,7 +104,7 @@ def _bound_pod_with_requests(pod: PodFacts | None) -> PodFacts | None:
     return pod if pod is not None and pod.node and pod.by_scheduler and not pod.finished else None
 
 
-def _compare_usage(name: str, node: _NodeUsage, stored: Stored, findings: Findings) -> None:
+def _compare_usage(name: str, node: _NodeUsage, stored: StoredChange, findings: Findings) -> None:
     if not node.uid:
         text = f"pod {stored.key} was bound to node {name}, which has not existed"
         findings.violated(text, revision=stored.revision, at=stored.at)
@@ -150,7 +150,7 @@ ONE_HOLDER = ("I4", "one holder per token; tokens strictly grow")
 
 def examine_elections(history: History, findings: Findings) -> None:
     for name, versions in history.elections.items():
-        held: Stored | None = None
+        held: StoredChange | None = None
         for stored in versions:
             if not stored.digest:
                 continue
@@ -160,7 +160,7 @@ def examine_elections(history: History, findings: Findings) -> None:
             held = stored
 
 
-def _lock_problems(held: Stored | None, stored: Stored) -> list[str]:
+def _lock_problems(held: StoredChange | None, stored: StoredChange) -> list[str]:
     """Return the problems of a version of the key. `held`: the previous version, by the same or an earlier leader."""
     token, facts = stored.create_revision, stored.facts
     if not isinstance(facts, ElectionFacts):

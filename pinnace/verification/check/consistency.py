@@ -41,7 +41,7 @@ missing changes and a store that was rolled back. All other verdicts depend on H
 from collections import Counter, defaultdict
 from collections.abc import Callable
 
-from pinnace.history.records import Call, Item, PodFacts, Stored, Told
+from pinnace.history.records import CallItem, CallRecord, PodFacts, StoredChange, WatchMessage
 from pinnace.history.verdict import Findings
 from pinnace.verification.check.index import History, list_call_moments
 
@@ -72,7 +72,7 @@ class _LinearizabilityScan:
         self._authors: dict[tuple[str, int], str] = {}
         self._unknown: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)  # key -> (floor, verb)
 
-    def begin(self, index: int, call: Call) -> None:
+    def begin(self, index: int, call: CallRecord) -> None:
         floor = self._revision_floor_at(call.began)
         if call.outcome == "unknown":
             self._note_unknown(call, call.items, floor)
@@ -116,19 +116,19 @@ class _LinearizabilityScan:
         self._recorded = count
         return max(self._floor, stored[count - 1].revision if count else 0)
 
-    def _note_unknown(self, call: Call, items: tuple[Item, ...], floor: int) -> None:
+    def _note_unknown(self, call: CallRecord, items: tuple[CallItem, ...], floor: int) -> None:
         if call.verb not in ("get", "list"):
             for item in items:
                 self._unknown[item.key].append((floor, call.verb))
 
-    def _check_list(self, call: Call, floor: int) -> int:
+    def _check_list(self, call: CallRecord, floor: int) -> int:
         if call.stale or call.of not in (0, call.id):
             return 0
         if call.snapshot < floor:
             self._report_violation(call, f"shows revision {call.snapshot}", floor)
         return call.snapshot
 
-    def _check_item(self, call: Call, item: Item, floor: int) -> int:
+    def _check_item(self, call: CallRecord, item: CallItem, floor: int) -> int:
         """Return the position of a call for one object, or 0 if it is unknown."""
         if call.verb == "get":
             return 0 if call.stale or call.outcome != "ok" else self._check_get(call, item, floor)
@@ -139,7 +139,7 @@ class _LinearizabilityScan:
             return 0
         return self._check_refusal(call, item, floor)
 
-    def _check_get(self, call: Call, item: Item, floor: int) -> int:
+    def _check_get(self, call: CallRecord, item: CallItem, floor: int) -> int:
         if not item.revision:
             return self._find_revision_where(call, item.key, floor, lambda now: now is None, "did not find it")
         if item.revision > self._history.last_revision:
@@ -154,7 +154,7 @@ class _LinearizabilityScan:
         self._check_latest_at_floor(call, item, floor)
         return item.revision
 
-    def _check_write(self, call: Call, item: Item, floor: int) -> int:
+    def _check_write(self, call: CallRecord, item: CallItem, floor: int) -> int:
         stored = self._history.version(item.key, item.revision)
         if stored is None:
             return 0  # reported by I5
@@ -167,7 +167,7 @@ class _LinearizabilityScan:
         self._claim_version(call, item, stored, floor)
         return item.revision
 
-    def _claim_version(self, call: Call, item: Item, stored: Stored, floor: int) -> None:
+    def _claim_version(self, call: CallRecord, item: CallItem, stored: StoredChange, floor: int) -> None:
         """Check a write that may have created its revision: its condition was met, and no other call created the revision."""
         if item.key.startswith(self._private or "\0"):
             self._claimed.add((item.key, item.revision))
@@ -187,7 +187,7 @@ class _LinearizabilityScan:
                     call, f"{item.key}: {other} was acknowledged with the same revision {item.revision}", floor
                 )
 
-    def _check_refusal(self, call: Call, item: Item, floor: int) -> int:
+    def _check_refusal(self, call: CallRecord, item: CallItem, floor: int) -> int:
         code = item.code or call.code
         if code == "ALREADY_EXISTS" and call.verb == "create":
             return self._find_revision_where(
@@ -207,7 +207,7 @@ class _LinearizabilityScan:
             )
         return 0
 
-    def _check_latest_at_floor(self, call: Call, item: Item, floor: int) -> None:
+    def _check_latest_at_floor(self, call: CallRecord, item: CallItem, floor: int) -> None:
         """Check that the returned version was the latest at the floor, or became the latest after it."""
         following = self._history.next_version(item.key, item.revision)
         if following is not None and following.revision <= floor:
@@ -215,7 +215,9 @@ class _LinearizabilityScan:
             text = f"returned {item.key} at revision {item.revision}, which had been {what} at revision {following.revision}"
             self._report_violation(call, text, floor)
 
-    def _find_revision_where(self, call: Call, key: str, floor: int, holds: Callable[[Stored | None], bool], what: str) -> int:
+    def _find_revision_where(
+        self, call: CallRecord, key: str, floor: int, holds: Callable[[StoredChange | None], bool], what: str
+    ) -> int:
         """Return the first revision from the floor at which the condition holds for the key, or 0 if there is none."""
         now = self._history.state(key, floor)
         if holds(now):
@@ -227,19 +229,19 @@ class _LinearizabilityScan:
         self._report_violation(call, f"{what} ({key}), but it was {was} and did not change accordingly afterwards", floor)
         return 0
 
-    def _report_violation(self, call: Call, text: str, floor: int) -> None:
+    def _report_violation(self, call: CallRecord, text: str, floor: int) -> None:
         where = f"{call.verb} #{call.id} of {call.client} from {call.server}"
         known = f"when the call began, revision {floor} had certainly been reached"
         self._findings.violated(f"{where} {text}; {known}", revision=floor, at=call.began)
 
 
-def _must_have_created_revision(call: Call, item: Item) -> bool:
+def _must_have_created_revision(call: CallRecord, item: CallItem) -> bool:
     """Return whether this write must have created the returned revision. A write without a change returns the existing version,
     which is the required version if the write is conditional."""
     return call.verb in CLAIMS or item.expected not in (0, item.revision)
 
 
-def _effect_of_change(history: History, stored: Stored) -> str:
+def _effect_of_change(history: History, stored: StoredChange) -> str:
     if not stored.digest:
         return "delete"
     if stored.create_revision == stored.revision:
@@ -259,7 +261,7 @@ MONOTONIC_READS = ("I6", "resourceVersion never goes back: per object, and per c
 
 
 def examine_sessions(history: History, findings: Findings) -> None:
-    by_client: defaultdict[str, list[Call]] = defaultdict(list)
+    by_client: defaultdict[str, list[CallRecord]] = defaultdict(list)
     for call in history.calls:
         if call.outcome == "ok" and not call.stale and call.of in (0, call.id):
             by_client[call.client].append(call)
@@ -269,7 +271,7 @@ def examine_sessions(history: History, findings: Findings) -> None:
         _examine_stream(messages, findings)
 
 
-def _examine_calls(calls: list[Call], findings: Findings) -> None:
+def _examine_calls(calls: list[CallRecord], findings: Findings) -> None:
     objects: dict[str, int] = {}  # key -> the latest revision that the client has received
     latest = 0
     for began, _, call in list_call_moments(calls):
@@ -286,7 +288,7 @@ def _examine_calls(calls: list[Call], findings: Findings) -> None:
                 latest = max(latest, item.revision)
 
 
-def _session_problem(call: Call, latest: int, objects: dict[str, int]) -> str:
+def _session_problem(call: CallRecord, latest: int, objects: dict[str, int]) -> str:
     if call.verb == "list" and call.snapshot < latest:
         return f"returned revision {call.snapshot}, after the client had received revision {latest}"
     if call.verb == "get":
@@ -296,7 +298,7 @@ def _session_problem(call: Call, latest: int, objects: dict[str, int]) -> str:
     return ""
 
 
-def _examine_stream(messages: list[Told], findings: Findings) -> None:
+def _examine_stream(messages: list[WatchMessage], findings: Findings) -> None:
     latest, initial = 0, False
     for message in messages:
         match message.kind:
@@ -335,7 +337,7 @@ def examine_durability(history: History, findings: Findings) -> None:
                     findings.violated(text, revision=item.revision, at=call.ended)
 
 
-def _is_unacknowledged(history: History, call: Call, item: Item, stored: Stored | None) -> str:
+def _is_unacknowledged(history: History, call: CallRecord, item: CallItem, stored: StoredChange | None) -> str:
     if item.revision > history.last_revision:
         return f"the history ends at revision {history.last_revision}"
     if stored is None:
@@ -372,7 +374,7 @@ def examine_completeness(history: History, findings: Findings) -> None:
             findings.violated(f"{stored.key} {problem}", revision=revision, at=stored.at)
 
 
-def _find_revision_gap(alive: dict[str, int], stored: Stored) -> str:
+def _find_revision_gap(alive: dict[str, int], stored: StoredChange) -> str:
     """Return the problem of a change, or "". Updates `alive`, the create_revision of each existing key."""
     created = alive.get(stored.key)
     if not stored.digest:

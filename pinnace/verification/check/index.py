@@ -11,10 +11,21 @@ from typing import NamedTuple
 from sortedcontainers import SortedDict
 
 from pinnace.api.resources import ELECTIONS_PREFIX, NODES, PODS, prefix_of
-from pinnace.history.records import Call, Fault, Observed, Phase, PodFacts, Ran, Record, Run, Stored, Told
+from pinnace.history.records import (
+    CallRecord,
+    ContainerRun,
+    FaultRecord,
+    Observation,
+    PodFacts,
+    Record,
+    RunInfo,
+    RunPhase,
+    StoredChange,
+    WatchMessage,
+)
 
 
-def list_call_moments(calls: Iterable[Call]) -> Iterator[tuple[bool, int, Call]]:
+def list_call_moments(calls: Iterable[CallRecord]) -> Iterator[tuple[bool, int, CallRecord]]:
     """Yield (began, index, call) for the start and the end of each call, in order of time.
 
     A call precedes another only if it ended before the other began, so starts are yielded before ends of the same time.
@@ -27,11 +38,11 @@ def list_call_moments(calls: Iterable[Call]) -> Iterator[tuple[bool, int, Call]]
         yield not end, index, listed[index]
 
 
-def fault_end(fault: Fault) -> float:
+def fault_end(fault: FaultRecord) -> float:
     return float("inf") if fault.ended is None else fault.ended
 
 
-def measure_uncovered(since: float, until: float, faults: Iterable[Fault]) -> float:
+def measure_uncovered(since: float, until: float, faults: Iterable[FaultRecord]) -> float:
     """Return the seconds between `since` and `until` that are not covered by faults."""
     left, at = 0.0, since
     for began, ended in sorted((fault.began, fault_end(fault)) for fault in faults):
@@ -54,7 +65,7 @@ class Query:
         """Whether the selector can be evaluated from facts. If not, missing objects are not detected."""
         return not self.selector or (self.selector.startswith(BY_NODE) and "," not in self.selector)
 
-    def selects(self, stored: Stored | None) -> bool:
+    def selects(self, stored: StoredChange | None) -> bool:
         """Return whether the selector matches this version of a key under the prefix."""
         if stored is None or not stored.digest:
             return False
@@ -69,7 +80,7 @@ _revision = attrgetter("revision")
 class PodChange(NamedTuple):
     """A change of one pod. A recreated pod with another uid is a different pod, and `before` is None."""
 
-    stored: Stored
+    stored: StoredChange
     now: PodFacts | None
     """None if the pod was deleted."""
     before: PodFacts | None
@@ -77,22 +88,22 @@ class PodChange(NamedTuple):
 
 class History:
     def __init__(self, records: Iterable[Record]) -> None:
-        self.run: Run | None = None
-        self.stored: list[Stored] = []
+        self.run: RunInfo | None = None
+        self.stored: list[StoredChange] = []
         """Changes in the order of their records, which is the order of revisions if the history is complete (H)."""
-        self.keys: dict[str, list[Stored]] = {}
+        self.keys: dict[str, list[StoredChange]] = {}
         """All versions of each key, including deletions."""
         self.pods: list[PodChange] = []
-        self.nodes: list[Stored] = []
-        self.elections: dict[str, list[Stored]] = {}
+        self.nodes: list[StoredChange] = []
+        self.elections: dict[str, list[StoredChange]] = {}
         """Versions of election keys by name of the election."""
-        self.calls: list[Call] = []
-        self.streams: dict[tuple[str, str], list[Told]] = {}
+        self.calls: list[CallRecord] = []
+        self.streams: dict[tuple[str, str], list[WatchMessage]] = {}
         """Watch records by (client, stream)."""
-        self.ran: list[Ran] = []
-        self.faults: dict[int, Fault] = {}
+        self.ran: list[ContainerRun] = []
+        self.faults: dict[int, FaultRecord] = {}
         """The last record of each fault by ID. It contains the end of the fault if it has ended."""
-        self.observed: list[Observed] = []
+        self.observed: list[Observation] = []
         self.phases: dict[str, float] = {}
         """The start of each phase."""
         self.last_revision = 0
@@ -100,53 +111,53 @@ class History:
         for record in records:
             self._add_record(record)
 
-    def version(self, key: str, revision: int) -> Stored | None:
+    def version(self, key: str, revision: int) -> StoredChange | None:
         """Return the version of the key that was written at this revision, or None."""
         versions = self.keys.get(key, ())
         index = bisect_left(versions, revision, key=_revision)
         return versions[index] if index < len(versions) and versions[index].revision == revision else None
 
-    def state(self, key: str, revision: int) -> Stored | None:
+    def state(self, key: str, revision: int) -> StoredChange | None:
         """Return the version of the key that was current at this revision, or None if the key was absent."""
         versions = self.keys.get(key, ())
         index = bisect_right(versions, revision, key=_revision)
         return versions[index - 1] if index and versions[index - 1].digest else None
 
-    def after(self, key: str, revision: int) -> Sequence[Stored]:
+    def after(self, key: str, revision: int) -> Sequence[StoredChange]:
         """Return the versions of the key after this revision."""
         versions = self.keys.get(key, [])
         return versions[bisect_right(versions, revision, key=_revision) :]
 
-    def next_version(self, key: str, revision: int) -> Stored | None:
+    def next_version(self, key: str, revision: int) -> StoredChange | None:
         """Return the first version of the key after this revision, or None."""
         versions = self.keys.get(key, ())
         index = bisect_right(versions, revision, key=_revision)
         return versions[index] if index < len(versions) else None
 
-    def before(self, stored: Stored) -> Stored | None:
+    def before(self, stored: StoredChange) -> StoredChange | None:
         """Return the version that this one replaced, or None if the key was absent."""
         return self.state(stored.key, stored.revision - 1)
 
     def _add_record(self, record: Record) -> None:
         match record:
-            case Stored():
+            case StoredChange():
                 self._add_stored(record)
-            case Call():
+            case CallRecord():
                 self.calls.append(record)
-            case Told():
+            case WatchMessage():
                 self.streams.setdefault((record.client, record.stream), []).append(record)
-            case Ran():
+            case ContainerRun():
                 self.ran.append(record)
-            case Fault():
+            case FaultRecord():
                 self.faults[record.id] = record
-            case Observed():
+            case Observation():
                 self.observed.append(record)
-            case Phase():
+            case RunPhase():
                 self.phases.setdefault(record.name, record.at)
-            case Run():
+            case RunInfo():
                 self.run = self.run or record
 
-    def _add_stored(self, record: Stored) -> None:
+    def _add_stored(self, record: StoredChange) -> None:
         self.stored.append(record)
         self.last_revision = max(self.last_revision, record.revision)
         key = record.key
@@ -162,7 +173,7 @@ class History:
         elif key.startswith(ELECTIONS_PREFIX):
             self.elections.setdefault(key.removeprefix(ELECTIONS_PREFIX), []).append(record)
 
-    def _add_pod(self, record: Stored, before: Stored | None) -> None:
+    def _add_pod(self, record: StoredChange, before: StoredChange | None) -> None:
         now = record.facts if isinstance(record.facts, PodFacts) else None
         old = before.facts if before is not None and isinstance(before.facts, PodFacts) else None
         if now is not None and old is not None and old.uid != now.uid:
@@ -177,7 +188,7 @@ class State:
     def __init__(self) -> None:
         self._resources: dict[str, SortedDict] = {}
 
-    def apply(self, stored: Stored) -> None:
+    def apply(self, stored: StoredChange) -> None:
         resource = self._resources.get(place := prefix_of(stored.key))
         if resource is None:
             resource = self._resources[place] = SortedDict()
@@ -186,7 +197,7 @@ class State:
         else:
             resource.pop(stored.key, None)
 
-    def range(self, prefix: str, after: str = "", upto: str = "") -> Iterator[Stored]:
+    def range(self, prefix: str, after: str = "", upto: str = "") -> Iterator[StoredChange]:
         """Yield the keys with this prefix in order, greater than `after` and up to `upto` ("" for no limit)."""
         resource = self._resources.get(prefix_of(prefix))
         if resource is None:

@@ -28,7 +28,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pinnace.api.resources import NODES
-from pinnace.history.records import Call, ElectionFacts, Fault, NodeFacts, PodFacts, Run, Stored
+from pinnace.history.records import CallRecord, ElectionFacts, FaultRecord, NodeFacts, PodFacts, RunInfo, StoredChange
 from pinnace.history.verdict import Findings
 from pinnace.verification.check.index import History, fault_end, measure_uncovered
 
@@ -100,7 +100,7 @@ def examine_leaders(history: History, findings: Findings) -> None:
 
 
 def _check_cause(
-    name: str, token: int, stored: Stored, at: float, faults: Iterable[Fault], run: Run, findings: Findings
+    name: str, token: int, stored: StoredChange, at: float, faults: Iterable[FaultRecord], run: RunInfo, findings: Findings
 ) -> None:
     """Check that a fault explains a change of leadership. `at`: the time at which the previous leader lost it."""
     near = [fault for fault in faults if fault.began <= at <= fault_end(fault) + run.aftermath]
@@ -111,7 +111,7 @@ def _check_cause(
     findings.violated(text, revision=stored.revision, at=stored.at)
 
 
-def _check_frozen(name: str, versions: list[Stored], history: History, limit: float, findings: Findings) -> None:
+def _check_frozen(name: str, versions: list[StoredChange], history: History, limit: float, findings: Findings) -> None:
     """Check that a frozen leader loses leadership."""
     freezing = _run_record(history).freezing
     faults = [fault for fault in history.faults.values() if fault.fired]
@@ -129,30 +129,30 @@ def _check_frozen(name: str, versions: list[Stored], history: History, limit: fl
             findings.violated(f'election "{name}": {text}', at=due)
 
 
-def _leader_at(versions: list[Stored], at: float) -> tuple[int, str] | None:
+def _leader_at(versions: list[StoredChange], at: float) -> tuple[int, str] | None:
     """Return the token and holder of the election at this time, or None if it had no leader."""
     last = next((stored for stored in reversed(versions) if stored.at <= at), None)
     facts = last.facts if last is not None else None
     return (last.create_revision, facts.holder) if last is not None and isinstance(facts, ElectionFacts) else None
 
 
-def _check_gap(name: str, since: float, until: float, faults: Iterable[Fault], limit: float, findings: Findings) -> None:
+def _check_gap(name: str, since: float, until: float, faults: Iterable[FaultRecord], limit: float, findings: Findings) -> None:
     alone = measure_uncovered(since, until, faults)
     if alone > limit:
         text = f"no leader for {until - since:.1f} s, {alone:.1f} s of it without a fault; limit {limit:g} s"
         findings.violated(f'election "{name}": {text}', at=until)
 
 
-def _run_record(history: History) -> Run:
-    return history.run or Run(0.0)
+def _run_record(history: History) -> RunInfo:
+    return history.run or RunInfo(0.0)
 
 
-def _creation_time(versions: list[Stored]) -> float:
+def _creation_time(versions: list[StoredChange]) -> float:
     """Return the time at which the current pod was created."""
     return next((stored.at for stored in reversed(versions) if stored.create_revision == stored.revision), versions[0].at)
 
 
-def _is_running(stored: Stored, uid: str) -> bool:
+def _is_running(stored: StoredChange, uid: str) -> bool:
     facts = stored.facts
     return isinstance(facts, PodFacts) and facts.uid == uid and (facts.phase == "Running" or facts.finished)
 
@@ -193,7 +193,7 @@ def examine_binds(history: History, findings: Findings) -> None:
     load, quiet = history.phases.get("load"), history.phases.get("quiet")
     if load is None or quiet is None:
         return
-    run = history.run or Run(0.0)
+    run = history.run or RunInfo(0.0)
     covering = _extended_faults(history, run)
     waiting: set[str] = set()
     since = load
@@ -218,7 +218,7 @@ def examine_binds(history: History, findings: Findings) -> None:
         judge(quiet)
 
 
-def _list_waiting_changes(history: History, run: Run) -> Iterator[tuple[float, str, bool, bool]]:
+def _list_waiting_changes(history: History, run: RunInfo) -> Iterator[tuple[float, str, bool, bool]]:
     """Yield the changes of pods: time, uid, whether the pod waits for a node, and whether it was bound by this change."""
     for stored, now, before in history.pods:
         if stored.key.startswith(run.fenced):
@@ -229,12 +229,12 @@ def _list_waiting_changes(history: History, run: Run) -> Iterator[tuple[float, s
 
 
 def examine_answers(history: History, findings: Findings) -> None:
-    run = history.run or Run(0.0)
+    run = history.run or RunInfo(0.0)
     _examine_calls(history, run.bystanders, run.hostile, _LatencyLimit(90, run.answer_within), findings)
 
 
 def examine_gateway_answers(history: History, findings: Findings) -> None:
-    run = history.run or Run(0.0)
+    run = history.run or RunInfo(0.0)
     _examine_calls(history, run.gateway_bystanders, run.attacks, _LatencyLimit(99, run.gateway_answers_within), findings)
 
 
@@ -249,21 +249,21 @@ class _LatencyLimit:
 def _examine_calls(
     history: History, clients: Sequence[str], faults: Sequence[str], limit: _LatencyLimit, findings: Findings
 ) -> None:
-    run = history.run or Run(0.0)
+    run = history.run or RunInfo(0.0)
     calls = [call for call in history.calls if call.client in clients]
     for fault in history.faults.values():
         if fault.fired and fault.name in faults:
             _check_latency(fault, _calls_during_fault(fault, calls, _extended_faults(history, run)), limit, findings)
 
 
-def _calls_during_fault(fault: Fault, calls: Sequence[Call], covering: Sequence[Fault]) -> list[Call]:
+def _calls_during_fault(fault: FaultRecord, calls: Sequence[CallRecord], covering: Sequence[FaultRecord]) -> list[CallRecord]:
     """Return the calls that began during the fault and do not overlap with a covering fault."""
     until = fault_end(fault)
     inside = (call for call in calls if fault.began <= call.began <= until)
     return [call for call in inside if not any(item.began <= call.ended and fault_end(item) >= call.began for item in covering)]
 
 
-def _check_latency(fault: Fault, calls: Sequence[Call], limit: _LatencyLimit, findings: Findings) -> None:
+def _check_latency(fault: FaultRecord, calls: Sequence[CallRecord], limit: _LatencyLimit, findings: Findings) -> None:
     if len(calls) < FEWEST:
         return
     findings.examined += len(calls)
@@ -281,7 +281,7 @@ def _check_latency(fault: Fault, calls: Sequence[Call], limit: _LatencyLimit, fi
 
 
 def examine_observations(history: History, findings: Findings) -> None:
-    run = history.run or Run(0.0)
+    run = history.run or RunInfo(0.0)
     for observed in history.observed:
         findings.examined += 1
         low = observed.least is not None and observed.value < observed.least
@@ -298,7 +298,7 @@ def examine_observations(history: History, findings: Findings) -> None:
             findings.void.append(f"fault {fault.id}, {fault.name} {fault.target}, did not record an observation")
 
 
-def _extended_faults(history: History, run: Run) -> list[Fault]:
+def _extended_faults(history: History, run: RunInfo) -> list[FaultRecord]:
     """Return the faults that excuse a delay, each extended by the recovery time of its target."""
     fired = (fault for fault in history.faults.values() if fault.fired and fault.name not in run.tolerated)
     return [replace(fault, ended=fault_end(fault) + run.aftermath) for fault in fired]

@@ -34,7 +34,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from pinnace.api.resources import PODS, prefix_of
-from pinnace.history.records import Call, PodFacts, Stored, Told, Word
+from pinnace.history.records import CallRecord, PodFacts, StoredChange, WatchMessage, Word
 from pinnace.history.verdict import Findings
 from pinnace.verification.check.index import BY_NODE, History, Query, State, StateVisit, visit_states
 
@@ -53,8 +53,8 @@ class Expected:
 
     def __init__(self, history: History) -> None:
         self._history = history
-        self._resources: dict[str, list[tuple[Stored, Stored | None]]] | None = None
-        self._nodes: dict[str, list[tuple[Stored, Stored | None]]] | None = None
+        self._resources: dict[str, list[tuple[StoredChange, StoredChange | None]]] | None = None
+        self._nodes: dict[str, list[tuple[StoredChange, StoredChange | None]]] | None = None
         self._events: dict[Query, list[Event]] = {}
 
     def events(self, selection: Query) -> Sequence[Event]:
@@ -68,7 +68,7 @@ class Expected:
             ]
         return events
 
-    def _changes(self, selection: Query) -> Sequence[tuple[Stored, Stored | None]]:
+    def _changes(self, selection: Query) -> Sequence[tuple[StoredChange, StoredChange | None]]:
         """Return all changes that may concern the selection, as (new version, previous version)."""
         if self._resources is None:
             self._resources = self._group_by_resource()
@@ -78,9 +78,9 @@ class Expected:
             self._nodes = _group_by_node(self._resources.get(PODS.prefix, ()))
         return self._nodes.get(selection.selector.removeprefix(BY_NODE), ())
 
-    def _group_by_resource(self) -> dict[str, list[tuple[Stored, Stored | None]]]:
-        groups: defaultdict[str, list[tuple[Stored, Stored | None]]] = defaultdict(list)
-        present: dict[str, Stored] = {}
+    def _group_by_resource(self) -> dict[str, list[tuple[StoredChange, StoredChange | None]]]:
+        groups: defaultdict[str, list[tuple[StoredChange, StoredChange | None]]] = defaultdict(list)
+        present: dict[str, StoredChange] = {}
         for stored in self._history.stored:
             groups[prefix_of(stored.key)].append((stored, present.get(stored.key)))
             if stored.digest:
@@ -90,8 +90,10 @@ class Expected:
         return groups
 
 
-def _group_by_node(changes: Sequence[tuple[Stored, Stored | None]]) -> dict[str, list[tuple[Stored, Stored | None]]]:
-    groups: defaultdict[str, list[tuple[Stored, Stored | None]]] = defaultdict(list)
+def _group_by_node(
+    changes: Sequence[tuple[StoredChange, StoredChange | None]],
+) -> dict[str, list[tuple[StoredChange, StoredChange | None]]]:
+    groups: defaultdict[str, list[tuple[StoredChange, StoredChange | None]]] = defaultdict(list)
     for now, before in changes:
         for node in {_node_of(now), _node_of(before)}:
             if node:
@@ -99,11 +101,11 @@ def _group_by_node(changes: Sequence[tuple[Stored, Stored | None]]) -> dict[str,
     return groups
 
 
-def _node_of(stored: Stored | None) -> str:
+def _node_of(stored: StoredChange | None) -> str:
     return stored.facts.node if stored is not None and isinstance(stored.facts, PodFacts) else ""
 
 
-def _check_event(selection: Query, now: Stored, before: Stored | None) -> Event | None:
+def _check_event(selection: Query, now: StoredChange, before: StoredChange | None) -> Event | None:
     was, is_now = selection.selects(before), selection.selects(now)
     if is_now:
         return Event("modified" if was else "added", now.revision, now.key, now.digest, now.at)
@@ -154,7 +156,7 @@ class _StreamChecker:
         self._store: Store | None = None  # None if the stream did not start with the initial state
         self._name = ""
 
-    def process_message(self, message: Told) -> None:
+    def process_message(self, message: WatchMessage) -> None:
         self._last_message_at = message.at
         if message.revision > self._history.last_revision:
             return  # after the end of the history
@@ -185,7 +187,7 @@ class _StreamChecker:
         if late:
             self._report_lost(late, end, f"the run ended {end - late[0].at:.1f} s after the first event")
 
-    def _start_stream(self, message: Told) -> None:
+    def _start_stream(self, message: WatchMessage) -> None:
         self._check_bookmarked_events(message.at)
         self._name = f"watch {message.stream} of {message.client} from {message.server}"
         self._selection = Query(message.key, message.selection)
@@ -200,7 +202,7 @@ class _StreamChecker:
             self._events.violated(text, revision=message.revision, at=message.at)
         self._set_position(message.revision)
 
-    def _finish_list(self, message: Told) -> None:
+    def _finish_list(self, message: WatchMessage) -> None:
         self._events.examined += 1
         self._syncing = False
         if self._store is not None and self._selection.judged:
@@ -212,7 +214,7 @@ class _StreamChecker:
         self._revision = revision
         self._position = self._bookmarked = bisect_right(self._expected, revision, key=_revision)
 
-    def _update_store(self, message: Told) -> None:
+    def _update_store(self, message: WatchMessage) -> None:
         if self._store is None:
             return
         if message.kind == "deleted":
@@ -220,7 +222,7 @@ class _StreamChecker:
         else:
             self._store[message.key] = (message.revision, message.digest)
 
-    def _check_event(self, message: Told) -> None:
+    def _check_event(self, message: WatchMessage) -> None:
         if not self._selection.judged:
             self._check_order(message)
             return
@@ -243,7 +245,7 @@ class _StreamChecker:
             self._position = index + 1
             self._check_content(message, self._expected[index])
 
-    def _find_expected(self, message: Told) -> int | None:
+    def _find_expected(self, message: WatchMessage) -> int | None:
         index = bisect_left(self._expected, message.revision, key=_revision)
         while index < len(self._expected) and self._expected[index].revision == message.revision:
             if self._expected[index].key == message.key:
@@ -251,19 +253,19 @@ class _StreamChecker:
             index += 1
         return None
 
-    def _check_content(self, message: Told, expected: Event) -> None:
+    def _check_content(self, message: WatchMessage, expected: Event) -> None:
         if message.kind != expected.kind:
             self._report_violation(message, f"as {message.kind}, expected {expected.kind}")
         elif message.digest and message.digest != expected.digest:
             self._report_violation(message, f"with different content (digest {message.digest}, expected {expected.digest})")
 
-    def _check_order(self, message: Told) -> None:
+    def _check_order(self, message: WatchMessage) -> None:
         if self._history.version(message.key, message.revision) is None:
             self._report_violation(message, "although it did not happen")
         elif message.revision < self._revision:
             self._report_violation(message, f"after revision {self._revision}")
 
-    def _note_bookmark(self, message: Told) -> None:
+    def _note_bookmark(self, message: WatchMessage) -> None:
         self._bookmarks.examined += 1
         index = bisect_right(self._expected, message.revision, key=_revision, lo=self._bookmarked)
         missing = self._expected[max(self._position, self._bookmarked) : index]
@@ -286,12 +288,12 @@ class _StreamChecker:
         text = f"{self._name}: lost {len(events)} events, first {_event_text(events[0])}; {why}"
         self._events.violated(text, revision=events[0].revision, at=at)
 
-    def _report_violation(self, message: Told, text: str) -> None:
+    def _report_violation(self, message: WatchMessage, text: str) -> None:
         where = f"{self._name}: {message.kind} {message.key} at revision {message.revision}"
         self._events.violated(f"{where}: received {text}", revision=message.revision, at=message.at)
 
 
-def _compare_store(findings: Findings, name: str, message: Told, selection: Query, store: Store, state: State) -> None:
+def _compare_store(findings: Findings, name: str, message: WatchMessage, selection: Query, store: Store, state: State) -> None:
     """Compare a watcher's store with the state at the revision of its list."""
     there = {stored.key: stored for stored in state.range(selection.prefix) if selection.selects(stored)}
     for key in sorted(store.keys() | there.keys()):
@@ -319,7 +321,7 @@ SNAPSHOT_PAGES = ("I12", "the pages of one list are one snapshot")
 
 def examine_pages(history: History, findings: Findings) -> None:
     visits = []
-    before: dict[tuple[str, int], Call] = {}  # the previous page by (client, ID of the list)
+    before: dict[tuple[str, int], CallRecord] = {}  # the previous page by (client, ID of the list)
     for call in sorted((call for call in history.calls if call.verb == "list" and call.outcome == "ok"), key=lambda c: c.began):
         findings.examined += 1
         previous = before.get((call.client, call.of))
@@ -334,11 +336,11 @@ def examine_pages(history: History, findings: Findings) -> None:
     visit_states(history, visits)
 
 
-def _last_key(page: Call | None) -> str:
+def _last_key(page: CallRecord | None) -> str:
     return page.items[-1].key if page is not None and page.items else ""
 
 
-def _compare_page(findings: Findings, call: Call, after: str, state: State) -> None:
+def _compare_page(findings: Findings, call: CallRecord, after: str, state: State) -> None:
     selection = Query(call.prefix, call.selection)
     upto = _last_key(call) if call.more else ""
     there = state.range(call.prefix, after, upto)
@@ -351,7 +353,7 @@ def _compare_page(findings: Findings, call: Call, after: str, state: State) -> N
         findings.violated(f"{_name(call)}: {problem}", revision=call.snapshot, at=call.ended)
 
 
-def _list_differences(call: Call, expected: dict[str, Stored]) -> list[str]:
+def _list_differences(call: CallRecord, expected: dict[str, StoredChange]) -> list[str]:
     problems = []
     last = ""
     for item in call.items:
@@ -369,6 +371,6 @@ def _list_differences(call: Call, expected: dict[str, Stored]) -> list[str]:
     return problems
 
 
-def _name(call: Call) -> str:
+def _name(call: CallRecord) -> str:
     selected = f" ({call.selection})" if call.selection else ""
     return f"list #{call.id} of {call.prefix}{selected} by {call.client} from {call.server}"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from pinnace.history.records import Call, HistoryError, Record, Run, read
+from pinnace.history.records import CallRecord, HistoryError, Record, RunInfo, read_history
 from pinnace.history.verdict import CheckReport
 from pinnace.verification.check.check import check
 from pinnace.verification.labs.checks import CheckFailed
@@ -14,16 +14,16 @@ FENCE, CLOCK = "bind-without-fence", "without-clock"
 INVARIANT = "I3"
 
 
-def _history(name: str, bug: str) -> tuple[Run, Sequence[Record]]:
+def _history(name: str, bug: str) -> tuple[RunInfo, Sequence[Record]]:
     """The records of a run. Raises CheckFailed unless it is one with this bug, or, for "", one of the correct code."""
     path = FOLDER / name
     try:
-        records = list(read(path))
+        records = list(read_history(path))
     except FileNotFoundError:
         raise CheckFailed(f"{path} does not exist in {Path.cwd()}") from None
     except (OSError, HistoryError) as error:
         raise CheckFailed(f"{path} is no history: {error}") from None
-    run = next((record for record in records if isinstance(record, Run)), None)
+    run = next((record for record in records if isinstance(record, RunInfo)), None)
     if run is None:
         raise CheckFailed(f"{path} is empty")
     if run.bug != bug:
@@ -35,7 +35,7 @@ def _code(bug: str) -> str:
     return f'the code with the bug "{bug}"' if bug else "the correct code"
 
 
-def _hunted_run() -> Run:
+def _hunted_run() -> RunInfo:
     """The run that the hunt found. Raises CheckFailed."""
     run, records = _history("found.jsonl", FENCE)
     if not _times(check(records)):
@@ -43,7 +43,7 @@ def _hunted_run() -> Run:
     return run
 
 
-def _same_seed(run: Run, name: str) -> None:
+def _same_seed(run: RunInfo, name: str) -> None:
     if run.seed != (seed := _hunted_run().seed):
         raise CheckFailed(f"{FOLDER / name} has the seed {run.seed}, not {seed} as found.jsonl")
 
@@ -58,7 +58,7 @@ def _invariant_holds(records: Sequence[Record], name: str) -> None:
 
 
 def _count_refused(records: Sequence[Record]) -> int:
-    calls = (record for record in records if isinstance(record, Call) and record.verb == "bind")
+    calls = (record for record in records if isinstance(record, CallRecord) and record.verb == "bind")
     return sum(item.outcome == "refused" for call in calls for item in call.items)
 
 

@@ -16,7 +16,7 @@ from pinnace.client.client import Client
 from pinnace.cluster import processes, startup
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.spec import APISERVER, GATEWAY, ProcessRecord
-from pinnace.history.records import Call, read
+from pinnace.history.records import CallRecord, read_history
 from pinnace.runtime import procfs
 from pinnace.runtime.procfs import Identity
 from pinnace.verification.bench.report import percentile
@@ -79,12 +79,12 @@ async def measure(cluster: Cluster, client: Client, attack: Attack, folder: Path
             outcomes = await attacker.end_attack()
     finally:
         attacker.kill()
-    calls = [record for record in read(history) if isinstance(record, Call)]
+    calls = [record for record in read_history(history) if isinstance(record, CallRecord)]
     growth = [round(peak - least, 1) for peak, least in zip(after, before, strict=True)]
     return Measured(phase(calls, quiet, attacked), phase(calls, attacked, ended), growth[0], growth[1], dict(outcomes))
 
 
-def phase(calls: Sequence[Call], began: float, ended: float) -> Phase:
+def phase(calls: Sequence[CallRecord], began: float, ended: float) -> Phase:
     """Return the figures of the calls that began in this period. Raises ValueError if there are none."""
     inside = [call for call in calls if began <= call.began < ended]
     took = sorted(call.ended - call.began for call in inside)
@@ -119,7 +119,7 @@ async def _first_call(history: Path, since: float) -> None:
     """Wait until a call is in the history that succeeded after a time."""
 
     def recorded() -> bool:
-        calls = [record for record in read(history) if isinstance(record, Call)] if history.exists() else []
+        calls = [record for record in read_history(history) if isinstance(record, CallRecord)] if history.exists() else []
         return any(call.outcome == "ok" and call.began > since for call in calls)
 
     async with asyncio.timeout(START_TIMEOUT):

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from pinnace.cluster.spec import ClusterSpec
-from pinnace.history.records import Call, Outcome
+from pinnace.history.records import CallRecord, Outcome
 from pinnace.verification.chaos import engine, run
 from pinnace.verification.chaos.attacks import wire
 from pinnace.verification.chaos.attacks.table import ATTACKS, JSON_SIZE, STALLED_SIZE, YAML_SIZE, patches, pod_json, pod_yaml
@@ -183,8 +183,8 @@ async def test_attack_that_is_not_answered_as_expected_did_not_take_place(monkey
     assert GROWTH == 150.0
 
 
-def call(began: float, ended: float, outcome: Outcome = "ok", code: str = "") -> Call:
-    return Call("user", 1, "gateway-0", "get", "pods", began, ended, outcome, code)
+def call(began: float, ended: float, outcome: Outcome = "ok", code: str = "") -> CallRecord:
+    return CallRecord("user", 1, "gateway-0", "get", "pods", began, ended, outcome, code)
 
 
 def test_figures_of_a_phase() -> None:

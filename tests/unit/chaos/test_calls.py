@@ -9,7 +9,7 @@ from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem, BatchResponse, GetRequest
 from pinnace.client.errors import ApiError, from_refusal, outcome_unknown, timed_out, unavailable
 from pinnace.client.resource import delete_request
-from pinnace.history.records import Item, Outcome, digest, labels_digest
+from pinnace.history.records import CallItem, Outcome, labels_digest, object_digest
 from pinnace.verification.chaos.clients import classify_outcome, list_requested_items, list_returned_items, parse
 from tests.builders import make_pod
 
@@ -42,14 +42,14 @@ def test_only_calls_that_were_certainly_not_executed_are_refused(error: ApiError
 
 
 def test_request_contains_the_keys_of_its_objects() -> None:
-    assert list_requested_items("get", PODS, GetRequest(name="a")) == (Item(KEY),)
-    assert list_requested_items("get", NODES, GetRequest(name="n")) == (Item("/registry/nodes/n"),)
+    assert list_requested_items("get", PODS, GetRequest(name="a")) == (CallItem(KEY),)
+    assert list_requested_items("get", NODES, GetRequest(name="n")) == (CallItem("/registry/nodes/n"),)
     assert list_requested_items("delete", PODS, delete_request("a", "default", uid="u", resource_version="7")) == (
-        Item(KEY, uid="u", expected=7),
+        CallItem(KEY, uid="u", expected=7),
     )
     pod = make_pod("a").version(7).build()
     assert list_requested_items("update", PODS, UpdatePodRequest(object=pod), "refused") == (
-        Item(KEY, uid=pod.metadata.uid, outcome="refused", expected=7, labels=""),
+        CallItem(KEY, uid=pod.metadata.uid, outcome="refused", expected=7, labels=""),
     )
 
 
@@ -57,7 +57,7 @@ def test_response_contains_revision_and_digest() -> None:
     pod = make_pod("a").version(9).build()
     request = UpdatePodRequest(object=make_pod("a").version(7).build())
     assert list_returned_items("update", PODS, request, pod) == (
-        Item(KEY, 9, pod.metadata.uid, digest(pod), expected=7, labels=""),
+        CallItem(KEY, 9, pod.metadata.uid, object_digest(pod), expected=7, labels=""),
     )
 
 
@@ -82,9 +82,9 @@ def test_batch_items_have_separate_outcomes() -> None:
         items=[BatchItem(name="a", uid="uid-a", resourceVersion="12"), BatchItem(error=fenced), BatchItem(error=perhaps)]
     )
     assert list_returned_items("bind", PODS, request, response) == (
-        Item(KEY, 12, "uid-a"),
-        Item("/registry/pods/default/b", uid="uid-b", outcome="refused"),
-        Item("/registry/pods/default/c", uid="uid-c", outcome="unknown"),
+        CallItem(KEY, 12, "uid-a"),
+        CallItem("/registry/pods/default/b", uid="uid-b", outcome="refused"),
+        CallItem("/registry/pods/default/c", uid="uid-c", outcome="unknown"),
     )
 
 

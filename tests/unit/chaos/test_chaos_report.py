@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from xml.etree import ElementTree
 
-from pinnace.history.records import Call, Told
+from pinnace.history.records import CallRecord, WatchMessage
 from pinnace.history.verdict import CheckReport, Verdict, Violation
 from pinnace.verification.chaos.engine import FaultOutcomes
 from pinnace.verification.chaos.load import Settled
@@ -96,9 +96,9 @@ def test_junit_has_a_test_case_per_invariant() -> None:
 def test_traffic_counts_records_and_passes_them_on() -> None:
     traffic = Traffic()
     records = [
-        Call("c", 1, "s", "get", "pods", 0.0, 1.0),
-        Call("c", 2, "s", "create", "pods", 0.0, 1.0, "unknown"),
-        Told("w", "w", 1.0, "added", 3),
+        CallRecord("c", 1, "s", "get", "pods", 0.0, 1.0),
+        CallRecord("c", 2, "s", "create", "pods", 0.0, 1.0, "unknown"),
+        WatchMessage("w", "w", 1.0, "added", 3),
     ]
     assert list(traffic.counting(records)) == records
     assert traffic.calls == Counter(get=1, create=1)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pinnace.history import records
-from pinnace.history.records import Fault, Observed
+from pinnace.history.records import FaultRecord, Observation
 from pinnace.verification.chaos import ChaosError, clients, engine
 from pinnace.verification.chaos.clients import Journal
 from pinnace.verification.chaos.engine import FaultInjector, ScheduledFault
@@ -65,8 +65,8 @@ class Scene:
             await made.run(scheduled_faults)
         return made
 
-    def faults(self) -> list[Fault]:
-        return [record for record in records.read(self.path) if isinstance(record, Fault)]
+    def faults(self) -> list[FaultRecord]:
+        return [record for record in records.read_history(self.path) if isinstance(record, FaultRecord)]
 
     def strike(self, at: float, seconds: float, draw: int = 1, area: FaultArea = FaultArea.NONE) -> ScheduledFault:
         def make(world: object, target: str, rng: random.Random) -> "Shake":
@@ -112,7 +112,7 @@ async def test_begin_and_end_of_a_fault_are_recorded(scene: Scene) -> None:
 
 async def test_values_read_by_a_fault_are_recorded_with_bounds(scene: Scene) -> None:
     await scene.run(scene.strike(0.0, 0.0))
-    (read,) = (record for record in records.read(scene.path) if isinstance(record, Observed))
+    (read,) = (record for record in records.read_history(scene.path) if isinstance(record, Observation))
     assert (read.fault, read.target, read.what, read.value, read.least, read.most) == (1, "it", "calls", 3, 1, 5)
 
 
@@ -206,6 +206,6 @@ async def test_run_ends_at_once_when_the_recorder_has_ended(scene: Scene) -> Non
 def test_journal_reports_lost_records_and_accepts_no_more() -> None:
     lossy = Journal(Path("/dev/full"))
     with pytest.raises(ChaosError, match="No space left on device"), lossy:
-        lossy.write(Fault(1, "shake", "it", 0.0))
-    lossy.write(Fault(2, "shake", "it", 0.0))
+        lossy.write(FaultRecord(1, "shake", "it", 0.0))
+    lossy.write(FaultRecord(2, "shake", "it", 0.0))
     assert lossy._records.empty()

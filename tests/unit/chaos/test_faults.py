@@ -256,9 +256,9 @@ async def test_second_control_plane_must_exit_with_an_error(
     await fault.undo()
     assert world.excused_logs == [f"{NAME}.stranger"], "only the log of the second server is excused"
     history = History(
-        [records.Fault(1, "second-control-plane", NAME, 0.0, 1.0)]
+        [records.FaultRecord(1, "second-control-plane", NAME, 0.0, 1.0)]
         + [
-            records.Observed(reading.at, 1, reading.target, reading.what, reading.value, reading.least, reading.most)
+            records.Observation(reading.at, 1, reading.target, reading.what, reading.value, reading.least, reading.most)
             for reading in fault.readings
         ]
     )

@@ -7,7 +7,7 @@ import aiohttp
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.cluster.spec import ClusterSpec
-from pinnace.gateway.api_resources import find
+from pinnace.gateway.api_resources import find_resource
 from pinnace.gateway.watch_events import ProtobufEncoder
 from pinnace.verification.chaos import run
 from pinnace.verification.chaos.faults.base import FaultArea, FaultRequirement
@@ -25,7 +25,7 @@ def reader(*chunks: bytes) -> aiohttp.StreamReader:
 
 
 async def test_gateway_events_are_read_without_a_truncated_one() -> None:
-    pods = find("", "v1", "pods")
+    pods = find_resource("", "v1", "pods")
     assert pods is not None
     encoder, obj = ProtobufEncoder(pods), Pod()
     obj.metadata.name = "a"

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from pinnace.history.records import Fault
+from pinnace.history.records import FaultRecord
 from pinnace.history.verdict import CheckReport, Verdict, Violation
 from pinnace.verification.chaos.loop_report import HotStack, LongStep, find_hot_stacks, find_long_steps
 
@@ -42,7 +42,7 @@ def profiles(folder: Path) -> Path:
 
 
 def test_stacks_during_the_fault_of_a_slow_user_are_shown(tmp_path: Path) -> None:
-    faults = [Fault(1, "flood", "apiserver-0", 100.5, None), Fault(1, "flood", "apiserver-0", 100.5, 104.5)]
+    faults = [FaultRecord(1, "flood", "apiserver-0", 100.5, None), FaultRecord(1, "flood", "apiserver-0", 100.5, 104.5)]
     hot_stacks = find_hot_stacks(profiles(tmp_path), violated("L4", 100.5), iter(faults))
     assert hot_stacks == [HotStack("L4", 100.5, 104.5, "apiserver-0", 0.25, {"c": 23, "b": 9})]
 

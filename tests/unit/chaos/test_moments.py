@@ -2,7 +2,17 @@
 
 import pytest
 
-from pinnace.history.records import Call, ElectionFacts, Fault, Item, PodFacts, Ran, Record, Stored, Told
+from pinnace.history.records import (
+    CallItem,
+    CallRecord,
+    ContainerRun,
+    ElectionFacts,
+    FaultRecord,
+    PodFacts,
+    Record,
+    StoredChange,
+    WatchMessage,
+)
 from pinnace.runtime.logs import LeadershipLost, LogLine, TokenFenced
 from pinnace.verification.chaos.scenarios.figures import (
     Moment,
@@ -23,20 +33,20 @@ from pinnace.verification.check.index import History
 KEY = "/registry/elections/scheduler"
 
 
-def led(at: float, revision: int, holder: str, create: int = 0) -> Stored:
-    return Stored(at, revision, KEY, "d", create or revision, facts=ElectionFacts(holder))
+def led(at: float, revision: int, holder: str, create: int = 0) -> StoredChange:
+    return StoredChange(at, revision, KEY, "d", create or revision, facts=ElectionFacts(holder))
 
 
-def bound(at: float, revision: int, name: str, token: int) -> Stored:
+def bound(at: float, revision: int, name: str, token: int) -> StoredChange:
     facts = PodFacts(f"uid-{name}", node="n", election="scheduler", token=token)
-    return Stored(at, revision, f"/registry/pods/default/{name}", f"d{revision}", 1, facts=facts)
+    return StoredChange(at, revision, f"/registry/pods/default/{name}", f"d{revision}", 1, facts=facts)
 
 
 FAILOVER: list[Record] = [
     led(0.5, 5, "s0"),
     bound(0.6, 6, "a", 5),
     led(1.2, 7, "s0", create=5),
-    Stored(2.0, 9, KEY),
+    StoredChange(2.0, 9, KEY),
     led(2.1, 10, "s1"),
     bound(2.2, 11, "b", 10),
     bound(2.3, 12, "c", 10),
@@ -65,7 +75,7 @@ def test_timeline_contains_relevant_log_events_after_the_fault() -> None:
 
 def test_expired_watches_are_reported() -> None:
     words = [
-        Told("w", "w", at, "ended", code=code)
+        WatchMessage("w", "w", at, "ended", code=code)
         for at, code in ((0.5, "OUT_OF_RANGE"), (2.0, "OUT_OF_RANGE"), (3.0, "CANCELLED"))
     ]
     assert [moment.at for moment in list_compacted_watches(words, 1.0)] == [2.0]
@@ -81,9 +91,9 @@ def test_bind_times_by_token() -> None:
 
 
 def test_majority_is_restored_by_the_first_restarted_member() -> None:
-    killed = [Fault(n, "kill-etcd-member", f"etcd-{n}", 1.0) for n in (1, 2)]
-    ended = [Fault(2, "kill-etcd-member", "etcd-2", 1.0, 7.0), Fault(1, "kill-etcd-member", "etcd-1", 1.0, 7.5)]
-    other = Fault(3, "kill-leader", "s0", 0.0, 0.5)
+    killed = [FaultRecord(n, "kill-etcd-member", f"etcd-{n}", 1.0) for n in (1, 2)]
+    ended = [FaultRecord(2, "kill-etcd-member", "etcd-2", 1.0, 7.0), FaultRecord(1, "kill-etcd-member", "etcd-1", 1.0, 7.5)]
+    other = FaultRecord(3, "kill-leader", "s0", 0.0, 0.5)
     assert find_quorum_return(History([*killed, other])) == float("inf")
     assert find_quorum_return(History([*killed, other, *ended])) == 7.0
 
@@ -95,28 +105,29 @@ def test_longest_gap_includes_both_ends() -> None:
 
 
 def test_batch_with_only_refused_items_has_not_succeeded() -> None:
-    refused, done = Item("/registry/pods/default/a", outcome="refused"), Item("/registry/pods/default/b", 7)
+    refused, done = CallItem("/registry/pods/default/a", outcome="refused"), CallItem("/registry/pods/default/b", 7)
     calls = [
-        Call("c", i, "s", "bind", "pods", 0.0, 1.0, items=items) for i, items in enumerate([(refused,), (refused, done), ()])
+        CallRecord("c", i, "s", "bind", "pods", 0.0, 1.0, items=items)
+        for i, items in enumerate([(refused,), (refused, done), ()])
     ]
     assert succeeded(calls) == 2
-    assert succeeded([Call("c", 1, "s", "get", "pods", 0.0, 1.0, "unknown")]) == 0
+    assert succeeded([CallRecord("c", 1, "s", "get", "pods", 0.0, 1.0, "unknown")]) == 0
 
 
-def ran(at: float, what: str, uid: str = "uid-a") -> Ran:
-    return Ran(at, "n", uid, "/registry/pods/default/a", what)  # type: ignore[arg-type]
+def ran(at: float, what: str, uid: str = "uid-a") -> ContainerRun:
+    return ContainerRun(at, "n", uid, "/registry/pods/default/a", what)  # type: ignore[arg-type]
 
 
 def test_stopped_pods_without_a_delete_are_reported() -> None:
-    terminating = Stored(3.0, 8, "/registry/pods/default/a", "e", 1, facts=PodFacts("uid-a", "n", terminating=True))
+    terminating = StoredChange(3.0, 8, "/registry/pods/default/a", "e", 1, facts=PodFacts("uid-a", "n", terminating=True))
     seen = History([bound(1.0, 6, "a", 5), terminating, ran(2.0, "stopped"), ran(4.0, "stopped"), ran(2.0, "stopped", "uid-z")])
     assert count_unrequested_stops(seen, 0.0, 5.0) == 1
     assert count_unrequested_stops(seen, 2.5, 5.0) == 0
 
 
-def deleted(began: float, outcome: str, revision: int = 0) -> Call:
-    item = Item("/registry/pods/default/a", revision, "uid-a", outcome=outcome)  # type: ignore[arg-type]
-    return Call("c", 1, "s", "delete", "pods", began, 9.0, outcome, items=(item,))  # type: ignore[arg-type]
+def deleted(began: float, outcome: str, revision: int = 0) -> CallRecord:
+    item = CallItem("/registry/pods/default/a", revision, "uid-a", outcome=outcome)  # type: ignore[arg-type]
+    return CallRecord("c", 1, "s", "delete", "pods", began, 9.0, outcome, items=(item,))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -130,14 +141,14 @@ def deleted(began: float, outcome: str, revision: int = 0) -> Call:
         (deleted(1.9, "refused"), 1),
     ],
 )
-def test_stop_is_requested_from_the_start_of_the_delete_call(call: Call, unasked: int) -> None:
-    running, gone = bound(1.0, 6, "a", 5), Stored(3.0, 8, "/registry/pods/default/a")
+def test_stop_is_requested_from_the_start_of_the_delete_call(call: CallRecord, unasked: int) -> None:
+    running, gone = bound(1.0, 6, "a", 5), StoredChange(3.0, 8, "/registry/pods/default/a")
     assert count_unrequested_stops(History([running, gone, ran(2.0, "stopped"), call]), 0.0, 5.0) == unasked
     assert count_unrequested_stops(History([running, ran(2.0, "stopped"), call]), 0.0, 5.0) == 1, "the pod was never deleted"
 
 
 def test_lost_delete_excuses_no_stop_before_a_later_delete() -> None:
-    running, gone = bound(1.0, 6, "a", 5), Stored(8.0, 8, "/registry/pods/default/a")
+    running, gone = bound(1.0, 6, "a", 5), StoredChange(8.0, 8, "/registry/pods/default/a")
     calls = [deleted(1.5, "unknown"), deleted(7.0, "ok", 8)]
     assert count_unrequested_stops(History([running, gone, ran(2.0, "stopped"), *calls]), 0.0, 9.0) == 1
 

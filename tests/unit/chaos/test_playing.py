@@ -11,7 +11,7 @@ import pytest
 from pinnace.api.elections_pb2 import Election, TransferElectionResponse
 from pinnace.api.status import Code, Refusal
 from pinnace.client.errors import Unavailable
-from pinnace.history.records import ElectionFacts, Fault, Phase, Record, Stored
+from pinnace.history.records import ElectionFacts, FaultRecord, Record, RunPhase, StoredChange
 from pinnace.verification.chaos.engine import build_run_record
 from pinnace.verification.chaos.perform import _execute
 from pinnace.verification.chaos.scenarios.base import ScenarioContext, ScenarioError
@@ -101,21 +101,21 @@ async def test_transfer_at_the_end_of_a_scenario_is_a_cause() -> None:
     """The frozen leader leads again at the end. On a slow machine this was more than `aftermath` seconds after the fault, and
     L2 reported leadership that moved without a fault."""
     act = TransferringAct()
-    frozen = Fault(7, "freeze-leader", OLD.holder, act_time := time.monotonic() - 60.0, act_time + 1.0)
+    frozen = FaultRecord(7, "freeze-leader", OLD.holder, act_time := time.monotonic() - 60.0, act_time + 1.0)
     await return_leadership(act, OLD.holder)
-    assert [(record.name, record.target) for record in act.journal.records if isinstance(record, Fault)] == [
+    assert [(record.name, record.target) for record in act.journal.records if isinstance(record, FaultRecord)] == [
         ("transfer-leader", OLD.holder)
     ] * 2
     key, start = "/registry/elections/scheduler", act_time - 10.0
     terms = [
-        Stored(start + 1.0, 5, key, "d", 5, 0, ElectionFacts(OLD.holder)),
-        Stored(act_time + 0.5, 8, key),
-        Stored(act_time + 0.6, 9, key, "d", 9, 0, ElectionFacts(NEW.holder)),
-        Stored(act.moved, 11, key),
-        Stored(act.moved, 12, key, "d", 12, 0, ElectionFacts(OLD.holder)),
+        StoredChange(start + 1.0, 5, key, "d", 5, 0, ElectionFacts(OLD.holder)),
+        StoredChange(act_time + 0.5, 8, key),
+        StoredChange(act_time + 0.6, 9, key, "d", 9, 0, ElectionFacts(NEW.holder)),
+        StoredChange(act.moved, 11, key),
+        StoredChange(act.moved, 12, key, "d", 12, 0, ElectionFacts(OLD.holder)),
     ]
-    run, phases = build_run_record(time.time(), 0, "x", 60.0), [Phase(start, "load"), Phase(act.moved + 1.0, "quiet")]
-    end = Phase(act.moved + 2.0, "end")
+    run, phases = build_run_record(time.time(), 0, "x", 60.0), [RunPhase(start, "load"), RunPhase(act.moved + 1.0, "quiet")]
+    end = RunPhase(act.moved + 2.0, "end")
 
     def violations(*faults: Record) -> list[str]:
         report = check([run, *phases, *faults, *terms, end], ["L2"])

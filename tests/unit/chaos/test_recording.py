@@ -16,7 +16,7 @@ from pinnace.api.verbs_pb2 import ADDED, DELETED, GetRequest, ListRequest, Watch
 from pinnace.client.client import Client
 from pinnace.client.errors import Conflict, NotFound, OutcomeUnknown, Unavailable
 from pinnace.history import records
-from pinnace.history.records import Call, Told
+from pinnace.history.records import CallRecord, WatchMessage
 from pinnace.verification.chaos.clients import Journal, RecordingConnection, RecordingWatcher
 from tests.builders import make_pod
 from tests.unit.client.fakeserver import FakeServer, WatchScript, events, lose, refuse, unavailable
@@ -40,10 +40,10 @@ class Recording:
         self.connection = RecordingConnection("c", [server.address], self.journal, random.Random(0))
         self.client = Client(self.connection)
 
-    async def calls(self) -> list[Call]:
+    async def calls(self) -> list[CallRecord]:
         await self.connection.close()
         self.journal.__exit__(None, None, None)
-        return [record for record in records.read(self.journal.path) if isinstance(record, Call)]
+        return [record for record in records.read_history(self.journal.path) if isinstance(record, CallRecord)]
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ async def test_watcher_resumes_and_relists_after_expiry(server: FakeServer, tmp_
         assert await watcher.reached(15, timeout=5)
         running.cancel()
         await asyncio.wait((running,))
-    words = [record for record in records.read(journal.path) if isinstance(record, Told)]
+    words = [record for record in records.read_history(journal.path) if isinstance(record, WatchMessage)]
     assert script.asked == ["", "10", ""]
     assert [(word.kind, word.revision, word.code) for word in words] == [
         ("began", 0, ""), ("added", 7, ""), ("synced", 10, ""), ("ended", 0, "UNAVAILABLE"),

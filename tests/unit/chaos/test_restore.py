@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from pinnace.api.resources import PODS
-from pinnace.history.records import Call, Item, Phase, PodFacts, Ran, Record, Stored, Told
+from pinnace.history.records import CallItem, CallRecord, ContainerRun, PodFacts, Record, RunPhase, StoredChange, WatchMessage
 from pinnace.verification.chaos.scenarios.etcd import (
     LostInterval,
     Restore,
@@ -19,20 +19,20 @@ GONE = LostInterval(copied=10.0, killed=20.0, back=21.0, well=25.0)
 KEY = PODS.key("load", "a")
 
 
-def call(began: float, ended: float, verb: str = "update") -> Call:
-    return Call("c", 1, "s", verb, "pods", began, ended, items=(Item(KEY, 7, "uid", "digest"),))  # type: ignore[arg-type]
+def call(began: float, ended: float, verb: str = "update") -> CallRecord:
+    return CallRecord("c", 1, "s", verb, "pods", began, ended, items=(CallItem(KEY, 7, "uid", "digest"),))  # type: ignore[arg-type]
 
 
-def describe_limit(at: float, kind: str = "bookmark", revision: int = 5) -> Told:
-    return Told("w", "w", at, kind, revision)  # type: ignore[arg-type]
+def describe_limit(at: float, kind: str = "bookmark", revision: int = 5) -> WatchMessage:
+    return WatchMessage("w", "w", at, kind, revision)  # type: ignore[arg-type]
 
 
-def ran(at: float, what: str, uid: str = "", process: str = "kubelet/1") -> Ran:
-    return Ran(at, "n", uid, KEY, what, process)  # type: ignore[arg-type]
+def ran(at: float, what: str, uid: str = "", process: str = "kubelet/1") -> ContainerRun:
+    return ContainerRun(at, "n", uid, KEY, what, process)  # type: ignore[arg-type]
 
 
 NOTHING = History([])
-THERE = History([Stored(1.0, 3, KEY, "digest", 3, facts=PodFacts("there"))])
+THERE = History([StoredChange(1.0, 3, KEY, "digest", 3, facts=PodFacts("there"))])
 
 
 @pytest.mark.parametrize(
@@ -46,11 +46,11 @@ THERE = History([Stored(1.0, 3, KEY, "digest", 3, facts=PodFacts("there"))])
         (call(26.0, 27.0), "ok"),
     ],
 )
-def test_calls_are_filtered_by_the_remaining_history(each: Call, outcome: str) -> None:
-    kept = [record for record in drop_lost_interval([each], GONE) if isinstance(record, Call)]
+def test_calls_are_filtered_by_the_remaining_history(each: CallRecord, outcome: str) -> None:
+    kept = [record for record in drop_lost_interval([each], GONE) if isinstance(record, CallRecord)]
     assert [record.outcome for record in kept] == ([outcome] if outcome else [])
     if outcome == "unknown":
-        assert kept[0].items == (Item(KEY, 0, "uid", outcome="unknown"),)
+        assert kept[0].items == (CallItem(KEY, 0, "uid", outcome="unknown"),)
 
 
 def test_watch_events_between_copy_and_last_relist_are_dropped() -> None:
@@ -84,7 +84,7 @@ def test_watch_events_between_copy_and_last_relist_are_dropped() -> None:
         ],  # the watch restarted too late
     ],
 )
-def test_watch_that_continues_the_lost_history_is_reported(words: Sequence[Told]) -> None:
+def test_watch_that_continues_the_lost_history_is_reported(words: Sequence[WatchMessage]) -> None:
     assert find_streams_without_restart(words, GONE) == ["w"]
 
 
@@ -106,5 +106,5 @@ def test_lagging_watches_and_lost_pods_fail_the_scenario(lags: bool, runs: bool,
 
 
 def test_phases_are_kept_and_lost_runs_are_dropped() -> None:
-    phase: Record = Phase(12.0, "quiet")
+    phase: Record = RunPhase(12.0, "quiet")
     assert list(drop_lost_interval([phase, ran(12.0, "started", "a")], GONE)) == [phase]

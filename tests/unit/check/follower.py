@@ -3,7 +3,7 @@
 import random
 from typing import TYPE_CHECKING
 
-from pinnace.history.records import PodFacts, Stored, Told, Word
+from pinnace.history.records import PodFacts, StoredChange, WatchMessage, Word
 
 if TYPE_CHECKING:
     from tests.unit.check.world import World
@@ -19,7 +19,7 @@ class Follower:
         self._selection = selection
         self._informer = informer
         self._position = 0  # in world.past
-        self._known: dict[str, Stored] = {}
+        self._known: dict[str, StoredChange] = {}
         self._open = False
         self._server = 0
         self._synced = False
@@ -68,7 +68,7 @@ class Follower:
         self._synced = True
         self._tell("synced", self._world.revision)
 
-    def _differences(self, there: dict[str, Stored]) -> None:
+    def _differences(self, there: dict[str, StoredChange]) -> None:
         for key in self._known.keys() - there.keys():
             self._tell("deleted", self._known[key].revision, key, self._known[key].digest)
         for key, stored in there.items():
@@ -76,7 +76,7 @@ class Follower:
             if known is None or known.revision != stored.revision:
                 self._tell("modified" if known else "added", stored.revision, key, stored.digest)
 
-    def _event(self, stored: Stored, before: Stored | None) -> None:
+    def _event(self, stored: StoredChange, before: StoredChange | None) -> None:
         was, is_now = self._selects(before), self._selects(stored)
         if is_now:
             self._known[stored.key] = stored
@@ -85,7 +85,7 @@ class Follower:
             del self._known[stored.key]
             self._tell("deleted", stored.revision, stored.key, before.digest)
 
-    def _selects(self, stored: Stored | None) -> bool:
+    def _selects(self, stored: StoredChange | None) -> bool:
         if stored is None or not stored.digest or not stored.key.startswith(self._prefix):
             return False
         facts = stored.facts
@@ -94,5 +94,5 @@ class Follower:
     def _tell(self, kind: Word, revision: int = 0, key: str = "", digest: str = "", code: str = "") -> None:
         server = f"apiserver-{self._server % 2}"
         selection = self._selection if kind == "began" else ""
-        told = Told("watcher", self._name, self._world.tick(), kind, revision, key, digest, server, selection, code)
+        told = WatchMessage("watcher", self._name, self._world.tick(), kind, revision, key, digest, server, selection, code)
         self._world.say(told)

@@ -7,42 +7,57 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinnace.history.records import (
-    Call,
+    CallRecord,
     Compaction,
-    Fault,
+    ContainerRun,
+    FaultRecord,
     HistoryError,
-    Phase,
     ProcessState,
-    Ran,
     Record,
-    Run,
-    Stored,
-    Told,
-    decode,
-    encode,
-    read,
+    RunInfo,
+    RunPhase,
+    StoredChange,
+    WatchMessage,
+    decode_record,
+    encode_record,
+    read_history,
 )
 from tests.unit.check.world import World
 
-records = st.one_of(*(st.builds(kind) for kind in (Run, Stored, Compaction, Call, Told, Ran, Fault, Phase, ProcessState)))
+records = st.one_of(
+    *(
+        st.builds(kind)
+        for kind in (
+            RunInfo,
+            StoredChange,
+            Compaction,
+            CallRecord,
+            WatchMessage,
+            ContainerRun,
+            FaultRecord,
+            RunPhase,
+            ProcessState,
+        )
+    )
+)
 
 
 @given(records.filter(lambda record: "nan" not in repr(record)))
 def test_record_round_trip(record: Record) -> None:
-    assert decode(encode(record)) == record
+    assert decode_record(encode_record(record)) == record
 
 
 def test_history_round_trip(tmp_path: Path) -> None:
     path, history = tmp_path / "h.jsonl", World(0).live()
     with path.open("w") as file:
-        file.writelines(map(encode, history))
-    assert list(read(path)) == history
+        file.writelines(map(encode_record, history))
+    assert list(read_history(path)) == history
 
 
 def test_unfinished_last_line_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "h.jsonl"
-    path.write_text(encode(Phase(1.0, "load")) + '{"t":"phase","at":2.0,"na')
-    assert list(read(path)) == [Phase(1.0, "load")]
+    path.write_text(encode_record(RunPhase(1.0, "load")) + '{"t":"phase","at":2.0,"na')
+    assert list(read_history(path)) == [RunPhase(1.0, "load")]
 
 
 @pytest.mark.parametrize(
@@ -50,6 +65,6 @@ def test_unfinished_last_line_is_left_out(tmp_path: Path) -> None:
 )
 def test_malformed_record_is_named_with_its_line(tmp_path: Path, line: str) -> None:
     path = tmp_path / "h.jsonl"
-    path.write_text(encode(Phase(1.0, "load")) + line + "\n")
+    path.write_text(encode_record(RunPhase(1.0, "load")) + line + "\n")
     with pytest.raises(HistoryError, match=r"h\.jsonl:2: not a record"):
-        list(read(path))
+        list(read_history(path))

@@ -6,7 +6,7 @@ from itertools import permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinnace.history.records import Call, Item, Run, Stored
+from pinnace.history.records import CallItem, CallRecord, RunInfo, StoredChange
 from pinnace.verification.check.check import check
 
 KEYS = ("/registry/namespaces/a", "/registry/namespaces/b")
@@ -24,48 +24,48 @@ def test_linear_scan_agrees_with_exhaustive_search(
     written: list[tuple[str, tuple[float, float]]], read: list[tuple[str, tuple[float, float], int]]
 ) -> None:
     stored, calls = _history(written, read)
-    report = check([Run(0.0, private=("/registry/",)), *stored, *calls], only={"I7"})
+    report = check([RunInfo(0.0, private=("/registry/",)), *stored, *calls], only={"I7"})
     (verdict,) = [verdict for verdict in report.verdicts if verdict.name == "I7"]
     assert (verdict.status == "holds") == _search(stored, calls)
 
 
 def _history(
     written: list[tuple[str, tuple[float, float]]], read: list[tuple[str, tuple[float, float], int]]
-) -> tuple[list[Stored], list[Call]]:
+) -> tuple[list[StoredChange], list[CallRecord]]:
     """Writes have consecutive revisions from 2 on.
 
     A read returns the state at some revision: a version or nothing. A list returns its revision.
     """
-    stored: list[Stored] = []
-    calls: list[Call] = []
+    stored: list[StoredChange] = []
+    calls: list[CallRecord] = []
     for revision, (key, (began, ended)) in enumerate(written, 2):
         created = next((item.revision for item in stored if item.key == key), revision)
-        stored.append(Stored(LATE, revision, key, f"{revision}", created))
-        calls.append(Call("c", len(calls), "s", "update", "namespaces", began, ended, items=(Item(key, revision),)))
+        stored.append(StoredChange(LATE, revision, key, f"{revision}", created))
+        calls.append(CallRecord("c", len(calls), "s", "update", "namespaces", began, ended, items=(CallItem(key, revision),)))
     for what, (began, ended), at in read:
         revision = min(1 + at, stored[-1].revision)
         result = [item for item in stored if item.key == what and item.revision <= revision]
         number = len(calls)
         if what == "all":
-            calls.append(Call("c", number, "s", "list", "namespaces", began, ended, snapshot=revision, of=number))
+            calls.append(CallRecord("c", number, "s", "list", "namespaces", began, ended, snapshot=revision, of=number))
         else:
-            items = (Item(what, result[-1].revision if result else 0),)
+            items = (CallItem(what, result[-1].revision if result else 0),)
             calls.append(
-                Call("c", number, "s", "get", "namespaces", began, ended, code="" if result else "NOT_FOUND", items=items)
+                CallRecord("c", number, "s", "get", "namespaces", began, ended, code="" if result else "NOT_FOUND", items=items)
             )
     return stored, calls
 
 
-def _search(stored: Sequence[Stored], calls: Sequence[Call]) -> bool:
+def _search(stored: Sequence[StoredChange], calls: Sequence[CallRecord]) -> bool:
     """Whether some order of all calls respects real time and explains each response."""
     return any(_agrees(order) and _explains(order, stored) for order in permutations(calls))
 
 
-def _agrees(order: Sequence[Call]) -> bool:
+def _agrees(order: Sequence[CallRecord]) -> bool:
     return not any(later.ended < earlier.began for index, earlier in enumerate(order) for later in order[index + 1 :])
 
 
-def _explains(order: Sequence[Call], stored: Sequence[Stored]) -> bool:
+def _explains(order: Sequence[CallRecord], stored: Sequence[StoredChange]) -> bool:
     """Writes are applied in the order of their revisions. A read returns the last version before it."""
     revision, now = 1, dict.fromkeys(KEYS, 0)
     for call in order:

@@ -6,25 +6,25 @@ from typing import Literal
 import pytest
 
 from pinnace.api.resources import PODS
-from pinnace.history.records import Fault, Phase, PodFacts, Ran, Record, Run, Stored
+from pinnace.history.records import ContainerRun, FaultRecord, PodFacts, Record, RunInfo, RunPhase, StoredChange
 from pinnace.verification.check.check import check
 from pinnace.verification.check.pods import LINGER, STOP_TIMEOUT
 
 KEY = PODS.key("default", "a")
-RUN = Run(0.0, doubling=("twin",))
+RUN = RunInfo(0.0, doubling=("twin",))
 END = 100.0
 
 
-def ran(process: str, at: float, what: Literal["started", "stopped"]) -> Ran:
-    return Ran(at, "n", "u", KEY, what, process)
+def ran(process: str, at: float, what: Literal["started", "stopped"]) -> ContainerRun:
+    return ContainerRun(at, "n", "u", KEY, what, process)
 
 
-def lives(process: str, until: float) -> Ran:
-    return Ran(until, "", "", "", "alive", process)
+def lives(process: str, until: float) -> ContainerRun:
+    return ContainerRun(until, "", "", "", "alive", process)
 
 
 def violations(records: Iterable[Record]) -> list[str]:
-    report = check([RUN, *records, Phase(END, "end")], ["I13"])
+    report = check([RUN, *records, RunPhase(END, "end")], ["I13"])
     return [violation.text for verdict in report.violated for violation in verdict.violations]
 
 
@@ -38,9 +38,9 @@ LONG = 10.0 + LINGER + 0.5
         ([*OLD, *NEW], True),
         ([*OLD, ran("old", 10.0 + LINGER / 2, "stopped"), *NEW], False),
         ([*OLD, ran("old", LONG, "stopped"), *NEW], True),
-        ([*OLD, ran("old", LONG, "stopped"), *NEW, Fault(1, "freeze", "s", 9.0, 12.0)], False),
-        ([*OLD, ran("old", LONG, "stopped"), *NEW, Fault(1, "twin", "old", 9.0, 30.0)], True),
-        ([*OLD, *NEW, Fault(1, "freeze", "s", 9.0, 12.0)], True),  # the overlap lasts much longer than the fault
+        ([*OLD, ran("old", LONG, "stopped"), *NEW, FaultRecord(1, "freeze", "s", 9.0, 12.0)], False),
+        ([*OLD, ran("old", LONG, "stopped"), *NEW, FaultRecord(1, "twin", "old", 9.0, 30.0)], True),
+        ([*OLD, *NEW, FaultRecord(1, "freeze", "s", 9.0, 12.0)], True),  # the overlap lasts much longer than the fault
         ([ran("old", 1.0, "started"), lives("old", 10.5), *NEW], False),  # killed
         ([*OLD, ran("old", 20.0, "stopped"), ran("old", 30.0, "started")], False),  # restarted by the same process
         ([ran("", 1.0, "started"), ran("", 10.0, "started"), *NEW], False),  # without process ids, both may be the same process
@@ -59,7 +59,7 @@ def test_pod_runs_in_one_process_at_a_time(records: list[Record], violated: bool
     ],
 )
 def test_deleted_pod_must_stop(gone: float, last: float, violated: bool) -> None:
-    there, away = Stored(1.0, 2, KEY, "d", 2, facts=PodFacts("u", "n")), Stored(gone, 3, KEY)
+    there, away = StoredChange(1.0, 2, KEY, "d", 2, facts=PodFacts("u", "n")), StoredChange(gone, 3, KEY)
     runs = [ran("k", 2.0, "started"), lives("k", last)]
     assert bool(violations([there, away, *runs])) == violated
     assert not violations([there, away, *runs[:1], ran("k", gone + 0.1, "stopped"), lives("k", END)])

@@ -11,19 +11,19 @@ from dataclasses import replace
 
 from pinnace.api.resources import LEASES, NODES, PODS, PRIORITY_CLASSES, election_key
 from pinnace.history.records import (
-    Call,
+    CallItem,
+    CallRecord,
+    ContainerRun,
     ElectionFacts,
     Facts,
-    Fault,
-    Item,
+    FaultRecord,
     NodeFacts,
-    Observed,
-    Phase,
+    Observation,
     PodFacts,
-    Ran,
     Record,
-    Run,
-    Stored,
+    RunInfo,
+    RunPhase,
+    StoredChange,
 )
 from tests.unit.check.follower import Follower
 
@@ -43,7 +43,7 @@ class World:
     def __init__(self, seed: int, *, nodes: int = 3, steps: int = 120) -> None:
         self.rng = random.Random(seed)
         self.records: list[Record] = [
-            Run(
+            RunInfo(
                 started=1.5e9,
                 seed=seed,
                 faults=(KILL,),
@@ -66,8 +66,8 @@ class World:
         ]
         self.now = 100.0
         self.revision = 1
-        self.state: dict[str, Stored] = {}
-        self.past: list[tuple[Stored, Stored | None]] = []
+        self.state: dict[str, StoredChange] = {}
+        self.past: list[tuple[StoredChange, StoredChange | None]] = []
         """Every change, and what it replaced."""
         self.nodes = [f"n{number}" for number in range(nodes)]
         self.steps = steps
@@ -85,7 +85,7 @@ class World:
         for name in self.nodes:
             self.commit((NODES.prefix + name, NodeFacts(f"uid-{name}", ALLOCATABLE)))
         self.elect()
-        self.say(Phase(self.now, "load"))
+        self.say(RunPhase(self.now, "load"))
         for step in range(self.steps):
             self.rng.choice(self._moves())()
             if step in (self.steps // 3, 2 * self.steps // 3):
@@ -94,7 +94,7 @@ class World:
                 follower.move(self.rng)
         self.flood()
         self.attack()
-        self.say(Phase(self.now, "quiet"))
+        self.say(RunPhase(self.now, "quiet"))
         for key in [*self._pods(node=False)]:
             self.bind(key)
         for key in [*self._pods(phase="Pending")]:
@@ -102,8 +102,8 @@ class World:
         for follower in self._followers:
             follower.catch_up()
         self.tick(2 * SETTLE)
-        self.say(Ran(self.now, "", "", "", "alive", KUBELET))
-        self.say(Phase(self.now, "end"))
+        self.say(ContainerRun(self.now, "", "", "", "alive", KUBELET))
+        self.say(RunPhase(self.now, "end"))
         return self.records
 
     def _moves(self) -> list[Callable[[], None]]:
@@ -150,11 +150,11 @@ class World:
         for key, facts in changes:
             before = self.state.get(key)
             if delete:
-                stored = Stored(self.now, self.revision, key)
+                stored = StoredChange(self.now, self.revision, key)
                 del self.state[key]
             else:
                 created = before.create_revision if before else self.revision
-                stored = Stored(self.now, self.revision, key, self._digest(), created, lease, facts)
+                stored = StoredChange(self.now, self.revision, key, self._digest(), created, lease, facts)
                 self.state[key] = stored
             self.past.append((stored, before))
             self.say(stored)
@@ -184,7 +184,7 @@ class World:
 
     def depose(self) -> None:
         """Kill the leader and elect another one."""
-        fault = Fault(self.token, KILL, f"scheduler-{self._serial}", self.now)
+        fault = FaultRecord(self.token, KILL, f"scheduler-{self._serial}", self.now)
         self.say(fault)
         self.commit((election_key("scheduler"), None), delete=True)
         self.say(replace(fault, ended=self.now))
@@ -198,25 +198,25 @@ class World:
         self.tick(2 * AFTERMATH)
         for _ in range(2):
             self.create()
-        fault = Fault(10_000, FLOOD, "apiserver-0", self.now)
+        fault = FaultRecord(10_000, FLOOD, "apiserver-0", self.now)
         self.say(fault)
         for key in [*self._pods(node=False)][:1]:
             self.bind(key)
         for _ in range(12):
             with self.call(BYSTANDER, "get") as call:
                 call.code = "NOT_FOUND"
-                call.items = [Item(PODS.key("default", "never"), 0)]
-        self.say(Observed(self.tick(), fault.id, fault.target, "calls_refused_total", 40.0, least=1.0))
+                call.items = [CallItem(PODS.key("default", "never"), 0)]
+        self.say(Observation(self.tick(), fault.id, fault.target, "calls_refused_total", 40.0, least=1.0))
         self.say(replace(fault, ended=self.tick()))
 
     def attack(self) -> None:
         """Another user attacks a gateway, and calls of its other users are answered."""
-        fault = Fault(10_001, ATTACK, "gateway-0", self.now)
+        fault = FaultRecord(10_001, ATTACK, "gateway-0", self.now)
         self.say(fault)
         for _ in range(12):
             with self.call(GATEWAY_BYSTANDER, "get") as call:
                 call.code = "404"
-                call.items = [Item(PODS.key("default", "never"), 0)]
+                call.items = [CallItem(PODS.key("default", "never"), 0)]
         self.say(replace(fault, ended=self.tick()))
 
     def bind(self, key: str) -> None:
@@ -226,12 +226,12 @@ class World:
 
     def run(self, key: str) -> None:
         facts = self.pod(key)
-        self.say(Ran(self.tick(), facts.node, facts.uid, key, "started", KUBELET))
+        self.say(ContainerRun(self.tick(), facts.node, facts.uid, key, "started", KUBELET))
         self.commit((key, replace(facts, phase="Running", started=1_500_000_000 + int(self.now))))
 
     def finish(self, key: str) -> None:
         facts = self.pod(key)
-        self.say(Ran(self.tick(), facts.node, facts.uid, key, "stopped", KUBELET))
+        self.say(ContainerRun(self.tick(), facts.node, facts.uid, key, "stopped", KUBELET))
         self.commit((key, replace(facts, phase="Succeeded")))
 
     def heartbeat(self) -> None:
@@ -256,7 +256,7 @@ class World:
         facts = self.pod(key)
         with self.call("user", "delete") as call:
             call.item(key, self.commit((key, replace(facts, terminating=True))))
-        self.say(Ran(self.tick(), facts.node, facts.uid, key, "stopped", KUBELET))
+        self.say(ContainerRun(self.tick(), facts.node, facts.uid, key, "stopped", KUBELET))
         self.commit((key, replace(facts, terminating=True, phase="Succeeded")))
         self.commit((key, None), delete=True)
 
@@ -280,7 +280,7 @@ class World:
         for start in range(0, max(1, len(there)), 3):
             with self.call("user", "list") as call:
                 call.of, call.snapshot, call.more = first, snapshot, start + 3 < len(there)
-                call.items = [Item(stored.key, stored.revision, "", stored.digest) for stored in there[start : start + 3]]
+                call.items = [CallItem(stored.key, stored.revision, "", stored.digest) for stored in there[start : start + 3]]
             self.heartbeat()
 
     def create_class(self) -> None:
@@ -301,7 +301,7 @@ class World:
             self.tick()
             self.update_class(key)
             result = self.rng.choice((old, self.state[key]))
-            call.items = [Item(key, result.revision, "", result.digest)]
+            call.items = [CallItem(key, result.revision, "", result.digest)]
 
     def lose_answer(self) -> None:
         """The write was executed, possibly after the client's timeout, or it was not."""
@@ -309,7 +309,7 @@ class World:
         key = f"{PRIVATE}c{self._serial}"
         with self.call("user", "create", "priorityclasses") as call:
             call.outcome, call.code = "unknown", "DEADLINE_EXCEEDED"
-            call.items = [Item(key, outcome="unknown")]
+            call.items = [CallItem(key, outcome="unknown")]
             early = self.rng.random() < 0.5
             if early:
                 self.commit((key, None))
@@ -320,12 +320,12 @@ class World:
     def refuse(self, key: str) -> None:
         with self.call("user", "create", "priorityclasses") as call:
             call.outcome, call.code = "refused", "ALREADY_EXISTS"
-            call.items = [Item(key, outcome="refused")]
+            call.items = [CallItem(key, outcome="refused")]
 
     def miss(self) -> None:
         with self.call("user", "get", "priorityclasses") as call:
             call.code = "NOT_FOUND"
-            call.items = [Item(f"{PRIVATE}never", 0)]
+            call.items = [CallItem(f"{PRIVATE}never", 0)]
 
 
 class Caller:
@@ -333,8 +333,8 @@ class Caller:
 
     def __init__(self, world: World, client: str, number: int, verb: str, resource: str) -> None:
         self._world = world
-        self._call = Call(client, number, f"apiserver-{number % 2}", verb, resource, 0.0, 0.0)  # type: ignore[arg-type]
-        self.items: list[Item] = []
+        self._call = CallRecord(client, number, f"apiserver-{number % 2}", verb, resource, 0.0, 0.0)  # type: ignore[arg-type]
+        self.items: list[CallItem] = []
         self.outcome, self.code = "ok", ""
         self.of = self.snapshot = 0
         self.more = False
@@ -346,7 +346,7 @@ class Caller:
     def item(self, key: str, revision: int, *, expected: int = 0, labels: str | None = None) -> None:
         """The object in the response, in its current state."""
         stored = self._world.state[key]
-        self.items.append(Item(key, revision, "", stored.digest, expected=expected, labels=labels))
+        self.items.append(CallItem(key, revision, "", stored.digest, expected=expected, labels=labels))
 
     def __exit__(self, *_: object) -> None:
         self._world.say(

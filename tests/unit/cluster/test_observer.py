@@ -13,7 +13,7 @@ import pytest
 
 from pinnace.cluster.observer import ProcessObserver, ProcessRecorder
 from pinnace.cluster.spec import Plan, ProcessRecord
-from pinnace.history.records import ProcessState, read
+from pinnace.history.records import ProcessState, read_history
 from pinnace.runtime import procfs
 
 NAME = "scheduler-0"
@@ -89,7 +89,7 @@ async def test_recorder_writes_changes_into_a_history(component: Component, tmp_
 
     async def written(count: int) -> list[ProcessState]:
         deadline = time.monotonic() + TIMEOUT
-        while not file.exists() or len(records := list(read(file))) < count:
+        while not file.exists() or len(records := list(read_history(file))) < count:
             assert time.monotonic() < deadline
             await asyncio.to_thread(time.sleep, 0.01)
         return [record for record in records if isinstance(record, ProcessState)]

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinnace.fit import HostPort, Requests, Room, pod_requests
+from pinnace.fit import HostPort, NodeCapacity, Requests, pod_requests
 from pinnace.fit.requests import MAX_AMOUNT
-from pinnace.fit.room import PORTS_REASON, reason_of
-from pinnace.fit.table import IntArray, UsedPorts, insufficient
+from pinnace.fit.room import PORTS_REASON, insufficient_reason
+from pinnace.fit.table import IntArray, UsedPorts, insufficient_nodes
 from tests.builders import make_pod
 
 RESOURCES = ("cpu", "memory", "example.com/gpu")
@@ -57,7 +57,7 @@ def test_scalar_and_table_agree(placed: list[tuple[dict[str, int], list[Requests
     used = UsedPorts()
     rooms = []
     for row, (allocatable, pods) in enumerate(placed):
-        room = Room(allocatable)
+        room = NodeCapacity(allocatable)
         for other in pods:
             room.add(other)
             used.add(f"n{row}", other.ports)
@@ -69,9 +69,9 @@ def test_scalar_and_table_agree(placed: list[tuple[dict[str, int], list[Requests
         return np.array(has, np.int64) - np.array(taken, np.int64)
 
     by_table: list[list[str]] = [[] for _ in placed]
-    for resource, refused in insufficient(pod, free):
+    for resource, refused in insufficient_nodes(pod, free):
         for row in refused.nonzero()[0].tolist():
-            by_table[row].append(reason_of(resource))
+            by_table[row].append(insufficient_reason(resource))
     for row in range(len(placed)):
         if f"n{row}" in used.taken(pod.ports):
             by_table[row].append(PORTS_REASON)

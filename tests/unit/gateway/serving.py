@@ -17,7 +17,7 @@ from pinnace.gateway.dispatch import Dispatcher
 from pinnace.gateway.exec import Upgrade
 from pinnace.gateway.http import JSON, ApiStatus, Request, Response, User
 from pinnace.gateway.server import error_response
-from pinnace.gateway.workers import Workers
+from pinnace.gateway.workers import ConversionWorker
 from tests.storage.memory import MemoryStorage
 
 DEADLINE = 60.0
@@ -90,7 +90,7 @@ async def gateway() -> AsyncIterator[Gateway]:
     running = asyncio.ensure_future(server.run())
     connection = Connection([at], on_warning=add_warning, on_created=record_created, exchanges=True)
     client = Client(connection)
-    workers = Workers()
+    workers = ConversionWorker()
     converting = asyncio.create_task(workers.run())
     try:
         await client.namespaces.get("default")

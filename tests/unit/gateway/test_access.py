@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from pinnace.api.authorization_pb2 import AccessReview, SelfSubjectAccessReviewRequest
-from pinnace.gateway.access import ALLOWED_FOR, Access
+from pinnace.gateway.access import ALLOWED_FOR, AccessChecker
 from pinnace.gateway.http import ApiStatus, Request, User
-from pinnace.gateway.routes import resolve
+from pinnace.gateway.routes import resolve_route
 
 EVE = User("eve", ("system:authenticated",))
 
@@ -30,11 +30,11 @@ class Checked:
         self.now = 0.0
         self.reviews = Reviews(*names)
         backend: Any = self.reviews
-        self.access = Access(backend, lambda: self.now)
+        self.access = AccessChecker(backend, lambda: self.now)
 
     async def check(self, method: str, path: str, user: User = EVE) -> None:
         request = Request(method, path, {}, {}, user=user)
-        await self.access.check(request, resolve(request))
+        await self.access.check(request, resolve_route(request))
 
 
 async def test_allowed_write_is_asked_once_for_all_names() -> None:

@@ -8,14 +8,14 @@ import pytest
 from pinnace.api.core_v1_pb2 import PodList
 from pinnace.api.pods_pb2 import PodWatchResponse
 from pinnace.api.verbs_pb2 import WatchEventType
-from pinnace.gateway.api_resources import ApiResource, find
+from pinnace.gateway.api_resources import ApiResource, find_resource
 from pinnace.gateway.json_codec import JsonCache
 from pinnace.gateway.watch_events import EventCache, JsonEncoder, ProtobufEncoder
-from pinnace.gateway.wire import WireError, list_parts
+from pinnace.gateway.wire import WireError, split_list
 
 
 def pods() -> ApiResource:
-    result = find("", "v1", "pods")
+    result = find_resource("", "v1", "pods")
     assert result is not None
     return result
 
@@ -69,12 +69,12 @@ def test_list_is_split_into_metadata_and_items() -> None:
     pod_list.metadata.resourceVersion = "5"
     for name in ("a", "b"):
         pod_list.items.add().metadata.name = name
-    metadata, items = list_parts(pod_list.SerializeToString())
+    metadata, items = split_list(pod_list.SerializeToString())
     assert metadata == pod_list.metadata.SerializeToString()
     assert list(items) == [item.SerializeToString() for item in pod_list.items]
-    assert list_parts(b"") == (b"", [])
+    assert split_list(b"") == (b"", [])
 
 
 def test_malformed_list_is_an_error() -> None:
     with pytest.raises(WireError):
-        list_parts(b"\x12\x7fx")
+        split_list(b"\x12\x7fx")

@@ -12,7 +12,7 @@ from pinnace.api.events_v1_pb2 import Event, EventList, EventSeries
 from pinnace.api.resources import EVENTS, EVENTS_V1, PODS
 from pinnace.api.wire import kubernetes_envelope
 from pinnace.gateway.http import User
-from pinnace.gateway.media_types import PROTOBUF, YAML, unwrap
+from pinnace.gateway.media_types import PROTOBUF, YAML, unwrap_protobuf
 from pinnace.gateway.openapi import document_v3
 from tests.unit.gateway.serving import Gateway, gateway
 
@@ -104,13 +104,13 @@ async def test_protobuf_has_the_numbers_of_the_version() -> None:
         body = kubernetes_envelope("events.k8s.io/v1", "Event", from_dict(Event, EVENT).SerializeToString())
         answer = await served.ask("POST", EVENTS_K8S_IO, body, accept=PROTOBUF, content_type=PROTOBUF)
         assert answer.code == 201, answer.body
-        result = unwrap(answer.body)
+        result = unwrap_protobuf(answer.body)
         assert (result.api_version, result.kind) == ("events.k8s.io/v1", "Event")
         event = Event.FromString(result.data)
         assert (event.note, event.regarding.name, event.reportingController) == (
             "Admitted by the queue", "p", "kueue.x-k8s.io/manager",
         )  # fmt: skip
-        page = unwrap((await served.ask("GET", EVENTS_K8S_IO, accept=PROTOBUF)).body)
+        page = unwrap_protobuf((await served.ask("GET", EVENTS_K8S_IO, accept=PROTOBUF)).body)
         assert page.kind == "EventList"
         items = EventList.FromString(page.data)
         assert [item.note for item in items.items] == [event.note] and items.metadata.resourceVersion

@@ -12,7 +12,7 @@ from pinnace.gateway import exec as exec_module
 from pinnace.gateway.exec import PROTOCOLS, Exec, Upgrade
 from pinnace.gateway.http import ApiStatus, Request
 from pinnace.gateway.portforward import PortForward
-from pinnace.gateway.routes import resolve
+from pinnace.gateway.routes import resolve_route
 
 DEADLINE = 10.0
 VERBS = ("exec", "attach", "portforward")
@@ -63,7 +63,7 @@ async def open_stream(pods: Pods, verb: str, method: str = "POST", **headers: st
     forward, commands = PortForward(backend), Exec(backend)
     handler = {"exec": commands.exec, "attach": commands.attach, "portforward": forward.port_forward}[verb]
     async with asyncio.timeout(DEADLINE):
-        return await handler(request, resolve(request))
+        return await handler(request, resolve_route(request))
 
 
 async def refusal(pods: Pods, verb: str, method: str = "POST", **headers: str) -> ApiStatus:
@@ -152,7 +152,7 @@ async def test_control_c_detaches_a_terminal_from_a_container() -> None:
     query = {"stdin": ["true"], "stdout": ["true"], "tty": ["true"]}
     request = Request("GET", "/api/v1/namespaces/default/pods/a/attach", query, headers)
     backend: Any = Pods(blocks=True)
-    upgrade = await Exec(backend).attach(request, resolve(request))
+    upgrade = await Exec(backend).attach(request, resolve_route(request))
     socket = Keys(b"\x00abc", b"\x00\x03")
     async with asyncio.timeout(DEADLINE):
         await upgrade.run(socket)

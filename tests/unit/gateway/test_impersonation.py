@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pinnace.api.users import MAX_GROUPS, Impersonation
-from pinnace.gateway.authentication import impersonation
+from pinnace.gateway.authentication import parse_impersonation
 from pinnace.gateway.http import ApiStatus, User
 from tests.unit.gateway.serving import Gateway, gateway
 
@@ -87,10 +87,10 @@ async def test_impersonated_anonymous_user_is_not_authenticated() -> None:
 def test_ambiguous_headers_are_bad_requests(names: list[str], users: list[str], groups: list[str]) -> None:
     """Of two users, the last one was impersonated, and a proxy may have checked the first one."""
     with pytest.raises(ApiStatus) as caught:
-        impersonation(names, users, groups)
+        parse_impersonation(names, users, groups)
     assert caught.value.code == 400
 
 
 def test_empty_user_header_is_no_impersonation() -> None:
-    assert impersonation(["impersonate-user"], [""], []) is None
-    assert impersonation(["impersonate-user"], ["ada"], ["dev"]) == Impersonation("ada", ["dev"])
+    assert parse_impersonation(["impersonate-user"], [""], []) is None
+    assert parse_impersonation(["impersonate-user"], ["ada"], ["dev"]) == Impersonation("ada", ["dev"])

@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinnace.gateway.http import ApiStatus
-from pinnace.gateway.media_types import MAGIC, PROTOBUF, Format, body_type, envelope, negotiate, parse_body, unwrap
+from pinnace.gateway.media_types import (
+    MAGIC,
+    PROTOBUF,
+    Format,
+    envelope,
+    negotiate,
+    parse_body,
+    parse_content_type,
+    unwrap_protobuf,
+)
 
 JSON = "application/json"
 
@@ -43,9 +52,9 @@ def test_unsupported_media_types_are_not_acceptable(accept: str) -> None:
 
 
 def test_body_of_another_type_is_unsupported() -> None:
-    assert body_type("") == JSON
+    assert parse_content_type("") == JSON
     with pytest.raises(ApiStatus) as refused:
-        body_type("text/plain")
+        parse_content_type("text/plain")
     assert refused.value.code == 415
 
 
@@ -53,13 +62,13 @@ def test_body_of_another_type_is_unsupported() -> None:
 def test_envelope_round_trip(api_version: str, kind: str, data: bytes) -> None:
     wrapped = envelope(api_version, kind, data)
     assert wrapped.startswith(MAGIC)
-    assert unwrap(wrapped) == (api_version, kind, data)
+    assert unwrap_protobuf(wrapped) == (api_version, kind, data)
 
 
 @given(st.binary(max_size=200))
 def test_arbitrary_envelope_is_read_or_refused(data: bytes) -> None:
     try:
-        unwrap(MAGIC + data)
+        unwrap_protobuf(MAGIC + data)
     except ApiStatus as refused:
         assert refused.code == 400
 

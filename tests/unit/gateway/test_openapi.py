@@ -8,7 +8,7 @@ import pytest
 from pinnace.gateway.http import ApiStatus, Request
 from pinnace.gateway.openapi import OpenApi, document_v2, document_v3
 from pinnace.gateway.openapi_protobuf import MEDIA_TYPES
-from pinnace.gateway.wire import fields
+from pinnace.gateway.wire import iterate_fields
 
 
 def body(accept: str) -> bytes:
@@ -24,12 +24,12 @@ def document() -> Any:
 
 def named(data: bytes, number: int) -> dict[str, bytes]:
     """The pairs of name and value in a field."""
-    pairs = [dict(fields(value)) for each, value in fields(data) if each == number and isinstance(value, bytes)]
+    pairs = [dict(iterate_fields(value)) for each, value in iterate_fields(data) if each == number and isinstance(value, bytes)]
     return {pair[1].decode(): pair[2] for pair in pairs if isinstance(pair[1], bytes) and isinstance(pair[2], bytes)}
 
 
 def one(data: bytes, number: int) -> bytes:
-    value = dict(fields(data)).get(number, b"")
+    value = dict(iterate_fields(data)).get(number, b"")
     assert isinstance(value, bytes)
     return value
 

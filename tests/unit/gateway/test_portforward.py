@@ -10,7 +10,7 @@ from pinnace.client.errors import unavailable
 from pinnace.gateway.exec import Upgrade
 from pinnace.gateway.http import ApiStatus, Request
 from pinnace.gateway.portforward import CHANNELS, PortForward
-from pinnace.gateway.routes import resolve
+from pinnace.gateway.routes import resolve_route
 
 PATH = "/api/v1/namespaces/default/pods/a/portforward"
 DEADLINE = 10.0
@@ -68,7 +68,7 @@ async def forward(ports: Ports, *numbers: str) -> Upgrade:
     headers = {"upgrade": "websocket", "sec-websocket-protocol": CHANNELS}
     request = Request("GET", PATH, {"ports": numbers}, headers)
     backend: Any = ports
-    return await PortForward(backend).port_forward(request, resolve(request))
+    return await PortForward(backend).port_forward(request, resolve_route(request))
 
 
 async def test_each_port_has_a_data_and_an_error_channel() -> None:

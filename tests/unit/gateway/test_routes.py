@@ -3,13 +3,13 @@
 import pytest
 
 from pinnace.gateway.http import ApiStatus, Request
-from pinnace.gateway.routes import resolve
+from pinnace.gateway.routes import resolve_route
 
 
 def route(method: str, target: str) -> tuple[str, str, str, str, str]:
     path, _, query = target.partition("?")
     parsed = dict(part.split("=") for part in query.split("&")) if query else {}
-    result = resolve(Request(method, path, {name: [value] for name, value in parsed.items()}, {}))
+    result = resolve_route(Request(method, path, {name: [value] for name, value in parsed.items()}, {}))
     return result.verb, result.resource.qualified, result.namespace, result.name, result.subresource
 
 

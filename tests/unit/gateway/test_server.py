@@ -16,7 +16,7 @@ from pinnace.client.errors import Unavailable, unavailable
 from pinnace.cluster import certificates
 from pinnace.gateway import connection, server
 from pinnace.gateway.authentication import Authenticator
-from pinnace.gateway.backend import opening
+from pinnace.gateway.backend import await_first_response
 from pinnace.gateway.dispatch import ReadBody
 from pinnace.gateway.flow import FlowControl
 from pinnace.gateway.http import ApiStatus, Request, Response, User
@@ -268,7 +268,7 @@ async def test_stream_error_after_disconnect_is_retrieved() -> None:
     reported = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context["message"]))
     stream: Any = Failing()
-    first = await opening(stream, 0.01)
+    first = await await_first_response(stream, 0.01)
     stream.release.set()
     await asyncio.wait((first,))
     del first
@@ -279,7 +279,7 @@ async def test_stream_error_after_disconnect_is_retrieved() -> None:
 
 async def test_stream_is_cancelled_if_its_start_is_cancelled_or_fails() -> None:
     stream: Any = Failing()
-    starting = asyncio.create_task(opening(stream, DEADLINE))
+    starting = asyncio.create_task(await_first_response(stream, DEADLINE))
     await asyncio.sleep(0)
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -288,7 +288,7 @@ async def test_stream_is_cancelled_if_its_start_is_cancelled_or_fails() -> None:
     failing: Any = Failing()
     failing.release.set()
     with pytest.raises(Unavailable):
-        await opening(failing, DEADLINE)
+        await await_first_response(failing, DEADLINE)
     assert failing.cancelled
 
 

@@ -15,9 +15,9 @@ from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import ADDED, WatchRequest
 from pinnace.client.errors import ApiError, Forbidden, Unavailable, from_refusal, unavailable
 from pinnace.gateway import shared_watches
-from pinnace.gateway.backend import Raw
+from pinnace.gateway.backend import RawResponse
 from pinnace.gateway.http import Request, User
-from pinnace.gateway.shared_watches import SharedWatches, Watch
+from pinnace.gateway.shared_watches import SharedWatch, SharedWatches
 
 DEADLINE = 20.0
 ALICE, BOB = User("alice", ("system:authenticated",)), User("bob", ("system:authenticated",))
@@ -46,12 +46,12 @@ class FakeStream:
         for item in responses:
             self.responses.put_nowait(item)
 
-    async def read(self, silence: float | None = None) -> Raw | None:
+    async def read(self, silence: float | None = None) -> RawResponse | None:
         self.reads += 1
         result = await self.responses.get()
         if isinstance(result, ApiError):
             raise result
-        return None if result is None else Raw(result)
+        return None if result is None else RawResponse(result)
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -88,13 +88,13 @@ async def shared(backend: FakeBackend) -> AsyncIterator[SharedWatches]:
     await asyncio.sleep(0.01)
 
 
-async def watching(shared: SharedWatches, version: str = "10", user: User = ALICE, **options: Any) -> Watch:
+async def watching(shared: SharedWatches, version: str = "10", user: User = ALICE, **options: Any) -> SharedWatch:
     namespace = options.pop("namespace", "default")
     message = WatchRequest(namespace=namespace, options=ListOptions(resourceVersion=version, **options))
     return await shared.watch(Request("GET", "/", {}, {}, user=user), "pinnace.v1.Pods", message)
 
 
-async def names(watch: Watch, count: int) -> list[str]:
+async def names(watch: SharedWatch, count: int) -> list[str]:
     """The next `count` objects."""
     result: list[str] = []
     async with asyncio.timeout(DEADLINE):

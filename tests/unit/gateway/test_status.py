@@ -11,14 +11,14 @@ from pinnace.api.meta_v1_pb2 import Status
 from pinnace.api.status import APPLY_CONFLICT, UNTYPED, Code, Refusal, Violation
 from pinnace.client.errors import OutcomeUnknown, Timeout, from_refusal
 from pinnace.gateway import api_resources, http
-from pinnace.gateway.errors import invalid, invalid_options, to_status
-from pinnace.gateway.http import ApiStatus, success
-from pinnace.gateway.media_types import PROTOBUF, unsupported, unwrap
+from pinnace.gateway.errors import convert_error, invalid_object, invalid_options
+from pinnace.gateway.http import ApiStatus, success_status
+from pinnace.gateway.media_types import PROTOBUF, unsupported_media_type, unwrap_protobuf
 from pinnace.gateway.status import encode_status
 from tests.unit.gateway.serving import gateway
 
-PODS = api_resources.of_resource(resources.PODS)
-DEPLOYMENTS = api_resources.of_resource(resources.DEPLOYMENTS)
+PODS = api_resources.api_resource_of(resources.PODS)
+DEPLOYMENTS = api_resources.api_resource_of(resources.DEPLOYMENTS)
 _REASONS = {
     Code.NOT_FOUND: ("NamespaceNotFound",),
     Code.ABORTED: ("Conflict", "UIDMismatch", APPLY_CONFLICT),
@@ -30,7 +30,7 @@ _VIOLATIONS = (Violation("spec.replicas", "Invalid value: -1"), Violation("", "R
 
 
 def decoded(envelope: bytes) -> dict[str, Any]:
-    unwrapped = unwrap(envelope)
+    unwrapped = unwrap_protobuf(envelope)
     head = {"kind": unwrapped.kind, "apiVersion": unwrapped.api_version}
     return head | to_dict(Status.FromString(unwrapped.data))
 
@@ -41,14 +41,14 @@ def errors() -> Iterator[ApiStatus]:
             for violations in ((), _VIOLATIONS):
                 refusal = Refusal(code, reason, 'namespaces "x": an error', violations, retry_after=1.0)
                 for resource, name in ((None, ""), (PODS, "a"), (DEPLOYMENTS, "")):
-                    yield to_status(from_refusal(refusal), resource, name)
+                    yield convert_error(from_refusal(refusal), resource, name)
     for error in (OutcomeUnknown, Timeout):
-        yield to_status(error(Refusal(Code.UNAVAILABLE, "", "an error")), PODS, "a")
+        yield convert_error(error(Refusal(Code.UNAVAILABLE, "", "an error")), PODS, "a")
     yield from (http.bad_request("x"), http.path_not_found(), http.method_not_allowed(), http.unauthorized())
     yield http.not_found("deployments.apps", "web")
     yield invalid_options("CreateOptions", "dryRun", "Unsupported value")
-    yield invalid(DEPLOYMENTS, "web", _VIOLATIONS)
-    yield unsupported(("application/json",))
+    yield invalid_object(DEPLOYMENTS, "web", _VIOLATIONS)
+    yield unsupported_media_type(("application/json",))
     yield ApiStatus(409, "Conflict", "über", {"name": "a", "kind": "pods", "uid": "u"}, retry_after=0)
 
 
@@ -61,7 +61,11 @@ def test_protobuf_of_an_error_has_the_fields_of_its_json() -> None:
 
 
 def test_protobuf_of_a_success_has_the_fields_of_its_json() -> None:
-    for document in (success(), success(code=201), success({"name": "a", "group": "apps", "kind": "deployments", "uid": "u"})):
+    for document in (
+        success_status(),
+        success_status(code=201),
+        success_status({"name": "a", "group": "apps", "kind": "deployments", "uid": "u"}),
+    ):
         assert decoded(encode_status(document)) == document
 
 

@@ -9,7 +9,7 @@ from pinnace.api.core_v1_pb2 import Secret
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from pinnace.api.resources import POD_DISRUPTION_BUDGETS, PODS, REPLICA_SETS, SECRETS
 from pinnace.gateway import api_resources
-from pinnace.gateway.tables import table
+from pinnace.gateway.tables import render_table
 from tests.builders import make_pod
 
 
@@ -30,6 +30,6 @@ from tests.builders import make_pod
 )
 def test_only_numeric_columns_have_numbers(resource: Any, obj: Any, cells: list[Any], types: list[str]) -> None:
     """A name, a type or a count that Kubernetes serves as text stays text, even if it consists of digits."""
-    result = table(api_resources.of_resource(resource), [obj], {}, 0.0, version="v1", include="None")
+    result = render_table(api_resources.api_resource_of(resource), [obj], {}, 0.0, version="v1", include="None")
     assert result["rows"][0]["cells"][: len(cells)] == cells
     assert [column["type"] for column in result["columnDefinitions"]][: len(types)] == types

@@ -18,8 +18,8 @@ from pinnace.client.connection import Connection
 from pinnace.client.errors import Forbidden
 from pinnace.gateway.backend import Backend
 from pinnace.gateway.http import Request
-from pinnace.gateway.timeline import Actions, LocalCluster
-from pinnace.history.records import ElectionFacts, Stored
+from pinnace.gateway.timeline import ClusterActions, LocalCluster
+from pinnace.history.records import ElectionFacts, StoredChange
 from pinnace.timeline.site import ActionError, Viewer
 from pinnace.timeline.source import LiveSource
 
@@ -61,19 +61,19 @@ def source() -> LiveSource:
 
 
 async def test_permitted_actions_follow_the_api_servers(backend: FakeBackend, source: LiveSource) -> None:
-    actions = Actions(None, source, backend)
+    actions = ClusterActions(None, source, backend)
     assert await actions.permitted(MASTER) == ("fail", "recover", "transfer"), "process actions need a local cluster"
     assert await actions.permitted(READER) == ()
 
 
 async def test_transfer_runs_as_the_viewer_and_is_recorded(backend: FakeBackend, source: LiveSource) -> None:
-    assert await Actions(None, source, backend).run(MASTER, "transfer", "scheduler") == "scheduler-1 leads scheduler"
+    assert await ClusterActions(None, source, backend).run(MASTER, "transfer", "scheduler") == "scheduler-1 leads scheduler"
     assert backend.calls == [("admin", "Elections/Transfer", TransferElectionRequest(name="scheduler"))]
     assert source.log.all() == [["m", 5.0, 0, 0, "scheduler-0", "action", "admin: transfer scheduler", None, 1]]
 
 
 async def test_node_fails_and_recovers(backend: FakeBackend, source: LiveSource) -> None:
-    actions = Actions(None, source, backend)
+    actions = ClusterActions(None, source, backend)
     assert await actions.run(MASTER, "fail", "node-3") == "node-3 failed"
     assert await actions.run(MASTER, "recover", "node-3") == "node-3 recovered"
     patches = [message.patch for _, _, message in backend.calls if isinstance(message, PatchRequest)]
@@ -82,7 +82,7 @@ async def test_node_fails_and_recovers(backend: FakeBackend, source: LiveSource)
 
 
 async def test_refused_action_is_not_recorded(backend: FakeBackend, source: LiveSource) -> None:
-    actions = Actions(None, source, backend)
+    actions = ClusterActions(None, source, backend)
     for viewer, target, message in (
         (READER, "node-3", 'user "reader" cannot'),
         (MASTER, "machine", "not a virtual node"),
@@ -111,9 +111,9 @@ class FakeCluster(LocalCluster):
 
 async def test_leader_stands_for_a_process(backend: FakeBackend, source: LiveSource) -> None:
     """`resume leader` resumed the present leader and left the frozen one frozen. Its mark was on a lane named "leader"."""
-    await source.add(source.translate(Stored(5.0, 7, election_key("scheduler"), "", 7, 0, ElectionFacts("scheduler-1"))))
+    await source.add(source.translate(StoredChange(5.0, 7, election_key("scheduler"), "", 7, 0, ElectionFacts("scheduler-1"))))
     cluster = FakeCluster()
-    actions = Actions(cluster, source, backend)
+    actions = ClusterActions(cluster, source, backend)
     assert await actions.run(MASTER, "resume", "leader") == "resumed scheduler-0"
     assert await actions.run(MASTER, "freeze", "leader") == "froze scheduler-1"
     await actions.run(MASTER, "start", "leader")

@@ -5,21 +5,21 @@ import random
 
 import pytest
 
-from pinnace.gateway.api_resources import ApiResource, find
+from pinnace.gateway.api_resources import ApiResource, find_resource
 from pinnace.gateway.json_codec import JsonCache
-from pinnace.gateway.watch_events import PACKET, Encoded, JsonEncoder, ProtobufEncoder, encode, packed
+from pinnace.gateway.watch_events import PACKET, EncodedEvents, JsonEncoder, ProtobufEncoder, encode_events, pack_parts
 from tests.unit.gateway.test_shared_watches import response
 from tests.unit.gateway.test_watch_cuts import Event
 
 
 def pods() -> ApiResource:
-    result = find("", "v1", "pods")
+    result = find_resource("", "v1", "pods")
     assert result is not None
     return result
 
 
-def encoded(data: bytes) -> Encoded:
-    return encode(JsonEncoder(pods(), JsonCache()), data)
+def encoded(data: bytes) -> EncodedEvents:
+    return encode_events(JsonEncoder(pods(), JsonCache()), data)
 
 
 def read(text: bytes) -> list[Event]:
@@ -75,12 +75,12 @@ def test_initial_state_has_no_bookmarks() -> None:
 
 
 def test_protobuf_frames_stay_together() -> None:
-    result = encode(ProtobufEncoder(pods()), response([10, *[12] * 40, 13], padding=1_000))
+    result = encode_events(ProtobufEncoder(pods()), response([10, *[12] * 40, 13], padding=1_000))
     assert len(result.bookmarked) > len(result.packets)
     assert all(len(item) <= PACKET for item in result.bookmarked)
 
 
 def test_packed_keeps_order_and_joins_adjacent_parts() -> None:
     parts = [b"a" * 9_000, b"b" * 9_000, b"", b"c" * 100, b"d" * 20_000, b"e"]
-    assert list(packed(parts)) == [b"a" * 9_000, b"b" * 9_000 + b"c" * 100, b"d" * 20_000, b"e"]
-    assert list(packed([])) == list(packed([b""])) == []
+    assert list(pack_parts(parts)) == [b"a" * 9_000, b"b" * 9_000 + b"c" * 100, b"d" * 20_000, b"e"]
+    assert list(pack_parts([])) == list(pack_parts([b""])) == []

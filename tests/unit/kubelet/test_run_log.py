@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.history.records import Ran
-from pinnace.history.records import read as read_history
+from pinnace.history.records import ContainerRun
+from pinnace.history.records import read_history as read_history
 from pinnace.kubelet import run_log
 from pinnace.kubelet.addresses import Addresses
 from pinnace.kubelet.run_log import LoggedRuntime, RunLog
@@ -21,11 +21,11 @@ ADDRESSES = Addresses("172.16.0.1", "10.0.0.2")
 KEY = "/registry/pods/default/a"
 
 
-def ran_of(path: Path) -> list[Ran]:
-    return [record for record in read_history(path) if isinstance(record, Ran)]
+def ran_of(path: Path) -> list[ContainerRun]:
+    return [record for record in read_history(path) if isinstance(record, ContainerRun)]
 
 
-class Recorded(list[Ran]):
+class Recorded(list[ContainerRun]):
     @property
     def words(self) -> list[str]:
         return [ran.what for ran in self]
@@ -59,10 +59,10 @@ async def test_pod_is_recorded_from_its_first_start_to_its_removal(
     runtime.start("u", "c", 0, read(clock))
     for _ in range(2):
         runtime.observe("u", read(clock))
-    assert records == [Ran(100.0, "n", "u", KEY, "started")]
+    assert records == [ContainerRun(100.0, "n", "u", KEY, "started")]
     await clock.advance(5.0)
     runtime.remove("u")
-    assert records[1:] == [Ran(105.0, "n", "u", KEY, "stopped")]
+    assert records[1:] == [ContainerRun(105.0, "n", "u", KEY, "stopped")]
 
 
 async def test_pod_is_running_while_one_of_its_containers_is(runtime: Runtime, clock: FakeClock, records: Recorded) -> None:
@@ -90,7 +90,7 @@ async def test_adopted_running_pod_is_recorded_as_started(runtime: Runtime, cloc
 
 async def test_lines_are_appended_once_per_loop_iteration(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
-    lines = [Ran(float(number), "n", "u", KEY, "started") for number in range(4)]
+    lines = [ContainerRun(float(number), "n", "u", KEY, "started") for number in range(4)]
     with RunLog(path) as log:
         log(lines[0])
         log(lines[1])
@@ -107,8 +107,8 @@ async def test_each_writing_process_has_a_unique_name(tmp_path: Path, clock: Fak
     path = tmp_path / "kubelet-0.run.jsonl"
     for _ in range(2):
         with RunLog(path, clock) as log:
-            log(Ran(1.0, "n", "u", KEY, "started"))
-            log(Ran(2.0, "n", "u", KEY, "stopped"))
+            log(ContainerRun(1.0, "n", "u", KEY, "started"))
+            log(ContainerRun(2.0, "n", "u", KEY, "stopped"))
         await clock.advance(1.0)
     first, second = dict.fromkeys(ran.process for ran in ran_of(path))
     assert first.startswith("kubelet-0/") and second.startswith("kubelet-0/")
@@ -123,7 +123,7 @@ async def test_process_that_ran_a_pod_writes_heartbeats(
         for _ in range(5):
             await asyncio.sleep(0)
         assert ran_of(path) == [], "a process without pods writes no heartbeat"
-        log(Ran(100.0, "n", "u", KEY, "started"))
+        log(ContainerRun(100.0, "n", "u", KEY, "started"))
         async with asyncio.timeout(5):
             while len(ran_of(path)) < 3:  # noqa: ASYNC110 - each iteration of the loop writes a heartbeat
                 await asyncio.sleep(0)
@@ -135,9 +135,9 @@ async def test_each_life_of_a_fleet_has_a_unique_name(tmp_path: Path, clock: Fak
     """The containers of the previous life ended with it, without a record."""
     path = tmp_path / "kubelet-0.run.jsonl"
     with RunLog(path, clock) as log:
-        log(Ran(1.0, "n", "a", KEY, "started"))
+        log(ContainerRun(1.0, "n", "a", KEY, "started"))
         await clock.advance(1.0)
         log.begin_life()
-        log(Ran(2.0, "n", "b", KEY, "started"))
+        log(ContainerRun(2.0, "n", "b", KEY, "started"))
     first, second = ran_of(path)
     assert first.process != second.process and first.process.split("@")[0] == second.process.split("@")[0]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pinnace.fit import Refusal
+from pinnace.fit import FitRefusal
 from pinnace.kubelet.addresses import Addresses
 from pinnace.kubelet.lifecycle.plan import template_of
 from pinnace.kubelet.node import VirtualNode
@@ -25,7 +25,7 @@ GPU = "example.com/gpu"
 )
 def test_kubelet_does_not_check_unknown_extended_resources(pod: PodBuilder, lacking: str | None) -> None:
     admitted = VirtualNode(make_node("n").extended(GPU, 2).build()).admit("uid", template_of(pod.build()))
-    assert (admitted.resource if isinstance(admitted, Refusal) else None) == lacking
+    assert (admitted.resource if isinstance(admitted, FitRefusal) else None) == lacking
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def test_pod_that_does_not_tolerate_a_no_execute_taint_is_rejected(effect: str, 
     node = VirtualNode(make_node("n").build())
     node.update(make_node("n").taint("gpu", "a", effect).build())
     admitted = node.admit("uid", template_of(pod.build()))
-    assert isinstance(admitted, Refusal) is refused
-    if isinstance(admitted, Refusal):
+    assert isinstance(admitted, FitRefusal) is refused
+    if isinstance(admitted, FitRefusal):
         assert admitted.admission_reason == "TaintToleration"
         assert admitted.admission_message == "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate"
 
@@ -57,7 +57,7 @@ def test_pod_is_rejected_while_no_address_is_free() -> None:
     admitted = [node.admit(str(number), template) for number in range(6)]
     assert len({item.pod for item in admitted if isinstance(item, Addresses)}) == 5
     refusal = admitted[5]
-    assert isinstance(refusal, Refusal) and refusal.admission_reason == "OutOfpodIPs"
+    assert isinstance(refusal, FitRefusal) and refusal.admission_reason == "OutOfpodIPs"
     assert refusal.admission_message == "Node didn't have enough resource: podIPs, requested: 1, used: 5, capacity: 5"
     pod = make_pod("a").build()
     pod.spec.hostNetwork = True

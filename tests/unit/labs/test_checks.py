@@ -9,7 +9,7 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import ConfigMap, Event
 from pinnace.api.resources import CONFIG_MAPS, EVENTS, PODS
-from pinnace.history.records import Record, Run, encode
+from pinnace.history.records import Record, RunInfo, encode_record
 from pinnace.verification.labs import lab09, lab11
 from pinnace.verification.labs.checks import CheckFailed
 from tests.builders import make_pod
@@ -24,7 +24,7 @@ def history(bug: str = "", seed: int = SEED, *, violated: bool = False) -> list[
     records = World(0).live()
     if violated:
         records = a_bind_by_a_deposed_leader(records, Random(0))
-    return [replace(record, bug=bug, seed=seed) if isinstance(record, Run) else record for record in records]
+    return [replace(record, bug=bug, seed=seed) if isinstance(record, RunInfo) else record for record in records]
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, list
     Path("lab-9").mkdir()
 
     def write(name: str, records: list[Record]) -> None:
-        (tmp_path / "lab-9" / name).write_text("".join(map(encode, records)))
+        (tmp_path / "lab-9" / name).write_text("".join(map(encode_record, records)))
 
     write("right.jsonl", history(seed=0))
     for name in ("found.jsonl", "replay.jsonl"):

@@ -3,7 +3,7 @@
 import pytest
 
 from pinnace.api.meta_v1_pb2 import MicroTime, Time
-from pinnace.printers.columns import human_duration, since
+from pinnace.printers.columns import format_age, human_duration
 
 MINUTE, HOUR, DAY, YEAR = 60, 3600, 86400, 365 * 86400
 
@@ -38,6 +38,6 @@ def test_human_duration(seconds: float, text: str) -> None:
 
 
 def test_since() -> None:
-    assert since(Time(seconds=100), 105.5) == "5s"
-    assert since(MicroTime(seconds=100, nanos=500_000_000), 105.4) == "4s"
-    assert since(Time(), 105) == "<unknown>"
+    assert format_age(Time(seconds=100), 105.5) == "5s"
+    assert format_age(MicroTime(seconds=100, nanos=500_000_000), 105.4) == "4s"
+    assert format_age(Time(), 105) == "<unknown>"

@@ -35,7 +35,7 @@ def test_status_of_a_node(node: Node, word: str) -> None:
 
 def test_roles_of_a_node() -> None:
     node = make_node("n").label("node-role.kubernetes.io/worker", "").label("kubernetes.io/role", "edge").build()
-    assert cluster.roles(node) == ["edge", "worker"]
+    assert cluster.node_roles(node) == ["edge", "worker"]
     assert cluster.node_row(make_node("n").build(), NOW)[2] == "<none>"
 
 
@@ -66,12 +66,12 @@ def test_events_within_a_second_have_an_order() -> None:
         else:
             each.eventTime.seconds, each.eventTime.nanos = 9_990, millis * 1_000_000
         made.append(each)
-    assert [item.metadata.name for item in sorted(made, key=cluster.when)] == ["a", "b", "c", "d"]
+    assert [item.metadata.name for item in sorted(made, key=cluster.event_time)] == ["a", "b", "c", "d"]
 
 
 def test_event_row_contains_the_reporter() -> None:
     assert cluster.event_row(event("a", 9_990), NOW)[5] == "s, s-0"
-    assert cluster.reporter(Event()) == "<none>"
+    assert cluster.event_reporter(Event()) == "<none>"
 
 
 def test_rows_of_namespaces_priority_classes_and_leases() -> None:

@@ -4,7 +4,7 @@ import pytest
 from google.protobuf import text_format
 
 from pinnace.api.core_v1_pb2 import ContainerState, Pod
-from pinnace.printers.workloads import pod_row, pod_status, readiness, restarts
+from pinnace.printers.workloads import format_restarts, pod_readiness, pod_row, pod_status
 from tests.builders import make_pod
 
 NOW = 1000.0
@@ -82,7 +82,7 @@ def test_completed_and_running_containers() -> None:
     assert pod_status(pod) == "NotReady"
     pod.status.conditions.add(type="Ready", status="True")
     assert pod_status(pod) == "Running"
-    assert readiness(pod) == (1, 2)
+    assert pod_readiness(pod) == (1, 2)
 
 
 @pytest.mark.parametrize(
@@ -105,21 +105,21 @@ def test_sidecars_count_as_containers() -> None:
     pod = with_containers(make_pod("a").init(sidecar=True).req(cpu="1").build(), RUNNING, init=True, ready=True)
     with_containers(pod, RUNNING, ready=True)
     pod.status.phase = "Running"
-    assert readiness(pod) == (0, 2)  # the sidecar has not started: the pod is still initializing
+    assert pod_readiness(pod) == (0, 2)  # the sidecar has not started: the pod is still initializing
     pod.status.initContainerStatuses[0].started = True
-    assert readiness(pod) == (2, 2)
+    assert pod_readiness(pod) == (2, 2)
     assert pod_status(pod) == "Running"
 
 
 def test_restarts_show_the_time_of_the_last_one() -> None:
     pod = with_containers(make_pod("a").req(cpu="1").req(cpu="1").phase("Running").build(), RUNNING, CRASHED)
-    assert restarts(pod, NOW) == "0"
+    assert format_restarts(pod, NOW) == "0"
     first, second = pod.status.containerStatuses
     first.restartCount, second.restartCount = 1, 2
-    assert restarts(pod, NOW) == "3"
+    assert format_restarts(pod, NOW) == "3"
     first.lastState.terminated.finishedAt.seconds = 700
     second.lastState.terminated.finishedAt.seconds = 900
-    assert restarts(pod, NOW) == "3 (100s ago)"
+    assert format_restarts(pod, NOW) == "3 (100s ago)"
 
 
 def test_pod_row_cells() -> None:

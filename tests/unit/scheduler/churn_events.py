@@ -230,7 +230,7 @@ class Events:
 
     def _describe(self, name: str) -> str:
         node = self._api.all(NODES)[name]
-        has = fit.allocatable(node)
+        has = fit.allocatable_amounts(node)
         taints = [f"{taint.key}:{taint.effect}" for taint in node.spec.taints]
         zone = node.metadata.labels.get(ZONE, "-")
         room = f"cpu {has['cpu']}, {has['memory'] >> 20} MiB, {has['pods']} pods"

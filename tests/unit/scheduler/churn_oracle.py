@@ -68,7 +68,7 @@ def overcommitted(view: View, node: str, pod: Pod) -> list[str]:
     for item in view.on(node):
         used.update(dict(fit.pod_requests(item).amounts))
         ports.update(_ports(item))
-    has = fit.allocatable(view.nodes[node])
+    has = fit.allocatable_amounts(view.nodes[node])
     wanted = [resource for resource, amount in fit.pod_requests(pod).amounts if amount]
     result = [f"{used[item]} of {has.get(item, 0)} {item}" for item in wanted if used[item] > has.get(item, 0)]
     return result + [f"port {port} {ports[port]} times" for port in _ports(pod) if ports[port] > 1]

@@ -17,7 +17,7 @@ def reasons(pod: Pod, node: Node, pods: Sequence[Pod]) -> list[str]:
             return [f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"]
     if not affine(pod, node):
         return ["node(s) didn't match Pod's node affinity/selector"]
-    refusals = fit.check(pod, node, pods)
+    refusals = fit.check_fit(pod, node, pods)
     ports = [refusal.reason for refusal in refusals if not refusal.resource]
     return ports or [refusal.reason for refusal in refusals]
 
@@ -35,7 +35,7 @@ def balanced(pod: Pod, node: Node, pods: Sequence[Pod], resources: Sequence[str]
 
 def _deviation(node: Node, pods: Sequence[Pod], resources: Sequence[str], pod: Pod) -> float:
     """Of the used shares of cpu, memory and the extended resources that the pod requests."""
-    has = fit.allocatable(node)
+    has = fit.allocatable_amounts(node)
     counted = [name for name in resources if "/" not in name or name in dict(fit.pod_requests(pod).amounts)]
     used = [sum(dict(fit.pod_requests(item).amounts).get(name, 0) for item in pods) for name in counted]
     shares = [min(1.0, amount / has[name]) for amount, name in zip(used, counted, strict=True) if has.get(name)]
@@ -47,7 +47,7 @@ def _deviation(node: Node, pods: Sequence[Pod], resources: Sequence[str], pod: P
 
 def _left(pod: Pod, node: Node, pods: Sequence[Pod]) -> list[int]:
     """In percent, without fractions."""
-    has = fit.allocatable(node)
+    has = fit.allocatable_amounts(node)
     used = [sum(amounts) for amounts in zip(*(fit.pod_requests(item).scored for item in (pod, *pods)), strict=True)]
     return [max(0, has[name] - used[i]) * 100 // has[name] for i, name in enumerate(("cpu", "memory")) if has.get(name)]
 

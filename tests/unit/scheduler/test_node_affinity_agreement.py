@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinnace.fit import insists, matches
+from pinnace.fit import has_node_requirements, matches_node
 from pinnace.scheduler.plugins.node_affinity import matching_nodes
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.pods import cache_of
@@ -37,6 +37,6 @@ def test_both_say_the_same(
     table = cache_of(*built).nodes
     expected = matching_nodes(spec, table)
     for node in built:
-        result = matches(spec, node.build())
+        result = matches_node(spec, node.build())
         assert result == bool(expected[table.row(node.build().metadata.name)])
-        assert result or insists(spec)
+        assert result or has_node_requirements(spec)

@@ -7,7 +7,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from pinnace.fit.room import matches
+from pinnace.fit.room import matches_node
 from pinnace.scheduler.cache.cache import Change, ClusterEvent
 from pinnace.scheduler.framework import SKIP, CycleState, EnqueueHint, FilterPlugin, NodeTable, PreFilterPlugin
 from pinnace.scheduler.plugins.node_affinity import NodeAffinity
@@ -182,7 +182,7 @@ def test_node_affinity_to_a_name(operator: str, names: list[str], expected: list
 def test_node_label_that_is_no_number_does_not_match(size: str) -> None:
     wanted, node = pod().node_affinity(("size", "Gt", ["1"])), make_node("n").label("size", size)
     assert refusals(NodeAffinity(), wanted, node) == [AFFINITY]
-    assert not matches(wanted.build().spec, node.build())
+    assert not matches_node(wanted.build().spec, node.build())
 
 
 def test_emptier_node_is_liked() -> None:

@@ -77,7 +77,7 @@ def plain_reasons(new: Pod, node: Node, placed: list[PodBuilder]) -> list[str]:
     pods = [pod for item in placed if (pod := item.build()).spec.nodeName == node.metadata.name]
     staying = [pod for pod in pods if pod.spec.priority >= new.spec.priority]
     reasons = reference.reasons(new, node, pods)
-    lacking = {item.reason for item in fit.check(new, node, []) if item.resource}
+    lacking = {item.reason for item in fit.check_fit(new, node, []) if item.resource}
     if any("taint" in reason for reason in reasons) or lacking.intersection(reasons):
         return [NOT_HELPFUL]
     return [NO_VICTIMS] if len(staying) == len(pods) else reference.reasons(new, node, staying)

@@ -221,7 +221,7 @@ def test_written_arguments_contain_defaults() -> None:
 
 def plain(args: Args, pod: Pod, node: Node, pods: list[Pod]) -> float:
     """The same, about one node and as plainly as can be."""
-    wanted, has = args["scoringStrategy"], fit.allocatable(node)
+    wanted, has = args["scoringStrategy"], fit.allocatable_amounts(node)
     total = weights = 0.0
     for item in wanted["resources"]:
         name, capacity = item["name"], has.get(item["name"], 0)

@@ -9,15 +9,15 @@ from pinnace.api.terms import TermEnd
 from pinnace.history.records import (
     CandidateFacts,
     ElectionFacts,
-    Fault,
+    FaultRecord,
     FencedFacts,
     NodeFacts,
-    Phase,
     PodFacts,
     ProcessState,
-    Stored,
+    RunPhase,
+    StoredChange,
     TermFacts,
-    facts_of,
+    decode_facts,
 )
 from pinnace.timeline.items import Item, ItemLog, Translator
 
@@ -25,12 +25,12 @@ POD, NODE = "/registry/pods/default/a", "/registry/nodes/n-1"
 ELECTION, TERM = "/registry/elections/scheduler", "/registry/terms/scheduler/7"
 
 
-def put(revision: int, key: str, facts: Any, *, created: int = 0) -> Stored:
-    return Stored(float(revision), revision, key, "", created or revision, 0, facts)
+def put(revision: int, key: str, facts: Any, *, created: int = 0) -> StoredChange:
+    return StoredChange(float(revision), revision, key, "", created or revision, 0, facts)
 
 
-def gone(revision: int, key: str) -> Stored:
-    return Stored(float(revision), revision, key)
+def gone(revision: int, key: str) -> StoredChange:
+    return StoredChange(float(revision), revision, key)
 
 
 def items(*records: Any, offset: float = 0.0) -> list[Item]:
@@ -155,7 +155,7 @@ def test_refused_writes_are_counted_in_one_mark_with_both_tokens() -> None:
 
 def test_event_of_the_fence_has_its_token_and_count() -> None:
     event = Event(reason="Fenced", message=refused_message("s-0", 19), count=37, reportingInstance="s-0")
-    facts = facts_of("/registry/events/kube-system/x", event.SerializeToString())
+    facts = decode_facts("/registry/events/kube-system/x", event.SerializeToString())
     assert facts == FencedFacts("s-0", event.message, 19, 37)
 
 
@@ -215,7 +215,7 @@ def test_fault_of_a_role_is_on_the_lane_of_its_process() -> None:
     for record in (put(7, ELECTION, ElectionFacts("s-0")), gone(9, ELECTION), put(10, ELECTION, ElectionFacts("s-1"))):
         list(translator.of(record))
     lanes = [
-        next(iter(translator.of(Fault(number, "x", target, at, details=details))))[4]
+        next(iter(translator.of(FaultRecord(number, "x", target, at, details=details))))[4]
         for number, (target, at, details) in enumerate(
             [("leader", 8.0, ""), ("leader", 11.0, "2 s"), ("leader", 11.0, "from s-1 to s-0"), ("etcd-leader", 11.0, "")]
         )
@@ -224,12 +224,12 @@ def test_fault_of_a_role_is_on_the_lane_of_its_process() -> None:
 
 
 def test_fault_is_one_mark_with_an_end() -> None:
-    begun = Fault(3, "freeze-leader", "leader", 1.0, details="scheduler-2, 4 s")
-    ended = Fault(3, "freeze-leader", "leader", 1.0, 5.0, details="scheduler-2, 4 s")
+    begun = FaultRecord(3, "freeze-leader", "leader", 1.0, details="scheduler-2, 4 s")
+    ended = FaultRecord(3, "freeze-leader", "leader", 1.0, 5.0, details="scheduler-2, 4 s")
     first, second = items(begun, ended)
     assert first[3] == second[3] and first[4] == "scheduler-2" and (first[7], second[7]) == (None, 5.0)
-    assert not items(Fault(4, "kill", "etcd-0", 1.0, fired=False)), "the fault did not fire"
-    assert items(Phase(2.0, "quiet"))[0][4:7] == ["run", "phase", "quiet"]
+    assert not items(FaultRecord(4, "kill", "etcd-0", 1.0, fired=False)), "the fault did not fire"
+    assert items(RunPhase(2.0, "quiet"))[0][4:7] == ["run", "phase", "quiet"]
 
 
 def test_process_state_item() -> None:

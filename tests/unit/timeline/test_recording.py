@@ -4,7 +4,18 @@ import json
 import shutil
 from pathlib import Path
 
-from pinnace.history.records import ElectionFacts, Fault, NodeFacts, PodFacts, Record, Run, Stored, TermFacts, encode, read
+from pinnace.history.records import (
+    ElectionFacts,
+    FaultRecord,
+    NodeFacts,
+    PodFacts,
+    Record,
+    RunInfo,
+    StoredChange,
+    TermFacts,
+    encode_record,
+    read_history,
+)
 from pinnace.timeline.items import Item
 from pinnace.timeline.recording import RecordedSource
 from pinnace.timeline.site import export
@@ -12,14 +23,14 @@ from pinnace.verification.check.check import check
 
 NODE = NodeFacts("u", (("cpu", 4000), ("memory", 1 << 30), ("pods", 10)))
 HISTORY: list[Record] = [
-    Run(started=1000.0, what="chaos"),
-    Stored(1.0, 1, "/registry/nodes/a", "1", 1, 0, NODE),
-    Stored(1.0, 2, "/registry/nodes/b", "2", 2, 0, NODE),
-    Stored(2.0, 3, "/registry/pods/default/x", "3", 3, 0, PodFacts("x")),
-    Stored(3.0, 4, "/registry/pods/default/x", "4", 3, 0, PodFacts("x", node="a")),
-    Stored(4.0, 5, "/registry/pods/default/x", "5", 3, 0, PodFacts("x", node="b")),  # bound twice
+    RunInfo(started=1000.0, what="chaos"),
+    StoredChange(1.0, 1, "/registry/nodes/a", "1", 1, 0, NODE),
+    StoredChange(1.0, 2, "/registry/nodes/b", "2", 2, 0, NODE),
+    StoredChange(2.0, 3, "/registry/pods/default/x", "3", 3, 0, PodFacts("x")),
+    StoredChange(3.0, 4, "/registry/pods/default/x", "4", 3, 0, PodFacts("x", node="a")),
+    StoredChange(4.0, 5, "/registry/pods/default/x", "5", 3, 0, PodFacts("x", node="b")),  # bound twice
 ]
-JOURNAL: list[Record] = [Fault(1, "kill-leader", "scheduler-0", 3.5, 3.6)]
+JOURNAL: list[Record] = [FaultRecord(1, "kill-leader", "scheduler-0", 3.5, 3.6)]
 
 
 def files(folder: Path) -> list[Path]:
@@ -27,7 +38,7 @@ def files(folder: Path) -> list[Path]:
     result = []
     for name, records in (("etcd.jsonl", HISTORY), ("chaos.jsonl", JOURNAL)):
         result.append(folder / name)
-        result[-1].write_text("".join(encode(record) for record in records))
+        result[-1].write_text("".join(encode_record(record) for record in records))
     return result
 
 
@@ -38,7 +49,9 @@ def verdicts(items: list[Item]) -> dict[str, str]:
 def test_recording_of_a_chaos_run_has_its_verdicts(tmp_path: Path) -> None:
     paths = files(tmp_path / "run")
     result = verdicts(RecordedSource(paths, check=check).log.all())
-    judged = {verdict.name: verdict.status for verdict in check([item for path in paths for item in read(path)]).verdicts}
+    judged = {
+        verdict.name: verdict.status for verdict in check([item for path in paths for item in read_history(path)]).verdicts
+    }
     assert result == judged and "violated" in result.values() and len(set(result.values())) > 1
 
 
@@ -62,7 +75,7 @@ def test_exported_page_has_the_verdicts(tmp_path: Path) -> None:
 def test_times_are_relative_to_the_start_of_the_run(tmp_path: Path) -> None:
     """A chaos cluster starts between the first record and etcd's first change."""
     path = tmp_path / "run.jsonl"
-    path.write_text("".join(map(encode, [Run(started=1000.0, what="chaos", at=10.0), *HISTORY[1:2], *JOURNAL])))
+    path.write_text("".join(map(encode_record, [RunInfo(started=1000.0, what="chaos", at=10.0), *HISTORY[1:2], *JOURNAL])))
     assert [item[1] for item in RecordedSource([path]).log.all() if item[0] in "nm"] == [991.0, 993.5]
 
 
@@ -71,13 +84,13 @@ def test_recorded_terms_have_the_times_of_their_records(tmp_path: Path) -> None:
     key, path = "/registry/elections/scheduler", tmp_path / "run.jsonl"
     record = TermFacts("s-0", 1001.0, 1004.0, "no heartbeats", heartbeat=1003.0)
     records: list[Record] = [
-        Run(started=1000.0, at=1.0),
-        Stored(2.0, 7, key, "", 7, 0, ElectionFacts("s-0", began=1001.0)),
-        Stored(6.0, 8, key),
-        Stored(6.0, 9, key, "", 9, 0, ElectionFacts("s-1", began=1004.25)),
-        Stored(7.0, 10, "/registry/terms/scheduler/7", "", 10, 0, record),
+        RunInfo(started=1000.0, at=1.0),
+        StoredChange(2.0, 7, key, "", 7, 0, ElectionFacts("s-0", began=1001.0)),
+        StoredChange(6.0, 8, key),
+        StoredChange(6.0, 9, key, "", 9, 0, ElectionFacts("s-1", began=1004.25)),
+        StoredChange(7.0, 10, "/registry/terms/scheduler/7", "", 10, 0, record),
     ]
-    path.write_text("".join(map(encode, records)))
+    path.write_text("".join(map(encode_record, records)))
     terms = [item for item in RecordedSource([path]).log.all() if item[0] == "t"]
     assert [(item[1], *item[4:]) for item in terms] == [
         (1001.0, 7, "s-0", None, "", None, None),

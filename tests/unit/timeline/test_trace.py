@@ -11,15 +11,15 @@ import pytest
 from pinnace.cli.main import run
 from pinnace.history.records import (
     ElectionFacts,
-    Fault,
+    FaultRecord,
     FencedFacts,
     NodeFacts,
     PodFacts,
     ProcessState,
-    Run,
-    Stored,
+    RunInfo,
+    StoredChange,
     TermFacts,
-    encode,
+    encode_record,
 )
 from pinnace.timeline.items import ItemLog
 from pinnace.timeline.recording import RecordedSource
@@ -28,19 +28,19 @@ from pinnace.timeline.trace import trace
 
 ELECTION, POD = "/registry/elections/scheduler", "/registry/pods/default/a"
 RECORDS = [
-    Run(started=1000.0, what="a run", at=1.0),
-    Stored(1.0, 1, "/registry/nodes/n-1", "", 1, 0, NodeFacts("n", (("cpu", 4000),))),
-    Stored(1.0, 2, ELECTION, "", 2, 0, ElectionFacts("scheduler-0")),
-    Stored(1.5, 3, POD, "", 3, 0, PodFacts("a")),
-    Stored(1.6, 4, POD, "", 3, 0, PodFacts("a", node="n-1")),
+    RunInfo(started=1000.0, what="a run", at=1.0),
+    StoredChange(1.0, 1, "/registry/nodes/n-1", "", 1, 0, NodeFacts("n", (("cpu", 4000),))),
+    StoredChange(1.0, 2, ELECTION, "", 2, 0, ElectionFacts("scheduler-0")),
+    StoredChange(1.5, 3, POD, "", 3, 0, PodFacts("a")),
+    StoredChange(1.6, 4, POD, "", 3, 0, PodFacts("a", node="n-1")),
     ProcessState(1.0, "scheduler-0", "up"),
     ProcessState(2.0, "scheduler-0", "frozen"),
     ProcessState(4.0, "scheduler-0", "up"),
-    Fault(1, "freeze-leader", "leader", 2.0, 4.0, details="scheduler-0"),
-    Fault(2, "compact", "etcd", 2.5, 3.5),
-    Stored(3.0, 5, ELECTION),
-    Stored(3.02, 6, ELECTION, "", 6, 0, ElectionFacts("scheduler-1")),
-    Stored(
+    FaultRecord(1, "freeze-leader", "leader", 2.0, 4.0, details="scheduler-0"),
+    FaultRecord(2, "compact", "etcd", 2.5, 3.5),
+    StoredChange(3.0, 5, ELECTION),
+    StoredChange(3.02, 6, ELECTION, "", 6, 0, ElectionFacts("scheduler-1")),
+    StoredChange(
         3.2,
         7,
         "/registry/terms/scheduler/2",
@@ -49,8 +49,8 @@ RECORDS = [
         0,
         TermFacts("scheduler-0", 1000.0, 1002.0, "no heartbeats", False, 1001.0),
     ),
-    Stored(4.1, 8, "/registry/events/kube-system/x", "", 8, 0, FencedFacts("scheduler-0", "refused", 2, 37)),
-    Stored(5.0, 9, POD),
+    StoredChange(4.1, 8, "/registry/events/kube-system/x", "", 8, 0, FencedFacts("scheduler-0", "refused", 2, 37)),
+    StoredChange(5.0, 9, POD),
 ]
 PHASES = {"X", "i", "b", "e", "C", "M"}
 METADATA = {"process_name": "name", "thread_name": "name", "process_sort_index": "sort_index"}
@@ -107,7 +107,7 @@ def found(document: Mapping[str, Any], category: str) -> Sequence[tuple[Any, ...
 @pytest.fixture
 def recording(tmp_path: Path) -> Path:
     path = tmp_path / "run.jsonl"
-    path.write_text("".join(map(encode, RECORDS)))
+    path.write_text("".join(map(encode_record, RECORDS)))
     return path
 
 

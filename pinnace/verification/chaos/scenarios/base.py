@@ -178,7 +178,7 @@ class ScenarioContext:
         self._faults += 1
         number = self._faults
         began = time.monotonic()
-        self._journal.write(records.Fault(number, name, target, began))
+        self._journal.write(records.FaultRecord(number, name, target, began))
         self.record_action(before, began)
         await fault.inject()
         try:
@@ -188,9 +188,9 @@ class ScenarioContext:
             await fault.undo()
             if after:
                 self.record_action(after, ended)
-            self._journal.write(records.Fault(number, name, target, began, time.monotonic(), details=fault.details))
+            self._journal.write(records.FaultRecord(number, name, target, began, time.monotonic(), details=fault.details))
             for reading in fault.readings if isinstance(fault, MeasuringFault) else ():
-                self._journal.write(records.Observed(reading.at, number, *astuple(reading)[1:]))
+                self._journal.write(records.Observation(reading.at, number, *astuple(reading)[1:]))
 
     async def leader(self, after: int = 0) -> Election:
         """Wait for a leader with a token later than `after`. Raises ScenarioError."""

@@ -16,7 +16,7 @@ from pinnace.client.errors import ApiError
 from pinnace.cluster import view
 from pinnace.cluster.spec import APISERVER, ELECTION, ETCD, ClusterSpec
 from pinnace.history import records
-from pinnace.history.records import Call, Item, Ran, Record, Stored, Told
+from pinnace.history.records import CallItem, CallRecord, ContainerRun, Record, StoredChange, WatchMessage
 from pinnace.verification.chaos.faults import storage
 from pinnace.verification.chaos.faults.table import KINDS
 from pinnace.verification.chaos.scenarios.base import BurstWriter, Expectation, Scenario, ScenarioContext
@@ -287,20 +287,24 @@ class Restore(Scenario):
 
     def history(self, folder: Path) -> list[Record]:
         """Return the history without the lost interval."""
-        said = [record for path in sorted(folder.glob("*.jsonl")) if path.name != STORED for record in records.read(path)]
+        said = [
+            record for path in sorted(folder.glob("*.jsonl")) if path.name != STORED for record in records.read_history(path)
+        ]
         past = [
             stored
-            for stored in records.read(folder / BEFORE)
-            if isinstance(stored, Stored) and stored.revision <= self._revision
+            for stored in records.read_history(folder / BEFORE)
+            if isinstance(stored, StoredChange) and stored.revision <= self._revision
         ]
         present = [
             stored
-            for stored in records.read(folder / STORED)
-            if not isinstance(stored, Stored) or stored.revision > self._revision
+            for stored in records.read_history(folder / STORED)
+            if not isinstance(stored, StoredChange) or stored.revision > self._revision
         ]
-        told = [item for item in said if isinstance(item, Told)]
+        told = [item for item in said if isinstance(item, WatchMessage)]
         self._lagging = find_streams_without_restart(told, self._gone)
-        self._strangers = len(find_unknown_pods((ran for ran in said if isinstance(ran, Ran)), History([*past, *present])))
+        self._strangers = len(
+            find_unknown_pods((ran for ran in said if isinstance(ran, ContainerRun)), History([*past, *present]))
+        )
         return [*drop_lost_interval(said, self._gone), *past, *present]
 
     def judge(self, seen: History) -> list[Expectation]:
@@ -342,24 +346,24 @@ def drop_lost_interval(records: Sequence[Record], gone: LostInterval) -> Iterato
     only partly may have been executed in the remaining history, so its outcome is unknown. A watch is kept up to the backup,
     and after it last started over. In between, a server that had not detected the restore may have sent lost events.
     """
-    anew = find_restarted_streams((record for record in records if isinstance(record, Told)), gone)
+    anew = find_restarted_streams((record for record in records if isinstance(record, WatchMessage)), gone)
     for record in records:
         match record:
-            case Call():
+            case CallRecord():
                 if record.ended <= gone.copied or record.began >= gone.well:
                     yield record
                 elif record.verb not in ("get", "list") and (record.began < gone.copied or record.ended > gone.killed):
                     yield replace(record, outcome="unknown", code="", items=tuple(map(_unknown, record.items)))
-            case Told():
+            case WatchMessage():
                 if record.at <= gone.copied or record.at >= anew.get(record.stream, float("inf")):
                     yield record
-            case Ran():
+            case ContainerRun():
                 pass  # checked by `find_unknown_pods`
             case _:
                 yield record
 
 
-def find_restarted_streams(told: Iterable[Told], gone: LostInterval) -> dict[str, float]:
+def find_restarted_streams(told: Iterable[WatchMessage], gone: LostInterval) -> dict[str, float]:
     """Return, by stream, its last restart between etcd's end and the first bind afterwards, or else its first later restart."""
     anew: dict[str, float] = {}
     for item in told:
@@ -369,13 +373,13 @@ def find_restarted_streams(told: Iterable[Told], gone: LostInterval) -> dict[str
     return anew
 
 
-def find_streams_without_restart(told: Sequence[Told], gone: LostInterval) -> list[str]:
+def find_streams_without_restart(told: Sequence[WatchMessage], gone: LostInterval) -> list[str]:
     """Return the streams that continued after the restore without starting over. A pure function."""
     anew = find_restarted_streams(told, gone)
     return sorted({item.stream for item in told if item.at > gone.well and anew.get(item.stream, item.at) >= gone.well})
 
 
-def find_unknown_pods(ran: Iterable[Ran], seen: History) -> set[str]:
+def find_unknown_pods(ran: Iterable[ContainerRun], seen: History) -> set[str]:
     """Return the uids of pods that are running at the end but do not exist in this history of etcd. A pure function."""
     running: dict[str, set[str]] = defaultdict(set)
     last: dict[str, float] = {}
@@ -390,5 +394,5 @@ def find_unknown_pods(ran: Iterable[Ran], seen: History) -> set[str]:
     return {uid for uids in alive for uid in uids} - {change.now.uid for change in seen.pods if change.now is not None}
 
 
-def _unknown(item: Item) -> Item:
+def _unknown(item: CallItem) -> CallItem:
     return replace(item, outcome="unknown", revision=0, digest="", code="")

@@ -10,7 +10,16 @@ from itertools import pairwise
 
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE, election_key
 from pinnace.api.status import Code
-from pinnace.history.records import Call, ElectionFacts, Item, PodFacts, Ran, Record, Stored, Told
+from pinnace.history.records import (
+    CallItem,
+    CallRecord,
+    ContainerRun,
+    ElectionFacts,
+    PodFacts,
+    Record,
+    StoredChange,
+    WatchMessage,
+)
 from pinnace.runtime.logs import LogEvent, LogLine
 from pinnace.verification.chaos.clients import MOVED
 from pinnace.verification.check.index import History
@@ -35,7 +44,7 @@ def list_election_moments(
     last = 0
     key = election_key(election)
     for record in records:
-        if not isinstance(record, Stored):
+        if not isinstance(record, StoredChange):
             continue
         if record.key == key:
             if record.at >= since:
@@ -50,7 +59,7 @@ def list_election_moments(
             bound.add(token)
 
 
-def list_leader_key_moments(stored: Stored, token: int, holder: str, reasons: Mapping[int, str]) -> Moment:
+def list_leader_key_moments(stored: StoredChange, token: int, holder: str, reasons: Mapping[int, str]) -> Moment:
     if not isinstance(stored.facts, ElectionFacts):
         why = reasons.get(token, "")
         return Moment(stored.at, f"the election's key with {holder}'s token {token} is deleted" + (f": {why}" if why else ""))
@@ -62,7 +71,12 @@ def list_leader_key_moments(stored: Stored, token: int, holder: str, reasons: Ma
 def list_compacted_watches(records: Iterable[Record], since: float) -> Iterator[Moment]:
     """Yield the watches whose revision was compacted."""
     for record in records:
-        if isinstance(record, Told) and record.kind == "ended" and record.code == Code.OUT_OF_RANGE.name and record.at >= since:
+        if (
+            isinstance(record, WatchMessage)
+            and record.kind == "ended"
+            and record.code == Code.OUT_OF_RANGE.name
+            and record.at >= since
+        ):
             yield Moment(record.at, f"{record.client} receives {record.code}: missed events are compacted; it starts over")
 
 
@@ -99,21 +113,21 @@ def measure_longest_gap(times: Iterable[float], since: float, until: float) -> f
     return max(later - earlier for earlier, later in pairwise(inside))
 
 
-def select_calls(seen: History, since: float, until: float) -> list[Call]:
+def select_calls(seen: History, since: float, until: float) -> list[CallRecord]:
     """Return the calls that began and ended within a period."""
     return [call for call in seen.calls if call.began >= since and call.ended <= until]
 
 
-def succeeded(calls: Iterable[Call]) -> int:
+def succeeded(calls: Iterable[CallRecord]) -> int:
     """Return the number of calls that succeeded; for a batch, with at least one successful item."""
     return sum(call.outcome == "ok" and (not call.items or any(item.outcome == "ok" for item in call.items)) for call in calls)
 
 
-def slowest(calls: Iterable[Call]) -> float:
+def slowest(calls: Iterable[CallRecord]) -> float:
     return max((call.ended - call.began for call in calls), default=0.0)
 
 
-def ninetieth_percentile(calls: Iterable[Call]) -> float:
+def ninetieth_percentile(calls: Iterable[CallRecord]) -> float:
     """Return the 90th percentile of the latency. It is infinite without calls, or if more than 10% failed."""
     took = sorted(call.ended - call.began if call.outcome == "ok" else float("inf") for call in calls)
     return took[len(took) * 9 // 10] if took else float("inf")
@@ -136,13 +150,13 @@ def count_unrequested_stops(seen: History, since: float, until: float) -> int:
     return sum(_pod_exists(seen, ran) and not _is_deletion_in_progress(seen, ran, asked[ran.key]) for ran in stops)
 
 
-def _pod_exists(seen: History, ran: Ran) -> bool:
+def _pod_exists(seen: History, ran: ContainerRun) -> bool:
     """Return whether the pod existed and was not terminating at this time, according to the recorder."""
     known = [stored.facts for stored in seen.keys.get(ran.key, ()) if stored.at <= ran.at]
     return bool(known) and isinstance(known[-1], PodFacts) and known[-1].uid == ran.uid and not known[-1].terminating
 
 
-def _is_deletion_in_progress(seen: History, ran: Ran, asked: Iterable[tuple[Call, Item]]) -> bool:
+def _is_deletion_in_progress(seen: History, ran: ContainerRun, asked: Iterable[tuple[CallRecord, CallItem]]) -> bool:
     """Return whether the recorder received the deletion late: a call that had begun when the kubelet stopped the pod deleted
     it. This is the call with the revision in its response, or, if there is none, any call whose response was lost."""
     later = (stored for stored in seen.keys.get(ran.key, ()) if stored.at > ran.at)
@@ -153,13 +167,13 @@ def _is_deletion_in_progress(seen: History, ran: Ran, asked: Iterable[tuple[Call
     return end > 0 and any(call.began <= ran.at for call in answered or lost)
 
 
-def _is_not_deleted(stored: Stored, uid: str) -> bool:
+def _is_not_deleted(stored: StoredChange, uid: str) -> bool:
     return isinstance(stored.facts, PodFacts) and stored.facts.uid == uid and not stored.facts.terminating
 
 
-def _find_deletions(seen: History) -> dict[str, list[tuple[Call, Item]]]:
+def _find_deletions(seen: History) -> dict[str, list[tuple[CallRecord, CallItem]]]:
     """Return the requested deletions by key."""
-    deletions: dict[str, list[tuple[Call, Item]]] = defaultdict(list)
+    deletions: dict[str, list[tuple[CallRecord, CallItem]]] = defaultdict(list)
     for call in seen.calls:
         if call.verb == "delete":
             for item in call.items:

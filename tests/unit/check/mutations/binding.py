@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 from pinnace.api.resources import ELECTIONS_PREFIX, NODES, PODS, election_key
-from pinnace.history.records import ElectionFacts, PodFacts, Stored
+from pinnace.history.records import ElectionFacts, PodFacts, StoredChange
 from tests.unit.check.mutations.registry import Records, breaks
 from tests.unit.check.mutations.tools import (
     all_of,
@@ -71,7 +71,7 @@ def a_bind_without_a_fence(records: Records, rng: random.Random) -> Records:
 
 @breaks("I3")
 def a_bind_by_a_deposed_leader(records: Records, rng: random.Random) -> Records:
-    return bind_new(records, all_of(records, Stored, lambda s: s.key.startswith(ELECTIONS_PREFIX))[0].create_revision)
+    return bind_new(records, all_of(records, StoredChange, lambda s: s.key.startswith(ELECTIONS_PREFIX))[0].create_revision)
 
 
 @breaks("I3")
@@ -90,7 +90,7 @@ def a_bind_under_the_election_of_the_controllers(records: Records, rng: random.R
     """With a token that is valid."""
     key = election_key("controllers")
     records = append(records, key, ElectionFacts("controllers-0", 77), lease=77)
-    token = all_of(records, Stored, lambda stored: stored.key == key)[-1].create_revision
+    token = all_of(records, StoredChange, lambda stored: stored.key == key)[-1].create_revision
     return bind_new(records, token, election="controllers")
 
 
@@ -108,7 +108,7 @@ def a_token_with_two_holders(records: Records, rng: random.Random) -> Records:
 
 @breaks("I4", "H")
 def a_token_is_used_again(records: Records, rng: random.Random) -> Records:
-    first, last = all_of(records, Stored, lambda s: s.key.startswith(ELECTIONS_PREFIX) and bool(s.digest))[::2]
+    first, last = all_of(records, StoredChange, lambda s: s.key.startswith(ELECTIONS_PREFIX) and bool(s.digest))[::2]
     records = append(records, last.key, None)
     return append(records, last.key, first.facts, lease=first.lease, create_revision=first.create_revision)
 

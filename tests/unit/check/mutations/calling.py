@@ -3,7 +3,7 @@
 import random
 from dataclasses import replace
 
-from pinnace.history.records import Call, Item, Stored, Verb
+from pinnace.history.records import CallItem, CallRecord, StoredChange, Verb
 from tests.unit.check.mutations.registry import Records, breaks
 from tests.unit.check.mutations.tools import (
     all_of,
@@ -23,15 +23,15 @@ def write_to(records: Records, rng: random.Random, verb: Verb, labels: str | Non
     """A write of a pod that has labels and is to stay, answered with the pod as it was."""
     pod = pod_of(records, rng, lambda facts: bool(facts.labels) and not facts.terminating)
     now, _ = end_of(records)
-    item = Item(pod.key, pod.revision, digest=pod.digest, labels=labels)
-    return [*records, Call("new", 1, "s", verb, "pods", now, now, items=(item,))]
+    item = CallItem(pod.key, pod.revision, digest=pod.digest, labels=labels)
+    return [*records, CallRecord("new", 1, "s", verb, "pods", now, now, items=(item,))]
 
 
 @breaks("I5")
 def an_acknowledged_write_is_lost(records: Records, rng: random.Random) -> Records:
     call = rng.choice(calls_of(records, "create", PRIVATE))
     now, last = end_of(records)
-    item = Item(PRIVATE + "lost", last.revision, digest="00")
+    item = CallItem(PRIVATE + "lost", last.revision, digest="00")
     return [*records, replace(call, id=10_000, began=now, ended=now, items=(item,))]
 
 
@@ -65,7 +65,7 @@ def acknowledged_beyond_the_end(records: Records, rng: random.Random) -> Records
 
 @breaks("I6", "I7")
 def a_list_goes_back_on_another_server(records: Records, rng: random.Random) -> Records:
-    call = next(call for call in all_of(records, Call) if call.verb == "list" and not call.more and call.of == call.id)
+    call = next(call for call in all_of(records, CallRecord) if call.verb == "list" and not call.more and call.of == call.id)
     now, _ = end_of(records)
     return [*records, replace(call, id=10_000, of=10_000, server="behind", began=now, ended=now)]
 
@@ -111,7 +111,7 @@ def a_get_with_other_content(records: Records, rng: random.Random) -> Records:
 def a_get_finds_nothing_of_what_is_there(records: Records, rng: random.Random) -> Records:
     first, _ = first_update(records)
     now, _ = end_of(records)
-    return [*records, replace(get_of(first, now, 0), code="NOT_FOUND", items=(Item(first.key),))]
+    return [*records, replace(get_of(first, now, 0), code="NOT_FOUND", items=(CallItem(first.key),))]
 
 
 @breaks("I7")
@@ -119,13 +119,13 @@ def a_get_from_the_future(records: Records, rng: random.Random) -> Records:
     """It had ended when the write of what it found began."""
     write = calls_of(records, "update", PRIVATE)[0]
     (item,) = write.items
-    read = Call("new", 10_000, "s", "get", "priorityclasses", write.began - 0.0005, write.began - 0.0001, items=(item,))
+    read = CallRecord("new", 10_000, "s", "get", "priorityclasses", write.began - 0.0005, write.began - 0.0001, items=(item,))
     return [*records, read]
 
 
 @breaks("I7")
 def a_stale_list(records: Records, rng: random.Random) -> Records:
-    call = next(call for call in all_of(records, Call) if call.verb == "list" and not call.more and call.of == call.id)
+    call = next(call for call in all_of(records, CallRecord) if call.verb == "list" and not call.more and call.of == call.id)
     now, _ = end_of(records)
     return [*records, replace(call, client="new", server="behind", began=now, ended=now)]
 
@@ -160,15 +160,15 @@ def a_create_is_acknowledged_twice(records: Records, rng: random.Random) -> Reco
 @breaks("I7")
 def a_create_is_refused_for_nothing(records: Records, rng: random.Random) -> Records:
     call = rng.choice(calls_of(records, "create", PRIVATE, outcome="refused"))
-    return put_instead(records, call, replace(call, items=(Item(PRIVATE + "never", outcome="refused"),)))
+    return put_instead(records, call, replace(call, items=(CallItem(PRIVATE + "never", outcome="refused"),)))
 
 
 @breaks("I7")
 def an_update_is_refused_although_it_was_right(records: Records, rng: random.Random) -> Records:
-    last = all_of(records, Stored, lambda stored: stored.key.startswith(PRIVATE))[-1]
+    last = all_of(records, StoredChange, lambda stored: stored.key.startswith(PRIVATE))[-1]
     now, _ = end_of(records)
-    item = Item(last.key, outcome="refused", expected=last.revision)
-    call = Call("new", 1, "s", "update", "priorityclasses", now, now, outcome="refused", code="ABORTED", items=(item,))
+    item = CallItem(last.key, outcome="refused", expected=last.revision)
+    call = CallRecord("new", 1, "s", "update", "priorityclasses", now, now, outcome="refused", code="ABORTED", items=(item,))
     return [*records, call]
 
 
@@ -180,19 +180,22 @@ def a_write_that_nobody_asked_for(records: Records, rng: random.Random) -> Recor
 @breaks("I7")
 def a_lost_write_happens_twice(records: Records, rng: random.Random) -> Records:
     """Deleted by somebody who says so, and there again: the unknown create was repeated behind its client's back."""
-    stored = {stored.key: stored for stored in all_of(records, Stored)}
+    stored = {stored.key: stored for stored in all_of(records, StoredChange)}
     lost = next(c for c in calls_of(records, "create", PRIVATE, outcome="unknown") if c.items[0].key in stored)
     key = lost.items[0].key
     records = append(records, key, None)
     now, last = end_of(records)
-    records = [*records, Call("new", 1, "s", "delete", "priorityclasses", now - 0.01, now, items=(Item(key, last.revision),))]
+    records = [
+        *records,
+        CallRecord("new", 1, "s", "delete", "priorityclasses", now - 0.01, now, items=(CallItem(key, last.revision),)),
+    ]
     return append(records, key, None, digest="00")
 
 
 @breaks("I7")
 def a_write_before_its_call(records: Records, rng: random.Random) -> Records:
     """An unknown write cannot have happened before it began."""
-    stored = {stored.key: stored for stored in all_of(records, Stored)}
+    stored = {stored.key: stored for stored in all_of(records, StoredChange)}
     lost = next(c for c in calls_of(records, "create", PRIVATE, outcome="unknown") if c.items[0].key in stored)
     now, _ = end_of(records)
     return put_instead(records, lost, replace(lost, began=now + 1, ended=now + 2))

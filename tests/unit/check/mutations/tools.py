@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from pinnace.api.resources import ELECTIONS_PREFIX, PODS
-from pinnace.history.records import Call, Facts, Item, Phase, PodFacts, Record, Stored, Told
+from pinnace.history.records import CallItem, CallRecord, Facts, PodFacts, Record, RunPhase, StoredChange, WatchMessage
 from tests.unit.check.mutations.registry import Records
 from tests.unit.check.world import PRIVATE, REQUESTS
 
@@ -18,11 +18,11 @@ def all_of(records: Records, kind: type[R], where: Callable[[R], bool] = lambda 
 
 
 def calls_of(
-    records: Records, verb: str, prefix: str, where: Callable[[Call], bool] = lambda call: True, outcome: str = "ok"
-) -> list[Call]:
+    records: Records, verb: str, prefix: str, where: Callable[[CallRecord], bool] = lambda call: True, outcome: str = "ok"
+) -> list[CallRecord]:
     return all_of(
         records,
-        Call,
+        CallRecord,
         lambda call: call.verb == verb and call.outcome == outcome and call.items[0].key.startswith(prefix) and where(call),
     )
 
@@ -32,9 +32,9 @@ def put_instead(records: Iterable[Record], old: Record, *new: Record) -> Records
     return [item for record in records for item in (new if record is old else (record,))]
 
 
-def end_of(records: Records) -> tuple[float, Stored]:
-    last = all_of(records, Stored)[-1]
-    end = next(record for record in records if isinstance(record, Phase) and record.name == "end")
+def end_of(records: Records) -> tuple[float, StoredChange]:
+    last = all_of(records, StoredChange)[-1]
+    end = next(record for record in records if isinstance(record, RunPhase) and record.name == "end")
     return max(end.at, last.at) + 0.01, last
 
 
@@ -52,26 +52,26 @@ def append(
     now, last = end_of(records)
     revision = last.revision + 1
     if facts is None and not digest:
-        return [*records, Stored(now + at, revision, key)]
-    versions = all_of(records, Stored, lambda stored: stored.key == key)
+        return [*records, StoredChange(now + at, revision, key)]
+    versions = all_of(records, StoredChange, lambda stored: stored.key == key)
     created = versions[-1].create_revision if versions and versions[-1].digest else revision
-    stored = Stored(now + at, revision, key, digest or f"{revision:016x}", create_revision or created, lease, facts)
+    stored = StoredChange(now + at, revision, key, digest or f"{revision:016x}", create_revision or created, lease, facts)
     return [*records, stored]
 
 
-def facts_of(stored: Stored) -> PodFacts:
+def facts_of(stored: StoredChange) -> PodFacts:
     assert isinstance(stored.facts, PodFacts)
     return stored.facts
 
 
-def pod_of(records: Records, rng: random.Random, where: Callable[[PodFacts], bool]) -> Stored:
+def pod_of(records: Records, rng: random.Random, where: Callable[[PodFacts], bool]) -> StoredChange:
     """The last version of a pod that is there at the end."""
-    last = {stored.key: stored for stored in all_of(records, Stored)}
+    last = {stored.key: stored for stored in all_of(records, StoredChange)}
     return rng.choice([stored for stored in last.values() if isinstance(stored.facts, PodFacts) and where(stored.facts)])
 
 
-def leader_of(records: Records) -> Stored:
-    return all_of(records, Stored, lambda stored: stored.key.startswith(ELECTIONS_PREFIX))[-1]
+def leader_of(records: Records) -> StoredChange:
+    return all_of(records, StoredChange, lambda stored: stored.key.startswith(ELECTIONS_PREFIX))[-1]
 
 
 def bind_new(
@@ -85,37 +85,39 @@ def bind_new(
     return append(append(records, key, facts), key, replace(facts, node="n1", election=election, token=token))
 
 
-def first_update(records: Records) -> tuple[Stored, Stored]:
+def first_update(records: Records) -> tuple[StoredChange, StoredChange]:
     """Two versions of one private key, one after the other."""
-    seen: dict[str, Stored] = {}
-    for stored in all_of(records, Stored, lambda stored: stored.key.startswith(PRIVATE)):
+    seen: dict[str, StoredChange] = {}
+    for stored in all_of(records, StoredChange, lambda stored: stored.key.startswith(PRIVATE)):
         if stored.key in seen:
             return seen[stored.key], stored
         seen[stored.key] = stored
     raise IndexError("no update")
 
 
-def get_of(found: Stored, now: float, number: int) -> Call:
-    item = Item(found.key, found.revision, "", found.digest)
-    return Call("new", number, "s", "get", "priorityclasses", now + number, now + number, items=(item,))
+def get_of(found: StoredChange, now: float, number: int) -> CallRecord:
+    item = CallItem(found.key, found.revision, "", found.digest)
+    return CallRecord("new", number, "s", "get", "priorityclasses", now + number, now + number, items=(item,))
 
 
-def told_of(records: Records, rng: random.Random, kind: str, where: Callable[[Told], bool] = lambda told: True) -> Told:
-    return rng.choice(all_of(records, Told, lambda told: told.kind == kind and where(told)))
+def told_of(
+    records: Records, rng: random.Random, kind: str, where: Callable[[WatchMessage], bool] = lambda told: True
+) -> WatchMessage:
+    return rng.choice(all_of(records, WatchMessage, lambda told: told.kind == kind and where(told)))
 
 
-def after(records: Records, told: Told) -> list[Told]:
+def after(records: Records, told: WatchMessage) -> list[WatchMessage]:
     """What its stream was told next."""
-    stream = all_of(records, Told, lambda item: item.stream == told.stream)
+    stream = all_of(records, WatchMessage, lambda item: item.stream == told.stream)
     return stream[stream.index(told) + 1 :]
 
 
-def live_event(records: Records, rng: random.Random, name: str = "all") -> Told:
-    stream = all_of(records, Told, lambda told: told.stream == name)
+def live_event(records: Records, rng: random.Random, name: str = "all") -> WatchMessage:
+    stream = all_of(records, WatchMessage, lambda told: told.stream == name)
     return rng.choice([told for told in stream if is_live(stream, told)])
 
 
-def is_live(stream: list[Told], told: Told) -> bool:
+def is_live(stream: list[WatchMessage], told: WatchMessage) -> bool:
     """An event, and none of the initial state."""
     if told.kind not in ("added", "modified", "deleted"):
         return False

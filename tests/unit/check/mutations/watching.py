@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 from itertools import pairwise
 
-from pinnace.history.records import Phase, Told
+from pinnace.history.records import RunPhase, WatchMessage
 from tests.unit.check.mutations.registry import Records, breaks
 from tests.unit.check.mutations.tools import (
     after,
@@ -34,7 +34,7 @@ def an_event_is_repeated(records: Records, rng: random.Random) -> Records:
 
 @breaks("I8", "I6", "I9")
 def two_events_change_places(records: Records, rng: random.Random) -> Records:
-    stream = [told for told in all_of(records, Told) if told.stream == "all"]
+    stream = [told for told in all_of(records, WatchMessage) if told.stream == "all"]
     first, second = rng.choice([(a, b) for a, b in pairwise(stream) if is_live(stream, a) and is_live(stream, b)])
     return [second if record is first else first if record is second else record for record in records]
 
@@ -68,7 +68,7 @@ def a_resumption_leaves_a_gap(records: Records, rng: random.Random) -> Records:
 @breaks("I8")
 def a_resumption_repeats_the_last_event(records: Records, rng: random.Random) -> Records:
     """One only, which is of no earlier revision than what was told last."""
-    stream = [told for told in all_of(records, Told) if told.stream == "all"]
+    stream = [told for told in all_of(records, WatchMessage) if told.stream == "all"]
     broken = zip(stream, stream[3:], strict=False)  # event, bookmark, ended, began
     resumed = [(event, began) for event, began in broken if began.kind == "began" and began.revision == event.revision]
     last, began = rng.choice([(event, began) for event, began in resumed if is_live(stream, event)])
@@ -91,10 +91,10 @@ def a_list_keeps_what_is_gone(records: Records, rng: random.Random) -> Records:
 @breaks("I8")
 def a_watch_falls_silent(records: Records, rng: random.Random) -> Records:
     """To the end of the run, long after. Its last events were never told, and nothing promised them."""
-    stream = [told for told in all_of(records, Told) if told.stream == "all"]
+    stream = [told for told in all_of(records, WatchMessage) if told.stream == "all"]
     last = [told for told in stream if is_live(stream, told)][-1]
     silent = stream[stream.index(last) :]
-    end = next(record for record in records if isinstance(record, Phase) and record.name == "end")
+    end = next(record for record in records if isinstance(record, RunPhase) and record.name == "end")
     records = [record for record in records if record not in silent]
     return put_instead(records, end, replace(end, at=end.at + 60.0))
 
@@ -102,11 +102,11 @@ def a_watch_falls_silent(records: Records, rng: random.Random) -> Records:
 @breaks("I8")
 def a_watch_does_not_come_back(records: Records, rng: random.Random) -> Records:
     """It ends before its last events, in the middle of the run, and nobody follows it again."""
-    stream = [told for told in all_of(records, Told) if told.stream == "all"]
+    stream = [told for told in all_of(records, WatchMessage) if told.stream == "all"]
     last = [told for told in stream if is_live(stream, told)][-1]
     silent = stream[stream.index(last) :]
-    end = next(record for record in records if isinstance(record, Phase) and record.name == "end")
-    ended = Told(last.client, last.stream, last.at, "ended", code="UNAVAILABLE")
+    end = next(record for record in records if isinstance(record, RunPhase) and record.name == "end")
+    ended = WatchMessage(last.client, last.stream, last.at, "ended", code="UNAVAILABLE")
     records = [ended if record is last else record for record in records if record is last or record not in silent]
     return put_instead(records, end, replace(end, at=end.at + 60.0))
 
@@ -114,11 +114,11 @@ def a_watch_does_not_come_back(records: Records, rng: random.Random) -> Records:
 @breaks("I8")
 def a_watch_does_not_come_back_with_a_list(records: Records, rng: random.Random) -> Records:
     """It begins anew, is never told the end of the state, and ends for good."""
-    stream = [told for told in all_of(records, Told) if told.stream == "all"]
+    stream = [told for told in all_of(records, WatchMessage) if told.stream == "all"]
     began = next(told for told in stream if told.kind == "began" and told.revision == 0)
     rest = stream[stream.index(began) + 1 :]
-    end = next(record for record in records if isinstance(record, Phase) and record.name == "end")
-    ended = Told(began.client, began.stream, began.at, "ended", code="UNAVAILABLE")
+    end = next(record for record in records if isinstance(record, RunPhase) and record.name == "end")
+    ended = WatchMessage(began.client, began.stream, began.at, "ended", code="UNAVAILABLE")
     records = put_instead([record for record in records if record not in rest], began, began, ended)
     return put_instead(records, end, replace(end, at=end.at + 60.0))
 
@@ -126,6 +126,6 @@ def a_watch_does_not_come_back_with_a_list(records: Records, rng: random.Random)
 @breaks("I9", "I6")
 def a_bookmark_comes_too_early(records: Records, rng: random.Random) -> Records:
     """Before the event that it promises, which comes after all."""
-    stream = [told for told in all_of(records, Told) if told.stream == "all"]
+    stream = [told for told in all_of(records, WatchMessage) if told.stream == "all"]
     event, bookmark = rng.choice([(a, b) for a, b in pairwise(stream) if is_live(stream, a) and b.kind == "bookmark"])
     return [bookmark if record is event else event if record is bookmark else record for record in records]

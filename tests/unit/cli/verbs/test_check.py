@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pinnace.cli.main import run
-from pinnace.history.records import Call, Record, encode
+from pinnace.history.records import CallRecord, Record, encode_record
 from pinnace.verification.check.check import NAMES
 from tests.unit.check.mutations.binding import a_second_bind
 from tests.unit.check.mutations.living import unfired
@@ -21,7 +21,7 @@ def history() -> list[Record]:
 
 def save(path: Path, records: list[Record]) -> str:
     with path.open("w") as file:
-        file.writelines(map(encode, records))
+        file.writelines(map(encode_record, records))
     return str(path)
 
 
@@ -52,7 +52,7 @@ def test_void_run_proves_nothing(tmp_path: Path, history: list[Record], capsys: 
 
 
 def test_unchecked_invariants_are_counted(tmp_path: Path, history: list[Record], capsys: pytest.CaptureFixture[str]) -> None:
-    stored = save(tmp_path / "h", [record for record in history if not isinstance(record, Call)])
+    stored = save(tmp_path / "h", [record for record in history if not isinstance(record, CallRecord)])
     assert run(["check", stored, "--only", "I1"]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
     assert last == f"the run: 1 of {len(NAMES)} invariants hold; {len(NAMES) - 1} not checked"
@@ -77,8 +77,8 @@ def test_history_that_is_cut_off_is_said_to_be(
 
 
 def test_files_of_one_run_are_merged(tmp_path: Path, history: list[Record], capsys: pytest.CaptureFixture[str]) -> None:
-    calls = save(tmp_path / "calls", [record for record in history if isinstance(record, Call)])
-    others = save(tmp_path / "others", [record for record in history if not isinstance(record, Call)])
+    calls = save(tmp_path / "calls", [record for record in history if isinstance(record, CallRecord)])
+    others = save(tmp_path / "others", [record for record in history if not isinstance(record, CallRecord)])
     assert run(["check", calls, others]) == 0
     assert "void" not in capsys.readouterr().out
 

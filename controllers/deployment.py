@@ -52,14 +52,14 @@ from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.errors import AlreadyExists, ApiError, Conflict, NotFound, OutcomeUnknown
 from pinnace.client.informer import Delta
 from pinnace.client.workqueue import MAX_BACKOFF
-from pinnace.controllers.ownership import Claimer, keeper, kept_by, refers_to
+from pinnace.controllers.ownership import ControllerRefManager, controller_key, new_controller_ref, owner_key
 from pinnace.controllers.runtime import (
-    Shared,
-    Unfinished,
-    Watch,
-    controller_of,
-    its_controller,
-    itself,
+    ControllerContext,
+    PartialSyncError,
+    WatchedResource,
+    get_controller_of,
+    key_of_object,
+    keys_of_controller,
     scaled_value,
 )
 from pinnace.controllers.writes import Expectations
@@ -68,7 +68,7 @@ Sizes = dict[str, int]
 """The new spec.replicas by name of the replica set."""
 
 
-def bounds(deployment: Deployment) -> tuple[int, int]:
+def resolve_rolling_update_bounds(deployment: Deployment) -> tuple[int, int]:
     """Return maxSurge, rounded up, and maxUnavailable, rounded down. At least one is not 0, unless spec.replicas is 0."""
     spec = deployment.spec
     if spec.strategy.type != "RollingUpdate":
@@ -78,49 +78,49 @@ def bounds(deployment: Deployment) -> tuple[int, int]:
     return surge, min(unavailable if surge or unavailable else 1, spec.replicas)
 
 
-def most(deployment: Deployment) -> int:
+def max_pods(deployment: Deployment) -> int:
     """Return the maximum number of concurrent pods, limited to the range of int32."""
-    return min(MAX_INT32, deployment.spec.replicas + bounds(deployment)[0])
+    return min(MAX_INT32, deployment.spec.replicas + resolve_rolling_update_bounds(deployment)[0])
 
 
-def total(sets: Iterable[ReplicaSet]) -> int:
+def total_size(sets: Iterable[ReplicaSet]) -> int:
     return sum(set_.spec.replicas for set_ in sets)
 
 
-def available(each: ReplicaSet) -> int:
+def available_replicas(each: ReplicaSet) -> int:
     return min(each.status.availableReplicas, each.spec.replicas)
 
 
-def lags(each: ReplicaSet) -> bool:
+def is_status_outdated(each: ReplicaSet) -> bool:
     """Return True if the replica set has not observed its current generation."""
     return each.status.observedGeneration < each.metadata.generation
 
 
-def room(deployment: Deployment, sets: Iterable[ReplicaSet]) -> int:
+def creatable_pods(deployment: Deployment, sets: Iterable[ReplicaSet]) -> int:
     """Return the number of pods that may be created in addition to the existing pods, or 0 while a replica set lags."""
     there = 0
     for set_ in sets:
-        if lags(set_):
+        if is_status_outdated(set_):
             return 0
         there += max(set_.spec.replicas, set_.status.replicas)
-    return max(0, most(deployment) - there)
+    return max(0, max_pods(deployment) - there)
 
 
-def oldest_first(sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
+def sort_oldest_first(sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
     return sorted(sets, key=lambda set_: (to_seconds(set_.metadata.creationTimestamp), set_.metadata.name))
 
 
-def new_size(deployment: Deployment, size: int, sets: Iterable[ReplicaSet]) -> int:
+def new_replica_set_size(deployment: Deployment, size: int, sets: Iterable[ReplicaSet]) -> int:
     """Return the size of the new replica set, which has `size` now. `sets` has the existing replica sets."""
     wanted = deployment.spec.replicas
     if deployment.spec.strategy.type != "RollingUpdate" or size > wanted:
         return wanted
-    return size + min(room(deployment, sets), wanted - size)
+    return size + min(creatable_pods(deployment, sets), wanted - size)
 
 
-def step(deployment: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet]) -> Sizes:
+def plan_rollout_step(deployment: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet]) -> Sizes:
     """Return the sizes to change now: the new replica set if it can be scaled, otherwise the old ones."""
-    size = new_size(deployment, new.spec.replicas, (new, *old))
+    size = new_replica_set_size(deployment, new.spec.replicas, (new, *old))
     if size != new.spec.replicas:
         return {new.metadata.name: size}
     return _scale_down_old(deployment, new, old)
@@ -128,19 +128,19 @@ def step(deployment: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet]) -> 
 
 def _scale_down_old(deployment: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet]) -> Sizes:
     """Scale down unavailable pods of old replica sets first, and then pods that available new pods replace."""
-    if any(map(lags, (new, *old))):
+    if any(map(is_status_outdated, (new, *old))):
         return {}
-    minimum = deployment.spec.replicas - bounds(deployment)[1]
-    spare = total((new, *old)) - minimum - (new.spec.replicas - available(new))
+    minimum = deployment.spec.replicas - resolve_rolling_update_bounds(deployment)[1]
+    spare = total_size((new, *old)) - minimum - (new.spec.replicas - available_replicas(new))
     if spare <= 0:
         return {}
     sizes = {replica_set.metadata.name: replica_set.spec.replicas for replica_set in old}
-    for replica_set in oldest_first(old):
-        sick = min(spare, replica_set.spec.replicas - available(replica_set))
+    for replica_set in sort_oldest_first(old):
+        sick = min(spare, replica_set.spec.replicas - available_replicas(replica_set))
         sizes[replica_set.metadata.name] -= sick
         spare -= sick
-    spare = sum(map(available, (new, *old))) - minimum
-    for replica_set in oldest_first(old):
+    spare = sum(map(available_replicas, (new, *old))) - minimum
+    for replica_set in sort_oldest_first(old):
         well = max(0, min(spare, sizes[replica_set.metadata.name]))
         sizes[replica_set.metadata.name] -= well
         spare -= well
@@ -159,7 +159,7 @@ _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _LENGTH = 10
 
 
-def template_hash(template: PodTemplateSpec, collisions: int) -> str:
+def compute_template_hash(template: PodTemplateSpec, collisions: int) -> str:
     """Return the hash of the template. `collisions` is the number of earlier name collisions."""
     digest = hashlib.blake2b(template.SerializeToString(deterministic=True), digest_size=_LENGTH)
     if collisions:
@@ -167,33 +167,33 @@ def template_hash(template: PodTemplateSpec, collisions: int) -> str:
     return "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in digest.digest())
 
 
-def split(deployment: Deployment, sets: Iterable[ReplicaSet]) -> tuple[ReplicaSet | None, list[ReplicaSet]]:
+def split_replica_sets(deployment: Deployment, sets: Iterable[ReplicaSet]) -> tuple[ReplicaSet | None, list[ReplicaSet]]:
     """Return the replica set of the current template, the oldest if there are several, and all others."""
-    ordered = oldest_first(sets)
+    ordered = sort_oldest_first(sets)
     wanted = bare(deployment.spec.template)
     new = next((replica_set for replica_set in ordered if equal(bare(replica_set.spec.template), wanted)), None)
     return new, [replica_set for replica_set in ordered if replica_set is not new]
 
 
-def new_replica_set(deployment: Deployment, size: int, old: Sequence[ReplicaSet]) -> ReplicaSet:
+def build_replica_set(deployment: Deployment, size: int, old: Sequence[ReplicaSet]) -> ReplicaSet:
     """Return the replica set to create for the current template."""
     spec, metadata = deployment.spec, deployment.metadata
     template = bare(spec.template)
-    hash_ = template_hash(template, deployment.status.collisionCount)
+    hash_ = compute_template_hash(template, deployment.status.collisionCount)
     new = ReplicaSet()
     new.metadata.name, new.metadata.namespace = f"{metadata.name}-{hash_}", metadata.namespace
-    new.metadata.ownerReferences.append(refers_to(DEPLOYMENTS, deployment))
+    new.metadata.ownerReferences.append(new_controller_ref(DEPLOYMENTS, deployment))
     new.spec.template.CopyFrom(template)
     new.spec.template.metadata.labels[HASH_LABEL] = hash_
     new.metadata.labels.update(new.spec.template.metadata.labels)
     new.spec.selector.CopyFrom(spec.selector)
     new.spec.selector.matchLabels[HASH_LABEL] = hash_
-    describe(new, deployment, old)
-    resize(new, deployment, size)
+    copy_deployment_metadata(new, deployment, old)
+    set_replica_set_size(new, deployment, size)
     return new
 
 
-def describe(new: ReplicaSet, deployment: Deployment, old: Sequence[ReplicaSet]) -> None:
+def copy_deployment_metadata(new: ReplicaSet, deployment: Deployment, old: Sequence[ReplicaSet]) -> None:
     """Copy annotations and minReadySeconds from the deployment, and set the highest revision."""
     new.spec.minReadySeconds = deployment.spec.minReadySeconds
     annotations = new.metadata.annotations
@@ -212,14 +212,14 @@ def _append_revision(earlier: str, latest: int) -> str:
     return history if len(history) <= MAX_HISTORY else history[-MAX_HISTORY - 1 :].partition(",")[2]
 
 
-def resize(replica_set: ReplicaSet, deployment: Deployment, size: int) -> None:
+def set_replica_set_size(replica_set: ReplicaSet, deployment: Deployment, size: int) -> None:
     """Set the size, and the annotations with the size of the deployment."""
     replica_set.spec.replicas = size
     annotations = replica_set.metadata.annotations
-    annotations[DESIRED_ANNOTATION], annotations[MAX_ANNOTATION] = str(deployment.spec.replicas), str(most(deployment))
+    annotations[DESIRED_ANNOTATION], annotations[MAX_ANNOTATION] = str(deployment.spec.replicas), str(max_pods(deployment))
 
 
-def history_to_delete(deployment: Deployment, old: Sequence[ReplicaSet]) -> list[ReplicaSet]:
+def replica_sets_beyond_history(deployment: Deployment, old: Sequence[ReplicaSet]) -> list[ReplicaSet]:
     """Return the old replica sets beyond revisionHistoryLimit, the lowest revisions first, if they are known to have no
     pods."""
     there = [replica_set for replica_set in old if not replica_set.metadata.HasField("deletionTimestamp")]
@@ -228,42 +228,42 @@ def history_to_delete(deployment: Deployment, old: Sequence[ReplicaSet]) -> list
     return [
         replica_set
         for replica_set in lowest
-        if not (replica_set.spec.replicas or replica_set.status.replicas or lags(replica_set))
+        if not (replica_set.spec.replicas or replica_set.status.replicas or is_status_outdated(replica_set))
     ]
 
 
-def noted(replica_set: ReplicaSet, annotation: str) -> int | None:
+def read_size_annotation(replica_set: ReplicaSet, annotation: str) -> int | None:
     """Return the number in one of the size annotations, or None if it is missing or invalid."""
     return natural(replica_set.metadata.annotations.get(annotation, ""))
 
 
-def is_resized(deployment: Deployment, sets: Sequence[ReplicaSet]) -> bool:
+def is_scaling_event(deployment: Deployment, sets: Sequence[ReplicaSet]) -> bool:
     """Return True if the deployment's size has changed since its replica sets were scaled."""
-    sizes = [noted(set_, DESIRED_ANNOTATION) for set_ in sets if set_.spec.replicas]
+    sizes = [read_size_annotation(set_, DESIRED_ANNOTATION) for set_ in sets if set_.spec.replicas]
     return any(size is not None and size != deployment.spec.replicas for size in sizes)
 
 
-def scaled(deployment: Deployment, new: ReplicaSet | None, old: Sequence[ReplicaSet]) -> Sizes:
+def scale_proportionally(deployment: Deployment, new: ReplicaSet | None, old: Sequence[ReplicaSet]) -> Sizes:
     """Return the proportional sizes of all replica sets with pods, including unchanged sizes to renew their annotations."""
     wanted = deployment.spec.replicas
     active = [replica_set for replica_set in (*old, *([new] if new is not None else [])) if replica_set.spec.replicas]
     if len(active) <= 1:
-        latest = active[0] if active else new if new is not None else oldest_first(old)[-1] if old else None
+        latest = active[0] if active else new if new is not None else sort_oldest_first(old)[-1] if old else None
         return {latest.metadata.name: wanted} if latest is not None else {}
     if new is not None and _is_saturated(deployment, new):
         return {replica_set.metadata.name: 0 for replica_set in old if replica_set.spec.replicas}
     if deployment.spec.strategy.type != "RollingUpdate":
         return {replica_set.metadata.name: replica_set.spec.replicas for replica_set in active}
-    return _proportional(deployment, active)
+    return _proportional_sizes(deployment, active)
 
 
-def _proportional(deployment: Deployment, active: Sequence[ReplicaSet]) -> Sizes:
+def _proportional_sizes(deployment: Deployment, active: Sequence[ReplicaSet]) -> Sizes:
     """Scale the replica sets in proportion. The largest takes the rounding difference.
 
     Of equal sizes, the newest is first when scaling up, and the oldest when scaling down.
     """
-    room = most(deployment) if deployment.spec.replicas else 0
-    change = room - total(active)
+    room = max_pods(deployment) if deployment.spec.replicas else 0
+    change = room - total_size(active)
     sign = -1 if change > 0 else 1
     ordered = sorted(
         active, key=lambda replica_set: (-replica_set.spec.replicas, sign * to_seconds(replica_set.metadata.creationTimestamp))
@@ -281,7 +281,7 @@ def _proportional(deployment: Deployment, active: Sequence[ReplicaSet]) -> Sizes
 
 def _proportional_change(deployment: Deployment, each: ReplicaSet, room: int) -> int:
     """Return the change of the replica set's size in proportion to the deployment."""
-    before = noted(each, MAX_ANNOTATION) or deployment.status.replicas
+    before = read_size_annotation(each, MAX_ANNOTATION) or deployment.status.replicas
     if not deployment.spec.replicas:
         return -each.spec.replicas
     return math.floor(each.spec.replicas * room / before + 0.5) - each.spec.replicas if before else 0
@@ -289,30 +289,30 @@ def _proportional_change(deployment: Deployment, each: ReplicaSet, room: int) ->
 
 def _is_saturated(deployment: Deployment, new: ReplicaSet) -> bool:
     wanted = deployment.spec.replicas
-    return new.spec.replicas == new.status.availableReplicas == noted(new, DESIRED_ANNOTATION) == wanted
+    return new.spec.replicas == new.status.availableReplicas == read_size_annotation(new, DESIRED_ANNOTATION) == wanted
 
 
 AVAILABLE, PROGRESSING, FAILURE = "Available", "Progressing", "ReplicaFailure"
 COMPLETE, EXCEEDED, PAUSED = "NewReplicaSetAvailable", "ProgressDeadlineExceeded", "DeploymentPaused"
 
 
-def condition(status: DeploymentStatus, type_: str) -> DeploymentCondition | None:
+def find_condition(status: DeploymentStatus, type_: str) -> DeploymentCondition | None:
     return conditions.find(status.conditions, type_)
 
 
-def say(
+def set_condition(
     status: DeploymentStatus, type_: str, value: str, reason: str, message: str, now: float, *, renew: bool = False
 ) -> None:
     """Set a condition. A condition with the same status and reason is unchanged, except that `renew` updates its time."""
-    old = condition(status, type_)
+    old = find_condition(status, type_)
     if old is not None and (old.status, old.reason) == (value, reason) and not renew:
         return
     said = conditions.say(status.conditions, type_, value, reason, message, now)
     said.lastUpdateTime.CopyFrom(to_time(now))
 
 
-def unsay(status: DeploymentStatus, type_: str) -> None:
-    if (said := condition(status, type_)) is not None:
+def remove_condition(status: DeploymentStatus, type_: str) -> None:
+    if (said := find_condition(status, type_)) is not None:
         status.conditions.remove(said)
 
 
@@ -326,14 +326,14 @@ def calculate_status(deployment: Deployment, new: ReplicaSet | None, old: Sequen
     status.updatedReplicas = new.status.replicas if new is not None else 0
     status.readyReplicas = _sum_int32(set_.status.readyReplicas for set_ in sets)
     status.availableReplicas = _sum_int32(set_.status.availableReplicas for set_ in sets)
-    status.unavailableReplicas = min(MAX_INT32, max(0, total(sets) - status.availableReplicas))
+    status.unavailableReplicas = min(MAX_INT32, max(0, total_size(sets) - status.availableReplicas))
     status.terminatingReplicas = _sum_int32(set_.status.terminatingReplicas for set_ in sets)
-    if status.availableReplicas >= deployment.spec.replicas - bounds(deployment)[1]:
+    if status.availableReplicas >= deployment.spec.replicas - resolve_rolling_update_bounds(deployment)[1]:
         text = "Deployment has minimum availability."
-        say(status, AVAILABLE, "True", "MinimumReplicasAvailable", text, now)
+        set_condition(status, AVAILABLE, "True", "MinimumReplicasAvailable", text, now)
     else:
         text = "Deployment does not have minimum availability."
-        say(status, AVAILABLE, "False", "MinimumReplicasUnavailable", text, now)
+        set_condition(status, AVAILABLE, "False", "MinimumReplicasUnavailable", text, now)
     return status
 
 
@@ -342,24 +342,24 @@ def _sum_int32(numbers: Iterable[int]) -> int:
     return min(MAX_INT32, sum(numbers))
 
 
-def has_deadline(deployment: Deployment) -> bool:
+def has_progress_deadline(deployment: Deployment) -> bool:
     spec = deployment.spec
     return spec.HasField("progressDeadlineSeconds") and spec.progressDeadlineSeconds != MAX_INT32
 
 
-def pausing(deployment: Deployment, status: DeploymentStatus, now: float) -> None:
+def update_paused_condition(deployment: Deployment, status: DeploymentStatus, now: float) -> None:
     """Exclude the time during which the deployment is paused from its deadline. A missed deadline stays missed."""
-    said = condition(status, PROGRESSING)
+    said = find_condition(status, PROGRESSING)
     reason = said.reason if said is not None else ""
-    if not has_deadline(deployment) or reason == EXCEEDED:
+    if not has_progress_deadline(deployment) or reason == EXCEEDED:
         return
     if deployment.spec.paused and reason != PAUSED:
-        say(status, PROGRESSING, "Unknown", PAUSED, "Deployment is paused", now)
+        set_condition(status, PROGRESSING, "Unknown", PAUSED, "Deployment is paused", now)
     elif not deployment.spec.paused and reason == PAUSED:
-        say(status, PROGRESSING, "Unknown", "DeploymentResumed", "Deployment is resumed", now)
+        set_condition(status, PROGRESSING, "Unknown", "DeploymentResumed", "Deployment is resumed", now)
 
 
-def is_complete(deployment: Deployment, status: DeploymentStatus) -> bool:
+def is_deployment_complete(deployment: Deployment, status: DeploymentStatus) -> bool:
     wanted = deployment.spec.replicas
     return (
         status.updatedReplicas == status.replicas == status.availableReplicas == wanted
@@ -367,36 +367,36 @@ def is_complete(deployment: Deployment, status: DeploymentStatus) -> bool:
     )
 
 
-def progress(
+def update_rollout_conditions(
     deployment: Deployment, status: DeploymentStatus, new: ReplicaSet | None, old: Sequence[ReplicaSet], now: float
 ) -> None:
     """Update the conditions of the rollout by the changes of `status` since the deployment's own status.
 
     Of several failures, the failure of the new replica set is reported.
     """
-    if not has_deadline(deployment):
-        unsay(status, PROGRESSING)
+    if not has_progress_deadline(deployment):
+        remove_condition(status, PROGRESSING)
     else:
         _update_progress(deployment, status, new, now)
     sets = (*([new] if new is not None else []), *old)
-    failure = conditions.find((set_condition for one in sets for set_condition in one.status.conditions), FAILURE)
+    failure = conditions.find((item for one in sets for item in one.status.conditions), FAILURE)
     if failure is not None:
-        say(status, FAILURE, failure.status, failure.reason, failure.message, now)
+        set_condition(status, FAILURE, failure.status, failure.reason, failure.message, now)
     else:
-        unsay(status, FAILURE)
+        remove_condition(status, FAILURE)
 
 
 def _update_progress(deployment: Deployment, status: DeploymentStatus, new: ReplicaSet | None, now: float) -> None:
-    said = condition(status, PROGRESSING)
+    said = find_condition(status, PROGRESSING)
     if status.replicas == status.updatedReplicas and said is not None and said.reason == COMPLETE:
         return
     name = f'ReplicaSet "{new.metadata.name}"' if new is not None else f'Deployment "{deployment.metadata.name}"'
-    if is_complete(deployment, status):
-        say(status, PROGRESSING, "True", COMPLETE, f"{name} has successfully progressed.", now)
+    if is_deployment_complete(deployment, status):
+        set_condition(status, PROGRESSING, "True", COMPLETE, f"{name} has successfully progressed.", now)
     elif _has_progressed(status, deployment.status):
-        say(status, PROGRESSING, "True", "ReplicaSetUpdated", f"{name} is progressing.", now, renew=True)
-    elif (left := deadline(deployment, status, now)) is not None and left < 0:
-        say(status, PROGRESSING, "False", EXCEEDED, f"{name} has timed out progressing.", now)
+        set_condition(status, PROGRESSING, "True", "ReplicaSetUpdated", f"{name} is progressing.", now, renew=True)
+    elif (left := seconds_until_deadline(deployment, status, now)) is not None and left < 0:
+        set_condition(status, PROGRESSING, "False", EXCEEDED, f"{name} has timed out progressing.", now)
 
 
 def _has_progressed(new: DeploymentStatus, old: DeploymentStatus) -> bool:
@@ -408,12 +408,12 @@ def _has_progressed(new: DeploymentStatus, old: DeploymentStatus) -> bool:
     )
 
 
-def deadline(deployment: Deployment, status: DeploymentStatus, now: float) -> float | None:
+def seconds_until_deadline(deployment: Deployment, status: DeploymentStatus, now: float) -> float | None:
     """Return the seconds until the progress deadline, or None if no progress is required or the failure is already reported."""
-    said = condition(status, PROGRESSING)
-    if said is None or said.reason in (COMPLETE, EXCEEDED, PAUSED) or not has_deadline(deployment):
+    said = find_condition(status, PROGRESSING)
+    if said is None or said.reason in (COMPLETE, EXCEEDED, PAUSED) or not has_progress_deadline(deployment):
         return None
-    if is_complete(deployment, status):
+    if is_deployment_complete(deployment, status):
         return None
     return to_seconds(said.lastUpdateTime) + deployment.spec.progressDeadlineSeconds - now
 
@@ -429,19 +429,19 @@ class DeploymentPlan:
     """The new revision of the deployment, or empty if it is unchanged."""
 
 
-def plan(deployment: Deployment, sets: Sequence[ReplicaSet], lingering: bool, now: float) -> DeploymentPlan:
+def plan_deployment_sync(deployment: Deployment, sets: Sequence[ReplicaSet], lingering: bool, now: float) -> DeploymentPlan:
     """Plan one sync. `sets` are the deployment's replica sets. `lingering` is True if pods of old templates exist.
 
     `now` is Unix time.
     """
-    new, old = split(deployment, sets)
+    new, old = split_replica_sets(deployment, sets)
     if deployment.metadata.HasField("deletionTimestamp"):
         return DeploymentPlan(calculate_status(deployment, new, old, now))
-    scaling_only = deployment.spec.paused or is_resized(deployment, sets)
+    scaling_only = deployment.spec.paused or is_scaling_event(deployment, sets)
     create = None
     if new is None and not scaling_only and (deployment.spec.strategy.type != "Recreate" or _are_empty(old, lingering)):
-        create = new = new_replica_set(deployment, new_size(deployment, 0, old), old)
-    sizes = scaled(deployment, new, old) if scaling_only else _plan_sizes(deployment, new, old, lingering)
+        create = new = build_replica_set(deployment, new_replica_set_size(deployment, 0, old), old)
+    sizes = scale_proportionally(deployment, new, old) if scaling_only else _plan_sizes(deployment, new, old, lingering)
     changed = {set_.metadata.name: _updated_replica_set(set_, deployment, new, old, sizes) for set_ in sets}
     made = DeploymentPlan(DeploymentStatus(), create, [(set_, changed[set_.metadata.name]) for set_ in sets])
     made.update = [(before, after) for before, after in made.update if before != after]
@@ -451,14 +451,14 @@ def plan(deployment: Deployment, sets: Sequence[ReplicaSet], lingering: bool, no
         made.revision = own if own != deployment.metadata.annotations.get(REVISION_ANNOTATION, "") else ""
     old = [changed[replica_set.metadata.name] for replica_set in old]
     made.status = _plan_status(deployment, new, old, create, scaling_only, now)
-    if deployment.spec.paused or is_complete(deployment, made.status):
-        made.delete = history_to_delete(deployment, old)
+    if deployment.spec.paused or is_deployment_complete(deployment, made.status):
+        made.delete = replica_sets_beyond_history(deployment, old)
     return made
 
 
 def _plan_sizes(deployment: Deployment, new: ReplicaSet | None, old: Sequence[ReplicaSet], lingering: bool) -> Sizes:
     if deployment.spec.strategy.type == "RollingUpdate":
-        return step(deployment, new, old) if new is not None else {}
+        return plan_rollout_step(deployment, new, old) if new is not None else {}
     if active := [replica_set for replica_set in old if replica_set.spec.replicas]:
         return {replica_set.metadata.name: 0 for replica_set in active}
     return {new.metadata.name: deployment.spec.replicas} if new is not None and _are_empty(old, lingering) else {}
@@ -474,9 +474,9 @@ def _updated_replica_set(
     changed = ReplicaSet()
     changed.CopyFrom(each)
     if each is new:
-        describe(changed, deployment, old)
+        copy_deployment_metadata(changed, deployment, old)
     if (size := sizes.get(each.metadata.name)) is not None:
-        resize(changed, deployment, size)
+        set_replica_set_size(changed, deployment, size)
     return changed
 
 
@@ -489,17 +489,17 @@ def _plan_status(
     now: float,
 ) -> DeploymentStatus:
     said = calculate_status(deployment, new, old, now)
-    pausing(deployment, said, now)
-    if new is not None and has_deadline(deployment):
+    update_paused_condition(deployment, said, now)
+    if new is not None and has_progress_deadline(deployment):
         name = new.metadata.name
         if create is not None:
             text = f'Created new replica set "{name}"'
-            say(said, PROGRESSING, "True", "NewReplicaSetCreated", text, now)
-        elif condition(said, PROGRESSING) is None:
+            set_condition(said, PROGRESSING, "True", "NewReplicaSetCreated", text, now)
+        elif find_condition(said, PROGRESSING) is None:
             text = f'Found new replica set "{name}"'
-            say(said, PROGRESSING, "True", "FoundNewReplicaSet", text, now)
+            set_condition(said, PROGRESSING, "True", "FoundNewReplicaSet", text, now)
     if not scaling_only:
-        progress(deployment, said, new, old, now)
+        update_rollout_conditions(deployment, said, new, old, now)
     return said
 
 
@@ -512,7 +512,7 @@ class DeploymentController:
     workers = 16
     max_backoff = MAX_BACKOFF
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: ControllerContext) -> None:
         informers = shared.informers
         self._client = shared.client.of(DEPLOYMENTS)
         self._sets_client = shared.client.of(REPLICA_SETS)
@@ -520,13 +520,17 @@ class DeploymentController:
         self._clock = shared.clock
         self._deployments = informers.store(DEPLOYMENTS)
         self._sets = informers.store(REPLICA_SETS)
-        self._pods = informers.index(PODS, keeper)
+        self._pods = informers.index(PODS, controller_key)
         self._expectations = Expectations(informers)
-        self._claimer = Claimer(shared, DEPLOYMENTS, REPLICA_SETS, self._expectations)
+        self._claimer = ControllerRefManager(shared, DEPLOYMENTS, REPLICA_SETS, self._expectations)
 
     @property
-    def watches(self) -> Sequence[Watch[Any]]:
-        return (Watch(DEPLOYMENTS, itself), Watch(REPLICA_SETS, self._keys_of_replica_set), Watch(PODS, self._keys_of_pod))
+    def watches(self) -> Sequence[WatchedResource[Any]]:
+        return (
+            WatchedResource(DEPLOYMENTS, key_of_object),
+            WatchedResource(REPLICA_SETS, self._keys_of_replica_set),
+            WatchedResource(PODS, self._keys_of_pod),
+        )
 
     async def sync(self, key: str) -> float | None:
         await self._expectations.met(key)
@@ -538,14 +542,14 @@ class DeploymentController:
         try:
             sets = await self._claimer.claim(key, deployment, from_message(deployment.spec.selector))
             now = self._clock.time()
-            wanted = plan(deployment, sets, self._has_old_pods(deployment, sets), now)
-            left = deadline(deployment, wanted.status, now)
+            wanted = plan_deployment_sync(deployment, sets, self._has_old_pods(deployment, sets), now)
+            left = seconds_until_deadline(deployment, wanted.status, now)
             again = max(0.0, left) + _LATER if left is not None else None
             await self._execute_plan(key, deployment, wanted)
         except NotFound:
             return None
         except ApiError as error:
-            raise Unfinished(error, again) from error
+            raise PartialSyncError(error, again) from error
         return again
 
     async def _execute_plan(self, key: str, deployment: Deployment, wanted: DeploymentPlan) -> None:
@@ -584,7 +588,7 @@ class DeploymentController:
         """
         metadata = new.metadata
         replica_set = await self._sets_client.get(metadata.name, metadata.namespace)
-        reference = controller_of(replica_set)
+        reference = get_controller_of(replica_set)
         owned = reference is not None and reference.uid == deployment.metadata.uid
         if owned and equal(bare(replica_set.spec.template), bare(new.spec.template)):
             self._expectations.wrote(key, REPLICA_SETS, replica_set.metadata.resourceVersion)
@@ -596,10 +600,10 @@ class DeploymentController:
 
     async def _report_failed_create(self, key: str, deployment: Deployment, why: str) -> None:
         self._events.event(deployment, "Warning", "ReplicaSetCreateError", why)
-        if has_deadline(deployment):
+        if has_progress_deadline(deployment):
             status = DeploymentStatus()
             status.CopyFrom(deployment.status)
-            say(status, PROGRESSING, "False", "ReplicaSetCreateError", why, self._clock.time())
+            set_condition(status, PROGRESSING, "False", "ReplicaSetCreateError", why, self._clock.time())
             await self._write_status(key, deployment, status)
 
     async def _write_changes(self, key: str, deployment: Deployment, wanted: DeploymentPlan) -> Deployment:
@@ -640,14 +644,14 @@ class DeploymentController:
         """Return True if pods of old templates exist. Only Recreate waits for them."""
         if deployment.spec.strategy.type != "Recreate":
             return False
-        _, old = split(deployment, sets)
-        return any(not ended(pod) for replica_set in old for pod in self._pods.under(kept_by(replica_set)).values())
+        _, old = split_replica_sets(deployment, sets)
+        return any(not ended(pod) for replica_set in old for pod in self._pods.under(owner_key(replica_set)).values())
 
     def _keys_of_replica_set(self, delta: Delta[ReplicaSet]) -> Iterable[str]:
         """Return the deployment of the replica set, or the deployments that would adopt it."""
-        yield from its_controller(DEPLOYMENTS)(delta)
+        yield from keys_of_controller(DEPLOYMENTS)(delta)
         metadata = delta.obj.metadata
-        if delta.kind != DELETED and controller_of(delta.obj) is None:
+        if delta.kind != DELETED and get_controller_of(delta.obj) is None:
             for deployment in self._deployments.values():
                 selected = from_message(deployment.spec.selector).matches(metadata.labels)
                 if deployment.metadata.namespace == metadata.namespace and selected:
@@ -657,6 +661,6 @@ class DeploymentController:
         """Return the deployment of a deleted or terminated pod, which can be the last pod that Recreate waits for."""
         if delta.kind != DELETED and not ended(delta.obj):
             return
-        for key in its_controller(REPLICA_SETS)(delta):
+        for key in keys_of_controller(REPLICA_SETS)(delta):
             if (replica_set := self._sets.get(key)) is not None:
-                yield from its_controller(DEPLOYMENTS)(Delta(delta.kind, replica_set, None))
+                yield from keys_of_controller(DEPLOYMENTS)(Delta(delta.kind, replica_set, None))

@@ -21,8 +21,8 @@ from pinnace.api.selectors import NOTHING, LabelSelector, from_message
 from pinnace.client.errors import NotFound
 from pinnace.client.informer import Delta
 from pinnace.client.workqueue import MAX_BACKOFF
-from pinnace.controllers.pods import PodFacts
-from pinnace.controllers.runtime import Shared, Watch, controller_of, itself, scaled_value
+from pinnace.controllers.pods import PodProperties
+from pinnace.controllers.runtime import ControllerContext, WatchedResource, get_controller_of, key_of_object, scaled_value
 from pinnace.controllers.writes import Expectations
 
 UNCONFIRMED = 120.0
@@ -35,7 +35,7 @@ _UNMANAGED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class ExpectedScale:
     """The total size of the controllers of all selected pods.
 
     `unknown` is the reason why it is unknown, or empty. `unmanaged` is True if a pod has no controller; such pods do not count.
@@ -51,8 +51,8 @@ def needs_scale(budget: PodDisruptionBudget) -> bool:
     return budget.spec.HasField("maxUnavailable") or budget.spec.minAvailable.type == STRING
 
 
-def status_of(
-    budget: PodDisruptionBudget, pods: Sequence[PodFacts], scale: Scale, now: float
+def calculate_budget_status(
+    budget: PodDisruptionBudget, pods: Sequence[PodProperties], scale: ExpectedScale, now: float
 ) -> tuple[PodDisruptionBudgetStatus, float | None]:
     """Return the status, and the seconds until a disruption is returned to the budget, or None. `pods` are the selected
     pods."""
@@ -61,11 +61,11 @@ def status_of(
     status.observedGeneration = budget.metadata.generation
     if needs_scale(budget) and scale.unknown:
         status.disruptionsAllowed = 0  # no disruptions if the number of pods is unknown
-        _say(status, "False", "SyncFailed", scale.unknown, now)
+        _set_condition(status, "False", "SyncFailed", scale.unknown, now)
         return status, None
-    bounds = _bounds(budget, len(pods), scale.total)
+    bounds = _expected_and_required_pods(budget, len(pods), scale.total)
     status.expectedPods, status.desiredHealthy = (min(MAX_INT32, bound) for bound in bounds)  # the fields are int32
-    going, again = disrupted(budget.status.disruptedPods, pods, now)
+    going, again = build_disrupted_pod_map(budget.status.disruptedPods, pods, now)
     status.ClearField("disruptedPods")
     for name, since in going.items():
         status.disruptedPods[name].CopyFrom(to_time(since))
@@ -73,11 +73,11 @@ def status_of(
     spare = status.currentHealthy - status.desiredHealthy
     status.disruptionsAllowed = max(0, spare) if status.expectedPods else 0
     enough = status.disruptionsAllowed > 0
-    _say(status, "True" if enough else "False", "SufficientPods" if enough else "InsufficientPods", "", now)
+    _set_condition(status, "True" if enough else "False", "SufficientPods" if enough else "InsufficientPods", "", now)
     return status, again
 
 
-def remark(pods: Sequence[PodFacts], scale: Scale) -> tuple[str, str, str] | None:
+def unmanaged_pods_event(pods: Sequence[PodProperties], scale: ExpectedScale) -> tuple[str, str, str] | None:
     """Return an event (type, reason, message) that explains why a budget may allow fewer disruptions than expected, or None."""
     if not pods:
         return "Normal", "NoPods", "No matching pods found"
@@ -87,13 +87,17 @@ def remark(pods: Sequence[PodFacts], scale: Scale) -> tuple[str, str, str] | Non
     return ("Warning", "UnmanagedPods", _UNMANAGED) if scale.unmanaged else None
 
 
-def spared(before: PodDisruptionBudgetStatus, now: PodDisruptionBudgetStatus, pods: Iterable[PodFacts]) -> list[Pod]:
+def find_undeleted_evicted_pods(
+    before: PodDisruptionBudgetStatus, now: PodDisruptionBudgetStatus, pods: Iterable[PodProperties]
+) -> list[Pod]:
     """Return the pods that still exist although their eviction was granted UNCONFIRMED seconds ago."""
     given_back = before.disruptedPods.keys() - now.disruptedPods.keys()
     return [pod.pod for pod in pods if pod.pod.metadata.name in given_back and not pod.deleting]
 
 
-def disrupted(granted: Mapping[str, Time], pods: Iterable[PodFacts], now: float) -> tuple[dict[str, float], float | None]:
+def build_disrupted_pod_map(
+    granted: Mapping[str, Time], pods: Iterable[PodProperties], now: float
+) -> tuple[dict[str, float], float | None]:
     """Return the disrupted pods by name with the time of the eviction, and the seconds until the first entry expires, or
     None."""
     if not granted:
@@ -104,7 +108,7 @@ def disrupted(granted: Mapping[str, Time], pods: Iterable[PodFacts], now: float)
     return going, min((at + UNCONFIRMED - now for at in going.values()), default=None)
 
 
-def _bounds(budget: PodDisruptionBudget, pods: int, scale: int) -> tuple[int, int]:
+def _expected_and_required_pods(budget: PodDisruptionBudget, pods: int, scale: int) -> tuple[int, int]:
     """Return the number of expected pods and the required number of healthy pods."""
     spec = budget.spec
     if spec.HasField("maxUnavailable"):
@@ -114,12 +118,12 @@ def _bounds(budget: PodDisruptionBudget, pods: int, scale: int) -> tuple[int, in
     return pods, scaled_value(spec.minAvailable, pods, up=True)
 
 
-def _say(status: PodDisruptionBudgetStatus, value: str, reason: str, message: str, now: float) -> None:
+def _set_condition(status: PodDisruptionBudgetStatus, value: str, reason: str, message: str, now: float) -> None:
     said = conditions.say(status.conditions, _ALLOWED, value, reason, message, now)
     said.observedGeneration = status.observedGeneration
 
 
-def selector_of(budget: PodDisruptionBudget) -> LabelSelector:
+def budget_selector(budget: PodDisruptionBudget) -> LabelSelector:
     """Return the selector of the budget. A budget without a selector selects no pods."""
     return from_message(budget.spec.selector) if budget.spec.HasField("selector") else NOTHING
 
@@ -129,13 +133,13 @@ class DisruptionController:
     workers = 8
     max_backoff = MAX_BACKOFF
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: ControllerContext) -> None:
         informers = shared.informers
         self._client = shared.client.of(POD_DISRUPTION_BUDGETS)
         self._events = shared.events
         self._clock = shared.clock
         self._budgets = informers.store(POD_DISRUPTION_BUDGETS)
-        self._selecting = informers.selecting(POD_DISRUPTION_BUDGETS, selector_of)
+        self._selecting = informers.selecting(POD_DISRUPTION_BUDGETS, budget_selector)
         self._pods = informers.labelled(PODS)
         self._sets = informers.store(REPLICA_SETS)
         self._deployments = informers.store(DEPLOYMENTS)
@@ -143,12 +147,12 @@ class DisruptionController:
         self._expectations = Expectations(informers)
 
     @property
-    def watches(self) -> Sequence[Watch[Any]]:
+    def watches(self) -> Sequence[WatchedResource[Any]]:
         return (
-            Watch(POD_DISRUPTION_BUDGETS, itself),
-            Watch(PODS, self._keys_of_pod),
-            Watch(REPLICA_SETS, self._keys_of_workload),
-            Watch(DEPLOYMENTS, self._keys_of_workload),
+            WatchedResource(POD_DISRUPTION_BUDGETS, key_of_object),
+            WatchedResource(PODS, self._keys_of_pod),
+            WatchedResource(REPLICA_SETS, self._keys_of_workload),
+            WatchedResource(DEPLOYMENTS, self._keys_of_workload),
         )
 
     async def sync(self, key: str) -> float | None:
@@ -156,10 +160,10 @@ class DisruptionController:
         budget = self._budgets.get(key)
         if budget is None:
             return None
-        pods = self._pods.select(budget.metadata.namespace, selector_of(budget).matches)
-        scale = self._expected_scale(pods) if needs_scale(budget) else Scale(0)
+        pods = self._pods.select(budget.metadata.namespace, budget_selector(budget).matches)
+        scale = self._expected_scale(pods) if needs_scale(budget) else ExpectedScale(0)
         facts = list(self._facts.of(pods))
-        status, again = status_of(budget, facts, scale, self._clock.time())
+        status, again = calculate_budget_status(budget, facts, scale, self._clock.time())
         if status != budget.status:
             changed = PodDisruptionBudget(metadata=budget.metadata, spec=budget.spec, status=status)
             try:
@@ -167,19 +171,19 @@ class DisruptionController:
             except NotFound:
                 return None
             self._expectations.wrote(key, POD_DISRUPTION_BUDGETS, stored.metadata.resourceVersion)
-            if (said := remark(facts, scale)) is not None:
+            if (said := unmanaged_pods_event(facts, scale)) is not None:
                 self._events.event(budget, *said)
-            for pod in spared(budget.status, status, facts):
+            for pod in find_undeleted_evicted_pods(budget.status, status, facts):
                 message = f"Pod was expected by PDB {key} to be deleted but it wasn't"
                 self._events.event(pod, "Warning", "NotDeleted", message)
         return again
 
-    def _expected_scale(self, pods: Iterable[Pod]) -> Scale:
+    def _expected_scale(self, pods: Iterable[Pod]) -> ExpectedScale:
         """Return the total size of the pods' controllers. Pods without a controller do not count, as in Kubernetes."""
         sizes: dict[str, int] = {}
         seen, unmanaged = set[str](), False
         for pod in pods:
-            reference = controller_of(pod)
+            reference = get_controller_of(pod)
             unmanaged = unmanaged or reference is None
             if reference is None or reference.uid in seen:
                 continue
@@ -188,14 +192,14 @@ class DisruptionController:
             replica_set = self._sets.get(f"{namespace}/{reference.name}") if reference.kind == REPLICA_SETS.kind else None
             if replica_set is None or replica_set.metadata.uid != reference.uid:
                 what = f"{reference.kind} {namespace}/{reference.name}"
-                return Scale(0, f"found no scale of {what}, the controller of pod {pod.metadata.name}")
-            top = controller_of(replica_set)
+                return ExpectedScale(0, f"found no scale of {what}, the controller of pod {pod.metadata.name}")
+            top = get_controller_of(replica_set)
             deployment = self._deployments.get(f"{namespace}/{top.name}") if top is not None else None
             if deployment is not None and top is not None and deployment.metadata.uid != top.uid:
                 deployment = None  # a later deployment with the same name
             owner: ReplicaSet | Deployment = deployment if deployment is not None else replica_set
             sizes[owner.metadata.uid] = owner.spec.replicas
-        return Scale(sum(sizes.values()), unmanaged=unmanaged)
+        return ExpectedScale(sum(sizes.values()), unmanaged=unmanaged)
 
     def _keys_of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
         """Return the budgets that select the pod now or before the change."""
@@ -209,4 +213,4 @@ class DisruptionController:
         return self._keys_of_budgets(delta.obj.metadata.namespace, [delta.obj.spec.template.metadata.labels])
 
     def _keys_of_budgets(self, namespace: str, labels: Sequence[Any]) -> Iterable[str]:
-        return {store_key(budget) for label in labels for budget in self._selecting.that_select(namespace, label)}
+        return {store_key(budget) for label in labels for budget in self._selecting.objects_selecting(namespace, label)}

@@ -27,36 +27,38 @@ from pinnace.api.wellknown import SERVICE_LABEL, ZONE_LABEL
 from pinnace.client.errors import ApiError, NotFound, OutcomeUnknown
 from pinnace.client.informer import Delta
 from pinnace.client.workqueue import MAX_BACKOFF
-from pinnace.controllers.ownership import refers_to
-from pinnace.controllers.pods import node_of, ready
-from pinnace.controllers.runtime import Shared, Watch, itself
+from pinnace.controllers.ownership import new_controller_ref
+from pinnace.controllers.pods import is_pod_ready, pod_node_name
+from pinnace.controllers.runtime import ControllerContext, WatchedResource, key_of_object
 from pinnace.controllers.writes import Expectations
 
 
-class Group(NamedTuple):
+class EndpointGroup(NamedTuple):
     """The common properties of all endpoints of a slice. `ports` are serialized in order, for comparison."""
 
     address_type: str
     ports: tuple[bytes, ...]
 
 
-def grouped(service: Service, pods: Iterable[Pod], zone_of: Callable[[str], str]) -> dict[Group, list[Endpoint]]:
+def group_endpoints(
+    service: Service, pods: Iterable[Pod], zone_of: Callable[[str], str]
+) -> dict[EndpointGroup, list[Endpoint]]:
     """Return the endpoints by group. `pods` are the selected pods. `zone_of` returns the zone of a node, or an empty string."""
-    groups: dict[Group, list[Endpoint]] = {}
+    groups: dict[EndpointGroup, list[Endpoint]] = {}
     for pod in pods:
         if ended(pod) or not pod.status.podIP:
             continue
-        group = Group("IPv6" if ":" in pod.status.podIP else "IPv4", tuple(_ports(service, pod)))
-        groups.setdefault(group, []).append(endpoint(service, pod, zone_of(pod.spec.nodeName)))
+        group = EndpointGroup("IPv6" if ":" in pod.status.podIP else "IPv4", tuple(_endpoint_ports(service, pod)))
+        groups.setdefault(group, []).append(build_endpoint(service, pod, zone_of(pod.spec.nodeName)))
     return groups
 
 
-def endpoint(service: Service, pod: Pod, zone: str) -> Endpoint:
+def build_endpoint(service: Service, pod: Pod, zone: str) -> Endpoint:
     made = Endpoint(addresses=[pod.status.podIP])
     terminating = pod.metadata.HasField("deletionTimestamp")
-    made.conditions.serving = ready(pod)
+    made.conditions.serving = is_pod_ready(pod)
     made.conditions.terminating = terminating
-    made.conditions.ready = service.spec.publishNotReadyAddresses or (ready(pod) and not terminating)
+    made.conditions.ready = service.spec.publishNotReadyAddresses or (is_pod_ready(pod) and not terminating)
     target = made.targetRef
     target.kind, target.namespace, target.name, target.uid = (
         "Pod", pod.metadata.namespace, pod.metadata.name, pod.metadata.uid,
@@ -70,9 +72,9 @@ def endpoint(service: Service, pod: Pod, zone: str) -> Endpoint:
     return made
 
 
-def _ports(service: Service, pod: Pod) -> Iterable[bytes]:
+def _endpoint_ports(service: Service, pod: Pod) -> Iterable[bytes]:
     for service_port in service.spec.ports:
-        number = _number(service_port, pod)
+        number = _find_port(service_port, pod)
         if number is not None:
             port = EndpointPort(name=service_port.name, protocol=service_port.protocol, port=number)
             if service_port.HasField("appProtocol"):
@@ -80,7 +82,7 @@ def _ports(service: Service, pod: Pod) -> Iterable[bytes]:
             yield port.SerializeToString(deterministic=True)
 
 
-def _number(port: ServicePort, pod: Pod) -> int | None:
+def _find_port(port: ServicePort, pod: Pod) -> int | None:
     """Return the target port. A named port is looked up in the containers and then in the sidecars; None if it is missing.
 
     Source: FindPort in https://github.com/kubernetes/kubernetes/blob/master/staging/src/k8s.io/endpointslice/utils.go
@@ -104,7 +106,7 @@ _HEADLESS_LABEL = "service.kubernetes.io/headless"
 
 
 @dataclass(slots=True)
-class Changes:
+class SliceChanges:
     """The slices to write. Updated slices are copies."""
 
     create: list[EndpointSlice] = field(default_factory=list)
@@ -112,53 +114,55 @@ class Changes:
     delete: list[EndpointSlice] = field(default_factory=list)
 
 
-def changes(service: Service, wanted: Mapping[Group, Sequence[Endpoint]], existing: Iterable[EndpointSlice]) -> Changes:
+def plan_slice_changes(
+    service: Service, wanted: Mapping[EndpointGroup, Sequence[Endpoint]], existing: Iterable[EndpointSlice]
+) -> SliceChanges:
     """Return the changes for the wanted endpoints. `existing` are the managed slices of services with this name.
 
     Slices of an earlier service with the same name are left to the garbage collector.
     """
-    by_group: dict[Group, list[EndpointSlice]] = {group: [] for group in wanted or [_nothing(service)]}
-    result = Changes()
+    by_group: dict[EndpointGroup, list[EndpointSlice]] = {group: [] for group in wanted or [_empty_group(service)]}
+    result = SliceChanges()
     for endpoint_slice in sorted(existing, key=lambda endpoint_slice: endpoint_slice.metadata.name):
-        (by_group.get(_group_of(endpoint_slice), result.delete) if _owned(service, endpoint_slice) else result.delete).append(
-            endpoint_slice
-        )
+        (
+            by_group.get(_group_of(endpoint_slice), result.delete) if _is_owned(service, endpoint_slice) else result.delete
+        ).append(endpoint_slice)
     for group, slices in by_group.items():
-        _arrange(service, group, wanted.get(group, ()), slices, result)
-    return _recycled(service, result)
+        _distribute_endpoints(service, group, wanted.get(group, ()), slices, result)
+    return _reuse_deleted_slices(service, result)
 
 
-def _owned(service: Service, each: EndpointSlice) -> bool:
+def _is_owned(service: Service, each: EndpointSlice) -> bool:
     return any(owner.uid == service.metadata.uid for owner in each.metadata.ownerReferences)
 
 
-def _arrange(
-    service: Service, group: Group, endpoints: Sequence[Endpoint], slices: Sequence[EndpointSlice], found: Changes
+def _distribute_endpoints(
+    service: Service, group: EndpointGroup, endpoints: Sequence[Endpoint], slices: Sequence[EndpointSlice], found: SliceChanges
 ) -> None:
     left = {item.targetRef.uid: item for item in endpoints}
     kept = [[left.pop(one.targetRef.uid) for one in slice_.endpoints if one.targetRef.uid in left] for slice_ in slices]
     new = list(left.values())
-    changed = [_updated(service, each, own) != each for each, own in zip(slices, kept, strict=True)]
+    changed = [_updated_slice(service, each, own) != each for each, own in zip(slices, kept, strict=True)]
     for index in sorted((index for index, does in enumerate(changed) if does), key=lambda index: -len(kept[index])):
         room = CAPACITY - len(kept[index])
         kept[index] += new[:room]
         new = new[room:]
     made = [new[start : start + CAPACITY] for start in range(0, len(new), CAPACITY)]
-    if made and (fullest := _with_room(kept, changed, len(made[-1]))) is not None:
+    if made and (fullest := _fullest_slice_with_room(kept, changed, len(made[-1]))) is not None:
         kept[fullest] += made.pop()
     if not endpoints and not slices:
         made = [[]]
-    found.create += [_slice(service, group, item) for item in made]
+    found.create += [_build_slice(service, group, item) for item in made]
     empty = [index for index, own in enumerate(kept) if not own]
     doomed = set(empty if endpoints else empty[1:])
     for index, each in enumerate(slices):
         if index in doomed:
             found.delete.append(each)
-        elif (after := _updated(service, each, kept[index])) != each:
+        elif (after := _updated_slice(service, each, kept[index])) != each:
             found.update.append(after)
 
 
-def _with_room(kept: Sequence[Sequence[Endpoint]], changed: Sequence[bool], count: int) -> int | None:
+def _fullest_slice_with_room(kept: Sequence[Sequence[Endpoint]], changed: Sequence[bool], count: int) -> int | None:
     """Return the fullest unchanged slice with room for `count` endpoints, or None. A complete slice is never merged."""
     if count == CAPACITY:
         return None
@@ -166,17 +170,17 @@ def _with_room(kept: Sequence[Sequence[Endpoint]], changed: Sequence[bool], coun
     return max(fits, key=lambda index: len(kept[index]), default=None)
 
 
-def _recycled(service: Service, found: Changes) -> Changes:
+def _reuse_deleted_slices(service: Service, found: SliceChanges) -> SliceChanges:
     """Update slices to delete instead of creating slices. This saves a write, and watchers see no intermediate state."""
-    kept = Changes(update=found.update)
+    kept = SliceChanges(update=found.update)
     spare: dict[str, list[EndpointSlice]] = {}
     for endpoint_slice in found.delete:
-        (spare.setdefault(endpoint_slice.addressType, []) if _owned(service, endpoint_slice) else kept.delete).append(
+        (spare.setdefault(endpoint_slice.addressType, []) if _is_owned(service, endpoint_slice) else kept.delete).append(
             endpoint_slice
         )
     for made in found.create:
         if olds := spare.get(made.addressType):
-            after = _updated(service, olds.pop(0), made.endpoints)
+            after = _updated_slice(service, olds.pop(0), made.endpoints)
             del after.ports[:]
             after.ports.extend(made.ports)
             kept.update.append(after)
@@ -186,36 +190,36 @@ def _recycled(service: Service, found: Changes) -> Changes:
     return kept
 
 
-def _nothing(service: Service) -> Group:
+def _empty_group(service: Service) -> EndpointGroup:
     """Return the group of the empty slice of a service without endpoints."""
     family = next(iter(service.spec.ipFamilies), "IPv6" if ":" in service.spec.clusterIP else "IPv4")
-    return Group(family, ())
+    return EndpointGroup(family, ())
 
 
-def _group_of(each: EndpointSlice) -> Group:
-    return Group(each.addressType, tuple(port.SerializeToString(deterministic=True) for port in each.ports))
+def _group_of(each: EndpointSlice) -> EndpointGroup:
+    return EndpointGroup(each.addressType, tuple(port.SerializeToString(deterministic=True) for port in each.ports))
 
 
-def _slice(service: Service, group: Group, endpoints: Sequence[Endpoint]) -> EndpointSlice:
+def _build_slice(service: Service, group: EndpointGroup, endpoints: Sequence[Endpoint]) -> EndpointSlice:
     made = EndpointSlice(addressType=group.address_type, ports=[EndpointPort.FromString(port) for port in group.ports])
     made.metadata.generateName, made.metadata.namespace = f"{service.metadata.name}-", service.metadata.namespace
-    made.metadata.ownerReferences.append(refers_to(SERVICES, service))
-    made.metadata.labels.update(_labels(service))
+    made.metadata.ownerReferences.append(new_controller_ref(SERVICES, service))
+    made.metadata.labels.update(_slice_labels(service))
     made.endpoints.extend(endpoints)
     return made
 
 
-def _updated(service: Service, each: EndpointSlice, endpoints: Sequence[Endpoint]) -> EndpointSlice:
+def _updated_slice(service: Service, each: EndpointSlice, endpoints: Sequence[Endpoint]) -> EndpointSlice:
     after = EndpointSlice()
     after.CopyFrom(each)
     del after.endpoints[:]
     after.endpoints.extend(endpoints)
     after.metadata.labels.clear()
-    after.metadata.labels.update(_labels(service))
+    after.metadata.labels.update(_slice_labels(service))
     return after
 
 
-def _labels(service: Service) -> dict[str, str]:
+def _slice_labels(service: Service) -> dict[str, str]:
     """Return the labels of a slice: the service's labels, and the labels that identify the service and this controller."""
     labels = {**service.metadata.labels, SERVICE_LABEL: service.metadata.name, MANAGED_BY_LABEL: MANAGER}
     labels.pop(_HEADLESS_LABEL, None)
@@ -224,7 +228,7 @@ def _labels(service: Service) -> dict[str, str]:
     return labels
 
 
-def service_of(each: EndpointSlice) -> str:
+def service_key_of_slice(each: EndpointSlice) -> str:
     """Return the "namespace/name" of the slice's service for an index, or an empty string if another controller manages it."""
     labels = each.metadata.labels
     if labels.get(MANAGED_BY_LABEL) != MANAGER or not labels.get(SERVICE_LABEL):
@@ -232,7 +236,7 @@ def service_of(each: EndpointSlice) -> str:
     return f"{each.metadata.namespace}/{labels[SERVICE_LABEL]}"
 
 
-def selector_of(service: Service) -> LabelSelector:
+def service_selector(service: Service) -> LabelSelector:
     """Return the selector. A service without a selector selects no pods; its endpoints are managed elsewhere."""
     wanted = service.spec.selector
     return from_message(SelectorMessage(matchLabels=wanted)) if wanted else NOTHING
@@ -243,66 +247,68 @@ class EndpointSliceController:
     workers = 8
     max_backoff = MAX_BACKOFF
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: ControllerContext) -> None:
         informers = shared.informers
         self._client = shared.client.of(ENDPOINT_SLICES)
         self._services = informers.store(SERVICES)
-        self._selecting = informers.selecting(SERVICES, selector_of)
+        self._selecting = informers.selecting(SERVICES, service_selector)
         self._pods = informers.labelled(PODS)
-        self._bound = informers.index(PODS, node_of)
+        self._pods_by_node = informers.index(PODS, pod_node_name)
         self._nodes = informers.store(NODES)
-        self._slices = informers.index(ENDPOINT_SLICES, service_of)
+        self._slices = informers.index(ENDPOINT_SLICES, service_key_of_slice)
         self._expectations = Expectations(informers)
-        self._missed: dict[str, set[str]] = {}
+        self._missing_nodes: dict[str, set[str]] = {}
         """By service, the missing nodes of its selected pods."""
 
     @property
-    def watches(self) -> Sequence[Watch[Any]]:
+    def watches(self) -> Sequence[WatchedResource[Any]]:
         return (
-            Watch(SERVICES, itself),
-            Watch(PODS, self._of_pod),
-            Watch(ENDPOINT_SLICES, _of_slice),
-            Watch(NODES, self._of_node),
+            WatchedResource(SERVICES, key_of_object),
+            WatchedResource(PODS, self._keys_of_pod),
+            WatchedResource(ENDPOINT_SLICES, _keys_of_slice),
+            WatchedResource(NODES, self._keys_of_node),
         )
 
     async def sync(self, key: str) -> float | None:
         """Sync the slices of a service. The garbage collector deletes the slices of a deleted service."""
         await self._expectations.met(key)
-        self._missed.pop(key, None)
+        self._missing_nodes.pop(key, None)
         service = self._services.get(key)
         if service is None or not service.spec.selector or service.spec.type == "ExternalName":
             return None
         if service.metadata.HasField("deletionTimestamp"):
             return None
-        pods = self._reachable(key, service)
-        wanted = changes(service, grouped(service, pods, self._zone_of), self._slices.under(key).values())
+        pods = self._select_reachable_pods(key, service)
+        wanted = plan_slice_changes(
+            service, group_endpoints(service, pods, self._zone_of_node), self._slices.under(key).values()
+        )
         for endpoint_slice in wanted.create:
-            await self._create(key, endpoint_slice)
+            await self._create_slice(key, endpoint_slice)
         for endpoint_slice in wanted.update:
-            self._wrote(key, await self._client.update(endpoint_slice))
+            self._expect_write(key, await self._client.update(endpoint_slice))
         for endpoint_slice in wanted.delete:
             metadata = endpoint_slice.metadata
             try:
-                self._wrote(key, await self._client.delete(metadata.name, metadata.namespace, uid=metadata.uid))
+                self._expect_write(key, await self._client.delete(metadata.name, metadata.namespace, uid=metadata.uid))
             except NotFound:
                 continue
         return None
 
-    def _reachable(self, key: str, service: Service) -> list[Pod]:
+    def _select_reachable_pods(self, key: str, service: Service) -> list[Pod]:
         """Return the selected pods without pods of missing nodes, whose state is unknown.
 
         A service with publishNotReadyAddresses includes them.
         """
-        pods = self._pods.select(service.metadata.namespace, selector_of(service).matches)
+        pods = self._pods.select(service.metadata.namespace, service_selector(service).matches)
         missed = {name for pod in pods if (name := pod.spec.nodeName) and name not in self._nodes}
         if not missed or service.spec.publishNotReadyAddresses:
             return pods
-        self._missed[key] = missed
+        self._missing_nodes[key] = missed
         return [pod for pod in pods if pod.spec.nodeName not in missed]
 
-    async def _create(self, key: str, each: EndpointSlice) -> None:
+    async def _create_slice(self, key: str, each: EndpointSlice) -> None:
         try:
-            self._wrote(key, await self._client.create(each))
+            self._expect_write(key, await self._client.create(each))
         except OutcomeUnknown:
             await self._expectations.lost(key, self._client)
             raise
@@ -310,38 +316,42 @@ class EndpointSliceController:
             if error.reason != "NamespaceTerminating":
                 raise
 
-    def _wrote(self, key: str, stored: EndpointSlice) -> None:
+    def _expect_write(self, key: str, stored: EndpointSlice) -> None:
         self._expectations.wrote(key, ENDPOINT_SLICES, stored.metadata.resourceVersion)
 
-    def _zone_of(self, node: str) -> str:
+    def _zone_of_node(self, node: str) -> str:
         result = self._nodes.get(node)
-        return _zone(result) if result is not None else ""
+        return _node_zone(result) if result is not None else ""
 
-    def _of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
+    def _keys_of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
         """Return the services that select the pod now or before the change."""
         namespace, pods = delta.obj.metadata.namespace, [pod for pod in (delta.obj, delta.old) if pod is not None]
-        return {store_key(service) for pod in pods for service in self._selecting.that_select(namespace, pod.metadata.labels)}
+        return {
+            store_key(service) for pod in pods for service in self._selecting.objects_selecting(namespace, pod.metadata.labels)
+        }
 
-    def _of_node(self, delta: Delta[Node]) -> Iterable[str]:
+    def _keys_of_node(self, delta: Delta[Node]) -> Iterable[str]:
         """Return the services to sync after a change of a node.
 
         An added node concerns the services that miss it. A changed node concerns services only if its zone changes.
         """
         name = delta.obj.metadata.name
         if delta.kind == ADDED:
-            yield from [key for key, missed in self._missed.items() if name in missed]
-        elif delta.kind == DELETED or (delta.old is not None and _zone(delta.old) != _zone(delta.obj)):
-            for pod in self._bound.under(name).values():
-                yield from self._of_pod(Delta(DELETED, pod, None))
+            yield from [key for key, missed in self._missing_nodes.items() if name in missed]
+        elif delta.kind == DELETED or (delta.old is not None and _node_zone(delta.old) != _node_zone(delta.obj)):
+            for pod in self._pods_by_node.under(name).values():
+                yield from self._keys_of_pod(Delta(DELETED, pod, None))
 
 
-def _zone(node: Node) -> str:
+def _node_zone(node: Node) -> str:
     return node.metadata.labels.get(ZONE_LABEL, "")
 
 
-def _of_slice(delta: Delta[EndpointSlice]) -> Iterable[str]:
+def _keys_of_slice(delta: Delta[EndpointSlice]) -> Iterable[str]:
     """Return the service of the slice now and before the change. If the label is removed, the previous service lacks a
     slice."""
     return {
-        key for endpoint_slice in (delta.obj, delta.old) if endpoint_slice is not None and (key := service_of(endpoint_slice))
+        key
+        for endpoint_slice in (delta.obj, delta.old)
+        if endpoint_slice is not None and (key := service_key_of_slice(endpoint_slice))
     }

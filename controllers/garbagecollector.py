@@ -43,8 +43,8 @@ from pinnace.client.errors import NotFound, timed_out
 from pinnace.client.informer import Delta
 from pinnace.client.resource import delete_request
 from pinnace.client.workqueue import MAX_BACKOFF
-from pinnace.controllers.runtime import Shared, Watch
-from pinnace.controllers.writes import Batcher
+from pinnace.controllers.runtime import ControllerContext, WatchedResource
+from pinnace.controllers.writes import WriteBatcher
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import TimeSlice
 
@@ -73,7 +73,7 @@ class SearchDeferred(Exception):
         self.seconds = seconds
 
 
-class Cycles:
+class OwnerCycles:
     """Finds cycles of owners. `up` yields the owners that wait for an object.
 
     `down` yields the dependents that a waiting object waits for, if they wait themselves.
@@ -95,7 +95,7 @@ class Cycles:
         self._circle.pop(uid, None)
         self._open.pop(uid, None)
 
-    async def wait_in_turn(self, owner: Object, dependents: Sequence[Object]) -> bool:
+    async def all_wait_for_owner(self, owner: Object, dependents: Sequence[Object]) -> bool:
         """Return True if all of these dependents, which are being deleted in the foreground, wait for the owner.
 
         Raise SearchDeferred.
@@ -104,18 +104,18 @@ class Cycles:
         missing = {
             dependent.metadata.uid: dependent
             for dependent in dependents
-            if circle is None or not self._is_in(circle, dependent)
+            if circle is None or not self._is_in_cycle(circle, dependent)
         }
         if not missing:
             return True
         search = _Search(self._up, self._down, owner, missing)
         turn = TimeSlice(self._clock)
         if (answer := await search.run(QUICK, turn)) is None:
-            answer = await self._long(search, owner, turn)
+            answer = await self._continue_search(search, owner, turn)
         self._open.pop(owner.metadata.uid, None)
         return answer
 
-    async def _long(self, search: "_Search", owner: Object, turn: TimeSlice) -> bool:
+    async def _continue_search(self, search: "_Search", owner: Object, turn: TimeSlice) -> bool:
         began = self._clock.monotonic()
         if began < self._free_at:
             self._open[owner.metadata.uid] = None
@@ -130,7 +130,7 @@ class Cycles:
             self._free_at = now + PAUSE * (now - began)
         return answer is not False
 
-    def _is_in(self, circle: int, obj: Object) -> bool:
+    def _is_in_cycle(self, circle: int, obj: Object) -> bool:
         return self._circle.get(obj.metadata.uid) == circle
 
 
@@ -142,8 +142,8 @@ class _Search:
         self._missing = missing
         self._above: dict[str, Object] = {}
         self._below: dict[str, Object] = {}
-        self._upwards = _walk(up, owner, self._above)
-        self._downwards = _walk(down, next(iter(missing.values())), self._below)
+        self._upwards = _walk_references(up, owner, self._above)
+        self._downwards = _walk_references(down, next(iter(missing.values())), self._below)
 
     async def run(self, steps: int, turn: TimeSlice) -> bool | None:
         """Return True if all dependents wait for the owner, or None if more steps are needed."""
@@ -167,7 +167,7 @@ class _Search:
         def down(obj: Object) -> Iterable[Object | None]:
             return (item if item is not None and item.metadata.uid in self._above else None for item in self._down(obj))
 
-        for step, _ in enumerate(_walk(down, self._owner, members)):
+        for step, _ in enumerate(_walk_references(down, self._owner, members)):
             if step % _EVERY == 0:
                 await turn.end()
             if step == MOST:
@@ -175,7 +175,7 @@ class _Search:
         return members
 
 
-def _walk(edges: Edges, start: Object, found: dict[str, Object]) -> Iterator[str]:
+def _walk_references(edges: Edges, start: Object, found: dict[str, Object]) -> Iterator[str]:
     """Add all reachable objects to `found`, by UID. Yield the UID of each reference, or "" for None."""
     found[start.metadata.uid] = start
     left = [start]
@@ -192,7 +192,7 @@ def _walk(edges: Edges, start: Object, found: dict[str, Object]) -> Iterator[str
             yield uid
 
 
-class Place(NamedTuple):
+class ObjectLocation(NamedTuple):
     """The location of an object in the informers' stores."""
 
     resource: Resource[Any]
@@ -203,9 +203,9 @@ class Place(NamedTuple):
 
 class Dependents:
     def __init__(self) -> None:
-        self._of: dict[str, dict[str, Place]] = {}
+        self._of: dict[str, dict[str, ObjectLocation]] = {}
 
-    def of(self, uid: str) -> Mapping[str, Place]:
+    def of(self, uid: str) -> Mapping[str, ObjectLocation]:
         """Return the dependents of the owner with this UID, by their own UID."""
         return self._of.get(uid, {})
 
@@ -218,7 +218,7 @@ class Dependents:
                 for reference in metadata.ownerReferences:
                     dependents, blocks = self._of.setdefault(reference.uid, {}), reference.blockOwnerDeletion
                     before = dependents.get(metadata.uid)
-                    dependents[metadata.uid] = Place(resource, key, blocks or (before is not None and before.blocks))
+                    dependents[metadata.uid] = ObjectLocation(resource, key, blocks or (before is not None and before.blocks))
 
     def _drop(self, metadata: Any) -> None:
         for reference in metadata.ownerReferences:
@@ -227,7 +227,7 @@ class Dependents:
                 del self._of[reference.uid]
 
 
-class Owner(IntEnum):
+class OwnerState(IntEnum):
     """The state of an owner. If several references have the same UID, the greatest value counts, so that an owner that one
     reference finds exists for all of them."""
 
@@ -239,46 +239,46 @@ class Owner(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class KeepObject:
     pass
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class ReleaseObject:
     """The object loses its references to the owners with these UIDs."""
 
     uids: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
+class DeleteObject:
     policy: str
     """Background, Foreground or Orphan."""
 
 
-DeletionDecision = Keep | Release | Delete
+DeletionDecision = KeepObject | ReleaseObject | DeleteObject
 
 
-def decide(metadata: ObjectMeta, owners: Mapping[str, Owner], has_dependents: bool) -> DeletionDecision:
+def decide_action(metadata: ObjectMeta, owners: Mapping[str, OwnerState], has_dependents: bool) -> DeletionDecision:
     """Decide about an object. `owners` has the state of each of its owners, by UID."""
-    leaving = frozenset(uid for uid, owner in owners.items() if owner is not Owner.STAYS)
+    leaving = frozenset(uid for uid, owner in owners.items() if owner is not OwnerState.STAYS)
     if not leaving:
-        return Keep()
+        return KeepObject()
     if len(leaving) < len(owners):
-        return Release(leaving)
-    if has_dependents and Owner.WAITS in owners.values():
-        return Delete("Foreground")
+        return ReleaseObject(leaving)
+    if has_dependents and OwnerState.WAITS in owners.values():
+        return DeleteObject("Foreground")
     if ORPHAN_FINALIZER in metadata.finalizers:
-        return Delete("Orphan")
-    return Delete("Foreground" if FOREGROUND_FINALIZER in metadata.finalizers else "Background")
+        return DeleteObject("Orphan")
+    return DeleteObject("Foreground" if FOREGROUND_FINALIZER in metadata.finalizers else "Background")
 
 
-def waits_for(owner: ObjectMeta, reference: OwnerReference) -> bool:
+def waits_for_dependent(owner: ObjectMeta, reference: OwnerReference) -> bool:
     """Return True if the owner is deleted only after the object with this reference to it."""
-    return reference.blockOwnerDeletion and deleting(owner, FOREGROUND_FINALIZER)
+    return reference.blockOwnerDeletion and is_deleting_with_finalizer(owner, FOREGROUND_FINALIZER)
 
 
-def deleting(metadata: ObjectMeta, finalizer: str) -> bool:
+def is_deleting_with_finalizer(metadata: ObjectMeta, finalizer: str) -> bool:
     """Return True if the object is being deleted and has this finalizer."""
     return metadata.HasField("deletionTimestamp") and finalizer in metadata.finalizers
 
@@ -318,7 +318,7 @@ class OwnerLookup(NamedTuple):
     UID, or if a cluster-scoped object references a namespaced owner.
     """
 
-    state: Owner
+    state: OwnerState
     seen: bool = True
     elsewhere: bool = False
 
@@ -328,7 +328,7 @@ class GarbageCollector:
     workers = 64
     max_backoff = MAX_BACKOFF
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: ControllerContext) -> None:
         self._client = shared.client
         self._informers = shared.informers
         self._dependents = Dependents()
@@ -337,14 +337,14 @@ class GarbageCollector:
         }
         for resource in WATCHED.values():
             shared.informers.add_handler(resource, partial(self._dependents.follow, resource))
-        self._deletions: Batcher[DeleteRequest] = Batcher(shared.client.pods.delete_batch)
+        self._deletions: WriteBatcher[DeleteRequest] = WriteBatcher(shared.client.pods.delete_batch)
         self._events = shared.events
         self._gone: OrderedDict[OwnerKey, OwnerLookup] = OrderedDict()
-        self._cycles = Cycles(self._waiting_owners, self._waiting_dependents, shared.clock)
+        self._cycles = OwnerCycles(self._waiting_owners, self._waiting_dependents, shared.clock)
 
     @property
-    def watches(self) -> Sequence[Watch[Any]]:
-        return [Watch(resource, partial(self._keys, resource)) for resource in WATCHED.values()]
+    def watches(self) -> Sequence[WatchedResource[Any]]:
+        return [WatchedResource(resource, partial(self._keys_of_object, resource)) for resource in WATCHED.values()]
 
     async def sync(self, key: str) -> float | None:
         plural, _, place = key.partition(" ")
@@ -354,12 +354,12 @@ class GarbageCollector:
             return None
         metadata = obj.metadata
         try:
-            if deleting(metadata, ORPHAN_FINALIZER):
-                await self._dependents_synced(obj)
+            if is_deleting_with_finalizer(metadata, ORPHAN_FINALIZER):
+                await self._wait_for_dependents(obj)
                 await self._orphan(resource, obj)
-            elif deleting(metadata, FOREGROUND_FINALIZER):
-                await self._dependents_synced(obj)
-                if not await self._blocked(obj):
+            elif is_deleting_with_finalizer(metadata, FOREGROUND_FINALIZER):
+                await self._wait_for_dependents(obj)
+                if not await self._is_blocked(obj):
                     await self._finish_deletion(resource, obj, FOREGROUND_FINALIZER)
             elif metadata.ownerReferences and not metadata.HasField("deletionTimestamp"):
                 return await self._process_object(resource, obj)
@@ -374,29 +374,31 @@ class GarbageCollector:
     async def _process_object(self, resource: Resource[Any], obj: Object) -> float | None:
         """Sync an object with owners. Return the delay until the next sync, or None if the informers report all changes."""
         metadata = obj.metadata
-        owners, again = dict[str, Owner](), None
+        owners, again = dict[str, OwnerState](), None
         for owner_reference in metadata.ownerReferences:
             result = await self._find_object(owner_reference, metadata.namespace)
-            owners[owner_reference.uid] = max(owners.get(owner_reference.uid, Owner.GONE), result.state)
+            owners[owner_reference.uid] = max(owners.get(owner_reference.uid, OwnerState.GONE), result.state)
             again = again if result.seen else UNSEEN
             if result.elsewhere:
-                self._events.event(obj, "Warning", "OwnerRefInvalidNamespace", _misplaced(owner_reference, metadata.namespace))
-        match decide(metadata, owners, bool(self._dependents.of(metadata.uid))):
-            case Keep():
+                self._events.event(
+                    obj, "Warning", "OwnerRefInvalidNamespace", _is_in_wrong_namespace(owner_reference, metadata.namespace)
+                )
+        match decide_action(metadata, owners, bool(self._dependents.of(metadata.uid))):
+            case KeepObject():
                 pass
-            case Release(uids):
+            case ReleaseObject(uids):
                 await self._release(resource, obj, uids)
-            case Delete(policy):
+            case DeleteObject(policy):
                 await self._delete(resource, obj, policy)
         return again
 
     async def _find_object(self, reference: OwnerReference, namespace: str) -> OwnerLookup:
         resource = by_kind(reference.kind, reference.apiVersion)
         if resource is None or resource not in self._stores:
-            return OwnerLookup(Owner.STAYS)  # an unknown kind counts as existing
+            return OwnerLookup(OwnerState.STAYS)  # an unknown kind counts as existing
         if resource.namespaced and not namespace:
-            return OwnerLookup(Owner.STAYS, elsewhere=True)
-        named = OwnerKey(resource.plural, _place(resource, reference, namespace), reference.uid)
+            return OwnerLookup(OwnerState.STAYS, elsewhere=True)
+        named = OwnerKey(resource.plural, _owner_location(resource, reference, namespace), reference.uid)
         if (gone := self._gone.get(named)) is not None:
             return gone
         owner = self._stores[resource].get(named.place)
@@ -408,20 +410,24 @@ class GarbageCollector:
             except NotFound:
                 owner = None
             if owner is None or owner.metadata.uid != reference.uid:
-                return self._remember(named, elsewhere=self._is_elsewhere(resource, reference))
-        return OwnerLookup(Owner.WAITS if deleting(owner.metadata, FOREGROUND_FINALIZER) else Owner.STAYS, seen)
+                return self._cache_missing_owner(named, elsewhere=self._is_elsewhere(resource, reference))
+        return OwnerLookup(
+            OwnerState.WAITS if is_deleting_with_finalizer(owner.metadata, FOREGROUND_FINALIZER) else OwnerState.STAYS, seen
+        )
 
     def _is_elsewhere(self, resource: Resource[Any], reference: OwnerReference) -> bool:
         store = self._stores[resource]
-        places = [_place(resource, reference, namespace) for namespace in self._stores[NAMESPACES] if resource.namespaced]
+        places = [
+            _owner_location(resource, reference, namespace) for namespace in self._stores[NAMESPACES] if resource.namespaced
+        ]
         return any(owner.metadata.uid == reference.uid for owner in filter(None, map(store.get, places)))
 
-    def _known(self, reference: OwnerReference, namespace: str) -> Object | None:
+    def _cached_owner(self, reference: OwnerReference, namespace: str) -> Object | None:
         """Return the owner if it is in the cache, else None."""
         resource = by_kind(reference.kind, reference.apiVersion)
         if resource is None or resource not in self._stores:
             return None
-        owner: Object | None = self._stores[resource].get(_place(resource, reference, namespace))
+        owner: Object | None = self._stores[resource].get(_owner_location(resource, reference, namespace))
         return owner if owner is not None and owner.metadata.uid == reference.uid else None
 
     async def _delete(self, resource: Resource[Any], obj: Object, policy: str) -> None:
@@ -442,37 +448,37 @@ class GarbageCollector:
 
     # --- an owner and its dependents
 
-    async def _dependents_synced(self, owner: Object) -> None:
+    async def _wait_for_dependents(self, owner: Object) -> None:
         """Wait until the informers have all dependents that were created before the deletion of the owner. Raise Timeout."""
         try:
             await self._informers.wait_for(int(owner.metadata.resourceVersion), INFORMER_TIMEOUT, WATCHED.values())
         except TimeoutError as error:
             raise timed_out(str(error)) from None
 
-    async def _blocked(self, owner: Object) -> bool:
+    async def _is_blocked(self, owner: Object) -> bool:
         """Return True if a dependent outside the owner's cycle blocks its deletion. Raise SearchDeferred."""
         waiting: list[Object] = []
-        for place, dependent in self._present(owner):
+        for place, dependent in self._present_dependents(owner):
             if place.blocks:
-                if not deleting(dependent.metadata, FOREGROUND_FINALIZER):
+                if not is_deleting_with_finalizer(dependent.metadata, FOREGROUND_FINALIZER):
                     return True
                 waiting.append(dependent)
-        return bool(waiting) and not await self._cycles.wait_in_turn(owner, waiting)
+        return bool(waiting) and not await self._cycles.all_wait_for_owner(owner, waiting)
 
     def _waiting_owners(self, obj: Object) -> Iterable[Object | None]:
         """Yield the owners that wait for the object."""
         metadata = obj.metadata
         for reference in metadata.ownerReferences:
-            owner = self._known(reference, metadata.namespace)
-            yield owner if owner is not None and waits_for(owner.metadata, reference) else None
+            owner = self._cached_owner(reference, metadata.namespace)
+            yield owner if owner is not None and waits_for_dependent(owner.metadata, reference) else None
 
     def _waiting_dependents(self, owner: Object) -> Iterable[Object | None]:
         """Yield the dependents that the owner waits for and that wait for their own dependents."""
-        for place, dependent in self._present(owner):
-            yield dependent if place.blocks and deleting(dependent.metadata, FOREGROUND_FINALIZER) else None
+        for place, dependent in self._present_dependents(owner):
+            yield dependent if place.blocks and is_deleting_with_finalizer(dependent.metadata, FOREGROUND_FINALIZER) else None
 
     async def _orphan(self, resource: Resource[Any], owner: Object) -> None:
-        dependents = list(self._present(owner))
+        dependents = list(self._present_dependents(owner))
         for start in range(0, len(dependents), AT_ONCE):
             chunk = dependents[start : start + AT_ONCE]
             outcomes = await asyncio.gather(
@@ -488,7 +494,7 @@ class GarbageCollector:
         changed.metadata.finalizers.remove(finalizer)
         await self._client.of(resource).update(changed)
 
-    def _present(self, owner: Object) -> Iterable[tuple[Place, Any]]:
+    def _present_dependents(self, owner: Object) -> Iterable[tuple[ObjectLocation, Any]]:
         """Yield the dependents of the owner. References from other namespaces are invalid and are ignored."""
         namespace = owner.metadata.namespace
         for place in self._dependents.of(owner.metadata.uid).values():
@@ -498,19 +504,19 @@ class GarbageCollector:
 
     # --- keys of changed objects
 
-    def _keys(self, resource: Resource[Any], delta: Delta[Any]) -> Iterable[str]:
+    def _keys_of_object(self, resource: Resource[Any], delta: Delta[Any]) -> Iterable[str]:
         metadata = delta.obj.metadata
         keys = set()
         if delta.kind == DELETED:
             self._cycles.forget(metadata.uid)
             keys |= self._keys_of_dependents(metadata.uid)
             if keys:
-                self._remember(OwnerKey(resource.plural, store_key(delta.obj), metadata.uid))
+                self._cache_missing_owner(OwnerKey(resource.plural, store_key(delta.obj), metadata.uid))
         else:
-            if deleting(metadata, ORPHAN_FINALIZER) or _has_other_owners(delta):
-                keys.add(_key(resource, delta.obj))
-            if deleting(metadata, FOREGROUND_FINALIZER):
-                keys |= {_key(resource, delta.obj), *self._keys_of_dependents(metadata.uid)}
+            if is_deleting_with_finalizer(metadata, ORPHAN_FINALIZER) or _owners_changed(delta):
+                keys.add(_object_key(resource, delta.obj))
+            if is_deleting_with_finalizer(metadata, FOREGROUND_FINALIZER):
+                keys |= {_object_key(resource, delta.obj), *self._keys_of_dependents(metadata.uid)}
         for obj in filter(None, (delta.obj, delta.old)):
             keys.update(self._keys_of_waiting_owners(obj))
         return keys
@@ -524,35 +530,35 @@ class GarbageCollector:
             resource = by_kind(reference.kind, reference.apiVersion)
             if resource is None or resource not in self._stores:
                 continue
-            owner = self._stores[resource].get(_place(resource, reference, namespace))
-            if owner is not None and deleting(owner.metadata, FOREGROUND_FINALIZER):
-                yield _key(resource, owner)
+            owner = self._stores[resource].get(_owner_location(resource, reference, namespace))
+            if owner is not None and is_deleting_with_finalizer(owner.metadata, FOREGROUND_FINALIZER):
+                yield _object_key(resource, owner)
 
-    def _remember(self, owner: OwnerKey, *, elsewhere: bool = False) -> OwnerLookup:
+    def _cache_missing_owner(self, owner: OwnerKey, *, elsewhere: bool = False) -> OwnerLookup:
         """Cache that the owner is gone."""
-        owner_lookup = self._gone[owner] = OwnerLookup(Owner.GONE, elsewhere=elsewhere)
+        owner_lookup = self._gone[owner] = OwnerLookup(OwnerState.GONE, elsewhere=elsewhere)
         if len(self._gone) > REMEMBERED:
             self._gone.popitem(last=False)
         return owner_lookup
 
 
-def _has_other_owners(delta: Delta[Any]) -> bool:
+def _owners_changed(delta: Delta[Any]) -> bool:
     """Return True if the object's owners have changed. Most changes of dependents concern only their status."""
     owners = delta.obj.metadata.ownerReferences
     return bool(owners) and (delta.old is None or delta.old.metadata.ownerReferences != owners)
 
 
-def _place(resource: Resource[Any], owner: OwnerReference, namespace: str) -> str:
+def _owner_location(resource: Resource[Any], owner: OwnerReference, namespace: str) -> str:
     """Return the store key of the owner of an object in this namespace."""
     return f"{namespace}/{owner.name}" if resource.namespaced else owner.name
 
 
-def _misplaced(owner: OwnerReference, namespace: str) -> str:
+def _is_in_wrong_namespace(owner: OwnerReference, namespace: str) -> str:
     coordinates = f"{owner.apiVersion}/{owner.kind}, namespace: {namespace}, name: {owner.name}, uid: {owner.uid}"
     return f'ownerRef [{coordinates}] does not exist in namespace "{namespace}"'
 
 
-def _key(resource: Resource[Any], obj: Object) -> str:
+def _object_key(resource: Resource[Any], obj: Object) -> str:
     return f"{resource.plural} {store_key(obj)}"
 
 

@@ -15,7 +15,7 @@ from pinnace.api.selectors import NOTHING, LabelSelector
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.client import Client
 from pinnace.client.informer import Delta, Handler, Index, Informer, first_problem
-from pinnace.controllers.pods import PodFactsCache
+from pinnace.controllers.pods import PodPropertiesCache
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import unending
 
@@ -73,7 +73,7 @@ class SelectorIndex(Generic[T]):
         for obj in objects:
             self._put(obj)
 
-    def that_select(self, namespace: str, labels: Mapping[str, str]) -> list[T]:
+    def objects_selecting(self, namespace: str, labels: Mapping[str, str]) -> list[T]:
         """Return the objects of a namespace whose selectors match the labels. Callers must not change them."""
         have: _Labels = frozenset(labels.items())
         return [
@@ -117,7 +117,7 @@ class SelectorIndex(Generic[T]):
 _NONE: Mapping[str, Any] = {}
 
 
-def anything(obj: Object) -> bool:
+def select_all(obj: Object) -> bool:
     """Return True. Selects all objects for a LabelIndex."""
     return True
 
@@ -130,7 +130,7 @@ class Informers:
         self._clock = clock
         self._informers: dict[Resource[Any], Informer[Any]] = {}
         self._indices: dict[tuple[Resource[Any], Callable[[Any], str]], Index[Any]] = {}
-        self._facts: PodFactsCache | None = None
+        self._facts: PodPropertiesCache | None = None
         self._selecting: dict[tuple[Resource[Any], Callable[[Any], LabelSelector]], SelectorIndex[Any]] = {}
         self._labelled: dict[tuple[Resource[Any], Callable[[Any], bool]], LabelIndex[Any]] = {}
 
@@ -146,7 +146,7 @@ class Informers:
             self.add_handler(resource, index.follow)
         return index
 
-    def labelled(self, resource: Resource[T], only: Callable[[T], bool] = anything) -> LabelIndex[T]:
+    def labelled(self, resource: Resource[T], only: Callable[[T], bool] = select_all) -> LabelIndex[T]:
         """Return the shared label index for this function."""
         labelled = self._labelled.get((resource, only))
         if labelled is None:
@@ -163,10 +163,10 @@ class Informers:
         return selecting
 
     @property
-    def facts(self) -> PodFactsCache:
+    def facts(self) -> PodPropertiesCache:
         """The cached facts of pods."""
         if self._facts is None:
-            self._facts = PodFactsCache()
+            self._facts = PodPropertiesCache()
             self.add_handler(PODS, self._facts.follow)
         return self._facts
 

@@ -19,41 +19,41 @@ from pinnace.controllers.disruption import DisruptionController
 from pinnace.controllers.endpointslice import EndpointSliceController
 from pinnace.controllers.garbagecollector import GarbageCollector
 from pinnace.controllers.job import JobController
-from pinnace.controllers.manager import Manager
+from pinnace.controllers.manager import ControllerManager
 from pinnace.controllers.namespace import NamespaceController
-from pinnace.controllers.nodelifecycle import NodeLifecycle, Options, Rates
+from pinnace.controllers.nodelifecycle import EvictionRates, NodeLifecycleController, NodeLifecycleOptions
 from pinnace.controllers.persistentvolume import PersistentVolumeController
 from pinnace.controllers.podgc import PodGarbageCollector
 from pinnace.controllers.replicaset import ReplicaSetController
-from pinnace.controllers.runtime import Controller, Shared, on_stack
+from pinnace.controllers.runtime import Controller, ControllerContext, on_stack
 from pinnace.controllers.schedulernames import SchedulerNameController
-from pinnace.controllers.tainteviction import TaintEviction
+from pinnace.controllers.tainteviction import TaintEvictionController
 from pinnace.runtime import flags, process
 from pinnace.runtime.http import StatusServer
 
 
-def build(shared: Shared, options: Options) -> Sequence[Controller]:
+def build_controllers(shared: ControllerContext, options: NodeLifecycleOptions) -> Sequence[Controller]:
     """Return all controllers. Their event source components have the same names as in Kubernetes."""
     return [
-        NodeLifecycle(shared.reporting("node-controller"), options),
-        TaintEviction(shared.reporting("taint-eviction-controller")),
+        NodeLifecycleController(shared.with_component("node-controller"), options),
+        TaintEvictionController(shared.with_component("taint-eviction-controller")),
         PodGarbageCollector(shared),
         NamespaceController(shared),
-        GarbageCollector(shared.reporting("garbage-collector-controller")),
-        ReplicaSetController(shared.reporting("replicaset-controller")),
-        DeploymentController(shared.reporting("deployment-controller")),
-        JobController(shared.reporting("job-controller")),
+        GarbageCollector(shared.with_component("garbage-collector-controller")),
+        ReplicaSetController(shared.with_component("replicaset-controller")),
+        DeploymentController(shared.with_component("deployment-controller")),
+        JobController(shared.with_component("job-controller")),
         DisruptionController(shared),
         EndpointSliceController(shared),
-        PersistentVolumeController(shared.reporting("persistentvolume-controller")),
-        SchedulerNameController(shared.reporting("scheduler-name-controller")),
+        PersistentVolumeController(shared.with_component("persistentvolume-controller")),
+        SchedulerNameController(shared.with_component("scheduler-name-controller")),
     ]
 
 
 log = logging.getLogger(__name__)
 
 AMOUNT = click.FloatRange(min=0)
-OPTIONS = Options()
+OPTIONS = NodeLifecycleOptions()
 RATES = OPTIONS.rates
 
 
@@ -113,16 +113,20 @@ def main(
 ) -> None:
     """Reconcile the cluster with its desired state. One replica is the leader; the other replicas are standbys."""
     known = servers()
-    options = Options(grace, startup, Rates(**rates))
+    options = NodeLifecycleOptions(grace, startup, EvictionRates(**rates))
     sys.exit(process.run(lambda stop: serve(stop, http, known, name, options), blame=on_stack))
 
 
-async def serve(stop: asyncio.Event, http: tuple[str, int], servers: ClientConfig, name: str, options: Options) -> None:
+async def serve(
+    stop: asyncio.Event, http: tuple[str, int], servers: ClientConfig, name: str, options: NodeLifecycleOptions
+) -> None:
     """Run the controllers until `stop` is set."""
     connection = Connection(servers.endpoints, tls=servers.tls)
     patience = ProgressTimeout()
     lives = RestartSupervisor(
-        lambda: Manager(Client(connection), name, lambda shared: build(shared, options), patience=patience)
+        lambda: ControllerManager(
+            Client(connection), name, lambda shared: build_controllers(shared, options), patience=patience
+        )
     )
     status = StatusServer(*http, lives.checks, asyncio.get_running_loop())
     status.start()

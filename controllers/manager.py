@@ -19,7 +19,7 @@ from pinnace.client.events import EventRecorder
 from pinnace.client.informer import Delta
 from pinnace.client.standby import ProgressTimeout, Standby
 from pinnace.controllers.informers import Informers
-from pinnace.controllers.runtime import Controller, Keys, Shared, WorkerPool
+from pinnace.controllers.runtime import Controller, ControllerContext, Keys, WorkerPool
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
 from pinnace.runtime.supervise import unending
@@ -29,10 +29,10 @@ log = logging.getLogger(__name__)
 COMPONENT = "controllers"
 """The event source component of controllers without their own name."""
 
-Build = Callable[[Shared], Sequence[Controller]]
+Build = Callable[[ControllerContext], Sequence[Controller]]
 
 
-class Manager:
+class ControllerManager:
     """One replica. `name` identifies it in the election."""
 
     def __init__(
@@ -54,7 +54,7 @@ class Manager:
             clock=clock,
         )
         guarded = client.guarded(lambda: self._standby.fence)
-        self._controllers = build(Shared(guarded, self._informers, self._events, clock, COMPONENT))
+        self._controllers = build(ControllerContext(guarded, self._informers, self._events, clock, COMPONENT))
         self._worker_pools: Mapping[str, WorkerPool] = {}
         for controller in self._controllers:
             for watch in controller.watches:

@@ -22,7 +22,7 @@ from pinnace.api.scalars import to_seconds
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.api.wellknown import NAMESPACE_FINALIZER
 from pinnace.client.errors import ApiError, Conflict, Fenced, NotFound, Unavailable, from_refusal, from_status
-from pinnace.controllers.runtime import Shared, Watch, itself
+from pinnace.controllers.runtime import ControllerContext, WatchedResource, key_of_object
 
 LOOK_AGAIN, LONGEST = 0.5, 8.0
 """Minimum and maximum seconds between syncs of a terminating namespace. Kubernetes retries after 8 s if there are finalizers.
@@ -32,7 +32,7 @@ SHARE = 0.1
 OTHERS = tuple(resource for resource in ALL if resource.namespaced and resource is not PODS)
 
 
-def patience(namespace: Namespace, now: float) -> float:
+def seconds_until_retry(namespace: Namespace, now: float) -> float:
     """Return the seconds until the next sync of a terminating namespace. `now` is Unix time."""
     return min(max(LOOK_AGAIN, SHARE * (now - to_seconds(namespace.metadata.deletionTimestamp))), LONGEST)
 
@@ -43,14 +43,14 @@ class NamespaceController:
     max_backoff = 60.0
     """The same limit as in Kubernetes."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: ControllerContext) -> None:
         self._client = shared.client
         self._clock = shared.clock
         self._namespaces = shared.informers.store(NAMESPACES)
 
     @property
-    def watches(self) -> Sequence[Watch[Any]]:
-        return (Watch(NAMESPACES, itself),)
+    def watches(self) -> Sequence[WatchedResource[Any]]:
+        return (WatchedResource(NAMESPACES, key_of_object),)
 
     async def sync(self, key: str) -> float | None:
         namespace = self._namespaces.get(key)
@@ -63,7 +63,7 @@ class NamespaceController:
             refused += (await self._delete_content(resource, key))[1]
         if refused:
             raise refused[0]
-        return patience(namespace, self._clock.time()) if pods or not await self._finalize(namespace) else None
+        return seconds_until_retry(namespace, self._clock.time()) if pods or not await self._finalize(namespace) else None
 
     async def _delete_content(self, resource: Resource[Any], namespace: str) -> tuple[bool, list[ApiError]]:
         """Delete all objects of a kind. Return True if there may be remaining objects, and the errors of individual deletes.

@@ -50,22 +50,22 @@ from pinnace.api.wellknown import (
 )
 from pinnace.client.errors import ApiError, NotFound
 from pinnace.client.informer import Delta
-from pinnace.controllers.pods import node_of
-from pinnace.controllers.runtime import Keys, Shared, T, Watch, itself
-from pinnace.controllers.writes import Batcher, in_batches, unless_refused
+from pinnace.controllers.pods import pod_node_name
+from pinnace.controllers.runtime import ControllerContext, Keys, T, WatchedResource, key_of_object
+from pinnace.controllers.writes import WriteBatcher, raise_first_error, send_in_batches
 
 PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
 _OBSERVED = frozenset({"Ready", *PRESSURES})
 """Condition types that only the kubelet sets."""
 
 
-def ready(node: Node) -> str:
+def ready_status(node: Node) -> str:
     """Return the status of the condition Ready, or an empty string."""
     node_condition = conditions.find(node.status.conditions, "Ready")
     return node_condition.status if node_condition is not None else ""
 
 
-def left(node: Node, silent: float | None, grace: float, startup: float) -> float | None:
+def seconds_until_unreachable(node: Node, silent: float | None, grace: float, startup: float) -> float | None:
     """Return the seconds until the node is unreachable, 0 if it is, or None if its kubelet has a lease.
 
     `silent` is the time without a lease in seconds, or None. A node that has never reported Ready gets the `startup`
@@ -73,22 +73,22 @@ def left(node: Node, silent: float | None, grace: float, startup: float) -> floa
     """
     if silent is None:
         return None
-    return max(0.0, (grace if ready(node) else startup) - silent)
+    return max(0.0, (grace if ready_status(node) else startup) - silent)
 
 
-def unreachable(node: Node, now: float) -> Node | None:
+def with_unknown_conditions(node: Node, now: float) -> Node | None:
     """Return the node with unknown conditions, or None if they are already unknown. `now` is Unix time."""
     known = [
         condition.type for condition in node.status.conditions if condition.type in _OBSERVED and condition.status != "Unknown"
     ]
-    if not known and ready(node):
+    if not known and ready_status(node):
         return None
     changed = Node()
     changed.CopyFrom(node)
     told = changed.status.conditions
     for type_ in known:
         conditions.say(told, type_, "Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status.", now)
-    if not ready(node):
+    if not ready_status(node):
         conditions.say(told, "Ready", "Unknown", "NodeStatusNeverUpdated", "Kubelet never posted node status.", now)
     return changed
 
@@ -143,16 +143,16 @@ _NO_EXECUTE = frozenset({NOT_READY_TAINT, UNREACHABLE_TAINT})
 _EVICTING = {"False": NOT_READY_TAINT, "Unknown": UNREACHABLE_TAINT}
 
 
-def evicts(node: Node) -> bool:
+def has_eviction_taint(node: Node) -> bool:
     """Return True if the node has a NoExecute taint of this controller."""
     return any(taint.effect == "NoExecute" and taint.key in _NO_EXECUTE for taint in node.spec.taints)
 
 
 def should_evict(node: Node) -> bool:
-    return ready(node) in _EVICTING
+    return ready_status(node) in _EVICTING
 
 
-def tainted(node: Node, evict: bool, now: float) -> Node | None:
+def with_correct_taints(node: Node, evict: bool, now: float) -> Node | None:
     """Return the node with the correct taints, or None if it has them. `now` is Unix time.
 
     With `evict`, a node that is not Ready also gets the NoExecute taint.
@@ -164,10 +164,10 @@ def tainted(node: Node, evict: bool, now: float) -> Node | None:
     }
     if node.spec.unschedulable:
         wanted.add((UNSCHEDULABLE_TAINT, "NoSchedule"))
-    if not ready(node):
+    if not ready_status(node):
         wanted |= {(NOT_READY_TAINT, taint.effect) for taint in node.spec.taints if taint.key == NOT_READY_TAINT}
     if evict and should_evict(node):
-        wanted.add((_EVICTING[ready(node)], "NoExecute"))
+        wanted.add((_EVICTING[ready_status(node)], "NoExecute"))
     has = {(taint.key, taint.effect) for taint in node.spec.taints if _is_ours(taint)}
     if has == wanted:
         return None
@@ -192,14 +192,14 @@ EXCLUDED_LABEL = "node.kubernetes.io/exclude-disruption"
 """The label key. Its value is ignored."""
 
 
-class State(StrEnum):
+class ZoneState(StrEnum):
     NORMAL = "Normal"
     PARTIAL = "PartialDisruption"
     FULL = "FullDisruption"
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class EvictionRates:
     """Evicted nodes per second in normal and in disrupted zones, the share of nodes that are not ready at which a zone is
     disrupted, and the number of nodes above which a zone is large."""
 
@@ -215,17 +215,17 @@ def zone_of(node: Node) -> str:
     return f"{region}:{zone}" if region or zone else ""
 
 
-def counts(node: Node) -> bool:
+def counts_for_zone(node: Node) -> bool:
     """Return True if the node counts for the state of its zone."""
     return EXCLUDED_LABEL not in node.metadata.labels
 
 
-def state_of(healthy: int, unhealthy: int, threshold: float) -> State:
+def compute_zone_state(healthy: int, unhealthy: int, threshold: float) -> ZoneState:
     if unhealthy and not healthy:
-        return State.FULL
+        return ZoneState.FULL
     if unhealthy > FEW and unhealthy / (healthy + unhealthy) >= threshold:
-        return State.PARTIAL
-    return State.NORMAL
+        return ZoneState.PARTIAL
+    return ZoneState.NORMAL
 
 
 class Zone:
@@ -263,8 +263,8 @@ class Zone:
         """Number of nodes that count."""
         return len(self.nodes) - len(self.excluded)
 
-    def state(self, threshold: float) -> State:
-        return state_of(self.size - self.unhealthy, self.unhealthy, threshold)
+    def state(self, threshold: float) -> ZoneState:
+        return compute_zone_state(self.size - self.unhealthy, self.unhealthy, threshold)
 
     def give_back(self, node: str, now: float) -> Collection[str]:
         """Return a future turn of the node. Return the nodes with a changed turn."""
@@ -283,7 +283,7 @@ class Zone:
 class Zones:
     """The state of all zones. Times are monotonic seconds."""
 
-    def __init__(self, rates: Rates) -> None:
+    def __init__(self, rates: EvictionRates) -> None:
         self._rates = rates
         self._zones: dict[str, Zone] = {}
         self._zone_of: dict[str, str] = {}
@@ -292,7 +292,7 @@ class Zones:
         self._resumed = float("-inf")
 
     def update_node(self, node: str, zone: str, healthy: bool, now: float, *, counts: bool = True) -> None:
-        """Update a node. `counts` is True if it counts for the state of its zone."""
+        """Update a node. `counts_for_zone` is True if it counts for the state of its zone."""
         if self._zone_of.get(node, zone) != zone:
             self.remove_node(node, now)
         result = self._zones.setdefault(zone, Zone())
@@ -320,7 +320,7 @@ class Zones:
         """True if no counted node of any zone is ready."""
         return self._disrupted
 
-    def states(self) -> dict[str, State]:
+    def states(self) -> dict[str, ZoneState]:
         return {name: zone.state(self._rates.unhealthy) for name, zone in self._zones.items()}
 
     def seconds_until_eviction(self, node: str, now: float) -> float | None:
@@ -341,7 +341,7 @@ class Zones:
         return changed
 
     def _rate(self, zone: Zone) -> float:
-        if zone.state(self._rates.unhealthy) is not State.PARTIAL:
+        if zone.state(self._rates.unhealthy) is not ZoneState.PARTIAL:
             return self._rates.eviction
         return self._rates.secondary if zone.size > self._rates.large else 0.0
 
@@ -369,21 +369,21 @@ LOOK_AGAIN = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class NodeLifecycleOptions:
     """`grace` is the time without a lease after which a node is unreachable, in seconds. `startup` applies to nodes that
     have never reported Ready."""
 
     grace: float = 0.5
     startup: float = 60.0
-    rates: Rates = field(default_factory=Rates)
+    rates: EvictionRates = field(default_factory=EvictionRates)
 
 
-class NodeLifecycle:
+class NodeLifecycleController:
     name = "node-lifecycle"
     workers = 64
     max_backoff = 60.0
 
-    def __init__(self, shared: Shared, options: Options) -> None:
+    def __init__(self, shared: ControllerContext, options: NodeLifecycleOptions) -> None:
         self._client = shared.client.nodes
         self._pods_client = shared.client.pods
         self._events = shared.events
@@ -391,67 +391,74 @@ class NodeLifecycle:
         self._options = options
         informers = shared.informers
         self._nodes = informers.store(NODES)
-        self._pods = informers.index(PODS, node_of)
+        self._pods = informers.index(PODS, pod_node_name)
         self._silences = LeaseMonitor(informers.store(LEASES))
         self._zones = Zones(options.rates)
-        self._statuses: Batcher[Node] = Batcher(self._client.update_status_batch)
-        informers.add_handler(NODES, self._nodes_changed)
-        informers.add_handler(LEASES, self._leases_changed)
+        self._statuses: WriteBatcher[Node] = WriteBatcher(self._client.update_status_batch)
+        informers.add_handler(NODES, self._handle_node_deltas)
+        informers.add_handler(LEASES, self._handle_lease_deltas)
 
     @property
-    def watches(self) -> Sequence[Watch[Any]]:
-        return (Watch(NODES, self._and_changed(itself)), Watch(LEASES, self._and_changed(_its_node)))
+    def watches(self) -> Sequence[WatchedResource[Any]]:
+        return (
+            WatchedResource(NODES, self._add_changed_nodes(key_of_object)),
+            WatchedResource(LEASES, self._add_changed_nodes(_key_of_node)),
+        )
 
     async def sync(self, key: str) -> float | None:
         node = self._nodes.get(key)
         if node is None:
             return None
         now = self._clock.monotonic()
-        wait = left(node, self._silences.seconds_without_lease(key, now), self._options.grace, self._options.startup)
+        wait = seconds_until_unreachable(
+            node, self._silences.seconds_without_lease(key, now), self._options.grace, self._options.startup
+        )
         refused: Sequence[ApiError | None] = ()
         try:
             if wait == 0.0:
-                node = await self._mark(node)
-                refused = await self._mark_pods(key)
+                node = await self._mark_unreachable(node)
+                refused = await self._mark_pods_not_ready(key)
             if key not in self._nodes:
                 return None
-            turn = await self._taint(node, now)
+            turn = await self._update_taints(node, now)
         except NotFound:
             return None
         again = min((item for item in (LOOK_AGAIN if wait == 0.0 else wait, turn) if item is not None), default=None)
-        return unless_refused(again, refused, but=(NotFound,))
+        return raise_first_error(again, refused, but=(NotFound,))
 
-    async def _mark(self, node: Node) -> Node:
+    async def _mark_unreachable(self, node: Node) -> Node:
         """Mark the node as unreachable."""
-        marked = unreachable(node, self._clock.time())
+        marked = with_unknown_conditions(node, self._clock.time())
         if marked is not None:
             marked.metadata.resourceVersion = await self._statuses.write(marked)
-            if ready(node) == "True":
+            if ready_status(node) == "True":
                 name = node.metadata.name
                 self._events.event(node, "Normal", "NodeNotReady", f"Node {name} status is now: NodeNotReady")
         return marked or node
 
-    async def _mark_pods(self, node: str) -> Sequence[ApiError | None]:
+    async def _mark_pods_not_ready(self, node: str) -> Sequence[ApiError | None]:
         """Mark the node's pods as not ready. Return the result of each write. Taints do not depend on it."""
-        changed = [pod for item in self._pods.under(node).values() if (pod := not_ready(item, self._clock.time())) is not None]
+        changed = [
+            pod for item in self._pods.under(node).values() if (pod := not_ready_status(item, self._clock.time())) is not None
+        ]
         for pod in changed:
             self._events.event(pod, "Warning", "NodeNotReady", "Node is not ready")
-        return await in_batches(self._pods_client.update_status_batch, changed)
+        return await send_in_batches(self._pods_client.update_status_batch, changed)
 
-    async def _taint(self, node: Node, now: float) -> float | None:
+    async def _update_taints(self, node: Node, now: float) -> float | None:
         """Write the taints. Return the seconds until the node's turn, or None if it needs no turn or its zone allows none."""
-        marked = evicts(node) and not self._zones.disrupted
+        marked = has_eviction_taint(node) and not self._zones.disrupted
         turn = self._zones.seconds_until_eviction(node.metadata.name, now) if should_evict(node) and not marked else 0.0
-        changed = tainted(node, turn == 0.0, self._clock.time())
+        changed = with_correct_taints(node, turn == 0.0, self._clock.time())
         if changed is not None:
             await self._client.update(changed)
         return turn or None
 
-    def _and_changed(self, keys: Keys[T]) -> Keys[T]:
+    def _add_changed_nodes(self, keys: Keys[T]) -> Keys[T]:
         """Extend `keys` with the nodes whose turns changed in the handlers that ran before."""
         return lambda delta: (*keys(delta), *self._zones.pop_changed_nodes())
 
-    def _nodes_changed(self, deltas: Sequence[Delta[Node]]) -> None:
+    def _handle_node_deltas(self, deltas: Sequence[Delta[Node]]) -> None:
         now = self._clock.monotonic()
         for delta in deltas:
             name = delta.obj.metadata.name
@@ -460,27 +467,27 @@ class NodeLifecycle:
                 self._zones.remove_node(name, now)
             else:
                 self._silences.update_lease(name, now)
-                if delta.old is not None and ready(delta.obj) == "True" != ready(delta.old):
+                if delta.old is not None and ready_status(delta.obj) == "True" != ready_status(delta.old):
                     self._silences.restart_timer(name, now)
-                self._note(delta.obj, now)
+                self._update_zone(delta.obj, now)
 
-    def _leases_changed(self, deltas: Sequence[Delta[Lease]]) -> None:
+    def _handle_lease_deltas(self, deltas: Sequence[Delta[Lease]]) -> None:
         now = self._clock.monotonic()
         for delta in deltas:
             name = delta.obj.metadata.name
             if delta.obj.metadata.namespace == NODE_LEASE_NAMESPACE and (node := self._nodes.get(name)) is not None:
                 self._silences.update_lease(name, now)
-                self._note(node, now)
+                self._update_zone(node, now)
 
-    def _note(self, node: Node, now: float) -> None:
+    def _update_zone(self, node: Node, now: float) -> None:
         """Update the zone of a node. A silent node counts as unhealthy before it is marked, so that the zone's state is
         current."""
         name = node.metadata.name
-        healthy = ready(node) == "True" and self._silences.seconds_without_lease(name, now) is None
-        self._zones.update_node(name, zone_of(node), healthy, now, counts=counts(node))
+        healthy = ready_status(node) == "True" and self._silences.seconds_without_lease(name, now) is None
+        self._zones.update_node(name, zone_of(node), healthy, now, counts=counts_for_zone(node))
 
 
-def not_ready(pod: Pod, now: float) -> Pod | None:
+def not_ready_status(pod: Pod, now: float) -> Pod | None:
     """Return the status of a pod on an unreachable node, or None if the pod is not Ready. `now` is Unix time."""
     said = conditions.find(pod.status.conditions, "Ready")
     if said is None or said.status != "True":
@@ -490,6 +497,6 @@ def not_ready(pod: Pod, now: float) -> Pod | None:
     return changed
 
 
-def _its_node(delta: Delta[Lease]) -> Sequence[str]:
+def _key_of_node(delta: Delta[Lease]) -> Sequence[str]:
     metadata = delta.obj.metadata
     return [metadata.name] if metadata.namespace == NODE_LEASE_NAMESPACE else []

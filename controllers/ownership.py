@@ -19,33 +19,33 @@ from pinnace.api.meta_v1_pb2 import ObjectMeta, OwnerReference
 from pinnace.api.resources import Object, Resource
 from pinnace.api.selectors import LabelSelector
 from pinnace.client.errors import ApiError, Fenced, NotFound, Unavailable
-from pinnace.controllers.informers import anything
-from pinnace.controllers.runtime import Shared, controller_of
+from pinnace.controllers.informers import select_all
+from pinnace.controllers.runtime import ControllerContext, get_controller_of
 from pinnace.controllers.writes import Expectations
 
 T = TypeVar("T", bound=Object)
 
 
-def keeper(obj: Object) -> str:
-    """Return an index key: the object's namespace and the UID of its controller, as in `kept_by`, or an empty string.
+def controller_key(obj: Object) -> str:
+    """Return an index key: the object's namespace and the UID of its controller, as in `owner_key`, or an empty string.
 
     A user with access to one namespace can set any UID there. Therefore an owner manages only objects of its own namespace.
     """
-    reference = controller_of(obj)
+    reference = get_controller_of(obj)
     return f"{obj.metadata.namespace}/{reference.uid}" if reference is not None else ""
 
 
-def kept_by(owner: Object) -> str:
-    """Return the `keeper` key of the objects that this owner manages."""
+def owner_key(owner: Object) -> str:
+    """Return the `controller_key` key of the objects that this owner manages."""
     return f"{owner.metadata.namespace}/{owner.metadata.uid}"
 
 
-def ownerless(obj: Object) -> bool:
+def has_no_controller(obj: Object) -> bool:
     """Return True if the object has no controller."""
-    return controller_of(obj) is None
+    return get_controller_of(obj) is None
 
 
-def refers_to(resource: Resource[Any], owner: Object) -> OwnerReference:
+def new_controller_ref(resource: Resource[Any], owner: Object) -> OwnerReference:
     """Return the controller reference to the owner."""
     metadata = owner.metadata
     return OwnerReference(
@@ -65,12 +65,12 @@ class Claims(Generic[T]):
     release: list[T]
 
 
-def claims(
+def decide_claims(
     owner: ObjectMeta,
     selector: LabelSelector,
     managed: Iterable[T],
     free: Iterable[T],
-    moves: Callable[[T], bool] = anything,
+    moves: Callable[[T], bool] = select_all,
 ) -> Claims[T]:
     """Decide which objects the owner keeps, adopts and releases.
 
@@ -89,16 +89,16 @@ def claims(
     return result
 
 
-def adopted(obj: T, resource: Resource[Any], owner: Object, finalizer: str = "") -> T:
+def adopted_copy(obj: T, resource: Resource[Any], owner: Object, finalizer: str = "") -> T:
     """Return a copy of the object that the owner controls, with the finalizer if there is one."""
     changed = _copy(obj)
     if finalizer and finalizer not in obj.metadata.finalizers:
         changed.metadata.finalizers.append(finalizer)
-    changed.metadata.ownerReferences.append(refers_to(resource, owner))
+    changed.metadata.ownerReferences.append(new_controller_ref(resource, owner))
     return changed
 
 
-def released(obj: T, owner: Object, finalizer: str = "") -> T:
+def released_copy(obj: T, owner: Object, finalizer: str = "") -> T:
     """Return a copy of the object without the reference to the owner and without the finalizer."""
     changed = _copy(obj)
     if finalizer in obj.metadata.finalizers:
@@ -115,26 +115,26 @@ def _copy(obj: T) -> T:
     return changed
 
 
-class Claimer(Generic[T]):
+class ControllerRefManager(Generic[T]):
     """Adopts and releases objects of one kind for the `owners` of a controller."""
 
     def __init__(
         self,
-        shared: Shared,
+        shared: ControllerContext,
         owners: Resource[Any],
         things: Resource[T],
         expectations: Expectations,
         *,
         finalizer: str = "",
-        moves: Callable[[T], bool] = anything,
+        moves: Callable[[T], bool] = select_all,
     ) -> None:
         """`finalizer` is the finalizer of owned objects, or empty. `moves` returns True if an object may be adopted and
         released; it must depend only on the object."""
         self._owners = owners
         self._owner_client = shared.client.of(owners)
         self._client = shared.client.of(things)
-        self._things = shared.informers.index(things, keeper)
-        self._free = shared.informers.labelled(things, ownerless)
+        self._things = shared.informers.index(things, controller_key)
+        self._free = shared.informers.labelled(things, has_no_controller)
         self._expectations = expectations
         self._finalizer = finalizer
         self._moves = moves
@@ -147,19 +147,19 @@ class Claimer(Generic[T]):
         changed an object.
         """
         metadata = owner.metadata
-        managed, before = self._things.under(kept_by(owner)), self._selected.get(key, {})
+        managed, before = self._things.under(owner_key(owner)), self._selected.get(key, {})
         unsure = [obj for uid, obj in managed.items() if before.get(uid) is not obj]
         free = self._free.select(metadata.namespace, selector.matches)
-        result = claims(metadata, selector, unsure, free, self._moves)
+        result = decide_claims(metadata, selector, unsure, free, self._moves)
         sure = [obj for uid, obj in managed.items() if before.get(uid) is obj]
         self._selected[key] = {obj.metadata.uid: obj for obj in (*sure, *result.own)}
         result.own.extend(sure)
         refused: list[ApiError] = []
         for obj in result.release:
-            await self._update(key, released(obj, owner, self._finalizer), refused)
-        if result.adopt and await self._stays(owner):
+            await self._write_object(key, released_copy(obj, owner, self._finalizer), refused)
+        if result.adopt and await self._owner_exists(owner):
             for obj in result.adopt:
-                own = await self._update(key, adopted(obj, self._owners, owner, self._finalizer), refused)
+                own = await self._write_object(key, adopted_copy(obj, self._owners, owner, self._finalizer), refused)
                 if own is not None:
                     result.own.append(own)
         if refused:
@@ -170,7 +170,7 @@ class Claimer(Generic[T]):
         """Drop a deleted owner."""
         self._selected.pop(key, None)
 
-    async def _update(self, key: str, changed: T, refused: list[ApiError]) -> T | None:
+    async def _write_object(self, key: str, changed: T, refused: list[ApiError]) -> T | None:
         """Write the object. Return None if it is gone or the write was refused; the error is appended to `refused`."""
         try:
             stored = await self._client.update(changed)
@@ -184,7 +184,7 @@ class Claimer(Generic[T]):
         self._expectations.wrote(key, self._client.resource, stored.metadata.resourceVersion)
         return stored
 
-    async def _stays(self, owner: Object) -> bool:
+    async def _owner_exists(self, owner: Object) -> bool:
         """Return True if the owner exists and is not being deleted, according to the API server.
 
         The cache is not sufficient, because a deleted owner would leave its adopted objects without an owner.

@@ -22,13 +22,13 @@ from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeClaim
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, store_key
 from pinnace.client.errors import NotFound
 from pinnace.client.informer import Delta
-from pinnace.controllers.runtime import Shared, Watch, itself
+from pinnace.controllers.runtime import ControllerContext, WatchedResource, key_of_object
 
 AVAILABLE, BOUND, RELEASED, FAILED, LOST = "Available", "Bound", "Released", "Failed", "Lost"
 _LOST_MESSAGE = "Bound claim has lost its PersistentVolume. Data on the volume is lost!"
 
 
-def phase_of(volume: PersistentVolume, claim: PersistentVolumeClaim | None) -> str:
+def volume_phase(volume: PersistentVolume, claim: PersistentVolumeClaim | None) -> str:
     """Return the phase of a volume. `claim`: the claim that its claimRef names, or None. The phase stays while a bind is not
     complete."""
     reference, phase = volume.spec.claimRef, volume.status.phase
@@ -41,7 +41,7 @@ def phase_of(volume: PersistentVolume, claim: PersistentVolumeClaim | None) -> s
     return BOUND if claim.spec.volumeName == volume.metadata.name else phase
 
 
-def claim_phase_of(claim: PersistentVolumeClaim, volume: PersistentVolume | None) -> str:
+def claim_phase(claim: PersistentVolumeClaim, volume: PersistentVolume | None) -> str:
     """Return the phase of a claim that is or was bound. `volume`: the volume that it names, or None."""
     phase = claim.status.phase
     if volume is None:
@@ -55,7 +55,7 @@ def claim_key(volume: PersistentVolume) -> str:
     return f"{reference.namespace}/{reference.name}" if volume.spec.HasField("claimRef") else ""
 
 
-def volume_name(claim: PersistentVolumeClaim) -> str:
+def bound_volume_name(claim: PersistentVolumeClaim) -> str:
     return claim.spec.volumeName
 
 
@@ -64,18 +64,21 @@ class PersistentVolumeController:
     workers = 4
     max_backoff = 60.0
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: ControllerContext) -> None:
         self._volumes_client = shared.client.of(PERSISTENT_VOLUMES)
         self._claims_client = shared.client.of(PERSISTENT_VOLUME_CLAIMS)
         self._events = shared.events
         self._volumes = shared.informers.store(PERSISTENT_VOLUMES)
         self._claims = shared.informers.store(PERSISTENT_VOLUME_CLAIMS)
         self._by_claim = shared.informers.index(PERSISTENT_VOLUMES, claim_key)
-        self._by_volume = shared.informers.index(PERSISTENT_VOLUME_CLAIMS, volume_name)
+        self._by_volume = shared.informers.index(PERSISTENT_VOLUME_CLAIMS, bound_volume_name)
 
     @property
-    def watches(self) -> Sequence[Watch[Any]]:
-        return (Watch(PERSISTENT_VOLUMES, itself), Watch(PERSISTENT_VOLUME_CLAIMS, self._of_claim))
+    def watches(self) -> Sequence[WatchedResource[Any]]:
+        return (
+            WatchedResource(PERSISTENT_VOLUMES, key_of_object),
+            WatchedResource(PERSISTENT_VOLUME_CLAIMS, self._keys_of_claim),
+        )
 
     async def sync(self, key: str) -> None:
         """Write the phases of a volume and of the claims that name it. `key`: the name of the volume."""
@@ -83,14 +86,14 @@ class PersistentVolumeController:
         if volume is not None:
             await self._sync_volume(volume)
         for claim in list(self._by_volume.under(key).values()):
-            if (phase := claim_phase_of(claim, volume)) != claim.status.phase:
+            if (phase := claim_phase(claim, volume)) != claim.status.phase:
                 await self._write_claim(claim, phase)
 
     async def _sync_volume(self, volume: PersistentVolume) -> None:
         claim = self._claims.get(claim_key(volume))
-        phase = phase_of(volume, claim)
+        phase = volume_phase(volume, claim)
         if phase == RELEASED != volume.status.phase:
-            phase = phase_of(volume, await self._read_claim(volume))
+            phase = volume_phase(volume, await self._read_claim(volume))
         if phase == volume.status.phase:
             return
         changed = PersistentVolume()
@@ -114,7 +117,7 @@ class PersistentVolumeController:
         if phase == LOST:
             self._events.event(claim, "Warning", "ClaimLost", _LOST_MESSAGE)
 
-    def _of_claim(self, delta: Delta[PersistentVolumeClaim]) -> Iterable[str]:
+    def _keys_of_claim(self, delta: Delta[PersistentVolumeClaim]) -> Iterable[str]:
         """Return the names of the volumes that refer to the claim, and of the volume that it names."""
         claim = delta.obj
         yield from (volume.metadata.name for volume in self._by_claim.under(store_key(claim)).values())

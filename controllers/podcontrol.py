@@ -31,9 +31,9 @@ from pinnace.api.wire import portions
 from pinnace.client.errors import ApiError, Conflict, Fenced, NotFound, OutcomeUnknown, error_of
 from pinnace.client.informer import Delta, Index
 from pinnace.client.resource import Outcomes, Send, delete_request
-from pinnace.controllers.ownership import refers_to
-from pinnace.controllers.pods import PodFacts
-from pinnace.controllers.runtime import Keys, Shared
+from pinnace.controllers.ownership import new_controller_ref
+from pinnace.controllers.pods import PodProperties
+from pinnace.controllers.runtime import ControllerContext, Keys
 from pinnace.controllers.writes import BATCH, Expectations
 
 T = TypeVar("T", bound=Message)
@@ -46,7 +46,7 @@ _PREFIX, _MADE_UP = 58, "[bcdfghjklmnpqrstvwxz2456789]{5}"
 """The server uses this number of characters of `generateName`, and appends a suffix of this form."""
 
 
-def pod_from(template: PodTemplateSpec, resource: Resource[Any], owner: Object) -> Pod:
+def build_pod_from_template(template: PodTemplateSpec, resource: Resource[Any], owner: Object) -> Pod:
     """Return a pod to create from the template, controlled by the owner and named after it."""
     pod = Pod()
     source, metadata = template.metadata, pod.metadata
@@ -54,12 +54,12 @@ def pod_from(template: PodTemplateSpec, resource: Resource[Any], owner: Object) 
     metadata.labels.update(source.labels)
     metadata.annotations.update(source.annotations)
     metadata.finalizers.extend(source.finalizers)
-    metadata.ownerReferences.append(refers_to(resource, owner))
+    metadata.ownerReferences.append(new_controller_ref(resource, owner))
     pod.spec.CopyFrom(template.spec)
     return pod
 
 
-def _of_any(pod: Pod, refusal: str) -> str:
+def _without_pod_name(pod: Pod, refusal: str) -> str:
     """Return the error without the generated name of the pod, so that repeated errors are the same event."""
     prefix = pod.metadata.generateName
     if not prefix or pod.metadata.name:
@@ -68,7 +68,7 @@ def _of_any(pod: Pod, refusal: str) -> str:
 
 
 class PodControl:
-    def __init__(self, shared: Shared, expectations: Expectations) -> None:
+    def __init__(self, shared: ControllerContext, expectations: Expectations) -> None:
         self._client = shared.client.pods
         self._events = shared.events
         self._expectations = expectations
@@ -92,7 +92,7 @@ class PodControl:
                 if errors[0].reason == "NamespaceTerminating":
                     return None
                 self._refused.add(key)
-                why = _of_any(batch[0], errors[0].message)
+                why = _without_pod_name(batch[0], errors[0].message)
                 self._events.event(owner, "Warning", "FailedCreate", f"Error creating: {why}")
                 return errors[0]
         return None
@@ -142,18 +142,18 @@ class PodControl:
 ObjectT = TypeVar("ObjectT", bound=Object)
 
 
-def those_that_lack(neighbours: Index[ObjectT], lacks: Callable[[ObjectT], bool]) -> Keys[ResourceQuota]:
+def keys_lacking_quota(neighbours: Index[ObjectT], lacks: Callable[[ObjectT], bool]) -> Keys[ResourceQuota]:
     """Return a Watch's `keys`: the objects in the quota's namespace for which `lacks` is True. `neighbours` is by namespace."""
 
     def keys(delta: Delta[ResourceQuota]) -> Iterable[str]:
-        if not grants_more(delta):
+        if not quota_grants_more(delta):
             return ()
         return [store_key(item) for item in neighbours.under(delta.obj.metadata.namespace).values() if lacks(item)]
 
     return keys
 
 
-def grants_more(delta: Delta[ResourceQuota]) -> bool:
+def quota_grants_more(delta: Delta[ResourceQuota]) -> bool:
     """Return True if the quota was deleted, or if a bound was removed or increased.
 
     Released usage does not count, because it changes constantly in a busy namespace.
@@ -172,13 +172,13 @@ def grants_more(delta: Delta[ResourceQuota]) -> bool:
 _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
-def victims(pods: Sequence[PodFacts], count: int, related: Iterable[PodFacts], now: float) -> list[Pod]:
+def select_pods_to_delete(pods: Sequence[PodProperties], count: int, related: Iterable[PodProperties], now: float) -> list[Pod]:
     """Return the `count` pods to delete first. `related` has all pods of the same deployment. `now` is Unix time."""
     if count >= len(pods) or not count:
         return [pod.pod for pod in pods[:count]]
     crowd = Counter(item.node for item in related if item.active)
 
-    def rank(each: PodFacts) -> tuple[object, ...]:
+    def rank(each: PodProperties) -> tuple[object, ...]:
         return (
             bool(each.node),
             _PHASES.get(each.phase, 0),

@@ -1,6 +1,6 @@
 """Properties of pods that controllers count. Pure; times are Unix time.
 
-`PodFactsCache` computes them once per version of a pod, because objects in an informer's store are immutable.
+`PodPropertiesCache` computes them once per version of a pod, because objects in an informer's store are immutable.
 
 Source: pkg/controller/controller_utils.go and pkg/api/v1/pod/util.go of Kubernetes.
 """
@@ -19,21 +19,21 @@ from pinnace.api.wellknown import COST_ANNOTATION
 from pinnace.client.informer import Delta
 
 
-def active(pod: Pod) -> bool:
+def is_pod_active(pod: Pod) -> bool:
     """Return True if the pod has not terminated and is not being deleted."""
     return not ended(pod) and not pod.metadata.HasField("deletionTimestamp")
 
 
-def terminating(pod: Pod) -> bool:
+def is_pod_terminating(pod: Pod) -> bool:
     """Return True if the pod is being deleted and has not terminated."""
     return not ended(pod) and pod.metadata.HasField("deletionTimestamp")
 
 
-def ready(pod: Pod) -> bool:
+def is_pod_ready(pod: Pod) -> bool:
     return conditions.is_true(pod.status.conditions, "Ready")
 
 
-def ready_since(pod: Pod) -> float | None:
+def pod_ready_since(pod: Pod) -> float | None:
     """Return the time since which the pod is ready, or None if it is not ready or the time is not reported."""
     condition = conditions.find(pod.status.conditions, "Ready")
     if condition is None or condition.status != "True" or not condition.HasField("lastTransitionTime"):
@@ -41,23 +41,23 @@ def ready_since(pod: Pod) -> float | None:
     return to_seconds(condition.lastTransitionTime)
 
 
-def restarts(pod: Pod) -> int:
+def max_restart_count(pod: Pod) -> int:
     """Return the highest restart count of a container, including sidecars."""
     statuses = (*pod.status.containerStatuses, *pod.status.initContainerStatuses)
     return max((status.restartCount for status in statuses), default=0)
 
 
-def node_of(pod: Pod) -> str:
+def pod_node_name(pod: Pod) -> str:
     """Return the node of the pod, or an empty string."""
     return pod.spec.nodeName
 
 
-def namespace_of(obj: Object) -> str:
+def object_namespace(obj: Object) -> str:
     return obj.metadata.namespace
 
 
-class PodFacts(NamedTuple):
-    """Properties of one version of a pod. Times are Unix time. `ready_since` is None if it is not reported."""
+class PodProperties(NamedTuple):
+    """Properties of one version of a pod. Times are Unix time. `pod_ready_since` is None if it is not reported."""
 
     pod: Pod
     active: bool
@@ -73,40 +73,40 @@ class PodFacts(NamedTuple):
     cost: int
 
 
-def facts_of(pod: Pod) -> PodFacts:
-    return PodFacts(
+def compute_pod_properties(pod: Pod) -> PodProperties:
+    return PodProperties(
         pod=pod,
-        active=active(pod),
-        terminating=terminating(pod),
+        active=is_pod_active(pod),
+        terminating=is_pod_terminating(pod),
         deleting=pod.metadata.HasField("deletionTimestamp"),
-        ready=ready(pod),
-        ready_since=ready_since(pod),
-        node=node_of(pod),
+        ready=is_pod_ready(pod),
+        ready_since=pod_ready_since(pod),
+        node=pod_node_name(pod),
         phase=pod.status.phase,
         labels=frozenset(pod.metadata.labels.items()),
         created=to_seconds(pod.metadata.creationTimestamp),
-        restarts=restarts(pod),
-        cost=cost(pod),
+        restarts=max_restart_count(pod),
+        cost=pod_deletion_cost(pod),
     )
 
 
-def cost(pod: Pod) -> int:
+def pod_deletion_cost(pod: Pod) -> int:
     """Return the pod-deletion-cost, or 0 if it is missing or not a 32-bit integer."""
     return int32(pod.metadata.annotations.get(COST_ANNOTATION, "")) or 0
 
 
-class PodFactsCache:
+class PodPropertiesCache:
     """Caches the facts of pods until they are deleted."""
 
     def __init__(self) -> None:
-        self._known: dict[str, PodFacts] = {}
+        self._known: dict[str, PodProperties] = {}
 
-    def of(self, pods: Iterable[Pod]) -> Iterator[PodFacts]:
+    def of(self, pods: Iterable[Pod]) -> Iterator[PodProperties]:
         for pod in pods:
             uid = pod.metadata.uid
             known = self._known.get(uid)
             if known is None or known.pod is not pod:
-                known = self._known[uid] = facts_of(pod)
+                known = self._known[uid] = compute_pod_properties(pod)
             yield known
 
     def follow(self, deltas: Sequence[Delta[Pod]]) -> None:

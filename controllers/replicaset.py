@@ -18,10 +18,17 @@ from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.errors import ApiError, NotFound
 from pinnace.client.informer import Delta
 from pinnace.client.workqueue import MAX_BACKOFF
-from pinnace.controllers.ownership import Claimer, keeper, kept_by
-from pinnace.controllers.podcontrol import BURST, PodControl, pod_from, those_that_lack, victims
-from pinnace.controllers.pods import PodFacts, active, namespace_of
-from pinnace.controllers.runtime import Shared, Unfinished, Watch, controller_of, its_controller, itself
+from pinnace.controllers.ownership import ControllerRefManager, controller_key, owner_key
+from pinnace.controllers.podcontrol import BURST, PodControl, build_pod_from_template, keys_lacking_quota, select_pods_to_delete
+from pinnace.controllers.pods import PodProperties, is_pod_active, object_namespace
+from pinnace.controllers.runtime import (
+    ControllerContext,
+    PartialSyncError,
+    WatchedResource,
+    get_controller_of,
+    key_of_object,
+    keys_of_controller,
+)
 from pinnace.controllers.writes import Expectations
 from pinnace.runtime.backoff import exponential_delay
 
@@ -44,7 +51,9 @@ class ReplicaSetPlan:
     wait: float | None = None
 
 
-def plan(replica_set: ReplicaSet, pods: Sequence[PodFacts], related: Iterable[PodFacts], now: float) -> ReplicaSetPlan:
+def plan_replica_set_sync(
+    replica_set: ReplicaSet, pods: Sequence[PodProperties], related: Iterable[PodProperties], now: float
+) -> ReplicaSetPlan:
     """Plan one sync. `pods` are the replica set's own pods. `related` is as in victims. `now` is Unix time.
 
     Failed pods are replaced and left to the pod garbage collector. If pods fail repeatedly, they are replaced with
@@ -56,12 +65,12 @@ def plan(replica_set: ReplicaSet, pods: Sequence[PodFacts], related: Iterable[Po
     there = [pod for pod in pods if pod.active]
     lacking = replica_set.spec.replicas - len(there)
     if lacking < 0:
-        return ReplicaSetPlan(delete=victims(there, min(-lacking, BURST), related, now))
-    wait = backoff(replica_set.spec.replicas, pods, now) if lacking else 0.0
+        return ReplicaSetPlan(delete=select_pods_to_delete(there, min(-lacking, BURST), related, now))
+    wait = seconds_until_creation(replica_set.spec.replicas, pods, now) if lacking else 0.0
     return ReplicaSetPlan(wait=wait) if wait else ReplicaSetPlan(create=min(lacking, BURST))
 
 
-def backoff(replicas: int, pods: Iterable[PodFacts], now: float) -> float:
+def seconds_until_creation(replicas: int, pods: Iterable[PodProperties], now: float) -> float:
     """Return the seconds until failed pods may be replaced."""
     recent = [pod.created for pod in pods if pod.phase == "Failed" and now - MEMORY < pod.created <= now + SKEW]
     rounds = len(recent) // replicas - AT_ONCE
@@ -81,29 +90,29 @@ class ReplicaFailure:
     message: str
 
 
-def available_in(replica_set: ReplicaSet, pods: Sequence[PodFacts], now: float) -> float | None:
+def seconds_until_available(replica_set: ReplicaSet, pods: Sequence[PodProperties], now: float) -> float | None:
     """Return the seconds until the next pod becomes available if its state does not change, or None."""
     patience = replica_set.spec.minReadySeconds
-    return min((wait for pod in pods if pod.active and (wait := _available_in(pod, patience, now))), default=None)
+    return min((wait for pod in pods if pod.active and (wait := _pod_available_in(pod, patience, now))), default=None)
 
 
-def status_of(
-    replica_set: ReplicaSet, pods: Sequence[PodFacts], trouble: ReplicaFailure | None, now: float
+def calculate_status(
+    replica_set: ReplicaSet, pods: Sequence[PodProperties], trouble: ReplicaFailure | None, now: float
 ) -> ReplicaSetStatus:
     labels, patience = frozenset(replica_set.spec.template.metadata.labels.items()), replica_set.spec.minReadySeconds
     status = ReplicaSetStatus(observedGeneration=replica_set.metadata.generation)
     status.terminatingReplicas = sum(pod.terminating for pod in pods)
     there = [pod for pod in pods if pod.active]
     status.replicas = len(there)
-    status.availableReplicas = sum(_available_in(item, patience, now) == 0 for item in there)
+    status.availableReplicas = sum(_pod_available_in(item, patience, now) == 0 for item in there)
     status.fullyLabeledReplicas = sum(labels <= item.labels for item in there)
     status.readyReplicas = sum(item.ready for item in there)
     status.conditions.extend(replica_set.status.conditions)
-    _tell(status, trouble, now)
+    _set_failure_condition(status, trouble, now)
     return status
 
 
-def _tell(status: ReplicaSetStatus, trouble: ReplicaFailure | None, now: float) -> None:
+def _set_failure_condition(status: ReplicaSetStatus, trouble: ReplicaFailure | None, now: float) -> None:
     """Set the condition. A condition with the same reason is not changed.
 
     The message contains a generated pod name. To write a new message would change the replica set and cause an immediate
@@ -117,7 +126,7 @@ def _tell(status: ReplicaSetStatus, trouble: ReplicaFailure | None, now: float) 
         conditions.say(status.conditions, FAILURE, "True", trouble.reason, trouble.message, now)
 
 
-def _available_in(pod: PodFacts, patience: int, now: float) -> float | None:
+def _pod_available_in(pod: PodProperties, patience: int, now: float) -> float | None:
     """Return the seconds until the pod is available, 0 if it is, or None if it is not ready."""
     if not pod.ready:
         return None
@@ -126,7 +135,7 @@ def _available_in(pod: PodFacts, patience: int, now: float) -> float | None:
     return None if pod.ready_since is None else max(0.0, pod.ready_since + patience - now)
 
 
-def selector_of(replica_set: ReplicaSet) -> LabelSelector:
+def replica_set_selector(replica_set: ReplicaSet) -> LabelSelector:
     return from_message(replica_set.spec.selector)
 
 
@@ -135,24 +144,30 @@ class ReplicaSetController:
     workers = 16
     max_backoff = MAX_BACKOFF
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: ControllerContext) -> None:
         informers = shared.informers
         self._client = shared.client.of(REPLICA_SETS)
         self._clock = shared.clock
         self._sets = informers.store(REPLICA_SETS)
-        self._siblings = informers.index(REPLICA_SETS, keeper)
-        self._neighbours = informers.index(REPLICA_SETS, namespace_of)
-        self._selecting = informers.selecting(REPLICA_SETS, selector_of)
-        self._pods = informers.index(PODS, keeper)
+        self._siblings = informers.index(REPLICA_SETS, controller_key)
+        self._neighbours = informers.index(REPLICA_SETS, object_namespace)
+        self._selecting = informers.selecting(REPLICA_SETS, replica_set_selector)
+        self._pods = informers.index(PODS, controller_key)
         self._facts = shared.informers.facts
         self._expectations = Expectations(informers)
-        self._claimer = Claimer(shared, REPLICA_SETS, PODS, self._expectations, moves=active)
+        self._claimer = ControllerRefManager(shared, REPLICA_SETS, PODS, self._expectations, moves=is_pod_active)
         self._control = PodControl(shared, self._expectations)
 
     @property
-    def watches(self) -> Sequence[Watch[Any]]:
-        refused = those_that_lack(self._neighbours, lambda replica_set: replica_set.status.replicas < replica_set.spec.replicas)
-        return (Watch(REPLICA_SETS, itself), Watch(PODS, self._keys_of_pod), Watch(RESOURCE_QUOTAS, refused))
+    def watches(self) -> Sequence[WatchedResource[Any]]:
+        refused = keys_lacking_quota(
+            self._neighbours, lambda replica_set: replica_set.status.replicas < replica_set.spec.replicas
+        )
+        return (
+            WatchedResource(REPLICA_SETS, key_of_object),
+            WatchedResource(PODS, self._keys_of_pod),
+            WatchedResource(RESOURCE_QUOTAS, refused),
+        )
 
     async def sync(self, key: str) -> float | None:
         await self._expectations.met(key)
@@ -164,26 +179,28 @@ class ReplicaSetController:
         own = await self._claimer.claim(key, replica_set, from_message(replica_set.spec.selector))
         pods = list(self._facts.of(own))
         now = self._clock.time()
-        wanted = plan(replica_set, pods, self._related_replica_sets(replica_set), now)
-        again = min((item for item in (available_in(replica_set, pods, now), wanted.wait) if item is not None), default=None)
+        wanted = plan_replica_set_sync(replica_set, pods, self._related_replica_sets(replica_set), now)
+        again = min(
+            (item for item in (seconds_until_available(replica_set, pods, now), wanted.wait) if item is not None), default=None
+        )
         try:
             await self._execute_plan(key, replica_set, pods, wanted, now)
         except ApiError as error:
-            raise Unfinished(error, again) from error
+            raise PartialSyncError(error, again) from error
         return again
 
     async def _execute_plan(
-        self, key: str, replica_set: ReplicaSet, pods: Sequence[PodFacts], wanted: ReplicaSetPlan, now: float
+        self, key: str, replica_set: ReplicaSet, pods: Sequence[PodProperties], wanted: ReplicaSetPlan, now: float
     ) -> None:
         if wanted.create:
-            pod = pod_from(replica_set.spec.template, REPLICA_SETS, replica_set)
+            pod = build_pod_from_template(replica_set.spec.template, REPLICA_SETS, replica_set)
             error = await self._control.create(key, replica_set, [pod] * wanted.create)
         else:
             error = await self._control.delete(key, replica_set, wanted.delete)
         failed = (
             ReplicaFailure("FailedCreate" if wanted.create else "FailedDelete", error.message) if error is not None else None
         )
-        await self._write_status(key, replica_set, status_of(replica_set, pods, failed, now))
+        await self._write_status(key, replica_set, calculate_status(replica_set, pods, failed, now))
         if error is not None:
             raise error
 
@@ -198,17 +215,17 @@ class ReplicaSetController:
             return
         self._expectations.wrote(key, REPLICA_SETS, stored.metadata.resourceVersion)
 
-    def _related_replica_sets(self, replica_set: ReplicaSet) -> Iterable[PodFacts]:
+    def _related_replica_sets(self, replica_set: ReplicaSet) -> Iterable[PodProperties]:
         """Yield the pods of all replica sets of the deployment."""
-        deployment = keeper(replica_set)
+        deployment = controller_key(replica_set)
         family = self._siblings.under(deployment).values() if deployment else (replica_set,)
         for item in family:
-            yield from self._facts.of(self._pods.under(kept_by(item)).values())
+            yield from self._facts.of(self._pods.under(owner_key(item)).values())
 
     def _keys_of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
         """Return the replica set of the pod, or the replica sets that would adopt it."""
-        yield from its_controller(REPLICA_SETS)(delta)
+        yield from keys_of_controller(REPLICA_SETS)(delta)
         metadata = delta.obj.metadata
-        if delta.kind != DELETED and controller_of(delta.obj) is None:
-            for replica_set in self._selecting.that_select(metadata.namespace, metadata.labels):
+        if delta.kind != DELETED and get_controller_of(delta.obj) is None:
+            for replica_set in self._selecting.objects_selecting(metadata.namespace, metadata.labels):
                 yield store_key(replica_set)

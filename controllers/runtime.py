@@ -88,7 +88,7 @@ Keys = Callable[[Delta[T]], Iterable[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Watch(Generic[T]):
+class WatchedResource(Generic[T]):
     """A watched kind. `keys` returns the keys to sync after a change. It must not raise an exception or block."""
 
     resource: Resource[T]
@@ -112,7 +112,7 @@ class Controller(Protocol):
         ...
 
     @property
-    def watches(self) -> Sequence[Watch[Any]]: ...
+    def watches(self) -> Sequence[WatchedResource[Any]]: ...
 
     async def sync(self, key: str) -> float | None:
         """Sync one key. Return the seconds until the next sync without a change, or None.
@@ -122,7 +122,7 @@ class Controller(Protocol):
         ...
 
 
-class Unfinished(Exception):
+class PartialSyncError(Exception):
     """A sync completed everything except for an error. `cause` is the error, and `again` the intended return value of `sync`.
 
     The key is synced again after its backoff, or after `again` seconds if this is earlier.
@@ -135,7 +135,7 @@ class Unfinished(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class ControllerContext:
     """The dependencies of all controllers. Constructors must request indexes and informers before anything runs."""
 
     client: Client
@@ -149,23 +149,23 @@ class Shared:
     def events(self) -> Reporter:
         return self.recorder.of(self.component)
 
-    def reporting(self, component: str) -> "Shared":
+    def with_component(self, component: str) -> "ControllerContext":
         """Return a copy for a controller with its own event source component."""
         return replace(self, component=component)
 
 
-def itself(delta: Delta[T]) -> Iterable[str]:
+def key_of_object(delta: Delta[T]) -> Iterable[str]:
     """A Watch's `keys`: the key of the changed object."""
     return (store_key(delta.obj),)
 
 
-def its_controller(owner: Resource[Any]) -> Callable[[Delta[Any]], Iterable[str]]:
+def keys_of_controller(owner: Resource[Any]) -> Callable[[Delta[Any]], Iterable[str]]:
     """Return a Watch's `keys`: the controller of the changed object if it has this kind, now and before the change."""
 
     def keys(delta: Delta[Any]) -> Iterable[str]:
         result = set()
         for obj in filter(None, (delta.obj, delta.old)):
-            reference = controller_of(obj)
+            reference = get_controller_of(obj)
             if reference is not None and (reference.kind, reference.apiVersion) == (owner.kind, owner.api_version):
                 namespace = obj.metadata.namespace
                 result.add(f"{namespace}/{reference.name}" if owner.namespaced else reference.name)
@@ -174,7 +174,7 @@ def its_controller(owner: Resource[Any]) -> Callable[[Delta[Any]], Iterable[str]
     return keys
 
 
-def controller_of(obj: Object) -> OwnerReference | None:
+def get_controller_of(obj: Object) -> OwnerReference | None:
     """Return the controller reference, or None. An object has at most one."""
     return next((reference for reference in obj.metadata.ownerReferences if reference.controller), None)
 
@@ -330,7 +330,7 @@ class WorkerPool:
                 self._requeue_rate_limited(key, "bug", error)
         except ApiError as error:
             self._retry_after_api_error(key, error)
-        except Unfinished as error:
+        except PartialSyncError as error:
             self._retry_after_api_error(key, error.cause)
             self._requeue_after(key, error.again)
         except BaseException as error:  # SystemExit and similar exceptions would end the process silently

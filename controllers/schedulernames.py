@@ -17,7 +17,7 @@ from pinnace.api.records import decides, no_profile
 from pinnace.api.resources import NAMESPACES, PODS
 from pinnace.api.verbs_pb2 import MODIFIED
 from pinnace.client.informer import Delta
-from pinnace.controllers.runtime import Shared, Watch
+from pinnace.controllers.runtime import ControllerContext, WatchedResource
 
 INTERVAL = 10.0
 """Seconds between syncs. A restarted scheduler becomes leader within this time."""
@@ -26,14 +26,14 @@ MOST = 500
 _KEY = "pods"
 
 
-def waits_for(pod: Pod) -> str:
+def pending_scheduler_name(pod: Pod) -> str:
     """Return the index key of a pod: the scheduler that it waits for, or an empty string."""
     if pod.spec.nodeName or pod.spec.schedulingGates or ended(pod) or pod.metadata.HasField("deletionTimestamp"):
         return ""
     return pod.spec.schedulerName or wellknown.DEFAULT_SCHEDULER
 
 
-def missing(names: Set[str], elections: Sequence[Election]) -> Mapping[str, str]:
+def find_missing_schedulers(names: Set[str], elections: Sequence[Election]) -> Mapping[str, str]:
     """Return the schedulers that are not running, with a message for each."""
     if not any(election.scheduler_names for election in elections):
         return {}
@@ -45,26 +45,30 @@ class SchedulerNameController:
     workers = 1
     max_backoff = INTERVAL
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: ControllerContext) -> None:
         self._elections = shared.client.elections
         self._events = shared.events
-        self._waiting = shared.informers.index(PODS, waits_for)
+        self._waiting = shared.informers.index(PODS, pending_scheduler_name)
         self._missed: Set[str] = frozenset()
         """Schedulers that were missing in the last sync."""
         self._told: set[str] = set()
         """UIDs of pending pods with an event."""
 
     @property
-    def watches(self) -> Sequence[Watch[Any]]:
+    def watches(self) -> Sequence[WatchedResource[Any]]:
         """The watched kinds. A namespace always exists, so its addition starts the first sync. Changes of pods start none."""
-        return (Watch(NAMESPACES, _comes_or_goes),)
+        return (WatchedResource(NAMESPACES, _key_on_add_or_delete),)
 
     async def sync(self, key: str) -> float | None:
         names = self._waiting.keys
-        result = missing(names, await self._elections.list()) if names else {}
+        result = find_missing_schedulers(names, await self._elections.list()) if names else {}
         pods = {uid: (pod, why) for name, why in result.items() for uid, pod in self._waiting.under(name).items()}
         self._told &= pods.keys()
-        due = [(pod, why) for uid, (pod, why) in pods.items() if uid not in self._told and waits_for(pod) in self._missed]
+        due = [
+            (pod, why)
+            for uid, (pod, why) in pods.items()
+            if uid not in self._told and pending_scheduler_name(pod) in self._missed
+        ]
         for pod, why in due[:MOST]:
             self._events.event(pod, "Warning", "FailedScheduling", why)
             self._told.add(pod.metadata.uid)
@@ -72,5 +76,5 @@ class SchedulerNameController:
         return INTERVAL
 
 
-def _comes_or_goes(delta: Delta[Any]) -> Sequence[str]:
+def _key_on_add_or_delete(delta: Delta[Any]) -> Sequence[str]:
     return () if delta.kind == MODIFIED else (_KEY,)

@@ -23,15 +23,15 @@ from pinnace.api.wellknown import NOT_READY_TAINT, UNREACHABLE_TAINT
 from pinnace.client.errors import ApiError, Conflict, NotFound
 from pinnace.client.informer import Delta
 from pinnace.client.resource import delete_request
-from pinnace.controllers.pods import active, node_of
-from pinnace.controllers.runtime import Shared, Watch, itself
-from pinnace.controllers.writes import in_batches, unless_refused
+from pinnace.controllers.pods import is_pod_active, pod_node_name
+from pinnace.controllers.runtime import ControllerContext, WatchedResource, key_of_object
+from pinnace.controllers.writes import raise_first_error, send_in_batches
 
 _WHY = Disruption(reason="DeletionByTaintManager", message="Taint manager: deleting due to NoExecute taint")
 _AWAY = frozenset({NOT_READY_TAINT, UNREACHABLE_TAINT})
 
 
-def patience(pod: Pod, taint: Taint) -> float:
+def toleration_seconds(pod: Pod, taint: Taint) -> float:
     """Return the seconds for which the pod tolerates the taint: 0 without a toleration, infinity without tolerationSeconds.
 
     The first matching toleration counts.
@@ -44,22 +44,22 @@ def patience(pod: Pod, taint: Taint) -> float:
     return max(0.0, float(result.tolerationSeconds)) if result.HasField("tolerationSeconds") else math.inf
 
 
-def _trouble(taint: Taint) -> str:
+def _taint_time_key(taint: Taint) -> str:
     """Return the key of the taint's time. not-ready and unreachable share one."""
     return UNREACHABLE_TAINT if taint.key in _AWAY else taint.key
 
 
-class TaintEviction:
+class TaintEvictionController:
     name = "taint-eviction"
     workers = 16
     max_backoff = 60.0
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: ControllerContext) -> None:
         self._client = shared.client.pods
         self._events = shared.events
         self._clock = shared.clock
         self._nodes = shared.informers.store(NODES)
-        self._pods = shared.informers.index(PODS, node_of)
+        self._pods = shared.informers.index(PODS, pod_node_name)
         self._since: dict[str, dict[tuple[str, str], float]] = {}
         """By node, and by taint key and UID: the start of the pod's time, in monotonic seconds."""
         self._to_go: dict[str, set[str]] = {}
@@ -67,8 +67,8 @@ class TaintEviction:
         shared.informers.add_handler(NODES, self._forget_pod)
 
     @property
-    def watches(self) -> Sequence[Watch[Any]]:
-        return (Watch(NODES, itself), Watch(PODS, _its_node))
+    def watches(self) -> Sequence[WatchedResource[Any]]:
+        return (WatchedResource(NODES, key_of_object), WatchedResource(PODS, _key_of_node))
 
     async def sync(self, key: str) -> float | None:
         node = self._nodes.get(key)
@@ -82,12 +82,12 @@ class TaintEviction:
         self._since[key] = since
         doomed, waits = [], dict[str, float]()
         for uid, pod in self._pods.under(key).items():
-            if not active(pod):
+            if not is_pod_active(pod):
                 continue
             left = math.inf
             for taint in taints:
-                if (stays := patience(pod, taint)) < math.inf:
-                    what = _trouble(taint), uid
+                if (stays := toleration_seconds(pod, taint)) < math.inf:
+                    what = _taint_time_key(taint), uid
                     since[what] = before.get(what, now)
                     left = min(left, since[what] + stays - now)
             if left <= 0:
@@ -98,12 +98,12 @@ class TaintEviction:
         if waits:
             self._to_go[key] = set(waits)
         refused = await self._evict_pod(doomed)
-        return unless_refused(min(waits.values(), default=None), refused, but=(NotFound, Conflict))
+        return raise_first_error(min(waits.values(), default=None), refused, but=(NotFound, Conflict))
 
     def _forget_pod(self, deltas: Sequence[Delta[Node]]) -> None:
         for delta in deltas:
             name = delta.obj.metadata.name
-            there = set(map(_trouble, evicting(delta.obj))) if delta.kind != DELETED else set()
+            there = set(map(_taint_time_key, evicting(delta.obj))) if delta.kind != DELETED else set()
             left = {what: at for what, at in self._since.pop(name, {}).items() if what[0] in there}
             if left:
                 self._since[name] = left
@@ -114,7 +114,7 @@ class TaintEviction:
         """Record an event for each remaining pod whose deletion is cancelled."""
         pods = self._pods.under(node)
         for pod in filter(None, map(pods.get, uids)):
-            if active(pod):
+            if is_pod_active(pod):
                 key = f"{pod.metadata.namespace}/{pod.metadata.name}"
                 self._events.event(pod, "Normal", "TaintManagerEviction", f"Cancelling deletion of Pod {key}")
 
@@ -126,9 +126,9 @@ class TaintEviction:
             requests.append(delete_request(name, namespace, uid=uid, disruption=_WHY))
             key = f"{namespace}/{name}"
             self._events.event(pod, "Normal", "TaintManagerEviction", f"Marking for deletion Pod {key}")
-        return await in_batches(self._client.delete_batch, requests)
+        return await send_in_batches(self._client.delete_batch, requests)
 
 
-def _its_node(delta: Delta[Pod]) -> Sequence[str]:
-    node = node_of(delta.obj)
+def _key_of_node(delta: Delta[Pod]) -> Sequence[str]:
+    node = pod_node_name(delta.obj)
     return [node] if node else []

@@ -19,7 +19,7 @@ from pinnace.api.wire import portions
 from pinnace.client.errors import ApiError, Fenced, Unavailable, error_of, timed_out
 from pinnace.client.resource import ResourceClient, Send
 from pinnace.controllers.informers import Informers
-from pinnace.controllers.runtime import Unfinished
+from pinnace.controllers.runtime import PartialSyncError
 
 T = TypeVar("T", bound=Message)
 
@@ -27,7 +27,7 @@ BATCH = 500
 """Maximum number of items per call."""
 
 
-async def in_batches(send: Send[T], items: Sequence[T]) -> list[ApiError | None]:
+async def send_in_batches(send: Send[T], items: Sequence[T]) -> list[ApiError | None]:
     """Send all items in batches. Return the error of each item, or None. After Unavailable, the remaining items are not sent.
 
     Raise Fenced.
@@ -47,15 +47,17 @@ async def in_batches(send: Send[T], items: Sequence[T]) -> list[ApiError | None]
     return errors
 
 
-def unless_refused(again: float | None, errors: Iterable[ApiError | None], *, but: tuple[type[ApiError], ...]) -> float | None:
+def raise_first_error(
+    again: float | None, errors: Iterable[ApiError | None], *, but: tuple[type[ApiError], ...]
+) -> float | None:
     """Return `again`. Raise Unfinished with the first error that is not of a type in `but`."""
     for error in errors:
         if error is not None and not isinstance(error, but):
-            raise Unfinished(error, again)
+            raise PartialSyncError(error, again)
     return again
 
 
-class Batcher(Generic[T]):
+class WriteBatcher(Generic[T]):
     """Combines concurrent writes of several workers into one call. While a call runs, the next batch is collected."""
 
     def __init__(self, send: Send[T]) -> None:

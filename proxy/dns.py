@@ -18,8 +18,8 @@ from typing import Any, cast
 import uvloop
 from prometheus_client import Counter
 
-from pinnace.proxy.dns_message import ANY_CLASS, IN, Query, Rcode, encode, parse
-from pinnace.proxy.dns_records import TTL, Answer, Resolver
+from pinnace.proxy.dns_message import ANY_CLASS, IN, DnsQuery, Rcode, encode_answer, parse_query
+from pinnace.proxy.dns_records import TTL, DnsAnswer, Resolver
 from pinnace.proxy.forward import RESET
 from pinnace.proxy.limits import (
     BACKLOG,
@@ -36,27 +36,27 @@ _LENGTH = 2
 """Bytes of the length before a message over TCP."""
 
 
-def respond(resolver: Resolver, message: bytes, *, limit: bool) -> bytes | None:
+def answer_query(resolver: Resolver, message: bytes, *, limit: bool) -> bytes | None:
     """Return the answer to a query, or None if it is no query. `limit`: truncate it to the size that a datagram may have."""
-    query = parse(message)
+    query = parse_query(message)
     if query is None:
         return None
-    answer = _answer(resolver, query)
+    answer = _resolve_query(resolver, query)
     QUERIES.labels(answer.rcode.name).inc()
     missing = not answer.records and answer.rcode in (Rcode.NOERROR, Rcode.NXDOMAIN)
     authority = [resolver.authority] if missing else []
-    return encode(query, answer.rcode, answer.records, authority, answer.extra, ttl=TTL, datagram=limit)
+    return encode_answer(query, answer.rcode, answer.records, authority, answer.extra, ttl=TTL, datagram=limit)
 
 
-def _answer(resolver: Resolver, query: Query) -> Answer:
+def _resolve_query(resolver: Resolver, query: DnsQuery) -> DnsAnswer:
     if query.error:
-        return Answer(query.error)
+        return DnsAnswer(query.error)
     if query.klass not in (IN, ANY_CLASS):
-        return Answer(Rcode.REFUSED)
+        return DnsAnswer(Rcode.REFUSED)
     return resolver.answer(query.labels, query.kind)
 
 
-def _frontends(host: str, port: int) -> tuple[Frontend, Frontend]:
+def _listen_frontends(host: str, port: int) -> tuple[Frontend, Frontend]:
     return Frontend(host, port, "UDP"), Frontend(host, port, "TCP")
 
 
@@ -81,8 +81,8 @@ class DnsServer:
         """`inherited`: see Userspace. Raises OSError."""
         sockets = inherited if inherited is not None else {}
         try:
-            for frontend in _frontends(host, port):
-                self._sockets[frontend] = sockets.pop(frontend) if frontend in sockets else _bind(frontend)
+            for frontend in _listen_frontends(host, port):
+                self._sockets[frontend] = sockets.pop(frontend) if frontend in sockets else _bind_sockets(frontend)
         except OSError as error:
             self._close()
             raise OSError(f"cannot listen on {host}:{port}: {error.strerror}; choose another address with --dns") from None
@@ -119,9 +119,9 @@ class DnsServer:
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
-        connections = _Connections()
+        connections = _TcpConnections()
         udp, tcp = self._sockets.values()
-        datagrams, _ = await loop.create_datagram_endpoint(lambda: _Datagrams(self._resolver), sock=udp.dup())
+        datagrams, _ = await loop.create_datagram_endpoint(lambda: _DnsDatagramProtocol(self._resolver), sock=udp.dup())
         server = await loop.create_server(lambda: _TcpConnection(self._resolver, connections), sock=tcp.dup(), backlog=BACKLOG)
         await self._stopped.wait()
         datagrams.close()
@@ -129,7 +129,7 @@ class DnsServer:
         connections.close()
 
 
-def _bind(frontend: Frontend) -> socket.socket:
+def _bind_sockets(frontend: Frontend) -> socket.socket:
     """Raises OSError."""
     kind = socket.SOCK_STREAM if frontend.protocol == "TCP" else socket.SOCK_DGRAM
     family, _, _, _, address = socket.getaddrinfo(frontend.address, frontend.port, type=kind)[0]
@@ -147,7 +147,7 @@ def _bind(frontend: Frontend) -> socket.socket:
     return listener
 
 
-class _Datagrams(asyncio.DatagramProtocol):
+class _DnsDatagramProtocol(asyncio.DatagramProtocol):
     def __init__(self, resolver: Resolver) -> None:
         self._resolver = resolver
 
@@ -155,13 +155,13 @@ class _Datagrams(asyncio.DatagramProtocol):
         self._transport = cast(asyncio.DatagramTransport, transport)
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
-        answer = respond(self._resolver, data, limit=True)
+        answer = answer_query(self._resolver, data, limit=True)
         if answer is not None:
             with suppress(OSError):
                 self._transport.sendto(answer, addr)
 
 
-class _Connections:
+class _TcpConnections:
     """The TCP connections, the one that is idle for the longest time first: of all clients, and of each."""
 
     def __init__(self) -> None:
@@ -199,7 +199,7 @@ class _Connections:
 class _TcpConnection(asyncio.Protocol):
     """One query at a time: received, answered, and the answer taken by the client, before the next one is read."""
 
-    def __init__(self, resolver: Resolver, connections: _Connections) -> None:
+    def __init__(self, resolver: Resolver, connections: _TcpConnections) -> None:
         self._resolver, self._connections = resolver, connections
         self._loop = asyncio.get_running_loop()
         self._received = bytearray()
@@ -257,7 +257,7 @@ class _TcpConnection(asyncio.Protocol):
             return
         message = bytes(self._received[_LENGTH:end])
         del self._received[:end]
-        answer = respond(self._resolver, message, limit=False)
+        answer = answer_query(self._resolver, message, limit=False)
         self._left -= 1
         if answer is not None:
             self._connections.use(self)

@@ -31,7 +31,7 @@ _POINTER = 0xC000
 _MAX_NAME, _MAX_LABEL = 255, 63
 
 
-class Kind(IntEnum):
+class RecordType(IntEnum):
     """Types of records."""
 
     A = 1
@@ -68,7 +68,7 @@ class Edns:
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class DnsQuery:
     """`error`: the answer to a query without a valid question or OPT record."""
 
     id: int
@@ -83,16 +83,16 @@ class Query:
     error: Rcode = Rcode.NOERROR
 
 
-class Record(NamedTuple):
+class DnsRecord(NamedTuple):
     """`data`: the record's data before `target`, a name that ends it, such as that of SRV. Names have no final dot."""
 
     name: str
-    kind: Kind
+    kind: RecordType
     data: bytes = b""
     target: str | None = None
 
 
-def parse(message: bytes) -> Query | None:
+def parse_query(message: bytes) -> DnsQuery | None:
     """Parse a query. Return None for a message that gets no answer, because it is no query."""
     if len(message) < _HEADER.size:
         return None
@@ -100,20 +100,20 @@ def parse(message: bytes) -> Query | None:
     if flags & _RESPONSE:
         return None
     if flags & _OPCODE:
-        return Query(identity, flags, error=Rcode.NOTIMP)
+        return DnsQuery(identity, flags, error=Rcode.NOTIMP)
     if counts[0] != 1 or any(count > most for count, most in zip(counts, DNS_MAX_RECORDS, strict=True)):
-        return Query(identity, flags, error=Rcode.FORMERR)
+        return DnsQuery(identity, flags, error=Rcode.FORMERR)
     if len(message) > DNS_MAX_QUERY:
-        return Query(identity, flags, error=Rcode.FORMERR)
+        return DnsQuery(identity, flags, error=Rcode.FORMERR)
     try:
-        return _parse(identity, flags, message, sum(counts[1:]))
+        return _parse_sections(identity, flags, message, sum(counts[1:]))
     except (IndexError, struct.error, ValueError):
-        return Query(identity, flags, error=Rcode.FORMERR)
+        return DnsQuery(identity, flags, error=Rcode.FORMERR)
 
 
-def _parse(identity: int, flags: int, message: bytes, records: int) -> Query:
+def _parse_sections(identity: int, flags: int, message: bytes, records: int) -> DnsQuery:
     """Raises IndexError, struct.error, ValueError."""
-    labels, at = _labels(message, _HEADER.size)
+    labels, at = _parse_name(message, _HEADER.size)
     kind, klass = struct.unpack_from("!HH", message, at)
     at += 4
     question = message[_HEADER.size : at]
@@ -125,16 +125,16 @@ def _parse(identity: int, flags: int, message: bytes, records: int) -> Query:
         at += _RECORD.size + length
         if at > len(message):
             raise ValueError("a record exceeds the message")
-        if record == Kind.OPT:
+        if record == RecordType.OPT:
             if edns is not None or not root:
                 raise ValueError("more than one OPT record, or one with a name")
             edns = Edns(size, extended >> 16 & 0xFF, bool(extended & _DNSSEC_OK))
-    return Query(
+    return DnsQuery(
         identity, flags, labels, kind, klass, question, edns, Rcode.BADVERS if edns and edns.version else Rcode.NOERROR
     )
 
 
-def _labels(message: bytes, at: int) -> tuple[tuple[str, ...], int]:
+def _parse_name(message: bytes, at: int) -> tuple[tuple[str, ...], int]:
     """Parse a name that is not compressed. Return its labels and the offset behind it."""
     labels: list[str] = []
     start = at
@@ -154,12 +154,12 @@ def _skip_name(message: bytes, at: int) -> int:
     return at + 1
 
 
-def encode(
-    query: Query,
+def encode_answer(
+    query: DnsQuery,
     rcode: Rcode,
-    answers: Sequence[Record] = (),
-    authority: Sequence[Record] = (),
-    additional: Sequence[Record] = (),
+    answers: Sequence[DnsRecord] = (),
+    authority: Sequence[DnsRecord] = (),
+    additional: Sequence[DnsRecord] = (),
     *,
     ttl: int,
     datagram: bool,
@@ -168,7 +168,7 @@ def encode(
 
     If not all records fit, the answer has the records that do, and TC. Then the client asks again over TCP.
     """
-    opt = b"" if query.edns is None else _opt(query.edns, rcode)
+    opt = b"" if query.edns is None else _encode_opt(query.edns, rcode)
     size = MAX_SIZE
     if datagram:
         size = max(UDP_SIZE, min(query.edns.size if query.edns is not None else UDP_SIZE, MAX_UDP_SIZE))
@@ -177,7 +177,7 @@ def encode(
     counts, truncated = [0, 0, 0], False
     for section, records in enumerate((answers, authority, additional)):
         for record in records:
-            encoded = _record(record, len(out), offsets, ttl)
+            encoded = _encode_record(record, len(out), offsets, ttl)
             if len(out) + len(encoded) + len(opt) > size:
                 truncated = True
                 break
@@ -194,12 +194,12 @@ def encode(
     return bytes(out + opt)
 
 
-def _opt(edns: Edns, rcode: Rcode) -> bytes:
+def _encode_opt(edns: Edns, rcode: Rcode) -> bytes:
     extended = rcode >> 4 << 24 | (_DNSSEC_OK if edns.dnssec else 0)
-    return b"\0" + _RECORD.pack(Kind.OPT, MAX_UDP_SIZE, extended, 0)
+    return b"\0" + _RECORD.pack(RecordType.OPT, MAX_UDP_SIZE, extended, 0)
 
 
-def _record(record: Record, at: int, offsets: dict[str, int], ttl: int) -> bytes:
+def _encode_record(record: DnsRecord, at: int, offsets: dict[str, int], ttl: int) -> bytes:
     """Encode a record for this offset. A name that is known is a pointer, and a target becomes known."""
     known = offsets.get(record.name)
     name = encode_name(record.name) if known is None else (_POINTER | known).to_bytes(2, "big")
@@ -213,9 +213,9 @@ def _record(record: Record, at: int, offsets: dict[str, int], ttl: int) -> bytes
 
 
 def encode_name(name: str) -> bytes:
-    return _encoded(name.split(".")) if name else b"\0"
+    return _encode_labels(name.split(".")) if name else b"\0"
 
 
-def _encoded(labels: Iterable[str]) -> bytes:
+def _encode_labels(labels: Iterable[str]) -> bytes:
     parts = [label.encode("latin-1")[:_MAX_LABEL] for label in labels]
     return b"".join(bytes((len(part),)) + part for part in parts) + b"\0"

@@ -26,7 +26,7 @@ from pinnace.api.core_v1_pb2 import Namespace, Service
 from pinnace.api.discovery_v1_pb2 import Endpoint, EndpointSlice
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.informer import Delta
-from pinnace.proxy.dns_message import Kind, Rcode, Record, encode_name
+from pinnace.proxy.dns_message import DnsRecord, Rcode, RecordType, encode_name
 from pinnace.proxy.limits import DNS_CNAMES
 
 TTL = 5
@@ -36,7 +36,7 @@ _SOA_TIMES = (1, 7200, 1800, 86400, TTL)
 _GATEWAY = "default/kubernetes"
 
 
-class Source(Protocol):
+class DnsSource(Protocol):
     """The objects. The DNS server reads them in its own thread while another thread replaces them: it gets single objects, and
     copies a mapping at once, which the interpreter does without an interruption."""
 
@@ -57,7 +57,7 @@ class Source(Protocol):
         """The slices of "namespace/name" by UID."""
         ...
 
-    def names_of(self, address: str) -> Iterable[str]:
+    def services_with_address(self, address: str) -> Iterable[str]:
         """The keys of the services that have this address, or an endpoint with it."""
         ...
 
@@ -114,16 +114,16 @@ def _cluster_ips(service: Service) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class DnsAnswer:
     """`extra`: records of the additional section."""
 
     rcode: Rcode = Rcode.NOERROR
-    records: Sequence[Record] = ()
-    extra: Sequence[Record] = ()
+    records: Sequence[DnsRecord] = ()
+    extra: Sequence[DnsRecord] = ()
 
 
-NOTHING = Answer(Rcode.NXDOMAIN)
-EMPTY = Answer()
+NOTHING = DnsAnswer(Rcode.NXDOMAIN)
+EMPTY = DnsAnswer()
 
 
 class _Backend(NamedTuple):
@@ -137,7 +137,7 @@ class _Backend(NamedTuple):
 class Resolver:
     """Answers questions about one domain, such as "cluster.local"."""
 
-    def __init__(self, source: Source, domain: str, gateway: tuple[str, int] | None = None) -> None:
+    def __init__(self, source: DnsSource, domain: str, gateway: tuple[str, int] | None = None) -> None:
         """`gateway`: the address of the Kubernetes API."""
         self._source = source
         self.domain = domain.strip(".").lower()
@@ -145,30 +145,34 @@ class Resolver:
         self._gateway = _gateway_service(*gateway) if gateway is not None else None
 
     @property
-    def authority(self) -> Record:
+    def authority(self) -> DnsRecord:
         """The SOA record of the domain."""
         names = encode_name(f"ns.dns.{self.domain}") + encode_name(f"hostmaster.{self.domain}")
-        return Record(self.domain, Kind.SOA, names + b"".join(value.to_bytes(4, "big") for value in _SOA_TIMES))
+        return DnsRecord(self.domain, RecordType.SOA, names + b"".join(value.to_bytes(4, "big") for value in _SOA_TIMES))
 
-    def answer(self, labels: Sequence[str], kind: int) -> Answer:
+    def answer(self, labels: Sequence[str], kind: int) -> DnsAnswer:
         """Return the records of a name, which is in lower case."""
         if not self._source.synced:
-            return Answer(Rcode.SERVFAIL)
+            return DnsAnswer(Rcode.SERVFAIL)
         if labels[-1:] == ("arpa",):
             return self._resolve_address(labels, kind)
-        if not self._name_exists(labels) or kind in (Kind.AXFR, Kind.IXFR):
-            return Answer(Rcode.REFUSED)
+        if not self._name_exists(labels) or kind in (RecordType.AXFR, RecordType.IXFR):
+            return DnsAnswer(Rcode.REFUSED)
         return self._resolve_name(labels, kind, DNS_CNAMES)
 
     def _name_exists(self, labels: Sequence[str]) -> bool:
         return tuple(labels[-len(self._zone) :]) == self._zone
 
-    def _resolve_name(self, labels: Sequence[str], kind: int, names: int) -> Answer:
+    def _resolve_name(self, labels: Sequence[str], kind: int, names: int) -> DnsAnswer:
         name, rest = ".".join(labels), tuple(labels[: -len(self._zone)])
         if rest == ("dns-version",):
-            return Answer(records=[Record(name, Kind.TXT, b"\x051.1.0")]) if kind in (Kind.TXT, Kind.ANY) else EMPTY
+            return (
+                DnsAnswer(records=[DnsRecord(name, RecordType.TXT, b"\x051.1.0")])
+                if kind in (RecordType.TXT, RecordType.ANY)
+                else EMPTY
+            )
         if not rest:
-            return Answer(records=[self.authority]) if kind in (Kind.SOA, Kind.ANY) else EMPTY
+            return DnsAnswer(records=[self.authority]) if kind in (RecordType.SOA, RecordType.ANY) else EMPTY
         *prefix, branch = rest
         if branch not in ("svc", "pod"):
             return NOTHING
@@ -178,7 +182,7 @@ class Resolver:
             return EMPTY if prefix[-1] in self._source.namespaces else NOTHING
         return self._resolve_service(name, prefix, kind, names) if branch == "svc" else self._resolve_pod(name, prefix, kind)
 
-    def _resolve_pod(self, name: str, labels: Sequence[str], kind: int) -> Answer:
+    def _resolve_pod(self, name: str, labels: Sequence[str], kind: int) -> DnsAnswer:
         """Names of pods contain the address, so that no pod is looked up."""
         dashed, namespace = labels[0], labels[-1]
         dots = dashed.count("-") == 3 and "--" not in dashed
@@ -188,9 +192,9 @@ class Resolver:
             return NOTHING
         if len(labels) > 2 or namespace not in self._source.namespaces:
             return NOTHING
-        return Answer(records=_addresses(name, [str(address)], kind))
+        return DnsAnswer(records=_address_records(name, [str(address)], kind))
 
-    def _resolve_service(self, name: str, labels: Sequence[str], kind: int, names: int) -> Answer:
+    def _resolve_service(self, name: str, labels: Sequence[str], kind: int, names: int) -> DnsAnswer:
         *prefix, service_name, namespace = labels
         key = f"{namespace}/{service_name}"
         service = self._source.services.get(key) or (self._gateway if key == _GATEWAY else None)
@@ -206,53 +210,56 @@ class Resolver:
             backends = [
                 _Backend(address, service_port.port, self._name(key))
                 for service_port in service.spec.ports
-                if _matches(service_port, port, protocol)
+                if _matches_port(service_port, port, protocol)
                 for address in _cluster_ips(service)
             ]
         if not backends:
             return NOTHING
-        records = _addresses(name, (backend.address for backend in backends), kind)
-        if kind not in (Kind.SRV, Kind.ANY):
-            return Answer(records=records)
+        records = _address_records(name, (backend.address for backend in backends), kind)
+        if kind not in (RecordType.SRV, RecordType.ANY):
+            return DnsAnswer(records=records)
         weight = max(1, 100 // len(backends)).to_bytes(2, "big")
         targets = dict.fromkeys((backend.name, backend.port) for backend in backends if backend.port)
-        records += [Record(name, Kind.SRV, b"\0\0" + weight + port.to_bytes(2, "big"), target) for target, port in targets]
+        records += [
+            DnsRecord(name, RecordType.SRV, b"\0\0" + weight + port.to_bytes(2, "big"), target) for target, port in targets
+        ]
         extra = dict.fromkeys((backend.name, backend.address) for backend in backends if backend.port)
-        return Answer(
-            records=records, extra=[one for target, address in extra for one in _addresses(target, [address], Kind.ANY)]
+        return DnsAnswer(
+            records=records,
+            extra=[one for target, address in extra for one in _address_records(target, [address], RecordType.ANY)],
         )
 
-    def _resolve_external_name(self, name: str, service: Service, kind: int, names: int) -> Answer:
+    def _resolve_external_name(self, name: str, service: Service, kind: int, names: int) -> DnsAnswer:
         target = service.spec.externalName.rstrip(".").lower()
         if _is_address(target):
             return NOTHING
-        records = [Record(name, Kind.CNAME, target=target)]
+        records = [DnsRecord(name, RecordType.CNAME, target=target)]
         labels = tuple(target.split("."))
-        if kind != Kind.CNAME and self._name_exists(labels) and names > 1:
+        if kind != RecordType.CNAME and self._name_exists(labels) and names > 1:
             more = self._resolve_name(labels, kind, names - 1)
-            return Answer(records=[*records, *more.records], extra=more.extra)
-        return Answer(records=records)
+            return DnsAnswer(records=[*records, *more.records], extra=more.extra)
+        return DnsAnswer(records=records)
 
     def _resolve_endpoints(self, key: str, hostname: str, port: str, protocol: str) -> Iterator[_Backend]:
         """Yield the ready endpoints of a service. Empty arguments match all."""
         for part in tuple(self._source.slices_of(key).values()):
-            ports = [endpoint_port.port for endpoint_port in part.ports if _matches(endpoint_port, port, protocol)]
+            ports = [endpoint_port.port for endpoint_port in part.ports if _matches_port(endpoint_port, port, protocol)]
             if not part.ports and not port:
                 ports = [0]
             for endpoint in part.endpoints if ports else ():
-                if not _ready(endpoint):
+                if not _is_ready(endpoint):
                     continue
                 for address in endpoint.addresses:
-                    name = endpoint.hostname or _dashed(address)
+                    name = endpoint.hostname or _address_label(address)
                     if hostname in ("", name):
                         yield from (_Backend(address, number, f"{name}.{self._name(key)}") for number in ports)
 
-    def _resolve_address(self, labels: Sequence[str], kind: int) -> Answer:
-        address = _reversed(labels)
+    def _resolve_address(self, labels: Sequence[str], kind: int) -> DnsAnswer:
+        address = _parse_reverse_name(labels)
         if address is None:
             return NOTHING
         targets: dict[str, None] = {}
-        for key in self._source.names_of(address):
+        for key in self._source.services_with_address(address):
             service = self._source.services.get(key)
             if service is None:
                 continue
@@ -266,8 +273,8 @@ class Resolver:
             return NOTHING
         name = ".".join(labels)
         return (
-            Answer(records=[Record(name, Kind.PTR, target=target) for target in targets])
-            if kind in (Kind.PTR, Kind.ANY)
+            DnsAnswer(records=[DnsRecord(name, RecordType.PTR, target=target) for target in targets])
+            if kind in (RecordType.PTR, RecordType.ANY)
             else EMPTY
         )
 
@@ -283,16 +290,16 @@ def _gateway_service(host: str, port: int) -> Service:
     return service
 
 
-def _matches(port: Any, name: str, protocol: str) -> bool:
+def _matches_port(port: Any, name: str, protocol: str) -> bool:
     """Compare a port of a service or slice. Empty arguments match all."""
     return name in ("", port.name.lower()) and protocol in ("", (port.protocol or "TCP").lower())
 
 
-def _ready(endpoint: Endpoint) -> bool:
+def _is_ready(endpoint: Endpoint) -> bool:
     return endpoint.conditions.ready if endpoint.conditions.HasField("ready") else True
 
 
-def _dashed(address: str) -> str:
+def _address_label(address: str) -> str:
     return address.replace(".", "-").replace(":", "-")
 
 
@@ -304,17 +311,17 @@ def _is_address(text: str) -> bool:
     return True
 
 
-def _addresses(name: str, addresses: Iterable[str], kind: int) -> list[Record]:
+def _address_records(name: str, addresses: Iterable[str], kind: int) -> list[DnsRecord]:
     """Return A and AAAA records without duplicates."""
     records = []
     for address in dict.fromkeys(addresses):
-        record_kind, family = (Kind.AAAA, AF_INET6) if ":" in address else (Kind.A, AF_INET)
-        if kind in (Kind.ANY, record_kind):
-            records.append(Record(name, record_kind, inet_pton(family, address)))
+        record_kind, family = (RecordType.AAAA, AF_INET6) if ":" in address else (RecordType.A, AF_INET)
+        if kind in (RecordType.ANY, record_kind):
+            records.append(DnsRecord(name, record_kind, inet_pton(family, address)))
     return records
 
 
-def _reversed(labels: Sequence[str]) -> str | None:
+def _parse_reverse_name(labels: Sequence[str]) -> str | None:
     parts = list(reversed(labels[:-2]))
     try:
         if labels[-2:] == ("in-addr", "arpa"):

@@ -16,23 +16,29 @@ from pinnace.proxy.plan import Endpoint
 Client = tuple[str, int]
 
 
-def family_of(address: str) -> socket.AddressFamily:
+def address_family(address: str) -> socket.AddressFamily:
     """Raises ValueError."""
     return socket.AF_INET6 if ip_address(address).version == 6 else socket.AF_INET
 
 
-class Flow:
+class UdpFlow:
     """`on_end` is called once, when a flow is taken out of its table. Then its socket closes."""
 
     __slots__ = ("client", "endpoint", "listener", "on_end", "service", "socket", "used")
 
     def __init__(
-        self, listener: object, service: str, client: Client, endpoint: Endpoint, on_end: Callable[["Flow"], None], now: float
+        self,
+        listener: object,
+        service: str,
+        client: Client,
+        endpoint: Endpoint,
+        on_end: Callable[["UdpFlow"], None],
+        now: float,
     ) -> None:
         """`service`: "namespace/name". Raises OSError."""
         self.listener, self.service, self.client, self.endpoint = listener, service, client, endpoint
         self.on_end, self.used = on_end, now
-        self.socket = socket.socket(family_of(endpoint.address), socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self.socket = socket.socket(address_family(endpoint.address), socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         try:
             self.socket.connect(endpoint)
         except OSError:
@@ -40,7 +46,7 @@ class Flow:
             raise
 
 
-_Order = OrderedDict[Flow, None]
+_Order = OrderedDict[UdpFlow, None]
 """Flows, the one that is idle for the longest time first."""
 
 
@@ -49,7 +55,7 @@ class FlowTable:
 
     def __init__(self, limit: Callable[[], int]) -> None:
         self._limit = limit
-        self._flows: dict[tuple[object, Client], Flow] = {}
+        self._flows: dict[tuple[object, Client], UdpFlow] = {}
         self._all: _Order = OrderedDict()
         self._groups: dict[object, _Order] = {}
         """The flows of each client address, service and listener."""
@@ -57,10 +63,10 @@ class FlowTable:
     def __len__(self) -> int:
         return len(self._all)
 
-    def get(self, listener: object, client: Client) -> Flow | None:
+    def get(self, listener: object, client: Client) -> UdpFlow | None:
         return self._flows.get((listener, client))
 
-    def of(self, listener: object) -> list[Flow]:
+    def flows_of_listener(self, listener: object) -> list[UdpFlow]:
         """Return the flows of a listener."""
         return list(self._groups.get(listener, ()))
 
@@ -74,21 +80,21 @@ class FlowTable:
         while len(self._all) > (limit if client is None else limit - 1):
             self.end(next(iter(self._all)))
 
-    def add(self, flow: Flow) -> None:
+    def add(self, flow: UdpFlow) -> None:
         """Add a flow that is used now. `make_room` comes first."""
         self._flows[flow.listener, flow.client] = flow
         self._all[flow] = None
         for group in self._groups_of(flow):
             self._groups.setdefault(group, OrderedDict())[flow] = None
 
-    def use(self, flow: Flow, now: float) -> None:
+    def use(self, flow: UdpFlow, now: float) -> None:
         """Note a datagram of the flow."""
         flow.used = now
         self._all.move_to_end(flow)
         for group in self._groups_of(flow):
             self._groups[group].move_to_end(flow)
 
-    def end(self, flow: Flow) -> None:
+    def end(self, flow: UdpFlow) -> None:
         """End a flow. Does nothing if it has ended."""
         if self._flows.get((flow.listener, flow.client)) is not flow:
             return
@@ -107,7 +113,7 @@ class FlowTable:
             self.end(flow)
 
     @staticmethod
-    def _groups_of(flow: Flow) -> Iterator[object]:
+    def _groups_of(flow: UdpFlow) -> Iterator[object]:
         yield flow.client[0]
         yield "service", flow.service
         yield flow.listener

@@ -47,15 +47,15 @@ class _Direction:
         if self._pending:
             self._send()
         if self._pending:
-            self._wait(reading=False)
+            self._wait_for_event(reading=False)
         elif not self.ended:
-            self._wait(reading=True)
+            self._wait_for_event(reading=True)
 
     def start(self) -> None:
         self._reading = True
         self._loop.add_reader(self._source, self._pump)
 
-    def _wait(self, *, reading: bool) -> None:
+    def _wait_for_event(self, *, reading: bool) -> None:
         if reading == self._reading:
             return
         self._reading = reading
@@ -73,11 +73,11 @@ class _Direction:
             else:
                 self._pending = self._source.recv(BUFFER)
                 if len(self._pending) == BUFFER:
-                    self._want_pipe()
+                    self._open_pipe()
         except BlockingIOError:
             return
         if not self._pending:
-            self._end()
+            self._shut_down_target()
 
     def _send(self) -> None:
         try:
@@ -94,12 +94,12 @@ class _Direction:
         except BlockingIOError:
             return
 
-    def _want_pipe(self) -> None:
+    def _open_pipe(self) -> None:
         with suppress(OSError):  # no file descriptors are left: continue without a pipe
             self._pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
             fcntl.fcntl(self._pipe[1], fcntl.F_SETPIPE_SZ, PIPE)
 
-    def _end(self) -> None:
+    def _shut_down_target(self) -> None:
         self.ended = True
         self._loop.remove_reader(self._source)
         self._reading = False
@@ -112,7 +112,7 @@ class _Direction:
             self._pipe = None
 
 
-class Forwarding:
+class TcpForwarding:
     """An established connection. It owns both sockets, which must be nonblocking. `on_end` is called once."""
 
     __slots__ = ("_closed", "_down", "_loop", "_on_end", "_sockets", "_up", "seen", "since")
@@ -122,7 +122,7 @@ class Forwarding:
         loop: asyncio.AbstractEventLoop,
         client: socket.socket,
         server: socket.socket,
-        on_end: Callable[["Forwarding"], None],
+        on_end: Callable[["TcpForwarding"], None],
     ) -> None:
         self._loop = loop
         self._sockets = client, server
@@ -137,7 +137,7 @@ class Forwarding:
     def start(self) -> None:
         for item in self._sockets:
             item.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            keep_alive(item)
+            enable_keepalive(item)
         self._down.start()
         self._up.start()
 
@@ -175,14 +175,14 @@ class Forwarding:
             self.close()
 
 
-def keep_alive(each: socket.socket) -> None:
+def enable_keepalive(each: socket.socket) -> None:
     each.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     each.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE)
     each.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL)
     each.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_COUNT)
 
 
-def reset(each: socket.socket) -> None:
+def reset_socket(each: socket.socket) -> None:
     """Close a socket with a reset."""
     with suppress(OSError):
         each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)

@@ -68,21 +68,21 @@ SWITCH_INTERVAL = 0.0005
 Python, 5 ms, would be a visible delay for each datagram."""
 
 
-def descriptors() -> int:
+def available_descriptors() -> int:
     """Return the number of file descriptors for forwarding."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(DESCRIPTORS_PER_CONNECTION + 1, min(soft, 1 << 20) - DESCRIPTORS_RESERVED)
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class DescriptorBudget:
     """The shares of the descriptors for forwarding. `connections`: the maximum number of TCP connections."""
 
     descriptors: int
     connections: int
 
     @classmethod
-    def of(cls, descriptors: int, max_connections: int | None = None) -> "Budget":
+    def of(cls, descriptors: int, max_connections: int | None = None) -> "DescriptorBudget":
         """Divide the descriptors. `max_connections` replaces the number that follows from them."""
         most = int(descriptors * (1 - UDP_SHARE_MIN)) // DESCRIPTORS_PER_CONNECTION
         return cls(descriptors, max_connections or max(1, most))

@@ -22,9 +22,9 @@ from pinnace.proxy.dns_records import Resolver
 from pinnace.proxy.handover import Handover, Predecessor
 from pinnace.proxy.healthcheck import HealthChecks
 from pinnace.proxy.limits import SWITCH_INTERVAL
-from pinnace.proxy.nftables import NfTables
-from pinnace.proxy.proxier import Backend, Proxier
-from pinnace.proxy.userspace import Userspace
+from pinnace.proxy.nftables import NftablesBackend
+from pinnace.proxy.proxier import Proxier, ProxyBackend
+from pinnace.proxy.userspace import UserspaceBackend
 from pinnace.runtime import flags, process
 from pinnace.runtime.http import Check, StatusServer, format_address, parse_address
 
@@ -102,14 +102,14 @@ def main(
     gateway: tuple[str, int] | None,
 ) -> None:
     """Forward connections to the addresses of services to their endpoints."""
-    options = Options(
+    options = ProxyOptions(
         name, servers(), http, mode, node, nodeport_addresses, max_connections, take_over, dns, cluster_domain, gateway
     )
     sys.exit(process.run(lambda stop: serve(stop, options), new_loop=uvloop.new_event_loop))
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ProxyOptions:
     name: str
     servers: ClientConfig
     http: tuple[str, int]
@@ -123,7 +123,7 @@ class Options:
     gateway: tuple[str, int] | None
 
 
-class _Current:
+class _CurrentProxier:
     """The objects of the current instance of the proxier."""
 
     def __init__(self, lives: RestartSupervisor[Proxier]) -> None:
@@ -144,28 +144,28 @@ class _Current:
     def slices_of(self, service: str) -> Mapping[str, EndpointSlice]:
         return self._lives.now.slices_of(service)
 
-    def names_of(self, address: str) -> Iterable[str]:
-        return self._lives.now.names_of(address)
+    def services_with_address(self, address: str) -> Iterable[str]:
+        return self._lives.now.services_with_address(address)
 
 
-async def serve(stop: asyncio.Event, options: Options) -> None:
+async def serve(stop: asyncio.Event, options: ProxyOptions) -> None:
     """Forward until `stop` is set, or until a successor has taken over. Raises OSError, Fatal."""
     predecessor = await asyncio.to_thread(Predecessor.find, format_address(options.http)) if options.take_over else None
     inherited = predecessor.sockets if predecessor is not None else {}
-    backend: Backend
+    backend: ProxyBackend
     if options.mode == NFTABLES:
-        backend = NfTables(options.nodeport_addresses)
+        backend = NftablesBackend(options.nodeport_addresses)
     else:
         addresses = options.nodeport_addresses or LOOPBACK
-        backend = Userspace(addresses, max_connections=options.max_connections, inherited=inherited)
+        backend = UserspaceBackend(addresses, max_connections=options.max_connections, inherited=inherited)
     connection = Connection(options.servers.endpoints, tls=options.servers.tls)
     health = HealthChecks((options.nodeport_addresses or ("0.0.0.0" if options.mode == NFTABLES else LOOPBACK[0],))[0])
     watches_namespaces = options.dns is not None
     lives = RestartSupervisor(
         lambda: Proxier(Client(connection), backend, options.node, applied=health.apply, watch_namespaces=watches_namespaces)
     )
-    status = _Status(options.http, lives.checks)
-    server = DnsServer(Resolver(_Current(lives), options.cluster_domain, options.gateway))
+    status = _StatusServer(options.http, lives.checks)
+    server = DnsServer(Resolver(_CurrentProxier(lives), options.cluster_domain, options.gateway))
     if options.dns is not None:
         sys.setswitchinterval(SWITCH_INTERVAL)
         await server.start(*options.dns, inherited)
@@ -177,7 +177,7 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
     try:
         async with asyncio.TaskGroup() as group:
             running = group.create_task(lives.run())
-            taken_over = group.create_task(_succeed(lives, predecessor, handover))
+            taken_over = group.create_task(_replace_predecessor(lives, predecessor, handover))
             stopped = group.create_task(stop.wait())
             tasks = (running, taken_over, stopped, group.create_task(server.wait()))
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -194,7 +194,7 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
         await connection.close()
 
 
-async def _succeed(lives: RestartSupervisor[Proxier], predecessor: Predecessor | None, handover: Handover) -> None:
+async def _replace_predecessor(lives: RestartSupervisor[Proxier], predecessor: Predecessor | None, handover: Handover) -> None:
     """Let the predecessor end, and wait for a successor."""
     if predecessor is not None:
         while not lives.now.synced:  # noqa: ASYNC110 (of the instance that is current)
@@ -209,7 +209,7 @@ async def _succeed(lives: RestartSupervisor[Proxier], predecessor: Predecessor |
     log.info("a successor has taken over")
 
 
-class _Status:
+class _StatusServer:
     """The status server, which can be started again."""
 
     def __init__(self, address: tuple[str, int], checks: Mapping[str, Check]) -> None:

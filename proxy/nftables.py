@@ -34,7 +34,7 @@ MASQUERADE_MARK = "0x4000"
 FAMILIES = {4: ("ip", "ipv4_addr"), 6: ("ip6", "ipv6_addr")}
 
 
-def base(version: int, node_addresses: Sequence[str]) -> list[str]:
+def base_commands(version: int, node_addresses: Sequence[str]) -> list[str]:
     """Return the commands that replace the table of an IP version. `node_addresses`: the addresses of node ports; if empty, all
     local addresses except loopback addresses."""
     family, kind = FAMILIES[version]
@@ -82,7 +82,7 @@ def base(version: int, node_addresses: Sequence[str]) -> list[str]:
 
 
 @dataclass(slots=True)
-class Objects:
+class ServiceObjects:
     """The objects of one service in a table. Names of chains and sets are stable while their frontend exists."""
 
     chains: dict[str, list[str]] = field(default_factory=dict)
@@ -94,9 +94,9 @@ class Objects:
     hairpins: set[str] = field(default_factory=set)
 
 
-def objects(service: str, rules: ServiceRules, version: int) -> Objects:
+def build_service_objects(service: str, rules: ServiceRules, version: int) -> ServiceObjects:
     """Return the objects of a service. Pure."""
-    result = Objects()
+    result = ServiceObjects()
     for frontend, rule in rules.rules.items():
         node_port = frontend.address == NODE_ADDRESS
         if not node_port and ip_address(frontend.address).version != version:
@@ -116,7 +116,9 @@ def objects(service: str, rules: ServiceRules, version: int) -> Objects:
     return result
 
 
-def _frontend(found: Objects, chain: str, rule: Rule, frontend: Frontend, endpoints: Sequence[Endpoint], version: int) -> None:
+def _frontend(
+    found: ServiceObjects, chain: str, rule: Rule, frontend: Frontend, endpoints: Sequence[Endpoint], version: int
+) -> None:
     family, kind = FAMILIES[version]
     rules = ["jump mark-for-masquerade"] if rule.masquerade else []
     protocol = f"meta l4proto {frontend.protocol.lower()}"
@@ -136,7 +138,9 @@ def _frontend(found: Objects, chain: str, rule: Rule, frontend: Frontend, endpoi
     found.chains[chain] = [*rules, f"numgen random mod {count} vmap {{ {targets} }}"]
 
 
-def transaction(version: int, changes: Iterable[tuple[Objects, Objects]], hairpins: Counter[str]) -> list[str]:
+def build_transaction(
+    version: int, changes: Iterable[tuple[ServiceObjects, ServiceObjects]], hairpins: Counter[str]
+) -> list[str]:
     """Return the commands from the old objects to the new ones. Updates `hairpins`, which counts the services by element."""
     table = f"{FAMILIES[version][0]} {TABLE}"
     sets: list[str] = []
@@ -183,7 +187,7 @@ def _hash(*parts: object) -> str:
     return sha256(repr(parts).encode()).hexdigest()[:16]
 
 
-class NfTables:
+class NftablesBackend:
     """The tables of both IP versions. `apply` raises BackendError; then the next call replaces the tables."""
 
     problem: str | None = None
@@ -216,16 +220,19 @@ class NfTables:
             counts[version] = Counter(self._hairpins.get(version, {})) if self._built else Counter()
             if self._built:
                 pairs = [
-                    (objects(key, self._applied.get(key, NO_RULES), version), objects(key, rules, version))
+                    (
+                        build_service_objects(key, self._applied.get(key, NO_RULES), version),
+                        build_service_objects(key, rules, version),
+                    )
                     for key, rules in own.items()
                 ]
             else:
-                commands += base(version, self._node_addresses)
-                pairs = [(Objects(), objects(key, rules, version)) for key, rules in own.items()]
-            commands += transaction(version, pairs, counts[version])
+                commands += base_commands(version, self._node_addresses)
+                pairs = [(ServiceObjects(), build_service_objects(key, rules, version)) for key, rules in own.items()]
+            commands += build_transaction(version, pairs, counts[version])
         if commands:
             try:
-                await self._run(commands)
+                await self._run_nft(commands)
             except BackendError:
                 self._built = False
                 raise
@@ -271,7 +278,7 @@ class NfTables:
     async def close(self, grace: float = 0.0) -> None:
         """Keep the rules, so that a restart interrupts no connection."""
 
-    async def _run(self, commands: Sequence[str]) -> None:
+    async def _run_nft(self, commands: Sequence[str]) -> None:
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._command, "-f", "-",

@@ -83,25 +83,27 @@ class NodeInfo:
     name: str | None = None
     zone: str = ""
 
-    def has(self, endpoint: "_Candidate") -> bool:
+    def is_local(self, endpoint: "_EndpointCandidate") -> bool:
         return self.name is None or endpoint.node == self.name
 
 
-def plan(services: Iterable[Service], slices: Iterable[EndpointSlice], node: NodeInfo) -> dict[str, ServiceRules]:
+def plan_rules(services: Iterable[Service], slices: Iterable[EndpointSlice], node: NodeInfo) -> dict[str, ServiceRules]:
     """Return the rules by "namespace/name" of the service. Services without rules are omitted. If two services have the same
     frontend, which the API server prevents except for externalIPs, both are returned; the backend uses the first."""
     grouped: dict[str, list[EndpointSlice]] = {}
     for slice_ in slices:
-        grouped.setdefault(service_of(slice_), []).append(slice_)
-    service_ruleses = {key(service): plan_service(service, grouped.get(key(service), ()), node) for service in services}
+        grouped.setdefault(service_key_of_slice(slice_), []).append(slice_)
+    service_ruleses = {
+        service_key(service): plan_service(service, grouped.get(service_key(service), ()), node) for service in services
+    }
     return {name: rules for name, rules in service_ruleses.items() if rules != NO_RULES}
 
 
-def key(service: Service) -> str:
+def service_key(service: Service) -> str:
     return f"{service.metadata.namespace}/{service.metadata.name}"
 
 
-def service_of(each: EndpointSlice) -> str:
+def service_key_of_slice(each: EndpointSlice) -> str:
     """Return the "namespace/name" of the slice's service, or an empty string if it has none or another proxy handles it."""
     labels = each.metadata.labels
     name = labels.get("kubernetes.io/service-name", "")
@@ -116,18 +118,20 @@ def plan_service(service: Service, slices: Iterable[EndpointSlice], node: NodeIn
     slices = list(slices)
     internal_local = spec.internalTrafficPolicy == "Local"
     external_local = spec.externalTrafficPolicy == "Local" and spec.type in ("NodePort", "LoadBalancer")
-    affinity = _affinity(service)
+    affinity = _affinity_timeout(service)
     rules: dict[Frontend, Rule] = {}
     local_endpoints = 0
     for port in spec.ports:
         protocol = port.protocol or "TCP"
         if protocol not in PROTOCOLS:
             continue
-        candidates = _candidates(slices, port)
-        local = _select(candidates, node.has)
-        local_endpoints = max(local_endpoints, sum(1 for candidate in candidates if candidate.ready and node.has(candidate)))
-        everywhere = _select(candidates, _topology(candidates, node))
-        name = f"{key(service)}:{port.name}" if port.name else key(service)
+        candidates = _endpoint_candidates(slices, port)
+        local = _select_endpoints(candidates, node.is_local)
+        local_endpoints = max(
+            local_endpoints, sum(1 for candidate in candidates if candidate.ready and node.is_local(candidate))
+        )
+        everywhere = _select_endpoints(candidates, _topology_filter(candidates, node))
+        name = f"{service_key(service)}:{port.name}" if port.name else service_key(service)
         inside = Rule(name, local if internal_local else everywhere, affinity)
         outside = Rule(name, local if external_local else everywhere, affinity, masquerade=not external_local)
         for address in dict.fromkeys((spec.clusterIP, *spec.clusterIPs)):
@@ -145,7 +149,7 @@ def plan_service(service: Service, slices: Iterable[EndpointSlice], node: NodeIn
     return ServiceRules(rules, check)
 
 
-def _affinity(service: Service) -> int | None:
+def _affinity_timeout(service: Service) -> int | None:
     if service.spec.sessionAffinity != "ClientIP":
         return None
     config = service.spec.sessionAffinityConfig.clientIP
@@ -153,7 +157,7 @@ def _affinity(service: Service) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
+class _EndpointCandidate:
     endpoint: Endpoint
     ready: bool
     serving: bool
@@ -169,9 +173,9 @@ class _Candidate:
         return self.ready, self.serving
 
 
-def _candidates(slices: Sequence[EndpointSlice], port: ServicePort) -> list[_Candidate]:
+def _endpoint_candidates(slices: Sequence[EndpointSlice], port: ServicePort) -> list[_EndpointCandidate]:
     """Return the endpoints of a port. An endpoint that is in two slices, as while it moves, is ready if one of them says so."""
-    candidates: dict[Endpoint, _Candidate] = {}
+    candidates: dict[Endpoint, _EndpointCandidate] = {}
     for slice_ in slices:
         if slice_.addressType == "FQDN":
             continue
@@ -187,17 +191,17 @@ def _candidates(slices: Sequence[EndpointSlice], port: ServicePort) -> list[_Can
             continue
         for message in slice_.endpoints:
             if message.addresses:
-                made = _candidate(message, number)
+                made = _build_candidate(message, number)
                 if (known := candidates.get(made.endpoint)) is None or known.rank < made.rank:
                     candidates[made.endpoint] = made
     return list(candidates.values())
 
 
-def _candidate(message: EndpointMessage, port: int) -> _Candidate:
+def _build_candidate(message: EndpointMessage, port: int) -> _EndpointCandidate:
     """An absent ready condition means ready. An absent serving condition means the value of ready."""
     conditions = message.conditions
     ready = conditions.ready if conditions.HasField("ready") else True
-    return _Candidate(
+    return _EndpointCandidate(
         Endpoint(message.addresses[0], port),  # the addresses are interchangeable; kube-proxy uses the first, too
         ready,
         conditions.serving if conditions.HasField("serving") else ready,
@@ -208,7 +212,9 @@ def _candidate(message: EndpointMessage, port: int) -> _Candidate:
     )
 
 
-def _select(candidates: Sequence[_Candidate], allowed: Callable[[_Candidate], bool]) -> tuple[Endpoint, ...]:
+def _select_endpoints(
+    candidates: Sequence[_EndpointCandidate], allowed: Callable[[_EndpointCandidate], bool]
+) -> tuple[Endpoint, ...]:
     """Return the ready endpoints that are allowed. If there are none, return the serving endpoints that are terminating."""
     ready = sorted(candidate.endpoint for candidate in candidates if candidate.ready and allowed(candidate))
     if ready:
@@ -220,7 +226,7 @@ def _select(candidates: Sequence[_Candidate], allowed: Callable[[_Candidate], bo
     )
 
 
-def _topology(candidates: Sequence[_Candidate], node: NodeInfo) -> Callable[[_Candidate], bool]:
+def _topology_filter(candidates: Sequence[_EndpointCandidate], node: NodeInfo) -> Callable[[_EndpointCandidate], bool]:
     """Return the filter of topology hints. Hints are used only if each ready endpoint has them and one names this node or
     zone. Hints for nodes take precedence."""
     ready = [candidate for candidate in candidates if candidate.ready]

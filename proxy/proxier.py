@@ -20,7 +20,7 @@ from pinnace.client.client import Client
 from pinnace.client.informer import Delta, Index, Informer, first_problem
 from pinnace.proxy import metrics
 from pinnace.proxy.dns_records import AddressIndex
-from pinnace.proxy.plan import NO_RULES, Frontend, NodeInfo, ServiceRules, plan_service, service_of
+from pinnace.proxy.plan import NO_RULES, Frontend, NodeInfo, ServiceRules, plan_service, service_key_of_slice
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
@@ -39,7 +39,7 @@ class BackendError(Exception):
     """The rules could not be applied. The message names the reason. The sync is retried."""
 
 
-class Backend(Protocol):
+class ProxyBackend(Protocol):
     """Applies rules. It outlives the proxier: see RestartSupervisor."""
 
     @property
@@ -74,7 +74,7 @@ class Proxier:
     def __init__(
         self,
         client: Client,
-        backend: Backend,
+        backend: ProxyBackend,
         node: str | None,
         *,
         applied: Callable[[Mapping[str, ServiceRules]], Awaitable[None]] | None = None,
@@ -100,7 +100,7 @@ class Proxier:
         self._informers: Sequence[Informer[Any]] = [
             informer for informer in (self._services, self._slices, self._nodes) if informer is not None
         ]
-        self._by_service: Index[EndpointSlice] = Index(service_of)
+        self._by_service: Index[EndpointSlice] = Index(service_key_of_slice)
         self._slices.add_handler(self._by_service.follow)
         self._slices.add_handler(self._handle_slice_updates)
         self._services.add_handler(self._handle_service_updates)
@@ -139,7 +139,7 @@ class Proxier:
         """Return the slices of "namespace/name" by UID."""
         return self._by_service.under(service)
 
-    def names_of(self, address: str) -> Iterable[str]:
+    def services_with_address(self, address: str) -> Iterable[str]:
         """Return the keys of the services that have this address, or an endpoint with it."""
         return self._addresses.names(address)
 
@@ -232,7 +232,7 @@ class Proxier:
     def _handle_slice_updates(self, deltas: Sequence[Delta[EndpointSlice]]) -> None:
         metrics.ENDPOINT_CHANGES.inc(len(deltas))
         keys = {
-            service_of(endpoint_slice)
+            service_key_of_slice(endpoint_slice)
             for delta in deltas
             for endpoint_slice in (delta.obj, delta.old)
             if endpoint_slice is not None

@@ -5,7 +5,7 @@ from ipaddress import IPv4Address
 
 import click
 
-from pinnace.proxy.nftables import Objects, base, objects, transaction
+from pinnace.proxy.nftables import ServiceObjects, base_commands, build_service_objects, build_transaction
 from pinnace.proxy.plan import Endpoint, Frontend, Rule, ServiceRules
 from pinnace.runtime import flags
 
@@ -19,8 +19,8 @@ def main(services: int, endpoint: tuple[str, int]) -> None:
     for number in range(services):
         frontend = Frontend(str(IPv4Address("10.96.0.1") + number), 80, "TCP")
         rules = ServiceRules({frontend: Rule(f"default/s{number}", (Endpoint(*endpoint),))})
-        pairs.append((Objects(), objects(f"default/s{number}", rules, 4)))
-    click.echo("\n".join([*base(4, ()), *transaction(4, pairs, Counter())]))
+        pairs.append((ServiceObjects(), build_service_objects(f"default/s{number}", rules, 4)))
+    click.echo("\n".join([*base_commands(4, ()), *build_transaction(4, pairs, Counter())]))
 
 
 if __name__ == "__main__":

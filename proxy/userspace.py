@@ -22,8 +22,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from pinnace.proxy import metrics
-from pinnace.proxy.flows import Client, Flow, FlowTable, family_of
-from pinnace.proxy.forward import Forwarding, reset
+from pinnace.proxy.flows import Client, FlowTable, UdpFlow, address_family
+from pinnace.proxy.forward import TcpForwarding, reset_socket
 from pinnace.proxy.limits import (
     ACCEPTS,
     BACKLOG,
@@ -34,15 +34,15 @@ from pinnace.proxy.limits import (
     SWEEP_INTERVAL,
     UDP_IDLE,
     WARN_INTERVAL,
-    Budget,
-    descriptors,
+    DescriptorBudget,
+    available_descriptors,
 )
 from pinnace.proxy.plan import NO_RULES, NODE_ADDRESS, Endpoint, Frontend, Rule, ServiceRules
 
 log = logging.getLogger(__name__)
 
 
-class Balancer:
+class EndpointBalancer:
     """Chooses endpoints for one frontend: round robin from a random start, or the endpoint of the client with affinity."""
 
     def __init__(self, rule: Rule, clock: Callable[[], float], randomness: random.Random) -> None:
@@ -85,7 +85,7 @@ class Balancer:
             del self._affinities[next(iter(self._affinities))]
 
 
-class Userspace:
+class UserspaceBackend:
     """The listeners of all frontends. Call all methods on the event loop. `problem` names a listener that failed."""
 
     def __init__(
@@ -100,7 +100,7 @@ class Userspace:
         """`inherited`: listening sockets of the previous process. They are taken out when they are used."""
         self._loop = asyncio.get_running_loop()
         self._node = tuple(nodeport_addresses)
-        self._budget = Budget.of(descriptors(), max_connections)
+        self._budget = DescriptorBudget.of(available_descriptors(), max_connections)
         self.flows = FlowTable(lambda: self._budget.flows(self.open_connections))
         self._inherited = inherited if inherited is not None else {}
         self.clock = clock
@@ -112,7 +112,7 @@ class Userspace:
         """Listeners that could not be opened, with the error."""
         self._claims: dict[Frontend, dict[str, Rule]] = {}
         """Rules of services whose frontend another service has, by service."""
-        self._connections: set[Forwarding] = set()
+        self._connections: set[TcpForwarding] = set()
         self._connecting = 0
         self._idle = asyncio.Event()
         """Set when the last connection ends."""
@@ -266,14 +266,14 @@ class Userspace:
             self._idle.set()
 
     def start_forwarding(self, client: socket.socket, server: socket.socket) -> None:
-        made = Forwarding(self._loop, client, server, self._remove_connection)
+        made = TcpForwarding(self._loop, client, server, self._remove_connection)
         self._connections.add(made)
         try:
             made.start()
         except OSError:  # a side has closed
             made.close(reset=True)
 
-    def _remove_connection(self, connection: Forwarding) -> None:
+    def _remove_connection(self, connection: TcpForwarding) -> None:
         self._connections.discard(connection)
         self._update_connection_count()
 
@@ -306,7 +306,7 @@ def _format_frontend(frontend: Frontend) -> str:
 def _bind_socket(frontend: Frontend, kind: socket.SocketKind) -> socket.socket:
     """Raises OSError, also for an invalid address."""
     try:
-        family = family_of(frontend.address)
+        family = address_family(frontend.address)
     except ValueError as error:
         raise OSError(errno.EADDRNOTAVAIL, str(error)) from None
     made = socket.socket(family, kind | socket.SOCK_NONBLOCK)
@@ -321,10 +321,10 @@ def _bind_socket(frontend: Frontend, kind: socket.SocketKind) -> socket.socket:
 
 
 class _TcpListener:
-    def __init__(self, proxy: Userspace, loop: asyncio.AbstractEventLoop, frontend: Frontend, rule: Rule) -> None:
+    def __init__(self, proxy: UserspaceBackend, loop: asyncio.AbstractEventLoop, frontend: Frontend, rule: Rule) -> None:
         """Raises OSError."""
         self._proxy, self._loop = proxy, loop
-        self.balancer = Balancer(rule, proxy.clock, proxy.random)
+        self.balancer = EndpointBalancer(rule, proxy.clock, proxy.random)
         self._socket = proxy.take_inherited_socket(frontend) or _bind_socket(frontend, socket.SOCK_STREAM)
         self._socket.listen(BACKLOG)
         loop.add_reader(self._socket, self._accept)
@@ -360,9 +360,9 @@ class _TcpListener:
                 continue  # the client has disconnected
             client.setblocking(False)
             if self._proxy.admit_connection():
-                _Connecting(self._proxy, self._loop, self.balancer, client, address[0]).next()
+                _ConnectionAttempt(self._proxy, self._loop, self.balancer, client, address[0]).next()
             else:
-                reset(client)
+                reset_socket(client)
         return ACCEPTS
 
     def _resume(self) -> None:
@@ -370,13 +370,18 @@ class _TcpListener:
             self._loop.add_reader(self._socket, self._accept)
 
 
-class _Connecting:
+class _ConnectionAttempt:
     """Connects a client to the first endpoint that accepts."""
 
     __slots__ = ("_address", "_balancer", "_client", "_left", "_loop", "_now", "_proxy", "_server", "_timer")
 
     def __init__(
-        self, proxy: Userspace, loop: asyncio.AbstractEventLoop, balancer: Balancer, client: socket.socket, address: str
+        self,
+        proxy: UserspaceBackend,
+        loop: asyncio.AbstractEventLoop,
+        balancer: EndpointBalancer,
+        client: socket.socket,
+        address: str,
     ) -> None:
         self._proxy, self._loop, self._balancer = proxy, loop, balancer
         self._client, self._address = client, address
@@ -390,7 +395,7 @@ class _Connecting:
         for endpoint in self._left:
             self._now = endpoint
             try:
-                self._server = socket.socket(family_of(endpoint.address), socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+                self._server = socket.socket(address_family(endpoint.address), socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
                 code = self._server.connect_ex(endpoint)
             except OSError as error:
                 code = error.errno or errno.EIO
@@ -403,7 +408,7 @@ class _Connecting:
             self._discard(errno.errorcode.get(code, str(code)))
         self._proxy.change_connecting(-1)
         metrics.FAILED.inc()
-        reset(self._client)
+        reset_socket(self._client)
         return None
 
     def _connected(self) -> None:
@@ -444,13 +449,13 @@ class _Connecting:
 
 
 class _UdpListener:
-    def __init__(self, proxy: Userspace, loop: asyncio.AbstractEventLoop, frontend: Frontend, rule: Rule) -> None:
+    def __init__(self, proxy: UserspaceBackend, loop: asyncio.AbstractEventLoop, frontend: Frontend, rule: Rule) -> None:
         """Raises OSError."""
         self._proxy, self._loop = proxy, loop
         self._flows = proxy.flows
-        self.balancer = Balancer(rule, proxy.clock, proxy.random)
+        self.balancer = EndpointBalancer(rule, proxy.clock, proxy.random)
         self._socket = proxy.take_inherited_socket(frontend) or _bind_socket(frontend, socket.SOCK_DGRAM)
-        loop.add_reader(self._socket, self._from_clients)
+        loop.add_reader(self._socket, self._receive_from_clients)
 
     @property
     def descriptor(self) -> int:
@@ -458,12 +463,12 @@ class _UdpListener:
 
     @property
     def flows(self) -> int:
-        return len(self._flows.of(self))
+        return len(self._flows.flows_of_listener(self))
 
     def update(self, rule: Rule) -> None:
         """End flows to removed endpoints: the next datagram of the client gets another endpoint."""
         self.balancer.update(rule)
-        for flow in self._flows.of(self):
+        for flow in self._flows.flows_of_listener(self):
             if flow.endpoint not in rule.endpoints:
                 self._flows.end(flow)
 
@@ -473,11 +478,11 @@ class _UdpListener:
 
     def close(self) -> None:
         self._loop.remove_reader(self._socket)
-        for flow in self._flows.of(self):
+        for flow in self._flows.flows_of_listener(self):
             self._flows.end(flow)
         self._socket.close()
 
-    def _from_clients(self) -> None:
+    def _receive_from_clients(self) -> None:
         for _ in range(DATAGRAMS):
             try:
                 data, address = self._socket.recvfrom(65536)
@@ -485,7 +490,7 @@ class _UdpListener:
                 return
             client = address[:2]
             for _ in range(len(self.balancer.rule.endpoints)):  # an endpoint that is known to be dead refuses the datagram
-                flow = self._flows.get(self, client) or self._open(client)
+                flow = self._flows.get(self, client) or self._open_flow(client)
                 if flow is None:
                     break
                 self._flows.use(flow, self._loop.time())
@@ -497,12 +502,12 @@ class _UdpListener:
                 except OSError:
                     self._flows.end(flow)
 
-    def _open(self, client: Client) -> Flow | None:
+    def _open_flow(self, client: Client) -> UdpFlow | None:
         service = self.balancer.rule.service.partition(":")[0]
         self._flows.make_room(service, client)
         for endpoint in self.balancer.candidates(client[0]):
             try:
-                flow = Flow(self, service, client, endpoint, self._ended, self._loop.time())
+                flow = UdpFlow(self, service, client, endpoint, self._handle_flow_end, self._loop.time())
             except OSError as error:
                 self._proxy.warn_rarely(
                     "udp", f"cannot open a UDP flow to {endpoint.address}:{endpoint.port}: {error.strerror}"
@@ -510,14 +515,14 @@ class _UdpListener:
                 continue
             self._flows.add(flow)
             self.balancer.connected(client[0], endpoint)
-            self._loop.add_reader(flow.socket, self._from_endpoint, flow)
+            self._loop.add_reader(flow.socket, self._receive_from_endpoint, flow)
             return flow
         return None
 
-    def _ended(self, flow: Flow) -> None:
+    def _handle_flow_end(self, flow: UdpFlow) -> None:
         self._loop.remove_reader(flow.socket)
 
-    def _from_endpoint(self, flow: Flow) -> None:
+    def _receive_from_endpoint(self, flow: UdpFlow) -> None:
         for _ in range(DATAGRAMS):
             try:
                 data = flow.socket.recv(65536)

@@ -13,8 +13,8 @@ from pinnace.api.resources import NAMESPACES
 from pinnace.api.wellknown import CONTROLLERS_ELECTION
 from pinnace.client.client import Client
 from pinnace.client.errors import Fenced
-from pinnace.controllers.manager import Manager
-from pinnace.controllers.runtime import Controller, Shared, Watch, itself
+from pinnace.controllers.manager import ControllerManager
+from pinnace.controllers.runtime import Controller, ControllerContext, WatchedResource, key_of_object
 
 PATIENCE = 10.0
 
@@ -28,8 +28,8 @@ class Endless:
         self.at: set[str] = set()
 
     @property
-    def watches(self) -> Sequence[Watch[Any]]:
-        return [Watch(NAMESPACES, itself)]
+    def watches(self) -> Sequence[WatchedResource[Any]]:
+        return [WatchedResource(NAMESPACES, key_of_object)]
 
     async def sync(self, key: str) -> float | None:
         self.at.add(key)
@@ -43,7 +43,7 @@ class Endless:
 @asynccontextmanager
 async def replica(client: Client, name: str) -> AsyncIterator[Endless]:
     controller = Endless()
-    manager = Manager(client, name, lambda shared: [controller])
+    manager = ControllerManager(client, name, lambda shared: [controller])
     running = asyncio.ensure_future(manager.run())
     try:
         yield controller
@@ -81,13 +81,13 @@ async def test_work_moves_with_the_lead_and_nothing_of_it_stays(client: Client) 
 
 async def test_controller_resumed_after_its_term_writes_nothing(client: Client) -> None:
     """In the middle of a look, before it hears that its term is over."""
-    seen: list[Shared] = []
+    seen: list[ControllerContext] = []
 
-    def build(shared: Shared) -> Sequence[Controller]:
+    def build(shared: ControllerContext) -> Sequence[Controller]:
         seen.append(shared)
         return [Endless()]
 
-    manager = Manager(client, "a", build)
+    manager = ControllerManager(client, "a", build)
     running = asyncio.ensure_future(manager.run())
     write = seen[0].client.namespaces.create
     async with asyncio.timeout(PATIENCE):

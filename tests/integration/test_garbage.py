@@ -13,9 +13,9 @@ from pinnace.api.resources import SERVICES
 from pinnace.client.client import Client
 from pinnace.client.errors import NotFound
 from pinnace.client.resource import ResourceClient
-from pinnace.controllers.main import build
-from pinnace.controllers.manager import Manager
-from pinnace.controllers.nodelifecycle import Options
+from pinnace.controllers.main import build_controllers
+from pinnace.controllers.manager import ControllerManager
+from pinnace.controllers.nodelifecycle import NodeLifecycleOptions
 from tests.builders import make_pod
 
 PATIENCE = 10.0
@@ -24,7 +24,7 @@ HOLD = "example.com/hold"
 
 @pytest.fixture(autouse=True)
 async def controllers(client: Client) -> AsyncIterator[None]:
-    manager = Manager(client, "test", lambda shared: build(shared, Options()))
+    manager = ControllerManager(client, "test", lambda shared: build_controllers(shared, NodeLifecycleOptions()))
     running = asyncio.ensure_future(manager.run())
     yield
     await manager.stop()

@@ -13,9 +13,9 @@ from pinnace.api.policy_v1_pb2 import Eviction, PodDisruptionBudget
 from pinnace.api.resources import ENDPOINT_SLICES, JOBS, POD_DISRUPTION_BUDGETS, REPLICA_SETS, SERVICES
 from pinnace.client.client import Client
 from pinnace.controllers.job import FINALIZER
-from pinnace.controllers.main import build
-from pinnace.controllers.manager import Manager
-from pinnace.controllers.nodelifecycle import Options
+from pinnace.controllers.main import build_controllers
+from pinnace.controllers.manager import ControllerManager
+from pinnace.controllers.nodelifecycle import NodeLifecycleOptions
 from tests.builders import make_node, make_pod
 from tests.workloads import make_job, make_replica_set, named
 
@@ -24,7 +24,7 @@ PATIENCE = 10.0
 
 @pytest.fixture(autouse=True)
 async def controllers(client: Client) -> AsyncIterator[None]:
-    manager = Manager(client, "test", lambda shared: build(shared, Options()))
+    manager = ControllerManager(client, "test", lambda shared: build_controllers(shared, NodeLifecycleOptions()))
     running = asyncio.ensure_future(manager.run())
     yield
     await manager.stop()

@@ -11,7 +11,7 @@ from math import exp
 
 import pytest
 
-from pinnace.proxy.nftables import NfTables
+from pinnace.proxy.nftables import NftablesBackend
 from pinnace.proxy.plan import NO_RULES, NODE_ADDRESS, Endpoint, Frontend, Rule, ServiceRules
 from pinnace.proxy.proxier import BackendError
 
@@ -134,8 +134,8 @@ def network() -> Iterator[Network]:
 
 
 @pytest.fixture
-def backend(network: Network) -> NfTables:
-    return NfTables(command=("ip", "netns", "exec", network.node, "nft"))
+def backend(network: Network) -> NftablesBackend:
+    return NftablesBackend(command=("ip", "netns", "exec", network.node, "nft"))
 
 
 def rules(*endpoints: Endpoint, affinity: int | None = None, address: str = SERVICE) -> ServiceRules:
@@ -149,7 +149,7 @@ def servers(answers: list[str]) -> Counter[str]:
     return Counter(answer.split()[0] for answer in answers)
 
 
-async def test_connections_from_other_machines_and_the_node_are_spread(network: Network, backend: NfTables) -> None:
+async def test_connections_from_other_machines_and_the_node_are_spread(network: Network, backend: NftablesBackend) -> None:
     await backend.apply({"default/web": rules(*network.endpoints)})
     for of in ("client", "node"):
         counts = servers(network.ask(SERVICE, 80, 900, of=of))
@@ -159,19 +159,19 @@ async def test_connections_from_other_machines_and_the_node_are_spread(network: 
     assert set(servers(network.ask(SERVICE, 80, 20, kind="udp"))) <= {endpoint.address for endpoint in network.endpoints}
 
 
-async def test_node_ports_are_masqueraded(network: Network, backend: NfTables) -> None:
+async def test_node_ports_are_masqueraded(network: Network, backend: NftablesBackend) -> None:
     await backend.apply({"default/web": rules(*network.endpoints)})
     answers = network.ask(network.node_address, 30080, 30)
     assert len(servers(answers)) >= 2
     assert all(answer.split()[1] in ("10.77.1.1", "10.77.2.1", "10.77.3.1") for answer in answers)
 
 
-async def test_endpoint_reaches_itself_through_the_service(network: Network, backend: NfTables) -> None:
+async def test_endpoint_reaches_itself_through_the_service(network: Network, backend: NftablesBackend) -> None:
     await backend.apply({"default/web": rules(network.endpoints[0])})
     assert network.ask(SERVICE, 80, of="e1") == ["10.77.1.2 10.77.1.1"]
 
 
-async def test_frontends_without_endpoints_refuse_at_once(network: Network, backend: NfTables) -> None:
+async def test_frontends_without_endpoints_refuse_at_once(network: Network, backend: NftablesBackend) -> None:
     await backend.apply({"default/web": rules()})
     for of in ("client", "node"):
         assert network.ask(SERVICE, 80, of=of) == ["ConnectionRefusedError"]
@@ -182,7 +182,7 @@ async def test_frontends_without_endpoints_refuse_at_once(network: Network, back
     assert servers(network.ask(SERVICE, 80, 5)) == {"10.77.2.2": 5}
 
 
-async def test_affinity_keeps_a_client_at_its_endpoint(network: Network, backend: NfTables) -> None:
+async def test_affinity_keeps_a_client_at_its_endpoint(network: Network, backend: NftablesBackend) -> None:
     await backend.apply({"default/web": rules(*network.endpoints, affinity=600)})
     first = servers(network.ask(SERVICE, 80, 20))
     assert len(first) == 1
@@ -195,13 +195,13 @@ async def test_affinity_keeps_a_client_at_its_endpoint(network: Network, backend
     assert "affinity" not in network.ruleset()
 
 
-async def test_only_changes_are_sent_and_nothing_is_left(network: Network, backend: NfTables) -> None:
+async def test_only_changes_are_sent_and_nothing_is_left(network: Network, backend: NftablesBackend) -> None:
     await backend.apply(
         {"default/web": rules(*network.endpoints), "default/b": rules(network.endpoints[0], address="10.96.0.2")}
     )
     await backend.apply({"default/web": rules(network.endpoints[0]), "default/c": rules(address="10.96.0.3")})
     incremental = network.ruleset()
-    fresh = NfTables(command=("ip", "netns", "exec", network.node, "nft"))
+    fresh = NftablesBackend(command=("ip", "netns", "exec", network.node, "nft"))
     await fresh.apply(backend.services)  # the table is replaced: a restart
     assert sorted(network.ruleset().replace(",", "").split()) == sorted(incremental.replace(",", "").split())
     await fresh.apply(dict.fromkeys(fresh.services, NO_RULES))
@@ -210,7 +210,7 @@ async def test_only_changes_are_sent_and_nothing_is_left(network: Network, backe
     assert "10.77" not in left
 
 
-async def test_frontend_of_two_services_belongs_to_the_first_one(network: Network, backend: NfTables) -> None:
+async def test_frontend_of_two_services_belongs_to_the_first_one(network: Network, backend: NftablesBackend) -> None:
     first, second, _ = network.endpoints
     await backend.apply({"default/web": rules(first)})
     await backend.apply({"default/b": rules(second)})
@@ -221,7 +221,7 @@ async def test_frontend_of_two_services_belongs_to_the_first_one(network: Networ
     assert backend.services == {} and "10.96" not in network.ruleset()
 
 
-async def test_flushed_ruleset_is_restored_at_the_next_change(network: Network, backend: NfTables) -> None:
+async def test_flushed_ruleset_is_restored_at_the_next_change(network: Network, backend: NftablesBackend) -> None:
     await backend.apply({"default/web": rules(*network.endpoints)})
     network.run(network.node, "nft", "flush", "ruleset")
 

@@ -12,7 +12,7 @@ from pinnace.api.resources import DEPLOYMENTS, PODS
 from pinnace.api.rollouts import REVISION_ANNOTATION
 from pinnace.client.client import Client
 from pinnace.client.informer import Delta, Informer
-from pinnace.controllers.pods import active, ready
+from pinnace.controllers.pods import is_pod_active, is_pod_ready
 from tests.integration.conftest import Start
 from tests.integration.processes import Component
 from tests.workloads import make_deployment
@@ -32,8 +32,8 @@ class Watcher:
         self.deployments.add_handler(lambda deltas: self._changed.set())
 
     def _count(self, deltas: Iterable[Delta[Pod]]) -> None:
-        there = [pod for pod in self.pods.store.values() if active(pod)]
-        self.fewest, self.most = min(self.fewest, sum(map(ready, there))), max(self.most, len(there))
+        there = [pod for pod in self.pods.store.values() if is_pod_active(pod)]
+        self.fewest, self.most = min(self.fewest, sum(map(is_pod_ready, there))), max(self.most, len(there))
         self._changed.set()
 
     def begin(self) -> None:
@@ -42,7 +42,9 @@ class Watcher:
 
     @property
     def images(self) -> list[str]:
-        return sorted(pod.spec.containers[0].image for pod in self.pods.store.values() if active(pod) and ready(pod))
+        return sorted(
+            pod.spec.containers[0].image for pod in self.pods.store.values() if is_pod_active(pod) and is_pod_ready(pod)
+        )
 
     async def until(self, what: str, holds: Callable[[Deployment], bool]) -> None:
         try:

@@ -13,9 +13,9 @@ from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget, PodDisruptionBudgetStatus
 from pinnace.api.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, REPLICA_SETS
 from pinnace.api.scalars import MAX_INT32, STRING, to_time
-from pinnace.controllers.disruption import UNCONFIRMED, DisruptionController, Scale, status_of
-from pinnace.controllers.informers import LabelIndex, SelectorIndex, anything
-from pinnace.controllers.pods import PodFacts, PodFactsCache, facts_of
+from pinnace.controllers.disruption import UNCONFIRMED, DisruptionController, ExpectedScale, calculate_budget_status
+from pinnace.controllers.informers import LabelIndex, SelectorIndex, select_all
+from pinnace.controllers.pods import PodProperties, PodPropertiesCache, compute_pod_properties
 from tests.builders import make_pod
 from tests.workloads import make_deployment, make_replica_set, pod_of, running
 
@@ -36,8 +36,8 @@ def healthy(number: int) -> list[Pod]:
     return [running(pod_of(WEB, f"p{index}")).build() for index in range(number)]
 
 
-def facts(pods: list[Pod]) -> list[PodFacts]:
-    return [facts_of(pod) for pod in pods]
+def facts(pods: list[Pod]) -> list[PodProperties]:
+    return [compute_pod_properties(pod) for pod in pods]
 
 
 def counts(status: PodDisruptionBudgetStatus) -> tuple[int, int, int, int]:
@@ -60,7 +60,7 @@ def counts(status: PodDisruptionBudgetStatus) -> tuple[int, int, int, int]:
 def test_allowed_disruptions_are_healthy_minus_desired(
     bounds: dict[str, int | str], pods: int, expected: tuple[int, int, int, int]
 ) -> None:
-    status, again = status_of(budget(**bounds), facts(healthy(pods)), Scale(10), NOW)
+    status, again = calculate_budget_status(budget(**bounds), facts(healthy(pods)), ExpectedScale(10), NOW)
     assert counts(status) == expected
     condition = status.conditions[0]
     allowed = expected[3] > 0
@@ -70,7 +70,7 @@ def test_allowed_disruptions_are_healthy_minus_desired(
 
 def test_unready_or_terminating_pod_is_not_healthy() -> None:
     pods = [*healthy(3), pod_of(WEB, "x").node("n").build(), running(pod_of(WEB, "y")).terminating().build()]
-    assert counts(status_of(budget(minAvailable=1), facts(pods), Scale(0), NOW)[0]) == (5, 1, 3, 2)
+    assert counts(calculate_budget_status(budget(minAvailable=1), facts(pods), ExpectedScale(0), NOW)[0]) == (5, 1, 3, 2)
 
 
 def test_granted_eviction_counts_as_disrupted_until_its_timeout() -> None:
@@ -78,23 +78,28 @@ def test_granted_eviction_counts_as_disrupted_until_its_timeout() -> None:
     for name, at in (("p0", NOW - 10), ("gone", NOW - 10), ("leaves", NOW - 10), ("p1", NOW - UNCONFIRMED)):
         granted.status.disruptedPods[name].CopyFrom(to_time(at))
     pods = [*healthy(3), running(pod_of(WEB, "leaves")).terminating().build()]
-    status, again = status_of(granted, facts(pods), Scale(0), NOW)
+    status, again = calculate_budget_status(granted, facts(pods), ExpectedScale(0), NOW)
     assert list(status.disruptedPods) == ["p0"]
     assert (status.currentHealthy, status.disruptionsAllowed, again) == (2, 1, UNCONFIRMED - 10)
 
 
 @pytest.mark.parametrize("bounds", [{"maxUnavailable": 1}, {"minAvailable": "100%"}, {"maxUnavailable": "1%"}])
 def test_expected_pods_are_capped_at_the_maximum_of_an_int32(bounds: dict[str, int | str]) -> None:
-    status, _ = status_of(budget(**bounds), facts(healthy(2)), Scale(4 * MAX_INT32), NOW)
+    status, _ = calculate_budget_status(budget(**bounds), facts(healthy(2)), ExpectedScale(4 * MAX_INT32), NOW)
     assert counts(status) == (MAX_INT32, MAX_INT32, 2, 0)
 
 
 def test_uncountable_budget_allows_no_disruption() -> None:
     before = budget(maxUnavailable=1)
     before.status.disruptionsAllowed = 1
-    status, _ = status_of(before, facts(healthy(3)), Scale(0, "found no scale of Job default/j"), NOW)
+    status, _ = calculate_budget_status(before, facts(healthy(3)), ExpectedScale(0, "found no scale of Job default/j"), NOW)
     assert (status.disruptionsAllowed, status.conditions[0].reason) == (0, "SyncFailed")
-    assert status_of(budget(minAvailable=1), facts(healthy(3)), Scale(0, "no matter"), NOW)[0].disruptionsAllowed == 2
+    assert (
+        calculate_budget_status(budget(minAvailable=1), facts(healthy(3)), ExpectedScale(0, "no matter"), NOW)[
+            0
+        ].disruptionsAllowed
+        == 2
+    )
 
 
 # --- expected pods
@@ -129,8 +134,8 @@ async def synced(
     informers = SimpleNamespace(
         store=lambda resource: stores.get(resource, {}),
         selecting=lambda resource, selector_of: SelectorIndex(selector_of),
-        labelled=lambda resource: LabelIndex(anything, pods),
-        facts=PodFactsCache(),
+        labelled=lambda resource: LabelIndex(select_all, pods),
+        facts=PodPropertiesCache(),
     )
     client = SimpleNamespace(of=lambda resource: SimpleNamespace(update_status=update_status))
     events = SimpleNamespace(event=lambda obj, type_, reason, message: reasons.append(reason))

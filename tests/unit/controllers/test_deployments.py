@@ -14,12 +14,12 @@ from pinnace.controllers.deployment import (
     MAX_HISTORY,
     DeploymentController,
     DeploymentPlan,
-    condition,
-    deadline,
-    describe,
-    new_replica_set,
-    plan,
-    template_hash,
+    build_replica_set,
+    compute_template_hash,
+    copy_deployment_metadata,
+    find_condition,
+    plan_deployment_sync,
+    seconds_until_deadline,
 )
 from pinnace.controllers.informers import LabelIndex
 from tests.workloads import deleting, make_deployment, pod_of, running
@@ -34,7 +34,7 @@ def deployed(deployment: Deployment, *images: str, size: int = 0, status: int | 
     present = deployment.spec.template.spec.containers[0].image
     for number, image in enumerate(images, 1):
         deployment.spec.template.spec.containers[0].image = image
-        created = new_replica_set(deployment, size if image == images[-1] else 0, [])
+        created = build_replica_set(deployment, size if image == images[-1] else 0, [])
         created.metadata.uid, created.metadata.creationTimestamp.seconds = f"uid-{number}", number
         created.metadata.annotations[REVISION_ANNOTATION] = str(number)
         pods = created.spec.replicas if status is None else status
@@ -45,7 +45,7 @@ def deployed(deployment: Deployment, *images: str, size: int = 0, status: int | 
 
 
 def said(status: DeploymentStatus, type_: str) -> tuple[str, str]:
-    result = condition(status, type_)
+    result = find_condition(status, type_)
     return (result.status, result.reason) if result is not None else ("", "")
 
 
@@ -57,7 +57,7 @@ def test_new_template_creates_a_replica_set() -> None:
     deployment.metadata.annotations["kubernetes.io/change-cause"] = "first"
     for applied in ("kubectl.kubernetes.io/last-applied-configuration", LAST_APPLIED):
         deployment.metadata.annotations[applied] = "{}"
-    wanted = plan(deployment, [], False, NOW)
+    wanted = plan_deployment_sync(deployment, [], False, NOW)
     new = wanted.create
     assert new is not None
     hash_ = new.metadata.labels[HASH_LABEL]
@@ -81,24 +81,24 @@ def test_template_with_equal_quantities_keeps_its_replica_set() -> None:
     sets = deployed(deployment, "app:1", size=3)
     deployment.spec.template.spec.containers[0].image = "app:1"
     limits["cpu"].string = "100m"
-    assert plan(deployment, sets, False, NOW).create is None
+    assert plan_deployment_sync(deployment, sets, False, NOW).create is None
     limits["cpu"].string = "101m"
-    assert plan(deployment, sets, False, NOW).create is not None
+    assert plan_deployment_sync(deployment, sets, False, NOW).create is not None
 
 
 def test_template_hash_depends_on_the_template_and_the_collision_count() -> None:
     first, second = make_deployment("a", image="app:1"), make_deployment("b", image="app:1")
-    assert template_hash(first.spec.template, 0) == template_hash(second.spec.template, 0)
-    assert template_hash(first.spec.template, 0) != template_hash(first.spec.template, 1)
+    assert compute_template_hash(first.spec.template, 0) == compute_template_hash(second.spec.template, 0)
+    assert compute_template_hash(first.spec.template, 0) != compute_template_hash(first.spec.template, 1)
     second.spec.template.spec.containers[0].image = "app:2"
-    assert template_hash(first.spec.template, 0) != template_hash(second.spec.template, 0)
+    assert compute_template_hash(first.spec.template, 0) != compute_template_hash(second.spec.template, 0)
 
 
 def test_rollback_reuses_the_existing_replica_set() -> None:
     deployment = make_deployment("web", replicas=2, image="app:1")
     deployment.metadata.annotations[REVISION_ANNOTATION] = "2"
     sets = deployed(deployment, "app:1", "app:2", size=2)
-    wanted = plan(deployment, sets, False, NOW)
+    wanted = plan_deployment_sync(deployment, sets, False, NOW)
     assert wanted.create is None
     [(_, after)] = wanted.update
     assert after.metadata.uid == "uid-1"
@@ -110,8 +110,8 @@ def test_oldest_revisions_are_dropped_from_a_long_history() -> None:
     deployment = make_deployment("web")
     one, other = deployed(deployment, "app:1", "app:2", size=1)
     for _ in range(1_000):
-        describe(one, deployment, [other])
-        describe(other, deployment, [one])
+        copy_deployment_metadata(one, deployment, [other])
+        copy_deployment_metadata(other, deployment, [one])
     revisions = other.metadata.annotations[HISTORY_ANNOTATION].split(",")
     assert (revisions[0], revisions[-1]) == ("1202", "2000") and other.metadata.annotations[REVISION_ANNOTATION] == "2002"
     assert len(",".join(revisions)) <= MAX_HISTORY < len(",".join(["1200", *revisions]))
@@ -121,25 +121,25 @@ def test_revision_of_thousands_of_digits_is_ignored() -> None:
     deployment = make_deployment("web", replicas=2, image="app:2")
     sets = deployed(deployment, "app:1", size=2)
     sets[0].metadata.annotations[REVISION_ANNOTATION] = "9" * 5000
-    wanted = plan(deployment, sets, False, NOW)
+    wanted = plan_deployment_sync(deployment, sets, False, NOW)
     assert wanted.revision == "1"
 
 
 def test_replica_sets_beyond_the_history_limit_are_deleted_after_the_rollout() -> None:
     deployment = make_deployment("web", replicas=1, image="app:4", revisionHistoryLimit=1)
     sets = deployed(deployment, "app:1", "app:2", "app:3", "app:4", size=1)
-    assert [item.metadata.uid for item in plan(deployment, sets, False, NOW).delete] == ["uid-1", "uid-2"]
+    assert [item.metadata.uid for item in plan_deployment_sync(deployment, sets, False, NOW).delete] == ["uid-1", "uid-2"]
     sets[0].status.replicas = 1  # its status still counts the last pod
     sets[3].status.availableReplicas = 0
-    assert plan(deployment, sets, False, NOW).delete == []
+    assert plan_deployment_sync(deployment, sets, False, NOW).delete == []
     sets[3].status.availableReplicas, deployment.spec.paused = 1, True
-    assert [item.metadata.uid for item in plan(deployment, sets, False, NOW).delete] == ["uid-2"]
+    assert [item.metadata.uid for item in plan_deployment_sync(deployment, sets, False, NOW).delete] == ["uid-2"]
 
 
 def test_terminating_deployment_changes_nothing() -> None:
     deployment = make_deployment("web", replicas=2)
     deleting(deployment)
-    wanted = plan(deployment, [], False, NOW)
+    wanted = plan_deployment_sync(deployment, [], False, NOW)
     assert (wanted.create, wanted.update, wanted.delete) == (None, [], [])
 
 
@@ -148,7 +148,7 @@ def test_terminating_deployment_changes_nothing() -> None:
 
 def recreate(lingering: bool, old_size: int = 0, old_pods: int = 0) -> DeploymentPlan:
     deployment = make_deployment("web", replicas=2, image="app:2", strategy=RECREATE)
-    return plan(deployment, deployed(deployment, "app:1", size=old_size, status=old_pods), lingering, NOW)
+    return plan_deployment_sync(deployment, deployed(deployment, "app:1", size=old_size, status=old_pods), lingering, NOW)
 
 
 def test_recreate_waits_until_all_old_pods_are_gone() -> None:
@@ -165,7 +165,7 @@ async def test_rollout_ignores_pods_of_other_namespaces() -> None:
     deployment = make_deployment("web", replicas=2, image="app:2", strategy=RECREATE)
     [old] = deployed(deployment, "app:1", size=0)
     foreign, pod = ReplicaSet(), running(pod_of(old, "p")).build()
-    foreign.CopyFrom(new_replica_set(deployment, 7, []))
+    foreign.CopyFrom(build_replica_set(deployment, 7, []))
     foreign.metadata.uid, foreign.metadata.namespace, pod.metadata.namespace = "uid-foreign", "other", "other"
     things: dict[Any, list[Any]] = {DEPLOYMENTS: [deployment], REPLICA_SETS: [old, foreign], PODS: [pod]}
     written: list[tuple[str, int]] = []
@@ -197,14 +197,14 @@ async def test_rollout_ignores_pods_of_other_namespaces() -> None:
 def test_paused_deployment_can_be_resized_without_a_rollout() -> None:
     deployment = make_deployment("web", replicas=5, image="app:2", paused=True, progressDeadlineSeconds=60)
     sets = deployed(deployment, "app:1", size=2)
-    wanted = plan(deployment, sets, False, NOW)
+    wanted = plan_deployment_sync(deployment, sets, False, NOW)
     assert wanted.create is None
     assert [after.spec.replicas for _, after in wanted.update] == [5]
     assert said(wanted.status, "Progressing") == ("Unknown", "DeploymentPaused")
     deployment.spec.paused = False
     deployment.status.CopyFrom(wanted.status)
-    assert deadline(deployment, wanted.status, NOW + 600) is None
-    resumed = plan(deployment, [wanted.update[0][1]], False, NOW + 600)
+    assert seconds_until_deadline(deployment, wanted.status, NOW + 600) is None
+    resumed = plan_deployment_sync(deployment, [wanted.update[0][1]], False, NOW + 600)
     assert resumed.create is not None
     assert said(resumed.status, "Progressing") == ("True", "NewReplicaSetCreated")
 
@@ -217,7 +217,7 @@ def test_paused_deployment_can_be_resized_without_a_rollout() -> None:
 )
 def test_deployment_is_available_within_max_unavailable(available: int, expected: tuple[str, str]) -> None:
     deployment = make_deployment("web", replicas=10)
-    status = plan(deployment, deployed(deployment, "app:1", size=10, status=available), False, NOW).status
+    status = plan_deployment_sync(deployment, deployed(deployment, "app:1", size=10, status=available), False, NOW).status
     assert said(status, "Available") == expected
     assert (status.replicas, status.updatedReplicas, status.availableReplicas) == (available, available, available)
     assert (status.unavailableReplicas, status.observedGeneration) == (10 - available, 1)
@@ -229,18 +229,18 @@ def test_rollout_progresses_completes_or_exceeds_its_deadline() -> None:
 
     def look(pods: int, now: float) -> tuple[str, str]:
         sets[0].status.replicas = sets[0].status.readyReplicas = sets[0].status.availableReplicas = pods
-        deployment.status.CopyFrom(plan(deployment, sets, False, now).status)
+        deployment.status.CopyFrom(plan_deployment_sync(deployment, sets, False, now).status)
         return said(deployment.status, "Progressing")
 
     assert look(0, NOW) == ("True", "FoundNewReplicaSet")
-    assert deadline(deployment, deployment.status, NOW + 10) == 50.0
+    assert seconds_until_deadline(deployment, deployment.status, NOW + 10) == 50.0
     assert look(1, NOW + 50) == ("True", "ReplicaSetUpdated")
     assert look(1, NOW + 110) == ("True", "ReplicaSetUpdated")
     assert look(1, NOW + 111) == ("False", "ProgressDeadlineExceeded")
-    assert deadline(deployment, deployment.status, NOW + 112) is None
+    assert seconds_until_deadline(deployment, deployment.status, NOW + 112) is None
     assert look(2, NOW + 200) == ("True", "ReplicaSetUpdated")
     assert look(3, NOW + 210) == ("True", "NewReplicaSetAvailable")
-    since = condition(deployment.status, "Progressing")
+    since = find_condition(deployment.status, "Progressing")
     assert since is not None and since.lastTransitionTime.seconds == NOW + 200
     assert look(2, NOW + 900) == ("True", "NewReplicaSetAvailable")  # the loss of a pod does not start a rollout
 
@@ -249,10 +249,10 @@ def test_deployment_reports_replica_set_failures() -> None:
     deployment = make_deployment("web", replicas=1)
     sets = deployed(deployment, "app:1", size=1, status=0)
     sets[0].status.conditions.add(type="ReplicaFailure", status="True", reason="FailedCreate", message="exceeded quota")
-    deployment.status.CopyFrom(plan(deployment, sets, False, NOW).status)
+    deployment.status.CopyFrom(plan_deployment_sync(deployment, sets, False, NOW).status)
     assert said(deployment.status, "ReplicaFailure") == ("True", "FailedCreate")
     del sets[0].status.conditions[:]
-    assert said(plan(deployment, sets, False, NOW).status, "ReplicaFailure") == ("", "")
+    assert said(plan_deployment_sync(deployment, sets, False, NOW).status, "ReplicaFailure") == ("", "")
 
 
 def test_failure_of_the_new_replica_set_is_reported_first() -> None:
@@ -260,4 +260,4 @@ def test_failure_of_the_new_replica_set_is_reported_first() -> None:
     sets = deployed(deployment, "app:0", "app:1", size=1, status=0)
     for each, reason in zip(sets, ("FailedDelete", "FailedCreate"), strict=True):
         each.status.conditions.add(type="ReplicaFailure", status="True", reason=reason)
-    assert said(plan(deployment, sets, False, NOW).status, "ReplicaFailure") == ("True", "FailedCreate")
+    assert said(plan_deployment_sync(deployment, sets, False, NOW).status, "ReplicaFailure") == ("True", "FailedCreate")

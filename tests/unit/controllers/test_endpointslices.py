@@ -16,14 +16,14 @@ from pinnace.api.wellknown import SERVICE_LABEL
 from pinnace.client.informer import Delta, Index
 from pinnace.controllers.endpointslice import (
     CAPACITY,
-    Changes,
     EndpointSliceController,
-    changes,
-    endpoint,
-    grouped,
-    selector_of,
+    SliceChanges,
+    build_endpoint,
+    group_endpoints,
+    plan_slice_changes,
+    service_selector,
 )
-from pinnace.controllers.informers import LabelIndex, SelectorIndex, anything
+from pinnace.controllers.informers import LabelIndex, SelectorIndex, select_all
 from tests.builders import PodBuilder, make_node, make_pod
 
 
@@ -55,16 +55,20 @@ class World:
     def __init__(self, of: Service) -> None:
         self.service, self.slices, self.made = of, dict[str, EndpointSlice](), 0
 
-    def sync(self, pods: list[Pod]) -> Changes:
-        result = changes(self.service, grouped(self.service, pods, lambda node: "zone-a"), self.slices.values())
+    def sync(self, pods: list[Pod]) -> SliceChanges:
+        result = plan_slice_changes(
+            self.service, group_endpoints(self.service, pods, lambda node: "zone-a"), self.slices.values()
+        )
         for item in result.create:
             self.made += 1
             item.metadata.name = f"web-{self.made:03d}"
         self.slices |= {item.metadata.name: item for item in (*result.create, *result.update)}
         for item in result.delete:
             del self.slices[item.metadata.name]
-        again = changes(self.service, grouped(self.service, pods, lambda node: "zone-a"), self.slices.values())
-        assert again == Changes(), "the slices do not converge"
+        again = plan_slice_changes(
+            self.service, group_endpoints(self.service, pods, lambda node: "zone-a"), self.slices.values()
+        )
+        assert again == SliceChanges(), "the slices do not converge"
         return result
 
     def holds(self, *groups: Iterable[Pod]) -> None:
@@ -90,11 +94,11 @@ class World:
     ids=["ready", "not ready", "ready and terminating", "terminating"],
 )
 def test_endpoint_conditions_follow_the_pod(builder: PodBuilder, conditions: tuple[bool, bool, bool]) -> None:
-    made = endpoint(service(), builder.build(), "").conditions
+    made = build_endpoint(service(), builder.build(), "").conditions
     assert (made.ready, made.serving, made.terminating) == conditions
     impatient = service()
     impatient.spec.publishNotReadyAddresses = True
-    assert endpoint(impatient, builder.build(), "").conditions.ready
+    assert build_endpoint(impatient, builder.build(), "").conditions.ready
 
 
 def test_slice_has_owner_labels_and_endpoint_has_pod_node_and_zone() -> None:
@@ -249,7 +253,7 @@ def test_service_selects_pods_by_labels_and_none_without_a_selector(
 ) -> None:
     made = Service()
     made.spec.selector.update(selector)
-    assert selector_of(made).matches(labels) is expected
+    assert service_selector(made).matches(labels) is expected
 
 
 @pytest.mark.parametrize("label", [None, "other"])
@@ -280,7 +284,7 @@ class Cluster:
             store=lambda resource: self.nodes if resource is NODES else {store_key(thing): thing for thing in things[resource]},
             index=lambda resource, by: Index(by, things[resource]),
             selecting=lambda resource, selector_of: SelectorIndex(selector_of, things[resource]),
-            labelled=lambda resource: LabelIndex(anything, pods),
+            labelled=lambda resource: LabelIndex(select_all, pods),
             wait_for=self._know,
         )
         client = SimpleNamespace(of=lambda resource: SimpleNamespace(create=self._create))

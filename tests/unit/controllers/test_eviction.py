@@ -12,9 +12,9 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.resources import NODES
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, BatchItem, DeleteRequest
 from pinnace.client.informer import Delta, Index
-from pinnace.controllers.pods import node_of
-from pinnace.controllers.runtime import Shared, WorkerPool
-from pinnace.controllers.tainteviction import TaintEviction
+from pinnace.controllers.pods import pod_node_name
+from pinnace.controllers.runtime import ControllerContext, WorkerPool
+from pinnace.controllers.tainteviction import TaintEvictionController
 from tests.builders import make_node, make_pod
 from tests.clock import FakeClock
 from tests.refusals import denied
@@ -30,7 +30,7 @@ class Cluster:
     nodes: dict[str, Node] = field(default_factory=dict)
     pods: Any = None
     """The pods client of the controller: this object."""
-    bound: Index[Pod] = field(default_factory=lambda: Index(node_of))
+    bound: Index[Pod] = field(default_factory=lambda: Index(pod_node_name))
     handlers: list[Any] = field(default_factory=list)
     told: list[tuple[str, str]] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
@@ -91,13 +91,13 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def controller(cluster: Cluster, clock: FakeClock) -> Iterator[TaintEviction]:
+def controller(cluster: Cluster, clock: FakeClock) -> Iterator[TaintEvictionController]:
     anything: Any = cluster
-    yield TaintEviction(Shared(anything, anything, anything, clock, "taint-eviction-controller"))
+    yield TaintEvictionController(ControllerContext(anything, anything, anything, clock, "taint-eviction-controller"))
 
 
 async def test_pod_without_tolerations_is_evicted_immediately_with_an_event(
-    cluster: Cluster, controller: TaintEviction
+    cluster: Cluster, controller: TaintEvictionController
 ) -> None:
     cluster.bind("p", None)
     cluster.taint()
@@ -109,7 +109,7 @@ async def test_pod_without_tolerations_is_evicted_immediately_with_an_event(
 
 
 async def test_each_pod_is_evicted_after_its_toleration_time(
-    cluster: Cluster, controller: TaintEviction, clock: FakeClock
+    cluster: Cluster, controller: TaintEvictionController, clock: FakeClock
 ) -> None:
     cluster.bind("soon", 5)
     cluster.bind("late", 60)
@@ -122,7 +122,7 @@ async def test_each_pod_is_evicted_after_its_toleration_time(
 
 
 async def test_readded_taint_restarts_the_toleration_time(
-    cluster: Cluster, controller: TaintEviction, clock: FakeClock
+    cluster: Cluster, controller: TaintEvictionController, clock: FakeClock
 ) -> None:
     cluster.bind("p", 5)
     cluster.taint(UNREACHABLE)
@@ -135,7 +135,7 @@ async def test_readded_taint_restarts_the_toleration_time(
 
 
 async def test_taint_readded_between_syncs_restarts_the_toleration_time(
-    cluster: Cluster, controller: TaintEviction, clock: FakeClock
+    cluster: Cluster, controller: TaintEvictionController, clock: FakeClock
 ) -> None:
     """Another replica may lead between the two syncs."""
     cluster.bind("p", 5)
@@ -147,7 +147,9 @@ async def test_taint_readded_between_syncs_restarts_the_toleration_time(
     assert await controller.sync("n") == 5.0 and cluster.deleted == []
 
 
-async def test_each_taint_has_a_separate_toleration_time(cluster: Cluster, controller: TaintEviction, clock: FakeClock) -> None:
+async def test_each_taint_has_a_separate_toleration_time(
+    cluster: Cluster, controller: TaintEvictionController, clock: FakeClock
+) -> None:
     cluster.bind("p", 300, repair=60)
     cluster.taint(UNREACHABLE)
     assert await controller.sync("n") == 300.0
@@ -162,7 +164,7 @@ async def test_each_taint_has_a_separate_toleration_time(cluster: Cluster, contr
 
 
 async def test_readded_second_taint_restarts_its_toleration_time(
-    cluster: Cluster, controller: TaintEviction, clock: FakeClock
+    cluster: Cluster, controller: TaintEvictionController, clock: FakeClock
 ) -> None:
     """Another replica may lead between the two syncs."""
     cluster.bind("p", 300, repair=60)
@@ -175,7 +177,7 @@ async def test_readded_second_taint_restarts_its_toleration_time(
 
 
 async def test_change_from_not_ready_to_unreachable_keeps_the_toleration_time(
-    cluster: Cluster, controller: TaintEviction, clock: FakeClock
+    cluster: Cluster, controller: TaintEvictionController, clock: FakeClock
 ) -> None:
     cluster.bind("p", 300, **{NOT_READY: 300})
     cluster.taint(NOT_READY)
@@ -186,7 +188,7 @@ async def test_change_from_not_ready_to_unreachable_keeps_the_toleration_time(
 
 
 async def test_toleration_time_of_a_later_pod_starts_with_the_pod(
-    cluster: Cluster, controller: TaintEviction, clock: FakeClock
+    cluster: Cluster, controller: TaintEvictionController, clock: FakeClock
 ) -> None:
     cluster.taint(UNREACHABLE)
     assert await controller.sync("n") is None
@@ -195,7 +197,7 @@ async def test_toleration_time_of_a_later_pod_starts_with_the_pod(
     assert await controller.sync("n") == 5.0
 
 
-async def test_cancelled_eviction_is_reported(cluster: Cluster, controller: TaintEviction) -> None:
+async def test_cancelled_eviction_is_reported(cluster: Cluster, controller: TaintEvictionController) -> None:
     cluster.bind("p", 5, repair=60)
     cluster.bind("gone", 5, repair=60)
     cluster.taint(UNREACHABLE)
@@ -212,7 +214,7 @@ async def test_cancelled_eviction_is_reported(cluster: Cluster, controller: Tain
 
 
 async def test_refused_deletion_does_not_block_other_pods(
-    cluster: Cluster, controller: TaintEviction, clock: FakeClock, caplog: pytest.LogCaptureFixture
+    cluster: Cluster, controller: TaintEvictionController, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL)
     cluster.refused.add("held")

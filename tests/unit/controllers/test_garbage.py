@@ -17,41 +17,41 @@ from pinnace.controllers import garbagecollector
 from pinnace.controllers.garbagecollector import (
     LATER,
     QUICK,
-    Delete,
+    DeleteObject,
     DeletionDecision,
     Dependents,
     GarbageCollector,
-    Keep,
-    Owner,
-    Place,
-    Release,
-    decide,
-    waits_for,
+    KeepObject,
+    ObjectLocation,
+    OwnerState,
+    ReleaseObject,
+    decide_action,
+    waits_for_dependent,
     without_owners,
 )
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.builders import make_node, make_pod
 from tests.workloads import deleting, make_deployment, make_replica_set, pod_of
 
-STAYS, WAITS, GONE = Owner.STAYS, Owner.WAITS, Owner.GONE
+STAYS, WAITS, GONE = OwnerState.STAYS, OwnerState.WAITS, OwnerState.GONE
 
 
 @pytest.mark.parametrize(
     ("owners", "dependents", "expected"),
     [
-        ([STAYS], False, Keep()),
-        ([STAYS, STAYS], True, Keep()),
-        ([STAYS, GONE], False, Release(frozenset({"1"}))),
-        ([WAITS, STAYS, GONE], True, Release(frozenset({"0", "2"}))),
-        ([GONE], False, Delete("Background")),
-        ([GONE, GONE], True, Delete("Background")),
-        ([WAITS], False, Delete("Background")),
-        ([WAITS], True, Delete("Foreground")),
-        ([WAITS, GONE], True, Delete("Foreground")),
+        ([STAYS], False, KeepObject()),
+        ([STAYS, STAYS], True, KeepObject()),
+        ([STAYS, GONE], False, ReleaseObject(frozenset({"1"}))),
+        ([WAITS, STAYS, GONE], True, ReleaseObject(frozenset({"0", "2"}))),
+        ([GONE], False, DeleteObject("Background")),
+        ([GONE, GONE], True, DeleteObject("Background")),
+        ([WAITS], False, DeleteObject("Background")),
+        ([WAITS], True, DeleteObject("Foreground")),
+        ([WAITS, GONE], True, DeleteObject("Foreground")),
     ],
 )
-def test_decision_depends_on_the_owners(owners: list[Owner], dependents: bool, expected: DeletionDecision) -> None:
-    assert decide(ObjectMeta(), {str(i): owner for i, owner in enumerate(owners)}, dependents) == expected
+def test_decision_depends_on_the_owners(owners: list[OwnerState], dependents: bool, expected: DeletionDecision) -> None:
+    assert decide_action(ObjectMeta(), {str(i): owner for i, owner in enumerate(owners)}, dependents) == expected
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_decision_depends_on_the_owners(owners: list[Owner], dependents: bool, e
     [([], "Background"), (["orphan"], "Orphan"), (["foregroundDeletion"], "Foreground"), (["mine"], "Background")],
 )
 def test_propagation_policy_depends_on_the_finalizers_of_the_object(finalizers: list[str], policy: str) -> None:
-    assert decide(ObjectMeta(finalizers=finalizers), {"0": GONE}, True) == Delete(policy)
+    assert decide_action(ObjectMeta(finalizers=finalizers), {"0": GONE}, True) == DeleteObject(policy)
 
 
 @pytest.mark.parametrize("deleting", [True, False])
@@ -70,7 +70,7 @@ def test_owner_waits_only_for_blocking_dependents_in_foreground_deletion(deletin
     if deleting:
         owner.deletionTimestamp.seconds = 1
     expected = deleting and blocks and finalizer == "foregroundDeletion"
-    assert waits_for(owner, OwnerReference(blockOwnerDeletion=blocks)) is expected
+    assert waits_for_dependent(owner, OwnerReference(blockOwnerDeletion=blocks)) is expected
 
 
 def test_only_references_to_given_owners_are_removed() -> None:
@@ -91,7 +91,7 @@ def test_dependents_are_indexed_by_each_current_owner() -> None:
     first, second = owned("a", "1", "2"), owned("a", "2", "3")
     dependents.follow(PODS, [Delta(ADDED, first, None), Delta(ADDED, owned("b", "1"), None)])
     assert set(dependents.of("1")) == {"uid-a", "uid-b"}
-    assert dependents.of("2") == {"uid-a": Place(PODS, "default/a")}
+    assert dependents.of("2") == {"uid-a": ObjectLocation(PODS, "default/a")}
     dependents.follow(PODS, [Delta(MODIFIED, second, first)])
     assert set(dependents.of("1")) == {"uid-b"} and set(dependents.of("3")) == {"uid-a"}
     dependents.follow(PODS, [Delta(DELETED, second, second)])
@@ -461,7 +461,7 @@ async def test_member_of_a_large_circle_is_searched_once() -> None:
     stored = world.stores[REPLICA_SETS]
     began = time.process_time()
     for name in [member.metadata.name for member in members]:
-        assert not await world.collector._blocked(stored[f"default/{name}"])
+        assert not await world.collector._is_blocked(stored[f"default/{name}"])
     assert time.process_time() - began < 2.0, "one search takes about 0.2 s"
 
 
@@ -486,4 +486,4 @@ async def test_oversized_ownership_graph_is_deleted_in_any_order(monkeypatch: py
     members = ring(world, 1_000)
     for member in members:
         world.delete(REPLICA_SETS, member, "Foreground")
-    assert not await world.collector._blocked(world.stores[REPLICA_SETS]["default/r0"])
+    assert not await world.collector._is_blocked(world.stores[REPLICA_SETS]["default/r0"])

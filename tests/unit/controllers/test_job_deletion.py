@@ -11,7 +11,16 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import JOBS
 from pinnace.api.scalars import to_time
 from pinnace.client.informer import Index
-from pinnace.controllers.job import COMPLETE, ConditionReason, JobController, JobPlan, condition, plan, say, untracked
+from pinnace.controllers.job import (
+    COMPLETE,
+    ConditionReason,
+    JobController,
+    JobPlan,
+    find_true_condition,
+    plan_job_sync,
+    set_condition,
+    without_tracking_finalizer,
+)
 from tests.unit.controllers.jobs import NOW, pod, pods
 from tests.workloads import deleting, make_job, named
 
@@ -25,7 +34,7 @@ def going(**spec: Any) -> Job:
 
 def look(job: Job, own: list[Pod]) -> JobPlan:
     """Plan the changes of the job and store its status, as the controller does."""
-    wanted = plan(job, own, NOW)
+    wanted = plan_job_sync(job, own, NOW)
     job.status.CopyFrom(wanted.status)
     return wanted
 
@@ -44,8 +53,8 @@ def test_terminating_job_gets_its_final_condition(spec: dict[str, int], phase: s
     first = look(job, own)
     assert named(first.release) == ["p0"]
     assert named(first.delete) == (["p0"] if phase == "Running" else [])
-    look(job, [untracked(item) for item in own if phase != "Running"])
-    said = condition(job.status, end)
+    look(job, [without_tracking_finalizer(item) for item in own if phase != "Running"])
+    said = find_true_condition(job.status, end)
     assert said is not None and said.reason == reason
 
 
@@ -86,7 +95,7 @@ async def expired(job: Job) -> tuple[float | None, AsyncMock]:
 async def test_job_is_deleted_after_its_ttl_unless_it_changed() -> None:
     """The watch may not have shown a changed TTL yet."""
     job = make_job("j", ttlSecondsAfterFinished=60)
-    say(job.status, COMPLETE, "True", ConditionReason("CompletionsReached", ""), NOW - 59)
+    set_condition(job.status, COMPLETE, "True", ConditionReason("CompletionsReached", ""), NOW - 59)
     again, deleted = await expired(job)
     assert (again, deleted.await_count) == (1.0, 0)
     job.spec.ttlSecondsAfterFinished = 59

@@ -20,13 +20,13 @@ from pinnace.controllers.job import (
     MAX_UNCOUNTED,
     JobController,
     JobPlan,
-    backoff,
-    condition,
-    counted,
-    number,
-    plan,
-    tracked,
-    untracked,
+    count_pods,
+    find_true_condition,
+    has_tracking_finalizer,
+    plan_job_sync,
+    seconds_until_replacement,
+    set_pod_index,
+    without_tracking_finalizer,
 )
 from tests.unit.controllers.jobs import NOW, pod, pods
 from tests.workloads import make_job, named
@@ -57,7 +57,7 @@ def test_active_pods_match_parallelism_and_remaining_completions(
     spec: dict[str, int], phases: list[str], create: int, delete: int
 ) -> None:
     job = make_job("j", **spec)
-    wanted = plan(job, pods(job, *phases), NOW)
+    wanted = plan_job_sync(job, pods(job, *phases), NOW)
     assert (len(wanted.create), len(wanted.delete)) == (create, delete)
     assert all(FINALIZER in item.metadata.finalizers for item in wanted.create)
 
@@ -65,14 +65,14 @@ def test_active_pods_match_parallelism_and_remaining_completions(
 def test_failed_pod_is_replaced_with_exponential_backoff() -> None:
     job = make_job("j")
     first = [pod(job, "a", "Failed", ended=NOW)]
-    wanted = plan(job, first, NOW + 4)
+    wanted = plan_job_sync(job, first, NOW + 4)
     assert (wanted.create, wanted.again) == ([], 6.0)
-    assert len(plan(job, first, NOW + 10).create) == 1
+    assert len(plan_job_sync(job, first, NOW + 10).create) == 1
     again = [*first, pod(job, "b", "Failed", ended=NOW + 20), pod(job, "c", "Failed", ended=NOW + 50)]
-    assert backoff(again, NOW + 50) == 40.0
-    assert backoff([*again, pod(job, "d", "Succeeded", ended=NOW + 60)], NOW + 61) == 0.0
+    assert seconds_until_replacement(again, NOW + 50) == 40.0
+    assert seconds_until_replacement([*again, pod(job, "d", "Succeeded", ended=NOW + 60)], NOW + 61) == 0.0
     many = [pod(job, str(index), "Failed", ended=NOW) for index in range(30)]
-    assert backoff(many, NOW) == LONGEST_BACKOFF
+    assert seconds_until_replacement(many, NOW) == LONGEST_BACKOFF
 
 
 def test_backoff_starts_at_the_end_of_the_failed_pod() -> None:
@@ -87,17 +87,17 @@ def test_backoff_starts_at_the_end_of_the_failed_pod() -> None:
     late.status.conditions.add(type="Ready", status="False").lastTransitionTime.seconds = int(NOW)
     with_sidecar = pod(job, "with-sidecar", "Failed", ended=NOW - 20)
     with_sidecar.status.initContainerStatuses.add(name="s").state.terminated.finishedAt.seconds = int(NOW)
-    assert [backoff([item], NOW) for item in (refused, late, with_sidecar)] == [10.0] * 3
+    assert [seconds_until_replacement([item], NOW) for item in (refused, late, with_sidecar)] == [10.0] * 3
 
 
 @pytest.mark.parametrize(("policy", "create"), [("TerminatingOrFailed", 1), ("Failed", 0)])
 def test_terminating_pod_is_replaced_by_replacement_policy(policy: str, create: int) -> None:
     job = make_job("j", podReplacementPolicy=policy)
-    wanted = plan(job, [pod(job, "a", terminating=True)], NOW + 1)
+    wanted = plan_job_sync(job, [pod(job, "a", terminating=True)], NOW + 1)
     assert (len(wanted.create), len(wanted.status.uncountedTerminatedPods.failed)) == (create, create)
     unbound = pod(job, "b", terminating=True)
     unbound.spec.nodeName = ""
-    assert counted(job, [unbound]).failed == 1
+    assert count_pods(job, [unbound]).failed == 1
 
 
 # --- completion and failure
@@ -105,7 +105,7 @@ def test_terminating_pod_is_replaced_by_replacement_policy(policy: str, create: 
 
 def look(job: Job, own: list[Pod], now: float = NOW) -> JobPlan:
     """Plan the changes of the job and store its status, as the controller does."""
-    wanted = plan(job, own, now)
+    wanted = plan_job_sync(job, own, now)
     job.status.CopyFrom(wanted.status)
     return wanted
 
@@ -116,7 +116,7 @@ def test_job_is_complete_once_its_successful_pods_are_counted() -> None:
     first = look(job, own)
     assert said(job.status) == {"SuccessCriteriaMet": "CompletionsReached"}
     assert (named(first.delete), named(first.release)) == (["p2"], ["p0", "p1"])
-    own = [untracked(item) for item in own[:2]]
+    own = [without_tracking_finalizer(item) for item in own[:2]]
     look(job, own, NOW + 5)
     assert said(job.status) == {"SuccessCriteriaMet": "CompletionsReached", "Complete": "CompletionsReached"}
     assert (job.status.succeeded, job.status.completionTime.seconds) == (2, NOW + 5)
@@ -181,7 +181,7 @@ def test_pods_deleted_by_a_failed_job_count_as_failed(policy: str) -> None:
     wanted = look(job, own, NOW + 60)
     assert (said(job.status), named(wanted.delete)) == ({"FailureTarget": "DeadlineExceeded"}, ["p0", "p1"])
     assert set(named([*wanted.release, *wanted.delete])) == set(named(own))
-    look(job, [untracked(item) for item in own[2:]], NOW + 61)
+    look(job, [without_tracking_finalizer(item) for item in own[2:]], NOW + 61)
     assert (job.status.succeeded, job.status.failed, "Failed" in said(job.status)) == (1, 3, False)
     look(job, [], NOW + 90)
     assert (job.status.failed, said(job.status)["Failed"]) == (3, "DeadlineExceeded")
@@ -191,7 +191,7 @@ def test_pods_deleted_by_a_failed_job_count_as_failed(policy: str) -> None:
 def test_pods_deleted_by_completion_or_suspension_do_not_count_as_failed(suspend: bool) -> None:
     job = make_job("j", parallelism=2, completions=1, suspend=suspend)
     own = pods(job, "Running", "Running") if suspend else pods(job, "Succeeded", "Running")
-    ended = [untracked(item) for item in own if item not in look(job, own).delete]
+    ended = [without_tracking_finalizer(item) for item in own if item not in look(job, own).delete]
     look(job, ended)
     assert job.status.failed == 0
 
@@ -199,7 +199,7 @@ def test_pods_deleted_by_completion_or_suspension_do_not_count_as_failed(suspend
 def test_job_is_synced_again_at_its_deadline() -> None:
     job = make_job("j", activeDeadlineSeconds=60)
     look(job, [])
-    assert plan(job, pods(job, "Running"), NOW + 20).again == 40.0
+    assert plan_job_sync(job, pods(job, "Running"), NOW + 20).again == 40.0
 
 
 def test_suspended_job_has_no_pods_and_restarts_its_deadline_when_resumed() -> None:
@@ -210,7 +210,7 @@ def test_suspended_job_has_no_pods_and_restarts_its_deadline_when_resumed() -> N
     job.spec.suspend = False
     assert len(look(job, [], NOW + 500).create) == 1
     assert (said(job.status), job.status.startTime.seconds) == ({}, NOW + 500)
-    assert condition(job.status, "Suspended") is None
+    assert find_true_condition(job.status, "Suspended") is None
 
 
 @pytest.mark.parametrize("during", [{"suspend": True}, {"parallelism": 0}], ids=["resumed", "scaled up again"])
@@ -226,7 +226,7 @@ def test_pods_deleted_by_the_job_cause_no_backoff(during: dict[str, Any], phase:
     assert len(taken) == 8
     job.status.CopyFrom(changed.status)
     ended = NOW if phase == "Failed" else 0.0
-    ending = [untracked(pod(job, name, phase, ended=ended, terminating=True)) for name in named(taken)]
+    ending = [without_tracking_finalizer(pod(job, name, phase, ended=ended, terminating=True)) for name in named(taken)]
     wanted = look(job, ending, NOW + 1)
     assert (len(wanted.create), wanted.again, job.status.failed) == (8, None, 0)
 
@@ -246,17 +246,17 @@ def test_each_pod_is_counted_once_after_any_crash(monkeypatch: pytest.MonkeyPatc
     for index in range(total):
         made = pod(job, f"p{index}", "Succeeded" if rng.random() < 0.6 else "Failed")
         if mode == "Indexed":
-            number(made, job, index)
+            set_pod_index(made, job, index)
         own[made.metadata.uid] = made
     expected = sum(item.status.phase == "Succeeded" for item in own.values())
     for _ in range(200):
-        status, release, *ended, _ = counted(job, list(own.values()))
+        status, release, *ended, _ = count_pods(job, list(own.values()))
         assert ended == [expected, total - expected]
         if rng.random() < 0.3:
             continue  # the controller crashed before any write
         job.status.CopyFrom(status)
         for item in rng.sample(release, rng.randint(0, len(release))):
-            own[item.metadata.uid] = untracked(item)
+            own[item.metadata.uid] = without_tracking_finalizer(item)
         for uid, each in list(own.items()):
             if not each.metadata.finalizers and rng.random() < 0.5:
                 del own[uid]
@@ -276,14 +276,14 @@ def test_failed_job_counts_each_pod_once_after_any_crash(monkeypatch: pytest.Mon
     ]
     own = {item.metadata.uid: item for item in [*made, pod(job, "bad", "Failed")]}
     for _ in range(300):
-        wanted = plan(job, list(own.values()), NOW)
+        wanted = plan_job_sync(job, list(own.values()), NOW)
         if rng.random() < 0.3:
             continue  # the controller crashed before any write
         job.status.CopyFrom(wanted.status)
         for item in rng.sample(wanted.release, rng.randint(0, len(wanted.release))):
-            own[item.metadata.uid] = untracked(item)
+            own[item.metadata.uid] = without_tracking_finalizer(item)
         for item in rng.sample(wanted.delete, rng.randint(0, len(wanted.delete))):
-            own[item.metadata.uid] = untracked(item) if tracked(item) else item
+            own[item.metadata.uid] = without_tracking_finalizer(item) if has_tracking_finalizer(item) else item
             if rng.random() < 0.5:
                 own[item.metadata.uid].metadata.deletionTimestamp.CopyFrom(to_time(NOW))
         for uid, each in list(own.items()):
@@ -303,26 +303,26 @@ def test_no_running_pod_is_left_untracked_after_any_crash(seed: int, mode: str) 
     job = make_job("j", parallelism=total, completions=total, completionMode=mode)
     own = {item.metadata.uid: item for item in pods(job, *["Running"] * total)}
     for index, each in enumerate(own.values()):
-        number(each, job, index)
+        set_pod_index(each, job, index)
         each.status.conditions.add(type="Ready", status="False")
     for _ in range(20):
         job.spec.parallelism = rng.randint(4, total)
         for item in own.values():
             item.status.conditions[0].status = rng.choice(["True", "False"])
-        chosen = [item for item in look(job, list(own.values())).delete if tracked(item)]
+        chosen = [item for item in look(job, list(own.values())).delete if has_tracking_finalizer(item)]
         for item in rng.sample(chosen, rng.randint(0, len(chosen))):
-            own[item.metadata.uid] = untracked(item)  # and then the controller crashed
+            own[item.metadata.uid] = without_tracking_finalizer(item)  # and then the controller crashed
     job.spec.parallelism = 4
     for item in look(job, list(own.values())).delete:
         del own[item.metadata.uid]
-    assert len(own) <= 4 and all(map(tracked, own.values()))
+    assert len(own) <= 4 and all(map(has_tracking_finalizer, own.values()))
 
 
 def test_pod_without_the_finalizer_is_replaced() -> None:
     """The pod may succeed, and its success could not be counted."""
     job = make_job("j", parallelism=2, completions=4)
     first, second = pods(job, "Running", "Running")
-    assert named(look(job, [untracked(first), second]).delete) == ["p0"]
+    assert named(look(job, [without_tracking_finalizer(first), second]).delete) == ["p0"]
     assert len(look(job, [second]).create) == 1
 
 
@@ -339,7 +339,7 @@ def test_many_ended_pods_are_counted_over_several_syncs(phase: str) -> None:
         wanted = look(job, list(own.values()))
         waiting = job.status.uncountedTerminatedPods
         assert len(waiting.succeeded) + len(waiting.failed) <= MAX_UNCOUNTED and not wanted.create
-        own.update((item.metadata.uid, untracked(item)) for item in wanted.release)
+        own.update((item.metadata.uid, without_tracking_finalizer(item)) for item in wanted.release)
         looks += 1
         assert looks <= 5, "the status does not converge"
     assert (job.status.succeeded, job.status.failed) == ((total, 0) if phase == "Succeeded" else (0, total))

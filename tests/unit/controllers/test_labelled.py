@@ -10,16 +10,16 @@ from pinnace.api.resources import store_key
 from pinnace.api.selectors import parse_labels
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
 from pinnace.client.informer import Delta
-from pinnace.controllers.disruption import selector_of
+from pinnace.controllers.disruption import budget_selector
 from pinnace.controllers.informers import LabelIndex, SelectorIndex
-from pinnace.controllers.ownership import ownerless
+from pinnace.controllers.ownership import has_no_controller
 from tests.builders import make_pod
 from tests.workloads import named
 
 
 def test_label_index_matches_a_full_scan() -> None:
     rng = random.Random(7)
-    labelled, store = LabelIndex(ownerless), dict[str, Pod]()
+    labelled, store = LabelIndex(has_no_controller), dict[str, Pod]()
     for _ in range(400):
         name, namespace = f"p{rng.randrange(6)}", rng.choice(["a", "b"])
         key, old = f"{namespace}/{name}", store.get(f"{namespace}/{name}")
@@ -38,7 +38,7 @@ def test_label_index_matches_a_full_scan() -> None:
             expected = [
                 pod
                 for pod in store.values()
-                if pod.metadata.namespace == "a" and ownerless(pod) and selector.matches(pod.metadata.labels)
+                if pod.metadata.namespace == "a" and has_no_controller(pod) and selector.matches(pod.metadata.labels)
             ]
             assert sorted(named(labelled.select("a", selector.matches))) == sorted(named(expected))
 
@@ -64,7 +64,7 @@ def any_selector(rng: random.Random) -> LabelSelector | None:
 
 def test_selector_index_matches_a_full_scan() -> None:
     rng = random.Random(11)
-    selecting, store = SelectorIndex(selector_of), dict[str, PodDisruptionBudget]()
+    selecting, store = SelectorIndex(budget_selector), dict[str, PodDisruptionBudget]()
     for _ in range(600):
         made = budget(f"b{rng.randrange(12)}", any_selector(rng), rng.choice("ab"))
         key = store_key(made)
@@ -75,18 +75,18 @@ def test_selector_index_matches_a_full_scan() -> None:
             store[key] = made
             selecting.follow([Delta(ADDED if old is None else MODIFIED, made, old)])
         labels = {key: rng.choice("xyz") for key in rng.sample(["app", "tier", "zone"], rng.randrange(4))}
-        result = sorted(map(store_key, selecting.that_select("a", labels)))
+        result = sorted(map(store_key, selecting.objects_selecting("a", labels)))
         assert result == sorted(
-            key for key, each in store.items() if each.metadata.namespace == "a" and selector_of(each).matches(labels)
+            key for key, each in store.items() if each.metadata.namespace == "a" and budget_selector(each).matches(labels)
         )
 
 
 def test_lookup_is_fast_with_many_selectors() -> None:
     """Regression: with 20,000 services or budgets in one namespace, each change of a pod took 150 to 300 ms."""
     many = [LabelSelector(matchLabels={"app": "web", "n": f"v{number}"}) for number in range(20_000)]
-    selecting = SelectorIndex(selector_of, [budget(f"b{number}", each) for number, each in enumerate(many)])
+    selecting = SelectorIndex(budget_selector, [budget(f"b{number}", each) for number, each in enumerate(many)])
     labels = {"app": "web", "n": "v7", "tier": "x"}
     began = time.process_time()
     for _ in range(20):
-        assert [item.metadata.name for item in selecting.that_select("a", labels)] == ["b7"]
+        assert [item.metadata.name for item in selecting.objects_selecting("a", labels)] == ["b7"]
     assert time.process_time() - began < 0.2

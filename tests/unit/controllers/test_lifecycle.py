@@ -15,9 +15,16 @@ from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE, NODES
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, BatchItem
 from pinnace.client.informer import Delta, Index
-from pinnace.controllers.nodelifecycle import LOOK_AGAIN, RECOVERY, NodeLifecycle, Options, Rates, ready
-from pinnace.controllers.pods import node_of
-from pinnace.controllers.runtime import Shared, WorkerPool
+from pinnace.controllers.nodelifecycle import (
+    LOOK_AGAIN,
+    RECOVERY,
+    EvictionRates,
+    NodeLifecycleController,
+    NodeLifecycleOptions,
+    ready_status,
+)
+from pinnace.controllers.pods import pod_node_name
+from pinnace.controllers.runtime import ControllerContext, WorkerPool
 from tests.builders import make_node, make_pod
 from tests.clock import FakeClock
 from tests.refusals import denied
@@ -33,7 +40,7 @@ class Cluster:
         """A cluster with these nodes and their leases. `refused` has pods whose status update is rejected."""
         self.clock = FakeClock()
         self.stores: dict[Any, dict[str, Any]] = {NODES: {}, LEASES: {}}
-        self.bound = Index(node_of)
+        self.bound = Index(pod_node_name)
         self.marked: list[str] = []
         self._refused = set(refused)
         self.meanwhile: Callable[[], None] = lambda: None
@@ -42,8 +49,9 @@ class Cluster:
         self.nodes = SimpleNamespace(update_status_batch=self._write_statuses, update=self._write_node)
         self.pods = SimpleNamespace(update_status_batch=self._write_pods)
         anything: Any = self
-        controller = NodeLifecycle(
-            Shared(anything, anything, anything, self.clock, "node-controller"), Options(rates=Rates(eviction))
+        controller = NodeLifecycleController(
+            ControllerContext(anything, anything, anything, self.clock, "node-controller"),
+            NodeLifecycleOptions(rates=EvictionRates(eviction)),
         )
         self.working = WorkerPool(controller, lambda: True, clock=self.clock)
         for watch in controller.watches:
@@ -203,14 +211,14 @@ async def test_recovered_node_stays_ready_until_the_event_of_its_lease_arrives()
     cluster = Cluster("a", "b")
 
     def status() -> str:
-        return ready(cluster.stores[NODES]["a"])
+        return ready_status(cluster.stores[NODES]["a"])
 
     async with cluster.running():
         cluster.remove_lease("a")
         await cluster.clock.advance(SILENT)
         assert status() == "Unknown"
         cluster.put(NODES, "a", make_node("a").condition("Ready", "True").build())
-        await cluster.clock.advance(0.9 * Options().grace)
+        await cluster.clock.advance(0.9 * NodeLifecycleOptions().grace)
         assert status() == "True"
         cluster.add_lease("a")
         await cluster.clock.advance(SILENT)
@@ -224,7 +232,7 @@ async def test_recovered_node_without_a_lease_is_unreachable_after_the_grace_per
         await cluster.clock.advance(SILENT)
         cluster.put(NODES, "a", make_node("a").condition("Ready", "True").build())
         await cluster.clock.advance(SILENT)
-        assert ready(cluster.stores[NODES]["a"]) == "Unknown"
+        assert ready_status(cluster.stores[NODES]["a"]) == "Unknown"
 
 
 async def test_excluded_nodes_do_not_disrupt_their_zone() -> None:

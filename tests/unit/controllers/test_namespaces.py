@@ -14,7 +14,7 @@ from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.apiserver.errors import contended, from_storage, not_found
 from pinnace.apiserver.storage.interface import CommitOutcomeUnknown, OutOfSpace
 from pinnace.client.errors import ApiError, Expired, Forbidden, NotFound, Unavailable
-from pinnace.controllers.namespace import OTHERS, NamespaceController, patience
+from pinnace.controllers.namespace import OTHERS, NamespaceController, seconds_until_retry
 from tests.refusals import denied
 from tests.workloads import deleting
 
@@ -107,7 +107,7 @@ def test_objects_with_finalizers_are_retried_with_backoff(ending: float, seconds
     """Each retry reaches the audit log and webhooks. The clock of another process may be ahead."""
     namespace = Namespace(metadata=ObjectMeta(name="team"))
     deleting(namespace)
-    assert patience(namespace, 1.0 + ending) == seconds
+    assert seconds_until_retry(namespace, 1.0 + ending) == seconds
 
 
 async def test_unavailable_server_ends_the_sync() -> None:

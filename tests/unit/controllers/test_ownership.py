@@ -14,8 +14,16 @@ from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.errors import Forbidden, from_refusal
 from pinnace.client.informer import Index
 from pinnace.controllers.informers import LabelIndex, SelectorIndex
-from pinnace.controllers.ownership import Claimer, adopted, claims, keeper, kept_by, ownerless, released
-from pinnace.controllers.pods import PodFactsCache
+from pinnace.controllers.ownership import (
+    ControllerRefManager,
+    adopted_copy,
+    controller_key,
+    decide_claims,
+    has_no_controller,
+    owner_key,
+    released_copy,
+)
+from pinnace.controllers.pods import PodPropertiesCache
 from pinnace.controllers.replicaset import ReplicaSetController
 from tests.builders import make_pod
 from tests.workloads import deleting, make_job, make_replica_set, named, pod_of, running
@@ -25,7 +33,7 @@ SELECTOR = from_message(WEB.spec.selector)
 
 
 def claimed(*, managed: list[Pod] | None = None, free: list[Pod] | None = None) -> tuple[list[str], list[str], list[str]]:
-    result = claims(WEB.metadata, SELECTOR, managed or [], free or [])
+    result = decide_claims(WEB.metadata, SELECTOR, managed or [], free or [])
     return named(result.own), named(result.adopt), named(result.release)
 
 
@@ -43,7 +51,7 @@ def test_terminating_owner_neither_adopts_nor_releases() -> None:
     owner = make_replica_set("web")
     deleting(owner)
     managed = [pod_of(WEB, "a").build(), pod_of(WEB, "b", labels={}).build()]
-    result = claims(owner.metadata, SELECTOR, managed, [make_pod("c").label("app", "web").build()])
+    result = decide_claims(owner.metadata, SELECTOR, managed, [make_pod("c").label("app", "web").build()])
     assert (named(result.own), result.adopt, result.release) == (["a"], [], [])
 
 
@@ -55,12 +63,12 @@ def test_release_undoes_an_adoption(others: int) -> None:
     before = builder.build()
     for reference in before.metadata.ownerReferences:
         reference.controller = False
-    assert ownerless(before)
-    during = adopted(before, REPLICA_SETS, WEB)
-    assert keeper(during) == kept_by(WEB)
+    assert has_no_controller(before)
+    during = adopted_copy(before, REPLICA_SETS, WEB)
+    assert controller_key(during) == owner_key(WEB)
     assert during.metadata.ownerReferences[-1].blockOwnerDeletion
     assert len(before.metadata.ownerReferences) == others  # the object of the informer is unchanged
-    assert released(during, WEB) == before
+    assert released_copy(during, WEB) == before
 
 
 async def test_owner_reference_to_another_namespace_is_ignored() -> None:
@@ -72,7 +80,7 @@ async def test_owner_reference_to_another_namespace_is_ignored() -> None:
     )
     shared: Any = SimpleNamespace(informers=informers, client=SimpleNamespace(of=lambda resource: None))
     expectations: Any = None  # the claim writes nothing
-    claimer: Claimer[Pod] = Claimer(shared, REPLICA_SETS, PODS, expectations)
+    claimer: ControllerRefManager[Pod] = ControllerRefManager(shared, REPLICA_SETS, PODS, expectations)
     assert named(await claimer.claim("default/web", WEB, SELECTOR)) == ["own"]
 
 
@@ -93,7 +101,7 @@ class Cluster:
             index=lambda resource, by: Index(by, pods if resource is PODS else [owner]),
             selecting=lambda resource, selector_of: SelectorIndex(selector_of, [owner]),
             labelled=lambda resource, only: LabelIndex(only, pods),
-            facts=PodFactsCache(),
+            facts=PodPropertiesCache(),
         )
         client = SimpleNamespace(of=lambda resource: self, pods=self)
         clock, events = SimpleNamespace(time=lambda: 100.0), SimpleNamespace(event=lambda *_: None)
@@ -128,7 +136,7 @@ async def test_replica_set_adopts_and_releases_running_pods() -> None:
     pods = [running(make_pod("new").label("app", "web")).build(), running(pod_of(WEB, "old", labels={})).build()]
     cluster = Cluster(WEB, pods)
     await ReplicaSetController(cluster.shared).sync("default/web")
-    assert {item.metadata.name: keeper(item) for item in cluster.updated} == {"new": kept_by(WEB), "old": ""}
+    assert {item.metadata.name: controller_key(item) for item in cluster.updated} == {"new": owner_key(WEB), "old": ""}
 
 
 async def test_rejected_adoption_or_release_does_not_block_other_pods() -> None:
@@ -138,8 +146,8 @@ async def test_rejected_adoption_or_release_does_not_block_other_pods() -> None:
     cluster = Cluster(WEB, [*new, *old], refused=["held", "stuck"])
     with pytest.raises(Forbidden):
         await ReplicaSetController(cluster.shared).sync("default/web")
-    assert ({item.metadata.name: keeper(item) for item in cluster.updated}, cluster.made) == (
-        {"new": kept_by(WEB), "old": ""}, 0,
+    assert ({item.metadata.name: controller_key(item) for item in cluster.updated}, cluster.made) == (
+        {"new": owner_key(WEB), "old": ""}, 0,
     )  # fmt: skip
 
 
@@ -148,5 +156,5 @@ async def test_job_adopts_ended_pods() -> None:
     job = make_job("web")
     cluster = Cluster(job, [make_pod("a").label("app", "web").phase("Succeeded").build()])
     expectations: Any = SimpleNamespace(wrote=lambda *_: None)
-    claimer: Claimer[Pod] = Claimer(cluster.shared, JOBS, PODS, expectations)
+    claimer: ControllerRefManager[Pod] = ControllerRefManager(cluster.shared, JOBS, PODS, expectations)
     assert named(await claimer.claim("default/web", job, SELECTOR)) == ["a"]

@@ -13,7 +13,7 @@ from pinnace.apiserver.errors import not_found
 from pinnace.client.errors import NotFound
 from pinnace.client.informer import Delta
 from pinnace.controllers.informers import Index
-from pinnace.controllers.persistentvolume import PersistentVolumeController, claim_phase_of, phase_of
+from pinnace.controllers.persistentvolume import PersistentVolumeController, claim_phase, volume_phase
 
 
 def volume(phase: str = "Bound", uid: str | None = "u1", name: str = "disk") -> PersistentVolume:
@@ -50,7 +50,7 @@ def claim(phase: str = "Bound", uid: str = "u1", volume_name: str = "disk") -> P
     ],
 )
 def test_phase_of_a_volume(phase: str, uid: str | None, own: PersistentVolumeClaim | None, expected: str) -> None:
-    assert phase_of(volume(phase, uid), own) == expected
+    assert volume_phase(volume(phase, uid), own) == expected
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_phase_of_a_volume(phase: str, uid: str | None, own: PersistentVolumeCla
     ],
 )
 def test_phase_of_a_claim(phase: str, own: PersistentVolume | None, expected: str) -> None:
-    assert claim_phase_of(claim(phase), own) == expected
+    assert claim_phase(claim(phase), own) == expected
 
 
 class World:

@@ -13,7 +13,7 @@ from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest
 from pinnace.apiserver.server import MAX_REQUEST
 from pinnace.client.errors import Fenced, OutcomeUnknown, Timeout, from_refusal, outcome_unknown, unavailable
 from pinnace.client.resource import Listing
-from pinnace.controllers.podcontrol import MAX_EVENTS, PodControl, pod_from
+from pinnace.controllers.podcontrol import MAX_EVENTS, PodControl, build_pod_from_template
 from pinnace.controllers.writes import BATCH, Expectations
 from tests.builders import make_pod
 from tests.workloads import make_replica_set
@@ -130,7 +130,7 @@ async def test_rejections_of_generated_names_are_one_event() -> None:
     """This holds for owners with long names. Other quoted names in the message are kept."""
     bench, web = Bench(), make_replica_set("web" * 20)
     bench.server.quota = 0
-    pod = pod_from(web.spec.template, REPLICA_SETS, web)
+    pod = build_pod_from_template(web.spec.template, REPLICA_SETS, web)
     for name in ("bcdfg", "xz245"):
         bench.server.message = f'pods "{web.metadata.name[:58]}{name}" is forbidden by "{web.metadata.name[:58]}bcdfg"'
         await bench.control.create(KEY, web, [pod])
@@ -142,7 +142,7 @@ async def test_pods_of_a_large_template_are_created_in_several_calls() -> None:
     bench = Bench()
     template = make_replica_set("web").spec.template
     template.metadata.annotations["about"] = "x" * (9 << 10)
-    pods = [pod_from(template, REPLICA_SETS, WEB) for _ in range(BATCH)]
+    pods = [build_pod_from_template(template, REPLICA_SETS, WEB) for _ in range(BATCH)]
     assert await bench.control.create(KEY, WEB, pods) is None
     assert sum(bench.server.calls) == BATCH and len(bench.server.calls) > 1
 
@@ -177,7 +177,7 @@ async def test_events_of_many_pods_are_limited() -> None:
 def test_pod_has_the_template_and_the_owner_reference() -> None:
     web = make_replica_set("web")
     web.spec.template.metadata.annotations["why"] = "not"
-    pod = pod_from(web.spec.template, REPLICA_SETS, web)
+    pod = build_pod_from_template(web.spec.template, REPLICA_SETS, web)
     assert (pod.metadata.generateName, pod.metadata.namespace) == ("web-", "default")
     assert (dict(pod.metadata.labels), dict(pod.metadata.annotations)) == ({"app": "web"}, {"why": "not"})
     assert pod.spec == web.spec.template.spec

@@ -10,8 +10,16 @@ from pinnace.api.verbs_pb2 import ADDED, DELETED, BatchItem, DeleteRequest
 from pinnace.client.errors import ApiError, Forbidden, unavailable
 from pinnace.client.informer import Delta, Index
 from pinnace.client.resource import Listing
-from pinnace.controllers.podgc import INTERVAL, QUARANTINE, PodGarbageCollector, doomed, failed, leaving, missed
-from pinnace.controllers.runtime import Unfinished
+from pinnace.controllers.podgc import (
+    INTERVAL,
+    QUARANTINE,
+    PodGarbageCollector,
+    failed_status,
+    find_missing_nodes,
+    leaving_key,
+    select_pods_to_remove,
+)
+from pinnace.controllers.runtime import PartialSyncError
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.clock import FakeClock
 from tests.refusals import denied
@@ -56,7 +64,7 @@ def test_terminating_pods_without_a_kubelet_are_deleted(
     pod: PodBuilder, node: NodeBuilder | None, gone: float | None, why: str | None
 ) -> None:
     nodes = {"n": node.build()} if node is not None else {}
-    result = doomed([pod.build()], nodes, {} if gone is None else {"n": NOW - gone}, NOW)
+    result = select_pods_to_remove([pod.build()], nodes, {} if gone is None else {"n": NOW - gone}, NOW)
     assert [item.why for item in result] == ([] if why is None else [why])
 
 
@@ -74,14 +82,14 @@ def test_pod_kept_only_by_finalizers_is_not_deleted_again(phase: str, grace: int
     pod: Pod = make_pod("p").node("n").terminating().phase(phase).build()
     pod.metadata.deletionGracePeriodSeconds = grace
     pod.metadata.finalizers.extend(finalizers)
-    assert bool(doomed([pod], {}, {"n": NOW - QUARANTINE}, NOW)) is goes
+    assert bool(select_pods_to_remove([pod], {}, {"n": NOW - QUARANTINE}, NOW)) is goes
 
 
 def test_oldest_finished_pods_beyond_the_threshold_are_deleted() -> None:
     pods = [make_pod(name).created(age).phase("Succeeded").build() for name, age in (("b", 2), ("c", 3), ("a", 1))]
     pods.append(make_pod("runs").created(0).phase("Running").build())
-    assert [item.pod.metadata.name for item in doomed(pods, {}, {}, NOW, threshold=2)] == ["a"]
-    assert doomed(pods, {}, {}, NOW, threshold=3) == []
+    assert [item.pod.metadata.name for item in select_pods_to_remove(pods, {}, {}, NOW, threshold=2)] == ["a"]
+    assert select_pods_to_remove(pods, {}, {}, NOW, threshold=3) == []
 
 
 def test_evicted_pods_are_deleted_before_other_finished_pods() -> None:
@@ -89,16 +97,16 @@ def test_evicted_pods_are_deleted_before_other_finished_pods() -> None:
     pods = [make_pod(name).created(age).phase("Failed").build() for name, age in (("a", 1), ("b", 2), ("c", 3), ("d", 4))]
     for pod in pods[2:]:
         pod.status.reason = "Evicted"
-    assert [item.pod.metadata.name for item in doomed(pods, {}, {}, NOW, threshold=1)] == ["c", "d", "a"]
+    assert [item.pod.metadata.name for item in select_pods_to_remove(pods, {}, {}, NOW, threshold=1)] == ["c", "d", "a"]
 
 
 def test_missing_node_keeps_its_first_time_until_it_reappears() -> None:
     bound = {"gone", "there"}
     nodes = {"there": make_node("there").build()}
-    first = missed(bound, nodes, {}, 5.0)
+    first = find_missing_nodes(bound, nodes, {}, 5.0)
     assert first == {"gone": 5.0}
-    assert missed(bound, nodes, first, 9.0) == {"gone": 5.0}
-    assert missed(bound, nodes | {"gone": make_node("gone").build()}, first, 9.0) == {}
+    assert find_missing_nodes(bound, nodes, first, 9.0) == {"gone": 5.0}
+    assert find_missing_nodes(bound, nodes | {"gone": make_node("gone").build()}, first, 9.0) == {}
 
 
 @pytest.mark.parametrize(
@@ -111,13 +119,13 @@ def test_missing_node_keeps_its_first_time_until_it_reappears() -> None:
     ],
 )
 def test_only_terminating_pods_are_checked_on_existing_nodes(pod: PodBuilder, looked_at: bool) -> None:
-    assert bool(leaving(pod.build())) is looked_at
+    assert bool(leaving_key(pod.build())) is looked_at
 
 
 @pytest.mark.parametrize("phase", ["Running", "Pending"])
 def test_pod_removed_before_its_end_has_failed(phase: str) -> None:
     pod: Pod = make_pod("p").phase(phase).build()
-    left = failed(pod, "PodGC: node no longer exists", NOW)
+    left = failed_status(pod, "PodGC: node no longer exists", NOW)
     assert left.status.phase == "Failed" and pod.status.phase == phase
     (condition,) = [item for item in left.status.conditions if item.type == "DisruptionTarget"]
     assert (condition.status, condition.reason, condition.message) == (
@@ -130,7 +138,7 @@ def test_podgc_writes_only_the_status() -> None:
     pod: Pod = make_pod("p").req(cpu="1").build()
     pod.metadata.annotations["about"] = "x" * (9 << 10)
     pod.metadata.resourceVersion = "7"
-    left = failed(pod, "PodGC: node no longer exists", NOW)
+    left = failed_status(pod, "PodGC: node no longer exists", NOW)
     assert left.ByteSize() < 1 << 10
     assert (left.metadata.name, left.metadata.namespace) == (pod.metadata.name, pod.metadata.namespace)
     assert (left.metadata.uid, left.metadata.resourceVersion) == (pod.metadata.uid, "7")
@@ -200,7 +208,7 @@ async def test_refused_status_update_keeps_the_pod_and_blocks_no_other() -> None
     world = World("a", "held", "b", refused="held")
     await world.collector.sync("pods")
     world.clock.stall(QUARANTINE)
-    with pytest.raises(Unfinished) as caught:
+    with pytest.raises(PartialSyncError) as caught:
         await world.collector.sync("pods")
     assert world.removed == ["a", "b"]
     assert isinstance(caught.value.cause, Forbidden) and caught.value.again == INTERVAL
@@ -213,7 +221,7 @@ async def test_missing_node_is_confirmed_by_the_api_before_its_pods_are_deleted(
     await world.collector.sync("pods")
     world.clock.stall(QUARANTINE)
     world.nodes = nodes
-    with suppress(Unfinished):
+    with suppress(PartialSyncError):
         await world.collector.sync("pods")
     assert world.removed == []
     world.nodes = []

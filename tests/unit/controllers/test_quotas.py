@@ -5,8 +5,8 @@ import pytest
 from pinnace.api.core_v1_pb2 import ResourceQuota
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, WatchEventType
 from pinnace.client.informer import Delta, Index
-from pinnace.controllers.podcontrol import those_that_lack
-from pinnace.controllers.pods import namespace_of
+from pinnace.controllers.podcontrol import keys_lacking_quota
+from pinnace.controllers.pods import object_namespace
 from tests.builders import quantities
 from tests.workloads import make_replica_set
 
@@ -26,7 +26,9 @@ def quota(**hard: str) -> ResourceQuota:
 
 
 def woken(kind: WatchEventType, before: ResourceQuota | None, after: ResourceQuota) -> list[str]:
-    keys = those_that_lack(Index(namespace_of, [LACKS, HAS, ELSEWHERE]), lambda item: item.status.replicas < item.spec.replicas)
+    keys = keys_lacking_quota(
+        Index(object_namespace, [LACKS, HAS, ELSEWHERE]), lambda item: item.status.replicas < item.spec.replicas
+    )
     return list(keys(Delta(kind, after, before)))
 
 

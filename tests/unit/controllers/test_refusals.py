@@ -13,12 +13,12 @@ from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.errors import ApiError, from_refusal, unavailable
 from pinnace.client.informer import Index
-from pinnace.controllers.deployment import PROGRESSING, DeploymentController, condition, plan
+from pinnace.controllers.deployment import PROGRESSING, DeploymentController, find_condition, plan_deployment_sync
 from pinnace.controllers.informers import LabelIndex, SelectorIndex
 from pinnace.controllers.job import JobController
-from pinnace.controllers.pods import PodFactsCache
+from pinnace.controllers.pods import PodPropertiesCache
 from pinnace.controllers.replicaset import ReplicaSetController
-from pinnace.controllers.runtime import Controller, Unfinished
+from pinnace.controllers.runtime import Controller, PartialSyncError
 from tests.workloads import make_deployment, make_job, make_replica_set, pod_of, running
 
 NOW = 10_000.0
@@ -39,7 +39,7 @@ class Cluster:
             index=lambda resource, by: Index(by, self.things.get(resource, ())),
             selecting=lambda resource, selector_of: SelectorIndex(selector_of, self.things.get(resource, ())),
             labelled=lambda resource, only: LabelIndex(only, self.things.get(resource, ())),
-            facts=PodFactsCache(),
+            facts=PodPropertiesCache(),
             wait_for=self._know,
         )
         client = SimpleNamespace(of=lambda resource: self, pods=self)
@@ -64,7 +64,7 @@ class Cluster:
 
 
 async def due(controller: Controller) -> float | None:
-    with pytest.raises(Unfinished) as caught:
+    with pytest.raises(PartialSyncError) as caught:
         await controller.sync("default/web")
     return caught.value.again
 
@@ -85,14 +85,14 @@ async def test_pod_availability_stays_due_after_a_rejection(call_fails: ApiError
 
 async def test_rejected_rollout_exceeds_its_deadline() -> None:
     deployment = make_deployment("web", replicas=2)
-    new = plan(deployment, [], False, NOW).create
+    new = plan_deployment_sync(deployment, [], False, NOW).create
     assert new is not None
     new.spec.replicas = 1
     new.metadata.ownerReferences[0].uid = deployment.metadata.uid
     cluster = Cluster({DEPLOYMENTS: [deployment], REPLICA_SETS: [new]})
     again = await due(DeploymentController(cluster.shared))
     assert again is not None and 600.0 < again < 602.0
-    progressing = condition(cluster.updated[-1].status, PROGRESSING)
+    progressing = find_condition(cluster.updated[-1].status, PROGRESSING)
     assert progressing is not None
     progressing.lastUpdateTime.CopyFrom(to_time(NOW - 601))
     cluster.things[DEPLOYMENTS] = cluster.updated
@@ -118,6 +118,6 @@ async def test_rejections_are_forgotten_with_the_owner(make: Any, owners: Resour
     for there in (True, True, False, True):
         store.clear()
         store.update({"default/web": owner} if there else {})
-        with suppress(Unfinished):
+        with suppress(PartialSyncError):
             await controller.sync("default/web")
     assert cluster.asked == [3, 1, 3]

@@ -8,7 +8,15 @@ from pinnace.api.apps_v1_pb2 import Deployment, DeploymentStrategy, ReplicaSet
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.rollouts import DESIRED_ANNOTATION, MAX_ANNOTATION
 from pinnace.api.scalars import MAX_INT32, STRING
-from pinnace.controllers.deployment import bounds, is_complete, is_resized, new_size, plan, scaled, step
+from pinnace.controllers.deployment import (
+    is_deployment_complete,
+    is_scaling_event,
+    new_replica_set_size,
+    plan_deployment_sync,
+    plan_rollout_step,
+    resolve_rolling_update_bounds,
+    scale_proportionally,
+)
 from pinnace.controllers.runtime import scaled_value
 from tests.workloads import make_deployment, make_replica_set
 
@@ -56,19 +64,19 @@ def test_surge_is_rounded_up_and_unavailable_down(text: str, total: int, up: int
     ids=["percentages", "at least one", "at most the replicas", "zero", "recreate"],
 )
 def test_bounds_of_a_rollout(deployment: Deployment, expected: tuple[int, int]) -> None:
-    assert bounds(deployment) == expected
+    assert resolve_rolling_update_bounds(deployment) == expected
 
 
 @pytest.mark.parametrize(
     ("size", "others", "expected"), [(0, 0, 10), (0, 10, 3), (3, 8, 5), (3, 10, 3), (12, 0, 10), (10, 3, 10)]
 )
 def test_new_replica_set_grows_within_the_surge(size: int, others: int, expected: int) -> None:
-    assert new_size(rolling(10, "3", "2"), size, [a_set("new", size), a_set("old", others)]) == expected
+    assert new_replica_set_size(rolling(10, "3", "2"), size, [a_set("new", size), a_set("old", others)]) == expected
 
 
 @pytest.mark.parametrize("old", [a_set("old", 8, 10), lagging(a_set("old", 8, 8))], ids=["surplus pods", "outdated status"])
 def test_terminating_pods_count_for_the_surge(old: ReplicaSet) -> None:
-    assert step(rolling(10, "3", "2"), a_set("new", 3, 3), [old]).get("new", 3) == 3
+    assert plan_rollout_step(rolling(10, "3", "2"), a_set("new", 3, 3), [old]).get("new", 3) == 3
 
 
 @pytest.mark.parametrize(
@@ -97,7 +105,7 @@ def test_terminating_pods_count_for_the_surge(old: ReplicaSet) -> None:
     ],
 )
 def test_old_replica_sets_shrink_within_the_bounds(new: ReplicaSet, old: list[ReplicaSet], expected: dict[str, int]) -> None:
-    assert step(rolling(10, "3", "2"), new, old) == expected
+    assert plan_rollout_step(rolling(10, "3", "2"), new, old) == expected
 
 
 # --- proportional scaling
@@ -112,21 +120,21 @@ def test_scale_up_during_a_rollout_is_proportional() -> None:
     """The example from Kubernetes' documentation: 10 replicas, maxSurge 3, maxUnavailable 2, then 15."""
     old, new = noted(a_set("old", 8, 8, created=1), 10, 13), noted(a_set("new", 5, 0, created=2), 10, 13)
     deployment = rolling(15, "3", "2")
-    assert is_resized(deployment, [old, new])
-    assert scaled(deployment, new, [old]) == {"old": 11, "new": 7}
+    assert is_scaling_event(deployment, [old, new])
+    assert scale_proportionally(deployment, new, [old]) == {"old": 11, "new": 7}
 
 
 @pytest.mark.parametrize(("replicas", "expected"), [(5, {"old": 5, "new": 3}), (0, {"old": 0, "new": 0})])
 def test_scale_down_is_proportional(replicas: int, expected: dict[str, int]) -> None:
     old, new = noted(a_set("old", 8, 8, created=1), 10, 13), noted(a_set("new", 5, 0, created=2), 10, 13)
-    assert scaled(rolling(replicas, "3", "2"), new, [old]) == expected
+    assert scale_proportionally(rolling(replicas, "3", "2"), new, [old]) == expected
 
 
 def test_single_replica_set_gets_all_replicas_and_complete_rollout_empties_old_sets() -> None:
-    assert scaled(rolling(7, "1", "0"), None, [a_set("old", 3, 3)]) == {"old": 7}
-    assert scaled(rolling(7, "1", "0"), a_set("new", 0), [a_set("old", 0)]) == {"new": 7}
+    assert scale_proportionally(rolling(7, "1", "0"), None, [a_set("old", 3, 3)]) == {"old": 7}
+    assert scale_proportionally(rolling(7, "1", "0"), a_set("new", 0), [a_set("old", 0)]) == {"new": 7}
     arrived = noted(a_set("new", 7, 7), 7, 8)
-    assert scaled(rolling(7, "1", "0"), arrived, [a_set("old", 3, 3)]) == {"old": 0}
+    assert scale_proportionally(rolling(7, "1", "0"), arrived, [a_set("old", 3, 3)]) == {"old": 0}
 
 
 @pytest.mark.parametrize("before", [4, MAX_INT32])
@@ -139,7 +147,7 @@ def test_sizes_and_annotations_fit_in_an_int32(before: int, after: int, big: int
         sets = [noted(a_set("big", big, 4), before, most), noted(a_set("small", small, small), before, most)]
         for set_ in sets:
             set_.spec.template.spec.containers[0].image = f"app:{set_.metadata.name}"
-        wanted = plan(deployment, sets, False, 0.0)
+        wanted = plan_deployment_sync(deployment, sets, False, 0.0)
         changed = [each for _, each in wanted.update]
         assert all(0 <= item.spec.replicas <= MAX_INT32 for item in changed)
         assert all(int(item.metadata.annotations[MAX_ANNOTATION]) <= MAX_INT32 for item in changed)
@@ -147,7 +155,7 @@ def test_sizes_and_annotations_fit_in_an_int32(before: int, after: int, big: int
 
 def test_total_size_is_capped_at_the_maximum_of_an_int32() -> None:
     old, new = noted(a_set("old", 4, 4, created=1), 4, MAX_INT32), noted(a_set("new", 4, 4, created=2), 4, MAX_INT32)
-    sizes = scaled(rolling(8, str(MAX_INT32), "0"), new, [old])
+    sizes = scale_proportionally(rolling(8, str(MAX_INT32), "0"), new, [old])
     assert sum(sizes.values()) == MAX_INT32 and min(sizes.values()) >= 4
 
 
@@ -169,7 +177,7 @@ class World:
 
     def plan(self) -> None:
         self.now += 1
-        wanted = plan(self.deployment, list(self.sets.values()), False, self.now)
+        wanted = plan_deployment_sync(self.deployment, list(self.sets.values()), False, self.now)
         if (created := wanted.create) is not None:
             created.metadata.uid, created.metadata.creationTimestamp.seconds = created.metadata.name, int(self.now)
             created.metadata.generation = 1
@@ -209,7 +217,7 @@ class World:
             for act in (self.make_or_delete, self.become_available, self.tell):
                 for name in list(self.sets):
                     act(name)
-            if is_complete(self.deployment, self.deployment.status):
+            if is_deployment_complete(self.deployment, self.deployment.status):
                 return
         raise AssertionError(f"the rollout does not end: {self.pods}, {self.deployment.status}")
 
@@ -220,7 +228,10 @@ def test_rollout_with_delays_stays_within_its_bounds_and_ends(seed: int) -> None
     surge, unavailable = rng.choice([("25%", "25%"), ("1", "0"), ("0", "1"), ("3", "2"), ("100%", "0"), ("0", "50%")])
     deployment = rolling(rng.randrange(1, 12), surge, unavailable)
     deployment.spec.revisionHistoryLimit = 2
-    most, least = deployment.spec.replicas + bounds(deployment)[0], deployment.spec.replicas - bounds(deployment)[1]
+    most, least = (
+        deployment.spec.replicas + resolve_rolling_update_bounds(deployment)[0],
+        deployment.spec.replicas - resolve_rolling_update_bounds(deployment)[1],
+    )
     world = World(deployment, rng)
     world.settle()
     for version in range(5):

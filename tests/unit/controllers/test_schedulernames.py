@@ -10,7 +10,12 @@ from pinnace.api.elections_pb2 import Election
 from pinnace.api.verbs_pb2 import ADDED, DELETED
 from pinnace.client.informer import Delta, Index
 from pinnace.controllers import schedulernames
-from pinnace.controllers.schedulernames import INTERVAL, SchedulerNameController, missing, waits_for
+from pinnace.controllers.schedulernames import (
+    INTERVAL,
+    SchedulerNameController,
+    find_missing_schedulers,
+    pending_scheduler_name,
+)
 from tests.builders import PodBuilder, make_pod
 
 USUAL = Election(name="scheduler", holder="s", scheduler_names=["default-scheduler"])
@@ -30,23 +35,23 @@ MESSAGE = 'no running scheduler has a profile named "cheap"; profiles: default-s
     ],
 )
 def test_unscheduled_pod_waits_for_its_scheduler(pod: PodBuilder, scheduler: str) -> None:
-    assert waits_for(pod.build()) == scheduler
+    assert pending_scheduler_name(pod.build()) == scheduler
 
 
 def test_missing_schedulers_are_listed_with_a_message() -> None:
     names = {"default-scheduler", "cheap"}
-    assert missing(names, [USUAL]) == {"cheap": MESSAGE}
-    assert missing(names, [USUAL, CHEAP]) == {}
-    assert missing(names, []) == missing(names, [Election(name="controllers", holder="x")]) == {}, (
-        "without any scheduler, no name is reported"
-    )
+    assert find_missing_schedulers(names, [USUAL]) == {"cheap": MESSAGE}
+    assert find_missing_schedulers(names, [USUAL, CHEAP]) == {}
+    assert (
+        find_missing_schedulers(names, []) == find_missing_schedulers(names, [Election(name="controllers", holder="x")]) == {}
+    ), "without any scheduler, no name is reported"
 
 
 class World:
     """A controller with these pods. `events` has the recorded events with the names of their pods."""
 
     def __init__(self, *pods: PodBuilder) -> None:
-        self.index: Index[Pod] = Index(waits_for, [pod.build() for pod in pods])
+        self.index: Index[Pod] = Index(pending_scheduler_name, [pod.build() for pod in pods])
         self.elections: list[Election] = [USUAL]
         self.asked = 0
         self.events: list[tuple[str, ...]] = []

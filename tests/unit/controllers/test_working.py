@@ -12,7 +12,16 @@ from pinnace.api.resources import NODES, Resource
 from pinnace.api.verbs_pb2 import ADDED, MODIFIED
 from pinnace.client.errors import unavailable
 from pinnace.client.informer import Delta
-from pinnace.controllers.runtime import DEADLINE, GRACE, SLOW, Unfinished, Watch, WorkerPool, its_controller, itself
+from pinnace.controllers.runtime import (
+    DEADLINE,
+    GRACE,
+    SLOW,
+    PartialSyncError,
+    WatchedResource,
+    WorkerPool,
+    key_of_object,
+    keys_of_controller,
+)
 from pinnace.runtime.logs import SyncAbandoned, SyncSlow, SyncTimedOut
 from pinnace.runtime.tasks import SLICE
 from tests.builders import make_node, make_pod
@@ -32,8 +41,8 @@ class Recording:
         self._does = does
 
     @property
-    def watches(self) -> Sequence[Watch[Any]]:
-        return [Watch(NODES, itself)]
+    def watches(self) -> Sequence[WatchedResource[Any]]:
+        return [WatchedResource(NODES, key_of_object)]
 
     async def sync(self, key: str) -> float | None:
         self.looked.append(key)
@@ -101,7 +110,7 @@ async def test_failed_key_is_retried_and_does_not_block_others(
         assert sorted(controller.looked) == ["a", "b"]
         await clock.advance(1.0)
         assert sorted(controller.looked) == ["a", "a", "a", "b"]
-        working.handle(itself, [Delta(MODIFIED, make_node("b").build(), None)])
+        working.handle(key_of_object, [Delta(MODIFIED, make_node("b").build(), None)])
         await clock.advance(0)
         assert controller.looked[-1] == "b"
 
@@ -118,7 +127,7 @@ async def test_backoff_is_capped_at_the_maximum_of_the_controller(caplog: pytest
 
 async def test_stale_backoff_does_not_delay_a_new_key(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
-    clock, controller = FakeClock(), Recording(a=repeat(Unfinished(unavailable("no server"), 10.0)))
+    clock, controller = FakeClock(), Recording(a=repeat(PartialSyncError(unavailable("no server"), 10.0)))
     async with at_work(controller, clock, "a"):
         await clock.advance(1.0)
         looks = len(controller.looked)
@@ -133,8 +142,8 @@ async def test_leader_keeps_its_term_during_a_slow_start() -> None:
 
     class Slow(Recording):
         @property
-        def watches(self) -> Sequence[Watch[Any]]:
-            return [Watch(NODES, self._keys)]
+        def watches(self) -> Sequence[WatchedResource[Any]]:
+            return [WatchedResource(NODES, self._keys)]
 
         def _keys(self, delta: Delta[Node]) -> Sequence[str]:
             clock.stall(0.001)
@@ -148,7 +157,7 @@ async def test_leader_keeps_its_term_during_a_slow_start() -> None:
         while True:
             turns += 1
             if turns == 5:
-                working.handle(itself, [Delta(ADDED, make_node("new").build(), None)])
+                working.handle(key_of_object, [Delta(ADDED, make_node("new").build(), None)])
             await asyncio.sleep(0)
 
     beating = asyncio.ensure_future(beat())
@@ -209,7 +218,7 @@ def owned(owner: str, *, controller: bool = True, kind: str = "Node") -> Pod:
     ],
 )
 def test_change_enqueues_the_current_and_previous_controllers(new: Pod, old: Pod | None, keys: set[str]) -> None:
-    assert set(its_controller(NODES)(Delta(ADDED, new, old))) == keys
+    assert set(keys_of_controller(NODES)(Delta(ADDED, new, old))) == keys
 
 
 async def test_hanging_sync_is_logged_cancelled_and_repeated(caplog: pytest.LogCaptureFixture) -> None:
@@ -237,7 +246,7 @@ async def test_worker_that_ignores_cancellation_is_replaced(caplog: pytest.LogCa
         await clock.advance(DEADLINE + GRACE + 3.0)
         assert sorted(controller.looked) == ["a", "a", "b", "b"]
         assert SyncAbandoned("recording", "a") in logged(caplog, SyncAbandoned)
-        working.handle(itself, [Delta(MODIFIED, make_node("c").build(), None)])
+        working.handle(key_of_object, [Delta(MODIFIED, make_node("c").build(), None)])
         await clock.advance(0)
         assert controller.looked[-1] == "c"
         controller.over = True

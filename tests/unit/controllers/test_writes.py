@@ -10,7 +10,7 @@ from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.apiserver.server import MAX_REQUEST
 from pinnace.client.errors import ApiError, Fenced, Forbidden, fenced, unavailable
-from pinnace.controllers.writes import BATCH, Batcher, in_batches
+from pinnace.controllers.writes import BATCH, WriteBatcher, send_in_batches
 from tests.builders import make_node
 
 
@@ -33,20 +33,20 @@ def large(count: int) -> list[Node]:
 
 async def test_large_objects_are_sent_in_several_calls() -> None:
     server, nodes = Server(), large(BATCH)
-    assert await in_batches(server.send, nodes) == [None] * BATCH
+    assert await send_in_batches(server.send, nodes) == [None] * BATCH
     assert [name for call in server.calls for name in call] == [node.metadata.name for node in nodes]
 
 
 async def test_concurrent_writes_share_a_batch() -> None:
     server, nodes = Server(), large(2 * BATCH)
-    batcher = Batcher(server.send)
+    batcher = WriteBatcher(server.send)
     versions = await asyncio.gather(*(batcher.write(node) for node in nodes))
     assert versions == [node.metadata.name for node in nodes], "each write gets its own response"
 
 
 async def test_small_objects_are_sent_in_full_batches() -> None:
     server = Server()
-    batcher = Batcher(server.send)
+    batcher = WriteBatcher(server.send)
     await asyncio.gather(*(batcher.write(make_node(f"n{number}").build()) for number in range(BATCH + 1)))
     assert [len(call) for call in server.calls] == [BATCH, 1]
 
@@ -72,10 +72,10 @@ class Failing(Server):
 async def test_failed_call_fails_all_its_items(error: ApiError, sent: int) -> None:
     server, nodes = Failing(error), [make_node(f"n{number}").build() for number in range(BATCH + 1)]
     rest = None if sent == 2 else error
-    assert await in_batches(server.send, nodes) == [error] * BATCH + [rest]
+    assert await send_in_batches(server.send, nodes) == [error] * BATCH + [rest]
     assert len(server.calls) == sent, "the rest is not sent if the server is unavailable"
 
 
 async def test_deposed_leader_sends_no_writes() -> None:
     with pytest.raises(Fenced):
-        await in_batches(Failing(fenced("another leads")).send, large(1))
+        await send_in_batches(Failing(fenced("another leads")).send, large(1))

@@ -7,7 +7,7 @@ from pinnace.api.discovery_v1_pb2 import EndpointSlice
 from pinnace.api.verbs_pb2 import ADDED
 from pinnace.client.informer import Delta
 from pinnace.proxy.dns_records import AddressIndex, Resolver
-from pinnace.proxy.plan import service_of
+from pinnace.proxy.plan import service_key_of_slice
 from tests.unit.proxy.objects import make_service, make_slice
 
 PORTS = [{"name": "http", "port": 80, "protocol": "TCP"}]
@@ -49,9 +49,9 @@ class Objects:
         self.index.follow_slices([Delta(ADDED, slice_, None) for slice_ in self.slices])
 
     def slices_of(self, service: str) -> Mapping[str, EndpointSlice]:
-        return {slice_.metadata.uid: slice_ for slice_ in self.slices if service_of(slice_) == service}
+        return {slice_.metadata.uid: slice_ for slice_ in self.slices if service_key_of_slice(slice_) == service}
 
-    def names_of(self, address: str) -> Iterable[str]:
+    def services_with_address(self, address: str) -> Iterable[str]:
         return self.index.names(address)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
 from pinnace.client.informer import Delta
-from pinnace.proxy.dns import respond
+from pinnace.proxy.dns import answer_query
 from pinnace.proxy.dns_message import encode_name
 from pinnace.proxy.dns_records import TTL, AddressIndex
 from tests.unit.proxy.dns_objects import RESOLVER
@@ -21,7 +21,7 @@ def ask(name: str, kind: str = "A") -> DNSRecord:
 
 
 def parsed(query: bytes, *, limit: bool = True) -> DNSRecord:
-    answer = respond(RESOLVER, query, limit=limit)
+    answer = answer_query(RESOLVER, query, limit=limit)
     assert answer is not None
     return DNSRecord.parse(answer)
 
@@ -196,7 +196,7 @@ OPT = b"\0" + struct.pack("!HHIH", 41, 1232, 0, 0)
     ],
 )
 def test_hostile_queries_get_an_error(query: bytes, rcode: int) -> None:
-    answer = respond(RESOLVER, query, limit=True)
+    answer = answer_query(RESOLVER, query, limit=True)
     assert answer is not None
     header = DNSHeader.parse(DNSBuffer(answer))
     assert header.rcode == rcode and header.id == 7 and header.qr
@@ -204,12 +204,12 @@ def test_hostile_queries_get_an_error(query: bytes, rcode: int) -> None:
 
 @pytest.mark.parametrize("query", [b"", b"\0" * 5, message(1, 0, 0, 0, flags=0x8000, body=question())])
 def test_messages_that_are_no_queries_get_no_answer(query: bytes) -> None:
-    assert respond(RESOLVER, query, limit=True) is None
+    assert answer_query(RESOLVER, query, limit=True) is None
 
 
 @given(st.binary(max_size=80), st.lists(st.integers(0, 3), min_size=4, max_size=4))
 def test_any_message_is_answered_or_ignored(body: bytes, counts: list[int]) -> None:
-    answer = respond(RESOLVER, message(*counts, body=body), limit=True)
+    answer = answer_query(RESOLVER, message(*counts, body=body), limit=True)
     assert answer is not None and len(answer) <= 1232
 
 

@@ -13,7 +13,7 @@ import pytest
 from dnslib import RCODE, DNSRecord
 
 from pinnace.proxy import dns
-from pinnace.proxy.dns import DnsServer, respond
+from pinnace.proxy.dns import DnsServer, answer_query
 from pinnace.proxy.plan import Frontend
 from tests.conftest import free_port
 from tests.unit.proxy.dns_objects import RESOLVER
@@ -139,14 +139,14 @@ async def test_connection_ends_without_a_whole_query_in_time(monkeypatch: pytest
 async def test_client_that_reads_no_answers_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Buffers of the kernel are small here, so that few answers fill them."""
     monkeypatch.setattr(dns, "DNS_TIMEOUT", 0.2)
-    bind = dns._bind
+    bind = dns._bind_sockets
 
     def bind_with_a_small_buffer(frontend: Frontend) -> socket.socket:
         listener = bind(frontend)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         return listener
 
-    monkeypatch.setattr(dns, "_bind", bind_with_a_small_buffer)
+    monkeypatch.setattr(dns, "_bind_sockets", bind_with_a_small_buffer)
     huge = framed(DNSRecord.question("huge.default.svc.cluster.local").pack())
     async with server() as clients:
         with socket.socket() as client:
@@ -183,7 +183,7 @@ async def test_large_message_is_refused_by_its_header(records: int) -> None:
 async def test_queries_are_answered_outside_the_thread_that_forwards(monkeypatch: pytest.MonkeyPatch) -> None:
     threads = set()
     monkeypatch.setattr(
-        dns, "respond", lambda *args, **kwargs: threads.add(threading.current_thread()) or respond(*args, **kwargs)
+        dns, "answer_query", lambda *args, **kwargs: threads.add(threading.current_thread()) or answer_query(*args, **kwargs)
     )
     async with server() as clients:
         assert (await ask(await clients.connect())).rr

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from pinnace.proxy import userspace
-from pinnace.proxy.flows import Flow, FlowTable
-from pinnace.proxy.limits import DESCRIPTORS_PER_CONNECTION, MAX_FLOWS, Budget
+from pinnace.proxy.flows import FlowTable, UdpFlow
+from pinnace.proxy.limits import DESCRIPTORS_PER_CONNECTION, MAX_FLOWS, DescriptorBudget
 from pinnace.proxy.plan import Endpoint
 from tests.unit.proxy.test_userspace import ADDRESS, endpoint, free_port, proxy, rules, udp_server
 from tests.unit.proxy.test_userspace import ask as ask_tcp
@@ -24,11 +24,11 @@ class Table(FlowTable):
         self.most = most
         self.ended: list[str] = []
 
-    def open(self, client: str, service: str = "default/a", listener: str = "l") -> Flow:
+    def open(self, client: str, service: str = "default/a", listener: str = "l") -> UdpFlow:
         """`client`: "address:port"."""
         address, _, port = client.partition(":")
         self.make_room(service, (address, int(port)))
-        flow = Flow(listener, service, (address, int(port)), TARGET, lambda flow: self.ended.append(name_of(flow)), 0.0)
+        flow = UdpFlow(listener, service, (address, int(port)), TARGET, lambda flow: self.ended.append(name_of(flow)), 0.0)
         self.add(flow)
         return flow
 
@@ -37,7 +37,7 @@ class Table(FlowTable):
         return [name_of(flow) for flow in self._all]
 
 
-def name_of(flow: Flow) -> str:
+def name_of(flow: UdpFlow) -> str:
     return f"{flow.client[0]}:{flow.client[1]}"
 
 
@@ -83,7 +83,7 @@ def test_smaller_limit_ends_flows(table: Table) -> None:
 def test_idle_flows_and_flows_of_a_listener_end(table: Table) -> None:
     old, new = table.open("a:1"), table.open("b:1", "default/b", listener="m")
     table.use(new, 10.0)
-    assert table.of("l") == [old] and table.get("m", ("b", 1)) is new
+    assert table.flows_of_listener("l") == [old] and table.get("m", ("b", 1)) is new
     table.end_idle(5.0)
     assert table.ended == ["a:1"] and old.socket.fileno() < 0
     table.end(old)
@@ -92,17 +92,17 @@ def test_idle_flows_and_flows_of_a_listener_end(table: Table) -> None:
 
 @pytest.mark.parametrize("descriptors", [7, 100, 3_488, 1 << 20])
 def test_connections_and_flows_fit_into_the_descriptors(descriptors: int) -> None:
-    budget = Budget.of(descriptors)
+    budget = DescriptorBudget.of(descriptors)
     for connections in (0, budget.connections // 2, budget.connections):
         flows = budget.flows(connections)
         assert 1 <= flows <= MAX_FLOWS
         assert connections * DESCRIPTORS_PER_CONNECTION + flows <= descriptors
-    assert Budget.of(descriptors, 3).connections == 3
+    assert DescriptorBudget.of(descriptors, 3).connections == 3
 
 
 async def test_flood_of_datagrams_leaves_connections_and_other_clients_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """6,000 flows took all descriptors, so that no TCP service was reachable for 30 seconds."""
-    monkeypatch.setattr(userspace, "descriptors", lambda: 60)
+    monkeypatch.setattr(userspace, "available_descriptors", lambda: 60)
     tcp_port, udp_port = free_port(), free_port(kind=socket.SOCK_DGRAM)
     transport, server = await udp_server("127.251.7.2")
     loop = asyncio.get_running_loop()

@@ -11,7 +11,7 @@ import pytest
 from pinnace.proxy import handover
 from pinnace.proxy.handover import Handover, Predecessor
 from pinnace.proxy.plan import Endpoint, Frontend
-from pinnace.proxy.userspace import Userspace
+from pinnace.proxy.userspace import UserspaceBackend
 from pinnace.runtime.process import Fatal
 from tests.unit.proxy.test_userspace import ADDRESS, ask, endpoint, free_port, proxy, rules
 
@@ -34,7 +34,7 @@ class Status:
 
 
 @asynccontextmanager
-async def waiting(it: Userspace, status: Status) -> AsyncIterator["asyncio.Task[None]"]:
+async def waiting(it: UserspaceBackend, status: Status) -> AsyncIterator["asyncio.Task[None]"]:
     task = asyncio.ensure_future(Handover(STATUS, lambda: it.descriptors, status.suspend, status.resume).wait())
     await asyncio.sleep(0)
     yield task
@@ -62,14 +62,14 @@ async def test_takeover_fails_no_request() -> None:
 
     async with endpoint("127.251.7.2") as a:
         services = {f"default/s{port}": rules(port, a) for port in ports}
-        current = Userspace(seed=1)
+        current = UserspaceBackend(seed=1)
         await current.apply(services)
         callers = [asyncio.ensure_future(call(port)) for port in ports for _ in range(4)]
         for _ in range(20):
             async with waiting(current, Status()) as ended:
                 predecessor = await find()
                 assert predecessor.sockets.keys() == current.descriptors.keys()
-                following = Userspace(seed=1, inherited=predecessor.sockets)
+                following = UserspaceBackend(seed=1, inherited=predecessor.sockets)
                 await following.apply(services)
                 before = served
                 await asyncio.to_thread(predecessor.ready)
@@ -117,7 +117,7 @@ async def test_late_udp_answer_reaches_the_client_after_a_handover() -> None:
             item.setblocking(False)
         rule = rules(port, Endpoint(*server.getsockname()), protocol="UDP")
         loop = asyncio.get_running_loop()
-        current = Userspace(seed=1)
+        current = UserspaceBackend(seed=1)
         await current.apply({"default/web": rule})
         await loop.sock_sendto(client, b"one", (ADDRESS, port))
         asked, flow = await loop.sock_recvfrom(server, 10)

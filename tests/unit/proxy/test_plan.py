@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from pinnace.proxy.plan import NO_RULES, NODE_ADDRESS, Endpoint, Frontend, HealthCheck, NodeInfo, plan, plan_service
+from pinnace.proxy.plan import NO_RULES, NODE_ADDRESS, Endpoint, Frontend, HealthCheck, NodeInfo, plan_rules, plan_service
 from tests.unit.proxy.objects import make_service, make_slice
 
 READY = {"ready": True, "serving": True}
@@ -52,15 +52,15 @@ def test_endpoint_in_two_slices_is_used_once_and_ready_wins() -> None:
 )
 def test_services_without_address_have_no_rules(service: Any) -> None:
     assert plan_service(service, [make_slice({"ip": "1"})], NODE) == NO_RULES
-    assert plan([service], [make_slice({"ip": "1"})], NODE) == {}
+    assert plan_rules([service], [make_slice({"ip": "1"})], NODE) == {}
 
 
 def test_other_proxy_handles_labelled_services_and_slices() -> None:
     service, of_slice = make_service(), make_slice({"ip": "1"})
     of_slice.metadata.labels["service.kubernetes.io/service-proxy-name"] = "other"
-    assert plan([service], [of_slice], NODE)["default/web"].rules[CLUSTER_IP].endpoints == ()
+    assert plan_rules([service], [of_slice], NODE)["default/web"].rules[CLUSTER_IP].endpoints == ()
     service.metadata.labels["service.kubernetes.io/service-proxy-name"] = "other"
-    assert plan([service], [make_slice({"ip": "1"})], NODE) == {}
+    assert plan_rules([service], [make_slice({"ip": "1"})], NODE) == {}
 
 
 def test_ports_match_by_name_and_protocol() -> None:

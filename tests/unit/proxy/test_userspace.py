@@ -13,7 +13,7 @@ import pytest
 
 from pinnace.proxy import userspace
 from pinnace.proxy.plan import NO_RULES, Endpoint, Frontend, Rule, ServiceRules
-from pinnace.proxy.userspace import Balancer, Userspace
+from pinnace.proxy.userspace import EndpointBalancer, UserspaceBackend
 
 ADDRESS = "127.251.7.1"
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -41,8 +41,8 @@ async def endpoint(host: str, handler: Handler | None = None, port: int = 0) -> 
 
 
 @asynccontextmanager
-async def proxy(**options: object) -> AsyncIterator[Userspace]:
-    made = Userspace(seed=1, **options)  # type: ignore[arg-type]
+async def proxy(**options: object) -> AsyncIterator[UserspaceBackend]:
+    made = UserspaceBackend(seed=1, **options)  # type: ignore[arg-type]
     try:
         yield made
     finally:
@@ -236,12 +236,12 @@ async def test_successor_listens_before_its_predecessor_stops() -> None:
         return count
 
     async with endpoint("127.251.7.2") as a:
-        last = Userspace()
+        last = UserspaceBackend()
         await last.apply({"default/web": rules(port, a)})
         loading = [asyncio.create_task(load()) for _ in range(4)]
         for _ in range(5):
             await asyncio.sleep(0.05)
-            following = Userspace()
+            following = UserspaceBackend()
             await following.apply({"default/web": rules(port, a)})
             await last.close(1.0)
             last = following
@@ -281,7 +281,7 @@ async def test_address_moves_to_another_service() -> None:
 def test_affinity_lasts_until_its_timeout_after_the_last_connection() -> None:
     endpoints = tuple(Endpoint("127.0.0.1", port) for port in (1, 2, 3))
     now = 0.0
-    it = Balancer(Rule("s", endpoints, affinity=10), lambda: now, random.Random(1))
+    it = EndpointBalancer(Rule("s", endpoints, affinity=10), lambda: now, random.Random(1))
 
     def connect(client: str) -> Endpoint:
         chosen = it.candidates(client)[0]

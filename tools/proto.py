@@ -1,5 +1,5 @@
-"""Generates what pinnace/api has from proto/: the Python modules, and in descriptions.json what the comments say of objects'
-fields; or (--check) says what of it is out of date."""
+"""Generate the files of pinnace/api from proto/: the Python modules, and descriptions.json with the comments of objects'
+fields. With --check, report the files that are out of date."""
 
 import argparse
 import filecmp
@@ -41,13 +41,14 @@ def generate(out: Path) -> None:
         ]
         if code := protoc.main(arguments):
             sys.exit(f"protoc failed with exit code {code}")
-        result = descriptions(FileDescriptorSet.FromString(Path(described.name).read_bytes()))
+        result = extract_descriptions(FileDescriptorSet.FromString(Path(described.name).read_bytes()))
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(result[name], ensure_ascii=False)}" for name in sorted(result))
     (out / OUT / DESCRIPTIONS).write_text(f"{{\n{lines}\n}}\n")
 
 
-def descriptions(files: FileDescriptorSet) -> Mapping[str, Mapping[str, str]]:
-    """By message and field, of all that objects are made of: the comments as one line. Field "" is the message itself."""
+def extract_descriptions(files: FileDescriptorSet) -> Mapping[str, Mapping[str, str]]:
+    """Return the comments as one line, by message and field, of all that objects are made of. Field "" is the message
+    itself."""
     messages = {f".{file.package}.{item.name}": item for file in files.file for item in file.message_type}
     reached: set[str] = set()
     ahead = [name for name, message in messages.items() if any(field.type_name == METADATA for field in message.field)]
@@ -59,14 +60,14 @@ def descriptions(files: FileDescriptorSet) -> Mapping[str, Mapping[str, str]]:
             ahead += [field.type_name for field in (*messages[name].field, *nested)]
     result: dict[str, dict[str, str]] = {}
     for file in files.file:
-        for message, field, text in comments(file):
+        for message, field, text in extract_comments(file):
             if f".{message}" in reached:
                 result.setdefault(message, {})[field] = text
     return result
 
 
-def comments(file: FileDescriptorProto) -> Iterator[tuple[str, str, str]]:
-    """Message, field, and what is said of it; field "" is the message itself."""
+def extract_comments(file: FileDescriptorProto) -> Iterator[tuple[str, str, str]]:
+    """Yield message, field, and the comment; field "" is the message itself."""
     for location in file.source_code_info.location:
         if not (text := " ".join(location.leading_comments.split())):
             continue
@@ -78,8 +79,8 @@ def comments(file: FileDescriptorProto) -> Iterator[tuple[str, str, str]]:
                 yield f"{file.package}.{message.name}", message.field[index].json_name, text
 
 
-def stale() -> list[str]:
-    """Names of the generated files that differ from what proto/ gives now."""
+def find_stale_files() -> list[str]:
+    """Return the names of the generated files that differ from the output for proto/."""
     with tempfile.TemporaryDirectory() as directory:
         (Path(directory) / OUT).mkdir(parents=True)
         generate(Path(directory))
@@ -97,7 +98,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="compare only; exit 1 when something is out of date")
     if not parser.parse_args().check:
         generate(ROOT)
-    elif names := stale():
+    elif names := find_stale_files():
         sys.exit("out of date: " + ", ".join(names) + "\nhint: run `make proto` and commit the result")
 
 

@@ -46,11 +46,11 @@ from pinnace.pki import Subject
 from pinnace.pki.folder import CertificateSpec, Folder
 from pinnace.runtime.tls import TlsFiles
 from pinnace.verification.bench import BenchError, load
-from pinnace.verification.bench.calibration import Bench
-from pinnace.verification.bench.flooder import BEGUN
-from pinnace.verification.bench.load import lost
-from pinnace.verification.bench.report import Run
-from pinnace.verification.bench.usage import Meter, read_metric
+from pinnace.verification.bench.calibration import BenchCluster
+from pinnace.verification.bench.flooder import FLOOD_STARTED
+from pinnace.verification.bench.load import count_lost_pods
+from pinnace.verification.bench.report import BenchRun
+from pinnace.verification.bench.usage import ProcessMeter, read_metric
 
 PROCESSES = 2
 START_TIMEOUT = 30.0
@@ -65,29 +65,29 @@ Arguments = Callable[[int], Sequence[str]]
 HeartbeatStream = Duplex[CampaignRequest, CampaignResponse]
 
 
-async def flood(bench: Bench, rate: float, seconds: float, progress: Progress) -> Run:
+async def measure_flood(bench: BenchCluster, rate: float, seconds: float, progress: Progress) -> BenchRun:
     """Measure a flood of creates. `rate`: requested creates per second. The created pods are read back after the measurement.
     Raises BenchError, ApiError."""
     folder, server = pki_folder(bench.cluster.spec.data_dir), bench.cluster.endpoints[0]
     Folder(folder).provide([CertificateSpec(SOMEBODY, Subject(SOMEBODY, ("system:masters",)))], datetime.now(UTC))
     somebody = Connection([server], tls=certificates.files(folder, SOMEBODY))
     scheduler = Connection([server], tls=certificates.files(folder, SCHEDULER))
-    probe = Probe(Client(somebody))
+    probe = LeaderProbe(Client(somebody))
     try:
         await probe.begin(scheduler)
         async with asyncio.TaskGroup() as group:
             beating = group.create_task(probe.beat())
             quiet = await probe.measure(seconds)
             progress.waiting(f"{rate:,.0f} creates a second for {seconds:g} s")
-            meter = Meter(bench.cluster.state)
+            meter = ProcessMeter(bench.cluster.state)
             limit = RISE + seconds + RESPONSE_TIMEOUT
-            async with flooded(bench.cluster.endpoints[0], bench.cluster.tls, _creates(rate), limit) as made:
+            async with flood_server(bench.cluster.endpoints[0], bench.cluster.tls, _create_arguments(rate), limit) as made:
                 await probe.measure(RISE)
                 crowded = await probe.measure(seconds)
             usage = meter.read()
             beating.cancel()
         waited = await read_metric(bench.cluster.state.find(f"{APISERVER}-0").plan.http, QUEUED) or 0
-        violations = await _violations(bench.clients[0], made, probe)
+        violations = await _find_violations(bench.clients[0], made, probe)
     finally:
         await probe.close()
         await somebody.close()
@@ -101,18 +101,18 @@ async def flood(bench: Bench, rate: float, seconds: float, progress: Progress) -
         "queued": waited,
     }
     samples = {f"{what}, {when}": result[what] for when, result in (("quiet", quiet), ("flooded", crowded)) for what in result}
-    return Run(bench.calibration, usage, samples, items=created, violations=violations, counts=counts)
+    return BenchRun(bench.calibration, usage, samples, items=created, violations=violations, counts=counts)
 
 
 @dataclass(slots=True)
-class Made:
-    """The results of a flood as reported by its processes; see pinnace.verification.bench.flooder.Flood."""
+class FloodResult:
+    """The results of a flood as reported by its processes; see pinnace.verification.bench.flooder.CreateFlood."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     created: list[str] = field(default_factory=list)
 
 
-class Probe:
+class LeaderProbe:
     """Continuously gets one pod, and sends heartbeats for a session that leads an election."""
 
     def __init__(self, client: Client) -> None:
@@ -122,7 +122,7 @@ class Probe:
         self._beats: list[float] = []
 
     async def begin(self, connection: Connection) -> None:
-        await self._client.pods.create(load.pod("probe"))
+        await self._client.pods.create(load.build_pod("probe"))
         self._stream = await connection.duplex(CAMPAIGN_METHOD, CampaignRequest, CampaignResponse)
         await self._stream.write(
             CampaignRequest(
@@ -172,20 +172,22 @@ class Probe:
         return False
 
 
-async def _violations(client: Client, made: Made, probe: Probe) -> dict[str, int]:
+async def _find_violations(client: Client, made: FloodResult, probe: LeaderProbe) -> dict[str, int]:
     """Return the violations. Flow control must prevent that a flood deposes a leader."""
-    return {"lost": await lost(client, made.created), "leaders_lost": probe.lost}
+    return {"lost": await count_lost_pods(client, made.created), "leaders_lost": probe.lost}
 
 
-def _creates(rate: float) -> Arguments:
+def _create_arguments(rate: float) -> Arguments:
     return lambda number: ["--rate", f"{rate / PROCESSES}", "--prefix", f"flood-{number}-"]
 
 
 @asynccontextmanager
-async def flooded(server: str, tls: TlsFiles, arguments: Arguments, limit: float, *, nice: int = 0) -> AsyncIterator[Made]:
+async def flood_server(
+    server: str, tls: TlsFiles, arguments: Arguments, limit: float, *, nice: int = 0
+) -> AsyncIterator[FloodResult]:
     """Run a flood during the body, for at most `limit` seconds. The result contains the outcomes after the body. `arguments`:
     the arguments of a process. `nice`: its niceness. Raises BenchError."""
-    made = Made()
+    made = FloodResult()
     command = [
         "nice",
         "-n",
@@ -210,7 +212,7 @@ async def flooded(server: str, tls: TlsFiles, arguments: Arguments, limit: float
         for process in processes:
             assert process.stdout
             async with asyncio.timeout(START_TIMEOUT):
-                if (await process.stdout.readline()).decode().strip() != BEGUN:
+                if (await process.stdout.readline()).decode().strip() != FLOOD_STARTED:
                     raise BenchError("a flooding process did not start")
         yield made
         for process in processes:
@@ -234,29 +236,31 @@ async def flooded(server: str, tls: TlsFiles, arguments: Arguments, limit: float
 
 
 NOBODY, STRANGER = "nobody", "stranger"
-ALL = "all"
+ALL_METHODS = "all"
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 MEMORY = "process_resident_memory_bytes"
 
 
-async def flood_as(bench: Bench, who: str, tokens_at: str, service: str, calls: int, seconds: float, progress: Progress) -> Run:
+async def flood_as(
+    bench: BenchCluster, who: str, tokens_at: str, service: str, calls: int, seconds: float, progress: Progress
+) -> BenchRun:
     """Measure a flood of open calls. `tokens_at`: the address of the server's token port. `service`: its full name, or "all"
     for all services in sequence. `calls`: the number of open calls. `seconds`: the duration per service. Raises BenchError,
     ApiError."""
     folder, server = pki_folder(bench.cluster.spec.data_dir), bench.cluster.endpoints[0]
     wanted = [CertificateSpec(SOMEBODY, Subject(SOMEBODY, ("system:masters",))), CertificateSpec(STRANGER, Subject(STRANGER))]
     Folder(folder).provide(wanted, datetime.now(UTC))
-    result = await registered(server, bench.cluster.tls)
-    if service not in (ALL, *result):
+    result = await list_methods_by_service(server, bench.cluster.tls)
+    if service not in (ALL_METHODS, *result):
         raise BenchError(f"unknown service {service}; the API server has {', '.join(result)}")
-    chosen = result if service == ALL else {service: result[service]}
+    chosen = result if service == ALL_METHODS else {service: result[service]}
     target, tls = (tokens_at, TlsFiles(folder / "ca.crt")) if who == NOBODY else (server, certificates.files(folder, STRANGER))
-    samples, counts, meter = dict[str, Sequence[float]](), dict[str, int](), Meter(bench.cluster.state)
-    async with _probing(folder, server) as probe:
+    samples, counts, meter = dict[str, Sequence[float]](), dict[str, int](), ProcessMeter(bench.cluster.state)
+    async with _run_probe(folder, server) as probe:
         samples |= {f"{what}, quiet": times for what, times in (await probe.measure(seconds)).items()}
         for name, methods in chosen.items():
             progress.waiting(f"{calls:,} calls of {name} as {who} for {seconds:g} s")
-            async with flooded(target, tls, _calls(methods, calls), seconds + RESPONSE_TIMEOUT) as made:
+            async with flood_server(target, tls, _call_arguments(methods, calls), seconds + RESPONSE_TIMEOUT) as made:
                 for what, times in (await probe.measure(RISE)).items():
                     samples[f"{what}, rise"] = [*samples.get(f"{what}, rise", ()), *times]
                 samples |= {f"{what}, {name}": times for what, times in (await probe.measure(seconds)).items()}
@@ -265,14 +269,14 @@ async def flood_as(bench: Bench, who: str, tokens_at: str, service: str, calls: 
     memory = await read_metric(bench.cluster.state.find(f"{APISERVER}-0").plan.http, MEMORY) or 0
     counts["megabytes_of_the_server"] = int(memory / 1e6)
     items = max(1, sum(counts.values()))
-    return Run(bench.calibration, meter.read(), samples, items=items, violations={"leaders_lost": lost}, counts=counts)
+    return BenchRun(bench.calibration, meter.read(), samples, items=items, violations={"leaders_lost": lost}, counts=counts)
 
 
 @asynccontextmanager
-async def _probing(folder: Path, server: str) -> AsyncIterator[Probe]:
-    """A probe that is sending heartbeats for its election."""
+async def _run_probe(folder: Path, server: str) -> AsyncIterator[LeaderProbe]:
+    """Yield a probe that is sending heartbeats for its election."""
     somebody, scheduler = (Connection([server], tls=certificates.files(folder, item)) for item in (SOMEBODY, SCHEDULER))
-    probe = Probe(Client(somebody))
+    probe = LeaderProbe(Client(somebody))
     try:
         await probe.begin(scheduler)
         async with asyncio.TaskGroup() as group:
@@ -285,12 +289,12 @@ async def _probing(folder: Path, server: str) -> AsyncIterator[Probe]:
         await scheduler.close()
 
 
-def _calls(methods: Sequence[str], calls: int) -> Arguments:
+def _call_arguments(methods: Sequence[str], calls: int) -> Arguments:
     named = [argument for method in methods for argument in ("--method", method)]
     return lambda number: [*named, "--calls", f"{calls // PROCESSES}"]
 
 
-async def registered(server: str, tls: TlsFiles) -> Mapping[str, Sequence[str]]:
+async def list_methods_by_service(server: str, tls: TlsFiles) -> Mapping[str, Sequence[str]]:
     """Return the method paths of each service that a server lists for an administrator, by full service name. Raises
     BenchError."""
     async with grpc.aio.secure_channel(server, tls.read().for_channel()) as channel:

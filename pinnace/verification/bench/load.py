@@ -24,7 +24,7 @@ Shape = Callable[[str], Pod]
 """A function that returns a pod with the given name."""
 
 
-def pod(name: str) -> Pod:
+def build_pod(name: str) -> Pod:
     made = Pod()
     made.metadata.name, made.metadata.namespace = name, NAMESPACE
     container = made.spec.containers.add(name="app", image="example.com/app:1")
@@ -33,10 +33,10 @@ def pod(name: str) -> Pod:
     return made
 
 
-def like(more: str, *, cpu: str = "100m") -> Shape:
-    """Return a shape of pods like `pod` with this CPU request, merged with the YAML in `more`."""
+def shape_with_cpu(more: str, *, cpu: str = "100m") -> Shape:
+    """Return a shape of pods like `build_pod` with this CPU request, merged with the YAML in `more`."""
     (document,) = parse(more)
-    template = pod("")
+    template = build_pod("")
     template.MergeFrom(from_dict(Pod, document.data))
     template.spec.containers[0].resources.requests["cpu"].string = cpu
 
@@ -58,10 +58,10 @@ CALLERS = 16
 """The number of concurrent calls, which equals the number of clients in the comparison with Kubernetes."""
 
 
-class Load:
+class CreatedPods:
     """Created pods. `sent` and `acknowledged`: monotonic seconds by name. `uids`: the uids of acknowledged pods."""
 
-    def __init__(self, prefix: str = "pod-", shape: Shape = pod, namespace: str = NAMESPACE) -> None:
+    def __init__(self, prefix: str = "pod-", shape: Shape = build_pod, namespace: str = NAMESPACE) -> None:
         self.sent: dict[str, float] = {}
         self.acknowledged: dict[str, float] = {}
         self.uids: list[str] = []
@@ -116,7 +116,7 @@ class Load:
         return [done - self.sent[name] for name, done in self.acknowledged.items()]
 
 
-async def lost(client: Client, created: Iterable[str], namespace: str = NAMESPACE) -> int:
+async def count_lost_pods(client: Client, created: Iterable[str], namespace: str = NAMESPACE) -> int:
     """Return the number of pods with these names that do not exist. An acknowledgement alone proves nothing: a server that
     acknowledges without writing would be the fastest. Raises ApiError."""
     there = {pod.metadata.name for pod in (await client.pods.list(namespace)).items}

@@ -29,7 +29,7 @@ BOUND, RUNNING = "bound", "running"
 
 
 @dataclass(slots=True)
-class Seen:
+class PodObservation:
     """The observations of one pod. Times are monotonic seconds; 0.0 means that the event has not been observed."""
 
     name: str
@@ -46,7 +46,7 @@ class PodHistory:
     """Derives violations from watch events. Pods are identified by uid, because names can be reused."""
 
     def __init__(self) -> None:
-        self.pods: dict[str, Seen] = {}
+        self.pods: dict[str, PodObservation] = {}
         self.counts = {BOUND: 0, RUNNING: 0}
         self.tokens: dict[int, float] = {}
         """The time of the first bind with each token."""
@@ -58,7 +58,7 @@ class PodHistory:
             uid, node = pod.metadata.uid, pod.spec.nodeName
             seen = self.pods.get(uid)
             if seen is None:
-                seen = self.pods[uid] = Seen(pod.metadata.name)
+                seen = self.pods[uid] = PodObservation(pod.metadata.name)
             if node != seen.node or (node and fences.of(pod).token != seen.token):
                 self._bound(seen, pod, node, now)
             if not seen.running and pod.status.phase == "Running" and kind != WatchEventType.DELETED:
@@ -67,7 +67,7 @@ class PodHistory:
             if kind == WatchEventType.DELETED:
                 seen.deleted = now
 
-    def _bound(self, seen: Seen, pod: Pod, node: str, now: float) -> None:
+    def _bound(self, seen: PodObservation, pod: Pod, node: str, now: float) -> None:
         if seen.bound:
             seen.rebound.append(node)
         else:
@@ -105,7 +105,7 @@ class PodHistory:
         return min((seen for elected, seen in self.tokens.items() if elected > token), default=None)
 
 
-class Witness:
+class PodWitness:
     """The watch that feeds a history. A broken watch is resumed. If it cannot be resumed, the run is void."""
 
     def __init__(self, client: Client, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -173,9 +173,9 @@ class Witness:
 
 
 @asynccontextmanager
-async def witnessing(client: Client) -> AsyncIterator[Witness]:
-    """A witness whose watch has started."""
-    witness = Witness(client)
+async def watch_pods(client: Client) -> AsyncIterator[PodWitness]:
+    """Yield a witness whose watch has started."""
+    witness = PodWitness(client)
     watching = asyncio.create_task(witness.run())
     try:
         await witness.listening()

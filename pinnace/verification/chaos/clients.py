@@ -50,7 +50,7 @@ FLUSH = 0.2
 """The maximum number of seconds for which lines are buffered."""
 
 
-class Journal:
+class HistoryJournal:
     """Writes records to a file without blocking the caller. The file is complete after the context. If the file cannot be
     written (for example, because the disk is full), later records are dropped, and `check` and the end of the context raise
     ChaosError."""
@@ -112,7 +112,7 @@ _VERBS: dict[str, Verb] = {
 }
 
 
-def parse(method: str) -> tuple[Verb, Resource[Any]] | None:
+def parse_method(method: str) -> tuple[Verb, Resource[Any]] | None:
     """Return the verb and resource of a method, for example of "/pinnace.v1.Pods/CreateBatch". Return None for other
     methods."""
     service, _, rpc = method.removeprefix("/").partition("/")
@@ -222,7 +222,7 @@ class RecordingConnection(Connection):
     """Sends each call once, to a random endpoint, and records it. `client`: the name of the client in the history."""
 
     def __init__(
-        self, client: str, endpoints: Sequence[str], journal: Journal, rng: random.Random, tls: TlsFiles | None = None
+        self, client: str, endpoints: Sequence[str], journal: HistoryJournal, rng: random.Random, tls: TlsFiles | None = None
     ) -> None:
         super().__init__(endpoints, tls=tls, rng=rng)
         self.client = client
@@ -233,7 +233,7 @@ class RecordingConnection(Connection):
         self._servers = [_SingleAttemptConnection([endpoint], tls=tls) for endpoint in endpoints]
         self._ids = count(1)
         self._lists: dict[str, int] = {}  # continue token -> the ID of the call that fetched the first page
-        self._under_way: dict[int, Attempt] = {}
+        self._under_way: dict[int, CallAttempt] = {}
 
     async def call(
         self,
@@ -247,11 +247,11 @@ class RecordingConnection(Connection):
         metadata: Metadata = (),
     ) -> R:
         server = self._random.choice(self._servers)
-        parsed = parse(method)
+        parsed = parse_method(method)
         if parsed is None:
             return await server.call(method, request, response, timeout=timeout, fence=fence, metadata=metadata)
         number = next(self._ids)
-        attempt = self._under_way[number] = Attempt(self.client, number, server.endpoint, *parsed, request)
+        attempt = self._under_way[number] = CallAttempt(self.client, number, server.endpoint, *parsed, request)
         try:
             limit = min(timeout, CALL_TIMEOUT)
             answer = await server.call(method, request, response, timeout=limit, fence=fence, metadata=metadata)
@@ -281,7 +281,7 @@ class RecordingConnection(Connection):
         self._journal.write(call)
 
 
-class Attempt:
+class CallAttempt:
     """A call that has been sent. When it ends, one of the methods creates its record."""
 
     def __init__(self, client: str, number: int, server: str, verb: Verb, resource: Resource[Any], request: Any) -> None:
@@ -349,7 +349,7 @@ class RecordingWatcher(Generic[T]):
         name: str,
         resource: Resource[T],
         endpoints: Sequence[str],
-        journal: Journal,
+        journal: HistoryJournal,
         rng: random.Random,
         *,
         tls: TlsFiles | None = None,

@@ -23,8 +23,8 @@ from pinnace.cluster.links import HelperError
 from pinnace.cluster.spec import ELECTION, ClusterSpec
 from pinnace.history import records
 from pinnace.history.records import Run
-from pinnace.verification.chaos.clients import Journal
-from pinnace.verification.chaos.faults.base import Fault, FaultArea, FaultKind, MeasuringFault
+from pinnace.verification.chaos.clients import HistoryJournal
+from pinnace.verification.chaos.faults.base import FaultArea, FaultKind, InjectedFault, MeasuringFault
 from pinnace.verification.chaos.faults.table import ATTACKS, DOUBLING, HARMLESS, HOSTILE, OBSERVING, TOLERATED
 from pinnace.verification.chaos.load import BYSTANDER, FENCED, GATEWAY_BYSTANDER, PRIVATE
 from pinnace.verification.chaos.workers import ANOTHER
@@ -55,7 +55,7 @@ class ScheduledFault:
         return self.at + self.seconds
 
 
-def schedule(seed: int, duration: float, kinds: Sequence[FaultKind], spec: ClusterSpec) -> list[ScheduledFault]:
+def schedule_faults(seed: int, duration: float, kinds: Sequence[FaultKind], spec: ClusterSpec) -> list[ScheduledFault]:
     """Return the faults of a run of `duration` seconds in order. All faults end within the duration. The result is
     deterministic."""
     rng = random.Random(seed)
@@ -112,7 +112,7 @@ def _random_pause(rng: random.Random) -> float:
 RETRY_TIMEOUT = 5.0
 """Seconds for which an impossible fault is retried."""
 RETRY = 0.25
-Say = Callable[[str], None]
+ReportLine = Callable[[str], None]
 CRASH_POLL = 1.0
 """Seconds between two checks for crashed processes. A crashed process stays down until the next check."""
 
@@ -132,7 +132,7 @@ class FaultOutcomes:
 class FaultInjector:
     """Executes a schedule. `say` is called with one line per fault."""
 
-    def __init__(self, world: ClusterUnderTest, journal: Journal, say: Say) -> None:
+    def __init__(self, world: ClusterUnderTest, journal: HistoryJournal, say: ReportLine) -> None:
         self.damage = FaultOutcomes()
         self._world = world
         self._journal = journal
@@ -220,7 +220,7 @@ class FaultInjector:
         self._say(f"{time.monotonic() - started:6.1f} s  #{number} {what}")
 
 
-async def _begin_with_retry(fault: Fault) -> None:
+async def _begin_with_retry(fault: InjectedFault) -> None:
     """Start a fault. It is retried while it is not possible, because its target, such as a leader, may appear soon. Raises
     NotPossible, HelperError."""
     deadline = time.monotonic() + RETRY_TIMEOUT

@@ -5,7 +5,7 @@ offset from a file at most once per second. libfaketime leaves shared memory of 
 Otherwise, a new process that reuses the pid could not start.
 
 A disk is a tmpfs whose size is changed while it is mounted. A full disk is exactly as large as its contents: writes that need a
-new page fail with ENOSPC, as on a real disk. Mounting requires root; `available` returns whether it is possible.
+new page fail with ENOSPC, as on a real disk. Mounting requires root; `can_mount_tmpfs` returns whether it is possible.
 
 Source: https://github.com/wolfcw/libfaketime (README, 4a to 4e).
 """
@@ -36,7 +36,7 @@ def find_library() -> Path | None:
     return next((path for pattern in LIBRARIES for path in sorted(Path("/").glob(pattern))), None)
 
 
-class Clocks:
+class WallClocks:
     """A context manager for wall clocks. `environment` returns the environment variables of a process whose clock can be
     changed."""
 
@@ -87,7 +87,7 @@ ATTEMPTS = 20
 _MOUNT, _UMOUNT = shutil.which("mount"), shutil.which("umount")
 
 
-class Disk:
+class TmpfsDisk:
     """A mounted tmpfs."""
 
     def __init__(self, path: Path) -> None:
@@ -120,31 +120,31 @@ class Disk:
 
 
 @cache
-def available() -> bool:
+def can_mount_tmpfs() -> bool:
     """Return whether a tmpfs can be mounted. The result of the first attempt is cached."""
     if os.geteuid() != 0:
         return False
     with tempfile.TemporaryDirectory() as folder:
         mounted = _mount_tmpfs(Path(folder))
         if mounted:
-            unmount(Path(folder))
+            unmount_disk(Path(folder))
     return mounted
 
 
 @asynccontextmanager
-async def disk(path: Path) -> AsyncIterator[Disk]:
+async def mount_disk(path: Path) -> AsyncIterator[TmpfsDisk]:
     """Mount a disk at `path`, which is created. It is unmounted afterwards, even if files on it are open. Raises ChaosError."""
     await asyncio.to_thread(path.mkdir, mode=0o700)
     if not _mount_tmpfs(path):
         raise ChaosError(f"unable to mount a tmpfs at {path}")
     try:
-        yield Disk(path)
+        yield TmpfsDisk(path)
     finally:
-        unmount(path)
+        unmount_disk(path)
         await asyncio.to_thread(path.rmdir)
 
 
-def unmount(path: Path) -> None:
+def unmount_disk(path: Path) -> None:
     """Unmount the disk. Does nothing if no disk is mounted."""
     if _UMOUNT and path.is_mount():
         subprocess.run([_UMOUNT, "--lazy", str(path)], check=False, stderr=subprocess.DEVNULL)

@@ -26,9 +26,9 @@ from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.errors import AlreadyExists, ApiError, Unavailable
 from pinnace.history.records import Phase
-from pinnace.verification.chaos.clients import Journal, RecordingConnection, RecordingWatcher
+from pinnace.verification.chaos.clients import HistoryJournal, RecordingConnection, RecordingWatcher
 from pinnace.verification.chaos.gateways import NAMESPACE as GATEWAYS
-from pinnace.verification.chaos.gateways import Gateways
+from pinnace.verification.chaos.gateways import GatewayClients
 from pinnace.verification.chaos.workers import (
     CONTESTED,
     HARM,
@@ -37,8 +37,8 @@ from pinnace.verification.chaos.workers import (
     SEIZED,
     Adversary,
     ContestingWriter,
+    LoadWorker,
     PodOwner,
-    Worker,
 )
 
 RATE = 360.0
@@ -76,7 +76,7 @@ class LoadError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class SettleResult:
     """The result of the recovery. `seconds`: from the end of the faults until the cluster was healthy. `lacking`: problems that
     remained at the timeout. `revision`: the revision of the last list; etcd's history must be recorded up to here."""
 
@@ -86,13 +86,13 @@ class Settled:
     pods: int
 
 
-class Load:
+class ChaosLoad:
     """The load on a cluster. `nodes`: names of nodes; they determine the number of owners."""
 
     def __init__(
         self,
         servers: ClientConfig,
-        journal: Journal,
+        journal: HistoryJournal,
         nodes: Sequence[str],
         *,
         seed: int = 0,
@@ -110,9 +110,9 @@ class Load:
         self._working: list[asyncio.Task[None]] = []
         self._watching: list[asyncio.Task[None]] = []
         self._adversary: Adversary | None = None
-        self.gateways: Gateways | None = None
+        self.gateways: GatewayClients | None = None
         if gateways and self._tls is not None:
-            self.gateways = Gateways(gateways, self._tls, journal, self._fork())
+            self.gateways = GatewayClients(gateways, self._tls, journal, self._fork())
         self._began = self._stopped = 0.0
 
     @property
@@ -161,7 +161,7 @@ class Load:
             await self.gateways.close()
         await self._close()
 
-    async def settle(self, within: float) -> Settled:
+    async def settle(self, within: float) -> SettleResult:
         """Stop the load and wait for the recovery. Call it after all faults have ended. Within `within` seconds, existing pods
         must be Running, all servers must respond, and watchers must have received all events. Raises LoadError if a worker has
         a bug."""
@@ -183,7 +183,7 @@ class Load:
                 lacking.append(f"{watcher.name} received events up to revision {watcher.revision}, not {revision}")
         await self._stop(self._watching)
         self._journal.write(Phase(time.monotonic(), "end"))
-        return Settled(seconds, tuple(lacking), revision, pods)
+        return SettleResult(seconds, tuple(lacking), revision, pods)
 
     def client(self, name: str, endpoints: Sequence[str] = ()) -> Client:
         """Return an additional recorded client of these servers, or of all. It is closed with the load."""
@@ -217,7 +217,7 @@ class Load:
         self._watching = [asyncio.create_task(watcher.run()) for watcher in self._watchers]
 
     def _start_workers(self) -> None:
-        def work(worker: Worker, rate: float) -> None:
+        def work(worker: LoadWorker, rate: float) -> None:
             self._working.append(asyncio.create_task(run_at_rate(worker, rate, self._random.random() * BEGINNING)))
 
         self._adversary = Adversary(self.client("adversary"), self._nodes, self._fork())
@@ -278,7 +278,7 @@ class Load:
         return pods, revision, lacking
 
 
-async def run_at_rate(worker: Worker, rate: float, offset: float) -> None:
+async def run_at_rate(worker: LoadWorker, rate: float, offset: float) -> None:
     """Execute steps at this average rate until cancelled."""
     due = time.monotonic() + offset
     while True:

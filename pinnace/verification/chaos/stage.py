@@ -43,7 +43,7 @@ from pinnace.runtime.steps import PROFILE
 from pinnace.verification.bench.calibration import START_TIMEOUT
 from pinnace.verification.chaos import ChaosError
 from pinnace.verification.chaos.bystander import READ_RATE, WRITE_RATE, Bystander, create_gateway_user
-from pinnace.verification.chaos.host import Clocks, Disk, disk
+from pinnace.verification.chaos.host import TmpfsDisk, WallClocks, mount_disk
 from pinnace.verification.chaos.load import BYSTANDER, GATEWAY_BYSTANDER
 from pinnace.verification.chaos.saboteur import CONFIG
 from pinnace.verification.chaos.world import ClusterUnderTest
@@ -126,15 +126,15 @@ class ChaosOptions:
     """Requirements of some faults. `clocks`: wall clocks that can be changed. `disks`: the number of etcd members (the last
     ones) that have a separate disk."""
 
-    clocks: Clocks | None = None
+    clocks: WallClocks | None = None
     disks: int = 0
 
 
-NO_PROPS = ChaosOptions()
+NO_OPTIONS = ChaosOptions()
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class ChaosCluster:
     """A running cluster with its recorder. `output`: the directory of the histories."""
 
     cluster: Cluster
@@ -161,7 +161,7 @@ class Stage:
 
     @asynccontextmanager
     async def start_gateway_bystander(self) -> AsyncIterator[None]:
-        """A user of the gateways, if there are any. Raises ApiError."""
+        """Return a user of the gateways, if there are any. Raises ApiError."""
         if not self.gateways:
             yield
             return
@@ -171,7 +171,9 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(spec: ClusterSpec, folder: Path, progress: Progress, props: ChaosOptions = NO_PROPS) -> AsyncIterator[Stage]:
+async def start_chaos_cluster(
+    spec: ClusterSpec, folder: Path, progress: Progress, props: ChaosOptions = NO_OPTIONS
+) -> AsyncIterator[ChaosCluster]:
     """Start a cluster; the data directory of `spec` is ignored. Afterwards all files are in `folder`, and no process is left.
     Raises ChaosError, ClusterError, HelperError."""
     clocks = props.clocks
@@ -211,7 +213,7 @@ async def stage(spec: ClusterSpec, folder: Path, progress: Progress, props: Chao
     guarded = [f"--disk={mount}" for mount in mounts.values()]
     async with (
         Helper("pinnace.verification.chaos.reaper", "--data-dir", str(data_dir), *guarded),
-        _mounted(mounts) as disks,
+        _mount_disks(mounts) as disks,
         Links(count) as links,
     ):
         cluster = Cluster(replace(spec, data_dir=data_dir), ProcessHooks(links.wire, arguments, environment, etcd_data))
@@ -227,7 +229,7 @@ async def stage(spec: ClusterSpec, folder: Path, progress: Progress, props: Chao
             ):
                 await recorder.reached((await client.namespaces.list()).resource_version, CATCH_UP)
                 world = ClusterUnderTest(cluster, links, surgeon, client, clocks, lambda: recorder.revision, disks)
-                yield Stage(cluster, world, recorder, folder)
+                yield ChaosCluster(cluster, world, recorder, folder)
         finally:
             progress.waiting("the processes to end")
             try:
@@ -239,12 +241,12 @@ async def stage(spec: ClusterSpec, folder: Path, progress: Progress, props: Chao
 
 
 @asynccontextmanager
-async def _mounted(mounts: Mapping[str, Path]) -> AsyncIterator[Mapping[str, Disk]]:
+async def _mount_disks(mounts: Mapping[str, Path]) -> AsyncIterator[Mapping[str, TmpfsDisk]]:
     async with AsyncExitStack() as stack:
-        yield {member: await stack.enter_async_context(disk(path)) for member, path in mounts.items()}
+        yield {member: await stack.enter_async_context(mount_disk(path)) for member, path in mounts.items()}
 
 
-def read(folder: Path) -> Iterator[Record]:
+def read_run_history(folder: Path) -> Iterator[Record]:
     """Yield the history of a run. Raises HistoryError, OSError."""
     for path in (folder / JOURNAL, *sorted(set(folder.glob("*.jsonl")) - {folder / JOURNAL})):
         yield from records.read(path)

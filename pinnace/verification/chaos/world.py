@@ -13,8 +13,8 @@ from pinnace.cluster.errors import ClusterError
 from pinnace.cluster.links import Helper, HelperError, Links
 from pinnace.cluster.spec import ETCD, SCHEDULER, Plan
 from pinnace.runtime import procfs
-from pinnace.verification.chaos.host import Clocks, Disk
-from pinnace.verification.chaos.log_scan import Excuse
+from pinnace.verification.chaos.host import TmpfsDisk, WallClocks
+from pinnace.verification.chaos.log_scan import ErrorExcuse
 
 LEADER, STANDBY, ETCD_LEADER, ETCD_FOLLOWER = "leader", "standby", "etcd-leader", "etcd-follower"
 """Targets that are resolved to a process when the fault starts."""
@@ -39,9 +39,9 @@ class ClusterUnderTest:
         links: Links,
         surgeon: Helper,
         client: Client,
-        clocks: Clocks | None,
+        clocks: WallClocks | None,
         recorded: Callable[[], int],
-        disks: Mapping[str, Disk] | None = None,
+        disks: Mapping[str, TmpfsDisk] | None = None,
     ) -> None:
         self.cluster = cluster
         self.links = links
@@ -53,7 +53,7 @@ class ClusterUnderTest:
         """Disks by name of the etcd member whose data they contain."""
         self.unstoppable_processes: list[str] = []
         """Processes that did not stop on request, failed while stopping, or ended unexpectedly."""
-        self.excuses: list[Excuse] = []
+        self.excuses: list[ErrorExcuse] = []
         """Periods in which a process was allowed to log errors and to end."""
         self._excused: dict[str, list[tuple[float, bool]]] = {}
         """By process: the start of each active excuse, and whether the process may end."""
@@ -131,14 +131,14 @@ class ClusterUnderTest:
 
     def allow_log_errors(self, name: str, since: float) -> None:
         """Allow errors in a log from `since` (Unix seconds) until now, for a process that is not part of the cluster."""
-        self.excuses.append(Excuse(name, since, time.time()))
+        self.excuses.append(ErrorExcuse(name, since, time.time()))
 
     async def recover(self, name: str) -> bool:
         """End the oldest excuse of the process, and restart the process if it has ended. Return whether it had ended."""
         if not self._excused.get(name):
             return False
         began, may_end = self._excused[name].pop(0)
-        self.excuses.append(Excuse(name, began, time.time(), may_end))
+        self.excuses.append(ErrorExcuse(name, began, time.time(), may_end))
         if self.cluster.pid(name) or name in self._downed:
             return False
         await self.start(name)

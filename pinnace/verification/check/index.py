@@ -27,14 +27,14 @@ def list_call_moments(calls: Iterable[Call]) -> Iterator[tuple[bool, int, Call]]
         yield not end, index, listed[index]
 
 
-def fault_end(fault: Fault) -> float:
+def find_fault_end(fault: Fault) -> float:
     return float("inf") if fault.ended is None else fault.ended
 
 
 def measure_uncovered(since: float, until: float, faults: Iterable[Fault]) -> float:
     """Return the seconds between `since` and `until` that are not covered by faults."""
     left, at = 0.0, since
-    for began, ended in sorted((fault.began, fault_end(fault)) for fault in faults):
+    for began, ended in sorted((fault.began, find_fault_end(fault)) for fault in faults):
         if began > at:
             left += max(0.0, min(began, until) - at)
         at = max(at, ended)
@@ -45,7 +45,7 @@ BY_NODE = "spec.nodeName="
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class KeyQuery:
     prefix: str
     selector: str = ""
 
@@ -171,7 +171,7 @@ class History:
         self.pods.append(PodChange(record, now, old))
 
 
-class State:
+class StoredState:
     """The keys that exist at one revision, sorted within each resource."""
 
     def __init__(self) -> None:
@@ -201,12 +201,12 @@ class StateVisit:
     """A callback for the state at a revision."""
 
     revision: int
-    see: Callable[[State], None]
+    see: Callable[[StoredState], None]
 
 
 def visit_states(history: History, visits: Iterable[StateVisit]) -> None:
     """Call each look with the state at its revision. Revisions after the end of the history are skipped."""
-    state = State()
+    state = StoredState()
     changes = iter(history.stored)
     change = next(changes, None)
     for look in sorted(visits, key=lambda look: look.revision):

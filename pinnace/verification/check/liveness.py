@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from pinnace.api.resources import NODES
 from pinnace.history.records import Call, ElectionFacts, Fault, NodeFacts, PodFacts, Run, Stored
 from pinnace.history.verdict import Findings
-from pinnace.verification.check.index import History, fault_end, measure_uncovered
+from pinnace.verification.check.index import History, find_fault_end, measure_uncovered
 
 PODS_RUN = ("L1", "after the last fault, every feasible pod is bound and Running within a limit")
 LEADERSHIP = ("L2", "there is a leader within a limit; leadership does not move without a fault")
@@ -103,7 +103,7 @@ def _check_cause(
     name: str, token: int, stored: Stored, at: float, faults: Iterable[Fault], run: Run, findings: Findings
 ) -> None:
     """Check that a fault explains a change of leadership. `at`: the time at which the previous leader lost it."""
-    near = [fault for fault in faults if fault.began <= at <= fault_end(fault) + run.aftermath]
+    near = [fault for fault in faults if fault.began <= at <= find_fault_end(fault) + run.aftermath]
     if len(near) > 1 or any(fault.name not in run.bearable for fault in near):
         return
     cause = f"only the bearable fault {near[0].name} {near[0].target} was active" if near else "there was no recent fault"
@@ -117,8 +117,10 @@ def _check_frozen(name: str, versions: list[Stored], history: History, limit: fl
     faults = [fault for fault in history.faults.values() if fault.fired]
     for fault in faults:
         due = fault.began + limit
-        alone = not any(item is not fault and item.began <= due and fault_end(item) + limit >= fault.began for item in faults)
-        if fault.name not in freezing or due > fault_end(fault) or not alone:
+        alone = not any(
+            item is not fault and item.began <= due and find_fault_end(item) + limit >= fault.began for item in faults
+        )
+        if fault.name not in freezing or due > find_fault_end(fault) or not alone:
             continue
         leader, later = _leader_at(versions, fault.began), _leader_at(versions, due)
         if leader is None or leader[1] != fault.target:
@@ -258,9 +260,11 @@ def _examine_calls(
 
 def _calls_during_fault(fault: Fault, calls: Sequence[Call], covering: Sequence[Fault]) -> list[Call]:
     """Return the calls that began during the fault and do not overlap with a covering fault."""
-    until = fault_end(fault)
+    until = find_fault_end(fault)
     inside = (call for call in calls if fault.began <= call.began <= until)
-    return [call for call in inside if not any(item.began <= call.ended and fault_end(item) >= call.began for item in covering)]
+    return [
+        call for call in inside if not any(item.began <= call.ended and find_fault_end(item) >= call.began for item in covering)
+    ]
 
 
 def _check_latency(fault: Fault, calls: Sequence[Call], limit: _LatencyLimit, findings: Findings) -> None:
@@ -301,4 +305,4 @@ def examine_observations(history: History, findings: Findings) -> None:
 def _extended_faults(history: History, run: Run) -> list[Fault]:
     """Return the faults that excuse a delay, each extended by the recovery time of its target."""
     fired = (fault for fault in history.faults.values() if fault.fired and fault.name not in run.tolerated)
-    return [replace(fault, ended=fault_end(fault) + run.aftermath) for fault in fired]
+    return [replace(fault, ended=find_fault_end(fault) + run.aftermath) for fault in fired]

@@ -92,6 +92,9 @@ async def test_proxy_without_successful_requests_is_not_killed(monkeypatch: pyte
 
 def test_proxy_fault_needs_a_proxy() -> None:
     kind = KINDS["kill-proxy"]
-    assert run.lacking(kind, ClusterSpec()) == FaultRequirement.PROXY and run.lacking(kind, ClusterSpec(proxy=True)) == ""
+    assert (
+        run.find_missing_requirement(kind, ClusterSpec()) == FaultRequirement.PROXY
+        and run.find_missing_requirement(kind, ClusterSpec(proxy=True)) == ""
+    )
     assert (kind.targets(ClusterSpec(proxy=True)), kind.area) == (["proxy-0"], FaultArea.PROXY)
     assert kind.name in HARMLESS and kind.name in OBSERVING

@@ -7,7 +7,7 @@ import pytest
 
 from pinnace.api.resources import election_key
 from pinnace.history.records import ElectionFacts, Fault, Phase, Record, Run, Stored
-from pinnace.verification.check.check import check
+from pinnace.verification.check.check import check_history
 
 RUN = Run(0.0, leaderless=3.0, bearable=("roll", "clock"), harmless=("compact",), freezing=("pause",))
 
@@ -21,7 +21,7 @@ def vacated(revision: int, at: float) -> Stored:
 
 
 def violations(*records: Record, faults: Sequence[Fault], run: Run = RUN) -> list[str]:
-    report = check([run, Phase(0.0, "load"), *faults, *records, Phase(20.0, "quiet"), Phase(30.0, "end")], ["L2"])
+    report = check_history([run, Phase(0.0, "load"), *faults, *records, Phase(20.0, "quiet"), Phase(30.0, "end")], ["L2"])
     return [violation.text for verdict in report.verdicts if verdict.name == "L2" for violation in verdict.violations]
 
 

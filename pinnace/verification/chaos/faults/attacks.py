@@ -10,7 +10,7 @@ from pinnace.verification.chaos import ChaosError
 from pinnace.verification.chaos.attacks.attacker import Attacker
 from pinnace.verification.chaos.attacks.callers import create_attackers
 from pinnace.verification.chaos.attacks.table import ATTACKS, Attack
-from pinnace.verification.chaos.faults.base import Make, MeasuringFault
+from pinnace.verification.chaos.faults.base import MakeFault, MeasuringFault
 from pinnace.verification.chaos.world import ClusterUnderTest, NotPossible
 
 LIMIT = 60.0
@@ -75,7 +75,7 @@ class GatewayAttack(MeasuringFault):
         self.read(self._target, "outcomes that show the attack", shown, least=float(bool(self._attack.must)))
 
 
-def build_attack_maker(names: Sequence[str]) -> Make:
+def build_attack_maker(names: Sequence[str]) -> MakeFault:
     """Return the maker of a fault that is one of these attacks, at random."""
 
     def make(world: ClusterUnderTest, target: str, rng: random.Random) -> GatewayAttack:

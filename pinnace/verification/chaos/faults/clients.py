@@ -31,12 +31,12 @@ from pinnace.pki import folder as certificates_folder
 from pinnace.pki.folder import CertificateSpec, Folder
 from pinnace.runtime.tls import TlsFiles
 from pinnace.verification.bench import BenchError, usage
-from pinnace.verification.bench.flood import NOBODY, PROCESSES, STRANGER, Made, flooded, registered
+from pinnace.verification.bench.flood import NOBODY, PROCESSES, STRANGER, FloodResult, flood_server, list_methods_by_service
 from pinnace.verification.chaos.faults.base import MeasuringFault
 from pinnace.verification.chaos.faults.environment import LittleMemory
 from pinnace.verification.chaos.hostile_pods import HOSTILE
 from pinnace.verification.chaos.saboteur import ACTION, ACTIONS, PROFILE, REPORT, Saboteur
-from pinnace.verification.chaos.workers import HARM, pod
+from pinnace.verification.chaos.workers import HARM, build_pod
 from pinnace.verification.chaos.world import LEADER, ClusterUnderTest, NotPossible
 
 STUCK = 5
@@ -77,7 +77,7 @@ class StuckWatchers:
         self._watches, self._connections = [], []
 
 
-class LeadershipTransfer:
+class SchedulerLeadershipTransfer:
     """A leadership transfer to another scheduler."""
 
     def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
@@ -132,7 +132,7 @@ class ConnectionStorm:
             await connection.close()
 
 
-class Flood(MeasuringFault):
+class CallFloodFault(MeasuringFault):
     """A caller without permissions that keeps calls to all methods of all services open, and starts a new call when one ends.
     The caller is a user with a certificate and no role, or a client without a token on the token port. Other users receive
     responses, pods are bound, and leadership does not move."""
@@ -144,14 +144,14 @@ class Flood(MeasuringFault):
         self._target = target
         self._who = who or rng.choice((NOBODY, STRANGER))
         self._stack = AsyncExitStack()
-        self._made: Made | None = None
+        self._made: FloodResult | None = None
         self.details = ""
 
     async def inject(self) -> None:
         cluster = self._world.cluster
         plan = cluster.state.find(self._target).plan
         try:
-            result = await registered(plan.address, cluster.tls)
+            result = await list_methods_by_service(plan.address, cluster.tls)
         except (BenchError, AioRpcError) as error:
             raise NotPossible(str(error)) from error
         methods = [method for of_service in result.values() for method in of_service]
@@ -159,7 +159,7 @@ class Flood(MeasuringFault):
         calls = ("--calls", f"{FLOOD_CALLS // PROCESSES}")
         address, tls = self._resolve_served_files(plan)
         self._made = await self._stack.enter_async_context(
-            flooded(address, tls, lambda number: [*named, *calls], FLOOD_LIMIT, nice=FLOOD_NICE)
+            flood_server(address, tls, lambda number: [*named, *calls], FLOOD_LIMIT, nice=FLOOD_NICE)
         )
         self.details = f"{self._target}, as {self._who}, {FLOOD_CALLS:,} calls of {len(methods)} methods"
 
@@ -273,7 +273,7 @@ class FailingPlugin(_PodFault, MeasuringFault):
 
     async def _ask(self, deed: str) -> None:
         """Create a pod, and wait until a scheduler has called the plugin. Raises NotPossible."""
-        made = pod(HARM, "", scheduler=PROFILE)
+        made = build_pod(HARM, "", scheduler=PROFILE)
         with TemporaryDirectory(prefix="pinnace-harm-") as folder:
             report = Path(folder, "asked")
             made.metadata.annotations.update({ACTION: deed, REPORT: str(report)})
@@ -364,7 +364,7 @@ class SecondControlPlane(MeasuringFault):
         listen, http = f"127.0.0.1:{ports.next()}", f"127.0.0.1:{ports.next()}"
         await asyncio.to_thread(certificates.provide, pki, [listen], {})
         own = certificates.files(pki, certificates_folder.APISERVER)
-        argv = replaced(
+        argv = replace_options(
             plan.argv,
             {
                 "--name": "stranger",
@@ -408,7 +408,7 @@ class SecondControlPlane(MeasuringFault):
         return False
 
 
-def replaced(argv: Sequence[str], options: Mapping[str, str]) -> list[str]:
+def replace_options(argv: Sequence[str], options: Mapping[str, str]) -> list[str]:
     """Return a command line with other values for existing options. Raises ValueError if an option is missing."""
     changed = list(argv)
     for option, value in options.items():

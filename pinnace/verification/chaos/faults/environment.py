@@ -22,7 +22,7 @@ from pinnace.pki.authority import LIFETIME
 from pinnace.pki.folder import CLUSTER_CA, ETCD_CA, Ca, Folder
 from pinnace.verification.bench import BenchError, usage
 from pinnace.verification.chaos.faults.base import MeasuringFault
-from pinnace.verification.chaos.host import Clocks
+from pinnace.verification.chaos.host import WallClocks
 from pinnace.verification.chaos.world import ClusterUnderTest, NotPossible
 
 FULL = Path("/dev/full")
@@ -296,7 +296,7 @@ class ClockRate:
         if self._name and self._world.clocks:
             self._world.clocks.step(self._name, 0)
 
-    async def _increase_drift(self, clocks: Clocks) -> None:
+    async def _increase_drift(self, clocks: WallClocks) -> None:
         began = time.monotonic()
         while True:
             await asyncio.sleep(DRIFT_INTERVAL)

@@ -68,7 +68,7 @@ class NoSpaceAlarm(_EtcdOperation):
             self._on = False
 
 
-class FullDisk(MeasuringFault):
+class FullEtcdDisk(MeasuringFault):
     """The separate disks of etcd members are full. A member may end. It is restarted when the disk has space again."""
 
     def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:

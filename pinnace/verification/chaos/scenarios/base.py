@@ -26,13 +26,13 @@ from pinnace.history.records import Record
 from pinnace.runtime.logs import LogEvent, of_kind
 from pinnace.runtime.logs import read as read_log
 from pinnace.verification.bench import BenchError, usage
-from pinnace.verification.chaos.clients import Journal
-from pinnace.verification.chaos.faults.base import Fault, MeasuringFault
+from pinnace.verification.chaos.clients import HistoryJournal
+from pinnace.verification.chaos.faults.base import InjectedFault, MeasuringFault
 from pinnace.verification.chaos.faults.table import KINDS
-from pinnace.verification.chaos.load import Load
-from pinnace.verification.chaos.scenarios.figures import Moment
-from pinnace.verification.chaos.stage import NO_PROPS, ChaosOptions, Stage, read
-from pinnace.verification.chaos.workers import LOAD, pod
+from pinnace.verification.chaos.load import ChaosLoad
+from pinnace.verification.chaos.scenarios.figures import ScenarioMoment
+from pinnace.verification.chaos.stage import NO_OPTIONS, ChaosCluster, ChaosOptions, read_run_history
+from pinnace.verification.chaos.workers import LOAD, build_pod
 from pinnace.verification.chaos.world import ETCD_LEADER, NotPossible
 from pinnace.verification.check.index import History
 
@@ -83,7 +83,7 @@ class BurstWriter:
         names = [f"crowd-{next(self._numbers)}" for _ in range(pods)]
         self._names += names
         with suppress(ApiError):  # recorded in the history
-            await self._pods.create_batch([pod(LOAD, name) for name in names])
+            await self._pods.create_batch([build_pod(LOAD, name) for name in names])
 
 
 T = TypeVar("T")
@@ -97,11 +97,11 @@ class ScenarioError(Exception):
     """An event that the scenario waited for did not occur, so the run is not conclusive. The message is one line. `moments`:
     the events so far."""
 
-    moments: Sequence[Moment] = ()
+    moments: Sequence[ScenarioMoment] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Expectation:
+class ScenarioExpectation:
     """A line of the verdict that is specific to the scenario."""
 
     good: bool
@@ -117,7 +117,7 @@ class Scenario(ABC):
     title: ClassVar[str]
     story: ClassVar[str]
     spec: ClassVar[ClusterSpec]
-    props: ClassVar[ChaosOptions] = NO_PROPS
+    props: ClassVar[ChaosOptions] = NO_OPTIONS
     invariants: ClassVar[tuple[str, ...]]
 
     @abstractmethod
@@ -126,10 +126,10 @@ class Scenario(ABC):
 
     def history(self, folder: Path) -> list[Record]:
         """Return the history to check. Raises HistoryError, OSError."""
-        return list(read(folder))
+        return list(read_run_history(folder))
 
     @abstractmethod
-    def judge(self, seen: History) -> list[Expectation]:
+    def judge(self, seen: History) -> list[ScenarioExpectation]:
         """Evaluate the history beyond the invariants. A pure function."""
 
 
@@ -137,13 +137,13 @@ class ScenarioContext:
     """The context of a scenario. `moments`: events recorded by the scenario; the history and the logs supply the others.
     `zero`: the monotonic time of the first fault, to which the timeline is relative."""
 
-    def __init__(self, on: Stage, load: Load, journal: Journal, client: Client, rng: random.Random) -> None:
+    def __init__(self, on: ChaosCluster, load: ChaosLoad, journal: HistoryJournal, client: Client, rng: random.Random) -> None:
         self.stage = on
         self.world = on.world
         self.cluster = on.cluster
         self.load = load
         self.client = client
-        self.moments: list[Moment] = []
+        self.moments: list[ScenarioMoment] = []
         self.watched: list[str] = []
         """The processes whose logs the timeline includes."""
         self.zero = 0.0
@@ -153,27 +153,29 @@ class ScenarioContext:
 
     def record_observation(self, what: str) -> float:
         """Record an observation at the current time. Return the time."""
-        self.moments.append(Moment(time.monotonic(), what))
+        self.moments.append(ScenarioMoment(time.monotonic(), what))
         return self.moments[-1].at
 
-    def moments_since_fault(self, moments: Iterable[Moment]) -> list[Moment]:
+    def moments_since_fault(self, moments: Iterable[ScenarioMoment]) -> list[ScenarioMoment]:
         """Return the events in order, in seconds after the first fault."""
-        return [Moment(m.at - self.zero, m.what, m.hit) for m in sorted(moments, key=lambda m: m.at)]
+        return [ScenarioMoment(m.at - self.zero, m.what, m.hit) for m in sorted(moments, key=lambda m: m.at)]
 
     def record_action(self, what: str, at: float) -> None:
         """Record an action. The first one sets `zero`."""
         self.zero = self.zero or at
-        self.moments.append(Moment(at, what, hit=True))
+        self.moments.append(ScenarioMoment(at, what, hit=True))
 
     @asynccontextmanager
-    async def fault(self, kind: str, target: str, before: str, after: str = "") -> AsyncIterator[Fault]:
+    async def fault(self, kind: str, target: str, before: str, after: str = "") -> AsyncIterator[InjectedFault]:
         """Inject one of the kinds of `pinnace chaos faults` for the duration of the context. `before` and `after`: descriptions
         of its start and end."""
         async with self.inject(kind, target, KINDS[kind].make(self.world, target, self.random), before, after) as fault:
             yield fault
 
     @asynccontextmanager
-    async def inject(self, name: str, target: str, fault: Fault, before: str, after: str = "") -> AsyncIterator[Fault]:
+    async def inject(
+        self, name: str, target: str, fault: InjectedFault, before: str, after: str = ""
+    ) -> AsyncIterator[InjectedFault]:
         """Inject any fault; see `fault`."""
         self._faults += 1
         number = self._faults

@@ -9,18 +9,18 @@ from contextlib import asynccontextmanager
 from pinnace.api.elections_pb2 import Election
 from pinnace.cluster.spec import APISERVER, ELECTION, SCHEDULER, ClusterSpec
 from pinnace.verification.bench.flood import NOBODY, STRANGER
-from pinnace.verification.chaos.faults.clients import Flood, HostilePods
+from pinnace.verification.chaos.faults.clients import CallFloodFault, HostilePods
 from pinnace.verification.chaos.hostile_pods import HOSTILE
 from pinnace.verification.chaos.load import BYSTANDER, run_at_rate
-from pinnace.verification.chaos.scenarios.base import Expectation, Scenario, ScenarioContext
+from pinnace.verification.chaos.scenarios.base import Scenario, ScenarioContext, ScenarioExpectation
 from pinnace.verification.chaos.scenarios.figures import (
     count_lost_answers,
+    count_succeeded_calls,
+    format_milliseconds,
     list_bind_times,
     measure_longest_gap,
-    milliseconds,
-    ninetieth_percentile,
+    measure_ninetieth_percentile,
     select_calls,
-    succeeded,
 )
 from pinnace.verification.chaos.workers import ContestingWriter
 from pinnace.verification.check.index import History
@@ -54,19 +54,19 @@ class _HarmlessAttack(Scenario):
     async def _start_harm(self, act: ScenarioContext) -> None:
         raise NotImplementedError
 
-    def judge(self, seen: History) -> list[Expectation]:
+    def judge(self, seen: History) -> list[ScenarioExpectation]:
         def usual(since: float, until: float) -> float:
-            return ninetieth_percentile(call for call in select_calls(seen, since, until) if call.client == BYSTANDER)
+            return measure_ninetieth_percentile(call for call in select_calls(seen, since, until) if call.client == BYSTANDER)
 
         quiet, harmed = usual(self._began, self._hit), usual(self._hit, self._ended)
         gap = measure_longest_gap(list_bind_times(seen, ELECTION), self._hit, self._ended)
         kept = self._before.token == self._after.token
         tokens = f"{self._before.token} before, {self._after.token} after"
-        figures = f"{milliseconds(harmed)}, {milliseconds(quiet)} before"
+        figures = f"{format_milliseconds(harmed)}, {format_milliseconds(quiet)} before"
         return [
-            Expectation(kept, f"{self._before.holder} keeps leadership: token", tokens),
-            Expectation(harmed <= ANSWERED, "90th percentile of another user's read latency", figures),
-            Expectation(gap <= BOUND, "longest time without a bind", milliseconds(gap)),
+            ScenarioExpectation(kept, f"{self._before.holder} keeps leadership: token", tokens),
+            ScenarioExpectation(harmed <= ANSWERED, "90th percentile of another user's read latency", figures),
+            ScenarioExpectation(gap <= BOUND, "longest time without a bind", format_milliseconds(gap)),
         ]
 
 
@@ -82,14 +82,14 @@ class FloodWithoutRights(_HarmlessAttack):
     async def _start_harm(self, act: ScenarioContext) -> None:
         (target, *_) = (record.name for record in act.cluster.state.of(APISERVER))
         for who in (STRANGER, NOBODY):
-            flood = Flood(act.world, target, act.random, who)
+            flood = CallFloodFault(act.world, target, act.random, who)
             async with act.inject("flood", target, flood, f"a {who} floods {target}", "the flood ends"):
                 act.record_observation(flood.details)
                 await asyncio.sleep(FLOODED)
             act.record_observation("the flood's calls have ended")
 
 
-class Hostile(_HarmlessAttack):
+class HostilePodsScenario(_HarmlessAttack):
     name = "hostile-pods"
     title = "Pods with the maximum cost"
     story = (
@@ -140,14 +140,16 @@ class RacingWriters(Scenario):
                 await act.ready([record.name])
                 await asyncio.sleep(ALIVE)
 
-    def judge(self, seen: History) -> list[Expectation]:
+    def judge(self, seen: History) -> list[ScenarioExpectation]:
         calls = [call for call in seen.calls if call.client.startswith(NAME)]
         writes = [call for call in calls if call.verb in ("create", "update", "delete")]
         refused = sum(call.outcome == "refused" and call.code in ("ABORTED", "ALREADY_EXISTS") for call in writes)
         return [
-            Expectation(len(writes) > 0, "concurrent writes", f"{len(writes):,}, {succeeded(writes):,} succeeded"),
-            Expectation(refused > 0, "writes rejected because of a concurrent write", f"{refused:,}"),
-            Expectation(True, "calls with an unknown outcome (all are accounted for)", str(count_lost_answers(seen))),
+            ScenarioExpectation(
+                len(writes) > 0, "concurrent writes", f"{len(writes):,}, {count_succeeded_calls(writes):,} succeeded"
+            ),
+            ScenarioExpectation(refused > 0, "writes rejected because of a concurrent write", f"{refused:,}"),
+            ScenarioExpectation(True, "calls with an unknown outcome (all are accounted for)", str(count_lost_answers(seen))),
         ]
 
 

@@ -11,16 +11,16 @@ from pinnace.client.errors import ApiError
 from pinnace.cluster.spec import APISERVER, ELECTION, KUBELET, ClusterSpec
 from pinnace.runtime.logs import NodesReclaimed, NodesYielded
 from pinnace.verification.chaos.faults.processes import Freeze, OneWayPartition
-from pinnace.verification.chaos.scenarios.base import BurstWriter, Expectation, Scenario, ScenarioContext, ScenarioError
+from pinnace.verification.chaos.scenarios.base import BurstWriter, Scenario, ScenarioContext, ScenarioError, ScenarioExpectation
 from pinnace.verification.chaos.scenarios.figures import (
     count_lease_acquisitions,
     count_lost_answers,
-    first_bind,
+    find_first_bind,
+    format_milliseconds,
     list_bind_times,
     list_broken_watches,
     measure_longest_gap,
     measure_longest_overlap,
-    milliseconds,
 )
 from pinnace.verification.chaos.world import ClusterUnderTest
 from pinnace.verification.check.index import History
@@ -70,12 +70,12 @@ class _LeaderFailover(Scenario):
             binds = "one bind" if self._refused == 1 else f"{self._refused:,} binds"
             act.record_observation(f"the fence has rejected {binds} of {self._old.holder} with token {self._old.token}")
 
-    def judge(self, seen: History) -> list[Expectation]:
-        bound = first_bind(seen, ELECTION, self._new.token)
+    def judge(self, seen: History) -> list[ScenarioExpectation]:
+        bound = find_first_bind(seen, ELECTION, self._new.token)
         gap = bound - self._hit if bound else float("inf")
         return [
-            Expectation(gap <= self.limit, "from the fault to the next leader's first bind", milliseconds(gap)),
-            Expectation(self._refused > 0, "binds of the old leader rejected by the fence", self._counts()),
+            ScenarioExpectation(gap <= self.limit, "from the fault to the next leader's first bind", format_milliseconds(gap)),
+            ScenarioExpectation(self._refused > 0, "binds of the old leader rejected by the fence", self._counts()),
         ]
 
     def _counts(self) -> str:
@@ -252,16 +252,16 @@ class KillApiServer(Scenario):
             self._began, self._ended = act.zero, act.moments[-1].at
             self._after = await act.leader()
 
-    def judge(self, seen: History) -> list[Expectation]:
+    def judge(self, seen: History) -> list[ScenarioExpectation]:
         kept = self._before.token == self._after.token
         gap = measure_longest_gap(list_bind_times(seen, ELECTION), self._began, self._ended)
         tokens = f"{self._before.token} before, {self._after.token} after"
         moved = len(list_broken_watches(seen, self._began, self._ended))
         return [
-            Expectation(kept, f"{self._before.holder} keeps leadership: token", tokens),
-            Expectation(gap <= PAUSED, "longest time without a bind", milliseconds(gap)),
-            Expectation(moved > 0, "watches that broke and were resumed", str(moved)),
-            Expectation(True, "calls with an unknown outcome (all are accounted for)", str(count_lost_answers(seen))),
+            ScenarioExpectation(kept, f"{self._before.holder} keeps leadership: token", tokens),
+            ScenarioExpectation(gap <= PAUSED, "longest time without a bind", format_milliseconds(gap)),
+            ScenarioExpectation(moved > 0, "watches that broke and were resumed", str(moved)),
+            ScenarioExpectation(True, "calls with an unknown outcome (all are accounted for)", str(count_lost_answers(seen))),
         ]
 
 
@@ -296,10 +296,12 @@ class DuplicateKubelet(Scenario):
             self._ended = act.moments[-1].at
             await act.wait_for_log_event(FLEET, NodesReclaimed)
 
-    def judge(self, seen: History) -> list[Expectation]:
+    def judge(self, seen: History) -> list[ScenarioExpectation]:
         moves = max(count_lease_acquisitions(seen, self._began, self._ended).values(), default=0)
         both = measure_longest_overlap(seen, self._began, self._ended)
         return [
-            Expectation(moves == 1, "times that a node changed its holder while both were running", str(moves)),
-            Expectation(both <= LINGER, "until the older one stopped the nodes of the newer one", milliseconds(both)),
+            ScenarioExpectation(moves == 1, "times that a node changed its holder while both were running", str(moves)),
+            ScenarioExpectation(
+                both <= LINGER, "until the older one stopped the nodes of the newer one", format_milliseconds(both)
+            ),
         ]

@@ -19,17 +19,17 @@ from pinnace.history import records
 from pinnace.history.records import Call, Item, Ran, Record, Stored, Told
 from pinnace.verification.chaos.faults import storage
 from pinnace.verification.chaos.faults.table import KINDS
-from pinnace.verification.chaos.scenarios.base import BurstWriter, Expectation, Scenario, ScenarioContext
+from pinnace.verification.chaos.scenarios.base import BurstWriter, Scenario, ScenarioContext, ScenarioExpectation
 from pinnace.verification.chaos.scenarios.figures import (
+    count_succeeded_calls,
     count_unrequested_stops,
     find_quorum_return,
+    find_slowest_call,
+    format_milliseconds,
     list_broken_watches,
     measure_longest_gap,
     measure_wait_for_bind,
-    milliseconds,
     select_calls,
-    slowest,
-    succeeded,
 )
 from pinnace.verification.chaos.stage import STORED, ChaosOptions
 from pinnace.verification.chaos.world import ETCD_LEADER, ClusterUnderTest
@@ -81,9 +81,9 @@ class EtcdLeader(Scenario):
             self._over = act.record_observation(f"{name} has rejoined")
             await act.wait_for_binding_leader()
 
-    def judge(self, seen: History) -> list[Expectation]:
+    def judge(self, seen: History) -> list[ScenarioExpectation]:
         gap = measure_longest_gap((stored.at for stored in seen.stored), self._hit, self._over)
-        return [Expectation(gap <= ELECTING, "longest time without a write", milliseconds(gap))]
+        return [ScenarioExpectation(gap <= ELECTING, "longest time without a write", format_milliseconds(gap))]
 
 
 class EtcdQuorum(Scenario):
@@ -118,20 +118,26 @@ class EtcdQuorum(Scenario):
             self._over = act.record_observation("all processes are ready; only members of etcd were restarted")
             self._leader = await act.wait_for_binding_leader()
 
-    def judge(self, seen: History) -> list[Expectation]:
+    def judge(self, seen: History) -> list[ScenarioExpectation]:
         calls = select_calls(seen, self._lost + UNDER_WAY, self._healed)
-        answered, stopped = succeeded(calls), count_unrequested_stops(seen, self._lost, self._over)
+        answered, stopped = count_succeeded_calls(calls), count_unrequested_stops(seen, self._lost, self._over)
         away = f"{len(calls)} calls in {self._healed - self._lost:.0f} s without a majority"
         bound = measure_wait_for_bind(seen, ELECTION, self._leader.token, find_quorum_return(seen))
         return [
-            Expectation(answered == 0 and bool(calls), f"{away}: calls that succeeded", str(answered)),
-            Expectation(slowest(calls) <= HANG, "duration of the slowest of them", milliseconds(slowest(calls))),
-            Expectation(stopped == 0, "pods that were stopped without having been deleted", str(stopped)),
-            Expectation(bound <= BACK, "from the start of a majority to the leader's first bind", milliseconds(bound)),
+            ScenarioExpectation(answered == 0 and bool(calls), f"{away}: calls that succeeded", str(answered)),
+            ScenarioExpectation(
+                find_slowest_call(calls) <= HANG,
+                "duration of the slowest of them",
+                format_milliseconds(find_slowest_call(calls)),
+            ),
+            ScenarioExpectation(stopped == 0, "pods that were stopped without having been deleted", str(stopped)),
+            ScenarioExpectation(
+                bound <= BACK, "from the start of a majority to the leader's first bind", format_milliseconds(bound)
+            ),
         ]
 
 
-class FullDisk(Scenario):
+class EtcdDiskFull(Scenario):
     name = "full-disk"
     title = "etcd's disks are full"
     story = (
@@ -152,7 +158,7 @@ class FullDisk(Scenario):
         async with BurstWriter(act.load.client("crowd")):
             act.watched += [(await act.leader()).holder]
             members = [record.name for record in act.cluster.state.of(ETCD)]
-            disks = storage.FullDisk(act.world, ETCD, act.random)
+            disks = storage.FullEtcdDisk(act.world, ETCD, act.random)
             async with act.inject("full-disk", ETCD, disks, "the disks of all members are full", "space is available again"):
                 self._full = act.zero
                 await asyncio.sleep(self._seconds)
@@ -166,14 +172,16 @@ class FullDisk(Scenario):
             act.record_observation("all processes are ready")
             self._leader = await act.wait_for_binding_leader()
 
-    def judge(self, seen: History) -> list[Expectation]:
+    def judge(self, seen: History) -> list[ScenarioExpectation]:
         writes = [call for call in select_calls(seen, self._full, self._emptied) if call.verb in ("create", "update", "delete")]
         bound = measure_wait_for_bind(seen, ELECTION, self._leader.token, self._emptied)
-        done = f"{succeeded(writes):,} of {len(writes):,}"
+        done = f"{count_succeeded_calls(writes):,} of {len(writes):,}"
         return [
-            Expectation(True, "members that exited because of the full disk", str(len(self._ended))),
-            Expectation(True, "writes acknowledged during the fault (all are accounted for)", done),
-            Expectation(bound <= ROOM_AGAIN, "from available space to the leader's first bind", milliseconds(bound)),
+            ScenarioExpectation(True, "members that exited because of the full disk", str(len(self._ended))),
+            ScenarioExpectation(True, "writes acknowledged during the fault (all are accounted for)", done),
+            ScenarioExpectation(
+                bound <= ROOM_AGAIN, "from available space to the leader's first bind", format_milliseconds(bound)
+            ),
         ]
 
 
@@ -205,10 +213,10 @@ class CompactHistory(Scenario):
             act.record_observation(f"{server} has reloaded its state and serves")
             await asyncio.sleep(1.0)
 
-    def judge(self, seen: History) -> list[Expectation]:
+    def judge(self, seen: History) -> list[ScenarioExpectation]:
         expired = list_broken_watches(seen, self._hit, seen.phases["end"]).count("OUT_OF_RANGE")
         return [
-            Expectation(expired > 0, "watches that expired and started over", str(expired)),
+            ScenarioExpectation(expired > 0, "watches that expired and started over", str(expired)),
         ]
 
 
@@ -303,12 +311,16 @@ class Restore(Scenario):
         self._strangers = len(find_unknown_pods((ran for ran in said if isinstance(ran, Ran)), History([*past, *present])))
         return [*drop_lost_interval(said, self._gone), *past, *present]
 
-    def judge(self, seen: History) -> list[Expectation]:
+    def judge(self, seen: History) -> list[ScenarioExpectation]:
         noticed = self._gone.well - self._gone.back
         return [
-            Expectation(noticed <= NOTICED, "from etcd's start to a bind of a leader elected since", milliseconds(noticed)),
-            Expectation(not self._lagging, "watches that had not started over", ", ".join(self._lagging) or "0"),
-            Expectation(self._strangers == 0, "running pods that do not exist in the new history", str(self._strangers)),
+            ScenarioExpectation(
+                noticed <= NOTICED, "from etcd's start to a bind of a leader elected since", format_milliseconds(noticed)
+            ),
+            ScenarioExpectation(not self._lagging, "watches that had not started over", ", ".join(self._lagging) or "0"),
+            ScenarioExpectation(
+                self._strangers == 0, "running pods that do not exist in the new history", str(self._strangers)
+            ),
         ]
 
 
@@ -349,7 +361,7 @@ def drop_lost_interval(records: Sequence[Record], gone: LostInterval) -> Iterato
                 if record.ended <= gone.copied or record.began >= gone.well:
                     yield record
                 elif record.verb not in ("get", "list") and (record.began < gone.copied or record.ended > gone.killed):
-                    yield replace(record, outcome="unknown", code="", items=tuple(map(_unknown, record.items)))
+                    yield replace(record, outcome="unknown", code="", items=tuple(map(_as_unknown, record.items)))
             case Told():
                 if record.at <= gone.copied or record.at >= anew.get(record.stream, float("inf")):
                     yield record
@@ -390,5 +402,5 @@ def find_unknown_pods(ran: Iterable[Ran], seen: History) -> set[str]:
     return {uid for uids in alive for uid in uids} - {change.now.uid for change in seen.pods if change.now is not None}
 
 
-def _unknown(item: Item) -> Item:
+def _as_unknown(item: Item) -> Item:
     return replace(item, outcome="unknown", revision=0, digest="", code="")

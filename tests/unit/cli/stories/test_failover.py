@@ -1,13 +1,13 @@
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.verbs_pb2 import MODIFIED
 from pinnace.cli.verbs.demo import judge_failover
-from pinnace.verification.bench.failover import Failover
+from pinnace.verification.bench.failover import FailoverResult
 from pinnace.verification.bench.witness import PodHistory
 from tests.unit.bench.test_witness import bound
 
 
-def failovers(*gaps: float) -> list[Failover]:
-    return [Failover(Election(), 10.0, 5000.0, 10.0 + gap) for gap in gaps]
+def failovers(*gaps: float) -> list[FailoverResult]:
+    return [FailoverResult(Election(), 10.0, 5000.0, 10.0 + gap) for gap in gaps]
 
 
 def verdict(history: PodHistory, acknowledged: list[str], *gaps: float, fenced: bool = True) -> list[bool]:

@@ -21,6 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CA_BUNDLE = "etc/ssl/certs/ca-certificates.crt"
 """Where Debian keeps all trusted authorities in one file, relative to the root of the file system."""
+SUITE = "bookworm"
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,6 @@ STAND_INS = (
         (("usr/local/bin/etcd", "/usr/bin/etcd"), ("usr/local/bin/etcdctl", "/usr/bin/etcdctl")),
     ),
 )
-SUITE = "bookworm"
 
 
 def run_command(*command: str) -> None:

@@ -57,7 +57,7 @@ async def _change_all(
     for name, outcome in zip(result, await asyncio.gather(*map(one, result)), strict=True):
         where = format_reference(resource, name)
         if isinstance(outcome, Exception):
-            session.failed(outcome, where=where if isinstance(outcome, Failure) else "")
+            session.report_failure(outcome, where=where if isinstance(outcome, Failure) else "")
         else:
             print_result(f"{where} {outcome}\n")
 

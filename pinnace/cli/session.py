@@ -31,7 +31,8 @@ TIME_EACH = 0.05
 
 
 class CommandSession:
-    """The connection of one command. Errors of single items are printed immediately (`failed`) and determine the exit code."""
+    """The connection of one command. Errors of single items are printed immediately (`report_failure`) and determine the exit
+    code."""
 
     def __init__(self, settings: Settings, config: ClientConfig, client: Client, limit: asyncio.Timeout) -> None:
         self.client = client
@@ -57,7 +58,7 @@ class CommandSession:
         if self._timeout is None:
             self._limit.reschedule(None)
 
-    async def watch(self, watching: Awaitable[None]) -> None:
+    async def await_watch(self, watching: Awaitable[None]) -> None:
         """Await a watch until an interrupt, or until `--timeout` elapses, which is not an error. Raises ReaderGone when the
         reader of stdout closes the pipe."""
         self._limit.reschedule(None)
@@ -74,7 +75,7 @@ class CommandSession:
         """See terminal.progress."""
         return show_progress(label, total, no_color=self._no_color)
 
-    def failed(self, error: Exception, where: str = "") -> None:
+    def report_failure(self, error: Exception, where: str = "") -> None:
         """Report the expected error of one item, so that the command can continue with the next. Raises an unexpected error."""
         report = explain_error(error)
         if report is None:
@@ -82,7 +83,7 @@ class CommandSession:
         print_report_lines(report, where)
         self._failures.append(report)
 
-    def finish(self) -> None:
+    def raise_if_failed(self) -> None:
         """Print each distinct hint once, and raise Reported with the worst exit code, if any item failed."""
         if self._failures:
             for hint in dict.fromkeys(report.hint for report in self._failures):
@@ -133,7 +134,7 @@ async def _run_with_client(settings: Settings, body: Callable[[CommandSession], 
     try:
         async with limit:
             await body(session)
-            session.finish()
+            session.raise_if_failed()
     except TimeoutError:
         deadline = limit.when()
         if not limit.expired() or deadline is None:

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
 
 GAP = "   "
+PROGRESS_MINIMUM = 200
+"""Minimum number of items for a progress bar."""
+_CONTROLS = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Control characters except tab and newline, and the Unicode controls of text direction, which can disguise text."""
+STDIN, STDOUT, STDERR = range(3)
 
 
 class Table:
@@ -53,14 +58,6 @@ class Table:
 def one_line(text: str) -> str:
     """Return the text without line breaks and control characters, for a table cell."""
     return text if text.isprintable() else "".join(filter(str.isprintable, " ".join(text.split())))
-
-
-PROGRESS_MINIMUM = 200
-"""Minimum number of items for a progress bar."""
-
-
-_CONTROLS = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""Control characters except tab and newline, and the Unicode controls of text direction, which can disguise text."""
 
 
 def escape_control_characters(text: str) -> str:
@@ -142,9 +139,6 @@ def show_progress(label: str, total: int, *, no_color: bool = False) -> Iterator
     with Progress(*columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
         task = bar.add_task(label, total=total)
         yield lambda done: bar.advance(task, done)
-
-
-STDIN, STDOUT, STDERR = range(3)
 
 
 def prepare_streams() -> None:

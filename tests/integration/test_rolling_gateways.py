@@ -48,19 +48,19 @@ async def test_watches_lose_nothing_while_gateways_restart(tmp_path: Path, share
                 for number in range(ROLLS + KILLS):
                     name = f"gateway-{number % SPEC.gateways}"
                     before = load.gateways.calls["ok"]
-                    on.world.down(name, signal.SIGTERM if number < ROLLS else signal.SIGKILL)
-                    await on.world.revive(name)
-                    assert await on.world.ready(name)
+                    on.under_test.end_process(name, signal.SIGTERM if number < ROLLS else signal.SIGKILL)
+                    await on.under_test.revive(name)
+                    assert await on.under_test.wait_until_ready(name)
                     async with asyncio.timeout(10):
                         while load.gateways.calls["ok"] == before:  # noqa: ASYNC110 (the load is another task)
                             await asyncio.sleep(0.01)
                 print(f"{ROLLS} rolls and {KILLS} kills in {time.monotonic() - began:.1f} s: {dict(load.gateways.calls)},",
                       f"{load.gateways.streams} watches")  # fmt: skip
                 assert load.gateways.streams > ROLLS / SPEC.gateways
-                settled = await load.settle(within=SETTLE)
+                settled = await load.stop_and_settle(within=SETTLE)
                 assert settled.lacking == ()
-            await on.recorder.reached(settled.revision, SETTLE)
-            assert on.world.astray == []
+            await on.recorder.wait_for_revision(settled.revision, SETTLE)
+            assert on.under_test.unstoppable_processes == []
     records = list(read_run_history(tmp_path))
     told = [record for record in records if isinstance(record, Told) and record.client == "watcher-gateways"]
     resumed = [item for item in told if item.kind == "began" and item.revision]

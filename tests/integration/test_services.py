@@ -105,10 +105,10 @@ async def test_page_of_three_pods_is_served_evenly_through_crashes_and_updates(c
 
         # a rolling update under load: no request fails
         async with PageLoad(address, 80, interval=0.01) as load:
-            await load.reach(100, 20)
+            await load.wait_for_requests(100, 20)
             await client.of(DEPLOYMENTS).modify("web", NAMESPACE, _updated)
             await pages.wait_for_deployment(client, "web", 3)
-            await load.reach(load.requests + 100, 20)
+            await load.wait_for_requests(load.requests + 100, 20)
         assert load.failures == []
         assert len(set(load.answers) - set(counts)) == 3, "the pods were not replaced"
 
@@ -117,9 +117,9 @@ async def test_page_of_three_pods_is_served_evenly_through_crashes_and_updates(c
             pod for pod in (await client.pods.list(NAMESPACE)).items if not pod.metadata.HasField("deletionTimestamp")
         )
         async with PageLoad(address, 80, callers=4, interval=0.01) as load:
-            await load.reach(50, 20)
+            await load.wait_for_requests(50, 20)
             kill_listener(victim.status.podIP, pages.PORT)
-            await load.reach(load.requests + 300, 30)
+            await load.wait_for_requests(load.requests + 300, 30)
         assert len(load.failures) <= load.callers, load.failures
 
         # the proxy is killed and started again
@@ -151,12 +151,12 @@ async def test_no_request_fails_while_the_proxy_is_replaced_and_a_node_is_draine
 
         # a graceful restart of the proxy under load
         async with PageLoad(address, 80, interval=0.005) as load:
-            await load.reach(50, 20)
+            await load.wait_for_requests(50, 20)
             for _ in range(3):
                 before = cluster.pid("proxy-0")
                 await cluster.succeed("proxy-0", timeout=30)
                 assert cluster.pid("proxy-0") not in (0, before)
-                await load.reach(load.requests + 50, 20)
+                await load.wait_for_requests(load.requests + 50, 20)
             command = [
                 sys.executable,
                 "-m",
@@ -169,7 +169,7 @@ async def test_no_request_fails_while_the_proxy_is_replaced_and_a_node_is_draine
             done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=40, check=False)
             assert "proxy-0 was replaced without interruption (pid" in done.stdout, (done.stdout, done.stderr)
             cluster._refresh()
-            await load.reach(load.requests + 50, 20)
+            await load.wait_for_requests(load.requests + 50, 20)
         assert load.failures == []
         assert await asyncio.to_thread(_resolve, cluster, "web.default.svc.cluster.local") == address
 
@@ -179,17 +179,17 @@ async def test_no_request_fails_while_the_proxy_is_replaced_and_a_node_is_draine
         async with PageLoad(address, 80, interval=0.01) as load:
             with pytest.raises(StartFailed, match="a successor of proxy-0 was not ready within 3 s"):
                 await cluster.succeed("proxy-0", timeout=3)
-            await load.reach(load.requests + 50, 20)
+            await load.wait_for_requests(load.requests + 50, 20)
         cluster.kill("apiserver-0", signal.SIGCONT)
         assert load.failures == [] and cluster.pid("proxy-0") == before
 
         # a drain under load
         pod = (await client.pods.list(NAMESPACE)).items[0]
         async with PageLoad(address, 80, interval=0.01) as load:
-            await load.reach(50, 20)
+            await load.wait_for_requests(50, 20)
             await drain(client, pod.spec.nodeName)
             await pages.wait_for_deployment(client, "web", 3)
-            await load.reach(load.requests + 50, 20)
+            await load.wait_for_requests(load.requests + 50, 20)
         assert load.failures == []
         left = await client.pods.list(NAMESPACE, fields=f"spec.nodeName={pod.spec.nodeName}")
         assert left.items == []
@@ -213,11 +213,11 @@ async def test_requests_succeed_while_all_api_servers_are_dead_and_a_namespace_f
     async with cluster.client() as client:
         service = await page(client)
         async with PageLoad(service.spec.clusterIP, 80, interval=0.01) as load:
-            await load.reach(50, 20)
+            await load.wait_for_requests(50, 20)
             cluster.kill("apiserver-0")
-            await load.reach(load.requests + 300, 30)
+            await load.wait_for_requests(load.requests + 300, 30)
             await cluster.restart(["apiserver-0"])
-            await load.reach(load.requests + 50, 20)
+            await load.wait_for_requests(load.requests + 50, 20)
         assert load.failures == [] and len(load.answers) == 3
         # a deleted namespace frees the addresses of its services
         await client.namespaces.create(Namespace(metadata={"name": "gone"}))

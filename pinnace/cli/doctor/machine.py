@@ -40,6 +40,16 @@ from pinnace.cluster.processes import Ports
 
 DEADLINE = 8.0
 """Deadline of one check, in seconds. It exceeds the longest timeout within a check."""
+GIB = 1 << 30
+DISK = (GIB // 4, 2 * GIB)
+"""Less than the first value is a problem, less than the second a warning. The data of etcd is limited to 2 GiB; logs need
+additional space."""
+MEMORY = (GIB // 4, GIB)
+"""Thresholds for available memory. A cluster of the default size uses about 0.5 GiB."""
+FILES = (256, 1024)
+"""Thresholds for file descriptors. A process uses one for each connection and file."""
+_MEMINFO = Path("/proc/meminfo")
+CHECK = "configuration"
 
 
 class FindingLevel(StrEnum):
@@ -132,17 +142,6 @@ async def _in_thread(look: Callable[[], Sequence[Finding]]) -> Sequence[Finding]
 
     threading.Thread(target=body, daemon=True).start()
     return await answer
-
-
-GIB = 1 << 30
-DISK = (GIB // 4, 2 * GIB)
-"""Less than the first value is a problem, less than the second a warning. The data of etcd is limited to 2 GiB; logs need
-additional space."""
-MEMORY = (GIB // 4, GIB)
-"""Thresholds for available memory. A cluster of the default size uses about 0.5 GiB."""
-FILES = (256, 1024)
-"""Thresholds for file descriptors. A process uses one for each connection and file."""
-_MEMINFO = Path("/proc/meminfo")
 
 
 def check_python(version: tuple[int, ...] | None = None) -> Sequence[Finding]:
@@ -264,9 +263,6 @@ def _format_version(version: Sequence[int]) -> str:
 
 def _format_size(number: int) -> str:
     return f"{number / GIB:,.1f} GiB"
-
-
-CHECK = "configuration"
 
 
 def check_configuration(settings: Settings) -> tuple[ClientConfig | None, Sequence[Finding]]:

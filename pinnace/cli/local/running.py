@@ -24,6 +24,17 @@ QUIET = 5.0
 """Seconds without output after which a line is printed if stderr is not a terminal."""
 UNFOLDED = 1 << 20
 """Width of the output, in columns, if it is not a terminal."""
+R = TypeVar("R")
+_CODES: tuple[tuple[type[errors.ClusterError], ExitCode], ...] = (
+    (errors.SpecError, ExitCode.USAGE),
+    (errors.FolderError, ExitCode.USAGE),
+    (errors.NoCluster, ExitCode.NOT_FOUND),
+    (errors.OtherOptions, ExitCode.CONFLICT),
+    (errors.AlreadyRunning, ExitCode.CONFLICT),
+    (errors.Busy, ExitCode.CONFLICT),
+    (errors.StartTimeout, ExitCode.UNAVAILABLE),
+)
+GOOD, BAD = "green", "bold red"
 
 
 def create_console(settings: Settings, *, stderr: bool = False) -> Console:
@@ -80,19 +91,6 @@ class Steps:
         if self._status is not None:
             self._status.stop()
             self._status = None
-
-
-R = TypeVar("R")
-
-_CODES: tuple[tuple[type[errors.ClusterError], ExitCode], ...] = (
-    (errors.SpecError, ExitCode.USAGE),
-    (errors.FolderError, ExitCode.USAGE),
-    (errors.NoCluster, ExitCode.NOT_FOUND),
-    (errors.OtherOptions, ExitCode.CONFLICT),
-    (errors.AlreadyRunning, ExitCode.CONFLICT),
-    (errors.Busy, ExitCode.CONFLICT),
-    (errors.StartTimeout, ExitCode.UNAVAILABLE),
-)
 
 
 def run_coroutine(main: Coroutine[Any, Any, R], *, hangup: bool = False) -> R:
@@ -155,9 +153,6 @@ async def remove_cluster(cluster: Cluster, steps: Steps) -> None:
     steps.done(f"the cluster in {folder} is deleted{left}")
 
 
-GOOD, BAD = "green", "bold red"
-
-
 @dataclass(frozen=True, slots=True)
 class VerdictLine:
     """One line of a verdict."""
@@ -174,19 +169,19 @@ class StoryPrinter:
         self.steps = steps
         self._console = Console(no_color=settings.no_color or None, highlight=False, soft_wrap=True)
 
-    def chapter(self, title: str, text: str) -> None:
+    def print_chapter(self, title: str, text: str) -> None:
         self.steps.quiet()
         self._console.print(Text(f"\n{title}", style="bold"))
         self._console.print(Text(text))
 
-    def line(self, text: str, style: str = "") -> None:
+    def print_line(self, text: str, style: str = "") -> None:
         self.steps.quiet()
         self._console.print(Text(f"  {text}" if text else "", style=style))
 
-    def moment(self, seconds: float, what: str) -> None:
+    def print_moment(self, seconds: float, what: str) -> None:
         """Print a line with the time since the start. Up to 10 s the times are aligned with "t = 0 ms" and seven spaces."""
-        self.line(f"  + {seconds * 1000:5,.0f} ms   {what}")
+        self.print_line(f"  + {seconds * 1000:5,.0f} ms   {what}")
 
-    def judgement(self, good: bool, what: str, figure: str, width: int = 38) -> None:
+    def print_verdict_line(self, good: bool, what: str, figure: str, width: int = 38) -> None:
         """Print one line of a verdict. `width` is the width of the column before the figure."""
-        self.line(f"{'✓' if good else '✗'} {what:<{width}}{figure}", GOOD if good else BAD)
+        self.print_line(f"{'✓' if good else '✗'} {what:<{width}}{figure}", GOOD if good else BAD)

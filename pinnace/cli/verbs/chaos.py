@@ -26,6 +26,7 @@ from pinnace.cluster.spec import ClusterSpec
 from pinnace.history.records import HistoryError
 from pinnace.history.verdict import Status
 from pinnace.verification.chaos import ChaosError
+from pinnace.verification.chaos.cluster_under_test import NotPossible
 from pinnace.verification.chaos.faults.base import FaultKind
 from pinnace.verification.chaos.faults.table import KINDS
 from pinnace.verification.chaos.load import LoadError
@@ -35,11 +36,19 @@ from pinnace.verification.chaos.scenarios.base import Scenario, ScenarioError
 from pinnace.verification.chaos.scenarios.etcd import EtcdQuorum
 from pinnace.verification.chaos.scenarios.figures import ScenarioMoment
 from pinnace.verification.chaos.stage import STORED
-from pinnace.verification.chaos.world import NotPossible
+
+COLUMN = 74
+"""The width of the column with the invariants."""
+SHOWN = 3
+"""The maximum number of printed violations of an invariant."""
+SECONDS = click.option(
+    "--seconds", type=click.FloatRange(1, 60), default=6.0, show_default=True, help="How long etcd has no quorum."
+)
+POSITIVE = click.IntRange(min=1)
 
 
 class SavedReport(Protocol):
-    kept: str
+    saved_folder: str
     """The folder with the history and the logs; "" if it was deleted."""
 
     @property
@@ -87,7 +96,7 @@ def finish_run(run: Coroutine[Any, Any, R], folder: Path, *, keep: bool) -> R:
         error.add_note(f"history and logs are in {folder}")
         raise
     if keep or report.status != "holds":
-        report.kept = str(folder)
+        report.saved_folder = str(folder)
         with suppress(OSError):  # a full disk must not suppress the verdict
             (folder / "report.json").write_text(json.dumps(report.to_json(), indent=2) + "\n")
     else:
@@ -97,22 +106,13 @@ def finish_run(run: Coroutine[Any, Any, R], folder: Path, *, keep: bool) -> R:
 
 def _print_timeline_command(report: SavedReport) -> None:
     """Print the command for the timeline of a kept run on stderr, beside a document on stdout."""
-    if report.kept:
-        print_error_line(f"timeline: pinnace timeline open {report.kept}/*.jsonl")
+    if report.saved_folder:
+        print_error_line(f"timeline: pinnace timeline open {report.saved_folder}/*.jsonl")
 
 
 def moment_line(moment: ScenarioMoment) -> str:
     """Return a line of the timeline: milliseconds since the fault, and the event."""
     return f"{'t =' if moment.hit else '  +'} {moment.at * 1000:>6,.0f} ms  {moment.what}"
-
-
-COLUMN = 74
-"""The width of the column with the invariants."""
-SHOWN = 3
-"""The maximum number of printed violations of an invariant."""
-SECONDS = click.option(
-    "--seconds", type=click.FloatRange(1, 60), default=6.0, show_default=True, help="How long etcd has no quorum."
-)
 
 
 def scenario_verbs() -> Iterator[Verb]:
@@ -153,7 +153,7 @@ def _play_scenario(settings: Settings, scenario: Scenario, output: str, seed: in
     with running.translate_cluster_errors(), Steps(settings) as steps:
         story = StoryPrinter(settings, steps)
         if output == "text":
-            story.chapter(scenario.title, scenario.story)
+            story.print_chapter(scenario.title, scenario.story)
         scenario_report = finish_run(perform_scenario(scenario, folder, steps, seed), folder, keep=save is not None)
         if output == "text":
             _print_verdict(story, scenario_report)
@@ -163,48 +163,45 @@ def _play_scenario(settings: Settings, scenario: Scenario, output: str, seed: in
     if scenario_report.status != "holds":
         raise Failure(
             f"the verdict is {scenario_report.status}",
-            hint=f"history and logs are in {scenario_report.kept}",
+            hint=f"history and logs are in {scenario_report.saved_folder}",
             code=ExitCode.VERDICT,
         )
 
 
 def _print_verdict(story: StoryPrinter, found: ScenarioReport) -> None:
-    story.line("")
+    story.print_line("")
     for moment in found.moments:
-        story.line(moment_line(moment), "bold" if moment.hit else "")
+        story.print_line(moment_line(moment), "bold" if moment.hit else "")
     calls = f"{sum(found.calls.values()):,} calls ({found.rate:.0f}/s)"
-    story.chapter(
+    story.print_chapter(
         "Verdict",
         f"By checkers that compare etcd's own history with the answers to {calls} and with all that watchers were told:",
     )
     for expectation in found.expectations:
-        story.judgement(expectation.good, expectation.what, expectation.figure, COLUMN)
+        story.print_verdict_line(expectation.good, expectation.what, expectation.figure, COLUMN)
     for verdict in found.tested:
         good = verdict.status == "holds"
-        story.judgement(
+        story.print_verdict_line(
             good,
             f"{verdict.name:<4}{shorten_statement(verdict.statement)}",
             f"{verdict.status}, tried {verdict.examined:,} times",
             COLUMN,
         )
         for violation in verdict.violations[:SHOWN]:
-            story.line(f"      {violation.text}")
+            story.print_line(f"      {violation.text}")
     for lacking in found.lacking[:SHOWN]:
-        story.judgement(False, "what must not be", lacking, COLUMN)
+        story.print_verdict_line(False, "what must not be", lacking, COLUMN)
     for reason in found.void:
-        story.judgement(False, "the run proves nothing", reason, COLUMN)
-    if found.kept:
-        story.line("")
-        story.line(f"To be judged again: pinnace check {found.kept}/*.jsonl")
-        story.line(f"Its timeline:       pinnace timeline open {found.kept}/*.jsonl")
+        story.print_verdict_line(False, "the run proves nothing", reason, COLUMN)
+    if found.saved_folder:
+        story.print_line("")
+        story.print_line(f"To be judged again: pinnace check {found.saved_folder}/*.jsonl")
+        story.print_line(f"Its timeline:       pinnace timeline open {found.saved_folder}/*.jsonl")
 
 
 def shorten_statement(statement: str) -> str:
     """Return the text, shortened to the width of the column."""
     return textwrap.shorten(statement, COLUMN - 6, placeholder=" ...")
-
-
-POSITIVE = click.IntRange(min=1)
 
 
 @click.group("chaos", cls=VerbGroup)
@@ -300,7 +297,7 @@ def run_verb(
     if text is not None:
         _print_timeline_command(report)
     if report.status != "holds":
-        raise Failure(f"the verdict is {report.status}", hint=f"look at {report.kept}", code=ExitCode.VERDICT)
+        raise Failure(f"the verdict is {report.status}", hint=f"look at {report.saved_folder}", code=ExitCode.VERDICT)
 
 
 chaos.add_command(faults_verb)

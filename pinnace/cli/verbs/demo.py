@@ -62,13 +62,18 @@ TRICKLE = 10
 EXAMPLE = "demo.yaml"
 PATIENCE_GAP = 1.0
 """Seconds within which the next leader must have bound a pod, for the verdict. (Kubernetes' defaults make it 15 or more.)"""
+APPS, REPLICAS = ("web", "shop", "mail"), 40
+"""Deployments, and pods of each."""
+UNREADY_WITHIN = 3.0
+"""Seconds within which the nodes must be NotReady, for the verdict. (Kubernetes' defaults make it 40 to 50.)"""
+SPEC = ClusterSpec(nodes=100, kubelets=2, controllers=2)
 
 
 async def demonstrate_failover(story: StoryPrinter, cluster: Cluster, client: Client) -> list[VerdictLine]:
     async with watch_pods(client) as witness:
         applied = await _create_example_pods(story, client, witness)
         load, failovers, fenced = CreatedPods(), list[FailoverResult](), list[bool]()
-        story.chapter(
+        story.print_chapter(
             f"The leader dies, {TIMES} times",
             "Pods come in all the while. Nothing is announced: kill -9, and the kernel closes its connections.",
         )
@@ -77,20 +82,20 @@ async def demonstrate_failover(story: StoryPrinter, cluster: Cluster, client: Cl
             failovers.append(await _kill_leader(story, cluster, client, witness, load))
             fenced.append(await _bind_with_deposed_token(story, client, failovers[-1].old))
         story.steps.waiting("the last pods to be bound")
-        await witness.reached(BOUND, len(load.uids) + len(applied), LEADER_TIMEOUT)
+        await witness.wait_for_stage(BOUND, len(load.uids) + len(applied), LEADER_TIMEOUT)
     return judge_failover(witness.history, applied + load.uids, failovers, fenced)
 
 
 async def _create_example_pods(story: StoryPrinter, client: Client, witness: PodWitness) -> list[str]:
     """Create the example's pods, wait until they run, and return their uids."""
     text = files("pinnace.cli").joinpath(EXAMPLE).read_text()
-    story.chapter("A few pods", "What a manifest says, the scheduler gives a node and the kubelet runs.")
+    story.print_chapter("A few pods", "What a manifest says, the scheduler gives a node and the kubelet runs.")
     pods = [await client.of(manifest.resource).create(manifest.obj) for manifest in load_manifests(text, EXAMPLE)]
-    await witness.reached(RUNNING, len(pods), LEADER_TIMEOUT)
+    await witness.wait_for_stage(RUNNING, len(pods), LEADER_TIMEOUT)
     listing = await client.pods.list("default")
     rows = [(pod.metadata.name, pod.status.phase, pod.spec.nodeName, pod.status.podIP) for pod in listing.items]
     for line in Table(["NAME", "STATUS", "NODE", "IP"]).render(rows).splitlines():
-        story.line(line)
+        story.print_line(line)
     return [pod.metadata.uid for pod in pods]
 
 
@@ -98,7 +103,7 @@ async def _kill_leader(
     story: StoryPrinter, cluster: Cluster, client: Client, witness: PodWitness, load: CreatedPods
 ) -> FailoverResult:
     vacancy = VacancyLog()
-    recording = asyncio.create_task(vacancy.record(client))
+    recording = asyncio.create_task(vacancy.poll_vacancy(client))
     try:
         async with create_in_background(load, client, pods=TRICKLE):
             result = await hit_leader(cluster, client, witness, signal.SIGKILL)
@@ -106,16 +111,16 @@ async def _kill_leader(
         recording.cancel()
         await asyncio.wait((recording,))
     pid = cluster.state.find(result.old.holder).pid
-    story.line("")
-    story.line(f"t = 0 ms       kill -9 {pid}: {result.old.holder}, which led with token {result.old.token}", "bold")
+    story.print_line("")
+    story.print_line(f"t = 0 ms       kill -9 {pid}: {result.old.holder}, which led with token {result.old.token}", "bold")
     seen = vacancy.seen
     if seen is None:  # the next leader was elected before the first read; use the history of the election
         seen = find_end_of_term(await client.elections.history(ELECTION), result)
     for moment in build_timeline(result, await present_leader(client), seen):
-        story.moment(moment.at, moment.what)
+        story.print_moment(moment.at, moment.what)
     story.steps.waiting(f"{result.old.holder} to be back")
     await bring_back(cluster, result.old.holder, signal.SIGKILL)
-    story.line(f"               {result.old.holder} is started again, and stands by")
+    story.print_line(f"               {result.old.holder} is started again, and stands by")
     return result
 
 
@@ -124,7 +129,7 @@ async def _bind_with_deposed_token(story: StoryPrinter, client: Client, deposed:
     nodes = await client.nodes.list(page_size=1)
     fenced = await is_fenced(client, deposed, nodes.items[0].metadata.name)
     verdict = "is refused by the fence" if fenced else "was NOT refused"
-    story.line(f"               a bind with the old token {deposed.token} {verdict}", "" if fenced else "bold red")
+    story.print_line(f"               a bind with the old token {deposed.token} {verdict}", "" if fenced else "bold red")
     return fenced
 
 
@@ -147,16 +152,10 @@ def judge_failover(
     ]
 
 
-APPS, REPLICAS = ("web", "shop", "mail"), 40
-"""Deployments, and pods of each."""
-UNREADY_WITHIN = 3.0
-"""Seconds within which the nodes must be NotReady, for the verdict. (Kubernetes' defaults make it 40 to 50.)"""
-
-
 async def demonstrate_node_loss(story: StoryPrinter, cluster: Cluster, client: Client) -> list[VerdictLine]:
     fleet, wanted = cluster.spec.kubelets - 1, len(APPS) * REPLICAS
     outage = Outage(nodes_of(cluster, fleet), counts=of_a_deployment)
-    story.chapter(
+    story.print_chapter(
         f"A kubelet dies, and {len(outage.nodes)} nodes with it",
         f"{len(APPS)} Deployments want {REPLICAS} pods each, which stay on a lost node for one second. Again kill -9, and "
         "nothing is announced.",
@@ -170,18 +169,18 @@ async def demonstrate_node_loss(story: StoryPrinter, cluster: Cluster, client: C
 
 
 def print_node_loss(story: StoryPrinter, name: str, loss: NodeLossResult, wanted: int) -> None:
-    story.line("")
-    story.line(
+    story.print_line("")
+    story.print_line(
         f"t = 0 ms       kill -9 {loss.pid}: {name}, with {loss.nodes} nodes and {loss.lost} of the {wanted} pods", "bold"
     )
-    story.moment(loss.all_unready, f"all {loss.nodes} nodes are NotReady; {loss.fewest} pods serve")
-    story.moment(loss.first_ended, "the first pod is evicted")
-    story.moment(loss.all_ended, "the last one is")
-    story.moment(loss.replaced, f"{wanted} pods serve again, all on other nodes")
-    story.line("")
-    story.line(f"t = 0 ms       {name} is started again", "bold")
-    story.moment(loss.ready_again, "its nodes are Ready")
-    story.moment(loss.cleared, "the pods that it had are gone")
+    story.print_moment(loss.all_unready, f"all {loss.nodes} nodes are NotReady; {loss.fewest} pods serve")
+    story.print_moment(loss.first_ended, "the first pod is evicted")
+    story.print_moment(loss.all_ended, "the last one is")
+    story.print_moment(loss.replaced, f"{wanted} pods serve again, all on other nodes")
+    story.print_line("")
+    story.print_line(f"t = 0 ms       {name} is started again", "bold")
+    story.print_moment(loss.ready_again, "its nodes are Ready")
+    story.print_moment(loss.cleared, "the pods that it had are gone")
 
 
 def judge_node_loss(loss: NodeLossResult, wanted: int) -> list[VerdictLine]:
@@ -195,7 +194,6 @@ def judge_node_loss(loss: NodeLossResult, wanted: int) -> list[VerdictLine]:
     ]
 
 
-SPEC = ClusterSpec(nodes=100, kubelets=2, controllers=2)
 DemoAct = Callable[[StoryPrinter, Cluster, Client], Awaitable[list[VerdictLine]]]
 
 
@@ -286,7 +284,7 @@ async def record_timeline(cluster: Cluster, client: Client, html: Path | None) -
 
 
 async def _play_in_order(story: StoryPrinter, acts: Sequence[DemoAct], html: Path | None = None) -> list[VerdictLine]:
-    story.chapter(
+    story.print_chapter(
         "A cluster",
         f"Real processes on this machine: etcd, {SPEC.apiservers} API servers, {SPEC.schedulers} schedulers, "
         f"{SPEC.controllers} controllers, and {SPEC.kubelets} kubelets that play\n{SPEC.nodes} nodes. One scheduler and one of "
@@ -298,12 +296,12 @@ async def _play_in_order(story: StoryPrinter, acts: Sequence[DemoAct], html: Pat
             for act in acts:
                 verdict += await act(story, cluster, client)
         story.steps.waiting("the cluster to end")
-    story.chapter("Verdict", "By a witness that has watched every pod from before the first was created:")
+    story.print_chapter("Verdict", "By a witness that has watched every pod from before the first was created:")
     for line in verdict:
-        story.judgement(line.good, line.what, line.figure)
-    story.line("")
+        story.print_verdict_line(line.good, line.what, line.figure)
+    story.print_line("")
     program = "pinnace" if shutil.which("pinnace") else sys.argv[0]
     for file in written:
-        story.line(f"Open its timeline in a browser: {file}")
-    story.line(f"Try it yourself: {program} up, then kill -9 any of its processes.")
+        story.print_line(f"Open its timeline in a browser: {file}")
+    story.print_line(f"Try it yourself: {program} up, then kill -9 any of its processes.")
     return verdict

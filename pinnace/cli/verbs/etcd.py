@@ -165,7 +165,8 @@ def watch(settings: Settings, prefixes: tuple[str, ...], revision: int | None, v
     """
     wanted = [full_prefix(prefix) for prefix in prefixes]
     run_session(
-        settings, lambda session: session.watch(follow_keys(session, wanted, revision or 0, values or output == "json", output))
+        settings,
+        lambda session: session.await_watch(follow_keys(session, wanted, revision or 0, values or output == "json", output)),
     )
 
 

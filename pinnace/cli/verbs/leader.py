@@ -33,6 +33,7 @@ PERMANENT_ELECTIONS = (SCHEDULER_ELECTION, CONTROLLERS_ELECTION)
 """Elections of every cluster, even if they never had a leader."""
 POLL = 0.2
 """Seconds between two requests of a watch."""
+TERM_HEADERS = ("HOLDER", "TOKEN", "FROM", "TO", "LASTED", "WHY IT ENDED", "GAP", "OUTAGE")
 
 
 @click.group("leader", cls=DefaultGroup, default="show")
@@ -62,7 +63,7 @@ def show(settings: Settings, election: str, output: str | None, watch: bool) -> 
     latest. The exit code is 3 when there is no leader.
     """
     if watch:
-        run_session(settings, lambda session: session.watch(follow_leader(session, election, output)))
+        run_session(settings, lambda session: session.await_watch(follow_leader(session, election, output)))
     else:
         run_session(settings, lambda session: print_leader(session, election, output))
 
@@ -244,9 +245,6 @@ def _format_watched_document(election: Election, form: str) -> str:
         if form == "json"
         else "---\n" + documents.dump_document(form, leader_document(election))
     )
-
-
-TERM_HEADERS = ("HOLDER", "TOKEN", "FROM", "TO", "LASTED", "WHY IT ENDED", "GAP", "OUTAGE")
 
 
 def term_rows(terms: Sequence[Term]) -> list[tuple[str, ...]]:

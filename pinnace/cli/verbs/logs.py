@@ -25,6 +25,9 @@ from pinnace.runtime import process
 MOST = 2**63 - 1
 POD_TIMEOUT = 2.0
 """Seconds in which a server says whether a pod has the name of the component."""
+POLL = 0.1
+"""Seconds between two reads of a followed file."""
+CHUNK = 1 << 16
 
 
 @verb(
@@ -95,11 +98,6 @@ def find_log(settings: Settings, name: str) -> Path:
 def list_components(data_dir: Path) -> list[str]:
     """Return the components with a log."""
     return sorted(path.stem for path in (data_dir / "logs").glob("*.log"))
-
-
-POLL = 0.1
-"""Seconds between two reads of a followed file."""
-CHUNK = 1 << 16
 
 
 async def read_lines(path: Path, lines: int | None, *, follow: bool) -> AsyncIterator[bytes]:

@@ -30,6 +30,7 @@ from pinnace.client.flags import machines as machine_options
 BATCH = 200
 """Nodes per batch."""
 MOST = 100_000
+SHORTAGES = ("memory", "disk", "pid")
 
 
 class Quantity(click.ParamType):  # type: ignore[type-arg]  # generic only in newer versions of click
@@ -103,7 +104,7 @@ async def add_nodes(session: CommandSession, count: int, prefix: str, fleet: str
             outcomes = await session.client.nodes.create_batch(made)
             for name, outcome in zip(batch, outcomes, strict=True):
                 if (error := error_of(outcome)) is not None:
-                    session.failed(error)
+                    session.report_failure(error)
                 else:
                     print_result(f"{format_reference(NODES, name)} created\n")
             advance(len(batch))
@@ -241,9 +242,6 @@ def build_node(name: str, fleet: str, shape: MachineShape, *, zoned: bool = Fals
         node.status.capacity[resource].string = amount
         node.status.allocatable[resource].string = amount
     return node
-
-
-SHORTAGES = ("memory", "disk", "pid")
 
 
 def build_failure_change(fault: str) -> Change:

@@ -30,6 +30,11 @@ from pinnace.cluster.spec import ELECTION, SCHEDULER, ProcessRecord, data_dir_fl
 from pinnace.cluster.view import ProcessStatus
 from pinnace.runtime import procfs
 
+LEADER = "leader"
+"""The name of the process that leads the schedulers' election."""
+ENDING = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+"""Signals that end every process of a cluster."""
+
 
 def complete_process(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the process names of the selected local cluster."""
@@ -317,12 +322,6 @@ def down(settings: Settings, data_dir: Path | None) -> None:
     clusters.remove_context(settings, folder, written)
     if left:
         raise left
-
-
-LEADER = "leader"
-"""The name of the process that leads the schedulers' election."""
-ENDING = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-"""Signals that end every process of a cluster."""
 
 
 class SignalName(click.ParamType):  # type: ignore[type-arg]  # generic only in newer versions of click

@@ -44,6 +44,9 @@ from pinnace.cluster.spec import (
 from pinnace.cluster.view import ProcessStatus
 
 POSITIVE = click.IntRange(min=1)
+CHECK_TIMEOUT = 30.0
+"""Seconds in which a scheduler must have loaded its plugins."""
+INTERVAL = 0.5
 
 
 @verb(
@@ -208,10 +211,6 @@ async def _start_cluster(
     cluster = Cluster(spec)
     await cluster.up(steps, timeout=timeout)
     return cluster, None
-
-
-CHECK_TIMEOUT = 30.0
-"""Seconds in which a scheduler must have loaded its plugins."""
 
 
 async def _check_scheduler(spec: ClusterSpec) -> None:
@@ -403,9 +402,6 @@ def _format_context(written: Written) -> list[str]:
     if written.previous:
         lines.append(f"They use {written.previous} with --context {quote(written.previous)}, and again after `pinnace down`.")
     return lines
-
-
-INTERVAL = 0.5
 
 
 async def follow_processes(cluster: Cluster, before: Sequence[ProcessStatus], say: Callable[[str], None]) -> None:

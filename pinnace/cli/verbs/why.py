@@ -44,6 +44,8 @@ from pinnace.printers.columns import is_set
 DEADLINE = 60.0
 """Default time limit, in seconds."""
 EVENTS = 5
+EXPLAIN_TIMEOUT = 50.0
+"""Time limit for listing all objects, in seconds. The deadline of the command also applies."""
 
 
 @verb(
@@ -136,10 +138,6 @@ def _is_by_scheduler(event: Event, pod: Pod) -> bool:
 
 def _event_document(event: Event) -> dict[str, object]:
     return {"type": event.type, "reason": event.reason, "message": event.message, "count": count(event)}
-
-
-EXPLAIN_TIMEOUT = 50.0
-"""Time limit for listing all objects, in seconds. The deadline of the command also applies."""
 
 
 async def run_explanation(

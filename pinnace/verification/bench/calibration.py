@@ -22,6 +22,7 @@ from pinnace.verification.bench import BenchError
 
 START_TIMEOUT = 180.0
 """Seconds. Starting thousands of nodes takes time."""
+CALIBRATION_SECONDS = 2.0
 
 
 @asynccontextmanager
@@ -37,9 +38,6 @@ async def scratch_cluster(
         finally:
             progress.waiting("the processes to end")
             await cluster.end()
-
-
-CALIBRATION_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,13 @@ IN_THE_CARD = 0.1
 """Seconds for which a leader continues while its requests are held back."""
 LEADER_TIMEOUT = 30.0
 POLL = 0.02
+SIGNALS = {"KILL": signal.SIGKILL, "STOP": signal.SIGSTOP, "TERM": signal.SIGTERM}
+WAKING = 2.0
+"""Seconds in which the refusals of a resumed leader must be reported."""
+VACANCY_POLL = 0.002
+PROBE_POD = "impostor"
+NOBODY = "nobody"
+"""A scheduler that does not exist, so that no scheduler binds the pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +69,12 @@ class HeldLinks:
         """`links`: the links between the schedulers and the API servers."""
         self._links = links
 
-    async def hold(self, source: str) -> None:
+    async def hold_requests(self, source: str) -> None:
         """Hold back requests, and return when some are held. Raises HelperError."""
         await self._links.set(self._find_link(source), requests=Mode.HOLD)
         await asyncio.sleep(IN_THE_CARD)
 
-    async def release(self, source: str) -> None:
+    async def release_requests(self, source: str) -> None:
         """Forward the held requests. Raises HelperError."""
         await self._links.set(self._find_link(source), requests=Mode.PASS)
 
@@ -80,11 +87,11 @@ async def hit_leader(
 ) -> FailoverResult:
     """Wait until the leader is busy, send it the signal, and wait until another leader binds a pod. With `card`, requests are
     held back shortly before the signal, and the gap starts then. Raises BenchError, ClusterError, HelperError."""
-    await witness.reached(BOUND, witness.history.counts[BOUND] + WARM_UP, LEADER_TIMEOUT)
+    await witness.wait_for_stage(BOUND, witness.history.counts[BOUND] + WARM_UP, LEADER_TIMEOUT)
     leader = await present_leader(client)
     hit, hit_at = time.monotonic(), time.time()
     if card:
-        await card.hold(leader.holder)
+        await card.hold_requests(leader.holder)
     cluster.kill(leader.holder, number)
     first_bind = await witness.next_leader_binds(leader.token, LEADER_TIMEOUT)
     if first_bind < hit:
@@ -124,7 +131,7 @@ async def create_in_background(load: CreatedPods, client: Client, pods: int = TR
 
     async def run() -> None:
         while not stop.is_set():
-            await load.create([client], pods, batch=pods)
+            await load.create_pods([client], pods, batch=pods)
             await asyncio.sleep(TRICKLE_INTERVAL)
 
     creating = asyncio.create_task(run())
@@ -135,11 +142,6 @@ async def create_in_background(load: CreatedPods, client: Client, pods: int = TR
     finally:
         creating.cancel()
         await asyncio.wait((creating,))
-
-
-SIGNALS = {"KILL": signal.SIGKILL, "STOP": signal.SIGSTOP, "TERM": signal.SIGTERM}
-WAKING = 2.0
-"""Seconds in which the refusals of a resumed leader must be reported."""
 
 
 async def measure_failovers(bench: BenchCluster, number: signal.Signals, times: int, progress: Progress) -> BenchRun:
@@ -158,12 +160,12 @@ async def measure_failovers(bench: BenchCluster, number: signal.Signals, times: 
             if card:
                 cluster.kill(holder, signal.SIGCONT)
                 before = await count_fenced_binds(cluster, holder)
-                await card.release(holder)
+                await card.release_requests(holder)
                 binds = await _count_new_fenced_binds(cluster, holder, before)
                 refused, refusals = refused + binds, refusals + (binds > 0)
             await bring_back(cluster, holder, number)
-        await witness.reached(BOUND, len(load.uids), LEADER_TIMEOUT)
-        usage = meter.read()
+        await witness.wait_for_stage(BOUND, len(load.uids), LEADER_TIMEOUT)
+        usage = meter.read_usage()
     return BenchRun(
         bench.calibration,
         usage,
@@ -189,9 +191,6 @@ async def count_fenced_binds(cluster: Cluster, scheduler: str) -> int:
     return await usage.read_metric(http, "scheduler_bindings_total", result="fenced") or 0
 
 
-VACANCY_POLL = 0.002
-
-
 @dataclass(frozen=True, slots=True)
 class TimelineEntry:
     """An event of a failover. `at`: seconds after the signal."""
@@ -207,7 +206,7 @@ class VacancyLog:
         self.seen: float | None = None
         """The time at which no leader was first observed, in monotonic seconds."""
 
-    async def record(self, client: Client) -> None:
+    async def poll_vacancy(self, client: Client) -> None:
         """Poll until the vacancy is observed or the task is cancelled."""
         while self.seen is None:
             try:
@@ -239,11 +238,6 @@ def build_timeline(failover: FailoverResult, new: Election, vacancy: float | Non
         at = min(vacancy - failover.hit, elected)  # the observation has a delay
         moments.insert(0, TimelineEntry(at, "the API server detects the broken connection and deletes the election's key"))
     return moments
-
-
-PROBE_POD = "impostor"
-NOBODY = "nobody"
-"""A scheduler that does not exist, so that no scheduler binds the pod."""
 
 
 async def is_fenced(client: Client, deposed: Election, node: str) -> bool:

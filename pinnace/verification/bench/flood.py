@@ -63,6 +63,10 @@ QUEUED = "apiserver_flowcontrol_request_wait_duration_seconds_count"
 Arguments = Callable[[int], Sequence[str]]
 """A function that returns the arguments of a flooding process by its number; see pinnace.verification.bench.flooder."""
 HeartbeatStream = Duplex[CampaignRequest, CampaignResponse]
+NOBODY, STRANGER = "nobody", "stranger"
+ALL_METHODS = "all"
+REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+MEMORY = "process_resident_memory_bytes"
 
 
 async def measure_flood(bench: BenchCluster, rate: float, seconds: float, progress: Progress) -> BenchRun:
@@ -74,17 +78,17 @@ async def measure_flood(bench: BenchCluster, rate: float, seconds: float, progre
     scheduler = Connection([server], tls=certificates.files(folder, SCHEDULER))
     probe = LeaderProbe(Client(somebody))
     try:
-        await probe.begin(scheduler)
+        await probe.begin_election(scheduler)
         async with asyncio.TaskGroup() as group:
-            beating = group.create_task(probe.beat())
-            quiet = await probe.measure(seconds)
+            beating = group.create_task(probe.send_heartbeats())
+            quiet = await probe.measure_calls(seconds)
             progress.waiting(f"{rate:,.0f} creates a second for {seconds:g} s")
             meter = ProcessMeter(bench.cluster.state)
             limit = RISE + seconds + RESPONSE_TIMEOUT
             async with flood_server(bench.cluster.endpoints[0], bench.cluster.tls, _create_arguments(rate), limit) as made:
-                await probe.measure(RISE)
-                crowded = await probe.measure(seconds)
-            usage = meter.read()
+                await probe.measure_calls(RISE)
+                crowded = await probe.measure_calls(seconds)
+            usage = meter.read_usage()
             beating.cancel()
         waited = await read_metric(bench.cluster.state.find(f"{APISERVER}-0").plan.http, QUEUED) or 0
         violations = await _find_violations(bench.clients[0], made, probe)
@@ -121,7 +125,7 @@ class LeaderProbe:
         self._stream: HeartbeatStream | None = None
         self._beats: list[float] = []
 
-    async def begin(self, connection: Connection) -> None:
+    async def begin_election(self, connection: Connection) -> None:
         await self._client.pods.create(load.build_pod("probe"))
         self._stream = await connection.duplex(CAMPAIGN_METHOD, CampaignRequest, CampaignResponse)
         await self._stream.write(
@@ -133,7 +137,7 @@ class LeaderProbe:
         if opened is None or not opened.HasField("opened"):
             raise BenchError(f"the API server did not open a session: {opened}")
 
-    async def measure(self, seconds: float) -> dict[str, list[float]]:
+    async def measure_calls(self, seconds: float) -> dict[str, list[float]]:
         """Return the duration of each get and each heartbeat in seconds. Raises ApiError."""
         gets, end = list[float](), time.monotonic() + seconds
         self._beats = []
@@ -143,7 +147,7 @@ class LeaderProbe:
             await asyncio.sleep(INTERVAL)
         return {"get": gets, "heartbeat": self._beats.copy()}  # heartbeats continue while a flood ends
 
-    async def beat(self) -> None:
+    async def send_heartbeats(self) -> None:
         """Send heartbeats until cancelled or deposed."""
         number = 0
         while self._stream is not None:
@@ -235,12 +239,6 @@ async def flood_server(
                 await process.wait()
 
 
-NOBODY, STRANGER = "nobody", "stranger"
-ALL_METHODS = "all"
-REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
-MEMORY = "process_resident_memory_bytes"
-
-
 async def flood_as(
     bench: BenchCluster, who: str, tokens_at: str, service: str, calls: int, seconds: float, progress: Progress
 ) -> BenchRun:
@@ -257,19 +255,21 @@ async def flood_as(
     target, tls = (tokens_at, TlsFiles(folder / "ca.crt")) if who == NOBODY else (server, certificates.files(folder, STRANGER))
     samples, counts, meter = dict[str, Sequence[float]](), dict[str, int](), ProcessMeter(bench.cluster.state)
     async with _run_probe(folder, server) as probe:
-        samples |= {f"{what}, quiet": times for what, times in (await probe.measure(seconds)).items()}
+        samples |= {f"{what}, quiet": times for what, times in (await probe.measure_calls(seconds)).items()}
         for name, methods in chosen.items():
             progress.waiting(f"{calls:,} calls of {name} as {who} for {seconds:g} s")
             async with flood_server(target, tls, _call_arguments(methods, calls), seconds + RESPONSE_TIMEOUT) as made:
-                for what, times in (await probe.measure(RISE)).items():
+                for what, times in (await probe.measure_calls(RISE)).items():
                     samples[f"{what}, rise"] = [*samples.get(f"{what}, rise", ()), *times]
-                samples |= {f"{what}, {name}": times for what, times in (await probe.measure(seconds)).items()}
+                samples |= {f"{what}, {name}": times for what, times in (await probe.measure_calls(seconds)).items()}
             counts |= {f"{name} {code}": count for code, count in made.outcomes.items() if code != "wanted"}
         lost = probe.lost
     memory = await read_metric(bench.cluster.state.find(f"{APISERVER}-0").plan.http, MEMORY) or 0
     counts["megabytes_of_the_server"] = int(memory / 1e6)
     items = max(1, sum(counts.values()))
-    return BenchRun(bench.calibration, meter.read(), samples, items=items, violations={"leaders_lost": lost}, counts=counts)
+    return BenchRun(
+        bench.calibration, meter.read_usage(), samples, items=items, violations={"leaders_lost": lost}, counts=counts
+    )
 
 
 @asynccontextmanager
@@ -278,9 +278,9 @@ async def _run_probe(folder: Path, server: str) -> AsyncIterator[LeaderProbe]:
     somebody, scheduler = (Connection([server], tls=certificates.files(folder, item)) for item in (SOMEBODY, SCHEDULER))
     probe = LeaderProbe(Client(somebody))
     try:
-        await probe.begin(scheduler)
+        await probe.begin_election(scheduler)
         async with asyncio.TaskGroup() as group:
-            beating = group.create_task(probe.beat())
+            beating = group.create_task(probe.send_heartbeats())
             yield probe
             beating.cancel()
     finally:

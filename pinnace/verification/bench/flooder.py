@@ -50,7 +50,7 @@ class CreateFlood:
         self._prefix = prefix
         self._sent = 0
 
-    async def run(self, rate: float) -> None:
+    async def send_creates(self, rate: float) -> None:
         """Run until cancelled. `rate`: calls per second."""
         began, outstanding = time.monotonic(), set[asyncio.Task[None]]()
         async with asyncio.TaskGroup() as group:
@@ -84,7 +84,7 @@ class CallFlood:
         self._stubs = [[channel.stream_stream(method) for method in methods] for channel in channels]
         self._count = count
 
-    async def run(self) -> None:
+    async def keep_calls_open(self) -> None:
         """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._count):
@@ -146,7 +146,7 @@ async def run_flood(
     count = max(1, calls // PER_CONNECTION)
     channels = [grpc.aio.secure_channel(server, credentials, options=own) for _ in range(count)]
     flood: CreateFlood | CallFlood = CallFlood(channels, methods, calls) if methods else CreateFlood(channels[0], prefix)
-    running = asyncio.create_task(flood.run() if isinstance(flood, CallFlood) else flood.run(rate))
+    running = asyncio.create_task(flood.keep_calls_open() if isinstance(flood, CallFlood) else flood.send_creates(rate))
     click.echo(FLOOD_STARTED)
     with suppress(TimeoutError):
         async with asyncio.timeout(limit):

@@ -60,6 +60,8 @@ STATIC_REQUESTS = 3_000
 CLIENT = "client"
 _COMPONENTS = {GATEWAY: "gateways", APISERVER: "API servers", ETCD: "etcd", LOAD: CLIENT}
 """The names of the processes whose CPU time is reported, by the beginning of their own names."""
+LISTS = 20
+"""The number of lists of each kind. The first one, which fills the caches, is not counted."""
 
 
 @dataclass(slots=True)
@@ -230,7 +232,7 @@ async def _measure_calls(bench: BenchCluster, done: GatewayResults, stage: str, 
     """Make `count` calls, and record latencies, the rate, and CPU times."""
     meter = ProcessMeter(bench.cluster.state)
     done.samples[stage], elapsed = await _run_calls(count, call)
-    done.works[stage] = WorkResult(count / elapsed, None, cpu_per_item(meter.read(), count))
+    done.works[stage] = WorkResult(count / elapsed, None, cpu_per_item(meter.read_usage(), count))
 
 
 def _measure_lists(peer: Peer, session: aiohttp.ClientSession) -> dict[str, Callable[[], Awaitable[int]]]:
@@ -246,10 +248,6 @@ def _measure_lists(peer: Peer, session: aiohttp.ClientSession) -> dict[str, Call
     return {name: through(media_type) for name, media_type in FORMATS.items()} | {"gRPC": direct}
 
 
-LISTS = 20
-"""The number of lists of each kind. The first one, which fills the caches, is not counted."""
-
-
 async def _lists_timed(bench: BenchCluster, done: GatewayResults, name: str, fetch: Callable[[], Awaitable[int]]) -> None:
     took, size = list[float](), await fetch()
     meter = ProcessMeter(bench.cluster.state)
@@ -258,7 +256,7 @@ async def _lists_timed(bench: BenchCluster, done: GatewayResults, name: str, fet
         size = await fetch()
         took.append(time.monotonic() - sent)
     done.samples[f"list, {name}"] = took
-    done.works[f"list, {name}"] = WorkResult(LISTS / sum(took), None, cpu_per_item(meter.read(), LISTS))
+    done.works[f"list, {name}"] = WorkResult(LISTS / sum(took), None, cpu_per_item(meter.read_usage(), LISTS))
     done.counts[f"list, {name}, kB"] = size // 1000
 
 
@@ -288,7 +286,7 @@ async def _measure_watch(
                 await _run_calls(events, create)
         except TimeoutError:
             raise BenchError(f"not all events arrived through {name} within {WATCH_TIMEOUT:g} s") from None
-        used = meter.read()
+        used = meter.read_usage()
     deliveries = watchers * events
     done.works[f"watch, {name}"] = WorkResult(deliveries / (latest[0] - began), None, cpu_per_item(used, deliveries))
 

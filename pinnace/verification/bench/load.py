@@ -22,6 +22,8 @@ NODE_CPU = 4000
 PODS_PER_NODE = 40
 Shape = Callable[[str], Pod]
 """A function that returns a pod with the given name."""
+CALLERS = 16
+"""The number of concurrent calls, which equals the number of clients in the comparison with Kubernetes."""
 
 
 def build_pod(name: str) -> Pod:
@@ -54,10 +56,6 @@ def cpu_of(shape: Shape) -> int:
     return dict(pod_requests(shape("any")).amounts)["cpu"]
 
 
-CALLERS = 16
-"""The number of concurrent calls, which equals the number of clients in the comparison with Kubernetes."""
-
-
 class CreatedPods:
     """Created pods. `sent` and `acknowledged`: monotonic seconds by name. `uids`: the uids of acknowledged pods."""
 
@@ -69,7 +67,7 @@ class CreatedPods:
         self._prefix = prefix
         self._shape = shape
 
-    async def create(self, clients: Sequence[Client], count: int, *, batch: int, callers: int = CALLERS) -> None:
+    async def create_pods(self, clients: Sequence[Client], count: int, *, batch: int, callers: int = CALLERS) -> None:
         """Create `count` more pods as fast as possible. `batch`: pods per call; 1 uses single creates. Raises BenchError,
         ApiError."""
         first = len(self.sent)

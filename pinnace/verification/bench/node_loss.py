@@ -33,6 +33,9 @@ from pinnace.verification.bench.report import BenchRun
 from pinnace.verification.bench.usage import ProcessMeter
 
 RESUME_DELAY = 0.02
+STAGE_TIMEOUT = 120.0
+TOLERATED = 1
+"""tolerationSeconds of the pods (Kubernetes' default is 300)."""
 
 
 @dataclass(slots=True)
@@ -58,7 +61,7 @@ class Outage:
     moved: list[str] = field(default_factory=list)
     """Names of pods whose node changed, which is a violation."""
     fewest: int = 0
-    """The minimum of `serving` since `count`."""
+    """The minimum of `serving_count` since `start_counting`."""
 
     def see_nodes(self, events: Iterable[tuple[WatchEventType, Node]], now: float) -> None:
         for kind, node in events:
@@ -86,19 +89,19 @@ class Outage:
                     self.ended.setdefault(uid, now)
             if kind == WatchEventType.DELETED:
                 del self.pods[uid]
-        self.fewest = min(self.fewest, self.serving)
+        self.fewest = min(self.fewest, self.serving_count)
 
-    def count(self) -> None:
+    def start_counting(self) -> None:
         """Start to track `fewest`."""
-        self.fewest = self.serving
+        self.fewest = self.serving_count
 
     @property
-    def serving(self) -> int:
+    def serving_count(self) -> int:
         """The number of pods that are ready and not terminating, on nodes that are Ready."""
         return sum(seen.ready and not seen.ending and seen.node not in self.unready for seen in self.pods.values())
 
     @property
-    def there(self) -> set[str]:
+    def fleet_pods(self) -> set[str]:
         """The uids of the pods on the nodes of the fleet."""
         return {uid for uid, seen in self.pods.items() if seen.node in self.nodes}
 
@@ -108,8 +111,8 @@ def is_ready(obj: Node | Pod) -> bool:
 
 
 class OutageObserver:
-    """Feeds an Outage from two watches, which are resumed if they break. Call `run` in a task group. It raises ApiError if
-    events were missed."""
+    """Feeds an Outage from two watches, which are resumed if they break. Call `watch_outage` in a task group. It raises
+    ApiError if events were missed."""
 
     def __init__(self, client: Client, outage: Outage, clock: Clock = SYSTEM_CLOCK) -> None:
         self.outage = outage
@@ -117,7 +120,7 @@ class OutageObserver:
         self._clock = clock
         self._news = asyncio.Event()
 
-    async def run(self) -> None:
+    async def watch_outage(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch(NODES, self.outage.see_nodes))
             group.create_task(self._watch(PODS, self.outage.see_pods))
@@ -135,7 +138,7 @@ class OutageObserver:
             except (Unavailable, Conflict):
                 await self._clock.sleep(RESUME_DELAY)
 
-    async def until(self, condition: Callable[[], bool], what: str, timeout: float) -> float:
+    async def wait_until(self, condition: Callable[[], bool], what: str, timeout: float) -> float:
         """Wait until the condition is true, and return the time. Raises BenchError on timeout."""
         try:
             async with asyncio.timeout(timeout):
@@ -147,9 +150,6 @@ class OutageObserver:
         return self._clock.monotonic()
 
 
-STAGE_TIMEOUT = 120.0
-TOLERATED = 1
-"""tolerationSeconds of the pods (Kubernetes' default is 300)."""
 _DEPLOYMENT = """
 metadata: {{name: {name}, namespace: default}}
 spec:
@@ -204,7 +204,7 @@ async def observe_outage(client: Client, outage: Outage) -> AsyncIterator[Outage
     """Run an observer during the body. Raises the observer's errors at the end."""
     observer = OutageObserver(client, outage)
     async with asyncio.TaskGroup() as group:
-        watching = group.create_task(observer.run())
+        watching = group.create_task(observer.watch_outage())
         yield observer
         watching.cancel()
 
@@ -216,7 +216,7 @@ async def create_deployments(
     replicas = sum(item.spec.replicas for item in deployments)
     for item in deployments:
         await client.of(DEPLOYMENTS).create(item)
-    await observer.until(lambda: observer.outage.serving == replicas, f"{replicas:,} replicas to serve", timeout)
+    await observer.wait_until(lambda: observer.outage.serving_count == replicas, f"{replicas:,} replicas to serve", timeout)
 
 
 async def kill_fleet(
@@ -224,21 +224,23 @@ async def kill_fleet(
 ) -> NodeLossResult:
     """Kill a kubelet process, wait until all replicas serve again, and restart it. Raises BenchError, ClusterError."""
     name, outage = f"{KUBELET}-{fleet}", observer.outage
-    on_it, pid = outage.there, cluster.state.find(name).pid
-    outage.count()
+    on_it, pid = outage.fleet_pods, cluster.state.find(name).pid
+    outage.start_counting()
     hit = time.monotonic()
     cluster.kill(name, signal.SIGKILL)
     progress.waiting(f"{len(outage.nodes)} nodes to be NotReady")
-    await observer.until(lambda: len(outage.unready) == len(outage.nodes), "the nodes to be NotReady", STAGE_TIMEOUT)
+    await observer.wait_until(lambda: len(outage.unready) == len(outage.nodes), "the nodes to be NotReady", STAGE_TIMEOUT)
     unready = sorted(outage.unready.values())
     progress.waiting(f"{len(on_it):,} pods to run elsewhere")
-    replaced = await observer.until(lambda: outage.serving == replicas, f"{replicas:,} replicas to serve again", STAGE_TIMEOUT)
+    replaced = await observer.wait_until(
+        lambda: outage.serving_count == replicas, f"{replicas:,} replicas to serve again", STAGE_TIMEOUT
+    )
     ended = sorted(outage.ended[uid] for uid in on_it if uid in outage.ended)
     progress.waiting(f"{name} to come back")
     back = time.monotonic()
     await cluster.start(name)
-    ready = await observer.until(lambda: not outage.unready, "the nodes to be Ready again", STAGE_TIMEOUT)
-    cleared = await observer.until(lambda: not on_it & outage.there, "the old pods to be gone", STAGE_TIMEOUT)
+    ready = await observer.wait_until(lambda: not outage.unready, "the nodes to be Ready again", STAGE_TIMEOUT)
+    cleared = await observer.wait_until(lambda: not on_it & outage.fleet_pods, "the old pods to be gone", STAGE_TIMEOUT)
     return NodeLossResult(
         pid, len(outage.nodes), len(on_it),
         unready[0] - hit, unready[-1] - hit, ended[0] - hit, ended[-1] - hit, replaced - hit,
@@ -257,7 +259,7 @@ async def measure_node_loss(bench: BenchCluster, replicas: int, deployments: int
         await create_deployments(client, made, observer)
         meter = ProcessMeter(cluster.state)
         loss = await kill_fleet(cluster, fleet, replicas, observer, progress)
-        usage = meter.read()
+        usage = meter.read_usage()
     return BenchRun(
         bench.calibration,
         usage,

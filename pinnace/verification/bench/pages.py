@@ -141,7 +141,7 @@ class PageLoad:
     def requests(self) -> int:
         return self.answers.total() + len(self.failures)
 
-    async def reach(self, requests: int, timeout: float) -> None:
+    async def wait_for_requests(self, requests: int, timeout: float) -> None:
         """Wait until this number of requests has been made. Raises TimeoutError."""
         async with asyncio.timeout(timeout):
             while self.requests < requests:  # noqa: ASYNC110 (a counter)

@@ -37,14 +37,14 @@ async def measure_scale(bench: BenchCluster, pods: int, replicas: int, rest: flo
     began = time.monotonic()
     await client.of(DEPLOYMENTS).create(build_deployment(APP, replicas))
     progress.waiting(f"{pods:,} pods to run")
-    await load.create(bench.clients, pods - replicas, batch=BATCH, callers=CALLERS)
+    await load.create_pods(bench.clients, pods - replicas, batch=BATCH, callers=CALLERS)
     await _wait_for_running_pods(bench.cluster, client, pods, replicas)
     filled = time.monotonic() - began
     progress.waiting(f"{rest:g} s at rest")
     await asyncio.sleep(SETTLING)
     revision, meter = await _get_etcd_revision(client), ProcessMeter(bench.cluster.state)
     await asyncio.sleep(rest)
-    usage, written = meter.read(), await _get_etcd_revision(client) - revision
+    usage, written = meter.read_usage(), await _get_etcd_revision(client) - revision
     progress.waiting(f"{replicas:,} replicas to have another template")
     began = time.monotonic()
     fewest = await _roll_deployment(client, replicas)

@@ -66,6 +66,20 @@ while True:
     threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
 """
 """A stream until the client closes, or an answer of 100 bytes."""
+NFT_SERVICES = (1, 5_000)
+NFT_SECONDS, NFT_ROUNDS = 2.0, 3
+NFT_CLIENT = """
+import json, socket, sys, time
+host, port, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+began, count = time.monotonic(), 0
+while time.monotonic() - began < seconds:
+    s = socket.create_connection((host, port), 5)
+    s.recv(1)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes([1, 0, 0, 0, 0, 0, 0, 0]))  # reset: leaves no TIME_WAIT
+    s.close()
+    count += 1
+print(json.dumps(count / (time.monotonic() - began)))
+"""
 
 
 async def measure_services(bench: BenchCluster, requests: int, count: int, changed: int, progress: Progress) -> BenchRun:
@@ -106,7 +120,7 @@ async def _wait_for_answer(address: str) -> None:
 
 async def _count_answers(address: str) -> Counter[str]:
     async with PageLoad(address, 80) as load:
-        await load.reach(CONNECTIONS, STEP_TIMEOUT)
+        await load.wait_for_requests(CONNECTIONS, STEP_TIMEOUT)
     if load.failures:
         raise BenchError(f"{len(load.failures)} of {load.requests} requests failed: {load.failures[0]}")
     return load.answers
@@ -143,9 +157,9 @@ async def _measure_after_kill(client: Client, address: str, counts: dict[str, in
         if item.status.podIP and not item.metadata.HasField("deletionTimestamp")
     )
     async with PageLoad(address, 80) as load:
-        await load.reach(200, STEP_TIMEOUT)
+        await load.wait_for_requests(200, STEP_TIMEOUT)
         kill_listener(victim.status.podIP, pages.PORT)
-        await load.reach(load.requests + 1_000, STEP_TIMEOUT)
+        await load.wait_for_requests(load.requests + 1_000, STEP_TIMEOUT)
     counts["kill, requests"] = load.requests
     counts["kill, callers"] = load.callers
     counts["kill, failed"] = len(load.failures)
@@ -350,8 +364,6 @@ def _run_process(command: Sequence[str], says: str = "") -> Iterator[None]:
             process.kill()
 
 
-NFT_SERVICES = (1, 5_000)
-NFT_SECONDS, NFT_ROUNDS = 2.0, 3
 NFT_SERVER = """
 import socket
 s = socket.create_server(("10.79.0.2", 8080), backlog=4096)
@@ -364,18 +376,6 @@ while True:
     except OSError:
         pass
     c.close()
-"""
-NFT_CLIENT = """
-import json, socket, sys, time
-host, port, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-began, count = time.monotonic(), 0
-while time.monotonic() - began < seconds:
-    s = socket.create_connection((host, port), 5)
-    s.recv(1)
-    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes([1, 0, 0, 0, 0, 0, 0, 0]))  # reset: leaves no TIME_WAIT
-    s.close()
-    count += 1
-print(json.dumps(count / (time.monotonic() - began)))
 """
 
 

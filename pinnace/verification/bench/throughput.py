@@ -42,6 +42,11 @@ from pinnace.verification.bench.workloads import (
 
 RUN_TIMEOUT = 300.0
 """Seconds before a run times out."""
+BATCH = 500
+HOLDER = "bench"
+ELECTION_TIMEOUT = 10.0
+QUIET_INTERVAL, QUIET_CPU, QUIET_TIMEOUT = 0.25, 0.03, 120.0
+"""In seconds. A scheduler has processed all events if it uses at most QUIET_CPU of CPU time in an interval."""
 
 
 async def measure_throughput(bench: BenchCluster, pods: int, batch: int) -> BenchRun:
@@ -49,9 +54,9 @@ async def measure_throughput(bench: BenchCluster, pods: int, batch: int) -> Benc
     load = CreatedPods()
     async with bench.cluster.client() as client, watch_pods(client) as witness:
         meter = ProcessMeter(bench.cluster.state)
-        await load.create(bench.clients, pods, batch=batch)
-        await witness.reached(RUNNING, pods, RUN_TIMEOUT)
-        usage = meter.read()
+        await load.create_pods(bench.clients, pods, batch=batch)
+        await witness.wait_for_stage(RUNNING, pods, RUN_TIMEOUT)
+        usage = meter.read_usage()
     history = witness.history
     seen = list(history.pods.values())
     return BenchRun(
@@ -72,11 +77,11 @@ async def measure_creates(bench: BenchCluster, pods: int, batch: int) -> BenchRu
     """Measure from the first create to the last acknowledgement, without scheduling. The pods are read back after the
     measurement."""
     load = CreatedPods()
-    stages = await StageMeter.start(bench.cluster.state)
+    stages = await StageMeter.start_stage_meter(bench.cluster.state)
     meter = ProcessMeter(bench.cluster.state)
-    await load.create(bench.clients, pods, batch=batch)
-    usage = meter.read()
-    stage_cpu = await stages.read()
+    await load.create_pods(bench.clients, pods, batch=batch)
+    usage = meter.read_usage()
+    stage_cpu = await stages.read_stage_cpu()
     elapsed = max(load.acknowledged.values()) - load.began
     return BenchRun(
         bench.calibration,
@@ -89,7 +94,6 @@ async def measure_creates(bench: BenchCluster, pods: int, batch: int) -> BenchRu
     )
 
 
-BATCH = 500
 Item = TypeVar("Item")
 
 
@@ -116,7 +120,7 @@ async def prepare_workload(
     if workload.volumes:
         await create_all(client, CSI_NODES, [workloads.build_csi_node(name) for name in names])
     placed = await _create_pod_group(bench, workload, workload.placed, len(names), "before-", progress)
-    await witness.reached(RUNNING, len(placed.uids), RUN_TIMEOUT)
+    await witness.wait_for_stage(RUNNING, len(placed.uids), RUN_TIMEOUT)
     await _create_pod_group(bench, workload, workload.waiting, len(names), "waiting-", progress)
     measured = CreatedPods(shape=workload.measured.shape, namespace=MEASURED)
     if workload.volumes:
@@ -146,7 +150,7 @@ async def _create_pod_group(
         progress.waiting(f"{count:,} existing pods")
         if workload.volumes:
             await bound_claims(bench.clients[0], load, count)
-        await load.create(bench.clients, count, batch=BATCH)
+        await load.create_pods(bench.clients, count, batch=BATCH)
     return load
 
 
@@ -187,12 +191,6 @@ async def call_for_all(items: Iterable[Item], call: Callable[[Item], Awaitable[o
             group.create_task(work())
 
 
-HOLDER = "bench"
-ELECTION_TIMEOUT = 10.0
-QUIET_INTERVAL, QUIET_CPU, QUIET_TIMEOUT = 0.25, 0.03, 120.0
-"""In seconds. A scheduler has processed all events if it uses at most QUIET_CPU of CPU time in an interval."""
-
-
 async def measure_backlog(
     bench: BenchCluster, workload: Workload, pods: int, progress: Progress, *, bound_only: bool = False
 ) -> BenchRun:
@@ -206,16 +204,16 @@ async def measure_backlog(
         progress.waiting("the schedulers to take in the backlog")
         async with run_without_leader(cluster, client) as caretaker:
             await setting.measured.create(bench.clients, pods, batch=BATCH)
-            caretaker.check()
+            caretaker.check_still_leads()
             await wait_for_idle_schedulers(cluster)
             progress.waiting("the backlog to be scheduled")
             meter = ProcessMeter(cluster.state)
             async with run_in_background(workload.churn(client, setting.placed)) if workload.churn else nullcontext():
-                caretaker.check()
+                caretaker.check_still_leads()
                 let_go = time.monotonic()
                 resigning = asyncio.ensure_future(caretaker.candidate.release())
-                await witness.reached(BOUND, len(setting.placed.uids) + pods, RUN_TIMEOUT)
-                usage = meter.read()
+                await witness.wait_for_stage(BOUND, len(setting.placed.uids) + pods, RUN_TIMEOUT)
+                usage = meter.read_usage()
             await resigning
     history = witness.history
     binds = [history.pods[uid].bound - let_go for uid in setting.measured.uids]
@@ -246,11 +244,11 @@ class PlaceholderLeader:
     def __init__(self, connection: Caller) -> None:
         self.elected = asyncio.Event()
         self.candidate = LeaderElector(
-            connection, ELECTION, HOLDER, on_elected=lambda token: self.elected.set(), on_lost=self._lose
+            connection, ELECTION, HOLDER, on_elected=lambda token: self.elected.set(), on_lost=self._record_loss
         )
         self._lost = ""
 
-    def check(self) -> None:
+    def check_still_leads(self) -> None:
         """Raise BenchError if leadership was lost since the election, because a scheduler may have started."""
         if self._lost or self.candidate.token is None:
             why = self._lost or "its heartbeats were late"
@@ -259,7 +257,7 @@ class PlaceholderLeader:
                 "try again with fewer pods or on a machine with less load"
             )
 
-    def _lose(self, reason: str) -> None:
+    def _record_loss(self, reason: str) -> None:
         self._lost = self._lost or reason
 
 
@@ -291,6 +289,6 @@ async def wait_for_idle_schedulers(cluster: Cluster) -> None:
     while time.monotonic() < deadline:
         meter = ProcessMeter(cluster.state)
         await asyncio.sleep(QUIET_INTERVAL)
-        if all(usage.cpu_s <= QUIET_CPU for name, usage in meter.read().items() if name in names):
+        if all(usage.cpu_s <= QUIET_CPU for name, usage in meter.read_usage().items() if name in names):
             return
     raise BenchError(f"timed out after {QUIET_TIMEOUT:g} s waiting for idle schedulers")

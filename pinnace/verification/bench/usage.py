@@ -21,6 +21,8 @@ from pinnace.verification.bench import BenchError
 TIMEOUT = 5.0
 _direct = build_opener(ProxyHandler({}))
 """An opener that ignores http_proxy, for loopback addresses."""
+LOAD = "load generator"
+STAGE_CPU_METRIC = "pinnace_stage_cpu_seconds_total"
 
 
 async def read_metric(http: str, name: str, /, **labels: str) -> int | None:
@@ -51,11 +53,8 @@ def _fetch_metrics(http: str) -> str:
     return text
 
 
-LOAD = "load generator"
-
-
 class ProcessMeter:
-    """Measures processes from its creation to `read`: CPU seconds in between, and the peak memory since the start of each
+    """Measures processes from its creation to `read_usage`: CPU seconds in between, and the peak memory since the start of each
     process. The running descendants of a process of the cluster count as parts of it."""
 
     def __init__(self, state: ClusterState) -> None:
@@ -64,7 +63,7 @@ class ProcessMeter:
         self._processes = {record.name: record.process for record in state.processes if record.process} | {LOAD: own}
         self._before = self._read()
 
-    def read(self) -> dict[str, ProcessUsage]:
+    def read_usage(self) -> dict[str, ProcessUsage]:
         """Return the usage by process. Processes that have ended are omitted."""
         return subtract_samples(self._before, self._read())
 
@@ -91,22 +90,19 @@ def subtract_samples(before: Mapping[str, ProcessUsage], after: Mapping[str, Pro
     }
 
 
-STAGE_CPU_METRIC = "pinnace_stage_cpu_seconds_total"
-
-
 class StageMeter:
-    """The CPU time of API servers by stage, from `start` to `read`. Both raise BenchError."""
+    """The CPU time of API servers by stage, from `start_stage_meter` to `read_stage_cpu`. Both raise BenchError."""
 
     def __init__(self, addresses: list[str], before: Mapping[str, float]) -> None:
         self._addresses = addresses
         self._before = before
 
     @classmethod
-    async def start(cls, state: ClusterState) -> Self:
+    async def start_stage_meter(cls, state: ClusterState) -> Self:
         addresses = [record.plan.http for record in state.of(APISERVER)]
         return cls(addresses, await _sum(addresses))
 
-    async def read(self) -> dict[str, float]:
+    async def read_stage_cpu(self) -> dict[str, float]:
         """Return the CPU seconds by stage since the start, summed over all API servers, or {} if they are not measured."""
         return {stage: seconds - self._before[stage] for stage, seconds in (await _sum(self._addresses)).items()}
 

@@ -33,6 +33,21 @@ from pinnace.verification.bench.report import BenchRun
 from pinnace.verification.bench.usage import ProcessMeter
 
 WATCH_TIMEOUT = 300.0
+STREAMS = 20
+"""The number of watches per connection."""
+PODS = 500
+"""The number of pods that are updated repeatedly."""
+BATCH = 50
+"""The number of writes per call."""
+DECODING_WATCHES = 50
+"""One of this many watchers decodes the events."""
+DELIVERY_TIMEOUT = 60.0
+"""Seconds after the last write within which all watchers must have received all events."""
+ATTEMPTS = 3
+"""The number of connection attempts, of one second each."""
+WARM_UP = 1 / 6
+"""The fraction of the duration after which memory must be constant."""
+_METHOD = "/pinnace.v1.Pods/Watch"
 
 
 class WatchClient:
@@ -45,7 +60,7 @@ class WatchClient:
         self._connection = Connection([endpoint], tls=tls)
         self._expected = expected
 
-    async def run(self, revision: int) -> None:
+    async def watch_events(self, revision: int) -> None:
         """Watch until all expected events have arrived. Raises ApiError if the stream ends earlier."""
         try:
             async for batch in Client(self._connection).pods.watch(resource_version=revision):
@@ -69,15 +84,15 @@ async def measure_watchers(bench: BenchCluster, watchers: int, events: int, batc
     try:
         async with asyncio.timeout(WATCH_TIMEOUT), asyncio.TaskGroup() as group:
             for watcher in crowd:
-                group.create_task(watcher.run(revision))
+                group.create_task(watcher.watch_events(revision))
             await first.create(bench.clients, 1, batch=1)  # its arrival shows that the watchers are connected
             await asyncio.gather(*(watcher.first.wait() for watcher in crowd))
             meter = ProcessMeter(bench.cluster.state)
-            await load.create(bench.clients, events, batch=batch)
+            await load.create_pods(bench.clients, events, batch=batch)
     except TimeoutError:
         missing = sum(events + 1 - len(watcher.arrivals) for watcher in crowd)
         raise BenchError(f"{missing:,} events did not arrive within {WATCH_TIMEOUT:g} s") from None
-    usage = meter.read()
+    usage = meter.read_usage()
     deliveries = [watcher.arrivals[name] - sent for watcher in crowd for name, sent in load.sent.items()]
     elapsed = max(max(watcher.arrivals.values()) for watcher in crowd) - load.began
     return BenchRun(
@@ -88,23 +103,6 @@ async def measure_watchers(bench: BenchCluster, watchers: int, events: int, batc
         rate=len(deliveries) / elapsed,
         violations={"repeated": sum(watcher.repeated for watcher in crowd)},
     )
-
-
-STREAMS = 20
-"""The number of watches per connection."""
-PODS = 500
-"""The number of pods that are updated repeatedly."""
-BATCH = 50
-"""The number of writes per call."""
-DECODING_WATCHES = 50
-"""One of this many watchers decodes the events."""
-DELIVERY_TIMEOUT = 60.0
-"""Seconds after the last write within which all watchers must have received all events."""
-ATTEMPTS = 3
-"""The number of connection attempts, of one second each."""
-WARM_UP = 1 / 6
-"""The fraction of the duration after which memory must be constant."""
-_METHOD = "/pinnace.v1.Pods/Watch"
 
 
 class WatchMessage(NamedTuple):
@@ -124,7 +122,7 @@ class SharedEventLog:
         """Messages by the index of their first event. Watchers that keep up receive the same messages, which are decoded
         once."""
 
-    def page(self, place: int, encoded: bytes) -> tuple[WatchMessage, bool]:
+    def record_message(self, place: int, encoded: bytes) -> tuple[WatchMessage, bool]:
         """Return the message with the events from index `place`, and whether it equals the recorded events."""
         known = self._pages.get(place)
         if known is not None and known.encoded == encoded:
@@ -151,10 +149,10 @@ class WatchReader:
         self._curious = curious
         self._last = 0.0
 
-    async def listen(self) -> None:
+    async def read_until_cancelled(self) -> None:
         """Read until cancelled. Raises BenchError if the stream ends."""
         while (encoded := await self._read()) is not grpc.aio.EOF:
-            page, agrees = self._chronicle.page(self.events, encoded)
+            page, agrees = self._chronicle.record_message(self.events, encoded)
             self.agrees &= agrees
             if self._curious:
                 for event in page.events:
@@ -192,10 +190,10 @@ async def measure_watcher_crowd(bench: BenchCluster, watchers: int, stuck: int, 
         ]
         async with _open_connections(bench, stuck * STREAMS) as idle, asyncio.TaskGroup() as group:
             deaf = [open_watch(peer, revision) for peer in idle]
-            listening = [group.create_task(listener.listen()) for listener in listeners]
+            listening = [group.create_task(listener.read_until_cancelled()) for listener in listeners]
             meter = ProcessMeter(bench.cluster.state)
             written, late, memory = await _write_statuses(bench, pods, rate, seconds)
-            usage = meter.read()
+            usage = meter.read_usage()
             last = (await bench.clients[0].pods.list()).resource_version
             lacking = await _count_late_listeners(listeners, last)
             for task in listening:
@@ -220,7 +218,7 @@ async def measure_watcher_crowd(bench: BenchCluster, watchers: int, stuck: int, 
 
 async def _pods(bench: BenchCluster) -> list[Pod]:
     load = CreatedPods()
-    await load.create(bench.clients, PODS, batch=BATCH)
+    await load.create_pods(bench.clients, PODS, batch=BATCH)
     return (await bench.clients[0].pods.list(load.namespace)).items
 
 

@@ -53,7 +53,7 @@ class PodHistory:
         self.deposed: list[str] = []
         """Names of pods that were bound with a token after a later token had been used."""
 
-    def observe(self, events: Iterable[tuple[WatchEventType, Pod]], now: float) -> None:
+    def observe_events(self, events: Iterable[tuple[WatchEventType, Pod]], now: float) -> None:
         for kind, pod in events:
             uid, node = pod.metadata.uid, pod.spec.nodeName
             seen = self.pods.get(uid)
@@ -116,7 +116,7 @@ class PodWitness:
         self._news = asyncio.Event()
         self._blind: BenchError | None = None
 
-    async def run(self) -> None:
+    async def watch_events(self) -> None:
         """Watch until cancelled, or until events were missed. In the latter case, all waiting methods raise BenchError."""
         try:
             await self._watch((await self._client.pods.list()).resource_version)
@@ -132,17 +132,17 @@ class PodWitness:
                 async for batch in self._client.pods.watch(resource_version=revision):
                     revision = batch.resource_version
                     if batch.events:
-                        self.history.observe(batch.events, self._clock.monotonic())
+                        self.history.observe_events(batch.events, self._clock.monotonic())
                         self._news.set()
             except (Unavailable, Conflict):
                 await self._clock.sleep(RESUME_DELAY)
 
-    async def listening(self) -> None:
+    async def wait_until_watching(self) -> None:
         """Wait until the watch has started, so that no event can be missed. Raises BenchError."""
         await self._listening.wait()
         self._check()
 
-    async def reached(self, stage: str, count: int, timeout: float) -> None:
+    async def wait_for_stage(self, stage: str, count: int, timeout: float) -> None:
         """Wait until this number of pods has been observed BOUND or RUNNING. Raises BenchError."""
         if not await self._until(lambda: self.history.counts[stage] >= count, timeout):
             raise BenchError(f"only {self.history.counts[stage]:,} of {count:,} pods are {stage} after {timeout:g} s")
@@ -176,9 +176,9 @@ class PodWitness:
 async def watch_pods(client: Client) -> AsyncIterator[PodWitness]:
     """Yield a witness whose watch has started."""
     witness = PodWitness(client)
-    watching = asyncio.create_task(witness.run())
+    watching = asyncio.create_task(witness.watch_events())
     try:
-        await witness.listening()
+        await witness.wait_until_watching()
         yield witness
     finally:
         watching.cancel()

@@ -38,6 +38,92 @@ from pinnace.verification.bench.load import NODE_CPU, PODS_PER_NODE, CreatedPods
 DRIVER = "ebs.csi.aws.com"
 VOLUMES_PER_NODE = 39
 SIZE, MODE = "1Gi", "ReadOnlyMany"
+INTERVAL = 0.1
+DELETED_AT_ONCE = 50
+FLEET = "kubelet-0"
+"""The fleet of the nodes that churn creates."""
+BEFORE, MEASURED = "sched-0", "sched-1"
+"""The namespaces of the existing and the measured pods."""
+PRIORITY_CLASS, PRIORITY = "high", 10
+NODE_AFFINE = shape_with_cpu("""
+    spec:
+      affinity:
+        nodeAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+            nodeSelectorTerms:
+            - matchExpressions:
+              - {key: topology.kubernetes.io/zone, operator: In, values: [zone1, zone2]}
+""")
+ANTI_AFFINE = shape_with_cpu("""
+    metadata: {labels: {color: green}}
+    spec:
+      affinity:
+        podAntiAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+          - labelSelector: {matchLabels: {color: green}}
+            topologyKey: kubernetes.io/hostname
+            namespaces: [sched-1, sched-0]
+""")
+AFFINE = shape_with_cpu("""
+    metadata: {labels: {color: blue}}
+    spec:
+      affinity:
+        podAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+          - labelSelector: {matchLabels: {color: blue}}
+            topologyKey: topology.kubernetes.io/zone
+            namespaces: [sched-1, sched-0]
+""")
+PREFER_AFFINE = shape_with_cpu("""
+    metadata: {labels: {color: red}}
+    spec:
+      affinity:
+        podAffinity:
+          preferredDuringSchedulingIgnoredDuringExecution:
+          - weight: 1
+            podAffinityTerm:
+              labelSelector: {matchLabels: {color: red}}
+              topologyKey: kubernetes.io/hostname
+              namespaces: [sched-1, sched-0]
+""")
+PREFER_ANTI_AFFINE = shape_with_cpu("""
+    metadata: {labels: {color: yellow}}
+    spec:
+      affinity:
+        podAntiAffinity:
+          preferredDuringSchedulingIgnoredDuringExecution:
+          - weight: 1
+            podAffinityTerm:
+              labelSelector: {matchLabels: {color: yellow}}
+              topologyKey: kubernetes.io/hostname
+              namespaces: [sched-1, sched-0]
+""")
+SPREAD = shape_with_cpu("""
+    metadata: {labels: {color: blue}}
+    spec:
+      topologySpreadConstraints:
+      - maxSkew: 5
+        topologyKey: topology.kubernetes.io/zone
+        whenUnsatisfiable: DoNotSchedule
+        labelSelector: {matchLabels: {color: blue}}
+""")
+PREFER_SPREAD = shape_with_cpu("""
+    metadata: {labels: {color: blue}}
+    spec:
+      topologySpreadConstraints:
+      - maxSkew: 5
+        topologyKey: topology.kubernetes.io/zone
+        whenUnsatisfiable: ScheduleAnyway
+        labelSelector: {matchLabels: {color: blue}}
+""")
+TOO_LARGE = shape_with_cpu("spec: {priorityClassName: high}", cpu="9")
+"""A pod that fits on no node."""
+SMALL_AND_LOW = shape_with_cpu("spec: {terminationGracePeriodSeconds: 0}", cpu="900m")
+"""Four of these pods fill a node."""
+LARGE_AND_HIGH = shape_with_cpu("spec: {priorityClassName: high}", cpu="3")
+"""A pod that needs the resources of three pods of SMALL_AND_LOW."""
+GATED = shape_with_cpu("spec: {schedulingGates: [{name: example.com/hold}]}")
+MOONS = ("moon-1", "moon-2", "moon-3")
 
 
 def build_pod_with_volume(name: str) -> Pod:
@@ -120,10 +206,6 @@ def overcommitted(placed: Iterable[tuple[str, int]]) -> int:
     return sum(cpu > NODE_CPU for cpu in taken.values())
 
 
-INTERVAL = 0.1
-DELETED_AT_ONCE = 50
-FLEET = "kubelet-0"
-"""The fleet of the nodes that churn creates."""
 Churn = Callable[[Client, CreatedPods], Coroutine[Any, Any, None]]
 """A coroutine that runs until it is cancelled or has nothing left to do. The load contains the existing pods."""
 
@@ -193,11 +275,6 @@ def build_service(name: str) -> Service:
     return made
 
 
-BEFORE, MEASURED = "sched-0", "sched-1"
-"""The namespaces of the existing and the measured pods."""
-PRIORITY_CLASS, PRIORITY = "high", 10
-
-
 @dataclass(frozen=True, slots=True)
 class PodGroup:
     """A number of pods of one shape."""
@@ -240,87 +317,6 @@ class Workload:
         """Return the pods that `misplaced` checks."""
         return measured | placed if self.placed.shape is self.measured.shape else measured
 
-
-NODE_AFFINE = shape_with_cpu("""
-    spec:
-      affinity:
-        nodeAffinity:
-          requiredDuringSchedulingIgnoredDuringExecution:
-            nodeSelectorTerms:
-            - matchExpressions:
-              - {key: topology.kubernetes.io/zone, operator: In, values: [zone1, zone2]}
-""")
-ANTI_AFFINE = shape_with_cpu("""
-    metadata: {labels: {color: green}}
-    spec:
-      affinity:
-        podAntiAffinity:
-          requiredDuringSchedulingIgnoredDuringExecution:
-          - labelSelector: {matchLabels: {color: green}}
-            topologyKey: kubernetes.io/hostname
-            namespaces: [sched-1, sched-0]
-""")
-AFFINE = shape_with_cpu("""
-    metadata: {labels: {color: blue}}
-    spec:
-      affinity:
-        podAffinity:
-          requiredDuringSchedulingIgnoredDuringExecution:
-          - labelSelector: {matchLabels: {color: blue}}
-            topologyKey: topology.kubernetes.io/zone
-            namespaces: [sched-1, sched-0]
-""")
-PREFER_AFFINE = shape_with_cpu("""
-    metadata: {labels: {color: red}}
-    spec:
-      affinity:
-        podAffinity:
-          preferredDuringSchedulingIgnoredDuringExecution:
-          - weight: 1
-            podAffinityTerm:
-              labelSelector: {matchLabels: {color: red}}
-              topologyKey: kubernetes.io/hostname
-              namespaces: [sched-1, sched-0]
-""")
-PREFER_ANTI_AFFINE = shape_with_cpu("""
-    metadata: {labels: {color: yellow}}
-    spec:
-      affinity:
-        podAntiAffinity:
-          preferredDuringSchedulingIgnoredDuringExecution:
-          - weight: 1
-            podAffinityTerm:
-              labelSelector: {matchLabels: {color: yellow}}
-              topologyKey: kubernetes.io/hostname
-              namespaces: [sched-1, sched-0]
-""")
-SPREAD = shape_with_cpu("""
-    metadata: {labels: {color: blue}}
-    spec:
-      topologySpreadConstraints:
-      - maxSkew: 5
-        topologyKey: topology.kubernetes.io/zone
-        whenUnsatisfiable: DoNotSchedule
-        labelSelector: {matchLabels: {color: blue}}
-""")
-PREFER_SPREAD = shape_with_cpu("""
-    metadata: {labels: {color: blue}}
-    spec:
-      topologySpreadConstraints:
-      - maxSkew: 5
-        topologyKey: topology.kubernetes.io/zone
-        whenUnsatisfiable: ScheduleAnyway
-        labelSelector: {matchLabels: {color: blue}}
-""")
-TOO_LARGE = shape_with_cpu("spec: {priorityClassName: high}", cpu="9")
-"""A pod that fits on no node."""
-SMALL_AND_LOW = shape_with_cpu("spec: {terminationGracePeriodSeconds: 0}", cpu="900m")
-"""Four of these pods fill a node."""
-LARGE_AND_HIGH = shape_with_cpu("spec: {priorityClassName: high}", cpu="3")
-"""A pod that needs the resources of three pods of SMALL_AND_LOW."""
-GATED = shape_with_cpu("spec: {schedulingGates: [{name: example.com/hold}]}")
-
-MOONS = ("moon-1", "moon-2", "moon-3")
 
 WORKLOADS = {
     "plain": Workload(

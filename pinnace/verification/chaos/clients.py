@@ -48,6 +48,32 @@ from pinnace.verification.chaos import ChaosError
 
 FLUSH = 0.2
 """The maximum number of seconds for which lines are buffered."""
+_RESOURCES: dict[str, Resource[Any]] = {resource.service: resource for resource in ALL}
+_VERBS: dict[str, Verb] = {
+    "Create": "create",
+    "CreateBatch": "create",
+    "Get": "get",
+    "List": "list",
+    "Update": "update",
+    "UpdateStatus": "update_status",
+    "UpdateStatusBatch": "update_status",
+    "Delete": "delete",
+    "DeleteBatch": "delete",
+    "BindBatch": "bind",
+}
+Q = TypeVar("Q", bound=Message)
+R = TypeVar("R", bound=Message)
+CALL_TIMEOUT = 3.0
+CANCELLED = "CANCELLED"
+CONTINUE = "continue"
+"""The field with the token of the next page. Its name is a keyword in Python."""
+T = TypeVar("T", bound=Object)
+STAY = (2.0, 8.0)
+"""The minimum and maximum number of seconds on one server."""
+PAUSE = 0.05
+"""Seconds to wait after a stream has failed."""
+MOVED = "CANCELLED"
+_WORDS: dict[int, Word] = {ADDED: "added", MODIFIED: "modified", DELETED: "deleted"}
 
 
 class HistoryJournal:
@@ -95,21 +121,6 @@ class HistoryJournal:
                     file.write(encode(record))
         except OSError as error:
             self._error = error
-
-
-_RESOURCES: dict[str, Resource[Any]] = {resource.service: resource for resource in ALL}
-_VERBS: dict[str, Verb] = {
-    "Create": "create",
-    "CreateBatch": "create",
-    "Get": "get",
-    "List": "list",
-    "Update": "update",
-    "UpdateStatus": "update_status",
-    "UpdateStatusBatch": "update_status",
-    "Delete": "delete",
-    "DeleteBatch": "delete",
-    "BindBatch": "bind",
-}
 
 
 def parse_method(method: str) -> tuple[Verb, Resource[Any]] | None:
@@ -189,15 +200,6 @@ def _build_item_parser(verb: Verb) -> Callable[[Any], tuple[str, str, str, str]]
             request.options.preconditions.resourceVersion,
         )
     return lambda obj: (obj.metadata.namespace, obj.metadata.name, obj.metadata.uid, obj.metadata.resourceVersion)
-
-
-Q = TypeVar("Q", bound=Message)
-R = TypeVar("R", bound=Message)
-
-CALL_TIMEOUT = 3.0
-CANCELLED = "CANCELLED"
-CONTINUE = "continue"
-"""The field with the token of the next page. Its name is a keyword in Python."""
 
 
 class _SingleAttemptConnection(Connection):
@@ -329,16 +331,6 @@ class CallAttempt:
         )  # fmt: skip
 
 
-T = TypeVar("T", bound=Object)
-
-STAY = (2.0, 8.0)
-"""The minimum and maximum number of seconds on one server."""
-PAUSE = 0.05
-"""Seconds to wait after a stream has failed."""
-MOVED = "CANCELLED"
-_WORDS: dict[int, Word] = {ADDED: "added", MODIFIED: "modified", DELETED: "deleted"}
-
-
 class RecordingWatcher(Generic[T]):
     """A recorded watcher. `name`: the name of its client and its stream. `fields`: a field selector. `revision`: the revision
     up to which events have been received. `verified`: send the fingerprint of the history, so that the server detects a
@@ -368,7 +360,7 @@ class RecordingWatcher(Generic[T]):
         self._history = b""
         self._reached = asyncio.Event()
 
-    async def run(self) -> None:
+    async def watch_until_cancelled(self) -> None:
         """Watch until cancelled."""
         turn = self._random.randrange(len(self._connections))
         try:
@@ -378,7 +370,7 @@ class RecordingWatcher(Generic[T]):
         finally:
             await asyncio.gather(*(connection.close() for connection in self._connections))
 
-    async def reached(self, revision: int, timeout: float) -> bool:
+    async def wait_for_revision(self, revision: int, timeout: float) -> bool:
         """Wait until all events up to the revision have been received. Return False on timeout."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):

@@ -159,7 +159,7 @@ class PodSession:
 
 
 class GatewayClients:
-    """The clients. `start` starts them; `calls` counts their calls by outcome."""
+    """The clients. `start_clients` starts them; `calls` counts their calls by outcome."""
 
     def __init__(
         self, addresses: Sequence[str], tls: TlsFiles, journal: HistoryJournal, rng: random.Random, writers: int = 2
@@ -190,7 +190,7 @@ class GatewayClients:
         assert self._pods is not None
         return self._pods
 
-    def start(self) -> None:
+    def start_clients(self) -> None:
         self._pods = PodSession(self._addresses, self._tls, self._journal, self._random)
         self._working = [asyncio.create_task(self._write(f"gateway-writer-{i}")) for i in range(self._writers)]
         self._watching = asyncio.create_task(self._watch())
@@ -199,7 +199,7 @@ class GatewayClients:
         """Raise the errors of bugs in writers."""
         await _cancel_all(self._working)
 
-    async def seen(self, within: float) -> str:
+    async def check_watch_delivery(self, within: float) -> str:
         """Create a pod, and wait until the watcher receives it. Return the problem, or ""."""
         deadline = time.monotonic() + within
         created = None

@@ -30,6 +30,11 @@ LIBRARIES = (
 )
 """Paths of the library for multithreaded processes, relative to the root, as installed by distributions and by its Makefile."""
 _SHARED = Path("/dev/shm")
+SIZE = 2 << 30
+"""The initial size in bytes. A tmpfs only uses memory for its contents."""
+ATTEMPTS = 20
+"""The number of attempts to fill a disk. A disk cannot be smaller than its contents, which may grow during an attempt."""
+_MOUNT, _UMOUNT = shutil.which("mount"), shutil.which("umount")
 
 
 def find_library() -> Path | None:
@@ -47,7 +52,7 @@ class WallClocks:
 
     def environment(self, process: str) -> Mapping[str, str]:
         self._files[process] = self._folder / f"{process}.clock"
-        self.step(process, 0)
+        self.set_offset(process, 0)
         return {
             "LD_PRELOAD": str(self._library),
             "FAKETIME_TIMESTAMP_FILE": str(self._files[process]),
@@ -56,35 +61,28 @@ class WallClocks:
             "NO_FAKE_STAT": "1",  # file times are not used as dates, and an intercepted stat takes locks
         }
 
-    def step(self, process: str, seconds: float) -> None:
+    def set_offset(self, process: str, seconds: float) -> None:
         """Set the offset of the process' wall clock in seconds. Durations are not affected."""
         draft = self._files[process].with_suffix(".tmp")
         draft.write_text(f"{seconds:+g}\n")
         draft.replace(self._files[process])
 
-    def heal(self) -> None:
+    def reset_offsets(self) -> None:
         for process in self._files:
-            self.step(process, 0)
+            self.set_offset(process, 0)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.sweep()
+        self.remove_stale_files()
 
-    def sweep(self) -> None:
+    def remove_stale_files(self) -> None:
         """Remove the shared memory of dead processes."""
         for left in _SHARED.glob("*faketime_s?m_*"):
             pid = left.name.rpartition("_")[2]
             if pid.isdigit() and not Path("/proc", pid).exists() and left.stat().st_uid == os.getuid():
                 left.unlink(missing_ok=True)
-
-
-SIZE = 2 << 30
-"""The initial size in bytes. A tmpfs only uses memory for its contents."""
-ATTEMPTS = 20
-"""The number of attempts to fill a disk. A disk cannot be smaller than its contents, which may grow during an attempt."""
-_MOUNT, _UMOUNT = shutil.which("mount"), shutil.which("umount")
 
 
 class TmpfsDisk:

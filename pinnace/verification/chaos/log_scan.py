@@ -23,6 +23,13 @@ AFTERWARDS = 3.0
 """Seconds after the end of an excuse in which a process may still log errors about it."""
 _OURS = ("apiserver", "controllers", "kubelet", "pinnace", "proxy", "scheduler", "__main__")
 """Prefixes of logger names: the top-level packages. Logs of etcd are excluded, because faults cause its errors."""
+STALL = 1.0
+"""Seconds without progress of an etcd member that count as a stall. A candidate stands down after 1.9 s without an acknowledged
+heartbeat."""
+_TOOK_LONG = "apply request took too long"
+_WAITING = "waiting for ReadIndex response took too long, retrying"
+_WAITED = 0.5
+"""Seconds after which etcd logs that it is still waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +70,6 @@ def _errors(lines: Iterable[LogLine], excuses: Sequence[ErrorExcuse]) -> Iterato
         excused = any(excuse.covers(line.at) for excuse in excuses)
         if not excused and (line.severity == "CRITICAL" or (line.severity == "ERROR" and ours)):
             yield line
-
-
-STALL = 1.0
-"""Seconds without progress of an etcd member that count as a stall. A candidate stands down after 1.9 s without an acknowledged
-heartbeat."""
-_TOOK_LONG = "apply request took too long"
-_WAITING = "waiting for ReadIndex response took too long, retrying"
-_WAITED = 0.5
-"""Seconds after which etcd logs that it is still waiting."""
 
 
 @dataclass(frozen=True, slots=True)

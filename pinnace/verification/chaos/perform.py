@@ -87,7 +87,7 @@ class ScenarioReport:
     void: Sequence[str]
     calls: Mapping[str, int]
     rate: float
-    kept: str = ""
+    saved_folder: str = ""
 
     @property
     def status(self) -> Status:
@@ -112,7 +112,7 @@ class ScenarioReport:
             "void": list(self.void),
             "calls": dict(self.calls),
             "calls_per_s": round(self.rate, 1),
-            "kept": self.kept,
+            "kept": self.saved_folder,
         }
 
 
@@ -125,41 +125,47 @@ async def perform_scenario(scenario: Scenario, folder: Path, progress: Progress,
         journal.write(build_run_record(time.time(), seed, f"chaos {scenario.name}", SETTLE))
         async with start_chaos_cluster(scenario.spec, folder, progress, scenario.props) as on, on.cluster.client() as client:
             async with on.bystander, ChaosLoad(on.cluster.config, journal, on.nodes, seed=seed) as load:
-                act = ScenarioContext(on, load, journal, client, rng)
+                context = ScenarioContext(on, load, journal, client, rng)
                 progress.waiting("the load and the fault")
                 await asyncio.sleep(STEADY)
                 try:
-                    await _play_scenario(scenario, act)
+                    await _play_scenario(scenario, context)
                 finally:
-                    await on.world.undo_all_faults()
+                    await on.under_test.undo_all_faults()
                 progress.waiting("the recovery")
-                settled = await load.settle(within=SETTLE)
-                reasons = await _read_term_ends(act)
+                settled = await load.stop_and_settle(within=SETTLE)
+                reasons = await _read_term_ends(context)
                 calls, rate = load.calls, load.rate
-                lacking = [*settled.lacking, *workers.find_wrongly_succeeded(load.attempts), *on.world.unstoppable_processes]
-                lacking += [f"{name} ended unexpectedly: exit code {code}" for name, code in on.world.find_crashed_processes()]
-            await on.recorder.reached(settled.revision, CATCH_UP)
-    lacking += find_log_errors(folder / LOGS, on.world.excuses)
+                lacking = [
+                    *settled.lacking,
+                    *workers.find_wrongly_succeeded(load.attempts),
+                    *on.under_test.unstoppable_processes,
+                ]
+                lacking += [
+                    f"{name} ended unexpectedly: exit code {code}" for name, code in on.under_test.find_crashed_processes()
+                ]
+            await on.recorder.wait_for_revision(settled.revision, CATCH_UP)
+    lacking += find_log_errors(folder / LOGS, on.under_test.excuses)
     progress.waiting("the verdict")
-    return await asyncio.to_thread(lambda: _build_report(scenario, folder, act, reasons, offset, lacking, calls, rate))
+    return await asyncio.to_thread(lambda: _build_report(scenario, folder, context, reasons, offset, lacking, calls, rate))
 
 
-async def _play_scenario(scenario: Scenario, act: ScenarioContext) -> None:
+async def _play_scenario(scenario: Scenario, context: ScenarioContext) -> None:
     """Execute the scenario's actions. Raises ScenarioError with the events so far, and the exceptions of ClusterUnderTest."""
     try:
         try:
-            await scenario.play(act)
+            await scenario.run_scenario(context)
         except ApiError as error:
             raise ScenarioError(f"a request to the cluster failed: {error}") from error
     except ScenarioError as error:
-        error.moments = act.moments_since_fault(act.moments)
+        error.moments = context.moments_since_fault(context.moments)
         raise
 
 
-async def _read_term_ends(act: ScenarioContext) -> dict[int, str]:
+async def _read_term_ends(context: ScenarioContext) -> dict[int, str]:
     """Return the reasons for the ends of the schedulers' terms by token."""
     try:
-        return {term.token: term.reason for term in await act.client.elections.history(ELECTION)}
+        return {term.token: term.reason for term in await context.client.elections.history(ELECTION)}
     except ApiError:
         return {}
 
@@ -167,28 +173,28 @@ async def _read_term_ends(act: ScenarioContext) -> dict[int, str]:
 def _build_report(
     scenario: Scenario,
     folder: Path,
-    act: ScenarioContext,
+    context: ScenarioContext,
     reasons: Mapping[int, str],
     offset: float,
     lacking: Sequence[str],
     calls: Mapping[str, int],
     rate: float,
 ) -> ScenarioReport:
-    records = scenario.history(folder)
+    records = scenario.read_history(folder)
     check_report, seen = check_history(records), History(records)
     end = seen.phases.get("quiet", float("inf"))
     moments = [
-        *act.moments,
-        *list_election_moments(records, ELECTION, act.zero, reasons),
-        *list_compacted_watches(records, act.zero),
+        *context.moments,
+        *list_election_moments(records, ELECTION, context.zero, reasons),
+        *list_compacted_watches(records, context.zero),
     ]
-    for name in dict.fromkeys(act.watched):
-        moments += list_log_moments(read(folder / LOGS / f"{name}.log"), name, act.zero, offset, SHOWN)
-    timeline = act.moments_since_fault(m for m in moments if m.at <= end)
+    for name in dict.fromkeys(context.watched):
+        moments += list_log_moments(read(folder / LOGS / f"{name}.log"), name, context.zero, offset, SHOWN)
+    timeline = context.moments_since_fault(m for m in moments if m.at <= end)
     return ScenarioReport(
         scenario.name,
         timeline,
-        scenario.judge(seen),
+        scenario.judge_history(seen),
         check_report.verdicts,
         scenario.invariants,
         lacking,

@@ -49,6 +49,11 @@ SHOWN = 5
 STEPS_SHOWN = 20
 """The maximum number of long steps in a text report."""
 _MARKS = {"holds": "✓", "violated": "✗", "void": "○", "not checked": "-"}
+STORE_STALL = "store-stall"
+"""The name of a period in a history in which etcd was too slow."""
+SETTLE = 60.0
+"""Seconds after the last fault within which the cluster must be healthy."""
+CATCH_UP = 30.0
 
 
 @dataclass(slots=True)
@@ -76,8 +81,8 @@ class TrafficCounter:
 class ChaosReport:
     """The result of a run. `seconds`: the duration of the load. `repeat`: the command that repeats the run. `skipped`: faults
     that are not possible on this machine, with the reason. `idle`: faults that the run was too short for. `attempts`: the
-    counts of the adversary (workers.py). `steps`, `hot`: what the event loops executed (loop_report.py). `kept`: the directory
-    with the history and the logs, or "" if they were removed."""
+    counts of the adversary (workers.py). `steps`, `hot`: what the event loops executed (loop_report.py). `saved_folder`: the
+    directory with the history and the logs, or "" if they were removed."""
 
     what: str
     repeat: str
@@ -94,7 +99,7 @@ class ChaosReport:
     check: Check
     steps: Sequence[LongStep] = ()
     hot: Sequence[HotStack] = ()
-    kept: str = ""
+    saved_folder: str = ""
 
     @property
     def violations(self) -> list[str]:
@@ -150,14 +155,14 @@ class ChaosReport:
             "settled": asdict(self.settled),
             "long_steps": [asdict(step) for step in self.steps],
             "hot_stacks": [asdict(hot) for hot in self.hot],
-            "kept": self.kept,
+            "kept": self.saved_folder,
         }
 
     def to_junit(self) -> str:
         """Return the report as JUnit XML, with a test case for each invariant, for other failures, and for sufficient load."""
         suite = ElementTree.Element("testsuite", name="pinnace chaos", time=f"{self.seconds:.1f}", timestamp=self.started)
         properties = ElementTree.SubElement(suite, "properties")
-        for name, value in {"seed": str(self.seed), "repeat": self.repeat, "kept": self.kept, **self.versions}.items():
+        for name, value in {"seed": str(self.seed), "repeat": self.repeat, "kept": self.saved_folder, **self.versions}.items():
             ElementTree.SubElement(properties, "property", name=name, value=value)
         for verdict in self.check.verdicts:
             told = [violation.text for violation in verdict.violations]
@@ -209,10 +214,10 @@ class ChaosReport:
             yield from (f"  {hot}" for hot in self.hot)
         yield f"verdict: {self.status}"
         yield f"repeat: {self.repeat}"
-        if self.kept:
-            yield f"history and logs: {self.kept}"
-            yield f"check again: pinnace check {self.kept}/*.jsonl"
-            yield f"timeline: pinnace timeline open {self.kept}/*.jsonl"
+        if self.saved_folder:
+            yield f"history and logs: {self.saved_folder}"
+            yield f"check again: pinnace check {self.saved_folder}/*.jsonl"
+            yield f"timeline: pinnace timeline open {self.saved_folder}/*.jsonl"
 
 
 def _add_test_case(suite: ElementTree.Element, name: str, failures: list[str], *, skipped: bool = False) -> None:
@@ -221,13 +226,6 @@ def _add_test_case(suite: ElementTree.Element, name: str, failures: list[str], *
         ElementTree.SubElement(case, "failure", message=failures[0]).text = "\n".join(failures)
     elif skipped:
         ElementTree.SubElement(case, "skipped")
-
-
-STORE_STALL = "store-stall"
-"""The name of a period in a history in which etcd was too slow."""
-SETTLE = 60.0
-"""Seconds after the last fault within which the cluster must be healthy."""
-CATCH_UP = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,19 +257,19 @@ async def run_chaos(options: RunOptions, folder: Path, progress: Progress, say: 
         faults = tuple(sorted(kind.name for kind in kinds if options.named or kind.name not in idle))
         journal.write(build_run_record(started.timestamp(), options.seed, what, SETTLE, faults))
         async with start_chaos_cluster(options.spec, folder, progress, props) as on:
-            engine = FaultInjector(on.world, journal, say)
+            engine = FaultInjector(on.under_test, journal, say)
             began = time.monotonic()
             load_ = ChaosLoad(on.cluster.config, journal, on.nodes, seed=options.seed, gateways=on.gateways)
             async with on.bystander, on.start_gateway_bystander(), load_ as load:
                 progress.waiting(f"{what}")
-                await engine.run(scheduled_faults)
+                await engine.inject_all(scheduled_faults)
                 seconds = time.monotonic() - began
                 progress.waiting("recovery")
-                settled = await load.settle(within=SETTLE)
+                settled = await load.stop_and_settle(within=SETTLE)
                 attempts = dict(load.attempts)
-            await on.recorder.reached(settled.revision, CATCH_UP)
+            await on.recorder.wait_for_revision(settled.revision, CATCH_UP)
         _record_etcd_stalls(journal, folder / LOGS, engine.damage, len(scheduled_faults))
-    engine.damage.failures += find_log_errors(folder / LOGS, on.world.excuses)
+    engine.damage.failures += find_log_errors(folder / LOGS, on.under_test.excuses)
     progress.waiting("the verdict")
     traffic = TrafficCounter()
     check_report = await asyncio.to_thread(lambda: check_history(traffic.counting(read_run_history(folder))))

@@ -43,13 +43,21 @@ from pinnace.runtime.steps import PROFILE
 from pinnace.verification.bench.calibration import START_TIMEOUT
 from pinnace.verification.chaos import ChaosError
 from pinnace.verification.chaos.bystander import READ_RATE, WRITE_RATE, Bystander, create_gateway_user
+from pinnace.verification.chaos.cluster_under_test import ClusterUnderTest
 from pinnace.verification.chaos.host import TmpfsDisk, WallClocks, mount_disk
 from pinnace.verification.chaos.load import BYSTANDER, GATEWAY_BYSTANDER
 from pinnace.verification.chaos.saboteur import CONFIG
-from pinnace.verification.chaos.world import ClusterUnderTest
 
 POLL = 0.05
 END_TIMEOUT = 30.0
+CATCH_UP = 30.0
+"""Seconds within which the recorder must be up to date after its start."""
+JOURNAL, STORED, PROCESSES, RUN_LOG = "chaos.jsonl", "etcd.jsonl", "processes.jsonl", "{}.run.jsonl"
+LOGS, PROFILES = "logs", "profiles"
+SERVICES = "127.254.0.0/16"
+"""The addresses of services of a cluster with a proxy, which must be able to listen on them."""
+JSON_LOGS = ("--logging-format", "json")
+"""The log format of all components. Timelines and verdicts read the events in their logs (pinnace/runtime/logs.py)."""
 
 
 class EtcdHistoryRecorder:
@@ -84,12 +92,12 @@ class EtcdHistoryRecorder:
                 await self._process.wait()
 
     async def archive_output(self, output: Path) -> None:
-        """Stop the recorder and rename its output. `again` records another history of etcd from its start."""
+        """Stop the recorder and rename its output. `restart` records another history of etcd from its start."""
         await self.__aexit__()
         self.output.rename(output)
         self._progress.unlink()
 
-    async def again(self) -> None:
+    async def restart(self) -> None:
         await self.__aenter__()
 
     @property
@@ -102,23 +110,13 @@ class EtcdHistoryRecorder:
         except FileNotFoundError:
             return 0
 
-    async def reached(self, revision: int, timeout: float) -> None:
+    async def wait_for_revision(self, revision: int, timeout: float) -> None:
         """Wait until the history is recorded up to this revision. Raises ChaosError."""
         deadline = time.monotonic() + timeout
         while self.revision < revision:
             if time.monotonic() > deadline:
                 raise ChaosError(f"etcd's history is only recorded up to revision {self.revision}, not {revision}")
             await asyncio.sleep(POLL)
-
-
-CATCH_UP = 30.0
-"""Seconds within which the recorder must be up to date after its start."""
-JOURNAL, STORED, PROCESSES, RUN_LOG = "chaos.jsonl", "etcd.jsonl", "processes.jsonl", "{}.run.jsonl"
-LOGS, PROFILES = "logs", "profiles"
-SERVICES = "127.254.0.0/16"
-"""The addresses of services of a cluster with a proxy, which must be able to listen on them."""
-JSON_LOGS = ("--logging-format", "json")
-"""The log format of all components. Timelines and verdicts read the events in their logs (pinnace/runtime/logs.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +136,7 @@ class ChaosCluster:
     """A running cluster with its recorder. `output`: the directory of the histories."""
 
     cluster: Cluster
-    world: ClusterUnderTest
+    under_test: ClusterUnderTest
     recorder: EtcdHistoryRecorder
     output: Path
 
@@ -165,7 +163,7 @@ class ChaosCluster:
         if not self.gateways:
             yield
             return
-        tls = await create_gateway_user(self.cluster, self.world.client)
+        tls = await create_gateway_user(self.cluster, self.under_test.client)
         async with Bystander(self.gateways, tls, self.output / f"{GATEWAY_BYSTANDER}.jsonl", (READ_RATE, WRITE_RATE)):
             yield
 
@@ -227,9 +225,9 @@ async def start_chaos_cluster(
                 ProcessRecorder(lambda: cluster.state.processes, folder / PROCESSES),
                 Helper("pinnace.apiserver.storage.etcd.surgery", *etcd) as surgeon,
             ):
-                await recorder.reached((await client.namespaces.list()).resource_version, CATCH_UP)
-                world = ClusterUnderTest(cluster, links, surgeon, client, clocks, lambda: recorder.revision, disks)
-                yield ChaosCluster(cluster, world, recorder, folder)
+                await recorder.wait_for_revision((await client.namespaces.list()).resource_version, CATCH_UP)
+                under_test = ClusterUnderTest(cluster, links, surgeon, client, clocks, lambda: recorder.revision, disks)
+                yield ChaosCluster(cluster, under_test, recorder, folder)
         finally:
             progress.waiting("the processes to end")
             try:

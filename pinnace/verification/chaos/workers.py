@@ -53,6 +53,24 @@ OBJECTS = 4
 """The number of objects that the Rivals of the regular load share."""
 PAGE = 80
 BATCH = 5
+SEIZED = "seized"
+"""The namespace of the adversary's pods."""
+FIRST_TOKEN = 1
+"""The initial old token: etcd's first revision, which is never the token of a leader."""
+ANOTHER = "another"
+"""The election that the adversary leads, and the scheduler name of its pods."""
+ELECTED_WITHIN = 2.0
+"""Seconds after which the adversary stops to campaign."""
+_MUST_BE_NONE = (
+    "bound_by_deposed",
+    "borrowed",
+    "bound_by_another",
+    "bound_afterwards",
+    "bound_twice",
+    "moved",
+    "stale_written",
+    "rewound",
+)
 
 
 class LoadWorker(Protocol):
@@ -223,26 +241,6 @@ class ContestingWriter:
 
 def _is_deleted(deletion: BatchItem) -> bool:
     return isinstance(error_of(deletion), NotFound | None)
-
-
-SEIZED = "seized"
-"""The namespace of the adversary's pods."""
-FIRST_TOKEN = 1
-"""The initial old token: etcd's first revision, which is never the token of a leader."""
-ANOTHER = "another"
-"""The election that the adversary leads, and the scheduler name of its pods."""
-ELECTED_WITHIN = 2.0
-"""Seconds after which the adversary stops to campaign."""
-_MUST_BE_NONE = (
-    "bound_by_deposed",
-    "borrowed",
-    "bound_by_another",
-    "bound_afterwards",
-    "bound_twice",
-    "moved",
-    "stale_written",
-    "rewound",
-)
 
 
 def find_wrongly_succeeded(counts: Mapping[str, int]) -> list[str]:

@@ -13,6 +13,8 @@ from sortedcontainers import SortedDict
 from pinnace.api.resources import ELECTIONS_PREFIX, NODES, PODS, prefix_of
 from pinnace.history.records import Call, Fault, Observed, Phase, PodFacts, Ran, Record, Run, Stored, Told
 
+BY_NODE = "spec.nodeName="
+
 
 def list_call_moments(calls: Iterable[Call]) -> Iterator[tuple[bool, int, Call]]:
     """Yield (began, index, call) for the start and the end of each call, in order of time.
@@ -41,16 +43,13 @@ def measure_uncovered(since: float, until: float, faults: Iterable[Fault]) -> fl
     return left + max(0.0, until - at)
 
 
-BY_NODE = "spec.nodeName="
-
-
 @dataclass(frozen=True, slots=True)
 class KeyQuery:
     prefix: str
     selector: str = ""
 
     @property
-    def judged(self) -> bool:
+    def is_evaluable(self) -> bool:
         """Whether the selector can be evaluated from facts. If not, missing objects are not detected."""
         return not self.selector or (self.selector.startswith(BY_NODE) and "," not in self.selector)
 
@@ -100,19 +99,19 @@ class History:
         for record in records:
             self._add_record(record)
 
-    def version(self, key: str, revision: int) -> Stored | None:
+    def find_version(self, key: str, revision: int) -> Stored | None:
         """Return the version of the key that was written at this revision, or None."""
         versions = self.keys.get(key, ())
         index = bisect_left(versions, revision, key=_revision)
         return versions[index] if index < len(versions) and versions[index].revision == revision else None
 
-    def state(self, key: str, revision: int) -> Stored | None:
+    def find_current_version(self, key: str, revision: int) -> Stored | None:
         """Return the version of the key that was current at this revision, or None if the key was absent."""
         versions = self.keys.get(key, ())
         index = bisect_right(versions, revision, key=_revision)
         return versions[index - 1] if index and versions[index - 1].digest else None
 
-    def after(self, key: str, revision: int) -> Sequence[Stored]:
+    def list_later_versions(self, key: str, revision: int) -> Sequence[Stored]:
         """Return the versions of the key after this revision."""
         versions = self.keys.get(key, [])
         return versions[bisect_right(versions, revision, key=_revision) :]
@@ -123,9 +122,9 @@ class History:
         index = bisect_right(versions, revision, key=_revision)
         return versions[index] if index < len(versions) else None
 
-    def before(self, stored: Stored) -> Stored | None:
+    def find_replaced_version(self, stored: Stored) -> Stored | None:
         """Return the version that this one replaced, or None if the key was absent."""
-        return self.state(stored.key, stored.revision - 1)
+        return self.find_current_version(stored.key, stored.revision - 1)
 
     def _add_record(self, record: Record) -> None:
         match record:
@@ -177,7 +176,7 @@ class StoredState:
     def __init__(self) -> None:
         self._resources: dict[str, SortedDict] = {}
 
-    def apply(self, stored: Stored) -> None:
+    def apply_version(self, stored: Stored) -> None:
         resource = self._resources.get(place := prefix_of(stored.key))
         if resource is None:
             resource = self._resources[place] = SortedDict()
@@ -186,7 +185,7 @@ class StoredState:
         else:
             resource.pop(stored.key, None)
 
-    def range(self, prefix: str, after: str = "", upto: str = "") -> Iterator[Stored]:
+    def list_range(self, prefix: str, after: str = "", upto: str = "") -> Iterator[Stored]:
         """Yield the keys with this prefix in order, greater than `after` and up to `upto` ("" for no limit)."""
         resource = self._resources.get(prefix_of(prefix))
         if resource is None:
@@ -213,6 +212,6 @@ def visit_states(history: History, visits: Iterable[StateVisit]) -> None:
         if look.revision > history.last_revision:
             return
         while change is not None and change.revision <= look.revision:
-            state.apply(change)
+            state.apply_version(change)
             change = next(changes, None)
         look.see(state)

@@ -34,6 +34,12 @@ from pinnace.verification.check.index import History, find_fault_end, measure_un
 
 PODS_RUN = ("L1", "after the last fault, every feasible pod is bound and Running within a limit")
 LEADERSHIP = ("L2", "there is a leader within a limit; leadership does not move without a fault")
+BINDS_CONTINUE = ("L3", "while pods wait for a node, binds continue within a limit")
+ANSWERED = ("L4", "users receive timely responses while another user overloads the servers")
+GATEWAYS_ANSWER = ("L5", "users of a gateway receive timely responses while another user attacks it")
+OBSERVATIONS = ("F", "the values that faults read from their targets are within limits")
+FEWEST = 10
+"""The minimum number of bystanders' calls during a fault. With fewer calls, L4 and L5 are not checked."""
 
 
 def examine_pods(history: History, findings: Findings) -> None:
@@ -181,14 +187,6 @@ class _FreeResources:
             (name for name, free in self._free.items() if all(free[resource] >= amount for resource, amount in pod.requests)),
             "",
         )
-
-
-BINDS_CONTINUE = ("L3", "while pods wait for a node, binds continue within a limit")
-ANSWERED = ("L4", "users receive timely responses while another user overloads the servers")
-GATEWAYS_ANSWER = ("L5", "users of a gateway receive timely responses while another user attacks it")
-OBSERVATIONS = ("F", "the values that faults read from their targets are within limits")
-FEWEST = 10
-"""The minimum number of bystanders' calls during a fault. With fewer calls, L4 and L5 are not checked."""
 
 
 def examine_binds(history: History, findings: Findings) -> None:

@@ -38,6 +38,12 @@ from pinnace.history.records import Call, PodFacts, Stored, Told, Word
 from pinnace.history.verdict import Findings
 from pinnace.verification.check.index import BY_NODE, History, KeyQuery, StateVisit, StoredState, visit_states
 
+WATCH_EVENTS = ("I8", "a watch does not lose, repeat or reorder events, across reconnects, restarts and compaction")
+BOOKMARKS = ("I9", "a bookmark R means that all events up to R were delivered")
+DELIVERY_TIMEOUT = 15.0
+"""Seconds. A client closes a watch that has been silent for this time."""
+SNAPSHOT_PAGES = ("I12", "the pages of one list are one snapshot")
+
 
 class ExpectedEvent(NamedTuple):
     kind: Word
@@ -58,7 +64,7 @@ class ExpectedEvents:
         self._events: dict[KeyQuery, list[ExpectedEvent]] = {}
 
     def events(self, selection: KeyQuery) -> Sequence[ExpectedEvent]:
-        """Return the expected events in order. The selector must be one that can be evaluated (`Query.judged`)."""
+        """Return the expected events in order. The selector must be one that can be evaluated (`KeyQuery.is_evaluable`)."""
         events = self._events.get(selection)
         if events is None:
             events = self._events[selection] = [
@@ -111,11 +117,6 @@ def _check_event(selection: KeyQuery, now: Stored, before: Stored | None) -> Exp
         return ExpectedEvent("deleted", now.revision, now.key, before.digest, now.at)
     return None
 
-
-WATCH_EVENTS = ("I8", "a watch does not lose, repeat or reorder events, across reconnects, restarts and compaction")
-BOOKMARKS = ("I9", "a bookmark R means that all events up to R were delivered")
-DELIVERY_TIMEOUT = 15.0
-"""Seconds. A client closes a watch that has been silent for this time."""
 
 _revision = attrgetter("revision")
 Store = dict[str, tuple[int, str]]
@@ -189,7 +190,7 @@ class _StreamChecker:
         self._check_bookmarked_events(message.at)
         self._name = f"watch {message.stream} of {message.client} from {message.server}"
         self._selection = KeyQuery(message.key, message.selection)
-        if self._selection.judged:
+        if self._selection.is_evaluable:
             self._expected = self._source.events(self._selection)
         self._syncing = message.revision == 0
         if self._syncing:
@@ -203,7 +204,7 @@ class _StreamChecker:
     def _finish_list(self, message: Told) -> None:
         self._events.examined += 1
         self._syncing = False
-        if self._store is not None and self._selection.judged:
+        if self._store is not None and self._selection.is_evaluable:
             see = partial(_compare_store, self._events, self._name, message, self._selection, dict(self._store))
             self._visits.append(StateVisit(message.revision, see))
         self._set_position(message.revision)
@@ -221,7 +222,7 @@ class _StreamChecker:
             self._store[message.key] = (message.revision, message.digest)
 
     def _check_event(self, message: Told) -> None:
-        if not self._selection.judged:
+        if not self._selection.is_evaluable:
             self._check_order(message)
             return
         expected = self._expected[self._position] if self._position < len(self._expected) else None
@@ -258,7 +259,7 @@ class _StreamChecker:
             self._report_violation(message, f"with different content (digest {message.digest}, expected {expected.digest})")
 
     def _check_order(self, message: Told) -> None:
-        if self._history.version(message.key, message.revision) is None:
+        if self._history.find_version(message.key, message.revision) is None:
             self._report_violation(message, "although it did not happen")
         elif message.revision < self._revision:
             self._report_violation(message, f"after revision {self._revision}")
@@ -293,7 +294,7 @@ class _StreamChecker:
 
 def _compare_store(findings: Findings, name: str, message: Told, selection: KeyQuery, store: Store, state: StoredState) -> None:
     """Compare a watcher's store with the state at the revision of its list."""
-    there = {stored.key: stored for stored in state.range(selection.prefix) if selection.selects(stored)}
+    there = {stored.key: stored for stored in state.list_range(selection.prefix) if selection.selects(stored)}
     for key in sorted(store.keys() | there.keys()):
         stored, known = there.get(key), store.get(key)
         if stored is None:
@@ -312,9 +313,6 @@ def _compare_store(findings: Findings, name: str, message: Told, selection: KeyQ
 
 def _event_text(event: ExpectedEvent) -> str:
     return f"{event.kind} {event.key} at revision {event.revision}"
-
-
-SNAPSHOT_PAGES = ("I12", "the pages of one list are one snapshot")
 
 
 def examine_pages(history: History, findings: Findings) -> None:
@@ -343,8 +341,8 @@ def _last_key(page: Call | None) -> str:
 def _compare_page(findings: Findings, call: Call, after: str, state: StoredState) -> None:
     selection = KeyQuery(call.prefix, call.selection)
     upto = _last_key(call) if call.more else ""
-    there = state.range(call.prefix, after, upto)
-    if selection.judged:
+    there = state.list_range(call.prefix, after, upto)
+    if selection.is_evaluable:
         expected = {stored.key: stored for stored in there if selection.selects(stored)}
     else:
         shown = {item.key for item in call.items}

@@ -41,16 +41,16 @@ class FakePods:
 class FakeMeter:
     def __init__(self, state: object) -> None: ...
 
-    def read(self) -> dict[str, Any]:
+    def read_usage(self) -> dict[str, Any]:
         return {}
 
 
 class FakeStages:
     @classmethod
-    async def start(cls, state: object) -> Self:
+    async def start_stage_meter(cls, state: object) -> Self:
         return cls()
 
-    async def read(self) -> dict[str, Any]:
+    async def read_stage_cpu(self) -> dict[str, Any]:
         return {}
 
 
@@ -86,7 +86,7 @@ async def test_leader_deposed_by_a_flood_is_a_violation() -> None:
 
 async def test_heartbeats_after_the_flood_are_not_counted() -> None:
     probe = LeaderProbe(client(forgets=False))
-    measured = await probe.measure(0.0)
+    measured = await probe.measure_calls(0.0)
     probe._beats.append(1.0)
     assert measured["heartbeat"] == []
 
@@ -107,7 +107,7 @@ async def test_flood_records_acknowledged_pods() -> None:
     full = asyncio.Event()
     channel: Any = SimpleNamespace(unary_unary=lambda method: answer)
     flood = CreateFlood(channel, "f-")
-    running = asyncio.create_task(flood.run(rate=100_000))
+    running = asyncio.create_task(flood.send_creates(rate=100_000))
     async with asyncio.timeout(10):
         await full.wait()
     running.cancel()

@@ -116,7 +116,7 @@ async def test_ended_connections_are_opened_again_and_counted() -> None:
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         door = door_of(server)
-        repeating = asyncio.create_task(door.repeat(None, repeat_forever(build_request("GET", "/")), 2))
+        repeating = asyncio.create_task(door.repeat_requests(None, repeat_forever(build_request("GET", "/")), 2))
         async with asyncio.timeout(10):
             await enough.wait()
         repeating.cancel()

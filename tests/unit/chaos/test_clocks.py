@@ -16,8 +16,8 @@ def test_process_starts_with_its_own_correct_clock(tmp_path: Path) -> None:
 def test_clock_step_affects_one_process_until_heal(tmp_path: Path) -> None:
     clocks = WallClocks(Path("/lib/faketime.so"), tmp_path)
     stepped, other = (Path(clocks.environment(name)["FAKETIME_TIMESTAMP_FILE"]) for name in ("scheduler-0", "scheduler-1"))
-    clocks.step("scheduler-0", -3600)
+    clocks.set_offset("scheduler-0", -3600)
     assert stepped.read_text() == "-3600\n"
     assert other.read_text() == "+0\n"
-    clocks.heal()
+    clocks.reset_offsets()
     assert stepped.read_text() == "+0\n"

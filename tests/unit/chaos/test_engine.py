@@ -10,9 +10,9 @@ from pinnace.history import records
 from pinnace.history.records import Fault, Observed
 from pinnace.verification.chaos import ChaosError, clients, engine
 from pinnace.verification.chaos.clients import HistoryJournal
+from pinnace.verification.chaos.cluster_under_test import NotPossible
 from pinnace.verification.chaos.engine import FaultInjector, ScheduledFault
 from pinnace.verification.chaos.faults.base import FaultArea, FaultKind, MeasuringFault, role_targets
-from pinnace.verification.chaos.world import NotPossible
 
 
 class FakeWorld:
@@ -41,7 +41,7 @@ class FakeWorld:
     async def wait_for_all_ready(self) -> list[str]:
         return self.not_ready
 
-    async def start(self, name: str) -> None:
+    async def start_process(self, name: str) -> None:
         self.revived.append(name)
 
     def recorded(self) -> int:
@@ -62,7 +62,7 @@ class Scene:
     async def run(self, *scheduled_faults: ScheduledFault) -> FaultInjector:
         with HistoryJournal(self.path) as clients:
             made = FaultInjector(self.world, clients, self.said.append)  # type: ignore[arg-type]
-            await made.run(scheduled_faults)
+            await made.inject_all(scheduled_faults)
         return made
 
     def faults(self) -> list[Fault]:

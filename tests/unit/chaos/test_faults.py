@@ -66,7 +66,7 @@ class FakeWorld:
             all=[(NAME, "etcd-0"), ("kubelet-0", NAME), ("kubelet-0", "apiserver-1")], reset=self._reset
         )
 
-    async def find(self, target: str) -> str:
+    async def resolve_target(self, target: str) -> str:
         return target
 
     def allow_errors(self, name: str, *, may_end: bool) -> None:
@@ -75,7 +75,7 @@ class FakeWorld:
     def allow_log_errors(self, name: str, since: float) -> None:
         self.excused_logs.append(name)
 
-    async def recover(self, name: str) -> bool:
+    async def end_excuse(self, name: str) -> bool:
         self.recovered += 1
         return False
 
@@ -85,7 +85,7 @@ class FakeWorld:
     async def restore_original_plan(self, name: str) -> None:
         self.started.clear()
 
-    async def ready(self, name: str) -> bool:
+    async def wait_until_ready(self, name: str) -> bool:
         return self.is_ready
 
     async def _reset(self, links: list[tuple[str, str]]) -> None:

@@ -26,7 +26,7 @@ class FakeAct(ScenarioContext):
     """`leaders`: the leader for each query; the last one repeats. Only s1 binds."""
 
     def __init__(self, *leaders: Election) -> None:
-        stage: Any = SimpleNamespace(world=None, cluster=None)
+        stage: Any = SimpleNamespace(under_test=None, cluster=None)
         unused: Any = None
         super().__init__(stage, unused, unused, self, random.Random(0))  # type: ignore[arg-type]
         self.elections = self
@@ -57,7 +57,7 @@ class FailingScenario:
     def __init__(self, error: Exception) -> None:
         self._error = error
 
-    async def play(self, act: ScenarioContext) -> None:
+    async def run_scenario(self, act: ScenarioContext) -> None:
         act.record_observation("it is seen")
         act.record_action("kill -9", 100.0)
         act.moments[0] = ScenarioMoment(101.5, "it is seen")

@@ -12,11 +12,11 @@ from pinnace.api.discovery_v1_pb2 import EndpointSlice
 from pinnace.api.resources import SERVICES
 from pinnace.cluster.spec import ClusterSpec
 from pinnace.verification.chaos import run
+from pinnace.verification.chaos.cluster_under_test import ClusterUnderTest, NotPossible
 from pinnace.verification.chaos.faults import services
 from pinnace.verification.chaos.faults.base import FaultArea, FaultRequirement
 from pinnace.verification.chaos.faults.services import KillProxy
 from pinnace.verification.chaos.faults.table import HARMLESS, KINDS, OBSERVING
-from pinnace.verification.chaos.world import ClusterUnderTest, NotPossible
 
 
 class FakeWorld:
@@ -40,10 +40,10 @@ class FakeWorld:
 
         return SimpleNamespace(create=create, delete=delete)
 
-    async def find(self, target: str) -> str:
+    async def resolve_target(self, target: str) -> str:
         return target
 
-    def down(self, name: str, number: int) -> None:
+    def end_process(self, name: str, number: int) -> None:
         self.runs = False
 
     async def restart_stopped_process(self, name: str) -> None:

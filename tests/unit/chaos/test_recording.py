@@ -138,8 +138,8 @@ async def test_watcher_resumes_and_relists_after_expiry(server: FakeServer, tmp_
     server.on_watch("/pinnace.v1.Pods/Watch", WatchRequest, script.answer)
     with HistoryJournal(tmp_path / "history.jsonl") as journal:
         watcher = RecordingWatcher("w", PODS, [server.address], journal, random.Random(0))
-        running = asyncio.create_task(watcher.run())
-        assert await watcher.reached(15, timeout=5)
+        running = asyncio.create_task(watcher.watch_until_cancelled())
+        assert await watcher.wait_for_revision(15, timeout=5)
         running.cancel()
         await asyncio.wait((running,))
     words = [record for record in records.read(journal.path) if isinstance(record, Told)]

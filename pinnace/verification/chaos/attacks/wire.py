@@ -147,7 +147,7 @@ class AttackTarget:
             raise
         return AttackConnection(*opened)
 
-    async def repeat(
+    async def repeat_requests(
         self, user: str | None, requests: Iterable[bytes], connections: int, *, rate: float = 0.0, pause: float = 0.0
     ) -> None:
         """Send the requests one after the other on each connection until cancelled. A connection that the server ends is
@@ -175,7 +175,9 @@ class AttackTarget:
 
         await self._run_concurrently(one, connections)
 
-    async def hold(self, user: str | None, data: bytes, connections: int, *, read: bool, receive_buffer: int = 0) -> None:
+    async def hold_connections(
+        self, user: str | None, data: bytes, connections: int, *, read: bool, receive_buffer: int = 0
+    ) -> None:
         """Send data on each connection, and nothing more, until cancelled. `read`: receive answers, and count the ends of
         connections; otherwise nothing is received."""
 

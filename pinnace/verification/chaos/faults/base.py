@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from pinnace.cluster.spec import ClusterSpec
-from pinnace.verification.chaos.world import ClusterUnderTest
+from pinnace.verification.chaos.cluster_under_test import ClusterUnderTest
 
 
 class FaultArea(StrEnum):
@@ -52,8 +52,8 @@ class FaultReading:
 
 
 class InjectedFault(Protocol):
-    """A fault on one target. `end` undoes it. It can be called at any time after `begin`, repeatedly, and after `begin` failed
-    or was cancelled. Afterwards the fault can begin again. `details`: the random choices."""
+    """A fault on one target. `undo` undoes it. It can be called at any time after `inject`, repeatedly, and after `begin`
+    failed or was cancelled. Afterwards the fault can begin again. `details`: the random choices."""
 
     details: str
 
@@ -65,7 +65,7 @@ class InjectedFault(Protocol):
 
 
 class MeasuringFault:
-    """The base class of faults that read values from their targets. `readings` is complete after `end`."""
+    """The base class of faults that read values from their targets. `readings` is complete after `undo`."""
 
     def __init__(self) -> None:
         self.readings: list[FaultReading] = []

@@ -1,5 +1,6 @@
 """The table of all faults. To add a fault, add a class and a row here; see `docs/design/chaos.md`."""
 
+from pinnace.verification.chaos.cluster_under_test import ETCD_FOLLOWER, ETCD_LEADER, LEADER, STANDBY
 from pinnace.verification.chaos.faults.attacks import BODIES, CALLERS, CONNECTIONS, READS, build_attack_maker
 from pinnace.verification.chaos.faults.base import (
     FaultArea,
@@ -55,7 +56,6 @@ from pinnace.verification.chaos.faults.storage import (
     NoSpaceAlarm,
     ReplaceMember,
 )
-from pinnace.verification.chaos.world import ETCD_FOLLOWER, ETCD_LEADER, LEADER, STANDBY
 
 schedulers = role_targets(LEADER, STANDBY)
 leader, standby = role_targets(LEADER), role_targets(STANDBY)

@@ -31,6 +31,14 @@ BOUND = 5.0
 """The maximum time without a bind in seconds."""
 QUIET, FLOODED, HARMED = 3.0, 6.0, 4.0
 """Durations in seconds: before the fault, of each flood, and of each group of hostile pods."""
+WRITERS, OBJECTS = 64, 100
+KILLS = 8
+RATE = 3.0
+"""Steps per second of each writer. In total, as many as a machine with two cores can process in addition to the regular
+load."""
+DEAD, ALIVE = 1.0, 2.0
+"""Seconds for which a server is down, and between two kills."""
+NAME = "racer"
 
 
 class _HarmlessAttack(Scenario):
@@ -42,19 +50,19 @@ class _HarmlessAttack(Scenario):
         self._before = self._after = Election()
         self._began = self._hit = self._ended = 0.0
 
-    async def play(self, act: ScenarioContext) -> None:
-        self._before = await act.wait_for_binding_leader()
-        self._began = act.record_observation(f"{self._before.holder} leads with token {self._before.token} and binds pods")
-        act.watched.append(self._before.holder)
+    async def run_scenario(self, context: ScenarioContext) -> None:
+        self._before = await context.wait_for_binding_leader()
+        self._began = context.record_observation(f"{self._before.holder} leads with token {self._before.token} and binds pods")
+        context.watched.append(self._before.holder)
         await asyncio.sleep(QUIET)
-        await self._start_harm(act)
-        self._hit, self._ended = act.zero, act.moments[-1].at
-        self._after = await act.leader()
+        await self._start_harm(context)
+        self._hit, self._ended = context.zero, context.moments[-1].at
+        self._after = await context.wait_for_leader()
 
-    async def _start_harm(self, act: ScenarioContext) -> None:
+    async def _start_harm(self, context: ScenarioContext) -> None:
         raise NotImplementedError
 
-    def judge(self, seen: History) -> list[ScenarioExpectation]:
+    def judge_history(self, seen: History) -> list[ScenarioExpectation]:
         def usual(since: float, until: float) -> float:
             return measure_ninetieth_percentile(call for call in select_calls(seen, since, until) if call.client == BYSTANDER)
 
@@ -79,14 +87,14 @@ class FloodWithoutRights(_HarmlessAttack):
     )
     spec = ClusterSpec(nodes=40)
 
-    async def _start_harm(self, act: ScenarioContext) -> None:
-        (target, *_) = (record.name for record in act.cluster.state.of(APISERVER))
+    async def _start_harm(self, context: ScenarioContext) -> None:
+        (target, *_) = (record.name for record in context.cluster.state.of(APISERVER))
         for who in (STRANGER, NOBODY):
-            flood = CallFloodFault(act.world, target, act.random, who)
-            async with act.inject("flood", target, flood, f"a {who} floods {target}", "the flood ends"):
-                act.record_observation(flood.details)
+            flood = CallFloodFault(context.under_test, target, context.random, who)
+            async with context.inject_fault("flood", target, flood, f"a {who} floods {target}", "the flood ends"):
+                context.record_observation(flood.details)
                 await asyncio.sleep(FLOODED)
-            act.record_observation("the flood's calls have ended")
+            context.record_observation("the flood's calls have ended")
 
 
 class HostilePodsScenario(_HarmlessAttack):
@@ -98,25 +106,17 @@ class HostilePodsScenario(_HarmlessAttack):
     )
     spec = ClusterSpec(nodes=100)
 
-    async def _start_harm(self, act: ScenarioContext) -> None:
+    async def _start_harm(self, context: ScenarioContext) -> None:
         kinds = sorted(HOSTILE)
-        act.random.shuffle(kinds)
+        context.random.shuffle(kinds)
         for first in range(0, len(kinds), 3):
             few = kinds[first : first + 3]
             what = f"hostile pods: {'; '.join(few)}"
-            async with act.inject("hostile-pods", SCHEDULER, HostilePods(act.world, SCHEDULER, act.random, few), what):
+            async with context.inject_fault(
+                "hostile-pods", SCHEDULER, HostilePods(context.under_test, SCHEDULER, context.random, few), what
+            ):
                 await asyncio.sleep(HARMED)
-        act.record_observation("all hostile pods are deleted")
-
-
-WRITERS, OBJECTS = 64, 100
-KILLS = 8
-RATE = 3.0
-"""Steps per second of each writer. In total, as many as a machine with two cores can process in addition to the regular
-load."""
-DEAD, ALIVE = 1.0, 2.0
-"""Seconds for which a server is down, and between two kills."""
-NAME = "racer"
+        context.record_observation("all hostile pods are deleted")
 
 
 class RacingWriters(Scenario):
@@ -129,18 +129,18 @@ class RacingWriters(Scenario):
     spec = ClusterSpec(nodes=20)
     invariants = ("I5", "I6", "I7", "I8")
 
-    async def play(self, act: ScenarioContext) -> None:
-        servers = act.cluster.state.of(APISERVER)
-        async with _run_racing_writers(act):
+    async def run_scenario(self, context: ScenarioContext) -> None:
+        servers = context.cluster.state.of(APISERVER)
+        async with _run_racing_writers(context):
             for turn in range(KILLS):
                 record = servers[turn % len(servers)]
-                what = f"kill -9 {act.cluster.pid(record.name)}: {record.name}"
-                async with act.fault("kill-apiserver", record.name, what, f"{record.name} is restarted"):
+                what = f"kill -9 {context.cluster.pid(record.name)}: {record.name}"
+                async with context.inject_kind("kill-apiserver", record.name, what, f"{record.name} is restarted"):
                     await asyncio.sleep(DEAD)
-                await act.ready([record.name])
+                await context.wait_until_ready([record.name])
                 await asyncio.sleep(ALIVE)
 
-    def judge(self, seen: History) -> list[ScenarioExpectation]:
+    def judge_history(self, seen: History) -> list[ScenarioExpectation]:
         calls = [call for call in seen.calls if call.client.startswith(NAME)]
         writes = [call for call in calls if call.verb in ("create", "update", "delete")]
         refused = sum(call.outcome == "refused" and call.code in ("ABORTED", "ALREADY_EXISTS") for call in writes)
@@ -154,12 +154,13 @@ class RacingWriters(Scenario):
 
 
 @asynccontextmanager
-async def _run_racing_writers(act: ScenarioContext) -> AsyncIterator[None]:
+async def _run_racing_writers(context: ScenarioContext) -> AsyncIterator[None]:
     """Run the writers for the duration of the context."""
     racers = [
-        ContestingWriter(act.load.client(f"{NAME}-{i}"), random.Random(act.random.random()), OBJECTS) for i in range(WRITERS)
+        ContestingWriter(context.load.create_client(f"{NAME}-{i}"), random.Random(context.random.random()), OBJECTS)
+        for i in range(WRITERS)
     ]
-    running = [asyncio.create_task(run_at_rate(racer, RATE, act.random.random() / RATE)) for racer in racers]
+    running = [asyncio.create_task(run_at_rate(racer, RATE, context.random.random() / RATE)) for racer in racers]
     try:
         yield
     finally:

@@ -16,14 +16,16 @@ def verdict(history: PodHistory, acknowledged: list[str], *gaps: float, fenced: 
 
 def test_good_run_is_judged_good() -> None:
     history = PodHistory()
-    history.observe([(MODIFIED, bound("a", "n", 5))], 1.0)
+    history.observe_events([(MODIFIED, bound("a", "n", 5))], 1.0)
     assert verdict(history, ["a"], 0.1, 0.1, 0.1) == [True, True, True, True, True]
 
 
 def test_each_line_of_the_verdict_can_be_bad() -> None:
     history = PodHistory()
-    history.observe([(MODIFIED, bound("a", "n", 5)), (MODIFIED, bound("a", "m", 9)), (MODIFIED, bound("b", "m", 9))], 1.0)
-    history.observe([(MODIFIED, bound("c", "m", 4))], 2.0)
+    history.observe_events(
+        [(MODIFIED, bound("a", "n", 5)), (MODIFIED, bound("a", "m", 9)), (MODIFIED, bound("b", "m", 9))], 1.0
+    )
+    history.observe_events([(MODIFIED, bound("c", "m", 4))], 2.0)
     assert verdict(history, ["a", "lost"], 0.1, 2.0, 0.1, fenced=False) == [False, False, False, False, False]
 
 

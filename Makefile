@@ -6,7 +6,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick agreement churn fuzz fuzz-http fuzz-explore soak model simulate simulate-bugs check security-table imports format proto up down bench chaos chaos-test door scenarios stories clients browser labs labs-mutations compose-test compose-bench clean
+.PHONY: help setup demo test test-cluster test-quick agreement churn fuzz fuzz-http fuzz-explore soak model simulate simulate-bugs check security-table imports format proto up down bench chaos chaos-test door scenarios stories clients browser labs labs-mutations compose-test compose-bench clean
 
 help: ## Show this help
 	@if [ -t 1 ] && [ -z "$$NO_COLOR" ]; then bold=$$'\033[1m' plain=$$'\033[0m'; fi; \
@@ -25,8 +25,15 @@ setup: .venv/.installed ## Create .venv with all dependencies (repeated only if 
 demo: setup ## Start a cluster, kill its leading scheduler three times and a kubelet once, and print the verdict and a timeline
 	@$(BIN)/pinnace demo all --html demo.html
 
-test: setup ## Run the unit, contract and integration tests (real etcd, real processes; five minutes; make test WORKERS=2)
-	@$(BIN)/pytest -m 'not compose and not chaos and not stories and not clients and not browser and not door' -n $(or $(WORKERS),4) --dist worksteal
+# The tests that need clusters, browsers or clients have targets of their own.
+PLAIN := -m 'not compose and not chaos and not stories and not clients and not browser and not door'
+
+test: setup ## Run the unit and contract tests, the model and the regressions (real etcd; four minutes; make test WORKERS=2)
+	@$(BIN)/pytest $(PLAIN) -n $(or $(WORKERS),4) --dist worksteal \
+		tests/unit tests/contract tests/model tests/regression tests/simulation tests/fuzz
+
+test-cluster: setup ## Run the tests of real processes: components, failures, the command line (four minutes)
+	@$(BIN)/pytest $(PLAIN) -n $(or $(WORKERS),4) --dist worksteal tests/integration tests/labs
 
 test-quick: setup ## Run the unit tests that start no process and need no etcd (one minute)
 	@$(BIN)/pytest -m 'not processes' --hypothesis-profile quick -n $(or $(WORKERS),2) --dist worksteal tests/unit

@@ -1,5 +1,5 @@
-"""Generate the files of pinnace/api from proto/: the Python modules, and descriptions.json with the comments of objects'
-fields. With --check, report the files that are out of date."""
+"""Generate the services of tools/kinds.py in proto/, and from proto/ the files of pinnace/api: the Python modules, and
+descriptions.json with the comments of objects' fields. With --check, name the files that are out of date."""
 
 import argparse
 import filecmp
@@ -13,9 +13,11 @@ from pathlib import Path
 import google.rpc
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
 from grpc_tools import protoc
+from kinds import KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "proto"
+SERVICES = SOURCES / "pinnace" / "api"
 OUT = Path("pinnace/api")
 DESCRIPTIONS = "descriptions.json"
 METADATA = ".pinnace.meta.v1.ObjectMeta"
@@ -79,8 +81,15 @@ def extract_comments(file: FileDescriptorProto) -> Iterator[tuple[str, str, str]
                 yield f"{file.package}.{message.name}", message.field[index].json_name, text
 
 
+def write_services() -> None:
+    for kind in KINDS:
+        (SERVICES / kind.file).write_text(kind.source())
+
+
 def find_stale_files() -> list[str]:
-    """Return the names of the generated files that differ from the output for proto/."""
+    """Return the names of the generated files that differ from their sources."""
+    if services := [kind.file for kind in KINDS if not _has_text(SERVICES / kind.file, kind.source())]:
+        return services
     with tempfile.TemporaryDirectory() as directory:
         (Path(directory) / OUT).mkdir(parents=True)
         generate(Path(directory))
@@ -93,10 +102,15 @@ def find_stale_files() -> list[str]:
         )
 
 
+def _has_text(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_text() == text
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare only; exit 1 when something is out of date")
     if not parser.parse_args().check:
+        write_services()
         generate(ROOT)
     elif names := find_stale_files():
         sys.exit("out of date: " + ", ".join(names) + "\nhint: run `make proto` and commit the result")

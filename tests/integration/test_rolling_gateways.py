@@ -49,7 +49,7 @@ async def test_watches_lose_nothing_while_gateways_restart(tmp_path: Path, share
                     name = f"gateway-{number % SPEC.gateways}"
                     before = load.gateways.calls["ok"]
                     on.under_test.end_process(name, signal.SIGTERM if number < ROLLS else signal.SIGKILL)
-                    await on.under_test.revive(name)
+                    await on.under_test.restart_stopped_process(name)
                     assert await on.under_test.wait_until_ready(name)
                     async with asyncio.timeout(10):
                         while load.gateways.calls["ok"] == before:  # noqa: ASYNC110 (the load is another task)

@@ -54,7 +54,7 @@ class Fed(Proxier):
             for obj in objects:
                 obj.metadata.resourceVersion = obj.metadata.resourceVersion or "1"
             informer._failing = None
-            informer._replace({store_key(obj): obj for obj in objects}, self.revision)
+            informer._replace_store({store_key(obj): obj for obj in objects}, self.revision)
 
 
 @pytest.fixture

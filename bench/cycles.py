@@ -30,8 +30,8 @@ from pinnace.scheduler.framework.profile import Offline
 from pinnace.scheduler.framework.reuse import EquivalenceCache
 from pinnace.scheduler.framework.runtime import Framework
 from pinnace.scheduler.scheduling_cycle import Placed, schedule_one
-from pinnace.verification.bench.load import NODE_CPU, Shape, pod
-from pinnace.verification.bench.report import this_machine
+from pinnace.verification.bench.load import NODE_CPU, Shape, build_pod
+from pinnace.verification.bench.report import describe_machine
 from pinnace.verification.bench.workloads import AFFINE, MEASURED, MOONS, PREFER_ANTI_AFFINE, SPREAD
 
 NODES = (100, 300, 1000, 3000, 5000, 15000)
@@ -53,8 +53,8 @@ class Kind:
 
 
 KINDS = (
-    Kind("plain", pod),
-    Kind("plain, each the first of its kind", pod, alike=False),
+    Kind("plain", build_pod),
+    Kind("plain, each the first of its kind", build_pod, alike=False),
     Kind("even over three zones", SPREAD),
     Kind("with others of its kind in one zone", AFFINE),
     Kind("rather not beside its kind", PREFER_ANTI_AFFINE),
@@ -106,7 +106,7 @@ def peak(nodes: int, held: int) -> float:
         _, status, usage = os.wait4(child, 0)
         assert status == 0
         return usage.ru_maxrss / 1024
-    cache = filled(nodes, held, pod)
+    cache = filled(nodes, held, build_pod)
     os._exit(0 if len(cache) == held else 1)
 
 
@@ -157,7 +157,11 @@ def main(plot: Path | None) -> None:
             f"pods held, on {BESIDE:,} nodes": [(point.held, point) for point in by_pods],
         }
         draw(panels, plot)
-        document = {"machine": asdict(this_machine()), "cache_mb": weight, "points": [asdict(p) for p in by_nodes + by_pods]}
+        document = {
+            "machine": asdict(describe_machine()),
+            "cache_mb": weight,
+            "points": [asdict(p) for p in by_nodes + by_pods],
+        }
         plot.with_suffix(".json").write_text(json.dumps(document, indent=2) + "\n")
 
 

@@ -1,9 +1,9 @@
-"""What a call costs in which nothing is done: the CPU of server and client, with the gRPC that is installed.
+"""Measure the cost of an empty call: the CPU of server and client, with the installed gRPC.
 
     .venv/bin/python tools/empty_call.py [--uvloop]
 
-Says what another version of gRPC costs (bench/conclusions.md): run it in turns in environments that differ in
-grpcio only, a few times each.
+It compares versions of gRPC (bench/conclusions.md): run it alternately in environments that differ only in grpcio,
+a few times each.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ PAYLOAD = b"x" * 300
 METADATA = (("x-request-id", "0123456789"), ("authorization", "none"))
 
 
-def used() -> tuple[float, int]:
-    """CPU seconds, and changes of thread, of this process."""
+def read_cpu_usage() -> tuple[float, int]:
+    """Return the CPU seconds and the context switches of this process."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime, usage.ru_nvcsw + usage.ru_nivcsw
 
 
-def report(name: str, before: tuple[float, int]) -> None:
-    seconds, switches = (now - then for now, then in zip(used(), before, strict=True))
+def print_usage(name: str, before: tuple[float, int]) -> None:
+    seconds, switches = (now - then for now, then in zip(read_cpu_usage(), before, strict=True))
     print(f"{name}: {seconds / CALLS * 1e6:.0f} us, {switches / CALLS:.1f} changes of thread a call", flush=True)
 
 
@@ -38,19 +38,19 @@ async def echo(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) 
 
 
 async def serve() -> None:
-    """Until its input ends."""
+    """Serve until the input ends."""
     server = grpc.aio.server()
     handlers = {"Echo": grpc.unary_unary_rpc_method_handler(echo)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("Empty", handlers),))
     print(server.add_insecure_port("127.0.0.1:0"), flush=True)
     await server.start()
-    before = used()
+    before = read_cpu_usage()
     await asyncio.to_thread(sys.stdin.read)
-    report("server", before)
+    print_usage("server", before)
     await server.stop(0)
 
 
-async def call(port: int) -> None:
+async def call_server(port: int) -> None:
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         method = channel.unary_unary("/Empty/Echo")
         await method(PAYLOAD)
@@ -60,10 +60,10 @@ async def call(port: int) -> None:
                 await method(PAYLOAD, metadata=METADATA, timeout=30)
 
         turns = iter(range(CALLS))  # shared: whoever is free takes the next
-        before, began = used(), time.monotonic()
+        before, began = read_cpu_usage(), time.monotonic()
         await asyncio.gather(*(some(turns) for _ in range(CALLERS)))
         rate = CALLS / (time.monotonic() - began)
-        report("client", before)
+        print_usage("client", before)
         print(f"{rate:,.0f} calls/s with {CALLERS} callers, grpcio {grpc.__version__}")
 
 
@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> None:
     command = [sys.executable, __file__, *arguments, "serve"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdin and server.stdout
-        run(call(int(server.stdout.readline())))
+        run(call_server(int(server.stdout.readline())))
         server.stdin.close()
         print(server.stdout.read(), end="")
 

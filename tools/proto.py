@@ -1,5 +1,5 @@
-"""Generates the services of tools/kinds.py in proto/, and from proto/ the files of pinnace/api: the Python modules, and in
-descriptions.json the comments of the fields of objects; or (--check) names the files that are out of date."""
+"""Generate the services of tools/kinds.py in proto/, and from proto/ the files of pinnace/api: the Python modules, and
+descriptions.json with the comments of objects' fields. With --check, name the files that are out of date."""
 
 import argparse
 import filecmp
@@ -43,13 +43,14 @@ def generate(out: Path) -> None:
         ]
         if code := protoc.main(arguments):
             sys.exit(f"protoc failed with exit code {code}")
-        result = descriptions(FileDescriptorSet.FromString(Path(described.name).read_bytes()))
+        result = extract_descriptions(FileDescriptorSet.FromString(Path(described.name).read_bytes()))
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(result[name], ensure_ascii=False)}" for name in sorted(result))
     (out / OUT / DESCRIPTIONS).write_text(f"{{\n{lines}\n}}\n")
 
 
-def descriptions(files: FileDescriptorSet) -> Mapping[str, Mapping[str, str]]:
-    """By message and field, of all that objects are made of: the comments as one line. Field "" is the message itself."""
+def extract_descriptions(files: FileDescriptorSet) -> Mapping[str, Mapping[str, str]]:
+    """Return the comments as one line, by message and field, of all that objects are made of. Field "" is the message
+    itself."""
     messages = {f".{file.package}.{item.name}": item for file in files.file for item in file.message_type}
     reached: set[str] = set()
     ahead = [name for name, message in messages.items() if any(field.type_name == METADATA for field in message.field)]
@@ -61,14 +62,14 @@ def descriptions(files: FileDescriptorSet) -> Mapping[str, Mapping[str, str]]:
             ahead += [field.type_name for field in (*messages[name].field, *nested)]
     result: dict[str, dict[str, str]] = {}
     for file in files.file:
-        for message, field, text in comments(file):
+        for message, field, text in extract_comments(file):
             if f".{message}" in reached:
                 result.setdefault(message, {})[field] = text
     return result
 
 
-def comments(file: FileDescriptorProto) -> Iterator[tuple[str, str, str]]:
-    """Message, field, and what is said of it; field "" is the message itself."""
+def extract_comments(file: FileDescriptorProto) -> Iterator[tuple[str, str, str]]:
+    """Yield message, field, and the comment; field "" is the message itself."""
     for location in file.source_code_info.location:
         if not (text := " ".join(location.leading_comments.split())):
             continue
@@ -85,7 +86,7 @@ def write_services() -> None:
         (SERVICES / kind.file).write_text(kind.source())
 
 
-def stale() -> list[str]:
+def find_stale_files() -> list[str]:
     """Return the names of the generated files that differ from their sources."""
     if services := [kind.file for kind in KINDS if not _has_text(SERVICES / kind.file, kind.source())]:
         return services
@@ -111,7 +112,7 @@ def main() -> None:
     if not parser.parse_args().check:
         write_services()
         generate(ROOT)
-    elif names := stale():
+    elif names := find_stale_files():
         sys.exit("out of date: " + ", ".join(names) + "\nhint: run `make proto` and commit the result")
 
 

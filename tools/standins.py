@@ -1,12 +1,12 @@
-"""Sees to it that the base images are here: pulls them, or makes stand-ins where no container registry can be reached.
+"""Provide the base images: pull them, or build stand-ins if no container registry can be reached.
 
-The stand-ins carry the tags that Dockerfile and docker-compose.yml name, so that the very same two files are built and run.
-They are Debian's packages in place of the official images: good for tests on this machine, not for publishing.
+The stand-ins have the tags that Dockerfile and docker-compose.yml name, so both files are built and run unchanged.
+They consist of Debian's packages: good for tests on this machine, not for publishing.
 
     docker.io, debootstrap -> a minimal root file system -> `docker import` under the tag
 
-Needs a running Docker daemon and, for stand-ins, debootstrap and root. What makes HTTPS work on this machine is copied in: its
-bundle of certificate authorities, and the package index that pip has been given. An image that is here already is left alone.
+This requires a running Docker daemon and, for stand-ins, debootstrap and root. For HTTPS, the machine's bundle of certificate
+authorities and the configured package index of pip are copied into the image. An image that is present is not changed.
 """
 
 import argparse
@@ -21,11 +21,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CA_BUNDLE = "etc/ssl/certs/ca-certificates.crt"
 """Where Debian keeps all trusted authorities in one file, relative to the root of the file system."""
+SUITE = "bookworm"
 
 
 @dataclass(frozen=True)
 class StandIn:
-    """`tag` is the image that is stood in for, `packages` are Debian's, `links` are made as {where: to}."""
+    """A stand-in for an image. `tag`: of the replaced image. `packages`: of Debian. `links`: pairs of path and target."""
 
     tag: str
     named_in: str
@@ -47,20 +48,20 @@ STAND_INS = (
         (("usr/local/bin/etcd", "/usr/bin/etcd"), ("usr/local/bin/etcdctl", "/usr/bin/etcdctl")),
     ),
 )
-SUITE = "bookworm"
 
 
-def run(*command: str) -> None:
+def run_command(*command: str) -> None:
     print("+", " ".join(command), flush=True)
     subprocess.run(command, check=True, timeout=1200)
 
 
-def present(tag: str) -> bool:
+def is_image_present(tag: str) -> bool:
     return subprocess.run(["docker", "image", "inspect", tag], capture_output=True, timeout=30, check=False).returncode == 0
 
 
-def pulled(tag: str) -> bool:
-    """False: no registry answers. An image that a registry does not have is an error: a stand-in would only hide it."""
+def pull_image(tag: str) -> bool:
+    """Pull an image. Return False if no registry answers. An image that a registry does not have is an error: a stand-in would
+    only hide it."""
     print("+ docker pull", tag, flush=True)
     pull = subprocess.run(["docker", "pull", "--quiet", tag], capture_output=True, text=True, timeout=900, check=False)
     if pull.returncode and ("manifest" in pull.stderr or "denied" in pull.stderr):
@@ -70,14 +71,14 @@ def pulled(tag: str) -> bool:
     return pull.returncode == 0
 
 
-def authorities() -> Path | None:
-    """The bundle that this machine's programs trust."""
+def find_ca_bundle() -> Path | None:
+    """Return the bundle that the programs of this machine trust."""
     candidates = (os.environ.get("SSL_CERT_FILE"), os.environ.get("PIP_CERT"), f"/{CA_BUNDLE}")
     return next((path for text in candidates if text and (path := Path(text)).is_file()), None)
 
 
-def index_url() -> str | None:
-    """The package index that pip is configured with; None: the default one."""
+def find_index_url() -> str | None:
+    """Return the package index that pip is configured with, or None for the default one."""
     asked = subprocess.run(
         [sys.executable, "-m", "pip", "config", "get", "global.index-url"],
         capture_output=True, text=True, timeout=60, check=False,
@@ -85,10 +86,10 @@ def index_url() -> str | None:
     return asked.stdout.strip() or None
 
 
-def make(stand_in: StandIn, mirror: str, cache: Path) -> None:
+def make_stand_in(stand_in: StandIn, mirror: str, cache: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="standin-") as directory:
         root = Path(directory) / "root"
-        run(
+        run_command(
             "debootstrap", "--variant=minbase", f"--include={','.join(stand_in.packages)}", f"--cache-dir={cache}",
             SUITE, str(root), mirror,
         )  # fmt: skip
@@ -98,16 +99,16 @@ def make(stand_in: StandIn, mirror: str, cache: Path) -> None:
         for marker in root.glob("usr/lib/python3*/EXTERNALLY-MANAGED"):
             marker.unlink()
         settings = {}
-        if bundle := authorities():
+        if bundle := find_ca_bundle():
             shutil.copyfile(bundle, root / CA_BUNDLE)
             settings = {"SSL_CERT_FILE": f"/{CA_BUNDLE}", "PIP_CERT": f"/{CA_BUNDLE}"}
-        if url := index_url():
+        if url := find_index_url():
             settings["PIP_INDEX_URL"] = url
         import_image(root, stand_in.tag, settings)
 
 
 def import_image(root: Path, tag: str, settings: dict[str, str]) -> None:
-    """Turns a file system into an image of one layer."""
+    """Turn a file system into an image of one layer."""
     changes = [argument for name, value in settings.items() for argument in ("--change", f"ENV {name}={value}")]
     apt = ("./var/cache/apt/archives/*.deb", "./var/lib/apt/lists/*")
     pack = ["tar", "--create", "--numeric-owner", *(f"--exclude={path}" for path in apt), "--directory", str(root), "."]
@@ -118,8 +119,8 @@ def import_image(root: Path, tag: str, settings: dict[str, str]) -> None:
         raise subprocess.CalledProcessError(tar.returncode, pack)
 
 
-def ready_to_make() -> str | None:
-    """What is missing, and the way out."""
+def find_missing_tool() -> str | None:
+    """Return what is missing and the remedy, or None."""
     if shutil.which("debootstrap") is None:
         return "debootstrap is not installed\nhint: apt-get install debootstrap"
     return "debootstrap needs root\nhint: run this with sudo" if os.geteuid() else None
@@ -135,11 +136,11 @@ def main() -> None:
         for stand_in in STAND_INS:
             if stand_in.tag not in (ROOT / stand_in.named_in).read_text():
                 sys.exit(f"{stand_in.named_in} does not name {stand_in.tag} any more\nhint: change STAND_INS in {__file__}")
-            if present(stand_in.tag) or pulled(stand_in.tag):
+            if is_image_present(stand_in.tag) or pull_image(stand_in.tag):
                 continue
-            if missing := ready_to_make():
+            if missing := find_missing_tool():
                 sys.exit(missing)
-            make(stand_in, arguments.mirror, Path(cache))
+            make_stand_in(stand_in, arguments.mirror, Path(cache))
 
 
 if __name__ == "__main__":

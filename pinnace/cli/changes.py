@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from pinnace.api.resources import Object, Resource
-from pinnace.cli.objects.query import reference
-from pinnace.cli.outcomes import ExitCode, Failure, usage
-from pinnace.cli.session import Session, run
+from pinnace.cli.objects.query import format_reference
+from pinnace.cli.outcomes import ExitCode, Failure, usage_failure
+from pinnace.cli.session import CommandSession, run_session
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal import out
+from pinnace.cli.terminal import print_result
 from pinnace.client.errors import ApiError
 from pinnace.client.resource import ResourceClient, retry_on_conflict
 
@@ -31,12 +31,14 @@ def change_all(settings: Settings, resource: Resource[Any], names: Sequence[str]
     Raises Failure if there are none."""
     kind = resource.kind.lower()
     if bool(names) == bool(labels):
-        raise usage(f"you must specify a {kind} or a selector", hint=f"name {resource.plural}, or select them with -l")
+        raise usage_failure(f"you must specify a {kind} or a selector", hint=f"name {resource.plural}, or select them with -l")
     names = tuple(dict.fromkeys(name.removeprefix(f"{kind}/") for name in names))
-    run(settings, lambda session: _change_all(session, resource, names, labels, change))
+    run_session(settings, lambda session: _change_all(session, resource, names, labels, change))
 
 
-async def _change_all(session: Session, resource: Resource[Any], names: Sequence[str], labels: str, change: Change) -> None:
+async def _change_all(
+    session: CommandSession, resource: Resource[Any], names: Sequence[str], labels: str, change: Change
+) -> None:
     client: ResourceClient[Any] = session.client.of(resource)
     namespace = session.namespace if resource.namespaced else ""
     limit = asyncio.Semaphore(AT_ONCE)
@@ -53,11 +55,11 @@ async def _change_all(session: Session, resource: Resource[Any], names: Sequence
         hint = f"`pinnace get {resource.plural} --show-labels` lists existing objects"
         raise Failure(f"no {resource.plural} match: nothing was changed", hint=hint, code=ExitCode.NOT_FOUND)
     for name, outcome in zip(result, await asyncio.gather(*map(one, result)), strict=True):
-        where = reference(resource, name)
+        where = format_reference(resource, name)
         if isinstance(outcome, Exception):
-            session.failed(outcome, where=where if isinstance(outcome, Failure) else "")
+            session.report_failure(outcome, where=where if isinstance(outcome, Failure) else "")
         else:
-            out(f"{where} {outcome}\n")
+            print_result(f"{where} {outcome}\n")
 
 
 async def change_one(client: ResourceClient[T], obj: T, change: Change) -> str:

@@ -6,7 +6,7 @@ from pinnace.api.manifest import ManifestError
 from pinnace.api.resources import by_name
 from pinnace.api.selectors import SelectorError
 from pinnace.api.status import APPLY_CONFLICT
-from pinnace.cli.outcomes import ExitCode, Report
+from pinnace.cli.outcomes import ErrorReport, ExitCode
 from pinnace.client import errors
 from pinnace.client.config import HINT
 
@@ -36,24 +36,24 @@ _HINTS = {
 """Hints by the reason of the error. Other hints depend on the class of the error."""
 
 
-def explain(error: BaseException) -> Report | None:
+def explain_client_error(error: BaseException) -> ErrorReport | None:
     """Return the report of an error of the client library, a manifest or a selector; None for any other error."""
     match error:
         case errors.ApiError():
             return _explain_refusal(error)
         case ManifestError():
-            return Report(
+            return ErrorReport(
                 error.problems, "nothing was changed: correct the errors and try again", ExitCode.INVALID, speaks=True
             )
         case SelectorError():
-            return Report((error.message,), error.hint, ExitCode.USAGE)
+            return ErrorReport((error.message,), error.hint, ExitCode.USAGE)
     return None
 
 
-def _explain_refusal(error: errors.ApiError) -> Report:
+def _explain_refusal(error: errors.ApiError) -> ErrorReport:
     code = next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.SERVER)
     if not error.reason and isinstance(error, errors.Unavailable):  # an error of the client, not of the server
-        return Report((error.message,), _hint_for_error(error), code)
+        return ErrorReport((error.message,), _hint_for_error(error), code)
     head, *each = error.message, *(f"  {violation}" for violation in error.violations)
     if error.reason == APPLY_CONFLICT:  # the message contains all conflicts
         each = []
@@ -61,7 +61,7 @@ def _explain_refusal(error: errors.ApiError) -> Report:
         head = head.partition(f": {error.violations[0]}")[0] + ":"
     else:
         each = []
-    return Report(
+    return ErrorReport(
         (f"Error from server ({error.reason or type(error).__name__}): {head}", *each),
         _hint_for_error(error),
         code,

@@ -106,7 +106,7 @@ def _strip_attached_sign(options: Mapping[str, click.Option], arg: str) -> str:
 
 
 def _needs_value(options: Mapping[str, click.Option], name: str) -> bool:
-    """Whether the option has a value that cannot be omitted."""
+    """Return whether the option has a value that cannot be omitted."""
     return _takes_value(options, name) and not isinstance(options[name].flag_value, str)
 
 

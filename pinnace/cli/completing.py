@@ -14,11 +14,11 @@ DEFAULT, NO_FILES, DIRECTORIES = 0, 4, 16
 """Directives: complete file names if there is no value; no file names; names of directories only."""
 
 
-def complete(words: list[str]) -> None:
+def print_completions(words: list[str]) -> None:
     """Print the completions and exit, or become kubectl. `words`: the request, and the words of the command line."""
     request, *line = words
     before, incomplete = line[:-1], line[-1] if line else ""
-    at = table.position(before)
+    at = table.find_first_argument(before)
     verb = before[at] if at < len(before) else ""
     try:
         if verb in table.OUR_VERBS:
@@ -28,7 +28,9 @@ def complete(words: list[str]) -> None:
         elif verb == table.LOGS and not incomplete.startswith("-"):
             _complete_logs(request, line, incomplete)
         else:
-            kubectl.hand_over([request, *(word for index, word in enumerate(line) if (index, word) != (at, table.KUBECTL))])
+            kubectl.become_kubectl(
+                [request, *(word for index, word in enumerate(line) if (index, word) != (at, table.KUBECTL))]
+            )
     except kubectl.HandOverError:  # completion does not report errors
         print(f":{NO_FILES}")
     sys.exit(0)
@@ -37,26 +39,28 @@ def complete(words: list[str]) -> None:
 def _complete_verbs(request: str, line: list[str], incomplete: str) -> None:
     ours = {verb: text for section in table.OURS.values() for verb, text in section.items()}
     ours[table.KUBECTL] = "Run kubectl."
-    _print(ours, incomplete)
+    _print_completions(ours, incomplete)
     try:
-        lines = kubectl.answer([request, *line]).splitlines()
+        lines = kubectl.read_kubectl_output([request, *line]).splitlines()
     except kubectl.HandOverError:
         lines = [verb for verb in sorted(table.KUBECTL_VERBS) if verb.startswith(incomplete)] + [f":{NO_FILES}"]
     print("\n".join(item for item in lines if item.partition("\t")[0] not in ours))
 
 
 def _complete_logs(request: str, line: list[str], incomplete: str) -> None:
-    """The pods of kubectl, and the components of the local cluster."""
+    """Return the pods of kubectl, and the components of the local cluster."""
     from pinnace.client.config import ConfigError, load
 
-    said = kubectl.flag_of(line, "--context")
+    said = kubectl.find_flag(line, "--context")
     try:
         data_dir: Path | None = load(context=said[1] if said else None).data_dir
     except ConfigError:
         data_dir = None
     if data_dir is not None:
-        _print({path.stem: "A component of the local cluster." for path in (data_dir / "logs").glob("*.log")}, incomplete)
-    print(kubectl.answer([request, *line]), end="")
+        _print_completions(
+            {path.stem: "A component of the local cluster." for path in (data_dir / "logs").glob("*.log")}, incomplete
+        )
+    print(kubectl.read_kubectl_output([request, *line]), end="")
 
 
 def _complete_own_verbs(before: list[str], incomplete: str) -> None:
@@ -65,7 +69,7 @@ def _complete_own_verbs(before: list[str], incomplete: str) -> None:
     from pinnace.cli.main import cli
 
     completions = ShellComplete(cli, {}, "pinnace", "_PINNACE_COMPLETE").get_completions(before, incomplete)
-    _print(
+    _print_completions(
         {
             completion_item.value: (completion_item.help or "").partition("\n")[0]
             for completion_item in completions
@@ -77,7 +81,7 @@ def _complete_own_verbs(before: list[str], incomplete: str) -> None:
     print(f":{DEFAULT if 'file' in kinds else DIRECTORIES if 'dir' in kinds else NO_FILES}")
 
 
-def _print(values: dict[str, str], incomplete: str) -> None:
+def _print_completions(values: dict[str, str], incomplete: str) -> None:
     for value, text in sorted(values.items()):
         if value.startswith(incomplete):
             print(f"{value}\t{text}".rstrip("\t"))

@@ -11,15 +11,15 @@ from collections.abc import Callable
 
 import click
 
-from pinnace.cli.outcomes import ExitCode, Failure, ReaderGone, Report, Reported
+from pinnace.cli.outcomes import ErrorReport, ExitCode, Failure, ReaderGone, Reported
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal import err
+from pinnace.cli.terminal import print_error_line
 
 LONGEST = 500
 """Maximum length of a message of click, in characters."""
 
 
-def guarded(command: Callable[[], object], settings: Settings) -> int:
+def run_guarded(command: Callable[[], object], settings: Settings) -> int:
     """Run a command and return its exit code: the result of the command, or the code of its error, which is printed to
     stderr."""
     try:
@@ -39,54 +39,58 @@ def report_error(error: Exception, settings: Settings) -> ExitCode:
     """Print the error, unless it is already reported, and return its exit code."""
     if isinstance(error, Reported):
         return error.code
-    report = explain(error)
+    report = explain_error(error)
     if report is None or settings.verbose:
         traceback.print_exception(error)
     if report is None:
-        report = Report((f"unexpected {type(error).__name__}: {error}",), "this is a bug: please report it", ExitCode.SERVER)
-    tell(report)
+        report = ErrorReport(
+            (f"unexpected {type(error).__name__}: {error}",), "this is a bug: please report it", ExitCode.SERVER
+        )
+    report_to_stderr(report)
     return report.code
 
 
-def tell(report: Report, where: str = "") -> None:
+def report_to_stderr(report: ErrorReport, where: str = "") -> None:
     """Print a report to stderr. `where` is a position, such as "pods.yaml:14", or an object."""
     print_report_lines(report, where)
     print_hint(report.hint)
 
 
-def print_report_lines(report: Report, where: str = "") -> None:
+def print_report_lines(report: ErrorReport, where: str = "") -> None:
     """Print the lines of a report without its hint."""
     place = f"{where}: " if where else ""
     first, later = (place, place) if report.speaks else (f"error: {place}", "  ")
     for number, line in enumerate(report.lines):
-        err((later if number else first) + line)
+        print_error_line((later if number else first) + line)
 
 
 def print_hint(hint: str) -> None:
     if hint:
-        err(f"hint: {hint}")
+        print_error_line(f"hint: {hint}")
 
 
-def explain(error: BaseException) -> Report | None:
+def explain_error(error: BaseException) -> ErrorReport | None:
     """Return the report of an expected error; None for an unexpected one."""
     match error:
         case Failure():
             return error.report
         case click.UsageError():
             command = error.ctx.command_path if error.ctx else "pinnace"
-            return Report((_sentence(error.format_message()),), f"`{command} --help` shows the usage", ExitCode.USAGE)
+            return ErrorReport(
+                (_format_usage_error(error.format_message()),), f"`{command} --help` shows the usage", ExitCode.USAGE
+            )
         case click.ClickException():
-            return Report((_sentence(error.format_message()),), "", ExitCode.USAGE)
+            return ErrorReport((_format_usage_error(error.format_message()),), "", ExitCode.USAGE)
         case PermissionError() if error.filename is not None:
-            return Report((f"{error.filename} cannot be used: {error.strerror}",), "", ExitCode.USAGE)
+            return ErrorReport((f"{error.filename} cannot be used: {error.strerror}",), "", ExitCode.USAGE)
         case TimeoutError():
-            return Report((str(error) or "timed out",), "try again, or set a longer --timeout", ExitCode.UNAVAILABLE)
+            return ErrorReport((str(error) or "timed out",), "try again, or set a longer --timeout", ExitCode.UNAVAILABLE)
     from pinnace.cli import client_errors  # imports protobuf, which usage errors do not need
 
-    return client_errors.explain(error)
+    return client_errors.explain_client_error(error)
 
 
-def _sentence(text: str) -> str:
+def _format_usage_error(text: str) -> str:
     """Return click's message as one line of at most LONGEST characters, with a lowercase initial and no full stop. The message
     can contain arguments of any length."""
     line = " ".join(text.split())

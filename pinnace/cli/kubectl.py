@@ -19,13 +19,13 @@ from pinnace.cli.table import (
     KUBECTL_VERBS,
     LOCAL_VERBS,
     LOGS_VALUED,
-    position,
+    find_first_argument,
 )
 
 COMPLETE = ("__complete", "__completeNoDesc")
 """The requests of kubectl's completion scripts."""
 COMPONENT = "component/"
-PATIENCE = 2.0
+KUBECTL_TIMEOUT = 2.0
 """Seconds in which a gateway of this machine must accept a connection."""
 ANSWER_TIMEOUT = 10.0
 USAGE, UNAVAILABLE = 2, 6
@@ -45,10 +45,10 @@ class HandOverError(Exception):
         self.code = code
 
 
-def end(words: list[str]) -> None:
+def become_kubectl_or_exit(words: list[str]) -> None:
     """Become kubectl, or print the error and exit."""
     try:
-        hand_over(words)
+        become_kubectl(words)
     except HandOverError as error:
         print(f"error: {error}", file=sys.stderr)
         if error.hint:
@@ -56,10 +56,10 @@ def end(words: list[str]) -> None:
         sys.exit(error.code)
 
 
-def hand_over(words: list[str]) -> None:
+def become_kubectl(words: list[str]) -> None:
     """Replace this process by kubectl. Raises HandOverError."""
     program = find_kubectl()
-    arguments, environment = addressed(words)
+    arguments, environment = address_kubectl(words)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it
     try:
         os.execve(program, ["kubectl", *arguments], environment)
@@ -67,11 +67,11 @@ def hand_over(words: list[str]) -> None:
         raise HandOverError(f"{program} cannot be run: {error.strerror}", "set KUBECTL to the program") from None
 
 
-def answer(words: list[str]) -> str:
+def read_kubectl_output(words: list[str]) -> str:
     """Return what kubectl prints on stdout. Raises HandOverError."""
     import subprocess
 
-    arguments, environment = addressed(words)
+    arguments, environment = address_kubectl(words)
     try:
         done = subprocess.run(
             [find_kubectl(), *arguments], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
@@ -113,7 +113,7 @@ def _is_program(path: str) -> bool:
 
 
 def is_plugin(verb: str) -> bool:
-    """Whether a plugin of kubectl handles the verb: a program kubectl-VERB, or kubectl-VERB-SUBCOMMAND."""
+    """Return whether a plugin of kubectl handles the verb: a program kubectl-VERB, or kubectl-VERB-SUBCOMMAND."""
     name = f"kubectl-{verb.replace('-', '_')}"
     for folder in os.get_exec_path():
         try:
@@ -125,7 +125,7 @@ def is_plugin(verb: str) -> bool:
     return False
 
 
-def flag_of(words: list[str], flag: str) -> tuple[int, str] | None:
+def find_flag(words: list[str], flag: str) -> tuple[int, str] | None:
     """Return the index of the last word with the flag's value before "--", and the value."""
     result = None
     for index, word in enumerate(words):
@@ -138,23 +138,23 @@ def flag_of(words: list[str], flag: str) -> tuple[int, str] | None:
     return result
 
 
-def addressed(words: list[str]) -> tuple[list[str], dict[str, str]]:
+def address_kubectl(words: list[str]) -> tuple[list[str], dict[str, str]]:
     """Return the arguments and the environment with which kubectl reaches our cluster. Raises HandOverError."""
     environment = dict(os.environ)
     before = words[: words.index("--")] if "--" in words else words
-    if any(flag_of(words, flag) for flag in _CHOOSING):
+    if any(find_flag(words, flag) for flag in _CHOOSING):
         return words, environment
     if any(word in before for word in _HELP):  # the word may be the value of another flag: no cluster is reached
         return words, environment | {"KUBECONFIG": os.devnull}
     requests = words[:1] if words[:1] and words[0] in COMPLETE else []
     rest = words[len(requests) :]
-    at = position(rest)
+    at = find_first_argument(rest)
     verb = rest[at] if at < len(rest) else ""
     if verb in ("", *COMPLETE) and not requests:
         return words, environment
     from pinnace.client.config import ConfigError, find_kubectl_context
 
-    said = flag_of(rest, "--context")
+    said = find_flag(rest, "--context")
     is_local = verb in LOCAL_VERBS or not verb or (verb == "version" and "--client" in rest)
     try:
         kubectl_context = find_kubectl_context(said[1] if said else None)
@@ -185,7 +185,7 @@ def check_gateway(server: str) -> None:
 
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
+        socket.create_connection((host.strip("[]"), int(port)), KUBECTL_TIMEOUT).close()
     except (OSError, ValueError):
         raise HandOverError(
             f"no gateway answers at {address} yet: `pinnace status` shows the processes, `pinnace start` starts them"
@@ -193,15 +193,15 @@ def check_gateway(server: str) -> None:
 
 
 def is_component(words: list[str], at: int) -> bool:
-    """Whether `logs NAME` means a component of the local cluster. `at`: the index of the verb."""
+    """Return whether `logs NAME` means a component of the local cluster. `at`: the index of the verb."""
     rest = words[at + 1 :]
-    index = position(rest, LOGS_VALUED)
+    index = find_first_argument(rest, LOGS_VALUED)
     name = rest[index] if index < len(rest) else ""
     if not name or name.startswith(COMPONENT):
         return bool(name)
     from pinnace.client.config import ConfigError, load
 
-    said = flag_of(words, "--context")
+    said = find_flag(words, "--context")
     try:
         data_dir = load(context=said[1] if said else None).data_dir
     except ConfigError:

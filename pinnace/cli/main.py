@@ -9,7 +9,7 @@ import click
 
 from pinnace.cli import terminal
 from pinnace.cli.command import LazyGroup
-from pinnace.cli.errors import guarded
+from pinnace.cli.errors import run_guarded
 from pinnace.cli.settings import Settings
 from pinnace.runtime import interrupts
 
@@ -35,9 +35,9 @@ cli = LazyGroup("pinnace", package="pinnace.cli.verbs", modules=MODULES, help=HE
 
 def _print_version(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
     if wanted:
-        from pinnace.cli.verbs.version import own_version, text
+        from pinnace.cli.verbs.version import format_versions, own_version
 
-        click.echo(text({"client": own_version()}))
+        click.echo(format_versions({"client": own_version()}))
         ctx.exit()
 
 
@@ -53,17 +53,17 @@ cli.params.append(
 )
 
 
-def run(arguments: Sequence[str]) -> int:
+def run_command_line(arguments: Sequence[str]) -> int:
     """Run one command line, without the program name, and return the exit code."""
     settings = Settings(no_color=bool(os.environ.get("NO_COLOR")))
     words = list(arguments) or ["--help"]
-    return guarded(lambda: cli.main(words, prog_name="pinnace", standalone_mode=False, obj=settings), settings)
+    return run_guarded(lambda: cli.main(words, prog_name="pinnace", standalone_mode=False, obj=settings), settings)
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
-    terminal.prepare()
+    terminal.prepare_streams()
     try:
-        code = run(arguments)
+        code = run_command_line(arguments)
         interrupts.end_as(code)
     except KeyboardInterrupt:
         code = interrupts.INTERRUPTED

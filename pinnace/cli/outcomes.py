@@ -38,7 +38,7 @@ SEVERITY = (
 )
 
 
-def worst(codes: Sequence[ExitCode]) -> ExitCode:
+def worst_exit_code(codes: Sequence[ExitCode]) -> ExitCode:
     """Return the exit code of a command if several items failed."""
     return max(codes, key=SEVERITY.index, default=ExitCode.OK)
 
@@ -49,7 +49,7 @@ class Failure(Exception):
     def __init__(self, message: str, *, hint: str = "", code: ExitCode = ExitCode.SERVER, details: Sequence[str] = ()) -> None:
         """`details` are additional lines, one for each problem."""
         super().__init__(message)
-        self.report = Report((message, *details), hint, code)
+        self.report = ErrorReport((message, *details), hint, code)
 
 
 class Reported(Exception):
@@ -65,7 +65,7 @@ class ReaderGone(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ErrorReport:
     """An error in the form in which it is printed."""
 
     lines: tuple[str, ...]
@@ -76,10 +76,10 @@ class Report:
     """The lines already contain the source of the error, such as "Error from server" or "pods.yaml:14"."""
 
 
-def usage(message: str, hint: str = "") -> Failure:
+def usage_failure(message: str, hint: str = "") -> Failure:
     return Failure(message, hint=hint, code=ExitCode.USAGE)
 
 
-def first(error: BaseException) -> BaseException:
+def first_error(error: BaseException) -> BaseException:
     """Return the error that ended a group of tasks. The other tasks were cancelled because of it."""
-    return first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+    return first_error(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error

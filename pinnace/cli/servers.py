@@ -15,7 +15,7 @@ CERTIFICATES = (
     "`pinnace doctor` checks the existing ones"
 )
 
-BETTER = (
+HINTS_BY_ERROR = (
     (
         "does not speak TLS",
         "use the first address that `pinnace status` shows for an API server; the second one is for health checks",
@@ -29,7 +29,7 @@ BETTER = (
 """Hints for TLS errors with another cause than untrusted certificates, by the text of the error."""
 
 
-def configuration(settings: Settings, *, can_impersonate: bool = False) -> ClientConfig:
+def load_configuration(settings: Settings, *, can_impersonate: bool = False) -> ClientConfig:
     """Load the addresses and certificates of the API servers; see `load`. Raises Failure."""
     try:
         return load(settings.server, context=settings.context, file=settings.kubeconfig, can_impersonate=can_impersonate)
@@ -38,7 +38,7 @@ def configuration(settings: Settings, *, can_impersonate: bool = False) -> Clien
         raise Failure(str(error), hint=error.hint, code=code) from None
 
 
-async def reach(config: ClientConfig) -> None:
+async def connect_to_any_server(config: ClientConfig) -> None:
     """Return when any API server accepts a connection. Raises Failure with all addresses and a hint if none does.
     This check precedes all requests, because the client library retries without limit, while a user needs an immediate error.
     """
@@ -67,7 +67,7 @@ async def reach(config: ClientConfig) -> None:
     raise Failure(f"no API server answers at {tried}", hint=hint, code=ExitCode.UNAVAILABLE)
 
 
-async def version_of(endpoint: str, tls: TlsFiles | None, timeout: float) -> str:
+async def get_server_version(endpoint: str, tls: TlsFiles | None, timeout: float) -> str:
     """Return the version of the server. Raises ApiError, and OSError if the certificates cannot be used."""
     from pinnace.api.version_pb2 import GetVersionRequest, VersionInfo  # imports gRPC
     from pinnace.client.connection import Connection
@@ -82,7 +82,7 @@ async def version_of(endpoint: str, tls: TlsFiles | None, timeout: float) -> str
 
 def _untrusted_hint(tried: str) -> str:
     """Return the hint for servers that are reachable but not trusted."""
-    return next((hint for said, hint in BETTER if said in tried), CERTIFICATES)
+    return next((hint for said, hint in HINTS_BY_ERROR if said in tried), CERTIFICATES)
 
 
 def _stopped_cluster_error(config: ClientConfig) -> Failure | None:

@@ -9,11 +9,11 @@ import os
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 
-from pinnace.cli.errors import explain, print_hint, print_report_lines
-from pinnace.cli.outcomes import ExitCode, Failure, Report, Reported, first, usage, worst
-from pinnace.cli.servers import configuration, reach
+from pinnace.cli.errors import explain_error, print_hint, print_report_lines
+from pinnace.cli.outcomes import ErrorReport, ExitCode, Failure, Reported, first_error, usage_failure, worst_exit_code
+from pinnace.cli.servers import connect_to_any_server, load_configuration
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal import note, progress, until_reader_gone, warning_once
+from pinnace.cli.terminal import print_note, show_progress, until_reader_gone, warning_once
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection, Metadata, impersonation
@@ -30,8 +30,9 @@ TIME_EACH = 0.05
 """Additional seconds for each object of a command."""
 
 
-class Session:
-    """The connection of one command. Errors of single items are printed immediately (`failed`) and determine the exit code."""
+class CommandSession:
+    """The connection of one command. Errors of single items are printed immediately (`report_failure`) and determine the exit
+    code."""
 
     def __init__(self, settings: Settings, config: ClientConfig, client: Client, limit: asyncio.Timeout) -> None:
         self.client = client
@@ -41,7 +42,7 @@ class Session:
         self._timeout = settings.timeout
         self._no_color = settings.no_color
         self._limit = limit
-        self._failures: list[Report] = []
+        self._failures: list[ErrorReport] = []
 
     def wait_up_to(self, seconds: float) -> None:
         """Set the deadline to this number of seconds from now, unless `--timeout` is set."""
@@ -57,7 +58,7 @@ class Session:
         if self._timeout is None:
             self._limit.reschedule(None)
 
-    async def watch(self, watching: Awaitable[None]) -> None:
+    async def await_watch(self, watching: Awaitable[None]) -> None:
         """Await a watch until an interrupt, or until `--timeout` elapses, which is not an error. Raises ReaderGone when the
         reader of stdout closes the pipe."""
         self._limit.reschedule(None)
@@ -68,39 +69,39 @@ class Session:
         except TimeoutError:
             if not limit.expired():
                 raise
-            note(f"the watch ended after --timeout ({self._timeout:g} s)")
+            print_note(f"the watch ended after --timeout ({self._timeout:g} s)")
 
     def progress(self, label: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
         """See terminal.progress."""
-        return progress(label, total, no_color=self._no_color)
+        return show_progress(label, total, no_color=self._no_color)
 
-    def failed(self, error: Exception, where: str = "") -> None:
+    def report_failure(self, error: Exception, where: str = "") -> None:
         """Report the expected error of one item, so that the command can continue with the next. Raises an unexpected error."""
-        report = explain(error)
+        report = explain_error(error)
         if report is None:
             raise error
         print_report_lines(report, where)
         self._failures.append(report)
 
-    def finish(self) -> None:
+    def raise_if_failed(self) -> None:
         """Print each distinct hint once, and raise Reported with the worst exit code, if any item failed."""
         if self._failures:
             for hint in dict.fromkeys(report.hint for report in self._failures):
                 print_hint(hint)
-            raise Reported(worst([report.code for report in self._failures]))
+            raise Reported(worst_exit_code([report.code for report in self._failures]))
 
 
-def run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -> None:
+def run_session(settings: Settings, body: Callable[[CommandSession], Awaitable[None]]) -> None:
     """Run the part of a verb that uses a connection, until it returns or its deadline passes."""
     try:
-        process.run_command(_run(settings, body))
+        process.run_command(_run_with_client(settings, body))
     except BaseExceptionGroup as group:
-        raise first(group) from group
+        raise first_error(group) from group
 
 
 def _timed_out(message: str, met: Unavailable | None) -> Exception:
-    """`met` is the error of the call in progress at the deadline."""
-    known = explain(met) if met is not None else None
+    """Return the error of a command that timed out. `met` is the error of the call in progress at the deadline."""
+    known = explain_error(met) if met is not None else None
     if met is None or known is None:
         return TimeoutError(message)
     return Failure(f"{message}: {met.message}", hint=known.hint, code=ExitCode.UNAVAILABLE)
@@ -110,15 +111,15 @@ def _impersonation(settings: Settings, config: ClientConfig) -> Metadata:
     """Return the call metadata for --as and --as-group, or for the fields of the kubeconfig. Raises Failure (usage)."""
     if settings.acting_as is None:
         if settings.acting_groups:
-            raise usage("--as-group requires --as", hint="name the user with --as")
+            raise usage_failure("--as-group requires --as", hint="name the user with --as")
         return impersonation(config.acting_as, config.acting_groups) if config.acting_as else ()
     return impersonation(settings.acting_as, settings.acting_groups)
 
 
-async def _run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -> None:
-    config = configuration(settings, can_impersonate=True)
+async def _run_with_client(settings: Settings, body: Callable[[CommandSession], Awaitable[None]]) -> None:
+    config = load_configuration(settings, can_impersonate=True)
     log.debug("API servers: %s; namespace: %s", ", ".join(config.endpoints), settings.namespace or config.namespace)
-    await reach(config)
+    await connect_to_any_server(config)
     metadata = [*tracing.metadata(os.environ), *_impersonation(settings, config)]
     connection = Connection(
         config.endpoints,
@@ -129,11 +130,11 @@ async def _run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -
     )
     began = asyncio.get_running_loop().time()
     limit = asyncio.timeout_at(began + (settings.timeout or DEFAULT_DEADLINE))
-    session = Session(settings, config, Client(connection), limit)
+    session = CommandSession(settings, config, Client(connection), limit)
     try:
         async with limit:
             await body(session)
-            session.finish()
+            session.raise_if_failed()
     except TimeoutError:
         deadline = limit.when()
         if not limit.expired() or deadline is None:

@@ -88,14 +88,14 @@ def as_text(params: Sequence[click.Parameter]) -> None:
             param.type = TEXT
 
 
-def _store(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+def _store_flag(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     """Store the value of a flag. Flags of the verb are parsed after those of the group, so a flag after the verb takes
     precedence."""
     if value and param.name:
         setattr(ctx.ensure_object(Settings), param.name, value)
 
 
-def words(values: Iterable[str], incomplete: str) -> list[str]:
+def complete_words(values: Iterable[str], incomplete: str) -> list[str]:
     """Return the values with this prefix that consist of safe characters. A shell inserts a completion unquoted and expands it,
     and a role can have the name `$(reboot)`."""
     return [value for value in values if value.startswith(incomplete) and _WORD.fullmatch(value)]
@@ -111,7 +111,7 @@ def complete_context(ctx: click.Context, param: click.Parameter, incomplete: str
         known = list(known_contexts(ctx.ensure_object(Settings).kubeconfig))
     except ConfigError:
         known = []
-    return [CompletionItem(name) for name in words(known, incomplete)]
+    return [CompletionItem(name) for name in complete_words(known, incomplete)]
 
 
 def global_options() -> list[click.Parameter]:
@@ -119,7 +119,7 @@ def global_options() -> list[click.Parameter]:
     callback."""
 
     def option(*names: str, **attributes: Any) -> click.Option:
-        return click.Option(names, expose_value=False, callback=_store, **attributes)
+        return click.Option(names, expose_value=False, callback=_store_flag, **attributes)
 
     return [
         option("--server", metavar="HOST:PORT[,...]", help="The addresses of the API servers. Overrides the kubeconfig."),

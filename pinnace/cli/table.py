@@ -78,7 +78,7 @@ LOGS_VALUED = VALUED | frozenset(_OF_LOGS.split())
 """Flags of `logs` that need a value."""
 
 
-def position(words: list[str], valued: frozenset[str] = VALUED) -> int:
+def find_first_argument(words: list[str], valued: frozenset[str] = VALUED) -> int:
     """Return the index of the first word that is neither a flag nor the value of a flag, such as the verb. Without one it is
     the number of words."""
     index = 0

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
 
 GAP = "   "
+PROGRESS_MINIMUM = 200
+"""Minimum number of items for a progress bar."""
+_CONTROLS = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Control characters except tab and newline, and the Unicode controls of text direction, which can disguise text."""
+STDIN, STDOUT, STDERR = range(3)
 
 
 class Table:
@@ -55,15 +60,7 @@ def one_line(text: str) -> str:
     return text if text.isprintable() else "".join(filter(str.isprintable, " ".join(text.split())))
 
 
-MANY = 200
-"""Minimum number of items for a progress bar."""
-
-
-_CONTROLS = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""Control characters except tab and newline, and the Unicode controls of text direction, which can disguise text."""
-
-
-def escaped(text: str) -> str:
+def escape_control_characters(text: str) -> str:
     """Replace control characters by visible ones, as kubectl does: ESC by `^[`, a carriage return by `\\r`."""
     return _CONTROLS.sub(_show_control_character, text)
 
@@ -75,14 +72,14 @@ def _show_control_character(found: re.Match[str]) -> str:
     return f"^{chr(ord(character) ^ 0x40)}" if character < "\x80" else character.encode("unicode_escape").decode()
 
 
-def out(text: str, *, styled: bool = False) -> None:
+def print_result(text: str, *, styled: bool = False) -> None:
     """Print a result, which includes its newline. `styled`: the text contains colours, and untrusted text in it is already
     escaped. click.echo is not used, because its output would damage a progress bar."""
-    sys.stdout.write(escaped(text) if sys.stdout.isatty() and not styled else text)
+    sys.stdout.write(escape_control_characters(text) if sys.stdout.isatty() and not styled else text)
     sys.stdout.flush()
 
 
-def bytes_out() -> Callable[[bytes], None]:
+def print_bytes() -> Callable[[bytes], None]:
     """Return a function that prints a stream of bytes. A character can be split between two calls."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="backslashreplace")
     held = ""
@@ -92,7 +89,7 @@ def bytes_out() -> Callable[[bytes], None]:
         if sys.stdout.isatty():
             text = held + decoder.decode(data, final=not data)
             held = "\r" if data and text.endswith("\r") else ""
-            sys.stdout.write(escaped(text.removesuffix("\r") if held else text))
+            sys.stdout.write(escape_control_characters(text.removesuffix("\r") if held else text))
         else:
             sys.stdout.buffer.write(data)
         sys.stdout.flush()
@@ -100,14 +97,14 @@ def bytes_out() -> Callable[[bytes], None]:
     return write
 
 
-def err(line: str) -> None:
+def print_error_line(line: str) -> None:
     """Print a line to stderr, without control characters."""
     print(one_line(line), file=sys.stderr, flush=True)
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     """Print additional information to stderr."""
-    err(f"note: {text}")
+    print_error_line(f"note: {text}")
 
 
 def warning_once() -> Callable[[str], None]:
@@ -117,20 +114,20 @@ def warning_once() -> Callable[[str], None]:
     def warn(text: str) -> None:
         if text not in told:
             told.add(text)
-            err(f"Warning: {text}")
+            print_error_line(f"Warning: {text}")
 
     return warn
 
 
 def is_live() -> bool:
-    """Whether earlier output on stdout can be overwritten."""
+    """Return whether earlier output on stdout can be overwritten."""
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
 @contextmanager
-def progress(label: str, total: int, *, no_color: bool = False) -> Iterator[Callable[[int], None]]:
+def show_progress(label: str, total: int, *, no_color: bool = False) -> Iterator[Callable[[int], None]]:
     """Show a progress bar on a terminal if `total` is large, and yield the function that advances it."""
-    if total < MANY or not sys.stderr.isatty():
+    if total < PROGRESS_MINIMUM or not sys.stderr.isatty():
         yield lambda done: None
         return
     from rich.console import Console
@@ -144,10 +141,7 @@ def progress(label: str, total: int, *, no_color: bool = False) -> Iterator[Call
         yield lambda done: bar.advance(task, done)
 
 
-STDIN, STDOUT, STDERR = range(3)
-
-
-def prepare() -> None:
+def prepare_streams() -> None:
     """Replace sys.stdin, sys.stdout and sys.stderr by streams with the properties above."""
     for descriptor in (STDIN, STDOUT, STDERR):
         _open_null_device(descriptor)

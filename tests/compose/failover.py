@@ -12,10 +12,10 @@ import click
 
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
-from pinnace.verification.bench.failover import LEADER_TIMEOUT, WARM_UP, present_leader, trickle
-from pinnace.verification.bench.load import Load
-from pinnace.verification.bench.report import summarize, this_machine
-from pinnace.verification.bench.witness import BOUND, witnessing
+from pinnace.verification.bench.failover import LEADER_TIMEOUT, WARM_UP, create_in_background, present_leader
+from pinnace.verification.bench.load import CreatedPods
+from pinnace.verification.bench.report import describe_machine, summarize
+from pinnace.verification.bench.witness import BOUND, watch_pods
 from tests.compose.stack import Stack, eventually, missing, run
 
 NODES = 500
@@ -38,7 +38,7 @@ def main(times: int, save: Path | None) -> None:
         f"docker kill, {times} times: p50 {summary.p50:.3f} s, p99 {summary.p99:.3f} s, max {summary.max:.3f} s; {violations}"
     )
     if save:
-        machine = this_machine()
+        machine = describe_machine()
         result = {
             "row": "compose failover", "commit": machine.commit, "nodes": NODES, "times": times,
             "gaps_s": [round(gap, 4) for gap in gaps],
@@ -53,13 +53,13 @@ def main(times: int, save: Path | None) -> None:
 
 async def measure(stack: Stack, times: int) -> tuple[list[float], dict[str, int]]:
     """The gaps in seconds, and what the witness found wrong."""
-    load, gaps = Load(), list[float]()
+    load, gaps = CreatedPods(), list[float]()
     connection = Connection(stack.config.endpoints, tls=stack.config.tls)
     client = Client(connection)
     try:
-        async with witnessing(client) as witness:
+        async with watch_pods(client) as witness:
             for turn in range(times):
-                async with trickle(load, client):
+                async with create_in_background(load, client):
                     await witness.reached(BOUND, witness.history.counts[BOUND] + WARM_UP, LEADER_TIMEOUT)
                     leader = await present_leader(client)
                     hit = time.monotonic()

@@ -13,7 +13,7 @@ from pinnace.api.resources import PODS, election_key
 from pinnace.apiserver.storage.etcd import EtcdStorage
 from pinnace.apiserver.storage.interface import Committed, StorageError, Write
 from pinnace.history.records import Compaction, ElectionFacts, PodFacts, StoredChange, object_digest, read_history
-from pinnace.verification.check.check import check
+from pinnace.verification.check.check import check_history
 from tests.builders import make_pod
 from tests.conftest import EtcdFactory, EtcdServer, dying_with_us
 
@@ -126,7 +126,7 @@ async def test_recorder_misses_nothing_while_members_restart(
     assert recording.stop() == 0
     stored = recording.records()
     assert {record.key for record in stored} == {f"/registry/x/{turn}-{number}" for turn in range(3) for number in range(20)}
-    (whole,) = [verdict for verdict in check(stored, only={"H"}).verdicts if verdict.name == "H"]
+    (whole,) = [verdict for verdict in check_history(stored, only={"H"}).verdicts if verdict.name == "H"]
     assert whole.status == "holds"
     assert stored[-1].revision == last
 

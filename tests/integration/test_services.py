@@ -52,23 +52,23 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 async def scale(client: Client, replicas: int) -> None:
     await client.of(DEPLOYMENTS).modify("web", NAMESPACE, lambda item: setattr(item.spec, "replicas", replicas))
-    await pages.ready(client, "web", replicas)
+    await pages.wait_for_deployment(client, "web", replicas)
 
 
 async def served(service: Service, timeout: float = 10.0) -> str:
     async with asyncio.timeout(timeout):
         while True:
             try:
-                return await pages.request(service.spec.clusterIP, 80)
+                return await pages.request_page(service.spec.clusterIP, 80)
             except OSError:
                 await asyncio.sleep(0.02)
 
 
 async def page(client: Client) -> Service:
     """A Deployment of three ready pods, and its service, which answers."""
-    await client.of(DEPLOYMENTS).create(pages.deployment("web", 3))
-    service = await client.of(SERVICES).create(pages.service("web"))
-    await pages.ready(client, "web", 3)
+    await client.of(DEPLOYMENTS).create(pages.build_page_deployment("web", 3))
+    service = await client.of(SERVICES).create(pages.build_page_service("web"))
+    await pages.wait_for_deployment(client, "web", 3)
     await served(service)
     return service
 
@@ -77,7 +77,7 @@ async def refused(service: Service, timeout: float = 5.0) -> None:
     async with asyncio.timeout(timeout):
         while True:
             try:
-                await pages.request(service.spec.clusterIP, 80, 1.0)
+                await pages.request_page(service.spec.clusterIP, 80, 1.0)
             except ConnectionRefusedError:
                 return
             except OSError:
@@ -87,17 +87,17 @@ async def refused(service: Service, timeout: float = 5.0) -> None:
 
 async def test_page_of_three_pods_is_served_evenly_through_crashes_and_updates(cluster: Cluster) -> None:
     async with cluster.client() as client:
-        await client.of(DEPLOYMENTS).create(pages.deployment("web", 3))
-        service = await pages.create_service(
-            client, pages.service("web", type="NodePort"), f"127.250.{os.getpid() % 256}.1", free_port()
+        await client.of(DEPLOYMENTS).create(pages.build_page_deployment("web", 3))
+        service = await pages.create_page_service(
+            client, pages.build_page_service("web", type="NodePort"), f"127.250.{os.getpid() % 256}.1", free_port()
         )
-        await pages.ready(client, "web", 3)
+        await pages.wait_for_deployment(client, "web", 3)
         address, node_port = service.spec.clusterIP, service.spec.ports[0].nodePort
         await served(service)
 
-        counts = Counter([await pages.request(address, 80) for _ in range(300)])
-        assert len(counts) == 3 and pages.evenness(counts) > 0.01, counts
-        assert {await pages.request("127.0.0.1", node_port) for _ in range(6)} == set(counts)
+        counts = Counter([await pages.request_page(address, 80) for _ in range(300)])
+        assert len(counts) == 3 and pages.chi_square_p_value(counts) > 0.01, counts
+        assert {await pages.request_page("127.0.0.1", node_port) for _ in range(6)} == set(counts)
 
         assert await asyncio.to_thread(_resolve, cluster, "web.default.svc.cluster.local") == address
         assert await asyncio.to_thread(_resolve, cluster, "kubernetes.default.svc.cluster.local") == "127.0.0.1"
@@ -105,10 +105,10 @@ async def test_page_of_three_pods_is_served_evenly_through_crashes_and_updates(c
 
         # a rolling update under load: no request fails
         async with PageLoad(address, 80, interval=0.01) as load:
-            await load.reach(100, 20)
+            await load.wait_for_requests(100, 20)
             await client.of(DEPLOYMENTS).modify("web", NAMESPACE, _updated)
-            await pages.ready(client, "web", 3)
-            await load.reach(load.requests + 100, 20)
+            await pages.wait_for_deployment(client, "web", 3)
+            await load.wait_for_requests(load.requests + 100, 20)
         assert load.failures == []
         assert len(set(load.answers) - set(counts)) == 3, "the pods were not replaced"
 
@@ -117,9 +117,9 @@ async def test_page_of_three_pods_is_served_evenly_through_crashes_and_updates(c
             pod for pod in (await client.pods.list(NAMESPACE)).items if not pod.metadata.HasField("deletionTimestamp")
         )
         async with PageLoad(address, 80, callers=4, interval=0.01) as load:
-            await load.reach(50, 20)
+            await load.wait_for_requests(50, 20)
             kill_listener(victim.status.podIP, pages.PORT)
-            await load.reach(load.requests + 300, 30)
+            await load.wait_for_requests(load.requests + 300, 30)
         assert len(load.failures) <= load.callers, load.failures
 
         # the proxy is killed and started again
@@ -134,14 +134,14 @@ async def test_page_of_three_pods_is_served_evenly_through_crashes_and_updates(c
 
         # the API server is away: the proxy goes on with what it knows
         cluster.kill("apiserver-0", signal.SIGSTOP)
-        assert len({await pages.request(address, 80) for _ in range(6)}) >= 2
+        assert len({await pages.request_page(address, 80) for _ in range(6)}) >= 2
         cluster.kill("apiserver-0", signal.SIGCONT)
 
         await scale(client, 0)
         await refused(service)
         await scale(client, 2)
         await served(service)
-        assert await pages.request("127.0.0.1", node_port)
+        assert await pages.request_page("127.0.0.1", node_port)
 
 
 async def test_no_request_fails_while_the_proxy_is_replaced_and_a_node_is_drained(cluster: Cluster) -> None:
@@ -151,12 +151,12 @@ async def test_no_request_fails_while_the_proxy_is_replaced_and_a_node_is_draine
 
         # a graceful restart of the proxy under load
         async with PageLoad(address, 80, interval=0.005) as load:
-            await load.reach(50, 20)
+            await load.wait_for_requests(50, 20)
             for _ in range(3):
                 before = cluster.pid("proxy-0")
                 await cluster.succeed("proxy-0", timeout=30)
                 assert cluster.pid("proxy-0") not in (0, before)
-                await load.reach(load.requests + 50, 20)
+                await load.wait_for_requests(load.requests + 50, 20)
             command = [
                 sys.executable,
                 "-m",
@@ -169,7 +169,7 @@ async def test_no_request_fails_while_the_proxy_is_replaced_and_a_node_is_draine
             done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=40, check=False)
             assert "proxy-0 was replaced without interruption (pid" in done.stdout, (done.stdout, done.stderr)
             cluster._refresh()
-            await load.reach(load.requests + 50, 20)
+            await load.wait_for_requests(load.requests + 50, 20)
         assert load.failures == []
         assert await asyncio.to_thread(_resolve, cluster, "web.default.svc.cluster.local") == address
 
@@ -179,17 +179,17 @@ async def test_no_request_fails_while_the_proxy_is_replaced_and_a_node_is_draine
         async with PageLoad(address, 80, interval=0.01) as load:
             with pytest.raises(StartFailed, match="a successor of proxy-0 was not ready within 3 s"):
                 await cluster.succeed("proxy-0", timeout=3)
-            await load.reach(load.requests + 50, 20)
+            await load.wait_for_requests(load.requests + 50, 20)
         cluster.kill("apiserver-0", signal.SIGCONT)
         assert load.failures == [] and cluster.pid("proxy-0") == before
 
         # a drain under load
         pod = (await client.pods.list(NAMESPACE)).items[0]
         async with PageLoad(address, 80, interval=0.01) as load:
-            await load.reach(50, 20)
+            await load.wait_for_requests(50, 20)
             await drain(client, pod.spec.nodeName)
-            await pages.ready(client, "web", 3)
-            await load.reach(load.requests + 50, 20)
+            await pages.wait_for_deployment(client, "web", 3)
+            await load.wait_for_requests(load.requests + 50, 20)
         assert load.failures == []
         left = await client.pods.list(NAMESPACE, fields=f"spec.nodeName={pod.spec.nodeName}")
         assert left.items == []
@@ -213,15 +213,15 @@ async def test_requests_succeed_while_all_api_servers_are_dead_and_a_namespace_f
     async with cluster.client() as client:
         service = await page(client)
         async with PageLoad(service.spec.clusterIP, 80, interval=0.01) as load:
-            await load.reach(50, 20)
+            await load.wait_for_requests(50, 20)
             cluster.kill("apiserver-0")
-            await load.reach(load.requests + 300, 30)
+            await load.wait_for_requests(load.requests + 300, 30)
             await cluster.restart(["apiserver-0"])
-            await load.reach(load.requests + 50, 20)
+            await load.wait_for_requests(load.requests + 50, 20)
         assert load.failures == [] and len(load.answers) == 3
         # a deleted namespace frees the addresses of its services
         await client.namespaces.create(Namespace(metadata={"name": "gone"}))
-        made = pages.service("page", type="NodePort")
+        made = pages.build_page_service("page", type="NodePort")
         made.metadata.namespace = "gone"
         addresses = {(await client.of(SERVICES).create(made)).spec.clusterIP}
         assert addresses < await allocated(client)
@@ -232,7 +232,7 @@ async def test_requests_succeed_while_all_api_servers_are_dead_and_a_namespace_f
 
         await scale(client, 1)
         async with asyncio.timeout(20):
-            while len({await pages.request(service.spec.clusterIP, 80) for _ in range(6)}) > 1:  # noqa: ASYNC110 (another process)
+            while len({await pages.request_page(service.spec.clusterIP, 80) for _ in range(6)}) > 1:  # noqa: ASYNC110 (another process)
                 await asyncio.sleep(0.1)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from labs.conftest import set_up, tear_down
-from pinnace.verification.labs.document import Document, read, texts
+from pinnace.verification.labs.document import LabDocument, list_lab_texts, read_document
 from tests.labs.console import Block, Command, Mismatch, Runner, parse
 
 CHECK = "pinnace lab check"
@@ -23,7 +23,7 @@ LIMIT = 90.0
 
 @dataclass(frozen=True)
 class Mutant:
-    document: Document
+    document: LabDocument
     step: str
     command: Command | None = None
     """Only this command is left out."""
@@ -35,10 +35,10 @@ def changes(command: Command) -> bool:
 
 
 def mutants(numbers: list[int], steps: list[str], commands: bool) -> Iterator[Mutant]:
-    for number, path in texts().items():
+    for number, path in list_lab_texts().items():
         if numbers and number not in numbers:
             continue
-        document = read(path)
+        document = read_document(path)
         blocks = parse(path.read_text())
         for step in document.steps:
             if steps and step.id not in steps:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.verification.labs.document import texts
+from pinnace.verification.labs.document import list_lab_texts
 
 pytestmark = [pytest.mark.labs, pytest.mark.timeout(280)]
 ROOT = Path(__file__).parents[2]
@@ -41,13 +41,13 @@ def run(installed: Path, folder: Path, *arguments: str) -> tuple[int, str]:
 def test_wheel_contains_all_labs(installed: Path, tmp_path: Path) -> None:
     code, out = run(installed, tmp_path, "lab", "list")
     assert code == 0, out
-    assert [int(line.split()[0]) for line in out.splitlines()[1:]] == list(texts())
+    assert [int(line.split()[0]) for line in out.splitlines()[1:]] == list(list_lab_texts())
 
     code, out = run(installed, tmp_path, "lab", "start", "4")
     assert code == 0, out
     (path,) = [Path(line.split()[1]) for line in out.splitlines() if line.split()[:1] == ["text"]]
     assert path.is_relative_to(installed.parents[1]), "this is the text of the checkout"
-    assert path.read_text() == texts()[4].read_text()
+    assert path.read_text() == list_lab_texts()[4].read_text()
 
 
 def test_hint_of_the_wheel_needs_no_cluster(installed: Path, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ _WORDS: Mapping[int, Word] = {ADDED: "added", MODIFIED: "modified", DELETED: "de
 
 
 class MemoryJournal:
-    """What pinnace.verification.chaos.clients.Journal is to real processes: `write` takes records, in order. Also says what
+    """What `chaos.clients.HistoryJournal` is to real processes: `write` takes records, in order. Also says what
     etcd has."""
 
     def __init__(self, clock: Clock) -> None:

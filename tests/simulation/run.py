@@ -14,7 +14,7 @@ from pinnace.history.records import Record, RunInfo, RunPhase
 from pinnace.history.verdict import Verdict
 from pinnace.verification.chaos.load import FENCED
 from pinnace.verification.chaos.workers import ANOTHER, CONTESTED
-from pinnace.verification.check.check import NAMES, check
+from pinnace.verification.check.check import NAMES, check_history
 from tests.simulation.cluster import Cluster
 from tests.simulation.determinism import sealed
 from tests.simulation.etcd import SimEtcd
@@ -124,7 +124,7 @@ def play(seed: int, *, say: Callable[[str], None] | None = None, bug: str = "", 
         root.removeHandler(complaints)
         root.setLevel(level)
     problems += complaints.errors
-    report = check(journal.records)
+    report = check_history(journal.records)
     for verdict in report.violated:
         problems += [f"{verdict.name} ({verdict.statement}): {violation.text}" for violation in verdict.violations[:3]]
     return Outcome(

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from pinnace.history.records import RunInfo, read_history
-from pinnace.verification.check.check import check
+from pinnace.verification.check.check import check_history
 from tests.simulation.__main__ import main as simulate
 from tests.simulation.hunt import main as hunt
 from tests.simulation.run import JUDGED, play
@@ -34,7 +34,7 @@ def test_found_seed_is_replayed_exactly_and_its_history_is_checked_as_the_run_wa
     assert f"--seed {run.seed} --bug {BUG} -v" in ended.output
     assert replayed.read_bytes() == result.read_bytes()
 
-    report = check(read_history(result))
+    report = check_history(read_history(result))
     outcome = play(run.seed)
     assert [verdict.name for verdict in report.violated] == ["I3"]
     assert {verdict.name for verdict in report.verdicts if verdict.status != "not checked"} == set(JUDGED[outcome.plan.kind])

@@ -28,9 +28,9 @@ from pinnace.verification.chaos.workers import (
     SEIZED,
     Adversary,
     ContestingWriter,
+    LoadWorker,
     PodOwner,
-    Worker,
-    pod,
+    build_pod,
 )
 from tests.simulation.cluster import Cluster, Member
 from tests.simulation.journal import RecordedInformer
@@ -156,7 +156,7 @@ class Workload:
 
         async def work(process: Process, member: Member) -> None:
             rng = self._cluster.fork()
-            worker: Worker = make(name, self._recording(process, rng), rng)
+            worker: LoadWorker = make(name, self._recording(process, rng), rng)
             while self._on:
                 with suppress(ApiError):
                     await worker.step()
@@ -233,7 +233,7 @@ class Workload:
 async def bind_one(client: Client, name: str, fence: Fence, rng: random.Random, nodes: Sequence[str] = ("a", "b", "c")) -> None:
     """Makes a pod, and binds it under the fence. Some pods are of a scheduler for which the candidates do not stand. Raises
     ApiError."""
-    made = await client.pods.create(pod(CONTESTED, name, scheduler=FOREIGN if rng.random() < 0.1 else NOBODY))
+    made = await client.pods.create(build_pod(CONTESTED, name, scheduler=FOREIGN if rng.random() < 0.1 else NOBODY))
     binding = Binding(
         metadata=ObjectMeta(namespace=CONTESTED, name=name, uid=made.metadata.uid),
         target=ObjectReference(kind="Node", name=rng.choice(nodes)),

@@ -40,9 +40,19 @@ from pinnace.cluster.processes import Ports
 
 DEADLINE = 8.0
 """Deadline of one check, in seconds. It exceeds the longest timeout within a check."""
+GIB = 1 << 30
+DISK = (GIB // 4, 2 * GIB)
+"""Less than the first value is a problem, less than the second a warning. The data of etcd is limited to 2 GiB; logs need
+additional space."""
+MEMORY = (GIB // 4, GIB)
+"""Thresholds for available memory. A cluster of the default size uses about 0.5 GiB."""
+FILES = (256, 1024)
+"""Thresholds for file descriptors. A process uses one for each connection and file."""
+_MEMINFO = Path("/proc/meminfo")
+CHECK = "configuration"
 
 
-class Level(StrEnum):
+class FindingLevel(StrEnum):
     OK = "ok"
     WARNING = "warning"
     """The cluster works, but a problem is likely."""
@@ -53,33 +63,33 @@ class Level(StrEnum):
 class Finding:
     """The result of a check. `hint` is the recommended action."""
 
-    level: Level
+    level: FindingLevel
     check: str
     message: str
     hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class DoctorCheck:
     """One check. `look` is a coroutine function, or a blocking function, which runs in a thread."""
 
     name: str
     look: "Callable[[], Any]"
 
 
-def ok(check: str, message: str) -> Finding:
-    return Finding(Level.OK, check, message)
+def build_ok(check: str, message: str) -> Finding:
+    return Finding(FindingLevel.OK, check, message)
 
 
-def warning(check: str, message: str, hint: str = "") -> Finding:
-    return Finding(Level.WARNING, check, message, hint)
+def build_warning(check: str, message: str, hint: str = "") -> Finding:
+    return Finding(FindingLevel.WARNING, check, message, hint)
 
 
-def problem(check: str, message: str, hint: str = "") -> Finding:
-    return Finding(Level.PROBLEM, check, message, hint)
+def build_problem(check: str, message: str, hint: str = "") -> Finding:
+    return Finding(FindingLevel.PROBLEM, check, message, hint)
 
 
-def text(findings: Sequence[Finding]) -> str:
+def format_findings(findings: Sequence[Finding]) -> str:
     """Return one line for each finding, and a second line for its hint."""
     lines = []
     for finding in findings:
@@ -89,23 +99,23 @@ def text(findings: Sequence[Finding]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-async def run(checks: Sequence[Check], deadline: float = DEADLINE) -> list[Finding]:
+async def run_checks(checks: Sequence[DoctorCheck], deadline: float = DEADLINE) -> list[Finding]:
     """Run all checks and return their findings in order. A failure or timeout of a check is a finding."""
-    result = await asyncio.gather(*(_run(check, deadline) for check in checks))
+    result = await asyncio.gather(*(_run_check(check, deadline) for check in checks))
     return [finding for findings in result for finding in findings]
 
 
-async def _run(check: Check, deadline: float) -> Sequence[Finding]:
+async def _run_check(check: DoctorCheck, deadline: float) -> Sequence[Finding]:
     limit = asyncio.timeout(deadline)
     try:
         async with limit:
             return await (check.look() if inspect.iscoroutinefunction(check.look) else _in_thread(check.look))
     except TimeoutError as error:
         if not limit.expired():
-            return [problem(check.name, f"check failed: {error or 'no response in time'}")]
-        return [problem(check.name, f"check timed out after {deadline:g} s")]
+            return [build_problem(check.name, f"check failed: {error or 'no response in time'}")]
+        return [build_problem(check.name, f"check timed out after {deadline:g} s")]
     except Exception as error:
-        return [problem(check.name, f"check failed: {type(error).__name__}: {error}")]
+        return [build_problem(check.name, f"check failed: {type(error).__name__}: {error}")]
 
 
 async def _in_thread(look: Callable[[], Sequence[Finding]]) -> Sequence[Finding]:
@@ -134,31 +144,22 @@ async def _in_thread(look: Callable[[], Sequence[Finding]]) -> Sequence[Finding]
     return await answer
 
 
-GIB = 1 << 30
-DISK = (GIB // 4, 2 * GIB)
-"""Less than the first value is a problem, less than the second a warning. The data of etcd is limited to 2 GiB; logs need
-additional space."""
-MEMORY = (GIB // 4, GIB)
-"""Thresholds for available memory. A cluster of the default size uses about 0.5 GiB."""
-FILES = (256, 1024)
-"""Thresholds for file descriptors. A process uses one for each connection and file."""
-_MEMINFO = Path("/proc/meminfo")
-
-
-def python(version: tuple[int, ...] | None = None) -> Sequence[Finding]:
+def check_python(version: tuple[int, ...] | None = None) -> Sequence[Finding]:
     least = _parse_version(metadata.metadata("pinnace")["Requires-Python"])
     have = version or sys.version_info[:3]
     if have < least:
         return [
-            problem(
+            build_problem(
                 "python", f"{_format_version(have)}: {_format_version(least)} or later is required", "install a newer Python"
             )
         ]
-    return [ok("python", f"{_format_version(have)} on {platform.system()}")]
+    return [build_ok("python", f"{_format_version(have)} on {platform.system()}")]
 
 
-def packages(needed: Iterable[str] | None = None, installed: Callable[[str], str] = metadata.version) -> Sequence[Finding]:
-    """`needed` are requirements in the syntax of package metadata, such as "grpcio<2,>=1.83"."""
+def check_packages(
+    needed: Iterable[str] | None = None, installed: Callable[[str], str] = metadata.version
+) -> Sequence[Finding]:
+    """Check the installed packages. `needed` are requirements in the syntax of package metadata, such as "grpcio<2,>=1.83"."""
     wrong, checked = [], 0
     for require in metadata.requires("pinnace") or [] if needed is None else needed:
         requirement, _, marker = require.partition(";")
@@ -177,24 +178,24 @@ def packages(needed: Iterable[str] | None = None, installed: Callable[[str], str
         if "<" in bounds and _parse_version(have) >= _parse_version(bounds["<"]):
             wrong.append(f"{name} {have}: a version before {bounds['<']} is required")
     if wrong:
-        return [problem("packages", "; ".join(wrong), f"{sys.executable} -m pip install --upgrade pinnace")]
-    return [ok("packages", f"all {checked} have a supported version")]
+        return [build_problem("packages", "; ".join(wrong), f"{sys.executable} -m pip install --upgrade pinnace")]
+    return [build_ok("packages", f"all {checked} have a supported version")]
 
 
-def etcd(*, elsewhere: bool) -> Sequence[Finding]:
-    """`elsewhere`: the cluster is not on this machine, so no local etcd is required."""
+def check_etcd(*, elsewhere: bool) -> Sequence[Finding]:
+    """Check the installed etcd. `elsewhere`: the cluster is not on this machine, so no local etcd is required."""
     try:
         etcd_binary = find_etcd()
     except EtcdMissing as error:
-        tell = warning if elsewhere else problem
+        tell = build_warning if elsewhere else build_problem
         return [tell("etcd", f"{error}: `pinnace up` cannot start a cluster", error.hint)]
     said = f"{_format_version(etcd_binary.version)} ({etcd_binary.path})"
     if etcd_binary.fallback:
-        return [warning("etcd", f"{said}: 3.5.0 to 3.5.2 can lose writes when killed", "install 3.5.3 or later on PATH")]
-    return [ok("etcd", said)]
+        return [build_warning("etcd", f"{said}: 3.5.0 to 3.5.2 can lose writes when killed", "install 3.5.3 or later on PATH")]
+    return [build_ok("etcd", said)]
 
 
-def disk(folder: Path, free: int | None = None) -> Sequence[Finding]:
+def check_disk(folder: Path, free: int | None = None) -> Sequence[Finding]:
     """Check the file system of the directory, or of its nearest existing parent. `free` is in bytes."""
     there = next(parent for parent in (folder, *folder.parents) if _exists(parent))
     left = shutil.disk_usage(there).free if free is None else free
@@ -213,41 +214,41 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def memory(available: int | None = None) -> Sequence[Finding]:
+def check_memory(available: int | None = None) -> Sequence[Finding]:
     if available is None:
         try:
             match = re.search(r"^MemAvailable:\s+(\d+) kB", _MEMINFO.read_text(), re.MULTILINE)
         except OSError:
             match = None
         if match is None:
-            return [ok("memory", "the available memory cannot be determined")]
+            return [build_ok("memory", "the available memory cannot be determined")]
         available = int(match[1]) * 1024
     hint = "stop other programs, or start a smaller cluster: pinnace up --nodes 5 --schedulers 1 --apiservers 1"
     return [_compare_with_bounds("memory", available, MEMORY, f"{_format_size(available)} available", hint)]
 
 
-def files(limit: int | None = None) -> Sequence[Finding]:
-    """`limit` is the hard limit of open files, to which each component raises its soft limit."""
+def check_open_files(limit: int | None = None) -> Sequence[Finding]:
+    """Check the limit of open files. `limit` is the hard limit of open files, to which each component raises its soft limit."""
     if limit is None:
         _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
-        return [ok("files", "no limit")]
+        return [build_ok("files", "no limit")]
     hint = f"run ulimit -n {FILES[1] * 4} as root before `pinnace up`, or set nofile in /etc/security/limits.conf"
     return [_compare_with_bounds("files", limit, FILES, f"limit of {limit:,} for each process", hint)]
 
 
-def ports() -> Sequence[Finding]:
+def check_ports() -> Sequence[Finding]:
     try:
-        return [ok("ports", f"{Ports().next()} and others on 127.0.0.1 are free")]
+        return [build_ok("ports", f"{Ports().next()} and others on 127.0.0.1 are free")]
     except ClusterError as error:
-        return [problem("ports", error.message, error.hint)]
+        return [build_problem("ports", error.message, error.hint)]
 
 
 def _compare_with_bounds(check: str, have: int, bounds: tuple[int, int], message: str, hint: str) -> Finding:
     least, comfortable = bounds
     if have >= comfortable:
-        return ok(check, message)
-    return (warning if have >= least else problem)(check, message, hint)
+        return build_ok(check, message)
+    return (build_warning if have >= least else build_problem)(check, message, hint)
 
 
 def _parse_version(version: str) -> tuple[int, ...]:
@@ -264,28 +265,25 @@ def _format_size(number: int) -> str:
     return f"{number / GIB:,.1f} GiB"
 
 
-CHECK = "configuration"
-
-
-def configuration(settings: Settings) -> tuple[ClientConfig | None, Sequence[Finding]]:
+def check_configuration(settings: Settings) -> tuple[ClientConfig | None, Sequence[Finding]]:
     """Load the kubeconfig; None if no API server is configured."""
     try:
         files, context = configuration_in_use(settings.context, settings.kubeconfig)
         if not files.exists and not (settings.server or os.environ.get("PINNACE_SERVER")):
-            return None, [warning(CHECK, f"{files.shown} does not exist: no cluster is configured", ConfigError("").hint)]
+            return None, [build_warning(CHECK, f"{files.shown} does not exist: no cluster is configured", ConfigError("").hint)]
         config = load(settings.server, context=settings.context, file=settings.kubeconfig, can_impersonate=True)
     except ConfigError as error:
-        return None, [problem(CHECK, str(error), error.hint)]
+        return None, [build_problem(CHECK, str(error), error.hint)]
     where = f'{files.shown}, context "{context}"' if files.is_ours(context) else "no context"
-    return config, [ok(CHECK, f"{where}: {', '.join(config.endpoints)}"), *_risks(files)]
+    return config, [build_ok(CHECK, f"{where}: {', '.join(config.endpoints)}"), *_check_file_permissions(files)]
 
 
-def _risks(files: Configuration) -> Sequence[Finding]:
+def _check_file_permissions(files: Configuration) -> Sequence[Finding]:
     result = [(path, risk) for path in files.documents if (risk := risks(path))]
-    return [warning(CHECK, f"{path}: {risk}, and so redirect commands", f"chmod go-w {path}") for path, risk in result]
+    return [build_warning(CHECK, f"{path}: {risk}, and so redirect commands", f"chmod go-w {path}") for path, risk in result]
 
 
-def contexts(
+def check_contexts(
     settings: Settings, expected: ClientConfig | None, is_dead: Callable[[Path], bool], flag: Callable[[Path], str]
 ) -> Sequence[Finding]:
     """Check the contexts in the kubeconfig. `expected`: the addresses of the local cluster, if there is one. `flag` returns the
@@ -296,26 +294,28 @@ def contexts(
         names = [name for name in result.our_contexts() if result.data_dir_of(result.cluster_of(name)) == expected.data_dir]
         start = f"`pinnace start{where}` writes it"
         if not names:
-            findings.append(warning("contexts", f"{result.shown} has no context of the cluster in {expected.data_dir}", start))
+            findings.append(
+                build_warning("contexts", f"{result.shown} has no context of the cluster in {expected.data_dir}", start)
+            )
         elif (cluster := result.find("cluster", result.cluster_of(names[0]))) is not None:
             gateway = gateway_of(cluster.value)
             if gateway != expected.gateway:
                 message = (
                     f'context "{names[0]}" names {gateway or "no gateway"}; the gateway is {expected.gateway or "not there"}'
                 )
-                findings.append(problem("contexts", message, start))
+                findings.append(build_problem("contexts", message, start))
             if result.current not in names:
                 message = f"kubectl uses {f'the context {result.current!r}' if result.current else 'no context'}"
                 hint = f"`kubectl config use-context {names[0]}`, or --context {names[0]}"
-                findings.append(warning("contexts", f"{message}, not {names[0]}", hint))
+                findings.append(build_warning("contexts", f"{message}, not {names[0]}", hint))
     for name, data_dir in stale_contexts(is_dead, file=settings.kubeconfig).items():
         hint = f"`pinnace down{flag(data_dir)}` removes it"
-        findings.append(warning("contexts", f'context "{name}": there is no cluster in {data_dir} any more', hint))
+        findings.append(build_warning("contexts", f'context "{name}": there is no cluster in {data_dir} any more', hint))
     ours = ", ".join(result.our_contexts())
-    return findings or ([ok("contexts", f"{ours} in {result.shown}")] if ours else [])
+    return findings or ([build_ok("contexts", f"{ours} in {result.shown}")] if ours else [])
 
 
-def keys(paths: Iterable[Path]) -> Sequence[Finding]:
+def check_private_keys(paths: Iterable[Path]) -> Sequence[Finding]:
     """Check that private keys and token files are readable by the owner only."""
     findings, count = [], 0
     for path in paths:
@@ -323,19 +323,21 @@ def keys(paths: Iterable[Path]) -> Sequence[Finding]:
             mode = path.stat().st_mode
             readable = os.access(path, os.R_OK)
         except OSError as error:
-            findings.append(problem("keys", f"{path}: {error.strerror}", "recreate it with `pinnace pki`, or correct its path"))
+            findings.append(
+                build_problem("keys", f"{path}: {error.strerror}", "recreate it with `pinnace pki`, or correct its path")
+            )
             continue
         count += 1
         if not readable:
-            findings.append(problem("keys", f"{path} cannot be read", f"change its owner: chown {path}"))
+            findings.append(build_problem("keys", f"{path} cannot be read", f"change its owner: chown {path}"))
         elif path.suffix == ".key" and b"PRIVATE KEY-----" not in path.read_bytes():
-            findings.append(problem("keys", f"{path} is not a PEM private key", "restore the file"))
+            findings.append(build_problem("keys", f"{path} is not a PEM private key", "restore the file"))
         elif mode & 0o077:
-            findings.append(warning("keys", f"others can read {path}", f"chmod 600 {path}"))
-    return findings or ([ok("keys", f"{count} with access for the owner only")] if count else [])
+            findings.append(build_warning("keys", f"others can read {path}", f"chmod 600 {path}"))
+    return findings or ([build_ok("keys", f"{count} with access for the owner only")] if count else [])
 
 
-def certificates(paths: Iterable[Path], renewal: Callable[[Path], str], now: datetime | None = None) -> Sequence[Finding]:
+def check_certificates(paths: Iterable[Path], renewal: Callable[[Path], str], now: datetime | None = None) -> Sequence[Finding]:
     """Check the validity periods. `renewal` returns the command that renews a certificate."""
     from cryptography import x509
 
@@ -347,20 +349,20 @@ def certificates(paths: Iterable[Path], renewal: Callable[[Path], str], now: dat
         try:
             certificate = x509.load_pem_x509_certificate(path.read_bytes())
         except OSError as error:
-            findings.append(problem("certificates", f"{path}: {error.strerror}", renewal(path)))
+            findings.append(build_problem("certificates", f"{path}: {error.strerror}", renewal(path)))
             continue
         except ValueError:
-            findings.append(problem("certificates", f"{path}: not a PEM certificate", f"delete it; {renewal(path)}"))
+            findings.append(build_problem("certificates", f"{path}: not a PEM certificate", f"delete it; {renewal(path)}"))
             continue
         end, begin = certificate.not_valid_after_utc, certificate.not_valid_before_utc
         ends.append(end)
         if end <= now:
-            findings.append(problem("certificates", f"{path} expired on {end:%Y-%m-%d}", renewal(path)))
+            findings.append(build_problem("certificates", f"{path} expired on {end:%Y-%m-%d}", renewal(path)))
         elif begin > now:
             clock = "correct the clock of this machine, which is behind the one of the machine that created the certificate"
-            findings.append(problem("certificates", f"{path} is not valid before {begin:%Y-%m-%d %H:%M} UTC", clock))
+            findings.append(build_problem("certificates", f"{path} is not valid before {begin:%Y-%m-%d %H:%M} UTC", clock))
         elif end - RENEW_BEFORE <= now:
-            findings.append(warning("certificates", f"{path} expires on {end:%Y-%m-%d}", renewal(path)))
+            findings.append(build_warning("certificates", f"{path} expires on {end:%Y-%m-%d}", renewal(path)))
     if findings or not ends:
         return findings
-    return [ok("certificates", f"{len(ends)} are valid until at least {min(ends):%Y-%m-%d}")]
+    return [build_ok("certificates", f"{len(ends)} are valid until at least {min(ends):%Y-%m-%d}")]

@@ -10,9 +10,9 @@ import click
 from click.core import ParameterSource
 
 from pinnace.cli.outcomes import ExitCode, Failure
-from pinnace.cli.servers import configuration, reach
+from pinnace.cli.servers import connect_to_any_server, load_configuration
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal import note
+from pinnace.cli.terminal import print_note
 from pinnace.client import contexts, kubeconfig_file
 from pinnace.client.config import ClientConfig, ConfigError, known_contexts, load
 from pinnace.client.contexts import Written
@@ -26,7 +26,7 @@ from pinnace.cluster.spec import default_data_dir
 from pinnace.runtime import process
 
 
-def running_besides(data_dir: Path) -> dict[str, Path]:
+def find_other_running_clusters(data_dir: Path) -> dict[str, Path]:
     """Return the data directories of other clusters in the configuration with at least one running process, by context. Raises
     ConfigError."""
     known = known_contexts()
@@ -38,13 +38,13 @@ def load_cluster(settings: Settings, data_dir: Path, verb: str) -> Cluster:
     try:
         return Cluster.load(data_dir)
     except NoCluster as nothing:
-        raise NoCluster(nothing.message, hint=hint(settings, data_dir, verb) or nothing.hint) from None
+        raise NoCluster(nothing.message, hint=hint_at_other_clusters(settings, data_dir, verb) or nothing.hint) from None
 
 
-def hint(settings: Settings, data_dir: Path, verb: str) -> str:
+def hint_at_other_clusters(settings: Settings, data_dir: Path, verb: str) -> str:
     """Return commands that select running clusters in other directories, or "" if there are none."""
     try:
-        folders = list(running_besides(data_dir).values())
+        folders = list(find_other_running_clusters(data_dir).values())
     except ConfigError:
         return ""
     if not folders and (servers := _find_answering_servers(settings)):
@@ -56,9 +56,9 @@ def hint(settings: Settings, data_dir: Path, verb: str) -> str:
 def _find_answering_servers(settings: Settings) -> str:
     """Return the API servers that commands use, if one responds and the directory of their cluster is unknown."""
     try:
-        config = configuration(settings)
+        config = load_configuration(settings)
         if config.data_dir is None:
-            process.run_command(reach(config))
+            process.run_command(connect_to_any_server(config))
     except Failure:
         return ""
     return ", ".join(config.endpoints) if config.data_dir is None else ""
@@ -98,7 +98,7 @@ def present_data_dir(settings: Settings, named: Path | None) -> Path:
     if (path := named_data_dir(settings, named)) is not None:
         return path
     if settings.context:
-        path = configuration(settings).data_dir
+        path = load_configuration(settings).data_dir
         if path is None:
             message = f'the cluster of context "{settings.context}" is not a local cluster'
             raise Failure(message, hint="if it is local, specify its directory with --data-dir", code=ExitCode.NOT_FOUND)
@@ -124,7 +124,7 @@ def _only_data_dir(settings: Settings) -> Path | None:
     if not folders:
         return None
     (path,) = folders
-    note(f"the current context is not one of pinnace: this is about the cluster in {path}")
+    print_note(f"the current context is not one of pinnace: this is about the cluster in {path}")
     return path
 
 
@@ -134,38 +134,40 @@ def named_data_dir(settings: Settings, named: Path | None) -> Path | None:
 
 
 def _is_set_by_environment() -> bool:
-    """Whether the directory was set by the environment variable."""
+    """Return whether the directory was set by the environment variable."""
     context = click.get_current_context(silent=True)
     return context is not None and context.get_parameter_source("data_dir") is ParameterSource.ENVIRONMENT
 
 
 def check_writable(settings: Settings) -> None:
-    """Raises Failure if the kubeconfig is not writable, so that other commands could not find a new cluster."""
-    with editing():
+    """Raise Failure if the kubeconfig is not writable, so that other commands could not find a new cluster."""
+    with translate_kubeconfig_errors():
         file = settings.kubeconfig or file_for_new_entries(kubectl_paths())
         kubeconfig_file.check_writable(file)
         if result := kubeconfig_file.risks(file):
-            note(f"warning: {file}: {result}")
+            print_note(f"warning: {file}: {result}")
 
 
 def write_context(settings: Settings, found: ClientConfig, *, make_current: bool = True) -> Written:
     """Write the context of the cluster into the kubeconfig, and make it the current one. Raises Failure."""
     assert found.data_dir is not None
     name = contexts.context_name(found.data_dir, is_default=found.data_dir == default_data_dir())
-    with editing():
-        written = contexts.write_cluster_context(found, name, is_dead, file=settings.kubeconfig, make_current=make_current)
+    with translate_kubeconfig_errors():
+        written = contexts.write_cluster_context(
+            found, name, is_dead_context, file=settings.kubeconfig, make_current=make_current
+        )
     with suppress(FolderError):  # `down` then looks in the usual files only
         Folder(found.data_dir).add_kubeconfig(written.path)
     return written
 
 
-def refresh(settings: Settings, found: ClientConfig) -> None:
+def refresh_context(settings: Settings, found: ClientConfig) -> None:
     """Update the addresses of the cluster after a start. The current context is not changed, unless the cluster had no context.
     Raises Failure."""
     assert found.data_dir is not None
     data_dir, known = found.data_dir, []
     for file in dict.fromkeys((settings.kubeconfig, *Folder(data_dir).kubeconfigs())):
-        with editing():
+        with translate_kubeconfig_errors():
             if contexts.is_written(data_dir, file=file):
                 known.append(file)
     for file in known:
@@ -176,7 +178,7 @@ def refresh(settings: Settings, found: ClientConfig) -> None:
 
 def check_removable(settings: Settings, data_dir: Path, written: Sequence[Path]) -> None:
     """Raise the Failures that `remove_context` would raise, before the cluster is deleted."""
-    with editing():
+    with translate_kubeconfig_errors():
         for file in dict.fromkeys((settings.kubeconfig, *written)):
             for path in contexts.files_of_cluster(data_dir, file=file):
                 kubeconfig_file.check_writable(path)
@@ -188,22 +190,22 @@ def remove_context(settings: Settings, data_dir: Path, written: Sequence[Path]) 
     failures = []
     for file in dict.fromkeys((settings.kubeconfig, *written)):
         try:
-            with editing():
+            with translate_kubeconfig_errors():
                 if restored := contexts.remove_cluster_context(data_dir, file=file):
-                    note(f'kubectl and pinnace use the context "{restored}" again')
+                    print_note(f'kubectl and pinnace use the context "{restored}" again')
         except Failure as failure:
             failures.append(failure)
     if failures:
         raise failures[0]
 
 
-def is_dead(data_dir: Path) -> bool:
-    """Whether no cluster is in this directory, running or stopped."""
+def is_dead_context(data_dir: Path) -> bool:
+    """Return whether no cluster is in this directory, running or stopped."""
     return not (data_dir / STATE_FILE).exists()
 
 
 @contextmanager
-def editing(code: ExitCode = ExitCode.SERVER) -> Iterator[None]:
+def translate_kubeconfig_errors(code: ExitCode = ExitCode.SERVER) -> Iterator[None]:
     """Convert errors of reading and writing the kubeconfig into Failure. `code` is the exit code for an invalid file."""
     try:
         yield

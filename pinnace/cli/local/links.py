@@ -14,7 +14,7 @@ from pinnace.timeline.link import LinkError, request_link
 
 
 def local_link(cluster: Cluster) -> str:
-    """A link for the administrator. Blocks for up to some seconds. Raises Failure."""
+    """Return a link for the administrator. Blocks for up to some seconds. Raises Failure."""
     folder = cluster.spec.data_dir
     gateways = cluster.state.of(GATEWAY)
     if not gateways:

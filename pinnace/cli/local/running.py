@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from pinnace.cli.outcomes import ExitCode, Failure, first
+from pinnace.cli.outcomes import ExitCode, Failure, first_error
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal import err
+from pinnace.cli.terminal import print_error_line
 from pinnace.cluster import errors
 from pinnace.cluster.cluster import Cluster
 from pinnace.verification.bench import BenchError
@@ -24,9 +24,20 @@ QUIET = 5.0
 """Seconds without output after which a line is printed if stderr is not a terminal."""
 UNFOLDED = 1 << 20
 """Width of the output, in columns, if it is not a terminal."""
+R = TypeVar("R")
+_CODES: tuple[tuple[type[errors.ClusterError], ExitCode], ...] = (
+    (errors.SpecError, ExitCode.USAGE),
+    (errors.FolderError, ExitCode.USAGE),
+    (errors.NoCluster, ExitCode.NOT_FOUND),
+    (errors.OtherOptions, ExitCode.CONFLICT),
+    (errors.AlreadyRunning, ExitCode.CONFLICT),
+    (errors.Busy, ExitCode.CONFLICT),
+    (errors.StartTimeout, ExitCode.UNAVAILABLE),
+)
+GOOD, BAD = "green", "bold red"
 
 
-def console(settings: Settings, *, stderr: bool = False) -> Console:
+def create_console(settings: Settings, *, stderr: bool = False) -> Console:
     """Return a console that wraps lines on a terminal only."""
     made = Console(stderr=stderr, no_color=settings.no_color or None, highlight=False)
     if not made.is_terminal:
@@ -38,7 +49,7 @@ class Steps:
     """Progress on stderr: a status line on a terminal; otherwise one line for each completed step."""
 
     def __init__(self, settings: Settings) -> None:
-        self._console = console(settings, stderr=True)
+        self._console = create_console(settings, stderr=True)
         self._status: Status | None = None
         self._last_line = time.monotonic()
 
@@ -82,20 +93,7 @@ class Steps:
             self._status = None
 
 
-R = TypeVar("R")
-
-_CODES: tuple[tuple[type[errors.ClusterError], ExitCode], ...] = (
-    (errors.SpecError, ExitCode.USAGE),
-    (errors.FolderError, ExitCode.USAGE),
-    (errors.NoCluster, ExitCode.NOT_FOUND),
-    (errors.OtherOptions, ExitCode.CONFLICT),
-    (errors.AlreadyRunning, ExitCode.CONFLICT),
-    (errors.Busy, ExitCode.CONFLICT),
-    (errors.StartTimeout, ExitCode.UNAVAILABLE),
-)
-
-
-def run(main: Coroutine[Any, Any, R], *, hangup: bool = False) -> R:
+def run_coroutine(main: Coroutine[Any, Any, R], *, hangup: bool = False) -> R:
     """Run a coroutine. SIGINT, SIGTERM and, with `hangup`, SIGHUP cancel it, so that its cleanup runs, and KeyboardInterrupt is
     raised. A further signal cancels the operation in progress and not the cleanup, unlike the second SIGINT in asyncio."""
     numbers = [signal.SIGTERM, *([signal.SIGHUP] if hangup else [])]
@@ -121,13 +119,13 @@ def run(main: Coroutine[Any, Any, R], *, hangup: bool = False) -> R:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translate_cluster_errors() -> Iterator[None]:
     """Convert errors of local clusters into Failure."""
     try:
         yield
     except BaseExceptionGroup as group:
-        with translated():
-            raise first(group) from group
+        with translate_cluster_errors():
+            raise first_error(group) from group
     except BenchError as error:
         raise Failure(str(error)) from error
     except errors.ClusterError as error:
@@ -135,13 +133,13 @@ def translated() -> Iterator[None]:
         for name, tail in error.logs.items() if isinstance(error, errors.StartFailed) else ():
             where = error.paths.get(name) if isinstance(error, errors.StartFailed) else None
             if tail:
-                err(f"Last lines of the log of {name}{f' ({where})' if where else ''}:")
+                print_error_line(f"Last lines of the log of {name}{f' ({where})' if where else ''}:")
             for line in tail:
-                err(f"  | {line}")
+                print_error_line(f"  | {line}")
         raise Failure(error.message, hint=error.hint, code=code) from error
 
 
-async def remove(cluster: Cluster, steps: Steps) -> None:
+async def remove_cluster(cluster: Cluster, steps: Steps) -> None:
     """Delete a cluster, and print its content."""
     folder = cluster.spec.data_dir
     steps.line(f"deleting the cluster in {folder}: {cluster.folder.describe()}")
@@ -155,11 +153,8 @@ async def remove(cluster: Cluster, steps: Steps) -> None:
     steps.done(f"the cluster in {folder} is deleted{left}")
 
 
-GOOD, BAD = "green", "bold red"
-
-
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class VerdictLine:
     """One line of a verdict."""
 
     good: bool
@@ -167,26 +162,26 @@ class Judgement:
     figure: str
 
 
-class Story:
+class StoryPrinter:
     """Sections and lines on stdout, with colours on a terminal only."""
 
     def __init__(self, settings: Settings, steps: Steps) -> None:
         self.steps = steps
         self._console = Console(no_color=settings.no_color or None, highlight=False, soft_wrap=True)
 
-    def chapter(self, title: str, text: str) -> None:
+    def print_chapter(self, title: str, text: str) -> None:
         self.steps.quiet()
         self._console.print(Text(f"\n{title}", style="bold"))
         self._console.print(Text(text))
 
-    def line(self, text: str, style: str = "") -> None:
+    def print_line(self, text: str, style: str = "") -> None:
         self.steps.quiet()
         self._console.print(Text(f"  {text}" if text else "", style=style))
 
-    def moment(self, seconds: float, what: str) -> None:
+    def print_moment(self, seconds: float, what: str) -> None:
         """Print a line with the time since the start. Up to 10 s the times are aligned with "t = 0 ms" and seven spaces."""
-        self.line(f"  + {seconds * 1000:5,.0f} ms   {what}")
+        self.print_line(f"  + {seconds * 1000:5,.0f} ms   {what}")
 
-    def judgement(self, good: bool, what: str, figure: str, width: int = 38) -> None:
+    def print_verdict_line(self, good: bool, what: str, figure: str, width: int = 38) -> None:
         """Print one line of a verdict. `width` is the width of the column before the figure."""
-        self.line(f"{'✓' if good else '✗'} {what:<{width}}{figure}", GOOD if good else BAD)
+        self.print_line(f"{'✓' if good else '✗'} {what:<{width}}{figure}", GOOD if good else BAD)

@@ -10,8 +10,8 @@ from urllib.error import HTTPError
 from urllib.request import ProxyHandler, build_opener
 
 from pinnace.api.records import Dump, Malformed, from_json
-from pinnace.cli.outcomes import ExitCode, Failure, usage
-from pinnace.cli.terminal import note
+from pinnace.cli.outcomes import ExitCode, Failure, usage_failure
+from pinnace.cli.terminal import print_note
 from pinnace.cluster.errors import FolderError
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.inputs import CONFIG, PLUGIN, options
@@ -37,23 +37,25 @@ class SchedulerOptions:
     python_path: str = ""
 
 
-def ask(kind: type[D], http: str, data_dir: Path) -> D:
+def ask_scheduler(kind: type[D], http: str, data_dir: Path) -> D:
     """Return the state of the scheduler at `http`, or of the leading scheduler of the local cluster. If it does not lead, print
     a note. Raises Failure or FolderError."""
     if http:
         try:
             parse_address(http)
         except ValueError as error:
-            raise usage(f"--http: {error}", hint="use the --http address of a scheduler, such as 127.0.0.1:7481") from None
-        result = _read(http, kind)
+            raise usage_failure(
+                f"--http: {error}", hint="use the --http address of a scheduler, such as 127.0.0.1:7481"
+            ) from None
+        result = _read_state(http, kind)
     else:
         result = _of_cluster(kind, data_dir)
     if not result.leading:
-        note(f"{result.name} is on standby: this is the state with which it would become the leader")
+        print_note(f"{result.name} is on standby: this is the state with which it would become the leader")
     return result
 
 
-def configured(data_dir: Path) -> SchedulerOptions:
+def read_scheduler_options(data_dir: Path) -> SchedulerOptions:
     """Return the flags of the schedulers of a local cluster. Empty if there is no cluster, or the flags are the defaults."""
     try:
         state = Folder(data_dir).read()
@@ -76,7 +78,7 @@ def _of_cluster(kind: type[D], data_dir: Path) -> D:
     result, failures = [], []
     for address in addresses:
         try:
-            result.append(_read(address, kind))
+            result.append(_read_state(address, kind))
         except Failure as failure:
             failures.append(failure)
     if not result:
@@ -84,7 +86,7 @@ def _of_cluster(kind: type[D], data_dir: Path) -> D:
     return next((item for item in result if item.leading), result[0])
 
 
-def _read(address: str, kind: type[D]) -> D:
+def _read_state(address: str, kind: type[D]) -> D:
     try:
         with _direct.open(f"http://{address}{kind.path}", timeout=TIMEOUT) as answer:
             return from_json(kind, json.load(answer))

@@ -13,7 +13,7 @@ _ALSO_BOOLEANS = frozenset("yYnN")
 """Booleans in YAML 1.1 and for some tools, but neither for PyYAML nor for pinnace."""
 
 
-class _Dumper(_Base):  # type: ignore[misc]  # the C implementation if available
+class _QuotingDumper(_Base):  # type: ignore[misc]  # the C implementation if available
     """Quotes every text that another YAML parser would read as another type. PyYAML does not quote `12e4567` and `08`, which it
     does not parse as numbers."""
 
@@ -23,12 +23,12 @@ class _Dumper(_Base):  # type: ignore[misc]  # the C implementation if available
         return node
 
 
-_Dumper.add_representer(str, _Dumper.text)
+_QuotingDumper.add_representer(str, _QuotingDumper.text)
 
 
-def dump(form: str, value: Mapping[str, Any]) -> str:
+def dump_document(form: str, value: Mapping[str, Any]) -> str:
     """Format `value` as indented JSON or as YAML, with a final newline."""
     if form == "json":
         return json.dumps(value, indent=4, ensure_ascii=False) + "\n"
-    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, default_flow_style=False, allow_unicode=True)
+    text: str = yaml.dump(value, Dumper=_QuotingDumper, sort_keys=False, default_flow_style=False, allow_unicode=True)
     return text

@@ -15,32 +15,32 @@ from pinnace.api.machines import MachineOptions
 from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.local import running
 from pinnace.cli.local.running import Steps
-from pinnace.cli.outcomes import ExitCode, Failure, usage
+from pinnace.cli.outcomes import ExitCode, Failure, usage_failure
 from pinnace.cli.settings import Settings
 from pinnace.cluster.processes import Ports
 from pinnace.cluster.spec import PROCESS, ClusterSpec
 from pinnace.verification.bench import load
-from pinnace.verification.bench.calibration import Bench, calibrated_cluster
-from pinnace.verification.bench.failover import SIGNALS, failover
-from pinnace.verification.bench.flood import ALL, NOBODY, STRANGER, flood, flood_as
-from pinnace.verification.bench.gateway import gateway
-from pinnace.verification.bench.node_loss import node_loss
-from pinnace.verification.bench.report import BenchReport, Run, this_machine
-from pinnace.verification.bench.scale import scale
-from pinnace.verification.bench.services import services
-from pinnace.verification.bench.throughput import backlog, create, throughput
-from pinnace.verification.bench.watch import crowd, watch
+from pinnace.verification.bench.calibration import BenchCluster, calibrated_cluster
+from pinnace.verification.bench.failover import SIGNALS, measure_failovers
+from pinnace.verification.bench.flood import ALL_METHODS, NOBODY, STRANGER, flood_as, measure_flood
+from pinnace.verification.bench.gateway import measure_gateway
+from pinnace.verification.bench.node_loss import measure_node_loss
+from pinnace.verification.bench.report import BenchReport, BenchRun, describe_machine
+from pinnace.verification.bench.scale import measure_scale
+from pinnace.verification.bench.services import measure_services
+from pinnace.verification.bench.throughput import measure_backlog, measure_creates, measure_throughput
+from pinnace.verification.bench.watch import measure_watcher_crowd, measure_watchers
 from pinnace.verification.bench.workloads import WORKLOADS
 
 POSITIVE = click.IntRange(min=1)
 RESULTS = "bench/results.jsonl"
 MACHINE = MachineOptions(zones="0")
 """Nodes have no zone unless a workload gives them one, as in Kubernetes' benchmark of its scheduler."""
-Measure = Callable[[Bench, Steps], Awaitable[Run]]
+Measure = Callable[[BenchCluster, Steps], Awaitable[BenchRun]]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class BenchRow:
     """The common properties of all runs of a command."""
 
     name: str
@@ -66,7 +66,7 @@ def bench() -> None:
     """
 
 
-def common(function: Callable[..., Any]) -> Callable[..., Any]:
+def common_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of every row."""
     for option in (
         click.option(
@@ -105,15 +105,15 @@ batch_option = click.option(
 @pods_option(5000)
 @batch_option
 @schedulers_option
-@common
+@common_options
 def throughput_row(
     settings: Settings, nodes: int, pods: int, batch: int, schedulers: int, apiservers: int, **shared: Any
 ) -> None:
     """Pods from creation to bound to Running, with creation and scheduling at the same time."""
-    fits(pods, nodes)
+    check_pods_fit(pods, nodes)
     spec = ClusterSpec(nodes=nodes, schedulers=schedulers, apiservers=apiservers, machine=MACHINE)
-    row = Row("throughput", spec, {"nodes": nodes, "pods": pods, "batch": batch}, unit="pods/s")
-    measure(settings, row, lambda bench, steps: throughput(bench, pods, batch), **shared)
+    row = BenchRow("throughput", spec, {"nodes": nodes, "pods": pods, "batch": batch}, unit="pods/s")
+    measure_row(settings, row, lambda bench, steps: measure_throughput(bench, pods, batch), **shared)
 
 
 @verb("create", examples="pinnace bench create --batch 1")
@@ -125,13 +125,13 @@ def throughput_row(
     show_default=True,
     help="Show the API servers' CPU by stage, at a cost of a few percent.",
 )
-@common
+@common_options
 def create_row(settings: Settings, pods: int, batch: int, stages: bool, apiservers: int, **shared: Any) -> None:
     """Create pods without a scheduler."""
     spec = ClusterSpec(nodes=0, kubelets=0, schedulers=0, apiservers=apiservers)
     flags = ("--profile-stages",) if stages else ()
-    row = Row("create", spec, {"pods": pods, "batch": batch}, unit="pods/s", flags=flags)
-    measure(settings, row, lambda bench, steps: create(bench, pods, batch), **shared)
+    row = BenchRow("create", spec, {"pods": pods, "batch": batch}, unit="pods/s", flags=flags)
+    measure_row(settings, row, lambda bench, steps: measure_creates(bench, pods, batch), **shared)
 
 
 @verb(
@@ -169,7 +169,7 @@ def create_row(settings: Settings, pods: int, batch: int, stages: bool, apiserve
     help="Stop the kubelets first: pods are bound, and never run, as in Kubernetes' own benchmark.",
 )
 @schedulers_option
-@common
+@common_options
 def backlog_row(
     settings: Settings,
     name: str,
@@ -183,14 +183,14 @@ def backlog_row(
     load = WORKLOADS[name]
     nodes, pods = nodes or load.nodes, pods or load.measured.count
     if pods > load.room(nodes):
-        raise usage(
+        raise usage_failure(
             f"{pods:,} pods of {name} do not fit on {nodes:,} nodes: there is room for {max(0, load.room(nodes)):,}",
             hint="use more --nodes, or fewer --pods",
         )
     spec = ClusterSpec(nodes=nodes, schedulers=schedulers, apiservers=apiservers, machine=MACHINE)
     options = {"workload": name, "nodes": nodes, "pods": pods, "kubelets": 0 if bound_only else spec.kubelets}
-    row = Row("backlog", spec, options, unit="pods/s")
-    measure(settings, row, lambda bench, steps: backlog(bench, load, pods, steps, bound_only=bound_only), **shared)
+    row = BenchRow("backlog", spec, options, unit="pods/s")
+    measure_row(settings, row, lambda bench, steps: measure_backlog(bench, load, pods, steps, bound_only=bound_only), **shared)
 
 
 @verb("failover", examples="pinnace bench failover --signal STOP --times 20")
@@ -205,28 +205,28 @@ def backlog_row(
 )
 @click.option("--times", type=POSITIVE, default=5, show_default=True, help="How many times the leader receives the signal.")
 @click.option("--schedulers", type=click.IntRange(min=2), default=3, show_default=True, help="Schedulers of the cluster.")
-@common
+@common_options
 def failover_row(
     settings: Settings, nodes: int, name: str, times: int, schedulers: int, apiservers: int, **shared: Any
 ) -> None:
     """The time from a signal to the leading scheduler to the first bind by its successor, while pods are created."""
     spec = ClusterSpec(nodes=nodes, schedulers=schedulers, apiservers=apiservers, machine=MACHINE)
-    row = Row("failover", spec, {"nodes": nodes, "signal": name, "times": times}, headline="gap", linked=name == "STOP")
-    measure(settings, row, lambda bench, steps: failover(bench, SIGNALS[name], times, steps), **shared)
+    row = BenchRow("failover", spec, {"nodes": nodes, "signal": name, "times": times}, headline="gap", linked=name == "STOP")
+    measure_row(settings, row, lambda bench, steps: measure_failovers(bench, SIGNALS[name], times, steps), **shared)
 
 
 @verb("watch", examples="pinnace bench watch --watchers 1000 --events 1000")
 @click.option("--watchers", type=POSITIVE, default=100, show_default=True, help="Watchers, each with a connection of its own.")
 @click.option("--events", type=POSITIVE, default=1000, show_default=True, help="Pods that are created.")
 @batch_option
-@common
+@common_options
 def watch_row(settings: Settings, watchers: int, events: int, batch: int, apiservers: int, **shared: Any) -> None:
     """Events delivered to many watchers."""
     spec = ClusterSpec(nodes=0, kubelets=0, schedulers=0, apiservers=apiservers)
-    row = Row(
+    row = BenchRow(
         "watch", spec, {"watchers": watchers, "events": events, "batch": batch}, unit="deliveries/s", headline="delivered"
     )
-    measure(settings, row, lambda bench, steps: watch(bench, watchers, events, batch), **shared)
+    measure_row(settings, row, lambda bench, steps: measure_watchers(bench, watchers, events, batch), **shared)
 
 
 @verb("crowd", examples="pinnace bench crowd --watchers 1000 --stuck 50 --rate 500 --seconds 60")
@@ -234,13 +234,13 @@ def watch_row(settings: Settings, watchers: int, events: int, batch: int, apiser
 @click.option("--stuck", type=click.IntRange(min=0), default=50, show_default=True, help="Watchers that never read.")
 @click.option("--rate", type=POSITIVE, default=500, show_default=True, help="Writes per second.")
 @click.option("--seconds", type=click.FloatRange(1, 86_400), default=60.0, show_default=True, help="The duration in seconds.")
-@common
+@common_options
 def crowd_row(settings: Settings, watchers: int, stuck: int, rate: int, seconds: float, apiservers: int, **shared: Any) -> None:
     """Many watchers of a steady stream of events. Some of them never read. The history is compacted every second."""
     spec = ClusterSpec(nodes=0, kubelets=0, schedulers=0, apiservers=apiservers)
     options = {"watchers": watchers, "stuck": stuck, "rate": rate, "seconds": seconds}
-    row = Row("crowd", spec, options, unit="deliveries/s", headline="delivered", flags=("--etcd-compaction-interval", "1"))
-    measure(settings, row, lambda bench, steps: crowd(bench, watchers, stuck, rate, seconds), **shared)
+    row = BenchRow("crowd", spec, options, unit="deliveries/s", headline="delivered", flags=("--etcd-compaction-interval", "1"))
+    measure_row(settings, row, lambda bench, steps: measure_watcher_crowd(bench, watchers, stuck, rate, seconds), **shared)
 
 
 @verb(
@@ -261,9 +261,11 @@ def crowd_row(settings: Settings, watchers: int, stuck: int, rate: int, seconds:
     type=click.Choice([NOBODY, STRANGER]),
     help="Flood without rights instead: nobody has no token, a stranger a certificate and no role.",
 )
-@click.option("--service", default=ALL, show_default=True, help="With --as: which service to call, or each one in turn.")
+@click.option(
+    "--service", default=ALL_METHODS, show_default=True, help="With --as: which service to call, or each one in turn."
+)
 @click.option("--calls", type=click.IntRange(min=2), default=4000, show_default=True, help="With --as: calls to keep open.")
-@common
+@common_options
 def flood_row(
     settings: Settings, rate: int, seconds: int, who: str | None, service: str, calls: int, apiservers: int, **shared: Any
 ) -> None:
@@ -271,8 +273,8 @@ def flood_row(
     permissions."""
     spec = ClusterSpec(nodes=0, kubelets=0, schedulers=0, apiservers=apiservers)
     if who is None:
-        row = Row("flood", spec, {"rate": rate, "seconds": seconds}, headline="get, flooded")
-        measure(settings, row, lambda bench, steps: flood(bench, rate, seconds, steps), **shared)
+        row = BenchRow("flood", spec, {"rate": rate, "seconds": seconds}, headline="get, flooded")
+        measure_row(settings, row, lambda bench, steps: measure_flood(bench, rate, seconds, steps), **shared)
         return
     spec = replace(spec, apiservers=1)  # all of them have the same flags, and the port for tokens is one of these
     options = {"as": who, "service": service, "calls": calls, "seconds": seconds}
@@ -281,8 +283,10 @@ def flood_row(
         tokens.write(f"{secrets.token_hex()},somebody,1\n")
         tokens.flush()
         flags = ("--token-auth-file", tokens.name, "--token-listen", tokens_at)
-        row = Row("flood", spec, options, headline="get, quiet", flags=flags)
-        measure(settings, row, lambda bench, steps: flood_as(bench, who, tokens_at, service, calls, seconds, steps), **shared)
+        row = BenchRow("flood", spec, options, headline="get, quiet", flags=flags)
+        measure_row(
+            settings, row, lambda bench, steps: flood_as(bench, who, tokens_at, service, calls, seconds, steps), **shared
+        )
 
 
 @verb("gateway", examples="pinnace bench gateway --requests 5000")
@@ -290,28 +294,28 @@ def flood_row(
 @pods_option(5000)
 @click.option("--watchers", type=POSITIVE, default=100, show_default=True, help="Watchers, each with its own connection.")
 @click.option("--events", type=POSITIVE, default=300, show_default=True, help="Pods created while the watchers watch.")
-@common
+@common_options
 def gateway_row(
     settings: Settings, requests: int, pods: int, watchers: int, events: int, apiservers: int, **shared: Any
 ) -> None:
     """Creates, gets, lists and watches through a gateway, in JSON and in protobuf, and the same through gRPC."""
     spec = ClusterSpec(nodes=0, kubelets=0, schedulers=0, apiservers=apiservers, gateways=1)
     options = {"requests": requests, "pods": pods, "watchers": watchers, "events": events}
-    row = Row("gateway", spec, options, unit="creates/s")
-    measure(settings, row, lambda bench, steps: gateway(bench, requests, pods, watchers, events, steps), **shared)
+    row = BenchRow("gateway", spec, options, unit="creates/s")
+    measure_row(settings, row, lambda bench, steps: measure_gateway(bench, requests, pods, watchers, events, steps), **shared)
 
 
 @verb("services", examples="pinnace bench services --requests 5000 --services 200")
 @click.option("--requests", type=POSITIVE, default=20_000, show_default=True, help="Requests during rolling updates.")
 @click.option("--services", "count", type=POSITIVE, default=1000, show_default=True, help="Services with 10 endpoints each.")
 @click.option("--changes", type=POSITIVE, default=100, show_default=True, help="Changes of endpoints.")
-@common
+@common_options
 def services_row(settings: Settings, requests: int, count: int, changes: int, apiservers: int, **shared: Any) -> None:
     """Requests through the service proxy during updates, beside HAProxy and direct connections. Uses the process runtime."""
     spec = ClusterSpec(nodes=3, schedulers=1, controllers=1, apiservers=apiservers, runtime=PROCESS, proxy=True)
     options = {"requests": requests, "services": count, "changes": changes}
-    row = Row("services", spec, options, unit="requests/s")
-    measure(settings, row, lambda bench, steps: services(bench, requests, count, changes, steps), **shared)
+    row = BenchRow("services", spec, options, unit="requests/s")
+    measure_row(settings, row, lambda bench, steps: measure_services(bench, requests, count, changes, steps), **shared)
 
 
 @verb("node-loss", examples="pinnace bench node-loss --nodes 200 --replicas 1000")
@@ -319,20 +323,20 @@ def services_row(settings: Settings, requests: int, count: int, changes: int, ap
 @click.option("--kubelets", type=click.IntRange(min=2), default=2, show_default=True, help="Processes; the last one dies.")
 @click.option("--replicas", type=POSITIVE, default=1000, show_default=True, help="Replicas of all Deployments together.")
 @click.option("--deployments", type=POSITIVE, default=10, show_default=True, help="Deployments that share the pods.")
-@common
+@common_options
 def node_loss_row(
     settings: Settings, nodes: int, kubelets: int, replicas: int, deployments: int, apiservers: int, **shared: Any
 ) -> None:
     """Kill a kubelet process that runs nodes with pods of Deployments, and start it again."""
-    fits(replicas, nodes - -(-nodes // kubelets))
+    check_pods_fit(replicas, nodes - -(-nodes // kubelets))
     spec = ClusterSpec(nodes=nodes, kubelets=kubelets, controllers=2, apiservers=apiservers, machine=MACHINE)
-    row = Row(
+    row = BenchRow(
         "node-loss",
         spec,
         {"nodes": nodes, "kubelets": kubelets, "replicas": replicas, "deployments": deployments},
         headline="all replicas serve again",
     )
-    measure(settings, row, lambda bench, steps: node_loss(bench, replicas, deployments, steps), **shared)
+    measure_row(settings, row, lambda bench, steps: measure_node_loss(bench, replicas, deployments, steps), **shared)
 
 
 @verb("scale", examples="pinnace bench scale --nodes 5000 --pods 150000")
@@ -343,15 +347,15 @@ def node_loss_row(
     "--replicas", type=POSITIVE, default=5000, show_default=True, help="How many of the pods belong to one Deployment."
 )
 @click.option("--rest", type=POSITIVE, default=30, show_default=True, help="How long the idle cluster is measured, in seconds.")
-@common
+@common_options
 def scale_row(
     settings: Settings, nodes: int, pods: int, kubelets: int, replicas: int, rest: int, apiservers: int, **shared: Any
 ) -> None:
     """Memory and CPU usage of a large idle cluster, and a rolling update in it."""
-    fits(pods + replicas // 4, nodes)  # a rolling update may have a quarter more
+    check_pods_fit(pods + replicas // 4, nodes)  # a rolling update may have a quarter more
     spec = ClusterSpec(nodes=nodes, kubelets=kubelets, schedulers=2, controllers=2, apiservers=apiservers, machine=MACHINE)
-    row = Row("scale", spec, {"nodes": nodes, "pods": pods, "replicas": replicas}, headline="rolled")
-    measure(settings, row, lambda bench, steps: scale(bench, pods, replicas, rest, steps), **shared)
+    row = BenchRow("scale", spec, {"nodes": nodes, "pods": pods, "replicas": replicas}, headline="rolled")
+    measure_row(settings, row, lambda bench, steps: measure_scale(bench, pods, replicas, rest, steps), **shared)
 
 
 ROWS = (
@@ -362,34 +366,34 @@ for command in ROWS:
     bench.add_command(command)
 
 
-def fits(pods: int, nodes: int) -> None:
-    """Raises Failure if the nodes do not have room for the pods."""
+def check_pods_fit(pods: int, nodes: int) -> None:
+    """Raise Failure if the nodes do not have room for the pods."""
     if pods > nodes * load.PODS_PER_NODE:
-        raise usage(
+        raise usage_failure(
             f"{pods:,} pods do not fit on {nodes:,} nodes: each takes {load.PODS_PER_NODE}",
             hint=f"use --nodes {-(-pods // load.PODS_PER_NODE)} or more",
         )
 
 
-def measure(settings: Settings, row: Row, body: Measure, *, runs: int, output: str, save: str | None) -> None:
+def measure_row(settings: Settings, row: BenchRow, body: Measure, *, runs: int, output: str, save: str | None) -> None:
     """Run a row, print the result, and save it. The exit code is 10 if a pod was lost or bound twice."""
-    with running.translated(), Steps(settings) as steps:
-        result = running.run(_runs(row, body, runs, steps), hangup=True)
+    with running.translate_cluster_errors(), Steps(settings) as steps:
+        result = running.run_coroutine(_execute_runs(row, body, runs, steps), hangup=True)
     spec = row.spec
     options = row.options | {"schedulers": spec.schedulers, "apiservers": spec.apiservers, "etcd members": spec.etcd_members}
     date = datetime.now(UTC).isoformat(timespec="seconds")
-    report = BenchReport(row.name, row.unit, row.headline, options, result, this_machine(), date)
+    report = BenchReport(row.name, row.unit, row.headline, options, result, describe_machine(), date)
     if save:
-        _save(report, Path(save))
+        _append_report(report, Path(save))
     if output == "json":
         click.echo(json.dumps(report.to_json(), indent=2))
     else:
-        running.console(settings).print(report.render())
+        running.create_console(settings).print(report.render())
     if wrong := [f"{name.replace('_', ' ')}: {count}" for name, count in report.violations.items() if count]:
         raise Failure(f"invariants violated: {', '.join(wrong)}", code=ExitCode.VERDICT)
 
 
-async def _runs(row: Row, body: Measure, runs: int, steps: Steps) -> list[Run]:
+async def _execute_runs(row: BenchRow, body: Measure, runs: int, steps: Steps) -> list[BenchRun]:
     result = []
     for number in range(1, runs + 1):
         if runs > 1:
@@ -400,7 +404,7 @@ async def _runs(row: Row, body: Measure, runs: int, steps: Steps) -> list[Run]:
     return result
 
 
-def _save(report: BenchReport, path: Path) -> None:
+def _append_report(report: BenchReport, path: Path) -> None:
     """Append the report to the file as a line. Raises Failure if the file cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -16,31 +16,39 @@ import click
 
 from pinnace.cli.command import Verb, VerbGroup, did_you_mean, verb
 from pinnace.cli.local import running
-from pinnace.cli.local.running import Steps, Story
-from pinnace.cli.outcomes import ExitCode, Failure, usage
+from pinnace.cli.local.running import Steps, StoryPrinter
+from pinnace.cli.outcomes import ExitCode, Failure, usage_failure
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal import err
+from pinnace.cli.terminal import print_error_line
 from pinnace.client.errors import ApiError
 from pinnace.cluster.errors import ClusterError
 from pinnace.cluster.spec import ClusterSpec
 from pinnace.history.records import HistoryError
 from pinnace.history.verdict import Status
 from pinnace.verification.chaos import ChaosError
+from pinnace.verification.chaos.cluster_under_test import NotPossible
 from pinnace.verification.chaos.faults.base import FaultKind
 from pinnace.verification.chaos.faults.table import KINDS
 from pinnace.verification.chaos.load import LoadError
-from pinnace.verification.chaos.perform import SCENARIOS, ScenarioReport, perform
-from pinnace.verification.chaos.run import Options
-from pinnace.verification.chaos.run import run as run_chaos
+from pinnace.verification.chaos.perform import SCENARIOS, ScenarioReport, perform_scenario
+from pinnace.verification.chaos.run import RunOptions, run_chaos
 from pinnace.verification.chaos.scenarios.base import Scenario, ScenarioError
 from pinnace.verification.chaos.scenarios.etcd import EtcdQuorum
-from pinnace.verification.chaos.scenarios.figures import Moment
+from pinnace.verification.chaos.scenarios.figures import ScenarioMoment
 from pinnace.verification.chaos.stage import STORED
-from pinnace.verification.chaos.world import NotPossible
+
+COLUMN = 74
+"""The width of the column with the invariants."""
+SHOWN = 3
+"""The maximum number of printed violations of an invariant."""
+SECONDS = click.option(
+    "--seconds", type=click.FloatRange(1, 60), default=6.0, show_default=True, help="How long etcd has no quorum."
+)
+POSITIVE = click.IntRange(min=1)
 
 
-class Report(Protocol):
-    kept: str
+class SavedReport(Protocol):
+    saved_folder: str
     """The folder with the history and the logs; "" if it was deleted."""
 
     @property
@@ -48,19 +56,19 @@ class Report(Protocol):
     def to_json(self) -> dict[str, Any]: ...
 
 
-R = TypeVar("R", bound=Report)
+R = TypeVar("R", bound=SavedReport)
 
 
-def new_folder(save: Path | None, prefix: str) -> Path:
+def create_run_folder(save: Path | None, prefix: str) -> Path:
     """Return the named folder, which must be empty, or a temporary one. Raises Failure."""
     if save is None:
         return Path(tempfile.mkdtemp(prefix=prefix))
     try:
         save.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise usage(f"{save} cannot be used: {error.strerror}", hint="name another folder with --save") from error
+        raise usage_failure(f"{save} cannot be used: {error.strerror}", hint="name another folder with --save") from error
     if any(save.iterdir()):
-        raise usage(f"{save} is not empty", hint="name another folder with --save")
+        raise usage_failure(f"{save} is not empty", hint="name another folder with --save")
     return save.resolve()
 
 
@@ -68,7 +76,7 @@ def finish_run(run: Coroutine[Any, Any, R], folder: Path, *, keep: bool) -> R:
     """Return the report of the run. Deletes the folder, unless `keep` is set, the verdict is bad or the run failed. An error
     names the folder that is kept. Raises Failure, and ClusterError if the cluster did not start."""
     try:
-        report = running.run(run, hangup=True)
+        report = running.run_coroutine(run, hangup=True)
     except KeyboardInterrupt:
         if not keep:
             shutil.rmtree(folder)
@@ -88,7 +96,7 @@ def finish_run(run: Coroutine[Any, Any, R], folder: Path, *, keep: bool) -> R:
         error.add_note(f"history and logs are in {folder}")
         raise
     if keep or report.status != "holds":
-        report.kept = str(folder)
+        report.saved_folder = str(folder)
         with suppress(OSError):  # a full disk must not suppress the verdict
             (folder / "report.json").write_text(json.dumps(report.to_json(), indent=2) + "\n")
     else:
@@ -96,36 +104,27 @@ def finish_run(run: Coroutine[Any, Any, R], folder: Path, *, keep: bool) -> R:
     return report
 
 
-def _link(report: Report) -> None:
+def _print_timeline_command(report: SavedReport) -> None:
     """Print the command for the timeline of a kept run on stderr, beside a document on stdout."""
-    if report.kept:
-        err(f"timeline: pinnace timeline open {report.kept}/*.jsonl")
+    if report.saved_folder:
+        print_error_line(f"timeline: pinnace timeline open {report.saved_folder}/*.jsonl")
 
 
-def moment_line(moment: Moment) -> str:
+def moment_line(moment: ScenarioMoment) -> str:
     """Return a line of the timeline: milliseconds since the fault, and the event."""
     return f"{'t =' if moment.hit else '  +'} {moment.at * 1000:>6,.0f} ms  {moment.what}"
 
 
-COLUMN = 74
-"""The width of the column with the invariants."""
-SHOWN = 3
-"""The maximum number of printed violations of an invariant."""
-SECONDS = click.option(
-    "--seconds", type=click.FloatRange(1, 60), default=6.0, show_default=True, help="How long etcd has no quorum."
-)
-
-
 def scenario_verbs() -> Iterator[Verb]:
     for name, scenario in SCENARIOS.items():
-        yield _verb(name, scenario)
+        yield _scenario_verb(name, scenario)
 
 
-def _verb(name: str, scenario: type[Scenario]) -> Verb:
+def _scenario_verb(name: str, scenario: type[Scenario]) -> Verb:
     story = scenario.story.replace("\n", "\n    ")  # indented as the rest, or the whole of it is indented in the help
 
     def play(settings: Settings, output: str, seed: int, save: Path | None, **options: Any) -> None:
-        _play(settings, scenario(**options), output, seed, save)
+        _play_scenario(settings, scenario(**options), output, seed, save)
 
     play.__doc__ = f"""{scenario.title}.
 
@@ -134,12 +133,12 @@ def _verb(name: str, scenario: type[Scenario]) -> Verb:
     Runs on a temporary cluster under load. The exit code is 10 when an invariant is violated, or when the run
     proves nothing.
     """
-    for option in _options(scenario):
+    for option in _scenario_options(scenario):
         play = option(play)
     return verb(name, examples=f"pinnace chaos {name}", short_help=f"{scenario.title}.")(play)
 
 
-def _options(scenario: type[Scenario]) -> list[Callable[..., Any]]:
+def _scenario_options(scenario: type[Scenario]) -> list[Callable[..., Any]]:
     folder = click.Path(path_type=Path, file_okay=False)
     shared = [
         click.option("--save", type=folder, metavar="DIR", help="Keep the history and the logs in DIR."),
@@ -149,63 +148,60 @@ def _options(scenario: type[Scenario]) -> list[Callable[..., Any]]:
     return [*shared, SECONDS] if scenario is EtcdQuorum else shared
 
 
-def _play(settings: Settings, scenario: Scenario, output: str, seed: int, save: Path | None) -> None:
-    folder = new_folder(save, f"pinnace-{scenario.name}-")
-    with running.translated(), Steps(settings) as steps:
-        story = Story(settings, steps)
+def _play_scenario(settings: Settings, scenario: Scenario, output: str, seed: int, save: Path | None) -> None:
+    folder = create_run_folder(save, f"pinnace-{scenario.name}-")
+    with running.translate_cluster_errors(), Steps(settings) as steps:
+        story = StoryPrinter(settings, steps)
         if output == "text":
-            story.chapter(scenario.title, scenario.story)
-        scenario_report = finish_run(perform(scenario, folder, steps, seed), folder, keep=save is not None)
+            story.print_chapter(scenario.title, scenario.story)
+        scenario_report = finish_run(perform_scenario(scenario, folder, steps, seed), folder, keep=save is not None)
         if output == "text":
             _print_verdict(story, scenario_report)
     if output == "json":
         click.echo(json.dumps(scenario_report.to_json(), indent=2))
-        _link(scenario_report)
+        _print_timeline_command(scenario_report)
     if scenario_report.status != "holds":
         raise Failure(
             f"the verdict is {scenario_report.status}",
-            hint=f"history and logs are in {scenario_report.kept}",
+            hint=f"history and logs are in {scenario_report.saved_folder}",
             code=ExitCode.VERDICT,
         )
 
 
-def _print_verdict(story: Story, found: ScenarioReport) -> None:
-    story.line("")
+def _print_verdict(story: StoryPrinter, found: ScenarioReport) -> None:
+    story.print_line("")
     for moment in found.moments:
-        story.line(moment_line(moment), "bold" if moment.hit else "")
+        story.print_line(moment_line(moment), "bold" if moment.hit else "")
     calls = f"{sum(found.calls.values()):,} calls ({found.rate:.0f}/s)"
-    story.chapter(
+    story.print_chapter(
         "Verdict",
         f"By checkers that compare etcd's own history with the answers to {calls} and with all that watchers were told:",
     )
     for expectation in found.expectations:
-        story.judgement(expectation.good, expectation.what, expectation.figure, COLUMN)
+        story.print_verdict_line(expectation.good, expectation.what, expectation.figure, COLUMN)
     for verdict in found.tested:
         good = verdict.status == "holds"
-        story.judgement(
+        story.print_verdict_line(
             good,
-            f"{verdict.name:<4}{shortened(verdict.statement)}",
+            f"{verdict.name:<4}{shorten_statement(verdict.statement)}",
             f"{verdict.status}, tried {verdict.examined:,} times",
             COLUMN,
         )
         for violation in verdict.violations[:SHOWN]:
-            story.line(f"      {violation.text}")
+            story.print_line(f"      {violation.text}")
     for lacking in found.lacking[:SHOWN]:
-        story.judgement(False, "what must not be", lacking, COLUMN)
+        story.print_verdict_line(False, "what must not be", lacking, COLUMN)
     for reason in found.void:
-        story.judgement(False, "the run proves nothing", reason, COLUMN)
-    if found.kept:
-        story.line("")
-        story.line(f"To be judged again: pinnace check {found.kept}/*.jsonl")
-        story.line(f"Its timeline:       pinnace timeline open {found.kept}/*.jsonl")
+        story.print_verdict_line(False, "the run proves nothing", reason, COLUMN)
+    if found.saved_folder:
+        story.print_line("")
+        story.print_line(f"To be judged again: pinnace check {found.saved_folder}/*.jsonl")
+        story.print_line(f"Its timeline:       pinnace timeline open {found.saved_folder}/*.jsonl")
 
 
-def shortened(statement: str) -> str:
+def shorten_statement(statement: str) -> str:
     """Return the text, shortened to the width of the column."""
     return textwrap.shorten(statement, COLUMN - 6, placeholder=" ...")
-
-
-POSITIVE = click.IntRange(min=1)
 
 
 @click.group("chaos", cls=VerbGroup)
@@ -292,16 +288,16 @@ def run_verb(
     repeat += f" --gateways {gateways}" if gateways else ""
     repeat += " --proxy" if proxy else ""
     repeat += "" if spec.etcd_members == 3 else f" --etcd-members {etcd_members}"
-    options = Options(spec, chosen(names), names != "all", minutes * 60, seed, repeat)
-    folder = new_folder(save, f"pinnace-chaos-{seed}-")
-    with running.translated(), Steps(settings) as steps:
+    options = RunOptions(spec, select_fault_kinds(names), names != "all", minutes * 60, seed, repeat)
+    folder = create_run_folder(save, f"pinnace-chaos-{seed}-")
+    with running.translate_cluster_errors(), Steps(settings) as steps:
         report = finish_run(run_chaos(options, folder, steps, steps.line), folder, keep=save is not None)
     text = report.to_junit() if output == "junit" else json.dumps(report.to_json(), indent=2) if output == "json" else None
     click.echo(report.to_text() if text is None else text)
     if text is not None:
-        _link(report)
+        _print_timeline_command(report)
     if report.status != "holds":
-        raise Failure(f"the verdict is {report.status}", hint=f"look at {report.kept}", code=ExitCode.VERDICT)
+        raise Failure(f"the verdict is {report.status}", hint=f"look at {report.saved_folder}", code=ExitCode.VERDICT)
 
 
 chaos.add_command(faults_verb)
@@ -310,16 +306,16 @@ for command in scenario_verbs():
     chaos.add_command(command)
 
 
-def chosen(names: str) -> list[FaultKind]:
+def select_fault_kinds(names: str) -> list[FaultKind]:
     """Return the kinds of faults with these names, in the order of the table. Raises Failure."""
     if names == "all":
         return list(KINDS.values())
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     for name in wanted:
         if name not in KINDS:
-            raise usage(
+            raise usage_failure(
                 f'there is no fault "{name}"{did_you_mean(name, list(KINDS))}', hint="`pinnace chaos faults` lists them"
             )
     if not wanted:
-        raise usage("no fault is named", hint="`pinnace chaos faults` lists them")
+        raise usage_failure("no fault is named", hint="`pinnace chaos faults` lists them")
     return [kind for kind in KINDS.values() if kind.name in wanted]

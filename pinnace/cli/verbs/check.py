@@ -8,13 +8,13 @@ from pathlib import Path
 import click
 
 from pinnace.cli.command import verb
-from pinnace.cli.outcomes import ExitCode, Failure, usage
+from pinnace.cli.outcomes import ExitCode, Failure, usage_failure
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal import out
+from pinnace.cli.terminal import print_result
 from pinnace.history import verdict as reports
 from pinnace.history.records import HistoryError, Record, is_truncated, read_history
 from pinnace.verification.check.check import NAMES
-from pinnace.verification.check.check import check as judge
+from pinnace.verification.check.check import check_history as judge
 
 
 @verb(
@@ -46,25 +46,27 @@ def check(settings: Settings, histories: Sequence[Path], only: Sequence[str], li
     many invariants were void or not checked, and which files end in the middle of a line.
     """
     if unknown := set(only) - set(NAMES):
-        raise usage(f"unknown invariant {', '.join(sorted(unknown))}", hint=f"the invariants are {', '.join(NAMES)}")
+        raise usage_failure(f"unknown invariant {', '.join(sorted(unknown))}", hint=f"the invariants are {', '.join(NAMES)}")
     for folder in filter(Path.is_dir, histories):
-        raise usage(f"{folder} is a directory", hint=f"`pinnace check {folder}/*.jsonl` checks the files that --save wrote")
+        raise usage_failure(
+            f"{folder} is a directory", hint=f"`pinnace check {folder}/*.jsonl` checks the files that --save wrote"
+        )
     gc.disable()  # no record becomes garbage, and collections of millions of records take longer than the check
     try:
-        report = judge(_records(histories), set(only) or None)
+        report = judge(_read_histories(histories), set(only) or None)
     except HistoryError as error:
         raise Failure(str(error), hint="specify files from a recorder of this version", code=ExitCode.INVALID) from None
     finally:
         gc.enable()
     cut = [path.name for path in histories if path.is_file() and is_truncated(path)]
     if output == "json":
-        out(json.dumps(reports.report_document(report, cut), indent=2) + "\n")
+        print_result(json.dumps(reports.report_document(report, cut), indent=2) + "\n")
     else:
-        out("".join(f"{line}\n" for line in reports.report_lines(report, limit, cut)))
+        print_result("".join(f"{line}\n" for line in reports.report_lines(report, limit, cut)))
     if report.status != "holds":
         raise Failure(f"the check did not succeed: {reports.report_conclusion(report, cut)}", code=ExitCode.VERDICT)
 
 
-def _records(histories: Sequence[Path]) -> Iterator[Record]:
+def _read_histories(histories: Sequence[Path]) -> Iterator[Record]:
     for path in histories:
         yield from read_history(path)

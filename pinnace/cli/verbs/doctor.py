@@ -14,11 +14,20 @@ import click
 
 from pinnace.cli.command import verb
 from pinnace.cli.doctor import machine, servers
-from pinnace.cli.doctor.machine import DEADLINE, Check, Finding, Level, ok, problem, run, text
+from pinnace.cli.doctor.machine import (
+    DEADLINE,
+    DoctorCheck,
+    Finding,
+    FindingLevel,
+    build_ok,
+    build_problem,
+    format_findings,
+    run_checks,
+)
 from pinnace.cli.local import clusters
 from pinnace.cli.outcomes import ExitCode, Reported
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal import out
+from pinnace.cli.terminal import print_result
 from pinnace.client.config import ClientConfig, configuration_in_use
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import FolderError
@@ -44,13 +53,17 @@ def doctor(settings: Settings, data_dir: Path | None, output: str | None) -> Non
     `--timeout` applies to each check.
     """
     folder = clusters.named_data_dir(settings, data_dir)
-    findings = process.run_command(examine(settings, folder, settings.timeout or DEADLINE))
-    out(json.dumps([asdict(finding) for finding in findings], indent=4) + "\n" if output == "json" else text(findings))
-    if any(finding.level is Level.PROBLEM for finding in findings):
+    findings = process.run_command(examine_cluster(settings, folder, settings.timeout or DEADLINE))
+    print_result(
+        json.dumps([asdict(finding) for finding in findings], indent=4) + "\n"
+        if output == "json"
+        else format_findings(findings)
+    )
+    if any(finding.level is FindingLevel.PROBLEM for finding in findings):
         raise Reported(ExitCode.VERDICT)
 
 
-async def examine(settings: Settings, data_dir: Path | None, deadline: float) -> list[Finding]:
+async def examine_cluster(settings: Settings, data_dir: Path | None, deadline: float) -> list[Finding]:
     """Run the checks, without those of the servers of a stopped cluster. `deadline`: seconds for each check. `data_dir`: of the
     local cluster; None: that of the context, or the default."""
     config: ClientConfig | None = None
@@ -58,10 +71,10 @@ async def examine(settings: Settings, data_dir: Path | None, deadline: float) ->
 
     def configured() -> Sequence[Finding]:
         nonlocal config
-        config, findings = machine.configuration(settings)
+        config, findings = machine.check_configuration(settings)
         return findings
 
-    known = await run([Check("configuration", configured)], deadline)
+    known = await run_checks([DoctorCheck("configuration", configured)], deadline)
     elsewhere = data_dir is None and config is not None and config.data_dir is None
     folder = data_dir or (config.data_dir if config is not None else None) or default_data_dir()
 
@@ -70,40 +83,40 @@ async def examine(settings: Settings, data_dir: Path | None, deadline: float) ->
         try:
             state = Folder(folder).read()
         except FolderError as error:
-            return [problem("cluster", error.message, error.hint)]
+            return [build_problem("cluster", error.message, error.hint)]
         if state is not None:
             return []
         if config is not None and config.data_dir == folder:
             hint = "`pinnace up` starts one; `pinnace down` removes the context"
-            return [problem("cluster", f"there is none in {folder}, where the context says it is", hint)]
-        return [ok("cluster", f"none has been started in {folder}")]
+            return [build_problem("cluster", f"there is none in {folder}, where the context says it is", hint)]
+        return [build_ok("cluster", f"none has been started in {folder}")]
 
-    here = [] if elsewhere else [Check("cluster", local)]
-    known += await run([*_machine_checks(folder, elsewhere=elsewhere), *here], deadline)
-    running = [Check("processes", partial(servers.processes, state))] if state is not None else []
-    known += await run([*_file_checks(settings, config, state), *running], deadline)
+    here = [] if elsewhere else [DoctorCheck("cluster", local)]
+    known += await run_checks([*_machine_checks(folder, elsewhere=elsewhere), *here], deadline)
+    running = [DoctorCheck("processes", partial(servers.check_processes, state))] if state is not None else []
+    known += await run_checks([*_file_checks(settings, config, state), *running], deadline)
     if config is not None:
         known += await _server_checks(config, state, deadline)
     return known
 
 
-def _machine_checks(folder: Path, *, elsewhere: bool) -> list[Check]:
+def _machine_checks(folder: Path, *, elsewhere: bool) -> list[DoctorCheck]:
     always = [
-        Check("python", machine.python),
-        Check("packages", machine.packages),
-        Check("etcd", partial(machine.etcd, elsewhere=elsewhere)),
+        DoctorCheck("python", machine.check_python),
+        DoctorCheck("packages", machine.check_packages),
+        DoctorCheck("etcd", partial(machine.check_etcd, elsewhere=elsewhere)),
     ]
     local = [
-        Check("disk", partial(machine.disk, folder)),
-        Check("memory", machine.memory),
-        Check("files", machine.files),
-        Check("ports", machine.ports),
+        DoctorCheck("disk", partial(machine.check_disk, folder)),
+        DoctorCheck("memory", machine.check_memory),
+        DoctorCheck("files", machine.check_open_files),
+        DoctorCheck("ports", machine.check_ports),
     ]
     return always if elsewhere else [*always, *local]
 
 
-def _file_checks(settings: Settings, config: ClientConfig | None, state: ClusterState | None) -> list[Check]:
-    """Contexts, keys and certificates, without duplicates."""
+def _file_checks(settings: Settings, config: ClientConfig | None, state: ClusterState | None) -> list[DoctorCheck]:
+    """Return the checks of contexts, keys and certificates, without duplicates."""
     tls = config.tls if config is not None else None
     keys, certificates = set[Path](), set[Path]()
     if tls is not None:
@@ -117,17 +130,17 @@ def _file_checks(settings: Settings, config: ClientConfig | None, state: Cluster
 
     def contexts() -> Sequence[Finding]:
         expected = Cluster.load(state.spec.data_dir).config if state is not None else None
-        return machine.contexts(settings, expected, clusters.is_dead, data_dir_flag)
+        return machine.check_contexts(settings, expected, clusters.is_dead_context, data_dir_flag)
 
     return [
-        Check("contexts", contexts),
-        Check("keys", partial(machine.keys, sorted(keys))),
-        Check("certificates", partial(machine.certificates, sorted(certificates), partial(renewal, state))),
+        DoctorCheck("contexts", contexts),
+        DoctorCheck("keys", partial(machine.check_private_keys, sorted(keys))),
+        DoctorCheck("certificates", partial(machine.check_certificates, sorted(certificates), partial(hint_at_renewal, state))),
     ]
 
 
-def renewal(state: ClusterState | None, certificate: Path) -> str:
-    """A hint for the renewal of a certificate. `state`: of the local cluster, if the certificate belongs to one."""
+def hint_at_renewal(state: ClusterState | None, certificate: Path) -> str:
+    """Return a hint for the renewal of a certificate. `state`: of the local cluster, if the certificate belongs to one."""
     pki = pki_folder(state.spec.data_dir) if state is not None else None
     if pki is None or not certificate.is_relative_to(pki):
         return "`pinnace pki` makes new ones, where its authority is"
@@ -142,16 +155,16 @@ async def _server_checks(config: ClientConfig, state: ClusterState | None, deadl
     ours = state is not None and not set(config.endpoints).isdisjoint(state.endpoints)
     if state is not None and ours and state.stopped:
         return []
-    findings = await run(
-        [Check("server", partial(servers.server, config, endpoint)) for endpoint in config.endpoints], deadline
+    findings = await run_checks(
+        [DoctorCheck("server", partial(servers.check_server, config, endpoint)) for endpoint in config.endpoints], deadline
     )
-    if all(finding.level is Level.PROBLEM for finding in findings):
+    if all(finding.level is FindingLevel.PROBLEM for finding in findings):
         return findings
-    expected = servers.elections(state) if state is not None and ours else [ELECTION]
+    expected = servers.list_expected_elections(state) if state is not None and ours else [ELECTION]
     more = [
-        Check("clock", partial(servers.clock, config)),
-        Check("leaders", partial(servers.leaders, config, expected)),
+        DoctorCheck("clock", partial(servers.check_clock, config)),
+        DoctorCheck("leaders", partial(servers.check_leaders, config, expected)),
     ]
     if state is not None and ours and state.of(PROXY):
-        more.append(Check("services", partial(servers.services, config, state)))
-    return findings + await run(more, deadline)
+        more.append(DoctorCheck("services", partial(servers.check_services, config, state)))
+    return findings + await run_checks(more, deadline)

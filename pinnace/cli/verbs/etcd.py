@@ -23,11 +23,11 @@ from pinnace.api.resources import (
 )
 from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.objects.query import parse_resource
-from pinnace.cli.outcomes import ExitCode, Failure, usage
+from pinnace.cli.outcomes import ExitCode, Failure, usage_failure
 from pinnace.cli.output import documents
-from pinnace.cli.session import Session, run
+from pinnace.cli.session import CommandSession, run_session
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal import Table, note, out
+from pinnace.cli.terminal import Table, print_note, print_result
 from pinnace.client.errors import Expired, Unavailable
 from pinnace.printers.columns import NONE
 from pinnace.runtime.backoff import Backoff
@@ -71,22 +71,22 @@ def ls(settings: Settings, prefix: str, revision: int | None, output: str | None
     etcd lease with which the key is deleted if it is not renewed, and its age since the last renewal.
     """
 
-    async def body(session: Session) -> None:
+    async def body(session: CommandSession) -> None:
         table, count, result = Table(HEADERS), 0, list[dict[str, Any]]()
         async for page in session.client.keys.pages(full_prefix(prefix), revision or 0, keys_only=True, leases=True):
             count += len(page.items)
             if output == "name":
-                out("".join(f"{item.key}\n" for item in page.items))
+                print_result("".join(f"{item.key}\n" for item in page.items))
             elif output:
-                result += map(described, page.items)
+                result += map(describe_key, page.items)
             elif page.items:
-                out(table.render([_row(item) for item in page.items]))
+                print_result(table.render([_key_row(item) for item in page.items]))
         if output in ("yaml", "json"):
-            out(documents.dump(output, {"items": result}))
+            print_result(documents.dump_document(output, {"items": result}))
         elif not count:
-            note(f"no keys found with the prefix {full_prefix(prefix) or '/'}")
+            print_note(f"no keys found with the prefix {full_prefix(prefix) or '/'}")
 
-    run(settings, body)
+    run_session(settings, body)
 
 
 @verb(
@@ -119,30 +119,30 @@ def get(settings: Settings, key: str, name: str, by_prefix: bool, revision: int 
     kind = parse_resource(key) if name else None
     if by_prefix:
         if name:
-            raise usage("KIND NAME and --prefix cannot be used together", hint="omit one of them")
+            raise usage_failure("KIND NAME and --prefix cannot be used together", hint="omit one of them")
         wanted = full_prefix(key)
     elif key.endswith("/"):
-        raise usage(
+        raise usage_failure(
             f'"{key}" is a prefix, not a key', hint=f"use `pinnace etcd get {key} --prefix`, or `pinnace etcd ls {key}`"
         )
     else:
         wanted = key if key.startswith("/") else ROOT + key
 
-    async def body(session: Session) -> None:
+    async def body(session: CommandSession) -> None:
         keys, result = session.client.keys, list[dict[str, Any]]()
         key = kind.key(session.namespace, name) if kind is not None else wanted
         if by_prefix:
             async for page in keys.pages(key, revision or 0, leases=True):
-                result += map(described, page.items)
+                result += map(describe_key, page.items)
         elif (item := await keys.get(key, revision or 0, leases=True)) is not None:
-            result.append(described(item))
+            result.append(describe_key(item))
         if not result:
             where = f" at revision {revision}" if revision else ""
             hint = f"`pinnace etcd ls {key.rpartition('/')[0]}/` lists the keys beside it"
             raise Failure(f'key "{key}" not found{where}', hint=hint, code=ExitCode.NOT_FOUND)
-        out(documents.dump(output, {"items": result} if by_prefix else result[0]))
+        print_result(documents.dump_document(output, {"items": result} if by_prefix else result[0]))
 
-    run(settings, body)
+    run_session(settings, body)
 
 
 @verb(
@@ -164,7 +164,10 @@ def watch(settings: Settings, prefixes: tuple[str, ...], revision: int | None, v
     revision.
     """
     wanted = [full_prefix(prefix) for prefix in prefixes]
-    run(settings, lambda session: session.watch(follow(session, wanted, revision or 0, values or output == "json", output)))
+    run_session(
+        settings,
+        lambda session: session.await_watch(follow_keys(session, wanted, revision or 0, values or output == "json", output)),
+    )
 
 
 etcd.add_command(ls)
@@ -172,11 +175,11 @@ etcd.add_command(get)
 etcd.add_command(watch)
 
 
-def _row(item: KeyVersion) -> tuple[str, ...]:
-    return item.key, str(item.mod_revision), str(item.version), lease_of(item), str(item.size)
+def _key_row(item: KeyVersion) -> tuple[str, ...]:
+    return item.key, str(item.mod_revision), str(item.version), format_lease(item), str(item.size)
 
 
-async def follow(session: Session, prefixes: list[str], start: int, values: bool, form: str | None) -> None:
+async def follow_keys(session: CommandSession, prefixes: list[str], start: int, values: bool, form: str | None) -> None:
     """Print changes, and resume after a lost connection. Raises ApiError: Expired if the start was compacted."""
     table, lost, backoff = Table(WATCH_HEADERS), False, Backoff(maximum=1.0)
     while True:
@@ -186,25 +189,25 @@ async def follow(session: Session, prefixes: list[str], start: int, values: bool
                 backoff.reset()
                 start = max(start, response.revision + 1)
                 for change in response.changes:
-                    out(_change(change, table, form, values))
+                    print_result(_format_change(change, table, form, values))
         except Expired as error:
             message = f"cannot watch from revision {start}: {error.message}"
             raise Failure(message, hint="omit --revision to begin with the next change", code=ExitCode.NOT_FOUND) from None
         except Unavailable as error:
             if not lost:
-                note(f"connection lost ({error.message}): retrying")
+                print_note(f"connection lost ({error.message}): retrying")
             lost = True
         await asyncio.sleep(backoff.next())
 
 
-def _change(change: KeyVersion, table: Table, form: str | None, values: bool) -> str:
+def _format_change(change: KeyVersion, table: Table, form: str | None, values: bool) -> str:
     operation = "DELETE" if change.deleted else "PUT"
     if form == "json":
-        return json.dumps({"operation": operation} | described(change)) + "\n"
-    row = table.render([(str(change.mod_revision), operation, change.key, lease_of(change))])
+        return json.dumps({"operation": operation} | describe_key(change)) + "\n"
+    row = table.render([(str(change.mod_revision), operation, change.key, format_lease(change))])
     if not values or change.deleted:
         return row
-    return row + "".join(f"    {line}\n" for line in documents.dump("yaml", decoded(change)).splitlines())
+    return row + "".join(f"    {line}\n" for line in documents.dump_document("yaml", decode_value(change)).splitlines())
 
 
 def full_prefix(prefix: str) -> str:
@@ -216,7 +219,7 @@ def full_prefix(prefix: str) -> str:
     return ROOT + (prefix if "/" in prefix else f"{prefix}/")
 
 
-def lease_of(item: KeyVersion) -> str:
+def format_lease(item: KeyVersion) -> str:
     """Return the ID of the lease as etcdctl prints it, with the seconds since the last renewal if they are known."""
     if not item.lease:
         return NONE
@@ -224,7 +227,7 @@ def lease_of(item: KeyVersion) -> str:
     return f"{item.lease:x}{age}"
 
 
-def described(item: KeyVersion) -> dict[str, Any]:
+def describe_key(item: KeyVersion) -> dict[str, Any]:
     """Return the key, its revisions, its lease and its decoded value as a document."""
     result: dict[str, Any] = {"key": item.key, "modRevision": item.mod_revision}
     if item.create_revision:
@@ -235,14 +238,14 @@ def described(item: KeyVersion) -> dict[str, Any]:
         result["lease"] = f"{item.lease:x}"
     if item.HasField("lease_age_seconds"):
         result["secondsSinceRenewal"] = round(item.lease_age_seconds, 3)
-    return result | ({"value": decoded(item)} if item.value else {"bytes": item.size} if item.size else {})
+    return result | ({"value": decode_value(item)} if item.value else {"bytes": item.size} if item.size else {})
 
 
-def decoded(item: KeyVersion) -> dict[str, Any]:
+def decode_value(item: KeyVersion) -> dict[str, Any]:
     """Return the value as a document. A value of an unknown type is shown as hexadecimal bytes."""
     if item.key.startswith(SECRETS.prefix):
         return {"secret": f"{item.size} bytes, not shown"}
-    type_ = next(_types_of(item.key), None)
+    type_ = next(_candidate_types(item.key), None)
     if type_ is not None:
         try:
             return to_dict(type_.FromString(item.value))
@@ -251,6 +254,6 @@ def decoded(item: KeyVersion) -> dict[str, Any]:
     return {"hex": item.value.hex()}
 
 
-def _types_of(key: str) -> Iterator[type[Message]]:
+def _candidate_types(key: str) -> Iterator[type[Message]]:
     prefix = prefix_of(key)
     yield from (type_ for known, type_ in _TYPES.items() if known == prefix or key.startswith(known))

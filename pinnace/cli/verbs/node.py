@@ -18,11 +18,11 @@ from pinnace.api.wellknown import CRASH_ANNOTATION, FAULT_ANNOTATION, FLEET_LABE
 from pinnace.cli.changes import Change, change_all
 from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.objects import arguments
-from pinnace.cli.objects.query import reference
+from pinnace.cli.objects.query import format_reference
 from pinnace.cli.outcomes import ExitCode, Failure
-from pinnace.cli.session import Session, run
+from pinnace.cli.session import CommandSession, run_session
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal import out
+from pinnace.cli.terminal import print_result
 from pinnace.client.errors import error_of
 from pinnace.client.flags import Machines
 from pinnace.client.flags import machines as machine_options
@@ -30,6 +30,7 @@ from pinnace.client.flags import machines as machine_options
 BATCH = 200
 """Nodes per batch."""
 MOST = 100_000
+SHORTAGES = ("memory", "disk", "pid")
 
 
 class Quantity(click.ParamType):  # type: ignore[type-arg]  # generic only in newer versions of click
@@ -86,26 +87,26 @@ def add(settings: Settings, count: int | None, machines: Machines, prefix: str, 
     if machines.options.zones == "0":
         raise click.BadParameter("the fleet gives every node a zone, unless it has none itself", param_hint="--zones")
     wanted = machines.shapes.count or 1 if count is None else count
-    run(settings, lambda session: add_nodes(session, wanted, prefix, fleet, machines))
+    run_session(settings, lambda session: add_nodes(session, wanted, prefix, fleet, machines))
 
 
-async def add_nodes(session: Session, count: int, prefix: str, fleet: str | None, machines: Machines) -> None:
+async def add_nodes(session: CommandSession, count: int, prefix: str, fleet: str | None, machines: Machines) -> None:
     session.wait_for_each(count)
     existing = (await session.client.nodes.list()).items
-    owner = fleet_of(existing, fleet)
-    names = list(islice(free_names((node.metadata.name for node in existing), prefix), count))
+    owner = find_fleet(existing, fleet)
+    names = list(islice(generate_free_names((node.metadata.name for node in existing), prefix), count))
     zoned = bool(machines.options.zones or machines.options.machines)
     with session.progress("adding nodes", count) as advance:
         for start in range(0, count, BATCH):
             batch = names[start : start + BATCH]
             numbered = enumerate(batch, start)
-            made = [new_node(name, owner, machines.shapes.of(number), zoned=zoned) for number, name in numbered]
+            made = [build_node(name, owner, machines.shapes.of(number), zoned=zoned) for number, name in numbered]
             outcomes = await session.client.nodes.create_batch(made)
             for name, outcome in zip(batch, outcomes, strict=True):
                 if (error := error_of(outcome)) is not None:
-                    session.failed(error)
+                    session.report_failure(error)
                 else:
-                    out(f"{reference(NODES, name)} created\n")
+                    print_result(f"{format_reference(NODES, name)} created\n")
             advance(len(batch))
 
 
@@ -118,7 +119,7 @@ def fail(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
     The nodes stop sending heartbeats and their containers die. The controllers then mark the nodes NotReady and replace the
     pods.
     """
-    change_all(settings, NODES, nodes, selector, failing("failed"))
+    change_all(settings, NODES, nodes, selector, build_failure_change("failed"))
 
 
 @verb("freeze", examples="pinnace node freeze -l zone=a   # until: pinnace node recover -l zone=a")
@@ -129,7 +130,7 @@ def freeze(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
 
     The nodes send no heartbeats and receive no updates, but their containers keep running.
     """
-    change_all(settings, NODES, nodes, selector, failing("frozen"))
+    change_all(settings, NODES, nodes, selector, build_failure_change("frozen"))
 
 
 @verb("recover", examples="pinnace node recover node-0 node-1")
@@ -140,7 +141,7 @@ def recover(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
 
     Pods that were deleted in the meantime are stopped. The other pods of a failed node are restarted.
     """
-    change_all(settings, NODES, nodes, selector, recovering)
+    change_all(settings, NODES, nodes, selector, remove_failures)
 
 
 @verb(
@@ -168,7 +169,7 @@ def pressure(settings: Settings, nodes: tuple[str, ...], selector: str, kinds: t
     The nodes report the condition, refuse the pods that it concerns, and evict pods one by one until the rest fits beside
     AMOUNT. Without an AMOUNT, they evict pods until `pinnace node recover`.
     """
-    change_all(settings, NODES, nodes, selector, pressing(kinds))
+    change_all(settings, NODES, nodes, selector, build_pressure_change(kinds))
 
 
 node.add_command(add)
@@ -203,14 +204,14 @@ def crash(settings: Settings, pods: tuple[str, ...], selector: str, container: s
     The restart policy of the pod decides what happens next. Containers that are real processes are killed and have exit code
     137.
     """
-    change_all(settings, PODS, pods, selector, crashing(container, exit_code))
+    change_all(settings, PODS, pods, selector, build_crash_change(container, exit_code))
 
 
 pod.add_command(crash)
 
 
-def fleet_of(nodes: Iterable[Node], wanted: str | None) -> str:
-    """The fleet of new nodes: the given one, or the only one with nodes. Raises Failure."""
+def find_fleet(nodes: Iterable[Node], wanted: str | None) -> str:
+    """Return the fleet of new nodes: the given one, or the only one with nodes. Raises Failure."""
     fleets = sorted({node.metadata.labels[FLEET_LABEL] for node in nodes if FLEET_LABEL in node.metadata.labels})
     if wanted is not None:
         return wanted
@@ -221,14 +222,14 @@ def fleet_of(nodes: Iterable[Node], wanted: str | None) -> str:
     return fleets[0]
 
 
-def free_names(taken: Iterable[str], prefix: str) -> Iterator[str]:
-    """Names after the highest existing number: node-10, node-11, ..."""
+def generate_free_names(taken: Iterable[str], prefix: str) -> Iterator[str]:
+    """Yield the names after the highest existing number: node-10, node-11, ..."""
     numbers = [int(rest) for name in taken if name.startswith(prefix) and (rest := name.removeprefix(prefix)).isdecimal()]
     return (f"{prefix}{number}" for number in count(max(numbers, default=-1) + 1))
 
 
-def new_node(name: str, fleet: str, shape: MachineShape, *, zoned: bool = False) -> Node:
-    """`zoned`: in a zone of the shape; otherwise the fleet sets the zone."""
+def build_node(name: str, fleet: str, shape: MachineShape, *, zoned: bool = False) -> Node:
+    """Return a new node. `zoned`: in a zone of the shape; otherwise the fleet sets the zone."""
     node = Node()
     node.metadata.name = name
     node.metadata.labels.update(shape.labels)
@@ -243,14 +244,11 @@ def new_node(name: str, fleet: str, shape: MachineShape, *, zoned: bool = False)
     return node
 
 
-SHORTAGES = ("memory", "disk", "pid")
-
-
-def failing(fault: str) -> Change:
-    """`fault`: "failed" or "frozen"."""
+def build_failure_change(fault: str) -> Change:
+    """Return a change that makes a node fail. `fault`: "failed" or "frozen"."""
 
     def change(node: Node) -> str:
-        _check(node)
+        _check_has_fleet(node)
         if node.metadata.annotations.get(FAULT_ANNOTATION) == fault:
             return f"already {fault}"
         node.metadata.annotations[FAULT_ANNOTATION] = fault
@@ -259,19 +257,19 @@ def failing(fault: str) -> Change:
     return change
 
 
-def pressing(kinds: Sequence[str]) -> Change:
-    """`kinds`: such as "memory=4Gi", "pid"."""
+def build_pressure_change(kinds: Sequence[str]) -> Change:
+    """Return a change that simulates shortages. `kinds`: such as "memory=4Gi", "pid"."""
     value = ",".join(kinds)
 
     def change(node: Node) -> str:
-        _check(node)
+        _check_has_fleet(node)
         node.metadata.annotations[PRESSURE_ANNOTATION] = value
         return f"under pressure: {value}"
 
     return change
 
 
-def recovering(node: Node) -> str:
+def remove_failures(node: Node) -> str:
     annotations = node.metadata.annotations
     keys = [key for key in (FAULT_ANNOTATION, PRESSURE_ANNOTATION) if key in annotations]
     for key in keys:
@@ -279,11 +277,13 @@ def recovering(node: Node) -> str:
     return "recovered" if keys else "has nothing to recover from"
 
 
-def crashing(container: str, code: int) -> Change:
-    """`container`: its name; empty: all running containers."""
+def build_crash_change(container: str, code: int) -> Change:
+    """Return a change that crashes containers. `container`: its name; empty: all running containers."""
 
     def change(pod: Pod) -> str:
-        running = [status for status in _statuses(pod) if status.state.HasField("running") and container in ("", status.name)]
+        running = [
+            status for status in _container_statuses(pod) if status.state.HasField("running") and container in ("", status.name)
+        ]
         if not running:
             raise Failure(f"its container {container} does not run" if container else "none of its containers runs")
         for container_status in running:
@@ -293,11 +293,11 @@ def crashing(container: str, code: int) -> Change:
     return change
 
 
-def _statuses(pod: Pod) -> Sequence[ContainerStatus]:
+def _container_statuses(pod: Pod) -> Sequence[ContainerStatus]:
     return (*pod.status.initContainerStatuses, *pod.status.containerStatuses)
 
 
-def _check(node: Node) -> None:
-    """Raises Failure for a node that no fleet runs."""
+def _check_has_fleet(node: Node) -> None:
+    """Raise Failure for a node that no fleet runs."""
     if FLEET_LABEL not in node.metadata.labels:
         raise Failure("no fleet plays it", hint="only virtual nodes can be told to fail: those of `pinnace node add`")

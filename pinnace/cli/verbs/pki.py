@@ -10,9 +10,9 @@ import click
 
 from pinnace.api.names import NodeNames
 from pinnace.cli.command import verb
-from pinnace.cli.outcomes import ExitCode, Failure, usage
+from pinnace.cli.outcomes import ExitCode, Failure, usage_failure
 from pinnace.cli.settings import SHOWN, Settings
-from pinnace.cli.terminal import note, out
+from pinnace.cli.terminal import print_note, print_result
 
 
 @verb(
@@ -81,24 +81,26 @@ def pki(
 
     if export is not None:
         if hosts or etcd_hosts or fleets or user or groups:
-            raise usage("--export creates no certificate", hint="use it with --server and --gateway only")
-        with _as_failures(export):
+            raise usage_failure("--export creates no certificate", hint="use it with --server and --gateway only")
+        with _translate_errors(export):
             export_kubeconfig(_find_signing_folder(folder), export, parse_endpoints(servers) if servers else (), gateway or "")
-        out(f"{export} has the context pinnace\n")
-        note(f"to use it: export KUBECONFIG={quote(str(export))}")
+        print_result(f"{export} has the context pinnace\n")
+        print_note(f"to use it: export KUBECONFIG={quote(str(export))}")
         return
     if user:
         if hosts or etcd_hosts or fleets or gateway:
-            raise usage("--user cannot be used with other certificates", hint="omit --host, --etcd-host, --gateway and --fleet")
+            raise usage_failure(
+                "--user cannot be used with other certificates", hint="omit --host, --etcd-host, --gateway and --fleet"
+            )
         folder = _find_signing_folder(folder)
     elif groups:
-        raise usage("--group requires --user", hint="specify the user with --user")
+        raise usage_failure("--group requires --user", hint="specify the user with --user")
     elif _is_of_local_cluster(folder):
         hint = "`pinnace restart` renews certificates; --user creates one for a user"
-        raise usage(f"{folder} belongs to a local cluster, which manages its own certificates", hint=hint)
+        raise usage_failure(f"{folder} belongs to a local cluster, which manages its own certificates", hint=hint)
     elif not servers:
-        raise usage("you must specify the API servers", hint="use --server HOST:PORT[,...]")
-    with _as_failures(folder):
+        raise usage_failure("you must specify the API servers", hint="use --server HOST:PORT[,...]")
+    with _translate_errors(folder):
         if gateway:
             (gateway,) = parse_endpoints(gateway)[:1]
         if user:
@@ -106,10 +108,10 @@ def pki(
         else:
             made = _create_cluster_certificates(folder, servers, hosts, etcd_hosts, fleets, gateway or "")
     for name in made:
-        out(f"{folder / name}.crt created\n")
+        print_result(f"{folder / name}.crt created\n")
     if not made:
-        note(f"{'the certificate' if user else 'all certificates'} in {folder} remain valid for at least 30 days")
-    note(f"to use it: export KUBECONFIG={quote(str(configuration(folder, user_name(user) if user else ADMIN)))}")
+        print_note(f"{'the certificate' if user else 'all certificates'} in {folder} remain valid for at least 30 days")
+    print_note(f"to use it: export KUBECONFIG={quote(str(configuration(folder, user_name(user) if user else ADMIN)))}")
 
 
 def _create_cluster_certificates(
@@ -152,7 +154,7 @@ def _find_signing_folder(folder: Path) -> Path:
 
 
 @contextmanager
-def _as_failures(folder: Path) -> Iterator[None]:
+def _translate_errors(folder: Path) -> Iterator[None]:
     from pinnace.client.config import ConfigError
 
     try:

@@ -19,9 +19,9 @@ from pinnace.cli.command import did_you_mean, verb
 from pinnace.cli.errors import print_hint
 from pinnace.cli.local import clusters, running
 from pinnace.cli.local.running import Steps
-from pinnace.cli.outcomes import ExitCode, Failure, Reported, usage
+from pinnace.cli.outcomes import ExitCode, Failure, Reported, usage_failure
 from pinnace.cli.settings import SHOWN, Settings
-from pinnace.cli.terminal import Table, note, one_line
+from pinnace.cli.terminal import Table, one_line, print_note
 from pinnace.cluster import certificates, inputs, processes, view
 from pinnace.cluster.cluster import START_TIMEOUT, STOP_GRACE, Cluster
 from pinnace.cluster.errors import ClusterError, FolderError, NoCluster, StartFailed
@@ -30,9 +30,14 @@ from pinnace.cluster.spec import ELECTION, SCHEDULER, ProcessRecord, data_dir_fl
 from pinnace.cluster.view import ProcessStatus
 from pinnace.runtime import procfs
 
+LEADER = "leader"
+"""The name of the process that leads the schedulers' election."""
+ENDING = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+"""Signals that end every process of a cluster."""
+
 
 def complete_process(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The process names of the selected local cluster."""
+    """Return the process names of the selected local cluster."""
     try:
         state = Folder(clusters.present_data_dir(ctx.ensure_object(Settings), ctx.params.get("data_dir"))).read()
     except (ClusterError, Failure):
@@ -45,21 +50,21 @@ names_argument = click.argument("names", nargs=-1, metavar="[NAME...]", shell_co
 
 
 def bring_up(settings: Settings, data_dir: Path | None, names: Sequence[str], *, verb: str) -> None:
-    """Starts the named processes, or all stopped ones. `restart` then replaces those that run, one after the other."""
+    """Start the named processes, or all stopped ones. `restart` then replaces those that run, one after the other."""
     folder = clusters.present_data_dir(settings, data_dir)
     timeout = settings.timeout or START_TIMEOUT
-    with running.translated(), Steps(settings) as steps:
+    with running.translate_cluster_errors(), Steps(settings) as steps:
         cluster = clusters.load_cluster(settings, folder, verb)
         check_names(cluster, names)
         _note_ignored_environment(cluster)
-        renewed, damaged = _renew(cluster)
+        renewed, damaged = _renew_certificates(cluster)
         if renewed:
             click.echo(f"certificates renewed: {', '.join(renewed)}")
         if names:
-            wanted, live = running.run(_split_by_state(cluster, list(dict.fromkeys(names)), steps))
+            wanted, live = running.run_coroutine(_split_by_state(cluster, list(dict.fromkeys(names)), steps))
             main: Coroutine[Any, Any, object] = cluster.restart(wanted, steps, timeout=timeout)
         else:
-            running.run(cluster.settle(steps))
+            running.run_coroutine(cluster.settle(steps))
             wanted, live = cluster.ended(), []
             main = cluster.resume(steps, timeout=timeout)
         if verb != "restart":
@@ -68,7 +73,7 @@ def bring_up(settings: Settings, data_dir: Path | None, names: Sequence[str], *,
             live = []
         try:
             if wanted:
-                running.run(main)
+                running.run_coroutine(main)
             else:
                 main.close()
         except StartFailed as failed:
@@ -78,8 +83,8 @@ def bring_up(settings: Settings, data_dir: Path | None, names: Sequence[str], *,
             raise
         _print_started(cluster, wanted, steps)
         if live:
-            running.run(_restart_in_turn(cluster, live, steps, timeout))
-        clusters.refresh(settings, cluster.config)
+            running.run_coroutine(_restart_in_turn(cluster, live, steps, timeout))
+        clusters.refresh_context(settings, cluster.config)
         if damaged:
             raise damaged
         suspended = [
@@ -87,13 +92,13 @@ def bring_up(settings: Settings, data_dir: Path | None, names: Sequence[str], *,
         ]
         if suspended:
             where = data_dir_flag(folder)
-            note(f"suspended by a signal: `pinnace kill {' '.join(suspended)} --signal CONT{where}` has them go on")
+            print_note(f"suspended by a signal: `pinnace kill {' '.join(suspended)} --signal CONT{where}` has them go on")
         elif not wanted and not names and not renewed:
             click.echo(f"all {len(cluster.state.processes)} processes of the cluster in {folder} run: nothing to do")
 
 
 def check_names(cluster: Cluster, names: Sequence[str]) -> None:
-    """Raises Failure for an unknown process name."""
+    """Raise Failure for an unknown process name."""
     known = [record.name for record in cluster.state.processes]
     for name in names:
         if name not in known:
@@ -105,7 +110,7 @@ def check_names(cluster: Cluster, names: Sequence[str]) -> None:
 
 
 async def _split_by_state(cluster: Cluster, names: Sequence[str], steps: Steps) -> tuple[list[str], list[str]]:
-    """Those of the processes that do not run, and those that do."""
+    """Return the processes that do not run, and those that do."""
     await cluster.settle(steps, names)
     ended = cluster.ended()
     return [name for name in names if name in ended], [name for name in names if name not in ended]
@@ -116,7 +121,7 @@ async def _restart_in_turn(cluster: Cluster, names: Sequence[str], steps: Steps,
     then run on."""
     rest = list(names)
     while rest:
-        name = next_to_restart(rest, cluster.state.processes, await _leaders(cluster, rest))
+        name = choose_next_to_restart(rest, cluster.state.processes, await _find_leaders(cluster, rest))
         rest.remove(name)
         try:
             await _restart_process(cluster, name, steps, timeout)
@@ -124,21 +129,21 @@ async def _restart_in_turn(cluster: Cluster, names: Sequence[str], steps: Steps,
             raise add_unrestarted_processes(failed, rest) if rest else failed from None
 
 
-def next_to_restart(names: Collection[str], records: Sequence[ProcessRecord], leaders: Collection[str]) -> str:
-    """The process to restart before the others: in starting order, and a leader after all others of its component."""
+def choose_next_to_restart(names: Collection[str], records: Sequence[ProcessRecord], leaders: Collection[str]) -> str:
+    """Return the process to restart before the others: in starting order, and a leader after all others of its component."""
     first, *others = [record for record in records if record.name in names]
     same = [first.name, *(record.name for record in others if record.component == first.component)]
     return next((name for name in same if name not in leaders), first.name)
 
 
 def add_unrestarted_processes(failed: StartFailed, untouched: Sequence[str]) -> StartFailed:
-    """The failure with the processes that were not restarted because of it."""
+    """Return the failure with the processes that were not restarted because of it."""
     failed.hint = f"{failed.hint}; not restarted, and running on: {', '.join(untouched)}".removeprefix("; ")
     return failed
 
 
-async def _leaders(cluster: Cluster, names: Sequence[str]) -> list[str]:
-    """The leaders among the processes. Empty if one process is left, or if no API server answers."""
+async def _find_leaders(cluster: Cluster, names: Sequence[str]) -> list[str]:
+    """Return the leaders among the processes. Empty if one process is left, or if no API server answers."""
     if len(names) < 2:
         return []
     try:
@@ -165,16 +170,18 @@ async def _restart_process(cluster: Cluster, name: str, steps: Steps, timeout: f
 
 
 def _note_ignored_environment(cluster: Cluster) -> None:
-    """A note about environment variables that differ from the stored configuration."""
+    """Print a note about environment variables that differ from the stored configuration."""
     plans, environ = [record.plan for record in cluster.state.processes], os.environ
     names = list(inputs.differing(plans, environ, Path.cwd()))
     names += [variable for _, variable in inputs.FLAGS.values() if variable in environ]
     if names:
-        note(f"the cluster keeps the configuration that it was started with: {', '.join(names)} of the environment is not used")
+        print_note(
+            f"the cluster keeps the configuration that it was started with: {', '.join(names)} of the environment is not used"
+        )
 
 
-def _renew(cluster: Cluster) -> tuple[list[str], Failure | None]:
-    """Renews certificates. Returns the names of renewed ones, and prints problems. Raises ClusterError."""
+def _renew_certificates(cluster: Cluster) -> tuple[list[str], Failure | None]:
+    """Renew certificates. Return the names of renewed ones, and print problems. Raises ClusterError."""
     try:
         with cluster.folder.locked(), cluster.folder.usable():
             return certificates.renew(pki_folder(cluster.spec.data_dir), fleets(cluster.reloaded().spec)), None
@@ -254,12 +261,12 @@ def stop(settings: Settings, data_dir: Path | None) -> None:
     NAME`.
     """
     folder = clusters.present_data_dir(settings, data_dir)
-    with running.translated(), Steps(settings) as steps:
+    with running.translate_cluster_errors(), Steps(settings) as steps:
         cluster = clusters.load_cluster(settings, folder, "stop")
-        running.run(_stop(cluster, steps))
+        running.run_coroutine(_stop_cluster(cluster, steps))
 
 
-async def _stop(cluster: Cluster, steps: Steps) -> None:
+async def _stop_cluster(cluster: Cluster, steps: Steps) -> None:
     folder = cluster.spec.data_dir
     where, count = data_dir_flag(folder), len(cluster.state.processes) - len(cluster.ended())
     steps.waiting(f"{count} processes to end")
@@ -297,30 +304,24 @@ def down(settings: Settings, data_dir: Path | None) -> None:
     named, left = data_dir or settings.context, None
     written = Folder(folder).kubeconfigs()
     clusters.check_removable(settings, folder, written)
-    with running.translated(), Steps(settings) as steps:
+    with running.translate_cluster_errors(), Steps(settings) as steps:
         try:
             cluster = Cluster.load(folder)
         except NoCluster as nothing:
-            if ran_on := running.run(processes.end(folder)):
+            if ran_on := running.run_coroutine(processes.end(folder)):
                 steps.done(f"the state of a cluster in {folder} is gone; its processes ran on, and were killed: {ran_on}")
             elif (made := Folder(folder).remove_failed_start()) is not None:
                 Folder(folder).prune(made)
                 steps.done(f"removed the logs of a start that failed from {folder}")
-            elif not named and (others := clusters.hint(settings, folder, "down")):
+            elif not named and (others := clusters.hint_at_other_clusters(settings, folder, "down")):
                 left = Failure(nothing.message, hint=others, code=ExitCode.NOT_FOUND)
             else:
                 click.echo(f"{nothing.message}: nothing to do{'' if named else ' (--data-dir DIR names another)'}")
         else:
-            running.run(running.remove(cluster, steps))
+            running.run_coroutine(running.remove_cluster(cluster, steps))
     clusters.remove_context(settings, folder, written)
     if left:
         raise left
-
-
-LEADER = "leader"
-"""The name of the process that leads the schedulers' election."""
-ENDING = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-"""Signals that end every process of a cluster."""
 
 
 class SignalName(click.ParamType):  # type: ignore[type-arg]  # generic only in newer versions of click
@@ -342,7 +343,7 @@ class SignalName(click.ParamType):  # type: ignore[type-arg]  # generic only in 
             )
 
 
-def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def _complete_process_or_leader(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     leader = [CompletionItem(LEADER)] if LEADER.startswith(incomplete) else []
     return [*leader, *complete_process(ctx, param, incomplete)]
 
@@ -360,7 +361,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @click.option(
     "-s", "--signal", "number", type=SignalName(), default="KILL", show_default=True, help="KILL, TERM, STOP, CONT, ..."
 )
-@click.argument("names", nargs=-1, required=True, metavar="NAME|leader...", shell_complete=_complete)
+@click.argument("names", nargs=-1, required=True, metavar="NAME|leader...", shell_complete=_complete_process_or_leader)
 def kill(settings: Settings, names: tuple[str, ...], number: signal.Signals, data_dir: Path | None) -> None:
     """Kill processes of a local cluster, or send another signal.
 
@@ -369,16 +370,16 @@ def kill(settings: Settings, names: tuple[str, ...], number: signal.Signals, dat
     the PID of a process of the cluster is never signaled.
     """
     folder = clusters.present_data_dir(settings, data_dir)
-    with running.translated(), Steps(settings) as steps:
+    with running.translate_cluster_errors(), Steps(settings) as steps:
         cluster = clusters.load_cluster(settings, folder, "kill")
         check_names(cluster, [name for name in names if name != LEADER])
-        running.run(_kill(cluster, list(dict.fromkeys(names)), number, steps))
+        running.run_coroutine(_kill_processes(cluster, list(dict.fromkeys(names)), number, steps))
 
 
-async def _kill(cluster: Cluster, names: Sequence[str], number: signal.Signals, steps: Steps) -> None:
+async def _kill_processes(cluster: Cluster, names: Sequence[str], number: signal.Signals, steps: Steps) -> None:
     leader, token = "", 0
     if LEADER in names:
-        leader, token = (_frozen_scheduler(cluster), 0) if number is signal.SIGCONT else await _leader(cluster)
+        leader, token = (_find_frozen_scheduler(cluster), 0) if number is signal.SIGCONT else await _find_leader(cluster)
     names = list(dict.fromkeys(leader if name == LEADER else name for name in names))
     hit = {name: process for name in names if (process := processes.running(cluster.state.find(name)))}
     for name, process in hit.items():
@@ -395,19 +396,19 @@ async def _kill(cluster: Cluster, names: Sequence[str], number: signal.Signals, 
         raise Failure(f"{', '.join(dead)} {'do' if several else 'does'} not run", hint=hint, code=ExitCode.CONFLICT)
 
 
-def _frozen_scheduler(cluster: Cluster) -> str:
-    """The name of the frozen scheduler. Raises Failure."""
+def _find_frozen_scheduler(cluster: Cluster) -> str:
+    """Return the name of the frozen scheduler. Raises Failure."""
     frozen = processes.frozen(cluster.state.of(SCHEDULER))
     if len(frozen) == 1:
         return frozen[0]
     if frozen:
-        raise usage(f"several schedulers are frozen: {', '.join(frozen)}", hint="name one of them")
+        raise usage_failure(f"several schedulers are frozen: {', '.join(frozen)}", hint="name one of them")
     hint = f"`pinnace kill leader{data_dir_flag(cluster.spec.data_dir)} --signal STOP` freezes the leading one"
     raise Failure("no scheduler is frozen", hint=hint, code=ExitCode.CONFLICT)
 
 
-async def _leader(cluster: Cluster) -> tuple[str, int]:
-    """The name of the leading scheduler, and its token. Raises Failure."""
+async def _find_leader(cluster: Cluster) -> tuple[str, int]:
+    """Return the name of the leading scheduler, and its token. Raises Failure."""
     async with cluster.client() as client:
         election = await view.try_leader(client)
     if election is None or not election.holder:
@@ -434,24 +435,24 @@ def status(settings: Settings, data_dir: Path | None, output: str) -> None:
 
     The exit code is 0 when all are ready, and 1 otherwise. For other clusters, use `pinnace leader` and `pinnace get nodes`.
     """
-    with running.translated():
+    with running.translate_cluster_errors():
         cluster = clusters.load_cluster(settings, clusters.present_data_dir(settings, data_dir), "status")
         try:
-            process_statuses = running.run(cluster.status())
+            process_statuses = running.run_coroutine(cluster.status())
         except FolderError as error:
-            note(f"the leaders are unknown: {error.message}")
+            print_note(f"the leaders are unknown: {error.message}")
             print_hint(error.hint)
-            process_statuses = running.run(view.status(cluster.state, None))
+            process_statuses = running.run_coroutine(view.status(cluster.state, None))
     if output == "json":
         click.echo(json.dumps([asdict(process) for process in process_statuses], indent=2))
     else:
-        click.echo(table(process_statuses), nl=False)
+        click.echo(format_process_table(process_statuses), nl=False)
     if not all(process.ready for process in process_statuses):
         raise Reported(ExitCode.SERVER)
 
 
-def table(found: Sequence[ProcessStatus]) -> str:
-    """One line per process, followed by problems and configuration."""
+def format_process_table(found: Sequence[ProcessStatus]) -> str:
+    """Return one line per process, followed by problems and configuration."""
     rows = [
         (
             process.name,

@@ -9,9 +9,9 @@ import click
 from pinnace.api.records import CacheDump, NodeRoom, Place, QueueDump, to_json
 from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.local import clusters, running
-from pinnace.cli.local.schedulers import ask
+from pinnace.cli.local.schedulers import ask_scheduler
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal import Table, out
+from pinnace.cli.terminal import Table, print_result
 from pinnace.printers.columns import human_duration
 
 SHOWN = ("pods", "cpu", "memory")
@@ -40,9 +40,9 @@ def sched() -> None:
 @output_option
 def queue(settings: Settings, http: str, data_dir: Path | None, output: str) -> None:
     """Show the pods in the scheduling queue: the sub-queue, the number of attempts, and what each pod waits for."""
-    with running.translated():
-        queue_dump = ask(QueueDump, http, clusters.present_data_dir(settings, data_dir))
-    out(
+    with running.translate_cluster_errors():
+        queue_dump = ask_scheduler(QueueDump, http, clusters.present_data_dir(settings, data_dir))
+    print_result(
         json.dumps(to_json(queue_dump), indent=2) + "\n"
         if output == "json"
         else "".join(f"{line}\n" for line in queue_lines(queue_dump))
@@ -64,9 +64,9 @@ def dump(settings: Settings, http: str, data_dir: Path | None, output: str) -> N
 
     `kill -USR2` makes a scheduler write its cache and its queue to its log.
     """
-    with running.translated():
-        cache_dump = ask(CacheDump, http, clusters.present_data_dir(settings, data_dir))
-    out(
+    with running.translate_cluster_errors():
+        cache_dump = ask_scheduler(CacheDump, http, clusters.present_data_dir(settings, data_dir))
+    print_result(
         json.dumps(to_json(cache_dump), indent=2) + "\n"
         if output == "json"
         else "".join(f"{line}\n" for line in cache_lines(cache_dump))
@@ -101,7 +101,7 @@ def queue_lines(found: QueueDump) -> Iterator[str]:
     ]
     if rows:
         yield from Table(["POD", "PLACE", "PRIORITY", "ATTEMPTS", "SINCE", "BACKOFF", "WAITS FOR"]).render(rows).splitlines()
-    yield from _more(sum(counts.values()) + permit.number - len(rows))
+    yield from _format_omitted(sum(counts.values()) + permit.number - len(rows))
 
 
 def cache_lines(found: CacheDump) -> Iterator[str]:
@@ -109,21 +109,21 @@ def cache_lines(found: CacheDump) -> Iterator[str]:
     yield f"{found.name}: {nodes.number} nodes, {found.pods} pods on them, {assumed.number} of these assumed"
     yield "The cache and the informers agree." if not differences.number else f"{differences.number} differences:"
     yield from (f"  {difference}" for difference in differences.first)
-    yield from _more(differences.number - len(differences.first))
+    yield from _format_omitted(differences.number - len(differences.first))
     if assumed.first:
         yield from (Table(["ASSUMED POD", "NODE"]).render([(item.pod, item.node) for item in assumed.first]).splitlines())
-        yield from _more(assumed.number - len(assumed.first))
+        yield from _format_omitted(assumed.number - len(assumed.first))
     if nodes.first:
         rows = [(node_room.node, *(_format_free(node_room, resource) for resource in SHOWN)) for node_room in nodes.first]
         yield from Table(["NODE", *(f"FREE {resource.upper()}" for resource in SHOWN)]).render(rows).splitlines()
-        yield from _more(nodes.number - len(nodes.first))
+        yield from _format_omitted(nodes.number - len(nodes.first))
 
 
 def _format_free(node: NodeRoom, resource: str) -> str:
-    """ "3500m of 4"."""
+    """Format free resources: "3500m of 4"."""
     return f"{node.free[resource]} of {node.allocatable[resource]}" if resource in node.free else ""
 
 
-def _more(number: int) -> Iterator[str]:
+def _format_omitted(number: int) -> Iterator[str]:
     if number > 0:
         yield f"... and {number} more"

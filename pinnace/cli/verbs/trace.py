@@ -23,13 +23,13 @@ from pinnace.api.resources import PODS
 from pinnace.api.scalars import to_seconds
 from pinnace.cli.command import verb
 from pinnace.cli.objects import arguments
-from pinnace.cli.objects.query import events_about, pod_of
+from pinnace.cli.objects.query import find_pod, list_events_about
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.output import documents
 from pinnace.cli.output.decisions import ranking_table, refusals_table
-from pinnace.cli.session import Session, run
+from pinnace.cli.session import CommandSession, run_session
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal import Table, one_line, out
+from pinnace.cli.terminal import Table, one_line, print_result
 from pinnace.client.client import Client
 from pinnace.client.config import HINT
 from pinnace.client.errors import ApiError, Expired
@@ -44,7 +44,7 @@ COMPACTED = "etcd has compacted the earlier versions of the pod"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TraceStep:
     """A step of a pod. `seconds` are since its creation, with the precision of the stored time; None if no time is stored."""
 
     what: str
@@ -56,10 +56,10 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class PodTrace:
     pod: str
     uid: str
-    steps: Sequence[Step] = ()
+    steps: Sequence[TraceStep] = ()
     decided: str = ""
     """The revision of the objects by which `decision` was computed."""
     decision: Explanation | None = None
@@ -84,28 +84,28 @@ def trace(settings: Settings, what: tuple[str, ...], output: str | None) -> None
     objects at the revision before the bind. Etcd keeps old revisions until they are compacted; a note lists the unknown steps.
     The command needs the verbs list and watch of the resource "keys" in the group pinnace.io.
     """
-    name = pod_of(what, "trace")
-    run(settings, lambda session: show(session, name, output))
+    name = find_pod(what, "trace")
+    run_session(settings, lambda session: show_trace(session, name, output))
 
 
-async def show(session: Session, name: str, form: str | None) -> None:
+async def show_trace(session: CommandSession, name: str, form: str | None) -> None:
     session.wait_up_to(DEADLINE)
     session.waiting_for = "the trace"
     client = session.client
     pod = await client.pods.get(name, session.namespace)
-    events = await events_about(client, PODS, pod)
-    versions, complete = await versions_of(client, pod)
-    result = traced(pod, versions, complete, events, await _holders(client, pod))
+    events = await list_events_about(client, PODS, pod)
+    versions, complete = await list_versions(client, pod)
+    result = build_trace(pod, versions, complete, events, await _list_holders(client, pod))
     bind = next((step.revision for step in result.steps if step.what == "bound"), 0)
     result = await _add_decision(client, pod, bind, result)
     if form:
-        out(documents.dump(form, to_json(result)))
+        print_result(documents.dump_document(form, to_json(result)))
         return
-    for line in lines(result):
-        out(f"{line}\n")
+    for line in format_trace(result):
+        print_result(f"{line}\n")
 
 
-async def versions_of(client: Client, pod: Pod) -> tuple[list[tuple[int, Pod]], bool]:
+async def list_versions(client: Client, pod: Pod) -> tuple[list[tuple[int, Pod]], bool]:
     """Return the stored versions of the pod by their revisions, and whether they begin with its creation. Raises ApiError."""
     key = f"{PODS.prefix}{pod.metadata.namespace}/{pod.metadata.name}"
     present = await client.keys.get(key)
@@ -115,19 +115,19 @@ async def versions_of(client: Client, pod: Pod) -> tuple[list[tuple[int, Pod]], 
     try:
         async with aclosing(client.keys.watch([key], present.create_revision, SILENCE_TIMEOUT)) as responses:
             async for response in responses:
-                result += [_version(change) for change in response.changes if change.key == key and not change.deleted]
+                result += [_as_pod_version(change) for change in response.changes if change.key == key and not change.deleted]
                 if response.revision >= present.mod_revision:
                     return result, True
     except Expired:
-        return [_version(present)], present.version == 1
+        return [_as_pod_version(present)], present.version == 1
     raise Failure("the watch of the pod's versions ended", hint=HINT, code=ExitCode.UNAVAILABLE)
 
 
-def _version(item: KeyVersion) -> tuple[int, Pod]:
+def _as_pod_version(item: KeyVersion) -> tuple[int, Pod]:
     return item.mod_revision, Pod.FromString(item.value)
 
 
-async def _holders(client: Client, pod: Pod) -> Mapping[int, str]:
+async def _list_holders(client: Client, pod: Pod) -> Mapping[int, str]:
     """Return the holders of the terms of the pod's election by token; empty without permission."""
     election = fences.of(pod).election
     if not election:
@@ -138,19 +138,19 @@ async def _holders(client: Client, pod: Pod) -> Mapping[int, str]:
         return {}
 
 
-def traced(
+def build_trace(
     pod: Pod, versions: Sequence[tuple[int, Pod]], complete: bool, events: Sequence[Event], holders: Mapping[int, str]
-) -> Trace:
+) -> PodTrace:
     """Compute the steps. `versions` are in the order of revisions, and `complete` states that they begin with the creation."""
     born = to_seconds(pod.metadata.creationTimestamp)
-    steps: list[Step] = []
+    steps: list[TraceStep] = []
     unknown: list[str] = []
     if complete:
         revision, first = versions[0]
         gates = ", ".join(gate.name for gate in first.spec.schedulingGates)
-        steps.append(Step("created", seconds=0.0, revision=revision, detail=f"scheduling gates: {gates}" if gates else ""))
+        steps.append(TraceStep("created", seconds=0.0, revision=revision, detail=f"scheduling gates: {gates}" if gates else ""))
     else:
-        steps.append(Step("created", seconds=0.0))
+        steps.append(TraceStep("created", seconds=0.0))
         unknown.append(f"{COMPACTED}: the revisions of its creation and of earlier changes are unknown.")
     rejections = [event for event in events if event.reason == "FailedScheduling"]
     steps += [_rejection_step(event, born) for event in rejections]
@@ -175,50 +175,52 @@ def traced(
     if complete:  # the revision of a rejection is that of its last write
         steps.sort(key=lambda step: step.revision)
     name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-    return Trace(name, pod.metadata.uid, steps, unknown=unknown)
+    return PodTrace(name, pod.metadata.uid, steps, unknown=unknown)
 
 
-def _rejection_step(event: Event, born: float) -> Step:
+def _rejection_step(event: Event, born: float) -> TraceStep:
     first = to_seconds(event.eventTime) or to_seconds(event.firstTimestamp)
     times = f" ({event_count(event)} times)" if event_count(event) > 1 else ""
     by = event.reportingInstance or event.source.host or event.reportingComponent
     revision = int(event.metadata.resourceVersion or 0)
-    return Step("rejected", by, f"{event.message}{times}", max(0.0, first - born), revision)
+    return TraceStep("rejected", by, f"{event.message}{times}", max(0.0, first - born), revision)
 
 
-def _bind_step(pod: Pod, revision: int, born: float, holders: Mapping[int, str]) -> Step:
+def _bind_step(pod: Pod, revision: int, born: float, holders: Mapping[int, str]) -> TraceStep:
     fence = fences.of(pod)
     scheduled = next((condition for condition in pod.status.conditions if condition.type == "PodScheduled"), None)
     seconds = to_seconds(scheduled.lastTransitionTime) - born if scheduled else None
     if not fence.election:
-        return Step(
+        return TraceStep(
             "bound", "", f"to {pod.spec.nodeName}, without a fence: no elected scheduler wrote spec.nodeName", seconds, revision
         )
     detail = f"to {pod.spec.nodeName}, under the fence {fence.election}/{fence.token}"
-    return Step("bound", holders.get(fence.token, ""), detail, seconds, revision)
+    return TraceStep("bound", holders.get(fence.token, ""), detail, seconds, revision)
 
 
-def _status_steps(before: Pod, after: Pod, revision: int, born: float) -> Iterator[Step]:
+def _status_steps(before: Pod, after: Pod, revision: int, born: float) -> Iterator[TraceStep]:
     by = f"kubelet of {after.spec.nodeName}" if after.spec.nodeName else ""
     if not before.metadata.HasField("deletionTimestamp") and after.metadata.HasField("deletionTimestamp"):
-        yield Step("deletion requested", revision=revision)
-    states = {container_status.name: _state(container_status.state) for container_status in before.status.containerStatuses}
+        yield TraceStep("deletion requested", revision=revision)
+    states = {
+        container_status.name: _describe_state(container_status.state) for container_status in before.status.containerStatuses
+    }
     changes = [
         f"{container_status.name} {state}"
         for container_status in after.status.containerStatuses
-        if (state := _state(container_status.state)) and state != states.get(container_status.name)
+        if (state := _describe_state(container_status.state)) and state != states.get(container_status.name)
     ]
-    ready, was = _ready(after), _ready(before)
+    ready, was = _is_ready(after), _is_ready(before)
     if ready[0] != was[0]:
         changes.append("ready" if ready[0] else "not ready")
     phase = after.status.phase
     if phase not in ("", before.status.phase) and (phase, before.status.phase) != ("Pending", ""):
-        yield Step(phase, by, "; ".join(changes), _time_since_creation(after, born), revision)
+        yield TraceStep(phase, by, "; ".join(changes), _time_since_creation(after, born), revision)
     elif changes:
-        yield Step("status", by, "; ".join(changes), _time_since_creation(after, born), revision)
+        yield TraceStep("status", by, "; ".join(changes), _time_since_creation(after, born), revision)
 
 
-def _state(state: ContainerState) -> str:
+def _describe_state(state: ContainerState) -> str:
     if state.HasField("running"):
         return "running"
     if state.HasField("terminated"):
@@ -226,7 +228,7 @@ def _state(state: ContainerState) -> str:
     return f"waiting ({state.waiting.reason})" if state.HasField("waiting") else ""
 
 
-def _ready(pod: Pod) -> tuple[bool, float]:
+def _is_ready(pod: Pod) -> tuple[bool, float]:
     for condition in pod.status.conditions:
         if condition.type == "Ready":
             return condition.status == "True", to_seconds(condition.lastTransitionTime)
@@ -244,7 +246,7 @@ def _time_since_creation(pod: Pod, born: float) -> float | None:
     return max(0.0, max(times) - born) if times else None
 
 
-async def _add_decision(client: Client, pod: Pod, bind: int, found: Trace) -> Trace:
+async def _add_decision(client: Client, pod: Pod, bind: int, found: PodTrace) -> PodTrace:
     """Add the decision, computed again by the objects before the bind, or by the present ones if the pod waits."""
     if (ended(pod) and not bind) or (pod.spec.nodeName and not fences.of(pod).election):
         return found
@@ -261,18 +263,20 @@ async def _add_decision(client: Client, pod: Pod, bind: int, found: Trace) -> Tr
     return _set_decision(found, explanation, f"revision {revision}" if revision else "the present revision", "")
 
 
-def _set_decision(found: Trace, decision: Explanation | None, decided: str, unknown: str) -> Trace:
-    return Trace(found.pod, found.uid, found.steps, decided, decision, [*found.unknown, *filter(None, (unknown,))])
+def _set_decision(found: PodTrace, decision: Explanation | None, decided: str, unknown: str) -> PodTrace:
+    return PodTrace(found.pod, found.uid, found.steps, decided, decision, [*found.unknown, *filter(None, (unknown,))])
 
 
-def lines(found: Trace) -> Iterator[str]:
+def format_trace(found: PodTrace) -> Iterator[str]:
     """Yield the trace as lines without newlines."""
     yield f"pod {found.pod}, uid {found.uid}"
     yield ""
-    rows = [(_time(step), str(step.revision or NONE), step.what, step.by or NONE, step.detail) for step in found.steps]
+    rows = [
+        (_format_step_time(step), str(step.revision or NONE), step.what, step.by or NONE, step.detail) for step in found.steps
+    ]
     yield from Table(("TIME", "REVISION", "STEP", "BY", "DETAIL")).render(rows).splitlines()
     if found.decision is not None:
-        yield from _decision(found.decision, found.decided)
+        yield from _format_decision(found.decision, found.decided)
     for index, sentence in enumerate(found.unknown):
         if not index:
             yield ""
@@ -280,7 +284,7 @@ def lines(found: Trace) -> Iterator[str]:
         yield f"  {one_line(sentence)}"
 
 
-def _decision(decision: Explanation, decided: str) -> Iterator[str]:
+def _format_decision(decision: Explanation, decided: str) -> Iterator[str]:
     yield ""
     configuration = decision.configuration or "the default configuration"
     yield f"The decision, computed again by the objects at {decided} and {configuration}:"
@@ -300,5 +304,5 @@ def _decision(decision: Explanation, decided: str) -> Iterator[str]:
             yield f"  {decision.best} nodes have the best score: the scheduler selects one of them at random."
 
 
-def _time(step: Step) -> str:
+def _format_step_time(step: TraceStep) -> str:
     return NONE if step.seconds is None else f"+{step.seconds:.3f}s".replace(".000s", "s")

@@ -13,12 +13,12 @@ from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.local import clusters
 from pinnace.cli.local.clusters import data_dir_option
 from pinnace.cli.local.links import local_link, open_browser
-from pinnace.cli.local.running import translated
-from pinnace.cli.outcomes import ExitCode, Failure, usage
-from pinnace.cli.servers import configuration
-from pinnace.cli.session import Session, run
+from pinnace.cli.local.running import translate_cluster_errors
+from pinnace.cli.outcomes import ExitCode, Failure, usage_failure
+from pinnace.cli.servers import load_configuration
+from pinnace.cli.session import CommandSession, run_session
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal import err, out
+from pinnace.cli.terminal import print_error_line, print_result
 from pinnace.history.records import HistoryError
 from pinnace.runtime import process
 
@@ -47,11 +47,11 @@ def ui(settings: Settings, opens: bool | None, terminal: bool, gateway: str | No
     """
     if terminal:
         _check_terminal(opens)
-    url = _local_link(settings, data_dir) if gateway is None else _link(gateway, settings)
+    url = _local_link(settings, data_dir) if gateway is None else _create_link(gateway, settings)
     if terminal:
-        _show(url)
+        _show_terminal_timeline(url)
         return
-    out(f"{url}\n")
+    print_result(f"{url}\n")
     open_browser(url, opens)
 
 
@@ -78,7 +78,7 @@ def record(settings: Settings, file: Path, seconds: float | None) -> None:
     Values of Secrets are not recorded.
     """
 
-    async def body(session: Session) -> None:
+    async def body(session: CommandSession) -> None:
         from pinnace.timeline import recording
         from pinnace.timeline.source import KeyReader
 
@@ -94,11 +94,11 @@ def record(settings: Settings, file: Path, seconds: float | None) -> None:
         except TimeoutError:
             pass
         except FileExistsError:
-            raise usage(f"{file} exists", hint="give the name of a new file") from None
+            raise usage_failure(f"{file} exists", hint="give the name of a new file") from None
         finally:
-            err(f"recorded {changes:,} changes; open them with `pinnace timeline open {file}`")
+            print_error_line(f"recorded {changes:,} changes; open them with `pinnace timeline open {file}`")
 
-    run(settings, body)
+    run_session(settings, body)
 
 
 @verb(
@@ -124,10 +124,10 @@ def open_(
     """
     from pinnace.timeline import site
     from pinnace.timeline.recording import RecordedSource
-    from pinnace.verification.check.check import check
+    from pinnace.verification.check.check import check_history
 
     try:
-        source = RecordedSource(files, title, check)
+        source = RecordedSource(files, title, check_history)
     except HistoryError as error:
         raise Failure(
             str(error), hint="give files that `pinnace timeline record` or --save wrote", code=ExitCode.INVALID
@@ -138,7 +138,7 @@ def open_(
     if any(file for file, _ in exports):
         for file, export in exports:
             if file is not None:
-                _write(file, export(source))
+                _write_file(file, export(source))
         return
 
     async def serve() -> None:
@@ -147,8 +147,8 @@ def open_(
         runner, url = await site.serve(page, "127.0.0.1", 0)
         try:
             link = sessions.link(url, site.Viewer("you"))
-            out(f"{link}\n")
-            err("serving the recording; press Ctrl-C to stop")
+            print_result(f"{link}\n")
+            print_error_line("serving the recording; press Ctrl-C to stop")
             open_browser(link, opens)
             await page.run()
         finally:
@@ -161,24 +161,24 @@ timeline.add_command(record)
 timeline.add_command(open_)
 
 
-def _write(file: Path, data: bytes) -> None:
+def _write_file(file: Path, data: bytes) -> None:
     try:
         file.write_bytes(data)
     except OSError as error:
         raise Failure(f"{file} cannot be written: {error.strerror}") from None
-    out(f"{file}\n")
+    print_result(f"{file}\n")
 
 
 def _check_terminal(opens: bool | None) -> None:
     if opens:
-        raise usage("--open cannot be used with --terminal")
+        raise usage_failure("--open cannot be used with --terminal")
     if find_spec("textual") is None:
         raise Failure("Textual is not installed", hint="`pip install 'pinnace[ui]'` installs it")
     if not sys.stdin.isatty() or not sys.stdout.isatty():
-        raise usage("stdin and stdout must be a terminal", hint="`pinnace timeline record FILE` records without one")
+        raise usage_failure("stdin and stdout must be a terminal", hint="`pinnace timeline record FILE` records without one")
 
 
-def _show(url: str) -> None:
+def _show_terminal_timeline(url: str) -> None:
     from pinnace.timeline.terminal import TerminalTimeline, stream
 
     if reason := TerminalTimeline(stream(url)).run():
@@ -188,17 +188,17 @@ def _show(url: str) -> None:
 def _local_link(settings: Settings, data_dir: Path | None) -> str:
     from pinnace.cluster.cluster import Cluster
 
-    with translated():
+    with translate_cluster_errors():
         cluster = Cluster.load(clusters.present_data_dir(settings, data_dir))
     return local_link(cluster)
 
 
-def _link(gateway: str, settings: Settings) -> str:
+def _create_link(gateway: str, settings: Settings) -> str:
     from pinnace.timeline.link import LinkError, request_link
 
-    config = configuration(settings)
+    config = load_configuration(settings)
     if config.tls is None:
-        raise usage("the context has no certificate", hint="`kubectl config view` shows the contexts")
+        raise usage_failure("the context has no certificate", hint="`kubectl config view` shows the contexts")
     try:
         return request_link(gateway, config.tls)
     except (LinkError, OSError, ValueError) as error:

@@ -21,7 +21,7 @@ from pinnace.cli.local.links import local_link, open_browser
 from pinnace.cli.local.running import Steps
 from pinnace.cli.outcomes import Failure
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal import note
+from pinnace.cli.terminal import print_note
 from pinnace.client.contexts import Written
 from pinnace.client.flags import Machines, check_registering
 from pinnace.client.flags import machines as machine_options
@@ -44,6 +44,9 @@ from pinnace.cluster.spec import (
 from pinnace.cluster.view import ProcessStatus
 
 POSITIVE = click.IntRange(min=1)
+CHECK_TIMEOUT = 30.0
+"""Seconds in which a scheduler must have loaded its plugins."""
+INTERVAL = 0.5
 
 
 @verb(
@@ -85,7 +88,7 @@ POSITIVE = click.IntRange(min=1)
     "--stages",
     default="",
     metavar="SET|FILE",
-    callback=lambda context, option, given: _stages(given),
+    callback=lambda context, option, given: _list_stages(given),
     help=f"How simulated containers behave: {', '.join(STAGES)}, or a file.",
 )
 @click.option("--images", default="", metavar="FILE", help="The commands of images, for --runtime process.")
@@ -122,7 +125,7 @@ def up(
     current context of the kubeconfig, so that kubectl and pinnace use it in all terminals, unless KUBECONFIG names another file
     there. --kubeconfig writes to another file.
     """
-    with running.translated():
+    with running.translate_cluster_errors():
         folder = data_dir or default_data_dir()
         check_registering(machines)
         if options["proxy"] is None:
@@ -133,7 +136,9 @@ def up(
             raise SpecError(
                 "--images can only be used with --runtime process", hint=f"use --runtime {PROCESS}, or omit --images"
             )
-        running.run(_up(settings, spec, _list_given_options(spec), fresh=fresh, opens=opens, detach=detach))
+        running.run_coroutine(
+            _start_or_resume(settings, spec, _list_given_options(spec), fresh=fresh, opens=opens, detach=detach)
+        )
 
 
 def _list_given_options(spec: ClusterSpec) -> dict[str, Any]:
@@ -142,13 +147,13 @@ def _list_given_options(spec: ClusterSpec) -> dict[str, Any]:
     return {name: value for name, value in inputs.options_of(spec).items() if source(name) is ParameterSource.COMMANDLINE}
 
 
-def _stages(given: str) -> str:
+def _list_stages(given: str) -> str:
     if given not in ("", *STAGES) and not Path(given).is_file():
         raise click.BadParameter(f'"{given}" is no file, and none of {", ".join(STAGES)}')
     return given
 
 
-async def _up(
+async def _start_or_resume(
     settings: Settings, spec: ClusterSpec, given: Mapping[str, Any], *, fresh: bool, opens: bool, detach: bool
 ) -> None:
     clusters.check_writable(settings)
@@ -156,14 +161,16 @@ async def _up(
         cluster, names = await _start_cluster(settings, spec, given, steps, fresh=fresh)
         try:
             context = clusters.write_context(settings, cluster.config)
-            clusters.refresh(settings, cluster.config)
+            clusters.refresh_context(settings, cluster.config)
             before = await cluster.status()
-            link, problem = await _link(cluster, wanted=opens)
+            link, problem = await _create_timeline_link(cluster, wanted=opens)
             steps.quiet()
-            greet = partial(_print_welcome, _welcome(cluster, detach, context, resumed=names), link, problem, opens=opens)
+            greet = partial(
+                _print_welcome, _format_welcome(cluster, detach, context, resumed=names), link, problem, opens=opens
+            )
             if not detach:
                 greet()
-                await follow(cluster, before, _tell)
+                await follow_processes(cluster, before, _print_timestamped)
         except BaseException:
             await _stop_cluster(settings, cluster, steps)
             raise
@@ -172,7 +179,7 @@ async def _up(
             return
         if why := await _stop_cluster(settings, cluster, steps):
             raise why
-        _tell("another command has stopped the cluster")
+        _print_timestamped("another command has stopped the cluster")
 
 
 def _print_welcome(welcome: str, link: str | None, problem: str, *, opens: bool) -> None:
@@ -181,7 +188,7 @@ def _print_welcome(welcome: str, link: str | None, problem: str, *, opens: bool)
         click.echo(f"\nIts timeline, by a link that works once:\n\n  {link}")
         open_browser(link, opens)
     elif problem:
-        note(f"there is no link to the timeline: {problem}")
+        print_note(f"there is no link to the timeline: {problem}")
 
 
 async def _start_cluster(
@@ -195,23 +202,19 @@ async def _start_cluster(
         there = None
     if there is not None and not fresh:
         check_options(there, given, os.environ, Path.cwd())
-        steps.done(f"going on with the cluster in {spec.data_dir}, which was made with {described(there.spec)}")
+        steps.done(f"going on with the cluster in {spec.data_dir}, which was made with {describe_spec(there.spec)}")
         return there, await there.resume(steps, timeout=timeout)
     if there is not None:
         inputs.gather(spec, os.environ, Path.cwd())  # what cannot be used is refused before anything is removed
         await _check_scheduler(inputs.with_environment(spec, os.environ))
-        await running.remove(there, steps)
+        await running.remove_cluster(there, steps)
     cluster = Cluster(spec)
     await cluster.up(steps, timeout=timeout)
     return cluster, None
 
 
-CHECK_TIMEOUT = 30.0
-"""Seconds in which a scheduler must have loaded its plugins."""
-
-
 async def _check_scheduler(spec: ClusterSpec) -> None:
-    """Raises Failure if a scheduler cannot use the configuration or a plugin."""
+    """Raise Failure if a scheduler cannot use the configuration or a plugin."""
     if not spec.scheduler_config and not spec.scheduler_plugins:
         return
     arguments = ["--config", spec.scheduler_config] if spec.scheduler_config else []
@@ -235,8 +238,9 @@ async def _check_scheduler(spec: ClusterSpec) -> None:
         raise Failure(f"the scheduler cannot start: {message}", hint="nothing was removed; correct it and try again")
 
 
-async def _link(cluster: Cluster, *, wanted: bool) -> tuple[str, str]:
-    """A link to the timeline, or the reason why there is none. Both are "" without a gateway, unless a link is `wanted`."""
+async def _create_timeline_link(cluster: Cluster, *, wanted: bool) -> tuple[str, str]:
+    """Return a link to the timeline, or the reason why there is none. Both are "" without a gateway, unless a link is
+    `wanted`."""
     if not cluster.spec.gateways and not wanted:
         return "", ""
     try:
@@ -245,17 +249,17 @@ async def _link(cluster: Cluster, *, wanted: bool) -> tuple[str, str]:
         return "", str(failure)
 
 
-def described(spec: ClusterSpec) -> str:
+def describe_spec(spec: ClusterSpec) -> str:
     """Return the size and the configuration of the cluster, by the options of `up`."""
     return " ".join(
-        option(name, value)
+        find_option(name, value)
         for name, value in inputs.options_of(spec).items()
         if value is not False and value not in ("", (), FAKE)
     )
 
 
 def check_options(cluster: Cluster, given: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> None:
-    """Raises OtherOptions when the cluster was started with other options than those that are given now, on the command line
+    """Raise OtherOptions when the cluster was started with other options than those that are given now, on the command line
     or by variables of the environment."""
     spec, state = cluster.spec, cluster.state
     sizes = {name: value for name, value in given.items() if name not in inputs.FLAGS}
@@ -267,13 +271,13 @@ def check_options(cluster: Cluster, given: Mapping[str, Any], environ: Mapping[s
     had, now, changed = [], [], []
     for name, new in sizes.items():
         if before[name] != new:
-            had.append(option(name, before[name]))
-            now.append(option(name, new))
+            had.append(find_option(name, before[name]))
+            now.append(find_option(name, new))
     for name in inputs.FLAGS:
         old, new = before[name], wanted[name]
         if (new or name in files) and digests.get(name) != state.digests.get(name):
-            had.append(option(name, old))
-            now.append(option(name, new) + (" with other contents" if old == new else ""))
+            had.append(find_option(name, old))
+            now.append(find_option(name, new) + (" with other contents" if old == new else ""))
             changed.append(name)
     for variable, stored in inputs.differing([record.plan for record in state.processes], environ, cwd).items():
         had.append(f"no {variable}" if stored is None else f"{variable}={quote(stored)}")
@@ -302,7 +306,7 @@ def _describe_way_to_change(cluster: Cluster, name: str) -> str:
     return f"to change it in that cluster, edit its copy {path}, then `pinnace restart{where} {names}`; "
 
 
-def option(name: str, value: object) -> str:
+def find_option(name: str, value: object) -> str:
     """Return the option of `up` that sets this field of ClusterSpec."""
     if isinstance(value, bool):
         return f"--{'' if value else 'no-'}{name.replace('_', '-')}"
@@ -315,7 +319,7 @@ def _join_words(words: Sequence[str]) -> str:
     return ", ".join(words[:-1]) + (" and " if len(words) > 1 else "") + words[-1]
 
 
-def _tell(line: str) -> None:
+def _print_timestamped(line: str) -> None:
     click.echo(f"{time.strftime('%H:%M:%S')}  {line}")
 
 
@@ -354,8 +358,9 @@ def example_pods() -> Path | None:
     return next((path for path in (ours, packaged) if path.is_file()), None)
 
 
-def _welcome(cluster: Cluster, detach: bool, context: Written, *, resumed: Sequence[str] | None) -> str:
-    """`resumed`: the processes that were started of a cluster that was there; None: it is new."""
+def _format_welcome(cluster: Cluster, detach: bool, context: Written, *, resumed: Sequence[str] | None) -> str:
+    """Return the text after the start. `resumed`: the processes that were started of a cluster that was there; None: it is
+    new."""
     spec, example = cluster.spec, example_pods()
     commands = [
         ("pinnace status", "its processes, and which of them lead"),
@@ -363,7 +368,7 @@ def _welcome(cluster: Cluster, detach: bool, context: Written, *, resumed: Seque
         *([(f"pinnace apply -f {example}", "some pods")] if example else []),
         ("pinnace get pods -w", "changes of pods, as they happen"),
         *([("pinnace ui", "its timeline in a browser: elections, nodes, decisions")] if spec.gateways else []),
-        *_names(cluster),
+        *_format_dns_example(cluster),
         (
             "pinnace stop" if detach else "Ctrl-C, or pinnace stop",
             "stops it and keeps its data; `pinnace start` resumes it",
@@ -377,10 +382,12 @@ def _welcome(cluster: Cluster, detach: bool, context: Written, *, resumed: Seque
         size = f"{len(resumed)} of {count} processes were started again" if resumed else f"all {count} processes ran already"
     first = f"The cluster is up: {size}. Its folder is {spec.data_dir}"
     width = max(40, *(len(command) + 2 for command, _ in commands))
-    return "\n".join([first, *_context(context), "", *(f"  {command:<{width}}{purpose}" for command, purpose in commands)])
+    return "\n".join(
+        [first, *_format_context(context), "", *(f"  {command:<{width}}{purpose}" for command, purpose in commands)]
+    )
 
 
-def _names(cluster: Cluster) -> list[tuple[str, str]]:
+def _format_dns_example(cluster: Cluster) -> list[tuple[str, str]]:
     """Return an example request to the DNS server of the service proxy."""
     for record in cluster.state.of(PROXY):
         argv = record.plan.argv
@@ -389,7 +396,7 @@ def _names(cluster: Cluster) -> list[tuple[str, str]]:
     return []
 
 
-def _context(written: Written) -> list[str]:
+def _format_context(written: Written) -> list[str]:
     """Name the context, and the one that it replaces."""
     lines = [f'kubectl and pinnace use it: context "{written.context}" in {written.path}']
     if written.previous:
@@ -397,17 +404,14 @@ def _context(written: Written) -> list[str]:
     return lines
 
 
-INTERVAL = 0.5
-
-
-async def follow(cluster: Cluster, before: Sequence[ProcessStatus], say: Callable[[str], None]) -> None:
+async def follow_processes(cluster: Cluster, before: Sequence[ProcessStatus], say: Callable[[str], None]) -> None:
     """Print changes of the processes after `before`. Returns when all processes have ended, or the state or the certificates
     were deleted (a later cluster in the folder is another one)."""
     with suppress(NoCluster, FolderError):
         async with cluster.client() as client:
             while True:
                 after = await view.status(cluster.reloaded().state, client)
-                for line in changes(before, after):
+                for line in list_process_changes(before, after):
                     say(line)
                 if not any(process.pid for process in after):
                     return
@@ -415,14 +419,20 @@ async def follow(cluster: Cluster, before: Sequence[ProcessStatus], say: Callabl
                 await asyncio.sleep(INTERVAL)
 
 
-def changes(before: Sequence[ProcessStatus], after: Sequence[ProcessStatus]) -> list[str]:
+def list_process_changes(before: Sequence[ProcessStatus], after: Sequence[ProcessStatus]) -> list[str]:
     """Return a line for each difference."""
     known = {process.name: process for process in before}
-    lines = [line for new in after if (line := _change(known[new.name], new))]
-    return lines + [line for component in ELECTIONS for line in _leaders(_of(component, before), _of(component, after))]
+    lines = [line for new in after if (line := _format_process_change(known[new.name], new))]
+    return lines + [
+        line
+        for component in ELECTIONS
+        for line in _format_leader_change(
+            _list_component_processes(component, before), _list_component_processes(component, after)
+        )
+    ]
 
 
-def _change(old: ProcessStatus, new: ProcessStatus) -> str | None:
+def _format_process_change(old: ProcessStatus, new: ProcessStatus) -> str | None:
     if old.pid and not new.pid:
         return f"{new.name} has ended (was pid {old.pid})"
     if new.pid != old.pid:
@@ -434,16 +444,16 @@ def _change(old: ProcessStatus, new: ProcessStatus) -> str | None:
     return f"{new.name} is ready" if new.ready and not old.ready else None
 
 
-def _of(component: str, processes: Sequence[ProcessStatus]) -> Sequence[ProcessStatus]:
+def _list_component_processes(component: str, processes: Sequence[ProcessStatus]) -> Sequence[ProcessStatus]:
     return [process for process in processes if process.component == component]
 
 
-def _leaders(before: Sequence[ProcessStatus], after: Sequence[ProcessStatus]) -> list[str]:
-    old, new = _leader(before), _leader(after)
+def _format_leader_change(before: Sequence[ProcessStatus], after: Sequence[ProcessStatus]) -> list[str]:
+    old, new = _find_leader(before), _find_leader(after)
     if new == old:
         return []
     return [f"{new} leads{f' (before: {old})' if old else ''}"] if new else [f"no leader (before: {old})"]
 
 
-def _leader(processes: Sequence[ProcessStatus]) -> str:
+def _find_leader(processes: Sequence[ProcessStatus]) -> str:
     return next((process.name for process in processes if process.leader), "")

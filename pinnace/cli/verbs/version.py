@@ -10,9 +10,9 @@ import click
 from pinnace.cli import kubectl
 from pinnace.cli.command import verb
 from pinnace.cli.outcomes import ExitCode, Failure
-from pinnace.cli.servers import configuration, reach, version_of
+from pinnace.cli.servers import connect_to_any_server, get_server_version, load_configuration
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal import note, out
+from pinnace.cli.terminal import print_note, print_result
 from pinnace.client.config import ClientConfig
 from pinnace.runtime import build, process
 
@@ -34,59 +34,59 @@ def version(settings: Settings, client: bool, output: str | None) -> None:
     The lines of kubectl precede ours. Includes the commit of the build where it is known. If the servers differ, each is
     listed. It is no error if kubectl is missing, or if no server answers.
     """
-    theirs = _of_kubectl(settings, client, output)
+    theirs = _get_kubectl_version(settings, client, output)
     own, servers = own_version(), dict[str, str]()
     if not client:
         try:
-            servers = process.run_command(_ask(configuration(settings), settings.timeout or TIMEOUT))
+            servers = process.run_command(_get_server_versions(load_configuration(settings), settings.timeout or TIMEOUT))
         except Failure as failure:
-            note(str(failure))
+            print_note(str(failure))
     if output == "json":
         document: dict[str, Any] = json.loads(theirs or "{}")
         document["pinnace"] = {"client": own} if client else {"client": own, "servers": servers}
-        out(json.dumps(document, indent=2) + "\n")
+        print_result(json.dumps(document, indent=2) + "\n")
     else:
         same = len(set(servers.values())) == 1
         named = {"server" if same else f"server {endpoint}": each for endpoint, each in servers.items()}
-        out(theirs + text({"client": own} | named) + "\n")
+        print_result(theirs + format_versions({"client": own} | named) + "\n")
     if any(server != own for server in servers.values()):
-        note("the versions of client and servers differ: docs/upgrading.md lists compatible versions")
+        print_note("the versions of client and servers differ: docs/upgrading.md lists compatible versions")
 
 
 def own_version() -> str:
     return build.version()
 
 
-def text(versions: Mapping[str, str]) -> str:
+def format_versions(versions: Mapping[str, str]) -> str:
     return "\n".join(f"Pinnace {whose.capitalize()} Version: {number}" for whose, number in versions.items())
 
 
-def _of_kubectl(settings: Settings, client: bool, output: str | None) -> str:
+def _get_kubectl_version(settings: Settings, client: bool, output: str | None) -> str:
     """Return what kubectl prints; empty if it cannot be run. The reason is printed."""
     words = ["version", *(["--client"] if client else []), *(["-o", output] if output else [])]
     words += ["--context", settings.context] if settings.context else []
     for asked in (words, ["version", "--client", *words[1:]]):
         try:
-            return kubectl.answer(asked)
+            return kubectl.read_kubectl_output(asked)
         except kubectl.HandOverError as error:
-            note(str(error))
+            print_note(str(error))
             if client:
                 break
     return ""
 
 
-async def _ask(config: ClientConfig, timeout: float) -> dict[str, str]:
-    """The versions of the responding servers, by endpoint. Raises Failure if no server responds, and ApiError."""
+async def _get_server_versions(config: ClientConfig, timeout: float) -> dict[str, str]:
+    """Return the versions of the responding servers, by endpoint. Raises Failure if no server responds, and ApiError."""
     from pinnace.client.errors import Unavailable  # imports gRPC, so only if a server is configured
 
     async def ask(endpoint: str) -> str | None:
         try:
-            return await version_of(endpoint, config.tls, timeout)
+            return await get_server_version(endpoint, config.tls, timeout)
         except Unavailable as error:
-            note(error.message)
+            print_note(error.message)
             return None
 
-    await reach(config)
+    await connect_to_any_server(config)
     answers = await asyncio.gather(*map(ask, config.endpoints))
     return {endpoint: answer for endpoint, answer in zip(config.endpoints, answers, strict=True) if answer is not None}
 
@@ -103,6 +103,6 @@ async def _ask(config: ClientConfig, timeout: float) -> dict[str, str]:
 def completion(settings: Settings, shell: str) -> None:
     """Output a shell completion script: kubectl's, for the name pinnace and with our verbs."""
     try:
-        out(kubectl.answer(["completion", shell]).replace("kubectl", "pinnace"))
+        print_result(kubectl.read_kubectl_output(["completion", shell]).replace("kubectl", "pinnace"))
     except kubectl.HandOverError as error:
         raise Failure(str(error), hint=error.hint, code=ExitCode(error.code)) from None

@@ -25,17 +25,17 @@ from pinnace.api.resources import NODES, PODS
 from pinnace.api.wellknown import SCHEDULER_ELECTION
 from pinnace.cli.command import verb
 from pinnace.cli.local import clusters
-from pinnace.cli.local.schedulers import SchedulerOptions, configured
+from pinnace.cli.local.schedulers import SchedulerOptions, read_scheduler_options
 from pinnace.cli.objects import arguments
-from pinnace.cli.objects.arguments import names_of
-from pinnace.cli.objects.query import events_about, is_led, pod_of
-from pinnace.cli.outcomes import ExitCode, Failure, usage
+from pinnace.cli.objects.arguments import complete_names
+from pinnace.cli.objects.query import find_pod, is_led, list_events_about
+from pinnace.cli.outcomes import ExitCode, Failure, usage_failure
 from pinnace.cli.output import documents
 from pinnace.cli.output.decisions import NAMED, ranking_table, refusals_table, rows_table, score_text, weight_suffix
-from pinnace.cli.servers import configuration
-from pinnace.cli.session import Session, run
+from pinnace.cli.servers import load_configuration
+from pinnace.cli.session import CommandSession, run_session
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal import one_line, out
+from pinnace.cli.terminal import one_line, print_result
 from pinnace.client.config import HINT
 from pinnace.client.errors import ApiError, NotFound, from_status
 from pinnace.printers.cluster import event_count, event_time, format_occurrences
@@ -44,6 +44,8 @@ from pinnace.printers.columns import is_set
 DEADLINE = 60.0
 """Default time limit, in seconds."""
 EVENTS = 5
+EXPLAIN_TIMEOUT = 50.0
+"""Time limit for listing all objects, in seconds. The deadline of the command also applies."""
 
 
 @verb(
@@ -56,7 +58,7 @@ EVENTS = 5
 )
 @arguments.pod
 @click.option(
-    "--node", default="", metavar="NAME", shell_complete=names_of(NODES), help="Explain why the pod is not on this node."
+    "--node", default="", metavar="NAME", shell_complete=complete_names(NODES), help="Explain why the pod is not on this node."
 )
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="As a document, with all nodes by name.")
 @click.option(
@@ -74,37 +76,44 @@ def why(
     A pod that has a node is first removed from it. The scheduler's configuration is the default one, that of the local
     cluster, or the one given with --config and --plugin. If it is unknown, the output contains a note.
     """
-    name = pod_of(what, "why")
-    run(settings, lambda session: show(session, name, node, output, settings, SchedulerOptions(config or "", plugins)))
+    name = find_pod(what, "why")
+    run_session(
+        settings,
+        lambda session: show_explanation(session, name, node, output, settings, SchedulerOptions(config or "", plugins)),
+    )
 
 
-async def show(session: Session, name: str, node: str, form: str | None, settings: Settings, given: SchedulerOptions) -> None:
+async def show_explanation(
+    session: CommandSession, name: str, node: str, form: str | None, settings: Settings, given: SchedulerOptions
+) -> None:
     session.wait_up_to(DEADLINE)
     session.waiting_for = "the explanation"
     pod = await session.client.pods.get(name, session.namespace)
-    _check(pod)
+    _check_needs_scheduling(pod)
     if node:
-        await _node(session, node)
-    explanation = await ask(settings, session.namespace, name, node, given, _local_scheduler_options(settings))
-    events = await events_about(session.client, PODS, pod)
-    told = [event for event in sorted(events, key=event_time) if _by_scheduler(event, pod)][-EVENTS:]
+        await _check_node_exists(session, node)
+    explanation = await run_explanation(settings, session.namespace, name, node, given, _local_scheduler_options(settings))
+    events = await list_events_about(session.client, PODS, pod)
+    told = [event for event in sorted(events, key=event_time) if _is_by_scheduler(event, pod)][-EVENTS:]
     if form:
-        out(documents.dump(form, to_json(explanation) | {"events": [_document(event) for event in told]}))
+        print_result(
+            documents.dump_document(form, to_json(explanation) | {"events": [_event_document(event) for event in told]})
+        )
         return
     leaderless = _waits_for_scheduler(pod) and not await is_led(session.client, SCHEDULER_ELECTION)
-    for line in lines(explanation, told, time.time(), leaderless=SCHEDULER_ELECTION if leaderless else ""):
-        out(line + "\n")
+    for line in format_explanation(explanation, told, time.time(), leaderless=SCHEDULER_ELECTION if leaderless else ""):
+        print_result(line + "\n")
 
 
 def _local_scheduler_options(settings: Settings) -> SchedulerOptions:
     """Return the scheduler options of the local cluster; empty for another cluster."""
     with suppress(Failure):
-        return configured(clusters.present_data_dir(settings, None))
+        return read_scheduler_options(clusters.present_data_dir(settings, None))
     return SchedulerOptions()
 
 
-def _check(pod: Pod) -> None:
-    """Raises Failure if the pod does not need scheduling."""
+def _check_needs_scheduling(pod: Pod) -> None:
+    """Raise Failure if the pod does not need scheduling."""
     name = f"pod/{pod.metadata.name}"
     if ended(pod):
         raise Failure(f"{name} has finished ({pod.status.phase})", hint=f"`pinnace describe {name}` shows where it ran")
@@ -112,30 +121,26 @@ def _check(pod: Pod) -> None:
         raise Failure(f"{name} is being deleted, and will not be scheduled", hint=f"`pinnace describe {name}` shows its state")
 
 
-async def _node(session: Session, name: str) -> None:
-    """Raises Failure if the node does not exist."""
+async def _check_node_exists(session: CommandSession, name: str) -> None:
+    """Raise Failure if the node does not exist."""
     try:
         await session.client.nodes.get(name)
     except NotFound as error:
         raise Failure(f'node "{name}" not found', hint="`pinnace get nodes` lists them", code=ExitCode.NOT_FOUND) from error
 
 
-def _by_scheduler(event: Event, pod: Pod) -> bool:
-    """Whether the event is from the scheduler of the pod, or from the controller that reports an unknown profile."""
+def _is_by_scheduler(event: Event, pod: Pod) -> bool:
+    """Return whether the event is from the scheduler of the pod, or from the controller that reports an unknown profile."""
     return event.reason == "FailedScheduling" or (event.reportingComponent or event.source.component) == (
         pod.spec.schedulerName or wellknown.DEFAULT_SCHEDULER
     )
 
 
-def _document(event: Event) -> dict[str, object]:
+def _event_document(event: Event) -> dict[str, object]:
     return {"type": event.type, "reason": event.reason, "message": event.message, "count": event_count(event)}
 
 
-EXPLAIN_TIMEOUT = 50.0
-"""Time limit for listing all objects, in seconds. The deadline of the command also applies."""
-
-
-async def ask(
+async def run_explanation(
     settings: Settings, namespace: str, name: str, node: str, given: SchedulerOptions, kept: SchedulerOptions
 ) -> Explanation:
     """Run the explanation process. `kept` are the scheduler options of the local cluster. Raises Failure, or the ApiError of a
@@ -144,9 +149,9 @@ async def ask(
     for flag, value in (("--server", settings.server), ("--context", settings.context)):
         arguments += [flag, value] if value else []
     if settings.acting_as:
-        known = configuration(settings)
+        known = load_configuration(settings)
         if known.tls is not None and known.tls.cert is None:
-            raise usage("--as is not possible with a token here", hint="use a context with a certificate")
+            raise usage_failure("--as is not possible with a token here", hint="use a context with a certificate")
         arguments += ["--server", ",".join(known.endpoints), "--as", settings.acting_as]
         arguments += [f"--as-group={group}" for group in settings.acting_groups]
         arguments += ["--tls", *map(str, (known.tls.ca, known.tls.cert, known.tls.key))] if known.tls is not None else []
@@ -170,49 +175,51 @@ async def ask(
 
 
 def parse_explanation(said: bytes, complaints: bytes) -> Explanation:
-    """Parse the output of the process. Raises the errors of `ask`."""
+    """Parse the output of the process. Raises the errors of `run_explanation`."""
     try:
         answer = from_json(Answer, json.loads(said))
     except Malformed as error:
-        raise _bug(str(error)) from None
+        raise _internal_error(str(error)) from None
     except ValueError:
         last = complaints.decode(errors="replace").strip().splitlines()[-1:]
-        raise _bug(last[0] if last else "no output") from None
+        raise _internal_error(last[0] if last else "no output") from None
     if answer.unexplained is not None:
         raise _why_not(answer.unexplained)
     if answer.explanation is None:
-        raise _bug("no output")
+        raise _internal_error("no output")
     return answer.explanation
 
 
-def _bug(message: str) -> Failure:
+def _internal_error(message: str) -> Failure:
     return Failure(f"the explanation failed: {message}", hint="this is a bug: please report it")
 
 
 def _why_not(unexplained: Unexplained) -> Failure | ApiError:
     match unexplained.kind:
         case Trouble.USAGE:
-            return usage(unexplained.error, hint="specify the configuration of the scheduler with --config FILE and --plugin")
+            return usage_failure(
+                unexplained.error, hint="specify the configuration of the scheduler with --config FILE and --plugin"
+            )
         case Trouble.REFUSED:
             return from_status(Status.FromString(b64decode(unexplained.status)))
         case Trouble.TOO_SLOW:
             return Failure(unexplained.error, hint=HINT, code=ExitCode.UNAVAILABLE)
 
 
-def lines(explanation: Explanation, events: Sequence[Event], now: float, *, leaderless: str = "") -> Iterator[str]:
+def format_explanation(explanation: Explanation, events: Sequence[Event], now: float, *, leaderless: str = "") -> Iterator[str]:
     """Yield lines without a newline. `events` are the events of the scheduler for the pod. `leaderless` is the election of the
     scheduler, if it has no leader."""
-    yield from map(one_line, _headline(explanation, leaderless))
-    for section in _sections(explanation):
+    yield from map(one_line, _format_headline(explanation, leaderless))
+    for section in _format_sections(explanation):
         text = [line for line in section if line]
         if text:
             yield ""
             yield from text
     yield ""
-    yield from _events(events, now)
+    yield from _format_events(events, now)
 
 
-def _events(events: Sequence[Event], now: float) -> Iterator[str]:
+def _format_events(events: Sequence[Event], now: float) -> Iterator[str]:
     """Yield the events as `kubectl describe` prints them."""
     headers = ("Type", "Reason", "Age", "From", "Message")
     rows = [
@@ -233,13 +240,13 @@ def _events(events: Sequence[Event], now: float) -> Iterator[str]:
 
 
 def _waits_for_scheduler(pod: Pod) -> bool:
-    """Whether the pod has no node but can have one, and the default scheduler is responsible for it."""
+    """Return whether the pod has no node but can have one, and the default scheduler is responsible for it."""
     waits = not pod.spec.nodeName and pod.status.phase in ("", "Pending") and not pod.spec.schedulingGates
     is_ours = pod.spec.schedulerName in ("", wellknown.DEFAULT_SCHEDULER)
     return waits and is_ours and not is_set(pod.metadata.deletionTimestamp)
 
 
-def _headline(explanation: Explanation, leaderless: str) -> Iterator[str]:
+def _format_headline(explanation: Explanation, leaderless: str) -> Iterator[str]:
     pod, bound = f"pod {explanation.pod}", explanation.bound
     place = _describe_node(explanation) or f"{pod} is pending"
     if explanation.unknown:
@@ -248,7 +255,7 @@ def _headline(explanation: Explanation, leaderless: str) -> Iterator[str]:
     if explanation.filters_only:
         yield f"{place}. The configuration of its scheduler is unknown: {explanation.unconfirmed}."
         yield f"The results are valid only for filters of {explanation.configuration} that the scheduler also uses:"
-        passing = f"{explanation.feasible} of {_nodes(explanation.nodes)} pass these filters."
+        passing = f"{explanation.feasible} of {_format_node_count(explanation.nodes)} pass these filters."
         yield f"{passing} Other filters, scores and preemption are unknown."
         return
     if explanation.unconfirmed:
@@ -271,7 +278,8 @@ def _headline(explanation: Explanation, leaderless: str) -> Iterator[str]:
     if explanation.message:
         yield explanation.message
     if explanation.feasible:
-        yield f"Feasible: {explanation.feasible} of {_nodes(explanation.nodes)}. {_describe_best_node(explanation)}".rstrip()
+        count = _format_node_count(explanation.nodes)
+        yield f"Feasible: {explanation.feasible} of {count}. {_describe_best_node(explanation)}".rstrip()
     if explanation.extenders:
         asked = ", ".join(explanation.extenders)
         yield f"Extenders can reject nodes and add scores. This command does not call them: {asked}."
@@ -293,7 +301,7 @@ def _describe_best_node(explanation: Explanation) -> str:
     own = next((ranked for ranked in ranking if ranked.node == explanation.bound), None)
     if own is not None and own.rank == 1:
         chance = "" if explanation.extenders else ": one of them is selected at random"
-        others = f", like {_nodes(explanation.best - 1, 'other')}{chance}" if explanation.best > 1 else ""
+        others = f", like {_format_node_count(explanation.best - 1, 'other')}{chance}" if explanation.best > 1 else ""
         return f"{own.node} has the best score{' of the plugins' if explanation.extenders else ''}{others}."
     first = f"The best score is that of {ranking[0].node}{equal}"
     if own is not None:
@@ -303,19 +311,19 @@ def _describe_best_node(explanation: Explanation) -> str:
     return f"{first}."
 
 
-def _sections(explanation: Explanation) -> Iterator[Iterator[str]]:
+def _format_sections(explanation: Explanation) -> Iterator[Iterator[str]]:
     if explanation.asked:
         yield _describe_requested_node(explanation, explanation.asked)
     else:
         if explanation.refusals:
             yield refusals_table(explanation)
-        yield _remedies(explanation)
-        yield _preemption(explanation)
+        yield _format_remedies(explanation)
+        yield _format_preemption(explanation)
     if explanation.ranking and not (explanation.asked and explanation.asked.objections):
         yield ranking_table(explanation)
 
 
-def _remedies(explanation: Explanation) -> Iterator[str]:
+def _format_remedies(explanation: Explanation) -> Iterator[str]:
     if explanation.remedies:
         several = len(explanation.remedies) > 1
         changes, alternatives = ("changes", " (alternatives)") if several else ("change", "")
@@ -325,7 +333,7 @@ def _remedies(explanation: Explanation) -> Iterator[str]:
             yield f"  * {one_line(remedy.text)}{then}"
 
 
-def _preemption(explanation: Explanation) -> Iterator[str]:
+def _format_preemption(explanation: Explanation) -> Iterator[str]:
     if explanation.preemption:
         yield f"Preemption: {one_line(explanation.preemption)}."
 
@@ -353,5 +361,5 @@ def _describe_requested_node(explanation: Explanation, asked: Asked) -> Iterator
     yield f"The largest difference is {plugin}: {here} instead of {there}{weight_suffix(explanation, plugin)}."
 
 
-def _nodes(number: int, kind: str = "") -> str:
+def _format_node_count(number: int, kind: str = "") -> str:
     return f"{number} {kind + ' ' if kind else ''}{'node' if number == 1 else 'nodes'}"

@@ -22,6 +22,7 @@ from pinnace.verification.bench import BenchError
 
 START_TIMEOUT = 180.0
 """Seconds. Starting thousands of nodes takes time."""
+CALIBRATION_SECONDS = 2.0
 
 
 @asynccontextmanager
@@ -39,9 +40,6 @@ async def scratch_cluster(
             await cluster.end()
 
 
-SECONDS = 2.0
-
-
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """The rate of etcd transactions, which makes results of different machines comparable."""
@@ -51,7 +49,7 @@ class Calibration:
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class BenchCluster:
     """A cluster for a measurement. There is one client for each API server, so that load can be distributed evenly."""
 
     cluster: Cluster
@@ -64,13 +62,13 @@ class Bench:
 @asynccontextmanager
 async def calibrated_cluster(
     spec: ClusterSpec, progress: Progress, *, linked: bool = False, flags: Sequence[str] = ()
-) -> AsyncIterator[Bench]:
+) -> AsyncIterator[BenchCluster]:
     """Start a cluster. etcd is calibrated before the other processes start. `linked`: the schedulers connect to the API servers
     through links. `flags`: additional flags of the API servers. Raises BenchError, ClusterError, HelperError."""
     calibrations: list[Calibration] = []
 
     async def measure(state: ClusterState) -> None:
-        progress.waiting(f"the calibration of etcd ({SECONDS:g} s)")
+        progress.waiting(f"the calibration of etcd ({CALIBRATION_SECONDS:g} s)")
         shown = certificates.etcd_arguments(pki_folder(state.spec.data_dir))
         calibrations.append(await calibrate(state.of(ETCD)[0].plan.address, shown))
 
@@ -81,7 +79,7 @@ async def calibrated_cluster(
         connections = [Connection([endpoint], tls=cluster.tls) for endpoint in cluster.endpoints]
         for connection in connections:
             stack.push_async_callback(connection.close)
-        yield Bench(cluster, calibrations[0], [Client(connection) for connection in connections], links)
+        yield BenchCluster(cluster, calibrations[0], [Client(connection) for connection in connections], links)
 
 
 def _of_schedulers(links: Links) -> Wiring:
@@ -99,7 +97,8 @@ async def calibrate(etcd: str, shown: Sequence[str]) -> Calibration:
     """Calibrate etcd in a separate process, because only the API server package may use etcd. `shown`: arguments with the
     client certificate for etcd. Raises BenchError."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "pinnace.apiserver.storage.etcd.calibrate", "--etcd", etcd, *shown, "--seconds", str(SECONDS),
+        sys.executable, "-m", "pinnace.apiserver.storage.etcd.calibrate", "--etcd", etcd, *shown,
+        "--seconds", str(CALIBRATION_SECONDS),
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:

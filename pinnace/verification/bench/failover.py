@@ -23,11 +23,11 @@ from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.links import Link, Links, Mode
 from pinnace.cluster.startup import Progress
 from pinnace.verification.bench import BenchError, usage
-from pinnace.verification.bench.calibration import Bench
-from pinnace.verification.bench.load import Load
-from pinnace.verification.bench.report import Run
-from pinnace.verification.bench.usage import Meter
-from pinnace.verification.bench.witness import BOUND, Witness, witnessing
+from pinnace.verification.bench.calibration import BenchCluster
+from pinnace.verification.bench.load import CreatedPods
+from pinnace.verification.bench.report import BenchRun
+from pinnace.verification.bench.usage import ProcessMeter
+from pinnace.verification.bench.witness import BOUND, PodWitness, watch_pods
 
 TRICKLE_PODS, TRICKLE_INTERVAL = 2, 0.004
 """Pods per call, and seconds between calls. They determine the resolution of the gap."""
@@ -37,10 +37,17 @@ IN_THE_CARD = 0.1
 """Seconds for which a leader continues while its requests are held back."""
 LEADER_TIMEOUT = 30.0
 POLL = 0.02
+SIGNALS = {"KILL": signal.SIGKILL, "STOP": signal.SIGSTOP, "TERM": signal.SIGTERM}
+WAKING = 2.0
+"""Seconds in which the refusals of a resumed leader must be reported."""
+VACANCY_POLL = 0.002
+PROBE_POD = "impostor"
+NOBODY = "nobody"
+"""A scheduler that does not exist, so that no scheduler binds the pod."""
 
 
 @dataclass(frozen=True, slots=True)
-class Failover:
+class FailoverResult:
     """One failover. `hit`: the monotonic time of the signal. `hit_at`: the same as Unix time. `first_bind`: the monotonic time
     of the next leader's first bind."""
 
@@ -62,12 +69,12 @@ class HeldLinks:
         """`links`: the links between the schedulers and the API servers."""
         self._links = links
 
-    async def hold(self, source: str) -> None:
+    async def hold_requests(self, source: str) -> None:
         """Hold back requests, and return when some are held. Raises HelperError."""
         await self._links.set(self._find_link(source), requests=Mode.HOLD)
         await asyncio.sleep(IN_THE_CARD)
 
-    async def release(self, source: str) -> None:
+    async def release_requests(self, source: str) -> None:
         """Forward the held requests. Raises HelperError."""
         await self._links.set(self._find_link(source), requests=Mode.PASS)
 
@@ -76,20 +83,20 @@ class HeldLinks:
 
 
 async def hit_leader(
-    cluster: Cluster, client: Client, witness: Witness, number: signal.Signals, card: HeldLinks | None = None
-) -> Failover:
+    cluster: Cluster, client: Client, witness: PodWitness, number: signal.Signals, card: HeldLinks | None = None
+) -> FailoverResult:
     """Wait until the leader is busy, send it the signal, and wait until another leader binds a pod. With `card`, requests are
     held back shortly before the signal, and the gap starts then. Raises BenchError, ClusterError, HelperError."""
-    await witness.reached(BOUND, witness.history.counts[BOUND] + WARM_UP, LEADER_TIMEOUT)
+    await witness.wait_for_stage(BOUND, witness.history.counts[BOUND] + WARM_UP, LEADER_TIMEOUT)
     leader = await present_leader(client)
     hit, hit_at = time.monotonic(), time.time()
     if card:
-        await card.hold(leader.holder)
+        await card.hold_requests(leader.holder)
     cluster.kill(leader.holder, number)
     first_bind = await witness.next_leader_binds(leader.token, LEADER_TIMEOUT)
     if first_bind < hit:
         raise BenchError(f"{leader.holder} lost the election before the signal; try again on a machine with less load")
-    return Failover(leader, hit, hit_at, first_bind)
+    return FailoverResult(leader, hit, hit_at, first_bind)
 
 
 async def present_leader(client: Client) -> Election:
@@ -118,13 +125,13 @@ async def bring_back(cluster: Cluster, name: str, number: signal.Signals) -> Non
 
 
 @asynccontextmanager
-async def trickle(load: Load, client: Client, pods: int = TRICKLE_PODS) -> AsyncIterator[None]:
+async def create_in_background(load: CreatedPods, client: Client, pods: int = TRICKLE_PODS) -> AsyncIterator[None]:
     """Create `pods` pods every few milliseconds in the background. Raises the errors of creates at the end."""
     stop = asyncio.Event()
 
     async def run() -> None:
         while not stop.is_set():
-            await load.create([client], pods, batch=pods)
+            await load.create_pods([client], pods, batch=pods)
             await asyncio.sleep(TRICKLE_INTERVAL)
 
     creating = asyncio.create_task(run())
@@ -137,34 +144,29 @@ async def trickle(load: Load, client: Client, pods: int = TRICKLE_PODS) -> Async
         await asyncio.wait((creating,))
 
 
-SIGNALS = {"KILL": signal.SIGKILL, "STOP": signal.SIGSTOP, "TERM": signal.SIGTERM}
-WAKING = 2.0
-"""Seconds in which the refusals of a resumed leader must be reported."""
-
-
-async def failover(bench: Bench, number: signal.Signals, times: int, progress: Progress) -> Run:
+async def measure_failovers(bench: BenchCluster, number: signal.Signals, times: int, progress: Progress) -> BenchRun:
     """Run `times` failovers. The leader is restarted or resumed after each one. With links, requests of the frozen leader are
     held back and arrive when it resumes."""
-    load, gaps, refused, refusals = Load(), list[float](), 0, 0
+    load, gaps, refused, refusals = CreatedPods(), list[float](), 0, 0
     cluster, card = bench.cluster, HeldLinks(bench.links) if bench.links else None
-    async with cluster.client() as client, witnessing(client) as witness:
-        meter = Meter(cluster.state)
+    async with cluster.client() as client, watch_pods(client) as witness:
+        meter = ProcessMeter(cluster.state)
         for turn in range(1, times + 1):
             progress.waiting(f"failover {turn} of {times}")
-            async with trickle(load, bench.clients[0]):
+            async with create_in_background(load, bench.clients[0]):
                 result = await hit_leader(cluster, client, witness, number, card)
             gaps.append(result.gap)
             holder = result.old.holder
             if card:
                 cluster.kill(holder, signal.SIGCONT)
-                before = await fenced(cluster, holder)
-                await card.release(holder)
-                binds = await _refusals(cluster, holder, before)
+                before = await count_fenced_binds(cluster, holder)
+                await card.release_requests(holder)
+                binds = await _count_new_fenced_binds(cluster, holder, before)
                 refused, refusals = refused + binds, refusals + (binds > 0)
             await bring_back(cluster, holder, number)
-        await witness.reached(BOUND, len(load.uids), LEADER_TIMEOUT)
-        usage = meter.read()
-    return Run(
+        await witness.wait_for_stage(BOUND, len(load.uids), LEADER_TIMEOUT)
+        usage = meter.read_usage()
+    return BenchRun(
         bench.calibration,
         usage,
         samples={"gap": gaps},
@@ -174,22 +176,19 @@ async def failover(bench: Bench, number: signal.Signals, times: int, progress: P
     )
 
 
-async def _refusals(cluster: Cluster, scheduler: str, before: int) -> int:
+async def _count_new_fenced_binds(cluster: Cluster, scheduler: str, before: int) -> int:
     """Return the number of the scheduler's binds that the fence has rejected since it resumed."""
     now, deadline = before, time.monotonic() + WAKING
     while now == before and time.monotonic() < deadline:
         await asyncio.sleep(POLL)
-        now = await fenced(cluster, scheduler)
+        now = await count_fenced_binds(cluster, scheduler)
     return now - before
 
 
-async def fenced(cluster: Cluster, scheduler: str) -> int:
+async def count_fenced_binds(cluster: Cluster, scheduler: str) -> int:
     """Return the number of the scheduler's binds that the fence has rejected since its start."""
     http = cluster.state.find(scheduler).plan.http
     return await usage.read_metric(http, "scheduler_bindings_total", result="fenced") or 0
-
-
-VACANCY_POLL = 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +206,7 @@ class VacancyLog:
         self.seen: float | None = None
         """The time at which no leader was first observed, in monotonic seconds."""
 
-    async def record(self, client: Client) -> None:
+    async def poll_vacancy(self, client: Client) -> None:
         """Poll until the vacancy is observed or the task is cancelled."""
         while self.seen is None:
             try:
@@ -218,7 +217,7 @@ class VacancyLog:
             await asyncio.sleep(VACANCY_POLL)
 
 
-def end_of_term(terms: Iterable[Term], failover: Failover) -> float | None:
+def find_end_of_term(terms: Iterable[Term], failover: FailoverResult) -> float | None:
     """Return the time at which an API server ended the term of the old leader, in monotonic seconds by its clock. Return None
     if the time is unknown or an estimate."""
     term = next((term for term in terms if term.token == failover.old.token), None)
@@ -227,7 +226,7 @@ def end_of_term(terms: Iterable[Term], failover: Failover) -> float | None:
     return failover.hit + to_seconds(term.ended) - failover.hit_at
 
 
-def timeline(failover: Failover, new: Election, vacancy: float | None) -> list[TimelineEntry]:
+def build_timeline(failover: FailoverResult, new: Election, vacancy: float | None) -> list[TimelineEntry]:
     """Return the events of a failover in order. `new`: the next leader. `vacancy`: the monotonic time at which no leader was
     observed, or None if it was too short to be observed. The time of the election is by the API server's clock."""
     elected = to_seconds(new.since) - failover.hit_at
@@ -239,11 +238,6 @@ def timeline(failover: Failover, new: Election, vacancy: float | None) -> list[T
         at = min(vacancy - failover.hit, elected)  # the observation has a delay
         moments.insert(0, TimelineEntry(at, "the API server detects the broken connection and deletes the election's key"))
     return moments
-
-
-PROBE_POD = "impostor"
-NOBODY = "nobody"
-"""A scheduler that does not exist, so that no scheduler binds the pod."""
 
 
 async def is_fenced(client: Client, deposed: Election, node: str) -> bool:

@@ -46,11 +46,11 @@ from pinnace.pki import Subject
 from pinnace.pki.folder import CertificateSpec, Folder
 from pinnace.runtime.tls import TlsFiles
 from pinnace.verification.bench import BenchError, load
-from pinnace.verification.bench.calibration import Bench
-from pinnace.verification.bench.flooder import BEGUN
-from pinnace.verification.bench.load import lost
-from pinnace.verification.bench.report import Run
-from pinnace.verification.bench.usage import Meter, read_metric
+from pinnace.verification.bench.calibration import BenchCluster
+from pinnace.verification.bench.flooder import FLOOD_STARTED
+from pinnace.verification.bench.load import count_lost_pods
+from pinnace.verification.bench.report import BenchRun
+from pinnace.verification.bench.usage import ProcessMeter, read_metric
 
 PROCESSES = 2
 START_TIMEOUT = 30.0
@@ -63,31 +63,35 @@ QUEUED = "apiserver_flowcontrol_request_wait_duration_seconds_count"
 Arguments = Callable[[int], Sequence[str]]
 """A function that returns the arguments of a flooding process by its number; see pinnace.verification.bench.flooder."""
 HeartbeatStream = Duplex[CampaignRequest, CampaignResponse]
+NOBODY, STRANGER = "nobody", "stranger"
+ALL_METHODS = "all"
+REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+MEMORY = "process_resident_memory_bytes"
 
 
-async def flood(bench: Bench, rate: float, seconds: float, progress: Progress) -> Run:
+async def measure_flood(bench: BenchCluster, rate: float, seconds: float, progress: Progress) -> BenchRun:
     """Measure a flood of creates. `rate`: requested creates per second. The created pods are read back after the measurement.
     Raises BenchError, ApiError."""
     folder, server = pki_folder(bench.cluster.spec.data_dir), bench.cluster.endpoints[0]
     Folder(folder).provide([CertificateSpec(SOMEBODY, Subject(SOMEBODY, ("system:masters",)))], datetime.now(UTC))
     somebody = Connection([server], tls=certificates.files(folder, SOMEBODY))
     scheduler = Connection([server], tls=certificates.files(folder, SCHEDULER))
-    probe = Probe(Client(somebody))
+    probe = LeaderProbe(Client(somebody))
     try:
-        await probe.begin(scheduler)
+        await probe.begin_election(scheduler)
         async with asyncio.TaskGroup() as group:
-            beating = group.create_task(probe.beat())
-            quiet = await probe.measure(seconds)
+            beating = group.create_task(probe.send_heartbeats())
+            quiet = await probe.measure_calls(seconds)
             progress.waiting(f"{rate:,.0f} creates a second for {seconds:g} s")
-            meter = Meter(bench.cluster.state)
+            meter = ProcessMeter(bench.cluster.state)
             limit = RISE + seconds + RESPONSE_TIMEOUT
-            async with flooded(bench.cluster.endpoints[0], bench.cluster.tls, _creates(rate), limit) as made:
-                await probe.measure(RISE)
-                crowded = await probe.measure(seconds)
-            usage = meter.read()
+            async with flood_server(bench.cluster.endpoints[0], bench.cluster.tls, _create_arguments(rate), limit) as made:
+                await probe.measure_calls(RISE)
+                crowded = await probe.measure_calls(seconds)
+            usage = meter.read_usage()
             beating.cancel()
         waited = await read_metric(bench.cluster.state.find(f"{APISERVER}-0").plan.http, QUEUED) or 0
-        violations = await _violations(bench.clients[0], made, probe)
+        violations = await _find_violations(bench.clients[0], made, probe)
     finally:
         await probe.close()
         await somebody.close()
@@ -101,18 +105,18 @@ async def flood(bench: Bench, rate: float, seconds: float, progress: Progress) -
         "queued": waited,
     }
     samples = {f"{what}, {when}": result[what] for when, result in (("quiet", quiet), ("flooded", crowded)) for what in result}
-    return Run(bench.calibration, usage, samples, items=created, violations=violations, counts=counts)
+    return BenchRun(bench.calibration, usage, samples, items=created, violations=violations, counts=counts)
 
 
 @dataclass(slots=True)
-class Made:
-    """The results of a flood as reported by its processes; see pinnace.verification.bench.flooder.Flood."""
+class FloodResult:
+    """The results of a flood as reported by its processes; see pinnace.verification.bench.flooder.CreateFlood."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     created: list[str] = field(default_factory=list)
 
 
-class Probe:
+class LeaderProbe:
     """Continuously gets one pod, and sends heartbeats for a session that leads an election."""
 
     def __init__(self, client: Client) -> None:
@@ -121,8 +125,8 @@ class Probe:
         self._stream: HeartbeatStream | None = None
         self._beats: list[float] = []
 
-    async def begin(self, connection: Connection) -> None:
-        await self._client.pods.create(load.pod("probe"))
+    async def begin_election(self, connection: Connection) -> None:
+        await self._client.pods.create(load.build_pod("probe"))
         self._stream = await connection.duplex(CAMPAIGN_METHOD, CampaignRequest, CampaignResponse)
         await self._stream.write(
             CampaignRequest(
@@ -133,7 +137,7 @@ class Probe:
         if opened is None or not opened.HasField("opened"):
             raise BenchError(f"the API server did not open a session: {opened}")
 
-    async def measure(self, seconds: float) -> dict[str, list[float]]:
+    async def measure_calls(self, seconds: float) -> dict[str, list[float]]:
         """Return the duration of each get and each heartbeat in seconds. Raises ApiError."""
         gets, end = list[float](), time.monotonic() + seconds
         self._beats = []
@@ -143,7 +147,7 @@ class Probe:
             await asyncio.sleep(INTERVAL)
         return {"get": gets, "heartbeat": self._beats.copy()}  # heartbeats continue while a flood ends
 
-    async def beat(self) -> None:
+    async def send_heartbeats(self) -> None:
         """Send heartbeats until cancelled or deposed."""
         number = 0
         while self._stream is not None:
@@ -172,20 +176,22 @@ class Probe:
         return False
 
 
-async def _violations(client: Client, made: Made, probe: Probe) -> dict[str, int]:
+async def _find_violations(client: Client, made: FloodResult, probe: LeaderProbe) -> dict[str, int]:
     """Return the violations. Flow control must prevent that a flood deposes a leader."""
-    return {"lost": await lost(client, made.created), "leaders_lost": probe.lost}
+    return {"lost": await count_lost_pods(client, made.created), "leaders_lost": probe.lost}
 
 
-def _creates(rate: float) -> Arguments:
+def _create_arguments(rate: float) -> Arguments:
     return lambda number: ["--rate", f"{rate / PROCESSES}", "--prefix", f"flood-{number}-"]
 
 
 @asynccontextmanager
-async def flooded(server: str, tls: TlsFiles, arguments: Arguments, limit: float, *, nice: int = 0) -> AsyncIterator[Made]:
+async def flood_server(
+    server: str, tls: TlsFiles, arguments: Arguments, limit: float, *, nice: int = 0
+) -> AsyncIterator[FloodResult]:
     """Run a flood during the body, for at most `limit` seconds. The result contains the outcomes after the body. `arguments`:
     the arguments of a process. `nice`: its niceness. Raises BenchError."""
-    made = Made()
+    made = FloodResult()
     command = [
         "nice",
         "-n",
@@ -210,7 +216,7 @@ async def flooded(server: str, tls: TlsFiles, arguments: Arguments, limit: float
         for process in processes:
             assert process.stdout
             async with asyncio.timeout(START_TIMEOUT):
-                if (await process.stdout.readline()).decode().strip() != BEGUN:
+                if (await process.stdout.readline()).decode().strip() != FLOOD_STARTED:
                     raise BenchError("a flooding process did not start")
         yield made
         for process in processes:
@@ -233,50 +239,48 @@ async def flooded(server: str, tls: TlsFiles, arguments: Arguments, limit: float
                 await process.wait()
 
 
-NOBODY, STRANGER = "nobody", "stranger"
-ALL = "all"
-REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
-MEMORY = "process_resident_memory_bytes"
-
-
-async def flood_as(bench: Bench, who: str, tokens_at: str, service: str, calls: int, seconds: float, progress: Progress) -> Run:
+async def flood_as(
+    bench: BenchCluster, who: str, tokens_at: str, service: str, calls: int, seconds: float, progress: Progress
+) -> BenchRun:
     """Measure a flood of open calls. `tokens_at`: the address of the server's token port. `service`: its full name, or "all"
     for all services in sequence. `calls`: the number of open calls. `seconds`: the duration per service. Raises BenchError,
     ApiError."""
     folder, server = pki_folder(bench.cluster.spec.data_dir), bench.cluster.endpoints[0]
     wanted = [CertificateSpec(SOMEBODY, Subject(SOMEBODY, ("system:masters",))), CertificateSpec(STRANGER, Subject(STRANGER))]
     Folder(folder).provide(wanted, datetime.now(UTC))
-    result = await registered(server, bench.cluster.tls)
-    if service not in (ALL, *result):
+    result = await list_methods_by_service(server, bench.cluster.tls)
+    if service not in (ALL_METHODS, *result):
         raise BenchError(f"unknown service {service}; the API server has {', '.join(result)}")
-    chosen = result if service == ALL else {service: result[service]}
+    chosen = result if service == ALL_METHODS else {service: result[service]}
     target, tls = (tokens_at, TlsFiles(folder / "ca.crt")) if who == NOBODY else (server, certificates.files(folder, STRANGER))
-    samples, counts, meter = dict[str, Sequence[float]](), dict[str, int](), Meter(bench.cluster.state)
-    async with _probing(folder, server) as probe:
-        samples |= {f"{what}, quiet": times for what, times in (await probe.measure(seconds)).items()}
+    samples, counts, meter = dict[str, Sequence[float]](), dict[str, int](), ProcessMeter(bench.cluster.state)
+    async with _run_probe(folder, server) as probe:
+        samples |= {f"{what}, quiet": times for what, times in (await probe.measure_calls(seconds)).items()}
         for name, methods in chosen.items():
             progress.waiting(f"{calls:,} calls of {name} as {who} for {seconds:g} s")
-            async with flooded(target, tls, _calls(methods, calls), seconds + RESPONSE_TIMEOUT) as made:
-                for what, times in (await probe.measure(RISE)).items():
+            async with flood_server(target, tls, _call_arguments(methods, calls), seconds + RESPONSE_TIMEOUT) as made:
+                for what, times in (await probe.measure_calls(RISE)).items():
                     samples[f"{what}, rise"] = [*samples.get(f"{what}, rise", ()), *times]
-                samples |= {f"{what}, {name}": times for what, times in (await probe.measure(seconds)).items()}
+                samples |= {f"{what}, {name}": times for what, times in (await probe.measure_calls(seconds)).items()}
             counts |= {f"{name} {code}": count for code, count in made.outcomes.items() if code != "wanted"}
         lost = probe.lost
     memory = await read_metric(bench.cluster.state.find(f"{APISERVER}-0").plan.http, MEMORY) or 0
     counts["megabytes_of_the_server"] = int(memory / 1e6)
     items = max(1, sum(counts.values()))
-    return Run(bench.calibration, meter.read(), samples, items=items, violations={"leaders_lost": lost}, counts=counts)
+    return BenchRun(
+        bench.calibration, meter.read_usage(), samples, items=items, violations={"leaders_lost": lost}, counts=counts
+    )
 
 
 @asynccontextmanager
-async def _probing(folder: Path, server: str) -> AsyncIterator[Probe]:
-    """A probe that is sending heartbeats for its election."""
+async def _run_probe(folder: Path, server: str) -> AsyncIterator[LeaderProbe]:
+    """Yield a probe that is sending heartbeats for its election."""
     somebody, scheduler = (Connection([server], tls=certificates.files(folder, item)) for item in (SOMEBODY, SCHEDULER))
-    probe = Probe(Client(somebody))
+    probe = LeaderProbe(Client(somebody))
     try:
-        await probe.begin(scheduler)
+        await probe.begin_election(scheduler)
         async with asyncio.TaskGroup() as group:
-            beating = group.create_task(probe.beat())
+            beating = group.create_task(probe.send_heartbeats())
             yield probe
             beating.cancel()
     finally:
@@ -285,12 +289,12 @@ async def _probing(folder: Path, server: str) -> AsyncIterator[Probe]:
         await scheduler.close()
 
 
-def _calls(methods: Sequence[str], calls: int) -> Arguments:
+def _call_arguments(methods: Sequence[str], calls: int) -> Arguments:
     named = [argument for method in methods for argument in ("--method", method)]
     return lambda number: [*named, "--calls", f"{calls // PROCESSES}"]
 
 
-async def registered(server: str, tls: TlsFiles) -> Mapping[str, Sequence[str]]:
+async def list_methods_by_service(server: str, tls: TlsFiles) -> Mapping[str, Sequence[str]]:
     """Return the method paths of each service that a server lists for an administrator, by full service name. Raises
     BenchError."""
     async with grpc.aio.secure_channel(server, tls.read().for_channel()) as channel:

@@ -31,7 +31,7 @@ TICK = 0.01
 OUTSTANDING = 1000
 """The maximum number of open calls, which bounds the memory of this process."""
 TIMEOUT = 10.0
-BEGUN = "begun"
+FLOOD_STARTED = "begun"
 """The first line of output. It is printed when the flood has started and SIGTERM is handled."""
 PER_CONNECTION = 100
 """The number of open calls per connection, which is the usual limit of HTTP/2 servers."""
@@ -39,7 +39,7 @@ METHOD = f"/{PODS.service}/Create"
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-class Flood:
+class CreateFlood:
     """Creates pods at a rate. `outcomes`: the number of calls that were "wanted", and of finished calls by gRPC code.
     `created`: the names of pods whose creation was acknowledged."""
 
@@ -50,7 +50,7 @@ class Flood:
         self._prefix = prefix
         self._sent = 0
 
-    async def run(self, rate: float) -> None:
+    async def send_creates(self, rate: float) -> None:
         """Run until cancelled. `rate`: calls per second."""
         began, outstanding = time.monotonic(), set[asyncio.Task[None]]()
         async with asyncio.TaskGroup() as group:
@@ -67,14 +67,14 @@ class Flood:
         self._sent += 1
         name = f"{self._prefix}{self._sent:06d}"
         try:
-            await self._create(CreatePodRequest(object=load.pod(name)).SerializeToString(), timeout=TIMEOUT)
+            await self._create(CreatePodRequest(object=load.build_pod(name)).SerializeToString(), timeout=TIMEOUT)
             self.outcomes["OK"] += 1
             self.created.append(name)
         except grpc.aio.AioRpcError as error:
             self.outcomes[error.code().name] += 1
 
 
-class Calls:
+class CallFlood:
     """Keeps `count` calls open. Each call sends an empty request and does not half-close. Every second call is cancelled after
     its first response; the others stay open until the server ends them. `outcomes`: see Flood."""
 
@@ -84,7 +84,7 @@ class Calls:
         self._stubs = [[channel.stream_stream(method) for method in methods] for channel in channels]
         self._count = count
 
-    async def run(self) -> None:
+    async def keep_calls_open(self) -> None:
         """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._count):
@@ -129,10 +129,10 @@ def main(
     limit: float,
 ) -> None:
     credentials = TlsFiles(ca, cert, key).read().for_channel()
-    process.run(lambda stop: flood(stop, server, credentials, prefix, rate, methods, calls, limit))
+    process.run(lambda stop: run_flood(stop, server, credentials, prefix, rate, methods, calls, limit))
 
 
-async def flood(
+async def run_flood(
     stop: asyncio.Event,
     server: str,
     credentials: grpc.ChannelCredentials,
@@ -145,9 +145,9 @@ async def flood(
     own = (("grpc.use_local_subchannel_pool", 1),)
     count = max(1, calls // PER_CONNECTION)
     channels = [grpc.aio.secure_channel(server, credentials, options=own) for _ in range(count)]
-    flood: Flood | Calls = Calls(channels, methods, calls) if methods else Flood(channels[0], prefix)
-    running = asyncio.create_task(flood.run() if isinstance(flood, Calls) else flood.run(rate))
-    click.echo(BEGUN)
+    flood: CreateFlood | CallFlood = CallFlood(channels, methods, calls) if methods else CreateFlood(channels[0], prefix)
+    running = asyncio.create_task(flood.keep_calls_open() if isinstance(flood, CallFlood) else flood.send_creates(rate))
+    click.echo(FLOOD_STARTED)
     with suppress(TimeoutError):
         async with asyncio.timeout(limit):
             await stop.wait()

@@ -39,11 +39,11 @@ from pinnace.runtime import procfs
 from pinnace.runtime.procfs import ProcessUsage
 from pinnace.runtime.tls import Renewed, TlsFiles
 from pinnace.verification.bench import BenchError
-from pinnace.verification.bench.calibration import Bench
-from pinnace.verification.bench.haproxy import answering, find_haproxy
-from pinnace.verification.bench.load import CALLERS, NAMESPACE, Load, pod
-from pinnace.verification.bench.report import Run, Work
-from pinnace.verification.bench.usage import LOAD, Meter
+from pinnace.verification.bench.calibration import BenchCluster
+from pinnace.verification.bench.haproxy import find_haproxy, serve_static_answer
+from pinnace.verification.bench.load import CALLERS, NAMESPACE, CreatedPods, build_pod
+from pinnace.verification.bench.report import BenchRun, WorkResult
+from pinnace.verification.bench.usage import LOAD, ProcessMeter
 from pinnace.verification.bench.watch import WatchResponse, open_watch
 
 JSON, PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf"
@@ -60,19 +60,21 @@ STATIC_REQUESTS = 3_000
 CLIENT = "client"
 _COMPONENTS = {GATEWAY: "gateways", APISERVER: "API servers", ETCD: "etcd", LOAD: CLIENT}
 """The names of the processes whose CPU time is reported, by the beginning of their own names."""
+LISTS = 20
+"""The number of lists of each kind. The first one, which fills the caches, is not counted."""
 
 
 @dataclass(slots=True)
-class Measured:
+class GatewayResults:
     """The results: latencies in seconds by stage, counters by name, and works by name without calibration. `static`: the static
     rates before each work, and after the last one."""
 
     samples: dict[str, Sequence[float]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
-    works: dict[str, Work] = field(default_factory=dict)
+    works: dict[str, WorkResult] = field(default_factory=dict)
     static: list[float] = field(default_factory=list)
 
-    def calibrated(self) -> dict[str, Work]:
+    def calibrated(self) -> dict[str, WorkResult]:
         """Return the works, each with the mean of the static rates around it."""
         if not self.static:
             return self.works
@@ -84,14 +86,16 @@ Calibrate = Callable[[], Awaitable[None]]
 """Appends a static rate to the results."""
 
 
-async def gateway(bench: Bench, requests: int, listed: int, watchers: int, events: int, progress: Progress) -> Run:
+async def measure_gateway(
+    bench: BenchCluster, requests: int, listed: int, watchers: int, events: int, progress: Progress
+) -> BenchRun:
     """Measure all stages in turn. `requests`: creates and gets of each kind. `listed`: pods in a list. `events`: creates that
     `watchers` receive. The rate is that of creates in JSON. Raises BenchError, ApiError."""
     (record,) = bench.cluster.state.of(GATEWAY)
-    done, began = Measured(), Meter(bench.cluster.state)
+    done, began = GatewayResults(), ProcessMeter(bench.cluster.state)
     async with AsyncExitStack() as stack:
-        callers = await stack.enter_async_context(sessions(f"https://{record.plan.address}", bench.cluster.tls))
-        calibrate = await stack.enter_async_context(_calibration(bench, done, progress))
+        callers = await stack.enter_async_context(open_sessions(f"https://{record.plan.address}", bench.cluster.tls))
+        calibrate = await stack.enter_async_context(_measure_static_answers(bench, done, progress))
         for name, work in _measure_creates(bench, callers, "", requests).items():
             progress.waiting(f"creates through {name}")
             await calibrate()
@@ -101,7 +105,7 @@ async def gateway(bench: Bench, requests: int, listed: int, watchers: int, event
             await calibrate()
             await _measure_calls(bench, done, f"get, {name}", requests, work)
         there = len((await bench.clients[0].pods.list(NAMESPACE)).items)
-        await Load("listed-").create(bench.clients, max(1, listed - there), batch=500)
+        await CreatedPods("listed-").create_pods(bench.clients, max(1, listed - there), batch=500)
         async with _open_connection(bench) as peer:
             for name, fetch in _measure_lists(peer, callers[0]).items():
                 progress.waiting(f"lists of {listed:,} pods through {name}")
@@ -116,9 +120,9 @@ async def gateway(bench: Bench, requests: int, listed: int, watchers: int, event
         await calibrate()
         done.counts["gateways, MB with the watches"] = _memory(bench, GATEWAY)
         done.counts["API servers, MB"] = _memory(bench, APISERVER)
-    return Run(
+    return BenchRun(
         bench.calibration,
-        began.read(),
+        began.read_usage(),
         samples=done.samples,
         items=requests,
         rate=done.works["create, JSON"].rate,
@@ -128,7 +132,7 @@ async def gateway(bench: Bench, requests: int, listed: int, watchers: int, event
 
 
 @asynccontextmanager
-async def _calibration(bench: Bench, done: Measured, progress: Progress) -> AsyncIterator[Calibrate]:
+async def _measure_static_answers(bench: BenchCluster, done: GatewayResults, progress: Progress) -> AsyncIterator[Calibrate]:
     """Yield a function that measures HAProxy's static answer, or does nothing if HAProxy is not installed."""
 
     async def nothing() -> None:
@@ -141,22 +145,22 @@ async def _calibration(bench: Bench, done: Measured, progress: Progress) -> Asyn
     server, listen = certificates.files(pki_folder(bench.cluster.spec.data_dir), APISERVER), f"127.0.0.1:{Ports().next()}"
     assert server.cert is not None and server.key is not None
     threads = len(os.sched_getaffinity(0))
-    with answering(program, server.cert, server.key, listen, threads):
-        async with sessions(f"https://{listen}", bench.cluster.tls) as callers:
+    with serve_static_answer(program, server.cert, server.key, listen, threads):
+        async with open_sessions(f"https://{listen}", bench.cluster.tls) as callers:
 
             async def request(caller: int, number: int) -> None:
                 await _request(callers[caller], "GET", PODS_PATH, {"Accept": JSON})
 
             async def calibrate() -> None:
-                _, elapsed = await _call(STATIC_REQUESTS, request)
+                _, elapsed = await _run_calls(STATIC_REQUESTS, request)
                 done.static.append(STATIC_REQUESTS / elapsed)
 
-            await _call(CALLERS, request)  # opens the connections
+            await _run_calls(CALLERS, request)  # opens the connections
             yield calibrate
 
 
 @asynccontextmanager
-async def sessions(url: str, tls: TlsFiles) -> AsyncIterator[list[aiohttp.ClientSession]]:
+async def open_sessions(url: str, tls: TlsFiles) -> AsyncIterator[list[aiohttp.ClientSession]]:
     """Yield one session per caller, with the user's certificate."""
     context = ssl.create_default_context(cafile=str(tls.ca))
     context.load_cert_chain(str(tls.cert), str(tls.key))
@@ -173,9 +177,9 @@ Call = Callable[[int, int], Awaitable[object]]
 """A call by the caller with the first number, for the item with the second number."""
 
 
-def _measure_creates(bench: Bench, callers: Sequence[aiohttp.ClientSession], prefix: str, count: int) -> dict[str, Call]:
+def _measure_creates(bench: BenchCluster, callers: Sequence[aiohttp.ClientSession], prefix: str, count: int) -> dict[str, Call]:
     def prepared(format_: str) -> list[Pod]:
-        return [pod(f"{prefix}{format_}-{number:06d}") for number in range(count)]
+        return [build_pod(f"{prefix}{format_}-{number:06d}") for number in range(count)]
 
     bodies = {
         "JSON": [json.dumps({"apiVersion": "v1", "kind": "Pod"} | to_dict(item)).encode() for item in prepared("json")],
@@ -195,7 +199,7 @@ def _measure_creates(bench: Bench, callers: Sequence[aiohttp.ClientSession], pre
     return calls | {"gRPC": lambda caller, number: bench.clients[0].pods.create(direct[number])}
 
 
-def _measure_gets(bench: Bench, callers: Sequence[aiohttp.ClientSession]) -> dict[str, Call]:
+def _measure_gets(bench: BenchCluster, callers: Sequence[aiohttp.ClientSession]) -> dict[str, Call]:
     def through(media_type: str) -> Call:
         headers = {"Accept": media_type}
 
@@ -208,7 +212,7 @@ def _measure_gets(bench: Bench, callers: Sequence[aiohttp.ClientSession]) -> dic
     return calls | {"gRPC": lambda caller, number: bench.clients[0].pods.get(f"grpc-{number:06d}", NAMESPACE)}
 
 
-async def _call(count: int, call: Call) -> tuple[list[float], float]:
+async def _run_calls(count: int, call: Call) -> tuple[list[float], float]:
     """Make `count` calls by CALLERS callers. Return the latencies and the total time in seconds."""
     latencies, numbers, began = list[float](), iter(range(count)), time.monotonic()
 
@@ -224,11 +228,11 @@ async def _call(count: int, call: Call) -> tuple[list[float], float]:
     return latencies, time.monotonic() - began
 
 
-async def _measure_calls(bench: Bench, done: Measured, stage: str, count: int, call: Call) -> None:
+async def _measure_calls(bench: BenchCluster, done: GatewayResults, stage: str, count: int, call: Call) -> None:
     """Make `count` calls, and record latencies, the rate, and CPU times."""
-    meter = Meter(bench.cluster.state)
-    done.samples[stage], elapsed = await _call(count, call)
-    done.works[stage] = Work(count / elapsed, None, cpu_per_item(meter.read(), count))
+    meter = ProcessMeter(bench.cluster.state)
+    done.samples[stage], elapsed = await _run_calls(count, call)
+    done.works[stage] = WorkResult(count / elapsed, None, cpu_per_item(meter.read_usage(), count))
 
 
 def _measure_lists(peer: Peer, session: aiohttp.ClientSession) -> dict[str, Callable[[], Awaitable[int]]]:
@@ -244,24 +248,20 @@ def _measure_lists(peer: Peer, session: aiohttp.ClientSession) -> dict[str, Call
     return {name: through(media_type) for name, media_type in FORMATS.items()} | {"gRPC": direct}
 
 
-LISTS = 20
-"""The number of lists of each kind. The first one, which fills the caches, is not counted."""
-
-
-async def _lists_timed(bench: Bench, done: Measured, name: str, fetch: Callable[[], Awaitable[int]]) -> None:
+async def _lists_timed(bench: BenchCluster, done: GatewayResults, name: str, fetch: Callable[[], Awaitable[int]]) -> None:
     took, size = list[float](), await fetch()
-    meter = Meter(bench.cluster.state)
+    meter = ProcessMeter(bench.cluster.state)
     for _ in range(LISTS):
         sent = time.monotonic()
         size = await fetch()
         took.append(time.monotonic() - sent)
     done.samples[f"list, {name}"] = took
-    done.works[f"list, {name}"] = Work(LISTS / sum(took), None, cpu_per_item(meter.read(), LISTS))
+    done.works[f"list, {name}"] = WorkResult(LISTS / sum(took), None, cpu_per_item(meter.read_usage(), LISTS))
     done.counts[f"list, {name}, kB"] = size // 1000
 
 
 async def _measure_watch(
-    bench: Bench, done: Measured, name: str, watchers: int, events: int, open_stream: Opener, create: Call
+    bench: BenchCluster, done: GatewayResults, name: str, watchers: int, events: int, open_stream: Opener, create: Call
 ) -> None:
     """Measure from the first create to the last event at the last watcher. Each watcher has a connection of its own. The pods
     are created in the same way as they are watched. Raises BenchError if events are missing after WATCH_TIMEOUT."""
@@ -278,17 +278,17 @@ async def _measure_watch(
 
     async with AsyncExitStack() as stack:
         streams = [await stack.enter_async_context(open_stream(revision)) for _ in range(watchers)]
-        meter, began = Meter(bench.cluster.state), time.monotonic()
+        meter, began = ProcessMeter(bench.cluster.state), time.monotonic()
         try:
             async with asyncio.timeout(WATCH_TIMEOUT), asyncio.TaskGroup() as group:
                 for stream in streams:
                     group.create_task(watch(stream))
-                await _call(events, create)
+                await _run_calls(events, create)
         except TimeoutError:
             raise BenchError(f"not all events arrived through {name} within {WATCH_TIMEOUT:g} s") from None
-        used = meter.read()
+        used = meter.read_usage()
     deliveries = watchers * events
-    done.works[f"watch, {name}"] = Work(deliveries / (latest[0] - began), None, cpu_per_item(used, deliveries))
+    done.works[f"watch, {name}"] = WorkResult(deliveries / (latest[0] - began), None, cpu_per_item(used, deliveries))
 
 
 def _through(session: aiohttp.ClientSession, media_type: str) -> Opener:
@@ -324,7 +324,7 @@ async def count_frames(chunks: AsyncIterator[bytes]) -> AsyncIterator[int]:
         yield count
 
 
-def _directly(bench: Bench) -> Opener:
+def _directly(bench: BenchCluster) -> Opener:
     @asynccontextmanager
     async def open_stream(revision: int) -> AsyncIterator[AsyncIterator[int]]:
         async with _open_connection(bench) as peer:
@@ -343,7 +343,7 @@ def _directly(bench: Bench) -> Opener:
 
 
 @asynccontextmanager
-async def _open_connection(bench: Bench) -> AsyncIterator[Peer]:
+async def _open_connection(bench: BenchCluster) -> AsyncIterator[Peer]:
     """Yield a connection of its own to the API server."""
     peer = Peer(bench.cluster.endpoints[0], tls=Renewed(bench.cluster.tls))
     try:
@@ -373,7 +373,7 @@ def cpu_per_item(usage: Mapping[str, ProcessUsage], items: int) -> dict[str, flo
     return {name: result[name] / items * 1e6 for name in _COMPONENTS.values()}
 
 
-def _memory(bench: Bench, component: str) -> int:
+def _memory(bench: BenchCluster, component: str) -> int:
     """Return the resident memory of a component with its descendants in MB."""
     running = [record.process for record in bench.cluster.state.of(component) if record.process]
     result = map(procfs.usage, (*running, *procfs.descendants(running)))

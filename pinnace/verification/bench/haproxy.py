@@ -30,7 +30,7 @@ def find_haproxy() -> str | None:
 
 
 @contextmanager
-def forwarding(program: str, target: str, listen: str) -> Iterator[None]:
+def forward_tcp(program: str, target: str, listen: str) -> Iterator[None]:
     """HAProxy in TCP mode. Addresses are host:port. Raises BenchError."""
     configuration = f"""
 defaults
@@ -42,12 +42,12 @@ frontend in
 backend out
   server one {target}
 """
-    with tempfile.TemporaryDirectory() as folder, _running(program, Path(folder), configuration, listen):
+    with tempfile.TemporaryDirectory() as folder, _run_haproxy(program, Path(folder), configuration, listen):
         yield
 
 
 @contextmanager
-def answering(program: str, certificate: Path, key: Path, listen: str, threads: int) -> Iterator[None]:
+def serve_static_answer(program: str, certificate: Path, key: Path, listen: str, threads: int) -> Iterator[None]:
     """HAProxy that answers each HTTPS request with STATIC in JSON. Raises BenchError."""
     with tempfile.TemporaryDirectory() as folder:
         pem = Path(folder) / "server.pem"
@@ -63,12 +63,12 @@ frontend in
   bind {listen} ssl crt {pem}
   http-request return status 200 content-type application/json string "{STATIC}"
 """
-        with _running(program, Path(folder), configuration, listen):
+        with _run_haproxy(program, Path(folder), configuration, listen):
             yield
 
 
 @contextmanager
-def _running(program: str, folder: Path, configuration: str, listen: str) -> Iterator[None]:
+def _run_haproxy(program: str, folder: Path, configuration: str, listen: str) -> Iterator[None]:
     file = folder / "haproxy.cfg"
     file.write_text(configuration)
     with subprocess.Popen([program, "-db", "-f", str(file)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:

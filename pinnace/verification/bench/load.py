@@ -22,9 +22,11 @@ NODE_CPU = 4000
 PODS_PER_NODE = 40
 Shape = Callable[[str], Pod]
 """A function that returns a pod with the given name."""
+CALLERS = 16
+"""The number of concurrent calls, which equals the number of clients in the comparison with Kubernetes."""
 
 
-def pod(name: str) -> Pod:
+def build_pod(name: str) -> Pod:
     made = Pod()
     made.metadata.name, made.metadata.namespace = name, NAMESPACE
     container = made.spec.containers.add(name="app", image="example.com/app:1")
@@ -33,10 +35,10 @@ def pod(name: str) -> Pod:
     return made
 
 
-def like(more: str, *, cpu: str = "100m") -> Shape:
-    """Return a shape of pods like `pod` with this CPU request, merged with the YAML in `more`."""
+def shape_with_cpu(more: str, *, cpu: str = "100m") -> Shape:
+    """Return a shape of pods like `build_pod` with this CPU request, merged with the YAML in `more`."""
     (document,) = parse(more)
-    template = pod("")
+    template = build_pod("")
     template.MergeFrom(from_dict(Pod, document.data))
     template.spec.containers[0].resources.requests["cpu"].string = cpu
 
@@ -54,14 +56,10 @@ def cpu_of(shape: Shape) -> int:
     return dict(pod_requests(shape("any")).amounts)["cpu"]
 
 
-CALLERS = 16
-"""The number of concurrent calls, which equals the number of clients in the comparison with Kubernetes."""
-
-
-class Load:
+class CreatedPods:
     """Created pods. `sent` and `acknowledged`: monotonic seconds by name. `uids`: the uids of acknowledged pods."""
 
-    def __init__(self, prefix: str = "pod-", shape: Shape = pod, namespace: str = NAMESPACE) -> None:
+    def __init__(self, prefix: str = "pod-", shape: Shape = build_pod, namespace: str = NAMESPACE) -> None:
         self.sent: dict[str, float] = {}
         self.acknowledged: dict[str, float] = {}
         self.uids: list[str] = []
@@ -69,7 +67,7 @@ class Load:
         self._prefix = prefix
         self._shape = shape
 
-    async def create(self, clients: Sequence[Client], count: int, *, batch: int, callers: int = CALLERS) -> None:
+    async def create_pods(self, clients: Sequence[Client], count: int, *, batch: int, callers: int = CALLERS) -> None:
         """Create `count` more pods as fast as possible. `batch`: pods per call; 1 uses single creates. Raises BenchError,
         ApiError."""
         first = len(self.sent)
@@ -116,7 +114,7 @@ class Load:
         return [done - self.sent[name] for name, done in self.acknowledged.items()]
 
 
-async def lost(client: Client, created: Iterable[str], namespace: str = NAMESPACE) -> int:
+async def count_lost_pods(client: Client, created: Iterable[str], namespace: str = NAMESPACE) -> int:
     """Return the number of pods with these names that do not exist. An acknowledgement alone proves nothing: a server that
     acknowledges without writing would be the fastest. Raises ApiError."""
     there = {pod.metadata.name for pod in (await client.pods.list(namespace)).items}

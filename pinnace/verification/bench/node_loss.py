@@ -28,15 +28,18 @@ from pinnace.cluster.spec import KUBELET, NODE_PREFIX, shares
 from pinnace.cluster.startup import Progress
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.verification.bench import BenchError
-from pinnace.verification.bench.calibration import Bench
-from pinnace.verification.bench.report import Run
-from pinnace.verification.bench.usage import Meter
+from pinnace.verification.bench.calibration import BenchCluster
+from pinnace.verification.bench.report import BenchRun
+from pinnace.verification.bench.usage import ProcessMeter
 
 RESUME_DELAY = 0.02
+STAGE_TIMEOUT = 120.0
+TOLERATED = 1
+"""tolerationSeconds of the pods (Kubernetes' default is 300)."""
 
 
 @dataclass(slots=True)
-class _Pod:
+class _PodState:
     node: str = ""
     ready: bool = False
     ending: float = 0.0
@@ -51,14 +54,14 @@ class Outage:
     counts: Callable[[Pod], bool] = lambda pod: True
     unready: dict[str, float] = field(default_factory=dict)
     """The time since when each node is not Ready. Ready nodes are omitted."""
-    pods: dict[str, _Pod] = field(default_factory=dict)
+    pods: dict[str, _PodState] = field(default_factory=dict)
     """Existing pods by uid."""
     ended: dict[str, float] = field(default_factory=dict)
     """The time at which the termination of each pod on one of the nodes was observed, by uid."""
     moved: list[str] = field(default_factory=list)
     """Names of pods whose node changed, which is a violation."""
     fewest: int = 0
-    """The minimum of `serving` since `count`."""
+    """The minimum of `serving_count` since `start_counting`."""
 
     def see_nodes(self, events: Iterable[tuple[WatchEventType, Node]], now: float) -> None:
         for kind, node in events:
@@ -75,7 +78,7 @@ class Outage:
             if not self.counts(pod):
                 continue
             uid = pod.metadata.uid
-            seen = self.pods.setdefault(uid, _Pod())
+            seen = self.pods.setdefault(uid, _PodState())
             if seen.node and pod.spec.nodeName != seen.node:
                 self.moved.append(pod.metadata.name)
             seen.node = pod.spec.nodeName
@@ -86,19 +89,19 @@ class Outage:
                     self.ended.setdefault(uid, now)
             if kind == WatchEventType.DELETED:
                 del self.pods[uid]
-        self.fewest = min(self.fewest, self.serving)
+        self.fewest = min(self.fewest, self.serving_count)
 
-    def count(self) -> None:
+    def start_counting(self) -> None:
         """Start to track `fewest`."""
-        self.fewest = self.serving
+        self.fewest = self.serving_count
 
     @property
-    def serving(self) -> int:
+    def serving_count(self) -> int:
         """The number of pods that are ready and not terminating, on nodes that are Ready."""
         return sum(seen.ready and not seen.ending and seen.node not in self.unready for seen in self.pods.values())
 
     @property
-    def there(self) -> set[str]:
+    def fleet_pods(self) -> set[str]:
         """The uids of the pods on the nodes of the fleet."""
         return {uid for uid, seen in self.pods.items() if seen.node in self.nodes}
 
@@ -107,9 +110,9 @@ def is_ready(obj: Node | Pod) -> bool:
     return conditions.is_true(obj.status.conditions, "Ready")
 
 
-class Observer:
-    """Feeds an Outage from two watches, which are resumed if they break. Call `run` in a task group. It raises ApiError if
-    events were missed."""
+class OutageObserver:
+    """Feeds an Outage from two watches, which are resumed if they break. Call `watch_outage` in a task group. It raises
+    ApiError if events were missed."""
 
     def __init__(self, client: Client, outage: Outage, clock: Clock = SYSTEM_CLOCK) -> None:
         self.outage = outage
@@ -117,7 +120,7 @@ class Observer:
         self._clock = clock
         self._news = asyncio.Event()
 
-    async def run(self) -> None:
+    async def watch_outage(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch(NODES, self.outage.see_nodes))
             group.create_task(self._watch(PODS, self.outage.see_pods))
@@ -135,7 +138,7 @@ class Observer:
             except (Unavailable, Conflict):
                 await self._clock.sleep(RESUME_DELAY)
 
-    async def until(self, condition: Callable[[], bool], what: str, timeout: float) -> float:
+    async def wait_until(self, condition: Callable[[], bool], what: str, timeout: float) -> float:
         """Wait until the condition is true, and return the time. Raises BenchError on timeout."""
         try:
             async with asyncio.timeout(timeout):
@@ -147,9 +150,6 @@ class Observer:
         return self._clock.monotonic()
 
 
-STAGE_TIMEOUT = 120.0
-TOLERATED = 1
-"""tolerationSeconds of the pods (Kubernetes' default is 300)."""
 _DEPLOYMENT = """
 metadata: {{name: {name}, namespace: default}}
 spec:
@@ -169,7 +169,7 @@ spec:
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class NodeLossResult:
     """The result of a node loss. Times are seconds after the kill or the restart. `lost`: the number of pods on the nodes."""
 
     pid: int
@@ -188,7 +188,7 @@ class Loss:
     """The number of pods that were bound to a second node."""
 
 
-def deployment(name: str, replicas: int) -> Deployment:
+def build_deployment(name: str, replicas: int) -> Deployment:
     (document,) = parse(_DEPLOYMENT.format(name=name, replicas=replicas, tolerated=TOLERATED))
     return from_dict(Deployment, document.data)
 
@@ -200,61 +200,67 @@ def nodes_of(cluster: Cluster, fleet: int) -> frozenset[str]:
 
 
 @asynccontextmanager
-async def observing(client: Client, outage: Outage) -> AsyncIterator[Observer]:
+async def observe_outage(client: Client, outage: Outage) -> AsyncIterator[OutageObserver]:
     """Run an observer during the body. Raises the observer's errors at the end."""
-    observer = Observer(client, outage)
+    observer = OutageObserver(client, outage)
     async with asyncio.TaskGroup() as group:
-        watching = group.create_task(observer.run())
+        watching = group.create_task(observer.watch_outage())
         yield observer
         watching.cancel()
 
 
-async def deploy(client: Client, deployments: Sequence[Deployment], observer: Observer, timeout: float = STAGE_TIMEOUT) -> None:
+async def create_deployments(
+    client: Client, deployments: Sequence[Deployment], observer: OutageObserver, timeout: float = STAGE_TIMEOUT
+) -> None:
     """Create Deployments, and wait until all of their replicas serve. Raises ApiError, BenchError."""
     replicas = sum(item.spec.replicas for item in deployments)
     for item in deployments:
         await client.of(DEPLOYMENTS).create(item)
-    await observer.until(lambda: observer.outage.serving == replicas, f"{replicas:,} replicas to serve", timeout)
+    await observer.wait_until(lambda: observer.outage.serving_count == replicas, f"{replicas:,} replicas to serve", timeout)
 
 
-async def lose(cluster: Cluster, fleet: int, replicas: int, observer: Observer, progress: Progress) -> Loss:
+async def kill_fleet(
+    cluster: Cluster, fleet: int, replicas: int, observer: OutageObserver, progress: Progress
+) -> NodeLossResult:
     """Kill a kubelet process, wait until all replicas serve again, and restart it. Raises BenchError, ClusterError."""
     name, outage = f"{KUBELET}-{fleet}", observer.outage
-    on_it, pid = outage.there, cluster.state.find(name).pid
-    outage.count()
+    on_it, pid = outage.fleet_pods, cluster.state.find(name).pid
+    outage.start_counting()
     hit = time.monotonic()
     cluster.kill(name, signal.SIGKILL)
     progress.waiting(f"{len(outage.nodes)} nodes to be NotReady")
-    await observer.until(lambda: len(outage.unready) == len(outage.nodes), "the nodes to be NotReady", STAGE_TIMEOUT)
+    await observer.wait_until(lambda: len(outage.unready) == len(outage.nodes), "the nodes to be NotReady", STAGE_TIMEOUT)
     unready = sorted(outage.unready.values())
     progress.waiting(f"{len(on_it):,} pods to run elsewhere")
-    replaced = await observer.until(lambda: outage.serving == replicas, f"{replicas:,} replicas to serve again", STAGE_TIMEOUT)
+    replaced = await observer.wait_until(
+        lambda: outage.serving_count == replicas, f"{replicas:,} replicas to serve again", STAGE_TIMEOUT
+    )
     ended = sorted(outage.ended[uid] for uid in on_it if uid in outage.ended)
     progress.waiting(f"{name} to come back")
     back = time.monotonic()
     await cluster.start(name)
-    ready = await observer.until(lambda: not outage.unready, "the nodes to be Ready again", STAGE_TIMEOUT)
-    cleared = await observer.until(lambda: not on_it & outage.there, "the old pods to be gone", STAGE_TIMEOUT)
-    return Loss(
+    ready = await observer.wait_until(lambda: not outage.unready, "the nodes to be Ready again", STAGE_TIMEOUT)
+    cleared = await observer.wait_until(lambda: not on_it & outage.fleet_pods, "the old pods to be gone", STAGE_TIMEOUT)
+    return NodeLossResult(
         pid, len(outage.nodes), len(on_it),
         unready[0] - hit, unready[-1] - hit, ended[0] - hit, ended[-1] - hit, replaced - hit,
         ready - back, cleared - back, outage.fewest, len(outage.moved),
     )  # fmt: skip
 
 
-async def node_loss(bench: Bench, replicas: int, deployments: int, progress: Progress) -> Run:
+async def measure_node_loss(bench: BenchCluster, replicas: int, deployments: int, progress: Progress) -> BenchRun:
     """Kill the last kubelet process, and return one sample of each stage."""
     cluster, client = bench.cluster, bench.clients[0]
     fleet = cluster.spec.kubelets - 1
-    made = [deployment(f"app-{i}", count) for i, (_, count) in enumerate(shares(replicas, deployments))]
+    made = [build_deployment(f"app-{i}", count) for i, (_, count) in enumerate(shares(replicas, deployments))]
     outage = Outage(nodes_of(cluster, fleet), counts=of_a_deployment)
-    async with observing(client, outage) as observer:
+    async with observe_outage(client, outage) as observer:
         progress.waiting(f"{replicas:,} replicas to serve")
-        await deploy(client, made, observer)
-        meter = Meter(cluster.state)
-        loss = await lose(cluster, fleet, replicas, observer, progress)
-        usage = meter.read()
-    return Run(
+        await create_deployments(client, made, observer)
+        meter = ProcessMeter(cluster.state)
+        loss = await kill_fleet(cluster, fleet, replicas, observer, progress)
+        usage = meter.read_usage()
+    return BenchRun(
         bench.calibration,
         usage,
         samples={

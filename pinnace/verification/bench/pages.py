@@ -40,8 +40,8 @@ server.serve_forever()
 """Serves the name of the pod. `-S` keeps the start of the interpreter short."""
 
 
-def deployment(name: str, replicas: int, version: str = "1") -> Deployment:
-    """Pods are replaced one at a time, without loss of replicas."""
+def build_page_deployment(name: str, replicas: int, version: str = "1") -> Deployment:
+    """Return a Deployment whose pods are replaced one at a time, without loss of replicas."""
     labels = {"app": name}
     container = {
         "name": "page",
@@ -62,8 +62,8 @@ def deployment(name: str, replicas: int, version: str = "1") -> Deployment:
     return from_dict(Deployment, {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec})
 
 
-def service(name: str, **spec: Any) -> Service:
-    """`spec`: further fields, in JSON."""
+def build_page_service(name: str, **spec: Any) -> Service:
+    """Return a service for the pages. `spec`: further fields, in JSON."""
     ports = [{"name": "http", "port": 80, "targetPort": PORT}]
     document = {
         "metadata": {"name": name, "namespace": NAMESPACE},
@@ -72,7 +72,7 @@ def service(name: str, **spec: Any) -> Service:
     return from_dict(Service, document)
 
 
-async def create_service(client: Client, made: Service, address: str, node_port: int) -> Service:
+async def create_page_service(client: Client, made: Service, address: str, node_port: int) -> Service:
     """Create a service. If the API server allocates no address or node port, it gets these."""
     stored = await client.of(SERVICES).create(made)
     if stored.spec.clusterIP and all(service_port.nodePort for service_port in stored.spec.ports):
@@ -86,7 +86,7 @@ async def create_service(client: Client, made: Service, address: str, node_port:
     return await client.of(SERVICES).modify(stored.metadata.name, NAMESPACE, give)
 
 
-async def ready(client: Client, name: str, replicas: int, timeout: float = 60.0) -> None:
+async def wait_for_deployment(client: Client, name: str, replicas: int, timeout: float = 60.0) -> None:
     """Wait until the Deployment has exactly this number of pods, which are updated and ready. Raises TimeoutError."""
     async with asyncio.timeout(timeout):
         while True:
@@ -98,7 +98,7 @@ async def ready(client: Client, name: str, replicas: int, timeout: float = 60.0)
             await asyncio.sleep(0.1)
 
 
-async def request(host: str, port: int, timeout: float = REQUEST_TIMEOUT) -> str:
+async def request_page(host: str, port: int, timeout: float = REQUEST_TIMEOUT) -> str:
     """Request the page on a new connection, and return its body. Raises OSError, TimeoutError, BenchError."""
     async with asyncio.timeout(timeout):
         reader, writer = await asyncio.open_connection(host, port)
@@ -141,7 +141,7 @@ class PageLoad:
     def requests(self) -> int:
         return self.answers.total() + len(self.failures)
 
-    async def reach(self, requests: int, timeout: float) -> None:
+    async def wait_for_requests(self, requests: int, timeout: float) -> None:
         """Wait until this number of requests has been made. Raises TimeoutError."""
         async with asyncio.timeout(timeout):
             while self.requests < requests:  # noqa: ASYNC110 (a counter)
@@ -151,7 +151,7 @@ class PageLoad:
         while True:
             began = time.monotonic()
             try:
-                self.answers[await request(self.host, self.port)] += 1
+                self.answers[await request_page(self.host, self.port)] += 1
                 self.latencies.append(time.monotonic() - began)
             except (OSError, TimeoutError, BenchError) as error:
                 self.failures.append(f"{type(error).__name__}: {error}")
@@ -160,7 +160,7 @@ class PageLoad:
                 await asyncio.sleep(self.interval)
 
 
-def evenness(counts: Counter[str]) -> float:
+def chi_square_p_value(counts: Counter[str]) -> float:
     """Return the p-value of the chi-square test of three counts against a uniform distribution."""
     if len(counts) != 3:
         raise BenchError(f"{len(counts)} pods answered, expected 3")

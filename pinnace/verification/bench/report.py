@@ -17,7 +17,7 @@ from pinnace.verification.bench.calibration import Calibration
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineInfo:
     cores: int
     memory_gb: float
     kernel: str
@@ -26,13 +26,13 @@ class Machine:
     """The commit of this build, from pinnace.runtime.build."""
 
 
-def this_machine() -> Machine:
+def describe_machine() -> MachineInfo:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-    return Machine(len(os.sched_getaffinity(0)), round(memory, 1), platform.release(), platform.python_version(), commit())
+    return MachineInfo(len(os.sched_getaffinity(0)), round(memory, 1), platform.release(), platform.python_version(), commit())
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class LatencySummary:
     """Statistics of samples in seconds."""
 
     count: int
@@ -41,10 +41,10 @@ class Summary:
     max: float
 
 
-def summarize(samples: Sequence[float]) -> Summary:
+def summarize(samples: Sequence[float]) -> LatencySummary:
     """Compute statistics. Raises ValueError without samples, because a missing measurement is not zero."""
     ordered = sorted(samples)
-    return Summary(len(ordered), percentile(ordered, 0.5), percentile(ordered, 0.99), ordered[-1])
+    return LatencySummary(len(ordered), percentile(ordered, 0.5), percentile(ordered, 0.99), ordered[-1])
 
 
 def percentile(ordered: Sequence[float], fraction: float) -> float:
@@ -58,7 +58,7 @@ def percentile(ordered: Sequence[float], fraction: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class WorkResult:
     """The result of one kind of work. `rate`: items per second. `static_rate`: requests per second of the same client against a
     static answer, measured immediately before and after the work, or None. `cpu_us`: microseconds of CPU per item by
     process."""
@@ -82,7 +82,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class BenchRun:
     """One run on one cluster. `items`: the number of items. `rate`: items per second, or 0.0 in benchmarks that measure latency
     only. `samples`: seconds by stage. `violations`: invariant violations by name. `counts`: other counters."""
 
@@ -95,7 +95,7 @@ class Run:
     counts: Mapping[str, int] = field(default_factory=dict)
     stage_cpu: Mapping[str, float] = field(default_factory=dict)
     """CPU seconds of the API servers by stage (pinnace.apiserver.stages), or {} if they were not measured."""
-    works: Mapping[str, Work] = field(default_factory=dict)
+    works: Mapping[str, WorkResult] = field(default_factory=dict)
     """The kinds of work of a row that measures several."""
 
     @property
@@ -113,12 +113,12 @@ class BenchReport:
     unit: str
     headline: str
     options: Mapping[str, Any]
-    runs: Sequence[Run]
-    machine: Machine
+    runs: Sequence[BenchRun]
+    machine: MachineInfo
     date: str
 
     @property
-    def stages(self) -> dict[str, Summary]:
+    def stages(self) -> dict[str, LatencySummary]:
         """Statistics of each stage over the samples of all runs."""
         return {
             stage: summarize([sample for run in self.runs for sample in run.samples[stage]])
@@ -127,7 +127,7 @@ class BenchReport:
         }
 
     @property
-    def median(self) -> Run:
+    def median(self) -> BenchRun:
         """The run with the median rate. For an even number of runs, the lower of the two."""
         return sorted(self.runs, key=lambda run: run.rate)[(len(self.runs) - 1) // 2]
 
@@ -155,7 +155,7 @@ class BenchReport:
             "violations": self.violations,
             **self.counts,
             **_process_figures(self.median),
-            "runs": [_run(run) for run in self.runs],
+            "runs": [_run_to_json(run) for run in self.runs],
             "machine": asdict(self.machine),
         }
 
@@ -237,7 +237,7 @@ class BenchReport:
         return self.unit.partition("/")[0].removesuffix("s")
 
 
-def _run(run: Run) -> dict[str, Any]:
+def _run_to_json(run: BenchRun) -> dict[str, Any]:
     return {
         **({"rate": round(run.rate, 1), "per_1000_transactions": round(run.per_1000_transactions, 1)} if run.rate else {}),
         "items": run.items,
@@ -248,7 +248,7 @@ def _run(run: Run) -> dict[str, Any]:
     }
 
 
-def _process_figures(run: Run) -> dict[str, Any]:
+def _process_figures(run: BenchRun) -> dict[str, Any]:
     stage_cpu = {stage: round(seconds / run.items * 1e6, 2) for stage, seconds in run.stage_cpu.items()}
     return {
         "calibration": asdict(run.calibration),
@@ -263,7 +263,7 @@ def _sum(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
     return {name: sum(count[name] for count in counts) for name in counts[0]}
 
 
-def _summary(summary: Summary) -> dict[str, float]:
+def _summary(summary: LatencySummary) -> dict[str, float]:
     return {"p50_s": round(summary.p50, 4), "p99_s": round(summary.p99, 4), "max_s": round(summary.max, 4)}
 
 

@@ -10,11 +10,11 @@ from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.spec import KUBELET
 from pinnace.cluster.startup import Progress
 from pinnace.verification.bench import BenchError, usage
-from pinnace.verification.bench.calibration import Bench
-from pinnace.verification.bench.load import Load
-from pinnace.verification.bench.node_loss import deployment
-from pinnace.verification.bench.report import Run
-from pinnace.verification.bench.usage import Meter
+from pinnace.verification.bench.calibration import BenchCluster
+from pinnace.verification.bench.load import CreatedPods
+from pinnace.verification.bench.node_loss import build_deployment
+from pinnace.verification.bench.report import BenchRun
+from pinnace.verification.bench.usage import ProcessMeter
 
 FILL_TIMEOUT = 900.0
 POLL = 0.5
@@ -30,25 +30,25 @@ UNAVAILABLE = 0.25
 """The default maxUnavailable of a Deployment."""
 
 
-async def scale(bench: Bench, pods: int, replicas: int, rest: float, progress: Progress) -> Run:
+async def measure_scale(bench: BenchCluster, pods: int, replicas: int, rest: float, progress: Progress) -> BenchRun:
     """Fill the cluster with pods, `replicas` of them in one Deployment. Measure the usage of the idle cluster for `rest`
     seconds. Then update the template of the Deployment."""
-    client, load = bench.clients[0], Load()
+    client, load = bench.clients[0], CreatedPods()
     began = time.monotonic()
-    await client.of(DEPLOYMENTS).create(deployment(APP, replicas))
+    await client.of(DEPLOYMENTS).create(build_deployment(APP, replicas))
     progress.waiting(f"{pods:,} pods to run")
-    await load.create(bench.clients, pods - replicas, batch=BATCH, callers=CALLERS)
-    await _running(bench.cluster, client, pods, replicas)
+    await load.create_pods(bench.clients, pods - replicas, batch=BATCH, callers=CALLERS)
+    await _wait_for_running_pods(bench.cluster, client, pods, replicas)
     filled = time.monotonic() - began
     progress.waiting(f"{rest:g} s at rest")
     await asyncio.sleep(SETTLING)
-    revision, meter = await _revision(client), Meter(bench.cluster.state)
+    revision, meter = await _get_etcd_revision(client), ProcessMeter(bench.cluster.state)
     await asyncio.sleep(rest)
-    usage, written = meter.read(), await _revision(client) - revision
+    usage, written = meter.read_usage(), await _get_etcd_revision(client) - revision
     progress.waiting(f"{replicas:,} replicas to have another template")
     began = time.monotonic()
-    fewest = await _roll(client, replicas)
-    return Run(
+    fewest = await _roll_deployment(client, replicas)
+    return BenchRun(
         bench.calibration,
         usage,
         samples={"filled": [filled], "rolled": [time.monotonic() - began]},
@@ -58,7 +58,7 @@ async def scale(bench: Bench, pods: int, replicas: int, rest: float, progress: P
     )
 
 
-async def _running(cluster: Cluster, client: Client, pods: int, replicas: int) -> None:
+async def _wait_for_running_pods(cluster: Cluster, client: Client, pods: int, replicas: int) -> None:
     """Wait for this number of Running pods, by a metric of the kubelets. Raises BenchError."""
     kubelets = [record.plan.http for record in cluster.state.processes if record.plan.component == KUBELET]
     deadline = time.monotonic() + FILL_TIMEOUT
@@ -72,12 +72,12 @@ async def _running(cluster: Cluster, client: Client, pods: int, replicas: int) -
         await asyncio.sleep(FILLING_POLL)
 
 
-async def _revision(client: Client) -> int:
+async def _get_etcd_revision(client: Client) -> int:
     """Return the current revision of etcd."""
     return (await client.of(PODS).list("kube-system")).resource_version
 
 
-async def _roll(client: Client, replicas: int) -> int:
+async def _roll_deployment(client: Client, replicas: int) -> int:
     """Update the image of the Deployment, and wait until all pods are replaced. Return the minimum of availableReplicas. Raises
     BenchError."""
 

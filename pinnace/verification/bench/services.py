@@ -32,12 +32,12 @@ from pinnace.client.client import Client
 from pinnace.cluster.processes import Ports
 from pinnace.cluster.startup import Progress
 from pinnace.verification.bench import BenchError, pages
-from pinnace.verification.bench.calibration import Bench
-from pinnace.verification.bench.haproxy import find_haproxy, forwarding
+from pinnace.verification.bench.calibration import BenchCluster
+from pinnace.verification.bench.haproxy import find_haproxy, forward_tcp
 from pinnace.verification.bench.load import NAMESPACE
 from pinnace.verification.bench.pages import PageLoad
-from pinnace.verification.bench.report import Run
-from pinnace.verification.bench.usage import Meter
+from pinnace.verification.bench.report import BenchRun
+from pinnace.verification.bench.usage import ProcessMeter
 
 CONNECTIONS = 3_000
 """Connections of the test of the distribution."""
@@ -66,45 +66,61 @@ while True:
     threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
 """
 """A stream until the client closes, or an answer of 100 bytes."""
+NFT_SERVICES = (1, 5_000)
+NFT_SECONDS, NFT_ROUNDS = 2.0, 3
+NFT_CLIENT = """
+import json, socket, sys, time
+host, port, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+began, count = time.monotonic(), 0
+while time.monotonic() - began < seconds:
+    s = socket.create_connection((host, port), 5)
+    s.recv(1)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes([1, 0, 0, 0, 0, 0, 0, 0]))  # reset: leaves no TIME_WAIT
+    s.close()
+    count += 1
+print(json.dumps(count / (time.monotonic() - began)))
+"""
 
 
-async def services(bench: Bench, requests: int, count: int, changed: int, progress: Progress) -> Run:
+async def measure_services(bench: BenchCluster, requests: int, count: int, changed: int, progress: Progress) -> BenchRun:
     """Measure all parts in turn. `requests`: through rolling updates. `count`: services with ENDPOINTS endpoints each.
     `changed`: changes of endpoints. The rate is that of requests. Raises BenchError, ApiError."""
-    client, began = bench.clients[0], Meter(bench.cluster.state)
+    client, began = bench.clients[0], ProcessMeter(bench.cluster.state)
     counts: dict[str, int] = {}
     samples: dict[str, Sequence[float]] = {}
     ports = Ports()
-    await client.of(DEPLOYMENTS).create(pages.deployment("web", 3))
-    web = await pages.create_service(client, pages.service("web", type="NodePort"), "127.250.255.1", ports.next())
-    await pages.ready(client, "web", 3)
+    await client.of(DEPLOYMENTS).create(pages.build_page_deployment("web", 3))
+    web = await pages.create_page_service(
+        client, pages.build_page_service("web", type="NodePort"), "127.250.255.1", ports.next()
+    )
+    await pages.wait_for_deployment(client, "web", 3)
     address = web.spec.clusterIP
-    await _answers(address)
+    await _wait_for_answer(address)
 
     progress.waiting(f"{CONNECTIONS:,} connections")
-    spread = await _spread(address)
-    counts["evenness, chi-square p in 1/1000"] = round(pages.evenness(spread) * 1000)
+    spread = await _count_answers(address)
+    counts["evenness, chi-square p in 1/1000"] = round(pages.chi_square_p_value(spread) * 1000)
     rate = await _measure_rolling_update(client, address, requests, counts, samples, progress)
     await _measure_after_kill(client, address, counts, progress)
     samples["change of endpoints to traffic"] = await _measure_endpoint_changes(client, count, changed, progress)
     await _measure_streams(client, ports, counts, samples, progress)
     await asyncio.to_thread(_measure_nftables, counts, progress)
-    return Run(bench.calibration, began.read(), samples=samples, items=requests, rate=rate, counts=counts)
+    return BenchRun(bench.calibration, began.read_usage(), samples=samples, items=requests, rate=rate, counts=counts)
 
 
-async def _answers(address: str) -> None:
+async def _wait_for_answer(address: str) -> None:
     async with asyncio.timeout(CHANGE_TIMEOUT):
         while True:
             try:
-                await pages.request(address, 80)
+                await pages.request_page(address, 80)
                 return
             except OSError:
                 await asyncio.sleep(0.05)
 
 
-async def _spread(address: str) -> Counter[str]:
+async def _count_answers(address: str) -> Counter[str]:
     async with PageLoad(address, 80) as load:
-        await load.reach(CONNECTIONS, STEP_TIMEOUT)
+        await load.wait_for_requests(CONNECTIONS, STEP_TIMEOUT)
     if load.failures:
         raise BenchError(f"{len(load.failures)} of {load.requests} requests failed: {load.failures[0]}")
     return load.answers
@@ -119,9 +135,9 @@ async def _measure_rolling_update(
         while load.requests < requests:
             version += 1
             progress.waiting(f"rolling update {version - 1}: {load.requests:,} of {requests:,} requests")
-            new = pages.deployment("web", 3, str(version)).spec.template
-            await client.of(DEPLOYMENTS).modify("web", NAMESPACE, partial(_replace, new))
-            await pages.ready(client, "web", 3, STEP_TIMEOUT)
+            new = pages.build_page_deployment("web", 3, str(version)).spec.template
+            await client.of(DEPLOYMENTS).modify("web", NAMESPACE, partial(_set_pod_template, new))
+            await pages.wait_for_deployment(client, "web", 3, STEP_TIMEOUT)
     counts["updates"] = version - 1
     counts["updates, requests"] = load.requests
     counts["updates, failed"] = len(load.failures)
@@ -129,7 +145,7 @@ async def _measure_rolling_update(
     return load.requests / (time.monotonic() - began)
 
 
-def _replace(template: PodTemplateSpec, each: Deployment) -> None:
+def _set_pod_template(template: PodTemplateSpec, each: Deployment) -> None:
     each.spec.template.CopyFrom(template)
 
 
@@ -141,9 +157,9 @@ async def _measure_after_kill(client: Client, address: str, counts: dict[str, in
         if item.status.podIP and not item.metadata.HasField("deletionTimestamp")
     )
     async with PageLoad(address, 80) as load:
-        await load.reach(200, STEP_TIMEOUT)
+        await load.wait_for_requests(200, STEP_TIMEOUT)
         kill_listener(victim.status.podIP, pages.PORT)
-        await load.reach(load.requests + 1_000, STEP_TIMEOUT)
+        await load.wait_for_requests(load.requests + 1_000, STEP_TIMEOUT)
     counts["kill, requests"] = load.requests
     counts["kill, callers"] = load.callers
     counts["kill, failed"] = len(load.failures)
@@ -171,16 +187,17 @@ async def _measure_endpoint_changes(client: Client, count: int, changed: int, pr
     progress.waiting(f"{count:,} services with {ENDPOINTS} endpoints")
     groups = [[f"127.249.{group}.{index}" for index in range(1, ENDPOINTS + 1)] for group in range(2)]
     port = Ports().next()
-    probe = await client.of(SERVICES).create(_plain("probe", ""))
+    probe = await client.of(SERVICES).create(_build_service("probe", ""))
     numbers = range(count)
     made = [
-        _plain(f"many-{item}", "" if probe.spec.clusterIP else f"127.250.{item // 250}.{item % 250 + 1}") for item in numbers
+        _build_service(f"many-{item}", "" if probe.spec.clusterIP else f"127.250.{item // 250}.{item % 250 + 1}")
+        for item in numbers
     ]
     async with _start_named_servers(groups, port):
         for start in range(0, count, 50):
             part = made[start : start + 50]
             await asyncio.gather(*(client.of(SERVICES).create(service) for service in part))
-            new = (_slice(service.metadata.name, groups[0], port) for service in part)
+            new = (_build_endpoint_slice(service.metadata.name, groups[0], port) for service in part)
             await asyncio.gather(*(client.of(ENDPOINT_SLICES).create(endpoint_slice) for endpoint_slice in new))
         stored = {item.metadata.name: item.spec.clusterIP for item in (await client.of(SERVICES).list(NAMESPACE)).items}
         await _measure_until_named_server_answers(stored[f"many-{count - 1}"], "0")
@@ -188,7 +205,7 @@ async def _measure_endpoint_changes(client: Client, count: int, changed: int, pr
         for number in range(changed):
             name = f"many-{number * 7919 % count}"
             progress.waiting(f"change {number + 1} of {changed}")
-            group = 1 - int(await _name(stored[name]))
+            group = 1 - int(await _dns_name(stored[name]))
             slices = client.of(ENDPOINT_SLICES)
             wanted = await slices.get(name, NAMESPACE)
             wanted.CopyFrom(_move_endpoints(wanted, groups[group]))
@@ -200,15 +217,15 @@ async def _measure_endpoint_changes(client: Client, count: int, changed: int, pr
         return result
 
 
-def _plain(name: str, address: str) -> Service:
-    """A service without selector."""
-    made = pages.service(name)
+def _build_service(name: str, address: str) -> Service:
+    """Return a service without selector."""
+    made = pages.build_page_service(name)
     made.spec.selector.clear()
     made.spec.clusterIP = address
     return made
 
 
-def _slice(service: str, addresses: Sequence[str], port: int) -> EndpointSlice:
+def _build_endpoint_slice(service: str, addresses: Sequence[str], port: int) -> EndpointSlice:
     made = EndpointSlice(addressType="IPv4")
     made.metadata.name, made.metadata.namespace = service, NAMESPACE
     made.metadata.labels[SERVICE_LABEL] = service
@@ -227,7 +244,7 @@ def _move_endpoints(old: EndpointSlice, addresses: Sequence[str]) -> EndpointSli
 
 @asynccontextmanager
 async def _start_named_servers(groups: Sequence[Sequence[str]], port: int) -> AsyncIterator[None]:
-    """Servers that send the number of their group."""
+    """Start servers that send the number of their group."""
     servers = []
     try:
         for number, addresses in enumerate(groups):
@@ -243,7 +260,7 @@ async def _start_named_servers(groups: Sequence[Sequence[str]], port: int) -> As
             server.close()
 
 
-async def _name(address: str) -> str:
+async def _dns_name(address: str) -> str:
     async with asyncio.timeout(5):
         reader, writer = await asyncio.open_connection(address, 80)
         try:
@@ -257,7 +274,7 @@ async def _measure_until_named_server_answers(address: str, name: str) -> None:
     async with asyncio.timeout(CHANGE_TIMEOUT):
         while True:
             try:
-                if await _name(address) == name:
+                if await _dns_name(address) == name:
                     return
             except OSError:
                 await asyncio.sleep(0.001)
@@ -267,18 +284,18 @@ async def _measure_streams(
     client: Client, ports: Ports, counts: dict[str, int], samples: dict[str, Sequence[float]], progress: Progress
 ) -> None:
     host, port = "127.249.2.1", ports.next()
-    with _process([sys.executable, "-S", "-c", BACKEND, host, str(port)], "ready"):
-        made = await client.of(SERVICES).create(_plain("stream", ""))
+    with _run_process([sys.executable, "-S", "-c", BACKEND, host, str(port)], "ready"):
+        made = await client.of(SERVICES).create(_build_service("stream", ""))
         if not made.spec.clusterIP:
             made = await client.of(SERVICES).modify(
                 "stream", NAMESPACE, lambda service: setattr(service.spec, "clusterIP", "127.250.255.2")
             )
-        await client.of(ENDPOINT_SLICES).create(_slice("stream", [host], port))
+        await client.of(ENDPOINT_SLICES).create(_build_endpoint_slice("stream", [host], port))
         ways = {"the proxy": (made.spec.clusterIP, 80), "direct": (host, port)}
         with ExitStack() as stack:
             if (program := find_haproxy()) is not None:
                 ways["HAProxy"] = "127.0.0.1", ports.next()
-                stack.enter_context(forwarding(program, f"{host}:{port}", "{}:{}".format(*ways["HAProxy"])))
+                stack.enter_context(forward_tcp(program, f"{host}:{port}", "{}:{}".format(*ways["HAProxy"])))
             for name, where in ways.items():
                 progress.waiting(f"a stream and small requests: {name}")
                 rate, alone, latencies = await asyncio.to_thread(_measure_stream, where)
@@ -337,7 +354,7 @@ def _measure_small_requests(where: tuple[str, int]) -> float:
 
 
 @contextmanager
-def _process(command: Sequence[str], says: str = "") -> Iterator[None]:
+def _run_process(command: Sequence[str], says: str = "") -> Iterator[None]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             if says and (process.stdout is None or process.stdout.readline().strip() != says):
@@ -347,8 +364,6 @@ def _process(command: Sequence[str], says: str = "") -> Iterator[None]:
             process.kill()
 
 
-NFT_SERVICES = (1, 5_000)
-NFT_SECONDS, NFT_ROUNDS = 2.0, 3
 NFT_SERVER = """
 import socket
 s = socket.create_server(("10.79.0.2", 8080), backlog=4096)
@@ -361,18 +376,6 @@ while True:
     except OSError:
         pass
     c.close()
-"""
-NFT_CLIENT = """
-import json, socket, sys, time
-host, port, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-began, count = time.monotonic(), 0
-while time.monotonic() - began < seconds:
-    s = socket.create_connection((host, port), 5)
-    s.recv(1)
-    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes([1, 0, 0, 0, 0, 0, 0, 0]))  # reset: leaves no TIME_WAIT
-    s.close()
-    count += 1
-print(json.dumps(count / (time.monotonic() - began)))
 """
 
 
@@ -403,15 +406,15 @@ def _measure_nftables(counts: dict[str, int], progress: Progress) -> None:
             run("ip", "-n", name, "link", "set", device, "up")
         run("ip", "-n", node, "route", "add", "10.96.0.0/12", "via", "10.79.0.2")
         command = ["ip", "netns", "exec", server, sys.executable, "-S", "-c", NFT_SERVER]
-        with _process(command, "ready"):
+        with _run_process(command, "ready"):
             for number in NFT_SERVICES:
                 progress.waiting(f"connections through nftables with {number:,} services")
-                rules = run(*_rules("--services", str(number)))
+                rules = run(*_rules_command("--services", str(number)))
                 through, direct = [], []
                 for _ in range(NFT_ROUNDS):
-                    run(*_with_nft(node), text=rules)
+                    run(*_nft_command(node), text=rules)
                     through.append(rate("10.96.0.1", 80))
-                    run(*_with_nft(node), text="flush ruleset\n")
+                    run(*_nft_command(node), text="flush ruleset\n")
                     direct.append(rate("10.79.0.2", 8080))
                 counts[f"nftables, {number} services, connections/s"] = round(sum(through) / NFT_ROUNDS)
                 counts[f"direct, beside {number} services, connections/s"] = round(sum(direct) / NFT_ROUNDS)
@@ -420,9 +423,9 @@ def _measure_nftables(counts: dict[str, int], progress: Progress) -> None:
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
 
-def _with_nft(namespace: str) -> Sequence[str]:
+def _nft_command(namespace: str) -> Sequence[str]:
     return "ip", "netns", "exec", namespace, "nft", "-f", "-"
 
 
-def _rules(*arguments: str) -> Sequence[str]:
+def _rules_command(*arguments: str) -> Sequence[str]:
     return sys.executable, "-m", "pinnace.proxy.sample", "--endpoint", "10.79.0.2:8080", *arguments

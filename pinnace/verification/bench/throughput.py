@@ -25,28 +25,41 @@ from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.spec import ELECTION, KUBELET, SCHEDULER
 from pinnace.cluster.startup import Progress
 from pinnace.verification.bench import BenchError, workloads
-from pinnace.verification.bench.calibration import Bench
-from pinnace.verification.bench.load import CALLERS, Load, cpu_of, lost
-from pinnace.verification.bench.report import Run
-from pinnace.verification.bench.usage import Meter, StageMeter
-from pinnace.verification.bench.witness import BOUND, RUNNING, PodHistory, Witness, witnessing
-from pinnace.verification.bench.workloads import BEFORE, MEASURED, PRIORITY, PRIORITY_CLASS, Group, Workload, meanwhile
+from pinnace.verification.bench.calibration import BenchCluster
+from pinnace.verification.bench.load import CALLERS, CreatedPods, count_lost_pods, cpu_of
+from pinnace.verification.bench.report import BenchRun
+from pinnace.verification.bench.usage import ProcessMeter, StageMeter
+from pinnace.verification.bench.witness import BOUND, RUNNING, PodHistory, PodWitness, watch_pods
+from pinnace.verification.bench.workloads import (
+    BEFORE,
+    MEASURED,
+    PRIORITY,
+    PRIORITY_CLASS,
+    PodGroup,
+    Workload,
+    run_in_background,
+)
 
 RUN_TIMEOUT = 300.0
 """Seconds before a run times out."""
+BATCH = 500
+HOLDER = "bench"
+ELECTION_TIMEOUT = 10.0
+QUIET_INTERVAL, QUIET_CPU, QUIET_TIMEOUT = 0.25, 0.03, 120.0
+"""In seconds. A scheduler has processed all events if it uses at most QUIET_CPU of CPU time in an interval."""
 
 
-async def throughput(bench: Bench, pods: int, batch: int) -> Run:
+async def measure_throughput(bench: BenchCluster, pods: int, batch: int) -> BenchRun:
     """Measure from the first create to the last pod that is observed Running. Pods are created and scheduled concurrently."""
-    load = Load()
-    async with bench.cluster.client() as client, witnessing(client) as witness:
-        meter = Meter(bench.cluster.state)
-        await load.create(bench.clients, pods, batch=batch)
-        await witness.reached(RUNNING, pods, RUN_TIMEOUT)
-        usage = meter.read()
+    load = CreatedPods()
+    async with bench.cluster.client() as client, watch_pods(client) as witness:
+        meter = ProcessMeter(bench.cluster.state)
+        await load.create_pods(bench.clients, pods, batch=batch)
+        await witness.wait_for_stage(RUNNING, pods, RUN_TIMEOUT)
+        usage = meter.read_usage()
     history = witness.history
     seen = list(history.pods.values())
-    return Run(
+    return BenchRun(
         bench.calibration,
         usage,
         samples={
@@ -60,41 +73,42 @@ async def throughput(bench: Bench, pods: int, batch: int) -> Run:
     )
 
 
-async def create(bench: Bench, pods: int, batch: int) -> Run:
+async def measure_creates(bench: BenchCluster, pods: int, batch: int) -> BenchRun:
     """Measure from the first create to the last acknowledgement, without scheduling. The pods are read back after the
     measurement."""
-    load = Load()
-    stages = await StageMeter.start(bench.cluster.state)
-    meter = Meter(bench.cluster.state)
-    await load.create(bench.clients, pods, batch=batch)
-    usage = meter.read()
-    stage_cpu = await stages.read()
+    load = CreatedPods()
+    stages = await StageMeter.start_stage_meter(bench.cluster.state)
+    meter = ProcessMeter(bench.cluster.state)
+    await load.create_pods(bench.clients, pods, batch=batch)
+    usage = meter.read_usage()
+    stage_cpu = await stages.read_stage_cpu()
     elapsed = max(load.acknowledged.values()) - load.began
-    return Run(
+    return BenchRun(
         bench.calibration,
         usage,
         {"created": load.latencies},
         items=pods,
         rate=pods / elapsed,
-        violations={"lost": await lost(bench.clients[0], load.acknowledged)},
+        violations={"lost": await count_lost_pods(bench.clients[0], load.acknowledged)},
         stage_cpu=stage_cpu,
     )
 
 
-BATCH = 500
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class PreparedWorkload:
     """A prepared workload. The pods of `measured` have not been created. `zones`: the zone of each node."""
 
-    placed: Load
-    measured: Load
+    placed: CreatedPods
+    measured: CreatedPods
     zones: dict[str, str]
 
 
-async def set_up(bench: Bench, workload: Workload, pods: int, witness: Witness, progress: Progress) -> Setting:
+async def prepare_workload(
+    bench: BenchCluster, workload: Workload, pods: int, witness: PodWitness, progress: Progress
+) -> PreparedWorkload:
     """Prepare the cluster, and wait until the existing pods are Running. Raises BenchError, ApiError."""
     client = bench.clients[0]
     await common_objects(bench.clients)
@@ -102,16 +116,16 @@ async def set_up(bench: Bench, workload: Workload, pods: int, witness: Witness, 
     zones = dict(zip(names, cycle(workload.zones), strict=False)) if workload.zones else {}
     if zones:
         progress.waiting("the zones of the nodes")
-        await label(client, zones)
+        await set_zone_labels(client, zones)
     if workload.volumes:
-        await create_all(client, CSI_NODES, [workloads.csi_node(name) for name in names])
-    placed = await _group(bench, workload, workload.placed, len(names), "before-", progress)
-    await witness.reached(RUNNING, len(placed.uids), RUN_TIMEOUT)
-    await _group(bench, workload, workload.waiting, len(names), "waiting-", progress)
-    measured = Load(shape=workload.measured.shape, namespace=MEASURED)
+        await create_all(client, CSI_NODES, [workloads.build_csi_node(name) for name in names])
+    placed = await _create_pod_group(bench, workload, workload.placed, len(names), "before-", progress)
+    await witness.wait_for_stage(RUNNING, len(placed.uids), RUN_TIMEOUT)
+    await _create_pod_group(bench, workload, workload.waiting, len(names), "waiting-", progress)
+    measured = CreatedPods(shape=workload.measured.shape, namespace=MEASURED)
     if workload.volumes:
         await bound_claims(client, measured, pods)
-    return Setting(placed, measured, zones)
+    return PreparedWorkload(placed, measured, zones)
 
 
 async def common_objects(clients: Sequence[Client]) -> None:
@@ -128,29 +142,31 @@ async def common_objects(clients: Sequence[Client]) -> None:
         await client.priority_classes.list()
 
 
-async def _group(bench: Bench, workload: Workload, group: Group, nodes: int, prefix: str, progress: Progress) -> Load:
-    load, count = Load(prefix, group.shape, BEFORE), workload.scaled(group.count, nodes)
+async def _create_pod_group(
+    bench: BenchCluster, workload: Workload, group: PodGroup, nodes: int, prefix: str, progress: Progress
+) -> CreatedPods:
+    load, count = CreatedPods(prefix, group.shape, BEFORE), workload.scaled(group.count, nodes)
     if count:
         progress.waiting(f"{count:,} existing pods")
         if workload.volumes:
             await bound_claims(bench.clients[0], load, count)
-        await load.create(bench.clients, count, batch=BATCH)
+        await load.create_pods(bench.clients, count, batch=BATCH)
     return load
 
 
-async def bound_claims(client: Client, load: Load, count: int) -> None:
+async def bound_claims(client: Client, load: CreatedPods, count: int) -> None:
     """Create volumes and bound claims for the first `count` pods of a load."""
     names = [load.name(number) for number in range(count)]
-    await create_all(client, PERSISTENT_VOLUMES, [workloads.volume(name, load.namespace) for name in names])
-    await create_all(client, PERSISTENT_VOLUME_CLAIMS, [workloads.claim(name, load.namespace) for name in names])
+    await create_all(client, PERSISTENT_VOLUMES, [workloads.build_volume(name, load.namespace) for name in names])
+    await create_all(client, PERSISTENT_VOLUME_CLAIMS, [workloads.build_claim(name, load.namespace) for name in names])
 
 
 async def create_all(client: Client, resource: Resource[T], objs: Iterable[T]) -> None:
     """Create objects with single calls, because few resources support batches."""
-    await each(objs, client.of(resource).create)
+    await call_for_all(objs, client.of(resource).create)
 
 
-async def label(client: Client, zones: Mapping[str, str]) -> None:
+async def set_zone_labels(client: Client, zones: Mapping[str, str]) -> None:
     """Set the zone labels of the nodes."""
 
     async def give(name: str) -> None:
@@ -159,10 +175,10 @@ async def label(client: Client, zones: Mapping[str, str]) -> None:
 
         await client.nodes.modify(name, "", change)
 
-    await each(zones, give)
+    await call_for_all(zones, give)
 
 
-async def each(items: Iterable[Item], call: Callable[[Item], Awaitable[object]]) -> None:
+async def call_for_all(items: Iterable[Item], call: Callable[[Item], Awaitable[object]]) -> None:
     """Call a function for all items with limited concurrency. Raises the errors of the calls."""
     rest = iter(items)
 
@@ -175,47 +191,43 @@ async def each(items: Iterable[Item], call: Callable[[Item], Awaitable[object]])
             group.create_task(work())
 
 
-HOLDER = "bench"
-ELECTION_TIMEOUT = 10.0
-QUIET_INTERVAL, QUIET_CPU, QUIET_TIMEOUT = 0.25, 0.03, 120.0
-"""In seconds. A scheduler has processed all events if it uses at most QUIET_CPU of CPU time in an interval."""
-
-
-async def backlog(bench: Bench, workload: Workload, pods: int, progress: Progress, *, bound_only: bool = False) -> Run:
+async def measure_backlog(
+    bench: BenchCluster, workload: Workload, pods: int, progress: Progress, *, bound_only: bool = False
+) -> BenchRun:
     """Measure from the resignation of the benchmark to the last observed bind. `bound_only`: the kubelets are stopped."""
     cluster = bench.cluster
-    async with cluster.client() as client, witnessing(client) as witness:
-        setting = await set_up(bench, workload, pods, witness, progress)
+    async with cluster.client() as client, watch_pods(client) as witness:
+        setting = await prepare_workload(bench, workload, pods, witness, progress)
         if bound_only:
             await processes.stop(cluster.state.of(KUBELET))  # without controllers, the nodes stay Ready
-        await quiet(cluster)
+        await wait_for_idle_schedulers(cluster)
         progress.waiting("the schedulers to take in the backlog")
-        async with leaderless(cluster, client) as caretaker:
-            await setting.measured.create(bench.clients, pods, batch=BATCH)
-            caretaker.check()
-            await quiet(cluster)
+        async with run_without_leader(cluster, client) as caretaker:
+            await setting.measured.create_pods(bench.clients, pods, batch=BATCH)
+            caretaker.check_still_leads()
+            await wait_for_idle_schedulers(cluster)
             progress.waiting("the backlog to be scheduled")
-            meter = Meter(cluster.state)
-            async with meanwhile(workload.churn(client, setting.placed)) if workload.churn else nullcontext():
-                caretaker.check()
+            meter = ProcessMeter(cluster.state)
+            async with run_in_background(workload.churn(client, setting.placed)) if workload.churn else nullcontext():
+                caretaker.check_still_leads()
                 let_go = time.monotonic()
                 resigning = asyncio.ensure_future(caretaker.candidate.release())
-                await witness.reached(BOUND, len(setting.placed.uids) + pods, RUN_TIMEOUT)
-                usage = meter.read()
+                await witness.wait_for_stage(BOUND, len(setting.placed.uids) + pods, RUN_TIMEOUT)
+                usage = meter.read_usage()
             await resigning
     history = witness.history
     binds = [history.pods[uid].bound - let_go for uid in setting.measured.uids]
-    return Run(
+    return BenchRun(
         bench.calibration,
         usage,
         samples={BOUND: binds, "first bind": [min(binds)]},
         items=pods,
         rate=pods / max(binds),
-        violations=violations(history, workload, setting),
+        violations=count_violations(history, workload, setting),
     )
 
 
-def violations(history: PodHistory, workload: Workload, setting: Setting) -> dict[str, int]:
+def count_violations(history: PodHistory, workload: Workload, setting: PreparedWorkload) -> dict[str, int]:
     """Return the number of violations by name; see witness.py and workloads.py."""
     placed, measured = set(setting.placed.uids), set(setting.measured.uids)
     loads = ((placed, cpu_of(workload.placed.shape)), (measured, cpu_of(workload.measured.shape)))
@@ -232,11 +244,11 @@ class PlaceholderLeader:
     def __init__(self, connection: Caller) -> None:
         self.elected = asyncio.Event()
         self.candidate = LeaderElector(
-            connection, ELECTION, HOLDER, on_elected=lambda token: self.elected.set(), on_lost=self._lose
+            connection, ELECTION, HOLDER, on_elected=lambda token: self.elected.set(), on_lost=self._record_loss
         )
         self._lost = ""
 
-    def check(self) -> None:
+    def check_still_leads(self) -> None:
         """Raise BenchError if leadership was lost since the election, because a scheduler may have started."""
         if self._lost or self.candidate.token is None:
             why = self._lost or "its heartbeats were late"
@@ -245,12 +257,12 @@ class PlaceholderLeader:
                 "try again with fewer pods or on a machine with less load"
             )
 
-    def _lose(self, reason: str) -> None:
+    def _record_loss(self, reason: str) -> None:
         self._lost = self._lost or reason
 
 
 @asynccontextmanager
-async def leaderless(cluster: Cluster, client: Client) -> AsyncIterator[PlaceholderLeader]:
+async def run_without_leader(cluster: Cluster, client: Client) -> AsyncIterator[PlaceholderLeader]:
     """Run all schedulers as standbys while the benchmark leads. Raises BenchError."""
     schedulers = [record.name for record in cluster.state.of(SCHEDULER)]
     await processes.stop(cluster.state.of(SCHEDULER))
@@ -270,13 +282,13 @@ async def leaderless(cluster: Cluster, client: Client) -> AsyncIterator[Placehol
             await campaigning
 
 
-async def quiet(cluster: Cluster) -> None:
+async def wait_for_idle_schedulers(cluster: Cluster) -> None:
     """Wait until the schedulers are idle. Raises BenchError."""
     deadline = time.monotonic() + QUIET_TIMEOUT
     names = {record.name for record in cluster.state.of(SCHEDULER)}
     while time.monotonic() < deadline:
-        meter = Meter(cluster.state)
+        meter = ProcessMeter(cluster.state)
         await asyncio.sleep(QUIET_INTERVAL)
-        if all(usage.cpu_s <= QUIET_CPU for name, usage in meter.read().items() if name in names):
+        if all(usage.cpu_s <= QUIET_CPU for name, usage in meter.read_usage().items() if name in names):
             return
     raise BenchError(f"timed out after {QUIET_TIMEOUT:g} s waiting for idle schedulers")

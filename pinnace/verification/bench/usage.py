@@ -21,15 +21,17 @@ from pinnace.verification.bench import BenchError
 TIMEOUT = 5.0
 _direct = build_opener(ProxyHandler({}))
 """An opener that ignores http_proxy, for loopback addresses."""
+LOAD = "load generator"
+STAGE_CPU_METRIC = "pinnace_stage_cpu_seconds_total"
 
 
 async def read_metric(http: str, name: str, /, **labels: str) -> int | None:
     """Return the sum of the samples with this name and these labels, or None if the process does not export the metric. Raises
     BenchError."""
-    return sum_of(await asyncio.to_thread(_fetch, http), name, **labels)
+    return sum_metric(await asyncio.to_thread(_fetch_metrics, http), name, **labels)
 
 
-def sum_of(text: str, name: str, /, **labels: str) -> int | None:
+def sum_metric(text: str, name: str, /, **labels: str) -> int | None:
     """Return the sum like `read_metric` from a text in Prometheus' format."""
     samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
     values = [sample.value for sample in samples if sample.name == name and labels.items() <= sample.labels.items()]
@@ -38,11 +40,11 @@ def sum_of(text: str, name: str, /, **labels: str) -> int | None:
 
 async def read_metric_by(http: str, name: str, label: str) -> dict[str, float]:
     """Return the samples with this name by the value of a label. Raises BenchError."""
-    families = text_string_to_metric_families(await asyncio.to_thread(_fetch, http))
+    families = text_string_to_metric_families(await asyncio.to_thread(_fetch_metrics, http))
     return {sample.labels[label]: sample.value for family in families for sample in family.samples if sample.name == name}
 
 
-def _fetch(http: str) -> str:
+def _fetch_metrics(http: str) -> str:
     try:
         with _direct.open(f"http://{http}/metrics", timeout=TIMEOUT) as answer:
             text: str = answer.read().decode()
@@ -51,11 +53,8 @@ def _fetch(http: str) -> str:
     return text
 
 
-LOAD = "load generator"
-
-
-class Meter:
-    """Measures processes from its creation to `read`: CPU seconds in between, and the peak memory since the start of each
+class ProcessMeter:
+    """Measures processes from its creation to `read_usage`: CPU seconds in between, and the peak memory since the start of each
     process. The running descendants of a process of the cluster count as parts of it."""
 
     def __init__(self, state: ClusterState) -> None:
@@ -64,9 +63,9 @@ class Meter:
         self._processes = {record.name: record.process for record in state.processes if record.process} | {LOAD: own}
         self._before = self._read()
 
-    def read(self) -> dict[str, ProcessUsage]:
+    def read_usage(self) -> dict[str, ProcessUsage]:
         """Return the usage by process. Processes that have ended are omitted."""
-        return difference(self._before, self._read())
+        return subtract_samples(self._before, self._read())
 
     def _read(self) -> dict[str, ProcessUsage]:
         return {
@@ -83,7 +82,7 @@ class Meter:
         return ProcessUsage(*(sum(getattr(usage, field.name) for usage in usages) for field in fields(ProcessUsage)))
 
 
-def difference(before: Mapping[str, ProcessUsage], after: Mapping[str, ProcessUsage]) -> dict[str, ProcessUsage]:
+def subtract_samples(before: Mapping[str, ProcessUsage], after: Mapping[str, ProcessUsage]) -> dict[str, ProcessUsage]:
     return {
         name: ProcessUsage(usage.cpu_s - before[name].cpu_s, usage.peak_rss_mb, usage.rss_mb)
         for name, usage in after.items()
@@ -91,22 +90,19 @@ def difference(before: Mapping[str, ProcessUsage], after: Mapping[str, ProcessUs
     }
 
 
-STAGE_CPU_METRIC = "pinnace_stage_cpu_seconds_total"
-
-
 class StageMeter:
-    """The CPU time of API servers by stage, from `start` to `read`. Both raise BenchError."""
+    """The CPU time of API servers by stage, from `start_stage_meter` to `read_stage_cpu`. Both raise BenchError."""
 
     def __init__(self, addresses: list[str], before: Mapping[str, float]) -> None:
         self._addresses = addresses
         self._before = before
 
     @classmethod
-    async def start(cls, state: ClusterState) -> Self:
+    async def start_stage_meter(cls, state: ClusterState) -> Self:
         addresses = [record.plan.http for record in state.of(APISERVER)]
         return cls(addresses, await _sum(addresses))
 
-    async def read(self) -> dict[str, float]:
+    async def read_stage_cpu(self) -> dict[str, float]:
         """Return the CPU seconds by stage since the start, summed over all API servers, or {} if they are not measured."""
         return {stage: seconds - self._before[stage] for stage, seconds in (await _sum(self._addresses)).items()}
 

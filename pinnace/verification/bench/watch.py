@@ -27,15 +27,30 @@ from pinnace.cluster.spec import APISERVER
 from pinnace.runtime import procfs
 from pinnace.runtime.tls import Renewed, TlsFiles
 from pinnace.verification.bench import BenchError
-from pinnace.verification.bench.calibration import Bench
-from pinnace.verification.bench.load import Load
-from pinnace.verification.bench.report import Run
-from pinnace.verification.bench.usage import Meter
+from pinnace.verification.bench.calibration import BenchCluster
+from pinnace.verification.bench.load import CreatedPods
+from pinnace.verification.bench.report import BenchRun
+from pinnace.verification.bench.usage import ProcessMeter
 
 WATCH_TIMEOUT = 300.0
+STREAMS = 20
+"""The number of watches per connection."""
+PODS = 500
+"""The number of pods that are updated repeatedly."""
+BATCH = 50
+"""The number of writes per call."""
+DECODING_WATCHES = 50
+"""One of this many watchers decodes the events."""
+DELIVERY_TIMEOUT = 60.0
+"""Seconds after the last write within which all watchers must have received all events."""
+ATTEMPTS = 3
+"""The number of connection attempts, of one second each."""
+WARM_UP = 1 / 6
+"""The fraction of the duration after which memory must be constant."""
+_METHOD = "/pinnace.v1.Pods/Watch"
 
 
-class Watcher:
+class WatchClient:
     """A client with its own connection. `arrivals`: the monotonic arrival times of events by pod name."""
 
     def __init__(self, endpoint: str, tls: TlsFiles, expected: int) -> None:
@@ -45,7 +60,7 @@ class Watcher:
         self._connection = Connection([endpoint], tls=tls)
         self._expected = expected
 
-    async def run(self, revision: int) -> None:
+    async def watch_events(self, revision: int) -> None:
         """Watch until all expected events have arrived. Raises ApiError if the stream ends earlier."""
         try:
             async for batch in Client(self._connection).pods.watch(resource_version=revision):
@@ -60,27 +75,27 @@ class Watcher:
             await self._connection.close()
 
 
-async def watch(bench: Bench, watchers: int, events: int, batch: int) -> Run:
+async def measure_watchers(bench: BenchCluster, watchers: int, events: int, batch: int) -> BenchRun:
     """Measure from the first create to the arrival of the last event at the last watcher. The rate is that of deliveries."""
     endpoints = bench.cluster.endpoints
-    crowd = [Watcher(endpoints[i % len(endpoints)], bench.cluster.tls, events + 1) for i in range(watchers)]
-    first, load = Load("first-"), Load()
+    crowd = [WatchClient(endpoints[i % len(endpoints)], bench.cluster.tls, events + 1) for i in range(watchers)]
+    first, load = CreatedPods("first-"), CreatedPods()
     revision = (await bench.clients[0].pods.list()).resource_version
     try:
         async with asyncio.timeout(WATCH_TIMEOUT), asyncio.TaskGroup() as group:
             for watcher in crowd:
-                group.create_task(watcher.run(revision))
-            await first.create(bench.clients, 1, batch=1)  # its arrival shows that the watchers are connected
+                group.create_task(watcher.watch_events(revision))
+            await first.create_pods(bench.clients, 1, batch=1)  # its arrival shows that the watchers are connected
             await asyncio.gather(*(watcher.first.wait() for watcher in crowd))
-            meter = Meter(bench.cluster.state)
-            await load.create(bench.clients, events, batch=batch)
+            meter = ProcessMeter(bench.cluster.state)
+            await load.create_pods(bench.clients, events, batch=batch)
     except TimeoutError:
         missing = sum(events + 1 - len(watcher.arrivals) for watcher in crowd)
         raise BenchError(f"{missing:,} events did not arrive within {WATCH_TIMEOUT:g} s") from None
-    usage = meter.read()
+    usage = meter.read_usage()
     deliveries = [watcher.arrivals[name] - sent for watcher in crowd for name, sent in load.sent.items()]
     elapsed = max(max(watcher.arrivals.values()) for watcher in crowd) - load.began
-    return Run(
+    return BenchRun(
         bench.calibration,
         usage,
         samples={"created": load.latencies, "delivered": deliveries},
@@ -90,24 +105,7 @@ async def watch(bench: Bench, watchers: int, events: int, batch: int) -> Run:
     )
 
 
-STREAMS = 20
-"""The number of watches per connection."""
-PODS = 500
-"""The number of pods that are updated repeatedly."""
-BATCH = 50
-"""The number of writes per call."""
-CURIOUS = 50
-"""One of this many watchers decodes the events."""
-DELIVERY_TIMEOUT = 60.0
-"""Seconds after the last write within which all watchers must have received all events."""
-ATTEMPTS = 3
-"""The number of connection attempts, of one second each."""
-WARM_UP = 1 / 6
-"""The fraction of the duration after which memory must be constant."""
-_METHOD = "/pinnace.v1.Pods/Watch"
-
-
-class Page(NamedTuple):
+class WatchMessage(NamedTuple):
     """A message of a watch."""
 
     encoded: bytes
@@ -115,32 +113,32 @@ class Page(NamedTuple):
     revision: int
 
 
-class EventLog:
+class SharedEventLog:
     """The events of all watches in order, as received by the first watcher."""
 
     def __init__(self) -> None:
         self._events: list[bytes] = []
-        self._pages: dict[int, Page] = {}
+        self._pages: dict[int, WatchMessage] = {}
         """Messages by the index of their first event. Watchers that keep up receive the same messages, which are decoded
         once."""
 
-    def page(self, place: int, encoded: bytes) -> tuple[Page, bool]:
+    def record_message(self, place: int, encoded: bytes) -> tuple[WatchMessage, bool]:
         """Return the message with the events from index `place`, and whether it equals the recorded events."""
         known = self._pages.get(place)
         if known is not None and known.encoded == encoded:
             return known, True
         response = WatchResponse.FromString(encoded)
-        page = Page(encoded, list(response.events), int(response.resourceVersion or 0))
+        page = WatchMessage(encoded, list(response.events), int(response.resourceVersion or 0))
         written = self._events[place : place + len(page.events)]
         self._events += page.events[len(written) :]
         self._pages[place] = page
         return page, written == page.events[: len(written)]
 
 
-class Listener:
+class WatchReader:
     """A watch that is read as fast as possible. It must not end."""
 
-    def __init__(self, call: Any, chronicle: EventLog, *, curious: bool) -> None:
+    def __init__(self, call: Any, chronicle: SharedEventLog, *, curious: bool) -> None:
         self.revision = 0
         self.events = 0
         self.latencies: list[float] = []
@@ -151,10 +149,10 @@ class Listener:
         self._curious = curious
         self._last = 0.0
 
-    async def listen(self) -> None:
+    async def read_until_cancelled(self) -> None:
         """Read until cancelled. Raises BenchError if the stream ends."""
         while (encoded := await self._read()) is not grpc.aio.EOF:
-            page, agrees = self._chronicle.page(self.events, encoded)
+            page, agrees = self._chronicle.record_message(self.events, encoded)
             self.agrees &= agrees
             if self._curious:
                 for event in page.events:
@@ -176,22 +174,26 @@ class Listener:
         self._last = sent
 
 
-async def crowd(bench: Bench, watchers: int, stuck: int, rate: int, seconds: float) -> Run:
+async def measure_watcher_crowd(bench: BenchCluster, watchers: int, stuck: int, rate: int, seconds: float) -> BenchRun:
     """Measure a crowd of watchers. `rate`: writes per second. Raises BenchError if a stream ends."""
     pods = await _pods(bench)
     revision = (await bench.clients[0].pods.list()).resource_version
-    async with _connected(bench, watchers) as peers:
-        chronicle = EventLog()
+    async with _open_connections(bench, watchers) as peers:
+        chronicle = SharedEventLog()
         listeners = [
-            Listener(open_watch(peers[i % len(peers)], revision), chronicle, curious=i % CURIOUS < len(bench.cluster.endpoints))
+            WatchReader(
+                open_watch(peers[i % len(peers)], revision),
+                chronicle,
+                curious=i % DECODING_WATCHES < len(bench.cluster.endpoints),
+            )
             for i in range(watchers)
         ]
-        async with _connected(bench, stuck * STREAMS) as idle, asyncio.TaskGroup() as group:
+        async with _open_connections(bench, stuck * STREAMS) as idle, asyncio.TaskGroup() as group:
             deaf = [open_watch(peer, revision) for peer in idle]
-            listening = [group.create_task(listener.listen()) for listener in listeners]
-            meter = Meter(bench.cluster.state)
-            written, late, memory = await _write(bench, pods, rate, seconds)
-            usage = meter.read()
+            listening = [group.create_task(listener.read_until_cancelled()) for listener in listeners]
+            meter = ProcessMeter(bench.cluster.state)
+            written, late, memory = await _write_statuses(bench, pods, rate, seconds)
+            usage = meter.read_usage()
             last = (await bench.clients[0].pods.list()).resource_version
             lacking = await _count_late_listeners(listeners, last)
             for task in listening:
@@ -199,7 +201,7 @@ async def crowd(bench: Bench, watchers: int, stuck: int, rate: int, seconds: flo
             for call in deaf:
                 call.cancel()
     curious = [listener for listener in listeners if listener.latencies]
-    return Run(
+    return BenchRun(
         bench.calibration,
         usage,
         samples={"delivered": [latency for listener in curious for latency in listener.latencies], "late": late},
@@ -214,13 +216,15 @@ async def crowd(bench: Bench, watchers: int, stuck: int, rate: int, seconds: flo
     )
 
 
-async def _pods(bench: Bench) -> list[Pod]:
-    load = Load()
-    await load.create(bench.clients, PODS, batch=BATCH)
+async def _pods(bench: BenchCluster) -> list[Pod]:
+    load = CreatedPods()
+    await load.create_pods(bench.clients, PODS, batch=BATCH)
     return (await bench.clients[0].pods.list(load.namespace)).items
 
 
-async def _write(bench: Bench, pods: Sequence[Pod], rate: int, seconds: float) -> tuple[int, list[float], dict[str, int]]:
+async def _write_statuses(
+    bench: BenchCluster, pods: Sequence[Pod], rate: int, seconds: float
+) -> tuple[int, list[float], dict[str, int]]:
     """Write the status of the pods in turn. Return the number of writes, the delay of each call, and the API servers' memory in
     MB after the warm-up and at the end."""
     written, late, memory = 0, list[float](), dict[str, int]()
@@ -233,13 +237,13 @@ async def _write(bench: Bench, pods: Sequence[Pod], rate: int, seconds: float) -
         if not memory and now > began + seconds * WARM_UP:
             memory["mb_when_warm"] = _memory(bench)
         client = bench.clients[written // BATCH % len(bench.clients)]
-        await _touch(client, [pods[(written + i) % len(pods)] for i in range(BATCH)])
+        await _write_time(client, [pods[(written + i) % len(pods)] for i in range(BATCH)])
         written += BATCH
     memory["mb_at_the_end"] = _memory(bench)
     return written, late, memory
 
 
-async def _touch(client: Client, pods: Sequence[Pod]) -> None:
+async def _write_time(client: Client, pods: Sequence[Pod]) -> None:
     """Write the current time into each pod. There is one writer, so the times are in the order of the writes."""
     for pod in pods:
         pod.metadata.resourceVersion = ""
@@ -249,7 +253,7 @@ async def _touch(client: Client, pods: Sequence[Pod]) -> None:
             raise BenchError(f"failed to update pod {item.name}: {from_status(item.error)}")
 
 
-async def _count_late_listeners(listeners: Sequence[Listener], revision: int) -> int:
+async def _count_late_listeners(listeners: Sequence[WatchReader], revision: int) -> int:
     """Return the number of listeners that have not received all events in time."""
     deadline = time.monotonic() + DELIVERY_TIMEOUT
     while True:
@@ -259,15 +263,15 @@ async def _count_late_listeners(listeners: Sequence[Listener], revision: int) ->
         await asyncio.sleep(0.1)
 
 
-def _memory(bench: Bench) -> int:
+def _memory(bench: BenchCluster) -> int:
     """Return the memory of all API servers in MB."""
     result = (procfs.usage(record.process) for record in bench.cluster.state.of(APISERVER) if record.process)
     return round(sum(usage.rss_mb for usage in result if usage))
 
 
 @asynccontextmanager
-async def _connected(bench: Bench, streams: int) -> AsyncIterator[list[Peer]]:
-    """Connections for this number of streams, distributed over the servers."""
+async def _open_connections(bench: BenchCluster, streams: int) -> AsyncIterator[list[Peer]]:
+    """Open connections for this number of streams, distributed over the servers."""
     endpoints, tls = bench.cluster.endpoints, Renewed(bench.cluster.tls)
     peers = [Peer(endpoints[i % len(endpoints)], tls=tls) for i in range(-(-streams // STREAMS))]
     try:
@@ -288,7 +292,7 @@ def open_watch(peer: Peer, revision: int) -> Any:
     return peer.channel.unary_stream(_METHOD, WatchRequest.SerializeToString)(request)
 
 
-def _response() -> Any:
+def _build_response_class() -> Any:
     """Return a message class for watch responses that does not decode the events."""
     file = descriptor_pb2.FileDescriptorProto(name="pinnace/bench/crowd.proto", package="pinnace.bench", syntax="proto3")
     message = file.message_type.add(name="Response")
@@ -300,5 +304,5 @@ def _response() -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("pinnace.bench.Response"))
 
 
-WatchResponse = _response()
+WatchResponse = _build_response_class()
 """A watch response with encoded events."""

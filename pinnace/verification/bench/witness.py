@@ -29,7 +29,7 @@ BOUND, RUNNING = "bound", "running"
 
 
 @dataclass(slots=True)
-class Seen:
+class PodObservation:
     """The observations of one pod. Times are monotonic seconds; 0.0 means that the event has not been observed."""
 
     name: str
@@ -46,19 +46,19 @@ class PodHistory:
     """Derives violations from watch events. Pods are identified by uid, because names can be reused."""
 
     def __init__(self) -> None:
-        self.pods: dict[str, Seen] = {}
+        self.pods: dict[str, PodObservation] = {}
         self.counts = {BOUND: 0, RUNNING: 0}
         self.tokens: dict[int, float] = {}
         """The time of the first bind with each token."""
         self.deposed: list[str] = []
         """Names of pods that were bound with a token after a later token had been used."""
 
-    def observe(self, events: Iterable[tuple[WatchEventType, Pod]], now: float) -> None:
+    def observe_events(self, events: Iterable[tuple[WatchEventType, Pod]], now: float) -> None:
         for kind, pod in events:
             uid, node = pod.metadata.uid, pod.spec.nodeName
             seen = self.pods.get(uid)
             if seen is None:
-                seen = self.pods[uid] = Seen(pod.metadata.name)
+                seen = self.pods[uid] = PodObservation(pod.metadata.name)
             if node != seen.node or (node and fences.of(pod).token != seen.token):
                 self._bound(seen, pod, node, now)
             if not seen.running and pod.status.phase == "Running" and kind != WatchEventType.DELETED:
@@ -67,7 +67,7 @@ class PodHistory:
             if kind == WatchEventType.DELETED:
                 seen.deleted = now
 
-    def _bound(self, seen: Seen, pod: Pod, node: str, now: float) -> None:
+    def _bound(self, seen: PodObservation, pod: Pod, node: str, now: float) -> None:
         if seen.bound:
             seen.rebound.append(node)
         else:
@@ -105,7 +105,7 @@ class PodHistory:
         return min((seen for elected, seen in self.tokens.items() if elected > token), default=None)
 
 
-class Witness:
+class PodWitness:
     """The watch that feeds a history. A broken watch is resumed. If it cannot be resumed, the run is void."""
 
     def __init__(self, client: Client, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -116,7 +116,7 @@ class Witness:
         self._news = asyncio.Event()
         self._blind: BenchError | None = None
 
-    async def run(self) -> None:
+    async def watch_events(self) -> None:
         """Watch until cancelled, or until events were missed. In the latter case, all waiting methods raise BenchError."""
         try:
             await self._watch((await self._client.pods.list()).resource_version)
@@ -132,17 +132,17 @@ class Witness:
                 async for batch in self._client.pods.watch(resource_version=revision):
                     revision = batch.resource_version
                     if batch.events:
-                        self.history.observe(batch.events, self._clock.monotonic())
+                        self.history.observe_events(batch.events, self._clock.monotonic())
                         self._news.set()
             except (Unavailable, Conflict):
                 await self._clock.sleep(RESUME_DELAY)
 
-    async def listening(self) -> None:
+    async def wait_until_watching(self) -> None:
         """Wait until the watch has started, so that no event can be missed. Raises BenchError."""
         await self._listening.wait()
         self._check()
 
-    async def reached(self, stage: str, count: int, timeout: float) -> None:
+    async def wait_for_stage(self, stage: str, count: int, timeout: float) -> None:
         """Wait until this number of pods has been observed BOUND or RUNNING. Raises BenchError."""
         if not await self._until(lambda: self.history.counts[stage] >= count, timeout):
             raise BenchError(f"only {self.history.counts[stage]:,} of {count:,} pods are {stage} after {timeout:g} s")
@@ -173,12 +173,12 @@ class Witness:
 
 
 @asynccontextmanager
-async def witnessing(client: Client) -> AsyncIterator[Witness]:
-    """A witness whose watch has started."""
-    witness = Witness(client)
-    watching = asyncio.create_task(witness.run())
+async def watch_pods(client: Client) -> AsyncIterator[PodWitness]:
+    """Yield a witness whose watch has started."""
+    witness = PodWitness(client)
+    watching = asyncio.create_task(witness.watch_events())
     try:
-        await witness.listening()
+        await witness.wait_until_watching()
         yield witness
     finally:
         watching.cancel()

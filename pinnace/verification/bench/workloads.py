@@ -33,21 +33,107 @@ from pinnace.client.client import Client
 from pinnace.client.errors import from_status
 from pinnace.client.resource import delete_request
 from pinnace.verification.bench import BenchError, load
-from pinnace.verification.bench.load import NODE_CPU, PODS_PER_NODE, Load, Shape, like, pod
+from pinnace.verification.bench.load import NODE_CPU, PODS_PER_NODE, CreatedPods, Shape, build_pod, shape_with_cpu
 
 DRIVER = "ebs.csi.aws.com"
 VOLUMES_PER_NODE = 39
 SIZE, MODE = "1Gi", "ReadOnlyMany"
+INTERVAL = 0.1
+DELETED_AT_ONCE = 50
+FLEET = "kubelet-0"
+"""The fleet of the nodes that churn creates."""
+BEFORE, MEASURED = "sched-0", "sched-1"
+"""The namespaces of the existing and the measured pods."""
+PRIORITY_CLASS, PRIORITY = "high", 10
+NODE_AFFINE = shape_with_cpu("""
+    spec:
+      affinity:
+        nodeAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+            nodeSelectorTerms:
+            - matchExpressions:
+              - {key: topology.kubernetes.io/zone, operator: In, values: [zone1, zone2]}
+""")
+ANTI_AFFINE = shape_with_cpu("""
+    metadata: {labels: {color: green}}
+    spec:
+      affinity:
+        podAntiAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+          - labelSelector: {matchLabels: {color: green}}
+            topologyKey: kubernetes.io/hostname
+            namespaces: [sched-1, sched-0]
+""")
+AFFINE = shape_with_cpu("""
+    metadata: {labels: {color: blue}}
+    spec:
+      affinity:
+        podAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+          - labelSelector: {matchLabels: {color: blue}}
+            topologyKey: topology.kubernetes.io/zone
+            namespaces: [sched-1, sched-0]
+""")
+PREFER_AFFINE = shape_with_cpu("""
+    metadata: {labels: {color: red}}
+    spec:
+      affinity:
+        podAffinity:
+          preferredDuringSchedulingIgnoredDuringExecution:
+          - weight: 1
+            podAffinityTerm:
+              labelSelector: {matchLabels: {color: red}}
+              topologyKey: kubernetes.io/hostname
+              namespaces: [sched-1, sched-0]
+""")
+PREFER_ANTI_AFFINE = shape_with_cpu("""
+    metadata: {labels: {color: yellow}}
+    spec:
+      affinity:
+        podAntiAffinity:
+          preferredDuringSchedulingIgnoredDuringExecution:
+          - weight: 1
+            podAffinityTerm:
+              labelSelector: {matchLabels: {color: yellow}}
+              topologyKey: kubernetes.io/hostname
+              namespaces: [sched-1, sched-0]
+""")
+SPREAD = shape_with_cpu("""
+    metadata: {labels: {color: blue}}
+    spec:
+      topologySpreadConstraints:
+      - maxSkew: 5
+        topologyKey: topology.kubernetes.io/zone
+        whenUnsatisfiable: DoNotSchedule
+        labelSelector: {matchLabels: {color: blue}}
+""")
+PREFER_SPREAD = shape_with_cpu("""
+    metadata: {labels: {color: blue}}
+    spec:
+      topologySpreadConstraints:
+      - maxSkew: 5
+        topologyKey: topology.kubernetes.io/zone
+        whenUnsatisfiable: ScheduleAnyway
+        labelSelector: {matchLabels: {color: blue}}
+""")
+TOO_LARGE = shape_with_cpu("spec: {priorityClassName: high}", cpu="9")
+"""A pod that fits on no node."""
+SMALL_AND_LOW = shape_with_cpu("spec: {terminationGracePeriodSeconds: 0}", cpu="900m")
+"""Four of these pods fill a node."""
+LARGE_AND_HIGH = shape_with_cpu("spec: {priorityClassName: high}", cpu="3")
+"""A pod that needs the resources of three pods of SMALL_AND_LOW."""
+GATED = shape_with_cpu("spec: {schedulingGates: [{name: example.com/hold}]}")
+MOONS = ("moon-1", "moon-2", "moon-3")
 
 
-def pod_with_volume(name: str) -> Pod:
+def build_pod_with_volume(name: str) -> Pod:
     """Return a pod that uses the claim of the same name."""
-    made = load.pod(name)
+    made = load.build_pod(name)
     made.spec.volumes.add(name="data").volumeSource.persistentVolumeClaim.claimName = name
     return made
 
 
-def volume(name: str, namespace: str) -> PersistentVolume:
+def build_volume(name: str, namespace: str) -> PersistentVolume:
     made = PersistentVolume()
     made.metadata.name = f"{namespace}-{name}"
     spec = made.spec
@@ -60,7 +146,7 @@ def volume(name: str, namespace: str) -> PersistentVolume:
     return made
 
 
-def claim(name: str, namespace: str) -> PersistentVolumeClaim:
+def build_claim(name: str, namespace: str) -> PersistentVolumeClaim:
     made = PersistentVolumeClaim()
     made.metadata.name, made.metadata.namespace = name, namespace
     made.metadata.annotations[BIND_COMPLETED_ANNOTATION] = "true"
@@ -70,7 +156,7 @@ def claim(name: str, namespace: str) -> PersistentVolumeClaim:
     return made
 
 
-def csi_node(name: str) -> CSINode:
+def build_csi_node(name: str) -> CSINode:
     """Return the CSINode of a node, with the driver and its volume limit."""
     made = CSINode()
     made.metadata.name = name
@@ -82,7 +168,7 @@ Check = Callable[[Sequence[str], Mapping[str, str]], int]
 """A function from (the node of each constrained pod, the zone of each node) to the number of misplaced pods."""
 
 
-def anywhere(nodes: Sequence[str], zones: Mapping[str, str]) -> int:
+def allow_any_node(nodes: Sequence[str], zones: Mapping[str, str]) -> int:
     return 0
 
 
@@ -120,23 +206,19 @@ def overcommitted(placed: Iterable[tuple[str, int]]) -> int:
     return sum(cpu > NODE_CPU for cpu in taken.values())
 
 
-INTERVAL = 0.1
-DELETED_AT_ONCE = 50
-FLEET = "kubelet-0"
-"""The fleet of the nodes that churn creates."""
-Churn = Callable[[Client, Load], Coroutine[Any, Any, None]]
+Churn = Callable[[Client, CreatedPods], Coroutine[Any, Any, None]]
 """A coroutine that runs until it is cancelled or has nothing left to do. The load contains the existing pods."""
 
 
-def recreating(shape: load.Shape) -> Churn:
+def recreate_objects(shape: load.Shape) -> Churn:
     """Create a node, a pod and a service, and delete them one interval later."""
 
-    async def churn(client: Client, placed: Load) -> None:
+    async def churn(client: Client, placed: CreatedPods) -> None:
         services = client.of(SERVICES)
         for number in count():
             name = f"churn-{number}"
             await asyncio.gather(
-                client.nodes.create(node(name)), client.pods.create(shape(name)), services.create(service(name))
+                client.nodes.create(build_node(name)), client.pods.create(shape(name)), services.create(build_service(name))
             )
             await asyncio.sleep(INTERVAL)
             await asyncio.gather(
@@ -149,7 +231,7 @@ def recreating(shape: load.Shape) -> Churn:
     return churn
 
 
-async def deleting(client: Client, placed: Load) -> None:
+async def delete_placed_pods(client: Client, placed: CreatedPods) -> None:
     """Delete existing pods, some in each interval."""
     names = list(placed.sent)
     for start in range(0, len(names), DELETED_AT_ONCE):
@@ -161,7 +243,7 @@ async def deleting(client: Client, placed: Load) -> None:
 
 
 @asynccontextmanager
-async def meanwhile(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def run_in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Run a coroutine during the body. Raises its errors at the end."""
     task = asyncio.create_task(work)
     try:
@@ -173,7 +255,7 @@ async def meanwhile(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         await asyncio.wait((task,))
 
 
-def node(name: str) -> Node:
+def build_node(name: str) -> Node:
     """Return a node that is Ready."""
     made = Node()
     made.metadata.name = name
@@ -185,7 +267,7 @@ def node(name: str) -> Node:
     return made
 
 
-def service(name: str) -> Service:
+def build_service(name: str) -> Service:
     made = Service()
     made.metadata.name, made.metadata.namespace = name, load.NAMESPACE
     made.spec.selector["app"] = name
@@ -193,17 +275,12 @@ def service(name: str) -> Service:
     return made
 
 
-BEFORE, MEASURED = "sched-0", "sched-1"
-"""The namespaces of the existing and the measured pods."""
-PRIORITY_CLASS, PRIORITY = "high", 10
-
-
 @dataclass(frozen=True, slots=True)
-class Group:
+class PodGroup:
     """A number of pods of one shape."""
 
     count: int
-    shape: Shape = pod
+    shape: Shape = build_pod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,13 +293,13 @@ class Workload:
     """The zone labels, assigned to the nodes in turn."""
     volumes: bool = False
     """Whether each pod has a bound claim."""
-    placed: Group = Group(0)
+    placed: PodGroup = PodGroup(0)
     """Pods that are running before the measurement."""
-    waiting: Group = Group(0)
+    waiting: PodGroup = PodGroup(0)
     """Pods that wait during the measurement and must not be bound."""
-    measured: Group
+    measured: PodGroup
     churn: Churn | None = None
-    misplaced: Check = anywhere
+    misplaced: Check = allow_any_node
     """The check of the measured pods, and of existing pods with the same shape."""
     per_node: int = PODS_PER_NODE
     """The maximum number of pods per node, both existing and measured."""
@@ -241,164 +318,83 @@ class Workload:
         return measured | placed if self.placed.shape is self.measured.shape else measured
 
 
-NODE_AFFINE = like("""
-    spec:
-      affinity:
-        nodeAffinity:
-          requiredDuringSchedulingIgnoredDuringExecution:
-            nodeSelectorTerms:
-            - matchExpressions:
-              - {key: topology.kubernetes.io/zone, operator: In, values: [zone1, zone2]}
-""")
-ANTI_AFFINE = like("""
-    metadata: {labels: {color: green}}
-    spec:
-      affinity:
-        podAntiAffinity:
-          requiredDuringSchedulingIgnoredDuringExecution:
-          - labelSelector: {matchLabels: {color: green}}
-            topologyKey: kubernetes.io/hostname
-            namespaces: [sched-1, sched-0]
-""")
-AFFINE = like("""
-    metadata: {labels: {color: blue}}
-    spec:
-      affinity:
-        podAffinity:
-          requiredDuringSchedulingIgnoredDuringExecution:
-          - labelSelector: {matchLabels: {color: blue}}
-            topologyKey: topology.kubernetes.io/zone
-            namespaces: [sched-1, sched-0]
-""")
-PREFER_AFFINE = like("""
-    metadata: {labels: {color: red}}
-    spec:
-      affinity:
-        podAffinity:
-          preferredDuringSchedulingIgnoredDuringExecution:
-          - weight: 1
-            podAffinityTerm:
-              labelSelector: {matchLabels: {color: red}}
-              topologyKey: kubernetes.io/hostname
-              namespaces: [sched-1, sched-0]
-""")
-PREFER_ANTI_AFFINE = like("""
-    metadata: {labels: {color: yellow}}
-    spec:
-      affinity:
-        podAntiAffinity:
-          preferredDuringSchedulingIgnoredDuringExecution:
-          - weight: 1
-            podAffinityTerm:
-              labelSelector: {matchLabels: {color: yellow}}
-              topologyKey: kubernetes.io/hostname
-              namespaces: [sched-1, sched-0]
-""")
-SPREAD = like("""
-    metadata: {labels: {color: blue}}
-    spec:
-      topologySpreadConstraints:
-      - maxSkew: 5
-        topologyKey: topology.kubernetes.io/zone
-        whenUnsatisfiable: DoNotSchedule
-        labelSelector: {matchLabels: {color: blue}}
-""")
-PREFER_SPREAD = like("""
-    metadata: {labels: {color: blue}}
-    spec:
-      topologySpreadConstraints:
-      - maxSkew: 5
-        topologyKey: topology.kubernetes.io/zone
-        whenUnsatisfiable: ScheduleAnyway
-        labelSelector: {matchLabels: {color: blue}}
-""")
-TOO_LARGE = like("spec: {priorityClassName: high}", cpu="9")
-"""A pod that fits on no node."""
-SMALL_AND_LOW = like("spec: {terminationGracePeriodSeconds: 0}", cpu="900m")
-"""Four of these pods fill a node."""
-LARGE_AND_HIGH = like("spec: {priorityClassName: high}", cpu="3")
-"""A pod that needs the resources of three pods of SMALL_AND_LOW."""
-GATED = like("spec: {schedulingGates: [{name: example.com/hold}]}")
-
-MOONS = ("moon-1", "moon-2", "moon-3")
-
 WORKLOADS = {
     "plain": Workload(
         about="default pods on 1,000 empty nodes",
         nodes=1000,
-        measured=Group(5000),
+        measured=PodGroup(5000),
     ),
     "basic": Workload(  # SchedulingBasic/5000Nodes_10000Pods
         about="default pods with 1,000 running pods",
-        placed=Group(1000),
-        measured=Group(10000),
+        placed=PodGroup(1000),
+        measured=PodGroup(10000),
     ),
     "node-affinity": Workload(  # SchedulingNodeAffinity/5000Nodes_10000Pods
         about="pods with a node affinity for two zones",
         zones=("zone1",),
-        placed=Group(5000, NODE_AFFINE),
-        measured=Group(10000, NODE_AFFINE),
+        placed=PodGroup(5000, NODE_AFFINE),
+        measured=PodGroup(10000, NODE_AFFINE),
         misplaced=within_zones("zone1", "zone2"),
     ),
     "pod-anti-affinity": Workload(  # SchedulingPodAntiAffinity/5000Nodes_2000Pods
         about="pods with an anti-affinity to each other on a node",
-        placed=Group(1000, ANTI_AFFINE),
-        measured=Group(2000, ANTI_AFFINE),
+        placed=PodGroup(1000, ANTI_AFFINE),
+        measured=PodGroup(2000, ANTI_AFFINE),
         misplaced=at_most(1),
         per_node=1,
     ),
     "pod-affinity": Workload(  # SchedulingPodAffinity/5000Nodes_5000Pods
         about="pods with an affinity to each other in a zone",
         zones=("zone1",),
-        placed=Group(5000, AFFINE),
-        measured=Group(5000, AFFINE),
+        placed=PodGroup(5000, AFFINE),
+        measured=PodGroup(5000, AFFINE),
         misplaced=same_zone,
     ),
     "preferred-pod-affinity": Workload(  # SchedulingPreferredPodAffinity/5000Nodes_5000Pods
         about="pods that prefer to share a node",
-        placed=Group(5000, PREFER_AFFINE),
-        measured=Group(5000, PREFER_AFFINE),
+        placed=PodGroup(5000, PREFER_AFFINE),
+        measured=PodGroup(5000, PREFER_AFFINE),
     ),
     "preferred-pod-anti-affinity": Workload(  # SchedulingPreferredPodAntiAffinity/5000Nodes_5000Pods
         about="pods that prefer not to share a node",
-        placed=Group(5000, PREFER_ANTI_AFFINE),
-        measured=Group(5000, PREFER_ANTI_AFFINE),
+        placed=PodGroup(5000, PREFER_ANTI_AFFINE),
+        measured=PodGroup(5000, PREFER_ANTI_AFFINE),
     ),
     "topology-spread": Workload(  # TopologySpreading/5000Nodes_5000Pods
         about="pods that must spread evenly over three zones",
         zones=MOONS,
-        placed=Group(5000),
-        measured=Group(5000, SPREAD),
+        placed=PodGroup(5000),
+        measured=PodGroup(5000, SPREAD),
         misplaced=even_zones(max_skew=5),
     ),
     "preferred-topology-spread": Workload(  # PreferredTopologySpreading/5000Nodes_5000Pods
         about="pods that prefer to spread evenly over three zones",
         zones=MOONS,
-        placed=Group(5000),
-        measured=Group(5000, PREFER_SPREAD),
+        placed=PodGroup(5000),
+        measured=PodGroup(5000, PREFER_SPREAD),
     ),
     "mixed-churn": Workload(  # SchedulingWithMixedChurn/5000Nodes_10000Pods
         about="default pods, while a node, a pod and a service are created and deleted",
-        measured=Group(10000),
-        churn=recreating(TOO_LARGE),
+        measured=PodGroup(10000),
+        churn=recreate_objects(TOO_LARGE),
     ),
     "unschedulable": Workload(  # Unschedulable/5kNodes/100Init/10kPods
         about="default pods with 10,000 unschedulable pods",
-        placed=Group(100),
-        waiting=Group(10000, TOO_LARGE),
-        measured=Group(10000),
+        placed=PodGroup(100),
+        waiting=PodGroup(10000, TOO_LARGE),
+        measured=PodGroup(10000),
     ),
     "gated": Workload(  # SchedulingWhileGated/1Node_10000GatedPods
         about="default pods with 10,000 gated pods, while running pods are deleted",
-        placed=Group(20000),
-        waiting=Group(10000, GATED),
-        measured=Group(20000),
-        churn=deleting,
+        placed=PodGroup(20000),
+        waiting=PodGroup(10000, GATED),
+        measured=PodGroup(20000),
+        churn=delete_placed_pods,
     ),
     "preemption": Workload(  # PreemptionBasic/5000Nodes
         about="pods that must preempt pods of lower priority on full nodes",
-        placed=Group(20000, SMALL_AND_LOW),
-        measured=Group(5000, LARGE_AND_HIGH),
+        placed=PodGroup(20000, SMALL_AND_LOW),
+        measured=PodGroup(5000, LARGE_AND_HIGH),
         misplaced=at_most(1),
         per_node=1,
         preempts=True,
@@ -406,8 +402,8 @@ WORKLOADS = {
     "volumes": Workload(  # SchedulingCSIPVs/5000Nodes_5000Pods
         about="pods whose claims are bound to CSI volumes",
         volumes=True,
-        placed=Group(5000, pod_with_volume),
-        measured=Group(5000, pod_with_volume),
+        placed=PodGroup(5000, build_pod_with_volume),
+        measured=PodGroup(5000, build_pod_with_volume),
         misplaced=at_most(VOLUMES_PER_NODE),
         per_node=VOLUMES_PER_NODE,
     ),

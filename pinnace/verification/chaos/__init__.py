@@ -1,8 +1,8 @@
 """Fault injection into a cluster of real processes, with a verdict on its behaviour.
 
-faults/ implements the faults, and engine.py schedules and injects them. stage.py and world.py provide the cluster, and load.py,
-workers.py and clients.py generate the recorded load. run.py executes a run; scenarios/ and perform.py execute single scenarios.
-"""
+faults/ implements the faults, and engine.py schedules and injects them. stage.py and cluster_under_test.py provide the cluster,
+and load.py, workers.py and clients.py generate the recorded load. run.py executes a run; scenarios/ and perform.py execute
+single scenarios."""
 
 
 class ChaosError(Exception):

@@ -28,7 +28,7 @@ from pinnace.runtime import process
 from pinnace.runtime.tls import TlsFiles
 from pinnace.verification.chaos import ChaosError
 from pinnace.verification.chaos.attacks.callers import bind_role, create_user_certificates, provide_namespace
-from pinnace.verification.chaos.clients import PAUSE, Journal, RecordingConnection
+from pinnace.verification.chaos.clients import PAUSE, HistoryJournal, RecordingConnection
 from pinnace.verification.chaos.gateways import PodSession
 from pinnace.verification.chaos.load import BYSTANDER, BYSTANDER_RATE, GATEWAY_BYSTANDER, run_at_rate
 from pinnace.verification.chaos.workers import LOAD
@@ -85,7 +85,7 @@ async def create_gateway_user(cluster: Cluster, client: Client) -> TlsFiles:
     return certificates.files(folder, GATEWAY_BYSTANDER)
 
 
-class _Reader:
+class _MissingPodReader:
     """Reads a pod that does not exist, so that faults do not affect the result."""
 
     def __init__(self, client: Client) -> None:
@@ -112,18 +112,18 @@ def main(
     tls = TlsFiles(ca, cert, key)
 
     async def work(stop: asyncio.Event) -> None:
-        with Journal(output) as journal:
+        with HistoryJournal(output) as journal:
             if gateway is not None:
                 await _use_gateways(stop, gateway.split(","), tls, journal, reads, writes)
             elif server is not None:
-                await _read(stop, server.split(","), tls, journal)
+                await _read_until_stopped(stop, server.split(","), tls, journal)
 
     sys.exit(process.run(work))
 
 
-async def _read(stop: asyncio.Event, servers: Sequence[str], tls: TlsFiles, journal: Journal) -> None:
+async def _read_until_stopped(stop: asyncio.Event, servers: Sequence[str], tls: TlsFiles, journal: HistoryJournal) -> None:
     connection = RecordingConnection(BYSTANDER, servers, journal, random.Random(0), tls)
-    reading = asyncio.create_task(run_at_rate(_Reader(Client(connection)), BYSTANDER_RATE, 0.0))
+    reading = asyncio.create_task(run_at_rate(_MissingPodReader(Client(connection)), BYSTANDER_RATE, 0.0))
     try:
         await stop.wait()
     finally:
@@ -133,7 +133,7 @@ async def _read(stop: asyncio.Event, servers: Sequence[str], tls: TlsFiles, jour
 
 
 async def _use_gateways(
-    stop: asyncio.Event, addresses: Sequence[str], tls: TlsFiles, journal: Journal, reads: float, writes: float
+    stop: asyncio.Event, addresses: Sequence[str], tls: TlsFiles, journal: HistoryJournal, reads: float, writes: float
 ) -> None:
     pods, names = PodSession(addresses, tls, journal, random.Random(0)), count()
     prefix = f"{GATEWAY_BYSTANDER}-{time.monotonic_ns():x}"

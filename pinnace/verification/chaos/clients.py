@@ -59,9 +59,35 @@ from pinnace.verification.chaos import ChaosError
 
 FLUSH = 0.2
 """The maximum number of seconds for which lines are buffered."""
+_RESOURCES: dict[str, Resource[Any]] = {resource.service: resource for resource in ALL}
+_VERBS: dict[str, Verb] = {
+    "Create": "create",
+    "CreateBatch": "create",
+    "Get": "get",
+    "List": "list",
+    "Update": "update",
+    "UpdateStatus": "update_status",
+    "UpdateStatusBatch": "update_status",
+    "Delete": "delete",
+    "DeleteBatch": "delete",
+    "BindBatch": "bind",
+}
+Q = TypeVar("Q", bound=Message)
+R = TypeVar("R", bound=Message)
+CALL_TIMEOUT = 3.0
+CANCELLED = "CANCELLED"
+CONTINUE = "continue"
+"""The field with the token of the next page. Its name is a keyword in Python."""
+T = TypeVar("T", bound=Object)
+STAY = (2.0, 8.0)
+"""The minimum and maximum number of seconds on one server."""
+PAUSE = 0.05
+"""Seconds to wait after a stream has failed."""
+MOVED = "CANCELLED"
+_WORDS: dict[int, Word] = {ADDED: "added", MODIFIED: "modified", DELETED: "deleted"}
 
 
-class Journal:
+class HistoryJournal:
     """Writes records to a file without blocking the caller. The file is complete after the context. If the file cannot be
     written (for example, because the disk is full), later records are dropped, and `check` and the end of the context raise
     ChaosError."""
@@ -108,22 +134,7 @@ class Journal:
             self._error = error
 
 
-_RESOURCES: dict[str, Resource[Any]] = {resource.service: resource for resource in ALL}
-_VERBS: dict[str, Verb] = {
-    "Create": "create",
-    "CreateBatch": "create",
-    "Get": "get",
-    "List": "list",
-    "Update": "update",
-    "UpdateStatus": "update_status",
-    "UpdateStatusBatch": "update_status",
-    "Delete": "delete",
-    "DeleteBatch": "delete",
-    "BindBatch": "bind",
-}
-
-
-def parse(method: str) -> tuple[Verb, Resource[Any]] | None:
+def parse_method(method: str) -> tuple[Verb, Resource[Any]] | None:
     """Return the verb and resource of a method, for example of "/pinnace.v1.Pods/CreateBatch". Return None for other
     methods."""
     service, _, rpc = method.removeprefix("/").partition("/")
@@ -202,15 +213,6 @@ def _build_item_parser(verb: Verb) -> Callable[[Any], tuple[str, str, str, str]]
     return lambda obj: (obj.metadata.namespace, obj.metadata.name, obj.metadata.uid, obj.metadata.resourceVersion)
 
 
-Q = TypeVar("Q", bound=Message)
-R = TypeVar("R", bound=Message)
-
-CALL_TIMEOUT = 3.0
-CANCELLED = "CANCELLED"
-CONTINUE = "continue"
-"""The field with the token of the next page. Its name is a keyword in Python."""
-
-
 class _SingleAttemptConnection(Connection):
     """A connection that sends each call once."""
 
@@ -233,7 +235,7 @@ class RecordingConnection(Connection):
     """Sends each call once, to a random endpoint, and records it. `client`: the name of the client in the history."""
 
     def __init__(
-        self, client: str, endpoints: Sequence[str], journal: Journal, rng: random.Random, tls: TlsFiles | None = None
+        self, client: str, endpoints: Sequence[str], journal: HistoryJournal, rng: random.Random, tls: TlsFiles | None = None
     ) -> None:
         super().__init__(endpoints, tls=tls, rng=rng)
         self.client = client
@@ -244,7 +246,7 @@ class RecordingConnection(Connection):
         self._servers = [_SingleAttemptConnection([endpoint], tls=tls) for endpoint in endpoints]
         self._ids = count(1)
         self._lists: dict[str, int] = {}  # continue token -> the ID of the call that fetched the first page
-        self._under_way: dict[int, Attempt] = {}
+        self._under_way: dict[int, CallAttempt] = {}
 
     async def call(
         self,
@@ -258,11 +260,11 @@ class RecordingConnection(Connection):
         metadata: Metadata = (),
     ) -> R:
         server = self._random.choice(self._servers)
-        parsed = parse(method)
+        parsed = parse_method(method)
         if parsed is None:
             return await server.call(method, request, response, timeout=timeout, fence=fence, metadata=metadata)
         number = next(self._ids)
-        attempt = self._under_way[number] = Attempt(self.client, number, server.endpoint, *parsed, request)
+        attempt = self._under_way[number] = CallAttempt(self.client, number, server.endpoint, *parsed, request)
         try:
             limit = min(timeout, CALL_TIMEOUT)
             answer = await server.call(method, request, response, timeout=limit, fence=fence, metadata=metadata)
@@ -292,7 +294,7 @@ class RecordingConnection(Connection):
         self._journal.write(call)
 
 
-class Attempt:
+class CallAttempt:
     """A call that has been sent. When it ends, one of the methods creates its record."""
 
     def __init__(self, client: str, number: int, server: str, verb: Verb, resource: Resource[Any], request: Any) -> None:
@@ -342,16 +344,6 @@ class Attempt:
         )  # fmt: skip
 
 
-T = TypeVar("T", bound=Object)
-
-STAY = (2.0, 8.0)
-"""The minimum and maximum number of seconds on one server."""
-PAUSE = 0.05
-"""Seconds to wait after a stream has failed."""
-MOVED = "CANCELLED"
-_WORDS: dict[int, Word] = {ADDED: "added", MODIFIED: "modified", DELETED: "deleted"}
-
-
 class RecordingWatcher(Generic[T]):
     """A recorded watcher. `name`: the name of its client and its stream. `fields`: a field selector. `revision`: the revision
     up to which events have been received. `verified`: send the fingerprint of the history, so that the server detects a
@@ -362,7 +354,7 @@ class RecordingWatcher(Generic[T]):
         name: str,
         resource: Resource[T],
         endpoints: Sequence[str],
-        journal: Journal,
+        journal: HistoryJournal,
         rng: random.Random,
         *,
         tls: TlsFiles | None = None,
@@ -381,7 +373,7 @@ class RecordingWatcher(Generic[T]):
         self._history = b""
         self._reached = asyncio.Event()
 
-    async def run(self) -> None:
+    async def watch_until_cancelled(self) -> None:
         """Watch until cancelled."""
         turn = self._random.randrange(len(self._connections))
         try:
@@ -391,7 +383,7 @@ class RecordingWatcher(Generic[T]):
         finally:
             await asyncio.gather(*(connection.close() for connection in self._connections))
 
-    async def reached(self, revision: int, timeout: float) -> bool:
+    async def wait_for_revision(self, revision: int, timeout: float) -> bool:
         """Wait until all events up to the revision have been received. Return False on timeout."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):

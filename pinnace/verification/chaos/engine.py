@@ -23,12 +23,12 @@ from pinnace.cluster.links import HelperError
 from pinnace.cluster.spec import ELECTION, ClusterSpec
 from pinnace.history import records
 from pinnace.history.records import RunInfo
-from pinnace.verification.chaos.clients import Journal
-from pinnace.verification.chaos.faults.base import Fault, FaultArea, FaultKind, MeasuringFault
+from pinnace.verification.chaos.clients import HistoryJournal
+from pinnace.verification.chaos.cluster_under_test import ClusterUnderTest, NotPossible
+from pinnace.verification.chaos.faults.base import FaultArea, FaultKind, InjectedFault, MeasuringFault
 from pinnace.verification.chaos.faults.table import ATTACKS, DOUBLING, HARMLESS, HOSTILE, OBSERVING, TOLERATED
 from pinnace.verification.chaos.load import BYSTANDER, FENCED, GATEWAY_BYSTANDER, PRIVATE
 from pinnace.verification.chaos.workers import ANOTHER
-from pinnace.verification.chaos.world import ClusterUnderTest, NotPossible
 
 INTERVAL = 4.5
 """The mean number of seconds between the starts of two faults."""
@@ -37,6 +37,17 @@ AT_ONCE = 3
 """The maximum number of concurrent faults."""
 RECOVERY = 1.5
 """Seconds between the end of a fault and the next fault in its area. A restarted process becomes ready within this time."""
+RETRY_TIMEOUT = 5.0
+"""Seconds for which an impossible fault is retried."""
+RETRY = 0.25
+CRASH_POLL = 1.0
+"""Seconds between two checks for crashed processes. A crashed process stays down until the next check."""
+BIND_WITHIN = 5.0
+"""Seconds within which a waiting pod must be bound. Failover takes two or three seconds, which `aftermath` covers."""
+ANSWER_WITHIN = 1.0
+"""The maximum 90th percentile of the bystander's latency in seconds. Without a flood, a call takes about 10 ms."""
+GATEWAY_ANSWERS_WITHIN = 0.25
+"""The maximum 99th percentile of the latency of the gateways' bystander during an attack on a gateway, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +66,7 @@ class ScheduledFault:
         return self.at + self.seconds
 
 
-def schedule(seed: int, duration: float, kinds: Sequence[FaultKind], spec: ClusterSpec) -> list[ScheduledFault]:
+def schedule_faults(seed: int, duration: float, kinds: Sequence[FaultKind], spec: ClusterSpec) -> list[ScheduledFault]:
     """Return the faults of a run of `duration` seconds in order. All faults end within the duration. The result is
     deterministic."""
     rng = random.Random(seed)
@@ -109,12 +120,7 @@ def _random_pause(rng: random.Random) -> float:
     return min(max(rng.expovariate(1 / INTERVAL), SHORTEST), LONGEST)
 
 
-RETRY_TIMEOUT = 5.0
-"""Seconds for which an impossible fault is retried."""
-RETRY = 0.25
-Say = Callable[[str], None]
-CRASH_POLL = 1.0
-"""Seconds between two checks for crashed processes. A crashed process stays down until the next check."""
+ReportLine = Callable[[str], None]
 
 
 @dataclass(slots=True)
@@ -132,14 +138,14 @@ class FaultOutcomes:
 class FaultInjector:
     """Executes a schedule. `say` is called with one line per fault."""
 
-    def __init__(self, world: ClusterUnderTest, journal: Journal, say: Say) -> None:
+    def __init__(self, under_test: ClusterUnderTest, journal: HistoryJournal, say: ReportLine) -> None:
         self.damage = FaultOutcomes()
-        self._world = world
+        self._under_test = under_test
         self._journal = journal
         self._say = say
         self._areas: dict[FaultArea, asyncio.Lock] = {area: asyncio.Lock() for area in FaultArea if area is not FaultArea.NONE}
 
-    async def run(self, scheduled_faults: Sequence[ScheduledFault]) -> None:
+    async def inject_all(self, scheduled_faults: Sequence[ScheduledFault]) -> None:
         """Inject all faults, and return after they are undone. Raises ChaosError if records were lost. Unexpected exceptions of
         faults are propagated."""
         started = time.monotonic()
@@ -147,12 +153,12 @@ class FaultInjector:
             await self._inject_scheduled_faults(scheduled_faults, started)
         except BaseExceptionGroup as group:
             raise group.exceptions[0] from None
-        await self._world.undo_all_faults()
+        await self._under_test.undo_all_faults()
         await self._restart_crashed_processes(started)
         self.damage.failures += [
-            f"{name} was not ready after the last fault" for name in await self._world.wait_for_all_ready()
+            f"{name} was not ready after the last fault" for name in await self._under_test.wait_for_all_ready()
         ]
-        self.damage.failures += self._world.unstoppable_processes
+        self.damage.failures += self._under_test.unstoppable_processes
 
     async def _inject_scheduled_faults(self, scheduled_faults: Sequence[ScheduledFault], started: float) -> None:
         async with asyncio.TaskGroup() as group:
@@ -170,7 +176,7 @@ class FaultInjector:
             await self._inject_fault(number, strike, started)
 
     async def _inject_fault(self, number: int, strike: ScheduledFault, started: float) -> None:
-        fault = strike.kind.make(self._world, strike.target, random.Random(strike.draw))
+        fault = strike.kind.make(self._under_test, strike.target, random.Random(strike.draw))
         began = time.monotonic()
 
         def record(ended: float | None, fired: bool = True) -> None:
@@ -204,25 +210,25 @@ class FaultInjector:
         journal or etcd's recorder has failed."""
         while True:
             self._journal.check()
-            self._world.recorded()
+            self._under_test.recorded()
             await self._restart_crashed_processes(started)
             await asyncio.sleep(CRASH_POLL)
 
     async def _restart_crashed_processes(self, started: float) -> None:
-        for name in self._world.find_ended_after_excuse():
+        for name in self._under_test.find_ended_after_excuse():
             self._say(f"{name} ended during a fault; restarting it")
-            await self._world.start(name)
-        for name, code in self._world.find_crashed_processes():
+            await self._under_test.start_process(name)
+        for name, code in self._under_test.find_crashed_processes():
             result = f"{name} ended unexpectedly, {time.monotonic() - started:.1f} s after the start: exit code {code}"
             self.damage.failures.append(result)
             self._say(f"!! {result}")
-            await self._world.start(name)
+            await self._under_test.start_process(name)
 
     def _report_progress(self, started: float, number: int, what: str) -> None:
         self._say(f"{time.monotonic() - started:6.1f} s  #{number} {what}")
 
 
-async def _begin_with_retry(fault: Fault) -> None:
+async def _begin_with_retry(fault: InjectedFault) -> None:
     """Start a fault. It is retried while it is not possible, because its target, such as a leader, may appear soon. Raises
     NotPossible, HelperError."""
     deadline = time.monotonic() + RETRY_TIMEOUT
@@ -235,15 +241,6 @@ async def _begin_with_retry(fault: Fault) -> None:
                 raise
         await fault.undo()
         await asyncio.sleep(RETRY)
-
-
-BIND_WITHIN = 5.0
-"""Seconds within which a waiting pod must be bound. Failover takes two or three seconds, which `aftermath` covers."""
-ANSWER_WITHIN = 1.0
-"""The maximum 90th percentile of the bystander's latency in seconds. Without a flood, a call takes about 10 ms."""
-
-GATEWAY_ANSWERS_WITHIN = 0.25
-"""The maximum 99th percentile of the latency of the gateways' bystander during an attack on a gateway, in seconds."""
 
 
 def build_run_record(began: float, seed: int, what: str, settle: float, faults: tuple[str, ...] = ()) -> RunInfo:

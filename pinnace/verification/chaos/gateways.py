@@ -25,8 +25,8 @@ from pinnace.api.verbs_pb2 import DeleteRequest, GetRequest
 from pinnace.api.wire import KUBERNETES_MAGIC, field, kubernetes_envelope
 from pinnace.history.records import Verb, WatchMessage, Word, object_digest
 from pinnace.runtime.tls import TlsFiles
-from pinnace.verification.chaos.clients import CALL_TIMEOUT, MOVED, PAUSE, STAY, Attempt, Journal
-from pinnace.verification.chaos.workers import NOBODY, pod
+from pinnace.verification.chaos.clients import CALL_TIMEOUT, MOVED, PAUSE, STAY, CallAttempt, HistoryJournal
+from pinnace.verification.chaos.workers import NOBODY, build_pod
 
 NAMESPACE = "gateways"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -53,27 +53,27 @@ def _build_two_bytes_message() -> Any:
 _Pair = _build_two_bytes_message()
 
 
-class Event(NamedTuple):
+class GatewayWatchEvent(NamedTuple):
     kind: str
     data: bytes
     """The encoded object."""
 
 
-def unwrap(body: bytes) -> bytes:
+def decode_protobuf_response(body: bytes) -> bytes:
     """Return the encoded object of a protobuf response."""
     return bytes(_Pair.FromString(body.removeprefix(KUBERNETES_MAGIC)).second)
 
 
-async def events(content: aiohttp.StreamReader) -> AsyncIterator[Event]:
+async def read_watch_events(content: aiohttp.StreamReader) -> AsyncIterator[GatewayWatchEvent]:
     """Yield the events of a watch until it ends. An incomplete last event is dropped."""
     with suppress(asyncio.IncompleteReadError):
         while True:
             length = int.from_bytes(await content.readexactly(4), "big")
             event = _Pair.FromString(await content.readexactly(length))
-            yield Event(event.first.decode(), unwrap(_Pair.FromString(event.second).first))
+            yield GatewayWatchEvent(event.first.decode(), decode_protobuf_response(_Pair.FromString(event.second).first))
 
 
-class RequestRefused(Exception):
+class GatewayRefused(Exception):
     """A gateway refused a request. `code`: the HTTP status."""
 
     def __init__(self, code: int) -> None:
@@ -84,7 +84,7 @@ class RequestRefused(Exception):
 class PodSession:
     """Sends requests for pods to random gateways, each once, and records their outcomes. `calls` counts them by outcome."""
 
-    def __init__(self, addresses: Sequence[str], tls: TlsFiles, journal: Journal, rng: random.Random) -> None:
+    def __init__(self, addresses: Sequence[str], tls: TlsFiles, journal: HistoryJournal, rng: random.Random) -> None:
         context = ssl.create_default_context(cafile=str(tls.ca))
         context.load_cert_chain(str(tls.cert), str(tls.key))
         self.calls: Counter[str] = Counter()
@@ -104,7 +104,7 @@ class PodSession:
 
     async def create(self, client: str, namespace: str, name: str) -> Pod | None:
         """Create a pod that no scheduler processes. Return it, or None after a failure. `client`: the name in the history."""
-        obj = pod(namespace, name, scheduler=NOBODY)
+        obj = build_pod(namespace, name, scheduler=NOBODY)
         body = kubernetes_envelope("v1", "Pod", obj.SerializeToString())
         return await self._call(client, "create", CreatePodRequest(object=obj), "POST", path_of(namespace), body)
 
@@ -129,11 +129,11 @@ class PodSession:
         """Send a request to a random gateway, and record the outcome. Return the object, or None after a failure."""
         session, address = self.choose()
         answer: Pod | None
-        attempt = Attempt(client, next(self._numbers), address, verb, PODS, request)
+        attempt = CallAttempt(client, next(self._numbers), address, verb, PODS, request)
         try:
             answer = await self._send(session, method, path, body)
             record = attempt.done(answer, {})
-        except RequestRefused as error:
+        except GatewayRefused as error:
             # 500 and 504 say that the outcome is unknown; after 503 and 4xx nothing has changed
             record = attempt.ended("unknown" if error.code in (500, 504) else "refused", str(error.code))
             answer = None
@@ -154,14 +154,16 @@ class PodSession:
         async with session.request(method, path, data=body or None, headers=headers, timeout=timeout) as answer:
             data = await answer.read()
             if answer.status not in (200, 201):
-                raise RequestRefused(answer.status)
-            return Pod.FromString(unwrap(data))
+                raise GatewayRefused(answer.status)
+            return Pod.FromString(decode_protobuf_response(data))
 
 
-class Gateways:
-    """The clients. `start` starts them; `calls` counts their calls by outcome."""
+class GatewayClients:
+    """The clients. `start_clients` starts them; `calls` counts their calls by outcome."""
 
-    def __init__(self, addresses: Sequence[str], tls: TlsFiles, journal: Journal, rng: random.Random, writers: int = 2) -> None:
+    def __init__(
+        self, addresses: Sequence[str], tls: TlsFiles, journal: HistoryJournal, rng: random.Random, writers: int = 2
+    ) -> None:
         self.revision = 0
         """The revision of the last event."""
         self.streams = 0
@@ -188,16 +190,16 @@ class Gateways:
         assert self._pods is not None
         return self._pods
 
-    def start(self) -> None:
+    def start_clients(self) -> None:
         self._pods = PodSession(self._addresses, self._tls, self._journal, self._random)
         self._working = [asyncio.create_task(self._write(f"gateway-writer-{i}")) for i in range(self._writers)]
         self._watching = asyncio.create_task(self._watch())
 
     async def stop_writers(self) -> None:
-        """Raises the errors of bugs in writers."""
+        """Raise the errors of bugs in writers."""
         await _cancel_all(self._working)
 
-    async def seen(self, within: float) -> str:
+    async def check_watch_delivery(self, within: float) -> str:
         """Create a pod, and wait until the watcher receives it. Return the problem, or ""."""
         deadline = time.monotonic() + within
         created = None
@@ -244,9 +246,9 @@ class Gateways:
                     await self._read_stream(session)
             except TimeoutError:
                 pass
-            except (aiohttp.ClientError, OSError, RequestRefused) as error:
+            except (aiohttp.ClientError, OSError, GatewayRefused) as error:
                 code = type(error).__name__
-                if isinstance(error, RequestRefused) and error.code == 410:
+                if isinstance(error, GatewayRefused) and error.code == 410:
                     self._resume = 0
             finally:
                 self._record_told("ended", server=address, code=code)
@@ -261,12 +263,12 @@ class Gateways:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CALL_TIMEOUT)
         async with session.get(path_of(NAMESPACE), params=parameters, headers={"Accept": PROTOBUF}, timeout=timeout) as answer:
             if answer.status != 200:
-                raise RequestRefused(answer.status)
+                raise GatewayRefused(answer.status)
             self.streams += 1
             synced = bool(self._resume)
-            async for event in events(answer.content):
+            async for event in read_watch_events(answer.content):
                 if event.kind == "ERROR":
-                    raise RequestRefused(410)
+                    raise GatewayRefused(410)
                 obj = Pod.FromString(event.data)
                 revision = int(obj.metadata.resourceVersion)
                 if event.kind == "BOOKMARK":

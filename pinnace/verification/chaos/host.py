@@ -5,7 +5,7 @@ offset from a file at most once per second. libfaketime leaves shared memory of 
 Otherwise, a new process that reuses the pid could not start.
 
 A disk is a tmpfs whose size is changed while it is mounted. A full disk is exactly as large as its contents: writes that need a
-new page fail with ENOSPC, as on a real disk. Mounting requires root; `available` returns whether it is possible.
+new page fail with ENOSPC, as on a real disk. Mounting requires root; `can_mount_tmpfs` returns whether it is possible.
 
 Source: https://github.com/wolfcw/libfaketime (README, 4a to 4e).
 """
@@ -30,13 +30,18 @@ LIBRARIES = (
 )
 """Paths of the library for multithreaded processes, relative to the root, as installed by distributions and by its Makefile."""
 _SHARED = Path("/dev/shm")
+SIZE = 2 << 30
+"""The initial size in bytes. A tmpfs only uses memory for its contents."""
+ATTEMPTS = 20
+"""The number of attempts to fill a disk. A disk cannot be smaller than its contents, which may grow during an attempt."""
+_MOUNT, _UMOUNT = shutil.which("mount"), shutil.which("umount")
 
 
 def find_library() -> Path | None:
     return next((path for pattern in LIBRARIES for path in sorted(Path("/").glob(pattern))), None)
 
 
-class Clocks:
+class WallClocks:
     """A context manager for wall clocks. `environment` returns the environment variables of a process whose clock can be
     changed."""
 
@@ -47,7 +52,7 @@ class Clocks:
 
     def environment(self, process: str) -> Mapping[str, str]:
         self._files[process] = self._folder / f"{process}.clock"
-        self.step(process, 0)
+        self.set_offset(process, 0)
         return {
             "LD_PRELOAD": str(self._library),
             "FAKETIME_TIMESTAMP_FILE": str(self._files[process]),
@@ -56,23 +61,23 @@ class Clocks:
             "NO_FAKE_STAT": "1",  # file times are not used as dates, and an intercepted stat takes locks
         }
 
-    def step(self, process: str, seconds: float) -> None:
+    def set_offset(self, process: str, seconds: float) -> None:
         """Set the offset of the process' wall clock in seconds. Durations are not affected."""
         draft = self._files[process].with_suffix(".tmp")
         draft.write_text(f"{seconds:+g}\n")
         draft.replace(self._files[process])
 
-    def heal(self) -> None:
+    def reset_offsets(self) -> None:
         for process in self._files:
-            self.step(process, 0)
+            self.set_offset(process, 0)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.sweep()
+        self.remove_stale_files()
 
-    def sweep(self) -> None:
+    def remove_stale_files(self) -> None:
         """Remove the shared memory of dead processes."""
         for left in _SHARED.glob("*faketime_s?m_*"):
             pid = left.name.rpartition("_")[2]
@@ -80,14 +85,7 @@ class Clocks:
                 left.unlink(missing_ok=True)
 
 
-SIZE = 2 << 30
-"""The initial size in bytes. A tmpfs only uses memory for its contents."""
-ATTEMPTS = 20
-"""The number of attempts to fill a disk. A disk cannot be smaller than its contents, which may grow during an attempt."""
-_MOUNT, _UMOUNT = shutil.which("mount"), shutil.which("umount")
-
-
-class Disk:
+class TmpfsDisk:
     """A mounted tmpfs."""
 
     def __init__(self, path: Path) -> None:
@@ -120,31 +118,31 @@ class Disk:
 
 
 @cache
-def available() -> bool:
+def can_mount_tmpfs() -> bool:
     """Return whether a tmpfs can be mounted. The result of the first attempt is cached."""
     if os.geteuid() != 0:
         return False
     with tempfile.TemporaryDirectory() as folder:
         mounted = _mount_tmpfs(Path(folder))
         if mounted:
-            unmount(Path(folder))
+            unmount_disk(Path(folder))
     return mounted
 
 
 @asynccontextmanager
-async def disk(path: Path) -> AsyncIterator[Disk]:
+async def mount_disk(path: Path) -> AsyncIterator[TmpfsDisk]:
     """Mount a disk at `path`, which is created. It is unmounted afterwards, even if files on it are open. Raises ChaosError."""
     await asyncio.to_thread(path.mkdir, mode=0o700)
     if not _mount_tmpfs(path):
         raise ChaosError(f"unable to mount a tmpfs at {path}")
     try:
-        yield Disk(path)
+        yield TmpfsDisk(path)
     finally:
-        unmount(path)
+        unmount_disk(path)
         await asyncio.to_thread(path.rmdir)
 
 
-def unmount(path: Path) -> None:
+def unmount_disk(path: Path) -> None:
     """Unmount the disk. Does nothing if no disk is mounted."""
     if _UMOUNT and path.is_mount():
         subprocess.run([_UMOUNT, "--lazy", str(path)], check=False, stderr=subprocess.DEVNULL)

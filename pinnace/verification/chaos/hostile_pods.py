@@ -58,10 +58,10 @@ class HostileKind:
             pod.spec.containers.add()
             for number in range(items):
                 self.add(pod, number)
-        return (MAX_PARTS - _SPARE) * 4 // (_parts(more) - _parts(few))
+        return (MAX_PARTS - _SPARE) * 4 // (_count_items(more) - _count_items(few))
 
 
-def _parts(message: Message) -> int:
+def _count_items(message: Message) -> int:
     """Return the number of items of the message's lists and maps, at any depth."""
     number = 0
     for field, value in message.ListFields():
@@ -69,62 +69,64 @@ def _parts(message: Message) -> int:
         if field.message_type is not None:
             is_map = field.message_type.GetOptions().map_entry
             inner = (value.values() if is_map else value) if field.is_repeated else (value,)
-            number += sum(_parts(item) for item in inner if isinstance(item, Message))
+            number += sum(_count_items(item) for item in inner if isinstance(item, Message))
     return number
 
 
-def _key(number: int) -> str:
+def _label_key(number: int) -> str:
     """Return a label key that no node has."""
     return f"k{number:x}"
 
 
-def _term(topology: str, value: str = VALUE) -> PodAffinityTerm:
+def _affinity_term(topology: str, value: str = VALUE) -> PodAffinityTerm:
     term = PodAffinityTerm(topologyKey=topology)
     term.labelSelector.matchLabels[LABEL] = value
     return term
 
 
 def _anti_affinity_by_key(pod: Pod, number: int) -> None:
-    pod.spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution.append(_term(_key(number)))
+    pod.spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution.append(_affinity_term(_label_key(number)))
 
 
 def _anti_affinity_by_pods(pod: Pod, number: int) -> None:
-    pod.spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution.append(_term(HOSTNAME, f"v{number:x}"))
+    pod.spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution.append(
+        _affinity_term(HOSTNAME, f"v{number:x}")
+    )
 
 
 def _anti_affinity_to_everybody(pod: Pod, number: int) -> None:
     """Add a term for the pods of all namespaces, with a distinct selector that no label can index."""
     term = PodAffinityTerm(topologyKey=ZONE_LABEL if number % 2 else HOSTNAME)
-    term.labelSelector.matchExpressions.add(key=_key(number), operator="DoesNotExist")
+    term.labelSelector.matchExpressions.add(key=_label_key(number), operator="DoesNotExist")
     term.labelSelector.matchExpressions.add(key="never", operator="Exists")
     term.namespaceSelector.SetInParent()
     pod.spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution.append(term)
 
 
 def _anti_affinity_by_namespace_labels(pod: Pod, number: int) -> None:
-    term = _term(HOSTNAME)
-    term.namespaceSelector.matchLabels[_key(number)] = "a"
+    term = _affinity_term(HOSTNAME)
+    term.namespaceSelector.matchLabels[_label_key(number)] = "a"
     pod.spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution.append(term)
 
 
 def _affinity_by_key(pod: Pod, number: int) -> None:
-    pod.spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution.append(_term(_key(number)))
+    pod.spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution.append(_affinity_term(_label_key(number)))
 
 
 def _affinity_by_selector(pod: Pod, number: int) -> None:
     term = PodAffinityTerm(topologyKey=HOSTNAME)
-    term.labelSelector.matchExpressions.add(key=_key(number), operator="DoesNotExist")
+    term.labelSelector.matchExpressions.add(key=_label_key(number), operator="DoesNotExist")
     pod.spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution.append(term)
 
 
 def _preferred_by_key(pod: Pod, number: int) -> None:
     preferred = pod.spec.affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution
-    preferred.add(weight=1 + number % 100, podAffinityTerm=_term(_key(number)))
+    preferred.add(weight=1 + number % 100, podAffinityTerm=_affinity_term(_label_key(number)))
 
 
 def _preferred_by_pods(pod: Pod, number: int) -> None:
     preferred = pod.spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution
-    preferred.add(weight=1 + number % 100, podAffinityTerm=_term(HOSTNAME, f"v{number:x}"))
+    preferred.add(weight=1 + number % 100, podAffinityTerm=_affinity_term(HOSTNAME, f"v{number:x}"))
 
 
 def _node_term(pod: Pod, *requirements: NodeSelectorRequirement) -> None:
@@ -133,7 +135,7 @@ def _node_term(pod: Pod, *requirements: NodeSelectorRequirement) -> None:
 
 
 def _node_terms_by_key(pod: Pod, number: int) -> None:
-    _node_term(pod, NodeSelectorRequirement(key=_key(number), operator="Exists"))
+    _node_term(pod, NodeSelectorRequirement(key=_label_key(number), operator="Exists"))
 
 
 def _node_terms_by_value(pod: Pod, number: int) -> None:
@@ -156,7 +158,7 @@ def _one_node_term(pod: Pod) -> NodeSelectorTerm:
 
 
 def _node_requirements(pod: Pod, number: int) -> None:
-    _one_node_term(pod).matchExpressions.add(key=_key(number), operator="DoesNotExist")
+    _one_node_term(pod).matchExpressions.add(key=_label_key(number), operator="DoesNotExist")
 
 
 def _node_values(pod: Pod, number: int) -> None:
@@ -173,12 +175,12 @@ def _node_preferences(pod: Pod, number: int) -> None:
 
 
 def _node_selector(pod: Pod, number: int) -> None:
-    pod.spec.nodeSelector[_key(number)] = "a"
+    pod.spec.nodeSelector[_label_key(number)] = "a"
 
 
 def _spread(pod: Pod, number: int, when: str) -> None:
     """Add a constraint. Each pair of key and action is unique, because validation rejects duplicates."""
-    key = (HOSTNAME, ZONE_LABEL)[number] if number < 2 else _key(number)
+    key = (HOSTNAME, ZONE_LABEL)[number] if number < 2 else _label_key(number)
     constraint = pod.spec.topologySpreadConstraints.add(topologyKey=key, maxSkew=1, whenUnsatisfiable=when)
     constraint.labelSelector.matchLabels[LABEL] = VALUE
     constraint.nodeTaintsPolicy = "Honor"
@@ -193,7 +195,7 @@ def _spread_soft(pod: Pod, number: int) -> None:
 
 
 def _tolerations(pod: Pod, number: int) -> None:
-    pod.spec.tolerations.add(key=_key(number), operator="Exists")
+    pod.spec.tolerations.add(key=_label_key(number), operator="Exists")
 
 
 def _host_ports(pod: Pod, number: int) -> None:
@@ -248,12 +250,12 @@ def _monitors(pod: Pod, number: int) -> None:
     volume.volumeSource.rbd.monitors.append(f"m{number:x}")
 
 
-def _gates(pod: Pod, number: int) -> None:
-    pod.spec.schedulingGates.add(name=_key(number))
+def _scheduling_gates(pod: Pod, number: int) -> None:
+    pod.spec.schedulingGates.add(name=_label_key(number))
 
 
 def _labels(pod: Pod, number: int) -> None:
-    pod.metadata.labels[_key(number)] = "a"
+    pod.metadata.labels[_label_key(number)] = "a"
 
 
 HOSTILE: Mapping[str, HostileKind] = {
@@ -285,7 +287,7 @@ HOSTILE: Mapping[str, HostileKind] = {
     "ephemeral volumes": HostileKind(_ephemeral_volumes),
     "disks": HostileKind(_disks),
     "monitors of a disk": HostileKind(_monitors),
-    "scheduling gates": HostileKind(_gates),
+    "scheduling gates": HostileKind(_scheduling_gates),
     "labels": HostileKind(_labels),
 }
 """The kinds by name."""

@@ -1,13 +1,13 @@
 """The load of a chaos run: clients of all API servers, watchers, rivals and an adversary. All calls are recorded in the
 history.
 
-    async with Load(cluster.config, journal, nodes, seed=1) as load:   # constant load until `settle`
+    async with ChaosLoad(cluster.config, journal, nodes, seed=1) as load:   # constant load until `stop_and_settle`
         ...                                                       # inject faults
-        ended = await load.settle(within=30)                      # after the faults: check the recovery
+        ended = await load.stop_and_settle(within=30)                      # after the faults: check the recovery
 
 The load runs in the caller's event loop: about RATE calls per second, with a bounded number of live pods that all fit, so that
-all of them must be Running after `settle`. A failed call is recorded and not retried; the worker continues with another call.
-"""
+all of them must be Running after `stop_and_settle`. A failed call is recorded and not retried; the worker continues with
+another call."""
 
 import asyncio
 import random
@@ -26,9 +26,9 @@ from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.errors import AlreadyExists, ApiError, Unavailable
 from pinnace.history.records import RunPhase
-from pinnace.verification.chaos.clients import Journal, RecordingConnection, RecordingWatcher
+from pinnace.verification.chaos.clients import HistoryJournal, RecordingConnection, RecordingWatcher
 from pinnace.verification.chaos.gateways import NAMESPACE as GATEWAYS
-from pinnace.verification.chaos.gateways import Gateways
+from pinnace.verification.chaos.gateways import GatewayClients
 from pinnace.verification.chaos.workers import (
     CONTESTED,
     HARM,
@@ -37,8 +37,8 @@ from pinnace.verification.chaos.workers import (
     SEIZED,
     Adversary,
     ContestingWriter,
+    LoadWorker,
     PodOwner,
-    Worker,
 )
 
 RATE = 360.0
@@ -76,7 +76,7 @@ class LoadError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class SettleResult:
     """The result of the recovery. `seconds`: from the end of the faults until the cluster was healthy. `lacking`: problems that
     remained at the timeout. `revision`: the revision of the last list; etcd's history must be recorded up to here."""
 
@@ -86,13 +86,13 @@ class Settled:
     pods: int
 
 
-class Load:
+class ChaosLoad:
     """The load on a cluster. `nodes`: names of nodes; they determine the number of owners."""
 
     def __init__(
         self,
         servers: ClientConfig,
-        journal: Journal,
+        journal: HistoryJournal,
         nodes: Sequence[str],
         *,
         seed: int = 0,
@@ -110,9 +110,9 @@ class Load:
         self._working: list[asyncio.Task[None]] = []
         self._watching: list[asyncio.Task[None]] = []
         self._adversary: Adversary | None = None
-        self.gateways: Gateways | None = None
+        self.gateways: GatewayClients | None = None
         if gateways and self._tls is not None:
-            self.gateways = Gateways(gateways, self._tls, journal, self._fork())
+            self.gateways = GatewayClients(gateways, self._tls, journal, self._fork())
         self._began = self._stopped = 0.0
 
     @property
@@ -149,7 +149,7 @@ class Load:
         self._start_watchers()
         self._start_workers()
         if self.gateways is not None:
-            self.gateways.start()
+            self.gateways.start_clients()
         return self
 
     async def __aexit__(
@@ -161,7 +161,7 @@ class Load:
             await self.gateways.close()
         await self._close()
 
-    async def settle(self, within: float) -> Settled:
+    async def stop_and_settle(self, within: float) -> SettleResult:
         """Stop the load and wait for the recovery. Call it after all faults have ended. Within `within` seconds, existing pods
         must be Running, all servers must respond, and watchers must have received all events. Raises LoadError if a worker has
         a bug."""
@@ -170,22 +170,24 @@ class Load:
         await self._stop(self._working)
         if self.gateways is not None:
             await self.gateways.stop_writers()
-        client = self.client("settling")
+        client = self.create_client("settling")
         deadline = began + within
         lacking = await self._wait_until_running(client, deadline)
         seconds = time.monotonic() - began
         pods, revision, differ = await self._compare(deadline)
         lacking += differ
-        if self.gateways is not None and (problem := await self.gateways.seen(max(5.0, deadline - time.monotonic()))):
+        if self.gateways is not None and (
+            problem := await self.gateways.check_watch_delivery(max(5.0, deadline - time.monotonic()))
+        ):
             lacking.append(problem)
         for watcher in self._watchers:
-            if not await watcher.reached(revision, max(0.0, deadline - time.monotonic())):
+            if not await watcher.wait_for_revision(revision, max(0.0, deadline - time.monotonic())):
                 lacking.append(f"{watcher.name} received events up to revision {watcher.revision}, not {revision}")
         await self._stop(self._watching)
         self._journal.write(RunPhase(time.monotonic(), "end"))
-        return Settled(seconds, tuple(lacking), revision, pods)
+        return SettleResult(seconds, tuple(lacking), revision, pods)
 
-    def client(self, name: str, endpoints: Sequence[str] = ()) -> Client:
+    def create_client(self, name: str, endpoints: Sequence[str] = ()) -> Client:
         """Return an additional recorded client of these servers, or of all. It is closed with the load."""
         connection = RecordingConnection(name, endpoints or self._endpoints, self._journal, self._fork(), self._tls)
         self._connections.append(connection)
@@ -197,7 +199,7 @@ class Load:
         return random.Random(self._random.random())
 
     async def _make_namespaces(self) -> None:
-        client = self.client("preparing")
+        client = self.create_client("preparing")
         for name in (LOAD, CONTESTED, SEIZED, HARM, *((GATEWAYS,) if self.gateways is not None else ())):
             with suppress(AlreadyExists):
                 await client.namespaces.create(Namespace(metadata=ObjectMeta(name=name)))
@@ -214,21 +216,21 @@ class Load:
                 name, resource, self._endpoints, self._journal, self._fork(), tls=self._tls, fields=fields
             )
             self._watchers.append(watcher)
-        self._watching = [asyncio.create_task(watcher.run()) for watcher in self._watchers]
+        self._watching = [asyncio.create_task(watcher.watch_until_cancelled()) for watcher in self._watchers]
 
     def _start_workers(self) -> None:
-        def work(worker: Worker, rate: float) -> None:
+        def work(worker: LoadWorker, rate: float) -> None:
             self._working.append(asyncio.create_task(run_at_rate(worker, rate, self._random.random() * BEGINNING)))
 
-        self._adversary = Adversary(self.client("adversary"), self._nodes, self._fork())
+        self._adversary = Adversary(self.create_client("adversary"), self._nodes, self._fork())
         work(self._adversary, ADVERSARY_RATE / 3)  # a step makes three calls
         for i in range(RIVALS):
-            work(ContestingWriter(self.client(f"rival-{i}"), self._fork()), RIVAL_RATE)
+            work(ContestingWriter(self.create_client(f"rival-{i}"), self._fork()), RIVAL_RATE)
         steps = (self._rate - ADVERSARY_RATE - RIVALS * RIVAL_RATE) / CALLS_PER_STEP
         owners = max(1, min(OWNERS, len(self._nodes) * PODS_PER_NODE // PODS_PER_OWNER))
         for i in range(owners):
             name = f"owner-{i}"
-            work(PodOwner(name, self.client(name), PODS_PER_OWNER, self._fork()), steps / owners)
+            work(PodOwner(name, self.create_client(name), PODS_PER_OWNER, self._fork()), steps / owners)
 
     async def _stop(self, tasks: list[asyncio.Task[None]]) -> None:
         """Cancel the tasks. Raises LoadError if a task had failed, which is a bug."""
@@ -262,7 +264,7 @@ class Load:
         The checkers verify the responses."""
         pods, revision, lacking = 0, 0, list[str]()
         for endpoint in self._endpoints:
-            client = self.client(f"final-{endpoint}", [endpoint])
+            client = self.create_client(f"final-{endpoint}", [endpoint])
             while True:
                 try:
                     listing = await client.pods.list()
@@ -278,7 +280,7 @@ class Load:
         return pods, revision, lacking
 
 
-async def run_at_rate(worker: Worker, rate: float, offset: float) -> None:
+async def run_at_rate(worker: LoadWorker, rate: float, offset: float) -> None:
     """Execute steps at this average rate until cancelled."""
     due = time.monotonic() + offset
     while True:

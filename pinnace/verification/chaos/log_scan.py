@@ -23,10 +23,17 @@ AFTERWARDS = 3.0
 """Seconds after the end of an excuse in which a process may still log errors about it."""
 _OURS = ("apiserver", "controllers", "kubelet", "pinnace", "proxy", "scheduler", "__main__")
 """Prefixes of logger names: the top-level packages. Logs of etcd are excluded, because faults cause its errors."""
+STALL = 1.0
+"""Seconds without progress of an etcd member that count as a stall. A candidate stands down after 1.9 s without an acknowledged
+heartbeat."""
+_TOOK_LONG = "apply request took too long"
+_WAITING = "waiting for ReadIndex response took too long, retrying"
+_WAITED = 0.5
+"""Seconds after which etcd logs that it is still waiting."""
 
 
 @dataclass(frozen=True, slots=True)
-class Excuse:
+class ErrorExcuse:
     """A period (in Unix seconds) in which a process may log errors and, with `may_end`, exit."""
 
     process: str
@@ -39,12 +46,12 @@ class Excuse:
         return self.began - 1 <= at <= self.ended + AFTERWARDS
 
 
-def find_log_errors(logs: Path, excuses: Sequence[Excuse] = ()) -> list[str]:
+def find_log_errors(logs: Path, excuses: Sequence[ErrorExcuse] = ()) -> list[str]:
     """Return the problems in all logs of a directory. Raises OSError."""
     return [complaint for path in sorted(logs.glob("*.log")) for complaint in _scan_log(path, excuses)]
 
 
-def _scan_log(path: Path, excuses: Sequence[Excuse]) -> Iterator[str]:
+def _scan_log(path: Path, excuses: Sequence[ErrorExcuse]) -> Iterator[str]:
     if path.stem.startswith(ETCD):
         return
     if path.stat().st_size and not any(read(path)):
@@ -57,21 +64,12 @@ def _scan_log(path: Path, excuses: Sequence[Excuse]) -> Iterator[str]:
         yield f"{path.stem} logged {more:,} more errors; see {path.name}"
 
 
-def _errors(lines: Iterable[LogLine], excuses: Sequence[Excuse]) -> Iterator[LogLine]:
+def _errors(lines: Iterable[LogLine], excuses: Sequence[ErrorExcuse]) -> Iterator[LogLine]:
     for line in lines:
         ours = line.logger.partition(".")[0] in _OURS
         excused = any(excuse.covers(line.at) for excuse in excuses)
         if not excused and (line.severity == "CRITICAL" or (line.severity == "ERROR" and ours)):
             yield line
-
-
-STALL = 1.0
-"""Seconds without progress of an etcd member that count as a stall. A candidate stands down after 1.9 s without an acknowledged
-heartbeat."""
-_TOOK_LONG = "apply request took too long"
-_WAITING = "waiting for ReadIndex response took too long, retrying"
-_WAITED = 0.5
-"""Seconds after which etcd logs that it is still waiting."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,12 @@ from pinnace.runtime.logs import (
     read,
 )
 from pinnace.verification.chaos import workers
-from pinnace.verification.chaos.clients import Journal
+from pinnace.verification.chaos.clients import HistoryJournal
 from pinnace.verification.chaos.engine import build_run_record
-from pinnace.verification.chaos.load import Load
+from pinnace.verification.chaos.load import ChaosLoad
 from pinnace.verification.chaos.log_scan import find_log_errors
-from pinnace.verification.chaos.scenarios.base import Expectation, Scenario, ScenarioContext, ScenarioError
-from pinnace.verification.chaos.scenarios.clients import FloodWithoutRights, Hostile, RacingWriters
+from pinnace.verification.chaos.scenarios.base import Scenario, ScenarioContext, ScenarioError, ScenarioExpectation
+from pinnace.verification.chaos.scenarios.clients import FloodWithoutRights, HostilePodsScenario, RacingWriters
 from pinnace.verification.chaos.scenarios.components import (
     DuplicateKubelet,
     FreezeLeader,
@@ -35,10 +35,15 @@ from pinnace.verification.chaos.scenarios.components import (
     KillLeader,
     PartitionLeader,
 )
-from pinnace.verification.chaos.scenarios.etcd import CompactHistory, EtcdLeader, EtcdQuorum, FullDisk, Restore
-from pinnace.verification.chaos.scenarios.figures import Moment, list_compacted_watches, list_election_moments, list_log_moments
-from pinnace.verification.chaos.stage import JOURNAL, LOGS, stage
-from pinnace.verification.check.check import check
+from pinnace.verification.chaos.scenarios.etcd import CompactHistory, EtcdDiskFull, EtcdLeader, EtcdQuorum, Restore
+from pinnace.verification.chaos.scenarios.figures import (
+    ScenarioMoment,
+    list_compacted_watches,
+    list_election_moments,
+    list_log_moments,
+)
+from pinnace.verification.chaos.stage import JOURNAL, LOGS, start_chaos_cluster
+from pinnace.verification.check.check import check_history
 from pinnace.verification.check.index import History
 
 SCENARIOS: dict[str, type[Scenario]] = {
@@ -48,12 +53,12 @@ SCENARIOS: dict[str, type[Scenario]] = {
     KillApiServer.name: KillApiServer,
     EtcdLeader.name: EtcdLeader,
     EtcdQuorum.name: EtcdQuorum,
-    FullDisk.name: FullDisk,
+    EtcdDiskFull.name: EtcdDiskFull,
     CompactHistory.name: CompactHistory,
     Restore.name: Restore,
     DuplicateKubelet.name: DuplicateKubelet,
     FloodWithoutRights.name: FloodWithoutRights,
-    Hostile.name: Hostile,
+    HostilePodsScenario.name: HostilePodsScenario,
     RacingWriters.name: RacingWriters,
 }
 
@@ -74,15 +79,15 @@ class ScenarioReport:
     recovery, and other failures."""
 
     name: str
-    moments: Sequence[Moment]
-    expectations: Sequence[Expectation]
+    moments: Sequence[ScenarioMoment]
+    expectations: Sequence[ScenarioExpectation]
     verdicts: Sequence[Verdict]
     shown: Sequence[str]
     lacking: Sequence[str]
     void: Sequence[str]
     calls: Mapping[str, int]
     rate: float
-    kept: str = ""
+    saved_folder: str = ""
 
     @property
     def status(self) -> Status:
@@ -107,54 +112,60 @@ class ScenarioReport:
             "void": list(self.void),
             "calls": dict(self.calls),
             "calls_per_s": round(self.rate, 1),
-            "kept": self.kept,
+            "kept": self.saved_folder,
         }
 
 
-async def perform(scenario: Scenario, folder: Path, progress: Progress, seed: int) -> ScenarioReport:
+async def perform_scenario(scenario: Scenario, folder: Path, progress: Progress, seed: int) -> ScenarioReport:
     """Execute a scenario. Afterwards all files are in `folder`, and no process of the cluster is left. Raises ScenarioError,
     ChaosError, LoadError, HelperError, NotPossible, ClusterError, HistoryError."""
     offset = time.time() - time.monotonic()
     rng = random.Random(seed)
-    with Journal(folder / JOURNAL) as journal:
+    with HistoryJournal(folder / JOURNAL) as journal:
         journal.write(build_run_record(time.time(), seed, f"chaos {scenario.name}", SETTLE))
-        async with stage(scenario.spec, folder, progress, scenario.props) as on, on.cluster.client() as client:
-            async with on.bystander, Load(on.cluster.config, journal, on.nodes, seed=seed) as load:
-                act = ScenarioContext(on, load, journal, client, rng)
+        async with start_chaos_cluster(scenario.spec, folder, progress, scenario.props) as on, on.cluster.client() as client:
+            async with on.bystander, ChaosLoad(on.cluster.config, journal, on.nodes, seed=seed) as load:
+                context = ScenarioContext(on, load, journal, client, rng)
                 progress.waiting("the load and the fault")
                 await asyncio.sleep(STEADY)
                 try:
-                    await _execute(scenario, act)
+                    await _play_scenario(scenario, context)
                 finally:
-                    await on.world.undo_all_faults()
+                    await on.under_test.undo_all_faults()
                 progress.waiting("the recovery")
-                settled = await load.settle(within=SETTLE)
-                reasons = await _read_term_ends(act)
+                settled = await load.stop_and_settle(within=SETTLE)
+                reasons = await _read_term_ends(context)
                 calls, rate = load.calls, load.rate
-                lacking = [*settled.lacking, *workers.succeeded(load.attempts), *on.world.unstoppable_processes]
-                lacking += [f"{name} ended unexpectedly: exit code {code}" for name, code in on.world.find_crashed_processes()]
-            await on.recorder.reached(settled.revision, CATCH_UP)
-    lacking += find_log_errors(folder / LOGS, on.world.excuses)
+                lacking = [
+                    *settled.lacking,
+                    *workers.find_wrongly_succeeded(load.attempts),
+                    *on.under_test.unstoppable_processes,
+                ]
+                lacking += [
+                    f"{name} ended unexpectedly: exit code {code}" for name, code in on.under_test.find_crashed_processes()
+                ]
+            await on.recorder.wait_for_revision(settled.revision, CATCH_UP)
+    lacking += find_log_errors(folder / LOGS, on.under_test.excuses)
     progress.waiting("the verdict")
-    return await asyncio.to_thread(lambda: _build_report(scenario, folder, act, reasons, offset, lacking, calls, rate))
+    return await asyncio.to_thread(lambda: _build_report(scenario, folder, context, reasons, offset, lacking, calls, rate))
 
 
-async def _execute(scenario: Scenario, act: ScenarioContext) -> None:
+async def _play_scenario(scenario: Scenario, context: ScenarioContext) -> None:
     """Execute the scenario's actions. Raises ScenarioError with the events so far, and the exceptions of ClusterUnderTest."""
     try:
         try:
-            await scenario.play(act)
+            await scenario.run_scenario(context)
         except ApiError as error:
             raise ScenarioError(f"a request to the cluster failed: {error}") from error
     except ScenarioError as error:
-        error.moments = act.moments_since_fault(act.moments)
+        error.moments = context.moments_since_fault(context.moments)
         raise
 
 
-async def _read_term_ends(act: ScenarioContext) -> dict[int, str]:
+async def _read_term_ends(context: ScenarioContext) -> dict[int, str]:
     """Return the reasons for the ends of the schedulers' terms by token."""
     try:
-        return {term.token: term.reason for term in await act.client.elections.history(ELECTION)}
+        return {term.token: term.reason for term in await context.client.elections.history(ELECTION)}
     except ApiError:
         return {}
 
@@ -162,28 +173,28 @@ async def _read_term_ends(act: ScenarioContext) -> dict[int, str]:
 def _build_report(
     scenario: Scenario,
     folder: Path,
-    act: ScenarioContext,
+    context: ScenarioContext,
     reasons: Mapping[int, str],
     offset: float,
     lacking: Sequence[str],
     calls: Mapping[str, int],
     rate: float,
 ) -> ScenarioReport:
-    records = scenario.history(folder)
-    check_report, seen = check(records), History(records)
+    records = scenario.read_history(folder)
+    check_report, seen = check_history(records), History(records)
     end = seen.phases.get("quiet", float("inf"))
     moments = [
-        *act.moments,
-        *list_election_moments(records, ELECTION, act.zero, reasons),
-        *list_compacted_watches(records, act.zero),
+        *context.moments,
+        *list_election_moments(records, ELECTION, context.zero, reasons),
+        *list_compacted_watches(records, context.zero),
     ]
-    for name in dict.fromkeys(act.watched):
-        moments += list_log_moments(read(folder / LOGS / f"{name}.log"), name, act.zero, offset, SHOWN)
-    timeline = act.moments_since_fault(m for m in moments if m.at <= end)
+    for name in dict.fromkeys(context.watched):
+        moments += list_log_moments(read(folder / LOGS / f"{name}.log"), name, context.zero, offset, SHOWN)
+    timeline = context.moments_since_fault(m for m in moments if m.at <= end)
     return ScenarioReport(
         scenario.name,
         timeline,
-        scenario.judge(seen),
+        scenario.judge_history(seen),
         check_report.verdicts,
         scenario.invariants,
         lacking,

@@ -11,7 +11,7 @@ import click
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import NoCluster
 from pinnace.runtime import process
-from pinnace.verification.chaos.host import unmount
+from pinnace.verification.chaos.host import unmount_disk
 
 
 @click.command()
@@ -27,7 +27,7 @@ async def _remove_at_end_of_input(data_dir: Path, disks: tuple[Path, ...]) -> No
     with suppress(NoCluster):
         await Cluster.load(data_dir).down()
     for disk in disks:
-        unmount(disk)
+        unmount_disk(disk)
 
 
 if __name__ == "__main__":

@@ -22,25 +22,25 @@ from pinnace.history import records
 from pinnace.history.records import CallRecord, Record, WatchMessage
 from pinnace.history.verdict import CheckReport as Check
 from pinnace.history.verdict import Status, verdict_document
-from pinnace.verification.bench.report import this_machine
+from pinnace.verification.bench.report import describe_machine
 from pinnace.verification.chaos import host, workers
-from pinnace.verification.chaos.clients import Journal
+from pinnace.verification.chaos.clients import HistoryJournal
 from pinnace.verification.chaos.engine import (
     FaultInjector,
     FaultOutcomes,
-    Say,
+    ReportLine,
     build_run_record,
     find_unscheduled_kinds,
-    schedule,
+    schedule_faults,
 )
 from pinnace.verification.chaos.faults.base import FaultKind, FaultRequirement
 from pinnace.verification.chaos.faults.environment import FULL
-from pinnace.verification.chaos.host import Clocks, find_library
-from pinnace.verification.chaos.load import Load, Settled
+from pinnace.verification.chaos.host import WallClocks, find_library
+from pinnace.verification.chaos.load import ChaosLoad, SettleResult
 from pinnace.verification.chaos.log_scan import find_etcd_stalls, find_log_errors
 from pinnace.verification.chaos.loop_report import HotStack, LongStep, find_hot_stacks, find_long_steps
-from pinnace.verification.chaos.stage import JOURNAL, LOGS, PROFILES, ChaosOptions, read, stage
-from pinnace.verification.check.check import check
+from pinnace.verification.chaos.stage import JOURNAL, LOGS, PROFILES, ChaosOptions, read_run_history, start_chaos_cluster
+from pinnace.verification.check.check import check_history
 
 LEAST_RATE = 20.0
 """The minimum average of successful calls per second. A run with fewer calls is void."""
@@ -49,10 +49,15 @@ SHOWN = 5
 STEPS_SHOWN = 20
 """The maximum number of long steps in a text report."""
 _MARKS = {"holds": "✓", "violated": "✗", "void": "○", "not checked": "-"}
+STORE_STALL = "store-stall"
+"""The name of a period in a history in which etcd was too slow."""
+SETTLE = 60.0
+"""Seconds after the last fault within which the cluster must be healthy."""
+CATCH_UP = 30.0
 
 
 @dataclass(slots=True)
-class Traffic:
+class TrafficCounter:
     """Counts calls and watch messages in a stream of records."""
 
     calls: Counter[str] = field(default_factory=Counter)
@@ -76,8 +81,8 @@ class Traffic:
 class ChaosReport:
     """The result of a run. `seconds`: the duration of the load. `repeat`: the command that repeats the run. `skipped`: faults
     that are not possible on this machine, with the reason. `idle`: faults that the run was too short for. `attempts`: the
-    counts of the adversary (workers.py). `steps`, `hot`: what the event loops executed (loop_report.py). `kept`: the directory
-    with the history and the logs, or "" if they were removed."""
+    counts of the adversary (workers.py). `steps`, `hot`: what the event loops executed (loop_report.py). `saved_folder`: the
+    directory with the history and the logs, or "" if they were removed."""
 
     what: str
     repeat: str
@@ -88,18 +93,18 @@ class ChaosReport:
     damage: FaultOutcomes
     skipped: Mapping[str, str]
     idle: tuple[str, ...]
-    traffic: Traffic
+    traffic: TrafficCounter
     attempts: Mapping[str, int]
-    settled: Settled
+    settled: SettleResult
     check: Check
     steps: Sequence[LongStep] = ()
     hot: Sequence[HotStack] = ()
-    kept: str = ""
+    saved_folder: str = ""
 
     @property
     def violations(self) -> list[str]:
         """Failures of the run other than violated invariants."""
-        result = [*self.damage.failures, *workers.succeeded(self.attempts)]
+        result = [*self.damage.failures, *workers.find_wrongly_succeeded(self.attempts)]
         result += [f"not healthy {self.settled.seconds:.0f} s after the last fault: {what}" for what in self.settled.lacking]
         return result
 
@@ -150,14 +155,14 @@ class ChaosReport:
             "settled": asdict(self.settled),
             "long_steps": [asdict(step) for step in self.steps],
             "hot_stacks": [asdict(hot) for hot in self.hot],
-            "kept": self.kept,
+            "kept": self.saved_folder,
         }
 
     def to_junit(self) -> str:
         """Return the report as JUnit XML, with a test case for each invariant, for other failures, and for sufficient load."""
         suite = ElementTree.Element("testsuite", name="pinnace chaos", time=f"{self.seconds:.1f}", timestamp=self.started)
         properties = ElementTree.SubElement(suite, "properties")
-        for name, value in {"seed": str(self.seed), "repeat": self.repeat, "kept": self.kept, **self.versions}.items():
+        for name, value in {"seed": str(self.seed), "repeat": self.repeat, "kept": self.saved_folder, **self.versions}.items():
             ElementTree.SubElement(properties, "property", name=name, value=value)
         for verdict in self.check.verdicts:
             told = [violation.text for violation in verdict.violations]
@@ -209,10 +214,10 @@ class ChaosReport:
             yield from (f"  {hot}" for hot in self.hot)
         yield f"verdict: {self.status}"
         yield f"repeat: {self.repeat}"
-        if self.kept:
-            yield f"history and logs: {self.kept}"
-            yield f"check again: pinnace check {self.kept}/*.jsonl"
-            yield f"timeline: pinnace timeline open {self.kept}/*.jsonl"
+        if self.saved_folder:
+            yield f"history and logs: {self.saved_folder}"
+            yield f"check again: pinnace check {self.saved_folder}/*.jsonl"
+            yield f"timeline: pinnace timeline open {self.saved_folder}/*.jsonl"
 
 
 def _add_test_case(suite: ElementTree.Element, name: str, failures: list[str], *, skipped: bool = False) -> None:
@@ -223,15 +228,8 @@ def _add_test_case(suite: ElementTree.Element, name: str, failures: list[str], *
         ElementTree.SubElement(case, "skipped")
 
 
-STORE_STALL = "store-stall"
-"""The name of a period in a history in which etcd was too slow."""
-SETTLE = 60.0
-"""Seconds after the last fault within which the cluster must be healthy."""
-CATCH_UP = 30.0
-
-
 @dataclass(frozen=True, slots=True)
-class Options:
+class RunOptions:
     """The options of a run. `seconds`: the duration of the faults. `named`: the kinds were selected by name, so the run is void
     unless each of them fires; otherwise a short run may schedule only some. `repeat`: the command that repeats the run."""
 
@@ -243,38 +241,38 @@ class Options:
     repeat: str
 
 
-async def run(options: Options, folder: Path, progress: Progress, say: Say) -> ChaosReport:
+async def run_chaos(options: RunOptions, folder: Path, progress: Progress, say: ReportLine) -> ChaosReport:
     """Execute a run. Afterwards, the history and the logs are in `folder`, and no process of the cluster is left. Raises
     ChaosError, LoadError, ClusterError, HelperError, HistoryError."""
-    skipped = {kind.name: reason for kind in options.kinds if (reason := lacking(kind, options.spec))}
+    skipped = {kind.name: reason for kind in options.kinds if (reason := find_missing_requirement(kind, options.spec))}
     kinds = [kind.on(options.spec) for kind in options.kinds if kind.name not in skipped]
-    scheduled_faults = schedule(options.seed, options.seconds, kinds, options.spec)
+    scheduled_faults = schedule_faults(options.seed, options.seconds, kinds, options.spec)
     idle = find_unscheduled_kinds(kinds, scheduled_faults)
     library = find_library() if _is_needed(FaultRequirement.FAKETIME, kinds) else None
-    clocks = Clocks(library, folder) if library else None
+    clocks = WallClocks(library, folder) if library else None
     props = ChaosOptions(clocks, disks=int(_is_needed(FaultRequirement.DISK, kinds)))
     started = datetime.now(UTC)
-    with clocks or nullcontext(), Journal(folder / JOURNAL) as journal:
+    with clocks or nullcontext(), HistoryJournal(folder / JOURNAL) as journal:
         what = f"{len(scheduled_faults)} faults in {options.seconds:g} s"
         faults = tuple(sorted(kind.name for kind in kinds if options.named or kind.name not in idle))
         journal.write(build_run_record(started.timestamp(), options.seed, what, SETTLE, faults))
-        async with stage(options.spec, folder, progress, props) as on:
-            engine = FaultInjector(on.world, journal, say)
+        async with start_chaos_cluster(options.spec, folder, progress, props) as on:
+            engine = FaultInjector(on.under_test, journal, say)
             began = time.monotonic()
-            load_ = Load(on.cluster.config, journal, on.nodes, seed=options.seed, gateways=on.gateways)
+            load_ = ChaosLoad(on.cluster.config, journal, on.nodes, seed=options.seed, gateways=on.gateways)
             async with on.bystander, on.start_gateway_bystander(), load_ as load:
                 progress.waiting(f"{what}")
-                await engine.run(scheduled_faults)
+                await engine.inject_all(scheduled_faults)
                 seconds = time.monotonic() - began
                 progress.waiting("recovery")
-                settled = await load.settle(within=SETTLE)
+                settled = await load.stop_and_settle(within=SETTLE)
                 attempts = dict(load.attempts)
-            await on.recorder.reached(settled.revision, CATCH_UP)
+            await on.recorder.wait_for_revision(settled.revision, CATCH_UP)
         _record_etcd_stalls(journal, folder / LOGS, engine.damage, len(scheduled_faults))
-    engine.damage.failures += find_log_errors(folder / LOGS, on.world.excuses)
+    engine.damage.failures += find_log_errors(folder / LOGS, on.under_test.excuses)
     progress.waiting("the verdict")
-    traffic = Traffic()
-    check_report = await asyncio.to_thread(lambda: check(traffic.counting(read(folder))))
+    traffic = TrafficCounter()
+    check_report = await asyncio.to_thread(lambda: check_history(traffic.counting(read_run_history(folder))))
     steps = find_long_steps(folder / LOGS)
     hot = find_hot_stacks(folder / PROFILES, check_report, records.read_history(folder / JOURNAL))
     return ChaosReport(
@@ -283,7 +281,7 @@ async def run(options: Options, folder: Path, progress: Progress, say: Say) -> C
     )  # fmt: skip
 
 
-def _record_etcd_stalls(journal: Journal, logs: Path, damage: FaultOutcomes, last: int) -> None:
+def _record_etcd_stalls(journal: HistoryJournal, logs: Path, damage: FaultOutcomes, last: int) -> None:
     """Add etcd's stalls to the faults of the history. `last`: the ID of the last injected fault. Raises OSError."""
     to_monotonic = time.monotonic() - time.time()
     for number, stall in enumerate(find_etcd_stalls(logs), last + 1):
@@ -293,12 +291,12 @@ def _record_etcd_stalls(journal: Journal, logs: Path, damage: FaultOutcomes, las
         damage.fired[STORE_STALL] = damage.fired.get(STORE_STALL, 0) + 1
 
 
-def lacking(kind: FaultKind, spec: ClusterSpec) -> str:
+def find_missing_requirement(kind: FaultKind, spec: ClusterSpec) -> str:
     """Return the reason why a kind of fault is not possible on this machine and cluster, or ""."""
     there: Mapping[FaultRequirement, Callable[[], bool]] = {
         FaultRequirement.MEMBERS: lambda: spec.etcd_members > 1,
         FaultRequirement.FAKETIME: lambda: find_library() is not None,
-        FaultRequirement.DISK: host.available,
+        FaultRequirement.DISK: host.can_mount_tmpfs,
         FaultRequirement.DEV_FULL: FULL.exists,
         FaultRequirement.GATEWAYS: lambda: spec.gateways > 0,
         FaultRequirement.PROXY: lambda: spec.proxy,
@@ -313,5 +311,5 @@ def _is_needed(need: FaultRequirement, kinds: Sequence[FaultKind]) -> bool:
 
 def _read_versions() -> Mapping[str, str]:
     etcd = ".".join(map(str, find_etcd().version))
-    machine = this_machine()
+    machine = describe_machine()
     return {"commit": machine.commit, "python": machine.python, "etcd": etcd, "kernel": machine.kernel}

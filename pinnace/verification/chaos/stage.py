@@ -43,13 +43,21 @@ from pinnace.runtime.steps import PROFILE
 from pinnace.verification.bench.calibration import START_TIMEOUT
 from pinnace.verification.chaos import ChaosError
 from pinnace.verification.chaos.bystander import READ_RATE, WRITE_RATE, Bystander, create_gateway_user
-from pinnace.verification.chaos.host import Clocks, Disk, disk
+from pinnace.verification.chaos.cluster_under_test import ClusterUnderTest
+from pinnace.verification.chaos.host import TmpfsDisk, WallClocks, mount_disk
 from pinnace.verification.chaos.load import BYSTANDER, GATEWAY_BYSTANDER
 from pinnace.verification.chaos.saboteur import CONFIG
-from pinnace.verification.chaos.world import ClusterUnderTest
 
 POLL = 0.05
 END_TIMEOUT = 30.0
+CATCH_UP = 30.0
+"""Seconds within which the recorder must be up to date after its start."""
+JOURNAL, STORED, PROCESSES, RUN_LOG = "chaos.jsonl", "etcd.jsonl", "processes.jsonl", "{}.run.jsonl"
+LOGS, PROFILES = "logs", "profiles"
+SERVICES = "127.254.0.0/16"
+"""The addresses of services of a cluster with a proxy, which must be able to listen on them."""
+JSON_LOGS = ("--logging-format", "json")
+"""The log format of all components. Timelines and verdicts read the events in their logs (pinnace/runtime/logs.py)."""
 
 
 class EtcdHistoryRecorder:
@@ -84,12 +92,12 @@ class EtcdHistoryRecorder:
                 await self._process.wait()
 
     async def archive_output(self, output: Path) -> None:
-        """Stop the recorder and rename its output. `again` records another history of etcd from its start."""
+        """Stop the recorder and rename its output. `restart` records another history of etcd from its start."""
         await self.__aexit__()
         self.output.rename(output)
         self._progress.unlink()
 
-    async def again(self) -> None:
+    async def restart(self) -> None:
         await self.__aenter__()
 
     @property
@@ -102,7 +110,7 @@ class EtcdHistoryRecorder:
         except FileNotFoundError:
             return 0
 
-    async def reached(self, revision: int, timeout: float) -> None:
+    async def wait_for_revision(self, revision: int, timeout: float) -> None:
         """Wait until the history is recorded up to this revision. Raises ChaosError."""
         deadline = time.monotonic() + timeout
         while self.revision < revision:
@@ -111,34 +119,24 @@ class EtcdHistoryRecorder:
             await asyncio.sleep(POLL)
 
 
-CATCH_UP = 30.0
-"""Seconds within which the recorder must be up to date after its start."""
-JOURNAL, STORED, PROCESSES, RUN_LOG = "chaos.jsonl", "etcd.jsonl", "processes.jsonl", "{}.run.jsonl"
-LOGS, PROFILES = "logs", "profiles"
-SERVICES = "127.254.0.0/16"
-"""The addresses of services of a cluster with a proxy, which must be able to listen on them."""
-JSON_LOGS = ("--logging-format", "json")
-"""The log format of all components. Timelines and verdicts read the events in their logs (pinnace/runtime/logs.py)."""
-
-
 @dataclass(frozen=True, slots=True)
 class ChaosOptions:
     """Requirements of some faults. `clocks`: wall clocks that can be changed. `disks`: the number of etcd members (the last
     ones) that have a separate disk."""
 
-    clocks: Clocks | None = None
+    clocks: WallClocks | None = None
     disks: int = 0
 
 
-NO_PROPS = ChaosOptions()
+NO_OPTIONS = ChaosOptions()
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class ChaosCluster:
     """A running cluster with its recorder. `output`: the directory of the histories."""
 
     cluster: Cluster
-    world: ClusterUnderTest
+    under_test: ClusterUnderTest
     recorder: EtcdHistoryRecorder
     output: Path
 
@@ -161,17 +159,19 @@ class Stage:
 
     @asynccontextmanager
     async def start_gateway_bystander(self) -> AsyncIterator[None]:
-        """A user of the gateways, if there are any. Raises ApiError."""
+        """Return a user of the gateways, if there are any. Raises ApiError."""
         if not self.gateways:
             yield
             return
-        tls = await create_gateway_user(self.cluster, self.world.client)
+        tls = await create_gateway_user(self.cluster, self.under_test.client)
         async with Bystander(self.gateways, tls, self.output / f"{GATEWAY_BYSTANDER}.jsonl", (READ_RATE, WRITE_RATE)):
             yield
 
 
 @asynccontextmanager
-async def stage(spec: ClusterSpec, folder: Path, progress: Progress, props: ChaosOptions = NO_PROPS) -> AsyncIterator[Stage]:
+async def start_chaos_cluster(
+    spec: ClusterSpec, folder: Path, progress: Progress, props: ChaosOptions = NO_OPTIONS
+) -> AsyncIterator[ChaosCluster]:
     """Start a cluster; the data directory of `spec` is ignored. Afterwards all files are in `folder`, and no process is left.
     Raises ChaosError, ClusterError, HelperError."""
     clocks = props.clocks
@@ -211,7 +211,7 @@ async def stage(spec: ClusterSpec, folder: Path, progress: Progress, props: Chao
     guarded = [f"--disk={mount}" for mount in mounts.values()]
     async with (
         Helper("pinnace.verification.chaos.reaper", "--data-dir", str(data_dir), *guarded),
-        _mounted(mounts) as disks,
+        _mount_disks(mounts) as disks,
         Links(count) as links,
     ):
         cluster = Cluster(replace(spec, data_dir=data_dir), ProcessHooks(links.wire, arguments, environment, etcd_data))
@@ -225,9 +225,9 @@ async def stage(spec: ClusterSpec, folder: Path, progress: Progress, props: Chao
                 ProcessRecorder(lambda: cluster.state.processes, folder / PROCESSES),
                 Helper("pinnace.apiserver.storage.etcd.surgery", *etcd) as surgeon,
             ):
-                await recorder.reached((await client.namespaces.list()).resource_version, CATCH_UP)
-                world = ClusterUnderTest(cluster, links, surgeon, client, clocks, lambda: recorder.revision, disks)
-                yield Stage(cluster, world, recorder, folder)
+                await recorder.wait_for_revision((await client.namespaces.list()).resource_version, CATCH_UP)
+                under_test = ClusterUnderTest(cluster, links, surgeon, client, clocks, lambda: recorder.revision, disks)
+                yield ChaosCluster(cluster, under_test, recorder, folder)
         finally:
             progress.waiting("the processes to end")
             try:
@@ -239,12 +239,12 @@ async def stage(spec: ClusterSpec, folder: Path, progress: Progress, props: Chao
 
 
 @asynccontextmanager
-async def _mounted(mounts: Mapping[str, Path]) -> AsyncIterator[Mapping[str, Disk]]:
+async def _mount_disks(mounts: Mapping[str, Path]) -> AsyncIterator[Mapping[str, TmpfsDisk]]:
     async with AsyncExitStack() as stack:
-        yield {member: await stack.enter_async_context(disk(path)) for member, path in mounts.items()}
+        yield {member: await stack.enter_async_context(mount_disk(path)) for member, path in mounts.items()}
 
 
-def read(folder: Path) -> Iterator[Record]:
+def read_run_history(folder: Path) -> Iterator[Record]:
     """Yield the history of a run. Raises HistoryError, OSError."""
     for path in (folder / JOURNAL, *sorted(set(folder.glob("*.jsonl")) - {folder / JOURNAL})):
         yield from records.read_history(path)

@@ -53,15 +53,33 @@ OBJECTS = 4
 """The number of objects that the Rivals of the regular load share."""
 PAGE = 80
 BATCH = 5
+SEIZED = "seized"
+"""The namespace of the adversary's pods."""
+FIRST_TOKEN = 1
+"""The initial old token: etcd's first revision, which is never the token of a leader."""
+ANOTHER = "another"
+"""The election that the adversary leads, and the scheduler name of its pods."""
+ELECTED_WITHIN = 2.0
+"""Seconds after which the adversary stops to campaign."""
+_MUST_BE_NONE = (
+    "bound_by_deposed",
+    "borrowed",
+    "bound_by_another",
+    "bound_afterwards",
+    "bound_twice",
+    "moved",
+    "stale_written",
+    "rewound",
+)
 
 
-class Worker(Protocol):
+class LoadWorker(Protocol):
     async def step(self) -> None:
         """Execute a step. Raises ApiError."""
         ...
 
 
-def pod(namespace: str, name: str, *, scheduler: str = "") -> Pod:
+def build_pod(namespace: str, name: str, *, scheduler: str = "") -> Pod:
     """Return a pod with resource requests, or without requests if `scheduler` is set."""
     made = Pod()
     made.metadata.namespace, made.metadata.name = namespace, name
@@ -97,10 +115,10 @@ class PodOwner:
 
     async def _create(self) -> None:
         (name,) = self._names(1)
-        await self._pods.create(pod(LOAD, name))
+        await self._pods.create(build_pod(LOAD, name))
 
     async def _create_batch(self) -> None:
-        await self._pods.create_batch([pod(LOAD, name) for name in self._names(BATCH)])
+        await self._pods.create_batch([build_pod(LOAD, name) for name in self._names(BATCH)])
 
     async def _delete(self) -> None:
         name = self._take_name()
@@ -180,7 +198,7 @@ class ContestingWriter:
         await action(self, name)
 
     async def _create(self, name: str) -> None:
-        await self._pods.create(pod(CONTESTED, name, scheduler=NOBODY))
+        await self._pods.create(build_pod(CONTESTED, name, scheduler=NOBODY))
 
     async def _get(self, name: str) -> None:
         self._last = await self._pods.get(name, CONTESTED)
@@ -193,7 +211,7 @@ class ContestingWriter:
 
     async def _overwrite(self, name: str) -> None:
         """Update without a resourceVersion: the last write wins."""
-        result = pod(CONTESTED, name, scheduler=NOBODY)
+        result = build_pod(CONTESTED, name, scheduler=NOBODY)
         result.metadata.labels[LABEL] = str(self._random.randrange(1000))
         await self._pods.update(result)
 
@@ -225,27 +243,7 @@ def _is_deleted(deletion: BatchItem) -> bool:
     return isinstance(error_of(deletion), NotFound | None)
 
 
-SEIZED = "seized"
-"""The namespace of the adversary's pods."""
-FIRST_TOKEN = 1
-"""The initial old token: etcd's first revision, which is never the token of a leader."""
-ANOTHER = "another"
-"""The election that the adversary leads, and the scheduler name of its pods."""
-ELECTED_WITHIN = 2.0
-"""Seconds after which the adversary stops to campaign."""
-_MUST_BE_NONE = (
-    "bound_by_deposed",
-    "borrowed",
-    "bound_by_another",
-    "bound_afterwards",
-    "bound_twice",
-    "moved",
-    "stale_written",
-    "rewound",
-)
-
-
-def succeeded(counts: Mapping[str, int]) -> list[str]:
+def find_wrongly_succeeded(counts: Mapping[str, int]) -> list[str]:
     """Return the attempts that succeeded although they must be refused."""
     return [f"{counts[name]} forbidden attempts succeeded: {name}" for name in _MUST_BE_NONE if counts.get(name)]
 
@@ -394,7 +392,7 @@ class Adversary:
 
     async def _create_unscheduled_pod(self, scheduler: str = NOBODY) -> Pod:
         """Create a pod that no scheduler processes."""
-        return await self._client.pods.create(pod(SEIZED, f"{SEIZED}-{next(self._numbers)}", scheduler=scheduler))
+        return await self._client.pods.create(build_pod(SEIZED, f"{SEIZED}-{next(self._numbers)}", scheduler=scheduler))
 
     async def _remove(self, victim: Pod) -> None:
         with suppress(NotFound):

@@ -29,6 +29,9 @@ from pinnace.history.verdict import Findings
 from pinnace.verification.check.index import History
 
 BIND_ONCE = ("I1", "a pod UID is bound at most once, ever")
+CAPACITY = ("I2", "no node is over its allocatable at any revision")
+FENCED_BINDS = ("I3", "only the current leader of the pod's scheduler binds it")
+ONE_HOLDER = ("I4", "one holder per token; tokens strictly grow")
 
 
 def examine_bind_once(history: History, findings: Findings) -> None:
@@ -52,9 +55,6 @@ def examine_bind_once(history: History, findings: Findings) -> None:
             )
             findings.violated(text, revision=stored.revision, at=stored.at)
         bound[now.uid] = (now.node, now.token, stored.revision)
-
-
-CAPACITY = ("I2", "no node is over its allocatable at any revision")
 
 
 class _NodeUsage:
@@ -116,9 +116,6 @@ def _compare_usage(name: str, node: _NodeUsage, stored: StoredChange, findings: 
             findings.violated(text, revision=stored.revision, at=stored.at)
 
 
-FENCED_BINDS = ("I3", "only the current leader of the pod's scheduler binds it")
-
-
 def examine_fencing(history: History, findings: Findings) -> None:
     fenced = history.run.fenced if history.run else ()
     named = history.run is None or history.run.version >= 2
@@ -133,7 +130,7 @@ def examine_fencing(history: History, findings: Findings) -> None:
         if now is None or not now.by_scheduler or (before is not None and before.token == now.token):
             continue
         findings.examined += 1
-        leader = history.state(election_key(now.election), stored.revision - 1)
+        leader = history.find_current_version(election_key(now.election), stored.revision - 1)
         if leader is None or leader.create_revision != now.token:
             valid = f"the token was {leader.create_revision}" if leader else "there was no leader"
             text = f'pod {stored.key} was bound to {now.node} with token {now.token} of election "{now.election}", when {valid}'
@@ -143,9 +140,6 @@ def examine_fencing(history: History, findings: Findings) -> None:
             by = f'the leader of election "{now.election}", which binds for {scope}'
             text = f'pod {stored.key} of scheduler "{now.scheduler}" was bound to {now.node} by {by}'
             findings.violated(text, revision=stored.revision, at=stored.at)
-
-
-ONE_HOLDER = ("I4", "one holder per token; tokens strictly grow")
 
 
 def examine_elections(history: History, findings: Findings) -> None:

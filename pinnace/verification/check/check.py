@@ -10,7 +10,7 @@ from pinnace.verification.check.index import History
 
 
 @dataclass(frozen=True, slots=True)
-class Checker:
+class HistoryChecker:
     """A checker. `examine(history, *findings)` receives one Findings for each of `invariants` (name, statement)."""
 
     invariants: tuple[tuple[str, str], ...]
@@ -18,30 +18,30 @@ class Checker:
 
 
 CHECKERS = (
-    Checker((consistency.COMPLETE_HISTORY,), consistency.examine_completeness),
-    Checker((binding.BIND_ONCE,), binding.examine_bind_once),
-    Checker((binding.CAPACITY,), binding.examine_capacity),
-    Checker((binding.FENCED_BINDS,), binding.examine_fencing),
-    Checker((binding.ONE_HOLDER,), binding.examine_elections),
-    Checker((consistency.DURABILITY,), consistency.examine_durability),
-    Checker((consistency.MONOTONIC_READS,), consistency.examine_sessions),
-    Checker((consistency.LINEARIZABILITY,), consistency.examine_linearizability),
-    Checker((watches.WATCH_EVENTS, watches.BOOKMARKS), watches.examine_watches),
-    Checker((pods.PHASES,), pods.examine_phases),
-    Checker((pods.ONE_NODE,), pods.examine_nodes),
-    Checker((watches.SNAPSHOT_PAGES,), watches.examine_pages),
-    Checker((pods.ONE_PROCESS,), pods.examine_processes),
-    Checker((liveness.PODS_RUN,), liveness.examine_pods),
-    Checker((liveness.LEADERSHIP,), liveness.examine_leaders),
-    Checker((liveness.BINDS_CONTINUE,), liveness.examine_binds),
-    Checker((liveness.ANSWERED,), liveness.examine_answers),
-    Checker((liveness.GATEWAYS_ANSWER,), liveness.examine_gateway_answers),
-    Checker((liveness.OBSERVATIONS,), liveness.examine_observations),
+    HistoryChecker((consistency.COMPLETE_HISTORY,), consistency.examine_completeness),
+    HistoryChecker((binding.BIND_ONCE,), binding.examine_bind_once),
+    HistoryChecker((binding.CAPACITY,), binding.examine_capacity),
+    HistoryChecker((binding.FENCED_BINDS,), binding.examine_fencing),
+    HistoryChecker((binding.ONE_HOLDER,), binding.examine_elections),
+    HistoryChecker((consistency.DURABILITY,), consistency.examine_durability),
+    HistoryChecker((consistency.MONOTONIC_READS,), consistency.examine_sessions),
+    HistoryChecker((consistency.LINEARIZABILITY,), consistency.examine_linearizability),
+    HistoryChecker((watches.WATCH_EVENTS, watches.BOOKMARKS), watches.examine_watches),
+    HistoryChecker((pods.PHASES,), pods.examine_phases),
+    HistoryChecker((pods.ONE_NODE,), pods.examine_nodes),
+    HistoryChecker((watches.SNAPSHOT_PAGES,), watches.examine_pages),
+    HistoryChecker((pods.ONE_PROCESS,), pods.examine_processes),
+    HistoryChecker((liveness.PODS_RUN,), liveness.examine_pods),
+    HistoryChecker((liveness.LEADERSHIP,), liveness.examine_leaders),
+    HistoryChecker((liveness.BINDS_CONTINUE,), liveness.examine_binds),
+    HistoryChecker((liveness.ANSWERED,), liveness.examine_answers),
+    HistoryChecker((liveness.GATEWAYS_ANSWER,), liveness.examine_gateway_answers),
+    HistoryChecker((liveness.OBSERVATIONS,), liveness.examine_observations),
 )
 NAMES = tuple(name for checker in CHECKERS for name, _ in checker.invariants)
 
 
-def check(records: Iterable[Record], only: Collection[str] | None = None) -> CheckReport:
+def check_history(records: Iterable[Record], only: Collection[str] | None = None) -> CheckReport:
     """Check a history. `only`: the names of the invariants to check, by default those that the run is made for. Other
     invariants are reported as "not checked"."""
     history = History(records)

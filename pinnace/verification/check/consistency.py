@@ -48,16 +48,22 @@ from pinnace.verification.check.index import History, list_call_moments
 LINEARIZABILITY = ("I7", "API reads and writes are linearizable")
 CLAIMS = ("create", "bind")
 """Verbs whose success always creates a revision."""
+MONOTONIC_READS = ("I6", "resourceVersion never goes back: per object, and per client across API servers")
+DURABILITY = ("I5", "an acknowledged write survives kill -9 of anything")
+READS = ("get", "list")
+COMPLETE_HISTORY = ("H", "etcd's history is complete: every revision, in order")
+FIRST = 2
+"""The first revision of a write. An empty etcd is at revision 1."""
 
 
 def examine_linearizability(history: History, findings: Findings) -> None:
     search = _LinearizabilityScan(history, findings)
     for began, index, call in list_call_moments(history.calls):
         if began:
-            search.begin(index, call)
+            search.begin_call(index, call)
         else:
-            search.end(index)
-    search.explain()
+            search.end_call(index)
+    search.check_versions_explained()
 
 
 class _LinearizabilityScan:
@@ -72,7 +78,7 @@ class _LinearizabilityScan:
         self._authors: dict[tuple[str, int], str] = {}
         self._unknown: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)  # key -> (floor, verb)
 
-    def begin(self, index: int, call: CallRecord) -> None:
+    def begin_call(self, index: int, call: CallRecord) -> None:
         floor = self._revision_floor_at(call.began)
         if call.outcome == "unknown":
             self._note_unknown(call, call.items, floor)
@@ -85,10 +91,10 @@ class _LinearizabilityScan:
         if place > floor:
             self._places[index] = place
 
-    def end(self, index: int) -> None:
+    def end_call(self, index: int) -> None:
         self._floor = max(self._floor, self._places.pop(index, 0))
 
-    def explain(self) -> None:
+    def check_versions_explained(self) -> None:
         """Check that a call explains each version under a private prefix."""
         for key, versions in self._history.keys.items():
             if not key.startswith(self._private or "\0"):
@@ -144,7 +150,7 @@ class _LinearizabilityScan:
             return self._find_revision_where(call, item.key, floor, lambda now: now is None, "did not find it")
         if item.revision > self._history.last_revision:
             return 0  # after the end of the history
-        stored = self._history.version(item.key, item.revision)
+        stored = self._history.find_version(item.key, item.revision)
         if stored is None or not stored.digest:
             self._report_violation(call, f"found {item.key} at revision {item.revision}, but it was not written then", floor)
         elif item.digest and item.digest != stored.digest:
@@ -155,7 +161,7 @@ class _LinearizabilityScan:
         return item.revision
 
     def _check_write(self, call: CallRecord, item: CallItem, floor: int) -> int:
-        stored = self._history.version(item.key, item.revision)
+        stored = self._history.find_version(item.key, item.revision)
         if stored is None:
             return 0  # reported by I5
         if item.revision <= floor:
@@ -171,7 +177,7 @@ class _LinearizabilityScan:
         """Check a write that may have created its revision: its condition was met, and no other call created the revision."""
         if item.key.startswith(self._private or "\0"):
             self._claimed.add((item.key, item.revision))
-        before = self._history.before(stored)
+        before = self._history.find_replaced_version(stored)
         if item.expected and item.expected != item.revision and (before is None or before.revision != item.expected):
             was = f"revision {before.revision}" if before else "absent"
             self._report_violation(
@@ -219,10 +225,10 @@ class _LinearizabilityScan:
         self, call: CallRecord, key: str, floor: int, holds: Callable[[StoredChange | None], bool], what: str
     ) -> int:
         """Return the first revision from the floor at which the condition holds for the key, or 0 if there is none."""
-        now = self._history.state(key, floor)
+        now = self._history.find_current_version(key, floor)
         if holds(now):
             return floor
-        for stored in self._history.after(key, floor):
+        for stored in self._history.list_later_versions(key, floor):
             if holds(stored if stored.digest else None):
                 return stored.revision
         was = f"at revision {now.revision}" if now else "absent"
@@ -246,7 +252,7 @@ def _effect_of_change(history: History, stored: StoredChange) -> str:
         return "delete"
     if stored.create_revision == stored.revision:
         return "create"
-    before = history.before(stored)
+    before = history.find_replaced_version(stored)
     marked = isinstance(stored.facts, PodFacts) and stored.facts.terminating
     was_marked = before is not None and isinstance(before.facts, PodFacts) and before.facts.terminating
     return "delete" if marked and not was_marked else "update"
@@ -255,9 +261,6 @@ def _effect_of_change(history: History, stored: StoredChange) -> str:
 def _effect_of_verb(verb: str) -> str:
     """Return the effect of an executed write on its key."""
     return verb if verb in ("create", "delete") else "update"
-
-
-MONOTONIC_READS = ("I6", "resourceVersion never goes back: per object, and per client across API servers")
 
 
 def examine_sessions(history: History, findings: Findings) -> None:
@@ -320,10 +323,6 @@ def _examine_stream(messages: list[WatchMessage], findings: Findings) -> None:
                 latest = max(latest, message.revision)
 
 
-DURABILITY = ("I5", "an acknowledged write survives kill -9 of anything")
-READS = ("get", "list")
-
-
 def examine_durability(history: History, findings: Findings) -> None:
     for call in history.calls:
         if call.outcome != "ok" or call.verb in READS:
@@ -331,7 +330,7 @@ def examine_durability(history: History, findings: Findings) -> None:
         for item in call.items:
             if item.outcome == "ok":
                 findings.examined += 1
-                stored = history.version(item.key, item.revision)
+                stored = history.find_version(item.key, item.revision)
                 if problem := _is_unacknowledged(history, call, item, stored):
                     text = f"{call.verb} of {item.key} by {call.client} was acknowledged by {call.server}, but {problem}"
                     findings.violated(text, revision=item.revision, at=call.ended)
@@ -353,11 +352,6 @@ def _is_unacknowledged(history: History, call: CallRecord, item: CallItem, store
             was, wanted = stored.facts.labels or "none", item.labels or "none"
             return f"different labels are stored at that revision (digest {was}, requested {wanted})"
     return ""
-
-
-COMPLETE_HISTORY = ("H", "etcd's history is complete: every revision, in order")
-FIRST = 2
-"""The first revision of a write. An empty etcd is at revision 1."""
 
 
 def examine_completeness(history: History, findings: Findings) -> None:

@@ -24,6 +24,8 @@ from pinnace.history.records import (
     WatchMessage,
 )
 
+BY_NODE = "spec.nodeName="
+
 
 def list_call_moments(calls: Iterable[CallRecord]) -> Iterator[tuple[bool, int, CallRecord]]:
     """Yield (began, index, call) for the start and the end of each call, in order of time.
@@ -38,30 +40,27 @@ def list_call_moments(calls: Iterable[CallRecord]) -> Iterator[tuple[bool, int, 
         yield not end, index, listed[index]
 
 
-def fault_end(fault: FaultRecord) -> float:
+def find_fault_end(fault: FaultRecord) -> float:
     return float("inf") if fault.ended is None else fault.ended
 
 
 def measure_uncovered(since: float, until: float, faults: Iterable[FaultRecord]) -> float:
     """Return the seconds between `since` and `until` that are not covered by faults."""
     left, at = 0.0, since
-    for began, ended in sorted((fault.began, fault_end(fault)) for fault in faults):
+    for began, ended in sorted((fault.began, find_fault_end(fault)) for fault in faults):
         if began > at:
             left += max(0.0, min(began, until) - at)
         at = max(at, ended)
     return left + max(0.0, until - at)
 
 
-BY_NODE = "spec.nodeName="
-
-
 @dataclass(frozen=True, slots=True)
-class Query:
+class KeyQuery:
     prefix: str
     selector: str = ""
 
     @property
-    def judged(self) -> bool:
+    def is_evaluable(self) -> bool:
         """Whether the selector can be evaluated from facts. If not, missing objects are not detected."""
         return not self.selector or (self.selector.startswith(BY_NODE) and "," not in self.selector)
 
@@ -111,19 +110,19 @@ class History:
         for record in records:
             self._add_record(record)
 
-    def version(self, key: str, revision: int) -> StoredChange | None:
+    def find_version(self, key: str, revision: int) -> StoredChange | None:
         """Return the version of the key that was written at this revision, or None."""
         versions = self.keys.get(key, ())
         index = bisect_left(versions, revision, key=_revision)
         return versions[index] if index < len(versions) and versions[index].revision == revision else None
 
-    def state(self, key: str, revision: int) -> StoredChange | None:
+    def find_current_version(self, key: str, revision: int) -> StoredChange | None:
         """Return the version of the key that was current at this revision, or None if the key was absent."""
         versions = self.keys.get(key, ())
         index = bisect_right(versions, revision, key=_revision)
         return versions[index - 1] if index and versions[index - 1].digest else None
 
-    def after(self, key: str, revision: int) -> Sequence[StoredChange]:
+    def list_later_versions(self, key: str, revision: int) -> Sequence[StoredChange]:
         """Return the versions of the key after this revision."""
         versions = self.keys.get(key, [])
         return versions[bisect_right(versions, revision, key=_revision) :]
@@ -134,9 +133,9 @@ class History:
         index = bisect_right(versions, revision, key=_revision)
         return versions[index] if index < len(versions) else None
 
-    def before(self, stored: StoredChange) -> StoredChange | None:
+    def find_replaced_version(self, stored: StoredChange) -> StoredChange | None:
         """Return the version that this one replaced, or None if the key was absent."""
-        return self.state(stored.key, stored.revision - 1)
+        return self.find_current_version(stored.key, stored.revision - 1)
 
     def _add_record(self, record: Record) -> None:
         match record:
@@ -182,13 +181,13 @@ class History:
         self.pods.append(PodChange(record, now, old))
 
 
-class State:
+class StoredState:
     """The keys that exist at one revision, sorted within each resource."""
 
     def __init__(self) -> None:
         self._resources: dict[str, SortedDict] = {}
 
-    def apply(self, stored: StoredChange) -> None:
+    def apply_version(self, stored: StoredChange) -> None:
         resource = self._resources.get(place := prefix_of(stored.key))
         if resource is None:
             resource = self._resources[place] = SortedDict()
@@ -197,7 +196,7 @@ class State:
         else:
             resource.pop(stored.key, None)
 
-    def range(self, prefix: str, after: str = "", upto: str = "") -> Iterator[StoredChange]:
+    def list_range(self, prefix: str, after: str = "", upto: str = "") -> Iterator[StoredChange]:
         """Yield the keys with this prefix in order, greater than `after` and up to `upto` ("" for no limit)."""
         resource = self._resources.get(prefix_of(prefix))
         if resource is None:
@@ -212,18 +211,18 @@ class StateVisit:
     """A callback for the state at a revision."""
 
     revision: int
-    see: Callable[[State], None]
+    see: Callable[[StoredState], None]
 
 
 def visit_states(history: History, visits: Iterable[StateVisit]) -> None:
-    """Call each look with the state at its revision. Revisions after the end of the history are skipped."""
-    state = State()
+    """CallRecord each look with the state at its revision. Revisions after the end of the history are skipped."""
+    state = StoredState()
     changes = iter(history.stored)
     change = next(changes, None)
     for look in sorted(visits, key=lambda look: look.revision):
         if look.revision > history.last_revision:
             return
         while change is not None and change.revision <= look.revision:
-            state.apply(change)
+            state.apply_version(change)
             change = next(changes, None)
         look.see(state)

@@ -30,10 +30,16 @@ from dataclasses import dataclass, replace
 from pinnace.api.resources import NODES
 from pinnace.history.records import CallRecord, ElectionFacts, FaultRecord, NodeFacts, PodFacts, RunInfo, StoredChange
 from pinnace.history.verdict import Findings
-from pinnace.verification.check.index import History, fault_end, measure_uncovered
+from pinnace.verification.check.index import History, find_fault_end, measure_uncovered
 
 PODS_RUN = ("L1", "after the last fault, every feasible pod is bound and Running within a limit")
 LEADERSHIP = ("L2", "there is a leader within a limit; leadership does not move without a fault")
+BINDS_CONTINUE = ("L3", "while pods wait for a node, binds continue within a limit")
+ANSWERED = ("L4", "users receive timely responses while another user overloads the servers")
+GATEWAYS_ANSWER = ("L5", "users of a gateway receive timely responses while another user attacks it")
+OBSERVATIONS = ("F", "the values that faults read from their targets are within limits")
+FEWEST = 10
+"""The minimum number of bystanders' calls during a fault. With fewer calls, L4 and L5 are not checked."""
 
 
 def examine_pods(history: History, findings: Findings) -> None:
@@ -103,7 +109,7 @@ def _check_cause(
     name: str, token: int, stored: StoredChange, at: float, faults: Iterable[FaultRecord], run: RunInfo, findings: Findings
 ) -> None:
     """Check that a fault explains a change of leadership. `at`: the time at which the previous leader lost it."""
-    near = [fault for fault in faults if fault.began <= at <= fault_end(fault) + run.aftermath]
+    near = [fault for fault in faults if fault.began <= at <= find_fault_end(fault) + run.aftermath]
     if len(near) > 1 or any(fault.name not in run.bearable for fault in near):
         return
     cause = f"only the bearable fault {near[0].name} {near[0].target} was active" if near else "there was no recent fault"
@@ -117,8 +123,10 @@ def _check_frozen(name: str, versions: list[StoredChange], history: History, lim
     faults = [fault for fault in history.faults.values() if fault.fired]
     for fault in faults:
         due = fault.began + limit
-        alone = not any(item is not fault and item.began <= due and fault_end(item) + limit >= fault.began for item in faults)
-        if fault.name not in freezing or due > fault_end(fault) or not alone:
+        alone = not any(
+            item is not fault and item.began <= due and find_fault_end(item) + limit >= fault.began for item in faults
+        )
+        if fault.name not in freezing or due > find_fault_end(fault) or not alone:
             continue
         leader, later = _leader_at(versions, fault.began), _leader_at(versions, due)
         if leader is None or leader[1] != fault.target:
@@ -179,14 +187,6 @@ class _FreeResources:
             (name for name, free in self._free.items() if all(free[resource] >= amount for resource, amount in pod.requests)),
             "",
         )
-
-
-BINDS_CONTINUE = ("L3", "while pods wait for a node, binds continue within a limit")
-ANSWERED = ("L4", "users receive timely responses while another user overloads the servers")
-GATEWAYS_ANSWER = ("L5", "users of a gateway receive timely responses while another user attacks it")
-OBSERVATIONS = ("F", "the values that faults read from their targets are within limits")
-FEWEST = 10
-"""The minimum number of bystanders' calls during a fault. With fewer calls, L4 and L5 are not checked."""
 
 
 def examine_binds(history: History, findings: Findings) -> None:
@@ -258,9 +258,11 @@ def _examine_calls(
 
 def _calls_during_fault(fault: FaultRecord, calls: Sequence[CallRecord], covering: Sequence[FaultRecord]) -> list[CallRecord]:
     """Return the calls that began during the fault and do not overlap with a covering fault."""
-    until = fault_end(fault)
+    until = find_fault_end(fault)
     inside = (call for call in calls if fault.began <= call.began <= until)
-    return [call for call in inside if not any(item.began <= call.ended and fault_end(item) >= call.began for item in covering)]
+    return [
+        call for call in inside if not any(item.began <= call.ended and find_fault_end(item) >= call.began for item in covering)
+    ]
 
 
 def _check_latency(fault: FaultRecord, calls: Sequence[CallRecord], limit: _LatencyLimit, findings: Findings) -> None:
@@ -301,4 +303,4 @@ def examine_observations(history: History, findings: Findings) -> None:
 def _extended_faults(history: History, run: RunInfo) -> list[FaultRecord]:
     """Return the faults that excuse a delay, each extended by the recovery time of its target."""
     fired = (fault for fault in history.faults.values() if fault.fired and fault.name not in run.tolerated)
-    return [replace(fault, ended=fault_end(fault) + run.aftermath) for fault in fired]
+    return [replace(fault, ended=find_fault_end(fault) + run.aftermath) for fault in fired]

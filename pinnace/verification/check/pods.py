@@ -32,6 +32,14 @@ TRANSITIONS = {
     "Failed": ("Failed",),
 }
 ON_A_NODE = ("Running", "Succeeded")
+ONE_PROCESS = ("I13", "a pod runs in one process at a time, and only while it exists")
+LINGER = 3.0
+"""Seconds. The observed maximum is 1.8 s, on a machine with eight processes per core."""
+STOP_TIMEOUT = 15.0
+"""Seconds. A client closes a watch that has been silent for this time."""
+LIVING = 3.0
+"""Seconds. A live process writes a line within this time."""
+ONE_NODE = ("I11", "a pod runs on at most one node")
 
 
 def examine_phases(history: History, findings: Findings) -> None:
@@ -61,19 +69,10 @@ def _phase_problem(now: PodFacts, before: PodFacts | None) -> str:
 def _is_repeated_change(history: History, change: PodChange) -> str:
     if change.before is None:
         return ""
-    before = history.before(change.stored)
+    before = history.find_replaced_version(change.stored)
     if before is not None and before.digest == change.stored.digest:
         return f"was written without a change since revision {before.revision}"
     return ""
-
-
-ONE_PROCESS = ("I13", "a pod runs in one process at a time, and only while it exists")
-LINGER = 3.0
-"""Seconds. The observed maximum is 1.8 s, on a machine with eight processes per core."""
-STOP_TIMEOUT = 15.0
-"""Seconds. A client closes a watch that has been silent for this time."""
-LIVING = 3.0
-"""Seconds. A live process writes a line within this time."""
 
 
 @dataclass(slots=True)
@@ -164,9 +163,6 @@ def _check_start_after_bind(history: History, runs: dict[str, list[_ProcessRun]]
                 revision=stored.revision,
                 at=stored.at,
             )
-
-
-ONE_NODE = ("I11", "a pod runs on at most one node")
 
 
 def examine_nodes(history: History, findings: Findings) -> None:

@@ -36,10 +36,16 @@ from typing import NamedTuple
 from pinnace.api.resources import PODS, prefix_of
 from pinnace.history.records import CallRecord, PodFacts, StoredChange, WatchMessage, Word
 from pinnace.history.verdict import Findings
-from pinnace.verification.check.index import BY_NODE, History, Query, State, StateVisit, visit_states
+from pinnace.verification.check.index import BY_NODE, History, KeyQuery, StateVisit, StoredState, visit_states
+
+WATCH_EVENTS = ("I8", "a watch does not lose, repeat or reorder events, across reconnects, restarts and compaction")
+BOOKMARKS = ("I9", "a bookmark R means that all events up to R were delivered")
+DELIVERY_TIMEOUT = 15.0
+"""Seconds. A client closes a watch that has been silent for this time."""
+SNAPSHOT_PAGES = ("I12", "the pages of one list are one snapshot")
 
 
-class Event(NamedTuple):
+class ExpectedEvent(NamedTuple):
     kind: Word
     revision: int
     key: str
@@ -48,17 +54,17 @@ class Event(NamedTuple):
     """The time at which etcd's watch reported the change."""
 
 
-class Expected:
+class ExpectedEvents:
     """The expected events of each selection. They are cached, because many watchers share a selection."""
 
     def __init__(self, history: History) -> None:
         self._history = history
         self._resources: dict[str, list[tuple[StoredChange, StoredChange | None]]] | None = None
         self._nodes: dict[str, list[tuple[StoredChange, StoredChange | None]]] | None = None
-        self._events: dict[Query, list[Event]] = {}
+        self._events: dict[KeyQuery, list[ExpectedEvent]] = {}
 
-    def events(self, selection: Query) -> Sequence[Event]:
-        """Return the expected events in order. The selector must be one that can be evaluated (`Query.judged`)."""
+    def events(self, selection: KeyQuery) -> Sequence[ExpectedEvent]:
+        """Return the expected events in order. The selector must be one that can be evaluated (`KeyQuery.is_evaluable`)."""
         events = self._events.get(selection)
         if events is None:
             events = self._events[selection] = [
@@ -68,7 +74,7 @@ class Expected:
             ]
         return events
 
-    def _changes(self, selection: Query) -> Sequence[tuple[StoredChange, StoredChange | None]]:
+    def _changes(self, selection: KeyQuery) -> Sequence[tuple[StoredChange, StoredChange | None]]:
         """Return all changes that may concern the selection, as (new version, previous version)."""
         if self._resources is None:
             self._resources = self._group_by_resource()
@@ -105,19 +111,14 @@ def _node_of(stored: StoredChange | None) -> str:
     return stored.facts.node if stored is not None and isinstance(stored.facts, PodFacts) else ""
 
 
-def _check_event(selection: Query, now: StoredChange, before: StoredChange | None) -> Event | None:
+def _check_event(selection: KeyQuery, now: StoredChange, before: StoredChange | None) -> ExpectedEvent | None:
     was, is_now = selection.selects(before), selection.selects(now)
     if is_now:
-        return Event("modified" if was else "added", now.revision, now.key, now.digest, now.at)
+        return ExpectedEvent("modified" if was else "added", now.revision, now.key, now.digest, now.at)
     if was and before is not None:
-        return Event("deleted", now.revision, now.key, before.digest, now.at)
+        return ExpectedEvent("deleted", now.revision, now.key, before.digest, now.at)
     return None
 
-
-WATCH_EVENTS = ("I8", "a watch does not lose, repeat or reorder events, across reconnects, restarts and compaction")
-BOOKMARKS = ("I9", "a bookmark R means that all events up to R were delivered")
-DELIVERY_TIMEOUT = 15.0
-"""Seconds. A client closes a watch that has been silent for this time."""
 
 _revision = attrgetter("revision")
 Store = dict[str, tuple[int, str]]
@@ -125,7 +126,7 @@ Store = dict[str, tuple[int, str]]
 
 
 def examine_watches(history: History, events: Findings, bookmarks: Findings) -> None:
-    expected = Expected(history)
+    expected = ExpectedEvents(history)
     visits: list[StateVisit] = []
     for messages in history.streams.values():
         checker = _StreamChecker(history, expected, events, bookmarks, visits)
@@ -140,15 +141,15 @@ class _StreamChecker:
     that a bookmark covers."""
 
     def __init__(
-        self, history: History, expected: Expected, events: Findings, bookmarks: Findings, visits: list[StateVisit]
+        self, history: History, expected: ExpectedEvents, events: Findings, bookmarks: Findings, visits: list[StateVisit]
     ) -> None:
         self._history = history
         self._source = expected
         self._events = events
         self._bookmarks = bookmarks
         self._visits = visits
-        self._selection = Query("")
-        self._expected: Sequence[Event] = ()
+        self._selection = KeyQuery("")
+        self._expected: Sequence[ExpectedEvent] = ()
         self._position = self._bookmarked = 0
         self._revision = 0
         self._syncing = False
@@ -190,8 +191,8 @@ class _StreamChecker:
     def _start_stream(self, message: WatchMessage) -> None:
         self._check_bookmarked_events(message.at)
         self._name = f"watch {message.stream} of {message.client} from {message.server}"
-        self._selection = Query(message.key, message.selection)
-        if self._selection.judged:
+        self._selection = KeyQuery(message.key, message.selection)
+        if self._selection.is_evaluable:
             self._expected = self._source.events(self._selection)
         self._syncing = message.revision == 0
         if self._syncing:
@@ -205,7 +206,7 @@ class _StreamChecker:
     def _finish_list(self, message: WatchMessage) -> None:
         self._events.examined += 1
         self._syncing = False
-        if self._store is not None and self._selection.judged:
+        if self._store is not None and self._selection.is_evaluable:
             see = partial(_compare_store, self._events, self._name, message, self._selection, dict(self._store))
             self._visits.append(StateVisit(message.revision, see))
         self._set_position(message.revision)
@@ -223,7 +224,7 @@ class _StreamChecker:
             self._store[message.key] = (message.revision, message.digest)
 
     def _check_event(self, message: WatchMessage) -> None:
-        if not self._selection.judged:
+        if not self._selection.is_evaluable:
             self._check_order(message)
             return
         expected = self._expected[self._position] if self._position < len(self._expected) else None
@@ -253,14 +254,14 @@ class _StreamChecker:
             index += 1
         return None
 
-    def _check_content(self, message: WatchMessage, expected: Event) -> None:
+    def _check_content(self, message: WatchMessage, expected: ExpectedEvent) -> None:
         if message.kind != expected.kind:
             self._report_violation(message, f"as {message.kind}, expected {expected.kind}")
         elif message.digest and message.digest != expected.digest:
             self._report_violation(message, f"with different content (digest {message.digest}, expected {expected.digest})")
 
     def _check_order(self, message: WatchMessage) -> None:
-        if self._history.version(message.key, message.revision) is None:
+        if self._history.find_version(message.key, message.revision) is None:
             self._report_violation(message, "although it did not happen")
         elif message.revision < self._revision:
             self._report_violation(message, f"after revision {self._revision}")
@@ -284,7 +285,7 @@ class _StreamChecker:
         if self._position < self._bookmarked:
             self._report_lost(self._expected[self._position : self._bookmarked], at, "a bookmark covered these events")
 
-    def _report_lost(self, events: Sequence[Event], at: float, why: str) -> None:
+    def _report_lost(self, events: Sequence[ExpectedEvent], at: float, why: str) -> None:
         text = f"{self._name}: lost {len(events)} events, first {_event_text(events[0])}; {why}"
         self._events.violated(text, revision=events[0].revision, at=at)
 
@@ -293,9 +294,11 @@ class _StreamChecker:
         self._events.violated(f"{where}: received {text}", revision=message.revision, at=message.at)
 
 
-def _compare_store(findings: Findings, name: str, message: WatchMessage, selection: Query, store: Store, state: State) -> None:
+def _compare_store(
+    findings: Findings, name: str, message: WatchMessage, selection: KeyQuery, store: Store, state: StoredState
+) -> None:
     """Compare a watcher's store with the state at the revision of its list."""
-    there = {stored.key: stored for stored in state.range(selection.prefix) if selection.selects(stored)}
+    there = {stored.key: stored for stored in state.list_range(selection.prefix) if selection.selects(stored)}
     for key in sorted(store.keys() | there.keys()):
         stored, known = there.get(key), store.get(key)
         if stored is None:
@@ -312,11 +315,8 @@ def _compare_store(findings: Findings, name: str, message: WatchMessage, selecti
         findings.violated(text, revision=message.revision, at=message.at)
 
 
-def _event_text(event: Event) -> str:
+def _event_text(event: ExpectedEvent) -> str:
     return f"{event.kind} {event.key} at revision {event.revision}"
-
-
-SNAPSHOT_PAGES = ("I12", "the pages of one list are one snapshot")
 
 
 def examine_pages(history: History, findings: Findings) -> None:
@@ -329,7 +329,9 @@ def examine_pages(history: History, findings: Findings) -> None:
         if call.of not in (0, call.id) and previous is None:
             continue  # the history does not contain the first page
         if previous is not None and previous.snapshot != call.snapshot:
-            text = f"{_name(call)}: returned revision {call.snapshot}, but the previous page returned {previous.snapshot}"
+            text = (
+                f"{_stream_name(call)}: returned revision {call.snapshot}, but the previous page returned {previous.snapshot}"
+            )
             findings.violated(text, revision=call.snapshot, at=call.ended)
             continue
         visits.append(StateVisit(call.snapshot, partial(_compare_page, findings, call, _last_key(previous))))
@@ -340,17 +342,17 @@ def _last_key(page: CallRecord | None) -> str:
     return page.items[-1].key if page is not None and page.items else ""
 
 
-def _compare_page(findings: Findings, call: CallRecord, after: str, state: State) -> None:
-    selection = Query(call.prefix, call.selection)
+def _compare_page(findings: Findings, call: CallRecord, after: str, state: StoredState) -> None:
+    selection = KeyQuery(call.prefix, call.selection)
     upto = _last_key(call) if call.more else ""
-    there = state.range(call.prefix, after, upto)
-    if selection.judged:
+    there = state.list_range(call.prefix, after, upto)
+    if selection.is_evaluable:
         expected = {stored.key: stored for stored in there if selection.selects(stored)}
     else:
         shown = {item.key for item in call.items}
         expected = {stored.key: stored for stored in there if stored.key in shown}
     for problem in _list_differences(call, expected):
-        findings.violated(f"{_name(call)}: {problem}", revision=call.snapshot, at=call.ended)
+        findings.violated(f"{_stream_name(call)}: {problem}", revision=call.snapshot, at=call.ended)
 
 
 def _list_differences(call: CallRecord, expected: dict[str, StoredChange]) -> list[str]:
@@ -371,6 +373,6 @@ def _list_differences(call: CallRecord, expected: dict[str, StoredChange]) -> li
     return problems
 
 
-def _name(call: CallRecord) -> str:
+def _stream_name(call: CallRecord) -> str:
     selected = f" ({call.selection})" if call.selection else ""
     return f"list #{call.id} of {call.prefix}{selected} by {call.client} from {call.server}"

@@ -27,14 +27,14 @@ class CheckFailed(Exception):
     """The step is not done, or was done differently."""
 
 
-def checks(number: int) -> Mapping[str, Check]:
-    """The checks of a lab by step, in order. Empty if it has none."""
+def list_checks(number: int) -> Mapping[str, Check]:
+    """Return the checks of a lab by step, in order. Empty if it has none."""
     result: Mapping[str, Check] = getattr(_module(number), "CHECKS", {})
     return result
 
 
 def has_cluster(number: int) -> bool:
-    """Whether the checks of a lab read a cluster."""
+    """Return whether the checks of a lab read a cluster."""
     return bool(getattr(_module(number), "CLUSTER", True))
 
 
@@ -48,20 +48,20 @@ def _module(number: int) -> ModuleType | None:
         return None
 
 
-async def pod(client: Client, name: str, namespace: str = "default") -> Pod:
-    """Raises CheckFailed if it does not exist."""
+async def get_pod(client: Client, name: str, namespace: str = "default") -> Pod:
+    """Return a pod. Raises CheckFailed if it does not exist."""
     try:
         return await client.of(PODS).get(name, namespace)
     except NotFound:
         raise CheckFailed(f"pod/{name} does not exist") from None
 
 
-async def nodes(client: Client) -> list[Node]:
+async def list_nodes(client: Client) -> list[Node]:
     return list((await client.of(NODES).list()).items)
 
 
-async def events(client: Client, reason: str, kind: str = "Pod", name: str = "") -> list[Event]:
-    """The events with this reason, of one object or of all objects of the kind."""
+async def list_events(client: Client, reason: str, kind: str = "Pod", name: str = "") -> list[Event]:
+    """Return the events with this reason, of one object or of all objects of the kind."""
     result = (await client.of(EVENTS).list()).items
     return [
         event
@@ -70,11 +70,11 @@ async def events(client: Client, reason: str, kind: str = "Pod", name: str = "")
     ]
 
 
-async def terms(client: Client) -> list[Term]:
-    """The terms of the schedulers, the current one last."""
+async def list_terms(client: Client) -> list[Term]:
+    """Return the terms of the schedulers, the current one last."""
     return list(await client.elections.history(SCHEDULER_ELECTION))
 
 
-def ago(seconds: float) -> str:
-    """ "12 s ago" for a time in seconds since the epoch."""
+def format_ago(seconds: float) -> str:
+    """Format a time in seconds since the epoch: "12 s ago"."""
     return f"{max(0.0, time.time() - seconds):.0f} s ago"

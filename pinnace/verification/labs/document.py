@@ -26,7 +26,7 @@ class Prediction:
 
 
 @dataclass
-class Step:
+class LabStep:
     id: str
     title: str
     predictions: list[Prediction] = field(default_factory=list)
@@ -34,13 +34,13 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Document:
+class LabDocument:
     number: int
     path: Path
     title: str
     facts: dict[str, str]
     """question, time, difficulty, needs: the table at the top."""
-    steps: list[Step]
+    steps: list[LabStep]
     up: str = ""
     """The command that starts the lab's cluster; "" if it has none."""
 
@@ -49,8 +49,8 @@ class Document:
         return [prediction for step in self.steps for prediction in step.predictions]
 
 
-def passage(document: Document, answered: Collection[str]) -> str:
-    """The text that follows the last answered question, up to the next question, as `plain` text."""
+def read_passage(document: LabDocument, answered: Collection[str]) -> str:
+    """Return the text that follows the last answered question, up to the next question, without markup."""
     text = document.path.read_text(encoding="utf-8")
     begin, end = 0, len(text)
     for mark in _MARK.finditer(text):
@@ -60,44 +60,45 @@ def passage(document: Document, answered: Collection[str]) -> str:
             end = mark.start()
             break
         begin = mark.end()
-    return plain(text[begin:end])
+    return strip_markup(text[begin:end])
 
 
-def plain(text: str) -> str:
-    """The text as a learner reads it: without comments, which contain answers and hints, and without options for tests."""
-    return re.sub(r"\n{3,}", "\n\n", _COMMENT.sub("", _FENCE.sub(_readable, text))).strip() + "\n"
+def strip_markup(text: str) -> str:
+    """Return the text as a learner reads it: without comments, which contain answers and hints, and without options for
+    tests."""
+    return re.sub(r"\n{3,}", "\n\n", _COMMENT.sub("", _FENCE.sub(_make_readable, text))).strip() + "\n"
 
 
-def _readable(block: re.Match[str]) -> str:
-    """The block without its options for the test."""
+def _make_readable(block: re.Match[str]) -> str:
+    """Return the block without its options for the test."""
     note = f"\n\n{_REPEAT}" if "eventually=" in block[1] else ""
     return f"```console\n{block[2]}```{note}"
 
 
-def folder() -> Path:
-    """The texts: part of the wheel, or the folder of the repository."""
+def labs_folder() -> Path:
+    """Return the folder of the texts: part of the wheel, or the folder of the repository."""
     installed = Path(__file__).with_name("text")
     return installed if installed.is_dir() else Path(__file__).parents[3] / "labs"
 
 
-def texts() -> dict[int, Path]:
-    """The paths of the labs by number."""
-    return {int(match[1]): path for path in sorted(folder().glob("*.md")) if (match := _NAME.fullmatch(path.name))}
+def list_lab_texts() -> dict[int, Path]:
+    """Return the paths of the labs by number."""
+    return {int(match[1]): path for path in sorted(labs_folder().glob("*.md")) if (match := _NAME.fullmatch(path.name))}
 
 
-def read(path: Path) -> Document:
-    """Raises ValueError for a text that does not follow the format."""
+def read_document(path: Path) -> LabDocument:
+    """Read the text of a lab. Raises ValueError for a text that does not follow the format."""
     text = path.read_text(encoding="utf-8")
     match = _NAME.fullmatch(path.name)
     if not match or not text.startswith("# "):
         raise ValueError(f"{path}: a lab is NN-name.md and begins with a title")
-    steps: list[Step] = []
+    steps: list[LabStep] = []
     ends = 0
     for mark in _MARK.finditer(text):
         kind, value = mark[1], " ".join(mark[2].split())
         if kind == "step":
             heading = re.search(r"^## (.*)$", text[mark.end() :], re.M)
-            steps.append(Step(value, heading[1] if heading else value))
+            steps.append(LabStep(value, heading[1] if heading else value))
         elif not steps:
             raise ValueError(f"{path}: {kind} precedes the first step")
         elif kind == "hint":
@@ -107,7 +108,7 @@ def read(path: Path) -> Document:
         ends = mark.end()
     title = text.splitlines()[0].removeprefix("# ")
     up = _UP.search(text)
-    return Document(int(match[1]), path, title, dict(_FACT.findall(text)), steps, up[1] if up else "")
+    return LabDocument(int(match[1]), path, title, dict(_FACT.findall(text)), steps, up[1] if up else "")
 
 
 def _prediction(path: Path, mark: str, before: str) -> Prediction:

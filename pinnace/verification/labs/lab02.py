@@ -4,22 +4,22 @@ from pinnace.api.keys_pb2 import KeyVersion
 from pinnace.api.resources import PODS
 from pinnace.client.client import Client
 from pinnace.client.errors import NotFound
-from pinnace.verification.labs.checks import CheckFailed, events, pod
+from pinnace.verification.labs.checks import CheckFailed, get_pod, list_events
 
 WRITES = 3
 """Writes of a pod until it runs: its creation, the bind, and the status of its kubelet."""
 
 
 async def _key(client: Client, name: str) -> KeyVersion:
-    """The key of a pod, without its value. Raises CheckFailed if there is none."""
+    """Return the key of a pod, without its value. Raises CheckFailed if there is none."""
     key = f"{PODS.prefix}default/{name}"
     if (item := await client.keys.get(key, keys_only=True)) is not None:
         return item
     raise CheckFailed(f"pod/{name} does not exist")
 
 
-async def writes(client: Client) -> str:
-    result = await pod(client, "first")
+async def check_writes(client: Client) -> str:
+    result = await get_pod(client, "first")
     if result.status.phase != "Running":
         raise CheckFailed(f"pod/first is {result.status.phase or 'Pending'}, not Running")
     item = await _key(client, "first")
@@ -28,8 +28,8 @@ async def writes(client: Client) -> str:
     return f"pod/first was created at revision {item.create_revision} and is Running"
 
 
-async def revision(client: Client) -> str:
-    result = await pod(client, "first")
+async def check_revision(client: Client) -> str:
+    result = await get_pod(client, "first")
     if result.metadata.labels.get("lab") != "2":
         raise CheckFailed("pod/first has no label lab=2")
     item = await _key(client, "first")
@@ -39,15 +39,15 @@ async def revision(client: Client) -> str:
     return f"pod/first was written again at revision {item.mod_revision}, after pod/other"
 
 
-async def conflict(client: Client) -> str:
-    color = (await pod(client, "first")).metadata.labels.get("color", "")
+async def check_conflict(client: Client) -> str:
+    color = (await get_pod(client, "first")).metadata.labels.get("color", "")
     if color != "blue":
         raise CheckFailed(f"pod/first has the color {color or '<none>'}, not blue")
     return "pod/first is blue: the write with a stale resourceVersion was rejected"
 
 
-async def resume(client: Client) -> str:
-    if not await events(client, "Scheduled", name="gone"):
+async def check_resume(client: Client) -> str:
+    if not await list_events(client, "Scheduled", name="gone"):
         raise CheckFailed("pod/gone was never scheduled")
     try:
         await client.pods.get("gone", "default")
@@ -57,8 +57,8 @@ async def resume(client: Client) -> str:
 
 
 CHECKS = {
-    "writes": writes,
-    "revision": revision,
-    "conflict": conflict,
-    "resume": resume,
+    "writes": check_writes,
+    "revision": check_revision,
+    "conflict": check_conflict,
+    "resume": check_resume,
 }

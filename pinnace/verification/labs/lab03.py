@@ -5,7 +5,7 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.quantity import amounts
 from pinnace.client.client import Client
 from pinnace.fit import pod_requests
-from pinnace.verification.labs.checks import CheckFailed, events, nodes, pod
+from pinnace.verification.labs.checks import CheckFailed, get_pod, list_events, list_nodes
 from pinnace.verification.labs.lab01 import running
 
 REJECTED = "OutOfcpu"
@@ -13,25 +13,25 @@ REJECTED = "OutOfcpu"
 
 
 async def _get_pod_bound_to(client: Client, name: str, node: str, *, by_hand: bool) -> Pod:
-    """The pod. Raises CheckFailed unless it was bound to this node, by a scheduler or not."""
-    pod_bound = await pod(client, name)
+    """Return the pod. Raises CheckFailed unless it was bound to this node, by a scheduler or not."""
+    pod_bound = await get_pod(client, name)
     if not pod_bound.spec.nodeName:
         raise CheckFailed(f"pod/{name} is not bound to a node")
-    if by_hand and await events(client, "Scheduled", name=name):
+    if by_hand and await list_events(client, "Scheduled", name=name):
         raise CheckFailed(f"pod/{name} was assigned by a scheduler: it has to be bound by hand while no scheduler runs")
     if pod_bound.spec.nodeName != node:
         raise CheckFailed(f"pod/{name} is on {pod_bound.spec.nodeName}, not on {node}")
     return pod_bound
 
 
-async def bind(client: Client) -> str:
-    if len(await nodes(client)) != 3:
-        raise CheckFailed(f"the cluster has {len(await nodes(client))} nodes, not 3: it may be another cluster")
+async def check_bind(client: Client) -> str:
+    if len(await list_nodes(client)) != 3:
+        raise CheckFailed(f"the cluster has {len(await list_nodes(client))} nodes, not 3: it may be another cluster")
     running(await _get_pod_bound_to(client, "one", "node-0", by_hand=True))
     return "pod/one is Running on node-0, and no scheduler assigned it"
 
 
-async def filter_(client: Client) -> str:
+async def check_filter(client: Client) -> str:
     pod_bound = await _get_pod_bound_to(client, "big", "node-0", by_hand=True)
     if pod_bound.status.reason != REJECTED:
         raise CheckFailed(f"pod/big was not rejected by node-0: it is {pod_bound.status.phase}")
@@ -39,7 +39,7 @@ async def filter_(client: Client) -> str:
     return f"node-0 rejected pod/big ({REJECTED}), and pod/big-2 is Running on node-1"
 
 
-async def assume(client: Client) -> str:
+async def check_assume(client: Client) -> str:
     pair = [await _get_pod_bound_to(client, name, "node-0", by_hand=True) for name in ("left", "right")]
     rejected = [item.metadata.name for item in pair if item.status.reason == REJECTED]
     if len(rejected) != 1:
@@ -47,22 +47,22 @@ async def assume(client: Client) -> str:
     return f"pod/left and pod/right were bound to node-0, and it had no room for pod/{rejected[0]}"
 
 
-async def score(client: Client) -> str:
+async def check_score(client: Client) -> str:
     pod_bound = await _get_pod_bound_to(client, "choice", "node-2", by_hand=False)
-    if not await events(client, "Scheduled", name="choice"):
+    if not await list_events(client, "Scheduled", name="choice"):
         raise CheckFailed("pod/choice was not assigned by a scheduler")
     running(pod_bound)
     return "pod/choice was assigned to node-2 by a scheduler"
 
 
 def _cpu(found: Pod) -> tuple[int, int]:
-    """The CPU that all containers request together, and that the pod counts as, in millicores."""
+    """Return the CPU that all containers request together, and that the pod counts as, in millicores."""
     containers = [*found.spec.initContainers, *found.spec.containers]
     total = sum(amounts(container.resources.requests).get("cpu", 0) for container in containers)
     return total, dict(pod_requests(found).amounts).get("cpu", 0)
 
 
-async def init(client: Client) -> str:
+async def check_init(client: Client) -> str:
     pod_bound = await _get_pod_bound_to(client, "init", "node-2", by_hand=False)
     together, counted = _cpu(pod_bound)
     if not pod_bound.spec.initContainers or counted >= together:
@@ -74,8 +74,8 @@ async def init(client: Client) -> str:
     )
 
 
-async def plugin(client: Client) -> str:
-    result = await pod(client, "mine")
+async def check_plugin(client: Client) -> str:
+    result = await get_pod(client, "mine")
     if result.spec.schedulerName != "pack":
         raise CheckFailed(f"pod/mine has the schedulerName {result.spec.schedulerName}, not pack")
     if not result.spec.nodeName:
@@ -87,4 +87,11 @@ async def plugin(client: Client) -> str:
     return 'pod/mine was assigned to node-1 by the scheduler "pack"'
 
 
-CHECKS = {"bind": bind, "filter": filter_, "assume": assume, "score": score, "init": init, "plugin": plugin}
+CHECKS = {
+    "bind": check_bind,
+    "filter": check_filter,
+    "assume": check_assume,
+    "score": check_score,
+    "init": check_init,
+    "plugin": check_plugin,
+}

@@ -9,13 +9,13 @@ from pinnace.api.resources import DEPLOYMENTS, PODS
 from pinnace.api.scalars import to_seconds
 from pinnace.client.client import Client
 from pinnace.client.errors import NotFound
-from pinnace.verification.labs.checks import CheckFailed, terms
+from pinnace.verification.labs.checks import CheckFailed, list_terms
 
 REPLICAS = 2500
 
 
 def _terms_ended_by(found: Sequence[Term], reason: str) -> list[tuple[Term, Term]]:
-    """The terms that ended for this reason, each with the next one."""
+    """Return the terms that ended for this reason, each with the next one."""
     return [(term, following) for term, following in pairwise(found) if term.reason.startswith(reason)]
 
 
@@ -23,8 +23,8 @@ def _gap(term: Term, following: Term) -> float:
     return max(0.0, float(to_seconds(following.began) - to_seconds(term.ended)))
 
 
-async def start(client: Client) -> str:
-    result = await terms(client)
+async def check_start(client: Client) -> str:
+    result = await list_terms(client)
     if not result:
         raise CheckFailed('the election "scheduler" has had no leader')
     try:
@@ -38,23 +38,23 @@ async def start(client: Client) -> str:
     return f'{len(joined)} schedulers have joined the election "scheduler"; the first leader was {result[0].holder}'
 
 
-async def kill(client: Client) -> str:
-    ended = _terms_ended_by(await terms(client), "stream closed")
+async def check_kill(client: Client) -> str:
+    ended = _terms_ended_by(await list_terms(client), "stream closed")
     if not ended:
         raise CheckFailed("no leader was killed: no term has ended because its stream was closed")
     term, following = min(ended, key=lambda pair: _gap(*pair))
     return f"{term.holder} was killed: {following.holder} led {_gap(term, following) * 1000:.0f} ms later, with a higher token"
 
 
-async def transfer(client: Client) -> str:
-    ended = _terms_ended_by(await terms(client), "transferred")
+async def check_transfer(client: Client) -> str:
+    ended = _terms_ended_by(await list_terms(client), "transferred")
     if not ended:
         raise CheckFailed("no term has ended by a transfer")
     return f"the leadership was transferred to {ended[-1][1].holder}"
 
 
-async def vacant(client: Client) -> str:
-    longest = max((_gap(*pair) for pair in _terms_ended_by(await terms(client), "stream closed")), default=0.0)
+async def check_vacant(client: Client) -> str:
+    longest = max((_gap(*pair) for pair in _terms_ended_by(await list_terms(client), "stream closed")), default=0.0)
     if longest < 2:
         try:
             await client.elections.get("scheduler")
@@ -64,14 +64,14 @@ async def vacant(client: Client) -> str:
     return f"no leader for {longest:.0f} s"
 
 
-async def lease(client: Client) -> str:
-    ended = _terms_ended_by(await terms(client), "lease expired")
+async def check_lease(client: Client) -> str:
+    ended = _terms_ended_by(await list_terms(client), "lease expired")
     if not ended:
         raise CheckFailed("no lease has expired: an API server noticed the end of each term")
     return f"the lease of {ended[-1][0].holder} expired, and {ended[-1][1].holder} led after it"
 
 
-async def work(client: Client) -> str:
+async def check_work(client: Client) -> str:
     try:
         steady = await client.of(DEPLOYMENTS).get("steady", "default")
     except NotFound:
@@ -82,7 +82,9 @@ async def work(client: Client) -> str:
         raise CheckFailed(f"{running} of {REPLICAS} pods of deployment/steady run")
     created = to_seconds(steady.metadata.creationTimestamp)
     result = [
-        term for term in await terms(client) if to_seconds(term.ended) >= created and term.reason.startswith("stream closed")
+        term
+        for term in await list_terms(client)
+        if to_seconds(term.ended) >= created and term.reason.startswith("stream closed")
     ]
     if not result:
         raise CheckFailed("no leader was killed after the creation of deployment/steady")
@@ -91,4 +93,11 @@ async def work(client: Client) -> str:
     return f"all {REPLICAS} pods of deployment/steady run, and each was bound once, by {leaders}"
 
 
-CHECKS = {"start": start, "kill": kill, "transfer": transfer, "vacant": vacant, "lease": lease, "work": work}
+CHECKS = {
+    "start": check_start,
+    "kill": check_kill,
+    "transfer": check_transfer,
+    "vacant": check_vacant,
+    "lease": check_lease,
+    "work": check_work,
+}

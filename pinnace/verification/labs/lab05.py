@@ -7,7 +7,7 @@ from pinnace.api.resources import PODS
 from pinnace.client.client import Client
 from pinnace.client.errors import NotFound
 from pinnace.fit import pod_requests
-from pinnace.verification.labs.checks import CheckFailed, pod, terms
+from pinnace.verification.labs.checks import CheckFailed, get_pod, list_terms
 from pinnace.verification.labs.lab01 import running
 
 NODE_CPU = 4000
@@ -15,19 +15,19 @@ NODE_CPU = 4000
 
 
 async def _frozen(client: Client) -> tuple[str, str]:
-    """The holder of the first term that ended without heartbeats, and the next holder."""
-    for term, following in pairwise(await terms(client)):
+    """Return the holder of the first term that ended without heartbeats, and the next holder."""
+    for term, following in pairwise(await list_terms(client)):
         if term.reason.startswith("no heartbeats"):
             return term.holder, following.holder
     raise CheckFailed("no term of the schedulers has ended because of missing heartbeats: no leader was frozen")
 
 
-async def freeze(client: Client) -> str:
+async def check_freeze(client: Client) -> str:
     frozen, following = await _frozen(client)
     return f"the term of {frozen} ended without heartbeats, and {following} led after it"
 
 
-async def resume(client: Client) -> str:
+async def check_resume(client: Client) -> str:
     frozen, _ = await _frozen(client)
     try:
         election = await client.elections.get("scheduler")
@@ -44,19 +44,19 @@ async def _list_deposed_binds(client: Client, times: int) -> None:
         raise CheckFailed(f'{len(result)} leaders of the election "late" were frozen until their terms ended, expected {times}')
 
 
-async def fence(client: Client) -> str:
-    late = await pod(client, "late-1")
+async def check_fence(client: Client) -> str:
+    late = await get_pod(client, "late-1")
     if late.spec.nodeName:
         cause = "the bind had no fence, or late.py led when it bound, because it was frozen too early"
         raise CheckFailed(f"pod/late-1 is bound to {late.spec.nodeName}: {cause}")
-    if (node := running(await pod(client, "rival-1"))) != "node-0":
+    if (node := running(await get_pod(client, "rival-1"))) != "node-0":
         raise CheckFailed(f"pod/rival-1 runs on {node}, not on node-0")
     await _list_deposed_binds(client, 1)
     return 'pod/late-1 has no node, pod/rival-1 runs on node-0, and the leader of election "late" was deposed'
 
 
-async def no_fence(client: Client) -> str:
-    late = await pod(client, "late-2")
+async def check_no_fence(client: Client) -> str:
+    late = await get_pod(client, "late-2")
     if not late.spec.nodeName:
         raise CheckFailed("pod/late-2 has no node: the late bind has not arrived, or was refused")
     if fences.of(late).election:
@@ -73,4 +73,4 @@ async def no_fence(client: Client) -> str:
     )
 
 
-CHECKS = {"freeze": freeze, "resume": resume, "fence": fence, "no-fence": no_fence}
+CHECKS = {"freeze": check_freeze, "resume": check_resume, "fence": check_fence, "no-fence": check_no_fence}

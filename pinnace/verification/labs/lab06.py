@@ -6,7 +6,7 @@ from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE, PODS
 from pinnace.api.scalars import to_seconds
 from pinnace.api.wellknown import UNREACHABLE_TAINT
 from pinnace.client.client import Client
-from pinnace.verification.labs.checks import CheckFailed, events, nodes
+from pinnace.verification.labs.checks import CheckFailed, list_events, list_nodes
 
 NODES = 3
 TOLERATED = {"quick": 2, "patient": 300}
@@ -18,14 +18,14 @@ CANCELLED = "Cancelling deletion"
 
 
 async def _node(client: Client, name: str) -> Node:
-    for node in await nodes(client):
+    for node in await list_nodes(client):
         if node.metadata.name == name:
             return node
     raise CheckFailed(f"node/{name} does not exist")
 
 
 def _ready_since(node: Node) -> float:
-    """In seconds since the epoch. Raises CheckFailed if the node is not Ready."""
+    """Return the time in seconds since the epoch. Raises CheckFailed if the node is not Ready."""
     node_condition = conditions.find(node.status.conditions, "Ready")
     if node_condition is None or node_condition.status != "True":
         raise CheckFailed(f"{node.metadata.name} is not Ready")
@@ -41,17 +41,17 @@ def _last_time(event: Event) -> float:
 
 
 async def _not_ready_events(client: Client, name: str) -> list[Event]:
-    """The events of this node that became NotReady. Raises CheckFailed if it never did."""
-    result = await events(client, "NodeNotReady", kind="Node", name=name)
+    """Return the events of this node that became NotReady. Raises CheckFailed if it never did."""
+    result = await list_events(client, "NodeNotReady", kind="Node", name=name)
     if not result:
         raise CheckFailed(f"{name} has never been NotReady: its kubelet was not stopped")
     return result
 
 
 async def _pods_scheduled_before(client: Client, node: str) -> set[str]:
-    """The names of the pods that were scheduled to this node before it became NotReady for the first time."""
+    """Return the names of the pods that were scheduled to this node before it became NotReady for the first time."""
     silent = min(map(_first_time, await _not_ready_events(client, node)))
-    scheduled = await events(client, "Scheduled")
+    scheduled = await list_events(client, "Scheduled")
     return {
         event.involvedObject.name
         for event in scheduled
@@ -60,15 +60,15 @@ async def _pods_scheduled_before(client: Client, node: str) -> set[str]:
 
 
 async def _evictions(client: Client, message: str) -> list[Event]:
-    return [event for event in await events(client, "TaintManagerEviction") if event.message.startswith(message)]
+    return [event for event in await list_events(client, "TaintManagerEviction") if event.message.startswith(message)]
 
 
 async def _pods(client: Client) -> dict[str, Pod]:
     return {item.metadata.name: item for item in (await client.of(PODS).list("default")).items}
 
 
-async def start(client: Client) -> str:
-    result = await nodes(client)
+async def check_start(client: Client) -> str:
+    result = await list_nodes(client)
     if len(result) != NODES:
         raise CheckFailed(f"the cluster has {len(result)} nodes, not {NODES}: it may be another cluster")
     for node in result:
@@ -79,7 +79,7 @@ async def start(client: Client) -> str:
     return f"{NODES} nodes are Ready, and each has a lease of its own kubelet"
 
 
-async def tolerations(client: Client) -> str:
+async def check_tolerations(client: Client) -> str:
     for name, seconds in TOLERATED.items():
         pods = (await client.of(PODS).list("default", labels=f"app={name}")).items
         if not pods:
@@ -95,7 +95,7 @@ async def tolerations(client: Client) -> str:
     return f"pods of quick tolerate an unreachable node for {quick} s, pods of patient for {patient} s"
 
 
-async def silent(client: Client) -> str:
+async def check_silent(client: Client) -> str:
     there = await _pods_scheduled_before(client, "node-1")
     evicted = sorted(there & {eviction.involvedObject.name for eviction in await _evictions(client, EVICTED)})
     if not (quick := [name for name in evicted if name.startswith("quick-")]):
@@ -106,7 +106,7 @@ async def silent(client: Client) -> str:
     return f"node-1 was NotReady: pod/{quick[0]} was evicted, and pod/{stayed[0]} was not"
 
 
-async def return_(client: Client) -> str:
+async def check_return(client: Client) -> str:
     there = await _pods_scheduled_before(client, "node-1")
     _ready_since(await _node(client, "node-1"))
     pods = await _pods(client)
@@ -119,7 +119,7 @@ async def return_(client: Client) -> str:
     return f"node-1 is Ready again, and the deletion of pod/{kept[0]} was cancelled"
 
 
-async def gone(client: Client) -> str:
+async def check_gone(client: Client) -> str:
     there = await _pods_scheduled_before(client, "node-2")
     _ready_since(await _node(client, "node-2"))
     pods = await _pods(client)
@@ -128,8 +128,8 @@ async def gone(client: Client) -> str:
     return f"node-2 was NotReady and is Ready again, and {len(there)} pods that were there are replaced"
 
 
-async def all_(client: Client) -> str:
-    result = await nodes(client)
+async def check_all(client: Client) -> str:
+    result = await list_nodes(client)
     began = max([max(map(_last_time, await _not_ready_events(client, node.metadata.name))) for node in result], default=0.0)
     ended = min(map(_ready_since, result), default=0.0)
     if ended - began < OBSERVED:
@@ -140,10 +140,10 @@ async def all_(client: Client) -> str:
 
 
 CHECKS = {
-    "start": start,
-    "tolerations": tolerations,
-    "silent": silent,
-    "return": return_,
-    "gone": gone,
-    "all": all_,
+    "start": check_start,
+    "tolerations": check_tolerations,
+    "silent": check_silent,
+    "return": check_return,
+    "gone": check_gone,
+    "all": check_all,
 }

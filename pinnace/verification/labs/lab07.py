@@ -17,7 +17,7 @@ from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import ClusterError
 from pinnace.cluster.spec import ETCD
 from pinnace.runtime import procfs
-from pinnace.verification.labs.checks import CheckFailed, pod
+from pinnace.verification.labs.checks import CheckFailed, get_pod
 from pinnace.verification.labs.lab01 import running
 
 MEMBERS = 3
@@ -52,24 +52,24 @@ def _require_all_members() -> dict[str, float]:
 
 
 async def _longest_leaderless_gap(client: Client) -> float:
-    """The longest time in seconds for which neither a scheduler nor the controllers had a leader."""
+    """Return the longest time in seconds for which neither a scheduler nor the controllers had a leader."""
     some, others = [_leaderless_gaps(await client.elections.history(name)) for name in ELECTIONS]
     return max((min(end, stop) - max(begin, start) for begin, end in some for start, stop in others), default=0.0)
 
 
 def _leaderless_gaps(terms: Sequence[Term]) -> list[tuple[float, float]]:
-    """The end of each term and the begin of the next one."""
+    """Return the end of each term and the begin of the next one."""
     return [(float(to_seconds(term.ended)), float(to_seconds(following.began))) for term, following in pairwise(terms)]
 
 
-async def start(client: Client) -> str:
+async def check_start(client: Client) -> str:
     _member_start_times()
-    running(await pod(client, "first"))
+    running(await get_pod(client, "first"))
     return f"{MEMBERS} members of etcd run, and pod/first is Running"
 
 
-async def one(client: Client) -> str:
-    second = await pod(client, "second")
+async def check_one(client: Client) -> str:
+    second = await get_pod(client, "second")
     restarted = _member_start_times()["etcd-0"]
     if restarted is not None and restarted < to_seconds(second.metadata.creationTimestamp):
         raise CheckFailed("etcd-0 ran when pod/second was created")
@@ -77,7 +77,7 @@ async def one(client: Client) -> str:
     return "pod/second was created without etcd-0, and is Running"
 
 
-async def two(client: Client) -> str:
+async def check_two(client: Client) -> str:
     left = [name for name, started in _member_start_times().items() if started is not None]
     if len(left) < QUORUM:
         pods = (await client.of(PODS).list("default", resource_version="0")).items
@@ -90,9 +90,9 @@ async def two(client: Client) -> str:
     return f"etcd had no quorum: no leader for {gap:.0f} s"
 
 
-async def recover(client: Client) -> str:
+async def check_recover(client: Client) -> str:
     _require_all_members()
-    running(await pod(client, "second"))
+    running(await get_pod(client, "second"))
     if "third" in {item.metadata.name for item in (await client.of(PODS).list("default")).items}:
         raise CheckFailed("pod/third exists: it was created when there was a quorum")
     if (gap := await _longest_leaderless_gap(client)) < WITHOUT:
@@ -100,8 +100,8 @@ async def recover(client: Client) -> str:
     return f"{MEMBERS} members of etcd run, pod/second exists, and there was no leader for {gap:.0f} s"
 
 
-async def compaction(client: Client) -> str:
-    first = await pod(client, "first")
+async def check_compaction(client: Client) -> str:
+    first = await get_pod(client, "first")
     if (color := first.metadata.labels.get("color", "")) != "blue":
         raise CheckFailed(f"pod/first has the color {color or '<none>'}, not blue")
     key = f"{PODS.prefix}default/first"
@@ -116,9 +116,9 @@ async def compaction(client: Client) -> str:
     raise CheckFailed(f"the value of pod/first at revision {earlier} can still be read: etcd has not been compacted yet")
 
 
-async def all_(client: Client) -> str:
+async def check_all(client: Client) -> str:
     members = _require_all_members()
-    last = await pod(client, "last")
+    last = await get_pod(client, "last")
     created = to_seconds(last.metadata.creationTimestamp)
     if older := [name for name, started in members.items() if started < created]:
         raise CheckFailed(f"{', '.join(older)} started before pod/last was created: it was not killed after that")
@@ -126,4 +126,11 @@ async def all_(client: Client) -> str:
     return f"all {MEMBERS} members of etcd started after pod/last was created, and it is Running"
 
 
-CHECKS = {"start": start, "one": one, "two": two, "recover": recover, "compaction": compaction, "all": all_}
+CHECKS = {
+    "start": check_start,
+    "one": check_one,
+    "two": check_two,
+    "recover": check_recover,
+    "compaction": check_compaction,
+    "all": check_all,
+}

@@ -3,20 +3,20 @@
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
 from pinnace.client.client import Client
-from pinnace.verification.labs.checks import CheckFailed, nodes
+from pinnace.verification.labs.checks import CheckFailed, list_nodes
 
 REPLICAS = 6
 
 
 async def _prices(client: Client) -> dict[str, int]:
-    result = {node.metadata.name: node.metadata.labels.get("price", "") for node in await nodes(client)}
+    result = {node.metadata.name: node.metadata.labels.get("price", "") for node in await list_nodes(client)}
     if without := [name for name, price in result.items() if not price.isdigit()]:
         raise CheckFailed(f"{', '.join(without)} without a label price that is a number")
     return {name: int(price) for name, price in result.items()}
 
 
 async def _load(client: Client, name: str, scheduler: str) -> list[Pod]:
-    """The pods of a load. Raises CheckFailed unless all of them run and belong to the scheduler."""
+    """Return the pods of a load. Raises CheckFailed unless all of them run and belong to the scheduler."""
     pods = [
         item
         for item in (await client.of(PODS).list("default", labels=f"app={name}")).items
@@ -31,24 +31,24 @@ async def _load(client: Client, name: str, scheduler: str) -> list[Pod]:
 
 
 async def _drained(client: Client) -> str:
-    names = [node.metadata.name for node in await nodes(client) if node.spec.unschedulable]
+    names = [node.metadata.name for node in await list_nodes(client) if node.spec.unschedulable]
     return f"; drained: {', '.join(names)}" if names else ""
 
 
-async def start(client: Client) -> str:
+async def check_start(client: Client) -> str:
     prices = await _prices(client)
     if len(prices) != 6:
         raise CheckFailed(f"the cluster has {len(prices)} nodes, not 6: it may be another cluster")
     return f"6 nodes have prices, {sum(prices.values())} together"
 
 
-async def default(client: Client) -> str:
+async def check_default(client: Client) -> str:
     prices = await _prices(client)
     used = {pod.spec.nodeName for pod in await _load(client, "default-load", "default-scheduler")}
     return f"the default policy uses {len(used)} nodes of price {sum(prices[node] for node in used)}"
 
 
-async def policy(client: Client) -> str:
+async def check_policy(client: Client) -> str:
     prices = await _prices(client)
     used = {pod.spec.nodeName for pod in await _load(client, "cheap-load", "cheap")}
     price = sum(prices[node] for node in used)
@@ -59,8 +59,8 @@ async def policy(client: Client) -> str:
     return f'the policy "cheap" uses {len(used)} nodes of price {price}'
 
 
-async def risk(client: Client) -> str:
-    if not any(node.metadata.name == "node-0" and node.spec.unschedulable for node in await nodes(client)):
+async def check_risk(client: Client) -> str:
+    if not any(node.metadata.name == "node-0" and node.spec.unschedulable for node in await list_nodes(client)):
         raise CheckFailed(f"node-0 is not drained{await _drained(client)}")
     pods = await _load(client, "cheap-load", "cheap")
     if any(pod.spec.nodeName == "node-0" for pod in pods):
@@ -68,4 +68,4 @@ async def risk(client: Client) -> str:
     return f"node-0 is drained, and the {len(pods)} pods of cheap-load run on other nodes"
 
 
-CHECKS = {"start": start, "default": default, "policy": policy, "risk": risk}
+CHECKS = {"start": check_start, "default": check_default, "policy": check_policy, "risk": check_risk}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pinnace.history.records import CallRecord, HistoryError, Record, RunInfo, read_history
 from pinnace.history.verdict import CheckReport
-from pinnace.verification.check.check import check
+from pinnace.verification.check.check import check_history
 from pinnace.verification.labs.checks import CheckFailed
 
 CLUSTER = False
@@ -15,7 +15,7 @@ INVARIANT = "I3"
 
 
 def _history(name: str, bug: str) -> tuple[RunInfo, Sequence[Record]]:
-    """The records of a run. Raises CheckFailed unless it is one with this bug, or, for "", one of the correct code."""
+    """Return the records of a run. Raises CheckFailed unless it is one with this bug, or, for "", one of the correct code."""
     path = FOLDER / name
     try:
         records = list(read_history(path))
@@ -36,9 +36,9 @@ def _code(bug: str) -> str:
 
 
 def _hunted_run() -> RunInfo:
-    """The run that the hunt found. Raises CheckFailed."""
+    """Return the run that the hunt found. Raises CheckFailed."""
     run, records = _history("found.jsonl", FENCE)
-    if not _times(check(records)):
+    if not _times(check_history(records)):
         raise CheckFailed(f"{FOLDER / 'found.jsonl'} does not violate {INVARIANT}")
     return run
 
@@ -53,7 +53,7 @@ def _times(report: CheckReport) -> int:
 
 
 def _invariant_holds(records: Sequence[Record], name: str) -> None:
-    if violated := check(records).violated:
+    if violated := check_history(records).violated:
         raise CheckFailed(f"{FOLDER / name} violates {', '.join(verdict.name for verdict in violated)}")
 
 
@@ -62,18 +62,18 @@ def _count_refused(records: Sequence[Record]) -> int:
     return sum(item.outcome == "refused" for call in calls for item in call.items)
 
 
-async def right(_: object) -> str:
+async def check_right(_: object) -> str:
     run, records = _history("right.jsonl", "")
     _invariant_holds(records, "right.jsonl")
     return f"the cluster with seed {run.seed} violates nothing in {len(records)} records"
 
 
-async def hunt(_: object) -> str:
+async def check_hunt(_: object) -> str:
     run = _hunted_run()
     return f"the cluster with seed {run.seed} found {FENCE}: it violates {INVARIANT}"
 
 
-async def replay(_: object) -> str:
+async def check_replay(_: object) -> str:
     run, records = _history("replay.jsonl", FENCE)
     _same_seed(run, "replay.jsonl")
     if records != _history("found.jsonl", FENCE)[1]:
@@ -81,18 +81,18 @@ async def replay(_: object) -> str:
     return f"the replay of seed {run.seed} has the same {len(records)} records"
 
 
-async def blame(_: object) -> str:
+async def check_blame(_: object) -> str:
     run, records = _history("fenced.jsonl", "")
     _same_seed(run, "fenced.jsonl")
     _invariant_holds(records, "fenced.jsonl")
     return f"with the fence, seed {run.seed} violates nothing: {_count_refused(records)} binds were refused"
 
 
-async def clock(_: object) -> str:
+async def check_clock(_: object) -> str:
     run, records = _history("clock.jsonl", CLOCK)
     _same_seed(run, "clock.jsonl")
     _invariant_holds(records, "clock.jsonl")
     return f"without the clock, seed {run.seed} violates nothing: {_count_refused(records)} binds were refused"
 
 
-CHECKS = {"right": right, "hunt": hunt, "replay": replay, "blame": blame, "clock": clock}
+CHECKS = {"right": check_right, "hunt": check_hunt, "replay": check_replay, "blame": check_blame, "clock": check_clock}

@@ -7,7 +7,7 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import DEPLOYMENTS, ENDPOINT_SLICES, PODS, REPLICA_SETS, SERVICES
 from pinnace.client.client import Client
 from pinnace.client.errors import NotFound
-from pinnace.verification.labs.checks import CheckFailed, events, terms
+from pinnace.verification.labs.checks import CheckFailed, list_events, list_terms
 
 REPLICAS = 3
 VERSION = "VERSION"
@@ -24,7 +24,8 @@ async def _address(client: Client) -> str:
 
 
 async def _endpoints(client: Client) -> None:
-    """Raises CheckFailed unless the service has as many ready endpoints as the deployment has replicas."""
+    """Return the endpoints. Raises CheckFailed unless the service has as many ready endpoints as the deployment has
+    replicas."""
     slices = (await client.of(ENDPOINT_SLICES).list("default", labels="kubernetes.io/service-name=web")).items
     ready = sum(endpoint.conditions.ready for slice_ in slices for endpoint in slice_.endpoints)
     if ready != REPLICAS:
@@ -47,14 +48,16 @@ def _version(pod: Pod) -> str:
     return next((env_var.value for env_var in pod.spec.containers[0].env if env_var.name == VERSION), "")
 
 
-async def address(client: Client) -> str:
+async def check_address(client: Client) -> str:
     result = await _address(client)
     await _endpoints(client)
     return f"service/web has the address {result} and {REPLICAS} ready endpoints"
 
 
-async def ready(client: Client) -> str:
-    failed = [event for event in await events(client, "Unhealthy") if re.match(r"[Rr]eadiness.*404", event.message, re.DOTALL)]
+async def check_ready(client: Client) -> str:
+    failed = [
+        event for event in await list_events(client, "Unhealthy") if re.match(r"[Rr]eadiness.*404", event.message, re.DOTALL)
+    ]
     if not failed:
         raise CheckFailed("no readiness probe has failed because a file was missing: `ready` was not deleted")
     if waiting := [pod.metadata.name for pod in await _pods(client) if not _is_ready(pod)]:
@@ -66,7 +69,7 @@ def _is_ready(pod: Pod) -> bool:
     return any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions)
 
 
-async def rolling(client: Client) -> str:
+async def check_rolling(client: Client) -> str:
     uid = (await _deployment(client)).metadata.uid
     sets = (await client.of(REPLICA_SETS).list("default")).items
     versions = sum(uid in {reference.uid for reference in set_.metadata.ownerReferences} for set_ in sets)
@@ -80,10 +83,10 @@ async def rolling(client: Client) -> str:
     return f"the Deployment has {versions} versions, and its {REPLICAS} pods have version 2"
 
 
-async def zero(client: Client) -> str:
+async def check_zero(client: Client) -> str:
     scaled = [
         event
-        for event in await events(client, "ScalingReplicaSet", "Deployment", "web")
+        for event in await list_events(client, "ScalingReplicaSet", "Deployment", "web")
         if f"from {REPLICAS} to 0" in event.message
     ]
     if not scaled:
@@ -92,11 +95,11 @@ async def zero(client: Client) -> str:
     return f"deployment/web was scaled to 0, and has {REPLICAS} ready endpoints again"
 
 
-async def outage(client: Client) -> str:
-    if not any(term.reason.startswith("lease expired") for term in await terms(client)):
+async def check_outage(client: Client) -> str:
+    if not any(term.reason.startswith("lease expired") for term in await list_terms(client)):
         raise CheckFailed("no lease of the schedulers has expired: an API server always ran")
     await _endpoints(client)
     return f"all API servers were away, and service/web has {REPLICAS} ready endpoints"
 
 
-CHECKS = {"address": address, "ready": ready, "rolling": rolling, "zero": zero, "outage": outage}
+CHECKS = {"address": check_address, "ready": check_ready, "rolling": check_rolling, "zero": check_zero, "outage": check_outage}

@@ -7,7 +7,7 @@ from pinnace.api.resources import CONFIG_MAPS, PODS
 from pinnace.api.scalars import to_seconds
 from pinnace.client.client import Client
 from pinnace.client.errors import NotFound
-from pinnace.verification.labs.checks import CheckFailed, events, terms
+from pinnace.verification.labs.checks import CheckFailed, list_events, list_terms
 from pinnace.verification.labs.lab01 import running
 
 UNREAD = 3.0
@@ -32,7 +32,7 @@ async def _pods(client: Client) -> dict[str, Pod]:
 
 
 def _all_run(pods: Mapping[str, Pod], size: int) -> None:
-    """Raises CheckFailed unless the pods web-0, web-1, ... run. There may be more."""
+    """Raise CheckFailed unless the pods web-0, web-1, ... run. There may be more."""
     for name in (f"web-{number}" for number in range(size)):
         if name not in pods:
             raise CheckFailed(f"pod/{name} does not exist, or does not have the label squad=web")
@@ -40,12 +40,12 @@ def _all_run(pods: Mapping[str, Pod], size: int) -> None:
 
 
 async def _require_replacement(client: Client, name: str) -> None:
-    """Raises CheckFailed unless two pods with this name have been scheduled."""
-    if len({event.involvedObject.uid for event in await events(client, "Scheduled", name=name)}) < 2:
+    """Raise CheckFailed unless two pods with this name have been scheduled."""
+    if len({event.involvedObject.uid for event in await list_events(client, "Scheduled", name=name)}) < 2:
         raise CheckFailed(f"pod/{name} was never replaced: it was not deleted, or no operator ran afterwards")
 
 
-async def desire(client: Client) -> str:
+async def check_desire(client: Client) -> str:
     created = to_seconds((await _config_map(client)).metadata.creationTimestamp)
     pods = await _pods(client)
     if not pods:
@@ -56,7 +56,7 @@ async def desire(client: Client) -> str:
     return f"configmap/web existed for {waited:.0f} s without an effect"
 
 
-async def reconcile(client: Client) -> str:
+async def check_reconcile(client: Client) -> str:
     owner = (await _config_map(client)).metadata.uid
     pods = await _pods(client)
     _all_run(pods, 3)
@@ -67,7 +67,7 @@ async def reconcile(client: Client) -> str:
     return "pod/web-0 to pod/web-2 run, belong to configmap/web, and pod/web-1 was replaced"
 
 
-async def level(client: Client) -> str:
+async def check_level(client: Client) -> str:
     pods = await _pods(client)
     _all_run(pods, 5)
     await _require_replacement(client, "web-2")
@@ -79,8 +79,8 @@ async def level(client: Client) -> str:
     return f"process {first} created pod/web-0, and process {later[0]} did the work that it could not do"
 
 
-async def outage(client: Client) -> str:
-    expired = [to_seconds(term.ended) for term in await terms(client) if term.reason.startswith("lease expired")]
+async def check_outage(client: Client) -> str:
+    expired = [to_seconds(term.ended) for term in await list_terms(client) if term.reason.startswith("lease expired")]
     if not expired:
         raise CheckFailed("no lease of the schedulers has expired: an API server always ran")
     pods = await _pods(client)
@@ -93,8 +93,8 @@ async def outage(client: Client) -> str:
     return f"process {after} created pod/web-5 after all API servers had been away"
 
 
-async def owner(client: Client) -> str:
-    if not await events(client, "Scheduled", name="extra-0"):
+async def check_owner(client: Client) -> str:
+    if not await list_events(client, "Scheduled", name="extra-0"):
         raise CheckFailed("pod/extra-0 has never been scheduled: the operator did not run, or configmap/extra has another size")
     try:
         await client.of(CONFIG_MAPS).get("extra", "default")
@@ -107,4 +107,10 @@ async def owner(client: Client) -> str:
     return "configmap/extra and its pods are deleted"
 
 
-CHECKS = {"desire": desire, "reconcile": reconcile, "level": level, "outage": outage, "owner": owner}
+CHECKS = {
+    "desire": check_desire,
+    "reconcile": check_reconcile,
+    "level": check_level,
+    "outage": check_outage,
+    "owner": check_owner,
+}

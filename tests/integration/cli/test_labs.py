@@ -14,7 +14,7 @@ from pinnace.cli.outcomes import ExitCode
 from pinnace.client import contexts
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
-from pinnace.verification.labs.document import read, texts
+from pinnace.verification.labs.document import list_lab_texts, read_document
 from tests.builders import make_node, make_pod
 from tests.integration.cli.commands import Commands, command
 
@@ -240,7 +240,7 @@ class Terminal:
 
 
 def test_each_call_of_predict_asks_the_next_question(tmp_path: Path) -> None:
-    first, second, third = read(texts()[8]).predictions
+    first, second, third = read_document(list_lab_texts()[8]).predictions
     environment = {"XDG_STATE_HOME": str(tmp_path), "NO_COLOR": "1"}
     prompt = "Your prediction"
 

@@ -12,7 +12,7 @@ from pinnace.client.client import Client
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.links import Helper
 from pinnace.cluster.spec import ClusterSpec
-from pinnace.verification.bench.load import Load
+from pinnace.verification.bench.load import CreatedPods
 from pinnace.verification.chaos.attacks.table import Attack
 from tests.robustness.door.measure import Measured
 
@@ -45,7 +45,7 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clu
         await cluster.up(timeout=START_TIMEOUT)
         try:
             async with cluster.client() as client:
-                await Load("listed-").create([client], PODS, batch=500)
+                await CreatedPods("listed-").create([client], PODS, batch=500)
             yield cluster
         finally:
             await cluster.end()

@@ -13,12 +13,14 @@ from pinnace.pki import Subject
 from pinnace.pki.folder import CertificateSpec, Folder
 from pinnace.runtime.procfs import ProcessUsage
 from pinnace.verification.bench import BenchError, haproxy
-from pinnace.verification.bench.gateway import Measured, cpu_per_item
-from pinnace.verification.bench.report import Work
+from pinnace.verification.bench.gateway import GatewayResults, cpu_per_item
+from pinnace.verification.bench.report import WorkResult
 
 
 def test_each_work_has_the_mean_of_the_static_rates_around_it() -> None:
-    done = Measured(works={"create": Work(100.0, None, {}), "get": Work(300.0, None, {})}, static=[1000.0, 3000.0, 5000.0])
+    done = GatewayResults(
+        works={"create": WorkResult(100.0, None, {}), "get": WorkResult(300.0, None, {})}, static=[1000.0, 3000.0, 5000.0]
+    )
     assert {name: (work.static_rate, work.ratio) for name, work in done.calibrated().items()} == {
         "create": (2000.0, 0.05),
         "get": (4000.0, 0.075),
@@ -26,7 +28,7 @@ def test_each_work_has_the_mean_of_the_static_rates_around_it() -> None:
 
 
 def test_works_without_calibration_have_no_ratio() -> None:
-    assert Measured(works={"get": Work(300.0, None, {})}).calibrated()["get"].ratio is None
+    assert GatewayResults(works={"get": WorkResult(300.0, None, {})}).calibrated()["get"].ratio is None
 
 
 def test_cpu_time_is_summed_by_component() -> None:
@@ -52,7 +54,7 @@ def test_failure_of_haproxy_is_reported(tmp_path: Path, free_port: Callable[[], 
     program.chmod(0o755)
     with (
         pytest.raises(BenchError, match="HAProxy exited with code 1: unknown keyword"),
-        haproxy.forwarding(str(program), "127.0.0.1:1", f"127.0.0.1:{free_port()}"),
+        haproxy.forward_tcp(str(program), "127.0.0.1:1", f"127.0.0.1:{free_port()}"),
     ):
         pass
 
@@ -66,5 +68,8 @@ def test_haproxy_serves_the_static_answer(tmp_path: Path, free_port: Callable[[]
     assert program is not None and tls.cert is not None and tls.key is not None
     context = ssl.create_default_context(cafile=str(tls.ca))
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
-    with haproxy.answering(program, tls.cert, tls.key, listen, 1), opener.open(f"https://{listen}/any", timeout=10) as answer:
+    with (
+        haproxy.serve_static_answer(program, tls.cert, tls.key, listen, 1),
+        opener.open(f"https://{listen}/any", timeout=10) as answer,
+    ):
         assert answer.headers["Content-Type"] == "application/json" and json.loads(answer.read()) == {}

@@ -39,20 +39,20 @@ def placeholder(monkeypatch: pytest.MonkeyPatch) -> PlaceholderLeader:
 
 
 def test_uninterrupted_leader_gives_a_valid_measurement(placeholder: PlaceholderLeader) -> None:
-    placeholder.check()
+    placeholder.check_still_leads()
 
 
 def test_reelected_leader_invalidates_the_measurement(placeholder: PlaceholderLeader) -> None:
     placeholder.candidate.lose("no heartbeat was acknowledged for 1.4 s")
     placeholder.candidate.win(9)
     with pytest.raises(BenchError, match=r"no heartbeat was acknowledged for 1\.4 s.*fewer pods"):
-        placeholder.check()
+        placeholder.check_still_leads()
 
 
 def test_unreported_lapse_invalidates_the_measurement(placeholder: PlaceholderLeader) -> None:
     placeholder.candidate.token = None
     with pytest.raises(BenchError, match="heartbeats were late"):
-        placeholder.check()
+        placeholder.check_still_leads()
 
 
 class FakeWitness:
@@ -62,7 +62,7 @@ class FakeWitness:
         self.history = SimpleNamespace(counts=Counter[str]())
         self._first_bind = first_bind
 
-    async def reached(self, what: str, number: int, timeout: float) -> None:
+    async def wait_for_stage(self, what: str, number: int, timeout: float) -> None:
         return
 
     async def next_leader_binds(self, token: int, timeout: float) -> float:

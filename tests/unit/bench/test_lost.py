@@ -13,9 +13,9 @@ from pinnace.api.pods_pb2 import CreatePodRequest
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.resource import Listing
 from pinnace.verification.bench import throughput
-from pinnace.verification.bench.calibration import Bench, Calibration
-from pinnace.verification.bench.flood import Made, Probe, _violations
-from pinnace.verification.bench.flooder import Flood
+from pinnace.verification.bench.calibration import BenchCluster, Calibration
+from pinnace.verification.bench.flood import FloodResult, LeaderProbe, _find_violations
+from pinnace.verification.bench.flooder import CreateFlood
 from tests.builders import make_pod
 
 
@@ -41,16 +41,16 @@ class FakePods:
 class FakeMeter:
     def __init__(self, state: object) -> None: ...
 
-    def read(self) -> dict[str, Any]:
+    def read_usage(self) -> dict[str, Any]:
         return {}
 
 
 class FakeStages:
     @classmethod
-    async def start(cls, state: object) -> Self:
+    async def start_stage_meter(cls, state: object) -> Self:
         return cls()
 
-    async def read(self) -> dict[str, Any]:
+    async def read_stage_cpu(self) -> dict[str, Any]:
         return {}
 
 
@@ -61,32 +61,32 @@ def client(forgets: bool) -> Any:
 @pytest.mark.parametrize("batch", [1, 10])
 @pytest.mark.parametrize(("forgets", "lost"), [(True, 3), (False, 0)])
 async def test_create_reports_lost_pods(monkeypatch: pytest.MonkeyPatch, batch: int, forgets: bool, lost: int) -> None:
-    monkeypatch.setattr(throughput, "Meter", FakeMeter)
+    monkeypatch.setattr(throughput, "ProcessMeter", FakeMeter)
     monkeypatch.setattr(throughput, "StageMeter", FakeStages)
     cluster: Any = SimpleNamespace(state=None)
-    run = await throughput.create(Bench(cluster, Calibration(1000.0, 1), [client(forgets)]), 30, batch)
+    run = await throughput.measure_creates(BenchCluster(cluster, Calibration(1000.0, 1), [client(forgets)]), 30, batch)
     assert run.violations == {"lost": lost}
 
 
 @pytest.mark.parametrize(("forgets", "lost"), [(True, 1), (False, 0)])
 async def test_flood_reports_lost_pods(forgets: bool, lost: int) -> None:
     server = client(forgets)
-    made = Made(created=["flood-0-000006", "flood-1-000007"])
+    made = FloodResult(created=["flood-0-000006", "flood-1-000007"])
     for name in made.created:
         await server.pods.create(make_pod(name).build())
-    assert await _violations(server, made, Probe(server)) == {"lost": lost, "leaders_lost": 0}
+    assert await _find_violations(server, made, LeaderProbe(server)) == {"lost": lost, "leaders_lost": 0}
 
 
 async def test_leader_deposed_by_a_flood_is_a_violation() -> None:
     server = client(forgets=False)
-    probe = Probe(server)
+    probe = LeaderProbe(server)
     probe.lost = 1
-    assert (await _violations(server, Made(), probe))["leaders_lost"] == 1
+    assert (await _find_violations(server, FloodResult(), probe))["leaders_lost"] == 1
 
 
 async def test_heartbeats_after_the_flood_are_not_counted() -> None:
-    probe = Probe(client(forgets=False))
-    measured = await probe.measure(0.0)
+    probe = LeaderProbe(client(forgets=False))
+    measured = await probe.measure_calls(0.0)
     probe._beats.append(1.0)
     assert measured["heartbeat"] == []
 
@@ -106,8 +106,8 @@ async def test_flood_records_acknowledged_pods() -> None:
 
     full = asyncio.Event()
     channel: Any = SimpleNamespace(unary_unary=lambda method: answer)
-    flood = Flood(channel, "f-")
-    running = asyncio.create_task(flood.run(rate=100_000))
+    flood = CreateFlood(channel, "f-")
+    running = asyncio.create_task(flood.send_creates(rate=100_000))
     async with asyncio.timeout(10):
         await full.wait()
     running.cancel()

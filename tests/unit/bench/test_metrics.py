@@ -15,9 +15,9 @@ scheduler_bindings_total{result="fenced"} 2.0
 
 
 def test_samples_are_summed_by_labels() -> None:
-    assert usage.sum_of(TEXT, "scheduler_bindings_total") == 42
-    assert usage.sum_of(TEXT, "scheduler_bindings_total", result="fenced") == 2
-    assert usage.sum_of(TEXT, "no_such_total") is None
+    assert usage.sum_metric(TEXT, "scheduler_bindings_total") == 42
+    assert usage.sum_metric(TEXT, "scheduler_bindings_total", result="fenced") == 2
+    assert usage.sum_metric(TEXT, "no_such_total") is None
 
 
 async def test_metric_of_a_process_is_read() -> None:
@@ -36,4 +36,4 @@ async def test_unreachable_process_is_an_error() -> None:
 
 
 def test_label_may_be_called_name() -> None:
-    assert usage.sum_of('stalls_total{name="a"} 2\nstalls_total{name="b"} 3\n', "stalls_total", name="a") == 2
+    assert usage.sum_metric('stalls_total{name="a"} 2\nstalls_total{name="b"} 3\n', "stalls_total", name="a") == 2

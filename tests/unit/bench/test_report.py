@@ -5,13 +5,13 @@ from rich.console import Console
 
 from pinnace.runtime.procfs import ProcessUsage
 from pinnace.verification.bench.calibration import Calibration
-from pinnace.verification.bench.report import BenchReport, Machine, Run, Work
+from pinnace.verification.bench.report import BenchReport, BenchRun, MachineInfo, WorkResult
 
-MACHINE = Machine(2, 24.0, "6.1", "3.11.7", "abc123")
+MACHINE = MachineInfo(2, 24.0, "6.1", "3.11.7", "abc123")
 
 
-def a_run(rate: float, samples: list[float], lost: int = 0) -> Run:
-    return Run(
+def a_run(rate: float, samples: list[float], lost: int = 0) -> BenchRun:
+    return BenchRun(
         Calibration(5000.0, 64),
         {"apiserver-0": ProcessUsage(1.5, 80.0), "etcd-0": ProcessUsage(0.5, 60.0)},
         {"bound": samples},
@@ -21,7 +21,7 @@ def a_run(rate: float, samples: list[float], lost: int = 0) -> Run:
     )
 
 
-def a_report(*runs: Run, unit: str = "pods/s", headline: str = "") -> BenchReport:
+def a_report(*runs: BenchRun, unit: str = "pods/s", headline: str = "") -> BenchReport:
     return BenchReport("throughput", unit, headline, {"nodes": 1000, "pods": 1000}, runs, MACHINE, "2026-01-31T12:00:00+00:00")
 
 
@@ -64,8 +64,8 @@ def test_report_contains_cpu_per_stage_of_the_median_run() -> None:
 
 def test_works_have_ratios_to_the_static_answer() -> None:
     works = {
-        "get, JSON": Work(800.0, 4000.0, {"gateways": 600.0, "client": 200.0}),
-        "list, JSON": Work(20.0, None, {"gateways": 9000.0}),
+        "get, JSON": WorkResult(800.0, 4000.0, {"gateways": 600.0, "client": 200.0}),
+        "list, JSON": WorkResult(20.0, None, {"gateways": 9000.0}),
     }
     report = a_report(replace(a_run(1000, [0.1]), works=works))
     assert report.to_json()["works"] == {

@@ -19,8 +19,8 @@ from pinnace.api.resources import (
 from pinnace.api.selectors import from_message
 from pinnace.apiserver.registry.strategies import STRATEGIES
 from pinnace.verification.bench import workloads
-from pinnace.verification.bench.load import like, pod
-from pinnace.verification.bench.workloads import BEFORE, MEASURED, TOO_LARGE, WORKLOADS, Group, Workload
+from pinnace.verification.bench.load import build_pod, shape_with_cpu
+from pinnace.verification.bench.workloads import BEFORE, MEASURED, TOO_LARGE, WORKLOADS, PodGroup, Workload
 
 EACH = pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)
 
@@ -85,14 +85,14 @@ def test_waiting_pods_cannot_be_bound() -> None:
     unschedulable, gated = (WORKLOADS[name].waiting.shape("a") for name in ("unschedulable", "gated"))
     asked, had = (
         amounts(item)["cpu"]
-        for item in (unschedulable.spec.containers[0].resources.requests, workloads.node("n").status.capacity)
+        for item in (unschedulable.spec.containers[0].resources.requests, workloads.build_node("n").status.capacity)
     )
     assert asked > had and unschedulable.spec.priorityClassName == "high"
     assert gated.spec.schedulingGates
 
 
 def test_placed_pods_scale_with_the_nodes() -> None:
-    workload = Workload(about="", nodes=5000, placed=Group(1000), measured=Group(1), per_node=1)
+    workload = Workload(about="", nodes=5000, placed=PodGroup(1000), measured=PodGroup(1), per_node=1)
     assert [workload.scaled(1000, nodes) for nodes in (5000, 100, 1)] == [1000, 20, 1]
     assert [workload.room(nodes) for nodes in (5000, 100)] == [4000, 80]
 
@@ -103,25 +103,29 @@ def test_earlier_pods_are_checked_only_if_they_have_the_constraint() -> None:
 
 
 def test_shape_extends_the_default_pod() -> None:
-    made = like("metadata: {labels: {app: web}}", cpu="2")("a")
-    expected = pod("a")
+    made = shape_with_cpu("metadata: {labels: {app: web}}", cpu="2")("a")
+    expected = build_pod("a")
     expected.metadata.labels["app"] = "web"
     expected.spec.containers[0].resources.requests["cpu"].string = "2"
     assert made == expected
 
 
 def test_claim_and_volume_are_bound_to_each_other() -> None:
-    volume, claim, user = workloads.volume("a", BEFORE), workloads.claim("a", BEFORE), workloads.pod_with_volume("a")
+    volume, claim, user = (
+        workloads.build_volume("a", BEFORE),
+        workloads.build_claim("a", BEFORE),
+        workloads.build_pod_with_volume("a"),
+    )
     assert claim.spec.volumeName == volume.metadata.name
     assert (volume.spec.claimRef.namespace, volume.spec.claimRef.name) == (BEFORE, claim.metadata.name)
     assert user.spec.volumes[0].volumeSource.persistentVolumeClaim.claimName == claim.metadata.name
-    assert workloads.volume("a", MEASURED).metadata.name != volume.metadata.name
+    assert workloads.build_volume("a", MEASURED).metadata.name != volume.metadata.name
     assert not problems(PERSISTENT_VOLUMES, volume) and not problems(PERSISTENT_VOLUME_CLAIMS, claim)
-    assert not problems(CSI_NODES, workloads.csi_node("n"))
+    assert not problems(CSI_NODES, workloads.build_csi_node("n"))
 
 
 def test_background_objects_are_valid() -> None:
-    assert not problems(NODES, workloads.node("n")) and not problems(SERVICES, workloads.service("s"))
+    assert not problems(NODES, workloads.build_node("n")) and not problems(SERVICES, workloads.build_service("s"))
     assert not problems(PODS, TOO_LARGE("p"))
 
 
@@ -130,7 +134,7 @@ async def test_background_errors_are_reported_at_the_end() -> None:
         raise RuntimeError("no")
 
     with pytest.raises(RuntimeError, match="no"):
-        async with workloads.meanwhile(work()):
+        async with workloads.run_in_background(work()):
             await asyncio.sleep(0)
 
 
@@ -141,6 +145,6 @@ async def test_background_task_ends_with_the_body() -> None:
         task.append(asyncio.current_task())
         await asyncio.Event().wait()
 
-    async with workloads.meanwhile(work()):
+    async with workloads.run_in_background(work()):
         await asyncio.sleep(0)
     assert task[0] is not None and task[0].cancelled()

@@ -12,7 +12,7 @@ from pinnace.history.records import CallRecord, Outcome
 from pinnace.verification.chaos import engine, run
 from pinnace.verification.chaos.attacks import wire
 from pinnace.verification.chaos.attacks.table import ATTACKS, JSON_SIZE, STALLED_SIZE, YAML_SIZE, patches, pod_json, pod_yaml
-from pinnace.verification.chaos.attacks.wire import CLOSED, RESET, SILENT, AttackTarget, repeat_forever, request
+from pinnace.verification.chaos.attacks.wire import CLOSED, RESET, SILENT, AttackTarget, build_request, repeat_forever
 from pinnace.verification.chaos.faults.attacks import (
     BODIES,
     CALLERS,
@@ -29,7 +29,7 @@ from tests.robustness.door.measure import Measured, Phase, phase
 from tests.robustness.door.test_attacks import problems
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-LARGE = request("POST", "/", {}, b"x" * (16 << 20))
+LARGE = build_request("POST", "/", {}, b"x" * (16 << 20))
 """More than the buffers of a connection hold."""
 
 
@@ -74,7 +74,7 @@ async def test_outcome_of_a_small_request(text: str, expected: tuple[str, bool])
         await reader.readuntil(b"\r\n\r\n")
         await answer(writer, text)
 
-    assert await exchange(handler, request("GET", "/")) == expected
+    assert await exchange(handler, build_request("GET", "/")) == expected
 
 
 async def test_answer_before_the_end_of_a_body_is_the_outcome() -> None:
@@ -100,7 +100,7 @@ async def test_server_without_an_answer_is_silent(monkeypatch: pytest.MonkeyPatc
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
 
-    assert await exchange(handler, request("GET", "/")) == (SILENT, False)
+    assert await exchange(handler, build_request("GET", "/")) == (SILENT, False)
 
 
 async def test_ended_connections_are_opened_again_and_counted() -> None:
@@ -116,7 +116,7 @@ async def test_ended_connections_are_opened_again_and_counted() -> None:
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         door = door_of(server)
-        repeating = asyncio.create_task(door.repeat(None, repeat_forever(request("GET", "/")), 2))
+        repeating = asyncio.create_task(door.repeat_requests(None, repeat_forever(build_request("GET", "/")), 2))
         async with asyncio.timeout(10):
             await enough.wait()
         repeating.cancel()
@@ -143,7 +143,7 @@ def test_every_attack_is_a_fault_or_a_larger_form_of_one() -> None:
 def test_attack_faults_need_gateways_and_excuse_nothing() -> None:
     for name in FAULTS:
         assert KINDS[name].area is FaultArea.ALL and KINDS[name].targets(ClusterSpec(gateways=2)) == ["gateway-0", "gateway-1"]
-        assert run.lacking(KINDS[name], ClusterSpec()) == FaultRequirement.GATEWAYS
+        assert run.find_missing_requirement(KINDS[name], ClusterSpec()) == FaultRequirement.GATEWAYS
         assert name in HARMLESS and name in OBSERVING and name in TOLERATED
     assert engine.build_run_record(0.0, 1, "", 1.0).attacks == FAULTS
 

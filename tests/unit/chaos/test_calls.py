@@ -10,17 +10,17 @@ from pinnace.api.verbs_pb2 import BatchItem, BatchResponse, GetRequest
 from pinnace.client.errors import ApiError, from_refusal, outcome_unknown, timed_out, unavailable
 from pinnace.client.resource import delete_request
 from pinnace.history.records import CallItem, Outcome, labels_digest, object_digest
-from pinnace.verification.chaos.clients import classify_outcome, list_requested_items, list_returned_items, parse
+from pinnace.verification.chaos.clients import classify_outcome, list_requested_items, list_returned_items, parse_method
 from tests.builders import make_pod
 
 KEY = "/registry/pods/default/a"
 
 
 def test_method_is_parsed_to_verb_and_resource() -> None:
-    assert parse("/pinnace.v1.Pods/BindBatch") == ("bind", PODS)
-    assert parse("/pinnace.v1.Nodes/UpdateStatusBatch") == ("update_status", NODES)
-    assert parse("/pinnace.v1.Elections/Get") is None
-    assert parse("/pinnace.v1.Pods/Watch") is None
+    assert parse_method("/pinnace.v1.Pods/BindBatch") == ("bind", PODS)
+    assert parse_method("/pinnace.v1.Nodes/UpdateStatusBatch") == ("update_status", NODES)
+    assert parse_method("/pinnace.v1.Elections/Get") is None
+    assert parse_method("/pinnace.v1.Pods/Watch") is None
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 from pinnace.history.records import CallRecord, WatchMessage
 from pinnace.history.verdict import CheckReport, Verdict, Violation
 from pinnace.verification.chaos.engine import FaultOutcomes
-from pinnace.verification.chaos.load import Settled
-from pinnace.verification.chaos.run import ChaosReport, Traffic
+from pinnace.verification.chaos.load import SettleResult
+from pinnace.verification.chaos.run import ChaosReport, TrafficCounter
 
 SKIPPED = {"clock-kubelet": "no libfaketime"}
 HOLDS = Verdict("I1", "a pod is bound once", "holds", 100)
@@ -26,10 +26,10 @@ def a_report(
     idle: tuple[str, ...] = (),
 ) -> ChaosReport:
     damage = FaultOutcomes({"kill-leader": 3} if fired is None else fired, [], list(crashes))
-    traffic = Traffic(Counter(get=answered), Counter(ok=answered, unknown=3), 500)
+    traffic = TrafficCounter(Counter(get=answered), Counter(ok=answered, unknown=3), 500)
     return ChaosReport(
         "3 faults", "pinnace chaos run --seed 4", 4, "2026-01-31T12:00:00+00:00", 100.0, {"etcd": "3.5.9"}, damage,
-        SKIPPED, idle, traffic, {"fenced": 5}, Settled(1.5, lacking, 900, 120), CheckReport(verdicts, void),
+        SKIPPED, idle, traffic, {"fenced": 5}, SettleResult(1.5, lacking, 900, 120), CheckReport(verdicts, void),
     )  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def test_junit_has_a_test_case_per_invariant() -> None:
 
 
 def test_traffic_counts_records_and_passes_them_on() -> None:
-    traffic = Traffic()
+    traffic = TrafficCounter()
     records = [
         CallRecord("c", 1, "s", "get", "pods", 0.0, 1.0),
         CallRecord("c", 2, "s", "create", "pods", 0.0, 1.0, "unknown"),

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from pinnace.verification.chaos.host import Clocks
+from pinnace.verification.chaos.host import WallClocks
 
 
 def test_process_starts_with_its_own_correct_clock(tmp_path: Path) -> None:
-    clocks = Clocks(Path("/lib/faketime.so"), tmp_path)
+    clocks = WallClocks(Path("/lib/faketime.so"), tmp_path)
     environment = clocks.environment("scheduler-0")
     assert environment["LD_PRELOAD"] == "/lib/faketime.so"
     assert environment["FAKETIME_DONT_FAKE_MONOTONIC"] == "1"
@@ -14,10 +14,10 @@ def test_process_starts_with_its_own_correct_clock(tmp_path: Path) -> None:
 
 
 def test_clock_step_affects_one_process_until_heal(tmp_path: Path) -> None:
-    clocks = Clocks(Path("/lib/faketime.so"), tmp_path)
+    clocks = WallClocks(Path("/lib/faketime.so"), tmp_path)
     stepped, other = (Path(clocks.environment(name)["FAKETIME_TIMESTAMP_FILE"]) for name in ("scheduler-0", "scheduler-1"))
-    clocks.step("scheduler-0", -3600)
+    clocks.set_offset("scheduler-0", -3600)
     assert stepped.read_text() == "-3600\n"
     assert other.read_text() == "+0\n"
-    clocks.heal()
+    clocks.reset_offsets()
     assert stepped.read_text() == "+0\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pinnace.runtime import logs
-from pinnace.verification.chaos.log_scan import AFTERWARDS, SHOWN, Excuse, find_log_errors
+from pinnace.verification.chaos.log_scan import AFTERWARDS, SHOWN, ErrorExcuse, find_log_errors
 
 
 @pytest.fixture
@@ -60,6 +60,6 @@ def test_number_of_reported_errors_is_bounded(write: logging.Logger, tmp_path: P
 def test_excused_errors_are_not_reported(write: logging.Logger, tmp_path: Path) -> None:
     write.error("no memory")
     now = time.time()
-    assert not find_log_errors(tmp_path, [Excuse("scheduler-0", now - 5, now)])
-    assert find_log_errors(tmp_path, [Excuse("scheduler-1", now - 5, now)]), "another process"
-    assert find_log_errors(tmp_path, [Excuse("scheduler-0", now - 60, now - 2 * AFTERWARDS)]), "long before"
+    assert not find_log_errors(tmp_path, [ErrorExcuse("scheduler-0", now - 5, now)])
+    assert find_log_errors(tmp_path, [ErrorExcuse("scheduler-1", now - 5, now)]), "another process"
+    assert find_log_errors(tmp_path, [ErrorExcuse("scheduler-0", now - 60, now - 2 * AFTERWARDS)]), "long before"

@@ -9,10 +9,10 @@ import pytest
 from pinnace.history import records
 from pinnace.history.records import FaultRecord, Observation
 from pinnace.verification.chaos import ChaosError, clients, engine
-from pinnace.verification.chaos.clients import Journal
+from pinnace.verification.chaos.clients import HistoryJournal
+from pinnace.verification.chaos.cluster_under_test import NotPossible
 from pinnace.verification.chaos.engine import FaultInjector, ScheduledFault
-from pinnace.verification.chaos.faults.base import FaultArea, FaultKind, MeasuringFault, roles
-from pinnace.verification.chaos.world import NotPossible
+from pinnace.verification.chaos.faults.base import FaultArea, FaultKind, MeasuringFault, role_targets
 
 
 class FakeWorld:
@@ -41,7 +41,7 @@ class FakeWorld:
     async def wait_for_all_ready(self) -> list[str]:
         return self.not_ready
 
-    async def start(self, name: str) -> None:
+    async def start_process(self, name: str) -> None:
         self.revived.append(name)
 
     def recorded(self) -> int:
@@ -60,9 +60,9 @@ class Scene:
         self.error: Exception | None = None
 
     async def run(self, *scheduled_faults: ScheduledFault) -> FaultInjector:
-        with Journal(self.path) as clients:
+        with HistoryJournal(self.path) as clients:
             made = FaultInjector(self.world, clients, self.said.append)  # type: ignore[arg-type]
-            await made.run(scheduled_faults)
+            await made.inject_all(scheduled_faults)
         return made
 
     def faults(self) -> list[FaultRecord]:
@@ -72,7 +72,7 @@ class Scene:
         def make(world: object, target: str, rng: random.Random) -> "Shake":
             return Shake(self, rng)
 
-        return ScheduledFault(at, FaultKind("shake", "", area, roles("it"), make, (0, 0)), "it", seconds, draw)
+        return ScheduledFault(at, FaultKind("shake", "", area, role_targets("it"), make, (0, 0)), "it", seconds, draw)
 
 
 class Shake(MeasuringFault):
@@ -204,7 +204,7 @@ async def test_run_ends_at_once_when_the_recorder_has_ended(scene: Scene) -> Non
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the disk that is always full is Linux'")
 def test_journal_reports_lost_records_and_accepts_no_more() -> None:
-    lossy = Journal(Path("/dev/full"))
+    lossy = HistoryJournal(Path("/dev/full"))
     with pytest.raises(ChaosError, match="No space left on device"), lossy:
         lossy.write(FaultRecord(1, "shake", "it", 0.0))
     lossy.write(FaultRecord(2, "shake", "it", 0.0))

@@ -66,7 +66,7 @@ class FakeWorld:
             all=[(NAME, "etcd-0"), ("kubelet-0", NAME), ("kubelet-0", "apiserver-1")], reset=self._reset
         )
 
-    async def find(self, target: str) -> str:
+    async def resolve_target(self, target: str) -> str:
         return target
 
     def allow_errors(self, name: str, *, may_end: bool) -> None:
@@ -75,7 +75,7 @@ class FakeWorld:
     def allow_log_errors(self, name: str, since: float) -> None:
         self.excused_logs.append(name)
 
-    async def recover(self, name: str) -> bool:
+    async def end_excuse(self, name: str) -> bool:
         self.recovered += 1
         return False
 
@@ -85,7 +85,7 @@ class FakeWorld:
     async def restore_original_plan(self, name: str) -> None:
         self.started.clear()
 
-    async def ready(self, name: str) -> bool:
+    async def wait_until_ready(self, name: str) -> bool:
         return self.is_ready
 
     async def _reset(self, links: list[tuple[str, str]]) -> None:
@@ -179,9 +179,9 @@ async def test_full_audit_log_is_judged_by_readiness_and_the_error_counter(
     assert read_of == [(NAME, "ready", float(ready), 1), (NAME, "apiserver_audit_error_total", lost, 1)]
 
 
-@pytest.mark.skipif(not host.available(), reason="no tmpfs can be mounted")
+@pytest.mark.skipif(not host.can_mount_tmpfs(), reason="no tmpfs can be mounted")
 async def test_filled_disk_refuses_writes_until_it_is_emptied(tmp_path: Path) -> None:
-    async with host.disk(tmp_path / "disk") as disk:
+    async with host.mount_disk(tmp_path / "disk") as disk:
         file = disk.path / "data"
         file.write_bytes(bytes(1 << 20))
         await disk.fill()
@@ -222,14 +222,14 @@ def test_fault_of_a_single_etcd_member_hits_all_areas() -> None:
 
 
 def test_unsupported_fault_is_skipped_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "available", lambda: False)
+    monkeypatch.setattr(host, "can_mount_tmpfs", lambda: False)
     monkeypatch.setattr(run, "find_library", lambda: None)
     one = replace(SPEC, etcd_members=1)
-    assert run.lacking(KINDS["full-disk"], SPEC) == FaultRequirement.DISK
-    assert run.lacking(KINDS["clock-kubelet"], SPEC) == FaultRequirement.FAKETIME
-    assert run.lacking(KINDS["etcd-quorum"], one) == FaultRequirement.MEMBERS
-    assert run.lacking(KINDS["etcd-quorum"], SPEC) == ""
-    assert run.lacking(KINDS["kill-leader"], one) == ""
+    assert run.find_missing_requirement(KINDS["full-disk"], SPEC) == FaultRequirement.DISK
+    assert run.find_missing_requirement(KINDS["clock-kubelet"], SPEC) == FaultRequirement.FAKETIME
+    assert run.find_missing_requirement(KINDS["etcd-quorum"], one) == FaultRequirement.MEMBERS
+    assert run.find_missing_requirement(KINDS["etcd-quorum"], SPEC) == ""
+    assert run.find_missing_requirement(KINDS["kill-leader"], one) == ""
 
 
 def test_observing_and_tolerated_faults_exist() -> None:

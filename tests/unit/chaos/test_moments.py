@@ -15,10 +15,11 @@ from pinnace.history.records import (
 )
 from pinnace.runtime.logs import LeadershipLost, LogLine, TokenFenced
 from pinnace.verification.chaos.scenarios.figures import (
-    Moment,
+    ScenarioMoment,
+    count_succeeded_calls,
     count_unrequested_stops,
+    find_first_bind,
     find_quorum_return,
-    first_bind,
     list_broken_watches,
     list_compacted_watches,
     list_election_moments,
@@ -26,7 +27,6 @@ from pinnace.verification.chaos.scenarios.figures import (
     measure_longest_gap,
     measure_longest_overlap,
     measure_wait_for_bind,
-    succeeded,
 )
 from pinnace.verification.check.index import History
 
@@ -55,10 +55,10 @@ FAILOVER: list[Record] = [
 
 def test_failover_has_a_moment_per_event() -> None:
     assert list(list_election_moments(FAILOVER, "scheduler", 1.0, {5: "no heartbeats"})) == [
-        Moment(1.2, "s0 resumes on another API server and keeps token 5"),
-        Moment(2.0, "the election's key with s0's token 5 is deleted: no heartbeats"),
-        Moment(2.1, "s1 is elected with fencing token 10"),
-        Moment(2.2, "s1 binds its first pod"),
+        ScenarioMoment(1.2, "s0 resumes on another API server and keeps token 5"),
+        ScenarioMoment(2.0, "the election's key with s0's token 5 is deleted: no heartbeats"),
+        ScenarioMoment(2.1, "s1 is elected with fencing token 10"),
+        ScenarioMoment(2.2, "s1 binds its first pod"),
     ]
 
 
@@ -70,7 +70,7 @@ def test_timeline_contains_relevant_log_events_after_the_fault() -> None:
         LogLine(103.0, "WARNING", "s0", "pinnace.client.election", "another event", TokenFenced(10)),
         LogLine(103.0, "INFO", "s0", "pinnace.scheduler.scheduler", "token 11 is lost"),
     ]
-    assert list(list_log_moments(lines, "s0", 1.0, 100.0, (LeadershipLost,))) == [Moment(2.25, "s0: in any words")]
+    assert list(list_log_moments(lines, "s0", 1.0, 100.0, (LeadershipLost,))) == [ScenarioMoment(2.25, "s0: in any words")]
 
 
 def test_expired_watches_are_reported() -> None:
@@ -84,8 +84,8 @@ def test_expired_watches_are_reported() -> None:
 
 def test_bind_times_by_token() -> None:
     seen = History(FAILOVER)
-    assert first_bind(seen, "scheduler", 10) == 2.2
-    assert first_bind(seen, "scheduler", 11) is None
+    assert find_first_bind(seen, "scheduler", 10) == 2.2
+    assert find_first_bind(seen, "scheduler", 11) is None
     assert round(measure_wait_for_bind(seen, "scheduler", 10, since=2.25), 3) == 0.05
     assert measure_wait_for_bind(seen, "scheduler", 10, since=3.0) == float("inf")
 
@@ -110,8 +110,8 @@ def test_batch_with_only_refused_items_has_not_succeeded() -> None:
         CallRecord("c", i, "s", "bind", "pods", 0.0, 1.0, items=items)
         for i, items in enumerate([(refused,), (refused, done), ()])
     ]
-    assert succeeded(calls) == 2
-    assert succeeded([CallRecord("c", 1, "s", "get", "pods", 0.0, 1.0, "unknown")]) == 0
+    assert count_succeeded_calls(calls) == 2
+    assert count_succeeded_calls([CallRecord("c", 1, "s", "get", "pods", 0.0, 1.0, "unknown")]) == 0
 
 
 def ran(at: float, what: str, uid: str = "uid-a") -> ContainerRun:

@@ -5,21 +5,29 @@ import pytest
 from pinnace.cli.verbs.chaos import moment_line
 from pinnace.history.verdict import Status, Verdict
 from pinnace.verification.chaos.perform import SCENARIOS, ScenarioReport
-from pinnace.verification.chaos.scenarios.base import Expectation
-from pinnace.verification.chaos.scenarios.figures import Moment
+from pinnace.verification.chaos.scenarios.base import ScenarioExpectation
+from pinnace.verification.chaos.scenarios.figures import ScenarioMoment
 from pinnace.verification.check.check import NAMES
 
-MET, FAILED = Expectation(True, "the gap", "20 ms"), Expectation(False, "binds refused", "0")
+MET, FAILED = ScenarioExpectation(True, "the gap", "20 ms"), ScenarioExpectation(False, "binds refused", "0")
 
 
 def a_performance(
     *verdicts: Verdict,
-    expectations: tuple[Expectation, ...] = (MET,),
+    expectations: tuple[ScenarioExpectation, ...] = (MET,),
     lacking: tuple[str, ...] = (),
     void: tuple[str, ...] = (),
 ) -> ScenarioReport:
     return ScenarioReport(
-        "kill-leader", [Moment(0.0, "kill -9", hit=True)], expectations, verdicts, ["I1"], lacking, void, {"ok": 9}, 250.0
+        "kill-leader",
+        [ScenarioMoment(0.0, "kill -9", hit=True)],
+        expectations,
+        verdicts,
+        ["I1"],
+        lacking,
+        void,
+        {"ok": 9},
+        250.0,
     )
 
 
@@ -49,8 +57,8 @@ def test_violations_outside_the_scenario_are_shown() -> None:
 
 
 def test_moment_lines_are_aligned() -> None:
-    assert moment_line(Moment(0.0, "kill -9", hit=True)) == "t =      0 ms  kill -9"
-    assert moment_line(Moment(1.2345, "x is elected")) == "  +  1,234 ms  x is elected"
+    assert moment_line(ScenarioMoment(0.0, "kill -9", hit=True)) == "t =      0 ms  kill -9"
+    assert moment_line(ScenarioMoment(1.2345, "x is elected")) == "  +  1,234 ms  x is elected"
 
 
 def test_scenarios_refer_to_existing_invariants() -> None:

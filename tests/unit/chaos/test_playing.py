@@ -13,11 +13,11 @@ from pinnace.api.status import Code, Refusal
 from pinnace.client.errors import Unavailable
 from pinnace.history.records import ElectionFacts, FaultRecord, Record, RunPhase, StoredChange
 from pinnace.verification.chaos.engine import build_run_record
-from pinnace.verification.chaos.perform import _execute
+from pinnace.verification.chaos.perform import _play_scenario
 from pinnace.verification.chaos.scenarios.base import ScenarioContext, ScenarioError
 from pinnace.verification.chaos.scenarios.components import return_leadership
-from pinnace.verification.chaos.scenarios.figures import Moment
-from pinnace.verification.check.check import check
+from pinnace.verification.chaos.scenarios.figures import ScenarioMoment
+from pinnace.verification.check.check import check_history
 
 OLD, NEW = Election(holder="s0", token=5), Election(holder="s1", token=9)
 
@@ -26,7 +26,7 @@ class FakeAct(ScenarioContext):
     """`leaders`: the leader for each query; the last one repeats. Only s1 binds."""
 
     def __init__(self, *leaders: Election) -> None:
-        stage: Any = SimpleNamespace(world=None, cluster=None)
+        stage: Any = SimpleNamespace(under_test=None, cluster=None)
         unused: Any = None
         super().__init__(stage, unused, unused, self, random.Random(0))  # type: ignore[arg-type]
         self.elections = self
@@ -57,10 +57,10 @@ class FailingScenario:
     def __init__(self, error: Exception) -> None:
         self._error = error
 
-    async def play(self, act: ScenarioContext) -> None:
+    async def run_scenario(self, act: ScenarioContext) -> None:
         act.record_observation("it is seen")
         act.record_action("kill -9", 100.0)
-        act.moments[0] = Moment(101.5, "it is seen")
+        act.moments[0] = ScenarioMoment(101.5, "it is seen")
         raise self._error
 
 
@@ -68,8 +68,8 @@ class FailingScenario:
 async def test_events_before_the_failure_are_reported(error: Exception) -> None:
     failing: Any = FailingScenario(error)
     with pytest.raises(ScenarioError) as raised:
-        await _execute(failing, FakeAct(OLD))
-    assert raised.value.moments == [Moment(0.0, "kill -9", hit=True), Moment(1.5, "it is seen")]
+        await _play_scenario(failing, FakeAct(OLD))
+    assert raised.value.moments == [ScenarioMoment(0.0, "kill -9", hit=True), ScenarioMoment(1.5, "it is seen")]
 
 
 class Journal:
@@ -118,7 +118,7 @@ async def test_transfer_at_the_end_of_a_scenario_is_a_cause() -> None:
     end = RunPhase(act.moved + 2.0, "end")
 
     def violations(*faults: Record) -> list[str]:
-        report = check([run, *phases, *faults, *terms, end], ["L2"])
+        report = check_history([run, *phases, *faults, *terms, end], ["L2"])
         return [violation.text for verdict in report.verdicts for violation in verdict.violations]
 
     assert len(violations(frozen)) == 1, "the transfer alone is no cause"

@@ -12,11 +12,11 @@ from pinnace.api.discovery_v1_pb2 import EndpointSlice
 from pinnace.api.resources import SERVICES
 from pinnace.cluster.spec import ClusterSpec
 from pinnace.verification.chaos import run
+from pinnace.verification.chaos.cluster_under_test import ClusterUnderTest, NotPossible
 from pinnace.verification.chaos.faults import services
 from pinnace.verification.chaos.faults.base import FaultArea, FaultRequirement
 from pinnace.verification.chaos.faults.services import KillProxy
 from pinnace.verification.chaos.faults.table import HARMLESS, KINDS, OBSERVING
-from pinnace.verification.chaos.world import ClusterUnderTest, NotPossible
 
 
 class FakeWorld:
@@ -40,10 +40,10 @@ class FakeWorld:
 
         return SimpleNamespace(create=create, delete=delete)
 
-    async def find(self, target: str) -> str:
+    async def resolve_target(self, target: str) -> str:
         return target
 
-    def down(self, name: str, number: int) -> None:
+    def end_process(self, name: str, number: int) -> None:
         self.runs = False
 
     async def restart_stopped_process(self, name: str) -> None:
@@ -92,6 +92,9 @@ async def test_proxy_without_successful_requests_is_not_killed(monkeypatch: pyte
 
 def test_proxy_fault_needs_a_proxy() -> None:
     kind = KINDS["kill-proxy"]
-    assert run.lacking(kind, ClusterSpec()) == FaultRequirement.PROXY and run.lacking(kind, ClusterSpec(proxy=True)) == ""
+    assert (
+        run.find_missing_requirement(kind, ClusterSpec()) == FaultRequirement.PROXY
+        and run.find_missing_requirement(kind, ClusterSpec(proxy=True)) == ""
+    )
     assert (kind.targets(ClusterSpec(proxy=True)), kind.area) == (["proxy-0"], FaultArea.PROXY)
     assert kind.name in HARMLESS and kind.name in OBSERVING

@@ -17,7 +17,7 @@ from pinnace.client.client import Client
 from pinnace.client.errors import Conflict, NotFound, OutcomeUnknown, Unavailable
 from pinnace.history import records
 from pinnace.history.records import CallRecord, WatchMessage
-from pinnace.verification.chaos.clients import Journal, RecordingConnection, RecordingWatcher
+from pinnace.verification.chaos.clients import HistoryJournal, RecordingConnection, RecordingWatcher
 from tests.builders import make_pod
 from tests.unit.client.fakeserver import FakeServer, WatchScript, events, lose, refuse, unavailable
 
@@ -36,7 +36,7 @@ class Recording:
     """A client of the server, and its recorded calls."""
 
     def __init__(self, server: FakeServer, path: Path) -> None:
-        self.journal = Journal(path)
+        self.journal = HistoryJournal(path)
         self.connection = RecordingConnection("c", [server.address], self.journal, random.Random(0))
         self.client = Client(self.connection)
 
@@ -136,10 +136,10 @@ async def test_watcher_resumes_and_relists_after_expiry(server: FakeServer, tmp_
         [events(15)],
     )
     server.on_watch("/pinnace.v1.Pods/Watch", WatchRequest, script.answer)
-    with Journal(tmp_path / "history.jsonl") as journal:
+    with HistoryJournal(tmp_path / "history.jsonl") as journal:
         watcher = RecordingWatcher("w", PODS, [server.address], journal, random.Random(0))
-        running = asyncio.create_task(watcher.run())
-        assert await watcher.reached(15, timeout=5)
+        running = asyncio.create_task(watcher.watch_until_cancelled())
+        assert await watcher.wait_for_revision(15, timeout=5)
         running.cancel()
         await asyncio.wait((running,))
     words = [record for record in records.read_history(journal.path) if isinstance(record, WatchMessage)]

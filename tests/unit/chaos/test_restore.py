@@ -102,7 +102,7 @@ def test_lagging_watches_and_lost_pods_fail_the_scenario(lags: bool, runs: bool,
     scenario = Restore()
     scenario._lagging = ["watcher-node"] if lags else []
     scenario._strangers = int(runs)
-    assert all(expectation.good for expectation in scenario.judge(NOTHING)) == good
+    assert all(expectation.good for expectation in scenario.judge_history(NOTHING)) == good
 
 
 def test_phases_are_kept_and_lost_runs_are_dropped() -> None:

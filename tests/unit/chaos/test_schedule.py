@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from pinnace.cluster.spec import ClusterSpec
-from pinnace.verification.chaos.engine import AT_ONCE, ScheduledFault, find_unscheduled_kinds, schedule
+from pinnace.verification.chaos.engine import AT_ONCE, ScheduledFault, find_unscheduled_kinds, schedule_faults
 from pinnace.verification.chaos.faults.base import FaultArea, FaultKind
 from pinnace.verification.chaos.faults.table import KINDS
 
@@ -16,7 +16,7 @@ SEEDS = range(10)
 
 
 def dealt(seed: int, seconds: float, kinds: Sequence[FaultKind] = tuple(KINDS.values())) -> list[ScheduledFault]:
-    return schedule(seed, seconds, kinds, SPEC)
+    return schedule_faults(seed, seconds, kinds, SPEC)
 
 
 @cache

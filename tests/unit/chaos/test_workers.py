@@ -12,7 +12,7 @@ from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest
 from pinnace.client.errors import ApiError, Conflict, NotFound, outcome_unknown, unavailable
 from pinnace.client.resource import Listing
 from pinnace.verification.chaos.load import PODS_PER_OWNER, find_unready_pods
-from pinnace.verification.chaos.workers import BATCH, LOAD, NOBODY, PodOwner, pod, succeeded
+from pinnace.verification.chaos.workers import BATCH, LOAD, NOBODY, PodOwner, build_pod, find_wrongly_succeeded
 
 GONE = Refusal(Code.NOT_FOUND, "NotFound", "no such pod")
 
@@ -95,7 +95,7 @@ def test_owner_limit_allows_several_batches() -> None:
 
 
 def a_pod(phase: str, *, scheduler: str = "", deleting: bool = False) -> Pod:
-    made = pod(LOAD, "a", scheduler=scheduler)
+    made = build_pod(LOAD, "a", scheduler=scheduler)
     made.status.phase = phase
     if deleting:
         made.metadata.deletionTimestamp.seconds = 1
@@ -109,11 +109,11 @@ def test_unwell_pods() -> None:
 
 
 def test_unscheduled_pods_request_no_resources() -> None:
-    assert not pod(LOAD, "a", scheduler=NOBODY).spec.containers[0].resources.requests
-    assert pod(LOAD, "a").spec.containers[0].resources.requests["cpu"].string == "100m"
+    assert not build_pod(LOAD, "a", scheduler=NOBODY).spec.containers[0].resources.requests
+    assert build_pod(LOAD, "a").spec.containers[0].resources.requests["cpu"].string == "100m"
 
 
 def test_forbidden_attempts_that_succeeded_are_reported() -> None:
-    assert not succeeded({"fenced": 5, "bound_twice": 0, "kept": 2})
-    assert len(succeeded({"bound_by_another": 1, "bound_afterwards": 1, "borrowed": 1, "over": 4})) == 3
-    assert succeeded({"fenced": 5, "bound_twice": 2}) == ["2 forbidden attempts succeeded: bound_twice"]
+    assert not find_wrongly_succeeded({"fenced": 5, "bound_twice": 0, "kept": 2})
+    assert len(find_wrongly_succeeded({"bound_by_another": 1, "bound_afterwards": 1, "borrowed": 1, "over": 4})) == 3
+    assert find_wrongly_succeeded({"fenced": 5, "bound_twice": 2}) == ["2 forbidden attempts succeeded: bound_twice"]

@@ -7,7 +7,7 @@ import pytest
 
 from pinnace.api.resources import election_key
 from pinnace.history.records import ElectionFacts, FaultRecord, Record, RunInfo, RunPhase, StoredChange
-from pinnace.verification.check.check import check
+from pinnace.verification.check.check import check_history
 
 RUN = RunInfo(0.0, leaderless=3.0, bearable=("roll", "clock"), harmless=("compact",), freezing=("pause",))
 
@@ -21,7 +21,9 @@ def vacated(revision: int, at: float) -> StoredChange:
 
 
 def violations(*records: Record, faults: Sequence[FaultRecord], run: RunInfo = RUN) -> list[str]:
-    report = check([run, RunPhase(0.0, "load"), *faults, *records, RunPhase(20.0, "quiet"), RunPhase(30.0, "end")], ["L2"])
+    report = check_history(
+        [run, RunPhase(0.0, "load"), *faults, *records, RunPhase(20.0, "quiet"), RunPhase(30.0, "end")], ["L2"]
+    )
     return [violation.text for verdict in report.verdicts if verdict.name == "L2" for violation in verdict.violations]
 
 

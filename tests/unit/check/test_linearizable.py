@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinnace.history.records import CallItem, CallRecord, RunInfo, StoredChange
-from pinnace.verification.check.check import check
+from pinnace.verification.check.check import check_history
 
 KEYS = ("/registry/namespaces/a", "/registry/namespaces/b")
 LATE = 1e9
@@ -24,7 +24,7 @@ def test_linear_scan_agrees_with_exhaustive_search(
     written: list[tuple[str, tuple[float, float]]], read: list[tuple[str, tuple[float, float], int]]
 ) -> None:
     stored, calls = _history(written, read)
-    report = check([RunInfo(0.0, private=("/registry/",)), *stored, *calls], only={"I7"})
+    report = check_history([RunInfo(0.0, private=("/registry/",)), *stored, *calls], only={"I7"})
     (verdict,) = [verdict for verdict in report.verdicts if verdict.name == "I7"]
     assert (verdict.status == "holds") == _search(stored, calls)
 

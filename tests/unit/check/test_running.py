@@ -7,7 +7,7 @@ import pytest
 
 from pinnace.api.resources import PODS
 from pinnace.history.records import ContainerRun, FaultRecord, PodFacts, Record, RunInfo, RunPhase, StoredChange
-from pinnace.verification.check.check import check
+from pinnace.verification.check.check import check_history
 from pinnace.verification.check.pods import LINGER, STOP_TIMEOUT
 
 KEY = PODS.key("default", "a")
@@ -24,7 +24,7 @@ def lives(process: str, until: float) -> ContainerRun:
 
 
 def violations(records: Iterable[Record]) -> list[str]:
-    report = check([RUN, *records, RunPhase(END, "end")], ["I13"])
+    report = check_history([RUN, *records, RunPhase(END, "end")], ["I13"])
     return [violation.text for verdict in report.violated for violation in verdict.violations]
 
 

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from pinnace.cli.command import VerbGroup, verb
-from pinnace.cli.main import cli, run
+from pinnace.cli.main import cli, run_command_line
 from pinnace.cli.settings import Settings
 from pinnace.cli.table import KUBECTL_VERBS, OURS
 
@@ -38,7 +38,7 @@ def test_every_verb_has_help_with_examples(verb: str) -> None:
 
 def test_help_lists_the_verbs_by_section(capsys: pytest.CaptureFixture[str]) -> None:
     for words in ([], ["--help"], ["-h"]):
-        assert run(words) == 0
+        assert run_command_line(words) == 0
         text = capsys.readouterr().out
         assert all(title in text for title in OURS) and all(
             verb in text for verb in (*VERBS, *KUBECTL_VERBS - {"alpha", "options"})
@@ -65,7 +65,7 @@ def test_help_lists_the_verbs_by_section(capsys: pytest.CaptureFixture[str]) -> 
     ],
 )
 def test_usage_error_is_one_line_and_a_hint(words: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(words) == 2
+    assert run_command_line(words) == 2
     captured = capsys.readouterr()
     first, hint = captured.err.splitlines()
     assert first.lower().startswith(line.lower()) and hint.startswith("hint: ") and not captured.out
@@ -73,13 +73,13 @@ def test_usage_error_is_one_line_and_a_hint(words: list[str], line: str, capsys:
 
 def test_misspelt_flag_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     """The wording depends on the version of click."""
-    assert run(["leader", "show", "--wacth"]) == 2
+    assert run_command_line(["leader", "show", "--wacth"]) == 2
     first = capsys.readouterr().err.splitlines()[0]
     assert first.startswith("error: no such option") and "--wacth" in first and "--watch" in first
 
 
 def test_usage_hint_contains_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["etcd", "get", "a", "--revision"]) == 2
+    assert run_command_line(["etcd", "get", "a", "--revision"]) == 2
     assert capsys.readouterr().err.splitlines() == [
         "error: option '--revision' requires an argument",
         "hint: `pinnace etcd get --help` shows the usage",
@@ -188,7 +188,7 @@ def test_no_option_has_a_boolean_value() -> None:
     ids=lambda words: " ".join(words)[:40],
 )
 def test_number_out_of_range_is_a_usage_error(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["--server", "127.0.0.1:1", *words]) == 2
+    assert run_command_line(["--server", "127.0.0.1:1", *words]) == 2
     first, hint = capsys.readouterr().err.splitlines()
     assert first.startswith("error: ") and len(first) < 600 and hint.startswith("hint: ")
 
@@ -198,15 +198,15 @@ def test_group_without_a_command_is_a_usage_error(capsys: pytest.CaptureFixture[
     several = [name for name in VERBS if type(cli.get_command(context, name)) is VerbGroup]
     assert {"node", "etcd"} <= set(several)
     for name in several:
-        assert run([name]) == 2
+        assert run_command_line([name]) == 2
         assert capsys.readouterr().err == f"error: missing command\nhint: `pinnace {name} --help` shows the usage\n"
 
 
 def test_version_flag_prints_the_client_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["--version"]) == 0
+    assert run_command_line(["--version"]) == 0
     said = capsys.readouterr().out
     assert said.startswith("Pinnace Client Version: ")
-    assert run(["version", "--client"]) == 0
+    assert run_command_line(["version", "--client"]) == 0
     assert capsys.readouterr().out.endswith(said), "behind the lines of kubectl"
 
 
@@ -218,7 +218,10 @@ def test_garbage_collection_is_enabled_after_loading_a_verb() -> None:
 @pytest.mark.processes
 def test_help_imports_no_heavy_modules() -> None:
     """gRPC, protobuf, NumPy and rich are imported only by verbs that need them, which keeps the start-up time short."""
-    program = "import sys; from pinnace.cli.main import run; run(['--help']); print(*sys.modules, file=sys.stderr)"
+    program = (
+        "import sys; from pinnace.cli.main import run_command_line; "
+        "run_command_line(['--help']); print(*sys.modules, file=sys.stderr)"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
     loaded = set(done.stderr.split())
     assert "click" in loaded and not loaded & {"grpc", "google.protobuf", "numpy", "rich", "yaml", "asyncio"}

@@ -34,7 +34,7 @@ def context(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[KubectlCont
 
 
 def handed(words: str) -> str:
-    return " ".join(kubectl.addressed(words.split())[0])
+    return " ".join(kubectl.address_kubectl(words.split())[0])
 
 
 def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -76,7 +76,7 @@ def test_each_verb_of_ours_has_a_command() -> None:
 )
 def test_verb_follows_global_flags(words: str, verb: str) -> None:
     result = [*words.split(), ""]
-    assert result[table.position(result[:-1])] == verb
+    assert result[table.find_first_argument(result[:-1])] == verb
 
 
 def test_kubectl_gets_the_context_of_our_cluster(context: list[KubectlContext]) -> None:
@@ -85,7 +85,7 @@ def test_kubectl_gets_the_context_of_our_cluster(context: list[KubectlContext]) 
     assert handed("get pods --context=two") == "get pods --context=pinnace-two"
     assert handed("exec a -- b --context c") == "--context pinnace-two exec a -- b --context c"
     assert handed("__complete get pod") == "__complete --context pinnace-two get pod"
-    assert kubectl.addressed(["get"])[1]["KUBECONFIG"] == str(context[0].path)
+    assert kubectl.address_kubectl(["get"])[1]["KUBECONFIG"] == str(context[0].path)
 
 
 @pytest.mark.parametrize("words", ["get pods --kubeconfig k", "-s https://h get pods", "delete --help", "get --cluster=c"])
@@ -93,13 +93,13 @@ def test_named_cluster_and_help_need_no_context(words: str, context: list[Kubect
     context.clear()
     assert handed(words) == words
     if "--help" in words:
-        assert kubectl.addressed(words.split())[1]["KUBECONFIG"] == os.devnull, "a foreign cluster is not reached"
+        assert kubectl.address_kubectl(words.split())[1]["KUBECONFIG"] == os.devnull, "a foreign cluster is not reached"
 
 
 def test_handover_without_context_reaches_no_foreign_cluster(context: list[KubectlContext]) -> None:
     context.clear()
     with pytest.raises(kubectl.HandOverError, match="no cluster"):
-        kubectl.addressed(["delete", "pods", "--all"])
+        kubectl.address_kubectl(["delete", "pods", "--all"])
     assert handed("config use-context pinnace") == "config use-context pinnace", "which is the way out"
 
 
@@ -113,7 +113,7 @@ def test_gateway_that_does_not_answer_is_one_line(context: list[KubectlContext])
         context[0] = replace(context[0], server=f"https://{address}")
         assert handed("get pods").endswith("get pods")
     with pytest.raises(kubectl.HandOverError, match=f"no gateway answers at {address} yet"):
-        kubectl.addressed(["get", "pods"])
+        kubectl.address_kubectl(["get", "pods"])
 
 
 @pytest.mark.processes
@@ -169,7 +169,7 @@ def test_logs_of_a_component(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def completed(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
     with pytest.raises(SystemExit):
-        completing.complete(["__complete", *words])
+        completing.print_completions(["__complete", *words])
     return capsys.readouterr().out.splitlines()
 
 

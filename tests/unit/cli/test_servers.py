@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from pinnace.cli.outcomes import ExitCode, Failure
-from pinnace.cli.servers import CERTIFICATES, reach
+from pinnace.cli.servers import CERTIFICATES, connect_to_any_server
 from pinnace.client import connection
 from pinnace.client.config import ClientConfig
 from pinnace.cluster.folder import Folder as ClusterFolder
@@ -39,19 +39,19 @@ async def server(pki: Folder) -> AsyncIterator[FakeServer]:
 
 
 async def test_server_is_reachable_with_and_without_tls(server: FakeServer, pki: Folder) -> None:
-    await reach(ClientConfig((server.address,), tls=pki.files("client")))
+    await connect_to_any_server(ClientConfig((server.address,), tls=pki.files("client")))
     plain = await FakeServer().start()
-    await reach(ClientConfig((plain.address,)))
+    await connect_to_any_server(ClientConfig((plain.address,)))
     await plain.stop()
 
 
-async def test_reach_needs_one_reachable_server(server: FakeServer, pki: Folder) -> None:
-    await reach(ClientConfig(("127.0.0.1:1", server.address), tls=pki.files("client")))
+async def test_connect_to_any_server_needs_one_reachable_server(server: FakeServer, pki: Folder) -> None:
+    await connect_to_any_server(ClientConfig(("127.0.0.1:1", server.address), tls=pki.files("client")))
 
 
 async def refused(server: FakeServer, tls: TlsFiles | None) -> Failure:
     with pytest.raises(Failure, match=f"no API server answers at {server.address}") as caught:
-        await reach(ClientConfig((server.address,), tls=tls))
+        await connect_to_any_server(ClientConfig((server.address,), tls=tls))
     assert caught.value.report.hint == CERTIFICATES and caught.value.report.code is ExitCode.UNAVAILABLE
     return caught.value
 
@@ -72,7 +72,7 @@ async def test_http_address_is_recognized(server: FakeServer, pki: Folder) -> No
     status = StatusServer("127.0.0.1", 0, {}, asyncio.get_running_loop())
     status.start()
     with pytest.raises(Failure, match="it does not speak TLS") as caught:
-        await reach(ClientConfig((status.address,), tls=pki.files("client")))
+        await connect_to_any_server(ClientConfig((status.address,), tls=pki.files("client")))
     assert "for an API server" in caught.value.report.hint
     await asyncio.to_thread(status.stop)
 
@@ -91,7 +91,7 @@ async def test_hint_for_an_unresponsive_process_is_to_kill_it(
         record = ProcessRecord(Plan(APISERVER, "apiserver-0", address, "127.0.0.1:1", ("x",)), us)
         ClusterFolder(tmp_path).write(ClusterState(ClusterSpec(data_dir=tmp_path), 0.0, (), (record,)))
         with pytest.raises(Failure) as caught:
-            await reach(ClientConfig((address,), data_dir=tmp_path, tls=pki.files("client")))
+            await connect_to_any_server(ClientConfig((address,), data_dir=tmp_path, tls=pki.files("client")))
     assert (f"kill -9 {os.getpid()}" in caught.value.report.hint) is silent
 
 
@@ -105,7 +105,7 @@ async def test_expired_or_future_server_certificate_is_refused(pki: Folder, days
     server = await FakeServer().start(tls=ours)
     try:
         with pytest.raises(Failure, match=said) as caught:
-            await reach(ClientConfig((server.address,), tls=pki.files("client")))
+            await connect_to_any_server(ClientConfig((server.address,), tls=pki.files("client")))
         assert hint in caught.value.report.hint
     finally:
         await server.stop()
@@ -138,7 +138,7 @@ async def test_unusable_certificate_file_is_named(pki: Folder, key: str, file: s
     else:
         changed.write_bytes(other.read_bytes() if other.exists() else holds.encode())
     with pytest.raises(Failure) as caught:
-        await reach(ClientConfig(("127.0.0.1:1",), tls=pki.files("client")))
+        await connect_to_any_server(ClientConfig(("127.0.0.1:1",), tls=pki.files("client")))
     assert str(caught.value) == f"the certificates cannot be used: {key} {changed}: {said.format(pki.path)}"
     assert caught.value.report.code is ExitCode.USAGE
 
@@ -150,12 +150,12 @@ async def test_encrypted_key_prompts_for_no_passphrase(pki: Folder) -> None:
     form, locked = serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"secret")
     file.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, locked))
     with pytest.raises(Failure, match=f"client-key {file}: {NO_KEY}"):
-        await reach(ClientConfig(("127.0.0.1:1",), tls=pki.files("client")))
+        await connect_to_any_server(ClientConfig(("127.0.0.1:1",), tls=pki.files("client")))
 
 
 @pytest.mark.parametrize("host", ["a..b", f"{'a' * 64}.example"])
 async def test_malformed_host_name_is_reported(host: str) -> None:
     with pytest.raises(Failure) as caught:
-        await reach(ClientConfig((f"{host}:80",)))
+        await connect_to_any_server(ClientConfig((f"{host}:80",)))
     assert str(caught.value) == f"no API server answers at {host}:80 (no such host)"
     assert caught.value.report.code is ExitCode.UNAVAILABLE and caught.value.report.hint

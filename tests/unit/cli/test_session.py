@@ -11,9 +11,9 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods_pb2 import CreatePodRequest
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import GetRequest
-from pinnace.cli.errors import explain
+from pinnace.cli.errors import explain_error
 from pinnace.cli.outcomes import ExitCode, Failure
-from pinnace.cli.session import Session, run
+from pinnace.cli.session import CommandSession, run_session
 from pinnace.cli.settings import Settings
 from pinnace.client.errors import ApiError
 from tests.unit.client.conftest import Serve
@@ -23,12 +23,12 @@ from tests.unit.client.fakeserver import FakeServer, refuse
 GET, CREATE = "/pinnace.v1.Pods/Get", "/pinnace.v1.Pods/Create"
 
 
-async def late(server: FakeServer, body: Callable[[Session], Awaitable[object]]) -> Failure:
-    async def done(session: Session) -> None:
+async def late(server: FakeServer, body: Callable[[CommandSession], Awaitable[object]]) -> Failure:
+    async def done(session: CommandSession) -> None:
         await body(session)
 
     with pytest.raises(Failure, match=r"^timed out after 1 s: ") as caught:
-        await asyncio.to_thread(run, Settings(server=server.address, timeout=1.0), done)
+        await asyncio.to_thread(run_session, Settings(server=server.address, timeout=1.0), done)
     assert caught.value.report.code is ExitCode.UNAVAILABLE
     return caught.value
 
@@ -56,16 +56,16 @@ async def test_retries_on_unavailable_storage_are_limited(serve: Serve, monkeypa
         await refuse(context, Refusal(Code.UNAVAILABLE, "StorageUnavailable", "etcd is dead", retry_after=0.01))
         return Pod()
 
-    async def body(session: Session) -> None:
+    async def body(session: CommandSession) -> None:
         await session.client.pods.get("a", "default")
 
     server = await serve()
     server.on(GET, GetRequest, answer)
     began = asyncio.get_running_loop().time()
     with pytest.raises(ApiError, match="etcd is dead") as caught:
-        await asyncio.to_thread(run, Settings(server=server.address), body)
+        await asyncio.to_thread(run_session, Settings(server=server.address), body)
     assert asyncio.get_running_loop().time() - began < 5
-    report = explain(caught.value)
+    report = explain_error(caught.value)
     assert report is not None and "`pinnace doctor`" in report.hint
 
 
@@ -88,7 +88,7 @@ async def test_timeout_does_not_report_errors_of_other_calls(serve: Serve) -> No
         await refuse(context, Refusal(Code.UNAVAILABLE, "StorageUnavailable", "etcd is dead", retry_after=0.01))
         return Pod()
 
-    async def body(session: Session) -> None:
+    async def body(session: CommandSession) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(0.1):
                 await session.client.pods.get("a", "default")
@@ -97,18 +97,18 @@ async def test_timeout_does_not_report_errors_of_other_calls(serve: Serve) -> No
     server = await serve()
     server.on(GET, GetRequest, answer)
     with pytest.raises(TimeoutError, match=r"^timed out after 0\.4 s$"):
-        await asyncio.to_thread(run, Settings(server=server.address, timeout=0.4), body)
+        await asyncio.to_thread(run_session, Settings(server=server.address, timeout=0.4), body)
 
 
 async def test_timeout_with_responsive_servers_does_not_blame_them(serve: Serve) -> None:
     async def answer(request: GetRequest, context: Any) -> Pod:
         return Pod()
 
-    async def body(session: Session) -> None:
+    async def body(session: CommandSession) -> None:
         while True:
             await session.client.pods.get("a", "default")
 
     server = await serve()
     server.on(GET, GetRequest, answer)
     with pytest.raises(TimeoutError, match=r"^timed out after 0\.3 s$"):
-        await asyncio.to_thread(run, Settings(server=server.address, timeout=0.3), body)
+        await asyncio.to_thread(run_session, Settings(server=server.address, timeout=0.3), body)

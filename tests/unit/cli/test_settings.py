@@ -6,7 +6,7 @@ import click
 import pytest
 
 from pinnace.cli.command import Verb, verb
-from pinnace.cli.settings import DURATION, Settings, global_options, words
+from pinnace.cli.settings import DURATION, Settings, complete_words, global_options
 
 
 @pytest.mark.parametrize(
@@ -63,4 +63,4 @@ def test_unset_settings_are_none(group: click.Group, seen: list[Settings]) -> No
 @pytest.mark.parametrize("name", ["$(reboot)", "`reboot`", "a;b", "a b", "a\nb", "*", "~", "a&b", "x>y", '"', "é", ""])
 def test_completion_omits_words_with_shell_metacharacters(name: str) -> None:
     """A ClusterRole may have such a name, and the shell inserts completions unquoted."""
-    assert words([name, "system:kube-scheduler", "pod/web-1"], "") == ["system:kube-scheduler", "pod/web-1"]
+    assert complete_words([name, "system:kube-scheduler", "pod/web-1"], "") == ["system:kube-scheduler", "pod/web-1"]

@@ -1,7 +1,7 @@
 """`pinnace trace`: the steps of a pod, from its versions and events."""
 
 from pinnace.api.core_v1_pb2 import ContainerState, ContainerStatus, Event, Pod, PodCondition
-from pinnace.cli.verbs.trace import lines, traced
+from pinnace.cli.verbs.trace import build_trace, format_trace
 from tests.builders import make_pod
 
 BORN = 1_000_000
@@ -46,7 +46,7 @@ def rejection() -> Event:
 def test_steps_have_revisions_times_and_the_fence() -> None:
     first, then = created(), bound(created())
     last = running(then)
-    result = traced(last, [(10, first), (20, then), (21, last)], True, [rejection()], {23: "scheduler-0"})
+    result = build_trace(last, [(10, first), (20, then), (21, last)], True, [rejection()], {23: "scheduler-0"})
     assert [(step.what, step.by, step.seconds, step.revision) for step in result.steps] == [
         ("created", "", 0.0, 10),
         ("rejected", "scheduler-0", 1.5, 12),
@@ -60,15 +60,15 @@ def test_steps_have_revisions_times_and_the_fence() -> None:
 
 def test_compacted_versions_are_reported_as_unknown() -> None:
     last = running(bound(created()))
-    result = traced(last, [(21, last)], False, [], {})
+    result = build_trace(last, [(21, last)], False, [], {})
     assert [(step.what, step.revision) for step in result.steps] == [("created", 0), ("bound", 0), ("Running", 21)]
     assert "etcd has compacted the earlier versions of the pod" in result.unknown[0]
-    shown = "\n".join(lines(result))
+    shown = "\n".join(format_trace(result))
     assert "Not known:\n  etcd has compacted" in shown and "+7s    <none>     bound" in shown
 
 
 def test_pod_created_with_a_node_has_no_fence() -> None:
     direct = bound(created(), fence="")
-    result = traced(direct, [(10, direct)], True, [], {})
+    result = build_trace(direct, [(10, direct)], True, [], {})
     assert [step.what for step in result.steps] == ["created", "bound"]
     assert "without a fence" in result.steps[1].detail and not result.unknown

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from cryptography import x509
 
-from pinnace.cli.main import run
+from pinnace.cli.main import run_command_line
 from pinnace.cli.outcomes import ExitCode
 from pinnace.cli.settings import Settings
 from pinnace.cli.verbs.pki import pki
@@ -80,14 +80,16 @@ def test_user_certificate_is_issued_by_the_existing_authority(tmp_path: Path, be
     provide(folder)
     before = (folder / "admin.crt").read_bytes()
     words = ["pki", str(tmp_path), "--user", "ada", "--group", "keepers"]
-    assert run(words) == ExitCode.OK
+    assert run_command_line(words) == ExitCode.OK
     certificate = load(folder / "users/ada.crt")
     certificate.verify_directly_issued_by(load(folder / "ca.crt"))
     assert Subject.of(certificate) == Subject("ada", ("keepers",))
     result = config.load(file=folder / "users/ada.conf")
     assert result.endpoints == ("apiserver:7443",)
     assert result.tls is not None and result.tls.context()
-    assert run(words) == ExitCode.OK and load(folder / "users/ada.crt") == certificate, "a valid certificate is kept"
+    assert run_command_line(words) == ExitCode.OK and load(folder / "users/ada.crt") == certificate, (
+        "a valid certificate is kept"
+    )
     assert (folder / "admin.crt").read_bytes() == before
 
 
@@ -105,7 +107,7 @@ def test_client_configurations_name_the_folder_of_a_local_cluster(tmp_path: Path
 
 def test_kubeconfig_of_the_administrator_is_for_kubectl_and_pinnace(tmp_path: Path) -> None:
     words = ["pki", str(tmp_path / "made"), "--server", "a:7443,b:7443", "--gateway", "gateway:6443"]
-    assert run(words) == ExitCode.OK
+    assert run_command_line(words) == ExitCode.OK
     moved = (tmp_path / "made").rename(tmp_path / "moved")
     result = yaml.safe_load((moved / "admin.conf").read_text())
     cluster, user = result["clusters"][0]["cluster"], result["users"][0]["user"]
@@ -114,7 +116,7 @@ def test_kubeconfig_of_the_administrator_is_for_kubectl_and_pinnace(tmp_path: Pa
         assert not Path(name).is_absolute() and (moved / name).is_file()
     assert config.load(file=moved / "admin.conf").endpoints == ("a:7443", "b:7443")
     assert config.load(file=moved / "scheduler.conf").gateway == ""
-    assert run(["pki", str(moved), "--user", "ada"]) == ExitCode.OK
+    assert run_command_line(["pki", str(moved), "--user", "ada"]) == ExitCode.OK
     assert config.load(file=moved / "users/ada.conf").gateway == "gateway:6443"
 
 
@@ -122,7 +124,7 @@ def test_exported_kubeconfig_needs_no_other_file(tmp_path: Path) -> None:
     provide(tmp_path / "pki")
     before = {path: path.read_bytes() for path in (tmp_path / "pki").rglob("*") if path.is_file()}
     words = ["pki", str(tmp_path / "pki"), "--export", str(tmp_path / "kube" / "config")]
-    assert run([*words, "--server", "127.0.0.1:7443", "--gateway", "127.0.0.1:6443"]) == ExitCode.OK
+    assert run_command_line([*words, "--server", "127.0.0.1:7443", "--gateway", "127.0.0.1:6443"]) == ExitCode.OK
     assert before == {path: path.read_bytes() for path in (tmp_path / "pki").rglob("*") if path.is_file()}
     (tmp_path / "pki").rename(tmp_path / "gone")
     result = config.load(file=tmp_path / "kube" / "config")
@@ -146,5 +148,5 @@ def test_exported_kubeconfig_needs_no_other_file(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_names_get_no_certificate(tmp_path: Path, words: list[str], code: ExitCode) -> None:
-    assert run(["pki", str(tmp_path / "pki"), *words]) == code
+    assert run_command_line(["pki", str(tmp_path / "pki"), *words]) == code
     assert not list(tmp_path.iterdir())

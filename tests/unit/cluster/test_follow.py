@@ -9,7 +9,7 @@ import pytest
 
 from pinnace.cli.local.running import Steps
 from pinnace.cli.settings import Settings
-from pinnace.cli.verbs.up import _stop_cluster, changes, follow
+from pinnace.cli.verbs.up import _stop_cluster, follow_processes, list_process_changes
 from pinnace.cluster import certificates
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import FolderError, NoCluster
@@ -27,34 +27,41 @@ ONE = ProcessStatus("scheduler", "scheduler-1", 11, "127.0.0.1:2", "127.0.0.1:92
 
 
 def test_no_change_prints_nothing() -> None:
-    assert changes([ZERO, ONE], [ZERO, ONE]) == []
+    assert list_process_changes([ZERO, ONE], [ZERO, ONE]) == []
 
 
 def test_failover_is_printed_step_by_step() -> None:
     dead = replace(ZERO, pid=0, ready=False, leader=False, problem="not running")
     leads = replace(ONE, leader=True)
-    assert changes([ZERO, ONE], [dead, ONE]) == ["scheduler-0 has ended (was pid 10)", "no leader (before: scheduler-0)"]
-    assert changes([dead, ONE], [dead, leads]) == ["scheduler-1 leads"]
-    assert changes([dead, leads], [replace(ZERO, pid=20, leader=False), leads]) == ["scheduler-0 has been started (pid 20)"]
+    assert list_process_changes([ZERO, ONE], [dead, ONE]) == [
+        "scheduler-0 has ended (was pid 10)",
+        "no leader (before: scheduler-0)",
+    ]
+    assert list_process_changes([dead, ONE], [dead, leads]) == ["scheduler-1 leads"]
+    assert list_process_changes([dead, leads], [replace(ZERO, pid=20, leader=False), leads]) == [
+        "scheduler-0 has been started (pid 20)"
+    ]
 
 
 def test_leadership_change_between_two_polls_names_both_leaders() -> None:
-    assert changes([ZERO, ONE], [replace(ZERO, leader=False), replace(ONE, leader=True)]) == [
+    assert list_process_changes([ZERO, ONE], [replace(ZERO, leader=False), replace(ONE, leader=True)]) == [
         "scheduler-1 leads (before: scheduler-0)"
     ]
 
 
 def test_readiness_is_printed_with_its_reason() -> None:
     ill = replace(ONE, ready=False, problem="informers: behind")
-    assert changes([ZERO, ONE], [ZERO, ill]) == ["scheduler-1 is not ready: informers: behind"]
-    assert changes([ZERO, ill], [ZERO, ONE]) == ["scheduler-1 is ready"]
+    assert list_process_changes([ZERO, ONE], [ZERO, ill]) == ["scheduler-1 is not ready: informers: behind"]
+    assert list_process_changes([ZERO, ill], [ZERO, ONE]) == ["scheduler-1 is ready"]
 
 
 def test_output_distinguishes_scheduler_and_controller_elections() -> None:
     controllers = ProcessStatus("controllers", "controllers-0", 12, "127.0.0.1:3", "127.0.0.1:93", ready=True, leader=True)
     before = [ZERO, ONE, controllers]
-    assert changes(before, [replace(ZERO, leader=False), ONE, controllers]) == ["no leader (before: scheduler-0)"]
-    assert changes(before, [ZERO, ONE, replace(controllers, leader=False)]) == ["no leader (before: controllers-0)"]
+    assert list_process_changes(before, [replace(ZERO, leader=False), ONE, controllers]) == ["no leader (before: scheduler-0)"]
+    assert list_process_changes(before, [ZERO, ONE, replace(controllers, leader=False)]) == [
+        "no leader (before: controllers-0)"
+    ]
 
 
 def a_state(folder: Path, name: str, created: float) -> ClusterState:
@@ -75,7 +82,7 @@ def replaced(tmp_path: Path) -> Cluster:
 async def test_follow_ends_if_the_certificates_are_removed(replaced: Cluster) -> None:
     """Regression: during the removal of the folder, an error was reported as a bug."""
     remove_tree(replaced.folder.path)
-    await follow(replaced, [], str)
+    await follow_processes(replaced, [], str)
     with pytest.raises(FolderError, match="certificates"):
         await replaced.status()
 
@@ -83,7 +90,7 @@ async def test_follow_ends_if_the_certificates_are_removed(replaced: Cluster) ->
 async def test_follow_ends_if_another_cluster_replaces_it(replaced: Cluster) -> None:
     printed: list[str] = []
     async with asyncio.timeout(10):
-        await follow(replaced, [replace(ZERO, component="apiserver", name="apiserver-0")], printed.append)
+        await follow_processes(replaced, [replace(ZERO, component="apiserver", name="apiserver-0")], printed.append)
     assert printed == []
 
 

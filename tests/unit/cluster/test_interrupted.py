@@ -102,7 +102,7 @@ def ends_as_an_interrupt(main: Coroutine[Any, Any, object]) -> None:
     """Run `main`: it ends with KeyboardInterrupt, and does not wait for the processes to end."""
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        running.run(main)
+        running.run_coroutine(main)
     assert time.monotonic() - began < processes.GRACE
 
 
@@ -147,9 +147,11 @@ def test_interrupted_up_in_the_foreground_stops_the_cluster(
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
     monkeypatch.setattr(Cluster, "status", nothing)
     data_dir = tmp_path / "made" / "cluster"
-    monkeypatch.setattr(up, "follow", look_on)
+    monkeypatch.setattr(up, "follow_processes", look_on)
     monkeypatch.setattr(up, "Steps", Impatient)
-    ends_as_an_interrupt(up._up(Settings(), replace(SPEC, data_dir=data_dir), {}, fresh=False, opens=False, detach=False))
+    ends_as_an_interrupt(
+        up._start_or_resume(Settings(), replace(SPEC, data_dir=data_dir), {}, fresh=False, opens=False, detach=False)
+    )
     assert len(stubborn.started) == 2 and not stubborn.left
     assert Cluster.load(data_dir).state.stopped, "only `down` and --fresh remove a cluster"
     assert config.current_context() == "pinnace-cluster"

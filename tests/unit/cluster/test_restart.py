@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.cli.main import run as run_main
+from pinnace.cli.main import run_command_line as run_main
 from pinnace.cli.outcomes import ExitCode, Failure
-from pinnace.cli.servers import reach
+from pinnace.cli.servers import connect_to_any_server
 from pinnace.client.config import ClientConfig
 from pinnace.cluster import certificates, processes
 from pinnace.cluster.cluster import Cluster
@@ -51,7 +51,7 @@ PLANS = [Plan("scheduler", f"scheduler-{i}", "127.0.0.1:1", "127.0.0.1:1", ("sh"
 def own_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "client"))
     monkeypatch.setattr(
-        "pinnace.cli.local.clusters.refresh", lambda settings, config: None
+        "pinnace.cli.local.clusters.refresh_context", lambda settings, config: None
     )  # these clusters have no API servers
     monkeypatch.setattr("pinnace.cluster.cluster.SETTLE_TIMEOUT", 0.0)  # the substitutes for processes listen nowhere
 
@@ -146,7 +146,7 @@ def rolling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(Cluster, "restart", restart)
     monkeypatch.setattr(Cluster, "stop", stop)
-    monkeypatch.setattr("pinnace.cli.verbs.processes._leaders", leaders)
+    monkeypatch.setattr("pinnace.cli.verbs.processes._find_leaders", leaders)
     return done
 
 
@@ -269,7 +269,7 @@ def test_unreachable_cluster_is_reported_as_stopped_or_missing(tmp_path: Path) -
 
     def refusal(*servers: str, tls: TlsFiles | None = None) -> tuple[str, str]:
         with pytest.raises(Failure) as refused:
-            asyncio.run(reach(ClientConfig(servers, data_dir=tmp_path, tls=tls)))
+            asyncio.run(connect_to_any_server(ClientConfig(servers, data_dir=tmp_path, tls=tls)))
         return str(refused.value), refused.value.report.hint
 
     folder.write(state)

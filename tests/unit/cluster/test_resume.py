@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pinnace.cli.main import run
+from pinnace.cli.main import run_command_line
 from pinnace.cli.outcomes import ExitCode
 from pinnace.cli.verbs.up import check_options
 from pinnace.client.config import load
@@ -39,7 +39,7 @@ BINARY = EtcdBinary(Path("/bin/false"), (3, 5, 21), False)
 def own_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "client"))
     monkeypatch.setattr(
-        "pinnace.cli.local.clusters.refresh", lambda settings, config: None
+        "pinnace.cli.local.clusters.refresh_context", lambda settings, config: None
     )  # these clusters have no API servers
 
 
@@ -258,7 +258,7 @@ def process(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 def test_kill_sends_a_signal_and_names_the_process(
     tmp_path: Path, process: "subprocess.Popen[bytes]", capsys: pytest.CaptureFixture[str], number: str
 ) -> None:
-    assert run(["kill", "scheduler-0", "--signal", number, "--data-dir", str(tmp_path)]) == 0
+    assert run_command_line(["kill", "scheduler-0", "--signal", number, "--data-dir", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"kill -TERM {process.pid}: scheduler-0\n"
     assert process.wait(10) == -signal.SIGTERM
 
@@ -269,13 +269,13 @@ def test_suspended_process_is_reported_as_suspended(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert run(["kill", "scheduler-0", "-s", "STOP", "--data-dir", str(tmp_path)]) == 0
+    assert run_command_line(["kill", "scheduler-0", "-s", "STOP", "--data-dir", str(tmp_path)]) == 0
     os.waitid(os.P_PID, process.pid, os.WSTOPPED)
     capsys.readouterr()
     monkeypatch.setattr("pinnace.cluster.cluster.SETTLE_TIMEOUT", 0.0)
     (record, _) = Cluster.load(tmp_path).state.processes
     assert asyncio.run(view.unready(record)) == "suspended by a signal"
-    assert run(["start", "scheduler-0", "--data-dir", str(tmp_path)]) == 0
+    assert run_command_line(["start", "scheduler-0", "--data-dir", str(tmp_path)]) == 0
     assert "`pinnace kill scheduler-0 --signal CONT" in capsys.readouterr().err
 
 
@@ -296,6 +296,6 @@ def test_unkillable_process_is_refused(
     code: ExitCode,
     said: str,
 ) -> None:
-    assert run(["kill", *arguments, "--data-dir", str(tmp_path)]) == code
+    assert run_command_line(["kill", *arguments, "--data-dir", str(tmp_path)]) == code
     assert said in capsys.readouterr().err
     assert process.poll() is None

@@ -18,7 +18,7 @@ from pinnace.gateway.authentication import Authenticator
 from pinnace.gateway.http import User
 from pinnace.gateway.server import Server, tls_context
 from pinnace.gateway.watch_events import PACKET
-from pinnace.verification.bench.load import pod
+from pinnace.verification.bench.load import build_pod
 from tests.unit.gateway.serving import Gateway, gateway
 
 DEADLINE = 30.0
@@ -96,7 +96,7 @@ def events(text: bytes) -> list[Event]:
 
 async def create(served: Gateway) -> None:
     for number, size in enumerate(BATCHES):
-        pods = [pod(f"pod-{number}-{index}") for index in range(size)]
+        pods = [build_pod(f"pod-{number}-{index}") for index in range(size)]
         for item in pods:
             item.metadata.namespace = "default"
         assert not any(outcome.HasField("error") for outcome in await served.client.pods.create_batch(pods))

@@ -88,21 +88,23 @@ async def squad(api: FakeApi, size: int, made_by: Callable[[int], str], replaced
 async def test_check_requires_a_replaced_pod() -> None:
     api = FakeApi()
     await squad(api, 3, lambda number: "1", replaced=1)
-    assert "was replaced" in await lab11.reconcile(api.client())
+    assert "was replaced" in await lab11.check_reconcile(api.client())
     other = FakeApi()
     await squad(other, 3, lambda number: "1", replaced=2)
     with pytest.raises(CheckFailed, match="pod/web-1 was never replaced"):
-        await lab11.reconcile(other.client())
+        await lab11.check_reconcile(other.client())
 
 
 async def test_check_requires_a_restart_of_the_operator() -> None:
     api = FakeApi()
     await squad(api, 5, lambda number: "1" if number < 2 else "2", replaced=2)
-    assert await lab11.level(api.client()) == "process 1 created pod/web-0, and process 2 did the work that it could not do"
+    assert (
+        await lab11.check_level(api.client()) == "process 1 created pod/web-0, and process 2 did the work that it could not do"
+    )
     alive, smaller = FakeApi(), FakeApi()
     await squad(alive, 5, lambda number: "1", replaced=2)
     with pytest.raises(CheckFailed, match="the operator was not killed"):
-        await lab11.level(alive.client())
+        await lab11.check_level(alive.client())
     await squad(smaller, 3, lambda number: "1", replaced=2)
     with pytest.raises(CheckFailed, match="pod/web-3 does not exist"):
-        await lab11.level(smaller.client())
+        await lab11.check_level(smaller.client())

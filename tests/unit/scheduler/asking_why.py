@@ -7,7 +7,7 @@ from typing import Any
 
 from pinnace.api.records import Explanation, from_json, to_json
 from pinnace.api.resources import ALL, NODES, PODS, Object
-from pinnace.cli.verbs.why import lines
+from pinnace.cli.verbs.why import format_explanation
 from pinnace.scheduler.config import Configuration, parse
 from pinnace.scheduler.explaining import SelectedConfiguration, explanation
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
@@ -48,7 +48,7 @@ def explained(
 
 def why(pod: PodBuilder, nodes: Sequence[NodeBuilder], placed: Sequence[PodBuilder] = (), **more: Any) -> str:
     """Without what is said about events."""
-    *text, empty, events = lines(explained(pod, nodes, placed, **more), (), 0.0)
+    *text, empty, events = format_explanation(explained(pod, nodes, placed, **more), (), 0.0)
     assert (empty, events) == ("", "Events of its scheduler:  <none>")
     return "".join(f"{line}\n" for line in text)
 

@@ -20,7 +20,7 @@ from pinnace.api.elections_pb2 import Election
 from pinnace.api.records import to_json
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import GetRequest
-from pinnace.cli.verbs.why import lines, parse_explanation
+from pinnace.cli.verbs.why import format_explanation, parse_explanation
 from pinnace.client.errors import Forbidden
 from pinnace.fit.table import BoolArray
 from pinnace.scheduler.config import with_plugin
@@ -229,9 +229,9 @@ def test_where_extenders_are_not_asked_nothing_is_called_chance() -> None:
 
 def test_explanation_names_profile_and_leader() -> None:
     event = Event(type="Warning", reason="FailedScheduling", message="no", reportingComponent="default-scheduler")
-    said = list(lines(explained(make_pod("a"), THREE), [], 0.0, leaderless="scheduler"))
+    said = list(format_explanation(explained(make_pod("a"), THREE), [], 0.0, leaderless="scheduler"))
     assert said[0] == 'pod default/a is pending: election "scheduler" has no leader, so no pods are scheduled.'
-    said = list(lines(explained(make_pod("a"), []), [event], 0.0, leaderless="scheduler"))
+    said = list(format_explanation(explained(make_pod("a"), []), [event], 0.0, leaderless="scheduler"))
     assert said[1] == 'Election "scheduler" has no leader, so no pods are scheduled.'
     assert (
         said[-3:]

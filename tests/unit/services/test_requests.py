@@ -18,7 +18,7 @@ from pinnace.apiserver.cacher.cacher import ResourceCache
 from pinnace.apiserver.server import ApiServer
 from pinnace.apiserver.services import metrics
 from pinnace.apiserver.services.calls import RequestIds
-from pinnace.cli.errors import explain
+from pinnace.cli.errors import explain_error
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.errors import Internal, NotFound
@@ -92,5 +92,5 @@ async def test_bug_can_be_looked_up(
     assert bug.request_id and bug.request_id != ordinary.value.request_id
     (line,) = [json.loads(line) for line in capsys.readouterr().err.splitlines() if "ZeroDivisionError" in line]
     assert line["requestID"] == bug.request_id and line["severity"] == "ERROR" and "Traceback" in line["err"]
-    report = explain(bug)
+    report = explain_error(bug)
     assert report is not None and bug.request_id in report.hint

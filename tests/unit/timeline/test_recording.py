@@ -16,10 +16,10 @@ from pinnace.history.records import (
     encode_record,
     read_history,
 )
-from pinnace.timeline.items import Item
+from pinnace.timeline.items import CallItem
 from pinnace.timeline.recording import RecordedSource
 from pinnace.timeline.site import export
-from pinnace.verification.check.check import check
+from pinnace.verification.check.check import check_history
 
 NODE = NodeFacts("u", (("cpu", 4000), ("memory", 1 << 30), ("pods", 10)))
 HISTORY: list[Record] = [
@@ -42,24 +42,25 @@ def files(folder: Path) -> list[Path]:
     return result
 
 
-def verdicts(items: list[Item]) -> dict[str, str]:
+def verdicts(items: list[CallItem]) -> dict[str, str]:
     return {item[3]: item[4] for item in items if item[0] == "v"}
 
 
 def test_recording_of_a_chaos_run_has_its_verdicts(tmp_path: Path) -> None:
     paths = files(tmp_path / "run")
-    result = verdicts(RecordedSource(paths, check=check).log.all())
+    result = verdicts(RecordedSource(paths, check=check_history).log.all())
     judged = {
-        verdict.name: verdict.status for verdict in check([item for path in paths for item in read_history(path)]).verdicts
+        verdict.name: verdict.status
+        for verdict in check_history([item for path in paths for item in read_history(path)]).verdicts
     }
     assert result == judged and "violated" in result.values() and len(set(result.values())) > 1
 
 
 def test_recording_does_not_depend_on_path_or_file_order(tmp_path: Path) -> None:
     paths = files(tmp_path / "run")
-    before = RecordedSource(paths, check=check)
+    before = RecordedSource(paths, check=check_history)
     moved = Path(shutil.move(tmp_path / "run", tmp_path / "later"))
-    after = RecordedSource([moved / "chaos.jsonl", moved / "etcd.jsonl"], check=check)
+    after = RecordedSource([moved / "chaos.jsonl", moved / "etcd.jsonl"], check=check_history)
     assert sorted(map(str, after.log.all())) == sorted(map(str, before.log.all()))
     assert after.title == before.title == "chaos"
     marks = [item for item in after.log.all() if item[0] == "m"]

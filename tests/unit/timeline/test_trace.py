@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pinnace.cli.main import run
+from pinnace.cli.main import run_command_line
 from pinnace.history.records import (
     ElectionFacts,
     FaultRecord,
@@ -164,8 +164,8 @@ def test_validation_rejects_broken_events(recording: Path, broken: Mapping[str, 
 
 def test_command_line_writes_the_trace(recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "trace.json"
-    assert run(["timeline", "open", str(recording), "--perfetto", str(target)]) == 0
+    assert run_command_line(["timeline", "open", str(recording), "--perfetto", str(target)]) == 0
     assert capsys.readouterr().out.strip() == str(target)
     validate(json.loads(target.read_bytes()))
-    assert run(["timeline", "open", str(recording), "--perfetto", str(tmp_path / "no" / "trace.json")]) != 0
+    assert run_command_line(["timeline", "open", str(recording), "--perfetto", str(tmp_path / "no" / "trace.json")]) != 0
     assert "cannot be written: No such file" in capsys.readouterr().err

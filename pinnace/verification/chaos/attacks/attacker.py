@@ -38,7 +38,7 @@ class Attacker:
         self._process: asyncio.subprocess.Process | None = None
 
     async def prepare(self) -> Self:
-        """Start the process, which waits for `begin`. If it does not start, no process is left. Raises ChaosError."""
+        """Start the process, which waits for `begin_attack`. If it does not start, no process is left. Raises ChaosError."""
         self._process = await asyncio.create_subprocess_exec(
             *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True
         )
@@ -93,16 +93,16 @@ def main(gateway: str, folder: Path, attack: str, limit: float) -> None:
 
 
 async def _attack(stop: asyncio.Event, gateway: str, folder: Path, attack: Attack, limit: float) -> None:
-    door = AttackTarget(gateway, create_tls_contexts(folder))
+    target = AttackTarget(gateway, create_tls_contexts(folder))
     stopping = asyncio.create_task(stop.wait())
     click.echo(READY)
     sys.stdout.flush()
     await asyncio.to_thread(sys.stdin.read)
-    running_attack = asyncio.ensure_future(attack.run(door))
+    running_attack = asyncio.ensure_future(attack.send_requests(target))
     await asyncio.wait((running_attack, stopping), timeout=limit, return_when=asyncio.FIRST_COMPLETED)
     if running_attack.done():
         running_attack.result()
-    click.echo(json.dumps(door.outcomes))
+    click.echo(json.dumps(target.outcomes))
     sys.stdout.flush()
     os._exit(0)  # the connections end with the process
 

@@ -18,7 +18,7 @@ from pinnace.cluster.spec import pki_folder
 from pinnace.pki import Subject as PodOwner
 from pinnace.pki.folder import CertificateSpec, Folder
 from pinnace.verification.chaos.attacks.wire import ANONYMOUS
-from pinnace.verification.chaos.workers import NOBODY, pod
+from pinnace.verification.chaos.workers import NOBODY, build_pod
 
 NAMESPACE, TARGET = "attacked", "target"
 """The namespace and the name of a pod that no scheduler processes."""
@@ -58,7 +58,7 @@ async def create_attackers(cluster: Cluster, client: Client) -> Path:
         await bind_role(client, user, role)
     await provide_namespace(client, NAMESPACE)
     with suppress(AlreadyExists):
-        await client.pods.create(pod(NAMESPACE, TARGET, scheduler=NOBODY))
+        await client.pods.create(build_pod(NAMESPACE, TARGET, scheduler=NOBODY))
     return folder
 
 

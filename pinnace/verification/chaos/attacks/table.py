@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 from pinnace.verification.chaos.attacks.callers import EDITOR, NAMESPACE, READER, STRANGER, TARGET
-from pinnace.verification.chaos.attacks.wire import ANONYMOUS, CLOSED, RESET, AttackTarget, repeat_forever, request
+from pinnace.verification.chaos.attacks.wire import ANONYMOUS, CLOSED, RESET, AttackTarget, build_request, repeat_forever
 
 JSON, YAML = {"Content-Type": "application/json"}, {"Content-Type": "application/yaml"}
 ALL_PODS = "/api/v1/pods"
@@ -32,6 +32,9 @@ PAUSE = 1.0
 """Seconds between an answer and the next request, for attacks that occupy rather than flood."""
 HOLD, PATIENCE = 7.0, 16.0
 """Seconds in which a server closes connections that send and receive nothing, and those without a TLS handshake."""
+BUSY = "429"
+ENDS = (BUSY, CLOSED, RESET)
+"""What a server may do instead of answering as usual."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class Attack:
 
     name: str
     what: str
-    run: Callable[[AttackTarget], Awaitable[None]]
+    send_requests: Callable[[AttackTarget], Awaitable[None]]
     must: tuple[str, ...] = ()
     may: tuple[str, ...] = ()
     seconds: float = 4.0
@@ -65,73 +68,75 @@ def pod_yaml(size: int) -> bytes:
     return f"apiVersion: v1\nkind: Pod\nmetadata:\n  name: large\n  labels:\n{labels}".encode()
 
 
-def _post(body: bytes, headers: dict[str, str]) -> bytes:
-    return request("POST", PODS, headers, body)
+def _post_request(body: bytes, headers: dict[str, str]) -> bytes:
+    return build_request("POST", PODS, headers, body)
 
 
-async def refused_json(door: AttackTarget) -> None:
-    await door.repeat(STRANGER, repeat_forever(_post(pod_json(JSON_SIZE), JSON)), 1)
+async def refused_json(target: AttackTarget) -> None:
+    await target.repeat_requests(STRANGER, repeat_forever(_post_request(pod_json(JSON_SIZE), JSON)), 1)
 
 
-async def refused_yaml(door: AttackTarget) -> None:
-    await door.repeat(STRANGER, repeat_forever(_post(pod_yaml(YAML_SIZE), YAML)), 1)
+async def refused_yaml(target: AttackTarget) -> None:
+    await target.repeat_requests(STRANGER, repeat_forever(_post_request(pod_yaml(YAML_SIZE), YAML)), 1)
 
 
-async def yaml_lists(door: AttackTarget) -> None:
-    await door.repeat(READER, repeat_forever(request("GET", ALL_PODS, {"Accept": "application/yaml"})), 1)
+async def yaml_lists(target: AttackTarget) -> None:
+    await target.repeat_requests(READER, repeat_forever(build_request("GET", ALL_PODS, {"Accept": "application/yaml"})), 1)
 
 
 def future_lists(count: int) -> Callable[[AttackTarget], Awaitable[None]]:
     path = f"{ALL_PODS}?resourceVersion={FUTURE}&resourceVersionMatch=NotOlderThan"
-    return lambda door: door.repeat(READER, repeat_forever(request("GET", path)), count, pause=PAUSE)
+    return lambda target: target.repeat_requests(READER, repeat_forever(build_request("GET", path)), count, pause=PAUSE)
 
 
 def stalled_bodies(user: str, count: int) -> Callable[[AttackTarget], Awaitable[None]]:
     body = pod_json(STALLED_SIZE)
-    data = request("POST", PODS, JSON, body[:-1], length=len(body))
-    return lambda door: door.repeat(user, repeat_forever(data), count, pause=PAUSE)
+    data = build_request("POST", PODS, JSON, body[:-1], length=len(body))
+    return lambda target: target.repeat_requests(user, repeat_forever(data), count, pause=PAUSE)
 
 
-async def unread_lists(door: AttackTarget) -> None:
-    await door.hold(READER, request("GET", ALL_PODS), 200, read=False, receive_buffer=1 << 12)
+async def unread_lists(target: AttackTarget) -> None:
+    await target.hold_connections(READER, build_request("GET", ALL_PODS), 200, read=False, receive_buffer=1 << 12)
 
 
-async def random_tokens(door: AttackTarget) -> None:
+async def random_tokens(target: AttackTarget) -> None:
     def requests() -> Iterator[bytes]:
         while True:
-            yield request("GET", POD, {"Authorization": f"Bearer {secrets.token_urlsafe(32)}"})
+            yield build_request("GET", POD, {"Authorization": f"Bearer {secrets.token_urlsafe(32)}"})
 
-    await door.repeat(ANONYMOUS, requests(), 64, rate=TOKEN_RATE)
-
-
-async def openapi(door: AttackTarget) -> None:
-    await door.repeat(STRANGER, repeat_forever(request("GET", "/openapi/v2", {"Accept-Encoding": "gzip"})), 64)
+    await target.repeat_requests(ANONYMOUS, requests(), 64, rate=TOKEN_RATE)
 
 
-async def refusals(door: AttackTarget) -> None:
-    await door.repeat(STRANGER, repeat_forever(request("GET", POD)), 300)
+async def openapi(target: AttackTarget) -> None:
+    await target.repeat_requests(STRANGER, repeat_forever(build_request("GET", "/openapi/v2", {"Accept-Encoding": "gzip"})), 64)
 
 
-async def unread_pipeline(door: AttackTarget) -> None:
-    await door.hold(READER, request("GET", f"{ALL_PODS}?limit=500") * 2_000, 50, read=False, receive_buffer=1 << 12)
+async def refusals(target: AttackTarget) -> None:
+    await target.repeat_requests(STRANGER, repeat_forever(build_request("GET", POD)), 300)
 
 
-async def idle_connections(door: AttackTarget) -> None:
-    await door.hold(STRANGER, b"", 500, read=True)
+async def unread_pipeline(target: AttackTarget) -> None:
+    await target.hold_connections(
+        READER, build_request("GET", f"{ALL_PODS}?limit=500") * 2_000, 50, read=False, receive_buffer=1 << 12
+    )
 
 
-async def stalled_headers(door: AttackTarget) -> None:
-    await door.hold(STRANGER, request("GET", POD)[:-2], 300, read=True)
+async def idle_connections(target: AttackTarget) -> None:
+    await target.hold_connections(STRANGER, b"", 500, read=True)
 
 
-async def skip_handshakes(door: AttackTarget) -> None:
-    await door.hold(None, b"", 1_500, read=True)
+async def stalled_headers(target: AttackTarget) -> None:
+    await target.hold_connections(STRANGER, build_request("GET", POD)[:-2], 300, read=True)
 
 
-async def huge_headers(door: AttackTarget) -> None:
-    many = request("GET", POD, {f"X-Header-{number}": "value" for number in range(50_000)})
-    long = request("GET", POD, {"X-Header": "x" * (1 << 20)})
-    await door.repeat(STRANGER, repeat_forever(many, long), 8)
+async def skip_handshakes(target: AttackTarget) -> None:
+    await target.hold_connections(None, b"", 1_500, read=True)
+
+
+async def huge_headers(target: AttackTarget) -> None:
+    many = build_request("GET", POD, {f"X-Header-{number}": "value" for number in range(50_000)})
+    long = build_request("GET", POD, {"X-Header": "x" * (1 << 20)})
+    await target.repeat_requests(STRANGER, repeat_forever(many, long), 8)
 
 
 def patches() -> list[bytes]:
@@ -147,26 +152,28 @@ def patches() -> list[bytes]:
         "strategic-merge-patch+json": [deep, json.dumps(directives).encode()],
     }
     return [
-        request("PATCH", POD, {"Content-Type": f"application/{kind}"}, body) for kind, each in bodies.items() for body in each
+        build_request("PATCH", POD, {"Content-Type": f"application/{kind}"}, body)
+        for kind, each in bodies.items()
+        for body in each
     ]
 
 
-async def hostile_patches(door: AttackTarget) -> None:
-    await door.repeat(EDITOR, repeat_forever(*patches()), 4)
+async def hostile_patches(target: AttackTarget) -> None:
+    await target.repeat_requests(EDITOR, repeat_forever(*patches()), 4)
 
 
-async def gzip_bombs(door: AttackTarget) -> None:
+async def gzip_bombs(target: AttackTarget) -> None:
     body = gzip.compress(b" " * (64 << 20), mtime=0)
-    await door.repeat(EDITOR, repeat_forever(_post(body, JSON | {"Content-Encoding": "gzip"})), 8)
+    await target.repeat_requests(EDITOR, repeat_forever(_post_request(body, JSON | {"Content-Encoding": "gzip"})), 8)
 
 
-async def alias_bombs(door: AttackTarget) -> None:
+async def alias_bombs(target: AttackTarget) -> None:
     levels = [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]" for level in range(1, 20)]
     body = "\n".join(["apiVersion: v1", "kind: Pod", "a0: &a0 [x]", *levels, ""]).encode()
-    await door.repeat(EDITOR, repeat_forever(_post(body, YAML)), 8)
+    await target.repeat_requests(EDITOR, repeat_forever(_post_request(body, YAML)), 8)
 
 
-async def exec_flood(door: AttackTarget) -> None:
+async def exec_flood(target: AttackTarget) -> None:
     headers = {
         "Connection": "Upgrade",
         "Upgrade": "websocket",
@@ -174,12 +181,11 @@ async def exec_flood(door: AttackTarget) -> None:
         "Sec-WebSocket-Key": "MDEyMzQ1Njc4OWFiY2RlZg==",
         "Sec-WebSocket-Protocol": "v5.channel.k8s.io",
     }
-    await door.repeat(EDITOR, repeat_forever(request("GET", f"{POD}/exec?command=cat&stdin=true&container=main", headers)), 64)
+    await target.repeat_requests(
+        EDITOR, repeat_forever(build_request("GET", f"{POD}/exec?command=cat&stdin=true&container=main", headers)), 64
+    )
 
 
-BUSY = "429"
-ENDS = (BUSY, CLOSED, RESET)
-"""What a server may do instead of answering as usual."""
 _ATTACKS = (
     Attack("refused-json", "2.8 MB of JSON by a caller without a role, back to back", refused_json, ("403",), ENDS),
     Attack("refused-yaml", "0.96 MB of YAML by the same", refused_yaml, ("403",), ENDS),

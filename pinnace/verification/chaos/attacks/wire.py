@@ -31,7 +31,7 @@ ANONYMOUS = ""
 """The user without a certificate."""
 
 
-class Connection:
+class AttackConnection:
     """A connection to the gateway. `reusable`: the last exchange is complete in both directions."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -120,7 +120,7 @@ class AttackTarget:
         self._contexts = contexts
         self._handshakes = asyncio.Semaphore(AT_ONCE)
 
-    async def connect(self, user: str | None, *, receive_buffer: int = 0) -> Connection:
+    async def connect(self, user: str | None, *, receive_buffer: int = 0) -> AttackConnection:
         """Open a connection as this user; None stays without TLS. Retries refused connections, and counts them.
         `receive_buffer`: the size of the kernel's buffer in bytes, or 0 for its default."""
         while True:
@@ -131,7 +131,7 @@ class AttackTarget:
                 self.outcomes[REFUSED] += 1
             await asyncio.sleep(RECONNECT)
 
-    async def _open(self, user: str | None, receive_buffer: int) -> Connection:
+    async def _open(self, user: str | None, receive_buffer: int) -> AttackConnection:
         plain = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
             plain.setblocking(False)
@@ -139,15 +139,15 @@ class AttackTarget:
                 plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
             await asyncio.get_running_loop().sock_connect(plain, (self._host, self._port))
             if user is None:
-                return Connection(*await asyncio.open_connection(sock=plain, limit=READ_LIMIT))
+                return AttackConnection(*await asyncio.open_connection(sock=plain, limit=READ_LIMIT))
             context = self._contexts[user]
             opened = await asyncio.open_connection(sock=plain, ssl=context, server_hostname=self._host, limit=READ_LIMIT)
         except BaseException:
             plain.close()
             raise
-        return Connection(*opened)
+        return AttackConnection(*opened)
 
-    async def repeat(
+    async def repeat_requests(
         self, user: str | None, requests: Iterable[bytes], connections: int, *, rate: float = 0.0, pause: float = 0.0
     ) -> None:
         """Send the requests one after the other on each connection until cancelled. A connection that the server ends is
@@ -175,7 +175,9 @@ class AttackTarget:
 
         await self._run_concurrently(one, connections)
 
-    async def hold(self, user: str | None, data: bytes, connections: int, *, read: bool, receive_buffer: int = 0) -> None:
+    async def hold_connections(
+        self, user: str | None, data: bytes, connections: int, *, read: bool, receive_buffer: int = 0
+    ) -> None:
         """Send data on each connection, and nothing more, until cancelled. `read`: receive answers, and count the ends of
         connections; otherwise nothing is received."""
 
@@ -197,7 +199,7 @@ class AttackTarget:
                 group.create_task(one())
 
 
-def request(
+def build_request(
     method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes = b"", *, length: int | None = None
 ) -> bytes:
     """Return a request. `length`: the Content-Length, if it is not that of the body."""

@@ -10,8 +10,8 @@ from pinnace.verification.chaos import ChaosError
 from pinnace.verification.chaos.attacks.attacker import Attacker
 from pinnace.verification.chaos.attacks.callers import create_attackers
 from pinnace.verification.chaos.attacks.table import ATTACKS, Attack
-from pinnace.verification.chaos.faults.base import Make, MeasuringFault
-from pinnace.verification.chaos.world import ClusterUnderTest, NotPossible
+from pinnace.verification.chaos.cluster_under_test import ClusterUnderTest, NotPossible
+from pinnace.verification.chaos.faults.base import MakeFault, MeasuringFault
 
 LIMIT = 60.0
 """Seconds after which an attacker ends, in case the process that started it has died."""
@@ -36,9 +36,9 @@ CONNECTIONS = ("idle-connections", "stalled-headers", "no-handshakes")
 class GatewayAttack(MeasuringFault):
     """An attack on a gateway. Its other user gets answers in time (L5). The memory of the gateway stays within limits."""
 
-    def __init__(self, world: ClusterUnderTest, target: str, attack: Attack) -> None:
+    def __init__(self, under_test: ClusterUnderTest, target: str, attack: Attack) -> None:
         super().__init__()
-        self._world = world
+        self._under_test = under_test
         self._target = target
         self._attack = attack
         self._attacker: Attacker | None = None
@@ -46,13 +46,13 @@ class GatewayAttack(MeasuringFault):
         self.details = f"{target}: {attack.what}"
 
     async def inject(self) -> None:
-        cluster = self._world.cluster
+        cluster = self._under_test.cluster
         record = cluster.state.find(self._target)
         process = processes.running(record)
         if process is None:
             raise NotPossible(f"{self._target} does not run")
         try:
-            folder = await create_attackers(cluster, self._world.client)
+            folder = await create_attackers(cluster, self._under_test.client)
             self._memory = procfs.reset_peaks([process])
             self._attacker = await Attacker(record.plan.address, folder, self._attack, LIMIT, nice=NICE).prepare()
             self._attacker.begin_attack()
@@ -65,7 +65,7 @@ class GatewayAttack(MeasuringFault):
         if attacker is None:
             return
         try:
-            if process := processes.running(self._world.cluster.state.find(self._target)):
+            if process := processes.running(self._under_test.cluster.state.find(self._target)):
                 growth = procfs.peak_memory([process]) - self._memory
                 self.read(self._target, "MB by which its memory grew", round(growth, 1), most=GROWTH)
             outcomes = await attacker.end_attack()
@@ -75,10 +75,10 @@ class GatewayAttack(MeasuringFault):
         self.read(self._target, "outcomes that show the attack", shown, least=float(bool(self._attack.must)))
 
 
-def build_attack_maker(names: Sequence[str]) -> Make:
+def build_attack_maker(names: Sequence[str]) -> MakeFault:
     """Return the maker of a fault that is one of these attacks, at random."""
 
-    def make(world: ClusterUnderTest, target: str, rng: random.Random) -> GatewayAttack:
-        return GatewayAttack(world, target, ATTACKS[rng.choice(names)])
+    def make(under_test: ClusterUnderTest, target: str, rng: random.Random) -> GatewayAttack:
+        return GatewayAttack(under_test, target, ATTACKS[rng.choice(names)])
 
     return make

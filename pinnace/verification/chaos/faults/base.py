@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from pinnace.cluster.spec import ClusterSpec
-from pinnace.verification.chaos.world import ClusterUnderTest
+from pinnace.verification.chaos.cluster_under_test import ClusterUnderTest
 
 
 class FaultArea(StrEnum):
@@ -40,7 +40,7 @@ class FaultRequirement(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class FaultReading:
     """A value that a fault read from its target, with its limits; see records.Observed."""
 
     at: float
@@ -51,9 +51,9 @@ class Reading:
     most: float | None = None
 
 
-class Fault(Protocol):
-    """A fault on one target. `end` undoes it. It can be called at any time after `begin`, repeatedly, and after `begin` failed
-    or was cancelled. Afterwards the fault can begin again. `details`: the random choices."""
+class InjectedFault(Protocol):
+    """A fault on one target. `undo` undoes it. It can be called at any time after `inject`, repeatedly, and after `begin`
+    failed or was cancelled. Afterwards the fault can begin again. `details`: the random choices."""
 
     details: str
 
@@ -65,17 +65,17 @@ class Fault(Protocol):
 
 
 class MeasuringFault:
-    """The base class of faults that read values from their targets. `readings` is complete after `end`."""
+    """The base class of faults that read values from their targets. `readings` is complete after `undo`."""
 
     def __init__(self) -> None:
-        self.readings: list[Reading] = []
+        self.readings: list[FaultReading] = []
 
     def read(self, target: str, what: str, value: float, *, least: float | None = None, most: float | None = None) -> None:
-        self.readings.append(Reading(time.monotonic(), target, what, value, least, most))
+        self.readings.append(FaultReading(time.monotonic(), target, what, value, least, most))
 
 
 Targets = Callable[[ClusterSpec], Sequence[str]]
-Make = Callable[[ClusterUnderTest, str, random.Random], Fault]
+MakeFault = Callable[[ClusterUnderTest, str, random.Random], InjectedFault]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class FaultKind:
     what: str
     area: FaultArea
     targets: Targets
-    make: Make
+    make: MakeFault
     seconds: tuple[float, float]
     weight: int = 2
     needs: tuple[FaultRequirement, ...] = ()
@@ -97,16 +97,16 @@ class FaultKind:
         return replace(self, area=FaultArea.ALL) if self.area is FaultArea.ETCD and spec.etcd_members == 1 else self
 
 
-def roles(*names: str) -> Targets:
+def role_targets(*names: str) -> Targets:
     """Return targets that are roles, which are resolved when the fault starts, or unique names."""
     return lambda spec: names
 
 
-def named(component: str, count: Callable[[ClusterSpec], int]) -> Targets:
+def name_targets(component: str, count: Callable[[ClusterSpec], int]) -> Targets:
     return lambda spec: [f"{component}-{number}" for number in range(count(spec))]
 
 
-apiservers = named("apiserver", lambda spec: spec.apiservers)
-gateways = named("gateway", lambda spec: spec.gateways)
-kubelets = named("kubelet", lambda spec: spec.kubelets)
-proxies = named("proxy", lambda spec: int(spec.proxy))
+apiservers = name_targets("apiserver", lambda spec: spec.apiservers)
+gateways = name_targets("gateway", lambda spec: spec.gateways)
+kubelets = name_targets("kubelet", lambda spec: spec.kubelets)
+proxies = name_targets("proxy", lambda spec: int(spec.proxy))

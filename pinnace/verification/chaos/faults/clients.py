@@ -31,13 +31,13 @@ from pinnace.pki import folder as certificates_folder
 from pinnace.pki.folder import CertificateSpec, Folder
 from pinnace.runtime.tls import TlsFiles
 from pinnace.verification.bench import BenchError, usage
-from pinnace.verification.bench.flood import NOBODY, PROCESSES, STRANGER, Made, flooded, registered
+from pinnace.verification.bench.flood import NOBODY, PROCESSES, STRANGER, FloodResult, flood_server, list_methods_by_service
+from pinnace.verification.chaos.cluster_under_test import LEADER, ClusterUnderTest, NotPossible
 from pinnace.verification.chaos.faults.base import MeasuringFault
 from pinnace.verification.chaos.faults.environment import LittleMemory
 from pinnace.verification.chaos.hostile_pods import HOSTILE
 from pinnace.verification.chaos.saboteur import ACTION, ACTIONS, PROFILE, REPORT, Saboteur
-from pinnace.verification.chaos.workers import HARM, pod
-from pinnace.verification.chaos.world import LEADER, ClusterUnderTest, NotPossible
+from pinnace.verification.chaos.workers import HARM, build_pod
 
 STUCK = 5
 CROWD = 40
@@ -49,13 +49,25 @@ FLOOD_LIMIT = 120.0
 """Seconds after which a flood ends, in case the process that started it has died."""
 FLOOD_NICE = 5
 """The niceness of flooding processes. A flood represents another machine, so it must not use the cluster's CPU time."""
+ASKED_WITHIN = 15.0
+"""Seconds within which a scheduler must have processed a pod."""
+REMOVED_WITHIN = 30.0
+"""Seconds within which pods must be deleted, including the effects of other faults on API servers."""
+COUNTED_WITHIN = 8.0
+"""Seconds from the call of a plugin until the scheduler counts the failure. The plugin may block for two of them."""
+HOSTILE_AT_ONCE = 3
+ITEMS = (9_900, 4_900, 3_300, 2_400, 1_600, 1_000, 500, 100)
+"""Numbers of items of a hostile pod. The API server accepts objects with 10,000 items, including nested ones."""
+REFUSED_WITHIN = 30.0
+"""Seconds within which an API server of another cluster must start, read etcd, and exit."""
+POLL = 0.05
 
 
 class StuckWatchers:
     """Watchers of all pods that read the first events and then stop reading, each on its own connection."""
 
-    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
-        self._endpoint, self._tls = world.cluster.state.find(target).plan.address, world.cluster.tls
+    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
+        self._endpoint, self._tls = under_test.cluster.state.find(target).plan.address, under_test.cluster.tls
         self._connections: list[Connection] = []
         self._watches: list[AsyncGenerator[Any, None]] = []
         self.details = f"{STUCK} watchers"
@@ -77,11 +89,11 @@ class StuckWatchers:
         self._watches, self._connections = [], []
 
 
-class LeadershipTransfer:
+class SchedulerLeadershipTransfer:
     """A leadership transfer to another scheduler."""
 
-    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
-        self._client = world.client
+    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
+        self._client = under_test.client
         self.details = ""
 
     async def inject(self) -> None:
@@ -98,8 +110,8 @@ class LeadershipTransfer:
 class ConnectionStorm:
     """Clients that repeatedly connect, list, start a watch, and disconnect, all at the same time."""
 
-    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
-        self._endpoint, self._tls = world.cluster.state.find(target).plan.address, world.cluster.tls
+    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
+        self._endpoint, self._tls = under_test.cluster.state.find(target).plan.address, under_test.cluster.tls
         self._crowd: asyncio.Task[Any] | None = None
         self.details = f"{CROWD} clients, {ROUNDS} times"
 
@@ -132,26 +144,26 @@ class ConnectionStorm:
             await connection.close()
 
 
-class Flood(MeasuringFault):
+class CallFloodFault(MeasuringFault):
     """A caller without permissions that keeps calls to all methods of all services open, and starts a new call when one ends.
     The caller is a user with a certificate and no role, or a client without a token on the token port. Other users receive
     responses, pods are bound, and leadership does not move."""
 
-    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random, who: str = "") -> None:
+    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random, who: str = "") -> None:
         """`who`: the caller, or "" for a random one."""
         super().__init__()
-        self._world = world
+        self._under_test = under_test
         self._target = target
         self._who = who or rng.choice((NOBODY, STRANGER))
         self._stack = AsyncExitStack()
-        self._made: Made | None = None
+        self._made: FloodResult | None = None
         self.details = ""
 
     async def inject(self) -> None:
-        cluster = self._world.cluster
+        cluster = self._under_test.cluster
         plan = cluster.state.find(self._target).plan
         try:
-            result = await registered(plan.address, cluster.tls)
+            result = await list_methods_by_service(plan.address, cluster.tls)
         except (BenchError, AioRpcError) as error:
             raise NotPossible(str(error)) from error
         methods = [method for of_service in result.values() for method in of_service]
@@ -159,7 +171,7 @@ class Flood(MeasuringFault):
         calls = ("--calls", f"{FLOOD_CALLS // PROCESSES}")
         address, tls = self._resolve_served_files(plan)
         self._made = await self._stack.enter_async_context(
-            flooded(address, tls, lambda number: [*named, *calls], FLOOD_LIMIT, nice=FLOOD_NICE)
+            flood_server(address, tls, lambda number: [*named, *calls], FLOOD_LIMIT, nice=FLOOD_NICE)
         )
         self.details = f"{self._target}, as {self._who}, {FLOOD_CALLS:,} calls of {len(methods)} methods"
 
@@ -172,25 +184,13 @@ class Flood(MeasuringFault):
 
     def _resolve_served_files(self, plan: Plan) -> tuple[str, TlsFiles]:
         """Return the address of the flood, and its TLS files."""
-        folder = pki_folder(self._world.cluster.spec.data_dir)
+        folder = pki_folder(self._under_test.cluster.spec.data_dir)
         if self._who == NOBODY:
             return plan.argv[plan.argv.index(TOKEN_LISTEN) + 1], TlsFiles(folder / "ca.crt")
         Folder(folder).provide([CertificateSpec(STRANGER, Subject(STRANGER))], datetime.now(UTC))
         return plan.address, certificates.files(folder, STRANGER)
 
 
-ASKED_WITHIN = 15.0
-"""Seconds within which a scheduler must have processed a pod."""
-REMOVED_WITHIN = 30.0
-"""Seconds within which pods must be deleted, including the effects of other faults on API servers."""
-COUNTED_WITHIN = 8.0
-"""Seconds from the call of a plugin until the scheduler counts the failure. The plugin may block for two of them."""
-HOSTILE_AT_ONCE = 3
-ITEMS = (9_900, 4_900, 3_300, 2_400, 1_600, 1_000, 500, 100)
-"""Numbers of items of a hostile pod. The API server accepts objects with 10,000 items, including nested ones."""
-REFUSED_WITHIN = 30.0
-"""Seconds within which an API server of another cluster must start, read etcd, and exit."""
-POLL = 0.05
 _numbers = count()
 _accepted: dict[str, int] = {}
 """The number of items of accepted hostile pods, by kind."""
@@ -199,8 +199,8 @@ _accepted: dict[str, int] = {}
 class _PodFault:
     """Pods that exist during the fault."""
 
-    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
-        self._world = world
+    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
+        self._under_test = under_test
         self._random = rng
         self._names: list[str] = []
         self.details = ""
@@ -210,7 +210,7 @@ class _PodFault:
         deadline = time.monotonic() + REMOVED_WITHIN
         while self._names:
             try:
-                await self._world.client.pods.delete(self._names[-1], HARM, grace=0)
+                await self._under_test.client.pods.delete(self._names[-1], HARM, grace=0)
             except NotFound:
                 pass
             except ApiError:
@@ -225,7 +225,7 @@ class _PodFault:
         made.metadata.namespace, made.metadata.name = HARM, f"harm-{next(_numbers)}"
         self._names.append(made.metadata.name)
         try:
-            await self._world.client.pods.create(made)
+            await self._under_test.client.pods.create(made)
         except ApiError as error:
             raise NotPossible(str(error)) from error
 
@@ -239,17 +239,17 @@ class FailingPlugin(_PodFault, MeasuringFault):
     least = 1
     """The minimum increase of the counter."""
 
-    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
-        _PodFault.__init__(self, world, target, rng)
+    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
+        _PodFault.__init__(self, under_test, target, rng)
         MeasuringFault.__init__(self)
-        self._schedulers = world.cluster.state.of(SCHEDULER)
+        self._schedulers = under_test.cluster.state.of(SCHEDULER)
 
     async def inject(self) -> None:
         deed = self._random.choice(self.deeds)
         assert deed in ACTIONS
         self.details = deed
         for record in self._schedulers:
-            self._world.allow_errors(record.name, may_end=False)
+            self._under_test.allow_errors(record.name, may_end=False)
         before = await self._count_plugin_calls()
         await self._ask(deed)
         deadline, counted = time.monotonic() + COUNTED_WITHIN, 0
@@ -261,7 +261,7 @@ class FailingPlugin(_PodFault, MeasuringFault):
     async def undo(self) -> None:
         await super().undo()
         for record in self._schedulers:
-            await self._world.recover(record.name)
+            await self._under_test.end_excuse(record.name)
 
     async def _count_plugin_calls(self) -> int:
         """Return the sum of the schedulers' counters for the plugin."""
@@ -273,7 +273,7 @@ class FailingPlugin(_PodFault, MeasuringFault):
 
     async def _ask(self, deed: str) -> None:
         """Create a pod, and wait until a scheduler has called the plugin. Raises NotPossible."""
-        made = pod(HARM, "", scheduler=PROFILE)
+        made = build_pod(HARM, "", scheduler=PROFILE)
         with TemporaryDirectory(prefix="pinnace-harm-") as folder:
             report = Path(folder, "asked")
             made.metadata.annotations.update({ACTION: deed, REPORT: str(report)})
@@ -298,9 +298,9 @@ class LeakingPlugin(FailingPlugin):
     deeds = ("leak",)
     least = 0  # a process without memory may end instead
 
-    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
-        super().__init__(world, target, rng)
-        self._memory = LittleMemory(world, LEADER, rng)
+    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
+        super().__init__(under_test, target, rng)
+        self._memory = LittleMemory(under_test, LEADER, rng)
 
     async def inject(self) -> None:
         await self._memory.inject()
@@ -317,9 +317,9 @@ class LeakingPlugin(FailingPlugin):
 class HostilePods(_PodFault):
     """Valid pods with the maximum cost. Other pods are bound, and leadership does not move."""
 
-    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random, kinds: Sequence[str] = ()) -> None:
+    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random, kinds: Sequence[str] = ()) -> None:
         """`kinds`: the kinds of hostile pods, or none for random kinds."""
-        super().__init__(world, target, rng)
+        super().__init__(under_test, target, rng)
         self._kinds = kinds or rng.sample(sorted(HOSTILE), HOSTILE_AT_ONCE)
 
     async def inject(self) -> None:
@@ -346,9 +346,9 @@ class SecondControlPlane(MeasuringFault):
     """An API server of another cluster that is started on the same etcd. It must refuse to serve: it never becomes ready, and
     exits."""
 
-    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
+    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
         super().__init__()
-        self._world = world
+        self._under_test = under_test
         self._target = target
         self._process: asyncio.subprocess.Process | None = None
         self._folder: TemporaryDirectory[str] | None = None
@@ -357,14 +357,14 @@ class SecondControlPlane(MeasuringFault):
 
     async def inject(self) -> None:
         self._began = time.time()
-        plan = self._world.cluster.state.find(self._target).plan
+        plan = self._under_test.cluster.state.find(self._target).plan
         self._folder = TemporaryDirectory(prefix="pinnace-other-")
         pki = Path(self._folder.name)
         ports = Ports()
         listen, http = f"127.0.0.1:{ports.next()}", f"127.0.0.1:{ports.next()}"
         await asyncio.to_thread(certificates.provide, pki, [listen], {})
         own = certificates.files(pki, certificates_folder.APISERVER)
-        argv = replaced(
+        argv = replace_options(
             plan.argv,
             {
                 "--name": "stranger",
@@ -376,7 +376,7 @@ class SecondControlPlane(MeasuringFault):
                 "--client-ca-file": f"{own.ca}",
             },
         )
-        with ClusterFolder(self._world.cluster.spec.data_dir).log(f"{self._target}.stranger").open("ab") as output:
+        with ClusterFolder(self._under_test.cluster.spec.data_dir).log(f"{self._target}.stranger").open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
                 *dying_with_us(argv), stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
@@ -389,7 +389,7 @@ class SecondControlPlane(MeasuringFault):
     async def undo(self) -> None:
         # The refusal is logged as an error. The readings show that the process refused: it did not serve, and its exit code is
         # 1.
-        self._world.allow_log_errors(f"{self._target}.stranger", self._began)
+        self._under_test.allow_log_errors(f"{self._target}.stranger", self._began)
         process, self._process = self._process, None
         if process is not None and process.returncode is None:
             process.kill()
@@ -408,7 +408,7 @@ class SecondControlPlane(MeasuringFault):
         return False
 
 
-def replaced(argv: Sequence[str], options: Mapping[str, str]) -> list[str]:
+def replace_options(argv: Sequence[str], options: Mapping[str, str]) -> list[str]:
     """Return a command line with other values for existing options. Raises ValueError if an option is missing."""
     changed = list(argv)
     for option, value in options.items():

@@ -21,9 +21,9 @@ from pinnace.pki import folder as pki
 from pinnace.pki.authority import LIFETIME
 from pinnace.pki.folder import CLUSTER_CA, ETCD_CA, Ca, Folder
 from pinnace.verification.bench import BenchError, usage
+from pinnace.verification.chaos.cluster_under_test import ClusterUnderTest, NotPossible
 from pinnace.verification.chaos.faults.base import MeasuringFault
-from pinnace.verification.chaos.host import Clocks
-from pinnace.verification.chaos.world import ClusterUnderTest, NotPossible
+from pinnace.verification.chaos.host import WallClocks
 
 FULL = Path("/dev/full")
 """A file to which each write fails with ENOSPC, as on a full disk."""
@@ -42,6 +42,12 @@ for output in (1, 2):
     os.dup2(os.open("{FULL}", os.O_WRONLY), output)
 os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
+SOON = timedelta(seconds=3)
+"""The lifetime of a certificate that expires while connections use it."""
+SCHEDULERS, SERVERS, ETCD_CLIENTS = "schedulers", "apiservers", "etcd-clients"
+"""Targets: all processes that share a certificate."""
+HOUR = 3600
+DRIFT_INTERVAL = 0.5
 
 
 class _ResourceLimit:
@@ -51,8 +57,8 @@ class _ResourceLimit:
     which = resource.RLIMIT_NOFILE
     may_end = False
 
-    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
-        self._world = world
+    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
+        self._under_test = under_test
         self._target = target
         self._random = rng
         self._name = ""
@@ -61,29 +67,29 @@ class _ResourceLimit:
         self.details = ""
 
     async def inject(self) -> None:
-        self._name = await self._world.find(self._target)
-        if not await self._world.ready(self._name):  # a process that cannot start exits correctly
+        self._name = await self._under_test.resolve_target(self._target)
+        if not await self._under_test.wait_until_ready(self._name):  # a process that cannot start exits correctly
             raise NotPossible(f"{self._name} is not ready")
-        self._pid = self._world.cluster.pid(self._name)
+        self._pid = self._under_test.cluster.pid(self._name)
         try:
             soft = self.limit(self._pid)
             _, hard = before = resource.prlimit(self._pid, self.which)
-            self._world.allow_errors(self._name, may_end=self.may_end)
+            self._under_test.allow_errors(self._name, may_end=self.may_end)
             self._before = before
             resource.prlimit(self._pid, self.which, (soft, hard))
         except (OSError, ProcessLookupError) as error:
             raise NotPossible(f"{self._name}: {error}") from error
         self.details = f"{self._name}, {self.describe_limit(soft)}"
-        links = [link for link in self._world.links.all if self._name in link]
-        await self._world.links.reset(links)  # connections that the process cannot reopen are lost
+        links = [link for link in self._under_test.links.all if self._name in link]
+        await self._under_test.links.reset(links)  # connections that the process cannot reopen are lost
 
     async def undo(self) -> None:
         before, self._before = self._before, None
         if before is None:
             return
-        if self._world.cluster.pid(self._name) == self._pid:
+        if self._under_test.cluster.pid(self._name) == self._pid:
             resource.prlimit(self._pid, self.which, before)
-        if await self._world.recover(self._name):
+        if await self._under_test.end_excuse(self._name):
             self.details += ", and it ended"
 
     def limit(self, pid: int) -> int:
@@ -121,24 +127,24 @@ class LittleMemory(_ResourceLimit):
 class _RestartWithArguments(MeasuringFault):
     """A process that is restarted with other options, and restored at the end. It must become ready nevertheless."""
 
-    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
+    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
         super().__init__()
-        self._world = world
+        self._under_test = under_test
         self._target = target
         self._name = ""
         self.details = ""
 
     async def inject(self) -> None:
-        self._name = self.details = await self._world.find(self._target)
-        plan = self._world.cluster.state.find(self._name).plan
-        self._world.allow_errors(self._name, may_end=False)
-        await self._world.restart_with_plan(self._name, replace(plan, argv=tuple(self.argv(plan.argv))))
-        self.read(self._name, "ready", float(await self._world.ready(self._name)), least=1)
+        self._name = self.details = await self._under_test.resolve_target(self._target)
+        plan = self._under_test.cluster.state.find(self._name).plan
+        self._under_test.allow_errors(self._name, may_end=False)
+        await self._under_test.restart_with_plan(self._name, replace(plan, argv=tuple(self.argv(plan.argv))))
+        self.read(self._name, "ready", float(await self._under_test.wait_until_ready(self._name)), least=1)
 
     async def undo(self) -> None:
         if self._name:
-            await self._world.restore_original_plan(self._name)
-            await self._world.recover(self._name)
+            await self._under_test.restore_original_plan(self._name)
+            await self._under_test.end_excuse(self._name)
 
     def argv(self, argv: Sequence[str]) -> list[str]:
         raise NotImplementedError
@@ -160,34 +166,28 @@ class FullAudit(_RestartWithArguments):
         while not lost and time.monotonic() < deadline:
             await asyncio.sleep(POLL)
             with suppress(BenchError):
-                lost = await usage.read_metric(self._world.cluster.state.find(self._name).plan.http, LOST) or 0
+                lost = await usage.read_metric(self._under_test.cluster.state.find(self._name).plan.http, LOST) or 0
         self.read(self._name, LOST, lost, least=1)
 
     def argv(self, argv: Sequence[str]) -> list[str]:
         return [*argv, AUDIT, str(FULL)]
 
 
-SOON = timedelta(seconds=3)
-"""The lifetime of a certificate that expires while connections use it."""
-SCHEDULERS, SERVERS, ETCD_CLIENTS = "schedulers", "apiservers", "etcd-clients"
-"""Targets: all processes that share a certificate."""
-
-
 class LogRotation:
     """All certificates are replaced and all connections are reset, so that new connections use the new certificates."""
 
-    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
-        self._world = world
+    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
+        self._under_test = under_test
         self.details = ""
 
     async def inject(self) -> None:
-        kubelets = [record.name for record in self._world.cluster.state.of(KUBELET)]
+        kubelets = [record.name for record in self._under_test.cluster.state.of(KUBELET)]
         names = [pki.APISERVER, pki.ADMIN, pki.KUBELET_CLIENT, SCHEDULER_CERTIFICATE, CONTROLLERS, *kubelets]
         of_etcd = [pki.ETCD_SERVER, pki.ETCD_PEER, pki.ETCD_CLIENT]
-        await _reissue(self._world, CLUSTER_CA, names)
-        await _reissue(self._world, ETCD_CA, of_etcd)
+        await _reissue(self._under_test, CLUSTER_CA, names)
+        await _reissue(self._under_test, ETCD_CA, of_etcd)
         self.details = f"{len(names) + len(of_etcd)} certificates"
-        await self._world.links.reset(self._world.links.all)
+        await self._under_test.links.reset(self._under_test.links.all)
 
     async def undo(self) -> None:
         """Nothing to undo."""
@@ -206,28 +206,28 @@ class ExpiredCertificates:
     """A certificate expires while connections use it. The connections are reset, and new ones are rejected. At the end, the
     certificate is replaced without restarting a process."""
 
-    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
-        self._world = world
-        self._resolve_served_files = _resolve_served_files(world, target)
+    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
+        self._under_test = under_test
+        self._resolve_served_files = _resolve_served_files(under_test, target)
         self._replaced = False
         self.details = f"{self._resolve_served_files.name}.crt"
 
     async def inject(self) -> None:
         self._replaced = True
-        await _reissue(self._world, self._resolve_served_files.ca, [self._resolve_served_files.name], SOON)
-        await self._world.links.reset(self._resolve_served_files.links)
+        await _reissue(self._under_test, self._resolve_served_files.ca, [self._resolve_served_files.name], SOON)
+        await self._under_test.links.reset(self._resolve_served_files.links)
         await asyncio.sleep(SOON.total_seconds())
-        await self._world.links.reset(self._resolve_served_files.links)
+        await self._under_test.links.reset(self._resolve_served_files.links)
 
     async def undo(self) -> None:
         if self._replaced:
-            await _reissue(self._world, self._resolve_served_files.ca, [self._resolve_served_files.name])
+            await _reissue(self._under_test, self._resolve_served_files.ca, [self._resolve_served_files.name])
             self._replaced = False
 
 
-def _resolve_served_files(world: ClusterUnderTest, target: str) -> _ServedFiles:
+def _resolve_served_files(under_test: ClusterUnderTest, target: str) -> _ServedFiles:
     def links(source: str, to: str) -> tuple[Link, ...]:
-        return tuple(link for link in world.links.all if link[0].startswith(source) and link[1].startswith(to))
+        return tuple(link for link in under_test.links.all if link[0].startswith(source) and link[1].startswith(to))
 
     if target == SCHEDULERS:
         return _ServedFiles(CLUSTER_CA, SCHEDULER_CERTIFICATE, links(SCHEDULER, APISERVER))
@@ -238,44 +238,40 @@ def _resolve_served_files(world: ClusterUnderTest, target: str) -> _ServedFiles:
     return _ServedFiles(CLUSTER_CA, target, links(target, APISERVER))
 
 
-async def _reissue(world: ClusterUnderTest, ca: Ca, names: Sequence[str], lifetime: timedelta = LIFETIME) -> None:
-    folder = Folder(pki_folder(world.cluster.spec.data_dir), ca)
+async def _reissue(under_test: ClusterUnderTest, ca: Ca, names: Sequence[str], lifetime: timedelta = LIFETIME) -> None:
+    folder = Folder(pki_folder(under_test.cluster.spec.data_dir), ca)
     await asyncio.to_thread(folder.reissue, names, datetime.now(UTC), lifetime)
-
-
-HOUR = 3600
-DRIFT_INTERVAL = 0.5
 
 
 class ClockStep:
     """The wall clock of a process is moved forward or back by an hour, and corrected at the end. Monotonic clocks are not
     changed."""
 
-    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
-        self._world = world
+    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
+        self._under_test = under_test
         self._target = target
         self._seconds = rng.choice((HOUR, -HOUR))
         self._name = ""
         self.details = ""
 
     async def inject(self) -> None:
-        if self._world.clocks is None:
+        if self._under_test.clocks is None:
             raise NotPossible("libfaketime is not installed")
-        self._name = await self._world.find(self._target)
+        self._name = await self._under_test.resolve_target(self._target)
         self.details = f"{self._name}, {self._seconds:+d} s"
-        self._world.clocks.step(self._name, self._seconds)
+        self._under_test.clocks.set_offset(self._name, self._seconds)
 
     async def undo(self) -> None:
-        if self._name and self._world.clocks:
-            self._world.clocks.step(self._name, 0)
+        if self._name and self._under_test.clocks:
+            self._under_test.clocks.set_offset(self._name, 0)
 
 
 class ClockRate:
     """The wall clock of a process runs at twice or half the speed, in steps of 500 ms, and is corrected at the end. The rates
     of libfaketime are not used, because they also change the duration of sleeps."""
 
-    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
-        self._world = world
+    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
+        self._under_test = under_test
         self._target = target
         self._drift = rng.choice((1.0, -0.5))
         self._name = ""
@@ -283,21 +279,21 @@ class ClockRate:
         self.details = ""
 
     async def inject(self) -> None:
-        if self._world.clocks is None:
+        if self._under_test.clocks is None:
             raise NotPossible("libfaketime is not installed")
-        self._name = await self._world.find(self._target)
+        self._name = await self._under_test.resolve_target(self._target)
         self.details = f"{self._name}, {self._drift:+g} s per second"
-        self._drifting = asyncio.create_task(self._increase_drift(self._world.clocks))
+        self._drifting = asyncio.create_task(self._increase_drift(self._under_test.clocks))
 
     async def undo(self) -> None:
         if self._drifting is not None:
             self._drifting.cancel()
             await asyncio.wait((self._drifting,))
-        if self._name and self._world.clocks:
-            self._world.clocks.step(self._name, 0)
+        if self._name and self._under_test.clocks:
+            self._under_test.clocks.set_offset(self._name, 0)
 
-    async def _increase_drift(self, clocks: Clocks) -> None:
+    async def _increase_drift(self, clocks: WallClocks) -> None:
         began = time.monotonic()
         while True:
             await asyncio.sleep(DRIFT_INTERVAL)
-            clocks.step(self._name, self._drift * (time.monotonic() - began))
+            clocks.set_offset(self._name, self._drift * (time.monotonic() - began))

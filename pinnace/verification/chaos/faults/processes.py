@@ -15,7 +15,7 @@ from pinnace.cluster.links import Link, Mode, dying_with_us
 from pinnace.cluster.processes import Ports
 from pinnace.cluster.spec import Plan
 from pinnace.cluster.view import problem
-from pinnace.verification.chaos.world import ClusterUnderTest, NotPossible
+from pinnace.verification.chaos.cluster_under_test import ClusterUnderTest, NotPossible
 
 RUN_LOG = "--run-log"
 HTTP = "--http"
@@ -24,6 +24,9 @@ ADDRESSES = (HTTP, "--listen")
 TWIN_TIMEOUT = 30.0
 """Seconds within which a second process must be ready."""
 POLL = 0.1
+BOTH, REQUESTS, ANSWERS = "both directions", "outgoing", "incoming"
+DIRECTIONS = (BOTH, REQUESTS, ANSWERS)
+SHORTEST_DELAY, LONGEST_DELAY = 0.02, 0.4
 
 
 class Kill:
@@ -31,19 +34,19 @@ class Kill:
 
     number = signal.SIGKILL
 
-    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
-        self._world = world
+    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
+        self._under_test = under_test
         self._target = target
         self._name = ""
         self.details = ""
 
     async def inject(self) -> None:
-        self._name = self.details = await self._world.find(self._target)
-        self._world.down(self._name, self.number)
+        self._name = self.details = await self._under_test.resolve_target(self._target)
+        self._under_test.end_process(self._name, self.number)
 
     async def undo(self) -> None:
         if self._name:
-            await self._world.restart_stopped_process(self._name)
+            await self._under_test.restart_stopped_process(self._name)
 
 
 class Terminate(Kill):
@@ -57,42 +60,42 @@ class RollingRestart(Terminate):
 
     async def inject(self) -> None:
         await super().inject()
-        await self._world.restart_stopped_process(self._name)
-        await self._world.ready(self._name)
+        await self._under_test.restart_stopped_process(self._name)
+        await self._under_test.wait_until_ready(self._name)
 
 
 class Freeze:
     """SIGSTOP, and SIGCONT at the end. Connections stay open, and messages to the process are queued."""
 
-    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
-        self._world = world
+    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
+        self._under_test = under_test
         self._target = target
         self._name = ""
         self.details = ""
 
     async def inject(self) -> None:
-        self._name = self.details = await self._world.find(self._target)
-        self._world.send(self._name, signal.SIGSTOP)
+        self._name = self.details = await self._under_test.resolve_target(self._target)
+        self._under_test.send_signal(self._name, signal.SIGSTOP)
 
     async def undo(self) -> None:
         if self._name:
-            self._world.resume(self._name)
+            self._under_test.resume_process(self._name)
 
 
 class DuplicateProcess:
     """A second process with the same name, nodes and links. It is killed at the end. The fault has started when the second
     process is ready, which on a busy machine takes longer than the scheduled duration."""
 
-    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
-        self._world = world
+    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
+        self._under_test = under_test
         self._target = target
         self._process: asyncio.subprocess.Process | None = None
         self.details = ""
 
     async def inject(self) -> None:
-        plan = self._world.cluster.state.find(self._target).plan
+        plan = self._under_test.cluster.state.find(self._target).plan
         argv = duplicate_argv(plan.argv, Ports().next)
-        with Folder(self._world.cluster.spec.data_dir).log(f"{self._target}.twin").open("ab") as output:
+        with Folder(self._under_test.cluster.spec.data_dir).log(f"{self._target}.twin").open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
                 *dying_with_us(argv), stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
@@ -112,7 +115,7 @@ class DuplicateProcess:
         if process is None:
             return
         if process.returncode is not None:
-            self._world.unstoppable_processes.append(
+            self._under_test.unstoppable_processes.append(
                 f"a second {self._target} ended unexpectedly with exit code {process.returncode}"
             )
             return
@@ -135,9 +138,9 @@ def duplicate_argv(argv: Sequence[str], port: Callable[[], int]) -> list[str]:
 class QuorumLoss:
     """Two of three etcd members are killed or frozen at the same time."""
 
-    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
+    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
         make = rng.choice((Kill, Freeze))
-        self._parts = [make(world, f"etcd-{number}", rng) for number in rng.sample(range(3), 2)]
+        self._parts = [make(under_test, f"etcd-{number}", rng) for number in rng.sample(range(3), 2)]
         self._how = make.__name__.lower()
         self.details = ""
 
@@ -151,24 +154,19 @@ class QuorumLoss:
             await part.undo()
 
 
-BOTH, REQUESTS, ANSWERS = "both directions", "outgoing", "incoming"
-DIRECTIONS = (BOTH, REQUESTS, ANSWERS)
-SHORTEST_DELAY, LONGEST_DELAY = 0.02, 0.4
-
-
 class _LinkFault:
     """The base class of faults on the links of a process. All links are restored at the end."""
 
-    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
-        self._world = world
+    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
+        self._under_test = under_test
         self._target = target
         self._random = rng
         self._links: list[Link] = []
         self.details = ""
 
     async def _find(self) -> None:
-        source = await self._world.find(self._target)
-        self._links = [link for link in self._world.links.all if link[0] == source]
+        source = await self._under_test.resolve_target(self._target)
+        self._links = [link for link in self._under_test.links.all if link[0] == source]
         if not self._links:
             raise NotPossible(f"{source} has no links")
         self.details = source
@@ -176,12 +174,12 @@ class _LinkFault:
     async def _set(self, direction: str, mode: Mode) -> None:
         requests = None if direction == ANSWERS else mode
         answers = None if direction == REQUESTS else mode
-        await self._world.links.set(self._links, requests, answers)
+        await self._under_test.links.set(self._links, requests, answers)
 
     async def undo(self) -> None:
         if self._links:
-            await self._world.links.accept(self._links)
-            await self._world.links.set(self._links, Mode.PASS, Mode.PASS)
+            await self._under_test.links.accept(self._links)
+            await self._under_test.links.set(self._links, Mode.PASS, Mode.PASS)
 
 
 class Partition(_LinkFault):
@@ -220,7 +218,7 @@ class Slow(_LinkFault):
         await self._find()
         delay = self._random.uniform(SHORTEST_DELAY, LONGEST_DELAY)
         self.details += f", {delay * 1000:.0f} ms"
-        await self._world.links.set(self._links, Mode.DELAY, Mode.DELAY, delay)
+        await self._under_test.links.set(self._links, Mode.DELAY, Mode.DELAY, delay)
 
 
 class Reset(_LinkFault):
@@ -228,5 +226,5 @@ class Reset(_LinkFault):
 
     async def inject(self) -> None:
         await self._find()
-        await self._world.links.refuse(self._links)
-        await self._world.links.reset(self._links)
+        await self._under_test.links.refuse(self._links)
+        await self._under_test.links.reset(self._links)

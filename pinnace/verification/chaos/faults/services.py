@@ -11,9 +11,9 @@ from pinnace.api.discovery_v1_pb2 import EndpointSlice
 from pinnace.api.resources import ENDPOINT_SLICES, SERVICES
 from pinnace.api.wellknown import SERVICE_LABEL
 from pinnace.client.errors import ApiError
+from pinnace.verification.chaos.cluster_under_test import ClusterUnderTest, NotPossible
 from pinnace.verification.chaos.faults.base import MeasuringFault
 from pinnace.verification.chaos.faults.processes import Kill
-from pinnace.verification.chaos.world import ClusterUnderTest, NotPossible
 
 NAMESPACE = "default"
 ANSWER = b"answer"
@@ -29,9 +29,9 @@ POLL = 0.05
 class TestService:
     """A server, and a service that leads to it."""
 
-    def __init__(self, world: ClusterUnderTest, name: str) -> None:
-        self._services = world.client.of(SERVICES)
-        self._slices = world.client.of(ENDPOINT_SLICES)
+    def __init__(self, under_test: ClusterUnderTest, name: str) -> None:
+        self._services = under_test.client.of(SERVICES)
+        self._slices = under_test.client.of(ENDPOINT_SLICES)
         self._name = name
         self._server: asyncio.Server | None = None
         self._address = ""
@@ -85,11 +85,11 @@ class TestService:
 class KillProxy(MeasuringFault):
     """kill -9 of the service proxy. It is restarted at the end; then requests must succeed again."""
 
-    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
+    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
         super().__init__()
-        self._kill = Kill(world, target, rng)
+        self._kill = Kill(under_test, target, rng)
         self._target = target
-        self._page = TestService(world, f"chaos-page-{rng.randrange(1 << 32):08x}")
+        self._page = TestService(under_test, f"chaos-page-{rng.randrange(1 << 32):08x}")
         self._killed = False
         self.details = ""
 

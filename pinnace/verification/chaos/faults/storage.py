@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from pinnace.cluster.links import HelperError
+from pinnace.verification.chaos.cluster_under_test import ETCD_FOLLOWER, ClusterUnderTest, NotPossible
 from pinnace.verification.chaos.faults.base import MeasuringFault
-from pinnace.verification.chaos.world import ETCD_FOLLOWER, ClusterUnderTest, NotPossible
 
 JOIN_TIMEOUT = 30.0
 """Seconds within which a removed member must have rejoined. etcd refuses for about 5 s after members were disconnected."""
@@ -20,8 +20,8 @@ EXISTING = "--initial-cluster-state=existing"
 
 
 class _EtcdOperation:
-    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
-        self._world = world
+    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
+        self._under_test = under_test
         self.details = ""
 
     async def undo(self) -> None:
@@ -29,7 +29,7 @@ class _EtcdOperation:
 
     async def _ask(self, do: str, **fields: object) -> None:
         try:
-            await self._world.surgeon.ask(do, **fields)
+            await self._under_test.surgeon.ask(do, **fields)
         except HelperError as error:
             raise NotPossible(f"etcd: {error}") from error
 
@@ -38,7 +38,7 @@ class EtcdCompaction(_EtcdOperation):
     """The history is compacted up to the recorded revision, and never beyond. Watches that are behind must list again."""
 
     async def inject(self) -> None:
-        revision = self._world.recorded()
+        revision = self._under_test.recorded()
         if revision < 1:
             raise NotPossible("nothing has been recorded")
         self.details = f"revision {revision}"
@@ -49,8 +49,8 @@ class EtcdLeaderTransfer(_EtcdOperation):
     """etcd's leader transfers leadership to another member."""
 
     async def inject(self) -> None:
-        self.details = await self._world.find(ETCD_FOLLOWER)
-        await self._ask("transfer", to=self._world.cluster.state.find(self.details).plan.address)
+        self.details = await self._under_test.resolve_target(ETCD_FOLLOWER)
+        await self._ask("transfer", to=self._under_test.cluster.state.find(self.details).plan.address)
 
 
 class NoSpaceAlarm(_EtcdOperation):
@@ -64,38 +64,38 @@ class NoSpaceAlarm(_EtcdOperation):
 
     async def undo(self) -> None:
         if self._on:
-            await self._world.clear_alarms()
+            await self._under_test.clear_alarms()
             self._on = False
 
 
-class FullDisk(MeasuringFault):
+class FullEtcdDisk(MeasuringFault):
     """The separate disks of etcd members are full. A member may end. It is restarted when the disk has space again."""
 
-    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
+    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
         super().__init__()
-        self._world = world
+        self._under_test = under_test
         self._members: list[str] = []
         self.ended: list[str] = []
         """The members that ended."""
         self.details = ""
 
     async def inject(self) -> None:
-        members = list(self._world.disks)
-        if down := [member for member in members if not self._world.cluster.pid(member)]:
+        members = list(self._under_test.disks)
+        if down := [member for member in members if not self._under_test.cluster.pid(member)]:
             raise NotPossible(f"{down[0]} is not running")
         for member in members:
             self._members.append(member)
-            self._world.allow_errors(member, may_end=True)
-            await self._world.disks[member].fill()
-            self.read(member, "free bytes on the disk", self._world.disks[member].free, most=0)
+            self._under_test.allow_errors(member, may_end=True)
+            await self._under_test.disks[member].fill()
+            self.read(member, "free bytes on the disk", self._under_test.disks[member].free, most=0)
         self.details = ", ".join(members)
 
     async def undo(self) -> None:
         members, self._members = self._members, []
         for member in members:
-            await self._world.disks[member].empty()
+            await self._under_test.disks[member].empty()
         for member in members:
-            if await self._world.recover(member):
+            if await self._under_test.end_excuse(member):
                 self.ended.append(member)
                 self.details += f"; {member} ended"
 
@@ -103,20 +103,20 @@ class FullDisk(MeasuringFault):
 class ReplaceMember(MeasuringFault):
     """A member is removed from etcd, and added again at the end without its data, which it receives from the other members."""
 
-    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
+    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
         super().__init__()
-        self._world = world
+        self._under_test = under_test
         self._target = target
         self._name = ""
         self.details = ""
 
     async def inject(self) -> None:
-        name = self.details = await self._world.find(self._target)
-        plan = self._world.cluster.state.find(name).plan
+        name = self.details = await self._under_test.resolve_target(self._target)
+        plan = self._under_test.cluster.state.find(name).plan
         self._name = name
-        self._world.allow_errors(name, may_end=True)  # a removed member exits
+        self._under_test.allow_errors(name, may_end=True)  # a removed member exits
         try:
-            await self._world.surgeon.ask("remove", member=plan.address)
+            await self._under_test.surgeon.ask("remove", member=plan.address)
         except HelperError as error:  # the response may have been lost; `end` checks the membership
             raise NotPossible(f"etcd: {error}") from error
 
@@ -124,27 +124,27 @@ class ReplaceMember(MeasuringFault):
         name, self._name = self._name, ""
         if not name:
             return
-        record = self._world.cluster.state.find(name)
+        record = self._under_test.cluster.state.find(name)
         options = dict(argument.removeprefix("--").split("=", 1) for argument in record.plan.argv if "=" in argument)
         if not await self._join(options["initial-advertise-peer-urls"]):
-            await self._world.recover(name)  # the member was not removed
+            await self._under_test.end_excuse(name)  # the member was not removed
             return
-        if self._world.cluster.pid(name):
-            self._world.down(name, signal.SIGKILL)
-            await self._world.wait_until_exited(name)
+        if self._under_test.cluster.pid(name):
+            self._under_test.end_process(name, signal.SIGKILL)
+            await self._under_test.wait_until_exited(name)
         await asyncio.to_thread(shutil.rmtree, Path(options["data-dir"]), ignore_errors=True)
         if EXISTING not in record.plan.argv:
-            self._world.cluster.replan(replace(record.plan, argv=(*record.plan.argv, EXISTING)))
-        await self._world.restart_stopped_process(name)
-        await self._world.recover(name)
-        self.read(name, "ready", float(await self._world.ready(name)), least=1)
+            self._under_test.cluster.replan(replace(record.plan, argv=(*record.plan.argv, EXISTING)))
+        await self._under_test.restart_stopped_process(name)
+        await self._under_test.end_excuse(name)
+        self.read(name, "ready", float(await self._under_test.wait_until_ready(name)), least=1)
 
     async def _join(self, peer: str) -> bool:
         """Add the member. Return False if it is already a member. Raises HelperError."""
         deadline = time.monotonic() + JOIN_TIMEOUT
         while True:
             try:
-                return bool(await self._world.surgeon.ask("add", peer=peer))
+                return bool(await self._under_test.surgeon.ask("add", peer=peer))
             except HelperError:
                 if time.monotonic() > deadline:
                     raise

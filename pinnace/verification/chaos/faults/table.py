@@ -1,5 +1,6 @@
 """The table of all faults. To add a fault, add a class and a row here; see `docs/design/chaos.md`."""
 
+from pinnace.verification.chaos.cluster_under_test import ETCD_FOLLOWER, ETCD_LEADER, LEADER, STANDBY
 from pinnace.verification.chaos.faults.attacks import BODIES, CALLERS, CONNECTIONS, READS, build_attack_maker
 from pinnace.verification.chaos.faults.base import (
     FaultArea,
@@ -9,16 +10,16 @@ from pinnace.verification.chaos.faults.base import (
     gateways,
     kubelets,
     proxies,
-    roles,
+    role_targets,
 )
 from pinnace.verification.chaos.faults.clients import (
+    CallFloodFault,
     ConnectionStorm,
     FailingPlugin,
-    Flood,
     HangingPlugin,
     HostilePods,
-    LeadershipTransfer,
     LeakingPlugin,
+    SchedulerLeadershipTransfer,
     SecondControlPlane,
     StuckWatchers,
 )
@@ -48,12 +49,17 @@ from pinnace.verification.chaos.faults.processes import (
     Terminate,
 )
 from pinnace.verification.chaos.faults.services import KillProxy
-from pinnace.verification.chaos.faults.storage import EtcdCompaction, EtcdLeaderTransfer, FullDisk, NoSpaceAlarm, ReplaceMember
-from pinnace.verification.chaos.world import ETCD_FOLLOWER, ETCD_LEADER, LEADER, STANDBY
+from pinnace.verification.chaos.faults.storage import (
+    EtcdCompaction,
+    EtcdLeaderTransfer,
+    FullEtcdDisk,
+    NoSpaceAlarm,
+    ReplaceMember,
+)
 
-schedulers = roles(LEADER, STANDBY)
-leader, standby = roles(LEADER), roles(STANDBY)
-etcd_leader, etcd_follower, etcd = roles(ETCD_LEADER), roles(ETCD_FOLLOWER), roles("etcd")
+schedulers = role_targets(LEADER, STANDBY)
+leader, standby = role_targets(LEADER), role_targets(STANDBY)
+etcd_leader, etcd_follower, etcd = role_targets(ETCD_LEADER), role_targets(ETCD_FOLLOWER), role_targets("etcd")
 
 _PROCESSES = (
     FaultKind("kill-leader", "kill -9 of the leading scheduler", FaultArea.SCHEDULERS, leader, Kill, (0.2, 3.0), 4),
@@ -165,7 +171,7 @@ _ETCD = (
         "a full disk of an etcd member",
         FaultArea.ETCD,
         etcd,
-        FullDisk,
+        FullEtcdDisk,
         (2.0, 6.0),
         1,
         needs=(FaultRequirement.DISK,),
@@ -302,7 +308,7 @@ _CERTIFICATES = (
         "rotate-certificates",
         "all certificates replaced, all links reset",
         FaultArea.ALL,
-        roles("all"),
+        role_targets("all"),
         LogRotation,
         (0.0, 0.0),
         1,
@@ -311,7 +317,7 @@ _CERTIFICATES = (
         "expire-scheduler-certificate",
         "the schedulers' certificate expires, and is replaced",
         FaultArea.SCHEDULERS,
-        roles(SCHEDULERS),
+        role_targets(SCHEDULERS),
         ExpiredCertificates,
         (1.0, 4.0),
         1,
@@ -329,7 +335,7 @@ _CERTIFICATES = (
         "expire-apiserver-certificate",
         "the API servers' certificate expires, and is replaced",
         FaultArea.ALL,
-        roles(SERVERS),
+        role_targets(SERVERS),
         ExpiredCertificates,
         (1.0, 3.0),
         1,
@@ -338,7 +344,7 @@ _CERTIFICATES = (
         "expire-etcd-client-certificate",
         "the API servers' certificate for etcd expires, and is replaced",
         FaultArea.ALL,
-        roles(ETCD_CLIENTS),
+        role_targets(ETCD_CLIENTS),
         ExpiredCertificates,
         (1.0, 3.0),
         1,
@@ -389,7 +395,7 @@ _STRANGERS = (
         "hostile-pods",
         "valid pods with the maximum cost",
         FaultArea.ALL,
-        roles("scheduler"),
+        role_targets("scheduler"),
         HostilePods,
         (7.0, 9.0),
         2,
@@ -398,20 +404,22 @@ _STRANGERS = (
         "second-control-plane",
         "an API server of another cluster on the same etcd",
         FaultArea.NONE,
-        roles("apiserver-0"),
+        role_targets("apiserver-0"),
         SecondControlPlane,
         (0.0, 0.0),
         1,
     ),
 )
 _CROWDS = (
-    FaultKind("flood", "a caller without permissions floods all services", FaultArea.ALL, apiservers, Flood, (6.0, 9.0), 2),
+    FaultKind(
+        "flood", "a caller without permissions floods all services", FaultArea.ALL, apiservers, CallFloodFault, (6.0, 9.0), 2
+    ),
     FaultKind(
         "transfer-leader",
         "leadership transferred to another scheduler",
         FaultArea.SCHEDULERS,
         leader,
-        LeadershipTransfer,
+        SchedulerLeadershipTransfer,
         (0.0, 0.0),
     ),
     FaultKind("stuck-watchers", "watchers that stop reading", FaultArea.NONE, apiservers, StuckWatchers, (4.0, 10.0), 1),

@@ -1,5 +1,5 @@
 """The base of scenarios: a fault in a running cluster, and expectations about the recovery.
-up -> load -> play: the fault, and waiting for its effects -> all faults undone, recovered -> verdict
+up -> load -> run_scenario: the fault, and waiting for its effects -> all faults undone, recovered -> verdict
 """
 
 import asyncio
@@ -26,14 +26,14 @@ from pinnace.history.records import Record
 from pinnace.runtime.logs import LogEvent, of_kind
 from pinnace.runtime.logs import read as read_log
 from pinnace.verification.bench import BenchError, usage
-from pinnace.verification.chaos.clients import Journal
-from pinnace.verification.chaos.faults.base import Fault, MeasuringFault
+from pinnace.verification.chaos.clients import HistoryJournal
+from pinnace.verification.chaos.cluster_under_test import ETCD_LEADER, NotPossible
+from pinnace.verification.chaos.faults.base import InjectedFault, MeasuringFault
 from pinnace.verification.chaos.faults.table import KINDS
-from pinnace.verification.chaos.load import Load
-from pinnace.verification.chaos.scenarios.figures import Moment
-from pinnace.verification.chaos.stage import NO_PROPS, ChaosOptions, Stage, read
-from pinnace.verification.chaos.workers import LOAD, pod
-from pinnace.verification.chaos.world import ETCD_LEADER, NotPossible
+from pinnace.verification.chaos.load import ChaosLoad
+from pinnace.verification.chaos.scenarios.figures import ScenarioMoment
+from pinnace.verification.chaos.stage import NO_OPTIONS, ChaosCluster, ChaosOptions, read_run_history
+from pinnace.verification.chaos.workers import LOAD, build_pod
 from pinnace.verification.check.index import History
 
 TRICKLE, INTERVAL = 2, 0.01
@@ -42,6 +42,10 @@ BURST = 200
 """Pods per call of a burst."""
 MOST = 500
 """The maximum number of pods deleted with one call."""
+T = TypeVar("T")
+POLL = 0.01
+WAIT_TIMEOUT = 15.0
+"""The timeout of events that a scenario waits for, in seconds."""
 
 
 class BurstWriter:
@@ -83,25 +87,18 @@ class BurstWriter:
         names = [f"crowd-{next(self._numbers)}" for _ in range(pods)]
         self._names += names
         with suppress(ApiError):  # recorded in the history
-            await self._pods.create_batch([pod(LOAD, name) for name in names])
-
-
-T = TypeVar("T")
-
-POLL = 0.01
-WAIT_TIMEOUT = 15.0
-"""The timeout of events that a scenario waits for, in seconds."""
+            await self._pods.create_batch([build_pod(LOAD, name) for name in names])
 
 
 class ScenarioError(Exception):
     """An event that the scenario waited for did not occur, so the run is not conclusive. The message is one line. `moments`:
     the events so far."""
 
-    moments: Sequence[Moment] = ()
+    moments: Sequence[ScenarioMoment] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Expectation:
+class ScenarioExpectation:
     """A line of the verdict that is specific to the scenario."""
 
     good: bool
@@ -117,19 +114,19 @@ class Scenario(ABC):
     title: ClassVar[str]
     story: ClassVar[str]
     spec: ClassVar[ClusterSpec]
-    props: ClassVar[ChaosOptions] = NO_PROPS
+    props: ClassVar[ChaosOptions] = NO_OPTIONS
     invariants: ClassVar[tuple[str, ...]]
 
     @abstractmethod
-    async def play(self, act: "ScenarioContext") -> None:
+    async def run_scenario(self, context: "ScenarioContext") -> None:
         """Execute the scenario, and return when the fault is undone. Raises ScenarioError and the errors of the cluster."""
 
-    def history(self, folder: Path) -> list[Record]:
+    def read_history(self, folder: Path) -> list[Record]:
         """Return the history to check. Raises HistoryError, OSError."""
-        return list(read(folder))
+        return list(read_run_history(folder))
 
     @abstractmethod
-    def judge(self, seen: History) -> list[Expectation]:
+    def judge_history(self, seen: History) -> list[ScenarioExpectation]:
         """Evaluate the history beyond the invariants. A pure function."""
 
 
@@ -137,13 +134,13 @@ class ScenarioContext:
     """The context of a scenario. `moments`: events recorded by the scenario; the history and the logs supply the others.
     `zero`: the monotonic time of the first fault, to which the timeline is relative."""
 
-    def __init__(self, on: Stage, load: Load, journal: Journal, client: Client, rng: random.Random) -> None:
+    def __init__(self, on: ChaosCluster, load: ChaosLoad, journal: HistoryJournal, client: Client, rng: random.Random) -> None:
         self.stage = on
-        self.world = on.world
+        self.under_test = on.under_test
         self.cluster = on.cluster
         self.load = load
         self.client = client
-        self.moments: list[Moment] = []
+        self.moments: list[ScenarioMoment] = []
         self.watched: list[str] = []
         """The processes whose logs the timeline includes."""
         self.zero = 0.0
@@ -153,28 +150,32 @@ class ScenarioContext:
 
     def record_observation(self, what: str) -> float:
         """Record an observation at the current time. Return the time."""
-        self.moments.append(Moment(time.monotonic(), what))
+        self.moments.append(ScenarioMoment(time.monotonic(), what))
         return self.moments[-1].at
 
-    def moments_since_fault(self, moments: Iterable[Moment]) -> list[Moment]:
+    def moments_since_fault(self, moments: Iterable[ScenarioMoment]) -> list[ScenarioMoment]:
         """Return the events in order, in seconds after the first fault."""
-        return [Moment(m.at - self.zero, m.what, m.hit) for m in sorted(moments, key=lambda m: m.at)]
+        return [ScenarioMoment(m.at - self.zero, m.what, m.hit) for m in sorted(moments, key=lambda m: m.at)]
 
     def record_action(self, what: str, at: float) -> None:
         """Record an action. The first one sets `zero`."""
         self.zero = self.zero or at
-        self.moments.append(Moment(at, what, hit=True))
+        self.moments.append(ScenarioMoment(at, what, hit=True))
 
     @asynccontextmanager
-    async def fault(self, kind: str, target: str, before: str, after: str = "") -> AsyncIterator[Fault]:
+    async def inject_kind(self, kind: str, target: str, before: str, after: str = "") -> AsyncIterator[InjectedFault]:
         """Inject one of the kinds of `pinnace chaos faults` for the duration of the context. `before` and `after`: descriptions
         of its start and end."""
-        async with self.inject(kind, target, KINDS[kind].make(self.world, target, self.random), before, after) as fault:
+        async with self.inject_fault(
+            kind, target, KINDS[kind].make(self.under_test, target, self.random), before, after
+        ) as fault:
             yield fault
 
     @asynccontextmanager
-    async def inject(self, name: str, target: str, fault: Fault, before: str, after: str = "") -> AsyncIterator[Fault]:
-        """Inject any fault; see `fault`."""
+    async def inject_fault(
+        self, name: str, target: str, fault: InjectedFault, before: str, after: str = ""
+    ) -> AsyncIterator[InjectedFault]:
+        """Inject any fault; see `inject_kind`."""
         self._faults += 1
         number = self._faults
         began = time.monotonic()
@@ -192,7 +193,7 @@ class ScenarioContext:
             for reading in fault.readings if isinstance(fault, MeasuringFault) else ():
                 self._journal.write(records.Observation(reading.at, number, *astuple(reading)[1:]))
 
-    async def leader(self, after: int = 0) -> Election:
+    async def wait_for_leader(self, after: int = 0) -> Election:
         """Wait for a leader with a token later than `after`. Raises ScenarioError."""
 
         async def probe() -> Election | None:
@@ -218,7 +219,7 @@ class ScenarioContext:
 
         return await self.poll_until(probe, "a bind by the leading scheduler")
 
-    async def ready(self, names: Iterable[str]) -> None:
+    async def wait_until_ready(self, names: Iterable[str]) -> None:
         """Wait until these processes are ready. Raises ScenarioError."""
         records = [self.cluster.state.find(name) for name in names]
 
@@ -249,10 +250,10 @@ class ScenarioContext:
         counts = [await usage.read_metric(http, "apiserver_fenced_bindings_total") or 0 for http in https]
         return sum(counts) - sum(self.load.attempts[name] for name in ("fenced", "not_the_holder", "over"))
 
-    async def etcd_leader(self, but: str) -> str | None:
+    async def find_other_etcd_leader(self, but: str) -> str | None:
         """Return etcd's leader if it is not the member `but`."""
         with suppress(NotPossible, HelperError):
-            result = await self.world.find(ETCD_LEADER)
+            result = await self.under_test.resolve_target(ETCD_LEADER)
             return result if result != but else None
         return None
 

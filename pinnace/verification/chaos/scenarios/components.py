@@ -10,19 +10,19 @@ from pinnace.api.elections_pb2 import Election
 from pinnace.client.errors import ApiError
 from pinnace.cluster.spec import APISERVER, ELECTION, KUBELET, ClusterSpec
 from pinnace.runtime.logs import NodesReclaimed, NodesYielded
+from pinnace.verification.chaos.cluster_under_test import ClusterUnderTest
 from pinnace.verification.chaos.faults.processes import Freeze, OneWayPartition
-from pinnace.verification.chaos.scenarios.base import BurstWriter, Expectation, Scenario, ScenarioContext, ScenarioError
+from pinnace.verification.chaos.scenarios.base import BurstWriter, Scenario, ScenarioContext, ScenarioError, ScenarioExpectation
 from pinnace.verification.chaos.scenarios.figures import (
     count_lease_acquisitions,
     count_lost_answers,
-    first_bind,
+    find_first_bind,
+    format_milliseconds,
     list_bind_times,
     list_broken_watches,
     measure_longest_gap,
     measure_longest_overlap,
-    milliseconds,
 )
-from pinnace.verification.chaos.world import ClusterUnderTest
 from pinnace.verification.check.index import History
 
 SPEC = ClusterSpec(nodes=100)
@@ -38,6 +38,15 @@ IN_THE_CARD = 0.25
 """Seconds of the leader's requests that are in flight when it is frozen."""
 WAKING, COUNTING = 2.0, 0.1
 """Seconds for which a resumed leader is observed, and between two observations."""
+PAUSED = 3.0
+"""The maximum time without a bind in seconds. The scheduler's streams break and are resumed on another server."""
+WATCHING = 1.0
+"""Seconds between the kill and the restart of an API server."""
+TOGETHER = 2.0
+"""Seconds for which both processes run after the newer one has taken over the nodes."""
+LINGER = 2.0
+"""The maximum number of seconds until the older process stops the nodes that it has lost."""
+FLEET, TWIN = f"{KUBELET}-0", f"{KUBELET}-0.twin"
 
 
 class _LeaderFailover(Scenario):
@@ -52,30 +61,33 @@ class _LeaderFailover(Scenario):
         self._hit = 0.0
         self._refused = self._refused_there = 0
 
-    async def _wait_for_successor(self, act: ScenarioContext, old: Election, hit: float) -> None:
+    async def _wait_for_successor(self, context: ScenarioContext, old: Election, hit: float) -> None:
         """Wait until another replica leads and has bound a pod. `hit`: the monotonic time of the fault."""
         self._old, self._hit = old, hit
-        act.watched.append(old.holder)
-        self._new = await act.wait_for_binding_leader(after=old.token)
+        context.watched.append(old.holder)
+        self._new = await context.wait_for_binding_leader(after=old.token)
 
-    async def _wait_for_fenced_binds(self, act: ScenarioContext, before: int) -> None:
+    async def _wait_for_fenced_binds(self, context: ScenarioContext, before: int) -> None:
         """Wait for binds of the old leader that the fence rejects. `before`: its count before the fault."""
         loop = asyncio.get_running_loop()
         began, last = loop.time(), 0
         while loop.time() - began < WAKING and (not self._refused or self._refused > last):
-            last, self._refused = self._refused, max(await act.count_binds(self._old.holder, "fenced") - before, self._refused)
+            last, self._refused = (
+                self._refused,
+                max(await context.count_binds(self._old.holder, "fenced") - before, self._refused),
+            )
             await asyncio.sleep(COUNTING)
-        self._refused_there = await act.count_fenced_binds()
+        self._refused_there = await context.count_fenced_binds()
         if self._refused:
             binds = "one bind" if self._refused == 1 else f"{self._refused:,} binds"
-            act.record_observation(f"the fence has rejected {binds} of {self._old.holder} with token {self._old.token}")
+            context.record_observation(f"the fence has rejected {binds} of {self._old.holder} with token {self._old.token}")
 
-    def judge(self, seen: History) -> list[Expectation]:
-        bound = first_bind(seen, ELECTION, self._new.token)
+    def judge_history(self, seen: History) -> list[ScenarioExpectation]:
+        bound = find_first_bind(seen, ELECTION, self._new.token)
         gap = bound - self._hit if bound else float("inf")
         return [
-            Expectation(gap <= self.limit, "from the fault to the next leader's first bind", milliseconds(gap)),
-            Expectation(self._refused > 0, "binds of the old leader rejected by the fence", self._counts()),
+            ScenarioExpectation(gap <= self.limit, "from the fault to the next leader's first bind", format_milliseconds(gap)),
+            ScenarioExpectation(self._refused > 0, "binds of the old leader rejected by the fence", self._counts()),
         ]
 
     def _counts(self) -> str:
@@ -92,18 +104,18 @@ class KillLeader(_LeaderFailover):
     )
     limit = KILLED
 
-    async def play(self, act: ScenarioContext) -> None:
-        async with BurstWriter(act.load.client("crowd")):
-            old = await act.leader()
-            pid = act.cluster.pid(old.holder)
+    async def run_scenario(self, context: ScenarioContext) -> None:
+        async with BurstWriter(context.load.create_client("crowd")):
+            old = await context.wait_for_leader()
+            pid = context.cluster.pid(old.holder)
             what = f"kill -9 {pid}: {old.holder}, the leader with token {old.token}"
-            async with act.fault("kill-leader", old.holder, what, f"{old.holder} is restarted"):
-                await self._wait_for_successor(act, old, act.zero)
-                self._refused = int(await act.load.adversary.bind_with_deposed_fence(old.token))
+            async with context.inject_kind("kill-leader", old.holder, what, f"{old.holder} is restarted"):
+                await self._wait_for_successor(context, old, context.zero)
+                self._refused = int(await context.load.adversary.bind_with_deposed_fence(old.token))
                 if self._refused:
-                    act.record_observation(f"the fence rejects a bind with its token {old.token}")
-            await act.ready([old.holder])
-            act.record_observation(f"{old.holder} is a ready standby")
+                    context.record_observation(f"the fence rejects a bind with its token {old.token}")
+            await context.wait_until_ready([old.holder])
+            context.record_observation(f"{old.holder} is a ready standby")
 
 
 class FreezeLeader(_LeaderFailover):
@@ -114,35 +126,37 @@ class FreezeLeader(_LeaderFailover):
         "stay open. When it resumes, its binds arrive, and it does not know that it was replaced."
     )
 
-    async def play(self, act: ScenarioContext) -> None:
-        async with BurstWriter(act.load.client("crowd")) as burst_writer:
+    async def run_scenario(self, context: ScenarioContext) -> None:
+        async with BurstWriter(context.load.create_client("crowd")) as burst_writer:
             for _ in range(ROUNDS):
-                await self._freeze(act, burst_writer)
+                await self._freeze(context, burst_writer)
                 if self._refused:
                     break
-            await act.ready([self._old.holder])
-            await return_leadership(act, self._old.holder)
+            await context.wait_until_ready([self._old.holder])
+            await return_leadership(context, self._old.holder)
 
-    async def _freeze(self, act: ScenarioContext, burst_writer: BurstWriter) -> None:
-        old = await act.leader()
-        before, pid = await act.count_binds(old.holder, "fenced"), act.cluster.pid(old.holder)
+    async def _freeze(self, context: ScenarioContext, burst_writer: BurstWriter) -> None:
+        old = await context.wait_for_leader()
+        before, pid = await context.count_binds(old.holder, "fenced"), context.cluster.pid(old.holder)
         waiting = asyncio.create_task(burst_writer.create_bursts(BACKLOG))
         await burst_writer.create_bursts(1)
         what = f"requests of {old.holder} are held in its network card; it leads with token {old.token}"
         wakes = f"kill -CONT {pid}: {old.holder} resumes as if it were still leading"
-        async with act.inject("freeze-leader", old.holder, _FrozenSchedulerWithLinks(act.world, old.holder), what, wakes):
-            hit = act.moments[-1].at
-            act.record_action(f"kill -STOP {pid}: {old.holder} is frozen", time.monotonic())
-            await self._wait_for_successor(act, old, hit)
+        async with context.inject_fault(
+            "freeze-leader", old.holder, _FrozenSchedulerWithLinks(context.under_test, old.holder), what, wakes
+        ):
+            hit = context.moments[-1].at
+            context.record_action(f"kill -STOP {pid}: {old.holder} is frozen", time.monotonic())
+            await self._wait_for_successor(context, old, hit)
             await waiting
-        await self._wait_for_fenced_binds(act, before)
+        await self._wait_for_fenced_binds(context, before)
 
 
-async def return_leadership(act: ScenarioContext, holder: str) -> None:
+async def return_leadership(context: ScenarioContext, holder: str) -> None:
     """Transfer the leadership to this scheduler. The transfer is recorded, because it is the cause of a change of leadership.
     Raises ScenarioError."""
-    async with act.inject(
-        "transfer-leader", holder, _ReturnLeadership(act, holder), f"leadership is transferred back to {holder}"
+    async with context.inject_fault(
+        "transfer-leader", holder, _ReturnLeadership(context, holder), f"leadership is transferred back to {holder}"
     ):
         pass
 
@@ -150,8 +164,8 @@ async def return_leadership(act: ScenarioContext, holder: str) -> None:
 class _ReturnLeadership:
     """Transfers of the leadership to one scheduler until it leads."""
 
-    def __init__(self, act: ScenarioContext, holder: str) -> None:
-        self._act = act
+    def __init__(self, context: ScenarioContext, holder: str) -> None:
+        self._context = context
         self._holder = holder
         self._last = ""
         """The result of the last transfer."""
@@ -160,14 +174,14 @@ class _ReturnLeadership:
     async def inject(self) -> None:
         """Raises ScenarioError with the result of the last transfer."""
         try:
-            after = await self._act.poll_until(self._transfer, f"{self._holder} to lead")
+            after = await self._context.poll_until(self._transfer, f"{self._holder} to lead")
         except ScenarioError as error:
             raise ScenarioError(f"{error}; the last transfer: {self._last}") from None
-        self._act.record_observation(f"{self._holder} leads with token {after.token}")
+        self._context.record_observation(f"{self._holder} leads with token {after.token}")
 
     async def _transfer(self) -> Election | None:
         try:
-            after = (await self._act.client.elections.transfer(ELECTION, self._holder)).after
+            after = (await self._context.client.elections.transfer(ELECTION, self._holder)).after
         except ApiError as error:
             self._last = str(error)
             return None
@@ -181,9 +195,9 @@ class _ReturnLeadership:
 class _FrozenSchedulerWithLinks:
     """A frozen process whose last requests are held back, and arrive when it resumes."""
 
-    def __init__(self, world: ClusterUnderTest, target: str) -> None:
-        self._card = OneWayPartition(world, target, random.Random())
-        self._process = Freeze(world, target, random.Random())
+    def __init__(self, under_test: ClusterUnderTest, target: str) -> None:
+        self._card = OneWayPartition(under_test, target, random.Random())
+        self._process = Freeze(under_test, target, random.Random())
         self.details = target
 
     async def inject(self) -> None:
@@ -204,25 +218,19 @@ class PartitionLeader(_LeaderFailover):
         "When the partition heals, they all arrive: binds by a replica that no longer leads."
     )
 
-    async def play(self, act: ScenarioContext) -> None:
-        async with BurstWriter(act.load.client("crowd")):
-            old = await act.leader()
-            before = await act.count_binds(old.holder, "fenced")
-            muted = OneWayPartition(act.world, old.holder, random.Random())
+    async def run_scenario(self, context: ScenarioContext) -> None:
+        async with BurstWriter(context.load.create_client("crowd")):
+            old = await context.wait_for_leader()
+            before = await context.count_binds(old.holder, "fenced")
+            muted = OneWayPartition(context.under_test, old.holder, random.Random())
             what = f"requests of {old.holder} are held; it leads with token {old.token}"
-            async with act.inject(
+            async with context.inject_fault(
                 "partition-scheduler", old.holder, muted, what, "the partition heals: the held requests arrive"
             ):
-                await self._wait_for_successor(act, old, act.zero)
-            await self._wait_for_fenced_binds(act, before)
-            await act.ready([old.holder])
-            act.record_observation(f"{old.holder} is a ready standby")
-
-
-PAUSED = 3.0
-"""The maximum time without a bind in seconds. The scheduler's streams break and are resumed on another server."""
-WATCHING = 1.0
-"""Seconds between the kill and the restart of an API server."""
+                await self._wait_for_successor(context, old, context.zero)
+            await self._wait_for_fenced_binds(context, before)
+            await context.wait_until_ready([old.holder])
+            context.record_observation(f"{old.holder} is a ready standby")
 
 
 class KillApiServer(Scenario):
@@ -239,37 +247,30 @@ class KillApiServer(Scenario):
         self._before = self._after = Election()
         self._began = self._ended = 0.0
 
-    async def play(self, act: ScenarioContext) -> None:
-        async with BurstWriter(act.load.client("crowd")):
-            self._before = await act.leader()
-            act.watched.append(self._before.holder)
-            for record in act.cluster.state.of(APISERVER):
-                what = f"kill -9 {act.cluster.pid(record.name)}: {record.name}"
-                async with act.fault("kill-apiserver", record.name, what, f"{record.name} is restarted"):
+    async def run_scenario(self, context: ScenarioContext) -> None:
+        async with BurstWriter(context.load.create_client("crowd")):
+            self._before = await context.wait_for_leader()
+            context.watched.append(self._before.holder)
+            for record in context.cluster.state.of(APISERVER):
+                what = f"kill -9 {context.cluster.pid(record.name)}: {record.name}"
+                async with context.inject_kind("kill-apiserver", record.name, what, f"{record.name} is restarted"):
                     await asyncio.sleep(WATCHING)
-                await act.ready([record.name])
-                act.record_observation(f"{record.name} serves again")
-            self._began, self._ended = act.zero, act.moments[-1].at
-            self._after = await act.leader()
+                await context.wait_until_ready([record.name])
+                context.record_observation(f"{record.name} serves again")
+            self._began, self._ended = context.zero, context.moments[-1].at
+            self._after = await context.wait_for_leader()
 
-    def judge(self, seen: History) -> list[Expectation]:
+    def judge_history(self, seen: History) -> list[ScenarioExpectation]:
         kept = self._before.token == self._after.token
         gap = measure_longest_gap(list_bind_times(seen, ELECTION), self._began, self._ended)
         tokens = f"{self._before.token} before, {self._after.token} after"
         moved = len(list_broken_watches(seen, self._began, self._ended))
         return [
-            Expectation(kept, f"{self._before.holder} keeps leadership: token", tokens),
-            Expectation(gap <= PAUSED, "longest time without a bind", milliseconds(gap)),
-            Expectation(moved > 0, "watches that broke and were resumed", str(moved)),
-            Expectation(True, "calls with an unknown outcome (all are accounted for)", str(count_lost_answers(seen))),
+            ScenarioExpectation(kept, f"{self._before.holder} keeps leadership: token", tokens),
+            ScenarioExpectation(gap <= PAUSED, "longest time without a bind", format_milliseconds(gap)),
+            ScenarioExpectation(moved > 0, "watches that broke and were resumed", str(moved)),
+            ScenarioExpectation(True, "calls with an unknown outcome (all are accounted for)", str(count_lost_answers(seen))),
         ]
-
-
-TOGETHER = 2.0
-"""Seconds for which both processes run after the newer one has taken over the nodes."""
-LINGER = 2.0
-"""The maximum number of seconds until the older process stops the nodes that it has lost."""
-FLEET, TWIN = f"{KUBELET}-0", f"{KUBELET}-0.twin"
 
 
 class DuplicateKubelet(Scenario):
@@ -285,21 +286,23 @@ class DuplicateKubelet(Scenario):
     def __init__(self) -> None:
         self._began = self._ended = 0.0
 
-    async def play(self, act: ScenarioContext) -> None:
-        async with BurstWriter(act.load.client("crowd")):
-            act.watched += [FLEET, TWIN]
+    async def run_scenario(self, context: ScenarioContext) -> None:
+        async with BurstWriter(context.load.create_client("crowd")):
+            context.watched += [FLEET, TWIN]
             what = f"a second {FLEET} is started for the same nodes"
-            async with act.fault("twin-kubelet", FLEET, what, "the second one is killed"):
-                self._began = act.zero
-                await act.wait_for_log_event(FLEET, NodesYielded)
+            async with context.inject_kind("twin-kubelet", FLEET, what, "the second one is killed"):
+                self._began = context.zero
+                await context.wait_for_log_event(FLEET, NodesYielded)
                 await asyncio.sleep(TOGETHER)
-            self._ended = act.moments[-1].at
-            await act.wait_for_log_event(FLEET, NodesReclaimed)
+            self._ended = context.moments[-1].at
+            await context.wait_for_log_event(FLEET, NodesReclaimed)
 
-    def judge(self, seen: History) -> list[Expectation]:
+    def judge_history(self, seen: History) -> list[ScenarioExpectation]:
         moves = max(count_lease_acquisitions(seen, self._began, self._ended).values(), default=0)
         both = measure_longest_overlap(seen, self._began, self._ended)
         return [
-            Expectation(moves == 1, "times that a node changed its holder while both were running", str(moves)),
-            Expectation(both <= LINGER, "until the older one stopped the nodes of the newer one", milliseconds(both)),
+            ScenarioExpectation(moves == 1, "times that a node changed its holder while both were running", str(moves)),
+            ScenarioExpectation(
+                both <= LINGER, "until the older one stopped the nodes of the newer one", format_milliseconds(both)
+            ),
         ]

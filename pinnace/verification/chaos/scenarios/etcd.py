@@ -17,22 +17,22 @@ from pinnace.cluster import view
 from pinnace.cluster.spec import APISERVER, ELECTION, ETCD, ClusterSpec
 from pinnace.history import records
 from pinnace.history.records import CallItem, CallRecord, ContainerRun, Record, StoredChange, WatchMessage
+from pinnace.verification.chaos.cluster_under_test import ETCD_LEADER, ClusterUnderTest
 from pinnace.verification.chaos.faults import storage
 from pinnace.verification.chaos.faults.table import KINDS
-from pinnace.verification.chaos.scenarios.base import BurstWriter, Expectation, Scenario, ScenarioContext
+from pinnace.verification.chaos.scenarios.base import BurstWriter, Scenario, ScenarioContext, ScenarioExpectation
 from pinnace.verification.chaos.scenarios.figures import (
+    count_succeeded_calls,
     count_unrequested_stops,
     find_quorum_return,
+    find_slowest_call,
+    format_milliseconds,
     list_broken_watches,
     measure_longest_gap,
     measure_wait_for_bind,
-    milliseconds,
     select_calls,
-    slowest,
-    succeeded,
 )
 from pinnace.verification.chaos.stage import STORED, ChaosOptions
-from pinnace.verification.chaos.world import ETCD_LEADER, ClusterUnderTest
 from pinnace.verification.check.index import History
 from pinnace.verification.check.pods import LIVING
 
@@ -51,6 +51,15 @@ ROOM_AGAIN = 10.0
 election of etcd's members."""
 HANG = 3.5
 """The maximum duration of a call in seconds while etcd is unavailable. The clients have a timeout of 3 s."""
+LOST = 3.0
+"""Seconds of load that the backup does not contain."""
+AFTERWARDS = 4.0
+"""Seconds of load after the restore."""
+NOTICED = 15.0
+"""The maximum number of seconds from the start of the restored etcd to the first bind of a leader elected afterwards."""
+BEFORE = "etcd.before"
+"""The file with the lost history, in the directory of the run. Its suffix is not `.jsonl`, because it is not checked as it
+is."""
 
 
 class EtcdLeader(Scenario):
@@ -66,24 +75,24 @@ class EtcdLeader(Scenario):
     def __init__(self) -> None:
         self._hit = self._over = 0.0
 
-    async def play(self, act: ScenarioContext) -> None:
-        async with BurstWriter(act.load.client("crowd")):
-            name = await act.world.find(ETCD_LEADER)
-            act.watched += [(await act.leader()).holder]
-            what = f"kill -9 {act.cluster.pid(name)}: {name}, etcd's leader"
-            async with act.fault("kill-etcd-leader", name, what, f"{name} is restarted"):
-                self._hit = act.zero
-                after = await act.poll_until(lambda: act.etcd_leader(name), "a new leader of etcd")
-                act.record_observation(f"{after} is etcd's leader")
-                await act.wait_until_writable()
-                act.record_observation("etcd accepts writes again")
-            await act.ready([name])
-            self._over = act.record_observation(f"{name} has rejoined")
-            await act.wait_for_binding_leader()
+    async def run_scenario(self, context: ScenarioContext) -> None:
+        async with BurstWriter(context.load.create_client("crowd")):
+            name = await context.under_test.resolve_target(ETCD_LEADER)
+            context.watched += [(await context.wait_for_leader()).holder]
+            what = f"kill -9 {context.cluster.pid(name)}: {name}, etcd's leader"
+            async with context.inject_kind("kill-etcd-leader", name, what, f"{name} is restarted"):
+                self._hit = context.zero
+                after = await context.poll_until(lambda: context.find_other_etcd_leader(name), "a new leader of etcd")
+                context.record_observation(f"{after} is etcd's leader")
+                await context.wait_until_writable()
+                context.record_observation("etcd accepts writes again")
+            await context.wait_until_ready([name])
+            self._over = context.record_observation(f"{name} has rejoined")
+            await context.wait_for_binding_leader()
 
-    def judge(self, seen: History) -> list[Expectation]:
+    def judge_history(self, seen: History) -> list[ScenarioExpectation]:
         gap = measure_longest_gap((stored.at for stored in seen.stored), self._hit, self._over)
-        return [Expectation(gap <= ELECTING, "longest time without a write", milliseconds(gap))]
+        return [ScenarioExpectation(gap <= ELECTING, "longest time without a write", format_milliseconds(gap))]
 
 
 class EtcdQuorum(Scenario):
@@ -101,37 +110,43 @@ class EtcdQuorum(Scenario):
         self._lost = self._healed = self._over = 0.0
         self._leader = Election()
 
-    async def play(self, act: ScenarioContext) -> None:
-        async with BurstWriter(act.load.client("crowd")):
-            act.watched += [(await act.leader()).holder]
-            names = [record.name for record in act.cluster.state.of(ETCD)][:2]
+    async def run_scenario(self, context: ScenarioContext) -> None:
+        async with BurstWriter(context.load.create_client("crowd")):
+            context.watched += [(await context.wait_for_leader()).holder]
+            names = [record.name for record in context.cluster.state.of(ETCD)][:2]
             async with AsyncExitStack() as dead:
                 for name in names:
-                    what = f"kill -9 {act.cluster.pid(name)}: {name}"
-                    await dead.enter_async_context(act.fault("kill-etcd-member", name, what, f"{name} is restarted"))
-                self._lost = act.moments[-1].at
+                    what = f"kill -9 {context.cluster.pid(name)}: {name}"
+                    await dead.enter_async_context(context.inject_kind("kill-etcd-member", name, what, f"{name} is restarted"))
+                self._lost = context.moments[-1].at
                 await asyncio.sleep(self._seconds)
                 self._healed = time.monotonic()
-            await act.wait_until_writable()
-            act.record_observation("etcd accepts writes again")
-            await act.ready(record.name for record in act.cluster.state.processes)
-            self._over = act.record_observation("all processes are ready; only members of etcd were restarted")
-            self._leader = await act.wait_for_binding_leader()
+            await context.wait_until_writable()
+            context.record_observation("etcd accepts writes again")
+            await context.wait_until_ready(record.name for record in context.cluster.state.processes)
+            self._over = context.record_observation("all processes are ready; only members of etcd were restarted")
+            self._leader = await context.wait_for_binding_leader()
 
-    def judge(self, seen: History) -> list[Expectation]:
+    def judge_history(self, seen: History) -> list[ScenarioExpectation]:
         calls = select_calls(seen, self._lost + UNDER_WAY, self._healed)
-        answered, stopped = succeeded(calls), count_unrequested_stops(seen, self._lost, self._over)
+        answered, stopped = count_succeeded_calls(calls), count_unrequested_stops(seen, self._lost, self._over)
         away = f"{len(calls)} calls in {self._healed - self._lost:.0f} s without a majority"
         bound = measure_wait_for_bind(seen, ELECTION, self._leader.token, find_quorum_return(seen))
         return [
-            Expectation(answered == 0 and bool(calls), f"{away}: calls that succeeded", str(answered)),
-            Expectation(slowest(calls) <= HANG, "duration of the slowest of them", milliseconds(slowest(calls))),
-            Expectation(stopped == 0, "pods that were stopped without having been deleted", str(stopped)),
-            Expectation(bound <= BACK, "from the start of a majority to the leader's first bind", milliseconds(bound)),
+            ScenarioExpectation(answered == 0 and bool(calls), f"{away}: calls that succeeded", str(answered)),
+            ScenarioExpectation(
+                find_slowest_call(calls) <= HANG,
+                "duration of the slowest of them",
+                format_milliseconds(find_slowest_call(calls)),
+            ),
+            ScenarioExpectation(stopped == 0, "pods that were stopped without having been deleted", str(stopped)),
+            ScenarioExpectation(
+                bound <= BACK, "from the start of a majority to the leader's first bind", format_milliseconds(bound)
+            ),
         ]
 
 
-class FullDisk(Scenario):
+class EtcdDiskFull(Scenario):
     name = "full-disk"
     title = "etcd's disks are full"
     story = (
@@ -148,32 +163,36 @@ class FullDisk(Scenario):
         self._ended: list[str] = []
         self._leader = Election()
 
-    async def play(self, act: ScenarioContext) -> None:
-        async with BurstWriter(act.load.client("crowd")):
-            act.watched += [(await act.leader()).holder]
-            members = [record.name for record in act.cluster.state.of(ETCD)]
-            disks = storage.FullDisk(act.world, ETCD, act.random)
-            async with act.inject("full-disk", ETCD, disks, "the disks of all members are full", "space is available again"):
-                self._full = act.zero
+    async def run_scenario(self, context: ScenarioContext) -> None:
+        async with BurstWriter(context.load.create_client("crowd")):
+            context.watched += [(await context.wait_for_leader()).holder]
+            members = [record.name for record in context.cluster.state.of(ETCD)]
+            disks = storage.FullEtcdDisk(context.under_test, ETCD, context.random)
+            async with context.inject_fault(
+                "full-disk", ETCD, disks, "the disks of all members are full", "space is available again"
+            ):
+                self._full = context.zero
                 await asyncio.sleep(self._seconds)
-            self._emptied, self._ended = act.moments[-1].at, disks.ended
+            self._emptied, self._ended = context.moments[-1].at, disks.ended
             if self._ended:
-                act.record_observation(f"{', '.join(self._ended)} had exited and was restarted")
-            await act.ready(members)
-            await act.wait_until_writable()
-            act.record_observation("etcd accepts writes")
-            await act.ready(record.name for record in act.cluster.state.processes)
-            act.record_observation("all processes are ready")
-            self._leader = await act.wait_for_binding_leader()
+                context.record_observation(f"{', '.join(self._ended)} had exited and was restarted")
+            await context.wait_until_ready(members)
+            await context.wait_until_writable()
+            context.record_observation("etcd accepts writes")
+            await context.wait_until_ready(record.name for record in context.cluster.state.processes)
+            context.record_observation("all processes are ready")
+            self._leader = await context.wait_for_binding_leader()
 
-    def judge(self, seen: History) -> list[Expectation]:
+    def judge_history(self, seen: History) -> list[ScenarioExpectation]:
         writes = [call for call in select_calls(seen, self._full, self._emptied) if call.verb in ("create", "update", "delete")]
         bound = measure_wait_for_bind(seen, ELECTION, self._leader.token, self._emptied)
-        done = f"{succeeded(writes):,} of {len(writes):,}"
+        done = f"{count_succeeded_calls(writes):,} of {len(writes):,}"
         return [
-            Expectation(True, "members that exited because of the full disk", str(len(self._ended))),
-            Expectation(True, "writes acknowledged during the fault (all are accounted for)", done),
-            Expectation(bound <= ROOM_AGAIN, "from available space to the leader's first bind", milliseconds(bound)),
+            ScenarioExpectation(True, "members that exited because of the full disk", str(len(self._ended))),
+            ScenarioExpectation(True, "writes acknowledged during the fault (all are accounted for)", done),
+            ScenarioExpectation(
+                bound <= ROOM_AGAIN, "from available space to the leader's first bind", format_milliseconds(bound)
+            ),
         ]
 
 
@@ -190,37 +209,28 @@ class CompactHistory(Scenario):
     def __init__(self) -> None:
         self._hit = 0.0
 
-    async def play(self, act: ScenarioContext) -> None:
-        server, *_ = (record.name for record in act.cluster.state.of(APISERVER))
-        async with BurstWriter(act.load.client("crowd")):
+    async def run_scenario(self, context: ScenarioContext) -> None:
+        server, *_ = (record.name for record in context.cluster.state.of(APISERVER))
+        async with BurstWriter(context.load.create_client("crowd")):
             what = f"{server} is partitioned from etcd: connections reset, new ones refused"
-            async with act.fault("reset-apiserver", server, what, f"{server} can connect to etcd again"):
-                self._hit = act.zero
+            async with context.inject_kind("reset-apiserver", server, what, f"{server} can connect to etcd again"):
+                self._hit = context.zero
                 await asyncio.sleep(1.0)
-                compact = KINDS["compact"].make(act.world, ETCD, act.random)
-                async with act.inject("compact", ETCD, compact, "etcd's history is compacted up to the current revision"):
+                compact = KINDS["compact"].make(context.under_test, ETCD, context.random)
+                async with context.inject_fault(
+                    "compact", ETCD, compact, "etcd's history is compacted up to the current revision"
+                ):
                     pass
                 await asyncio.sleep(0.5)
-            await act.ready([server])
-            act.record_observation(f"{server} has reloaded its state and serves")
+            await context.wait_until_ready([server])
+            context.record_observation(f"{server} has reloaded its state and serves")
             await asyncio.sleep(1.0)
 
-    def judge(self, seen: History) -> list[Expectation]:
+    def judge_history(self, seen: History) -> list[ScenarioExpectation]:
         expired = list_broken_watches(seen, self._hit, seen.phases["end"]).count("OUT_OF_RANGE")
         return [
-            Expectation(expired > 0, "watches that expired and started over", str(expired)),
+            ScenarioExpectation(expired > 0, "watches that expired and started over", str(expired)),
         ]
-
-
-LOST = 3.0
-"""Seconds of load that the backup does not contain."""
-AFTERWARDS = 4.0
-"""Seconds of load after the restore."""
-NOTICED = 15.0
-"""The maximum number of seconds from the start of the restored etcd to the first bind of a leader elected afterwards."""
-BEFORE = "etcd.before"
-"""The file with the lost history, in the directory of the run. Its suffix is not `.jsonl`, because it is not checked as it
-is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,41 +261,45 @@ class Restore(Scenario):
         self._lagging: list[str] = []
         self._strangers = 0
 
-    async def play(self, act: ScenarioContext) -> None:
-        (record,) = act.cluster.state.of(ETCD)
-        name, recorder = record.name, act.stage.recorder
+    async def run_scenario(self, context: ScenarioContext) -> None:
+        (record,) = context.cluster.state.of(ETCD)
+        name, recorder = record.name, context.stage.recorder
         options = dict(item.removeprefix("--").split("=", 1) for item in record.plan.argv if "=" in item)
         data = Path(options["data-dir"])
         copy = data.with_name("copy")
-        async with act.inject(
-            "copy", name, _StoppedEtcd(act.world, name), f"{name} ends, and its data is copied", f"{name} is started"
+        async with context.inject_fault(
+            "copy", name, _StoppedEtcd(context.under_test, name), f"{name} ends, and its data is copied", f"{name} is started"
         ):
             await asyncio.to_thread(shutil.copytree, data, copy)
             self._revision, copied = recorder.revision, time.monotonic()
-        await act.ready(process.name for process in act.cluster.state.processes)
-        await act.wait_for_binding_leader()
-        before = {election.token for election in await act.client.elections.list()}
+        await context.wait_until_ready(process.name for process in context.cluster.state.processes)
+        await context.wait_for_binding_leader()
+        before = {election.token for election in await context.client.elections.list()}
         await asyncio.sleep(LOST)
-        servers = [process_record.name for process_record in act.cluster.state.of(APISERVER)]
+        servers = [process_record.name for process_record in context.cluster.state.of(APISERVER)]
         for server in servers:
-            act.world.allow_errors(server, may_end=False)  # API servers log a restore as an error
-        what = f"kill -9 {act.cluster.pid(name)}: {name}; its data is replaced with the copy"
-        async with act.inject("restore", name, _StoppedEtcd(act.world, name), what, f"{name} is started with the copy"):
+            context.under_test.allow_errors(server, may_end=False)  # API servers log a restore as an error
+        what = f"kill -9 {context.cluster.pid(name)}: {name}; its data is replaced with the copy"
+        async with context.inject_fault(
+            "restore", name, _StoppedEtcd(context.under_test, name), what, f"{name} is started with the copy"
+        ):
             killed = time.monotonic()
             await recorder.archive_output(recorder.output.with_name(BEFORE))
             await asyncio.to_thread(shutil.rmtree, data)
             await asyncio.to_thread(copy.rename, data)
             back = time.monotonic()
-        await recorder.again()
-        leader = await act.poll_until(lambda: _wait_for_election(act, before), "a leader elected after the restore", NOTICED)
-        await act.wait_for_binding_leader()
-        well = act.record_observation(f"{leader.holder} leads with token {leader.token}, and binds pods")
+        await recorder.restart()
+        leader = await context.poll_until(
+            lambda: _wait_for_election(context, before), "a leader elected after the restore", NOTICED
+        )
+        await context.wait_for_binding_leader()
+        well = context.record_observation(f"{leader.holder} leads with token {leader.token}, and binds pods")
         self._gone = LostInterval(copied, killed, back, well)
         await asyncio.sleep(AFTERWARDS)
         for server in servers:
-            await act.world.recover(server)
+            await context.under_test.end_excuse(server)
 
-    def history(self, folder: Path) -> list[Record]:
+    def read_history(self, folder: Path) -> list[Record]:
         """Return the history without the lost interval."""
         said = [
             record for path in sorted(folder.glob("*.jsonl")) if path.name != STORED for record in records.read_history(path)
@@ -307,34 +321,38 @@ class Restore(Scenario):
         )
         return [*drop_lost_interval(said, self._gone), *past, *present]
 
-    def judge(self, seen: History) -> list[Expectation]:
+    def judge_history(self, seen: History) -> list[ScenarioExpectation]:
         noticed = self._gone.well - self._gone.back
         return [
-            Expectation(noticed <= NOTICED, "from etcd's start to a bind of a leader elected since", milliseconds(noticed)),
-            Expectation(not self._lagging, "watches that had not started over", ", ".join(self._lagging) or "0"),
-            Expectation(self._strangers == 0, "running pods that do not exist in the new history", str(self._strangers)),
+            ScenarioExpectation(
+                noticed <= NOTICED, "from etcd's start to a bind of a leader elected since", format_milliseconds(noticed)
+            ),
+            ScenarioExpectation(not self._lagging, "watches that had not started over", ", ".join(self._lagging) or "0"),
+            ScenarioExpectation(
+                self._strangers == 0, "running pods that do not exist in the new history", str(self._strangers)
+            ),
         ]
 
 
 class _StoppedEtcd:
     """A process that is down while its data is modified."""
 
-    def __init__(self, world: ClusterUnderTest, name: str) -> None:
-        self._world = world
+    def __init__(self, under_test: ClusterUnderTest, name: str) -> None:
+        self._under_test = under_test
         self._name = name
         self.details = name
 
     async def inject(self) -> None:
-        self._world.down(self._name, signal.SIGKILL)
-        await self._world.wait_until_exited(self._name)
+        self._under_test.end_process(self._name, signal.SIGKILL)
+        await self._under_test.wait_until_exited(self._name)
 
     async def undo(self) -> None:
-        await self._world.restart_stopped_process(self._name)
+        await self._under_test.restart_stopped_process(self._name)
 
 
-async def _wait_for_election(act: ScenarioContext, before: set[int]) -> Election | None:
+async def _wait_for_election(context: ScenarioContext, before: set[int]) -> Election | None:
     with suppress(ApiError):
-        election = await view.leader(act.client)
+        election = await view.leader(context.client)
         return election if election is not None and election.token not in before else None
     return None
 
@@ -353,7 +371,7 @@ def drop_lost_interval(records: Sequence[Record], gone: LostInterval) -> Iterato
                 if record.ended <= gone.copied or record.began >= gone.well:
                     yield record
                 elif record.verb not in ("get", "list") and (record.began < gone.copied or record.ended > gone.killed):
-                    yield replace(record, outcome="unknown", code="", items=tuple(map(_unknown, record.items)))
+                    yield replace(record, outcome="unknown", code="", items=tuple(map(_as_unknown, record.items)))
             case WatchMessage():
                 if record.at <= gone.copied or record.at >= anew.get(record.stream, float("inf")):
                     yield record
@@ -394,5 +412,5 @@ def find_unknown_pods(ran: Iterable[ContainerRun], seen: History) -> set[str]:
     return {uid for uids in alive for uid in uids} - {change.now.uid for change in seen.pods if change.now is not None}
 
 
-def _unknown(item: CallItem) -> CallItem:
+def _as_unknown(item: CallItem) -> CallItem:
     return replace(item, outcome="unknown", revision=0, digest="", code="")

@@ -26,7 +26,7 @@ from pinnace.verification.check.index import History
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class ScenarioMoment:
     """An event. `at`: monotonic seconds. `hit`: whether it is an action of the scenario rather than an effect."""
 
     at: float
@@ -36,7 +36,7 @@ class Moment:
 
 def list_election_moments(
     records: Iterable[Record], election: str, since: float, reasons: Mapping[int, str]
-) -> Iterator[Moment]:
+) -> Iterator[ScenarioMoment]:
     """Yield the changes of leadership, resumed sessions, and the first bind of each new leader. `reasons`: the reasons for the
     ends of terms by token, as far as known."""
     holders: dict[int, str] = {}
@@ -55,20 +55,24 @@ def list_election_moments(
         elif isinstance(record.facts, PodFacts) and record.facts.election == election:
             token = record.facts.token
             if token not in bound and record.at >= since and token > min(holders, default=0):
-                yield Moment(record.at, f"{holders.get(token, 'an unknown leader')} binds its first pod")
+                yield ScenarioMoment(record.at, f"{holders.get(token, 'an unknown leader')} binds its first pod")
             bound.add(token)
 
 
-def list_leader_key_moments(stored: StoredChange, token: int, holder: str, reasons: Mapping[int, str]) -> Moment:
+def list_leader_key_moments(stored: StoredChange, token: int, holder: str, reasons: Mapping[int, str]) -> ScenarioMoment:
     if not isinstance(stored.facts, ElectionFacts):
         why = reasons.get(token, "")
-        return Moment(stored.at, f"the election's key with {holder}'s token {token} is deleted" + (f": {why}" if why else ""))
+        return ScenarioMoment(
+            stored.at, f"the election's key with {holder}'s token {token} is deleted" + (f": {why}" if why else "")
+        )
     if stored.create_revision == stored.revision:
-        return Moment(stored.at, f"{stored.facts.holder} is elected with fencing token {stored.revision}")
-    return Moment(stored.at, f"{stored.facts.holder} resumes on another API server and keeps token {stored.create_revision}")
+        return ScenarioMoment(stored.at, f"{stored.facts.holder} is elected with fencing token {stored.revision}")
+    return ScenarioMoment(
+        stored.at, f"{stored.facts.holder} resumes on another API server and keeps token {stored.create_revision}"
+    )
 
 
-def list_compacted_watches(records: Iterable[Record], since: float) -> Iterator[Moment]:
+def list_compacted_watches(records: Iterable[Record], since: float) -> Iterator[ScenarioMoment]:
     """Yield the watches whose revision was compacted."""
     for record in records:
         if (
@@ -77,17 +81,19 @@ def list_compacted_watches(records: Iterable[Record], since: float) -> Iterator[
             and record.code == Code.OUT_OF_RANGE.name
             and record.at >= since
         ):
-            yield Moment(record.at, f"{record.client} receives {record.code}: missed events are compacted; it starts over")
+            yield ScenarioMoment(
+                record.at, f"{record.client} receives {record.code}: missed events are compacted; it starts over"
+            )
 
 
 def list_log_moments(
     lines: Iterable[LogLine], name: str, since: float, offset: float, kinds: tuple[type[LogEvent], ...]
-) -> Iterator[Moment]:
+) -> Iterator[ScenarioMoment]:
     """Yield the log lines of process `name` with an event of one of these classes. `offset`: seconds from the monotonic clock
     to Unix time."""
     for line in lines:
         if isinstance(line.event, kinds) and line.at - offset >= since:
-            yield Moment(line.at - offset, f"{name}: {line.message}")
+            yield ScenarioMoment(line.at - offset, f"{name}: {line.message}")
 
 
 def list_bind_times(seen: History, election: str, token: int = 0) -> Iterator[float]:
@@ -98,7 +104,7 @@ def list_bind_times(seen: History, election: str, token: int = 0) -> Iterator[fl
             yield change.stored.at
 
 
-def first_bind(seen: History, election: str, token: int) -> float | None:
+def find_first_bind(seen: History, election: str, token: int) -> float | None:
     return next(list_bind_times(seen, election, token), None)
 
 
@@ -118,16 +124,16 @@ def select_calls(seen: History, since: float, until: float) -> list[CallRecord]:
     return [call for call in seen.calls if call.began >= since and call.ended <= until]
 
 
-def succeeded(calls: Iterable[CallRecord]) -> int:
+def count_succeeded_calls(calls: Iterable[CallRecord]) -> int:
     """Return the number of calls that succeeded; for a batch, with at least one successful item."""
     return sum(call.outcome == "ok" and (not call.items or any(item.outcome == "ok" for item in call.items)) for call in calls)
 
 
-def slowest(calls: Iterable[CallRecord]) -> float:
+def find_slowest_call(calls: Iterable[CallRecord]) -> float:
     return max((call.ended - call.began for call in calls), default=0.0)
 
 
-def ninetieth_percentile(calls: Iterable[CallRecord]) -> float:
+def measure_ninetieth_percentile(calls: Iterable[CallRecord]) -> float:
     """Return the 90th percentile of the latency. It is infinite without calls, or if more than 10% failed."""
     took = sorted(call.ended - call.began if call.outcome == "ok" else float("inf") for call in calls)
     return took[len(took) * 9 // 10] if took else float("inf")
@@ -188,7 +194,7 @@ def find_quorum_return(seen: History) -> float:
     return min((fault.ended for fault in killed if fault.ended is not None), default=float("inf"))
 
 
-def milliseconds(seconds: float) -> str:
+def format_milliseconds(seconds: float) -> str:
     return "never" if seconds == float("inf") else f"{seconds * 1000:,.0f} ms"
 
 

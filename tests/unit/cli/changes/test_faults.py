@@ -5,24 +5,24 @@ import pytest
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.wellknown import FAULT_ANNOTATION, FLEET_LABEL, PRESSURE_ANNOTATION
 from pinnace.cli.outcomes import Failure
-from pinnace.cli.verbs.node import crashing, failing, pressing, recovering
+from pinnace.cli.verbs.node import build_crash_change, build_failure_change, build_pressure_change, remove_failures
 from tests.builders import make_node, make_pod
 
 
 def test_node_fails_freezes_and_recovers() -> None:
     node = make_node("n").label(FLEET_LABEL, "f").build()
-    assert failing("failed")(node) == "failed"
-    assert failing("failed")(node) == "already failed"
-    assert failing("frozen")(node) == "frozen"
+    assert build_failure_change("failed")(node) == "failed"
+    assert build_failure_change("failed")(node) == "already failed"
+    assert build_failure_change("frozen")(node) == "frozen"
     assert node.metadata.annotations[FAULT_ANNOTATION] == "frozen"
-    assert pressing(["memory=4Gi", "pid"])(node) == "under pressure: memory=4Gi,pid"
+    assert build_pressure_change(["memory=4Gi", "pid"])(node) == "under pressure: memory=4Gi,pid"
     assert node.metadata.annotations[PRESSURE_ANNOTATION] == "memory=4Gi,pid"
-    assert recovering(node) == "recovered"
+    assert remove_failures(node) == "recovered"
     assert not node.metadata.annotations
-    assert recovering(node) == "has nothing to recover from"
+    assert remove_failures(node) == "has nothing to recover from"
 
 
-@pytest.mark.parametrize("change", [failing("failed"), pressing(["memory"])])
+@pytest.mark.parametrize("change", [build_failure_change("failed"), build_pressure_change(["memory"])])
 def test_fault_on_a_node_without_a_fleet_is_refused(change: object) -> None:
     assert callable(change)
     with pytest.raises(Failure, match="no fleet plays it"):
@@ -36,7 +36,7 @@ def crashed(container: str) -> Pod:
         status = pod.status.containerStatuses.add(name=name, restartCount=restarts)
         if name != "c":
             status.state.running.SetInParent()
-    crashing(container, 7)(pod)
+    build_crash_change(container, 7)(pod)
     return pod
 
 
@@ -49,4 +49,4 @@ def test_crash_needs_a_running_container() -> None:
     with pytest.raises(Failure, match="its container c does not run"):
         crashed("c")
     with pytest.raises(Failure, match="none of its containers runs"):
-        crashing("", 1)(make_pod("p").build())
+        build_crash_change("", 1)(make_pod("p").build())

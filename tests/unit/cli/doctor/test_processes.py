@@ -42,7 +42,7 @@ async def test_alarms_of_etcd(
     member: Callable[..., ClusterState], monkeypatch: pytest.MonkeyPatch, alarms: list[str], message: str, hint: str
 ) -> None:
     monkeypatch.setattr(etcd, "alarms", lambda endpoint, tls: alarms)
-    (result,) = await servers.processes(member("", runs=True))
+    (result,) = await servers.check_processes(member("", runs=True))
     assert result.message == f"etcd-0 is not ready: {message}" and hint in result.hint
 
 
@@ -53,5 +53,5 @@ async def test_status_tells_alarms_too(member: Callable[..., ClusterState], monk
 
 
 async def test_member_that_has_ended(member: Callable[..., ClusterState]) -> None:
-    (result,) = await servers.processes(member(LOST, runs=False))
+    (result,) = await servers.check_processes(member(LOST, runs=False))
     assert result.message == "etcd-0 is not running" and "docs/storage.md" in result.hint

@@ -33,11 +33,11 @@ async def test_up_goes_on_when_the_gateway_gives_no_link(tmp_path: Path, monkeyp
         raise Failure("no gateway runs")
 
     monkeypatch.setattr(up, "local_link", refused)
-    assert await up._link(cluster(tmp_path, 1), wanted=False) == ("", "no gateway runs")
-    assert await up._link(cluster(tmp_path, 0), wanted=False) == ("", "")
-    assert (await up._link(cluster(tmp_path, 0), wanted=True))[1] == "no gateway runs"
+    assert await up._create_timeline_link(cluster(tmp_path, 1), wanted=False) == ("", "no gateway runs")
+    assert await up._create_timeline_link(cluster(tmp_path, 0), wanted=False) == ("", "")
+    assert (await up._create_timeline_link(cluster(tmp_path, 0), wanted=True))[1] == "no gateway runs"
     monkeypatch.setattr(up, "local_link", lambda cluster: URL)
-    assert await up._link(cluster(tmp_path, 1), wanted=False) == (URL, "")
+    assert await up._create_timeline_link(cluster(tmp_path, 1), wanted=False) == (URL, "")
 
 
 def browsers(opened: list[str], present: bool) -> Callable[[str], bool]:

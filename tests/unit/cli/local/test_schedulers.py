@@ -35,7 +35,7 @@ def http(body: bytes) -> bytes:
 
 
 async def ask(http: str, data_dir: Path, kind: type[Dump] = QueueDump) -> Dump:
-    return await asyncio.to_thread(schedulers.ask, kind, http, data_dir)
+    return await asyncio.to_thread(schedulers.ask_scheduler, kind, http, data_dir)
 
 
 def cluster_of(data_dir: Path, *addresses: str) -> None:
@@ -115,11 +115,11 @@ async def test_later_version(tmp_path: Path) -> None:
     assert row.startswith("default/a   active") and more == "... and 2 more"
 
 
-def test_configured_returns_the_options_of_the_running_schedulers(tmp_path: Path) -> None:
-    assert schedulers.configured(tmp_path) == schedulers.SchedulerOptions()
+def test_read_scheduler_options_returns_the_options_of_the_running_schedulers(tmp_path: Path) -> None:
+    assert schedulers.read_scheduler_options(tmp_path) == schedulers.SchedulerOptions()
     argv = ("python", "-m", "pinnace.scheduler.main", "--config", "/c/scheduler.yaml", "--plugin", "a:B", "--plugin", "/p.py:C")
     plan = Plan(SCHEDULER, "scheduler-0", "127.0.0.1:1", "127.0.0.1:1", argv, (("PYTHONPATH", "/c/modules"),))
     Folder(tmp_path).write(planned(ClusterSpec(data_dir=tmp_path), [plan], (), 0.0))
-    assert schedulers.configured(tmp_path) == schedulers.SchedulerOptions(
+    assert schedulers.read_scheduler_options(tmp_path) == schedulers.SchedulerOptions(
         "/c/scheduler.yaml", ["a:B", "/p.py:C"], str(tmp_path), "/c/modules"
     )

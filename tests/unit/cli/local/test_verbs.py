@@ -14,10 +14,10 @@ from rich.console import Group
 from rich.table import Table
 
 from pinnace.cli.local import clusters, running
-from pinnace.cli.main import run
+from pinnace.cli.main import run_command_line
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
-from pinnace.cli.verbs.processes import table as status_table
+from pinnace.cli.verbs.processes import format_process_table as status_table
 from pinnace.cli.verbs.up import example_pods
 from pinnace.client import kubeconfig_file
 from pinnace.client.config import ClientConfig, current_context, load
@@ -91,7 +91,7 @@ def test_table_fits_a_terminal_of_80_columns_and_says_what_the_processes_were_co
     ],
 )
 def test_errors_end_with_the_exit_codes_of_the_interface(error: Exception, code: ExitCode) -> None:
-    with pytest.raises(Failure) as failed, running.translated():
+    with pytest.raises(Failure) as failed, running.translate_cluster_errors():
         raise error
     assert failed.value.report.code == code
     assert failed.value.report.lines == ("x",)
@@ -102,7 +102,7 @@ def test_lines_are_not_folded_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> N
     with running.Steps(Settings()) as steps:
         steps.line(long)
         steps.done(long)
-    running.console(Settings()).print(Group(long, Table("a", box=None)))
+    running.create_console(Settings()).print(Group(long, Table("a", box=None)))
     captured = capsys.readouterr()
     assert captured.err.splitlines() == [long, f"✓ {long}"]
     assert captured.out.splitlines()[0] == long
@@ -111,7 +111,7 @@ def test_lines_are_not_folded_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_log_of_what_failed_to_start_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     error = errors.StartFailed("etcd-0 exited with 1", logs={"etcd-0": ["no space left"], "etcd-1": []})
-    with pytest.raises(Failure), running.translated():
+    with pytest.raises(Failure), running.translate_cluster_errors():
         raise error
     assert capsys.readouterr().err == "Last lines of the log of etcd-0:\n  | no space left\n"
 
@@ -148,7 +148,7 @@ def test_foreign_current_context_never_selects_one_of_several_clusters(
     assert f"this is about the cluster in {tmp_path / 'big'}" in capsys.readouterr().err
     clusters.write_context(Settings(), ClientConfig(("127.0.0.1:2",), data_dir=tmp_path / "other"), make_current=False)
     for verb in ("down", "kill", "stop"):
-        assert run([verb, *(["leader"] if verb == "kill" else [])]) == ExitCode.USAGE
+        assert run_command_line([verb, *(["leader"] if verb == "kill" else [])]) == ExitCode.USAGE
         assert "choose one with --context: pinnace-big, pinnace-other" in capsys.readouterr().err
     assert clusters.present_data_dir(Settings(context="pinnace-other"), None) == tmp_path / "other"
 
@@ -163,7 +163,7 @@ def test_server_that_is_named_is_no_reason_to_end_another_cluster(
         monkeypatch.setenv(name, "127.0.0.1:9")
         for words in (["--context", big, "down"], ["down", "--context", big, "--server", "127.0.0.1:8"]):
             assert clusters.present_data_dir(Settings(context=big), None) == tmp_path / "big"
-            assert run(words) == ExitCode.OK
+            assert run_command_line(words) == ExitCode.OK
             assert capsys.readouterr().out == f"there is no cluster in {tmp_path / 'big'}: nothing to do\n"
             clusters.write_context(Settings(), ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
 
@@ -174,7 +174,7 @@ def test_context_without_a_folder_is_not_taken_for_the_default_cluster(
     verb: str, context: str, code: ExitCode, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_context("far", ClientConfig(("far.example:1",)), file=kubectl_paths()[0])
-    assert run([verb, "--context", context]) == code
+    assert run_command_line([verb, "--context", context]) == code
     assert context in capsys.readouterr().err
 
 
@@ -185,7 +185,7 @@ def test_default_folder_has_one_name_though_there_is_a_link_on_the_way(monkeypat
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "link"))
     clusters.write_context(Settings(), ClientConfig(("127.0.0.1:1",), data_dir=default_data_dir()))
     assert current_context() == "pinnace"
-    assert run(["down", "--data-dir", str(tmp_path / "link" / "pinnace" / "default")]) == ExitCode.OK
+    assert run_command_line(["down", "--data-dir", str(tmp_path / "link" / "pinnace" / "default")]) == ExitCode.OK
     assert current_context() == ""
 
 
@@ -203,7 +203,7 @@ def test_missing_cluster_error_lists_running_clusters(verb: str, tmp_path: Path,
     """A bare `down` said "nothing to do" while a cluster ran in another folder."""
     folders = [ours(tmp_path / name) for name in ("one", "two")]
     clusters.write_context(Settings(), ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "gone"))
-    assert run([verb]) == ExitCode.NOT_FOUND
+    assert run_command_line([verb]) == ExitCode.NOT_FOUND
     said = capsys.readouterr().err
     assert all(f"`pinnace {verb} --data-dir {folder}`" in said for folder in folders)
     assert current_context() == ("pinnace-two" if verb == "down" else "pinnace-gone"), "the deleted cluster has no context"
@@ -216,7 +216,7 @@ def test_unknown_folder_error_suggests_data_dir(verb: str, capsys: pytest.Captur
         address = f"127.0.0.1:{listening.getsockname()[1]}"
         write_context("mine", ClientConfig((address,)), file=kubectl_paths()[0])
         threading.Thread(target=greet, args=(listening,), daemon=True).start()
-        assert run([verb]) == ExitCode.NOT_FOUND
+        assert run_command_line([verb]) == ExitCode.NOT_FOUND
     said = capsys.readouterr().err
     assert address in said and f"`pinnace {verb} --data-dir DIR`" in said and str(default_data_dir()) in said
 
@@ -229,14 +229,14 @@ def greet(listening: socket.socket) -> None:
 
 def test_missing_cluster_error_names_the_searched_places(capsys: pytest.CaptureFixture[str]) -> None:
     write_context("dead", ClientConfig(("127.0.0.1:1",)), file=kubectl_paths()[0])
-    assert run(["down"]) == ExitCode.OK
+    assert run_command_line(["down"]) == ExitCode.OK
     said = capsys.readouterr().out
     assert said == f"there is no cluster in {default_data_dir()}: nothing to do (--data-dir DIR names another)\n"
 
 
 def test_folder_that_was_named_may_be_empty_whatever_runs_elsewhere(tmp_path: Path) -> None:
     ours(tmp_path / "one")
-    assert run(["down", "--data-dir", str(tmp_path / "two")]) == ExitCode.OK
+    assert run_command_line(["down", "--data-dir", str(tmp_path / "two")]) == ExitCode.OK
 
 
 def test_down_deletes_nothing_if_the_kubeconfig_is_locked(
@@ -252,10 +252,10 @@ def test_down_deletes_nothing_if_the_kubeconfig_is_locked(
     monkeypatch.setattr(
         kubeconfig_file, "time", SimpleNamespace(monotonic=count(0.0, 1.0).__next__, sleep=lambda seconds: None)
     )
-    assert run(["down"]) == ExitCode.SERVER
+    assert run_command_line(["down"]) == ExitCode.SERVER
     assert f"remove {lock}" in capsys.readouterr().err and Folder(data_dir).read() is not None
     lock.unlink()
-    assert run(["down"]) == ExitCode.OK
+    assert run_command_line(["down"]) == ExitCode.OK
     assert Folder(data_dir).read() is None and current_context() == ""
 
 
@@ -268,7 +268,7 @@ def test_doctor_reports_a_stopped_cluster_as_one_problem(tmp_path: Path, capsys:
     state = planned(ClusterSpec(data_dir=data_dir), plans, [], 0.0)
     Folder(data_dir).write(replace(state, stopped=True))
     clusters.write_context(Settings(), ClientConfig(endpoints, data_dir=data_dir))
-    assert run(["doctor", "-o", "json"]) == ExitCode.VERDICT
+    assert run_command_line(["doctor", "-o", "json"]) == ExitCode.VERDICT
     result = json.loads(capsys.readouterr().out)
     problems = [item for item in result if item["check"] in ("processes", "server") and item["level"] == "problem"]
     assert [problem["message"] for problem in problems] == [f"the cluster in {data_dir} is stopped"]
@@ -287,7 +287,7 @@ def test_down_removes_the_context_from_every_file_that_up_has_written(
     monkeypatch.delenv("KUBECONFIG")
     written = Folder(data_dir).kubeconfigs()
     assert written == [elsewhere] and elsewhere.read_bytes() != before
-    clusters.refresh(Settings(), ClientConfig(("127.0.0.1:9",), data_dir=data_dir))
+    clusters.refresh_context(Settings(), ClientConfig(("127.0.0.1:9",), data_dir=data_dir))
     assert not kubectl_paths()[0].exists(), "a start adds no second context"
     assert load(file=elsewhere).endpoints == ("127.0.0.1:9",)
     clusters.remove_context(Settings(), data_dir, written)
@@ -314,7 +314,7 @@ def test_up_reports_an_unreadable_configuration_before_the_start(
     path = tmp_path / "broken"
     path.mkdir() if content is None else path.write_text(content)
     monkeypatch.setenv("KUBECONFIG", str(path))
-    assert run(["up", "--nodes", "1", "--data-dir", str(tmp_path / "cluster"), "--detach"]) != 0
+    assert run_command_line(["up", "--nodes", "1", "--data-dir", str(tmp_path / "cluster"), "--detach"]) != 0
     first, hint = capsys.readouterr().err.splitlines()
     assert first.startswith(f"error: {path}{said}") and hint.startswith("hint: ")
 
@@ -330,7 +330,7 @@ def test_up_reports_an_unreadable_configuration_before_the_start(
 )
 def test_invalid_command_line_starts_nothing(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str) -> None:
     """An empty one is a variable that is not set."""
-    assert run(arguments) == ExitCode.USAGE
+    assert run_command_line(arguments) == ExitCode.USAGE
     assert said in capsys.readouterr().err
 
 
@@ -341,7 +341,7 @@ def test_sets_of_stages_are_those_that_kubelets_know() -> None:
 def test_certificates_of_a_local_cluster_are_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Others beside them would be of an authority that its processes do not know."""
     (tmp_path / "cluster.json").touch()
-    assert run(["pki", str(tmp_path), "--server", "127.0.0.1:1"]) == ExitCode.USAGE
+    assert run_command_line(["pki", str(tmp_path), "--server", "127.0.0.1:1"]) == ExitCode.USAGE
     assert "`pinnace restart` renews" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["cluster.json"]
 

@@ -4,7 +4,7 @@ import pytest
 
 from pinnace.api.elections_pb2 import Term
 from pinnace.api.scalars import to_micro_time
-from pinnace.cli.verbs.leader import gaps, records, rows, short
+from pinnace.cli.verbs.leader import format_duration, measure_gaps, term_documents, term_rows
 
 
 def term(
@@ -28,7 +28,7 @@ TERMS = [term(1, 0.0, 2.0, "resigned"), term(5, 2.25, 9.0, "lease expired", pres
 
 
 def test_term_rows_show_the_leaderless_gap() -> None:
-    assert rows(TERMS) == [
+    assert term_rows(TERMS) == [
         ("h1", "1", "1970-01-01 00:00:00.000", "1970-01-01 00:00:02.000", "2.00s", "resigned", "250ms", "250ms"),
         ("h5", "5", "1970-01-01 00:00:02.250", "1970-01-01 00:00:09.000", "<=6.75s", "lease expired?", "", ""),
         ("h7", "7", "1970-01-01 00:00:09.000", "", "", "leads", "", ""),
@@ -38,23 +38,23 @@ def test_term_rows_show_the_leaderless_gap() -> None:
 def test_outage_of_a_frozen_leader_counts_from_its_last_heartbeat() -> None:
     """The history showed the milliseconds after the term of a leader that had been frozen for a second."""
     terms = [term(1, 0.0, 4.75, "no heartbeats", heartbeat=3.75), term(5, 5.0)]
-    assert rows(terms)[0][-2:] == ("250ms", "1.25s")
-    first = records(terms)[0]
+    assert term_rows(terms)[0][-2:] == ("250ms", "1.25s")
+    first = term_documents(terms)[0]
     assert (first["gapSeconds"], first["outageSeconds"]) == (0.25, 1.25)
     assert first["lastHeartbeat"] == "1970-01-01T00:00:03.750000Z"
 
 
 def test_records_have_what_is_known() -> None:
-    first, presumed, last = records(TERMS)
+    first, presumed, last = term_documents(TERMS)
     assert presumed["presumed"] and "gapSeconds" not in presumed
     assert first["gapSeconds"] == 0.25 and (first["reason"], first["presumed"]) == ("resigned", False)
     assert last == {"election": "e", "holder": "h7", "token": 7, "began": "1970-01-01T00:00:09.000000Z"}
 
 
 def test_two_clocks_that_disagree_leave_no_gap() -> None:
-    assert next(gaps([term(1, 0.0, 2.0, "resigned"), term(5, 1.999)])) == (0.0, 0.0)
+    assert next(measure_gaps([term(1, 0.0, 2.0, "resigned"), term(5, 1.999)])) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.0, "0ms"), (0.0123, "12ms"), (1.017, "1.02s"), (192.0, "3m12s")])
 def test_durations_have_milliseconds_while_they_matter(seconds: float, text: str) -> None:
-    assert short(seconds) == text
+    assert format_duration(seconds) == text

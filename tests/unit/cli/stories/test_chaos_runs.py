@@ -21,7 +21,7 @@ from pinnace.verification.chaos.stage import JOURNAL, STORED
 class FakeReport:
     def __init__(self, status: Status) -> None:
         self.status: Status = status
-        self.kept = ""
+        self.saved_folder = ""
 
     def to_json(self) -> dict[str, Any]:
         return {"status": self.status}
@@ -51,12 +51,12 @@ def play(folder: Path, end: BaseException | FakeReport, *, keep: bool = False) -
 def test_bad_run_is_kept(folder: Path, status: Status, keep: bool, kept: bool) -> None:
     report = play(folder, FakeReport(status), keep=keep)
     assert (folder / "report.json").exists() == folder.exists() == kept
-    assert report.kept == (str(folder) if kept else "")
+    assert report.saved_folder == (str(folder) if kept else "")
 
 
 def test_unwritable_report_is_printed(folder: Path) -> None:
     (folder / "report.json").mkdir()
-    assert play(folder, FakeReport("violated")).kept == str(folder)
+    assert play(folder, FakeReport("violated")).saved_folder == str(folder)
 
 
 def test_failed_start_of_a_temporary_cluster_leaves_nothing(folder: Path) -> None:

@@ -5,7 +5,7 @@ from contextlib import redirect_stdout
 
 import pytest
 
-from pinnace.cli.terminal import bytes_out, escaped, out
+from pinnace.cli.terminal import escape_control_characters, print_bytes, print_result
 
 HOSTILE = "a\x1b]0;title\x07\x1b[2J\rb\x9b31m\x7f\u202ec\td\r\ne\n"
 SHOWN = "a^[]0;title^G^[[2J\\rb\\x9b31m^?\\u202ec\td\r\ne\n"
@@ -36,26 +36,26 @@ def terminal() -> Terminal:
 
 
 def test_control_characters_are_made_visible() -> None:
-    assert escaped(HOSTILE) == SHOWN
-    assert escaped("plain\ttext, äöü €\n") == "plain\ttext, äöü €\n"
+    assert escape_control_characters(HOSTILE) == SHOWN
+    assert escape_control_characters("plain\ttext, äöü €\n") == "plain\ttext, äöü €\n"
 
 
 def test_results(stdout: Terminal) -> None:
     with redirect_stdout(stdout):
-        out(HOSTILE)
+        print_result(HOSTILE)
     assert stdout.text() == (SHOWN if stdout.isatty() else HOSTILE)
 
 
 def test_styled_results_keep_their_colours(terminal: Terminal) -> None:
     with redirect_stdout(terminal):
-        out("\x1b[31m-a\x1b[0m\n", styled=True)
+        print_result("\x1b[31m-a\x1b[0m\n", styled=True)
     assert terminal.text() == "\x1b[31m-a\x1b[0m\n"
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
 def test_bytes_in_pieces_of_any_size(stdout: Terminal, size: int) -> None:
     """Characters and line ends may be divided between pieces."""
-    write, data = bytes_out(), HOSTILE.encode()
+    write, data = print_bytes(), HOSTILE.encode()
     with redirect_stdout(stdout):
         for start in range(0, len(data), size):
             write(data[start : start + size])
@@ -65,7 +65,7 @@ def test_bytes_in_pieces_of_any_size(stdout: Terminal, size: int) -> None:
 
 def test_bytes_that_are_no_text(terminal: Terminal) -> None:
     """0x9b alone begins an escape sequence on terminals that are not UTF-8."""
-    write = bytes_out()
+    write = print_bytes()
     with redirect_stdout(terminal):
         write(b"\x9b31m\xe2\x82")
         write(b"")

@@ -12,8 +12,8 @@ import pytest
 
 from pinnace.cluster.errors import ClusterError
 from pinnace.cluster.spec import Plan
+from pinnace.verification.chaos.cluster_under_test import ClusterUnderTest, NotPossible
 from pinnace.verification.chaos.faults.processes import Kill, Terminate
-from pinnace.verification.chaos.world import ClusterUnderTest, NotPossible
 
 NAME = "apiserver-0"
 
@@ -102,7 +102,7 @@ async def test_excused_exit_is_no_crash_and_recover_restarts_the_process(world: 
     world.allow_errors(NAME, may_end=True)
     cluster.code = -signal.SIGABRT
     assert not world.find_crashed_processes()
-    assert await world.recover(NAME)
+    assert await world.end_excuse(NAME)
     assert not cluster.ended()
     (excuse,) = world.excuses
     assert excuse.process == NAME and excuse.began <= excuse.ended
@@ -116,7 +116,7 @@ async def test_excuse_for_log_errors_does_not_excuse_an_exit(world: ClusterUnder
 
 async def test_excuse_covers_an_exit_that_is_detected_later(world: ClusterUnderTest, cluster: FakeCluster) -> None:
     world.allow_errors(NAME, may_end=True)
-    assert not await world.recover(NAME), "the process still runs"
+    assert not await world.end_excuse(NAME), "the process still runs"
     cluster.code = 1
     (excuse,) = world.excuses
     log = cluster.folder.log(NAME)
@@ -130,10 +130,10 @@ async def test_excuse_covers_an_exit_that_is_detected_later(world: ClusterUnderT
 async def test_excuses_of_two_faults_end_separately(world: ClusterUnderTest, cluster: FakeCluster) -> None:
     world.allow_errors(NAME, may_end=True)
     world.allow_errors(NAME, may_end=True)
-    await world.recover(NAME)
+    await world.end_excuse(NAME)
     cluster.code = 1
     assert not world.find_crashed_processes() and not world.find_ended_after_excuse(), "the second fault restarts the process"
-    assert await world.recover(NAME)
+    assert await world.end_excuse(NAME)
     assert not cluster.ended()
 
 

@@ -13,8 +13,8 @@ from pinnace.cluster.errors import ClusterError
 from pinnace.cluster.links import Helper, HelperError, Links
 from pinnace.cluster.spec import ETCD, SCHEDULER, Plan
 from pinnace.runtime import procfs
-from pinnace.verification.chaos.host import Clocks, Disk
-from pinnace.verification.chaos.log_scan import Excuse
+from pinnace.verification.chaos.host import TmpfsDisk, WallClocks
+from pinnace.verification.chaos.log_scan import ErrorExcuse
 
 LEADER, STANDBY, ETCD_LEADER, ETCD_FOLLOWER = "leader", "standby", "etcd-leader", "etcd-follower"
 """Targets that are resolved to a process when the fault starts."""
@@ -39,9 +39,9 @@ class ClusterUnderTest:
         links: Links,
         surgeon: Helper,
         client: Client,
-        clocks: Clocks | None,
+        clocks: WallClocks | None,
         recorded: Callable[[], int],
-        disks: Mapping[str, Disk] | None = None,
+        disks: Mapping[str, TmpfsDisk] | None = None,
     ) -> None:
         self.cluster = cluster
         self.links = links
@@ -53,7 +53,7 @@ class ClusterUnderTest:
         """Disks by name of the etcd member whose data they contain."""
         self.unstoppable_processes: list[str] = []
         """Processes that did not stop on request, failed while stopping, or ended unexpectedly."""
-        self.excuses: list[Excuse] = []
+        self.excuses: list[ErrorExcuse] = []
         """Periods in which a process was allowed to log errors and to end."""
         self._excused: dict[str, list[tuple[float, bool]]] = {}
         """By process: the start of each active excuse, and whether the process may end."""
@@ -62,7 +62,7 @@ class ClusterUnderTest:
         self._downed: set[str] = set()
         self._reviving: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def find(self, target: str) -> str:
+    async def resolve_target(self, target: str) -> str:
         """Return the name of the process that a target refers to. Raises NotPossible."""
         names = [record.name for record in self.cluster.state.processes]
         if target in names:
@@ -79,20 +79,20 @@ class ClusterUnderTest:
             raise NotPossible(f"there is no {target}")
         return result
 
-    def down(self, name: str, number: signal.Signals) -> None:
-        """End a process. Only `revive` restarts it. Raises NotPossible if the process has already ended, because that is a
-        crash."""
-        self.send(name, number)
+    def end_process(self, name: str, number: signal.Signals) -> None:
+        """End a process. Only `restart_stopped_process` restarts it. Raises NotPossible if the process has already ended,
+        because that is a crash."""
+        self.send_signal(name, number)
         self._downed.add(name)
 
-    def send(self, name: str, number: signal.Signals) -> None:
+    def send_signal(self, name: str, number: signal.Signals) -> None:
         """Send a signal. Raises NotPossible."""
         try:
             self.cluster.kill(name, number)
         except ClusterError as error:
             raise NotPossible(error.message) from error
 
-    def resume(self, name: str) -> None:
+    def resume_process(self, name: str) -> None:
         """Resume a stopped process. Does nothing if it has ended."""
         if process := processes.running(self.cluster.state.find(name)):
             procfs.send_signal(process, signal.SIGCONT)
@@ -102,13 +102,13 @@ class ClusterUnderTest:
         async with self._reviving[name]:
             if name in self._downed:
                 await self.wait_until_exited(name)
-                await self.start(name)
+                await self.start_process(name)
                 self._downed.discard(name)
 
     async def restart_with_plan(self, name: str, plan: Plan) -> None:
         """Restart a process with a different plan. Does not wait until it is ready. Raises NotPossible."""
         original = self.cluster.state.find(name).plan
-        self.down(name, signal.SIGKILL)
+        self.end_process(name, signal.SIGKILL)
         self._plans.setdefault(name, original)
         self.cluster.replan(plan)
         await self.restart_stopped_process(name)
@@ -119,29 +119,29 @@ class ClusterUnderTest:
         if original is None:
             return
         if self.cluster.pid(name):
-            self.down(name, signal.SIGKILL)
+            self.end_process(name, signal.SIGKILL)
         self._downed.add(name)
         self.cluster.replan(original)
         await self.restart_stopped_process(name)
 
     def allow_errors(self, name: str, *, may_end: bool) -> None:
-        """Allow the process to log errors until `recover`, because a fault takes its resources. With `may_end`, the process may
-        also end. Excuses of several faults nest: each requires one `recover`."""
+        """Allow the process to log errors until `end_excuse`, because a fault takes its resources. With `may_end`, the process
+        may also end. Excuses of several faults nest: each requires one `end_excuse`."""
         self._excused.setdefault(name, []).append((time.time(), may_end))
 
     def allow_log_errors(self, name: str, since: float) -> None:
         """Allow errors in a log from `since` (Unix seconds) until now, for a process that is not part of the cluster."""
-        self.excuses.append(Excuse(name, since, time.time()))
+        self.excuses.append(ErrorExcuse(name, since, time.time()))
 
-    async def recover(self, name: str) -> bool:
+    async def end_excuse(self, name: str) -> bool:
         """End the oldest excuse of the process, and restart the process if it has ended. Return whether it had ended."""
         if not self._excused.get(name):
             return False
         began, may_end = self._excused[name].pop(0)
-        self.excuses.append(Excuse(name, began, time.time(), may_end))
+        self.excuses.append(ErrorExcuse(name, began, time.time(), may_end))
         if self.cluster.pid(name) or name in self._downed:
             return False
-        await self.start(name)
+        await self.start_process(name)
         return True
 
     async def wait_until_exited(self, name: str) -> None:
@@ -155,11 +155,11 @@ class ClusterUnderTest:
         if code is not None and code not in AS_ASKED:
             self.unstoppable_processes.append(f"{name} failed while it was stopping: exit code {code}; see its log")
 
-    async def start(self, name: str) -> None:
+    async def start_process(self, name: str) -> None:
         """Start a process that has ended, without waiting until it is ready. Retries for READY_TIMEOUT, because another program
         may temporarily use its address."""
         if self.clocks:
-            self.clocks.sweep()
+            self.clocks.remove_stale_files()
         deadline = time.monotonic() + READY_TIMEOUT
         while True:
             try:
@@ -170,7 +170,7 @@ class ClusterUnderTest:
                     raise
             await asyncio.sleep(POLL)
 
-    async def ready(self, name: str) -> bool:
+    async def wait_until_ready(self, name: str) -> bool:
         """Wait until the process is ready. Return False on timeout."""
         deadline = time.monotonic() + READY_TIMEOUT
         while await startup.readiness([self.cluster.state.find(name)]):
@@ -182,7 +182,7 @@ class ClusterUnderTest:
     async def wait_for_all_ready(self) -> list[str]:
         """Wait until all processes are ready. Return the names of those that are not ready at the timeout."""
         names = [record.name for record in self.cluster.state.processes]
-        ready = await asyncio.gather(*map(self.ready, names))
+        ready = await asyncio.gather(*map(self.wait_until_ready, names))
         return [name for name, well in zip(names, ready, strict=True) if not well]
 
     def find_crashed_processes(self) -> list[tuple[str, int]]:
@@ -212,15 +212,15 @@ class ClusterUnderTest:
         alarms."""
         await self.links.heal()
         if self.clocks:
-            self.clocks.heal()
+            self.clocks.reset_offsets()
         for disk in self.disks.values():
             await disk.empty()
         for record in self.cluster.state.processes:
             await self.restore_original_plan(record.name)
             while self._excused.get(record.name):
-                await self.recover(record.name)
+                await self.end_excuse(record.name)
             await self.restart_stopped_process(record.name)
-            self.resume(record.name)
+            self.resume_process(record.name)
         await self.clear_alarms()
 
     async def clear_alarms(self) -> None:

@@ -29,6 +29,7 @@ from pinnace.scheduler.config import Configuration, build
 from pinnace.scheduler.framework.profile import Offline
 from pinnace.scheduler.framework.reuse import EquivalenceCache
 from pinnace.scheduler.framework.runtime import Framework
+from pinnace.scheduler.node_selector import NodeSelector
 from pinnace.scheduler.scheduling_cycle import Placed, schedule_one
 from pinnace.verification.bench.load import NODE_CPU, Shape, pod
 from pinnace.verification.bench.report import this_machine
@@ -89,12 +90,12 @@ def filled(nodes: int, held: int, shape: Shape) -> Cache:
 def cost(kind: Kind, nodes: int, held: int, framework: Framework) -> Point:
     """Raises AssertionError when a pod finds no node."""
     cache = filled(nodes, held, kind.shape)
-    equivalence = EquivalenceCache(cache.nodes) if kind.alike else None
+    selector = NodeSelector(cache, framework, 0, EquivalenceCache(cache.nodes) if kind.alike else None)
     rounds = []
     for turn in range(ROUNDS + 1):
         pods = [_named(kind.shape, f"new-{turn}-{i}") for i in range(DECISIONS)]
         began = time.process_time()
-        outcomes = [schedule_one(item, cache, framework, 0, equivalence) for item in pods]
+        outcomes = [schedule_one(item, selector) for item in pods]
         rounds.append((time.process_time() - began) / DECISIONS)
         assert all(isinstance(outcome, Placed) for outcome in outcomes), outcomes
     return Point(kind.name, nodes, held, median(rounds[1:]) * 1e6)  # the first warms up

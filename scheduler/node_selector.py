@@ -37,7 +37,7 @@ class Evaluator(Protocol):
 class NodeSelector:
     """Selects nodes with the plugins of one profile. Without an equivalence cache, it evaluates every node for every pod."""
 
-    __slots__ = ("_evaluator",)
+    __slots__ = ("_evaluator", "cache", "framework")
 
     def __init__(
         self,
@@ -47,11 +47,11 @@ class NodeSelector:
         equivalence: EquivalenceCache | None = None,
         extender_result: ExtenderResult | None = None,
     ) -> None:
-        self._evaluator: Evaluator = (
-            FullEvaluator(cache, framework, seed, extender_result)
-            if equivalence is None
-            else CachedEvaluator(cache, framework, seed, equivalence, extender_result)
-        )
+        """`extender_result` is valid for one pod only."""
+        self.cache = cache
+        self.framework = framework
+        full = FullEvaluator(cache, framework, seed, extender_result)
+        self._evaluator: Evaluator = full if equivalence is None else CachedEvaluator(full, equivalence)
 
     def select(self, pod: PodInfo, state: CycleState) -> int | Diagnosis:
         """Return a row or a diagnosis. Prefer the nominated node. Raise PluginError and BudgetExceeded."""
@@ -115,21 +115,14 @@ class FullEvaluator:
 class CachedEvaluator:
     """Reuses the results of equivalent pods, and evaluates in full if there are none."""
 
-    __slots__ = ("_cache", "_equivalence", "_extender_result", "_framework", "_seed")
+    __slots__ = ("_cache", "_equivalence", "_framework", "_full", "_seed")
 
-    def __init__(
-        self,
-        cache: Cache,
-        framework: Framework,
-        seed: int,
-        equivalence: EquivalenceCache,
-        extender_result: ExtenderResult | None = None,
-    ) -> None:
-        self._cache = cache
-        self._framework = framework
-        self._seed = seed
+    def __init__(self, full: FullEvaluator, equivalence: EquivalenceCache) -> None:
+        self._full = full
         self._equivalence = equivalence
-        self._extender_result = extender_result
+        self._cache = full.cache
+        self._framework = full.framework
+        self._seed = full.seed
 
     def evaluate(self, pod: PodInfo, state: CycleState) -> int | Diagnosis:
         nominated_node = self._cache.nodes.nominated.node_of(pod.uid)
@@ -137,10 +130,9 @@ class CachedEvaluator:
         if reused is not None:
             return reused
         state.clear()
-        full = FullEvaluator(self._cache, self._framework, self._seed, self._extender_result)
-        diagnosis = full.run_filters(pod, state)
+        diagnosis = self._full.run_filters(pod, state)
         if np.count_nonzero(diagnosis.feasible):
-            return full.select_feasible(pod, state, diagnosis)
+            return self._full.select_feasible(pod, state, diagnosis)
         if not nominated_node:
             self._equivalence.store_diagnosis(state, pod, self._framework, diagnosis)
         return diagnosis

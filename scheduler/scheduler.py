@@ -47,6 +47,7 @@ from pinnace.scheduler.framework.results import PluginError, PluginRejection
 from pinnace.scheduler.framework.reuse import EquivalenceCache
 from pinnace.scheduler.framework.runtime import BindingCycle, Profiles
 from pinnace.scheduler.informers import EventHandlers, Informers, PluginHandle
+from pinnace.scheduler.node_selector import NodeSelector
 from pinnace.scheduler.preemption import Evictions, PreemptionHandle
 from pinnace.scheduler.queue import QueuedPod, SchedulingQueue
 from pinnace.scheduler.scheduling_cycle import (
@@ -88,7 +89,6 @@ class Scheduler:
         self._clock = clock
         self._traces = PodTraces(clock, tracer)
         self._cache = Cache()
-        self._equivalence = EquivalenceCache(self._cache.nodes)
         self._binder = Binder(client.pods, self._cache, self, lambda token: self._standby.fence_of(token), clock=clock)
         self._informers = Informers(client, needs(config), writes(config), clock=clock)
         self._progress = Progress()
@@ -115,6 +115,10 @@ class Scheduler:
         handle = PluginHandle(self._informers, self._binder.waiting, self._activate, preemption, guarded)
         frameworks = build(config, handle, self._extenders.binders)
         self._profiles = preemption.profiles = Profiles(frameworks)
+        equivalence = EquivalenceCache(self._cache.nodes)
+        self._selectors = {
+            profile: NodeSelector(self._cache, framework, config.seed, equivalence) for profile, framework in frameworks.items()
+        }
         self._queue = SchedulingQueue(self._profiles, initial_backoff=config.initial_backoff, max_backoff=config.max_backoff)
         self._extender_scheduling = ExtenderScheduling(self._cache, self._queue, store, config.seed)
         self._event_handlers = feed = EventHandlers(
@@ -219,7 +223,7 @@ class Scheduler:
                     return
             else:
                 kept = self._cache.nodes.nominated.node_of(info.uid)
-                outcome = schedule_one(info, self._cache, self._profiles.of(info), self._config.seed, self._equivalence)
+                outcome = schedule_one(info, self._selectors[info.raw.spec.schedulerName])
                 self._conclude(queued, outcome, kept, token, now)
             now = self._clock.monotonic()
         if not self._binder.has_room:

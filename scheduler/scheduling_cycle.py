@@ -34,7 +34,7 @@ import numpy as np
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.scheduler.cache.cache import Cache
 from pinnace.scheduler.extenders.extender import Extender, PreemptionQuery, query_extenders
-from pinnace.scheduler.extenders.interface import ExtenderError, ExtenderResult
+from pinnace.scheduler.extenders.interface import ExtenderError
 from pinnace.scheduler.framework import CycleState, NodeTable, PodInfo
 from pinnace.scheduler.framework.results import (
     Diagnosis,
@@ -45,7 +45,6 @@ from pinnace.scheduler.framework.results import (
     Victims,
     failure,
 )
-from pinnace.scheduler.framework.reuse import EquivalenceCache
 from pinnace.scheduler.framework.runtime import BindingCycle, Framework
 from pinnace.scheduler.node_selector import BudgetExceeded, NodeSelector
 from pinnace.scheduler.queue import QueuedPod, SchedulingQueue
@@ -90,7 +89,7 @@ class PreemptionProposal:
     message: str
     proposed: Proposed
 
-    def settled(self, candidates: Sequence[Victims]) -> Unschedulable | AttemptFailed:
+    def settle(self, candidates: Sequence[Victims]) -> Unschedulable | AttemptFailed:
         """Preempt on the best of the candidates, if there is one."""
         if not candidates:
             return self.rejected(NO_CANDIDATE)
@@ -113,29 +112,22 @@ class PreemptionProposal:
 CycleResult = Placed | Unschedulable | AttemptFailed
 
 
-def schedule_one(
-    pod: PodInfo, cache: Cache, framework: Framework, seed: int, equivalence: EquivalenceCache | None = None
-) -> CycleResult:
-    outcome = attempt(pod, cache, framework, seed, equivalence)
-    return outcome.settled(outcome.proposed.candidates) if isinstance(outcome, PreemptionProposal) else outcome
+def schedule_one(pod: PodInfo, selector: NodeSelector) -> CycleResult:
+    """Select a node for the pod, assume it there and start its binding cycle. Evict victims if preemption helps."""
+    outcome = schedule_pod(pod, selector)
+    return outcome.settle(outcome.proposed.candidates) if isinstance(outcome, PreemptionProposal) else outcome
 
 
-def attempt(
-    pod: PodInfo,
-    cache: Cache,
-    framework: Framework,
-    seed: int,
-    equivalence: EquivalenceCache | None = None,
-    extender_result: ExtenderResult | None = None,
-) -> CycleResult | PreemptionProposal:
+def schedule_pod(pod: PodInfo, selector: NodeSelector) -> CycleResult | PreemptionProposal:
     """Schedule the pod as `schedule_one` does, but return a preemption proposal instead of evicting victims."""
+    cache, framework = selector.cache, selector.framework
     state: CycleState = {}
     nodes = cache.nodes
     try:
         costly = framework.too_costly(pod, nodes)
         if costly is not None:
             return Unschedulable(costly.plugins, costly.message)
-        row = NodeSelector(cache, framework, seed, equivalence, extender_result).select(pod, state)
+        row = selector.select(pod, state)
         if isinstance(row, Diagnosis):
             return _unschedulable(state, pod, nodes, framework, row)
         node = nodes.names[row]
@@ -227,20 +219,23 @@ class ExtenderScheduling:
         Return None if the decision is no longer needed. A pod that still needs a node is then in the queue.
         """
         try:
-            nodes = self._left(queued.info, framework)
+            nodes = self._list_feasible_nodes(queued.info, framework)
             extender_result = (
                 await self.hold_while(queued, query_extenders(extenders, queued.info, nodes), leads) if nodes else None
             )
-            outcome = attempt(queued.info, self._cache, framework, self._seed, extender_result=extender_result)
+            selector = NodeSelector(self._cache, framework, self._seed, extender_result=extender_result)
+            outcome = schedule_pod(queued.info, selector)
             return (
-                await self._settled(outcome, queued, extenders, leads) if isinstance(outcome, PreemptionProposal) else outcome
+                await self._settle_with_extenders(outcome, queued, extenders, leads)
+                if isinstance(outcome, PreemptionProposal)
+                else outcome
             )
         except (ExtenderError, PluginError) as error:
             return AttemptFailed(error)
         except Superseded:
             return None
 
-    def _left(self, pod: PodInfo, framework: Framework) -> list[Node]:
+    def _list_feasible_nodes(self, pod: PodInfo, framework: Framework) -> list[Node]:
         """Return the nodes that pass the filters, or an empty list if the decision exceeds the cost limit."""
         nodes = self._cache.nodes
         if framework.too_costly(pod, nodes) is not None:
@@ -248,13 +243,13 @@ class ExtenderScheduling:
         feasible = framework.run_filters({}, pod, nodes.subtract_reserved(pod.priority, pod.uid)).feasible
         return [nodes.raw[row] for row in np.flatnonzero(feasible).tolist()]
 
-    async def _settled(
+    async def _settle_with_extenders(
         self, proposal: PreemptionProposal, queued: QueuedPod, extenders: Sequence[Extender], leads: Callable[[], bool]
     ) -> Unschedulable | AttemptFailed:
         """Let the extenders select among the preemption candidates. Raise Superseded."""
         proposed, cache = list(proposal.proposed.candidates), self._cache
         if not any(extender.preempts for extender in extenders):
-            return proposal.settled(proposed)
+            return proposal.settle(proposed)
         versions = {victims.node: cache.version(victims.node) for victims in proposed}
         lower = {
             node: {pod.uid: pod for pod in cache.pods_on(node) if pod.priority < queued.info.priority} for node in versions
@@ -266,7 +261,7 @@ class ExtenderScheduling:
             return proposal.postponed(str(error), cache.nodes.nominated.node_of(queued.info.uid))
         still = [victims for victims in left if cache.version(victims.node) == versions[victims.node]]
         if still or not left:
-            return proposal.settled(still)
+            return proposal.settle(still)
         return proposal.postponed(NO_CANDIDATE, cache.nodes.nominated.node_of(queued.info.uid))
 
     async def hold_while(self, queued: QueuedPod, asking: Coroutine[Any, Any, T], leads: Callable[[], bool]) -> T:

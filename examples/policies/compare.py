@@ -33,6 +33,7 @@ from pinnace.scheduler.framework.profile import Offline
 from pinnace.scheduler.framework.results import PluginError
 from pinnace.scheduler.framework.reuse import EquivalenceCache
 from pinnace.scheduler.framework.runtime import Framework
+from pinnace.scheduler.node_selector import NodeSelector
 from pinnace.scheduler.scheduling_cycle import AttemptFailed, Placed, schedule_one
 
 PLUGIN_TIMEOUT = 5.0
@@ -72,7 +73,7 @@ def play(
     cache, day = Cache(), Day()
     for node in machines:
         cache.set_node(node)
-    equivalence = EquivalenceCache(cache.nodes)
+    selector = NodeSelector(cache, framework, seed, EquivalenceCache(cache.nodes))
     leaving: list[tuple[float, str]] = []
     where: dict[str, list[str]] = {}
     hour = 1
@@ -84,7 +85,7 @@ def play(
             hour += 1
         _remove_finished_pods(cache, leaving, arrival.at)
         day.arrived += 1
-        outcome = schedule_one(PodInfo(arrival.pod), cache, framework, seed, equivalence)
+        outcome = schedule_one(PodInfo(arrival.pod), selector)
         if isinstance(outcome, AttemptFailed):
             raise outcome.error
         if not isinstance(outcome, Placed):

@@ -12,6 +12,7 @@ from pinnace.api.verbs_pb2 import ADDED, MODIFIED, BatchItem, WatchEventType
 from pinnace.fit import Refusal
 from pinnace.kubelet.lifecycle.plan import template_of
 from pinnace.kubelet.node import VirtualNode
+from pinnace.scheduler.node_selector import NodeSelector
 from pinnace.scheduler.scheduling_cycle import Placed, schedule_one
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
@@ -141,7 +142,7 @@ def test_nomad_13017_kubelet_admits_every_scheduled_pod(built: Sequence[NodeBuil
     cache, profile = cache_of(*built), framework()
     played = {node.build().metadata.name: VirtualNode(node.build()) for node in built}
     for pod in waiting:
-        outcome = schedule_one(info(pod), cache, profile, seed=0)
+        outcome = schedule_one(info(pod), NodeSelector(cache, profile, seed=0))
         if isinstance(outcome, Placed):
             admitted = played[outcome.node].admit(pod.build().metadata.uid, template_of(pod.build()))
             assert not isinstance(admitted, Refusal), f"{outcome.node} rejects {pod}: {admitted.admission_message}"

@@ -37,7 +37,7 @@ class Stage:
 
     def play(self, story: Coroutine[Any, Any, None]) -> None:
         """Raises what the story raises, or what killed a scheduler."""
-        with patch("pinnace.client.standby.Candidate", FakeCandidate):
+        with patch("pinnace.client.standby.LeaderElector", FakeCandidate):
             self.loop.run(self._play(story))
         assert not self.loop.failures, self.loop.failures
 

@@ -13,6 +13,7 @@ from pinnace.scheduler.cache.cache import Cache
 from pinnace.scheduler.cache.pod_info import PodInfo
 from pinnace.scheduler.framework.profile import Enabled, everywhere, make
 from pinnace.scheduler.framework.runtime import Framework
+from pinnace.scheduler.node_selector import NodeSelector
 from pinnace.scheduler.plugins.registry import DEFAULT_PLUGINS
 from pinnace.scheduler.scheduling_cycle import Placed, Unschedulable, schedule_one
 from tests.builders import PodBuilder, label_selector, make_node, make_pod
@@ -136,7 +137,7 @@ def test_clusters_agree_on_feasible_nodes_and_on_victims() -> None:
     for seed in range(SEEDS):
         world = World(seed)
         feasible = {node.metadata.name for node in world.nodes if not world.refused(node, world.placed)[0]}
-        outcome = schedule_one(PodInfo(world.new), world.cache, world.framework, seed=0)
+        outcome = schedule_one(PodInfo(world.new), NodeSelector(world.cache, world.framework, seed=0))
         if feasible:
             assert isinstance(outcome, Placed) and outcome.node in feasible, seed
             continue

@@ -21,6 +21,7 @@ from pinnace.scheduler.config import (
 )
 from pinnace.scheduler.framework import Handle, PodInfo, Status
 from pinnace.scheduler.framework.profile import Offline, Point, takes_part
+from pinnace.scheduler.node_selector import NodeSelector
 from pinnace.scheduler.plugins.registry import DEFAULT_PLUGINS
 from pinnace.scheduler.scheduling_cycle import Placed, schedule_one
 from tests.builders import make_node, make_pod
@@ -143,7 +144,9 @@ class TestPlugins:
         assert result.weights["CheapestNode"] == 9.0 and result.sources["CheapestNode"].spec == EXAMPLE
         frameworks = build(with_plugin(Configuration(), EXAMPLE), Offline())
         cache = cache_of(make_node("dear").label("price", "50"), make_node("cheap").label("price", "1"), make_node("unknown"))
-        assert schedule_one(info(make_pod("a").req(cpu=1)), cache, frameworks["default-scheduler"], 0) == Placed("cheap")
+        assert schedule_one(info(make_pod("a").req(cpu=1)), NodeSelector(cache, frameworks["default-scheduler"], 0)) == Placed(
+            "cheap"
+        )
 
     def test_take_part_where_they_have_a_method(self) -> None:
         [all_points] = Configuration().profiles
@@ -210,7 +213,7 @@ class TestProfiles:
         assert list(frameworks) == ["default-scheduler", "packing"]
         cache = cache_of(make_node("n"), placed=[make_pod("there").host_port(80).node("n")])
         pod = info(make_pod("a").host_port(80))
-        assert schedule_one(pod, cache, frameworks["packing"], 0) == Placed("n")
+        assert schedule_one(pod, NodeSelector(cache, frameworks["packing"], 0)) == Placed("n")
 
     def test_names_are_unique(self) -> None:
         with pytest.raises(ConfigurationError, match=r"profiles\[1\].schedulerName: duplicate schedulerName default-scheduler"):

@@ -9,6 +9,7 @@ from pinnace.scheduler.config import ConfigurationError, build, check, parse, wr
 from pinnace.scheduler.extenders.extender import Extenders
 from pinnace.scheduler.extenders.interface import ExtenderConfiguration, Tls
 from pinnace.scheduler.framework.profile import Offline
+from pinnace.scheduler.node_selector import NodeSelector
 from pinnace.scheduler.scheduling_cycle import Placed, schedule_one
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, info
@@ -128,8 +129,8 @@ def test_resource_that_the_scheduler_ignores_is_no_reason_to_refuse() -> None:
     pod = make_pod("a").container({"example.com/gpu": 1, "example.com/other": 1})
     ignoring = build(parse(FULL), Offline())["default-scheduler"]
     cache = cache_of(make_node("n").extended("example.com/other", 1))
-    assert schedule_one(info(pod), cache, ignoring, 0) == Placed("n")
-    fpga = schedule_one(info(make_pod("b").container({"example.com/fpga": 1})), cache, ignoring, 0)
+    assert schedule_one(info(pod), NodeSelector(cache, ignoring, 0)) == Placed("n")
+    fpga = schedule_one(info(make_pod("b").container({"example.com/fpga": 1})), NodeSelector(cache, ignoring, 0))
     assert not isinstance(fpga, Placed)
 
 
@@ -138,7 +139,7 @@ def test_ignored_resources_join_those_of_the_arguments() -> None:
     configuration = parse(FULL + args)
     pod = make_pod("a").container({"example.com/gpu": 1, "example.com/other": 1})
     framework = build(configuration, Offline())["default-scheduler"]
-    assert schedule_one(info(pod), cache_of(make_node("n")), framework, 0) == Placed("n")
+    assert schedule_one(info(pod), NodeSelector(cache_of(make_node("n")), framework, 0)) == Placed("n")
     [profile] = parse(write(configuration)).profiles
     assert profile.args["NodeResourcesFit"]["ignoredResources"] == ["example.com/other"], "what was given"
 
@@ -146,7 +147,9 @@ def test_ignored_resources_join_those_of_the_arguments() -> None:
 def test_extender_that_binds_comes_before_all_plugins_for_its_pods_only() -> None:
     configuration = parse(FULL)
     framework = build(configuration, Offline(), Extenders(configuration.extenders).binders)["default-scheduler"]
-    theirs = schedule_one(info(make_pod("a").container({"example.com/gpu": 1})), cache_of(make_node("n")), framework, 0)
+    theirs = schedule_one(
+        info(make_pod("a").container({"example.com/gpu": 1})), NodeSelector(cache_of(make_node("n")), framework, 0)
+    )
     assert isinstance(theirs, Placed) and theirs.cycle is not None
     assert [plugin.name for plugin in theirs.cycle.binds] == ["https://gpus.example:8443/scheduler"]
-    assert schedule_one(info(make_pod("b")), cache_of(make_node("n")), framework, 0) == Placed("n")
+    assert schedule_one(info(make_pod("b")), NodeSelector(cache_of(make_node("n")), framework, 0)) == Placed("n")

@@ -28,6 +28,7 @@ from pinnace.scheduler.framework.filtering import BUDGET
 from pinnace.scheduler.framework.profile import Offline
 from pinnace.scheduler.framework.reuse import EquivalenceCache
 from pinnace.scheduler.framework.runtime import Framework
+from pinnace.scheduler.node_selector import NodeSelector
 from pinnace.scheduler.scheduling_cycle import CycleResult, Placed, Unschedulable, schedule_one
 from pinnace.verification.chaos.hostile_pods import HOSTILE, LABEL, VALUE
 from tests.builders import NodeBuilder, make_node, make_pod
@@ -87,7 +88,7 @@ def decided(pod: Pod, cache: Cache, framework: Framework) -> tuple[CycleResult, 
     equivalence = EquivalenceCache(cache.nodes)
     began = time.process_time()
     info = PodInfo(pod)
-    outcome = schedule_one(info, cache, framework, 0, equivalence)
+    outcome = schedule_one(info, NodeSelector(cache, framework, 0, equivalence))
     seconds = time.process_time() - began
     cache.remove(info.uid)
     return outcome, seconds
@@ -124,7 +125,7 @@ def test_pods_alike_while_nodes_change(kind: str, framework: Framework) -> None:
         pod.metadata.uid = f"uid-{number}"
         info = PodInfo(pod)
         began = time.process_time()
-        schedule_one(info, cache, framework, 0, equivalence)
+        schedule_one(info, NodeSelector(cache, framework, 0, equivalence))
         took = time.process_time() - began
         cache.remove(info.uid)
         assert took < BOUND

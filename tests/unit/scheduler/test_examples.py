@@ -21,6 +21,7 @@ from pinnace.scheduler.config import build, parse, read
 from pinnace.scheduler.extenders.extender import Extenders, query_extenders
 from pinnace.scheduler.framework.profile import Offline
 from pinnace.scheduler.main import main
+from pinnace.scheduler.node_selector import NodeSelector
 from pinnace.scheduler.scheduling_cycle import Placed, schedule_one
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, info
@@ -39,7 +40,9 @@ EXAMPLES = ROOT / "examples" / "plugins"
 )
 def test_placements(file: str, profile: str, nodes: list[NodeBuilder], placed: list[PodBuilder]) -> None:
     frameworks = build(read(EXAMPLES / file), Offline())
-    decided = schedule_one(info(make_pod("a").req(cpu=1)), cache_of(*nodes, placed=placed), frameworks[profile], 0)
+    decided = schedule_one(
+        info(make_pod("a").req(cpu=1)), NodeSelector(cache_of(*nodes, placed=placed), frameworks[profile], 0)
+    )
     assert isinstance(decided, Placed) and decided.node == "liked"
 
 

@@ -15,6 +15,7 @@ from pinnace.scheduler.cache.pod_info import PodInfo
 from pinnace.scheduler.config import Configuration, with_plugin
 from pinnace.scheduler.framework import CycleState, Status
 from pinnace.scheduler.informers import EventHandlers
+from pinnace.scheduler.node_selector import NodeSelector
 from pinnace.scheduler.queue import SchedulingQueue
 from pinnace.scheduler.scheduling_cycle import Placed, Unschedulable, schedule_one
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
@@ -44,25 +45,27 @@ def test_room_is_kept_from_the_same_and_lower_priorities() -> None:
     for priority, expected in ((9, "b"), (10, "b"), (11, "a")):
         cache = nominating(NOMINATED, "a", "b")
         cache.observe(info(make_pod("there").req(cpu=2).node("b")), "b")  # b is liked less
-        assert schedule_one(info(make_pod("p").req(cpu=1).priority(priority)), cache, FRAMEWORK, 0) == Placed(expected)
+        assert schedule_one(info(make_pod("p").req(cpu=1).priority(priority)), NodeSelector(cache, FRAMEWORK, 0)) == Placed(
+            expected
+        )
     message = "0/1 nodes are available: 1 Insufficient cpu."
     full = nominating(NOMINATED, "a")
-    assert schedule_one(info(make_pod("p").req(cpu=1)), full, FRAMEWORK, 0) == Unschedulable(FIT, message)
+    assert schedule_one(info(make_pod("p").req(cpu=1)), NodeSelector(full, FRAMEWORK, 0)) == Unschedulable(FIT, message)
 
 
 def test_nominated_pod_goes_where_its_room_is_and_the_nomination_ends() -> None:
     cache = nominating(make_pod("nominated").req(cpu=1).priority(10), "a", "b")
     cache.observe(info(make_pod("there").req(cpu=2).node("a")), "a")  # a is liked less
-    assert schedule_one(info(make_pod("nominated").req(cpu=1).priority(10)), cache, FRAMEWORK, 0) == Placed("a")
+    assert schedule_one(info(make_pod("nominated").req(cpu=1).priority(10)), NodeSelector(cache, FRAMEWORK, 0)) == Placed("a")
     assert len(cache.nodes.nominated) == 0
 
 
 def test_other_things_than_amounts_are_kept_too() -> None:
     port = make_pod("nominated").host_port(80).priority(10)
     cache = nominating(port, "a", "b")
-    assert schedule_one(info(make_pod("p").host_port(80)), cache, FRAMEWORK, 0) == Placed("b")
+    assert schedule_one(info(make_pod("p").host_port(80)), NodeSelector(cache, FRAMEWORK, 0)) == Placed("b")
     alone = nominating(port, "a")
-    assert schedule_one(info(make_pod("p").host_port(80)), alone, FRAMEWORK, 0) == Unschedulable(
+    assert schedule_one(info(make_pod("p").host_port(80)), NodeSelector(alone, FRAMEWORK, 0)) == Unschedulable(
         frozenset({"NodePorts"}), "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."
     )
     assert not alone.nodes.used_ports.taken(info(port).requests.ports), "it is not there yet"
@@ -71,7 +74,7 @@ def test_other_things_than_amounts_are_kept_too() -> None:
 def test_affinity_to_a_nominated_pod_does_not_count() -> None:
     cache = nominating(make_pod("nominated").label("app", "x").req(cpu=1).priority(10), "a")
     near = make_pod("p").affinity("app=x", "kubernetes.io/hostname")
-    assert isinstance(schedule_one(info(near), cache, FRAMEWORK, 0), Unschedulable)
+    assert isinstance(schedule_one(info(near), NodeSelector(cache, FRAMEWORK, 0)), Unschedulable)
 
 
 def test_nomination_moves_and_ends() -> None:
@@ -135,12 +138,12 @@ def test_labels_of_nominated_pods_are_followed() -> None:
     queue.add(info(away), 0.0)
     queued = queue.pop(0.0)
     assert queued is not None
-    decided = schedule_one(queued.info, cache, FRAMEWORK, 0)
+    decided = schedule_one(queued.info, NodeSelector(cache, FRAMEWORK, 0))
     assert isinstance(decided, Unschedulable)
     queue.unschedulable(queued, decided.refused_by, 0.0)
     feed.on_pods([Delta(MODIFIED, old, new)])
     assert queued.place is Place.ACTIVE
-    assert schedule_one(info(away), cache, FRAMEWORK, 0) == Placed("a")
+    assert schedule_one(info(away), NodeSelector(cache, FRAMEWORK, 0)) == Placed("a")
 
 
 def test_when_a_pod_started_is_known() -> None:

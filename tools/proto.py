@@ -1,5 +1,5 @@
-"""Generates what pinnace/api has from proto/: the Python modules, and in descriptions.json what the comments say of objects'
-fields; or (--check) says what of it is out of date."""
+"""Generates the services of tools/kinds.py in proto/, and from proto/ the files of pinnace/api: the Python modules, and in
+descriptions.json the comments of the fields of objects; or (--check) names the files that are out of date."""
 
 import argparse
 import filecmp
@@ -13,9 +13,11 @@ from pathlib import Path
 import google.rpc
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
 from grpc_tools import protoc
+from kinds import KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "proto"
+SERVICES = SOURCES / "pinnace" / "api"
 OUT = Path("pinnace/api")
 DESCRIPTIONS = "descriptions.json"
 METADATA = ".pinnace.meta.v1.ObjectMeta"
@@ -78,8 +80,15 @@ def comments(file: FileDescriptorProto) -> Iterator[tuple[str, str, str]]:
                 yield f"{file.package}.{message.name}", message.field[index].json_name, text
 
 
+def write_services() -> None:
+    for kind in KINDS:
+        (SERVICES / kind.file).write_text(kind.source())
+
+
 def stale() -> list[str]:
-    """Names of the generated files that differ from what proto/ gives now."""
+    """Return the names of the generated files that differ from their sources."""
+    if services := [kind.file for kind in KINDS if not _has_text(SERVICES / kind.file, kind.source())]:
+        return services
     with tempfile.TemporaryDirectory() as directory:
         (Path(directory) / OUT).mkdir(parents=True)
         generate(Path(directory))
@@ -92,10 +101,15 @@ def stale() -> list[str]:
         )
 
 
+def _has_text(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_text() == text
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare only; exit 1 when something is out of date")
     if not parser.parse_args().check:
+        write_services()
         generate(ROOT)
     elif names := stale():
         sys.exit("out of date: " + ", ".join(names) + "\nhint: run `make proto` and commit the result")

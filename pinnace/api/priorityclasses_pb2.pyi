@@ -1,5 +1,5 @@
-from pinnace.api import scheduling_v1_pb2 as _scheduling_v1_pb2
 from pinnace.api import meta_v1_pb2 as _meta_v1_pb2
+from pinnace.api import scheduling_v1_pb2 as _scheduling_v1_pb2
 from pinnace.api import verbs_pb2 as _verbs_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor

@@ -32,7 +32,7 @@ async def test_first_candidate_leads_and_the_others_observe_it(serve: Serve, sto
     assert (election.name, election.holder, election.session, election.token) == (ELECTION, "a", session, 0)
 
 
-async def test_one_candidate_leads_at_a_time_with_increasing_tokens(serve: Serve, vote: Vote) -> None:
+async def test_tokens_increase_and_only_one_candidate_leads_at_a_time(serve: Serve, vote: Vote) -> None:
     """The test kills each leader in turn. The candidates use two servers."""
     one, two = await serve(), await serve()
     voters = [vote("a", one, two), vote("b", two, one), vote("c", one, two)]

@@ -90,7 +90,7 @@ class TestCompareAndSwap:
 
 
 class TestTransactions:
-    async def test_one_failed_compare_aborts_the_transaction(self, storage: Storage) -> None:
+    async def test_failed_compare_aborts_the_whole_transaction(self, storage: Storage) -> None:
         created = await put(storage, A, b"1")
         answer = await refused(storage, Write(A, b"2", created), Write(B, b"2", created), Write(C, b"2", 0))
         assert answer.current == {A: KeyValue(A, b"1", created, created, 1), B: None, C: None}

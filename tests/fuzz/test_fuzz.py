@@ -87,7 +87,7 @@ def test_forbidden_response_is_reported(sent: Shot, answer: Answer, problem: str
         (shot("Watch"), Answer(None, 0.1)),
     ],
 )
-def test_what_may_be_is_not(sent: Shot, answer: Answer) -> None:
+def test_allowed_answer_is_no_problem(sent: Shot, answer: Answer) -> None:
     assert judge(sent, answer, METHODS[sent.what.path]) == []
 
 
@@ -106,7 +106,7 @@ def test_forbidden_log_line_is_reported() -> None:
     ]
 
 
-async def test_what_is_spoiled_was_sound() -> None:
+async def test_fuzzed_requests_are_valid_before_mutation() -> None:
     """A hostile field in a request that is refused for another reason finds nothing."""
     wrong = {}
     async with serving() as assembly:

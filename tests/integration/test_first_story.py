@@ -50,7 +50,7 @@ async def set_taints(client: Client, taints: list[Taint]) -> None:
         await client.nodes.modify(f"node-{index}", "", change)
 
 
-async def test_what_each_part_is_for(apiserver: Component, client: Client, start: Start) -> None:
+async def test_each_component_has_its_effect_on_a_pod(apiserver: Component, client: Client, start: Start) -> None:
     fleet = start("kubelet", "fleet", "--server", apiserver.address, "--nodes", str(NODES), "--node-prefix", "node-")
     await fleet.ready()
     await set_taints(client, [Taint(key="keep", value="out", effect="NoSchedule")])

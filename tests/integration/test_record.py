@@ -84,7 +84,7 @@ async def write(storage: EtcdStorage, *writes: Write) -> int:
                 return answer.revision
 
 
-async def test_what_is_written_down(storage: EtcdStorage, recording: Recording) -> None:
+async def test_recorder_writes_every_change(storage: EtcdStorage, recording: Recording) -> None:
     pod = make_pod("a").build()
     lease = await storage.grant_lease(60)
     election = Election(name="scheduler", holder="me", session=lease)

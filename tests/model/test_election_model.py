@@ -42,7 +42,7 @@ def test_every_guard_is_removed_by_a_test() -> None:
 
 
 @pytest.mark.parametrize("guard", SPARE, ids=lambda guard: guard.breaking)
-def test_one_of_two_redundant_guards_can_be_missing(guard: Guard) -> None:
+def test_model_holds_without_either_of_two_redundant_guards(guard: Guard) -> None:
     assert check(PAIR.make((guard,))).counterexample is None
 
 

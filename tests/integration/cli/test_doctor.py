@@ -47,7 +47,7 @@ async def test_local_cluster_whose_processes_are_gone(pinnace: Commands, tmp_pat
     assert names(tmp_path) == ["cluster.json"]
 
 
-async def test_nothing_is_there_yet(pinnace: Commands, tmp_path: Path) -> None:
+async def test_doctor_without_a_cluster_or_configuration(pinnace: Commands, tmp_path: Path) -> None:
     pinnace.environment = {"KUBECONFIG": str(tmp_path / "config"), "PINNACE_SERVER": ""}
     done = await pinnace("doctor", "--data-dir", str(tmp_path / "data"), "-o", "json")
     result = levels(done.out)

@@ -66,7 +66,9 @@ class TestDefaults:
             ({"memory": "1Gi"}, {"memory": "2Gi"}, ({"cpu": "100m", "memory": "1Gi"}, {"cpu": "1", "memory": "2Gi"})),
         ],
     )
-    def test_what_a_container_does_not_say(self, requests: Amounts, limits: Amounts, expected: tuple[Amounts, Amounts]) -> None:
+    def test_limit_ranger_sets_missing_requests_and_limits(
+        self, requests: Amounts, limits: Amounts, expected: tuple[Amounts, Amounts]
+    ) -> None:
         plugin = ranger({"type": "Container", "defaultRequest": {"cpu": "100m"}, "default": {"cpu": "1", "memory": "64Mi"}})
         new = make_pod("a").container(requests, limits).new()
         plugin.admit(BY, new)
@@ -74,7 +76,7 @@ class TestDefaults:
         resources = new.spec.containers[0].resources
         assert (plain(resources.requests), plain(resources.limits)) == expected
 
-    def test_what_was_set_is_written_down(self) -> None:
+    def test_limit_ranger_records_its_defaults_in_an_annotation(self) -> None:
         new = make_pod("a").container().container({"cpu": "1"}, {"cpu": "1"}).init().new()
         plugin = ranger({"type": "Container", "default": {"cpu": "1"}})
         plugin.admit(BY, new)

@@ -39,7 +39,7 @@ async def test_long_questions_are_refused(method: str, person: str, request_: An
             await assembly.methods[f"/pinnace.v1.Authorization/{method}"].call(request_, Caller(PEOPLE[person]))
 
 
-def test_what_a_call_asks_is_of_our_own_words() -> None:
+def test_attributes_of_a_call_contain_no_text_of_the_caller() -> None:
     """Whatever the caller's: a subresource or resource that there is not, of megabytes, was remembered of each call."""
     long = "x" * 1000
     for path, method in Assembly(MemoryStorage()).methods.items():

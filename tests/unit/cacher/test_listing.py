@@ -173,7 +173,7 @@ async def test_exactly_that_revision(case: Case) -> None:
             assert {page.metadata.resourceVersion for page in pages} == {str(revision)}
 
 
-async def test_one_object_at_exactly_that_revision_is_one_read(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_list_of_one_name_at_an_exact_revision_is_one_read(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(FlakyStorage())
     revisions = [await world.put(pod("a", app=app)) for app in ("web", "db")]
     revisions += [await world.delete("a"), await world.put(pod("b"))]

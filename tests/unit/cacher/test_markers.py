@@ -34,7 +34,7 @@ def markers() -> CommitMarkers:
     ],
     ids=["nothing happened", "moved, and new", "the older ones swept", "swept, and moved", "all swept"],
 )
-def test_what_may_follow(markers: CommitMarkers, later: list[KeyValue]) -> None:
+def test_marker_may_become_a_later_one(markers: CommitMarkers, later: list[KeyValue]) -> None:
     assert markers.may_become(later, NOW)
 
 

@@ -27,7 +27,7 @@ def revisions(items: list[Item] | tuple[Item, ...]) -> list[int]:
     return [item.revision for item in items]
 
 
-def test_what_came_after_a_revision() -> None:
+def test_ring_returns_the_events_after_a_revision() -> None:
     ring = ring_of(3, 3, 5, 8)
     assert revisions([*ring.after(0, 100, LOTS)]) == [3, 3, 5, 8]
     assert revisions([*ring.after(3, 100, LOTS)]) == [5, 8]

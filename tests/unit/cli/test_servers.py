@@ -45,7 +45,7 @@ async def test_server_is_reachable_with_and_without_tls(server: FakeServer, pki:
     await plain.stop()
 
 
-async def test_one_reachable_server_is_enough(server: FakeServer, pki: Folder) -> None:
+async def test_reach_needs_one_reachable_server(server: FakeServer, pki: Folder) -> None:
     await reach(ClientConfig(("127.0.0.1:1", server.address), tls=pki.files("client")))
 
 

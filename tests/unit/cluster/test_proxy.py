@@ -28,7 +28,7 @@ async def test_held_data_arrives_after_release() -> None:
         assert await client.answer() == b"one\n"
 
 
-async def test_one_direction_can_be_held() -> None:
+async def test_proxy_holds_a_single_direction() -> None:
     async with echoing() as (echo, proxy), connected(proxy.endpoint) as client:
         proxy.answers.set(Mode.HOLD)
         with pytest.raises(TimeoutError):

@@ -285,7 +285,7 @@ class TestAnswers:
         with pytest.raises(Rejected):
             self.read(world, "eve", self.MIB)
 
-    async def test_one_response_may_always_wait(self, world: World) -> None:
+    async def test_single_response_may_wait_at_any_size(self, world: World) -> None:
         for user in range(3):
             self.read(world, f"user-{user}", 1000 * self.MIB)
 

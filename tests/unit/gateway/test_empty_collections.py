@@ -73,6 +73,6 @@ async def test_protobuf_watch_starts_with_the_annotated_bookmark(served: Gateway
 
 
 @pytest.mark.parametrize("resource", EMPTY, ids=lambda resource: resource.plural)
-def test_the_table_rejects_a_kind_that_is_both_served_and_empty(resource: ApiResource) -> None:
+def test_table_rejects_a_kind_that_is_both_served_and_empty(resource: ApiResource) -> None:
     with pytest.raises(ValueError, match=f"two resources have the path .*{resource.plural}"):
         index_by_path((*SERVED, resource))

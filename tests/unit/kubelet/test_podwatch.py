@@ -76,7 +76,7 @@ async def test_fleet_without_nodes_is_healthy_without_a_watch(scene: Scene) -> N
     assert (scene.pods.selectors, scene.watch.healthy) == ([], None)
 
 
-async def test_one_watch_serves_all_nodes(scene: Scene) -> None:
+async def test_nodes_share_a_watch(scene: Scene) -> None:
     scene.pods.present = [make_pod("a").build()]
     await scene.follow("n-1", "n-0")
     assert scene.pods.selectors == ["spec.nodeName in (n-0,n-1)"]

@@ -28,7 +28,7 @@ def test_requests_of_one_connection_are_answered_in_order() -> None:
         (b"GET / HTTP/1.1\r\nX: " + b"x" * 2 * MAX_HEAD, b"431 Request Header Fields Too Large"),
     ],
 )
-def test_what_ends_the_connection(request_: bytes, status: bytes) -> None:
+def test_invalid_request_closes_the_connection(request_: bytes, status: bytes) -> None:
     connection = page()
     answer = connection.feed(request_)
     assert answer.startswith(b"HTTP/1.1 " + status) and connection.closed

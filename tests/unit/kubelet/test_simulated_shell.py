@@ -119,7 +119,7 @@ async def test_errors_of_scripts(script: str, code: int, error: str) -> None:
         ("/etc/hosts", 126, 'exec: "/etc/hosts": permission denied'),
     ],
 )
-async def test_what_the_container_runtime_cannot_start(command: str, code: int, problem: str) -> None:
+async def test_command_that_cannot_be_started_fails_as_in_a_container_runtime(command: str, code: int, problem: str) -> None:
     failed = "OCI runtime exec failed: exec failed: unable to start container process"
     assert await run(command) == (code, "", f"{failed}: {problem}: unknown\n")
 

@@ -104,7 +104,7 @@ def test_many_count_together() -> None:
         ({"requests.ephemeral-storage": "1"}, PLAIN, ""),
     ],
 )
-def test_what_containers_must_say(hard: dict[str, str], pod: Pod, expected: str) -> None:
+def test_quota_names_missing_requests_and_limits(hard: dict[str, str], pod: Pod, expected: str) -> None:
     said = bounds(hard).missing_requirements(pod, use(pod))
     assert said == (f"failed quota: q: {expected}" if expected else "")
 
@@ -135,7 +135,9 @@ def test_only_containers_of_pods_in_its_scopes_must_say_it() -> None:
         ({"pods": "1", "cpu": "1"}, {"pods": 0, "cpu": 9000}, {"pods": 1}, ""),
     ],
 )
-def test_what_does_not_fit(hard: dict[str, str], used: dict[str, int], share: dict[str, int], expected: str) -> None:
+def test_quota_names_exceeded_resources(
+    hard: dict[str, str], used: dict[str, int], share: dict[str, int], expected: str
+) -> None:
     assert bounds(hard).excess(used, share) == (f"exceeded quota: q, {expected}" if expected else "")
 
 

@@ -171,7 +171,7 @@ def test_node_that_is_created_with_less_allocatable_than_capacity_keeps_the_diff
     assert obj.metadata.annotations["pinnace.io/reserved"] == "cpu=500m,memory=1Gi"
 
 
-def test_what_a_node_says_itself_that_it_reserves_is_kept() -> None:
+def test_own_annotation_of_reserved_resources_is_kept() -> None:
     obj = node(status={"capacity": {"cpu": "4"}, "allocatable": {"cpu": "3"}})
     obj.metadata.annotations["pinnace.io/reserved"] = "cpu=2"
     assert created(NODES, obj) == []

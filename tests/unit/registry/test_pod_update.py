@@ -239,7 +239,7 @@ def test_gated_pod_does_not_become_less_choosy(before: Data, after: Data | None,
     assert "additions" in violation
 
 
-def test_nothing_else_of_the_affinity_changes_with_it() -> None:
+def test_gated_pod_may_not_change_other_parts_of_the_affinity() -> None:
     old = gated(None)
     new = gated(terms("a"))
     new.spec.affinity.podAffinity.SetInParent()

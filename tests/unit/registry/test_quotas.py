@@ -43,7 +43,7 @@ class TestQuotas:
             "fast.storageclass.storage.k8s.io/requests.storage",
         ],
     )
-    def test_what_can_be_counted(self, name: str) -> None:
+    def test_quota_accepts_countable_resources(self, name: str) -> None:
         assert created(RESOURCE_QUOTAS, quota(hard={name: "3"})) == []
 
     @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ class TestLimitRanges:
         (violation,) = created(LIMIT_RANGES, obj)
         assert violation.startswith('spec.limits[0].max[cpu]: Invalid value: "lots": "lots" is not a quantity')
 
-    def test_one_of_each_type(self) -> None:
+    def test_limit_range_has_each_type_once(self) -> None:
         assert created(LIMIT_RANGES, limit_range({"type": "Pod"}, {"type": "Pod"})) == [
             'spec.limits[1].type: Duplicate value: "Pod"'
         ]

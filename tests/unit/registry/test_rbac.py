@@ -32,7 +32,7 @@ def make(resource: Resource[Any], name: str = "a", **fields: Any) -> Any:
 @every_kind
 class TestNames:
     @pytest.mark.parametrize("name", ["system:node", "Ada Lovelace", "x" * 253])
-    def test_what_a_path_can_hold_is_a_name(self, resource: Resource[Any], name: str) -> None:
+    def test_role_name_may_be_any_path_segment(self, resource: Resource[Any], name: str) -> None:
         obj = make(resource, name)
         assert created(resource, obj) == []
         assert changed(resource, make(resource, name), obj) == []
@@ -46,7 +46,7 @@ class TestNames:
             ("x" * 254, ["must be no more than 253 characters"]),
         ],
     )
-    def test_what_leads_out_of_it_is_none(self, resource: Resource[Any], name: str, problems: list[str]) -> None:
+    def test_role_name_may_not_leave_its_path(self, resource: Resource[Any], name: str, problems: list[str]) -> None:
         shown = name if len(name) < 128 else name[:128] + "..."
         assert created(resource, make(resource, name)) == [
             f'metadata.name: Invalid value: "{shown}": {problem}' for problem in problems

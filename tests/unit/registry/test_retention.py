@@ -88,7 +88,7 @@ def test_bytes_are_bounded_as_the_count_is() -> None:
 
 
 @given(st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 60)), st.integers(1, 100))
-def test_what_stays_is_fair_whatever_there_is(counts: dict[str, int], most: int) -> None:
+def test_retention_of_events_is_fair_between_namespaces(counts: dict[str, int], most: int) -> None:
     of = held(counts)
     lost = dropped(of, EventLimits(most, LARGE))
     kept = {namespace: count - lost.get(namespace, 0) for namespace, count in counts.items()}

@@ -284,7 +284,7 @@ class TestClaims:
         ]
 
     @pytest.mark.parametrize("field", ["capacity", "allocatedResources"])
-    def test_what_it_was_given_is_an_amount(self, field: str) -> None:
+    def test_capacity_of_a_claim_is_a_quantity(self, field: str) -> None:
         new = claim()
         new.status.phase = "Bound"
         getattr(new.status, field)["storage"].string = "much"

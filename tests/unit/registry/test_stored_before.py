@@ -243,7 +243,7 @@ def test_no_kind_is_forgotten() -> None:
 
 
 @every_resource
-def test_nothing_of_it_is_let_in(resource: Resource[Any]) -> None:
+def test_stored_violations_are_rejected_in_new_objects(resource: Resource[Any]) -> None:
     """So that what follows is about something."""
     strategy, old = STRATEGIES[resource.plural], sound(resource)
     for table, prepare, judge in (
@@ -393,7 +393,7 @@ def violations(*fields: str) -> list[Violation]:
         ("a[0].b", "c[0].b", "a[0].b"),
     ],
 )
-def test_what_is_added(found: str, before: str, expected: str) -> None:
+def test_added_violations_are_found(found: str, before: str, expected: str) -> None:
     assert added_violations(violations(*found.split()), violations(*before.split())) == violations(*expected.split())
 
 

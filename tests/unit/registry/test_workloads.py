@@ -314,7 +314,7 @@ class TestJobs:
             ),
         ],
     )
-    def test_what_has_begun_stays(self, before: Data, after: Data, expected: list[str]) -> None:
+    def test_started_job_is_immutable(self, before: Data, after: Data, expected: list[str]) -> None:
         assert changed(JOBS, job(**after), stored(JOBS, job(**before))) == expected
 
 

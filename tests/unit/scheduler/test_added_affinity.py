@@ -41,11 +41,11 @@ def configuration(args: str) -> Configuration:
         (make_pod("a").node_affinity(("zone", "DoesNotExist", [])), [AFFINITY_REASON, AFFINITY_REASON, ENFORCED]),
     ],
 )
-def test_what_is_required_is_required_of_every_pod(pod: PodBuilder, expected: list[str]) -> None:
+def test_required_added_affinity_applies_to_every_pod(pod: PodBuilder, expected: list[str]) -> None:
     assert refusals(NodeAffinity(adding(required=ZONED)), pod, *NODES) == expected
 
 
-def test_what_is_preferred_counts_beside_what_the_pod_prefers() -> None:
+def test_preferred_added_affinity_adds_to_the_score_of_the_pod() -> None:
     plugin, nodes, all_nodes = NodeAffinity(adding(preferred=ZONED)), cache_of(*NODES).nodes, np.ones(3, np.bool_)
     assert plugin.pre_score({}, info(make_pod("a")), nodes, all_nodes) is None
     assert NodeAffinity().pre_score({}, info(make_pod("a")), nodes, all_nodes) is SKIP
@@ -95,7 +95,7 @@ def test_mistakes_are_named(args: str, message: str) -> None:
         ("{key: a, operator: Gt, values: [many]}", "values[0]: expected a whole number, got 'many'"),
     ],
 )
-def test_what_no_label_fulfils_is_refused(requirement: str, message: str) -> None:
+def test_unsatisfiable_added_affinity_is_refused(requirement: str, message: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         check(
             configuration(f"{{addedAffinity: {{{REQUIRED}: {{nodeSelectorTerms: [{{matchExpressions: [{requirement}]}}]}}}}}}")

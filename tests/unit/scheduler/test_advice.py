@@ -71,7 +71,7 @@ def cordoned(name: str) -> NodeBuilder:
 class TestCordonsWithTheirTaint:
     """A cordon is one thing in the way, and not two."""
 
-    def test_one_is_ended_where_that_helps(self) -> None:
+    def test_advice_ends_a_pod_on_a_feasible_node(self) -> None:
         full = make_pod("full").req(cpu=4).node("n1")
         assert why(make_pod("a").req(cpu=1), [cordoned("n0"), make_node("n1")], [full]) == dedent("""\
             pod default/a is pending: no node is feasible.

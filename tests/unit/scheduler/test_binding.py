@@ -34,7 +34,7 @@ async def world() -> AsyncIterator[World]:
         yield world
 
 
-async def test_what_is_sent(world: World) -> None:
+async def test_decisions_are_sent_as_one_batch_with_a_fence(world: World) -> None:
     world.submit("a", "b")
     await world.settle()
     assert world.api.batches == [(["a>n", "b>n"], Fence(election="scheduler", token=TOKEN))]
@@ -69,7 +69,7 @@ async def test_pod_that_is_gone_is_forgotten(world: World) -> None:
     assert world.told == ["failed a: no"] and world.assumed() == []
 
 
-async def test_one_refusal_does_not_touch_the_others(world: World) -> None:
+async def test_refused_bind_does_not_affect_the_others(world: World) -> None:
     world.api.answer = lambda binding: CONFLICT if binding.metadata.name == "a" else None
     world.api.pods["a"] = make_pod("a")
     world.submit("a", "b")

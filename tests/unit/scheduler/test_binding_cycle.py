@@ -140,7 +140,7 @@ def test_plugins_that_wait(world: World) -> None:
     assert cycle.waits == {"A": 5.0, "C": 3.0} and not cycle.direct
 
 
-def test_one_that_waits_does_not_keep_another_from_refusing(world: World) -> None:
+def test_waiting_permit_plugin_does_not_stop_another_from_rejecting(world: World) -> None:
     world.plugin("A", permit=Wait(5.0))
     world.plugin("B", permit=NO)
     assert world.start() == PluginRejection("B", "node(s) said no")

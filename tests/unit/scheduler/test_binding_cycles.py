@@ -168,7 +168,7 @@ class TestPreBind:
             (failed, f'failed a: plugin "Slow" failed in PreBind: RuntimeError: boom {BOOM}, retry'),
         ],
     )
-    async def test_what_goes_wrong_ends_it(self, world: World, answer: Answer, told: str) -> None:
+    async def test_error_ends_the_binding_cycle(self, world: World, answer: Answer, told: str) -> None:
         world.plugin.pre_binding = answer
         world.decide("a")
         await world.settle()
@@ -235,7 +235,7 @@ class TestPreBind:
         over.set()
         await world.settle()
 
-    async def test_one_that_does_not_answer_is_named(self, world: World, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_slow_plugin_is_named(self, world: World, caplog: pytest.LogCaptureFixture) -> None:
         world.plugin.pre_binding = stuck
         world.decide("a", "b")
         await world.settle()
@@ -281,7 +281,7 @@ class TestBind:
             (failed, f'failed a: plugin "Slow" failed in Bind: RuntimeError: boom {BOOM}, retry'),
         ],
     )
-    async def test_what_goes_wrong_ends_it(self, world: World, answer: Answer, told: str) -> None:
+    async def test_error_ends_the_binding_cycle(self, world: World, answer: Answer, told: str) -> None:
         world.plugin.binding = answer
         world.decide("a")
         await world.settle()

@@ -94,7 +94,7 @@ def test_namesake_is_another_pod(cache: Cache) -> None:
     assert free_cpu(cache)["n"] == 2000
 
 
-def test_what_was_never_there_can_be_removed(cache: Cache) -> None:
+def test_removal_of_unknown_objects_does_nothing(cache: Cache) -> None:
     assert cache.remove("nobody") is None
     assert cache.remove_node("nowhere") is None
 
@@ -137,7 +137,7 @@ def test_node_that_comes_back_has_its_pods(cache: Cache) -> None:
         (make_node("n").capacity(cpu=4, pods=10).condition("Ready", "True"), Change.NODE_CONDITIONS),
     ],
 )
-def test_what_changed_of_a_node(cache: Cache, after: NodeBuilder, change: Change) -> None:
+def test_node_update_returns_its_cluster_event(cache: Cache, after: NodeBuilder, change: Change) -> None:
     assert cache.set_node(after.build()) == ClusterEvent(change, "n")
 
 

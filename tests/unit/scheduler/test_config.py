@@ -220,7 +220,7 @@ class TestProfiles:
             parse(HEAD + "profiles: [{schedulerName: default-scheduler}, {schedulerName: default-scheduler}]")
 
     @pytest.mark.parametrize(("profiles", "nameless"), [("{}, {schedulerName: a}", 0), ("{schedulerName: a}, {}", 1)])
-    def test_one_of_several_without_a_name_is_not_the_default(self, profiles: str, nameless: int) -> None:
+    def test_unnamed_profile_of_several_is_refused(self, profiles: str, nameless: int) -> None:
         with pytest.raises(ConfigurationError, match=rf"profiles\[{nameless}\].schedulerName: expected text"):
             parse(f"{HEAD}profiles: [{profiles}]")
 
@@ -257,7 +257,7 @@ class Lifo:
 """,
     ],
 )
-def test_what_is_written_says_the_same(text: str) -> None:
+def test_written_configuration_reads_the_same(text: str) -> None:
     config = check(parse(HEAD + text))
     again = parse(write(config))
     assert write(again) == write(config)
@@ -266,7 +266,7 @@ def test_what_is_written_says_the_same(text: str) -> None:
     assert (again.election, again.max_backoff) == (config.election, config.max_backoff)
 
 
-def test_what_is_written_has_everything_filled_in() -> None:
+def test_written_configuration_contains_defaults() -> None:
     document = yaml.safe_load(write(Configuration()))
     [written] = document["profiles"]
     assert written["schedulerName"] == "default-scheduler" and document["podMaxBackoffSeconds"] == 10
@@ -288,7 +288,7 @@ def test_what_is_written_has_everything_filled_in() -> None:
         "[{name: cpu, weight: }, {name: memory}]}}}]}]",
     ],
 )
-def test_what_is_null_or_says_nothing_is_left_out(text: str) -> None:
+def test_null_and_empty_settings_are_defaults(text: str) -> None:
     """As Kubernetes reads it: a key whose lines were commented out."""
     assert write(check(parse(HEAD + text))) == write(Configuration())
 

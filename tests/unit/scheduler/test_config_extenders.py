@@ -51,7 +51,7 @@ def test_every_field_is_read() -> None:
     assert small.timeout == 5.0
 
 
-def test_what_is_written_says_the_same_with_everything_filled_in() -> None:
+def test_written_extenders_read_the_same_and_contain_defaults() -> None:
     configuration = check(parse(FULL))
     assert parse(write(configuration)).extenders == configuration.extenders
     _, small = yaml.safe_load(write(configuration))["extenders"]

@@ -49,7 +49,7 @@ def test_leader_with_another_configuration_is_not_explained_by_the_defaults(tmp_
     assert why.endswith('leads election "scheduler" and decides, uses a configuration other than the default configuration')
 
 
-def test_what_was_given_is_followed_and_compared(tmp_path: Path) -> None:
+def test_configuration_file_is_followed_and_compared(tmp_path: Path) -> None:
     given = offer(tmp_path)
     assert said([led(given.load())], given=given) == ("policy.yaml", "", False, "")
     source, why, assumed, _ = said([led(Configuration())], given=given)

@@ -264,7 +264,7 @@ def test_sorted_groups_stay_together() -> None:
     stage.play(story())
 
 
-def test_one_that_is_gated_does_not_count(stage: Stage) -> None:
+def test_gated_pod_does_not_count_in_its_group(stage: Stage) -> None:
     async def story() -> None:
         put_nodes(stage, 3)
         put(stage, *group("g", 3)[:2], group("g", 3)[2].gate("later"))

@@ -155,7 +155,7 @@ def test_refusal_says_what_the_pod_has_too_many_of(framework: Framework) -> None
     assert seconds < REFUSED
 
 
-def test_nothing_wakes_a_pod_that_is_refused_for_its_cost(framework: Framework) -> None:
+def test_pod_refused_for_its_cost_is_not_woken(framework: Framework) -> None:
     """Each event would cost as much as a decision, for each such pod."""
     pod = PodInfo(HOSTILE["tolerations"].pod("a"))
     refused_by = frozenset(["SchedulingCost"])

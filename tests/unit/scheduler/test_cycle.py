@@ -102,7 +102,7 @@ def test_plugin_that_fails_after_the_choice_leaves_nothing_assumed() -> None:
     assert late.undone == ["n0"] and len(cache) == 0
 
 
-def test_what_plugins_do_after_the_choice_comes_with_it() -> None:
+def test_decision_includes_reserve_and_permit() -> None:
     placed = schedule_one(info(make_pod("a")), NodeSelector(equal_nodes(1), framework(Enabled(Late(None))), 0))
     assert isinstance(placed, Placed) and placed.cycle is not None and placed.cycle.direct
 

@@ -90,7 +90,7 @@ FULL = make_pod("full").req(cpu=1).host_port(80).label("app", "web").node("n")
     ],
     ids=["a taint", "pods", "pods of other kinds", "nobody to be near", "near who may have to go", "several nodes"],
 )
-def test_what_preemption_cannot_overcome_is_waited_for_first(
+def test_unresolvable_plugins_are_waited_for_first(
     pod: PodBuilder, nodes: list[NodeBuilder], may_preempt: set[str], may_not: set[str]
 ) -> None:
     """Where it might overcome the first that refuses a node, all others that do are waited for, too."""

@@ -109,7 +109,7 @@ async def test_while_a_webhook_is_away_they_are_tried_again(world: World) -> Non
 
 
 @pytest.mark.parametrize("code", [Code.UNAUTHENTICATED, Code.RESOURCE_EXHAUSTED])
-async def test_what_says_nothing_of_the_victims_does_not_spare_them(world: World, code: Code) -> None:
+async def test_refusal_without_reason_does_not_spare_victims(world: World, code: Code) -> None:
     """A certificate that has ended, or a database that is full."""
     world.api.whole = Refusal(code, "", "not now")
     world.submit()

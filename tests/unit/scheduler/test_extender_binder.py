@@ -34,7 +34,7 @@ def test_pods_that_do_not_interest_it_go_on_to_the_other_plugins() -> None:
         (ExtenderError("bind", URL, ": out of order"), BindResult.REFUSED),
     ],
 )
-async def test_what_is_not_certain_is_looked_up(failure: ExtenderError, means: BindResult) -> None:
+async def test_unknown_outcome_of_an_extender_bind_is_read(failure: ExtenderError, means: BindResult) -> None:
     with pytest.raises(ApiError) as raised:
         await ExtenderBinder(FakeTransport(bind=failure).extender()).bind({}, POD, "n1", FENCE)
     assert bind_result(raised.value) is means and str(failure) in str(raised.value)

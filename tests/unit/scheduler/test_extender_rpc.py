@@ -81,7 +81,7 @@ async def test_bind_passes_the_fence_on() -> None:
     assert asked == [pb.ExtenderBindingArgs(binding=binding, fence=fence)]
 
 
-async def test_what_the_extender_says_went_wrong() -> None:
+async def test_error_of_an_extender_is_reported() -> None:
     async def broken(request: Any, context: grpc.aio.ServicerContext) -> Any:
         await context.abort(grpc.StatusCode.INTERNAL, "broken")
 

@@ -54,7 +54,7 @@ def test_module_or_a_file(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, source: str, class_name: str, message: str) -> None:
+def test_loader_names_the_problem_of_a_plugin(tmp_path: Path, source: str, class_name: str, message: str) -> None:
     file = tmp_path / "my_plugin.py"
     file.write_text(source)
     with pytest.raises(PluginLoadError, match=message):

@@ -53,7 +53,7 @@ def test_pods_are_counted_when_they_are_asked_for() -> None:
     assert {sample.labels["queue"]: sample.value for sample in family.samples} == {"active": 1, "gated": 2}
 
 
-def test_what_waits_and_what_is_held_is_among_the_metrics() -> None:
+def test_metrics_count_waiting_and_held_pods() -> None:
     """By kube-scheduler's names."""
 
     class Waiting:

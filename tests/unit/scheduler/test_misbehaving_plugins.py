@@ -369,13 +369,13 @@ async def test_pod_is_bound_all_the_same_and_the_log_names_the_plugin(
     assert ("Bad", point) in {(item.plugin, item.point) for item in logged(caplog, PluginFailed)}
 
 
-async def test_what_unreserve_does_wrong_is_logged(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_error_of_unreserve_is_logged(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     names = await play(cluster, BadUnreserve, [RAISES, CANCELS, HANGS])
     failed = {item.pod for item in logged(caplog, PluginFailed) if (item.plugin, item.point) == ("Bad", "Unreserve")}
     assert failed >= {f"default/{name}" for name in names}
 
 
-async def test_what_a_hint_does_wrong_helps(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_error_of_a_queueing_hint_wakes_the_pod(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     """A hint that fails counts as one that helps: the pod is tried again."""
     kinds = {**RAISES, **CANCELS, **NONSENSE, **NOTHING, "sleeps": None}
     await cluster.create(make_node("m"), make_node("n"))

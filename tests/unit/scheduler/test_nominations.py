@@ -209,7 +209,7 @@ class RefusesInPreBind:
 
 
 @pytest.mark.parametrize("how", [FailsInPermit, RefusesInPreBind, Weather.REFUSED])
-def test_what_fails_after_the_pod_was_placed_has_ended_the_nomination(how: type | Weather) -> None:
+def test_failed_bind_of_a_placed_pod_ends_its_nomination(how: type | Weather) -> None:
     """No room is kept any more, and the status does not say that it is: the next leader would keep it again."""
     plugin = how if isinstance(how, type) else None
     configuration = Configuration()

@@ -114,7 +114,7 @@ class TestPermit:
         assert await cluster.bound("a") == "n"
 
 
-async def test_what_plugins_did_for_binds_that_did_not_happen_is_undone_in_the_next_term(
+async def test_unfinished_binds_are_unreserved_in_the_next_term(
     cluster: Cluster,
 ) -> None:
     await cluster.create(make_node("n"))

@@ -179,7 +179,7 @@ def test_node_affinity_to_a_name(operator: str, names: list[str], expected: list
 
 
 @pytest.mark.parametrize("size", ["1_000", "9" * 20, "٣"])
-def test_what_is_no_number_for_kubernetes_is_none_here(size: str) -> None:
+def test_node_label_that_is_no_number_does_not_match(size: str) -> None:
     wanted, node = pod().node_affinity(("size", "Gt", ["1"])), make_node("n").label("size", size)
     assert refusals(NodeAffinity(), wanted, node) == [AFFINITY]
     assert not matches(wanted.build().spec, node.build())
@@ -279,7 +279,7 @@ def test_hints(
 @pytest.mark.parametrize(
     "required", [None, {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]}]
 )
-def test_one_node_is_looked_at_to_learn_whether_it_helps(required: dict[str, Any] | None) -> None:
+def test_hint_of_a_node_event_examines_only_this_node(required: dict[str, Any] | None) -> None:
     """And not all of them: many pods may wait for a node each, and many nodes come."""
     added = {"addedAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}} if required is not None else {}
     wanted = info(pod().node_selector("a", "b").node_affinity(("a", "In", ["b"])))

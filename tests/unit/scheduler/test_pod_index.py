@@ -165,7 +165,7 @@ def test_any_history_leaves_what_a_new_index_would_say(seed: int, monkeypatch: p
         check(cache, placed, selection)
 
 
-def test_what_is_thought_away_is_not_forgotten_when_one_like_it_is_thought_there() -> None:
+def test_hypothetical_removal_survives_a_hypothetical_equal_pod() -> None:
     cache = cache_of(make_node("n"), placed=[web("a")])
     with cache.what_if() as what_if:
         what_if.lift(*cache.pods_on("n"))

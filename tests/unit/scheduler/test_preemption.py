@@ -228,7 +228,7 @@ def test_room_that_is_kept_for_another_is_not_there() -> None:
     assert chosen(cache, make_pod("higher").req(cpu=4).priority(1001)) == ("a", ["p"])
 
 
-def test_nothing_is_changed_by_a_dry_run() -> None:
+def test_dry_run_changes_nothing() -> None:
     cache = cache_of(node("a"), placed=[low(f"p{i}", "a", cpu=1).host_port(80 + i).label("app", "x") for i in range(4)])
     before = cache.nodes.free("cpu").tolist(), cache.version("a")
     chosen(cache)
@@ -257,7 +257,7 @@ def test_number_of_dry_runs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(asked) == 4 * 2, "for each candidate, without the pod and with it again"
 
 
-def test_what_was_found_is_remembered_until_the_node_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_victims_are_cached_until_the_node_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"n{i}" for i in range(4)]
     cache = cache_of(*map(node, names), placed=[low(f"p-{name}", name) for name in names])
     bench = Bench(cache)

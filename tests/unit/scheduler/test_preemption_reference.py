@@ -121,7 +121,7 @@ def _started(pod: Pod) -> float:
 
 @settings(max_examples=60, deadline=None)
 @given(clusters(), pods("new"), st.lists(st.tuples(st.integers(0, 7), st.integers(0, 3)), max_size=6))
-def test_what_is_remembered_is_what_would_be_found(cluster: Cluster, new: PodBuilder, changes: list[tuple[int, int]]) -> None:
+def test_cached_victims_equal_computed_victims(cluster: Cluster, new: PodBuilder, changes: list[tuple[int, int]]) -> None:
     """Pods come, go, begin and are nominated between two pods that are alike."""
     builders, placed, budgets = cluster
     bench = Bench(cache_of(*builders, placed=placed), *budgets)

@@ -52,7 +52,7 @@ def test_node_that_grows_is_not_large_enough_but_has_victims() -> None:
     stage.play(story())
 
 
-def test_one_that_cannot_be_removed_goes_and_one_that_can_is_left() -> None:
+def test_removable_victim_stays_when_another_cannot_be_removed() -> None:
     stage = Stage()
 
     async def story() -> None:

@@ -19,7 +19,7 @@ def test_leader_that_makes_attempts_goes_on() -> None:
         assert progress.stuck(True, {}, float(now)) is None
 
 
-def test_one_that_makes_none_although_pods_wait_does_not() -> None:
+def test_scheduler_without_progress_is_stuck_if_pods_wait() -> None:
     progress = Progress()
     progress.begin(0.0)
     progress.doing = "waits for room"

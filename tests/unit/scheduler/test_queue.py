@@ -101,7 +101,7 @@ def test_any_event_wakes_a_pod_without_a_rejecting_plugin() -> None:
     assert names(queue, 100.0) == ["a"]
 
 
-def test_one_plugin_that_is_helped_is_enough() -> None:
+def test_pod_wakes_when_one_of_its_plugins_is_helped() -> None:
     queue = queue_of(make_pod("a").req(cpu=1))
     fail(queue, 0.0, FIT | {"TaintToleration"})
     queue.wake(FREED, NODES, 100.0)
@@ -171,7 +171,7 @@ def test_flush_requeues_pods_that_waited_too_long() -> None:
     assert queue.next_due() == 310.0
 
 
-def test_nothing_is_due_while_nothing_waits() -> None:
+def test_empty_queue_has_no_deadline() -> None:
     assert queue_of(make_pod("a")).next_due() is None
 
 
@@ -436,7 +436,7 @@ def test_plugins_are_not_asked_about_events_that_cannot_help_them() -> None:
     assert policy.asked == 20
 
 
-def test_what_a_priority_sees_is_worked_out_once_for_an_event() -> None:
+def test_event_is_evaluated_once_for_each_priority() -> None:
     """It takes a look at all nodes as soon as any pod is nominated."""
     queue = SchedulingQueue(framework())
     for number in range(20):

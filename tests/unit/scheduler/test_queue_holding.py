@@ -64,7 +64,7 @@ def test_activation_releases_a_held_pod() -> None:
     assert queue.counts() == {"backoff": 1}
 
 
-def test_what_came_before_it_was_held_is_no_news() -> None:
+def test_events_before_the_hold_do_not_wake_the_pod() -> None:
     queue = queue_of(A)
     queue.wake(FREED, NODES, 0.0)
     queued = pop(queue, 0.0)

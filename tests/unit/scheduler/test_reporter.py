@@ -156,7 +156,7 @@ async def test_unavailable_server_is_tried_again_and_a_refusal_is_not(world: Wor
     assert await world.write() == []
 
 
-async def test_what_is_dropped_is_not_written(world: World) -> None:
+async def test_dropped_report_is_not_written(world: World) -> None:
     world.holds(make_pod("a"))
     world.failed("a")
     world.reporter.drop()

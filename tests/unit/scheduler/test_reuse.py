@@ -465,7 +465,7 @@ def test_terms_of_placed_pods_begin_an_epoch() -> None:
         )
 
 
-def test_what_was_asked_ahead_is_about_pods_of_the_same_requests() -> None:
+def test_prefetched_result_serves_pods_with_equal_requests() -> None:
     cache = cache_of(*(make_node(f"n{i}").capacity(cpu=8, memory="8Gi", pods=110) for i in range(40)))
     equivalence, plugins = EquivalenceCache(cache.nodes), framework()
     for i in range(20):

@@ -87,7 +87,7 @@ def test_resource_that_scores_nothing_is_not_counted_in_a_ratio() -> None:
     ("args", "expected"),
     [({}, 75), (strategy("LeastAllocated", ("cpu", 1), ("memory", 2)), 75), (ratio(("cpu", 1), ("memory", 1)), 50)],
 )
-def test_what_a_node_does_not_have_is_not_counted(args: Args, expected: float) -> None:
+def test_resource_that_a_node_lacks_does_not_count(args: Args, expected: float) -> None:
     without = make_node("n").capacity(cpu=4, pods=9)
     assert score(args, make_pod("new").req(cpu=1, memory=0), without)[0] == pytest.approx(expected)
 
@@ -211,7 +211,7 @@ def test_balance_knows_no_weights() -> None:
         NodeResourcesBalancedAllocation({"resources": [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 2}]})
 
 
-def test_what_is_written_has_the_defaults_of_args() -> None:
+def test_written_arguments_contain_defaults() -> None:
     args = parse(write(Configuration())).profiles[0].args
     assert args["NodeResourcesFit"]["scoringStrategy"] == {
         "type": "LeastAllocated",

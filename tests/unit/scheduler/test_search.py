@@ -81,7 +81,7 @@ def told(found: Found | Diagnosis) -> object:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_what_is_remembered_is_what_would_be_found(seed: int) -> None:
+def test_cached_search_equals_new_search(seed: int) -> None:
     world = World(random.Random(seed))
     for step in range(STEPS):
         for index in range(world.rng.randint(0, 3)):

@@ -15,7 +15,7 @@ FRAMEWORK = framework()
 
 @settings(max_examples=100)
 @given(clusters(), pods("new"))
-def test_nothing_is_decided_otherwise(cluster: tuple[list[NodeBuilder], list[PodBuilder]], wanted: PodBuilder) -> None:
+def test_survey_does_not_change_decisions(cluster: tuple[list[NodeBuilder], list[PodBuilder]], wanted: PodBuilder) -> None:
     builders, placed = cluster
     nodes, pod = cache_of(*builders, placed=placed).nodes, PodInfo(wanted.build())
     filtered: CycleState = {}

@@ -56,7 +56,7 @@ def test_resource_that_no_node_has_yet_is_counted() -> None:
     assert nodes.free("example.com/gpu").tolist() == [1]
 
 
-def test_what_is_released_is_free_again() -> None:
+def test_released_row_is_free_again() -> None:
     nodes = NodeTable()
     nodes.add(make_node("n").build(), [])
     before = {resource: nodes.free(resource).tolist() for resource in ("cpu", "memory", "pods")}

@@ -34,7 +34,9 @@ def pod(*sources: dict[str, object], name: str = "p", node: str = "") -> Pod:
         ),
     ],
 )
-def test_what_a_pod_uses(sources: list[dict[str, object]], claims: tuple[str, ...], disks: tuple[Disk, ...]) -> None:
+def test_volumes_of_a_pod_are_counted(
+    sources: list[dict[str, object]], claims: tuple[str, ...], disks: tuple[Disk, ...]
+) -> None:
     assert pod_volumes(pod(*sources)) == (None if claims is None else PodVolumes(claims, disks))
 
 
@@ -69,7 +71,7 @@ def test_changes_name_the_nodes_whose_claims_are_others() -> None:
     assert used.changes(used.position) == []
 
 
-def test_what_is_taken_back_leaves_nothing() -> None:
+def test_removed_pod_leaves_no_volumes() -> None:
     rng, used, placed = random.Random(7), UsedVolumes(), []
     for _ in range(500):
         disks = tuple({Disk("gcePersistentDisk", (rng.choice("xy"),), rng.random() < 0.5) for _ in range(rng.randrange(2))})

@@ -188,7 +188,7 @@ def decided(plugin: VolumeBinding, wanted: PodInfo, node: str) -> CycleState:
     return state
 
 
-def test_what_is_set_aside_is_not_given_twice() -> None:
+def test_reserved_volume_is_not_given_twice() -> None:
     stores = Stores(BY_HAND, *(claim(name, storage_class="hand") for name in "cd"))
     stores.put(volume("large", storage_class="hand", size="5Gi", near=IN_A))
     stores.put(volume("small", storage_class="hand", size="2Gi", near=IN_A))

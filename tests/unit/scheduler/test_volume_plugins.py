@@ -166,7 +166,7 @@ class TestNodeVolumeLimits:
         cache.observe(pod("c0", name="other"), "n0")
         assert refusals(NodeVolumeLimits(self.stores(2, 2)), pod(*wanted), cache.nodes) == expected
 
-    def test_what_is_there_already_needs_no_room(self) -> None:
+    def test_attached_volume_needs_no_further_slot(self) -> None:
         cache = cache_of(make_node("n0"))
         for at in range(3):
             cache.observe(pod(f"c{at}", name=f"old{at}"), "n0")

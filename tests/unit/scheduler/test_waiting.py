@@ -74,7 +74,7 @@ def test_no_plugin_can_ask_for_more_than_the_limit(world: World) -> None:
     assert world.pods.next_due() == MAX_TIMEOUT
 
 
-def test_what_is_cleared_is_not_settled(world: World) -> None:
+def test_cleared_pod_is_not_settled(world: World) -> None:
     world.pods.add(A, "n", {"P": 1.0}, 0.0)
     waiting = world.pods.get(A.uid)
     world.pods.clear()

@@ -227,7 +227,7 @@ def test_where_extenders_are_not_asked_nothing_is_called_chance() -> None:
     assert "n0 has the best score of the plugins, like 2 other nodes.\n" in said and "chance" not in said
 
 
-def test_what_is_said_around_it() -> None:
+def test_explanation_names_profile_and_leader() -> None:
     event = Event(type="Warning", reason="FailedScheduling", message="no", reportingComponent="default-scheduler")
     said = list(lines(explained(make_pod("a"), THREE), [], 0.0, leaderless="scheduler"))
     assert said[0] == 'pod default/a is pending: election "scheduler" has no leader, so no pods are scheduled.'

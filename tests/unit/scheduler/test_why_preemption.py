@@ -54,7 +54,7 @@ class TestNominated:
     def test_no_room_is_kept(self, nominated: PodBuilder) -> None:
         assert explained(make_pod("small").req(cpu=2), THREE[:1], [nominated]).feasible == 1
 
-    def test_what_is_kept_counts_in_no_score(self) -> None:
+    def test_spared_pods_count_in_no_score(self) -> None:
         """As in the scheduler: who is nominated may go elsewhere."""
         (kept,) = explained(make_pod("small").req(cpu=1), THREE[:1], [self.BOSS]).ranking
         (free,) = explained(make_pod("small").req(cpu=1), THREE[:1]).ranking

@@ -29,7 +29,7 @@ def test_default_is_annotated_or_the_first() -> None:
     assert (choose_container(pod(), ""), choose_container(annotated, ""), choose_container(annotated, "a")) == ("a", "b", "a")
 
 
-def test_one_that_is_not_there_is_refused_by_name() -> None:
+def test_unknown_container_is_refused_by_name() -> None:
     with pytest.raises(Rejected, match='container "c" not found in pod "web": containers: a, b'):
         choose_container(pod(), "c")
 

@@ -149,7 +149,7 @@ async def test_every_server_of_every_port_has_the_methods_and_nothing_else(serve
     assert all(type(item) is MethodHandlers for item in server.registered)
 
 
-async def test_nothing_is_served_to_a_caller_without_a_token(server: Server) -> None:
+async def test_caller_without_a_token_is_refused(server: Server) -> None:
     paths = [*server.paths, *NOT_SERVED]
     async with channel(server.tokens_at, TlsFiles(server.folder / "ca.crt")) as nobody:
         assert Counter((await codes(nobody, paths)).values()) == {"UNAUTHENTICATED": len(paths)}
@@ -157,7 +157,7 @@ async def test_nothing_is_served_to_a_caller_without_a_token(server: Server) -> 
         assert Counter(wrong.values()) == {"UNAUTHENTICATED": len(paths)}
 
 
-async def test_nothing_is_served_to_a_caller_without_a_certificate_of_the_authority(server: Server, tmp_path: Path) -> None:
+async def test_caller_without_a_certificate_of_the_authority_is_refused(server: Server, tmp_path: Path) -> None:
     (other := tmp_path / "other").mkdir()
     certificates.provide(other, ["127.0.0.1:1"], {})
     strange = certificates.files(other, "admin")
@@ -168,7 +168,7 @@ async def test_nothing_is_served_to_a_caller_without_a_certificate_of_the_author
             }  # fmt: skip
 
 
-async def test_nothing_is_served_to_a_caller_whose_certificate_has_ended(server: Server) -> None:
+async def test_caller_with_an_expired_certificate_is_refused(server: Server) -> None:
     paths = [*server.paths, *NOT_SERVED]
     async with server.connect("nemo") as nemo:
         server.later = 10 * 365 * 24 * 3600.0
@@ -211,7 +211,7 @@ async def test_health_and_reflection_take_their_permission(server: Server) -> No
         assert await codes(nemo, [CHECK, REFLECTION]) == {CHECK: "PERMISSION_DENIED", REFLECTION: "PERMISSION_DENIED"}
 
 
-async def test_what_every_user_may_call_is_paced(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_methods_that_every_user_may_call_are_paced(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user without roles that called for the version 4,000 times at once kept others waiting for more than a second."""
     waited = Counter[str]()
 

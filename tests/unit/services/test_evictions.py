@@ -84,7 +84,7 @@ async def test_pod_is_counted_marked_and_deleted(client: Client) -> None:
     assert (target.status, target.reason) == ("True", "EvictionByEvictionAPI")
 
 
-async def test_one_by_itself(client: Client) -> None:
+async def test_eviction_of_one_pod(client: Client) -> None:
     await running(client, "a")
     item = await client.connection.call("/pinnace.v1.Pods/Evict", EvictRequest(eviction=eviction("a")), BatchItem, retry=False)
     (pod,) = await ending(client)
@@ -175,7 +175,7 @@ async def test_two_budgets_are_one_too_many(client: Client) -> None:
     assert (await left(client)).status.disruptionsAllowed == 2
 
 
-async def test_what_a_delete_would_refuse_costs_no_disruption(client: Client) -> None:
+async def test_refused_delete_costs_no_disruption(client: Client) -> None:
     await running(client, "a")
     await budget(client)
     (error,) = await evicted(client, "a", preconditions=Preconditions(uid="of another"))

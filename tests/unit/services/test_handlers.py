@@ -102,7 +102,7 @@ async def test_stream_keeps_nothing_of_what_was_said() -> None:
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-async def test_nothing_is_left_of_a_call_that_was_refused(streaming: bool) -> None:
+async def test_refused_call_is_freed(streaming: bool) -> None:
     """By gRPC itself: the call has the error with which it was ended, and that all that it went through."""
 
     async def refuse(request: bytes, call: object) -> bytes:
@@ -126,7 +126,7 @@ async def test_nothing_is_left_of_a_call_that_was_refused(streaming: bool) -> No
 
 
 @pytest.mark.parametrize("path", ["/a/C", "/a/B"])
-async def test_nothing_is_left_of_a_call_that_was_refused_before_its_request(path: str) -> None:
+async def test_call_refused_before_its_request_is_freed(path: str) -> None:
     """One of an unknown method; one whose caller nobody knows, of a known method."""
     method: Any = SimpleNamespace(parse=bytes, is_paced=False, client_streaming=True, server_streaming=True)
     gc.collect()

@@ -108,7 +108,7 @@ async def test_renew_time_of_a_node_is_that_of_its_session(world: World) -> None
     assert await world.read(await world.stored("n-0")) == [claimed + 3.0]
 
 
-async def test_nothing_is_written_and_a_session_is_asked_for_once(world: World) -> None:
+async def test_renewals_write_nothing_and_read_the_session_once(world: World) -> None:
     nodes = [f"n-{number}" for number in range(50)]
     await world.claim(*nodes)
     leases = [await world.stored(node) for node in nodes]

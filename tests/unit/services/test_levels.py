@@ -133,7 +133,7 @@ def test_patch_is_as_wide_as_the_object_that_it_changes() -> None:
     assert width(PatchRequest(name="none", patch=b" " * 40_960)) == 11
 
 
-def test_what_is_about_one_object_is_one_wide() -> None:
+def test_call_for_one_object_costs_one_seat() -> None:
     for method in ("Create", "Get", "Update", "Delete", "Watch"):
         assert cost_of(SERVICES["Pods"].methods_by_name[method])(None) == 1
 

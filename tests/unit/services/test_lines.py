@@ -72,7 +72,7 @@ async def test_port_has_one_server() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
-async def test_one_of_two_concurrent_servers_listens(host: str) -> None:
+async def test_only_one_of_two_concurrent_servers_listens(host: str) -> None:
     """Both have seen that nobody does before one of them shares the port among its lines."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

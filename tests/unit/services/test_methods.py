@@ -59,7 +59,7 @@ async def test_batch_of_too_many_is_refused_before_its_items_are_looked_at() -> 
 
 
 @pytest.mark.parametrize("inside", ["itself", "its spec"])
-async def test_what_is_nested_too_deep_to_be_read_in_a_list_is_refused(inside: str) -> None:
+async def test_object_too_deep_for_a_list_is_refused(inside: str) -> None:
     """One such pod ended every watch of pods, for good: nobody could read a response that it was in."""
     deep, shallow = (make_pod("deep", namespace=OWN).req(cpu="1").new() for _ in range(2))
     for pod, levels in ((deep, 90), (shallow, 70)):

@@ -57,7 +57,7 @@ def test_items_of_a_batch_are_counted_without_reading_them(items: int) -> None:
 
 
 @pytest.mark.parametrize("data", [b"\xff" * 100, b"\x0a\xff\xff\xff\xff\x7f", b"\x0a", b"\x08\x01\x0a\x00", b""])
-def test_what_is_no_batch_has_no_items(data: bytes) -> None:
+def test_single_request_has_no_items(data: bytes) -> None:
     assert items_in(data, 1, MAX_BATCH) <= 1
 
 
@@ -70,7 +70,7 @@ class Counting(bytes):
 
 
 @pytest.mark.parametrize("data", [b"\xff", b"\x12\x00", b"\x0a\x00"], ids=["one number", "other fields", "items"])
-def test_what_is_hostile_is_looked_at_no_longer(data: bytes) -> None:
+def test_items_of_a_hostile_batch_are_counted_in_bounded_time(data: bytes) -> None:
     """Nobody has had a seat for it yet."""
     Counting.looks = 0
     items_in(Counting(data * (1 << 20)), 1, MAX_BATCH)
@@ -102,7 +102,7 @@ async def test_largest_of_one_user_are_at_work_one_after_the_other() -> None:
         assert second.waits
 
 
-async def test_what_is_read_late_is_taken_or_refused_as_what_is_read_at_once() -> None:
+async def test_lazily_read_request_is_accepted_or_refused_as_an_eager_one() -> None:
     async with serving() as assembly:
         create, batch = (assembly.methods[f"/pinnace.v1.Pods/{name}"] for name in ("Create", "CreateBatch"))
         request: Any = create.parse(b"")

@@ -58,9 +58,7 @@ async def server() -> AsyncIterator[tuple[Assembly, Held]]:
         ("Tables/List", {"resource": "events"}),
     ],
 )
-async def test_what_is_loaded_again_meanwhile_is_not_taken_to_be_gone(
-    server: tuple[Assembly, Held], path: str, fields: dict[str, Any]
-) -> None:
+async def test_reload_does_not_delete_objects(server: tuple[Assembly, Held], path: str, fields: dict[str, Any]) -> None:
     """The feed loads everything again when its watch was compacted away: events are unknown until they have come, too."""
     assembly, storage = server
     method = assembly.methods[f"/pinnace.v1.{path}"]

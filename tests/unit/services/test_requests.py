@@ -46,7 +46,7 @@ async def serving(audit_log: Path) -> AsyncIterator[str]:
 @pytest.mark.parametrize(
     "sent", ["", "x" * 65, "two words", "line\nbreak", "-rf", "$(reboot)", "\x1b[2J", "ä"], ids=lambda sent: ascii(sent)[:12]
 )
-def test_what_may_harm_a_log_is_replaced(sent: str) -> None:
+def test_invalid_request_id_is_replaced(sent: str) -> None:
     assert RequestIds("one").request_id_of([("user-agent", "x"), (REQUEST_ID_KEY, sent)]) == "one-1"
 
 

@@ -54,7 +54,7 @@ def test_values_of_labels_count_as_well() -> None:
         parse_selectors(PODS, "", asked, PEOPLE["viewer"], watched=True)
 
 
-async def test_what_is_too_much_is_refused_before_anything_is_kept() -> None:
+async def test_watch_of_too_many_names_is_refused_before_it_starts() -> None:
     viewer = Caller(PEOPLE["viewer"])
     async with serving() as assembly:
         watch = WatchRequest(namespace=OWN, options=options(MAX_WATCHED + 1))

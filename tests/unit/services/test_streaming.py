@@ -77,7 +77,7 @@ async def test_only_masters_have_as_many_as_they_like(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_fails_is_not_open(kind: str) -> None:
+async def test_failed_stream_is_not_counted_as_open(kind: str) -> None:
     async with serving() as server:
         for _ in range(3):
             with pytest.raises(Rejected) as caught:

@@ -117,7 +117,7 @@ async def test_stream_ends_when_permission_is_revoked(scene: Scene) -> None:
     assert not vera.done()
 
 
-async def test_one_question_is_asked_once_however_many_streams_there_are(scene: Scene) -> None:
+async def test_permission_is_checked_once_for_all_streams_of_a_user(scene: Scene) -> None:
     for user in (EVE, EVE, VERA, EVE):
         await scene.open(user)
     scene.roles = 2
@@ -127,7 +127,7 @@ async def test_one_question_is_asked_once_however_many_streams_there_are(scene: 
 
 
 @pytest.mark.parametrize("error", [Unavailable("no etcd"), Rejected(Refusal(Code.UNAVAILABLE, "CacheBehind", "wait"))])
-async def test_what_cannot_be_asked_is_asked_again(scene: Scene, error: Exception) -> None:
+async def test_failed_permission_check_is_repeated(scene: Scene, error: Exception) -> None:
     eve = await scene.open(EVE)
     scene.roles, scene.error, scene.denied = 2, error, {EVE}
     await scene.tick()
@@ -138,7 +138,7 @@ async def test_what_cannot_be_asked_is_asked_again(scene: Scene, error: Exceptio
         await eve
 
 
-async def test_nothing_is_asked_while_the_roles_are_not_known(scene: Scene) -> None:
+async def test_permissions_are_not_checked_before_the_roles_are_known(scene: Scene) -> None:
     """An etcd that was restored from a backup may have none for a moment."""
     eve = await scene.open(EVE)
     scene.roles, scene.denied = None, {EVE}
@@ -168,7 +168,7 @@ async def test_changed_groups_require_a_new_stream(scene: Scene) -> None:
     assert await stream == [b"first"]
 
 
-async def test_one_whose_time_is_up_ends_without_an_error(scene: Scene) -> None:
+async def test_stream_ends_without_error_at_its_timeout(scene: Scene) -> None:
     async with asyncio.timeout(PATIENCE):
         assert await (await scene.open(EVE, seconds=0.05)) == [b"first"]
 

@@ -121,7 +121,7 @@ async def test_where_a_watch_begins(options: dict[str, Any], expected: list[str]
         {"resourceVersion": "1", "resourceVersionMatch": "NotOlderThan"},
     ],
 )
-async def test_what_says_nothing_clear_is_refused(options: dict[str, Any]) -> None:
+async def test_watch_with_contradictory_options_is_refused(options: dict[str, Any]) -> None:
     async with servers(1) as (server,):
         with pytest.raises(Rejected, match="NotOlderThan with sendInitialEvents"):
             await Reader().read(server, **options)
@@ -140,7 +140,7 @@ async def test_bookmark_is_a_place_to_go_on_from_with_any_server() -> None:
         assert reader.names == ["a", "b", "c"]
 
 
-async def test_what_is_known_is_of_the_same_history_with_any_server() -> None:
+async def test_history_of_known_objects_is_the_same_on_every_server() -> None:
     async with servers(2) as (one, other):
         await create(one, "a")
         reader = Reader()

@@ -73,9 +73,7 @@ async def test_closed_session_takes_no_node_from_its_successor(scene: Scene) -> 
     assert result is not None and (result.mod_revision, result.lease) == (written.revision, newer)
 
 
-async def test_what_was_written_beside_what_could_not_be_goes_with_its_fleet(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_partly_written_claims_are_removed_with_their_fleet(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     commit_many, claimed = Committer.commit_many, list[str]()
 
     async def in_part(committer: Committer, writes: Sequence[Write]) -> list[CommitOutcome]:

@@ -87,7 +87,7 @@ async def test_beats_share_a_renewal_while_the_store_is_slow() -> None:
         assert (peer.storage.renewals, peer.answered) == (2, [1, 3])
 
 
-async def test_nothing_renews_the_lease_of_a_silent_peer() -> None:
+async def test_lease_of_a_silent_peer_is_not_renewed() -> None:
     async with Peer().kept() as peer:
         await peer.record_heartbeat()
         await peer.clock.advance(TIMING.ttl + 0.1)

@@ -82,7 +82,7 @@ async def test_silence(peer: Peer, clock: FakeClock) -> None:
     assert clock.monotonic() - 1_000_000.0 >= QUICK.silence
 
 
-async def test_what_was_said_goes_before_silence(peer: Peer, clock: FakeClock) -> None:
+async def test_received_requests_are_read_before_silence_is_judged(peer: Peer, clock: FakeClock) -> None:
     """The one who hears was busy for so long that the peer, who beat all the while, must not count as silent."""
     stream = start(peer, clock, QUICK)
     listening = asyncio.ensure_future(stream.receive_requests())

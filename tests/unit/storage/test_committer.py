@@ -73,14 +73,14 @@ async def test_failed_write_frees_its_error_at_once() -> None:
 
 
 class TestGroups:
-    async def test_one_call_is_one_transaction(self) -> None:
+    async def test_call_with_several_writes_is_one_transaction(self) -> None:
         storage = FaultyStorage()
         async with committing(storage) as committer:
             outcomes = await committer.commit_many(creates("a", "b", "c"))
         assert keys_of(storage) == [["a", "b", "c"]]
         assert outcomes == [FIRST] * 3
 
-    async def test_nothing_to_write(self) -> None:
+    async def test_empty_call_returns_at_once(self) -> None:
         async with committing(FaultyStorage()) as committer:
             assert await committer.commit_many([]) == []
 
@@ -305,7 +305,7 @@ class TestErrors:
             )
         assert [type(outcome) for outcome in outcomes] == [LeaseNotFound, int, int, LeaseNotFound]
 
-    async def test_one_write_that_is_too_large(self) -> None:
+    async def test_write_that_is_too_large_fails_alone(self) -> None:
         async with committing(FaultyStorage()) as committer:
             too_large, refused, fine, small = await committer.commit_many(
                 [
@@ -342,7 +342,7 @@ class TestLostAnswers:
         result = await storage.get("a"), await storage.get("b")
         assert [(state.mod_revision, state.version) for state in result if state] == [(updated, 2), (updated, 1)]
 
-    async def test_what_did_not_happen_goes_again_before_newer_ones(self) -> None:
+    async def test_failed_transaction_is_repeated_before_newer_ones(self) -> None:
         storage = FaultyStorage([OPENED, Fault.LOST_REQUEST])
         async with committing(storage, max_in_flight=1, clock=JumpingClock()) as committer:
             older = asyncio.create_task(committer.commit_many(creates("a", "b")))
@@ -352,13 +352,13 @@ class TestLostAnswers:
             assert await older + await newer == [FIRST + 1] * 3
         assert keys_of(storage) == [["a", "b"], ["a", "b", "c"]]
 
-    async def test_nothing_is_heard_until_the_deadline(self) -> None:
+    async def test_outcome_is_unknown_without_an_answer_before_the_deadline(self) -> None:
         storage = FaultyStorage([OPENED, Fault.LOST_REQUEST, *[Fault.NOT_SENT] * 1000])
         async with committing(storage, clock=JumpingClock()) as committer:
             outcomes = await committer.commit_many(creates("a", "b"))
         assert all(isinstance(outcome, OutcomeUnknown) for outcome in outcomes)
 
-    async def test_what_lost_meanwhile_fails_alone(self) -> None:
+    async def test_write_that_lost_a_conflict_fails_alone(self) -> None:
         storage = FaultyStorage([OPENED, Fault.LOST_REQUEST])
         a, b = await put(storage.inner, "a"), await put(storage.inner, "b")
         await put(storage.inner, "b", b"theirs", expected=b)

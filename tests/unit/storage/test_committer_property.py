@@ -58,7 +58,7 @@ async def run(rng: Random, faults: Sequence[Fault]) -> list[str]:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.randoms(use_true_random=False), st.lists(st.sampled_from(FAULTS), max_size=40))
-def test_what_was_said_is_what_happened(rng: Random, faults: list[Fault]) -> None:
+def test_reported_outcomes_are_true(rng: Random, faults: list[Fault]) -> None:
     assert asyncio.run(run(rng, faults)) == []
 
 

@@ -42,7 +42,7 @@ class TestAnotherLane:
         """Without end, but for the test of it."""
         monkeypatch.setattr(committer_module, "MAX_GROUP_DELAY", 10 * DEADLINE)
 
-    async def test_what_comes_while_a_transaction_is_under_way_shares_the_next_one(self) -> None:
+    async def test_writes_during_a_transaction_share_the_next_one(self) -> None:
         storage, held = FaultyStorage(), FirstHeld()
         async with committing(storage, send=held) as committer:
             calls = [asyncio.create_task(committer.commit(Write("a", b"1", 0)))]

@@ -92,7 +92,7 @@ async def compacting(
         await asyncio.wait(running)
 
 
-async def test_what_is_compacted_was_of_now_at_the_turn_before() -> None:
+async def test_compaction_is_at_the_revision_of_the_previous_turn() -> None:
     world = World(FakeClock())
     async with compacting(world, world.clock):
         first = await world.write()
@@ -109,7 +109,7 @@ async def test_what_is_compacted_was_of_now_at_the_turn_before() -> None:
         assert result is not None and int(result.value) == turn
 
 
-async def test_one_of_two_servers_compacts_once_in_an_interval() -> None:
+async def test_two_servers_compact_once_in_an_interval() -> None:
     world, other = World(FakeClock()), FakeClock()
     async with compacting(world, world.clock):
         await world.live(100)

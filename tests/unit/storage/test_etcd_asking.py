@@ -72,7 +72,7 @@ async def test_member_that_is_slow_is_heard_and_asked_few_times(times: float) ->
     assert storage.under_way == 0
 
 
-async def test_one_that_sits_on_a_request_is_asked_again_and_the_next_one_with_it() -> None:
+async def test_slow_member_is_asked_again_beside_the_next_one() -> None:
     storage = Asked(NEVER, NEVER, 0.0, members=2)
     assert await storage.ask() == ANSWER
     assert storage.sent == ["etcd-0:2379", "etcd-1:2379", "etcd-0:2379"]

@@ -52,7 +52,7 @@ class TestAssembler:
         assert assembler.revision == 4
         assert self.out(assembler, response(5)) == [5] * 7
 
-    def test_what_comes_before_the_start_is_dropped(self) -> None:
+    def test_events_before_the_start_are_dropped(self) -> None:
         assembler = Assembler(5)
         assert self.out(assembler, response(3, 4, 4, 5)) == [5]
 

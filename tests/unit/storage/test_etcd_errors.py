@@ -21,7 +21,7 @@ def error(code: StatusCode, text: str) -> grpc.aio.AioRpcError:
         (StatusCode.RESOURCE_EXHAUSTED, "etcdserver: too many requests"),
     ],
 )
-def test_what_certainly_was_not_done(code: StatusCode, text: str) -> None:
+def test_errors_of_requests_that_were_not_done(code: StatusCode, text: str) -> None:
     assert classify(error(code, text)) is MemberFailure.NOT_DONE
 
 
@@ -38,7 +38,7 @@ def test_what_certainly_was_not_done(code: StatusCode, text: str) -> None:
         (StatusCode.INTERNAL, "RST_STREAM"),
     ],
 )
-def test_what_may_have_been_done(code: StatusCode, text: str) -> None:
+def test_errors_of_requests_with_unknown_outcome(code: StatusCode, text: str) -> None:
     assert classify(error(code, text)) is MemberFailure.LOST
 
 
@@ -55,5 +55,5 @@ def test_what_may_have_been_done(code: StatusCode, text: str) -> None:
         (StatusCode.PERMISSION_DENIED, "etcdserver: permission denied", StorageError),
     ],
 )
-def test_what_is_wrong_with_the_request(code: StatusCode, text: str, kind: type[Exception]) -> None:
+def test_errors_that_the_request_caused(code: StatusCode, text: str, kind: type[Exception]) -> None:
     assert type(classify(error(code, text))) is kind

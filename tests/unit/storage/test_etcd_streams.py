@@ -23,7 +23,7 @@ class Call:
         return grpc.StatusCode.UNAVAILABLE
 
 
-async def test_what_is_taken_is_sent() -> None:
+async def test_send_returns_when_the_message_is_taken() -> None:
     call = Call()
     call.taken.set()
     await send(call, "hello")

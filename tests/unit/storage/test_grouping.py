@@ -22,12 +22,12 @@ def queue_of(*items: Item) -> WriteQueue[Item]:
     return queue
 
 
-def test_what_waits_goes_together_in_the_order_it_came() -> None:
+def test_waiting_writes_form_one_group_in_order() -> None:
     items = [item(key) for key in "cab"]
     assert queue_of(*items).next_group() == items
 
 
-def test_nothing_waits() -> None:
+def test_empty_queue_has_no_group() -> None:
     assert queue_of().next_group() == []
 
 
@@ -49,7 +49,7 @@ def test_group_has_room_for_so_many_bytes() -> None:
     assert groups == [["a", "b"], ["c"], ["d"], ["e"]]
 
 
-def test_one_lease_to_a_group() -> None:
+def test_group_has_at_most_one_lease() -> None:
     queue = queue_of(item("a", lease=1), item("b"), item("c", lease=1), item("d", lease=2), item("e"))
     assert [each.write.key for each in queue.next_group()] == ["a", "b", "c"]
     assert [each.write.key for each in queue.next_group()] == ["d", "e"]
@@ -65,7 +65,7 @@ def test_guard_and_a_write_of_its_key_do_not_share_a_group(keys: tuple[str, str]
 class TestOneKey:
     first, second, third, other = item("a", 1), item("a", 2), item("a", 3), item("b")
 
-    def test_one_at_a_time(self) -> None:
+    def test_writes_of_a_key_go_one_at_a_time(self) -> None:
         queue = queue_of(self.first, self.second, self.third, self.other)
         assert queue.next_group() == [self.first, self.other]
         assert queue.next_group() == []
@@ -75,7 +75,7 @@ class TestOneKey:
         assert queue.next_group() == [self.third]
 
     @pytest.mark.parametrize("alone", [False, True])
-    def test_what_is_put_back_goes_before_all_others(self, alone: bool) -> None:
+    def test_returned_writes_go_before_all_others(self, alone: bool) -> None:
         """Or without them: one of them may be what the next transaction fails for."""
         queue = queue_of(self.first, self.other)
         handed_out = queue.next_group()

@@ -78,7 +78,7 @@ of_any_kind = pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name_
 
 
 class TestAnswers:
-    async def test_one_key_moves_with_every_transaction(self, store: MemoryStorage) -> None:
+    async def test_marker_moves_with_every_transaction(self, store: MemoryStorage) -> None:
         lane = lane_on(store)
         for number in range(5):
             committed = await lane.send([Write(f"{number}", b"", 0)])
@@ -97,7 +97,7 @@ class TestAnswers:
         assert len(await markers(store)) == 1
 
     @pytest.mark.parametrize("fault", [Fault.NOT_SENT, Fault.LOST_REQUEST, Fault.LOST_ANSWER, Fault.DELAYED])
-    async def test_what_does_not_leave_for_want_of_a_marker_was_not_done(self, store: MemoryStorage, fault: Fault) -> None:
+    async def test_transaction_without_a_marker_is_not_sent(self, store: MemoryStorage, fault: Fault) -> None:
         faulty = FaultyStorage([fault], store)
         lane = lane_on(faulty)
         with pytest.raises(Unavailable):
@@ -265,7 +265,7 @@ class TestTwoServers:
 
     @pytest.mark.parametrize("make", [create, update, same_bytes_again, delete])
     @pytest.mark.parametrize(("ours", "theirs", "delay"), [*product(FAULTS, FAULTS, [1, 2, 3])])
-    async def test_one_of_several_writers_succeeds(
+    async def test_exactly_one_of_several_writers_succeeds(
         self, store: MemoryStorage, make: Making, ours: Fault, theirs: Fault, delay: int
     ) -> None:
         writes = await make(store)
@@ -306,7 +306,7 @@ class TestOutOfSpace:
         assert isinstance(await lane.send(writes), Committed)
 
     @of_any_kind
-    async def test_what_happened_all_the_same(self, make: Making) -> None:
+    async def test_transaction_that_succeeded_on_a_full_store_is_reported(self, make: Making) -> None:
         store = FullStorage()
         writes = await make(store)
         lane = lane_on(store)

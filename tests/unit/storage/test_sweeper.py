@@ -26,7 +26,7 @@ async def sweeping(storage: Storage) -> AsyncIterator[FakeClock]:
         await asyncio.wait([running])
 
 
-async def test_what_has_not_moved_between_two_looks_goes() -> None:
+async def test_marker_that_has_not_moved_is_swept() -> None:
     storage = MemoryStorage()
     revisions = {key: await put(storage, key) for key in (IDLE, BUSY, OTHER)}
     async with sweeping(storage) as clock:

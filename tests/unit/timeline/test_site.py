@@ -154,7 +154,7 @@ async def test_link_works_once_and_expires(world: World) -> None:
 @pytest.mark.parametrize(
     "path", ["/api/session", "/api/stream", "/api/decision?pod=a/b", "/api/keys", "/api/export", "/api/trace"]
 )
-async def test_nothing_is_served_without_a_session(world: World, path: str) -> None:
+async def test_request_without_a_session_is_refused(world: World, path: str) -> None:
     async with ClientSession(base_url=world.url) as browser, browser.get(path) as response:
         assert response.status == 401
 

@@ -69,7 +69,7 @@ async def test_review_contains_the_request() -> None:
     assert Pod.FromString(deletion.oldObject).metadata.name == "a" and not deletion.object
 
 
-async def test_what_a_webhook_adds_gets_its_defaults() -> None:
+async def test_fields_added_by_a_webhook_get_defaults() -> None:
     patch = '[{"op": "add", "path": "/spec/containers/-", "value": {"name": "sidecar", "image": "x:1"}}]'
     hook, _ = webhook(allow(patch, patchType=PatchRequest.JSON), mutating=True)
     async with serving(hook) as server:
@@ -77,7 +77,7 @@ async def test_what_a_webhook_adds_gets_its_defaults() -> None:
     assert [container.terminationMessagePolicy for container in created.spec.containers] == ["File", "File"]
 
 
-async def test_what_a_webhook_makes_of_it_must_be_valid() -> None:
+async def test_object_changed_by_a_webhook_is_validated() -> None:
     hook, _ = webhook(allow('{"spec": {"restartPolicy": "Sometimes"}}'), mutating=True)
     async with serving(hook) as server:
         error = await refused(server.create(pod().new()))
@@ -333,7 +333,7 @@ async def test_slow_webhook_does_not_block_other_calls() -> None:
 
 
 @pytest.mark.parametrize("ignore", [True, False])
-async def test_one_user_does_not_fill_the_queue_for_others(monkeypatch: pytest.MonkeyPatch, ignore: bool) -> None:
+async def test_user_cannot_fill_the_queue_for_others(monkeypatch: pytest.MonkeyPatch, ignore: bool) -> None:
     """That our own queue is full is no failure of the webhook: nothing gets past it, and nobody else is refused for it."""
     monkeypatch.setattr("pinnace.apiserver.webhooks.webhook.MAX_WAITING", 10)
     meter = FakeMeter()

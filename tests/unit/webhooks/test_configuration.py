@@ -34,7 +34,7 @@ def concerned(**changed: Any) -> set[tuple[str, str]]:
     return {(operation.name, resource.plural) for operation, resource in only(rules=[RULE | changed]).concerns}
 
 
-def test_what_is_not_said_is_as_in_kubernetes() -> None:
+def test_defaults_of_a_webhook_are_those_of_kubernetes() -> None:
     result = only()
     assert (result.address, result.tls, result.mutating, result.timeout, result.ignore_failures) == (
         "127.0.0.1:9443", False, False, 10, False

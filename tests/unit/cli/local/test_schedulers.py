@@ -59,7 +59,7 @@ async def test_standby_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str
     )
 
 
-async def test_what_cannot_be_asked(tmp_path: Path) -> None:
+async def test_scheduler_that_cannot_be_asked_is_a_failure(tmp_path: Path) -> None:
     async def failure(http: str, kind: type[Dump] = QueueDump) -> tuple[str, ExitCode]:
         with pytest.raises(Failure) as failed:
             await ask(http, tmp_path, kind)
@@ -87,7 +87,7 @@ async def test_what_cannot_be_asked(tmp_path: Path) -> None:
     ],
     ids=["gRPC", "cut off", "no text", "no JSON", "a list", "too deep", "another page"],
 )
-async def test_what_is_no_scheduler(answer: bytes, tmp_path: Path) -> None:
+async def test_answer_of_another_program_is_a_failure(answer: bytes, tmp_path: Path) -> None:
     async with says(answer) as other:
         with pytest.raises(Failure) as failed:
             await ask(other, tmp_path)
@@ -115,7 +115,7 @@ async def test_later_version(tmp_path: Path) -> None:
     assert row.startswith("default/a   active") and more == "... and 2 more"
 
 
-def test_what_the_schedulers_of_a_local_cluster_were_started_with(tmp_path: Path) -> None:
+def test_configured_returns_the_options_of_the_running_schedulers(tmp_path: Path) -> None:
     assert schedulers.configured(tmp_path) == schedulers.SchedulerOptions()
     argv = ("python", "-m", "pinnace.scheduler.main", "--config", "/c/scheduler.yaml", "--plugin", "a:B", "--plugin", "/p.py:C")
     plan = Plan(SCHEDULER, "scheduler-0", "127.0.0.1:1", "127.0.0.1:1", argv, (("PYTHONPATH", "/c/modules"),))

@@ -328,9 +328,7 @@ def test_up_reports_an_unreadable_configuration_before_the_start(
         (("pki", "folder", "--user", ""), '"": must consist of at most 64'),
     ],
 )
-def test_what_is_wrong_on_the_command_line_starts_nothing(
-    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
-) -> None:
+def test_invalid_command_line_starts_nothing(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str) -> None:
     """An empty one is a variable that is not set."""
     assert run(arguments) == ExitCode.USAGE
     assert said in capsys.readouterr().err

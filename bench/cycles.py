@@ -25,7 +25,7 @@ from pinnace.api.wellknown import ZONE_LABEL
 from pinnace.runtime.process import GC_THRESHOLDS
 from pinnace.scheduler.cache.cache import Cache
 from pinnace.scheduler.cache.pod_info import PodInfo
-from pinnace.scheduler.config import Configuration, build
+from pinnace.scheduler.config import Configuration, build_frameworks
 from pinnace.scheduler.framework.profile import Offline
 from pinnace.scheduler.framework.reuse import EquivalenceCache
 from pinnace.scheduler.framework.runtime import Framework
@@ -83,7 +83,7 @@ def filled(nodes: int, held: int, shape: Shape) -> Cache:
             node.status.capacity[name].string = node.status.allocatable[name].string = amount
         cache.set_node(node)
     for i in range(held):
-        cache.observe(_named(shape, f"held-{i}"), f"node-{i % nodes}")
+        cache.add_pod(_named(shape, f"held-{i}"), f"node-{i % nodes}")
     return cache
 
 
@@ -140,7 +140,7 @@ def main(plot: Path | None) -> None:
     """Measures what one decision costs."""
     weight = peak(BESIDE, max(PODS)) - peak(0, 0)
     gc.set_threshold(*GC_THRESHOLDS)
-    (framework,) = build(Configuration(), Offline()).values()
+    (framework,) = build_frameworks(Configuration(), Offline()).values()
     by_nodes = [cost(kind, nodes, nodes * HELD_PER_NODE, framework) for kind in KINDS for nodes in NODES]
     by_pods = [cost(kind, BESIDE, held, framework) for kind in KINDS for held in PODS]
     table = Table("us of CPU a decision", title=f"{HELD_PER_NODE} pods on each node, or {BESIDE:,} nodes", title_justify="left")

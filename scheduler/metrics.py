@@ -24,7 +24,7 @@ class AttemptMetrics:
         self._count = ATTEMPTS.labels(profile, result)
         self._duration = DURATION.labels(profile, result)
 
-    def note(self, seconds: float) -> None:
+    def record_attempt(self, seconds: float) -> None:
         self._count.inc()
         self._duration.observe(seconds)
 
@@ -33,7 +33,7 @@ SCHEDULED, UNSCHEDULABLE, ERROR = "scheduled", "unschedulable", "error"
 
 
 @cache
-def attempts(profile: str, result: str) -> AttemptMetrics:
+def attempt_metrics(profile: str, result: str) -> AttemptMetrics:
     """Return the cached metrics. The number of profiles is bounded by the configuration."""
     return AttemptMetrics(profile, result)
 
@@ -63,26 +63,26 @@ class QueueCollector(Collector):
 class SchedulerCounts(Protocol):
     """The counts of a scheduler."""
 
-    def pending(self) -> Mapping[str, int]: ...
-    def refusing(self) -> Mapping[str, int]: ...
-    def cached(self) -> Mapping[str, int]: ...
+    def count_pending(self) -> Mapping[str, int]: ...
+    def count_refusals(self) -> Mapping[str, int]: ...
+    def count_cached(self) -> Mapping[str, int]: ...
 
 
-def register(scheduler: Callable[[], SchedulerCounts], registry: CollectorRegistry = REGISTRY) -> None:
+def register_collectors(scheduler: Callable[[], SchedulerCounts], registry: CollectorRegistry = REGISTRY) -> None:
     """Register the collectors, once per process. `scheduler` returns the current scheduler."""
     for census in (
-        QueueCollector("scheduler_pending_pods", "Pending pods, by queue.", "queue", lambda: scheduler().pending()),
+        QueueCollector("scheduler_pending_pods", "Pending pods, by queue.", "queue", lambda: scheduler().count_pending()),
         QueueCollector(
             "scheduler_unschedulable_pods",
             "Unschedulable pods, by the plugin that refused them.",
             "plugin",
-            lambda: scheduler().refusing(),
+            lambda: scheduler().count_refusals(),
         ),
         QueueCollector(
             "scheduler_cache_size",
             "Cached nodes, pods on nodes, and assumed pods.",
             "type",
-            lambda: scheduler().cached(),
+            lambda: scheduler().count_cached(),
         ),
     ):
         registry.register(census)

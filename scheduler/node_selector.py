@@ -77,7 +77,7 @@ class FullEvaluator:
         """Run the filters on all nodes, and add the responses of extenders. Raise PluginError."""
         nodes = self.cache.nodes
         diagnosis = self.framework.run_filters(state, pod, nodes.subtract_reserved(pod.priority, pod.uid))
-        return diagnosis if self.extender_result is None else self.extender_result.added_to(diagnosis, nodes)
+        return diagnosis if self.extender_result is None else self.extender_result.add_to_diagnosis(diagnosis, nodes)
 
     def select_feasible(self, pod: PodInfo, state: CycleState, diagnosis: Diagnosis) -> int | Diagnosis:
         """Select one of the feasible nodes.
@@ -108,7 +108,7 @@ class FullEvaluator:
         nodes = self.cache.nodes
         scores = self.framework.score(state, pod, nodes, feasible)
         if self.extender_result is not None:
-            scores = scores + self.extender_result.added_score(nodes)
+            scores = scores + self.extender_result.sum_scores(nodes)
         return rows_with_highest_score(scores)
 
 
@@ -168,8 +168,8 @@ def find_nominated_conflicts(pod: PodInfo, row: int, cache: Cache, framework: Fr
         return []
     with cache.what_if() as what_if:
         for preceding_pod in preceding_pods:
-            what_if.add(preceding_pod, nodes.names[row])
-        return framework.run_filters({}, pod, nodes).at(row)
+            what_if.add_pod(preceding_pod, nodes.names[row])
+        return framework.run_filters({}, pod, nodes).refusals_at(row)
 
 
 def break_tie(best: BestRows, pod: PodInfo, seed: int) -> int:

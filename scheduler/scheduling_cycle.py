@@ -43,7 +43,7 @@ from pinnace.scheduler.framework.results import (
     PluginRejection,
     Proposed,
     Victims,
-    failure,
+    plugin_failure,
 )
 from pinnace.scheduler.framework.runtime import BindingCycle, Framework
 from pinnace.scheduler.node_selector import BudgetExceeded, NodeSelector
@@ -96,7 +96,7 @@ class PreemptionProposal:
         try:
             nominated = self.proposed.settle(candidates)
         except BaseException as error:
-            return AttemptFailed(failure(self.proposed.plugin, "PostFilter", error))
+            return AttemptFailed(plugin_failure(self.proposed.plugin, "PostFilter", error))
         message = f"{self.message} {nominated.reason}" if nominated.reason else self.message
         return Unschedulable(self.refused_by, message, nominated.node)
 
@@ -135,16 +135,16 @@ def schedule_pod(pod: PodInfo, selector: NodeSelector) -> CycleResult | Preempti
         return AttemptFailed(error)
     except BudgetExceeded:
         return Unschedulable(frozenset(), f"0/{len(nodes)} nodes are available: {TOO_MANY_NOMINATED}", outdated=True)
-    cache.assume(pod, node)
-    if framework.binding.none:
+    cache.assume_pod(pod, node)
+    if framework.binding.has_no_plugins:
         return Placed(node)
     try:
-        started = framework.binding.start(state, pod, node)
+        started = framework.binding.run_reserve_and_permit(state, pod, node)
     except PluginError as error:
-        cache.forget(pod.uid)
+        cache.forget_pod(pod.uid)
         return AttemptFailed(error)
     if isinstance(started, PluginRejection):
-        cache.forget(pod.uid)
+        cache.forget_pod(pod.uid)
         return Unschedulable(frozenset([started.plugin]), started.message)
     return Placed(node, started)
 
@@ -176,26 +176,26 @@ class Decision:
 class BindingObserver(Protocol):
     """Receives the result of each bind, exactly once per decision unless the term ends first."""
 
-    def bound(self, decision: Decision) -> None: ...
+    def on_bound(self, decision: Decision) -> None: ...
 
-    def failed(self, decision: Decision, problem: str | PluginError, *, retry: bool) -> None:
+    def on_bind_failed(self, decision: Decision, problem: str | PluginError, *, retry: bool) -> None:
         """Handle a pod that is not bound and will not be bound. `retry` is True if it still needs a node."""
         ...
 
-    def refused(self, decision: Decision, refused: PluginRejection) -> None:
+    def on_bind_rejected(self, decision: Decision, refused: PluginRejection) -> None:
         """Handle a pod that a plugin refused. It is not bound and will not be bound."""
         ...
 
-    def superseded(self, decision: Decision) -> None:
+    def on_bind_superseded(self, decision: Decision) -> None:
         """Handle a pod that another client bound or deleted, according to the informer."""
         ...
 
-    def refused_by_fence(self, token: int, binds: int) -> None:
+    def on_binds_fenced(self, token: int, binds: int) -> None:
         """Handle a number of binds that the API server refused because their token is stale. It may be an earlier term's
         token."""
         ...
 
-    def fenced(self, token: int) -> None:
+    def on_term_fenced(self, token: int) -> None:
         """Handle a stale token: another leader has been elected."""
         ...
 
@@ -250,32 +250,32 @@ class ExtenderScheduling:
         proposed, cache = list(proposal.proposed.candidates), self._cache
         if not any(extender.preempts for extender in extenders):
             return proposal.settle(proposed)
-        versions = {victims.node: cache.version(victims.node) for victims in proposed}
+        versions = {victims.node: cache.node_version(victims.node) for victims in proposed}
         lower = {
             node: {pod.uid: pod for pod in cache.pods_on(node) if pod.priority < queued.info.priority} for node in versions
         }
-        asking = PreemptionQuery(proposed, lower, self._pods).ask(extenders, queued.info)
+        asking = PreemptionQuery(proposed, lower, self._pods).query_victims(extenders, queued.info)
         try:
             left = await self.hold_while(queued, asking, leads)
         except ExtenderError as error:
             return proposal.postponed(str(error), cache.nodes.nominated.node_of(queued.info.uid))
-        still = [victims for victims in left if cache.version(victims.node) == versions[victims.node]]
+        still = [victims for victims in left if cache.node_version(victims.node) == versions[victims.node]]
         if still or not left:
             return proposal.settle(still)
         return proposal.postponed(NO_CANDIDATE, cache.nodes.nominated.node_of(queued.info.uid))
 
     async def hold_while(self, queued: QueuedPod, asking: Coroutine[Any, Any, T], leads: Callable[[], bool]) -> T:
         """Await the response while the queue holds the popped pod. Raise Superseded and the errors of `asking`."""
-        self._queue.hold(queued)
+        self._queue.hold_pod(queued)
         answer: T | BaseException
         over = True
         try:
             (answer,) = await asyncio.gather(asking, return_exceptions=True)
             over = isinstance(answer, asyncio.CancelledError) or not leads()
         finally:  # also runs when this task is cancelled at the end of the term
-            waits = self._queue.resume(queued)
+            waits = self._queue.release_held_pod(queued)
             if waits and over:
-                self._queue.add(queued.info, queued.since)
+                self._queue.add_pod(queued.info, queued.since)
         if over or not waits:
             raise Superseded
         if isinstance(answer, BaseException):

@@ -51,14 +51,14 @@ def test_kubernetes_26043_updated_assumed_pod_is_not_queued_again() -> None:
     cache does not contain, and the cache rejects a second assumption."""
     world = feed.World()
     world.tell(ADDED, feed.POD)
-    queued = world.queue.pop(world.now)
+    queued = world.queue.pop_pod(world.now)
     assert queued is not None
-    world.cache.assume(queued.info, "n")
+    world.cache.assume_pod(queued.info, "n")
     world.tell(MODIFIED, make_pod("a").req(cpu=1).label("dirty", "yes"), feed.POD)
     assert len(world.queue) == 0
     assert world.free == 0
     with pytest.raises(ValueError, match="cannot be assumed"):
-        world.cache.assume(queued.info, "n")
+        world.cache.assume_pod(queued.info, "n")
 
 
 class ApiWithScheduler(FakeApi):

@@ -13,7 +13,7 @@ from pinnace.api.codec import from_dict
 from pinnace.api.resources import NODES, PODS
 from pinnace.scheduler.cache.cache import Cache
 from pinnace.scheduler.cache.pod_info import PodInfo
-from pinnace.scheduler.framework.profile import Enabled, everywhere, make
+from pinnace.scheduler.framework.profile import Enabled, create_plugin, profile_of
 from pinnace.scheduler.framework.runtime import Framework
 from pinnace.scheduler.node_selector import NodeSelector
 from pinnace.scheduler.plugins.registry import DEFAULT_PLUGINS
@@ -61,11 +61,11 @@ async def scheduler(served: Gateway, name: str) -> tuple[PodInfo, Cache, Framewo
         if pod["metadata"]["name"] == name:
             wanted = info
         else:
-            cache.observe(info, info.raw.spec.nodeName)
+            cache.add_pod(info, info.raw.spec.nodeName)
     assert wanted is not None
     handle = Bench(cache)
-    plugins = [Enabled(make(plugin, name, {}, handle), weight) for name, (plugin, weight) in DEFAULT_PLUGINS.items()]
-    handle.framework = Framework("default-scheduler", everywhere(plugins))
+    plugins = [Enabled(create_plugin(plugin, name, {}, handle), weight) for name, (plugin, weight) in DEFAULT_PLUGINS.items()]
+    handle.framework = Framework("default-scheduler", profile_of(plugins))
     return wanted, cache, handle.framework
 
 

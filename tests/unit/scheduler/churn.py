@@ -170,7 +170,7 @@ class Churn:
         for number, scheduler in enumerate(self.stage.schedulers):
             for difference in scheduler.debugger.show_cache().differences.first:
                 self._complain(f"s{number}: {difference}")
-            known = {queued.info.uid for queued, _ in scheduler._queue.entries(self._now())}
+            known = {queued.info.uid for queued, _ in scheduler._queue.list_pods(self._now())}
             known |= {info.uid for info in scheduler._cache.assumed()}
             for key in scheduler._informers.pods.store.keys() & pending.keys():
                 if pending[key].metadata.uid not in known:
@@ -193,7 +193,7 @@ class Churn:
 
     def _queued(self, uid: str) -> str:
         leading = next(scheduler for scheduler in self.stage.schedulers if scheduler._standby.token is not None)
-        result = next((queued for queued, _ in leading._queue.entries(self._now()) if queued.info.uid == uid), None)
+        result = next((queued for queued, _ in leading._queue.list_pods(self._now()) if queued.info.uid == uid), None)
         return f"{result.place.value}, refused by {', '.join(sorted(result.refused_by))}" if result else "not in the queue"
 
     def _truth(self) -> View:

@@ -18,7 +18,7 @@ from pinnace.api.resources import NODES, PODS
 from pinnace.apiserver.registry.strategies import STRATEGIES
 from pinnace.scheduler.cache.cache import Cache
 from pinnace.scheduler.cache.pod_info import PodInfo
-from pinnace.scheduler.framework.profile import Enabled, everywhere, make
+from pinnace.scheduler.framework.profile import Enabled, create_plugin, profile_of
 from pinnace.scheduler.framework.runtime import Framework
 from pinnace.scheduler.node_selector import NodeSelector
 from pinnace.scheduler.plugins.registry import DEFAULT_PLUGINS
@@ -53,10 +53,10 @@ def cluster(recorded: dict[str, Any]) -> tuple[Cache, Framework]:
         cache.set_node(from_dict(NODES, data))
     for pod in recorded["pods"]:
         info = pod_info(pod)
-        cache.observe(info, info.raw.spec.nodeName)
+        cache.add_pod(info, info.raw.spec.nodeName)
     handle = Bench(cache)
-    plugins = [Enabled(make(plugin, name, {}, handle), weight) for name, (plugin, weight) in DEFAULT_PLUGINS.items()]
-    handle.framework = Framework("default-scheduler", everywhere(plugins))
+    plugins = [Enabled(create_plugin(plugin, name, {}, handle), weight) for name, (plugin, weight) in DEFAULT_PLUGINS.items()]
+    handle.framework = Framework("default-scheduler", profile_of(plugins))
     return cache, handle.framework
 
 

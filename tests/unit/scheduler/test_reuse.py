@@ -14,7 +14,7 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.scheduler.cache.cache import Cache
 from pinnace.scheduler.cache.pod_index import Selection
 from pinnace.scheduler.cache.pod_info import PodInfo
-from pinnace.scheduler.config import build, parse
+from pinnace.scheduler.config import build_frameworks, parse_configuration
 from pinnace.scheduler.framework import (
     SKIP,
     BoolArray,
@@ -80,7 +80,7 @@ class Favourites(PerNodeFilter):
 
 def configured(text: str) -> Framework:
     head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
-    (made,) = build(parse(head + text), Offline()).values()
+    (made,) = build_frameworks(parse_configuration(head + text), Offline()).values()
     return made
 
 
@@ -208,9 +208,9 @@ class Twin:
         if self.rng.random() < 0.3 and self.cache.nodes.names:
             pod = some_pod(self.rng, f"nominated{step}").priority(self.rng.choice([-1, 0, 5]))
             self.nominated.append(info(pod.req(cpu=self.rng.choice([1, 7]), memory=self.rng.choice(["1Mi", "7Gi"]))))
-            self.cache.nominate(self.nominated[-1], self.rng.choice(self.cache.nodes.names))
+            self.cache.nominate_pod(self.nominated[-1], self.rng.choice(self.cache.nodes.names))
         if self.rng.random() < 0.1 and self.nominated:
-            self.cache.nominate(self.rng.choice(self.nominated), "")
+            self.cache.nominate_pod(self.rng.choice(self.nominated), "")
 
     def next(self, step: int) -> PodInfo:
         """One of the nominated pods, or another."""
@@ -233,15 +233,15 @@ def _change(rng: random.Random, cache: Cache, placed: dict[str, PodInfo]) -> Non
     match rng.choice(["leave"] * 5 + ["move", "relabel", "update", "update", "add", "remove", "settle"]):
         case "leave" if placed:
             for uid in rng.sample(sorted(placed), min(len(placed), rng.choice([1, 1, 3, 20]))):
-                cache.remove(uid)
+                cache.remove_pod(uid)
                 del placed[uid]
         case "move" if placed and names:
-            cache.observe(rng.choice(list(placed.values())), rng.choice(names))
+            cache.add_pod(rng.choice(list(placed.values())), rng.choice(names))
         case "relabel" if placed:
             changed = Pod()
             changed.CopyFrom(rng.choice(list(placed.values())).raw)
             changed.metadata.labels["app"] = rng.choice(["away", "spread", "owned"])
-            cache.relabel(changed)
+            cache.update_labels(changed)
         case "update" if names:
             cache.set_node(some_node(rng, rng.choice(names)).build())
         case "add":
@@ -250,7 +250,7 @@ def _change(rng: random.Random, cache: Cache, placed: dict[str, PodInfo]) -> Non
             cache.remove_node(rng.choice(names))
         case "settle":
             for uid, pod in placed.items():
-                cache.confirm(uid, cache.node_of(uid) or pod.name)
+                cache.confirm_assumption(uid, cache.node_of(uid) or pod.name)
 
 
 class Asked(PerNodeScore):
@@ -352,7 +352,7 @@ def test_why_no_node_takes_a_pod_is_found_out_once(said: dict[str, Any], asked: 
     assert outcomes == {Unschedulable(frozenset(["Full"]), "0/2 nodes are available: 2 node(s) were full.")}
     assert [state["full"] for state in plugin.told] == ["yes"] * 5
     assert plugin.nodes <= asked
-    cache.remove("uid-default-there1")
+    cache.remove_pod("uid-default-there1")
     assert schedule_one(info(make_pod("late")), NodeSelector(cache, plugins, 0, equivalence)) == Placed("n1")
 
 
@@ -364,7 +364,7 @@ def test_nomination_has_its_node_asked_about_again_and_no_other() -> None:
     for i in range(50):
         pod = info(make_pod(f"p{i}"))
         assert isinstance(schedule_one(pod, NodeSelector(cache, plugins, 0, equivalence)), Unschedulable)
-        cache.nominate(pod, f"n{i}")
+        cache.nominate_pod(pod, f"n{i}")
     assert plugin.nodes == 2 * 100 + 49, "for the pass, for the diagnosis, and one for each that follows"
 
 
@@ -377,10 +377,10 @@ def test_nominated_pod_asks_about_its_node_alone(others: bool) -> None:
     equivalence, plugins = EquivalenceCache(cache.nodes), framework(Enabled(plugin))
     pod, ahead = info(make_pod("p")), info(make_pod("ahead").priority(1))
     schedule_one(pod, NodeSelector(cache, plugins, 0, equivalence))
-    cache.nominate(pod, "n7")
+    cache.nominate_pod(pod, "n7")
     if others:
-        cache.nominate(ahead, "n7")
-    cache.remove("uid-default-there7")
+        cache.nominate_pod(ahead, "n7")
+    cache.remove_pod("uid-default-there7")
     plugin.nodes = 0
     outcome = schedule_one(pod, NodeSelector(cache, plugins, 0, equivalence))
     assert isinstance(outcome, Unschedulable) if others else (outcome, plugin.nodes) == (Placed("n7"), 1)
@@ -404,7 +404,7 @@ class Exact(Roomy):
 
 @pytest.mark.parametrize("plugin", [NodeResourcesFit(), Roomy(), Exact()], ids=lambda plugin: plugin.name)
 def test_only_plugins_that_declare_both_are_run_on_single_nodes(plugin: NodeResourcesFit) -> None:
-    assert (RowFilters([plugin]).rooms is not None) == (plugin.name != "Roomy")
+    assert (RowFilters([plugin]).resource_filters is not None) == (plugin.name != "Roomy")
 
 
 def test_refusal_due_to_a_nomination_is_reported() -> None:
@@ -420,9 +420,9 @@ def test_refusal_due_to_a_nomination_is_reported() -> None:
     before = "0/3 nodes are available: 3 Insufficient cpu."
     assert message("a") == message("b") == before
     large = info(make_pod("large").req(memory="2Gi").priority(1))
-    cache.nominate(large, "n1")
+    cache.nominate_pod(large, "n1")
     assert message("c") == "0/3 nodes are available: 1 Insufficient memory, 3 Insufficient cpu."
-    cache.nominate(large, "")
+    cache.nominate_pod(large, "")
     assert message("d") == before
 
 
@@ -458,7 +458,7 @@ def test_terms_of_placed_pods_begin_an_epoch() -> None:
     equivalence, plugins = EquivalenceCache(cache.nodes), framework()
     web = make_pod("a").label("app", "web")
     schedule_one(info(web), NodeSelector(cache, plugins, 0, equivalence))
-    cache.observe(info(make_pod("hermit").anti_affinity("app=web", HOSTNAME)), "n0")
+    cache.add_pod(info(make_pod("hermit").anti_affinity("app=web", HOSTNAME)), "n0")
     for name in "bcd":
         assert schedule_one(info(make_pod(name).label("app", "web")), NodeSelector(cache, plugins, 0, equivalence)) == Placed(
             "n1"
@@ -473,7 +473,7 @@ def test_prefetched_result_serves_pods_with_equal_requests() -> None:
             schedule_one(info(make_pod(f"p{i}").req(cpu=1)), NodeSelector(cache, plugins, 0, equivalence)), Placed
         )
     empty = cache.nodes.free("cpu").argmax()
-    cache.observe(info(make_pod("large").req(cpu="8")), cache.nodes.names[empty])
+    cache.add_pod(info(make_pod("large").req(cpu="8")), cache.nodes.names[empty])
     for i in range(20, 60):
         pod = info(make_pod(f"p{i}").req(cpu=1))
         assert equivalence.find_best_rows({}, pod, cache.nodes, plugins) == _equals(pod, cache, plugins)
@@ -487,7 +487,7 @@ class Company:
     score_depends_on = Dependency.ROW
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
-        scores: FloatArray = (nodes.pods.pods(Selection(None, selectors.parse_labels("app=web"))) > 0) * 100.0
+        scores: FloatArray = (nodes.pods.count_pods(Selection(None, selectors.parse_labels("app=web"))) > 0) * 100.0
         return scores
 
 
@@ -496,7 +496,7 @@ def test_rows_are_asked_about_when_a_pod_there_is_relabelled() -> None:
     cache = cache_of(*(make_node(f"n{i}") for i in range(3)), placed=[there.node("n2")])
     equivalence, plugins = EquivalenceCache(cache.nodes), framework(Enabled(Company(), 10))
     assert isinstance(schedule_one(info(make_pod("a").req(cpu="1m")), NodeSelector(cache, plugins, 0, equivalence)), Placed)
-    cache.relabel(there.label("app", "web").build())
+    cache.update_labels(there.label("app", "web").build())
     assert schedule_one(info(make_pod("b").req(cpu="1m")), NodeSelector(cache, plugins, 0, equivalence)) == Placed("n2")
 
 

@@ -95,7 +95,7 @@ class TestNominated:
         for each, port in zip(nominated, ports, strict=False):
             each.host_port(port)
         for item in nominated:
-            cache.nominate(info(item), item.build().status.nominatedNodeName)
+            cache.nominate_pod(info(item), item.build().status.nominatedNodeName)
         decided = schedule_one(info(pod), NodeSelector(cache, framework(), 0))
         result = explained(pod, THREE, nominated)
         assert (result.feasible > 0) == isinstance(decided, Placed)

@@ -57,6 +57,14 @@ STUCK = 60.0
 """Seconds after which a batch without a response counts as stuck."""
 RESOLVING = 32
 """Binds in doubt that are checked concurrently."""
+CYCLES = 256
+MAX_QUEUED = 4 * CYCLES
+BIND_DEADLINE = 30.0
+GRACE = 5.0
+"""Seconds for a plugin to return after its cancellation."""
+SLOW = 10.0
+"""Seconds after which a plugin call is logged as slow. The log line is repeated every TELL_AGAIN seconds."""
+TELL_AGAIN = 60.0
 
 
 class BindResult(Enum):
@@ -288,16 +296,6 @@ def _create_binding(decision: Decision) -> Binding:
     metadata.namespace, metadata.name, metadata.uid = info.namespace, info.name, info.uid
     target.kind, target.name = "Node", decision.node
     return binding
-
-
-CYCLES = 256
-MAX_QUEUED = 4 * CYCLES
-BIND_DEADLINE = 30.0
-GRACE = 5.0
-"""Seconds for a plugin to return after its cancellation."""
-SLOW = 10.0
-"""Seconds after which a plugin call is logged as slow. The log line is repeated every TELL_AGAIN seconds."""
-TELL_AGAIN = 60.0
 
 
 class BatchQueue(Protocol):

@@ -103,6 +103,34 @@ ALIASES: Mapping[str, str] = {
     "EvenPodsSpreadPriority": "PodTopologySpread",
     "NodePreferAvoidPodsPriority": "NodePreferAvoidPods",
 }
+MULTI_POINT = "multiPoint"
+EVERYTHING = "*"
+NO_WEIGHT_GIVEN = 1.0
+"""Weight of a plugin that is enabled without a weight. It replaces the plugin's default weight."""
+_VERBS = {"filterVerb": FILTER, "prioritizeVerb": PRIORITIZE, "preemptVerb": PREEMPT, "bindVerb": BIND}
+_EXTENDER_FIELDS = (
+    "urlPrefix",
+    *_VERBS,
+    "weight",
+    "enableHTTPS",
+    "tlsConfig",
+    "httpTimeout",
+    "nodeCacheCapable",
+    "managedResources",
+    "ignorable",
+)
+_TLS_FIELDS = ("insecure", "caFile", "certFile", "keyFile")
+API_VERSION = "kubescheduler.config.k8s.io/v1"
+KIND = "KubeSchedulerConfiguration"
+_FIELDS = (
+    "apiVersion",
+    "kind",
+    "leaderElection",
+    "podInitialBackoffSeconds",
+    "podMaxBackoffSeconds",
+    "profiles",
+    "extenders",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +192,6 @@ class Configuration:
     """In call order."""
     seed: int = 0
     """Seed of the choice between nodes with equal scores. It is not part of the file, because Kubernetes has no such field."""
-
-
-MULTI_POINT = "multiPoint"
-EVERYTHING = "*"
-NO_WEIGHT_GIVEN = 1.0
-"""Weight of a plugin that is enabled without a weight. It replaces the plugin's default weight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,21 +360,6 @@ def _sorting_plugin(profile: ProfileConfiguration) -> list[tuple[str, Mapping[st
     return [(profile.sources[name].spec, profile.args.get(name, {})) for name in names]
 
 
-_VERBS = {"filterVerb": FILTER, "prioritizeVerb": PRIORITIZE, "preemptVerb": PREEMPT, "bindVerb": BIND}
-_EXTENDER_FIELDS = (
-    "urlPrefix",
-    *_VERBS,
-    "weight",
-    "enableHTTPS",
-    "tlsConfig",
-    "httpTimeout",
-    "nodeCacheCapable",
-    "managedResources",
-    "ignorable",
-)
-_TLS_FIELDS = ("insecure", "caFile", "certFile", "keyFile")
-
-
 def parse_extenders(raw: Any, path: str) -> tuple[ExtenderConfiguration, ...]:
     """Parse the list of extenders. Raise ConfigurationError if it is invalid."""
     extender_configurations = tuple(_parse_extender(item, f"{path}[{index}]") for index, item in enumerate(items(raw, path)))
@@ -485,19 +492,6 @@ def _check_extended_resource(name: str) -> Sequence[str]:
     if problems := names.label_key(name):
         return problems
     return () if names.is_extended_resource(name) else (f"{name} is an invalid extended resource name",)
-
-
-API_VERSION = "kubescheduler.config.k8s.io/v1"
-KIND = "KubeSchedulerConfiguration"
-_FIELDS = (
-    "apiVersion",
-    "kind",
-    "leaderElection",
-    "podInitialBackoffSeconds",
-    "podMaxBackoffSeconds",
-    "profiles",
-    "extenders",
-)
 
 
 def read_configuration(file: Path, *, seed: int = 0) -> Configuration:

@@ -54,6 +54,9 @@ from pinnace.scheduler.framework.profile import Offline
 from pinnace.scheduler.informers import NOT_ENDED
 
 DEFAULT = "the default configuration"
+PAGE = 5000
+PLUGIN_TIMEOUT = 5.0
+"""Seconds after which a plugin call is interrupted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +152,6 @@ def _differs(leader: Election, offers: Sequence[ConfigurationSource]) -> str:
     if not leader.configuration:
         return f"{who} does not publish a digest of its configuration"
     return f"{who} uses a configuration other than {' and '.join(offer.source for offer in offers)}"
-
-
-PAGE = 5000
 
 
 class ListedHandle(Offline):
@@ -269,10 +269,6 @@ def read_objects(path: Path) -> Mapping[str, bytes]:
     """Read etcd keys and values. Each line is a key, a space, and the value in base64. Raise OSError."""
     lines = (line.split(" ", 1) for line in path.read_text().splitlines())
     return {key: b64decode(value) for key, value in lines}
-
-
-PLUGIN_TIMEOUT = 5.0
-"""Seconds after which a plugin call is interrupted."""
 
 
 def store_key_of(namespace: str, name: str) -> str:

@@ -15,6 +15,12 @@ DURATION = Histogram(
     ["profile", "result"],
     buckets=[0.00002 * 2**step for step in range(18)],  # 20 microseconds to 2.6 seconds
 )
+SCHEDULED, UNSCHEDULABLE, ERROR = "scheduled", "unschedulable", "error"
+TRIES = Histogram("scheduler_pod_scheduling_attempts", "Attempts until a pod is bound.", buckets=[1, 2, 4, 8, 16])
+PREEMPTIONS = Counter("scheduler_preemption_attempts", "Attempts to preempt pods of lower priority.")
+VICTIMS = Histogram("scheduler_preemption_victims", "Victims per preemption.", buckets=[1, 2, 4, 8, 16, 32, 64])
+BINDINGS = Counter("scheduler_bindings", "Completed binds, by result.", ["result"])
+BOUND, FAILED, FENCED = (BINDINGS.labels(result) for result in ("bound", "failed", "fenced"))
 
 
 class AttemptMetrics:
@@ -29,20 +35,10 @@ class AttemptMetrics:
         self._duration.observe(seconds)
 
 
-SCHEDULED, UNSCHEDULABLE, ERROR = "scheduled", "unschedulable", "error"
-
-
 @cache
 def attempt_metrics(profile: str, result: str) -> AttemptMetrics:
     """Return the cached metrics. The number of profiles is bounded by the configuration."""
     return AttemptMetrics(profile, result)
-
-
-TRIES = Histogram("scheduler_pod_scheduling_attempts", "Attempts until a pod is bound.", buckets=[1, 2, 4, 8, 16])
-PREEMPTIONS = Counter("scheduler_preemption_attempts", "Attempts to preempt pods of lower priority.")
-VICTIMS = Histogram("scheduler_preemption_victims", "Victims per preemption.", buckets=[1, 2, 4, 8, 16, 32, 64])
-BINDINGS = Counter("scheduler_bindings", "Completed binds, by result.", ["result"])
-BOUND, FAILED, FENCED = (BINDINGS.labels(result) for result in ("bound", "failed", "fenced"))
 
 
 class QueueCollector(Collector):

@@ -49,6 +49,25 @@ log = logging.getLogger(__name__)
 
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 NO_VICTIMS = "No preemption victims found for incoming pod"
+_NEVER = -1
+_FIT = "NodeResourcesFit"
+_TEMPLATES = 8
+BUDGET = 0.2
+"""Estimated CPU seconds for the dry runs of one decision."""
+_AT_LEAST = 8
+"""Minimum number of dry runs, unless they take more than twice the BUDGET."""
+_ROW, _HELD = 10e-6, 0.5e-6
+"""Estimated seconds to filter a single row, and to match a pod with a disruption budget."""
+BATCH = 1_000
+"""Maximum number of deletions per call, which is the limit of the API."""
+DEADLINE = 30.0
+"""Seconds after which a deletion is no longer retried."""
+AGAIN = 0.2
+"""Seconds between retries."""
+REASON = "PreemptionByScheduler"
+"""The reason in the victim's condition."""
+TRANSIENT = Unavailable | Internal | Unauthenticated | Exhausted
+"""Errors that are independent of the victim, such as an unavailable webhook, an expired certificate, or a full etcd."""
 
 
 class DisruptionBudgets:
@@ -164,9 +183,6 @@ class FoundCandidates(Sequence[Victims]):
     def _has(self, place: int) -> bool:
         at = int(self._places.searchsorted(place))
         return at < len(self._places) and int(self._places[at]) == place
-
-
-_NEVER = -1
 
 
 class SearchExhausted(Exception):
@@ -293,14 +309,6 @@ def _sufficient_prefix(found: IntArray, enough: int, harmless: BoolArray) -> int
     return max(enough, int(harmless_at[0]) + 1) if len(harmless_at) else 0
 
 
-_FIT = "NodeResourcesFit"
-_TEMPLATES = 8
-BUDGET = 0.2
-"""Estimated CPU seconds for the dry runs of one decision."""
-_AT_LEAST = 8
-"""Minimum number of dry runs, unless they take more than twice the BUDGET."""
-_ROW, _HELD = 10e-6, 0.5e-6
-"""Estimated seconds to filter a single row, and to match a pod with a disruption budget."""
 _Key = tuple[object, ...]
 
 
@@ -534,18 +542,6 @@ class _DryRuns:
         self._spend_budget()
         diagnosis = self._filters.run_filters({}, self._pod, self._cache.nodes)
         return None if diagnosis.passes(row) else partial(diagnosis.first_reasons, row)
-
-
-BATCH = 1_000
-"""Maximum number of deletions per call, which is the limit of the API."""
-DEADLINE = 30.0
-"""Seconds after which a deletion is no longer retried."""
-AGAIN = 0.2
-"""Seconds between retries."""
-REASON = "PreemptionByScheduler"
-"""The reason in the victim's condition."""
-TRANSIENT = Unavailable | Internal | Unauthenticated | Exhausted
-"""Errors that are independent of the victim, such as an unavailable webhook, an expired certificate, or a full etcd."""
 
 
 class EvictionClient(Protocol):

@@ -16,6 +16,9 @@ from pinnace.scheduler.cache.pod_info import PodInfo
 from pinnace.scheduler.cache.table import NodeTable
 from pinnace.scheduler.framework.interface import Gate
 
+_MANY = 32
+"""Number of failures after which the backoff stops growing."""
+
 
 def _do_nothing() -> None:
     """Do nothing. The default of `on_due`."""
@@ -60,10 +63,6 @@ class GatedPods:
             news, self._awaited_changes = self._awaited_changes, Change.NONE
             self._to_check.extend(uid for awaits, held in self._by_changes.items() if awaits & news for uid in held)
         return self._to_check.popleft() if self._to_check else None
-
-
-_MANY = 32
-"""Number of failures after which the backoff stops growing."""
 
 
 class QueuePolicy(Protocol):

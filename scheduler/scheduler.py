@@ -74,6 +74,10 @@ HANDOVER_DELAY = 0.3
 """Seconds between resignation and cleanup, because both replicas share CPUs and API servers."""
 IDLE_TIMEOUT = 60.0
 """Seconds after which an idle loop checks the queue again. All known events wake it earlier."""
+PROGRESS_TIMEOUT = 10.0
+"""Seconds within which a leader starts an attempt while pods are ready."""
+SEVERE_LIMIT = 2
+"""Number of consecutive severe failures that count as no progress."""
 
 
 class Scheduler:
@@ -437,12 +441,6 @@ class Scheduler:
             event = ClusterEvent(Change.RESERVATION_ENDED, cycle.node)
             self._queue.move_pods_on_event(event, self._cache.nodes, self._clock.monotonic())
             self._wake_scheduling_loop()
-
-
-PROGRESS_TIMEOUT = 10.0
-"""Seconds within which a leader starts an attempt while pods are ready."""
-SEVERE_LIMIT = 2
-"""Number of consecutive severe failures that count as no progress."""
 
 
 class LeaderProgress:

@@ -51,6 +51,7 @@ from pinnace.scheduler.queue import QueuedPod, SchedulingQueue
 
 TOO_MANY_NOMINATED = "too many nodes are reserved for nominated pods, the pod is retried."
 NO_CANDIDATE = "no candidate node for preemption"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +199,6 @@ class BindingObserver(Protocol):
     def on_term_fenced(self, token: int) -> None:
         """Handle a stale token: another leader has been elected."""
         ...
-
-
-T = TypeVar("T")
 
 
 class ExtenderScheduling:

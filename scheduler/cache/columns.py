@@ -26,6 +26,10 @@ ALL = slice(None)
 """All rows."""
 
 _FIRST_CAPACITY = 64
+T = TypeVar("T")
+_LENGTH = 4096
+_COLUMNS = 64
+_NOWHERE: Mapping[str, int] = {}
 
 
 class Column:
@@ -138,11 +142,6 @@ class EncodedColumn(Generic[V]):
             self._unused.add(code)
 
 
-T = TypeVar("T")
-
-_LENGTH = 4096
-
-
 class ChangeJournal(Generic[T]):
     def __init__(self) -> None:
         self._entries: list[T] = []
@@ -164,7 +163,6 @@ class ChangeJournal(Generic[T]):
             self._forgotten += _LENGTH // 2
 
 
-_COLUMNS = 64
 _Sizes = dict[str, int]
 
 
@@ -244,9 +242,6 @@ class ImageColumns:
 def _images(node: Node) -> Iterator[tuple[str, int]]:
     """Yield the size of each image by name. An image can have several names."""
     return ((name, image.sizeBytes) for image in node.status.images for name in image.names)
-
-
-_NOWHERE: Mapping[str, int] = {}
 
 
 class Disk(NamedTuple):

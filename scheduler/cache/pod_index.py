@@ -29,6 +29,16 @@ from pinnace.scheduler.cache.columns import Column, Rows
 
 MAX_REMEMBERED = 16 << 10
 """Maximum size of terms that are cached, in bytes. The cache holds at most 64 MiB."""
+T = TypeVar("T", bound=Hashable)
+_COLUMNS = 256
+_KEPT = 64
+"""Maximum number of terms in `sum_pods` for which columns are built."""
+_LONG = 100
+"""Number of requirements above which a selection has no column, because each new group of pods is matched with all columns."""
+_ANY_NAMESPACE = "*"
+"""A key that is not a valid namespace."""
+_CONTROLLER = ""
+"""The label key for the UID of a pod's controller. Real labels have no empty key."""
 
 
 class TermKind(Enum):
@@ -131,7 +141,6 @@ def _parse_term(kind: TermKind, term: PodAffinityTerm, namespace: str, weight: i
     )
 
 
-T = TypeVar("T", bound=Hashable)
 Label = tuple[str, str]
 
 
@@ -184,17 +193,6 @@ class SelectorIndex(Generic[T]):
     @staticmethod
     def _index_key(selector: LabelSelector) -> Sequence[Label]:
         return min(required_labels(selector), key=len, default=())
-
-
-_COLUMNS = 256
-_KEPT = 64
-"""Maximum number of terms in `sum_pods` for which columns are built."""
-_LONG = 100
-"""Number of requirements above which a selection has no column, because each new group of pods is matched with all columns."""
-_ANY_NAMESPACE = "*"
-"""A key that is not a valid namespace."""
-_CONTROLLER = ""
-"""The label key for the UID of a pod's controller. Real labels have no empty key."""
 
 
 @dataclass(frozen=True, slots=True)

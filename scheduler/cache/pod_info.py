@@ -25,6 +25,9 @@ from pinnace.fit.table import IntArray
 from pinnace.scheduler.cache.columns import Column, PodVolumes, pod_volumes
 from pinnace.scheduler.cache.pod_index import AffinityTerm, PodGroup, identity_of, pod_terms
 
+NOT_STARTED = math.inf
+_THRESHOLDS = 16
+
 
 class PodInfo:
     """One version of a pod.
@@ -88,9 +91,6 @@ class PodInfo:
     def terms(self) -> tuple[AffinityTerm, ...]:
         """The pod's affinity and anti-affinity terms."""
         return pod_terms(self.raw)
-
-
-NOT_STARTED = math.inf
 
 
 def pod_start_time(pod: Pod) -> float:
@@ -207,9 +207,6 @@ class Nominations:
     def remove_row(self, row: int) -> None:
         """Remove a row. The last row takes its place."""
         self._sums.remove_row(row)
-
-
-_THRESHOLDS = 16
 
 
 class HasRequests(Protocol):

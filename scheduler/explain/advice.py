@@ -56,6 +56,15 @@ from pinnace.scheduler.plugins.volumes import (
     missing_claim_name,
 )
 
+_WAITING = "volumeBindingMode: WaitForFirstConsumer"
+_MOST = 3
+_TRIED = 20
+"""Maximum number of requirements to check. Each check copies the spec and evaluates all nodes."""
+_BYTES = ("memory", "ephemeral-storage")
+_UNITS = (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
+_CONDITION = "node.kubernetes.io/"
+"""Prefix of taints that follow the conditions of a node."""
+
 
 @dataclass(frozen=True, slots=True)
 class AdvisorInput:
@@ -111,9 +120,6 @@ class GenericAdvisor:
         return list(reasons)
 
 
-_WAITING = "volumeBindingMode: WaitForFirstConsumer"
-
-
 class VolumeClaimAdvisor:
     def __init__(self, plugin: str) -> None:
         self._general = GenericAdvisor(plugin)
@@ -160,11 +166,6 @@ def _bind(claim: PersistentVolumeClaim, classes: Container[str]) -> str:
     if wanted in classes:
         return f"recreate the StorageClass {wanted} with {_WAITING}: immediate binding is not supported"
     return f"create the StorageClass {wanted} with provisioner: {NO_PROVISIONER} and {_WAITING}"
-
-
-_MOST = 3
-_TRIED = 20
-"""Maximum number of requirements to check. Each check copies the spec and evaluates all nodes."""
 
 
 class NodeAffinityAdvisor:
@@ -387,9 +388,6 @@ def _port_text(port: HostPort) -> str:
     return f"{port.port}/{port.protocol}"
 
 
-_BYTES = ("memory", "ephemeral-storage")
-
-
 class ResourceAdvisor:
     def remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
         """Return advice for the closest node, which lacks the smallest share of the pod's requests."""
@@ -444,9 +442,6 @@ def amount_text(resource: str, amount: int) -> str:
     if resource in _BYTES and amount % (1 << 20):
         return next((f"{amount / unit:.1f}{name}" for name, unit in _UNITS if abs(amount) >= unit), str(amount))
     return format_amount(resource, amount)
-
-
-_UNITS = (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 
 
 def _format_shortage(case: AdvisorInput, row: int, resource: str, amount: int) -> str:
@@ -519,10 +514,6 @@ def _detail(case: AdvisorInput, row: int, each: SpreadConstraint) -> str:
     counting = nodes_with_topologies(_constraints(case), case.nodes) & EligibleNodes(case.pod, case.nodes)(each)
     there = int(sum_per_domain(count_pods_per_node(each, case.nodes) * counting, labels)[row])
     return f"maxSkew {each.max_skew} over {each.topology_key}: {value} has {there} of the pods with {each.pods.labels}"
-
-
-_CONDITION = "node.kubernetes.io/"
-"""Prefix of taints that follow the conditions of a node."""
 
 
 class TaintAdvisor:

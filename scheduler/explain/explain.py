@@ -39,6 +39,13 @@ from pinnace.scheduler.plugins.helper import ObjectStores
 from pinnace.scheduler.plugins.nodes import CORDON_TAINT, HARD_EFFECTS, NodeUnschedulable, TaintToleration, untolerated_taints
 from pinnace.scheduler.preemption import CandidateBounds, CandidateFinder, SearchExhausted
 
+MAX_REMEDIES = 5
+MAX_PREEMPTION_NODES = 100
+"""Maximum number of candidate nodes of the search."""
+NEVER = "Never"
+MAX_RANKED = 5
+"""Maximum number of ranked nodes, in addition to the pod's node and the requested node."""
+
 
 @dataclass(frozen=True, slots=True)
 class Survey:
@@ -151,9 +158,6 @@ def _nodes_by_reason(plugin: str, result: FilterResult) -> dict[str, BoolArray]:
     return bool_arrays
 
 
-MAX_REMEDIES = 5
-
-
 def find_remedies(case: AdvisorInput, survey: Survey) -> list[Remedy]:
     """Return at most MAX_REMEDIES remedies, the one for the most nodes first. No node may be feasible."""
     objections = survey.objections
@@ -197,11 +201,6 @@ def _reasons(survey: Survey, plugin: str, rows: Sequence[int]) -> Reasons:
     return {reason: rows for reason, rows in numbers.items() if rows}
 
 
-MAX_PREEMPTION_NODES = 100
-"""Maximum number of candidate nodes of the search."""
-NEVER = "Never"
-
-
 def preemption_advice(framework: Framework, pod: PodInfo, cache: Cache, diagnosis: Diagnosis) -> str:
     """Return a sentence about preemption, or an empty string if there are no pods of lower priority.
 
@@ -228,10 +227,6 @@ def preemption_advice(framework: Framework, pod: PodInfo, cache: Cache, diagnosi
     if not framework.profile.get(Point.POST_FILTER):
         return f"{would}; but no plugin of the profile preempts"
     return would
-
-
-MAX_RANKED = 5
-"""Maximum number of ranked nodes, in addition to the pod's node and the requested node."""
 
 
 def explain_pod(

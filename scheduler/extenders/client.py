@@ -61,6 +61,28 @@ from pinnace.scheduler.extenders.interface import (
 )
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+T = TypeVar("T")
+BINDS = 32
+"""Maximum number of concurrent binds. They use separate threads, so that decisions do not wait for them."""
+QUESTIONS = 4
+"""Threads for all other calls. Only one call runs at a time, but abandoned calls can occupy their threads for some time and
+delay later calls."""
+MAX_ANSWER = 64 << 20
+"""Maximum size of a response, in bytes."""
+_GATEWAY = (502, 504)
+"""Status codes of a proxy that has lost the response of the extender."""
+R = TypeVar("R", bound=Message)
+SCHEME = "grpc://"
+METHODS = {FILTER: "Filter", PRIORITIZE: "Prioritize", PREEMPT: "Preempt", BIND: "Bind"}
+"""The supported verbs with their gRPC methods."""
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_ANSWER),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.enable_http_proxy", 0),
+)
+_NOT_YET = (grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.CONNECTING)
+_OPEN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 
 class MalformedResponse(ValueError):
@@ -222,19 +244,6 @@ def _number(raw: Any, where: str) -> int:
     return raw
 
 
-T = TypeVar("T")
-
-BINDS = 32
-"""Maximum number of concurrent binds. They use separate threads, so that decisions do not wait for them."""
-QUESTIONS = 4
-"""Threads for all other calls. Only one call runs at a time, but abandoned calls can occupy their threads for some time and
-delay later calls."""
-MAX_ANSWER = 64 << 20
-"""Maximum size of a response, in bytes."""
-_GATEWAY = (502, 504)
-"""Status codes of a proxy that has lost the response of the extender."""
-
-
 class HttpTransport:
     """The HTTP transport. The constructor raises OSError if a file of the TLS configuration cannot be used."""
 
@@ -372,21 +381,6 @@ def _context(tls: ExtenderTls) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
-
-
-R = TypeVar("R", bound=Message)
-
-SCHEME = "grpc://"
-METHODS = {FILTER: "Filter", PRIORITIZE: "Prioritize", PREEMPT: "Preempt", BIND: "Bind"}
-"""The supported verbs with their gRPC methods."""
-_OPTIONS = (
-    ("grpc.max_receive_message_length", MAX_ANSWER),
-    ("grpc.max_send_message_length", -1),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-    ("grpc.enable_http_proxy", 0),
-)
-_NOT_YET = (grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.CONNECTING)
-_OPEN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 
 class RpcTransport:

@@ -11,6 +11,12 @@ from pinnace.api.pods_pb2 import Fence
 from pinnace.scheduler.cache.table import FloatArray, NodeTable
 from pinnace.scheduler.framework.results import Diagnosis, FilterResult, NodeReasons
 
+HTTP_TIMEOUT = 5.0
+"""Seconds. Kubernetes has the same default."""
+EXTENDERS = "extenders"
+NOT_ASKED = "node(s) were added while extenders were called"
+FILTER, PRIORITIZE, PREEMPT, BIND = "filter", "prioritize", "preempt", "bind"
+
 
 class ExtenderError(Exception):
     def __init__(self, verb: str, url: str, problem: str) -> None:
@@ -24,10 +30,6 @@ class NotSent(ExtenderError):
 
 class ResponseLost(ExtenderError):
     pass
-
-
-HTTP_TIMEOUT = 5.0
-"""Seconds. Kubernetes has the same default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +120,6 @@ class ExtenderTransport(Protocol):
     async def close(self) -> None: ...
 
 
-EXTENDERS = "extenders"
-
-
-NOT_ASKED = "node(s) were added while extenders were called"
-
-
 @dataclass(frozen=True, slots=True)
 class ExtenderRejections:
     """The nodes that one extender refuses."""
@@ -164,6 +160,3 @@ class ExtenderResult:
 
     def sum_scores(self, nodes: NodeTable) -> FloatArray:
         return np.array([self.scores.get(name, 0.0) for name in nodes.names], np.float64)
-
-
-FILTER, PRIORITIZE, PREEMPT, BIND = "filter", "prioritize", "preempt", "bind"

@@ -29,6 +29,14 @@ from pinnace.scheduler.framework.plugin_errors import (
 from pinnace.scheduler.framework.results import Cost, CycleState, FilterResult, Status
 
 BY_ROWS = (Dependency.ROW, Dependency.FREE_RESOURCES)
+_ONE: BoolArray = np.ones(1, np.bool_)
+BUDGET = 0.1
+"""Maximum CPU seconds of one decision."""
+SMALL = 8 << 10
+"""Maximum size of the spec of a small pod, in bytes."""
+_FEW_LABELS = 256
+_LABEL = 3e-6
+"""Seconds per label, because each label is matched with selectors and distinguishes groups of pods."""
 
 
 def run_pre_filter(plugin: PreFilterPlugin, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
@@ -131,18 +139,6 @@ class SingleNodeFilter:
             if not result.passed[0]:
                 return result.reasons_at(0)
         return next((result.reasons_at(row) for result in self._by_nodes if not result.passed[row]), ())
-
-
-_ONE: BoolArray = np.ones(1, np.bool_)
-
-
-BUDGET = 0.1
-"""Maximum CPU seconds of one decision."""
-SMALL = 8 << 10
-"""Maximum size of the spec of a small pod, in bytes."""
-_FEW_LABELS = 256
-_LABEL = 3e-6
-"""Seconds per label, because each label is matched with selectors and distinguishes groups of pods."""
 
 
 def is_small(pod: PodInfo) -> bool:

@@ -66,6 +66,8 @@ STALLS = Counter("scheduler_plugin_stalls", "Plugin calls that blocked the event
 _OURS = "pinnace."
 _ADAPTERS = ("pinnace.scheduler.framework.interface", __name__)
 """These modules have no state that an interruption can leave inconsistent."""
+TRUSTED = set[type]()
+"""The types of built-in plugins that have been called. The lookup is faster than `is_built_in`."""
 
 
 class Named(Protocol):
@@ -120,10 +122,6 @@ def call_plugin(plugin: Named, point: str, method: Callable[..., T], *arguments:
         raise plugin_failure(plugin.name, point, error) from error
     finally:
         _enter_task(task.get_loop(), task)
-
-
-TRUSTED = set[type]()
-"""The types of built-in plugins that have been called. The lookup is faster than `is_built_in`."""
 
 
 def _task_of(plugin: Named) -> "asyncio.Task[Any] | None":

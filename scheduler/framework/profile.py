@@ -34,6 +34,7 @@ from pinnace.scheduler.framework.results import CycleState, Diagnosis, FilterRes
 Settle = Callable[["WaitingPod", PluginRejection | None], None]
 MAX_TIMEOUT = 15 * 60.0
 """Maximum seconds that a pod waits in Permit, regardless of the plugins' timeouts. Kubernetes has the same limit."""
+_TOGETHER = ("reserve", "unreserve")
 
 
 class WaitingPod:
@@ -388,7 +389,6 @@ _METHODS = {
         (interface.PreFlightPlugin, "pre_flight"),
     )
 }
-_TOGETHER = ("reserve", "unreserve")
 
 
 class PluginLoadError(Exception):

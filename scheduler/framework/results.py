@@ -25,6 +25,12 @@ from pinnace.scheduler.cache.table import FloatArray
 Rank = tuple[int, int, int, int, float]
 _OFFSET = 1 << 31
 """Makes every priority positive, so that the sum grows with the number of victims."""
+MAX_SCORE = 100.0
+_ROUNDING = 1e-10
+"""Larger than the floating-point error of a score, and smaller than the distance of a true score from an integer."""
+_CALLERS = ("pinnace.scheduler.framework", "pinnace.scheduler.explain", "pinnace.scheduler.scheduling_cycle")
+_FEW = 256
+NO_NODES = "no nodes available to schedule pods"
 
 
 @dataclass(frozen=True)
@@ -49,11 +55,6 @@ class Victims:
 def choose_best_victims(candidates: Iterable[Victims]) -> Victims:
     """Return the best candidate, or the first of equal ones. `candidates` must not be empty."""
     return min(candidates, key=lambda candidate: candidate.rank)
-
-
-MAX_SCORE = 100.0
-_ROUNDING = 1e-10
-"""Larger than the floating-point error of a score, and smaller than the distance of a true score from an integer."""
 
 
 def whole(scores: FloatArray) -> FloatArray:
@@ -106,9 +107,6 @@ def _line_of_plugin(problem: BaseException) -> str:
     own = next((file for module, file, _ in frames if not module.startswith(_CALLERS)), None)
     lines = [line for _, file, line in frames if file == own]
     return f" ({Path(own).name}:{lines[-1]})" if own is not None else ""
-
-
-_CALLERS = ("pinnace.scheduler.framework", "pinnace.scheduler.explain", "pinnace.scheduler.scheduling_cycle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,10 +242,6 @@ def _interrupts_raise() -> bool:
     (runtime/process.py)."""
     handler = signal.getsignal(signal.SIGINT)
     return callable(handler) and getattr(handler, "__module__", "") != "asyncio.unix_events"
-
-
-_FEW = 256
-NO_NODES = "no nodes available to schedule pods"
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,15 @@ from pinnace.scheduler.framework.results import (
 )
 
 log = logging.getLogger(__name__)
+_JUDGE, _JUDGE_NODE = 50e-6, 60e-9
+"""Estimated seconds of all filters for an ordinary pod, per call and per node."""
+_REFUSING = (Point.PRE_FILTER, Point.FILTER, Point.RESERVE, Point.PERMIT)
+"""Extension points at which a plugin can make a pod unschedulable."""
+P = TypeVar("P", bound=Plugin)
+PRE_BIND = 600.0
+"""Maximum seconds for PreBind of one plugin. Kubernetes has the same limit for binding volumes."""
+OWN_PRE_BIND = 60.0
+"""Default seconds for PreBind of an out-of-tree plugin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,10 +420,6 @@ class Framework:
         return total
 
 
-_JUDGE, _JUDGE_NODE = 50e-6, 60e-9
-"""Estimated seconds of all filters for an ordinary pod, per call and per node."""
-
-
 class _AnyEventHint:
     """The hint of a plugin without EnqueueHint."""
 
@@ -426,8 +431,6 @@ class _AnyEventHint:
 
 
 _ANYTHING = _AnyEventHint()
-_REFUSING = (Point.PRE_FILTER, Point.FILTER, Point.RESERVE, Point.PERMIT)
-"""Extension points at which a plugin can make a pod unschedulable."""
 
 
 def _scorer(enabled: Enabled, faults: PluginErrorLog) -> Scorer:
@@ -462,14 +465,6 @@ class Profiles:
 
     def event_helps(self, plugin: str, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
         return self.framework_of(pod).event_helps(plugin, event, pod, nodes)
-
-
-P = TypeVar("P", bound=Plugin)
-
-PRE_BIND = 600.0
-"""Maximum seconds for PreBind of one plugin. Kubernetes has the same limit for binding volumes."""
-OWN_PRE_BIND = 60.0
-"""Default seconds for PreBind of an out-of-tree plugin."""
 
 
 @dataclass(slots=True, eq=False)

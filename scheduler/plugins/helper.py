@@ -16,6 +16,11 @@ from pinnace.scheduler.cache.pod_index import AffinityTerm, Selection, selector_
 from pinnace.scheduler.cache.pod_info import PodInfo
 from pinnace.scheduler.framework import BoolArray, FloatArray, NodeTable
 
+T = TypeVar("T", bound=Object)
+MOST = 1_000
+"""Maximum number of Services to check per pod, which takes three milliseconds."""
+_SPREADING = ("ReplicaSet", "ReplicationController", "StatefulSet")
+
 
 def check_names(args: Mapping[str, Any], allowed: Sequence[str], path: str = "") -> None:
     """Raise ValueError for an unknown field. apiVersion and kind are always allowed."""
@@ -58,12 +63,6 @@ def parse_flag(args: Mapping[str, Any], name: str) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"{name}: expected true or false, got {value!r}")
     return value
-
-
-T = TypeVar("T", bound=Object)
-MOST = 1_000
-"""Maximum number of Services to check per pod, which takes three milliseconds."""
-_SPREADING = ("ReplicaSet", "ReplicationController", "StatefulSet")
 
 
 class ObjectStores(Protocol):

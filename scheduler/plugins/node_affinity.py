@@ -34,6 +34,10 @@ from pinnace.scheduler.plugins.helper import check_label_key, check_names
 
 FIELD = "addedAffinity"
 _REQUIRED, _PREFERRED = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
+_BYTE, _BYTE_NODE = 0.5e-6, 0.1e-9
+"""Seconds per byte of the terms, and additionally per byte and node."""
+_SELECTED = 2e-6
+ENFORCED = "node(s) didn't match scheduler-enforced node affinity"
 
 
 def parse_added_affinity(args: Mapping[str, Any]) -> ApiNodeAffinity:
@@ -85,12 +89,6 @@ def _check_term(term: NodeSelectorTerm, path: str) -> None:
 def _require(true: bool, otherwise: str) -> None:
     if not true:
         raise ValueError(otherwise)
-
-
-_BYTE, _BYTE_NODE = 0.5e-6, 0.1e-9
-"""Seconds per byte of the terms, and additionally per byte and node."""
-_SELECTED = 2e-6
-ENFORCED = "node(s) didn't match scheduler-enforced node affinity"
 
 
 class NodeAffinity:

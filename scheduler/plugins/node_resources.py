@@ -51,6 +51,10 @@ _RATIO_PATH = "scoringStrategy.requestedToCapacityRatio"
 _NATIVE = (*SCORED, "ephemeral-storage")
 _TOP = 10
 """The highest score in a shape."""
+_CONTAINER, _RESOURCE, _RESOURCE_NODE = 25e-6, 5e-6, 6e-9
+"""Seconds per container, per request or limit, and additionally per request or limit and node."""
+_BITS = 63
+"""Number of usable bits in a code."""
 
 
 def complete_strategy(raw: Any) -> dict[str, Any]:
@@ -174,12 +178,6 @@ def _parse_shape(listed: Any, path: str) -> list[dict[str, int]]:
     if not points:
         raise ValueError(f"{path}: expected at least one point")
     return points
-
-
-_CONTAINER, _RESOURCE, _RESOURCE_NODE = 25e-6, 5e-6, 6e-9
-"""Seconds per container, per request or limit, and additionally per request or limit and node."""
-_BITS = 63
-"""Number of usable bits in a code."""
 
 
 class NodeResourcesFit:

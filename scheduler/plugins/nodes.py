@@ -34,6 +34,19 @@ from pinnace.scheduler.framework.filtering import BUDGET
 
 UNSCHEDULABLE_REASON = "node(s) were unschedulable"
 CORDON_TAINT = (UNSCHEDULABLE_TAINT, "", "NoSchedule")
+HARD_EFFECTS = ("NoSchedule", "NoExecute")
+SOFT_EFFECTS = ("PreferNoSchedule",)
+_TOLERATION = 1.5e-6
+"""Seconds per toleration."""
+_COUNTS = "TaintToleration.counts"
+NODE_NAME_REASON = "node(s) didn't match the requested node name"
+_PORT, _USER = 12e-6, 0.3e-6
+"""Seconds per port, and per node that uses it."""
+_LEAST = 23 << 20
+_MOST = 1000 << 20
+ANNOTATION = "scheduler.alpha.kubernetes.io/preferAvoidPods"
+_KINDS = ("ReplicaSet", "ReplicationController")
+_CONTROLLER = "NodePreferAvoidPods.controller"
 
 
 class NodeUnschedulable:
@@ -58,13 +71,6 @@ def untolerated_taints(taints: Iterable[Taint], pod: PodInfo, effects: tuple[str
     """Return the taints with these effects that the pod does not tolerate."""
     tolerations = pod.tolerations
     return [taint for taint in taints if taint[2] in effects and not tolerations.tolerate(*taint)]
-
-
-HARD_EFFECTS = ("NoSchedule", "NoExecute")
-SOFT_EFFECTS = ("PreferNoSchedule",)
-_TOLERATION = 1.5e-6
-"""Seconds per toleration."""
-_COUNTS = "TaintToleration.counts"
 
 
 class TaintToleration:
@@ -112,9 +118,6 @@ class TaintToleration:
         return MAX_SCORE - whole(scores * (MAX_SCORE / max(float(scores[feasible].max()), 1.0)))
 
 
-NODE_NAME_REASON = "node(s) didn't match the requested node name"
-
-
 class NodeName:
     name = "NodeName"
     filter_depends_on = Dependency.NODES
@@ -130,10 +133,6 @@ class NodeName:
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
         return event.node == pod.raw.spec.nodeName
-
-
-_PORT, _USER = 12e-6, 0.3e-6
-"""Seconds per port, and per node that uses it."""
 
 
 class NodePorts:
@@ -164,10 +163,6 @@ class NodePorts:
         return event.node not in nodes.used_ports.taken(pod.requests.ports)
 
 
-_LEAST = 23 << 20
-_MOST = 1000 << 20
-
-
 class ImageLocality:
     name = "ImageLocality"
     score_depends_on = Dependency.NODES
@@ -195,11 +190,6 @@ class ImageLocality:
 def normalized_image_name(image: str) -> str:
     """Return the image name as nodes report it, with the tag "latest" if it has no tag."""
     return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"
-
-
-ANNOTATION = "scheduler.alpha.kubernetes.io/preferAvoidPods"
-_KINDS = ("ReplicaSet", "ReplicationController")
-_CONTROLLER = "NodePreferAvoidPods.controller"
 
 
 class NodePreferAvoidPods:

@@ -55,6 +55,16 @@ SYSTEM_DEFAULTS = (
     TopologySpreadConstraint(topologyKey=ZONE_LABEL, maxSkew=5, whenUnsatisfiable=SOFT),
 )
 _DEFAULT_FIELDS = ("topologyKey", "maxSkew", "whenUnsatisfiable", "minDomains", "nodeAffinityPolicy", "nodeTaintsPolicy")
+REASON = "node(s) didn't match pod topology spread constraints"
+LABEL_REASON = f"{REASON} (missing required label)"
+_BYTE, _NODE = 0.5e-6, 40e-9
+"""Seconds per byte of the constraints, and per node for each constraint whose label nodes have."""
+_HARD = "PodTopologySpread.hard"
+_SOFT = "PodTopologySpread.soft"
+_SCORED = "PodTopologySpread.scored"
+_ZONE_SHARE = 2 / 3
+_SIBLINGS = "SelectorSpread.siblings"
+_ZONES = "SelectorSpread.zones"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,15 +151,6 @@ def _parse_default_constraint(raw: Any, path: str) -> TopologySpreadConstraint:
     for number in ("maxSkew", "minDomains"):
         parse_whole_number(raw, number, 0 if number == "maxSkew" else 1, 1, 1 << 30, f"{path}.")
     return TopologySpreadConstraint(**raw)
-
-
-REASON = "node(s) didn't match pod topology spread constraints"
-LABEL_REASON = f"{REASON} (missing required label)"
-_BYTE, _NODE = 0.5e-6, 40e-9
-"""Seconds per byte of the constraints, and per node for each constraint whose label nodes have."""
-_HARD = "PodTopologySpread.hard"
-_SOFT = "PodTopologySpread.soft"
-_SCORED = "PodTopologySpread.scored"
 
 
 class PodTopologySpread:
@@ -312,11 +313,6 @@ def _is_counted(pod: PodInfo, constraint: SpreadConstraint) -> bool:
     """Return True if the constraint counts the pod itself. With an empty selector this is true, although no pods are
     counted."""
     return constraint.pods is None or constraint.pods.labels.matches(selectable_labels(pod.raw))
-
-
-_ZONE_SHARE = 2 / 3
-_SIBLINGS = "SelectorSpread.siblings"
-_ZONES = "SelectorSpread.zones"
 
 
 class SelectorSpread:

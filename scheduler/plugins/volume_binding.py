@@ -57,6 +57,20 @@ from pinnace.scheduler.plugins.volumes import Volumes, claims_of, is_about_claim
 
 NONE = -1
 FILESYSTEM = "Filesystem"
+BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+UNBOUND_IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
+OUT_OF_REACH = "node(s) didn't match PersistentVolume's node affinity"
+NOTHING_TO_BIND = "node(s) didn't find available persistent volumes to bind"
+NO_SUCH_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+TOO_MANY = "node(s) could not be checked: the pod has too many unbound persistentvolumeclaims for so many nodes"
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+POLL = 0.1
+"""Seconds between reads of a claim whose volume is being provisioned."""
+_REASONS = (OUT_OF_REACH, NOTHING_TO_BIND, NO_SUCH_VOLUME)
+_MATCH, _ALWAYS_MATCHED = 8e-9, 16
+"""Seconds to compare the volumes of two claims on one node, and the number of claims that are always matched."""
+_STATE, _WORK = "VolumeBinding.claims", "VolumeBinding.work"
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,10 +315,6 @@ def _pinned_node(volume: PersistentVolume) -> tuple[str, tuple[str, ...]] | None
     return (requirement.key, tuple(requirement.values)) if requirement.operator == "In" else None
 
 
-BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
-SELECTED_NODE = "volume.kubernetes.io/selected-node"
-
-
 async def bind_volume(client: Client, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
     """Write both sides of the binding. Raise ApiError, for example Conflict if another client changed an object."""
     volumes, claims = client.of(PERSISTENT_VOLUMES), client.of(PERSISTENT_VOLUME_CLAIMS)
@@ -339,20 +349,6 @@ def _claim_reference(claim: PersistentVolumeClaim) -> ObjectReference:
     return ObjectReference(
         kind="PersistentVolumeClaim", apiVersion="v1", namespace=meta.namespace, name=meta.name, uid=meta.uid
     )
-
-
-UNBOUND_IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
-OUT_OF_REACH = "node(s) didn't match PersistentVolume's node affinity"
-NOTHING_TO_BIND = "node(s) didn't find available persistent volumes to bind"
-NO_SUCH_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
-TOO_MANY = "node(s) could not be checked: the pod has too many unbound persistentvolumeclaims for so many nodes"
-NO_PROVISIONER = "kubernetes.io/no-provisioner"
-POLL = 0.1
-"""Seconds between reads of a claim whose volume is being provisioned."""
-_REASONS = (OUT_OF_REACH, NOTHING_TO_BIND, NO_SUCH_VOLUME)
-_MATCH, _ALWAYS_MATCHED = 8e-9, 16
-"""Seconds to compare the volumes of two claims on one node, and the number of claims that are always matched."""
-_STATE, _WORK = "VolumeBinding.claims", "VolumeBinding.work"
 
 
 class Handle(ObjectStores, Protocol):

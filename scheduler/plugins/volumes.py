@@ -33,6 +33,24 @@ from pinnace.scheduler.framework import (
 from pinnace.scheduler.framework.filtering import BUDGET
 from pinnace.scheduler.plugins.helper import ObjectStores
 
+_NOT_FOUND = 'persistentvolumeclaim "{}" not found'
+DISK = "node(s) had no available disk"
+IN_USE = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+_VOLUME, _USER = 12e-6, 0.2e-6
+"""Seconds per claim or disk, and per node that uses it."""
+_REASONS = ("", DISK, IN_USE)
+ZONE_REASON = "node(s) had no available volume zone"
+NO_SUCH_CLASS = 'storageclass.storage.k8s.io "{}" not found'
+NO_CLASS = "PersistentVolumeClaim had no pv name and storageClass name"
+NO_VOLUME = "PersistentVolume had no name"
+TODAY = {OLD_ZONE_LABEL: ZONE_LABEL, OLD_REGION_LABEL: REGION_LABEL}
+LABELS = (*TODAY, *TODAY.values())
+SEPARATOR = "__"
+"""Separator of the zones of a volume in several zones."""
+_STATE = "VolumeZone.volumes"
+LIMIT_REASON = "node(s) exceed max volume count"
+NO_LIMIT = np.iinfo(np.int32).max
+
 
 class Volumes:
     """Live views of claims, volumes and storage classes."""
@@ -65,9 +83,6 @@ class Volumes:
         """Return True if the claim is bound only when a pod that uses it is scheduled."""
         storage_class = self.classes.get(class_of(claim))
         return storage_class is not None and storage_class.volumeBindingMode == "WaitForFirstConsumer"
-
-
-_NOT_FOUND = 'persistentvolumeclaim "{}" not found'
 
 
 def missing_claim_reason(pod: PodInfo, key: str) -> str:
@@ -113,13 +128,6 @@ def may_be_claim_of(pod: PodInfo, name: str) -> bool:
 
 def _is_ephemeral(pod: PodInfo, key: str) -> bool:
     return pod.volumes is not None and key in pod.volumes.ephemeral
-
-
-DISK = "node(s) had no available disk"
-IN_USE = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
-_VOLUME, _USER = 12e-6, 0.2e-6
-"""Seconds per claim or disk, and per node that uses it."""
-_REASONS = ("", DISK, IN_USE)
 
 
 class VolumeRestrictions:
@@ -175,17 +183,6 @@ def _conflicting(pod: PodInfo, nodes: NodeTable) -> Iterator[str]:
         yield from nodes.used_volumes.count_users(Disk(disk.kind, disk.identity, False))
         if not disk.read_only:
             yield from nodes.used_volumes.count_users(Disk(disk.kind, disk.identity, True))
-
-
-ZONE_REASON = "node(s) had no available volume zone"
-NO_SUCH_CLASS = 'storageclass.storage.k8s.io "{}" not found'
-NO_CLASS = "PersistentVolumeClaim had no pv name and storageClass name"
-NO_VOLUME = "PersistentVolume had no name"
-TODAY = {OLD_ZONE_LABEL: ZONE_LABEL, OLD_REGION_LABEL: REGION_LABEL}
-LABELS = (*TODAY, *TODAY.values())
-SEPARATOR = "__"
-"""Separator of the zones of a volume in several zones."""
-_STATE = "VolumeZone.volumes"
 
 
 class VolumeZone:
@@ -258,8 +255,6 @@ def _nodes_with_values(values: Iterable[str], label: str, nodes: NodeTable) -> B
     return result
 
 
-LIMIT_REASON = "node(s) exceed max volume count"
-NO_LIMIT = np.iinfo(np.int32).max
 Counts = NDArray[np.int64]
 
 

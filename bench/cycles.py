@@ -25,10 +25,11 @@ from pinnace.api.wellknown import ZONE_LABEL
 from pinnace.runtime.process import GC_THRESHOLDS
 from pinnace.scheduler.cache.cache import Cache
 from pinnace.scheduler.cache.pod_info import PodInfo
-from pinnace.scheduler.config import Configuration, build
+from pinnace.scheduler.config import Configuration, build_frameworks
 from pinnace.scheduler.framework.profile import Offline
 from pinnace.scheduler.framework.reuse import EquivalenceCache
 from pinnace.scheduler.framework.runtime import Framework
+from pinnace.scheduler.node_selector import NodeSelector
 from pinnace.scheduler.scheduling_cycle import Placed, schedule_one
 from pinnace.verification.bench.load import NODE_CPU, Shape, build_pod
 from pinnace.verification.bench.report import describe_machine
@@ -82,19 +83,19 @@ def filled(nodes: int, held: int, shape: Shape) -> Cache:
             node.status.capacity[name].string = node.status.allocatable[name].string = amount
         cache.set_node(node)
     for i in range(held):
-        cache.observe(_named(shape, f"held-{i}"), f"node-{i % nodes}")
+        cache.add_pod(_named(shape, f"held-{i}"), f"node-{i % nodes}")
     return cache
 
 
 def cost(kind: Kind, nodes: int, held: int, framework: Framework) -> Point:
     """Raises AssertionError when a pod finds no node."""
     cache = filled(nodes, held, kind.shape)
-    equivalence = EquivalenceCache(cache.nodes) if kind.alike else None
+    selector = NodeSelector(cache, framework, 0, EquivalenceCache(cache.nodes) if kind.alike else None)
     rounds = []
     for turn in range(ROUNDS + 1):
         pods = [_named(kind.shape, f"new-{turn}-{i}") for i in range(DECISIONS)]
         began = time.process_time()
-        outcomes = [schedule_one(item, cache, framework, 0, equivalence) for item in pods]
+        outcomes = [schedule_one(item, selector) for item in pods]
         rounds.append((time.process_time() - began) / DECISIONS)
         assert all(isinstance(outcome, Placed) for outcome in outcomes), outcomes
     return Point(kind.name, nodes, held, median(rounds[1:]) * 1e6)  # the first warms up
@@ -139,7 +140,7 @@ def main(plot: Path | None) -> None:
     """Measures what one decision costs."""
     weight = peak(BESIDE, max(PODS)) - peak(0, 0)
     gc.set_threshold(*GC_THRESHOLDS)
-    (framework,) = build(Configuration(), Offline()).values()
+    (framework,) = build_frameworks(Configuration(), Offline()).values()
     by_nodes = [cost(kind, nodes, nodes * HELD_PER_NODE, framework) for kind in KINDS for nodes in NODES]
     by_pods = [cost(kind, BESIDE, held, framework) for kind in KINDS for held in PODS]
     table = Table("us of CPU a decision", title=f"{HELD_PER_NODE} pods on each node, or {BESIDE:,} nodes", title_justify="left")

@@ -55,45 +55,45 @@ class AttemptMarks:
     async def run(self) -> None:
         """Refresh the terms periodically until cancelled."""
         while True:
-            await self.refresh()
+            await self.refresh_terms()
             await self._clock.sleep(INTERVAL)
 
-    async def refresh(self) -> None:
+    async def refresh_terms(self) -> None:
         """Read the terms of the election. On an error the previous terms remain."""
         with suppress(ApiError):
             self.terms = await self._history()
 
-    def begin(self, token: int) -> bool:
+    def begin_term(self, token: int) -> bool:
         """Begin a term. Return True if the leader marks each pod at first."""
-        careful = ended_soon([term for term in self.terms if term.token < token], self._clock.time())
+        careful = last_terms_were_short([term for term in self.terms if term.token < token], self._clock.time())
         self._careful_until = self._clock.monotonic() + CAREFUL if careful else 0.0
         return careful
 
     def must_mark(self, pod: Pod, now: float) -> bool:
         """Return True if an attempt that begins at `now`, in monotonic seconds, needs a mark."""
-        return now < self._careful_until or is_marked(pod)
+        return now < self._careful_until or has_attempt_mark(pod)
 
 
-def ended_soon(terms: Sequence[Term], now: float) -> bool:
+def last_terms_were_short(terms: Sequence[Term], now: float) -> bool:
     """Return True if the last two terms were short and no leader resigned.
 
     A term without a recorded end counts as ended at `now`, in Unix time.
     """
-    return len(terms) >= 2 and all(_ended_soon(term, now) for term in terms[-2:])
+    return len(terms) >= 2 and all(_was_short(term, now) for term in terms[-2:])
 
 
-def _ended_soon(term: Term, now: float) -> bool:
+def _was_short(term: Term, now: float) -> bool:
     ended = to_seconds(term.ended) if term.HasField("ended") else now
     return term.reason != RESIGNED and ended - to_seconds(term.began) < SHORT
 
 
-def is_marked(pod: Pod) -> bool:
+def has_attempt_mark(pod: Pod) -> bool:
     """Return True if the pod has an attempt without a recorded end."""
     mark = conditions.find(pod.status.conditions, MARK)
     return mark is not None and mark.status == "Unknown"
 
 
-def held_back(pod: Pod, now: float) -> float:
+def remaining_delay(pod: Pod, now: float) -> float:
     """Return the remaining delay of the pod, in seconds. `now` is Unix time."""
     mark = conditions.find(pod.status.conditions, MARK)
     if mark is None or mark.status != "Unknown":
@@ -103,7 +103,7 @@ def held_back(pod: Pod, now: float) -> float:
     return min(max(last + wait - now, 0.0), MOST)
 
 
-def marked(pod: Pod, now: float) -> Pod:
+def with_attempt_mark(pod: Pod, now: float) -> Pod:
     """Return the pod's status with the mark of an attempt that begins at `now`, in Unix time."""
     changed = status_of(pod)
     message = "a scheduling attempt has begun; if it does not complete, the pod is retried later"
@@ -112,6 +112,6 @@ def marked(pod: Pod, now: float) -> Pod:
     return changed
 
 
-def take_back(changed: Pod, now: float) -> None:
+def record_attempt_end(changed: Pod, now: float) -> None:
     """Record the end of the attempt in the mark."""
     conditions.say(changed.status.conditions, MARK, "False", "AttemptEnded", "", now)

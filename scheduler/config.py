@@ -21,8 +21,10 @@ An out-of-tree plugin is named module:Class or path/file.py:Class. Relative path
 of the configuration file. Predicate and priority names of older Kubernetes releases are accepted as aliases. An unknown field
 is an error that names the field.
 
-    text --parse--> Configuration --build--> frameworks        (`check` builds them against a handle without a cluster)
-      ^---------------- write ----------'
+    text --parse_configuration--> Configuration --build_frameworks--> frameworks
+      ^------ write_configuration ------'
+
+`check_configuration` builds the frameworks against a handle without a cluster.
 """
 
 import hashlib
@@ -45,10 +47,27 @@ from pinnace.api.wellknown import SCHEDULER_ELECTION
 from pinnace.runtime.configuration import ConfigurationError, duration, fields, flag, items, seconds, text, weight
 from pinnace.scheduler.extenders.client import METHODS as RPC_METHODS
 from pinnace.scheduler.extenders.extender import Extenders
-from pinnace.scheduler.extenders.interface import BIND, FILTER, HTTP_TIMEOUT, PREEMPT, PRIORITIZE, ExtenderConfiguration, Tls
+from pinnace.scheduler.extenders.interface import (
+    BIND,
+    FILTER,
+    HTTP_TIMEOUT,
+    PREEMPT,
+    PRIORITIZE,
+    ExtenderConfiguration,
+    ExtenderTls,
+)
 from pinnace.scheduler.framework import BindPlugin, Handle, Plugin
 from pinnace.scheduler.framework.interface import CompletesArgs
-from pinnace.scheduler.framework.profile import METHODS, Enabled, Offline, PluginLoadError, Point, find, make, takes_part
+from pinnace.scheduler.framework.profile import (
+    METHODS,
+    Enabled,
+    Offline,
+    PluginLoadError,
+    Point,
+    create_plugin,
+    implements_point,
+    load_plugin_class,
+)
 from pinnace.scheduler.framework.runtime import Framework
 from pinnace.scheduler.plugins.node_resources import NodeResourcesFit
 from pinnace.scheduler.plugins.registry import DEFAULT_PLUGINS, OPTIONAL_PLUGINS
@@ -84,19 +103,47 @@ ALIASES: Mapping[str, str] = {
     "EvenPodsSpreadPriority": "PodTopologySpread",
     "NodePreferAvoidPodsPriority": "NodePreferAvoidPods",
 }
+MULTI_POINT = "multiPoint"
+EVERYTHING = "*"
+NO_WEIGHT_GIVEN = 1.0
+"""Weight of a plugin that is enabled without a weight. It replaces the plugin's default weight."""
+_VERBS = {"filterVerb": FILTER, "prioritizeVerb": PRIORITIZE, "preemptVerb": PREEMPT, "bindVerb": BIND}
+_EXTENDER_FIELDS = (
+    "urlPrefix",
+    *_VERBS,
+    "weight",
+    "enableHTTPS",
+    "tlsConfig",
+    "httpTimeout",
+    "nodeCacheCapable",
+    "managedResources",
+    "ignorable",
+)
+_TLS_FIELDS = ("insecure", "caFile", "certFile", "keyFile")
+API_VERSION = "kubescheduler.config.k8s.io/v1"
+KIND = "KubeSchedulerConfiguration"
+_FIELDS = (
+    "apiVersion",
+    "kind",
+    "leaderElection",
+    "podInitialBackoffSeconds",
+    "podMaxBackoffSeconds",
+    "profiles",
+    "extenders",
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PluginSource:
     """A plugin's class, and its name in the configuration: the plugin name if it is built in, otherwise `module:Class`."""
 
     spec: str
     plugin: type[Plugin] = field(compare=False)
 
 
-def built_in() -> dict[str, Source]:
+def built_in() -> dict[str, PluginSource]:
     plugins = {**{name: plugin for name, (plugin, _) in DEFAULT_PLUGINS.items()}, **OPTIONAL_PLUGINS}
-    return {name: Source(name, plugin) for name, plugin in plugins.items()}
+    return {name: PluginSource(name, plugin) for name, plugin in plugins.items()}
 
 
 def default_points() -> Mapping[Point, Sequence[str]]:
@@ -105,14 +152,16 @@ def default_points() -> Mapping[Point, Sequence[str]]:
         point: [
             name
             for name, (plugin, _) in DEFAULT_PLUGINS.items()
-            if takes_part(plugin, point) and (point is not Point.SCORE or name in scoring)
+            if implements_point(plugin, point) and (point is not Point.SCORE or name in scoring)
         ]
         for point in Point
     }
 
 
 def default_weights() -> Mapping[str, float]:
-    return {name: weight for name, (plugin, weight) in DEFAULT_PLUGINS.items() if weight and takes_part(plugin, Point.SCORE)}
+    return {
+        name: weight for name, (plugin, weight) in DEFAULT_PLUGINS.items() if weight and implements_point(plugin, Point.SCORE)
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +173,7 @@ class ProfileConfiguration:
     """The weights of plugins that score."""
     args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Arguments from the configuration, by plugin. Defaults are not included."""
-    sources: Mapping[str, Source] = field(default_factory=built_in)
+    sources: Mapping[str, PluginSource] = field(default_factory=built_in)
     """All plugins of this profile, by name."""
 
     @property
@@ -145,14 +194,8 @@ class Configuration:
     """Seed of the choice between nodes with equal scores. It is not part of the file, because Kubernetes has no such field."""
 
 
-MULTI_POINT = "multiPoint"
-EVERYTHING = "*"
-NO_WEIGHT_GIVEN = 1.0
-"""Weight of a plugin that is enabled without a weight. It replaces the plugin's default weight."""
-
-
 @dataclass(frozen=True, slots=True)
-class _Set:
+class _PluginSet:
     enabled: Mapping[str, float]
     """Weights by name. A weight of 0 means that the entry has none."""
     disabled: frozenset[str]
@@ -162,34 +205,34 @@ class _Set:
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class ResolvedPlugins:
     points: Mapping[Point, Sequence[str]]
     weights: Mapping[str, float]
 
 
-def resolve(raw: Any, path: str, sources: dict[str, Source]) -> Resolved:
+def resolve_plugins(raw: Any, path: str, sources: dict[str, PluginSource]) -> ResolvedPlugins:
     """Merge the plugin sets of a profile. `sources` maps known names to plugins; newly named plugins are added to it."""
     given = fields(raw, path, (MULTI_POINT, *Point))
-    sets = {name: _set(given.get(name, {}), f"{path}.{name}", sources) for name in (MULTI_POINT, *Point)}
+    sets = {name: _parse_plugin_set(given.get(name, {}), f"{path}.{name}", sources) for name in (MULTI_POINT, *Point)}
     multi = sets[MULTI_POINT]
     for name in multi.enabled:
-        demand_part(name, sources[name], f"{path}.{MULTI_POINT}.enabled")
+        require_extension_point(name, sources[name], f"{path}.{MULTI_POINT}.enabled")
     everywhere = dict.fromkeys((*filter(multi.leaves, DEFAULT_PLUGINS), *multi.enabled))
     points: dict[Point, Sequence[str]] = {}
     for point in Point:
         own = sets[point]
         for name in own.enabled:
-            if not takes_part(sources[name].plugin, point):
+            if not implements_point(sources[name].plugin, point):
                 raise ConfigurationError(f"{path}.{point}.enabled: {name} does not implement {point}")
-        general = [name for name in everywhere if takes_part(sources[name].plugin, point) and own.leaves(name)]
+        general = [name for name in everywhere if implements_point(sources[name].plugin, point) and own.leaves(name)]
         both = [name for name in own.enabled if name in general]
         points[point] = list(dict.fromkeys((*both, *general, *own.enabled)))
-    weights = {name: _weight(name, sets[Point.SCORE], multi) for name in points[Point.SCORE]}
+    weights = {name: _plugin_weight(name, sets[Point.SCORE], multi) for name in points[Point.SCORE]}
     points[Point.SCORE] = [name for name in points[Point.SCORE] if weights[name]]
-    return Resolved(points, {name: weights[name] for name in points[Point.SCORE]})
+    return ResolvedPlugins(points, {name: weights[name] for name in points[Point.SCORE]})
 
 
-def _weight(name: str, at_score: _Set, multi: _Set) -> float:
+def _plugin_weight(name: str, at_score: _PluginSet, multi: _PluginSet) -> float:
     """Return the plugin's weight in scoring, or 0 if it does not score."""
     for named in (at_score.enabled, multi.enabled):
         if name in named:
@@ -197,14 +240,14 @@ def _weight(name: str, at_score: _Set, multi: _Set) -> float:
     return DEFAULT_PLUGINS[name][1]
 
 
-def demand_part(name: str, found: Source, path: str) -> None:
+def require_extension_point(name: str, found: PluginSource, path: str) -> None:
     """Raise ConfigurationError for a plugin that implements no extension point."""
-    if not any(takes_part(found.plugin, point) for point in Point):
+    if not any(implements_point(found.plugin, point) for point in Point):
         methods = ", ".join(method for _, method in METHODS.values())
         raise ConfigurationError(f"{path}: {name} implements no extension point: it has no method {methods}")
 
 
-def source(spec: str, path: str, sources: dict[str, Source]) -> tuple[str, Source]:
+def parse_source(spec: str, path: str, sources: dict[str, PluginSource]) -> tuple[str, PluginSource]:
     """Return the name and source of the plugin, and add the plugin to `sources`."""
     spec = ALIASES.get(spec, spec)
     for name, known in sources.items():
@@ -215,7 +258,7 @@ def source(spec: str, path: str, sources: dict[str, Source]) -> tuple[str, Sourc
             f'{path}: no plugin "{spec}"; valid names are {", ".join((*DEFAULT_PLUGINS, *OPTIONAL_PLUGINS))}, and module:Class'
         )
     try:
-        result = Source(spec, find(spec))
+        result = PluginSource(spec, load_plugin_class(spec))
     except PluginLoadError as error:
         raise ConfigurationError(f"{path}: {error}") from error
     name = str(result.plugin.name)
@@ -225,13 +268,13 @@ def source(spec: str, path: str, sources: dict[str, Source]) -> tuple[str, Sourc
     return name, result
 
 
-def _set(raw: Any, path: str, sources: dict[str, Source]) -> _Set:
+def _parse_plugin_set(raw: Any, path: str, sources: dict[str, PluginSource]) -> _PluginSet:
     both = fields(raw, path, ("enabled", "disabled"))
     enabled: dict[str, float] = {}
     for index, item in enumerate(items(both.get("enabled", []), f"{path}.enabled")):
         where = f"{path}.enabled[{index}]"
         entry = fields(item, where, ("name", "weight"))
-        name, _ = source(text(entry.get("name"), f"{where}.name"), where, sources)
+        name, _ = parse_source(text(entry.get("name"), f"{where}.name"), where, sources)
         if name in enabled:
             raise ConfigurationError(f"{where}: {name} is enabled twice")
         enabled[name] = weight(entry.get("weight", 0), f"{where}.weight")
@@ -239,51 +282,52 @@ def _set(raw: Any, path: str, sources: dict[str, Source]) -> _Set:
     for index, item in enumerate(items(both.get("disabled", []), f"{path}.disabled")):
         where = f"{path}.disabled[{index}]"
         spec = text(fields(item, where, ("name", "weight")).get("name"), f"{where}.name")
-        disabled.add(spec if spec == EVERYTHING else source(spec, where, sources)[0])
-    return _Set(enabled, frozenset(disabled))
+        disabled.add(spec if spec == EVERYTHING else parse_source(spec, where, sources)[0])
+    return _PluginSet(enabled, frozenset(disabled))
 
 
-def build(configuration: Configuration, handle: Handle, binders: Sequence[BindPlugin] = ()) -> dict[str, Framework]:
+def build_frameworks(configuration: Configuration, handle: Handle, binders: Sequence[BindPlugin] = ()) -> dict[str, Framework]:
     """Return the frameworks by scheduler name. `binders` are called before the profiles' bind plugins.
 
     Raise ConfigurationError if a plugin cannot be constructed, or if the plugins do not form a valid profile.
     """
     first, *others = configuration.profiles
     for profile in others:
-        if _sorting(profile) != _sorting(first):
+        if _sorting_plugin(profile) != _sorting_plugin(first):
             raise ConfigurationError(f"queueSort must be the same in {first.scheduler_name} and {profile.scheduler_name}")
     ignored = [name for extender in configuration.extenders for name, ignored in extender.managed_resources.items() if ignored]
     return {
-        profile.scheduler_name: _framework(_ignoring(ignored, profile), handle, binders) for profile in configuration.profiles
+        profile.scheduler_name: _build_framework(_ignore_resources(ignored, profile), handle, binders)
+        for profile in configuration.profiles
     }
 
 
-def check(configuration: Configuration) -> Configuration:
+def check_configuration(configuration: Configuration) -> Configuration:
     """Raise ConfigurationError if the configuration cannot be built."""
     try:
         extenders = Extenders(configuration.extenders)
     except OSError as error:
         raise ConfigurationError(f"extenders: tlsConfig: {error}") from error
-    build(configuration, Offline(), extenders.binders)
+    build_frameworks(configuration, Offline(), extenders.binders)
     return configuration
 
 
-def needs(configuration: Configuration) -> list[Resource[Any]]:
+def required_resources(configuration: Configuration) -> list[Resource[Any]]:
     """Return the resources whose objects the plugins read."""
-    return _stated("needs", configuration)
+    return _collect_resources("needs", configuration)
 
 
-def writes(configuration: Configuration) -> list[Resource[Any]]:
+def written_resources(configuration: Configuration) -> list[Resource[Any]]:
     """Return the resources whose objects the plugins write."""
-    return _stated("writes", configuration)
+    return _collect_resources("writes", configuration)
 
 
-def _stated(attribute: str, configuration: Configuration) -> list[Resource[Any]]:
+def _collect_resources(attribute: str, configuration: Configuration) -> list[Resource[Any]]:
     classes = [profile.sources[name].plugin for profile in configuration.profiles for name in profile.plugins]
     return list(dict.fromkeys(resource for plugin in classes for resource in getattr(plugin, attribute, ())))
 
 
-def _ignoring(resources: Sequence[str], profile: ProfileConfiguration) -> ProfileConfiguration:
+def _ignore_resources(resources: Sequence[str], profile: ProfileConfiguration) -> ProfileConfiguration:
     """Add the resources to the ignoredResources of NodeResourcesFit, which leaves them to extenders."""
     if not resources:
         return profile
@@ -295,10 +339,10 @@ def _ignoring(resources: Sequence[str], profile: ProfileConfiguration) -> Profil
     return replace(profile, args={**profile.args, NodeResourcesFit.name: args})
 
 
-def _framework(profile: ProfileConfiguration, handle: Handle, binders: Sequence[BindPlugin]) -> Framework:
+def _build_framework(profile: ProfileConfiguration, handle: Handle, binders: Sequence[BindPlugin]) -> Framework:
     try:
         plugins = {
-            name: make(profile.sources[name].plugin, profile.sources[name].spec, profile.args.get(name, {}), handle)
+            name: create_plugin(profile.sources[name].plugin, profile.sources[name].spec, profile.args.get(name, {}), handle)
             for name in profile.plugins
         }
         points = {
@@ -311,29 +355,14 @@ def _framework(profile: ProfileConfiguration, handle: Handle, binders: Sequence[
         raise ConfigurationError(f"profile {profile.scheduler_name}: {error}") from error
 
 
-def _sorting(profile: ProfileConfiguration) -> list[tuple[str, Mapping[str, Any]]]:
+def _sorting_plugin(profile: ProfileConfiguration) -> list[tuple[str, Mapping[str, Any]]]:
     names = profile.points[Point.QUEUE_SORT]
     return [(profile.sources[name].spec, profile.args.get(name, {})) for name in names]
 
 
-_VERBS = {"filterVerb": FILTER, "prioritizeVerb": PRIORITIZE, "preemptVerb": PREEMPT, "bindVerb": BIND}
-_EXTENDER_FIELDS = (
-    "urlPrefix",
-    *_VERBS,
-    "weight",
-    "enableHTTPS",
-    "tlsConfig",
-    "httpTimeout",
-    "nodeCacheCapable",
-    "managedResources",
-    "ignorable",
-)
-_TLS_FIELDS = ("insecure", "caFile", "certFile", "keyFile")
-
-
 def parse_extenders(raw: Any, path: str) -> tuple[ExtenderConfiguration, ...]:
     """Parse the list of extenders. Raise ConfigurationError if it is invalid."""
-    extender_configurations = tuple(_extender(item, f"{path}[{index}]") for index, item in enumerate(items(raw, path)))
+    extender_configurations = tuple(_parse_extender(item, f"{path}[{index}]") for index, item in enumerate(items(raw, path)))
     binders = [extender for extender in extender_configurations if BIND in extender.verbs]
     if len(binders) > 1:
         raise ConfigurationError(
@@ -372,11 +401,11 @@ def write_extender(extender: ExtenderConfiguration) -> Mapping[str, Any]:
     }
 
 
-def _extender(raw: Any, path: str) -> ExtenderConfiguration:
+def _parse_extender(raw: Any, path: str) -> ExtenderConfiguration:
     given = fields(raw, path, _EXTENDER_FIELDS)
     url = text(given.get("urlPrefix"), f"{path}.urlPrefix")
-    scheme = _scheme(url, f"{path}.urlPrefix")
-    verbs = {verb: _verb(given[name], f"{path}.{name}") for name, verb in _VERBS.items() if given.get(name, "") != ""}
+    scheme = _parse_scheme(url, f"{path}.urlPrefix")
+    verbs = {verb: _parse_verb(given[name], f"{path}.{name}") for name, verb in _VERBS.items() if given.get(name, "") != ""}
     if not verbs:
         raise ConfigurationError(f"{path}: expected at least one of {', '.join(_VERBS)}")
     for name, verb in _VERBS.items():
@@ -391,42 +420,42 @@ def _extender(raw: Any, path: str) -> ExtenderConfiguration:
     return ExtenderConfiguration(
         url_prefix=url,
         verbs=verbs,
-        weight=_extender_weight(given.get("weight", 0), PRIORITIZE in verbs, f"{path}.weight"),
+        weight=_parse_extender_weight(given.get("weight", 0), PRIORITIZE in verbs, f"{path}.weight"),
         enable_https=enable_https,
-        tls=_tls(given["tlsConfig"], f"{path}.tlsConfig") if "tlsConfig" in given else None,
+        tls=_parse_tls(given["tlsConfig"], f"{path}.tlsConfig") if "tlsConfig" in given else None,
         timeout=duration(given["httpTimeout"], f"{path}.httpTimeout") if "httpTimeout" in given else HTTP_TIMEOUT,
         node_cache_capable=flag(given.get("nodeCacheCapable", False), f"{path}.nodeCacheCapable"),
-        managed_resources=_managed(given.get("managedResources", []), f"{path}.managedResources"),
+        managed_resources=_parse_managed_resources(given.get("managedResources", []), f"{path}.managedResources"),
         ignorable=flag(given.get("ignorable", False), f"{path}.ignorable"),
     )
 
 
-def _verb(raw: Any, path: str) -> str:
+def _parse_verb(raw: Any, path: str) -> str:
     """Parse a verb, which is a segment of a URL path."""
     verb = text(raw, path)
-    if not _goes_into_a_url(verb):
+    if not _is_url_segment(verb):
         raise ConfigurationError(f"{path}: expected a segment of a URL path, got {verb}")
     return verb
 
 
-def _goes_into_a_url(raw: str) -> bool:
+def _is_url_segment(raw: str) -> bool:
     return raw.isascii() and raw.isprintable() and " " not in raw
 
 
-def _scheme(url: str, path: str) -> str:
+def _parse_scheme(url: str, path: str) -> str:
     try:
         parts = urlsplit(url)
         port = parts.port
         complete = parts.scheme in ("http", "https", "grpc") and parts.hostname and not (parts.query or parts.fragment)
         (parts.hostname or "").encode("idna")  # as in DNS lookups; rejects empty and overlong labels
-        if not _goes_into_a_url(url) or not complete or (parts.scheme == "grpc" and (port is None or parts.path.strip("/"))):
+        if not _is_url_segment(url) or not complete or (parts.scheme == "grpc" and (port is None or parts.path.strip("/"))):
             raise ValueError
     except ValueError:
         raise ConfigurationError(f"{path}: expected http://, https:// or grpc://host:port, got {url}") from None
     return parts.scheme
 
 
-def _extender_weight(raw: Any, needed: bool, path: str) -> int:
+def _parse_extender_weight(raw: Any, needed: bool, path: str) -> int:
     if isinstance(raw, bool) or not isinstance(raw, int) or raw < 0:
         raise ConfigurationError(f"{path}: expected an integer of 0 or more")
     if needed and not raw:
@@ -434,21 +463,23 @@ def _extender_weight(raw: Any, needed: bool, path: str) -> int:
     return raw
 
 
-def _tls(raw: Any, path: str) -> Tls:
+def _parse_tls(raw: Any, path: str) -> ExtenderTls:
     given = fields(raw, path, _TLS_FIELDS)
     files = {name: text(given[name], f"{path}.{name}") if name in given else "" for name in _TLS_FIELDS[1:]}
     if files["keyFile"] and not files["certFile"]:
         raise ConfigurationError(f"{path}.keyFile: requires certFile")
-    return Tls(flag(given.get("insecure", False), f"{path}.insecure"), files["caFile"], files["certFile"], files["keyFile"])
+    return ExtenderTls(
+        flag(given.get("insecure", False), f"{path}.insecure"), files["caFile"], files["certFile"], files["keyFile"]
+    )
 
 
-def _managed(raw: Any, path: str) -> dict[str, bool]:
+def _parse_managed_resources(raw: Any, path: str) -> dict[str, bool]:
     result: dict[str, bool] = {}
     for index, item in enumerate(items(raw, path)):
         where = f"{path}[{index}]"
         given = fields(item, where, ("name", "ignoredByScheduler"))
         name = text(given.get("name"), f"{where}.name")
-        if problems := _extended(name):
+        if problems := _check_extended_resource(name):
             raise ConfigurationError(f"{where}.name: {problems[0]}")
         if name in result:
             raise ConfigurationError(f"{where}.name: duplicate extender managed resource name {name}")
@@ -456,37 +487,24 @@ def _managed(raw: Any, path: str) -> dict[str, bool]:
     return result
 
 
-def _extended(name: str) -> Sequence[str]:
+def _check_extended_resource(name: str) -> Sequence[str]:
     """Return the problems of the name of an extended resource."""
     if problems := names.label_key(name):
         return problems
     return () if names.is_extended_resource(name) else (f"{name} is an invalid extended resource name",)
 
 
-API_VERSION = "kubescheduler.config.k8s.io/v1"
-KIND = "KubeSchedulerConfiguration"
-_FIELDS = (
-    "apiVersion",
-    "kind",
-    "leaderElection",
-    "podInitialBackoffSeconds",
-    "podMaxBackoffSeconds",
-    "profiles",
-    "extenders",
-)
-
-
-def read(file: Path, *, seed: int = 0) -> Configuration:
+def read_configuration(file: Path, *, seed: int = 0) -> Configuration:
     """Read a configuration file, whose relative paths begin at its folder. Raise ConfigurationError if it is invalid."""
     try:
-        return parse(file.read_text(), file.parent, seed=seed)
+        return parse_configuration(file.read_text(), file.parent, seed=seed)
     except OSError as error:
         raise ConfigurationError(f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
         raise ConfigurationError("expected a text in UTF-8") from None
 
 
-def parse(document: str, folder: Path = Path(), *, seed: int = 0) -> Configuration:
+def parse_configuration(document: str, folder: Path = Path(), *, seed: int = 0) -> Configuration:
     """Parse the text of a configuration file in `folder`. Raise ConfigurationError if it is invalid."""
     try:
         result = documents.plain(document)
@@ -534,16 +552,16 @@ def _with_paths(raw: Any, folder: Path, key: str = "") -> Any:
 
 def with_plugin(configuration: Configuration, spec: str) -> Configuration:
     """Enable another plugin at all its extension points, in all profiles. Raise ConfigurationError if it is invalid."""
-    return replace(configuration, profiles=tuple(_and(profile, spec) for profile in configuration.profiles))
+    return replace(configuration, profiles=tuple(_add_plugin(profile, spec) for profile in configuration.profiles))
 
 
-def _and(profile: ProfileConfiguration, spec: str) -> ProfileConfiguration:
+def _add_plugin(profile: ProfileConfiguration, spec: str) -> ProfileConfiguration:
     sources = dict(profile.sources)
-    name, added = source(spec, "--plugin", sources)
+    name, added = parse_source(spec, "--plugin", sources)
     if name in profile.plugins:
         raise ConfigurationError(f"--plugin: {name} is enabled twice")
-    demand_part(name, added, "--plugin")
-    points = {point: [*old, name] if takes_part(added.plugin, point) else old for point, old in profile.points.items()}
+    require_extension_point(name, added, "--plugin")
+    points = {point: [*old, name] if implements_point(added.plugin, point) else old for point, old in profile.points.items()}
     weights = dict(profile.weights) | ({name: NO_WEIGHT_GIVEN} if name in points[Point.SCORE] else {})
     return replace(profile, points=points, weights=weights, sources=sources)
 
@@ -552,7 +570,7 @@ def _parse_profile(raw: Any, path: str, nameless: str | None) -> ProfileConfigur
     """Parse one profile. `nameless` is the default of schedulerName; None makes the field required."""
     profile = fields(raw, path, ("schedulerName", "plugins", "pluginConfig"))
     sources = built_in()
-    resolved = resolve(profile.get("plugins", {}), f"{path}.plugins", sources)
+    resolved = resolve_plugins(profile.get("plugins", {}), f"{path}.plugins", sources)
     return ProfileConfiguration(
         scheduler_name=text(profile.get("schedulerName", nameless), f"{path}.schedulerName"),
         points=resolved.points,
@@ -562,12 +580,12 @@ def _parse_profile(raw: Any, path: str, nameless: str | None) -> ProfileConfigur
     )
 
 
-def _parse_args(raw: Any, path: str, sources: dict[str, Source]) -> dict[str, Mapping[str, Any]]:
+def _parse_args(raw: Any, path: str, sources: dict[str, PluginSource]) -> dict[str, Mapping[str, Any]]:
     result: dict[str, Mapping[str, Any]] = {}
     for index, item in enumerate(items(raw, path)):
         where = f"{path}[{index}]"
         entry = fields(item, where, ("name", "args"))
-        name, _ = source(text(entry.get("name"), f"{where}.name"), f"{where}.name", sources)
+        name, _ = parse_source(text(entry.get("name"), f"{where}.name"), f"{where}.name", sources)
         args = entry.get("args", {})
         if not isinstance(args, dict):
             raise ConfigurationError(f"{where}.args: expected an object")
@@ -580,7 +598,7 @@ def _parse_args(raw: Any, path: str, sources: dict[str, Source]) -> dict[str, Ma
     return result
 
 
-def write(configuration: Configuration) -> str:
+def write_configuration(configuration: Configuration) -> str:
     document = {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -593,14 +611,14 @@ def write(configuration: Configuration) -> str:
     return yaml.safe_dump(document, sort_keys=False)
 
 
-def digest(configuration: Configuration) -> str:
+def configuration_digest(configuration: Configuration) -> str:
     """Return a digest of everything that affects decisions: profiles, arguments, extenders, and the content of plugin files.
 
     The paths of the plugin files, the election, the backoffs and the seed are not included. The result is empty if a plugin's
     `complete` fails.
     """
     try:
-        profiles = [_write_profile(_by_content(profile)) for profile in configuration.profiles]
+        profiles = [_write_profile(_name_plugins_by_content(profile)) for profile in configuration.profiles]
         extenders = [write_extender(extender) for extender in configuration.extenders]
         text = json.dumps([profiles, extenders], sort_keys=True, default=str)
     except Exception as error:  # `complete` is user code
@@ -609,17 +627,19 @@ def digest(configuration: Configuration) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _by_content(profile: ProfileConfiguration) -> ProfileConfiguration:
+def _name_plugins_by_content(profile: ProfileConfiguration) -> ProfileConfiguration:
     """Return the profile with out-of-tree plugins named by the digest of their files."""
     sources = {
-        name: Source(f"{name}@{_content(source.spec, source.plugin)}", source.plugin) if ":" in source.spec else source
+        name: PluginSource(f"{name}@{_content_digest(source.spec, source.plugin)}", source.plugin)
+        if ":" in source.spec
+        else source
         for name, source in profile.sources.items()
     }
     return replace(profile, sources=sources)
 
 
 @cache
-def _content(spec: str, plugin: type[Plugin]) -> str:
+def _content_digest(spec: str, plugin: type[Plugin]) -> str:
     """Return the digest of the file that defines the class. It is cached, because the loaded class does not follow the file."""
     where = spec.rpartition(":")[0]
     file = where if where.endswith(".py") else getattr(sys.modules.get(where), "__file__", None)

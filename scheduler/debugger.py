@@ -53,7 +53,7 @@ class Debugger:
         """Return the queued pods by place, and the pods that wait in Permit."""
         now = self._clock.monotonic()
         places: dict[str, list[Queued]] = defaultdict(list)
-        for queued, backoff in self._queue.entries(now):
+        for queued, backoff in self._queue.list_pods(now):
             shown = places[queued.place.value]
             if len(shown) < MOST:
                 seconds, delay = round(now - queued.since, 1), round(max(backoff, 0.0), 1) if backoff else None
@@ -62,7 +62,7 @@ class Debugger:
         waiting = [
             InPermit(waiting_pod.pod.key, waiting_pod.node, sorted(waiting_pod.pending)) for waiting_pod in self._waiting
         ]
-        return QueueDump(self._name, self._leading(), self._queue.counts(), places, _bounded(waiting))
+        return QueueDump(self._name, self._leading(), self._queue.count_by_place(), places, _truncate(waiting))
 
     def show_cache(self) -> CacheDump:
         """Return the nodes with their free amounts, the assumed pods, and the differences between cache and informers."""
@@ -70,19 +70,19 @@ class Debugger:
         return CacheDump(
             self._name,
             self._leading(),
-            nodes=Bounded(len(names), [self._room(name) for name in names[:MOST]]),
+            nodes=Bounded(len(names), [self._format_free(name) for name in names[:MOST]]),
             pods=len(self._cache),
-            assumed=_bounded([Assumed(info.key, self._cache.node_of(info.uid) or "") for info in self._cache.assumed()]),
-            differences=_bounded(list(self._differences())),
+            assumed=_truncate([Assumed(info.key, self._cache.node_of(info.uid) or "") for info in self._cache.assumed()]),
+            differences=_truncate(list(self._find_differences())),
         )
 
-    def log(self) -> None:
+    def log_state(self) -> None:
         """Write both dumps to the log."""
         for part, shown in (("queue", self.show_queue()), ("cache", self.show_cache())):
             state = to_json(shown)
             log.info("%s: %s", part, json.dumps(state), extra=StateDumped(part, state).extra)
 
-    def _room(self, name: str) -> NodeRoom:
+    def _format_free(self, name: str) -> NodeRoom:
         nodes = self._cache.nodes
         row = nodes.row(name)
         there = sorted(nodes.raw[row].status.allocatable) if row is not None else []
@@ -93,12 +93,12 @@ class Debugger:
             allocatable={resource: format_amount(resource, of) for resource, (_, of) in amounts.items()},
         )
 
-    def _differences(self) -> Iterator[str]:
-        yield from self._nodes_differ()
-        yield from self._pods_differ()
-        yield from self._sums_differ()
+    def _find_differences(self) -> Iterator[str]:
+        yield from self._compare_nodes()
+        yield from self._compare_pods()
+        yield from self._compare_sums()
 
-    def _nodes_differ(self) -> Iterator[str]:
+    def _compare_nodes(self) -> Iterator[str]:
         nodes, known = self._cache.nodes, self._informers.nodes.store
         for name in sorted(known.keys() - set(nodes.names)):
             yield f"node {name}: missing from the cache"
@@ -108,8 +108,8 @@ class Debugger:
             elif (theirs := known[name].metadata.resourceVersion) != (ours := nodes.raw[row].metadata.resourceVersion):
                 yield f"node {name}: the cache has version {ours}, the informer {theirs}"
 
-    def _pods_differ(self) -> Iterator[str]:
-        taken = {uid: node for uid, node, _ in self._cache.taken()}
+    def _compare_pods(self) -> Iterator[str]:
+        taken = {uid: node for uid, node, _ in self._cache.usage_of_pods()}
         for key, pod in self._informers.pods.store.items():
             node = taken.pop(pod.metadata.uid, "")
             if node != pod.spec.nodeName and not self._cache.is_assumed(pod.metadata.uid):
@@ -117,11 +117,11 @@ class Debugger:
         for uid, node in taken.items():
             yield f"pod with UID {uid}: only in the cache, on {node}"
 
-    def _sums_differ(self) -> Iterator[str]:
+    def _compare_sums(self) -> Iterator[str]:
         """Yield the nodes whose free amount differs from allocatable minus the requests of their pods."""
         nodes = self._cache.nodes
         used: dict[str, Counter[str]] = defaultdict(Counter)
-        for _, node, amounts in self._cache.taken():
+        for _, node, amounts in self._cache.usage_of_pods():
             sums = used[node]
             for resource, amount in amounts:
                 sums[resource] += amount
@@ -133,5 +133,5 @@ class Debugger:
                     yield f"node {name}: the table has {free} of {resource} free, but the pods leave {right}"
 
 
-def _bounded(things: Sequence[T]) -> Bounded[T]:
+def _truncate(things: Sequence[T]) -> Bounded[T]:
     return Bounded(len(things), things[:MOST])

@@ -29,7 +29,7 @@ from pinnace.client.resource import errors_of
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import unending
 from pinnace.runtime.tracing import NO_TRACER, SAMPLED, Tracer
-from pinnace.scheduler.attempts import is_marked, take_back
+from pinnace.scheduler.attempts import has_attempt_mark, record_attempt_end
 from pinnace.scheduler.cache.pod_info import PodInfo
 from pinnace.scheduler.queue import QueuedPod
 from pinnace.scheduler.scheduling_cycle import Decision
@@ -47,52 +47,52 @@ class EventSink(Protocol):
     def event(self, obj: Pod | Node | Lease, type_: str, reason: str, message: str) -> None: ...
 
 
-class Statuses(Protocol):
+class StatusWriter(Protocol):
     """The method of pinnace.client.client.PodClient that is used here."""
 
     async def update_status_batch(self, objs: Sequence[Pod]) -> list[BatchItem]: ...
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _WantedCondition:
     uid: str
     reason: str
     message: str
     nominated: str
 
 
-class _Change(NamedTuple):
+class _StatusChange(NamedTuple):
     key: str
-    wanted: _Wanted
+    wanted: _WantedCondition
     pod: Pod
 
 
-class Reporter:
+class StatusReporter:
     def __init__(
-        self, recorder: EventSink, statuses: Statuses, pods: Mapping[str, Pod], *, clock: Clock = SYSTEM_CLOCK
+        self, recorder: EventSink, statuses: StatusWriter, pods: Mapping[str, Pod], *, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         """`pods` is the store of the informer."""
         self._recorder = recorder
         self._statuses = statuses
         self._pods = pods
         self._clock = clock
-        self._wanted: dict[str, _Wanted] = {}
+        self._wanted: dict[str, _WantedCondition] = {}
         """Conditions to write, by pod key. A later condition replaces an earlier one."""
-        self._some = asyncio.Event()
+        self._has_pending = asyncio.Event()
 
-    def scheduled(self, info: PodInfo, node: str) -> None:
+    def report_scheduled(self, info: PodInfo, node: str) -> None:
         self._recorder.event(info.raw, "Normal", "Scheduled", f"Successfully assigned {info.key} to {node}")
 
-    def failed(self, info: PodInfo, reason: str, message: str, nominated: str) -> None:
+    def report_failed(self, info: PodInfo, reason: str, message: str, nominated: str) -> None:
         """Report an attempt that failed. `reason` is the condition's reason: Unschedulable or SchedulerError.
 
         `nominated` is the node that is reserved for the pod, or empty.
         """
         self._recorder.event(info.raw, "Warning", "FailedScheduling", message)
-        self._wanted[info.key] = _Wanted(info.uid, reason, message, nominated)
-        self._some.set()
+        self._wanted[info.key] = _WantedCondition(info.uid, reason, message, nominated)
+        self._has_pending.set()
 
-    def fenced(self, scheduler: str, token: int, binds: int) -> None:
+    def report_fenced(self, scheduler: str, token: int, binds: int) -> None:
         """Report refused binds as an event on the Lease of the election, because no pod was changed. The event counts them."""
         lease = Lease()
         lease.metadata.namespace, lease.metadata.name = SYSTEM_NAMESPACE, ELECTION_LEASES[SCHEDULER_ELECTION]
@@ -100,52 +100,54 @@ class Reporter:
         for _ in range(binds):
             self._recorder.event(lease, "Warning", "Fenced", message)
 
-    def drop(self) -> None:
+    def discard_pending(self) -> None:
         """Drop all unwritten conditions when the term ends."""
         self._wanted.clear()
 
     async def run(self) -> None:
         """Write conditions until cancelled."""
         while True:
-            await self._some.wait()
+            await self._has_pending.wait()
             await self._clock.sleep(INTERVAL)
-            self._some.clear()
+            self._has_pending.clear()
             left = len(self._wanted)
             while self._wanted and left > 0:
                 batch = [(key, self._wanted.pop(key)) for key in list(islice(self._wanted, BATCH))]
                 left -= len(batch)
-                await self._write(batch)
+                await self._write_conditions(batch)
 
-    async def _write(self, wanted: Sequence[tuple[str, _Wanted]]) -> None:
-        changes = [_Change(key, each, pod) for key, each in wanted if (pod := self._changed(key, each)) is not None]
+    async def _write_conditions(self, wanted: Sequence[tuple[str, _WantedCondition]]) -> None:
+        changes = [
+            _StatusChange(key, each, pod) for key, each in wanted if (pod := self._status_with_condition(key, each)) is not None
+        ]
         for portion in portions(changes, BATCH, size=lambda change: change.pod.ByteSize()):
-            await self._send(portion)
+            await self._send_statuses(portion)
 
-    async def _send(self, changes: Sequence[_Change]) -> None:
+    async def _send_statuses(self, changes: Sequence[_StatusChange]) -> None:
         answers = await errors_of(self._statuses.update_status_batch, [pod for _, _, pod in changes])
         for (key, each, _), answer in zip(changes, answers, strict=True):
             if isinstance(answer, Conflict | Unavailable):
                 self._wanted.setdefault(key, each)
-                self._some.set()
+                self._has_pending.set()
             elif answer is not None and not isinstance(answer, Fenced):
                 log.warning("condition of pod %s: %s", key, answer)
 
-    def _changed(self, key: str, wanted: _Wanted) -> Pod | None:
+    def _status_with_condition(self, key: str, wanted: _WantedCondition) -> Pod | None:
         """Return the pod's status with the wanted condition, or None if no write is needed."""
         pod = self._pods.get(key)
         if pod is None or pod.metadata.uid != wanted.uid or pod.spec.nodeName:
             return None
         old = conditions.find(pod.status.conditions, "PodScheduled")
         told = old is not None and (old.status, old.reason, old.message) == ("False", wanted.reason, wanted.message)
-        if told and pod.status.nominatedNodeName == wanted.nominated and not is_marked(pod):
+        if told and pod.status.nominatedNodeName == wanted.nominated and not has_attempt_mark(pod):
             return None
         changed = status_of(pod)
         changed.status.nominatedNodeName = wanted.nominated
         said = changed.status.conditions
         scheduled = conditions.say(said, "PodScheduled", "False", wanted.reason, wanted.message, self._clock.time())
         scheduled.observedGeneration = pod.metadata.generation
-        if is_marked(pod):
-            take_back(changed, self._clock.time())
+        if has_attempt_mark(pod):
+            record_attempt_end(changed, self._clock.time())
         return changed
 
 
@@ -179,33 +181,33 @@ class PodTraces:
     def __init__(self, clock: Clock, tracer: Tracer = NO_TRACER) -> None:
         self._tracer = tracer
         self._clock = clock
-        self._decided: dict[str, float] = {}
+        self._decision_times: dict[str, float] = {}
         """The time of the decision, by UID, for pods with a bind in progress."""
 
-    def tried(self, queued: QueuedPod, began: float, result: str, node: str = "") -> None:
+    def record_attempt(self, queued: QueuedPod, began: float, result: str, node: str = "") -> None:
         """Record the spans of an attempt that ends now."""
-        if not self._tracer.on or not (parent := _kept(queued.info)):
+        if not self._tracer.on or not (parent := _parent_span(queued.info)):
             return
         now, attempt = self._clock.monotonic(), queued.attempts
         self._tracer.record("scheduler.queue", parent, queued.since, began, attempt=attempt)
         named = {"k8s.node.name": node} if node else {}
         self._tracer.record("scheduler.schedule", parent, began, now, attempt=attempt, result=result, **named)
         if node:
-            self._decided[queued.info.uid] = now
+            self._decision_times[queued.info.uid] = now
 
-    def settled(self, decision: Decision, result: str) -> None:
+    def record_bind(self, decision: Decision, result: str) -> None:
         """Record the span of a bind that ends now."""
         info = decision.queued.info
-        if (began := self._decided.pop(info.uid, None)) is not None:
+        if (began := self._decision_times.pop(info.uid, None)) is not None:
             attributes = {"result": result, "k8s.node.name": decision.node}
-            self._tracer.record("scheduler.bind", _kept(info), began, self._clock.monotonic(), **attributes)
+            self._tracer.record("scheduler.bind", _parent_span(info), began, self._clock.monotonic(), **attributes)
 
-    def forget(self) -> None:
+    def discard_open_spans(self) -> None:
         """Drop the open spans at the end of a term. The informer delivers the results of its decisions."""
-        self._decided.clear()
+        self._decision_times.clear()
 
 
-def _kept(info: PodInfo) -> str:
+def _parent_span(info: PodInfo) -> str:
     """Return the parent span from the pod's annotation, or "" if its trace is not sampled."""
     parent = info.raw.metadata.annotations.get(TRACE_ANNOTATION, "")
     return parent if parent.endswith(SAMPLED) else ""

@@ -6,8 +6,8 @@ calls `pinnace.scheduler.explain`. It writes an Answer as JSON to stdout, and wr
     elections --decides--> the leader's digest --+-- equals the digest of a known configuration --> this one, confirmed
                                                  '-- equals none --------------------------------> the first one, unconfirmed
 
-A leader publishes only a digest of its configuration in its election (`pinnace.scheduler.config.digest`). Elections never cause
-code to be loaded: plugins come from files that the user names, or from the user's local cluster.
+A leader publishes only a digest of its configuration in its election (`pinnace.scheduler.config.configuration_digest`).
+Elections never cause code to be loaded: plugins come from files that the user names, or from the user's local cluster.
 """
 
 import asyncio
@@ -38,14 +38,25 @@ from pinnace.runtime.configuration import ConfigurationError
 from pinnace.runtime.tls import TlsFiles
 from pinnace.scheduler.cache.cache import Cache
 from pinnace.scheduler.cache.pod_info import PodInfo
-from pinnace.scheduler.config import Configuration, build, check, digest, needs, read, with_plugin
-from pinnace.scheduler.explain import explain
-from pinnace.scheduler.extenders.interface import interested
+from pinnace.scheduler.config import (
+    Configuration,
+    build_frameworks,
+    check_configuration,
+    configuration_digest,
+    read_configuration,
+    required_resources,
+    with_plugin,
+)
+from pinnace.scheduler.explain import explain_pod
+from pinnace.scheduler.extenders.interface import requests_managed_resource
 from pinnace.scheduler.framework.plugin_errors import bounded_calls
 from pinnace.scheduler.framework.profile import Offline
 from pinnace.scheduler.informers import NOT_ENDED
 
 DEFAULT = "the default configuration"
+PAGE = 5000
+PLUGIN_TIMEOUT = 5.0
+"""Seconds after which a plugin call is interrupted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +69,10 @@ class ConfigurationSource:
 
     def load(self) -> Configuration:
         """Load and check the configuration. Raise ConfigurationError or OSError."""
-        configuration = read(Path(self.file)) if self.file else Configuration()
+        configuration = read_configuration(Path(self.file)) if self.file else Configuration()
         for plugin in self.plugins:
             configuration = with_plugin(configuration, plugin)
-        return check(configuration)
+        return check_configuration(configuration)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +80,8 @@ class SelectedConfiguration:
     """The configuration that the explanation uses.
 
     `unconfirmed` is the reason why the deciding scheduler may use another configuration; it is empty if the configuration is
-    confirmed. `assumed` is True if the configuration is unconfirmed and the user did not select it. `unknown` is the
-    reason why no
-    explanation is possible.
+    confirmed. `assumed` is True if the configuration is unconfirmed and the user did not select it. `unknown` is the reason why
+    no explanation is possible.
     """
 
     configuration: Configuration = field(default_factory=Configuration)
@@ -94,14 +104,16 @@ def select_configuration(
     ConfigurationError or OSError if `given` cannot be loaded.
     """
     problems: list[str] = []
-    offers = [(given, given.load())] if given else list(_loaded(filter(None, (kept, ConfigurationSource())), problems))
+    offers = (
+        [(given, given.load())] if given else list(_load_configurations(filter(None, (kept, ConfigurationSource())), problems))
+    )
     leader = decides(scheduler, elections or ())
     if elections is None:
         unconfirmed = "you have no permission to list elections, so the deciding scheduler is unknown"
     elif leader is not None:
         if leader.configuration:
             for offer, configuration in offers:
-                if leader.configuration == digest(configuration):
+                if leader.configuration == configuration_digest(configuration):
                     return SelectedConfiguration(configuration, offer.source)
         unconfirmed = "; ".join([_differs(leader, [offer for offer, _ in offers]), *problems])
     elif _leaderless(scheduler, elections):
@@ -124,7 +136,9 @@ def _leaderless(scheduler: str, elections: Sequence[Election]) -> bool:
     return scheduler == wellknown.DEFAULT_SCHEDULER and SCHEDULER_ELECTION not in (election.name for election in elections)
 
 
-def _loaded(offers: Iterable[ConfigurationSource], problems: list[str]) -> Iterator[tuple[ConfigurationSource, Configuration]]:
+def _load_configurations(
+    offers: Iterable[ConfigurationSource], problems: list[str]
+) -> Iterator[tuple[ConfigurationSource, Configuration]]:
     """Yield the configurations that can be loaded. Append the errors of the others to `problems`."""
     for offer in offers:
         try:
@@ -138,9 +152,6 @@ def _differs(leader: Election, offers: Sequence[ConfigurationSource]) -> str:
     if not leader.configuration:
         return f"{who} does not publish a digest of its configuration"
     return f"{who} uses a configuration other than {' and '.join(offer.source for offer in offers)}"
-
-
-PAGE = 5000
 
 
 class ListedHandle(Offline):
@@ -201,11 +212,11 @@ def main(
     try:
         if objects:
             with bounded_calls(PLUGIN_TIMEOUT):
-                said = Answer(_offline(store_key_of(namespace, name), node, read_objects(Path(objects)), given, own))
+                said = Answer(_explain_offline(store_key_of(namespace, name), node, read_objects(Path(objects)), given, own))
         else:
             servers = _impersonating(server, tls) if user else load(server, context=context)
             acting_as = impersonation(user, groups) if user else ()
-            said = Answer(asyncio.run(_explanation(namespace, name, node, servers, given, own, timeout, acting_as)))
+            said = Answer(asyncio.run(_explain_from_server(namespace, name, node, servers, given, own, timeout, acting_as)))
     except ApiError as error:
         said = _unexplained(error.message, Trouble.REFUSED, b64encode(encode(error.refusal).SerializeToString()).decode())
     except TimeoutError:  # a subclass of OSError, so it is handled first
@@ -228,7 +239,7 @@ def _unexplained(error: str, kind: Trouble, status: str = "") -> Answer:
     return Answer(unexplained=Unexplained(error, kind, status))
 
 
-async def _explanation(
+async def _explain_from_server(
     namespace: str,
     name: str,
     node: str,
@@ -247,11 +258,11 @@ async def _explanation(
             followed = select_configuration(
                 pod.spec.schedulerName or wellknown.DEFAULT_SCHEDULER, await _elections(client), given, kept
             )
-            stores = await _list(client, needs(followed.configuration))
+            stores = await _list(client, required_resources(followed.configuration))
     finally:
         await connection.close()
     with bounded_calls(PLUGIN_TIMEOUT):
-        return explanation(pod, stores, followed, node)
+        return explain_with_stores(pod, stores, followed, node)
 
 
 def read_objects(path: Path) -> Mapping[str, bytes]:
@@ -260,15 +271,11 @@ def read_objects(path: Path) -> Mapping[str, bytes]:
     return {key: b64decode(value) for key, value in lines}
 
 
-PLUGIN_TIMEOUT = 5.0
-"""Seconds after which a plugin call is interrupted."""
-
-
 def store_key_of(namespace: str, name: str) -> str:
     return f"{namespace}/{name}"
 
 
-def _offline(
+def _explain_offline(
     key: str,
     node: str,
     objects: Mapping[str, bytes],
@@ -280,11 +287,11 @@ def _offline(
     elections = [Election.FromString(value) for each, value in objects.items() if each.startswith(ELECTIONS_PREFIX)]
     followed = select_configuration(pod.spec.schedulerName or wellknown.DEFAULT_SCHEDULER, elections, given, kept)
     stores: dict[Resource[Any], dict[str, Any]] = {}
-    resources: list[Resource[Any]] = list(dict.fromkeys((PODS, NODES, *needs(followed.configuration))))
+    resources: list[Resource[Any]] = list(dict.fromkeys((PODS, NODES, *required_resources(followed.configuration))))
     for resource in resources:
         result = [resource.message.FromString(value) for each, value in objects.items() if each.startswith(resource.prefix)]
         stores[resource] = {store_key(obj): obj for obj in result if resource is not PODS or obj.status.phase not in ENDED}
-    return explanation(pod, stores, followed, node)
+    return explain_with_stores(pod, stores, followed, node)
 
 
 async def _elections(client: Client) -> Sequence[Election] | None:
@@ -295,7 +302,7 @@ async def _elections(client: Client) -> Sequence[Election] | None:
         return None
 
 
-def explanation(
+def explain_with_stores(
     pod: Pod, stores: Mapping[Resource[Any], Mapping[str, Any]], followed: SelectedConfiguration, node: str = ""
 ) -> Explanation:
     """Explain the pod with the given objects. Pure, except for plugin constructors. Raise ConfigurationError."""
@@ -305,12 +312,16 @@ def explanation(
     if followed.unknown:
         return Explanation(key, name, bound, node_is_gone=gone, unknown=followed.unknown)
     listed = ListedHandle(stores)
-    frameworks = build(configuration, listed)
-    cache, placed = filled(stores[NODES].values(), stores[PODS].values(), frameworks)
-    result = explain(pod, cache, placed, frameworks[name], listed, node if cache.nodes.row(node) is not None else "")
+    frameworks = build_frameworks(configuration, listed)
+    cache, placed = fill_cache(stores[NODES].values(), stores[PODS].values(), frameworks)
+    result = explain_pod(pod, cache, placed, frameworks[name], listed, node if cache.nodes.row(node) is not None else "")
     if followed.assumed:
         result = _filters_only(result)
-    hearing = [extender.url_prefix for extender in configuration.extenders if interested(extender.managed_resources, pod)]
+    hearing = [
+        extender.url_prefix
+        for extender in configuration.extenders
+        if requests_managed_resource(extender.managed_resources, pod)
+    ]
     return replace(
         result,
         node_is_gone=gone,
@@ -326,7 +337,7 @@ def _filters_only(found: Explanation) -> Explanation:
     return replace(found, problem="", message="", weights={}, ranking=(), best=0, remedies=(), preemption="")
 
 
-def filled(
+def fill_cache(
     nodes: Iterable[Node], pods: Iterable[Pod], scheduler_names: Container[str]
 ) -> tuple[Cache, dict[str, list[PodInfo]]]:
     """Return a cache filled as `pinnace.scheduler.informers` fills it, and the pods by node.
@@ -339,14 +350,14 @@ def filled(
     for pod in pods:
         if pod.spec.nodeName:
             info = PodInfo(pod)
-            cache.observe(info, pod.spec.nodeName)
+            cache.add_pod(info, pod.spec.nodeName)
             placed.setdefault(pod.spec.nodeName, []).append(info)
         elif (
             pod.status.nominatedNodeName
             and pod.spec.schedulerName in scheduler_names
             and not pod.metadata.HasField("deletionTimestamp")
         ):
-            cache.nominate(PodInfo(pod), pod.status.nominatedNodeName)
+            cache.nominate_pod(PodInfo(pod), pod.status.nominatedNodeName)
     return cache, placed
 
 

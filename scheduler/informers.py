@@ -18,10 +18,10 @@ from pinnace.fit.requests import is_resizing
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import unending
 from pinnace.runtime.tasks import TimeSlice
-from pinnace.scheduler.attempts import held_back
+from pinnace.scheduler.attempts import remaining_delay
 from pinnace.scheduler.cache.cache import Cache, Change, ClusterEvent
 from pinnace.scheduler.cache.pod_index import PodGroup
-from pinnace.scheduler.cache.pod_info import PodInfo, start_time
+from pinnace.scheduler.cache.pod_info import PodInfo, pod_start_time
 from pinnace.scheduler.framework.profile import Preemption, Waiting
 from pinnace.scheduler.queue import SchedulingQueue
 
@@ -131,10 +131,10 @@ class EventHandlers:
         self._wall = wall
         self._nodes: dict[str, Change] = {}
         """Unprocessed changes of nodes, by name. The node that has waited longest is first."""
-        self._noted: dict[tuple[str, Change, PodGroup | None, PodGroup | None], ClusterEvent] = {}
+        self._recorded_events: dict[tuple[str, Change, PodGroup | None, PodGroup | None], ClusterEvent] = {}
         """Changes by the pods of the current batch: node, kind of change, and the group of the pod now and before."""
-        self._news = asyncio.Event()
-        queue.gates.on_due = self._news.set
+        self._work = asyncio.Event()
+        queue.gates.on_due = self._work.set
 
     def on_nodes(self, deltas: Sequence[Delta[Node]]) -> None:
         """Update the cache immediately. `run` moves the affected pods later, because a batch can contain 500 nodes and
@@ -144,29 +144,29 @@ class EventHandlers:
             event = self._cache.remove_node(name) if delta.kind == DELETED else self._cache.set_node(delta.obj)
             if event is not None and event.change:
                 self._nodes[name] = self._nodes.get(name, Change.NONE) | event.change
-        self._news.set()
+        self._work.set()
 
     async def run(self, clock: Clock) -> None:
         """Move pods that changed nodes may help and check gated pods, until cancelled. Heartbeats run between the steps."""
         while True:
-            await self._news.wait()
-            self._news.clear()
+            await self._work.wait()
+            self._work.clear()
             turn = TimeSlice(clock)
-            while self.wake_next() | self.ask_gate():  # no short circuit: both run in each iteration
+            while self.move_pods_of_changed_node() | self.recheck_gated_pod():  # no short circuit: both run in each iteration
                 await turn.end()
 
-    def wake_next(self) -> bool:
+    def move_pods_of_changed_node(self) -> bool:
         """Move the pods that the changes of one node may help. Return False if no changes remain."""
         if not self._nodes:
             return False
         name = next(iter(self._nodes))
-        self._queue.wake(ClusterEvent(self._nodes.pop(name), name), self._cache.nodes, self._now())
+        self._queue.move_pods_on_event(ClusterEvent(self._nodes.pop(name), name), self._cache.nodes, self._now())
         self._changed()
         return True
 
-    def ask_gate(self) -> bool:
+    def recheck_gated_pod(self) -> bool:
         """Check one pod that a PreEnqueue plugin gates. Return False if no gated pod awaits an event that has happened."""
-        asked = self._queue.ask_gate()
+        asked = self._queue.recheck_gated_pod()
         if asked:
             self._changed()
         return asked
@@ -177,12 +177,12 @@ class EventHandlers:
             pod = delta.obj
             uid = pod.metadata.uid
             if delta.kind == ADDED and delta.old is not None and delta.old.metadata.uid != uid:
-                self._gone(delta.old.metadata.uid)  # a pod with the same name whose deletion was missed
+                self._remove_pod(delta.old.metadata.uid)  # a pod with the same name whose deletion was missed
             if delta.kind == DELETED or ended(pod):
-                self._gone(uid)
+                self._remove_pod(uid)
             else:
-                self._present(delta, uid, now)
-        self._wake_noted(now)
+                self._handle_existing_pod(delta, uid, now)
+        self._move_pods_on_events(now)
         self._changed()
 
     def on_objects(self, resource: str, deltas: Sequence[Delta[Any]]) -> None:
@@ -190,53 +190,55 @@ class EventHandlers:
         now = self._now()
         self._cache.nodes.begin_generation()
         for delta in deltas:
-            self._queue.wake(ClusterEvent(Change.OBJECT, resource=resource, obj=delta.obj), self._cache.nodes, now)
+            self._queue.move_pods_on_event(
+                ClusterEvent(Change.OBJECT, resource=resource, obj=delta.obj), self._cache.nodes, now
+            )
         self._changed()
 
-    def _present(self, delta: Delta[Pod], uid: str, now: float) -> None:
+    def _handle_existing_pod(self, delta: Delta[Pod], uid: str, now: float) -> None:
         """Handle a pod that exists and has not terminated."""
         pod = delta.obj
         if node := pod.spec.nodeName:
             assumed = self._cache.is_assumed(uid)
-            if not self._cache.confirm(uid, node):
-                self._note(self._cache.observe(self._queue.remove(uid) or PodInfo(pod), node))
+            if not self._cache.confirm_assumption(uid, node):
+                self._record_event(self._cache.add_pod(self._queue.remove_pod(uid) or PodInfo(pod), node))
             elif assumed:
-                self._note(self._cache.placed(uid))
+                self._record_event(self._cache.placement_event(uid))
         elif self._cache.node_of(uid) is None or pod.metadata.HasField("deletionTimestamp"):  # no bind can follow a deletion
-            self._pending(delta, now)
+            self._handle_pending_pod(delta, now)
         if self._cache.node_of(uid) is not None:
-            if delta.kind == MODIFIED and _relabelled(delta.old, pod):
-                self._note(self._cache.relabel(pod))
+            if delta.kind == MODIFIED and _labels_changed(delta.old, pod):
+                self._record_event(self._cache.update_labels(pod))
             if delta.kind == MODIFIED and _may_be_resized(delta.old, pod):
-                self._note(self._cache.resize(PodInfo(pod)))
+                self._record_event(self._cache.update_requests(PodInfo(pod)))
             if _has_started(delta):
-                self._cache.started(uid, start_time(pod))
+                self._cache.set_start_time(uid, pod_start_time(pod))
 
-    def _pending(self, delta: Delta[Pod], now: float) -> None:
+    def _handle_pending_pod(self, delta: Delta[Pod], now: float) -> None:
         pod = delta.obj
         if pod.spec.schedulerName in self._scheduler_names:
             if pod.metadata.HasField("deletionTimestamp"):
-                self._gone(pod.metadata.uid)
+                self._remove_pod(pod.metadata.uid)
             else:
                 info, nominated = PodInfo(pod), pod.status.nominatedNodeName
                 if nominated == (delta.old.status.nominatedNodeName if delta.old is not None else ""):
                     nominated = self._cache.nodes.nominated.node_of(info.uid)  # the leader sets it before it writes the status
-                self._note(self._cache.nominate(info, nominated))
-                self._queue.add(info, now, held_back(pod, self._wall()))
+                self._record_event(self._cache.nominate_pod(info, nominated))
+                self._queue.add_pod(info, now, remaining_delay(pod, self._wall()))
 
-    def _gone(self, uid: str) -> None:
-        self._queue.remove(uid)
-        self._note(self._cache.remove(uid))
+    def _remove_pod(self, uid: str) -> None:
+        self._queue.remove_pod(uid)
+        self._record_event(self._cache.remove_pod(uid))
 
-    def _note(self, event: ClusterEvent | None) -> None:
+    def _record_event(self, event: ClusterEvent | None) -> None:
         if event is not None and event.change:
-            self._noted[event.node, event.change, event.pod, event.was] = event
+            self._recorded_events[event.node, event.change, event.pod, event.was] = event
 
-    def _wake_noted(self, now: float) -> None:
+    def _move_pods_on_events(self, now: float) -> None:
         """Report the noted changes. Equivalent pods that leave a node together, such as preemption victims, form one event."""
-        noted, self._noted = self._noted, {}
+        noted, self._recorded_events = self._recorded_events, {}
         for event in noted.values():
-            self._queue.wake(event, self._cache.nodes, now)
+            self._queue.move_pods_on_event(event, self._cache.nodes, now)
 
 
 def _has_started(delta: Delta[Pod]) -> bool:
@@ -251,7 +253,7 @@ def _may_be_resized(old: Pod | None, new: Pod) -> bool:
     return old is None or old.metadata.generation != new.metadata.generation or is_resizing(new) or is_resizing(old)
 
 
-def _relabelled(old: Pod | None, new: Pod) -> bool:
+def _labels_changed(old: Pod | None, new: Pod) -> bool:
     """Return True if the labels or the deletion timestamp changed, so that selectors may count the pod differently."""
     if old is None:
         return False

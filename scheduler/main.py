@@ -21,7 +21,7 @@ from pinnace.runtime.configuration import ConfigurationError
 from pinnace.runtime.http import Page, StatusServer
 from pinnace.runtime.tracing import Tracer
 from pinnace.scheduler import config, metrics
-from pinnace.scheduler.framework.plugin_errors import on_stack
+from pinnace.scheduler.framework.plugin_errors import plugin_on_stack
 from pinnace.scheduler.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
@@ -70,18 +70,18 @@ def main(
 ) -> None:
     """Select a node for each pod. One replica is the leader; the other replicas are standbys."""
     try:
-        configuration = config.read(file, seed=seed) if file else config.Configuration(seed=seed)
+        configuration = config.read_configuration(file, seed=seed) if file else config.Configuration(seed=seed)
         for plugin in plugins:
             configuration = config.with_plugin(configuration, plugin)
-        config.check(configuration)
+        config.check_configuration(configuration)
     except ConfigurationError as error:
         raise click.UsageError(f"{file}: {error}" if file else str(error)) from None
     if written is not None:
-        written.write_text(config.write(configuration))
+        written.write_text(config.write_configuration(configuration))
         return
     known = servers()
     tracer = flags.tracer(tracing_endpoint, "scheduler", name)
-    sys.exit(process.run(lambda stop: serve(stop, http, known, name, configuration, tracer), blame=on_stack))
+    sys.exit(process.run(lambda stop: serve(stop, http, known, name, configuration, tracer), blame=plugin_on_stack))
 
 
 async def serve(
@@ -96,14 +96,14 @@ async def serve(
     connection = Connection(servers.endpoints, tls=servers.tls)
     patience = ProgressTimeout()
     lives = RestartSupervisor(lambda: Scheduler(Client(connection), name, configuration, tracer=tracer, patience=patience))
-    metrics.register(lambda: lives.now)
+    metrics.register_collectors(lambda: lives.now)
     loop = asyncio.get_running_loop()
     pages: dict[str, Page] = {
         QueueDump.path: lambda: to_json(lives.now.debugger.show_queue()),
         CacheDump.path: lambda: to_json(lives.now.debugger.show_cache()),
     }
     status = StatusServer(*http, lives.checks, loop, pages)
-    loop.add_signal_handler(signal.SIGUSR2, lambda: lives.now.debugger.log())
+    loop.add_signal_handler(signal.SIGUSR2, lambda: lives.now.debugger.log_state())
     status.start()
     log.info("scheduler %s, status on %s, API servers at %s", name, status.address, ",".join(servers.endpoints))
     try:

@@ -15,6 +15,12 @@ DURATION = Histogram(
     ["profile", "result"],
     buckets=[0.00002 * 2**step for step in range(18)],  # 20 microseconds to 2.6 seconds
 )
+SCHEDULED, UNSCHEDULABLE, ERROR = "scheduled", "unschedulable", "error"
+TRIES = Histogram("scheduler_pod_scheduling_attempts", "Attempts until a pod is bound.", buckets=[1, 2, 4, 8, 16])
+PREEMPTIONS = Counter("scheduler_preemption_attempts", "Attempts to preempt pods of lower priority.")
+VICTIMS = Histogram("scheduler_preemption_victims", "Victims per preemption.", buckets=[1, 2, 4, 8, 16, 32, 64])
+BINDINGS = Counter("scheduler_bindings", "Completed binds, by result.", ["result"])
+BOUND, FAILED, FENCED = (BINDINGS.labels(result) for result in ("bound", "failed", "fenced"))
 
 
 class AttemptMetrics:
@@ -24,25 +30,15 @@ class AttemptMetrics:
         self._count = ATTEMPTS.labels(profile, result)
         self._duration = DURATION.labels(profile, result)
 
-    def note(self, seconds: float) -> None:
+    def record_attempt(self, seconds: float) -> None:
         self._count.inc()
         self._duration.observe(seconds)
 
 
-SCHEDULED, UNSCHEDULABLE, ERROR = "scheduled", "unschedulable", "error"
-
-
 @cache
-def attempts(profile: str, result: str) -> AttemptMetrics:
+def attempt_metrics(profile: str, result: str) -> AttemptMetrics:
     """Return the cached metrics. The number of profiles is bounded by the configuration."""
     return AttemptMetrics(profile, result)
-
-
-TRIES = Histogram("scheduler_pod_scheduling_attempts", "Attempts until a pod is bound.", buckets=[1, 2, 4, 8, 16])
-PREEMPTIONS = Counter("scheduler_preemption_attempts", "Attempts to preempt pods of lower priority.")
-VICTIMS = Histogram("scheduler_preemption_victims", "Victims per preemption.", buckets=[1, 2, 4, 8, 16, 32, 64])
-BINDINGS = Counter("scheduler_bindings", "Completed binds, by result.", ["result"])
-BOUND, FAILED, FENCED = (BINDINGS.labels(result) for result in ("bound", "failed", "fenced"))
 
 
 class QueueCollector(Collector):
@@ -63,26 +59,26 @@ class QueueCollector(Collector):
 class SchedulerCounts(Protocol):
     """The counts of a scheduler."""
 
-    def pending(self) -> Mapping[str, int]: ...
-    def refusing(self) -> Mapping[str, int]: ...
-    def cached(self) -> Mapping[str, int]: ...
+    def count_pending(self) -> Mapping[str, int]: ...
+    def count_refusals(self) -> Mapping[str, int]: ...
+    def count_cached(self) -> Mapping[str, int]: ...
 
 
-def register(scheduler: Callable[[], SchedulerCounts], registry: CollectorRegistry = REGISTRY) -> None:
+def register_collectors(scheduler: Callable[[], SchedulerCounts], registry: CollectorRegistry = REGISTRY) -> None:
     """Register the collectors, once per process. `scheduler` returns the current scheduler."""
     for census in (
-        QueueCollector("scheduler_pending_pods", "Pending pods, by queue.", "queue", lambda: scheduler().pending()),
+        QueueCollector("scheduler_pending_pods", "Pending pods, by queue.", "queue", lambda: scheduler().count_pending()),
         QueueCollector(
             "scheduler_unschedulable_pods",
             "Unschedulable pods, by the plugin that refused them.",
             "plugin",
-            lambda: scheduler().refusing(),
+            lambda: scheduler().count_refusals(),
         ),
         QueueCollector(
             "scheduler_cache_size",
             "Cached nodes, pods on nodes, and assumed pods.",
             "type",
-            lambda: scheduler().cached(),
+            lambda: scheduler().count_cached(),
         ),
     ):
         registry.register(census)

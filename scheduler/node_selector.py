@@ -37,7 +37,7 @@ class Evaluator(Protocol):
 class NodeSelector:
     """Selects nodes with the plugins of one profile. Without an equivalence cache, it evaluates every node for every pod."""
 
-    __slots__ = ("_evaluator",)
+    __slots__ = ("_evaluator", "cache", "framework")
 
     def __init__(
         self,
@@ -47,11 +47,11 @@ class NodeSelector:
         equivalence: EquivalenceCache | None = None,
         extender_result: ExtenderResult | None = None,
     ) -> None:
-        self._evaluator: Evaluator = (
-            FullEvaluator(cache, framework, seed, extender_result)
-            if equivalence is None
-            else CachedEvaluator(cache, framework, seed, equivalence, extender_result)
-        )
+        """`extender_result` is valid for one pod only."""
+        self.cache = cache
+        self.framework = framework
+        full = FullEvaluator(cache, framework, seed, extender_result)
+        self._evaluator: Evaluator = full if equivalence is None else CachedEvaluator(full, equivalence)
 
     def select(self, pod: PodInfo, state: CycleState) -> int | Diagnosis:
         """Return a row or a diagnosis. Prefer the nominated node. Raise PluginError and BudgetExceeded."""
@@ -77,7 +77,7 @@ class FullEvaluator:
         """Run the filters on all nodes, and add the responses of extenders. Raise PluginError."""
         nodes = self.cache.nodes
         diagnosis = self.framework.run_filters(state, pod, nodes.subtract_reserved(pod.priority, pod.uid))
-        return diagnosis if self.extender_result is None else self.extender_result.added_to(diagnosis, nodes)
+        return diagnosis if self.extender_result is None else self.extender_result.add_to_diagnosis(diagnosis, nodes)
 
     def select_feasible(self, pod: PodInfo, state: CycleState, diagnosis: Diagnosis) -> int | Diagnosis:
         """Select one of the feasible nodes.
@@ -108,28 +108,21 @@ class FullEvaluator:
         nodes = self.cache.nodes
         scores = self.framework.score(state, pod, nodes, feasible)
         if self.extender_result is not None:
-            scores = scores + self.extender_result.added_score(nodes)
+            scores = scores + self.extender_result.sum_scores(nodes)
         return rows_with_highest_score(scores)
 
 
 class CachedEvaluator:
     """Reuses the results of equivalent pods, and evaluates in full if there are none."""
 
-    __slots__ = ("_cache", "_equivalence", "_extender_result", "_framework", "_seed")
+    __slots__ = ("_cache", "_equivalence", "_framework", "_full", "_seed")
 
-    def __init__(
-        self,
-        cache: Cache,
-        framework: Framework,
-        seed: int,
-        equivalence: EquivalenceCache,
-        extender_result: ExtenderResult | None = None,
-    ) -> None:
-        self._cache = cache
-        self._framework = framework
-        self._seed = seed
+    def __init__(self, full: FullEvaluator, equivalence: EquivalenceCache) -> None:
+        self._full = full
         self._equivalence = equivalence
-        self._extender_result = extender_result
+        self._cache = full.cache
+        self._framework = full.framework
+        self._seed = full.seed
 
     def evaluate(self, pod: PodInfo, state: CycleState) -> int | Diagnosis:
         nominated_node = self._cache.nodes.nominated.node_of(pod.uid)
@@ -137,10 +130,9 @@ class CachedEvaluator:
         if reused is not None:
             return reused
         state.clear()
-        full = FullEvaluator(self._cache, self._framework, self._seed, self._extender_result)
-        diagnosis = full.run_filters(pod, state)
+        diagnosis = self._full.run_filters(pod, state)
         if np.count_nonzero(diagnosis.feasible):
-            return full.select_feasible(pod, state, diagnosis)
+            return self._full.select_feasible(pod, state, diagnosis)
         if not nominated_node:
             self._equivalence.store_diagnosis(state, pod, self._framework, diagnosis)
         return diagnosis
@@ -176,8 +168,8 @@ def find_nominated_conflicts(pod: PodInfo, row: int, cache: Cache, framework: Fr
         return []
     with cache.what_if() as what_if:
         for preceding_pod in preceding_pods:
-            what_if.add(preceding_pod, nodes.names[row])
-        return framework.run_filters({}, pod, nodes).at(row)
+            what_if.add_pod(preceding_pod, nodes.names[row])
+        return framework.run_filters({}, pod, nodes).refusals_at(row)
 
 
 def break_tie(best: BestRows, pod: PodInfo, seed: int) -> int:

@@ -39,7 +39,7 @@ from pinnace.scheduler.cache.columns import ALL, Rows
 from pinnace.scheduler.cache.pod_index import PodGroup
 from pinnace.scheduler.cache.pod_info import PlacedPod, PodInfo
 from pinnace.scheduler.cache.table import NodeTable, SomeNodes
-from pinnace.scheduler.cache.what_if import Freed, WhatIf
+from pinnace.scheduler.cache.what_if import NodeWithPodsRemoved, WhatIf
 from pinnace.scheduler.framework.filtering import SingleNodeFilter
 from pinnace.scheduler.framework.profile import Filters
 from pinnace.scheduler.framework.results import Diagnosis, FilterResult, NodeReasons, PluginRejection, Rank, Victims
@@ -49,9 +49,28 @@ log = logging.getLogger(__name__)
 
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 NO_VICTIMS = "No preemption victims found for incoming pod"
+_NEVER = -1
+_FIT = "NodeResourcesFit"
+_TEMPLATES = 8
+BUDGET = 0.2
+"""Estimated CPU seconds for the dry runs of one decision."""
+_AT_LEAST = 8
+"""Minimum number of dry runs, unless they take more than twice the BUDGET."""
+_ROW, _HELD = 10e-6, 0.5e-6
+"""Estimated seconds to filter a single row, and to match a pod with a disruption budget."""
+BATCH = 1_000
+"""Maximum number of deletions per call, which is the limit of the API."""
+DEADLINE = 30.0
+"""Seconds after which a deletion is no longer retried."""
+AGAIN = 0.2
+"""Seconds between retries."""
+REASON = "PreemptionByScheduler"
+"""The reason in the victim's condition."""
+TRANSIENT = Unavailable | Internal | Unauthenticated | Exhausted
+"""Errors that are independent of the victim, such as an unavailable webhook, an expired certificate, or a full etcd."""
 
 
-class Budgets:
+class DisruptionBudgets:
     """Disruption budgets and the pods that each budget selects. A budget is matched once per group of pods."""
 
     def __init__(self, budgets: Sequence[PodDisruptionBudget]) -> None:
@@ -66,7 +85,7 @@ class Budgets:
     def __len__(self) -> int:
         return len(self._budgets)
 
-    def protected(self, pods: Iterable[PlacedPod]) -> set[PlacedPod]:
+    def pods_violating_budgets(self, pods: Iterable[PlacedPod]) -> set[PlacedPod]:
         """Return the pods whose eviction violates a budget if all earlier pods are evicted too.
 
         A pod in disruptedPods is already counted in its budget.
@@ -75,7 +94,7 @@ class Budgets:
         left: dict[int, int] = {}
         for pod in pods:
             _, _, name = pod.key.partition("/")
-            for number in self._selecting(pod.group):
+            for number in self._budgets_of_group(pod.group):
                 status = self._budgets[number].status
                 if name not in status.disruptedPods:
                     left[number] = left.get(number, status.disruptionsAllowed) - 1
@@ -83,7 +102,7 @@ class Budgets:
                         placed_pods.add(pod)
         return placed_pods
 
-    def _selecting(self, group: PodGroup) -> list[int]:
+    def _budgets_of_group(self, group: PodGroup) -> list[int]:
         """Return the indexes of the budgets that select the pods of a group."""
         numbers = self._of_group.get(group)
         if numbers is None:
@@ -99,40 +118,43 @@ Refusal = Callable[[], Reasons]
 
 
 def select_victims(
-    lower: Iterable[PlacedPod], budgets: Budgets, what_if: WhatIf | Freed, refusal: Callable[[], Refusal | None]
+    lower: Iterable[PlacedPod],
+    budgets: DisruptionBudgets,
+    what_if: WhatIf | NodeWithPodsRemoved,
+    refusal: Callable[[], Refusal | None],
 ) -> Victims | Reasons:
     """Select the victims among the node's pods of lower priority, or return the reasons that remain without all of them.
 
     `refusal` returns None if the pod fits on the node in the state of `what_if`. On return, `what_if` lacks all victims.
     """
-    potential = by_importance(lower)
+    potential = sort_by_importance(lower)
     for pod in potential:
-        what_if.lift(pod)
+        what_if.remove_pod(pod)
     if not potential:
         return (NO_VICTIMS,)
     if (remaining := refusal()) is not None:
         return remaining()
-    protected = budgets.protected(potential)
+    protected = budgets.pods_violating_budgets(potential)
     victims = []
     for pod in (
         *(placed_pod for placed_pod in potential if placed_pod in protected),
         *(placed_pod for placed_pod in potential if placed_pod not in protected),
     ):
-        what_if.put_back(pod)
+        what_if.restore_pod(pod)
         if refusal() is not None:
-            what_if.lift(pod)
+            what_if.remove_pod(pod)
             victims.append(pod)
     if not victims:
         return ()
-    return Victims(victims[0].node, by_importance(victims), sum(pod in protected for pod in victims))
+    return Victims(victims[0].node, sort_by_importance(victims), sum(pod in protected for pod in victims))
 
 
-def by_importance(pods: Iterable[PlacedPod]) -> list[PlacedPod]:
+def sort_by_importance(pods: Iterable[PlacedPod]) -> list[PlacedPod]:
     """Sort the pods by importance, the most important first."""
     return sorted(pods, key=lambda pod: (-pod.priority, pod.started, pod.uid))
 
 
-class Found(Sequence[Victims]):
+class FoundCandidates(Sequence[Victims]):
     """The candidates in the order of their dry runs. The sequence is valid until the next search."""
 
     def __init__(self, places: IntArray, victims: Mapping[int, Victims], ranked: Iterable[tuple[Rank, int]]) -> None:
@@ -163,14 +185,11 @@ class Found(Sequence[Victims]):
         return at < len(self._places) and int(self._places[at]) == place
 
 
-_NEVER = -1
-
-
 class SearchExhausted(Exception):
     """The budget of dry runs for this decision is spent."""
 
 
-class Search:
+class CandidateSearch:
     """The state of one search. All arrays are in search order: indexed by place, not by row."""
 
     def __init__(self, pod: PodInfo, rows: int, seed: int, passed: int = 0) -> None:
@@ -193,77 +212,74 @@ class Search:
         self._ranked: list[tuple[Rank, int]] = []
         """The places that help, the best first."""
 
-    def forget(self, row: int | None) -> None:
+    def discard_row(self, row: int | None) -> None:
         """Discard the results of a row, so that the next search computes it again."""
         if row is not None:
             self._versions[(row - self._start) % len(self._versions)] = _NEVER
 
-    def look(self, versions: IntArray, curable: BoolArray, promise: Callable[[Rows], BoolArray]) -> None:
+    def update_nodes(self, versions: IntArray, curable: BoolArray, promise: Callable[[Rows], BoolArray]) -> None:
         """Update the search for changed nodes.
 
-        `versions` and `curable` are indexed by row. A changed `curable` must be a new array. `promise` returns the rows
-        with enough
-        room for the pod if all pods of lower priority are removed.
+        `versions` and `curable` are indexed by row. A changed `curable` must be a new array. `rows_with_room` returns the rows
+        with enough room for the pod if all pods of lower priority are removed.
         """
-        versions = self._in_order(versions)
+        versions = self._in_search_order(versions)
         places = (versions != self._versions).nonzero()[0]
         if curable is not self._curable:
-            self._promising = self._in_order(promise(ALL) & curable)
+            self._promising = self._in_search_order(promise(ALL) & curable)
         elif len(places):
             rows = (places + self._start) % len(versions)
             self._promising[places] = promise(rows) & curable[rows]
-        self._drop(places)
+        self._discard_places(places)
         self._versions, self._curable = versions, curable
 
-    def run(self, enough: int, attempt: Callable[[int], Victims | Reasons]) -> Found:
+    def find_candidates(self, enough: int, attempt: Callable[[int], Victims | Reasons]) -> FoundCandidates:
         """Return the first candidates in order, up to a sufficient number, or all candidates.
 
-        Only places without a known result are tried. When `attempt` raises SearchExhausted, return the known candidates,
-        or raise it
-        if there are none. If the first dry run alone exhausts the budget, its place counts as not helpful, so that the
-        next search
-        continues behind it.
+        Only places without a known result are tried. When `attempt` raises SearchExhausted, return the known candidates, or
+        raise it if there are none. If the first dry run alone exhausts the budget, its place counts as not helpful, so that the
+        next search continues behind it.
         """
         tried = False
         while True:
             found = (self._promising & self._helps).nonzero()[0]
             missing = enough - len(found)
-            enough_found = _enough(found, enough, self._harmless)
+            enough_found = _sufficient_prefix(found, enough, self._harmless)
             end = int(found[enough_found - 1]) + 1 if enough_found else len(self._tried)
             unknown = (self._promising[:end] & ~self._tried[:end]).nonzero()[0]
             if not len(unknown):
-                return Found(found[:enough_found] if enough_found else found, self._victims, self._ranked)
+                return FoundCandidates(found[:enough_found] if enough_found else found, self._victims, self._ranked)
             for place in (unknown[:missing] if missing > 0 else unknown).tolist():
                 self.last = place
                 try:
                     result = attempt(self._row(place))
                 except SearchExhausted:
                     if not tried:
-                        self._note(place, ())
+                        self._store_result(place, ())
                         self.last = place + 1
                     found = (self._promising & self._helps).nonzero()[0]
                     if not len(found):
                         raise
-                    return Found(found, self._victims, self._ranked)
+                    return FoundCandidates(found, self._victims, self._ranked)
                 tried = True
-                self._note(place, result)
+                self._store_result(place, result)
                 if missing <= 0 and self._harmless[place]:
                     break
 
-    def explain(self, rows: BoolArray, attempt: Callable[[int], Victims | Reasons]) -> None:
+    def try_rows(self, rows: BoolArray, attempt: Callable[[int], Victims | Reasons]) -> None:
         """Try these rows too, for their reasons, until `attempt` raises SearchExhausted."""
         with suppress(SearchExhausted):
-            for place in (self._in_order(rows) & ~self._tried).nonzero()[0].tolist():
-                self._note(place, attempt(self._row(place)))
+            for place in (self._in_search_order(rows) & ~self._tried).nonzero()[0].tolist():
+                self._store_result(place, attempt(self._row(place)))
 
-    def reasons(self) -> dict[int, Reasons]:
+    def remaining_reasons(self) -> dict[int, Reasons]:
         """Return the reasons that remain by row, for rows that were tried and do not help."""
         return {self._row(place): reasons for place, reasons in self._reasons.items() if self._tried[place]}
 
     def _row(self, place: int) -> int:
         return (place + self._start) % len(self._tried)
 
-    def _note(self, place: int, result: Victims | Reasons) -> None:
+    def _store_result(self, place: int, result: Victims | Reasons) -> None:
         """Store the result of a dry run."""
         self._tried[place] = True
         if not isinstance(result, Victims):
@@ -275,17 +291,17 @@ class Search:
         self._victims[place] = result
         insort(self._ranked, (result.rank, place))
 
-    def _drop(self, places: IntArray) -> None:
+    def _discard_places(self, places: IntArray) -> None:
         """Discard the results of these places."""
         for place in places[self._helps[places]].tolist():
             del self._ranked[bisect_left(self._ranked, (self._victims.pop(place).rank, place))]
         self._tried[places] = self._helps[places] = self._harmless[places] = False
 
-    def _in_order(self, by_row: NDArray[Any]) -> NDArray[Any]:
+    def _in_search_order(self, by_row: NDArray[Any]) -> NDArray[Any]:
         return np.concatenate((by_row[self._start :], by_row[: self._start]))
 
 
-def _enough(found: IntArray, enough: int, harmless: BoolArray) -> int:
+def _sufficient_prefix(found: IntArray, enough: int, harmless: BoolArray) -> int:
     """Return the length of the shortest sufficient prefix of `found` that includes a harmless candidate, or 0."""
     if len(found) < enough:
         return 0
@@ -293,40 +309,32 @@ def _enough(found: IntArray, enough: int, harmless: BoolArray) -> int:
     return max(enough, int(harmless_at[0]) + 1) if len(harmless_at) else 0
 
 
-_FIT = "NodeResourcesFit"
-_TEMPLATES = 8
-BUDGET = 0.2
-"""Estimated CPU seconds for the dry runs of one decision."""
-_AT_LEAST = 8
-"""Minimum number of dry runs, unless they take more than twice the BUDGET."""
-_ROW, _HELD = 10e-6, 0.5e-6
-"""Estimated seconds to filter a single row, and to match a pod with a disruption budget."""
 _Key = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class CandidateBounds:
     """The sufficient number of candidates: a percentage of the curable nodes, but at least `absolute`."""
 
     percentage: int = 10
     absolute: int = 100
 
-    def of(self, nodes: int) -> int:
+    def sufficient_candidates(self, nodes: int) -> int:
         return max(nodes * self.percentage // 100, self.absolute)
 
 
-class Candidates:
-    def __init__(self, bounds: Bounds) -> None:
+class CandidateFinder:
+    def __init__(self, bounds: CandidateBounds) -> None:
         self._bounds = bounds
-        self._searches: dict[_Key, Search] = {}
+        self._searches: dict[_Key, CandidateSearch] = {}
         """Searches by template, the least recently used first."""
         self._stopped: dict[bytes, int] = {}
         """The offset at which a search without a result stopped, by template."""
-        self._judged: dict[int, tuple[Diagnosis, BoolArray, SingleNodeFilter | None]] = {}
+        self._analyzed: dict[int, tuple[Diagnosis, BoolArray, SingleNodeFilter | None]] = {}
         """The latest diagnoses by id, with the values derived from each. Equivalent pods share a diagnosis
         (scheduler.framework.reuse)."""
 
-    def find(
+    def find_candidates(
         self,
         pod: PodInfo,
         diagnosis: Diagnosis,
@@ -334,64 +342,72 @@ class Candidates:
         filters: Filters,
         budgets: Sequence[PodDisruptionBudget],
         seed: int,
-    ) -> Found | Diagnosis:
+    ) -> FoundCandidates | Diagnosis:
         """Return at least one candidate, or a diagnosis with the reasons why there is none.
 
-        `diagnosis` has the reasons why no node fits the pod at present. Raise SearchExhausted if BUDGET is spent before
-        the first
-        candidate. The next search for an equivalent pod then continues at the same place.
+        `diagnosis` has the reasons why no node fits the pod at present. Raise SearchExhausted if BUDGET is spent before the
+        first candidate. The next search for an equivalent pod then continues at the same place.
         """
         nodes = cache.nodes
-        curable, one_by_one = self._consequences(diagnosis, filters)
-        without = _Without(pod, cache, filters)
+        curable, one_by_one = self._analyze_diagnosis(diagnosis, filters)
+        without = _NodesWithoutLowerPods(pod, cache, filters)
         stopped = self._stopped.pop(pod.template, 0)
         if one_by_one is not None:
-            search = self._remembered(pod, budgets, nodes, seed)
+            search = self._search_of(pod, budgets, nodes, seed)
         else:
-            search = Search(pod, len(nodes), seed, stopped)
+            search = CandidateSearch(pod, len(nodes), seed, stopped)
         dry_runs = _DryRuns(pod, cache, filters, one_by_one, budgets)
         own = nodes.row(nodes.nominated.node_of(pod.uid))  # on this row the pod's own nomination must not count
-        search.forget(own)
+        search.discard_row(own)
         try:
-            search.look(nodes.versions, curable, without.promise)
-            result = search.run(max(self._bounds.of(int(np.count_nonzero(curable))), 1), dry_runs.on)
+            search.update_nodes(nodes.versions, curable, without.rows_with_room)
+            result = search.find_candidates(
+                max(self._bounds.sufficient_candidates(int(np.count_nonzero(curable))), 1), dry_runs.run_on
+            )
         except SearchExhausted:
             self._stopped[pod.template] = stopped + search.last
             if len(self._stopped) > _TEMPLATES:
                 del self._stopped[next(iter(self._stopped))]
             raise
         finally:
-            search.forget(own)
+            search.discard_row(own)
         if result:
             return result
-        unresolvable, lasting = filters.unresolvable(diagnosis), filters.lasting(diagnosis)
-        search.explain(without.unclear(diagnosis, lasting) & ~unresolvable, dry_runs.on)
-        refusals = [("", FilterResult.refusing(unresolvable, NOT_HELPFUL)), ("", _of_rows(search.reasons(), len(nodes)))]
+        unresolvable, lasting = filters.unresolvable_nodes(diagnosis), filters.lasting_refusals(diagnosis)
+        search.try_rows(without.rows_for_dry_run(diagnosis, lasting) & ~unresolvable, dry_runs.run_on)
+        refusals = [
+            ("", FilterResult.refusing(unresolvable, NOT_HELPFUL)),
+            ("", _result_of_dry_runs(search.remaining_reasons(), len(nodes))),
+        ]
         return Diagnosis(len(nodes), [*refusals, *without.refusals(), *lasting, *diagnosis.refusals])
 
-    def _consequences(self, diagnosis: Diagnosis, filters: Filters) -> tuple[BoolArray, SingleNodeFilter | None]:
+    def _analyze_diagnosis(self, diagnosis: Diagnosis, filters: Filters) -> tuple[BoolArray, SingleNodeFilter | None]:
         """Return the mask of curable nodes and the single-node filter, cached by diagnosis."""
-        known = self._judged.pop(id(diagnosis), None)
-        result = self._judged[id(diagnosis)] = known or (diagnosis, filters.curable(diagnosis), filters.one_by_one(diagnosis))
-        if len(self._judged) > _TEMPLATES:
-            del self._judged[next(iter(self._judged))]
+        known = self._analyzed.pop(id(diagnosis), None)
+        result = self._analyzed[id(diagnosis)] = known or (
+            diagnosis,
+            filters.curable_nodes(diagnosis),
+            filters.single_node_filter(diagnosis),
+        )
+        if len(self._analyzed) > _TEMPLATES:
+            del self._analyzed[next(iter(self._analyzed))]
         return result[1:]
 
-    def _remembered(self, pod: PodInfo, budgets: Sequence[PodDisruptionBudget], nodes: NodeTable, seed: int) -> Search:
+    def _search_of(self, pod: PodInfo, budgets: Sequence[PodDisruptionBudget], nodes: NodeTable, seed: int) -> CandidateSearch:
         key = (
             pod.template,
             pod.identity,
             nodes.generation,
             *(f"{budget.metadata.uid} {budget.metadata.resourceVersion}" for budget in budgets),
         )
-        search = self._searches.pop(key, None) or Search(pod, len(nodes), seed)
+        search = self._searches.pop(key, None) or CandidateSearch(pod, len(nodes), seed)
         self._searches[key] = search
         if len(self._searches) > _TEMPLATES:
             del self._searches[next(iter(self._searches))]
         return search
 
 
-def _of_rows(remaining: Mapping[int, Reasons], nodes: int) -> FilterResult:
+def _result_of_dry_runs(remaining: Mapping[int, Reasons], nodes: int) -> FilterResult:
     """Return the result of dry runs. Rows without reasons pass."""
     listed = list(dict.fromkeys(reasons for reasons in remaining.values() if reasons))
     code_of = {reasons: number for number, reasons in enumerate(listed, start=1)}
@@ -401,27 +417,27 @@ def _of_rows(remaining: Mapping[int, Reasons], nodes: int) -> FilterResult:
     return FilterResult(codes == 0, lambda: NodeReasons(codes, lambda code: listed[code - 1]))
 
 
-class _Without:
+class _NodesWithoutLowerPods:
     """The nodes without their pods of lower priority. Methods raise the errors of the filter."""
 
     def __init__(self, pod: PodInfo, cache: Cache, filters: Filters) -> None:
         self._pod = pod
         self._filters = filters
-        self._lower = cache.below(pod.priority)
-        self._nodes = cache.nodes.subtract_reserved(pod.priority, pod.uid).more(self._lower)
+        self._lower = cache.requests_below(pod.priority)
+        self._nodes = cache.nodes.subtract_reserved(pod.priority, pod.uid).add_amounts(self._lower)
 
-    def promise(self, rows: Rows) -> BoolArray:
+    def rows_with_room(self, rows: Rows) -> BoolArray:
         """Return the rows that have pods of lower priority, and enough room for the pod without them."""
-        room = self._room(rows)
-        return self._inhabited(rows) if room is None else self._inhabited(rows) & room.passed
+        room = self._rows_with_resources(rows)
+        return self._rows_with_lower_pods(rows) if room is None else self._rows_with_lower_pods(rows) & room.passed
 
     def refusals(self) -> list[tuple[str, FilterResult]]:
-        """Return the reasons for rows that `promise` excludes."""
-        room = self._room(ALL)
-        refusals = [("", FilterResult.refusing(~self._inhabited(ALL), NO_VICTIMS))]
+        """Return the reasons for rows that `rows_with_room` excludes."""
+        room = self._rows_with_resources(ALL)
+        refusals = [("", FilterResult.refusing(~self._rows_with_lower_pods(ALL), NO_VICTIMS))]
         return refusals if room is None else [*refusals, (_FIT, room)]
 
-    def unclear(self, diagnosis: Diagnosis, lasting: Iterable[tuple[str, FilterResult]]) -> BoolArray:
+    def rows_for_dry_run(self, diagnosis: Diagnosis, lasting: Iterable[tuple[str, FilterResult]]) -> BoolArray:
         """Return the rows of which only a dry run says which refusal remains.
 
         A plugin other than NodeResourcesFit refuses them because of pods, and NodeResourcesFit does not stay the first one.
@@ -432,16 +448,16 @@ class _Without:
         for plugin, result in diagnosis.refusals:
             if plugin != _FIT:
                 unclear |= ~result.passed & stays.get(plugin, True)
-            elif (room := self._room(ALL)) is not None:
+            elif (room := self._rows_with_resources(ALL)) is not None:
                 short_first = ~result.passed & ~room.passed & ~unclear
-        return unclear & ~short_first & self._inhabited(ALL)
+        return unclear & ~short_first & self._rows_with_lower_pods(ALL)
 
-    def _inhabited(self, rows: Rows) -> BoolArray:
+    def _rows_with_lower_pods(self, rows: Rows) -> BoolArray:
         return self._lower[PODS][rows] > 0 if PODS in self._lower else np.zeros(len(self._nodes), np.bool_)[rows]
 
-    def _room(self, rows: Rows) -> FilterResult | None:
+    def _rows_with_resources(self, rows: Rows) -> FilterResult | None:
         nodes = self._nodes if rows is ALL else SomeNodes(self._nodes, rows)
-        return self._filters.ask(_FIT, self._pod, nodes)
+        return self._filters.run_single_filter(_FIT, self._pod, nodes)
 
 
 class _DryRuns:
@@ -459,14 +475,14 @@ class _DryRuns:
         self._cache = cache
         self._filters = filters
         self._one_by_one = one_by_one
-        self._budgets = Budgets(budgets)
+        self._budgets = DisruptionBudgets(budgets)
         alone = SomeNodes(cache.nodes, slice(0, 1))
         self._ask = _ROW + filters.cost(pod, alone) if one_by_one is not None else filters.estimate(pod, cache.nodes)
         """Estimated seconds per evaluation of a node."""
         self._left = BUDGET
         self._runs = 0
 
-    def on(self, row: int) -> Victims | Reasons:
+    def run_on(self, row: int) -> Victims | Reasons:
         """Return the victims on this node, or the reasons that remain without all pods of lower priority. Raise PluginError or
         SearchExhausted."""
         if self._left <= 0 and self._runs >= _AT_LEAST:
@@ -478,28 +494,28 @@ class _DryRuns:
         self._left -= len(self._budgets) * (1 + len(lower)) * _HELD
         if (
             one_by_one is not None
-            and one_by_one.see_room
+            and one_by_one.depends_on_resources_only
             and not nodes.nominated.nominated_pods_with_precedence(self._pod, name)
         ):
-            freed = Freed(nodes, row)
+            freed = NodeWithPodsRemoved(nodes, row)
             return select_victims(lower, self._budgets, freed, lambda: self._row_refusal(one_by_one, row, freed))
         node = SomeNodes(nodes, slice(row, row + 1))
         with self._cache.what_if() as what_if:
             return select_victims(lower, self._budgets, what_if, lambda: self._refusal(row, node, what_if))
 
-    def _spend(self) -> None:
+    def _spend_budget(self) -> None:
         """Subtract one evaluation from the budget. A node is evaluated once per potential victim."""
         if self._left < -BUDGET:
             raise SearchExhausted
         self._left -= self._ask
 
     def _row_refusal(self, one_by_one: SingleNodeFilter, row: int, node: NodeTable) -> Refusal | None:
-        self._spend()
+        self._spend_budget()
         if one_by_one.passes(self._pod, row, node):
             return None
 
         def reasons() -> Reasons:
-            self._spend()
+            self._spend_budget()
             return one_by_one.reasons(self._pod, row, node)
 
         return reasons
@@ -514,43 +530,31 @@ class _DryRuns:
         ahead = nodes.nominated.nominated_pods_with_precedence(self._pod, name)
         if ahead:
             for pod_info in ahead:
-                what_if.add(pod_info, name)
+                what_if.add_pod(pod_info, name)
             crowded = self._full_refusal(row)  # all filters: a nominated pod may add constraints that one_by_one ignores
             reasons = crowded() if crowded is not None else ()
-            what_if.clear()
+            what_if.undo_adds()
             if crowded is not None:
                 return lambda: reasons
         return self._full_refusal(row) if self._one_by_one is None else self._row_refusal(self._one_by_one, row, node)
 
     def _full_refusal(self, row: int) -> Refusal | None:
-        self._spend()
+        self._spend_budget()
         diagnosis = self._filters.run_filters({}, self._pod, self._cache.nodes)
         return None if diagnosis.passes(row) else partial(diagnosis.first_reasons, row)
 
 
-BATCH = 1_000
-"""Maximum number of deletions per call, which is the limit of the API."""
-DEADLINE = 30.0
-"""Seconds after which a deletion is no longer retried."""
-AGAIN = 0.2
-"""Seconds between retries."""
-REASON = "PreemptionByScheduler"
-"""The reason in the victim's condition."""
-TRANSIENT = Unavailable | Internal | Unauthenticated | Exhausted
-"""Errors that are independent of the victim, such as an unavailable webhook, an expired certificate, or a full etcd."""
-
-
-class Pods(Protocol):
+class EvictionClient(Protocol):
     """The method of pinnace.client.client.PodClient that is used here."""
 
     async def delete_batch(self, requests: Sequence[DeleteRequest]) -> list[BatchItem]: ...
 
 
-class Binding(Protocol):
+class BindCanceller(Protocol):
     """The methods of pinnace.scheduler.binding_cycle.Binder that are used here."""
 
-    def call_off(self, uid: str, refused: PluginRejection) -> bool: ...
-    def is_called_off(self, uid: str) -> bool: ...
+    def cancel_bind(self, uid: str, refused: PluginRejection) -> bool: ...
+    def is_bind_cancelled(self, uid: str) -> bool: ...
 
 
 class Recorder(Protocol):
@@ -573,8 +577,8 @@ class _Eviction:
 class Evictions:
     def __init__(
         self,
-        pods: Pods,
-        binding: Binding,
+        pods: EvictionClient,
+        binding: BindCanceller,
         store: Mapping[str, Pod],
         recorder: Recorder,
         activate: Callable[[str], None],
@@ -592,13 +596,13 @@ class Evictions:
         """Pending evictions by the UID of the victim."""
         self._some = asyncio.Event()
 
-    def submit(self, plugin: str, preemptor: PodInfo, node: str, victims: Sequence[PlacedPod]) -> None:
+    def evict_victims(self, plugin: str, preemptor: PodInfo, node: str, victims: Sequence[PlacedPod]) -> None:
         """Evict the victims, except pods that are already being deleted. `plugin` is the name of the selecting plugin."""
         told = f"Preempted by pod {preemptor.key} on node {node}"
         until = self._clock.monotonic() + DEADLINE
         for victim in victims:
-            pod, pending = self._current(victim.key, victim.uid), self._pending.get(victim.uid)
-            if self._binding.call_off(victim.uid, PluginRejection(plugin, "preempted")):
+            pod, pending = self._current_pod(victim.key, victim.uid), self._pending.get(victim.uid)
+            if self._binding.cancel_bind(victim.uid, PluginRejection(plugin, "preempted")):
                 if pod is not None:
                     self._recorder.event(pod, "Normal", "Preempted", told)
             elif pending is not None:
@@ -607,11 +611,11 @@ class Evictions:
                 self._pending[victim.uid] = _Eviction(pod, told, {preemptor.uid}, preemptor.raw.spec.schedulerName, until)
                 self._some.set()
 
-    def pending(self, uid: str) -> bool:
+    def is_pending(self, uid: str) -> bool:
         """Return True if the deletion of the pod is pending, or if its bind was called off and the pod is still assumed."""
-        return uid in self._pending or self._binding.is_called_off(uid)
+        return uid in self._pending or self._binding.is_bind_cancelled(uid)
 
-    def drop(self) -> None:
+    def discard_pending(self) -> None:
         """Drop all pending evictions when the term ends."""
         self._pending.clear()
 
@@ -622,7 +626,7 @@ class Evictions:
                 self._some.clear()
                 await self._some.wait()
             batch = list(self._pending.values())[:BATCH]
-            left = await self._evict(batch)
+            left = await self._evict_batch(batch)
             for eviction in batch:
                 uid = eviction.pod.metadata.uid
                 if eviction not in left and self._pending.get(uid) is eviction:  # it may have been dropped and submitted again
@@ -630,9 +634,9 @@ class Evictions:
             if left:
                 await self._clock.sleep(AGAIN)
 
-    async def _evict(self, batch: Sequence[_Eviction]) -> list[_Eviction]:
+    async def _evict_batch(self, batch: Sequence[_Eviction]) -> list[_Eviction]:
         """Delete a batch of victims. Return the evictions to retry."""
-        answers = await errors_of(self._pods.delete_batch, [_deletion(eviction) for eviction in batch])
+        answers = await errors_of(self._pods.delete_batch, [_create_delete_request(eviction) for eviction in batch])
         left = []
         for each, answer in zip(batch, answers, strict=True):
             if answer is None:
@@ -645,12 +649,12 @@ class Evictions:
                     self._activate(preemptor)
         return left
 
-    def _current(self, key: str, uid: str) -> Pod | None:
+    def _current_pod(self, key: str, uid: str) -> Pod | None:
         pod = self._store.get(key)
         return pod if pod is not None and pod.metadata.uid == uid else None
 
 
-def _deletion(eviction: _Eviction) -> DeleteRequest:
+def _create_delete_request(eviction: _Eviction) -> DeleteRequest:
     metadata = eviction.pod.metadata
     why = Disruption(reason=REASON, message=f"{eviction.scheduler}: preempting to accommodate a higher priority pod")
     return delete_request(metadata.name, metadata.namespace, uid=metadata.uid, disruption=why)
@@ -667,14 +671,14 @@ class PreemptionHandle:
         self._store = store
 
     def filters(self, pod: PodInfo) -> Framework:
-        return self.profiles.of(pod)
+        return self.profiles.framework_of(pod)
 
     def evict(self, plugin: str, preemptor: PodInfo, node: str, victims: Sequence[PlacedPod]) -> None:
         metrics.VICTIMS.observe(len(victims))
-        self._evictions.submit(plugin, preemptor, node, victims)
+        self._evictions.evict_victims(plugin, preemptor, node, victims)
 
     def is_leaving(self, pod: PlacedPod) -> bool:
-        if self._evictions.pending(pod.uid):
+        if self._evictions.is_pending(pod.uid):
             return True
         current = self._store.get(pod.key)
         return (

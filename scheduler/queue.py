@@ -16,67 +16,66 @@ from pinnace.scheduler.cache.pod_info import PodInfo
 from pinnace.scheduler.cache.table import NodeTable
 from pinnace.scheduler.framework.interface import Gate
 
-
-def _nobody() -> None:
-    """Do nothing. The default of `on_due`."""
-
-
-class Gates:
-    """The gated pods, by UID."""
-
-    def __init__(self) -> None:
-        self.on_due: Callable[[], None] = _nobody
-        """Called when an event happens that a gated pod awaits."""
-        self._held: dict[Change, dict[str, None]] = {}
-        """Gated pods by the kinds of events that they await. No value is empty."""
-        self._news = Change.NONE
-        """Awaited kinds of events since the last round."""
-        self._round: deque[str] = deque()
-        """UIDs to check in this round."""
-
-    def add(self, uid: str, awaits: Change) -> None:
-        if awaits:
-            self._held.setdefault(awaits, {})[uid] = None
-
-    def discard(self, uid: str, awaits: Change) -> None:
-        held = self._held.get(awaits, {})
-        held.pop(uid, None)
-        if not held:
-            self._held.pop(awaits, None)
-
-    def hear(self, change: Change) -> None:
-        """Handle an event."""
-        if any(awaits & change for awaits in self._held):
-            self._news |= change
-            self.on_due()
-
-    @property
-    def any_await(self) -> bool:
-        return bool(self._held)
-
-    def next(self) -> str | None:
-        """Return the next pod to check, or None if no awaited event has happened. The pod may have left the gate already."""
-        if not self._round:
-            news, self._news = self._news, Change.NONE
-            self._round.extend(uid for awaits, held in self._held.items() if awaits & news for uid in held)
-        return self._round.popleft() if self._round else None
-
-
 _MANY = 32
 """Number of failures after which the backoff stops growing."""
 
 
-class Policy(Protocol):
+def _do_nothing() -> None:
+    """Do nothing. The default of `on_due`."""
+
+
+class GatedPods:
+    """The gated pods, by UID."""
+
+    def __init__(self) -> None:
+        self.on_due: Callable[[], None] = _do_nothing
+        """Called when an event happens that a gated pod awaits."""
+        self._by_changes: dict[Change, dict[str, None]] = {}
+        """Gated pods by the kinds of events that they await. No value is empty."""
+        self._awaited_changes = Change.NONE
+        """Awaited kinds of events since the last round."""
+        self._to_check: deque[str] = deque()
+        """UIDs to check in this round."""
+
+    def add_pod(self, uid: str, awaits: Change) -> None:
+        if awaits:
+            self._by_changes.setdefault(awaits, {})[uid] = None
+
+    def discard_pod(self, uid: str, awaits: Change) -> None:
+        held = self._by_changes.get(awaits, {})
+        held.pop(uid, None)
+        if not held:
+            self._by_changes.pop(awaits, None)
+
+    def record_event(self, change: Change) -> None:
+        """Handle an event."""
+        if any(awaits & change for awaits in self._by_changes):
+            self._awaited_changes |= change
+            self.on_due()
+
+    @property
+    def has_waiting_pods(self) -> bool:
+        return bool(self._by_changes)
+
+    def next_to_recheck(self) -> str | None:
+        """Return the next pod to check, or None if no awaited event has happened. The pod may have left the gate already."""
+        if not self._to_check:
+            news, self._awaited_changes = self._awaited_changes, Change.NONE
+            self._to_check.extend(uid for awaits, held in self._by_changes.items() if awaits & news for uid in held)
+        return self._to_check.popleft() if self._to_check else None
+
+
+class QueuePolicy(Protocol):
     """Decisions of plugins about the queue, implemented by Framework and Profiles."""
 
-    def gate(self, pod: PodInfo) -> Gate | None: ...
+    def find_gate(self, pod: PodInfo) -> Gate | None: ...
     def sort_key(self, pod: PodInfo, since: float) -> tuple[float, ...]: ...
-    def awaited(self, refused_by: frozenset[str], pod: PodInfo) -> Change: ...
-    def helps(self, plugin: str, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool: ...
+    def awaited_changes(self, refused_by: frozenset[str], pod: PodInfo) -> Change: ...
+    def event_helps(self, plugin: str, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool: ...
 
 
 class QueuedPod:
-    """A pod without a node. After `pop` the caller owns it until it returns it to the queue."""
+    """A pod without a node. After `pop_pod` the caller owns it until it returns it to the queue."""
 
     __slots__ = ("attempts", "awaits", "errors", "held", "info", "not_before", "place", "refusals", "refused_by", "since")
 
@@ -96,13 +95,13 @@ class QueuedPod:
         self.not_before = 0.0
         """The earliest time of the next attempt."""
         self.held: tuple[int, PodInfo] | None = None
-        """Set by `hold`: the number of events so far, and the pod."""
+        """Set by `hold_pod`: the number of events so far, and the pod."""
 
 
 class SchedulingQueue:
     def __init__(
         self,
-        policy: Policy,
+        policy: QueuePolicy,
         *,
         initial_backoff: float = 1.0,
         max_backoff: float = 10.0,
@@ -124,9 +123,9 @@ class SchedulingQueue:
         """Unschedulable pods; the pod that has waited longest is first."""
         self._groups: dict[Change, dict[tuple[frozenset[str], bytes], dict[str, QueuedPod]]] = {}
         """Unschedulable pods by the kinds of events that they await, so that an event skips pods that it cannot help."""
-        self.gates = Gates()
-        """Gated pods. The receiver of `on_due` calls `ask_gate` until it returns False."""
-        self._gates_asked = 0.0
+        self.gates = GatedPods()
+        """Gated pods. The receiver of `on_due` calls `recheck_gated_pod` until it returns False."""
+        self._gates_flushed_at = 0.0
         """The time of the last flush of all gated pods."""
 
     def __len__(self) -> int:
@@ -135,46 +134,47 @@ class SchedulingQueue:
     def __contains__(self, uid: str) -> bool:
         return uid in self._pods
 
-    def counts(self) -> Counter[str]:
-        """Return the number of pods by place. Like `refusals`, it is thread-safe because it copies the pods in one step."""
+    def count_by_place(self) -> Counter[str]:
+        """Return the number of pods by place. Like `count_refusals`, it is thread-safe because it copies the pods in one
+        step."""
         return Counter(queued.place.value for queued in tuple(self._pods.values()))
 
-    def refusals(self) -> Counter[str]:
+    def count_refusals(self) -> Counter[str]:
         """Return the number of unschedulable pods by plugin that refused them."""
         return Counter(plugin for queued in tuple(self._unschedulable.values()) for plugin in queued.refused_by)
 
-    def entries(self, now: float) -> Iterator[tuple[QueuedPod, float]]:
+    def list_pods(self, now: float) -> Iterator[tuple[QueuedPod, float]]:
         """Yield all pods with the remaining seconds of their backoff, or 0.0."""
         for queued in self._pods.values():
-            yield queued, self._ready(queued) - now if queued.place is Place.BACKOFF else 0.0
+            yield queued, self._backoff_end(queued) - now if queued.place is Place.BACKOFF else 0.0
 
-    def add(self, info: PodInfo, now: float, wait: float = 0.0) -> None:
+    def add_pod(self, info: PodInfo, now: float, wait: float = 0.0) -> None:
         """Add or update a pending pod. `wait` is the delay of its first attempt, in seconds."""
         queued = self._pods.get(info.uid)
         if queued is None:
             queued = QueuedPod(info, now)
             if wait:
                 self._pods[info.uid], queued.not_before = queued, now + wait
-                self._after_backoff(queued, now)
+                self._activate_after_backoff(queued, now)
             else:
-                self._admit(queued)
+                self._add_to_active(queued)
             return
         old, queued.info = queued.info, info
         queued.not_before = now + wait if wait else 0.0
         if wait and queued.place is Place.ACTIVE:
-            self._put_off(queued, now)
+            self._move_to_backoff(queued, now)
             return
         if queued.place is Place.GATED:
-            self._ask_again(queued)
-        elif queued.place is Place.UNSCHEDULABLE and _changed(old, info):
+            self._recheck_gate(queued)
+        elif queued.place is Place.UNSCHEDULABLE and _has_changed(old, info):
             self._leave_group(queued, old)
-            gate = self._policy.gate(info)
+            gate = self._policy.find_gate(info)
             if gate is None:
-                self._after_backoff(queued, now)
+                self._activate_after_backoff(queued, now)
             else:
-                self._hold_back(queued, gate)
+                self._add_to_gated(queued, gate)
 
-    def remove(self, uid: str) -> PodInfo | None:
+    def remove_pod(self, uid: str) -> PodInfo | None:
         """Remove a deleted or bound pod. Return its entry, or None if the queue does not contain it."""
         queued = self._pods.pop(uid, None)
         if queued is None:
@@ -182,16 +182,16 @@ class SchedulingQueue:
         if queued.place is Place.UNSCHEDULABLE:
             self._leave_group(queued, queued.info)
         elif queued.place is Place.GATED:
-            self.gates.discard(uid, queued.awaits)
+            self.gates.discard_pod(uid, queued.awaits)
         else:
             self._stale += 1
             if self._stale > len(self._pods) + 64:
                 self._compact()
         return queued.info
 
-    def pop(self, now: float) -> QueuedPod | None:
+    def pop_pod(self, now: float) -> QueuedPod | None:
         """Return the next pod to schedule, or None if no pod is due."""
-        self._flush(now)
+        self._flush_backoff(now)
         while self._active:
             queued = heapq.heappop(self._active)[2]
             if self._pods.get(queued.info.uid) is queued:
@@ -200,29 +200,29 @@ class SchedulingQueue:
                 return queued
         return None
 
-    def hold(self, queued: QueuedPod) -> None:
-        """Keep a popped pod in the queue during a slow decision, until `resume`. It cannot be popped in the meantime."""
+    def hold_pod(self, queued: QueuedPod) -> None:
+        """Keep a popped pod in the queue during a slow decision, until `release_held_pod`. It cannot be popped in the
+        meantime."""
         queued.held, queued.place = queued.held or (self._events, queued.info), Place.IN_FLIGHT
         self._pods[queued.info.uid] = queued
 
-    def resume(self, queued: QueuedPod) -> bool:
-        """End `hold`. Return False if the pod was deleted, bound or changed. A changed pod is queued again."""
+    def release_held_pod(self, queued: QueuedPod) -> bool:
+        """End `hold_pod`. Return False if the pod was deleted, bound or changed. A changed pod is queued again."""
         uid = queued.info.uid
         if self._pods.get(uid) is not queued or queued.held is None:
             return False
         del self._pods[uid]
-        if _changed(queued.held[1], queued.info):
+        if _has_changed(queued.held[1], queued.info):
             queued.held = None
-            self._admit(queued)
+            self._add_to_active(queued)
             return False
         return True
 
-    def unschedulable(self, queued: QueuedPod, refused_by: frozenset[str], now: float, *, missed: bool = False) -> None:
+    def add_unschedulable(self, queued: QueuedPod, refused_by: frozenset[str], now: float, *, missed: bool = False) -> None:
         """Return a popped pod that no node fits at present.
 
-        `refused_by` names the plugins whose decision must change; if it is empty, any event may help. `missed` is True if
-        a helpful
-        event may have happened already; the pod then waits only for its backoff.
+        `refused_by` names the plugins whose decision must change; if it is empty, any event may help. `missed` is True if a
+        helpful event may have happened already; the pod then waits only for its backoff.
         """
         missed = missed or (queued.held is not None and queued.held[0] != self._events)
         queued.refusals, queued.errors = queued.refusals + 1, 0
@@ -230,102 +230,103 @@ class SchedulingQueue:
         uid = queued.info.uid
         if missed:
             self._pods[uid] = queued
-            self._after_backoff(queued, now)
+            self._activate_after_backoff(queued, now)
             return
         queued.place = Place.UNSCHEDULABLE
         self._pods[uid] = self._unschedulable[uid] = queued
-        queued.awaits = self._policy.awaited(refused_by, queued.info)
+        queued.awaits = self._policy.awaited_changes(refused_by, queued.info)
         groups = self._groups.setdefault(queued.awaits, {})
         groups.setdefault((refused_by, queued.info.template), {})[uid] = queued
 
-    def retry(self, queued: QueuedPod, now: float, *, rarely: bool = False) -> None:
+    def add_failed(self, queued: QueuedPod, now: float, *, rarely: bool = False) -> None:
         """Return a popped pod whose attempt failed with an error. It waits for its backoff.
 
         `rarely` selects the maximum backoff, for an attempt that delayed all other pods.
         """
         queued.since, queued.held, queued.errors = now, None, _MANY if rarely else queued.errors + 1
         self._pods[queued.info.uid] = queued
-        self._after_backoff(queued, now)
+        self._activate_after_backoff(queued, now)
 
-    def wake(self, event: ClusterEvent, nodes: NodeTable, now: float) -> None:
+    def move_pods_on_event(self, event: ClusterEvent, nodes: NodeTable, now: float) -> None:
         """Move the pods that the event may help. `nodes` is the table after the event."""
         self._events += 1
         seen: dict[int, NodeTable] = {}
-        for _, group in self._concerned(event):
+        for _, group in self._groups_awaiting(event):
             if not group:  # a plugin released the last pod of this group during an earlier call
                 continue
             any_of_them = next(iter(group.values()))
             priority = any_of_them.info.priority
             if priority not in seen:
                 seen[priority] = nodes.subtract_reserved(priority)
-            if self._helps(any_of_them, event, seen[priority]):
-                self._release(list(group.values()), now)
-        for info in nodes.nominated.on(event.node):
+            if self._event_helps(any_of_them, event, seen[priority]):
+                self._release_unschedulable(list(group.values()), now)
+        for info in nodes.nominated.pods_on(event.node):
             nominated = self._unschedulable.get(info.uid)
-            if nominated is not None and self._helps(nominated, event, nodes.subtract_reserved(info.priority, info.uid)):
-                self._release([nominated], now)
-        self.gates.hear(event.change)
+            if nominated is not None and self._event_helps(nominated, event, nodes.subtract_reserved(info.priority, info.uid)):
+                self._release_unschedulable([nominated], now)
+        self.gates.record_event(event.change)
 
-    def ask_gate(self) -> bool:
+    def recheck_gated_pod(self) -> bool:
         """Check one gated pod that its plugins may release now. Return False if there is none."""
-        while (uid := self.gates.next()) is not None:
+        while (uid := self.gates.next_to_recheck()) is not None:
             if (queued := self._pods.get(uid)) is not None and queued.place is Place.GATED:
-                self._ask_again(queued)
+                self._recheck_gate(queued)
                 return True
         return False
 
-    def activate(self, uid: str, now: float) -> None:
+    def activate_pod(self, uid: str, now: float) -> None:
         """Requeue this pod: an unschedulable pod waits only for its backoff, and a gated pod is checked again."""
         self._events += 1
         queued = self._pods.get(uid)
         if queued is not None and queued.place is Place.UNSCHEDULABLE:
-            self._release([queued], now)
+            self._release_unschedulable([queued], now)
         elif queued is not None and queued.place is Place.GATED:
-            self._ask_again(queued)
+            self._recheck_gate(queued)
 
-    def _helps(self, queued: QueuedPod, event: ClusterEvent, nodes: NodeTable) -> bool:
+    def _event_helps(self, queued: QueuedPod, event: ClusterEvent, nodes: NodeTable) -> bool:
         refused_by = queued.refused_by
-        return not refused_by or any(self._policy.helps(name, event, queued.info, nodes) for name in refused_by)
+        return not refused_by or any(self._policy.event_helps(name, event, queued.info, nodes) for name in refused_by)
 
     def next_due(self) -> float | None:
-        """Return the time at which `pop` may return a pod without further events. It may be too early, but never too late."""
+        """Return the time at which `pop_pod` may return a pod without further events. It may be too early, but never too
+        late."""
         due = [self._backoff[0][0]] if self._backoff else []
         if self._unschedulable:
             due.append(next(iter(self._unschedulable.values())).since + self._flush_after)
-        if self.gates.any_await:
-            due.append(self._gates_asked + self._flush_after)
+        if self.gates.has_waiting_pods:
+            due.append(self._gates_flushed_at + self._flush_after)
         return min(due, default=None)
 
     @property
-    def ready(self) -> bool:
+    def has_active_pods(self) -> bool:
         """True if there is an active pod. It may be True for stale entries only."""
         return bool(self._active)
 
-    def _admit(self, queued: QueuedPod) -> None:
+    def _add_to_active(self, queued: QueuedPod) -> None:
         self._pods[queued.info.uid] = queued
-        self._activate(queued)
+        self._activate_unless_gated(queued)
 
-    def _activate(self, queued: QueuedPod) -> None:
+    def _activate_unless_gated(self, queued: QueuedPod) -> None:
         """Activate the pod unless a plugin gates it. The gate may have changed since the pod arrived."""
         queued.place = Place.ACTIVE  # set first, because the plugin may activate this pod
-        gate = self._policy.gate(queued.info)
+        gate = self._policy.find_gate(queued.info)
         if gate is not None:
-            self._hold_back(queued, gate)
+            self._add_to_gated(queued, gate)
             return
         key = self._policy.sort_key(queued.info, queued.since)
         heapq.heappush(self._active, (key, next(self._sequence), queued))
 
-    def _hold_back(self, queued: QueuedPod, gate: Gate) -> None:
+    def _add_to_gated(self, queued: QueuedPod, gate: Gate) -> None:
         queued.place, queued.refused_by, queued.awaits = Place.GATED, frozenset([gate.plugin]), gate.awaits
-        self.gates.add(queued.info.uid, gate.awaits)
+        self.gates.add_pod(queued.info.uid, gate.awaits)
 
-    def _ask_again(self, queued: QueuedPod) -> None:
+    def _recheck_gate(self, queued: QueuedPod) -> None:
         """Release a gated pod if its plugins allow it now."""
-        self.gates.discard(queued.info.uid, queued.awaits)
+        self.gates.discard_pod(queued.info.uid, queued.awaits)
         queued.refused_by = frozenset()
-        self._activate(queued)
+        self._activate_unless_gated(queued)
 
-    def _ready(self, queued: QueuedPod) -> float:
+    def _backoff_end(self, queued: QueuedPod) -> float:
         """Return the end of the pod's backoff."""
         failed = queued.errors or queued.refusals
         if not failed:
@@ -333,53 +334,53 @@ class SchedulingQueue:
         backoff = exponential_delay(self._initial_backoff, self._max_backoff, failed - 1)
         return max(queued.since + backoff, queued.not_before)
 
-    def _after_backoff(self, queued: QueuedPod, now: float) -> None:
-        ready = self._ready(queued)
+    def _activate_after_backoff(self, queued: QueuedPod, now: float) -> None:
+        ready = self._backoff_end(queued)
         if ready <= now:
-            self._activate(queued)
+            self._activate_unless_gated(queued)
         else:
             queued.place = Place.BACKOFF
             heapq.heappush(self._backoff, (ready, next(self._sequence), queued))
 
-    def _put_off(self, queued: QueuedPod, now: float) -> None:
+    def _move_to_backoff(self, queued: QueuedPod, now: float) -> None:
         """Move an active pod to the backoff. Its old entry in the active heap becomes stale."""
         later = QueuedPod(queued.info, queued.since)
         later.attempts, later.refusals, later.errors = queued.attempts, queued.refusals, queued.errors
         later.not_before = queued.not_before
         self._pods[queued.info.uid] = later
         self._stale += 1
-        self._after_backoff(later, now)
+        self._activate_after_backoff(later, now)
 
-    def _flush(self, now: float) -> None:
+    def _flush_backoff(self, now: float) -> None:
         """Move the pods whose wait has ended."""
         while self._backoff and self._backoff[0][0] <= now:
             queued = heapq.heappop(self._backoff)[2]
             if self._pods.get(queued.info.uid) is queued:
-                self._after_backoff(queued, now)  # its backoff may have been extended since
+                self._activate_after_backoff(queued, now)  # its backoff may have been extended since
         while self._unschedulable:
             queued = next(iter(self._unschedulable.values()))
             if queued.since + self._flush_after > now:
                 break
-            self._release([queued], now)
-        if self._gates_asked + self._flush_after <= now:
-            self._gates_asked = now
-            self.gates.hear(ANY)
+            self._release_unschedulable([queued], now)
+        if self._gates_flushed_at + self._flush_after <= now:
+            self._gates_flushed_at = now
+            self.gates.record_event(ANY)
 
     def _compact(self) -> None:
-        """Drop the stale entries of the heaps. On a standby, pods leave the queue without `pop`."""
+        """Drop the stale entries of the heaps. On a standby, pods leave the queue without `pop_pod`."""
         self._active = [entry for entry in self._active if self._pods.get(entry[2].info.uid) is entry[2]]
         self._backoff = [entry for entry in self._backoff if self._pods.get(entry[2].info.uid) is entry[2]]
         heapq.heapify(self._active)
         heapq.heapify(self._backoff)
         self._stale = 0
 
-    def _release(self, waiting: Iterable[QueuedPod], now: float) -> None:
+    def _release_unschedulable(self, waiting: Iterable[QueuedPod], now: float) -> None:
         for queued in waiting:
             if queued.place is Place.UNSCHEDULABLE:  # a plugin may have released it during an earlier call
                 self._leave_group(queued, queued.info)
-                self._after_backoff(queued, now)
+                self._activate_after_backoff(queued, now)
 
-    def _concerned(self, event: ClusterEvent) -> list[tuple[tuple[frozenset[str], bytes], dict[str, QueuedPod]]]:
+    def _groups_awaiting(self, event: ClusterEvent) -> list[tuple[tuple[frozenset[str], bytes], dict[str, QueuedPod]]]:
         """Return the groups that await such an event."""
         return [group for awaited, groups in self._groups.items() if awaited & event.change for group in groups.items()]
 
@@ -395,7 +396,7 @@ class SchedulingQueue:
             del groups[key]
 
 
-def _changed(old: PodInfo, new: PodInfo) -> bool:
+def _has_changed(old: PodInfo, new: PodInfo) -> bool:
     """Return True if the pod has changed outside its status. The scheduler's own condition must not move the pod."""
     before, after = old.raw.metadata, new.raw.metadata
     return old.template != new.template or before.labels != after.labels or before.annotations != after.annotations

@@ -34,7 +34,7 @@ import numpy as np
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.scheduler.cache.cache import Cache
 from pinnace.scheduler.extenders.extender import Extender, PreemptionQuery, query_extenders
-from pinnace.scheduler.extenders.interface import ExtenderError, ExtenderResult
+from pinnace.scheduler.extenders.interface import ExtenderError
 from pinnace.scheduler.framework import CycleState, NodeTable, PodInfo
 from pinnace.scheduler.framework.results import (
     Diagnosis,
@@ -43,15 +43,15 @@ from pinnace.scheduler.framework.results import (
     PluginRejection,
     Proposed,
     Victims,
-    failure,
+    plugin_failure,
 )
-from pinnace.scheduler.framework.reuse import EquivalenceCache
 from pinnace.scheduler.framework.runtime import BindingCycle, Framework
 from pinnace.scheduler.node_selector import BudgetExceeded, NodeSelector
 from pinnace.scheduler.queue import QueuedPod, SchedulingQueue
 
 TOO_MANY_NOMINATED = "too many nodes are reserved for nominated pods, the pod is retried."
 NO_CANDIDATE = "no candidate node for preemption"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +90,14 @@ class PreemptionProposal:
     message: str
     proposed: Proposed
 
-    def settled(self, candidates: Sequence[Victims]) -> Unschedulable | AttemptFailed:
+    def settle(self, candidates: Sequence[Victims]) -> Unschedulable | AttemptFailed:
         """Preempt on the best of the candidates, if there is one."""
         if not candidates:
             return self.rejected(NO_CANDIDATE)
         try:
             nominated = self.proposed.settle(candidates)
         except BaseException as error:
-            return AttemptFailed(failure(self.proposed.plugin, "PostFilter", error))
+            return AttemptFailed(plugin_failure(self.proposed.plugin, "PostFilter", error))
         message = f"{self.message} {nominated.reason}" if nominated.reason else self.message
         return Unschedulable(self.refused_by, message, nominated.node)
 
@@ -113,29 +113,22 @@ class PreemptionProposal:
 CycleResult = Placed | Unschedulable | AttemptFailed
 
 
-def schedule_one(
-    pod: PodInfo, cache: Cache, framework: Framework, seed: int, equivalence: EquivalenceCache | None = None
-) -> CycleResult:
-    outcome = attempt(pod, cache, framework, seed, equivalence)
-    return outcome.settled(outcome.proposed.candidates) if isinstance(outcome, PreemptionProposal) else outcome
+def schedule_one(pod: PodInfo, selector: NodeSelector) -> CycleResult:
+    """Select a node for the pod, assume it there and start its binding cycle. Evict victims if preemption helps."""
+    outcome = schedule_pod(pod, selector)
+    return outcome.settle(outcome.proposed.candidates) if isinstance(outcome, PreemptionProposal) else outcome
 
 
-def attempt(
-    pod: PodInfo,
-    cache: Cache,
-    framework: Framework,
-    seed: int,
-    equivalence: EquivalenceCache | None = None,
-    extender_result: ExtenderResult | None = None,
-) -> CycleResult | PreemptionProposal:
+def schedule_pod(pod: PodInfo, selector: NodeSelector) -> CycleResult | PreemptionProposal:
     """Schedule the pod as `schedule_one` does, but return a preemption proposal instead of evicting victims."""
+    cache, framework = selector.cache, selector.framework
     state: CycleState = {}
     nodes = cache.nodes
     try:
         costly = framework.too_costly(pod, nodes)
         if costly is not None:
             return Unschedulable(costly.plugins, costly.message)
-        row = NodeSelector(cache, framework, seed, equivalence, extender_result).select(pod, state)
+        row = selector.select(pod, state)
         if isinstance(row, Diagnosis):
             return _unschedulable(state, pod, nodes, framework, row)
         node = nodes.names[row]
@@ -143,16 +136,16 @@ def attempt(
         return AttemptFailed(error)
     except BudgetExceeded:
         return Unschedulable(frozenset(), f"0/{len(nodes)} nodes are available: {TOO_MANY_NOMINATED}", outdated=True)
-    cache.assume(pod, node)
-    if framework.binding.none:
+    cache.assume_pod(pod, node)
+    if framework.binding.has_no_plugins:
         return Placed(node)
     try:
-        started = framework.binding.start(state, pod, node)
+        started = framework.binding.run_reserve_and_permit(state, pod, node)
     except PluginError as error:
-        cache.forget(pod.uid)
+        cache.forget_pod(pod.uid)
         return AttemptFailed(error)
     if isinstance(started, PluginRejection):
-        cache.forget(pod.uid)
+        cache.forget_pod(pod.uid)
         return Unschedulable(frozenset([started.plugin]), started.message)
     return Placed(node, started)
 
@@ -184,31 +177,28 @@ class Decision:
 class BindingObserver(Protocol):
     """Receives the result of each bind, exactly once per decision unless the term ends first."""
 
-    def bound(self, decision: Decision) -> None: ...
+    def on_bound(self, decision: Decision) -> None: ...
 
-    def failed(self, decision: Decision, problem: str | PluginError, *, retry: bool) -> None:
+    def on_bind_failed(self, decision: Decision, problem: str | PluginError, *, retry: bool) -> None:
         """Handle a pod that is not bound and will not be bound. `retry` is True if it still needs a node."""
         ...
 
-    def refused(self, decision: Decision, refused: PluginRejection) -> None:
+    def on_bind_rejected(self, decision: Decision, refused: PluginRejection) -> None:
         """Handle a pod that a plugin refused. It is not bound and will not be bound."""
         ...
 
-    def superseded(self, decision: Decision) -> None:
+    def on_bind_superseded(self, decision: Decision) -> None:
         """Handle a pod that another client bound or deleted, according to the informer."""
         ...
 
-    def refused_by_fence(self, token: int, binds: int) -> None:
+    def on_binds_fenced(self, token: int, binds: int) -> None:
         """Handle a number of binds that the API server refused because their token is stale. It may be an earlier term's
         token."""
         ...
 
-    def fenced(self, token: int) -> None:
+    def on_term_fenced(self, token: int) -> None:
         """Handle a stale token: another leader has been elected."""
         ...
-
-
-T = TypeVar("T")
 
 
 class ExtenderScheduling:
@@ -227,20 +217,23 @@ class ExtenderScheduling:
         Return None if the decision is no longer needed. A pod that still needs a node is then in the queue.
         """
         try:
-            nodes = self._left(queued.info, framework)
+            nodes = self._list_feasible_nodes(queued.info, framework)
             extender_result = (
                 await self.hold_while(queued, query_extenders(extenders, queued.info, nodes), leads) if nodes else None
             )
-            outcome = attempt(queued.info, self._cache, framework, self._seed, extender_result=extender_result)
+            selector = NodeSelector(self._cache, framework, self._seed, extender_result=extender_result)
+            outcome = schedule_pod(queued.info, selector)
             return (
-                await self._settled(outcome, queued, extenders, leads) if isinstance(outcome, PreemptionProposal) else outcome
+                await self._settle_with_extenders(outcome, queued, extenders, leads)
+                if isinstance(outcome, PreemptionProposal)
+                else outcome
             )
         except (ExtenderError, PluginError) as error:
             return AttemptFailed(error)
         except Superseded:
             return None
 
-    def _left(self, pod: PodInfo, framework: Framework) -> list[Node]:
+    def _list_feasible_nodes(self, pod: PodInfo, framework: Framework) -> list[Node]:
         """Return the nodes that pass the filters, or an empty list if the decision exceeds the cost limit."""
         nodes = self._cache.nodes
         if framework.too_costly(pod, nodes) is not None:
@@ -248,39 +241,39 @@ class ExtenderScheduling:
         feasible = framework.run_filters({}, pod, nodes.subtract_reserved(pod.priority, pod.uid)).feasible
         return [nodes.raw[row] for row in np.flatnonzero(feasible).tolist()]
 
-    async def _settled(
+    async def _settle_with_extenders(
         self, proposal: PreemptionProposal, queued: QueuedPod, extenders: Sequence[Extender], leads: Callable[[], bool]
     ) -> Unschedulable | AttemptFailed:
         """Let the extenders select among the preemption candidates. Raise Superseded."""
         proposed, cache = list(proposal.proposed.candidates), self._cache
         if not any(extender.preempts for extender in extenders):
-            return proposal.settled(proposed)
-        versions = {victims.node: cache.version(victims.node) for victims in proposed}
+            return proposal.settle(proposed)
+        versions = {victims.node: cache.node_version(victims.node) for victims in proposed}
         lower = {
             node: {pod.uid: pod for pod in cache.pods_on(node) if pod.priority < queued.info.priority} for node in versions
         }
-        asking = PreemptionQuery(proposed, lower, self._pods).ask(extenders, queued.info)
+        asking = PreemptionQuery(proposed, lower, self._pods).query_victims(extenders, queued.info)
         try:
             left = await self.hold_while(queued, asking, leads)
         except ExtenderError as error:
             return proposal.postponed(str(error), cache.nodes.nominated.node_of(queued.info.uid))
-        still = [victims for victims in left if cache.version(victims.node) == versions[victims.node]]
+        still = [victims for victims in left if cache.node_version(victims.node) == versions[victims.node]]
         if still or not left:
-            return proposal.settled(still)
+            return proposal.settle(still)
         return proposal.postponed(NO_CANDIDATE, cache.nodes.nominated.node_of(queued.info.uid))
 
     async def hold_while(self, queued: QueuedPod, asking: Coroutine[Any, Any, T], leads: Callable[[], bool]) -> T:
         """Await the response while the queue holds the popped pod. Raise Superseded and the errors of `asking`."""
-        self._queue.hold(queued)
+        self._queue.hold_pod(queued)
         answer: T | BaseException
         over = True
         try:
             (answer,) = await asyncio.gather(asking, return_exceptions=True)
             over = isinstance(answer, asyncio.CancelledError) or not leads()
         finally:  # also runs when this task is cancelled at the end of the term
-            waits = self._queue.resume(queued)
+            waits = self._queue.release_held_pod(queued)
             if waits and over:
-                self._queue.add(queued.info, queued.since)
+                self._queue.add_pod(queued.info, queued.since)
         if over or not waits:
             raise Superseded
         if isinstance(answer, BaseException):

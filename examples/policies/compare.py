@@ -27,12 +27,13 @@ from pinnace.api.core_v1_pb2 import Node
 from pinnace.runtime.configuration import ConfigurationError
 from pinnace.scheduler.cache.cache import Cache
 from pinnace.scheduler.cache.pod_info import PodInfo
-from pinnace.scheduler.config import build, read
+from pinnace.scheduler.config import build_frameworks, read_configuration
 from pinnace.scheduler.framework.plugin_errors import bounded_calls
 from pinnace.scheduler.framework.profile import Offline
 from pinnace.scheduler.framework.results import PluginError
 from pinnace.scheduler.framework.reuse import EquivalenceCache
 from pinnace.scheduler.framework.runtime import Framework
+from pinnace.scheduler.node_selector import NodeSelector
 from pinnace.scheduler.scheduling_cycle import AttemptFailed, Placed, schedule_one
 
 PLUGIN_TIMEOUT = 5.0
@@ -72,7 +73,7 @@ def play(
     cache, day = Cache(), Day()
     for node in machines:
         cache.set_node(node)
-    equivalence = EquivalenceCache(cache.nodes)
+    selector = NodeSelector(cache, framework, seed, EquivalenceCache(cache.nodes))
     leaving: list[tuple[float, str]] = []
     where: dict[str, list[str]] = {}
     hour = 1
@@ -84,7 +85,7 @@ def play(
             hour += 1
         _remove_finished_pods(cache, leaving, arrival.at)
         day.arrived += 1
-        outcome = schedule_one(PodInfo(arrival.pod), cache, framework, seed, equivalence)
+        outcome = schedule_one(PodInfo(arrival.pod), selector)
         if isinstance(outcome, AttemptFailed):
             raise outcome.error
         if not isinstance(outcome, Placed):
@@ -103,7 +104,7 @@ def play(
 
 def _remove_finished_pods(cache: Cache, leaving: list[tuple[float, str]], now: float) -> None:
     while leaving and leaving[0][0] <= now:
-        cache.remove(heapq.heappop(leaving)[1])
+        cache.remove_pod(heapq.heappop(leaving)[1])
 
 
 def _record_utilization(cache: Cache, day: Day) -> None:
@@ -173,7 +174,7 @@ def main(count: int, seed: int, config: Path, labels: Mapping[str, Sequence[str]
     machines = list(nodes(count, labels, seed))
     arrivals = trace(count, random.Random(seed))
     try:
-        policies = build(read(config), Offline())
+        policies = build_frameworks(read_configuration(config), Offline())
     except ConfigurationError as error:
         raise click.ClickException(f"{config}: {error}") from error
     days: dict[str, Day] = {}

@@ -13,15 +13,13 @@ The states of one pod, by UID:
        +-----------------------+-----------------------+
 
 * An assumed pod uses the resources of its node, so that the next decision counts it.
-* The informer calls `confirm` and `observe` for every bound pod, including pods that other clients bind. The calls override an
-  assumption: a pod that is assumed on one node and observed on another is moved. They may arrive before or after the
-  response to
-  the bind, or twice.
-* Only `confirm`, `observe`, `forget` and `remove` end an assumption. There is no expiry, because a bind without a response may
-  have committed, and to forget it allocates its resources twice (kubernetes#106361). The binder resolves the bind and
-  then calls
-  `forget`.
-* `forget` only undoes an assumption. It has no effect on a bound pod.
+* The informer calls `confirm_assumption` and `add_pod` for every bound pod, including pods that other clients bind. The calls
+  override an assumption: a pod that is assumed on one node and observed on another is moved. They may arrive before or after
+  the response to the bind, or twice.
+* Only `confirm_assumption`, `add_pod`, `forget_pod` and `remove_pod` end an assumption. There is no expiry, because a bind
+  without a response may have committed, and to forget it allocates its resources twice (kubernetes#106361). The binder resolves
+  the bind and then calls `forget_pod`.
+* `forget_pod` only undoes an assumption. It has no effect on a bound pod.
 * The cache accepts pods before their node. It keeps the pods of a removed node and counts them again when the node returns.
 * A nomination ends when the pod is placed on any node or removed.
 
@@ -39,7 +37,7 @@ from pinnace.fit.table import IntArray
 from pinnace.scheduler.cache.pod_index import PodGroup
 from pinnace.scheduler.cache.pod_info import PlacedPod, PodInfo
 from pinnace.scheduler.cache.table import NodeTable
-from pinnace.scheduler.cache.what_if import WhatIf, count, place, uncount
+from pinnace.scheduler.cache.what_if import WhatIf, add_usage, create_placed_pod, remove_usage
 
 
 class Change(Flag):
@@ -88,7 +86,7 @@ class ClusterEvent:
     """The OBJECT in its current or last state."""
 
 
-def between(old: Node, new: Node) -> Change:
+def node_changes(old: Node, new: Node) -> Change:
     """Return the kinds of changes between two versions of a node that may help a pod."""
     change = Change.NONE
     if old.status != new.status:  # comparing the whole message takes a tenth of the time
@@ -125,103 +123,103 @@ class Cache:
         row = self.nodes.row(name)
         if row is None:
             pods = self._on_node.get(name, {}).values()
-            self.nodes.add(node, [placed.requests for placed in pods], [placed.group for placed in pods])
+            self.nodes.add_node(node, [placed.requests for placed in pods], [placed.group for placed in pods])
             for placed in pods:
-                self.nodes.by_priority.count(placed, 1)
-            self._changed(name)
+                self.nodes.by_priority.add_requests(placed, 1)
+            self._mark_changed(name)
             return ClusterEvent(Change.NODE_ADDED, name)
-        event = ClusterEvent(between(self.nodes.raw[row], node), name)
-        self.nodes.update(node)
-        self._changed(name)
+        event = ClusterEvent(node_changes(self.nodes.raw[row], node), name)
+        self.nodes.update_node(node)
+        self._mark_changed(name)
         return event
 
     def remove_node(self, name: str) -> ClusterEvent | None:
         if self.nodes.row(name) is None:
             return None
-        self.nodes.remove(name)
+        self.nodes.remove_node(name)
         return ClusterEvent(Change.NODE_REMOVED, name)
 
-    def assume(self, info: PodInfo, node: str) -> None:
+    def assume_pod(self, info: PodInfo, node: str) -> None:
         """Assume the pod on `node`. Raise ValueError if the cache contains the pod, which prevents a double bind
         (kubernetes#26043)."""
         if info.uid in self._pods:
             raise ValueError(f'pod "{info.key}" is already in the cache and cannot be assumed')
         self._place(info, node).assumed = info
 
-    def confirm(self, uid: str, node: str) -> bool:
-        """Confirm that the pod is bound to `node`. Return False if it was not cached there; the caller then calls `observe`."""
+    def confirm_assumption(self, uid: str, node: str) -> bool:
+        """Confirm that the pod is bound to `node`. Return False if it was not cached there; the caller then calls `add_pod`."""
         placed = self._pods.get(uid)
         if placed is None or placed.node != node:
             return False
         placed.assumed = None
         return True
 
-    def observe(self, info: PodInfo, node: str) -> ClusterEvent | None:
+    def add_pod(self, info: PodInfo, node: str) -> ClusterEvent | None:
         """Place a pod that the informer reports as bound to `node`. This overrides any assumption."""
-        if self.confirm(info.uid, node):
+        if self.confirm_assumption(info.uid, node):
             return None
-        moved = self.remove(info.uid)
+        moved = self.remove_pod(info.uid)
         change = Change.POD_PLACED if moved is None else Change.POD_PLACED | moved.change
         return ClusterEvent(change, node if moved is None else moved.node, self._place(info, node).group)
 
-    def placed(self, uid: str) -> ClusterEvent:
+    def placement_event(self, uid: str) -> ClusterEvent:
         """Return the event for a confirmed assumption. The cache must contain the pod."""
         placed = self._pods[uid]
         return ClusterEvent(Change.POD_PLACED, placed.node, placed.group)
 
-    def relabel(self, pod: Pod) -> ClusterEvent:
+    def update_labels(self, pod: Pod) -> ClusterEvent:
         """Handle new labels or a deletion timestamp. The cache must contain the pod."""
         placed = self._pods[pod.metadata.uid]
         was = placed.group
-        self.nodes.pods.remove(was, placed.node)
-        placed.group = self.nodes.pods.place(pod, placed.node)
+        self.nodes.pods.remove_pod(was, placed.node)
+        placed.group = self.nodes.pods.add_pod(pod, placed.node)
         self.nodes.mark_dirty(placed.node)
-        self._changed(placed.node)
+        self._mark_changed(placed.node)
         return ClusterEvent(Change.POD_LABELS, placed.node, placed.group, was)
 
-    def resize(self, info: PodInfo) -> ClusterEvent | None:
+    def update_requests(self, info: PodInfo) -> ClusterEvent | None:
         """Update the requests of a cached pod. Return an event if a request has decreased."""
         placed = self._pods[info.uid]
         before, after = placed.requests, info.requests
         if after == before:
             return None
-        uncount(self.nodes, placed)
-        self.nodes.by_priority.count(placed, -1)
+        remove_usage(self.nodes, placed)
+        self.nodes.by_priority.add_requests(placed, -1)
         placed.requests = after
-        count(self.nodes, placed)
-        self.nodes.by_priority.count(placed, 1)
-        self._changed(placed.node)
+        add_usage(self.nodes, placed)
+        self.nodes.by_priority.add_requests(placed, 1)
+        self._mark_changed(placed.node)
         amounts = dict(after.amounts)
         if all(amounts.get(resource, 0) >= amount for resource, amount in before.amounts):
             return None
         return ClusterEvent(Change.POD_FREED, placed.node, placed.group)
 
-    def started(self, uid: str, seconds: float) -> None:
+    def set_start_time(self, uid: str, seconds: float) -> None:
         """Set the time at which the kubelet started the pod, in Unix seconds."""
         placed = self._pods.get(uid)
         if placed is not None:
             placed.started = seconds
-            self._changed(placed.node)
+            self._mark_changed(placed.node)
 
-    def nominate(self, info: PodInfo, node: str) -> ClusterEvent | None:
+    def nominate_pod(self, info: PodInfo, node: str) -> ClusterEvent | None:
         """Nominate the current version of the pod to `node` only, or to no node if it is empty."""
         before = self.nodes.nominated.node_of(info.uid)
         if before == node:
-            return self._renewed(info, node)
-        self.nodes.nominated.drop(info.uid)
+            return self._update_nomination(info, node)
+        self.nodes.nominated.remove_nomination(info.uid)
         if node:
-            self.nodes.nominated.set(info, node)
+            self.nodes.nominated.set_nomination(info, node)
             self.nodes.mark_dirty(node)
-            self._changed(node)
-        return self._ended(before)
+            self._mark_changed(node)
+        return self._end_nomination(before)
 
-    def forget(self, uid: str) -> ClusterEvent | None:
+    def forget_pod(self, uid: str) -> ClusterEvent | None:
         """Forget an assumption whose bind can no longer commit. Return None if the pod was not assumed."""
-        return self.remove(uid) if self.is_assumed(uid) else None
+        return self.remove_pod(uid) if self.is_assumed(uid) else None
 
-    def remove(self, uid: str) -> ClusterEvent | None:
+    def remove_pod(self, uid: str) -> ClusterEvent | None:
         """Remove a deleted or terminated pod. Return None if it had neither a node nor a nomination."""
-        ended = self._ended(self.nodes.nominated.drop(uid))
+        ended = self._end_nomination(self.nodes.nominated.remove_nomination(uid))
         placed = self._pods.pop(uid, None)
         if placed is None:
             return ended
@@ -229,10 +227,10 @@ class Cache:
         del pods[uid]
         if not pods:
             del self._on_node[placed.node]
-        uncount(self.nodes, placed)
-        self.nodes.pods.remove(placed.group, placed.node)
-        self.nodes.by_priority.count(placed, -1)
-        self._changed(placed.node)
+        remove_usage(self.nodes, placed)
+        self.nodes.pods.remove_pod(placed.group, placed.node)
+        self.nodes.by_priority.add_requests(placed, -1)
+        self._mark_changed(placed.node)
         change = Change.POD_FREED if placed.volumes is None else Change.POD_FREED | Change.VOLUMES_FREED
         return ClusterEvent(change, placed.node, placed.group)
 
@@ -245,7 +243,7 @@ class Cache:
         placed = self._pods.get(uid)
         return placed is not None and placed.assumed is not None
 
-    def taken(self) -> list[tuple[str, str, tuple[tuple[str, int], ...]]]:
+    def usage_of_pods(self) -> list[tuple[str, str, tuple[tuple[str, int], ...]]]:
         """Return (UID, node, requested amounts) of all assumed and bound pods."""
         return [(uid, placed.node, placed.requests.amounts) for uid, placed in self._pods.items()]
 
@@ -257,14 +255,14 @@ class Cache:
         """Return the assumed and bound pods of the node."""
         return self._on_node.get(node, {}).values()
 
-    def below(self, priority: int) -> dict[str, IntArray]:
+    def requests_below(self, priority: int) -> dict[str, IntArray]:
         """Return the requests of pods with a lower priority on each node, by resource."""
-        return self.nodes.by_priority.below(priority, self._pods.values())
+        return self.nodes.by_priority.requests_below(priority, self._pods.values())
 
     def what_if(self) -> WhatIf:
         return WhatIf(self.nodes)
 
-    def version(self, node: str) -> int:
+    def node_version(self, node: str) -> int:
         """Return the node's value of `NodeTable.versions`, or 0 if the node does not exist."""
         row = self.nodes.row(node)
         return 0 if row is None else int(self.nodes.versions[row])
@@ -273,34 +271,34 @@ class Cache:
         """Return the number of assumed and bound pods."""
         return len(self._pods)
 
-    def _changed(self, node: str) -> None:
+    def _mark_changed(self, node: str) -> None:
         row = self.nodes.row(node)
         if row is not None:
             self._changes += 1
             self.nodes.versions[row] = self._changes
 
-    def _renewed(self, info: PodInfo, node: str) -> ClusterEvent | None:
+    def _update_nomination(self, info: PodInfo, node: str) -> ClusterEvent | None:
         """Return the event for a changed nominated pod."""
-        if not self.nodes.nominated.renew(info):
+        if not self.nodes.nominated.update_pod(info):
             return None
         self.nodes.mark_dirty(node)
-        self._changed(node)
+        self._mark_changed(node)
         return ClusterEvent(Change.POD_LABELS, node)
 
-    def _ended(self, node: str) -> ClusterEvent | None:
+    def _end_nomination(self, node: str) -> ClusterEvent | None:
         """Return the event for the end of a nomination to a node."""
         if not node:
             return None
         self.nodes.mark_dirty(node)
-        self._changed(node)
+        self._mark_changed(node)
         return ClusterEvent(Change.POD_FREED, node)
 
     def _place(self, info: PodInfo, node: str) -> PlacedPod:
-        self._ended(self.nodes.nominated.drop(info.uid))
-        placed = place(self.nodes, info, node)
-        count(self.nodes, placed)
+        self._end_nomination(self.nodes.nominated.remove_nomination(info.uid))
+        placed = create_placed_pod(self.nodes, info, node)
+        add_usage(self.nodes, placed)
         self._pods[info.uid] = placed
         self._on_node.setdefault(node, {})[info.uid] = placed
-        self.nodes.by_priority.count(placed, 1)
-        self._changed(node)
+        self.nodes.by_priority.add_requests(placed, 1)
+        self._mark_changed(node)
         return placed

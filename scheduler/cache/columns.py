@@ -3,10 +3,10 @@
 Arrays grow by doubling. When a row is removed, the last row moves into its place, so that `array` has no gaps. All columns of a
 table do the same.
 
-`Journal` is a bounded list of changes. A reader that has fallen too far behind receives None and must read everything.
-`Images` has a column for each image that a plugin has requested and at least one node has. `UsedVolumes` has the claims and
-disks of pods by node name, including nodes outside the table. It does not map claims to volumes or drivers: plugins that do
-so use `changes` to find the nodes to read again.
+`ChangeJournal` is a bounded list of changes. A reader that has fallen too far behind receives None and must read everything.
+`ImageColumns` has a column for each image that a plugin has requested and at least one node has. `UsedVolumes` has the claims
+and disks of pods by node name, including nodes outside the table. It does not map claims to volumes or drivers: plugins that do
+so use `nodes_changed_since` to find the nodes to read again.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -26,6 +26,10 @@ ALL = slice(None)
 """All rows."""
 
 _FIRST_CAPACITY = 64
+T = TypeVar("T")
+_LENGTH = 4096
+_COLUMNS = 64
+_NOWHERE: Mapping[str, int] = {}
 
 
 class Column:
@@ -55,7 +59,7 @@ class Column:
         self.array = self._data[:last]
 
 
-class Coded(Generic[V]):
+class EncodedColumn(Generic[V]):
     """A dictionary-encoded column: distinct values are stored once, and each row holds the code of its value.
 
     Code 0 is the code of `absent`. A code without rows is reused for another value.
@@ -68,9 +72,9 @@ class Coded(Generic[V]):
         self._rows = [0]
         self._unused: set[int] = set()
 
-    def only(self, rows: Rows) -> "Coded[V]":
+    def view_rows(self, rows: Rows) -> "EncodedColumn[V]":
         """Return a copy of some rows."""
-        some = Coded.__new__(Coded)
+        some = EncodedColumn.__new__(EncodedColumn)
         codes = self.codes[rows]
         some._column, some._codes, some._values = Column.of(codes), self._codes, self._values
         some._rows = [len(codes) - int(np.count_nonzero(codes))]
@@ -138,37 +142,31 @@ class Coded(Generic[V]):
             self._unused.add(code)
 
 
-T = TypeVar("T")
-
-_LENGTH = 4096
-
-
-class Journal(Generic[T]):
+class ChangeJournal(Generic[T]):
     def __init__(self) -> None:
         self._entries: list[T] = []
         self._forgotten = 0
 
     @property
     def position(self) -> int:
-        """The current position, for a later call of `since`."""
+        """The current position, for a later call of `entries_since`."""
         return self._forgotten + len(self._entries)
 
-    def since(self, position: int) -> list[T] | None:
+    def entries_since(self, position: int) -> list[T] | None:
         """Return the changes since an earlier position, possibly with duplicates, or None if they are no longer stored."""
         return self._entries[position - self._forgotten :] if position >= self._forgotten else None
 
-    def note(self, entry: T) -> None:
+    def append_entry(self, entry: T) -> None:
         self._entries.append(entry)
         if len(self._entries) > _LENGTH:
             del self._entries[: _LENGTH // 2]
             self._forgotten += _LENGTH // 2
 
 
-_COLUMNS = 64
 _Sizes = dict[str, int]
 
 
-class Images:
+class ImageColumns:
     def __init__(self, rows: Mapping[str, int]) -> None:
         """`rows` is the live map of node names to rows of the table."""
         self._rows = rows
@@ -205,21 +203,21 @@ class Images:
         self._none.append(0)
         for column in self._columns.values():
             column.append(0)
-        self._hold(node)
+        self._add_images(node)
 
     def replace(self, old: Node, new: Node) -> None:
         """Update the row of a node."""
         if old is not new and old.status.images != new.status.images:
-            self._release(old)
-            self._hold(new)
+            self._remove_images(old)
+            self._add_images(new)
 
     def remove(self, row: int, node: Node) -> None:
         """Remove a row. The last row takes its place."""
-        self._release(node)
+        self._remove_images(node)
         for column in (self._none, *self._columns.values()):
             column.remove(row)
 
-    def _hold(self, node: Node) -> None:
+    def _add_images(self, node: Node) -> None:
         self.reporting += bool(node.status.images)
         self.largest = max(self.largest, *(image.sizeBytes for image in node.status.images), 0)
         name = node.metadata.name
@@ -228,7 +226,7 @@ class Images:
             if (column := self._columns.get(image)) is not None:
                 column.array[self._rows[name]] = size
 
-    def _release(self, node: Node) -> None:
+    def _remove_images(self, node: Node) -> None:
         self.reporting -= bool(node.status.images)
         name = node.metadata.name
         for image in dict(_images(node)):
@@ -244,9 +242,6 @@ class Images:
 def _images(node: Node) -> Iterator[tuple[str, int]]:
     """Yield the size of each image by name. An image can have several names."""
     return ((name, image.sizeBytes) for image in node.status.images for name in image.names)
-
-
-_NOWHERE: Mapping[str, int] = {}
 
 
 class Disk(NamedTuple):
@@ -291,13 +286,13 @@ class UsedVolumes:
         """The number of pods by claim or disk and by node."""
         self._claims: dict[str, dict[str, int]] = {}
         """The number of pods by node and by claim."""
-        self._journal = Journal[str]()
+        self._journal = ChangeJournal[str]()
 
-    def users(self, of: str | Disk) -> Mapping[str, int]:
+    def count_users(self, of: str | Disk) -> Mapping[str, int]:
         """Return the number of pods that use a claim or disk by node. Nodes without such pods are omitted."""
         return self._users.get(of, _NOWHERE)
 
-    def claims(self, node: str) -> Mapping[str, int]:
+    def claims_on(self, node: str) -> Mapping[str, int]:
         """Return the number of pods that use each claim on a node."""
         return self._claims.get(node, _NOWHERE)
 
@@ -306,14 +301,13 @@ class UsedVolumes:
 
     @property
     def position(self) -> int:
-        """The current position, for a later call of `changes`."""
+        """The current position, for a later call of `nodes_changed_since`."""
         return self._journal.position
 
-    def changes(self, since: int) -> list[str] | None:
-        """Return the nodes whose claims have changed since an earlier `position`, possibly with duplicates, or None if
-        the changes
-        are no longer stored."""
-        return self._journal.since(since)
+    def nodes_changed_since(self, since: int) -> list[str] | None:
+        """Return the nodes whose claims have changed since an earlier `position`, possibly with duplicates, or None if the
+        changes are no longer stored."""
+        return self._journal.entries_since(since)
 
     def add(self, node: str, volumes: PodVolumes) -> None:
         for disk in volumes.disks:
@@ -323,7 +317,7 @@ class UsedVolumes:
             claims = self._claims.setdefault(node, {})
             _count(claims, claim, 1)
             if claims[claim] == 1:
-                self._journal.note(node)
+                self._journal.append_entry(node)
 
     def remove(self, node: str, volumes: PodVolumes) -> None:
         """Undo an `add`."""
@@ -336,7 +330,7 @@ class UsedVolumes:
             claims = self._claims[node]
             _count(claims, claim, -1)
             if claim not in claims:
-                self._journal.note(node)
+                self._journal.append_entry(node)
             if not claims:
                 del self._claims[node]
 

@@ -1,9 +1,9 @@
 """The pods on nodes, for inter-pod affinity and topology spreading: the number of matching pods per node, and the pods' terms.
 
-Pods that no selector can distinguish (equal namespace, labels, controller, deletion and terms) form one group. A group
-stores the number of its pods on each node. Plugins read columns: for each node, the number of pods that match a `Selection`
-or have a `Term`. A column is built on first use and updated with every added or removed pod. The least recently used column
-is evicted.
+Pods that no selector can distinguish (equal namespace, labels, controller, deletion and terms) form one group. A group stores
+the number of its pods on each node. Plugins read columns: for each node, the number of pods that match a `Selection` or have a
+`AffinityTerm`. A column is built on first use and updated with every added or removed pod. The least recently used column is
+evicted.
 
 An update of a pod costs time for each matching column. The cost of a decision does not depend on the number of pods.
 
@@ -29,9 +29,19 @@ from pinnace.scheduler.cache.columns import Column, Rows
 
 MAX_REMEMBERED = 16 << 10
 """Maximum size of terms that are cached, in bytes. The cache holds at most 64 MiB."""
+T = TypeVar("T", bound=Hashable)
+_COLUMNS = 256
+_KEPT = 64
+"""Maximum number of terms in `sum_pods` for which columns are built."""
+_LONG = 100
+"""Number of requirements above which a selection has no column, because each new group of pods is matched with all columns."""
+_ANY_NAMESPACE = "*"
+"""A key that is not a valid namespace."""
+_CONTROLLER = ""
+"""The label key for the UID of a pod's controller. Real labels have no empty key."""
 
 
-class Kind(Enum):
+class TermKind(Enum):
     AFFINITY = auto()
     """Required affinity."""
     ANTI_AFFINITY = auto()
@@ -41,10 +51,10 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class AffinityTerm:
     """An affinity or anti-affinity term: the pods that it selects, and a topology key."""
 
-    kind: Kind
+    kind: TermKind
     topology_key: str
     namespaces: frozenset[str]
     labels: LabelSelector
@@ -53,22 +63,22 @@ class Term:
     weight: int = 1
     """The weight of a preferred term, or the number of occurrences of a required term."""
 
-    def covers(self, namespace: str, labels: Mapping[str, str]) -> bool:
+    def applies_to(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Return True if the term applies to pods of the namespace with these labels."""
         selector = self.namespace_selector
         return namespace in self.namespaces or (selector is not None and selector.matches(labels))
 
 
-def pod_terms(pod: Pod) -> tuple[Term, ...]:
+def pod_terms(pod: Pod) -> tuple[AffinityTerm, ...]:
     """Return the pod's terms of all kinds without duplicates. Equivalent pods share one tuple."""
-    if not states_terms(pod):
+    if not has_terms(pod):
         return ()
-    affinity, anti_affinity = stated(pod)
-    parse = _remembered if len(affinity) + len(anti_affinity) <= MAX_REMEMBERED else _parse
+    affinity, anti_affinity = serialized_terms(pod)
+    parse = _parse_cached if len(affinity) + len(anti_affinity) <= MAX_REMEMBERED else _parse
     return parse(affinity, anti_affinity, pod.metadata.namespace)
 
 
-def states_terms(pod: Pod) -> bool:
+def has_terms(pod: Pod) -> bool:
     spec = pod.spec
     if not spec.HasField("affinity"):
         return False
@@ -76,7 +86,7 @@ def states_terms(pod: Pod) -> bool:
     return affinity.HasField("podAffinity") or affinity.HasField("podAntiAffinity")
 
 
-def stated(pod: Pod) -> tuple[bytes, bytes]:
+def serialized_terms(pod: Pod) -> tuple[bytes, bytes]:
     """Return the serialized terms. They are equal for pods with the same terms."""
     affinity = pod.spec.affinity
     return (
@@ -86,31 +96,31 @@ def stated(pod: Pod) -> tuple[bytes, bytes]:
 
 
 @lru_cache(maxsize=4096)
-def _remembered(affinity: bytes, anti_affinity: bytes, namespace: str) -> tuple[Term, ...]:
+def _parse_cached(affinity: bytes, anti_affinity: bytes, namespace: str) -> tuple[AffinityTerm, ...]:
     return _parse(affinity, anti_affinity, namespace)
 
 
-def _parse(affinity: bytes, anti_affinity: bytes, namespace: str) -> tuple[Term, ...]:
+def _parse(affinity: bytes, anti_affinity: bytes, namespace: str) -> tuple[AffinityTerm, ...]:
     near, far = PodAffinity.FromString(affinity), PodAntiAffinity.FromString(anti_affinity)
     required = (
-        (Kind.AFFINITY, near.requiredDuringSchedulingIgnoredDuringExecution),
-        (Kind.ANTI_AFFINITY, far.requiredDuringSchedulingIgnoredDuringExecution),
+        (TermKind.AFFINITY, near.requiredDuringSchedulingIgnoredDuringExecution),
+        (TermKind.ANTI_AFFINITY, far.requiredDuringSchedulingIgnoredDuringExecution),
     )
-    terms = [_term(kind, term, namespace) for kind, stated in required for term in stated]
+    terms = [_parse_term(kind, term, namespace) for kind, stated in required for term in stated]
     for sign, preferred in (
         (1, near.preferredDuringSchedulingIgnoredDuringExecution),
         (-1, far.preferredDuringSchedulingIgnoredDuringExecution),
     ):
         terms += [
-            _term(Kind.PREFERRED, affinity_term.podAffinityTerm, namespace, sign * affinity_term.weight)
+            _parse_term(TermKind.PREFERRED, affinity_term.podAffinityTerm, namespace, sign * affinity_term.weight)
             for affinity_term in preferred
         ]
-    return tuple(_each_once(terms))
+    return tuple(_merge_equal_terms(terms))
 
 
-def _each_once(terms: Iterable[Term]) -> Iterable[Term]:
+def _merge_equal_terms(terms: Iterable[AffinityTerm]) -> Iterable[AffinityTerm]:
     """Merge terms that differ only in their weights."""
-    result: dict[tuple[object, ...], Term] = {}
+    result: dict[tuple[object, ...], AffinityTerm] = {}
     for term in terms:
         key = term.kind, term.topology_key, term.namespaces, term.labels, term.namespace_selector
         known = result.get(key)
@@ -118,10 +128,10 @@ def _each_once(terms: Iterable[Term]) -> Iterable[Term]:
     return (term for term in result.values() if term.weight)
 
 
-def _term(kind: Kind, term: PodAffinityTerm, namespace: str, weight: int = 1) -> Term:
+def _parse_term(kind: TermKind, term: PodAffinityTerm, namespace: str, weight: int = 1) -> AffinityTerm:
     """Parse a term. Its selector contains matchLabelKeys and mismatchLabelKeys since the pod's creation."""
     by_selector = term.HasField("namespaceSelector")
-    return Term(
+    return AffinityTerm(
         kind,
         term.topologyKey,
         frozenset(term.namespaces if term.namespaces or by_selector else (namespace,)),
@@ -131,11 +141,10 @@ def _term(kind: Kind, term: PodAffinityTerm, namespace: str, weight: int = 1) ->
     )
 
 
-T = TypeVar("T", bound=Hashable)
 Label = tuple[str, str]
 
 
-def anchors(selector: LabelSelector) -> list[list[Label]]:
+def required_labels(selector: LabelSelector) -> list[list[Label]]:
     """Return the labels of each requirement for certain values. A match has one label of each list."""
     return [
         [(requirement.key, value) for value in requirement.values]
@@ -155,23 +164,23 @@ class SelectorIndex(Generic[T]):
     def __len__(self) -> int:
         return self._size
 
-    def add(self, item: T, selector: LabelSelector) -> None:
+    def add_item(self, item: T, selector: LabelSelector) -> None:
         self._size += 1
-        for label in self._filed_under(selector):
+        for label in self._index_key(selector):
             self._by_label.setdefault(label, {})[item] = selector
-        if not anchors(selector):
+        if not required_labels(selector):
             self._others[item] = selector
 
-    def remove(self, item: T, selector: LabelSelector) -> None:
-        """Undo an `add` of both."""
+    def remove_item(self, item: T, selector: LabelSelector) -> None:
+        """Undo an `add_item` of both."""
         self._size -= 1
         self._others.pop(item, None)
-        for label in self._filed_under(selector):
+        for label in self._index_key(selector):
             del self._by_label[label][item]
             if not self._by_label[label]:
                 del self._by_label[label]
 
-    def matching(self, labels: Mapping[str, str]) -> Iterator[T]:
+    def items_matching(self, labels: Mapping[str, str]) -> Iterator[T]:
         """Yield the items whose selectors match."""
         for label in labels.items() if self._by_label else ():
             for item, selector in self._by_label.get(label, {}).items():
@@ -182,19 +191,8 @@ class SelectorIndex(Generic[T]):
                 yield item
 
     @staticmethod
-    def _filed_under(selector: LabelSelector) -> Sequence[Label]:
-        return min(anchors(selector), key=len, default=())
-
-
-_COLUMNS = 256
-_KEPT = 64
-"""Maximum number of terms in `sum` for which columns are built."""
-_LONG = 100
-"""Number of requirements above which a selection has no column, because each new group of pods is matched with all columns."""
-_ANY_NAMESPACE = "*"
-"""A key that is not a valid namespace."""
-_CONTROLLER = ""
-"""The label key for the UID of a pod's controller. Real labels have no empty key."""
+    def _index_key(selector: LabelSelector) -> Sequence[Label]:
+        return min(required_labels(selector), key=len, default=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +210,7 @@ def controller_of(pod: Pod) -> str:
     return next((owner.uid for owner in pod.metadata.ownerReferences if owner.controller), "")
 
 
-def selectable(pod: Pod) -> dict[str, str]:
+def selectable_labels(pod: Pod) -> dict[str, str]:
     """Return the labels for matching with a Selection: the pod's labels and its controller."""
     labels = dict(pod.metadata.labels)
     if controller := controller_of(pod):
@@ -220,7 +218,7 @@ def selectable(pod: Pod) -> dict[str, str]:
     return labels
 
 
-def controlled_by(uid: str) -> LabelSelector:
+def selector_of_controller(uid: str) -> LabelSelector:
     """Return a selector for a Selection that matches the pods of one controller."""
     return LabelSelector((LabelRequirement(_CONTROLLER, frozenset((uid,))),))
 
@@ -230,16 +228,16 @@ class PodGroup:
 
     __slots__ = ("columns", "identity", "labels", "lifted", "living", "namespace", "on_nodes", "terms")
 
-    def __init__(self, pod: Pod, identity: Hashable, terms: tuple[Term, ...]) -> None:
+    def __init__(self, pod: Pod, identity: Hashable, terms: tuple[AffinityTerm, ...]) -> None:
         self.identity = identity
         self.namespace = pod.metadata.namespace
-        self.labels = selectable(pod)
+        self.labels = selectable_labels(pod)
         self.living = not pod.metadata.HasField("deletionTimestamp")
         self.terms = terms
         self.on_nodes: dict[str, int] = {}
         """The number of pods by node, including nodes outside the table."""
         self.lifted = 0
-        """The number of pods that `lift` has removed temporarily."""
+        """The number of pods that `exclude_pod` has removed temporarily."""
         self.columns: set[_Column] = set()
 
     def is_in(self, selection: Selection) -> bool:
@@ -264,17 +262,17 @@ class PodIndex:
         self._rows = rows
         self._groups: dict[Hashable, PodGroup] = {}
         self._by_label: dict[Label, set[PodGroup]] = {}
-        self._columns: dict[Selection | Term, _Column] = {}
+        self._columns: dict[Selection | AffinityTerm, _Column] = {}
         """The least recently used first."""
         self._selections = SelectorIndex[Selection]()
         """The selections with a column."""
-        self._stating: dict[Term, set[PodGroup]] = {}
-        self._terms: dict[Kind, dict[str, SelectorIndex[Term]]] = {kind: {} for kind in Kind}
+        self._stating: dict[AffinityTerm, set[PodGroup]] = {}
+        self._terms: dict[TermKind, dict[str, SelectorIndex[AffinityTerm]]] = {kind: {} for kind in TermKind}
         """Terms by kind and namespace. Terms with a namespace selector are under _ANY_NAMESPACE."""
         self.terms_version = 0
         """Changes whenever the set of terms of pods on nodes changes."""
 
-    def pods(self, of: Selection | Term) -> NDArray[np.float64]:
+    def count_pods(self, of: Selection | AffinityTerm) -> NDArray[np.float64]:
         """Return the number of pods per node that match a selection or have a term."""
         column = self._columns.pop(of, None)
         if column is None:
@@ -282,18 +280,17 @@ class PodIndex:
         self._columns[of] = column
         return column.array
 
-    def sum(self, of: Sequence[tuple[Selection | Term, float]]) -> NDArray[np.float64]:
-        """Return the weighted sum of `pods` of each. More than _KEPT terms are counted without building columns, so that
-        they do not
-        evict the columns of other plugins."""
+    def sum_pods(self, of: Sequence[tuple[Selection | AffinityTerm, float]]) -> NDArray[np.float64]:
+        """Return the weighted sum of `count_pods` of each. More than _KEPT terms are counted without building columns, so that
+        they do not evict the columns of other plugins."""
         if len(of) == 1 and not _is_long(of[0][0]):
             ((only, weight),) = of
-            return self.pods(only) if weight == 1 else self.pods(only) * weight
+            return self.count_pods(only) if weight == 1 else self.count_pods(only) * weight
         total: NDArray[np.float64] = np.zeros(len(self._rows))
         keep = len(of) <= _KEPT
         for each, weight in of:
             if each in self._columns or (keep and not _is_long(each)):
-                numbers = self.pods(each)
+                numbers = self.count_pods(each)
                 total += numbers if weight == 1 else numbers * weight
                 continue
             for group in self._groups_of(each):
@@ -303,51 +300,51 @@ class PodIndex:
                         total[row] += pods * weight
         return total
 
-    def only(self, rows: Rows) -> "PodIndex":
+    def view_rows(self, rows: Rows) -> "PodIndex":
         """Return a view of some rows."""
         return _SomePods(self, rows)
 
-    def stated(self, kind: Kind, namespace: str, labels: Mapping[str, str]) -> Iterator[Term]:
+    def terms_for(self, kind: TermKind, namespace: str, labels: Mapping[str, str]) -> Iterator[AffinityTerm]:
         """Yield the terms of pods on nodes that may apply to a pod of this namespace and whose selector matches its labels.
 
         Terms of other namespaces cost no time. Namespace selectors are not evaluated.
         """
         for item in (namespace, _ANY_NAMESPACE):
             if (terms := self._terms[kind].get(item)) is not None:
-                yield from terms.matching(labels)
+                yield from terms.items_matching(labels)
 
-    def states(self, kind: Kind) -> bool:
+    def has_terms(self, kind: TermKind) -> bool:
         """Return True if a pod on a node has a term of this kind."""
         return bool(self._terms[kind])
 
-    def place(
-        self, pod: Pod, node: str, identity: Hashable = None, terms: Callable[[Pod], tuple[Term, ...]] = pod_terms
+    def add_pod(
+        self, pod: Pod, node: str, identity: Hashable = None, terms: Callable[[Pod], tuple[AffinityTerm, ...]] = pod_terms
     ) -> PodGroup:
         """Count a pod on a node, which may be outside the table. `identity` is the result of `identity_of`, if known."""
         identity = identity or identity_of(pod)
         group = self._groups.get(identity)
         if group is None:
             group = self._groups[identity] = PodGroup(pod, identity, terms(pod))
-            self._file(group)
-        self._put(group, node)
+            self._index_group(group)
+        self._add_to_group(group, node)
         return group
 
-    def remove(self, group: PodGroup, node: str) -> None:
-        """Undo a `place`."""
-        self._take(group, node)
+    def remove_pod(self, group: PodGroup, node: str) -> None:
+        """Undo a `add_pod`."""
+        self._take_from_group(group, node)
         if not group.on_nodes and not group.lifted:
             del self._groups[group.identity]
-            self._unfile(group)
+            self._unindex_group(group)
 
-    def lift(self, group: PodGroup, node: str) -> None:
+    def exclude_pod(self, group: PodGroup, node: str) -> None:
         """Temporarily exclude one pod of a group from the counts."""
         group.lifted += 1
-        self._take(group, node)
+        self._take_from_group(group, node)
 
-    def put_back(self, group: PodGroup, node: str) -> None:
-        """Undo a `lift`."""
+    def include_pod(self, group: PodGroup, node: str) -> None:
+        """Undo an `exclude_pod`."""
         group.lifted -= 1
-        self._put(group, node)
+        self._add_to_group(group, node)
 
     def add_row(self, groups: Iterable[PodGroup]) -> None:
         """Append a row to the table. `groups` has the group of each pod on its node."""
@@ -362,71 +359,71 @@ class PodIndex:
         for column in self._columns.values():
             column.remove(row)
 
-    def _put(self, group: PodGroup, node: str) -> None:
+    def _add_to_group(self, group: PodGroup, node: str) -> None:
         group.on_nodes[node] = group.on_nodes.get(node, 0) + 1
         if group.columns:
-            self._count(group, node, 1)
+            self._add_to_columns(group, node, 1)
 
-    def _take(self, group: PodGroup, node: str) -> None:
+    def _take_from_group(self, group: PodGroup, node: str) -> None:
         if group.columns:
-            self._count(group, node, -1)
+            self._add_to_columns(group, node, -1)
         left = group.on_nodes[node] = group.on_nodes[node] - 1
         if not left:
             del group.on_nodes[node]
 
-    def _count(self, group: PodGroup, node: str, pods: int) -> None:
+    def _add_to_columns(self, group: PodGroup, node: str, pods: int) -> None:
         row = self._rows.get(node)
         if row is not None:
             for column in group.columns:
                 column.array[row] += pods
 
-    def _new_column(self, of: Selection | Term) -> _Column:
+    def _new_column(self, of: Selection | AffinityTerm) -> _Column:
         if len(self._columns) == _COLUMNS:
             self._drop_column(next(iter(self._columns)))
         column = _Column(len(self._rows))
         for group in self._groups_of(of):
-            self._attach(group, column)
+            self._attach_column(group, column)
             for node, pods in group.on_nodes.items():
                 row = self._rows.get(node)
                 if row is not None:
                     column.array[row] += pods
         if isinstance(of, Selection):
-            self._selections.add(of, of.labels)
+            self._selections.add_item(of, of.labels)
         return column
 
-    def _drop_column(self, of: Selection | Term) -> None:
+    def _drop_column(self, of: Selection | AffinityTerm) -> None:
         column = self._columns.pop(of)
         for group in column.groups:
             group.columns.discard(column)
         if isinstance(of, Selection):
-            self._selections.remove(of, of.labels)
+            self._selections.remove_item(of, of.labels)
 
-    def _groups_of(self, of: Selection | Term) -> Iterable[PodGroup]:
-        return self._stating.get(of, ()) if isinstance(of, Term) else self._select(of)
+    def _groups_of(self, of: Selection | AffinityTerm) -> Iterable[PodGroup]:
+        return self._stating.get(of, ()) if isinstance(of, AffinityTerm) else self._select(of)
 
     def _select(self, selection: Selection) -> Iterator[PodGroup]:
-        filed = [[self._by_label.get(label, set()) for label in labels] for labels in anchors(selection.labels)]
+        filed = [[self._by_label.get(label, set()) for label in labels] for labels in required_labels(selection.labels)]
         fewest = min(filed, key=lambda sets: sum(map(len, sets)), default=[self._groups.values()])
         return (group for group in chain(*fewest) if group.is_in(selection))
 
-    def _file(self, group: PodGroup) -> None:
+    def _index_group(self, group: PodGroup) -> None:
         """Index a new group, before its first pod is counted."""
         for label in group.labels.items():
             self._by_label.setdefault(label, set()).add(group)
-        for selection in self._selections.matching(group.labels):
+        for selection in self._selections.items_matching(group.labels):
             if group.is_in(selection):
-                self._attach(group, self._columns[selection])
+                self._attach_column(group, self._columns[selection])
         for term in group.terms:
             groups = self._stating.setdefault(term, set())
             if not groups:
                 for namespace in _namespaces_of(term):
-                    self._terms[term.kind].setdefault(namespace, SelectorIndex()).add(term, term.labels)
+                    self._terms[term.kind].setdefault(namespace, SelectorIndex()).add_item(term, term.labels)
                 self.terms_version += 1
             groups.add(group)
             if term in self._columns:
-                self._attach(group, self._columns[term])
+                self._attach_column(group, self._columns[term])
 
-    def _unfile(self, group: PodGroup) -> None:
+    def _unindex_group(self, group: PodGroup) -> None:
         for label in group.labels.items():
             self._by_label[label].remove(group)
             if not self._by_label[label]:
@@ -439,13 +436,13 @@ class PodIndex:
                 del self._stating[term]
                 for namespace in _namespaces_of(term):
                     terms = self._terms[term.kind][namespace]
-                    terms.remove(term, term.labels)
+                    terms.remove_item(term, term.labels)
                     if not len(terms):
                         del self._terms[term.kind][namespace]
                 self.terms_version += 1
 
     @staticmethod
-    def _attach(group: PodGroup, column: _Column) -> None:
+    def _attach_column(group: PodGroup, column: _Column) -> None:
         group.columns.add(column)
         column.groups.add(group)
 
@@ -458,19 +455,19 @@ class _SomePods(PodIndex):
         self._some = rows
         self._terms = pods._terms
 
-    def pods(self, of: Selection | Term) -> NDArray[np.float64]:
-        return self._all.pods(of)[self._some]
+    def count_pods(self, of: Selection | AffinityTerm) -> NDArray[np.float64]:
+        return self._all.count_pods(of)[self._some]
 
-    def sum(self, of: Sequence[tuple[Selection | Term, float]]) -> NDArray[np.float64]:
-        return self._all.sum(of)[self._some]
+    def sum_pods(self, of: Sequence[tuple[Selection | AffinityTerm, float]]) -> NDArray[np.float64]:
+        return self._all.sum_pods(of)[self._some]
 
 
-def _namespaces_of(term: Term) -> Iterable[str]:
+def _namespaces_of(term: AffinityTerm) -> Iterable[str]:
     """Return the namespaces under which the term is indexed."""
     return term.namespaces if term.namespace_selector is None else (_ANY_NAMESPACE,)
 
 
-def _is_long(of: Selection | Term) -> bool:
+def _is_long(of: Selection | AffinityTerm) -> bool:
     return isinstance(of, Selection) and len(of.labels.requirements) > _LONG
 
 
@@ -484,5 +481,5 @@ def identity_of(pod: Pod) -> Hashable:
         frozenset([(key, labels[key]) for key in labels]) if len(labels) else None,
         controller_of(pod) if len(meta.ownerReferences) else "",
         meta.HasField("deletionTimestamp"),
-        stated(pod) if pod.spec.HasField("affinity") and states_terms(pod) else None,
+        serialized_terms(pod) if pod.spec.HasField("affinity") and has_terms(pod) else None,
     )

@@ -23,7 +23,10 @@ from pinnace.fit import Requests, pod_requests
 from pinnace.fit.requests import container_requests
 from pinnace.fit.table import IntArray
 from pinnace.scheduler.cache.columns import Column, PodVolumes, pod_volumes
-from pinnace.scheduler.cache.pod_index import PodGroup, Term, identity_of, pod_terms
+from pinnace.scheduler.cache.pod_index import AffinityTerm, PodGroup, identity_of, pod_terms
+
+NOT_STARTED = math.inf
+_THRESHOLDS = 16
 
 
 class PodInfo:
@@ -85,15 +88,12 @@ class PodInfo:
         return identity_of(self.raw)
 
     @cached_property
-    def terms(self) -> tuple[Term, ...]:
+    def terms(self) -> tuple[AffinityTerm, ...]:
         """The pod's affinity and anti-affinity terms."""
         return pod_terms(self.raw)
 
 
-NOT_STARTED = math.inf
-
-
-def start_time(pod: Pod) -> float:
+def pod_start_time(pod: Pod) -> float:
     """Return the start time from the kubelet in Unix seconds, or NOT_STARTED if it is not reported."""
     status = pod.status
     return status.startTime.seconds + status.startTime.nanos / 1e9 if status.HasField("startTime") else NOT_STARTED
@@ -110,7 +110,7 @@ class PlacedPod:
     group: PodGroup
     volumes: PodVolumes | None
     started: float
-    """The result of `start_time`."""
+    """The result of `pod_start_time`."""
     assumed: PodInfo | None = None
     """The pod while it is assumed, otherwise None."""
 
@@ -149,7 +149,7 @@ class Nominations:
         pod = self._pods.get(uid)
         return pod.node if pod is not None else ""
 
-    def on(self, node: str) -> Sequence[PodInfo]:
+    def pods_on(self, node: str) -> Sequence[PodInfo]:
         """Return the pods that are nominated to a node."""
         return [nomination.info for nomination in self._on_node.get(node, {}).values()]
 
@@ -157,11 +157,11 @@ class Nominations:
         """Return the nominated pods on the node that have precedence over this pod."""
         if node not in self._on_node:
             return ()
-        return [pod_info for pod_info in self.on(node) if pod_info.priority >= pod.priority and pod_info.uid != pod.uid]
+        return [pod_info for pod_info in self.pods_on(node) if pod_info.priority >= pod.priority and pod_info.uid != pod.uid]
 
     def reserved_against(self, priority: int) -> dict[str, IntArray]:
         """Return the reserved amounts on each node against pods of a priority, by resource."""
-        return self._sums.below(1 - priority, self._pods.values()) if self._pods else {}
+        return self._sums.requests_below(1 - priority, self._pods.values()) if self._pods else {}
 
     def own_reservation(self, uid: str, priority: int) -> tuple[int, Requests] | None:
         """Return the row and the amounts that are reserved for this pod itself, or None.
@@ -172,21 +172,21 @@ class Nominations:
         row = self._rows.get(own.node) if own is not None else None
         return (row, own.requests) if own is not None and row is not None and own.info.priority >= priority else None
 
-    def set(self, info: PodInfo, node: str) -> None:
-        self.drop(info.uid)
+    def set_nomination(self, info: PodInfo, node: str) -> None:
+        self.remove_nomination(info.uid)
         nomination = self._pods[info.uid] = Nomination(info, node)
         self._on_node.setdefault(node, {})[info.uid] = nomination
-        self._sums.count(nomination, 1)
+        self._sums.add_requests(nomination, 1)
 
-    def renew(self, info: PodInfo) -> bool:
+    def update_pod(self, info: PodInfo) -> bool:
         """Update a nominated pod. Return False if the change does not affect other pods."""
         pod = self._pods.get(info.uid)
         if pod is None or pod.info.identity == info.identity:
             return False
-        self.set(info, pod.node)
+        self.set_nomination(info, pod.node)
         return True
 
-    def drop(self, uid: str) -> str:
+    def remove_nomination(self, uid: str) -> str:
         """End a nomination. Return its node, or an empty string if there was none."""
         nomination = self._pods.pop(uid, None)
         if nomination is None:
@@ -195,24 +195,21 @@ class Nominations:
         del pods[uid]
         if not pods:
             del self._on_node[nomination.node]
-        self._sums.count(nomination, -1)
+        self._sums.add_requests(nomination, -1)
         return nomination.node
 
     def add_row(self, name: str) -> None:
         """Append a row to the table."""
         self._sums.add_row()
         for nomination in self._on_node.get(name, {}).values():
-            self._sums.count(nomination, 1)
+            self._sums.add_requests(nomination, 1)
 
     def remove_row(self, row: int) -> None:
         """Remove a row. The last row takes its place."""
         self._sums.remove_row(row)
 
 
-_THRESHOLDS = 16
-
-
-class Sized(Protocol):
+class HasRequests(Protocol):
     @property
     def node(self) -> str: ...
     @property
@@ -228,19 +225,18 @@ class PrioritySums:
         self._sums: dict[int, dict[str, Column]] = {}
         """Columns by priority and resource, the least recently used first."""
 
-    def below(self, priority: int, pods: Iterable[Sized]) -> dict[str, IntArray]:
-        """Return the requests of pods with a lower priority on each node, by resource. `pods` has all pods and is read
-        only on first
-        use."""
+    def requests_below(self, priority: int, pods: Iterable[HasRequests]) -> dict[str, IntArray]:
+        """Return the requests of pods with a lower priority on each node, by resource. `pods` has all pods and is read only on
+        first use."""
         sums = self._sums.pop(priority, None)
         if sums is None:
             if len(self._sums) == _THRESHOLDS:
                 del self._sums[next(iter(self._sums))]
-            sums = self._summed(pod for pod in pods if pod.priority < priority)
+            sums = self._sum_requests(pod for pod in pods if pod.priority < priority)
         self._sums[priority] = sums
         return {resource: column.array for resource, column in sums.items()}
 
-    def count(self, pod: Sized, pods: int) -> None:
+    def add_requests(self, pod: HasRequests, pods: int) -> None:
         """Add (1) or remove (-1) a pod. Pods on nodes outside the table are ignored."""
         row = self._rows.get(pod.node) if self._sums else None
         if row is not None:
@@ -264,7 +260,7 @@ class PrioritySums:
             for column in sums.values():
                 column.remove(row)
 
-    def _summed(self, pods: Iterable[Sized]) -> dict[str, Column]:
+    def _sum_requests(self, pods: Iterable[HasRequests]) -> dict[str, Column]:
         result: dict[str, tuple[list[int], list[int]]] = {}
         for pod in pods:
             row = self._rows.get(pod.node)

@@ -19,7 +19,7 @@ from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.wire import ReadOnlySequence
 from pinnace.fit import Requests
 from pinnace.fit.table import BoolArray, IntArray, UsedPorts
-from pinnace.scheduler.cache.columns import ALL, Coded, Column, Images, Journal, Rows, UsedVolumes
+from pinnace.scheduler.cache.columns import ALL, ChangeJournal, Column, EncodedColumn, ImageColumns, Rows, UsedVolumes
 from pinnace.scheduler.cache.pod_index import PodGroup, PodIndex
 from pinnace.scheduler.cache.pod_info import Nominations, PrioritySums
 
@@ -54,17 +54,17 @@ class NodeTable:
         self._slack = tuple(Column(np.float64) for _ in SCORED)
         self._capacity = tuple(Column(np.float64) for _ in SCORED)
         self._unschedulable = Column(np.bool_)
-        self._taints: Coded[tuple[Taint, ...]] = Coded(())
-        self._texts: dict[tuple[str, str], Coded[str | None]] = {}
+        self._taints: EncodedColumn[tuple[Taint, ...]] = EncodedColumn(())
+        self._texts: dict[tuple[str, str], EncodedColumn[str | None]] = {}
         """Columns by metadata field and key, the least recently used first."""
         self._keys = Counter[tuple[str, str]]()
         """The number of nodes with each key, including keys without a column."""
-        self._nowhere = Coded[str | None](None)
+        self._nowhere = EncodedColumn[str | None](None)
         """The column of all keys that no node has."""
-        self._images = Images(self._rows)
+        self._images = ImageColumns(self._rows)
         self.pods = PodIndex(self._rows)
         """The pods on nodes, for inter-pod affinity and topology spreading."""
-        self.dirty = Journal[RowChange]()
+        self.dirty = ChangeJournal[RowChange]()
         self._generation = 0
         self.by_priority = PrioritySums(self._rows)
         """The requests of pods on nodes, by priority."""
@@ -92,7 +92,7 @@ class NodeTable:
         """Record a change of the pods on a node without a change of resources. The node may be outside the table."""
         row = self._rows.get(name)
         if row is not None:
-            self.dirty.note((row, None))
+            self.dirty.append_entry((row, None))
 
     def row(self, name: str) -> int | None:
         return self._rows.get(name)
@@ -117,12 +117,12 @@ class NodeTable:
         """Return `free` of one row."""
         return int(self.free(resource)[row])
 
-    def slack(self, scored: int) -> FloatArray:
+    def free_for_scoring(self, scored: int) -> FloatArray:
         """Return the free amount of SCORED[scored] for scoring, in which a container without a request counts with a
         default."""
         return self._slack[scored].array
 
-    def capacity(self, scored: int) -> FloatArray:
+    def capacity_for_scoring(self, scored: int) -> FloatArray:
         """Return the allocatable amount of SCORED[scored], or infinity for nodes without the resource, so that their share
         is 0."""
         return self._capacity[scored].array
@@ -137,11 +137,11 @@ class NodeTable:
         return self._unschedulable.array
 
     @property
-    def taints(self) -> Coded[tuple[Taint, ...]]:
+    def taints(self) -> EncodedColumn[tuple[Taint, ...]]:
         """The taints of each node in order, or ()."""
         return self._taints
 
-    def label(self, key: str) -> Coded[str | None]:
+    def label(self, key: str) -> EncodedColumn[str | None]:
         """Return the value of a label on each node, or None on nodes without it.
 
         The column is built on first use and cached. A key that no node has needs no column.
@@ -152,7 +152,7 @@ class NodeTable:
         """Return True if at least one node has the label."""
         return ("labels", key) in self._keys
 
-    def annotation(self, key: str) -> Coded[str | None]:
+    def annotation(self, key: str) -> EncodedColumn[str | None]:
         """Return the value of an annotation on each node, as `label` does."""
         return self._text("annotations", key)
 
@@ -169,26 +169,25 @@ class NodeTable:
         """Return True if at least one node has the image."""
         return self._images.has(name)
 
-    def less(self, amounts: Mapping[str, IntArray]) -> "NodeTable":
+    def subtract_amounts(self, amounts: Mapping[str, IntArray]) -> "NodeTable":
         """Return the same nodes with fewer free resources, as a read-only view. It is valid until the table changes."""
         return _AdjustedTable(self, amounts, sub) if amounts else self
 
-    def more(self, amounts: Mapping[str, IntArray]) -> "NodeTable":
-        """Return the same nodes with more free resources, as `less` does."""
+    def add_amounts(self, amounts: Mapping[str, IntArray]) -> "NodeTable":
+        """Return the same nodes with more free resources, as `subtract_amounts` does."""
         return _AdjustedTable(self, amounts, add) if amounts else self
 
     def subtract_reserved(self, priority: int, uid: str = "") -> "NodeTable":
         """Return the table without the resources that are reserved against pods of this priority.
 
         `uid` is a pod whose own reservation stays free. Only resources are subtracted; callers check other conflicts with
-        nominated
-        pods node by node.
+        nominated pods node by node.
         """
-        seen = self.less(self.nominated.reserved_against(priority))
+        seen = self.subtract_amounts(self.nominated.reserved_against(priority))
         own = self.nominated.own_reservation(uid, priority)
         return seen if own is None else _OneNodeFreer(seen, *own)
 
-    def add(self, node: Node, pods: Iterable[Requests], groups: Iterable[PodGroup] = ()) -> None:
+    def add_node(self, node: Node, pods: Iterable[Requests], groups: Iterable[PodGroup] = ()) -> None:
         """Add a node with the requests and groups of its pods."""
         name = node.metadata.name
         self._rows[name] = len(self.names)
@@ -206,11 +205,11 @@ class NodeTable:
         self.pods.add_row(groups)
         self.by_priority.add_row()
         self.nominated.add_row(name)
-        self.update(node)
+        self.update_node(node)
         for requests in pods:
-            self.occupy(name, requests)
+            self.add_requests(name, requests)
 
-    def update(self, node: Node) -> None:
+    def update_node(self, node: Node) -> None:
         """Update a node that is in the table."""
         self._generation += 1
         row = self._rows[node.metadata.name]
@@ -231,7 +230,7 @@ class NodeTable:
         for where, texts in self._texts.items():
             texts.set(row, _text(node, where))
 
-    def remove(self, name: str) -> None:
+    def remove_node(self, name: str) -> None:
         """Remove a node. The last row takes its place. Ports stay in use until the pods are removed."""
         self._generation += 1
         row, last = self._rows.pop(name), self.names[-1]
@@ -252,23 +251,23 @@ class NodeTable:
         for texts in self._texts.values():
             texts.remove(row)
 
-    def occupy(self, name: str, requests: Requests) -> None:
+    def add_requests(self, name: str, requests: Requests) -> None:
         """Count a pod on a node."""
         self._count(self._rows[name], requests, 1)
 
-    def release(self, name: str, requests: Requests) -> None:
-        """Undo an `occupy` of equal requests."""
+    def remove_requests(self, name: str, requests: Requests) -> None:
+        """Undo an `add_requests` of equal requests."""
         self._count(self._rows[name], requests, -1)
 
     def _count(self, row: int, requests: Requests, pods: int) -> None:
-        self.dirty.note((row, requests if pods > 0 else None))
+        self.dirty.append_entry((row, requests if pods > 0 else None))
         for resource, amount in requests.amounts:
             column = self._free.get(resource) or self._column(self._free, resource)
             column.array[row] -= pods * amount
         for column, amount in zip(self._slack, requests.scored, strict=True):
             column.array[row] -= pods * amount
 
-    def _text(self, field: str, key: str) -> Coded[str | None]:
+    def _text(self, field: str, key: str) -> EncodedColumn[str | None]:
         where = field, key
         column = self._texts.pop(where, None)
         if column is None:
@@ -276,7 +275,7 @@ class NodeTable:
                 return self._nowhere
             if len(self._texts) == _TEXT_COLUMNS:
                 del self._texts[next(iter(self._texts))]
-            column = Coded(None)
+            column = EncodedColumn(None)
             for node in self.raw:
                 column.append(_text(node, where))
         self._texts[where] = column
@@ -379,7 +378,7 @@ class SomeNodes(NodeTable):
         self.used_ports = nodes.used_ports
         self.used_volumes = nodes.used_volumes
         self._rows = {name: row for row, name in enumerate(self.names)}
-        self.pods = nodes.pods.only(rows)
+        self.pods = nodes.pods.view_rows(rows)
         self.dirty = nodes.dirty
 
     @property
@@ -395,19 +394,19 @@ class SomeNodes(NodeTable):
     def free_at(self, row: int, resource: str) -> int:
         return self._all.free_at(self._numbers[row], resource)
 
-    def slack(self, scored: int) -> FloatArray:
-        return self._all.slack(scored)[self._some]
+    def free_for_scoring(self, scored: int) -> FloatArray:
+        return self._all.free_for_scoring(scored)[self._some]
 
-    def capacity(self, scored: int) -> FloatArray:
-        return self._all.capacity(scored)[self._some]
+    def capacity_for_scoring(self, scored: int) -> FloatArray:
+        return self._all.capacity_for_scoring(scored)[self._some]
 
     @property
     def unschedulable(self) -> BoolArray:
         return self._all.unschedulable[self._some]
 
     @property
-    def taints(self) -> Coded[tuple[Taint, ...]]:
-        return self._all.taints.only(self._some)
+    def taints(self) -> EncodedColumn[tuple[Taint, ...]]:
+        return self._all.taints.view_rows(self._some)
 
     @property
     def largest_image(self) -> int:
@@ -422,5 +421,5 @@ class SomeNodes(NodeTable):
     def has_label(self, key: str) -> bool:
         return self._all.has_label(key)
 
-    def _text(self, field: str, key: str) -> Coded[str | None]:
-        return self._all._text(field, key).only(self._some)
+    def _text(self, field: str, key: str) -> EncodedColumn[str | None]:
+        return self._all._text(field, key).view_rows(self._some)

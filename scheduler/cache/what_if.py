@@ -7,7 +7,8 @@
 `WhatIf` changes the table and restores it on exit, also after an exception. Its cost is proportional to the number of moved
 pods. During its use nothing else may write to the cache, and hypotheses cannot be nested.
 
-`Freed` is a table of one row without some pods, for filters that read only resources. It is cheaper because it changes nothing.
+`NodeWithPodsRemoved` is a table of one row without some pods, for filters that read only resources. It is cheaper because it
+changes nothing.
 """
 
 from types import TracebackType
@@ -15,7 +16,7 @@ from typing import Self
 
 from pinnace.fit import Requests
 from pinnace.fit.table import IntArray
-from pinnace.scheduler.cache.pod_info import PlacedPod, PodInfo, start_time
+from pinnace.scheduler.cache.pod_info import PlacedPod, PodInfo, pod_start_time
 from pinnace.scheduler.cache.table import SCORED, FloatArray, NodeTable, SomeNodes
 
 
@@ -29,62 +30,62 @@ class WhatIf:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.clear()
+        self.undo_adds()
         for pod in list(self._lifted.values()):
-            self.put_back(pod)
+            self.restore_pod(pod)
 
-    def lift(self, pod: PlacedPod) -> None:
+    def remove_pod(self, pod: PlacedPod) -> None:
         """Remove the pod. Its node must be in the table."""
         self._lifted[pod.uid] = pod
-        self._nodes.pods.lift(pod.group, pod.node)
-        uncount(self._nodes, pod)
+        self._nodes.pods.exclude_pod(pod.group, pod.node)
+        remove_usage(self._nodes, pod)
 
-    def put_back(self, pod: PlacedPod) -> None:
+    def restore_pod(self, pod: PlacedPod) -> None:
         del self._lifted[pod.uid]
-        self._nodes.pods.put_back(pod.group, pod.node)
-        count(self._nodes, pod)
+        self._nodes.pods.include_pod(pod.group, pod.node)
+        add_usage(self._nodes, pod)
 
-    def add(self, info: PodInfo, node: str) -> None:
+    def add_pod(self, info: PodInfo, node: str) -> None:
         """Add the pod to the node, which must be in the table."""
-        pod = place(self._nodes, info, node)
-        count(self._nodes, pod)
+        pod = create_placed_pod(self._nodes, info, node)
+        add_usage(self._nodes, pod)
         self._added.append(pod)
 
-    def clear(self) -> None:
-        """Undo every `add`."""
+    def undo_adds(self) -> None:
+        """Undo every `add_pod`."""
         while self._added:
             pod = self._added.pop()
-            uncount(self._nodes, pod)
-            self._nodes.pods.remove(pod.group, pod.node)
+            remove_usage(self._nodes, pod)
+            self._nodes.pods.remove_pod(pod.group, pod.node)
 
 
-def place(nodes: NodeTable, info: PodInfo, node: str) -> PlacedPod:
-    """Create a placed pod and add it to its group. The caller then calls `count` for its resources."""
-    group = nodes.pods.place(info.raw, node, info.identity, lambda _: info.terms)
-    return PlacedPod(info.uid, info.key, info.priority, info.requests, node, group, info.volumes, start_time(info.raw))
+def create_placed_pod(nodes: NodeTable, info: PodInfo, node: str) -> PlacedPod:
+    """Create a placed pod and add it to its group. The caller then calls `add_usage` for its resources."""
+    group = nodes.pods.add_pod(info.raw, node, info.identity, lambda _: info.terms)
+    return PlacedPod(info.uid, info.key, info.priority, info.requests, node, group, info.volumes, pod_start_time(info.raw))
 
 
-def count(nodes: NodeTable, pod: PlacedPod) -> None:
+def add_usage(nodes: NodeTable, pod: PlacedPod) -> None:
     """Mark the ports, volumes and resources of the pod as used."""
     if pod.requests.ports:
         nodes.used_ports.add(pod.node, pod.requests.ports)
     if pod.volumes is not None:
         nodes.used_volumes.add(pod.node, pod.volumes)
     if nodes.row(pod.node) is not None:
-        nodes.occupy(pod.node, pod.requests)
+        nodes.add_requests(pod.node, pod.requests)
 
 
-def uncount(nodes: NodeTable, pod: PlacedPod) -> None:
-    """Undo a `count`."""
+def remove_usage(nodes: NodeTable, pod: PlacedPod) -> None:
+    """Undo an `add_usage`."""
     if pod.requests.ports:
         nodes.used_ports.remove(pod.node, pod.requests.ports)
     if pod.volumes is not None:
         nodes.used_volumes.remove(pod.node, pod.volumes)
     if nodes.row(pod.node) is not None:
-        nodes.release(pod.node, pod.requests)
+        nodes.remove_requests(pod.node, pod.requests)
 
 
-class Freed(SomeNodes):
+class NodeWithPodsRemoved(SomeNodes):
     """A table of one row from which pods can be removed. It is valid until the table changes."""
 
     def __init__(self, nodes: NodeTable, row: int) -> None:
@@ -93,11 +94,11 @@ class Freed(SomeNodes):
         self._freed: dict[str, int] = {}
         self._scored = [0] * len(SCORED)
 
-    def lift(self, pod: PlacedPod) -> None:
+    def remove_pod(self, pod: PlacedPod) -> None:
         """Remove a pod of the node."""
         self._add(pod.requests, 1)
 
-    def put_back(self, pod: PlacedPod) -> None:
+    def restore_pod(self, pod: PlacedPod) -> None:
         self._add(pod.requests, -1)
 
     def free(self, resource: str) -> IntArray:
@@ -109,8 +110,8 @@ class Freed(SomeNodes):
             before = self._before[resource] = super().free_at(row, resource)
         return before + self._freed.get(resource, 0)
 
-    def slack(self, scored: int) -> FloatArray:
-        return super().slack(scored) + self._scored[scored]
+    def free_for_scoring(self, scored: int) -> FloatArray:
+        return super().free_for_scoring(scored) + self._scored[scored]
 
     def _add(self, requests: Requests, pods: int) -> None:
         for resource, amount in requests.amounts:
@@ -119,8 +120,9 @@ class Freed(SomeNodes):
             self._scored[scored] += pods * amount
 
 
-class OneMore(NodeTable):
-    """The table with one more pod on every node. Only `free` and `slack` differ. It is valid until the table changes."""
+class TableWithOneMorePod(NodeTable):
+    """The table with one more pod on every node. Only `free` and `free_for_scoring` differ. It is valid until the table
+    changes."""
 
     def __init__(self, nodes: NodeTable, requests: Requests) -> None:
         self.__dict__.update(nodes.__dict__)
@@ -131,5 +133,5 @@ class OneMore(NodeTable):
     def free(self, resource: str) -> IntArray:
         return self._nodes.free(resource) - self._added.get(resource, 0)
 
-    def slack(self, scored: int) -> FloatArray:
-        return self._nodes.slack(scored) - self._requests.scored[scored]
+    def free_for_scoring(self, scored: int) -> FloatArray:
+        return self._nodes.free_for_scoring(scored) - self._requests.scored[scored]

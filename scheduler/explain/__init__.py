@@ -7,6 +7,6 @@ The analysis runs the same plugins as the scheduler. It lacks the data that only
 between nodes with the same score, and the responses of extenders.
 """
 
-from pinnace.scheduler.explain.explain import explain
+from pinnace.scheduler.explain.explain import explain_pod
 
-__all__ = ["explain"]
+__all__ = ["explain_pod"]

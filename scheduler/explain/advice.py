@@ -19,10 +19,10 @@ from pinnace.fit import HostPort
 from pinnace.fit.requests import PODS
 from pinnace.fit.room import insufficient_reason
 from pinnace.fit.table import IntArray
-from pinnace.scheduler.cache.pod_index import Kind, Term
+from pinnace.scheduler.cache.pod_index import AffinityTerm, TermKind
 from pinnace.scheduler.cache.pod_info import PodInfo
 from pinnace.scheduler.cache.table import FloatArray, NodeTable, Taint
-from pinnace.scheduler.plugins.helper import Objects, per_domain
+from pinnace.scheduler.plugins.helper import ObjectStores, sum_per_domain
 from pinnace.scheduler.plugins.inter_pod_affinity import AFFINITY_REASON, ANTI_AFFINITY_REASON, InterPodAffinity
 from pinnace.scheduler.plugins.node_affinity import ENFORCED, NodeAffinity, matching_nodes
 from pinnace.scheduler.plugins.node_resources import NodeResourcesFit
@@ -32,19 +32,19 @@ from pinnace.scheduler.plugins.nodes import (
     NodePorts,
     NodeUnschedulable,
     TaintToleration,
-    untolerated,
+    untolerated_taints,
 )
 from pinnace.scheduler.plugins.topology_spread import (
     HARD,
     LABEL_REASON,
-    Constraint,
-    Eligible,
+    EligibleNodes,
     PodTopologySpread,
-    counts,
-    labelled,
+    SpreadConstraint,
+    count_pods_per_node,
+    nodes_with_topologies,
     own_constraints,
 )
-from pinnace.scheduler.plugins.volume_binding import NO_PROVISIONER, UNBOUND_IMMEDIATE, VolumeBinding, binds_at_once
+from pinnace.scheduler.plugins.volume_binding import NO_PROVISIONER, UNBOUND_IMMEDIATE, VolumeBinding, needs_immediate_binding
 from pinnace.scheduler.plugins.volumes import (
     NO_CLASS,
     NO_SUCH_CLASS,
@@ -53,12 +53,21 @@ from pinnace.scheduler.plugins.volumes import (
     Volumes,
     VolumeZone,
     claims_of,
-    missing,
+    missing_claim_name,
 )
+
+_WAITING = "volumeBindingMode: WaitForFirstConsumer"
+_MOST = 3
+_TRIED = 20
+"""Maximum number of requirements to check. Each check copies the spec and evaluates all nodes."""
+_BYTES = ("memory", "ephemeral-storage")
+_UNITS = (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
+_CONDITION = "node.kubernetes.io/"
+"""Prefix of taints that follow the conditions of a node."""
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class AdvisorInput:
     """The input of an advisor.
 
     `pod` is the unbound pod. `nodes` is the table for this pod, without resources that are reserved for nominated pods.
@@ -69,7 +78,7 @@ class Case:
     pod: PodInfo
     nodes: NodeTable
     placed: Mapping[str, Sequence[PodInfo]]
-    objects: Objects
+    objects: ObjectStores
 
 
 Reasons = Mapping[str, Sequence[int]]
@@ -77,24 +86,24 @@ Reasons = Mapping[str, Sequence[int]]
 
 
 class Advisor(Protocol):
-    def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
+    def remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
         """Return the changes that remove the plugin's refusal on some of these nodes, which no other plugin refuses.
 
         The list has at least one remedy, the best first.
         """
         ...
 
-    def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
+    def details(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
         """Return the problems of one node with numbers, at least one line."""
         ...
 
 
-def rows_of(reasons: Reasons) -> list[int]:
+def refused_rows(reasons: Reasons) -> list[int]:
     """Return all refused rows without duplicates."""
     return sorted({row for rows in reasons.values() for row in rows})
 
 
-def names_of(case: Case, rows: Sequence[int]) -> list[str]:
+def node_names(case: AdvisorInput, rows: Sequence[int]) -> list[str]:
     """Return the sorted node names."""
     return sorted(case.nodes.names[row] for row in rows)
 
@@ -103,50 +112,47 @@ class GenericAdvisor:
     def __init__(self, plugin: str) -> None:
         self._plugin = plugin
 
-    def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
+    def remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
         most_first = sorted(reasons, key=lambda reason: -len(reasons[reason]))
-        return [Remedy(f"satisfy {self._plugin}: {reason}", names_of(case, reasons[reason])) for reason in most_first]
+        return [Remedy(f"satisfy {self._plugin}: {reason}", node_names(case, reasons[reason])) for reason in most_first]
 
-    def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
+    def details(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
         return list(reasons)
-
-
-_WAITING = "volumeBindingMode: WaitForFirstConsumer"
 
 
 class VolumeClaimAdvisor:
     def __init__(self, plugin: str) -> None:
         self._general = GenericAdvisor(plugin)
 
-    def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
+    def remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
         result, others, unbound = [], dict[str, Sequence[int]](), _unbound(case)
         for reason, rows in reasons.items():
-            if name := missing(reason):
-                result.append(Remedy(f"create the PersistentVolumeClaim {name}", names_of(case, rows)))
-            elif _is_about(reason, unbound):
-                result.append(Remedy(_binding(case, unbound), names_of(case, rows)))
+            if name := missing_claim_name(reason):
+                result.append(Remedy(f"create the PersistentVolumeClaim {name}", node_names(case, rows)))
+            elif _concerns_claims(reason, unbound):
+                result.append(Remedy(_binding(case, unbound), node_names(case, rows)))
             else:
                 others[reason] = rows
         return [*result, *self._general.remedies(case, others)]
 
-    def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
+    def details(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
         unbound = _unbound(case)
-        return [f"{reason}: {_binding(case, unbound)}" if _is_about(reason, unbound) else reason for reason in reasons]
+        return [f"{reason}: {_binding(case, unbound)}" if _concerns_claims(reason, unbound) else reason for reason in reasons]
 
 
-def _unbound(case: Case) -> list[PersistentVolumeClaim]:
+def _unbound(case: AdvisorInput) -> list[PersistentVolumeClaim]:
     """Return the pod's unbound claims that do not use WaitForFirstConsumer."""
     objects = Volumes(case.objects)
     claims = [objects.claim_of(case.pod, key) for key in claims_of(case.pod)]
-    return [claim for claim in claims if not isinstance(claim, str) and binds_at_once(objects, claim)]
+    return [claim for claim in claims if not isinstance(claim, str) and needs_immediate_binding(objects, claim)]
 
 
-def _is_about(reason: str, unbound: Sequence[PersistentVolumeClaim]) -> bool:
+def _concerns_claims(reason: str, unbound: Sequence[PersistentVolumeClaim]) -> bool:
     classes = [NO_SUCH_CLASS.format(class_of(claim)) for claim in unbound]
     return bool(unbound) and reason in (UNBOUND_IMMEDIATE, NO_CLASS, NO_VOLUME, *classes)
 
 
-def _binding(case: Case, unbound: Sequence[PersistentVolumeClaim]) -> str:
+def _binding(case: AdvisorInput, unbound: Sequence[PersistentVolumeClaim]) -> str:
     """Return the changes after which the claims can be bound, without duplicates."""
     return "; and ".join(dict.fromkeys(_bind(claim, case.objects.objects(STORAGE_CLASSES)) for claim in unbound))
 
@@ -162,37 +168,35 @@ def _bind(claim: PersistentVolumeClaim, classes: Container[str]) -> str:
     return f"create the StorageClass {wanted} with provisioner: {NO_PROVISIONER} and {_WAITING}"
 
 
-_MOST = 3
-_TRIED = 20
-"""Maximum number of requirements to check. Each check copies the spec and evaluates all nodes."""
-
-
 class NodeAffinityAdvisor:
-    def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
+    def remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
         """Return the single requirements that exclude nodes, the one with the most nodes first, or all requirements together.
 
         No change of the pod helps where the scheduler's addedAffinity refuses it.
         """
         enforced = reasons.get(ENFORCED, ())
-        rows = np.array([row for row in rows_of(reasons) if row not in enforced], np.int64)
+        rows = np.array([row for row in refused_rows(reasons) if row not in enforced], np.int64)
         if not len(rows):
-            return [Remedy("label a node to match addedAffinity in the scheduler's configuration", names_of(case, enforced))]
+            return [Remedy("label a node to match addedAffinity in the scheduler's configuration", node_names(case, enforced))]
         result = []
-        for text, without in islice(_each_left_out(case.pod.raw.spec), _TRIED):
+        for text, without in islice(_specs_without_one_requirement(case.pod.raw.spec), _TRIED):
             matching = rows[matching_nodes(without, case.nodes)[rows]].tolist()
             if matching:
                 result.append(
-                    Remedy(f"remove {text}{_nobody(case, text)}, or label a node accordingly", names_of(case, matching))
+                    Remedy(
+                        f"remove {text}{_remedy_if_no_node_matches(case, text)}, or label a node accordingly",
+                        node_names(case, matching),
+                    )
                 )
         if not result:
-            texts = [text for text, _ in islice(_each_left_out(case.pod.raw.spec), _TRIED)]
+            texts = [text for text, _ in islice(_specs_without_one_requirement(case.pod.raw.spec), _TRIED)]
             number = len(case.pod.raw.spec.nodeSelector) + sum(1 for _ in _requirements(case.pod.raw.spec))
             more = [f"{number - len(texts)} more"] if number > len(texts) else []
             every = " and ".join([*texts, *more])
-            result = [Remedy(f"remove {every}, or label a node accordingly", names_of(case, rows.tolist()))]
+            result = [Remedy(f"remove {every}, or label a node accordingly", node_names(case, rows.tolist()))]
         return sorted(result, key=lambda remedy: -len(remedy.nodes))[:_MOST]
 
-    def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
+    def details(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
         if ENFORCED in reasons:
             return [f"{ENFORCED}: addedAffinity of the scheduler's configuration"]
         labels = case.nodes.raw[row].metadata.labels
@@ -209,7 +213,7 @@ class NodeAffinityAdvisor:
         return result
 
 
-def _each_left_out(spec: PodSpec) -> Iterator[tuple[str, PodSpec]]:
+def _specs_without_one_requirement(spec: PodSpec) -> Iterator[tuple[str, PodSpec]]:
     """Yield each requirement with a copy of the spec that lacks it."""
     for key, value in sorted(spec.nodeSelector.items()):
         without = _copy(spec)
@@ -241,14 +245,14 @@ def _requirements(spec: PodSpec) -> Iterator[NodeSelectorRequirement]:
         yield from term.matchFields
 
 
-def _matches(requirement: NodeSelectorRequirement, case: Case, row: int) -> bool:
+def _matches(requirement: NodeSelectorRequirement, case: AdvisorInput, row: int) -> bool:
     alone = PodSpec()
     term = alone.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.add()
     (term.matchFields if requirement.key == "metadata.name" else term.matchExpressions).append(requirement)
     return bool(matching_nodes(alone, case.nodes)[row])
 
 
-def _nobody(case: Case, text: str) -> str:
+def _remedy_if_no_node_matches(case: AdvisorInput, text: str) -> str:
     key, equals, value = text.removeprefix("nodeSelector ").partition("=")
     return " (no node has it)" if equals and not case.nodes.label(key).equal(value).any() else ""
 
@@ -265,40 +269,43 @@ def _has(value: str | None, key: str) -> str:
 class PodAffinityAdvisor:
     """Advice on pod affinity. Terms with a namespaceSelector are ignored, so their pods are not named."""
 
-    def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
+    def remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
         result = list[Remedy]()
         for reason, rows in reasons.items():
             if reason == AFFINITY_REASON:
-                result += _nearer(case, rows)
+                result += _affinity_remedies(case, rows)
                 continue
             if reason == ANTI_AFFINITY_REASON:
-                text = f"remove {_terms(case, Kind.ANTI_AFFINITY)} as one of these nodes, or use preferred anti-affinity"
+                text = f"remove {_terms(case, TermKind.ANTI_AFFINITY)} as one of these nodes, or use preferred anti-affinity"
             else:
-                text = f"remove pods whose anti-affinity excludes it: {listing(self._hostile(case, rows[0]))}"
-            result.append(Remedy(text, names_of(case, rows)))
+                text = f"remove pods whose anti-affinity excludes it: {listing(self._pods_with_anti_affinity(case, rows[0]))}"
+            result.append(Remedy(text, node_names(case, rows)))
         return sorted(result, key=lambda remedy: -len(remedy.nodes))
 
-    def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
+    def details(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
         result = []
         for reason in reasons:
             if reason == AFFINITY_REASON:
-                keys = " and ".join(_lacking(case, row))
+                keys = " and ".join(_missing_topology_keys(case, row))
                 lack = f"the node has no label {keys}" if keys else "none exist"
-                result.append(f"it requires {_terms(case, Kind.AFFINITY)}, but {lack}")
+                result.append(f"it requires {_terms(case, TermKind.AFFINITY)}, but {lack}")
             elif reason == ANTI_AFFINITY_REASON:
                 near = [
                     pod.key
                     for term in case.pod.terms
-                    if term.kind is Kind.ANTI_AFFINITY
-                    for pod in _around(case, row, term)
-                    if _about(term, pod)
+                    if term.kind is TermKind.ANTI_AFFINITY
+                    for pod in _pods_in_domain(case, row, term)
+                    if _describe_term(term, pod)
                 ]
-                result.append(f"its anti-affinity excludes {_terms(case, Kind.ANTI_AFFINITY)}: {listing(sorted(set(near)))}")
+                result.append(
+                    f"its anti-affinity excludes {_terms(case, TermKind.ANTI_AFFINITY)}: {listing(sorted(set(near)))}"
+                )
             else:
-                result.append(f"pods in the same topology exclude it by anti-affinity: {listing(self._hostile(case, row))}")
+                excluding = listing(self._pods_with_anti_affinity(case, row))
+                result.append(f"pods in the same topology exclude it by anti-affinity: {excluding}")
         return result
 
-    def _hostile(self, case: Case, row: int) -> list[str]:
+    def _pods_with_anti_affinity(self, case: AdvisorInput, row: int) -> list[str]:
         """Return the pods in the node's domains whose anti-affinity excludes the pod."""
         return sorted(
             {
@@ -306,68 +313,70 @@ class PodAffinityAdvisor:
                 for node, pods in case.placed.items()
                 for pod in pods
                 for term in pod.terms
-                if term.kind is Kind.ANTI_AFFINITY and _about(term, case.pod) and _together(case, row, node, term)
+                if term.kind is TermKind.ANTI_AFFINITY
+                and _describe_term(term, case.pod)
+                and _in_same_domain(case, row, node, term)
             }
         )
 
 
-def _nearer(case: Case, rows: Sequence[int]) -> Iterator[Remedy]:
+def _affinity_remedies(case: AdvisorInput, rows: Sequence[int]) -> Iterator[Remedy]:
     """Yield a remedy for the nodes with all topology labels, and one for each set of missing labels."""
     by_keys: dict[tuple[str, ...], list[int]] = {}
     for row in rows:
-        by_keys.setdefault(_lacking(case, row), []).append(row)
-    wanted = _terms(case, Kind.AFFINITY)
+        by_keys.setdefault(_missing_topology_keys(case, row), []).append(row)
+    wanted = _terms(case, TermKind.AFFINITY)
     for keys, lacking in by_keys.items():
         text = (
             f"label the nodes with {' and '.join(keys)}, or use preferred affinity for {wanted}"
             if keys
             else f"place {wanted} as one of these nodes, or use preferred affinity"
         )
-        yield Remedy(text, names_of(case, lacking))
+        yield Remedy(text, node_names(case, lacking))
 
 
-def _lacking(case: Case, row: int) -> tuple[str, ...]:
+def _missing_topology_keys(case: AdvisorInput, row: int) -> tuple[str, ...]:
     """Return the topology keys of the pod's required affinity that the node has no label for."""
-    keys = dict.fromkeys(term.topology_key for term in case.pod.terms if term.kind is Kind.AFFINITY)
+    keys = dict.fromkeys(term.topology_key for term in case.pod.terms if term.kind is TermKind.AFFINITY)
     return tuple(key for key in keys if case.nodes.label(key).at(row) is None)
 
 
-def _terms(case: Case, kind: Kind) -> str:
+def _terms(case: AdvisorInput, kind: TermKind) -> str:
     """Return the terms as text, for example "pods with app=db in the same zone"."""
     return " and ".join(
         f"pods with {term.labels} in the same {term.topology_key}" for term in case.pod.terms if term.kind is kind
     )
 
 
-def _about(term: Term, pod: PodInfo) -> bool:
-    return term.covers(pod.namespace, {}) and term.labels.matches(pod.raw.metadata.labels)
+def _describe_term(term: AffinityTerm, pod: PodInfo) -> bool:
+    return term.applies_to(pod.namespace, {}) and term.labels.matches(pod.raw.metadata.labels)
 
 
-def _around(case: Case, row: int, term: Term) -> Iterator[PodInfo]:
+def _pods_in_domain(case: AdvisorInput, row: int, term: AffinityTerm) -> Iterator[PodInfo]:
     """Yield the pods in the node's domain."""
     for node, pods in case.placed.items():
-        if _together(case, row, node, term):
+        if _in_same_domain(case, row, node, term):
             yield from pods
 
 
-def _together(case: Case, row: int, node: str, term: Term) -> bool:
+def _in_same_domain(case: AdvisorInput, row: int, node: str, term: AffinityTerm) -> bool:
     """Return True if the nodes are in the same domain of the term's topology."""
     codes, other = case.nodes.label(term.topology_key).codes, case.nodes.row(node)
     return other is not None and bool(codes[row]) and bool(codes[row] == codes[other])
 
 
 class PortAdvisor:
-    def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
-        rows = sorted(rows_of(reasons), key=lambda row: case.nodes.names[row])
-        ports = " and ".join(dict.fromkeys(_port_text(port) for row in rows for port, _ in _holders(case, row)))
-        first = ", ".join(dict.fromkeys(pod for _, pod in _holders(case, rows[0])))
-        return [Remedy(f"free host port {ports}, which {first} uses on {case.nodes.names[rows[0]]}", names_of(case, rows))]
+    def remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
+        rows = sorted(refused_rows(reasons), key=lambda row: case.nodes.names[row])
+        ports = " and ".join(dict.fromkeys(_port_text(port) for row in rows for port, _ in _port_users(case, row)))
+        first = ", ".join(dict.fromkeys(pod for _, pod in _port_users(case, rows[0])))
+        return [Remedy(f"free host port {ports}, which {first} uses on {case.nodes.names[rows[0]]}", node_names(case, rows))]
 
-    def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
-        return [f"host port {_port_text(port)} is used by {pod}" for port, pod in _holders(case, row)]
+    def details(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
+        return [f"host port {_port_text(port)} is used by {pod}" for port, pod in _port_users(case, row)]
 
 
-def _holders(case: Case, row: int) -> Iterator[tuple[HostPort, str]]:
+def _port_users(case: AdvisorInput, row: int) -> Iterator[tuple[HostPort, str]]:
     """Yield each wanted port with the pod that uses it."""
     for wanted in case.pod.requests.ports:
         for other in case.placed.get(case.nodes.names[row], ()):
@@ -379,83 +388,81 @@ def _port_text(port: HostPort) -> str:
     return f"{port.port}/{port.protocol}"
 
 
-_BYTES = ("memory", "ephemeral-storage")
-
-
 class ResourceAdvisor:
-    def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
+    def remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
         """Return advice for the closest node, which lacks the smallest share of the pod's requests."""
-        wanted = [
-            (resource, amount) for resource, amount in case.pod.requests.amounts if insufficient_reason(resource) in reasons
-        ]
-        rows = np.array(rows_of(reasons))
+        wanted = [(resource, amount) for resource, amount in case.pod.requests.amounts if insufficient_reason(resource) in reasons]
+        rows = np.array(refused_rows(reasons))
         enough = np.logical_and.reduce([case.nodes.allocatable(resource)[rows] >= amount for resource, amount in wanted])
         if not enough.any():
             return [self._too_large(case, rows, wanted)]
         rows = rows[enough]
-        row = _least(case, rows, _missing_share([(case.nodes.free(resource)[rows], amount) for resource, amount in wanted]))
+        row = _closest_row(
+            case, rows, _missing_share([(case.nodes.free(resource)[rows], amount) for resource, amount in wanted])
+        )
         node = case.nodes.names[row]
         missing = [
-            f"{size(resource, short)} {resource}" if resource != PODS else f"room for {short} pod"
+            f"{amount_text(resource, short)} {resource}" if resource != PODS else f"room for {short} pod"
             for resource, amount in wanted
             if (short := amount - case.nodes.free_at(row, resource)) > 0
         ]
         stated = "; ".join(
-            _stated(case, row, resource, amount) for resource, amount in wanted if case.nodes.free_at(row, resource) < amount
+            _format_shortage(case, row, resource, amount)
+            for resource, amount in wanted
+            if case.nodes.free_at(row, resource) < amount
         )
         nearest = f", the closest of {len(rows)} nodes" if len(rows) > 1 else ""
         less = "" if missing == ["room for 1 pod"] else ", or reduce its requests accordingly"
         return [Remedy(f"free {' and '.join(missing)} on {node}{nearest}{less}: {stated}", [node])]
 
-    def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
+    def details(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
         return [
-            f"{insufficient_reason(resource)}: {_stated(case, row, resource, amount)}{_missing(case, row, resource, amount)}"
+            f"{insufficient_reason(resource)}: {_format_shortage(case, row, resource, amount)}"
+            f"{_format_missing(case, row, resource, amount)}"
             for resource, amount in case.pod.requests.amounts
             if insufficient_reason(resource) in reasons
         ]
 
-    def _too_large(self, case: Case, rows: IntArray, wanted: Sequence[tuple[str, int]]) -> Remedy:
+    def _too_large(self, case: AdvisorInput, rows: IntArray, wanted: Sequence[tuple[str, int]]) -> Remedy:
         """Return advice for a pod that does not fit on an empty node."""
-        row = _least(
+        row = _closest_row(
             case, rows, _missing_share([(case.nodes.allocatable(resource)[rows], amount) for resource, amount in wanted])
         )
         beyond = [(r, amount) for r, amount in wanted if case.nodes.allocatable(r)[row] < amount]
-        asked = " and ".join(f"{size(resource, amount)} {resource}" for resource, amount in beyond)
-        there = " and ".join(f"{size(resource, int(case.nodes.allocatable(resource)[row]))}" for resource, _ in beyond)
+        asked = " and ".join(f"{amount_text(resource, amount)} {resource}" for resource, amount in beyond)
+        there = " and ".join(f"{amount_text(resource, int(case.nodes.allocatable(resource)[row]))}" for resource, _ in beyond)
         nearest = f", the closest of {len(rows)} nodes," if len(rows) > 1 else ""
         return Remedy(
             f"reduce its requests, or add a larger node: it requests {asked}; {case.nodes.names[row]}{nearest} has {there}", []
         )
 
 
-def size(resource: str, amount: int) -> str:
+def amount_text(resource: str, amount: int) -> str:
     """Format an amount for people. Bytes that are not a multiple of 1 Mi are rounded."""
     if resource in _BYTES and amount % (1 << 20):
         return next((f"{amount / unit:.1f}{name}" for name, unit in _UNITS if abs(amount) >= unit), str(amount))
     return format_amount(resource, amount)
 
 
-_UNITS = (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
-
-
-def _stated(case: Case, row: int, resource: str, amount: int) -> str:
+def _format_shortage(case: AdvisorInput, row: int, resource: str, amount: int) -> str:
     free, there = case.nodes.free_at(row, resource), int(case.nodes.allocatable(resource)[row])
     ahead = case.nodes.nominated.nominated_pods_with_precedence(case.pod, case.nodes.names[row])
     keeping = sorted(pod_info.key for pod_info in ahead if dict(pod_info.requests.amounts).get(resource))
     kept = f"resources are reserved for {listing(keeping)}" if keeping else ""
     if resource == PODS:
         return f"it runs {there - free - len(keeping)} of at most {there} pods{kept and f', and {kept}'}"
-    stated = f"it requests {size(resource, amount)} {resource}, {size(resource, free)} of {size(resource, there)} is free"
+    requested, left, total = (amount_text(resource, number) for number in (amount, free, there))
+    stated = f"it requests {requested} {resource}, {left} of {total} is free"
     return f"{stated}{kept and f', because {kept}'}"
 
 
-def _missing(case: Case, row: int, resource: str, amount: int) -> str:
+def _format_missing(case: AdvisorInput, row: int, resource: str, amount: int) -> str:
     """Return text such as ", 200m is missing", or an empty string for pods, which always lack one."""
     short = amount - case.nodes.free_at(row, resource)
-    return f", {size(resource, short)} is missing" if short > 0 and resource != PODS else ""
+    return f", {amount_text(resource, short)} is missing" if short > 0 and resource != PODS else ""
 
 
-def missing_share(case: Case, row: int) -> float:
+def missing_share(case: AdvisorInput, row: int) -> float:
     """Return the largest missing share of the pod's requests on one node, over all resources."""
     amounts = case.pod.requests.amounts
     return max((max(0.0, 1 - case.nodes.free_at(row, resource) / amount) for resource, amount in amounts), default=0.0)
@@ -467,13 +474,13 @@ def _missing_share(amounts: Sequence[tuple[IntArray, int]]) -> FloatArray:
     return shares
 
 
-def _least(case: Case, rows: IntArray, shares: FloatArray) -> int:
+def _closest_row(case: AdvisorInput, rows: IntArray, shares: FloatArray) -> int:
     """Return the row with the smallest share, and of several the first by name."""
     return int(min(rows[shares == shares.min()].tolist(), key=lambda row: case.nodes.names[row]))
 
 
 class SpreadAdvisor:
-    def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
+    def remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
         if not _constraints(case):  # refused by a default constraint of the configuration
             return GenericAdvisor(PodTopologySpread.name).remedies(case, reasons)
         keys = " and ".join(dict.fromkeys(constraint.topology_key for constraint in _constraints(case)))
@@ -483,65 +490,61 @@ class SpreadAdvisor:
                 f"label the nodes with {keys}"
                 if reason == LABEL_REASON
                 else f"increase maxSkew above {skews}, or use ScheduleAnyway",
-                names_of(case, rows),
+                node_names(case, rows),
             )
             for reason, rows in sorted(reasons.items(), key=lambda item: -len(item[1]))
         ]
 
-    def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
+    def details(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
         lines = [line for constraint in _constraints(case) if (line := _detail(case, row, constraint))]
         return lines or list(reasons)
 
 
-def _constraints(case: Case) -> list[Constraint]:
+def _constraints(case: AdvisorInput) -> list[SpreadConstraint]:
     return own_constraints(case.pod, HARD)
 
 
-def _detail(case: Case, row: int, each: Constraint) -> str:
+def _detail(case: AdvisorInput, row: int, each: SpreadConstraint) -> str:
     labels = case.nodes.label(each.topology_key)
     value = labels.at(row)
     if value is None:
         return f"the node has no label {each.topology_key}, which a topology spread constraint of the pod requires"
     if each.pods is None:
         return ""
-    counting = labelled(_constraints(case), case.nodes) & Eligible(case.pod, case.nodes)(each)
-    there = int(per_domain(counts(each, case.nodes) * counting, labels)[row])
+    counting = nodes_with_topologies(_constraints(case), case.nodes) & EligibleNodes(case.pod, case.nodes)(each)
+    there = int(sum_per_domain(count_pods_per_node(each, case.nodes) * counting, labels)[row])
     return f"maxSkew {each.max_skew} over {each.topology_key}: {value} has {there} of the pods with {each.pods.labels}"
 
 
-_CONDITION = "node.kubernetes.io/"
-"""Prefix of taints that follow the conditions of a node."""
-
-
 class TaintAdvisor:
-    def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
+    def remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
         """Return a remedy for each set of taints, the set with the most nodes first."""
         by_taints: dict[tuple[Taint, ...], list[int]] = {}
-        for row in rows_of(reasons):
+        for row in refused_rows(reasons):
             by_taints.setdefault(_taints(case, row), []).append(row)
         most_first = sorted(by_taints.items(), key=lambda item: (-len(item[1]), item[0]))
-        return [Remedy(_remedy(taints), names_of(case, rows)) for taints, rows in most_first]
+        return [Remedy(_remedy(taints), node_names(case, rows)) for taints, rows in most_first]
 
-    def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
+    def details(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
         return [f"it does not tolerate the taint {_taint_text(taint)}" for taint in _taints(case, row)]
 
 
 class CordonAdvisor:
-    def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
-        names = names_of(case, rows_of(reasons))
+    def remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
+        names = node_names(case, refused_rows(reasons))
         return [Remedy(f"uncordon {listing(names)}", names)]
 
-    def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
+    def details(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
         return [f"the node is cordoned: run `kubectl uncordon {case.nodes.names[row]}` to allow new pods"]
 
 
-def _taints(case: Case, row: int) -> tuple[Taint, ...]:
+def _taints(case: AdvisorInput, row: int) -> tuple[Taint, ...]:
     """Return the taints that the pod does not tolerate.
 
     The taint of a cordoned node is omitted, because NodeUnschedulable reports the cordon. It counts if it is the only taint,
     because the profile then lacks that plugin.
     """
-    result = untolerated(case.nodes.taints.at(row), case.pod, HARD_EFFECTS)
+    result = untolerated_taints(case.nodes.taints.at(row), case.pod, HARD_EFFECTS)
     others = [taint for taint in result if taint != CORDON_TAINT] if case.nodes.unschedulable[row] else result
     return tuple(others or result)
 
@@ -570,6 +573,6 @@ _ADVISORS: Mapping[str, Advisor] = {
 }
 
 
-def advisor(plugin: str) -> Advisor:
+def advisor_of(plugin: str) -> Advisor:
     """Return the advisor of the plugin, or one that repeats the plugin's reasons."""
     return _ADVISORS.get(plugin) or GenericAdvisor(plugin)

@@ -20,7 +20,7 @@ from pinnace.fit.table import BoolArray, IntArray
 from pinnace.scheduler.cache.cache import Cache
 from pinnace.scheduler.cache.pod_info import PodInfo
 from pinnace.scheduler.cache.table import FloatArray, NodeTable
-from pinnace.scheduler.explain.advice import Case, Reasons, advisor, missing_share, size
+from pinnace.scheduler.explain.advice import AdvisorInput, Reasons, advisor_of, amount_text, missing_share
 from pinnace.scheduler.framework.filtering import run_filter, run_pre_filter
 from pinnace.scheduler.framework.profile import Point
 from pinnace.scheduler.framework.results import (
@@ -31,13 +31,20 @@ from pinnace.scheduler.framework.results import (
     FilterResult,
     PluginError,
     Status,
-    failure,
+    plugin_failure,
 )
 from pinnace.scheduler.framework.runtime import Framework
 from pinnace.scheduler.node_selector import find_nominated_conflicts
-from pinnace.scheduler.plugins.helper import Objects
-from pinnace.scheduler.plugins.nodes import CORDON_TAINT, HARD_EFFECTS, NodeUnschedulable, TaintToleration, untolerated
-from pinnace.scheduler.preemption import Bounds, Candidates, SearchExhausted
+from pinnace.scheduler.plugins.helper import ObjectStores
+from pinnace.scheduler.plugins.nodes import CORDON_TAINT, HARD_EFFECTS, NodeUnschedulable, TaintToleration, untolerated_taints
+from pinnace.scheduler.preemption import CandidateBounds, CandidateFinder, SearchExhausted
+
+MAX_REMEDIES = 5
+MAX_PREEMPTION_NODES = 100
+"""Maximum number of candidate nodes of the search."""
+NEVER = "Never"
+MAX_RANKED = 5
+"""Maximum number of ranked nodes, in addition to the pod's node and the requested node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +90,7 @@ class Survey:
         """Yield (plugin, reason, nodes). A node refused for several reasons occurs several times. Raise PluginError."""
         found: dict[tuple[str, str], BoolArray] = {}
         for plugin, result in self.objecting:
-            for reason, nodes in _by_reason(plugin, result).items():
+            for reason, nodes in _nodes_by_reason(plugin, result).items():
                 found[plugin, reason] = found[plugin, reason] | nodes if (plugin, reason) in found else nodes
         yield from ((plugin, reason, nodes) for (plugin, reason), nodes in found.items())
 
@@ -125,20 +132,20 @@ def _cordoned(refusals: Sequence[tuple[str, FilterResult]], pod: PodInfo, nodes:
     refused = next((~result.passed for plugin, result in refusals if plugin == NodeUnschedulable.name), None)
     if refused is None:
         return np.zeros(len(nodes), np.bool_)
-    only: BoolArray = nodes.taints.map(lambda taints: untolerated(taints, pod, HARD_EFFECTS) == [CORDON_TAINT], np.bool_)
+    only: BoolArray = nodes.taints.map(lambda taints: untolerated_taints(taints, pod, HARD_EFFECTS) == [CORDON_TAINT], np.bool_)
     return refused & only
 
 
-def scores(
+def plugin_scores(
     framework: Framework, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray
 ) -> Iterator[tuple[str, float, FloatArray]]:
     """Yield (plugin, weight, score of every node) of the plugins that do not skip the pod. Raise PluginError."""
     for scorer in framework.scorers:
-        if not scorer.skips(state, pod, nodes, feasible):
+        if not scorer.run_pre_score(state, pod, nodes, feasible):
             yield scorer.plugin.name, scorer.weight, scorer.scores(state, pod, nodes, feasible)
 
 
-def _by_reason(plugin: str, result: FilterResult) -> dict[str, BoolArray]:
+def _nodes_by_reason(plugin: str, result: FilterResult) -> dict[str, BoolArray]:
     bool_arrays: dict[str, BoolArray] = {}
     try:
         verdicts = result.explain()
@@ -147,42 +154,43 @@ def _by_reason(plugin: str, result: FilterResult) -> dict[str, BoolArray]:
             for reason in verdicts.reasons(code):
                 bool_arrays[reason] = bool_arrays[reason] | nodes if reason in bool_arrays else nodes
     except BaseException as error:
-        raise failure(plugin, "Filter", error) from error
+        raise plugin_failure(plugin, "Filter", error) from error
     return bool_arrays
 
 
-MAX_REMEDIES = 5
-
-
-def remedies(case: Case, survey: Survey) -> list[Remedy]:
+def find_remedies(case: AdvisorInput, survey: Survey) -> list[Remedy]:
     """Return at most MAX_REMEDIES remedies, the one for the most nodes first. No node may be feasible."""
     objections = survey.objections
     rows = np.flatnonzero(objections == objections.min())
     if objections.min() > 1:
-        return [_together(case, survey, rows.tolist())]
-    result = [remedy for plugin in survey.refusing(rows.tolist()) for remedy in _alone(case, survey, plugin, rows.tolist())]
+        return [_combined_remedies(case, survey, rows.tolist())]
+    result = [
+        remedy
+        for plugin in survey.refusing(rows.tolist())
+        for remedy in _remedies_of_plugin(case, survey, plugin, rows.tolist())
+    ]
     return sorted(result, key=lambda remedy: -len(remedy.nodes))[:MAX_REMEDIES]
 
 
-def without_nodes(case: Case) -> Remedy:
+def remedy_without_nodes(case: AdvisorInput) -> Remedy:
     """Return the remedy for a cluster without nodes."""
     asked = " and ".join(
-        f"{size(resource, amount)} {resource}" for resource, amount in case.pod.requests.amounts if resource != PODS
+        f"{amount_text(resource, amount)} {resource}" for resource, amount in case.pod.requests.amounts if resource != PODS
     )
     return Remedy(f"add a node{f' with {asked} free' if asked else ''}", [])
 
 
-def _alone(case: Case, survey: Survey, plugin: str, rows: Sequence[int]) -> Iterator[Remedy]:
+def _remedies_of_plugin(case: AdvisorInput, survey: Survey, plugin: str, rows: Sequence[int]) -> Iterator[Remedy]:
     reasons = _reasons(survey, plugin, rows)
-    for remedy in advisor(plugin).remedies(case, reasons):
+    for remedy in advisor_of(plugin).remedies(case, reasons):
         yield Remedy(remedy.text, remedy.nodes, [plugin])
 
 
-def _together(case: Case, survey: Survey, rows: Sequence[int]) -> Remedy:
+def _combined_remedies(case: AdvisorInput, survey: Survey, rows: Sequence[int]) -> Remedy:
     """Return the combined remedies of the node that lacks the smallest share of resources, and of several the first by name."""
     row = min(rows, key=lambda row: (missing_share(case, row), case.nodes.names[row]))
     plugins = survey.refusing([row])
-    texts = [advisor(plugin).remedies(case, _reasons(survey, plugin, [row]))[0].text for plugin in plugins]
+    texts = [advisor_of(plugin).remedies(case, _reasons(survey, plugin, [row]))[0].text for plugin in plugins]
     return Remedy("; and ".join(dict.fromkeys(texts)), [case.nodes.names[row]], plugins)
 
 
@@ -193,21 +201,18 @@ def _reasons(survey: Survey, plugin: str, rows: Sequence[int]) -> Reasons:
     return {reason: rows for reason, rows in numbers.items() if rows}
 
 
-MAX_PREEMPTION_NODES = 100
-"""Maximum number of candidate nodes of the search."""
-NEVER = "Never"
-
-
 def preemption_advice(framework: Framework, pod: PodInfo, cache: Cache, diagnosis: Diagnosis) -> str:
     """Return a sentence about preemption, or an empty string if there are no pods of lower priority.
 
     `diagnosis` has the reasons why no node fits the pod. Raise PluginError.
     """
-    lower = cache.below(pod.priority)
+    lower = cache.requests_below(pod.priority)
     if PODS not in lower or not lower[PODS].any():
         return ""
     try:
-        result = Candidates(Bounds(0, MAX_PREEMPTION_NODES)).find(pod, diagnosis, cache, framework, (), 0)
+        result = CandidateFinder(CandidateBounds(0, MAX_PREEMPTION_NODES)).find_candidates(
+            pod, diagnosis, cache, framework, (), 0
+        )
     except SearchExhausted:
         return "it may help, but the search for a node exceeds the time limit"
     if isinstance(result, Diagnosis):
@@ -224,16 +229,12 @@ def preemption_advice(framework: Framework, pod: PodInfo, cache: Cache, diagnosi
     return would
 
 
-MAX_RANKED = 5
-"""Maximum number of ranked nodes, in addition to the pod's node and the requested node."""
-
-
-def explain(
+def explain_pod(
     pod: Pod,
     cache: Cache,
     placed: Mapping[str, Sequence[PodInfo]],
     framework: Framework,
-    objects: Objects,
+    objects: ObjectStores,
     asked: str = "",
 ) -> Explanation:
     """Explain where the scheduler would place the pod now, and the reasons.
@@ -241,45 +242,45 @@ def explain(
     A bound pod is first removed from the cache and from `placed`, which has the pods by node. `objects` has the other
     objects that plugins read. `asked` is a node of the cache for which to report details, or empty.
     """
-    cache.remove(pod.metadata.uid)
+    cache.remove_pod(pod.metadata.uid)
     others = {node: [info for info in pods if info.uid != pod.metadata.uid] for node, pods in placed.items()}
     unbound = _unbound(pod)
     for info in cache.nodes.nominated:
         if info.priority >= unbound.priority:
             others.setdefault(cache.nodes.nominated.node_of(info.uid), []).append(info)
-    case = Case(unbound, cache.nodes.subtract_reserved(unbound.priority, unbound.uid), others, objects)
+    case = AdvisorInput(unbound, cache.nodes.subtract_reserved(unbound.priority, unbound.uid), others, objects)
     explanation = Explanation(
         case.pod.key,
         framework.scheduler_name,
         bound=pod.spec.nodeName,
         nodes=len(cache.nodes),
-        problem=_gated(framework, case.pod),
+        problem=_find_gate(framework, case.pod),
     )
     if not len(cache.nodes):
-        return replace(explanation, message=NO_NODES, remedies=[*_ungate(case.pod, explanation), without_nodes(case)])
+        return replace(explanation, message=NO_NODES, remedies=[*_ungate(case.pod, explanation), remedy_without_nodes(case)])
     state: CycleState = {}
     try:
-        surveyed = _surveyed(framework, state, case, cache)
+        surveyed = _run_survey(framework, state, case, cache)
         explanation = replace(
             explanation,
             feasible=int(np.count_nonzero(surveyed.feasible)),
             refusals=_refusals(surveyed),
             remedies=_ungate(case.pod, explanation),
-            asked=_asked(case, surveyed, asked) if asked else None,
+            asked=_add_node_details(case, surveyed, asked) if asked else None,
         )
         if explanation.feasible:
-            return _scored(explanation, framework, state, replace(case, nodes=cache.nodes), surveyed)
+            return _add_scores(explanation, framework, state, replace(case, nodes=cache.nodes), surveyed)
         return replace(
             explanation,
             message=surveyed.diagnosis.message,
-            remedies=[*explanation.remedies, *remedies(case, surveyed)],
+            remedies=[*explanation.remedies, *find_remedies(case, surveyed)],
             preemption=preemption_advice(framework, case.pod, cache, surveyed.diagnosis),
         )
     except PluginError as error:
         return replace(explanation, problem=str(error))
 
 
-def _surveyed(framework: Framework, state: CycleState, case: Case, cache: Cache) -> Survey:
+def _run_survey(framework: Framework, state: CycleState, case: AdvisorInput, cache: Cache) -> Survey:
     """Run the filters as the scheduler does. Raise PluginError.
 
     The resources of nominated pods count on all nodes. Their other conflicts (ports, affinity, ...) are checked on
@@ -305,11 +306,11 @@ def _unbound(pod: Pod) -> PodInfo:
     return PodInfo(copy)
 
 
-def _gated(framework: Framework, pod: PodInfo) -> str:
+def _find_gate(framework: Framework, pod: PodInfo) -> str:
     gates = [gate.name for gate in pod.raw.spec.schedulingGates]
     if gates:
         return f"it has scheduling gates: {', '.join(gates)}; it is not scheduled until they are removed"
-    gate = framework.gate(pod)
+    gate = framework.find_gate(pod)
     return f"it is gated at preEnqueue by {gate.plugin}" if gate is not None else ""
 
 
@@ -335,7 +336,7 @@ def _names(surveyed: Survey, nodes: "np.ndarray[tuple[int, ...], np.dtype[np.boo
     return sorted(surveyed.nodes.names[row] for row in np.flatnonzero(nodes).tolist())
 
 
-def _asked(case: Case, surveyed: Survey, node: str) -> Asked:
+def _add_node_details(case: AdvisorInput, surveyed: Survey, node: str) -> Asked:
     row = case.nodes.row(node)
     if row is None:
         raise KeyError(node)
@@ -343,13 +344,15 @@ def _asked(case: Case, surveyed: Survey, node: str) -> Asked:
     for plugin, reason, nodes in surveyed.groups():
         if nodes[row]:
             reasons.setdefault(plugin, []).append(reason)
-    return Asked(node, [Objection(plugin, advisor(plugin).details(case, row, said)) for plugin, said in reasons.items()])
+    return Asked(node, [Objection(plugin, advisor_of(plugin).details(case, row, said)) for plugin, said in reasons.items()])
 
 
-def _scored(found: Explanation, framework: Framework, state: CycleState, case: Case, surveyed: Survey) -> Explanation:
+def _add_scores(
+    found: Explanation, framework: Framework, state: CycleState, case: AdvisorInput, surveyed: Survey
+) -> Explanation:
     """Add the scores. The nodes of `case` include resources that are reserved for nominated pods. Raise PluginError."""
     feasible = surveyed.feasible
-    table = list(scores(framework, state, case.pod, case.nodes, feasible))
+    table = list(plugin_scores(framework, state, case.pod, case.nodes, feasible))
     total = np.zeros(len(case.nodes))
     for _, weight, score in table:
         total += weight * score

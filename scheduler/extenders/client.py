@@ -8,8 +8,8 @@ requests. The timeout covers name resolution and the response. A call that excee
 connection is closed, which ends the thread. A thread in name resolution cannot be ended, but no caller waits for it beyond its
 timeout.
 
-gRPC extenders implement pinnace.v1.Extender (proto/pinnace/api/extender.proto), without TLS.
-Source: k8s.io/kube-scheduler/extender/v1
+gRPC extenders implement pinnace.v1.Extender (proto/pinnace/api/extender.proto), without TLS. Source:
+k8s.io/kube-scheduler/extender/v1
 """
 
 import asyncio
@@ -50,30 +50,52 @@ from pinnace.scheduler.extenders.interface import (
     FILTER,
     PREEMPT,
     PRIORITIZE,
-    AnswerLost,
     ExtenderConfiguration,
     ExtenderError,
-    Filtered,
+    ExtenderTls,
+    FilterResponse,
     NodeVictims,
     NotSent,
-    Tls,
+    ResponseLost,
     VictimUids,
 )
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+T = TypeVar("T")
+BINDS = 32
+"""Maximum number of concurrent binds. They use separate threads, so that decisions do not wait for them."""
+QUESTIONS = 4
+"""Threads for all other calls. Only one call runs at a time, but abandoned calls can occupy their threads for some time and
+delay later calls."""
+MAX_ANSWER = 64 << 20
+"""Maximum size of a response, in bytes."""
+_GATEWAY = (502, 504)
+"""Status codes of a proxy that has lost the response of the extender."""
+R = TypeVar("R", bound=Message)
+SCHEME = "grpc://"
+METHODS = {FILTER: "Filter", PRIORITIZE: "Prioritize", PREEMPT: "Preempt", BIND: "Bind"}
+"""The supported verbs with their gRPC methods."""
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_ANSWER),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.enable_http_proxy", 0),
+)
+_NOT_YET = (grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.CONNECTING)
+_OPEN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 
-class Malformed(ValueError):
+class MalformedResponse(ValueError):
     """The response does not have the expected form."""
 
 
-class Encoder:
+class ExtenderArgsEncoder:
     """Caches the JSON of unchanged nodes, because encoding nodes takes most of the time of a call."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, tuple[Node, str]] = {}
 
-    def args(self, pod: Pod, nodes: Sequence[Node], by_name: bool) -> bytes:
+    def encode_args(self, pod: Pod, nodes: Sequence[Node], by_name: bool) -> bytes:
         """Encode ExtenderArgs."""
         names = json.dumps([node.metadata.name for node in nodes]) if by_name else "null"
         items = "null" if by_name else f'{{"metadata":{{}},"items":[{",".join(map(self._node, nodes))}]}}'
@@ -122,33 +144,33 @@ def binding_args(binding: Binding, fence: Fence) -> bytes:
     ).encode()
 
 
-def filtered(answer: bytes, by_name: bool) -> tuple[Filtered, str]:
+def parse_filter_result(answer: bytes, by_name: bool) -> tuple[FilterResponse, str]:
     """Parse an ExtenderFilterResult. Return the result and its error. Raise Malformed.
 
     `by_name` selects NodeNames if the response has both NodeNames and Nodes. If it has neither, no node is left, as in
     Kubernetes.
     """
-    result = _fields(_parsed(answer), "the response")
+    result = _fields(_parse_json(answer), "the response")
     names, nodes = result.get("nodenames"), result.get("nodes")
     if nodes is not None and not (by_name and names is not None):
         names = [_name(item) for item in _items(_fields(nodes, "Nodes").get("items"), "Nodes.items")]
     left = [_text(name, "NodeNames[]") for name in _items(names, "NodeNames")]
     failed, unresolvable = _texts(result, "FailedNodes"), _texts(result, "FailedAndUnresolvableNodes")
-    return Filtered(left, failed, unresolvable), _error(result)
+    return FilterResponse(left, failed, unresolvable), _error(result)
 
 
-def priorities(answer: bytes) -> list[tuple[str, int]]:
+def parse_priorities(answer: bytes) -> list[tuple[str, int]]:
     """Parse a HostPriorityList. Raise Malformed."""
     result = []
-    for item in _items(_parsed(answer), "the response"):
+    for item in _items(_parse_json(answer), "the response"):
         entry = _fields(item, "[]")
         result.append((_text(entry.get("host"), "Host"), _number(entry.get("score", 0), "Score")))
     return result
 
 
-def demanded(answer: bytes) -> dict[str, VictimUids]:
+def parse_preemption_result(answer: bytes) -> dict[str, VictimUids]:
     """Parse an ExtenderPreemptionResult. Raise Malformed."""
-    result = _fields(_parsed(answer), "the response")
+    result = _fields(_parse_json(answer), "the response")
     victim_uidses = {}
     for node, raw in _mapping(result.get("nodenametometavictims"), "NodeNameToMetaVictims").items():
         victims = _fields(raw or {}, f"NodeNameToMetaVictims[{node}]")
@@ -158,12 +180,12 @@ def demanded(answer: bytes) -> dict[str, VictimUids]:
     return victim_uidses
 
 
-def binding_error(answer: bytes) -> str:
+def parse_binding_error(answer: bytes) -> str:
     """Return the error of an ExtenderBindingResult. Raise Malformed."""
-    return _error(_fields(_parsed(answer), "the response"))
+    return _error(_fields(_parse_json(answer), "the response"))
 
 
-def _parsed(answer: bytes) -> Any:
+def _parse_json(answer: bytes) -> Any:
     """Parse JSON. Invalid Unicode is replaced, as Go does, because it cannot be sent in events."""
     try:
         text = answer.decode(errors="replace")
@@ -172,7 +194,7 @@ def _parsed(answer: bytes) -> Any:
             parsed = json.loads(json.dumps(parsed, ensure_ascii=False).encode(errors="replace"))
         return parsed
     except (ValueError, RecursionError) as error:
-        raise Malformed(f"the response is not JSON: {error}") from None
+        raise MalformedResponse(f"the response is not JSON: {error}") from None
 
 
 def _name(node: Any) -> Any:
@@ -197,7 +219,7 @@ def _mapping(raw: Any, where: str) -> Mapping[str, Any]:
     if raw is None:
         return {}
     if not isinstance(raw, dict):
-        raise Malformed(f"{where}: expected an object")
+        raise MalformedResponse(f"{where}: expected an object")
     return raw
 
 
@@ -206,33 +228,20 @@ def _items(raw: Any, where: str) -> list[Any]:
     if raw is None:
         return []
     if not isinstance(raw, list):
-        raise Malformed(f"{where}: expected a list")
+        raise MalformedResponse(f"{where}: expected a list")
     return raw
 
 
 def _text(raw: Any, where: str) -> str:
     if not isinstance(raw, str):
-        raise Malformed(f"{where}: expected text")
+        raise MalformedResponse(f"{where}: expected text")
     return raw
 
 
 def _number(raw: Any, where: str) -> int:
     if isinstance(raw, bool) or not isinstance(raw, int):
-        raise Malformed(f"{where}: expected a whole number")
+        raise MalformedResponse(f"{where}: expected a whole number")
     return raw
-
-
-T = TypeVar("T")
-
-BINDS = 32
-"""Maximum number of concurrent binds. They use separate threads, so that decisions do not wait for them."""
-QUESTIONS = 4
-"""Threads for all other calls. Only one call runs at a time, but abandoned calls can occupy their threads for some time and
-delay later calls."""
-MAX_ANSWER = 64 << 20
-"""Maximum size of a response, in bytes."""
-_GATEWAY = (502, 504)
-"""Status codes of a proxy that has lost the response of the extender."""
 
 
 class HttpTransport:
@@ -241,41 +250,41 @@ class HttpTransport:
     def __init__(self, configuration: ExtenderConfiguration) -> None:
         self._configuration = configuration
         self._base = configuration.url_prefix.rstrip("/")
-        self._secure = _context(configuration.tls or Tls()) if urlsplit(self._base).scheme == "https" else None
-        self._encoder = Encoder()
+        self._secure = _context(configuration.tls or ExtenderTls()) if urlsplit(self._base).scheme == "https" else None
+        self._encoder = ExtenderArgsEncoder()
         self._binders = ThreadPoolExecutor(BINDS, thread_name_prefix="extender-bind")
         self._room = asyncio.Semaphore(BINDS)
         self._askers = ThreadPoolExecutor(QUESTIONS, thread_name_prefix="extender")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="extender-args")  # separate, so that encoding is never delayed
         self._calls: set[_Call] = set()
 
-    async def filter(self, pod: Pod, nodes: Sequence[Node]) -> Filtered:
+    async def filter(self, pod: Pod, nodes: Sequence[Node]) -> FilterResponse:
         by_name = self._configuration.node_cache_capable
-        body = await self._written(lambda: self._encoder.args(pod, nodes, by_name))
-        result, problem = await self._post(FILTER, body, lambda answer: filtered(answer, by_name))
+        body = await self._written(lambda: self._encoder.encode_args(pod, nodes, by_name))
+        result, problem = await self._post(FILTER, body, lambda answer: parse_filter_result(answer, by_name))
         if problem:
             raise ExtenderError(FILTER, self._url(FILTER), f": {problem}")
         return result
 
     async def prioritize(self, pod: Pod, nodes: Sequence[Node]) -> Sequence[tuple[str, int]]:
         by_name = self._configuration.node_cache_capable
-        body = await self._written(lambda: self._encoder.args(pod, nodes, by_name))
-        return await self._post(PRIORITIZE, body, priorities)
+        body = await self._written(lambda: self._encoder.encode_args(pod, nodes, by_name))
+        return await self._post(PRIORITIZE, body, parse_priorities)
 
     async def preempt(self, pod: Pod, victims: Mapping[str, NodeVictims]) -> Mapping[str, VictimUids]:
         by_uid = self._configuration.node_cache_capable
         body = await self._written(lambda: preemption_args(pod, victims, by_uid))
-        return await self._post(PREEMPT, body, demanded)
+        return await self._post(PREEMPT, body, parse_preemption_result)
 
     async def bind(self, binding: Binding, fence: Fence) -> None:
         async with self._room:
-            problem = await self._post(BIND, binding_args(binding, fence), binding_error)
+            problem = await self._post(BIND, binding_args(binding, fence), parse_binding_error)
         if problem:
             raise ExtenderError(BIND, self._url(BIND), f": {problem}")
 
     async def close(self) -> None:
         for call in self._calls:
-            call.give_up()
+            call.abandon()
         for threads in (self._writer, self._askers, self._binders):
             threads.shutdown(wait=False, cancel_futures=True)
 
@@ -293,25 +302,25 @@ class HttpTransport:
         self._calls.add(call)
         try:
             async with asyncio.timeout(timeout):
-                status, answer = await loop.run_in_executor(threads, call.make, decode)
+                status, answer = await loop.run_in_executor(threads, call.send, decode)
         except TimeoutError:
             kind = _kind(call)
             missing = "connection" if kind is NotSent else "response"
             raise kind(verb, url, f": no {missing} within {timeout:g} s") from None
-        except Malformed as error:
+        except MalformedResponse as error:
             raise ExtenderError(verb, url, f": {error}") from None
         except (OSError, HTTPException, UnicodeError) as error:  # UnicodeError: an invalid host name
             raise _kind(call)(verb, url, f": {error or type(error).__name__}") from None
         finally:
             self._calls.discard(call)
-            call.give_up()
+            call.abandon()
         if answer is None:
-            raise (AnswerLost if status in _GATEWAY else ExtenderError)(verb, url, f", code {status}")
+            raise (ResponseLost if status in _GATEWAY else ExtenderError)(verb, url, f", code {status}")
         return answer
 
 
 class _Call:
-    """One HTTP call. `make` runs in a thread of the pool; `give_up` may be called from any thread."""
+    """One HTTP call. `send` runs in a thread of the pool; `abandon` may be called from any thread."""
 
     def __init__(self, url: str, timeout: float, secure: ssl.SSLContext | None, body: bytes) -> None:
         parts = urlsplit(url)
@@ -328,7 +337,7 @@ class _Call:
         self._sent = False
         self._given_up = False
 
-    def make(self, decode: Callable[[bytes], T]) -> tuple[int, T | None]:
+    def send(self, decode: Callable[[bytes], T]) -> tuple[int, T | None]:
         """Send the request. Return the status, and the result if it is 200. Raise OSError, HTTPException or Malformed."""
         with closing(self._connection):
             self._connection.connect()
@@ -344,11 +353,11 @@ class _Call:
                     return response.status, None
                 answer = response.read(MAX_ANSWER + 1)
         if len(answer) > MAX_ANSWER:
-            raise Malformed(f"the response has more than {MAX_ANSWER} bytes")
+            raise MalformedResponse(f"the response has more than {MAX_ANSWER} bytes")
         return 200, decode(answer)
 
-    def give_up(self) -> bool:
-        """End `make` at any stage. Return True if the request may have been sent, or False if it will not be sent.
+    def abandon(self) -> bool:
+        """End `send` at any stage. Return True if the request may have been sent, or False if it will not be sent.
 
         The body is dropped, because it can be megabytes in size and the thread may end much later.
         """
@@ -361,10 +370,10 @@ class _Call:
 
 
 def _kind(failed: _Call) -> type[ExtenderError]:
-    return AnswerLost if failed.give_up() else NotSent
+    return ResponseLost if failed.abandon() else NotSent
 
 
-def _context(tls: Tls) -> ssl.SSLContext:
+def _context(tls: ExtenderTls) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=tls.ca_file or None)
     if tls.cert_file:
         context.load_cert_chain(tls.cert_file, tls.key_file or None)
@@ -374,21 +383,6 @@ def _context(tls: Tls) -> ssl.SSLContext:
     return context
 
 
-R = TypeVar("R", bound=Message)
-
-SCHEME = "grpc://"
-METHODS = {FILTER: "Filter", PRIORITIZE: "Prioritize", PREEMPT: "Preempt", BIND: "Bind"}
-"""The supported verbs with their gRPC methods."""
-_OPTIONS = (
-    ("grpc.max_receive_message_length", MAX_ANSWER),
-    ("grpc.max_send_message_length", -1),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-    ("grpc.enable_http_proxy", 0),
-)
-_NOT_YET = (grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.CONNECTING)
-_OPEN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
-
-
 class RpcTransport:
     def __init__(self, configuration: ExtenderConfiguration) -> None:
         self._target = configuration.url_prefix.removeprefix(SCHEME).rstrip("/")
@@ -396,11 +390,11 @@ class RpcTransport:
         self._by_name = configuration.node_cache_capable
         self._channel: grpc.aio.Channel | None = None  # created by the first call, because it belongs to the running event loop
 
-    async def filter(self, pod: Pod, nodes: Sequence[Node]) -> Filtered:
+    async def filter(self, pod: Pod, nodes: Sequence[Node]) -> FilterResponse:
         result = await self._call(FILTER, self._args(pod, nodes), ExtenderFilterResult)
         if result.error:
             raise ExtenderError(FILTER, self._url(FILTER), f": {result.error}")
-        return Filtered(result.nodeNames, dict(result.failedNodes), dict(result.failedAndUnresolvableNodes))
+        return FilterResponse(result.nodeNames, dict(result.failedNodes), dict(result.failedAndUnresolvableNodes))
 
     async def prioritize(self, pod: Pod, nodes: Sequence[Node]) -> Sequence[tuple[str, int]]:
         result = await self._call(PRIORITIZE, self._args(pod, nodes), HostPriorityList)
@@ -452,8 +446,8 @@ class RpcTransport:
             answer: R | None = await call(request, timeout=max(deadline - asyncio.get_running_loop().time(), 0.001))
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                raise AnswerLost(verb, url, f": no response within {self._timeout:g} s") from None
-            kind = AnswerLost if error.code() in _OPEN else ExtenderError
+                raise ResponseLost(verb, url, f": no response within {self._timeout:g} s") from None
+            kind = ResponseLost if error.code() in _OPEN else ExtenderError
             raise kind(verb, url, f", code {error.code().name}: {error.details()}") from None
         if answer is None:  # gRPC returns None if it cannot parse the response
             raise ExtenderError(verb, url, f": the response is not a valid {response.DESCRIPTOR.name}")

@@ -21,19 +21,19 @@ from pinnace.scheduler.extenders.interface import (
     FILTER,
     PREEMPT,
     PRIORITIZE,
-    AnswerLost,
     ExtenderConfiguration,
     ExtenderError,
     ExtenderRejections,
     ExtenderResult,
+    ExtenderTransport,
     NodeVictims,
     NotSent,
-    Transport,
+    ResponseLost,
     VictimUids,
-    interested,
+    requests_managed_resource,
 )
 from pinnace.scheduler.framework.results import MAX_SCORE, SKIP, CycleState, Status, Victims
-from pinnace.scheduler.preemption import by_importance
+from pinnace.scheduler.preemption import sort_by_importance
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Extender:
     """One extender. `filter`, `prioritize`, `preempt` and `bind` require the verb in its configuration. They raise
     ExtenderError."""
 
-    def __init__(self, configuration: ExtenderConfiguration, transport: Transport) -> None:
+    def __init__(self, configuration: ExtenderConfiguration, transport: ExtenderTransport) -> None:
         self.name = configuration.url_prefix
         self.ignorable = configuration.ignorable
         self.filters, self.prioritizes, self.preempts, self.binds = (
@@ -59,15 +59,17 @@ class Extender:
         self._failing: set[str] = set()
         """Verbs whose last call failed and was ignored."""
 
-    def interested(self, pod: PodInfo) -> bool:
-        return interested(self._managed, pod.raw)
+    def manages(self, pod: PodInfo) -> bool:
+        return requests_managed_resource(self._managed, pod.raw)
 
     async def filter(self, pod: PodInfo, nodes: Mapping[str, Node]) -> ExtenderRejections:
         """Filter the remaining nodes, given by name."""
         answer = await self._transport.filter(pod.raw, list(nodes.values()))
         for name in answer.left:
             if name not in nodes:
-                raise self._wrong(FILTER, f'it claims a filtered node "{name}" which is not found in the input node list')
+                raise self._invalid_response(
+                    FILTER, f'it claims a filtered node "{name}" which is not found in the input node list'
+                )
         reasons = dict.fromkeys(nodes.keys() - set(answer.left), f"node(s) were filtered out by extender {self.name}")
         for told in (answer.failed, answer.unresolvable):
             reasons |= {name: reason for name, reason in told.items() if name in reasons and reason}
@@ -79,7 +81,9 @@ class Extender:
         answer = await self._transport.prioritize(pod.raw, list(nodes.values()))
         for name, score in answer:
             if not 0 <= score <= MAX_PRIORITY:
-                raise self._wrong(PRIORITIZE, f"scores must be from 0 to {MAX_PRIORITY}, got {score} for node {name}")
+                raise self._invalid_response(
+                    PRIORITIZE, f"scores must be from 0 to {MAX_PRIORITY}, got {score} for node {name}"
+                )
         self._failing.discard(PRIORITIZE)
         return {name: self._weight * score * (MAX_SCORE / MAX_PRIORITY) for name, score in answer}
 
@@ -88,10 +92,10 @@ class Extender:
         answer = dict(await self._transport.preempt(pod.raw, victims))
         for node, demanded in list(answer.items()):
             if node not in victims:
-                raise self._wrong(PREEMPT, f'it claims node "{node}" which is not found in the input node list')
+                raise self._invalid_response(PREEMPT, f'it claims node "{node}" which is not found in the input node list')
             if not demanded.uids:
                 if not self.ignorable:
-                    raise self._wrong(PREEMPT, f'expected at least one victim pod on node "{node}"')
+                    raise self._invalid_response(PREEMPT, f'expected at least one victim pod on node "{node}"')
                 del answer[node]
         self._failing.discard(PREEMPT)
         return answer
@@ -115,11 +119,11 @@ class Extender:
     async def close(self) -> None:
         await self._transport.close()
 
-    def _wrong(self, verb: str, problem: str) -> ExtenderError:
+    def _invalid_response(self, verb: str, problem: str) -> ExtenderError:
         return ExtenderError(verb, self.name, f": {problem}")
 
 
-def make(configuration: ExtenderConfiguration) -> Extender:
+def create_extender(configuration: ExtenderConfiguration) -> Extender:
     """Create an extender. Raise OSError if a file of its configuration cannot be used."""
     over_rpc = configuration.url_prefix.startswith(SCHEME)
     return Extender(configuration, RpcTransport(configuration) if over_rpc else HttpTransport(configuration))
@@ -138,7 +142,7 @@ class ExtenderBinder:
         self._extender = extender
 
     def pre_flight(self, state: CycleState, pod: PodInfo, node: str) -> Status | None:
-        return None if self._extender.interested(pod) else SKIP
+        return None if self._extender.manages(pod) else SKIP
 
     async def bind(self, state: CycleState, pod: PodInfo, node: str, fence: Fence) -> Status | None:
         try:
@@ -154,7 +158,7 @@ class ExtenderBinder:
 
 
 def _as_api_error(error: ExtenderError) -> ApiError:
-    if isinstance(error, AnswerLost):
+    if isinstance(error, ResponseLost):
         return outcome_unknown(unavailable(str(error)))
     return from_refusal(Refusal(Code.ABORTED, "", str(error)))
 
@@ -163,16 +167,16 @@ class Extenders:
     """All extenders of a scheduler. The constructor raises OSError if a file of a configuration cannot be used."""
 
     def __init__(self, configurations: Iterable[ExtenderConfiguration]) -> None:
-        self._extenders = [make(configuration) for configuration in configurations]
+        self._extenders = [create_extender(configuration) for configuration in configurations]
 
     @property
     def binders(self) -> Sequence[ExtenderBinder]:
         """The Bind plugins of the extenders, at most one."""
         return [ExtenderBinder(extender) for extender in self._extenders if extender.binds]
 
-    def interested(self, pod: PodInfo) -> Sequence[Extender]:
+    def extenders_of(self, pod: PodInfo) -> Sequence[Extender]:
         """Return the extenders that manage the pod, in call order."""
-        return [extender for extender in self._extenders if extender.interested(pod)] if self._extenders else ()
+        return [extender for extender in self._extenders if extender.manages(pod)] if self._extenders else ()
 
     async def close(self) -> None:
         for extender in self._extenders:
@@ -197,10 +201,10 @@ async def query_extenders(extenders: Sequence[Extender], pod: PodInfo, nodes: Se
                 continue
             objections.append(extender_rejections)
             left = {name: node for name, node in left.items() if name not in extender_rejections.reasons}
-    return ExtenderResult(asked, objections, await _scores(extenders, pod, left) if len(left) > 1 else {})
+    return ExtenderResult(asked, objections, await _sum_extender_scores(extenders, pod, left) if len(left) > 1 else {})
 
 
-async def _scores(extenders: Sequence[Extender], pod: PodInfo, nodes: Mapping[str, Node]) -> Mapping[str, float]:
+async def _sum_extender_scores(extenders: Sequence[Extender], pod: PodInfo, nodes: Mapping[str, Node]) -> Mapping[str, float]:
     async def of(extender: Extender) -> Mapping[str, float]:
         try:
             return await extender.prioritize(pod, nodes)
@@ -228,15 +232,17 @@ class PreemptionQuery:
         self._lower = lower
         self._pods = pods
 
-    async def ask(self, extenders: Sequence[Extender], pod: PodInfo) -> Sequence[Victims]:
+    async def query_victims(self, extenders: Sequence[Extender], pod: PodInfo) -> Sequence[Victims]:
         """Return the remaining candidates in order, with the victims that the extenders selected."""
         left = self._candidates
         for extender in extenders:
             if extender.preempts and left:
                 try:
-                    demanded = await extender.preempt(pod, {victims.node: self._sacrifice(victims) for victims in left})
+                    demanded = await extender.preempt(pod, {victims.node: self._existing_victims(victims) for victims in left})
                     left = [
-                        self._victims(extender, victims, demanded[victims.node]) for victims in left if victims.node in demanded
+                        self._parse_victims(extender, victims, demanded[victims.node])
+                        for victims in left
+                        if victims.node in demanded
                     ]
                 except ExtenderError as error:
                     if not extender.ignorable:
@@ -244,13 +250,13 @@ class PreemptionQuery:
                     extender.ignore_failure(error)
         return left
 
-    def _sacrifice(self, victims: Victims) -> NodeVictims:
+    def _existing_victims(self, victims: Victims) -> NodeVictims:
         """Return the victims that still exist."""
         result = [(placed_pod, self._pods.get(placed_pod.key)) for placed_pod in victims.pods]
         there = [pod for each, pod in result if pod is not None and pod.metadata.uid == each.uid]
         return NodeVictims(there, victims.violations)
 
-    def _victims(self, extender: Extender, candidate: Victims, demanded: VictimUids) -> Victims:
+    def _parse_victims(self, extender: Extender, candidate: Victims, demanded: VictimUids) -> Victims:
         lower = self._lower[candidate.node]
         for uid in demanded.uids:
             if uid not in lower:
@@ -258,4 +264,4 @@ class PreemptionQuery:
                     f"it claims to preempt pod (UID: {uid}) on node: {candidate.node}, but no such pod of a lower priority"
                 )
                 raise ExtenderError(PREEMPT, extender.name, f": {problem} is found on that node")
-        return Victims(candidate.node, by_importance(lower[uid] for uid in set(demanded.uids)), demanded.violations)
+        return Victims(candidate.node, sort_by_importance(lower[uid] for uid in set(demanded.uids)), demanded.violations)

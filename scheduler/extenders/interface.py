@@ -11,6 +11,12 @@ from pinnace.api.pods_pb2 import Fence
 from pinnace.scheduler.cache.table import FloatArray, NodeTable
 from pinnace.scheduler.framework.results import Diagnosis, FilterResult, NodeReasons
 
+HTTP_TIMEOUT = 5.0
+"""Seconds. Kubernetes has the same default."""
+EXTENDERS = "extenders"
+NOT_ASKED = "node(s) were added while extenders were called"
+FILTER, PRIORITIZE, PREEMPT, BIND = "filter", "prioritize", "preempt", "bind"
+
 
 class ExtenderError(Exception):
     def __init__(self, verb: str, url: str, problem: str) -> None:
@@ -22,16 +28,12 @@ class NotSent(ExtenderError):
     pass
 
 
-class AnswerLost(ExtenderError):
+class ResponseLost(ExtenderError):
     pass
 
 
-HTTP_TIMEOUT = 5.0
-"""Seconds. Kubernetes has the same default."""
-
-
 @dataclass(frozen=True, slots=True)
-class Tls:
+class ExtenderTls:
     """Names of PEM files, or empty strings."""
 
     insecure: bool = False
@@ -51,7 +53,7 @@ class ExtenderConfiguration:
     weight: int = 0
     """The weight of the extender's scores."""
     enable_https: bool = False
-    tls: Tls | None = None
+    tls: ExtenderTls | None = None
     timeout: float = HTTP_TIMEOUT
     """Seconds per call."""
     node_cache_capable: bool = False
@@ -63,7 +65,7 @@ class ExtenderConfiguration:
     """True if failures of the extender are ignored."""
 
 
-def interested(managed: Collection[str], pod: Pod) -> bool:
+def requests_managed_resource(managed: Collection[str], pod: Pod) -> bool:
     """Return True if the pod requests one of the managed resources, or if there are none."""
     return not managed or any(name in managed for name in _resources(pod))
 
@@ -76,7 +78,7 @@ def _resources(pod: Pod) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Filtered:
+class FilterResponse:
     """The result of a filter call: the names of the remaining nodes, and the reasons for the others."""
 
     left: Sequence[str]
@@ -102,10 +104,10 @@ class VictimUids:
     violations: int
 
 
-class Transport(Protocol):
+class ExtenderTransport(Protocol):
     """A connection to an extender. Every call ends within the configured timeout and raises ExtenderError on failure."""
 
-    async def filter(self, pod: Pod, nodes: Sequence[Node]) -> Filtered: ...
+    async def filter(self, pod: Pod, nodes: Sequence[Node]) -> FilterResponse: ...
     async def prioritize(self, pod: Pod, nodes: Sequence[Node]) -> Sequence[tuple[str, int]]:
         """Return (node, score)."""
         ...
@@ -118,12 +120,6 @@ class Transport(Protocol):
     async def close(self) -> None: ...
 
 
-EXTENDERS = "extenders"
-
-
-NOT_ASKED = "node(s) were added while extenders were called"
-
-
 @dataclass(frozen=True, slots=True)
 class ExtenderRejections:
     """The nodes that one extender refuses."""
@@ -134,7 +130,7 @@ class ExtenderRejections:
     unresolvable: frozenset[str] = frozenset()
     """Nodes on which removing pods does not help, according to the extender."""
 
-    def on(self, nodes: NodeTable) -> FilterResult:
+    def on_nodes(self, nodes: NodeTable) -> FilterResult:
         reasons = ["", *dict.fromkeys(self.reasons.values())]
         numbers = {reason: number for number, reason in enumerate(reasons)}
         codes = np.zeros(len(nodes), np.int64)
@@ -152,18 +148,15 @@ class ExtenderResult:
     scores: Mapping[str, float] = field(default_factory=dict)
     """Scores by node that are added to the weighted sum. Missing nodes have a score of 0."""
 
-    def added_to(self, diagnosis: Diagnosis, nodes: NodeTable) -> Diagnosis:
+    def add_to_diagnosis(self, diagnosis: Diagnosis, nodes: NodeTable) -> Diagnosis:
         """Return the diagnosis with the extenders' refusals. Nodes that were not sent to the extenders are also refused."""
         not_asked = diagnosis.feasible.copy()
         not_asked[nodes.rows(self.asked)] = False
         unresolvable = np.zeros(len(nodes), np.bool_)
         unresolvable[nodes.rows(name for objection in self.objections for name in objection.unresolvable)] = True
-        refusals = [(objection.extender, objection.on(nodes)) for objection in self.objections]
+        refusals = [(objection.extender, objection.on_nodes(nodes)) for objection in self.objections]
         refusals.append((EXTENDERS, FilterResult.refusing(not_asked, NOT_ASKED)))
         return Diagnosis(diagnosis.nodes, [*diagnosis.refusals, *refusals], diagnosis.pre_filter, unresolvable)
 
-    def added_score(self, nodes: NodeTable) -> FloatArray:
+    def sum_scores(self, nodes: NodeTable) -> FloatArray:
         return np.array([self.scores.get(name, 0.0) for name in nodes.names], np.float64)
-
-
-FILTER, PRIORITIZE, PREEMPT, BIND = "filter", "prioritize", "preempt", "bind"

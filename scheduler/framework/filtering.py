@@ -18,24 +18,39 @@ from pinnace.scheduler.framework.interface import (
     PreFilterPlugin,
     ResourceFilterPlugin,
 )
-from pinnace.scheduler.framework.plugin_errors import TRUSTED, call, check_costs, check_passed, check_status, guarded
+from pinnace.scheduler.framework.plugin_errors import (
+    TRUSTED,
+    call_plugin,
+    check_costs,
+    check_passed,
+    check_status,
+    guard_callbacks,
+)
 from pinnace.scheduler.framework.results import Cost, CycleState, FilterResult, Status
 
 BY_ROWS = (Dependency.ROW, Dependency.FREE_RESOURCES)
+_ONE: BoolArray = np.ones(1, np.bool_)
+BUDGET = 0.1
+"""Maximum CPU seconds of one decision."""
+SMALL = 8 << 10
+"""Maximum size of the spec of a small pod, in bytes."""
+_FEW_LABELS = 256
+_LABEL = 3e-6
+"""Seconds per label, because each label is matched with selectors and distinguishes groups of pods."""
 
 
 def run_pre_filter(plugin: PreFilterPlugin, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
     """Run PreFilter. Return None, the SKIP object, or a Status with a reason. Raise PluginError."""
-    answer = call(plugin, "PreFilter", plugin.pre_filter, state, pod, nodes)
-    return answer if answer is None else call(plugin, "PreFilter", check_status, answer)
+    answer = call_plugin(plugin, "PreFilter", plugin.pre_filter, state, pod, nodes)
+    return answer if answer is None else call_plugin(plugin, "PreFilter", check_status, answer)
 
 
 def run_filter(plugin: FilterPlugin, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
     """Run Filter. Raise PluginError."""
-    result = call(plugin, "Filter", plugin.filter, state, pod, nodes)
+    result = call_plugin(plugin, "Filter", plugin.filter, state, pod, nodes)
     if type(plugin) in TRUSTED:
         return result
-    return guarded(plugin, call(plugin, "Filter", check_passed, result, len(nodes)))
+    return guard_callbacks(plugin, call_plugin(plugin, "Filter", check_passed, result, len(nodes)))
 
 
 def dependency(plugin: Plugin, attribute: str) -> Dependency:
@@ -44,12 +59,12 @@ def dependency(plugin: Plugin, attribute: str) -> Dependency:
     return result
 
 
-def _says_itself(plugin: ResourceFilterPlugin) -> bool:
+def _lacking_matches_filter(plugin: ResourceFilterPlugin) -> bool:
     """Return True if `lacking` is consistent with `filter`. A derived class that overrides only `filter` is not consistent."""
-    return any("lacking" in vars(item) for item in _down_to(type(plugin), "filter"))
+    return any("lacking" in vars(item) for item in _classes_defining(type(plugin), "filter"))
 
 
-def _down_to(kind: type, method: str) -> Sequence[type]:
+def _classes_defining(kind: type, method: str) -> Sequence[type]:
     """Return the classes from the plugin's class to the one that defines the method, or none if the instance defines it."""
     order = kind.__mro__
     return order[: 1 + next((index for index, each in enumerate(order) if method in vars(each)), -1)]
@@ -66,26 +81,26 @@ class RowFilters:
         rooms = [
             filter_plugin
             for filter_plugin in filters
-            if isinstance(filter_plugin, ResourceFilterPlugin) and _says_itself(filter_plugin)
+            if isinstance(filter_plugin, ResourceFilterPlugin) and _lacking_matches_filter(filter_plugin)
         ]
-        self.rooms = rooms if len(rooms) == len(filters) else None
+        self.resource_filters = rooms if len(rooms) == len(filters) else None
         """All filters if each can check a single node, otherwise None."""
 
-    def passed(self, state: CycleState, pod: PodInfo, nodes: NodeTable, among: BoolArray) -> BoolArray:
+    def passing_rows(self, state: CycleState, pod: PodInfo, nodes: NodeTable, among: BoolArray) -> BoolArray:
         """Return the nodes of `among` that pass all filters. Raise PluginError."""
-        for result in self.results(state, pod, nodes):
+        for result in self.run_filters(state, pod, nodes):
             among = among & result.passed
         return among
 
-    def pass_row(self, pod: PodInfo, row: int, nodes: NodeTable) -> bool:
+    def passes_row(self, pod: PodInfo, row: int, nodes: NodeTable) -> bool:
         """Return True if the node passes all filters. Raise PluginError."""
-        if self.rooms is not None:
+        if self.resource_filters is not None:
             free = partial(nodes.free_at, row)
-            return not any(call(room, "Filter", room.lacking, pod, free) for room in self.rooms)
+            return not any(call_plugin(room, "Filter", room.lacking, pod, free) for room in self.resource_filters)
         node = nodes if len(nodes) == 1 else SomeNodes(nodes, slice(row, row + 1))
-        return bool(self.passed({}, pod, node, _ONE)[0])
+        return bool(self.passing_rows({}, pod, node, _ONE)[0])
 
-    def results(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Iterator[FilterResult]:
+    def run_filters(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Iterator[FilterResult]:
         """Yield the result of each filter. Raise PluginError."""
         for pre_filter, filterer in self._prepared:
             if pre_filter is not None:
@@ -106,7 +121,7 @@ class SingleNodeFilter:
         self._by_rows = by_rows
 
     @property
-    def see_room(self) -> bool:
+    def depends_on_resources_only(self) -> bool:
         """True if all filters depend only on free resources."""
         return all(
             dependency(filter_plugin, "filter_depends_on") is Dependency.FREE_RESOURCES
@@ -115,27 +130,15 @@ class SingleNodeFilter:
 
     def passes(self, pod: PodInfo, row: int, node: NodeTable) -> bool:
         """Return True if the row passes. `node` is the row as a table of one row. Raise PluginError."""
-        return all(result.passed[row] for result in self._by_nodes) and self._by_rows.pass_row(pod, 0, node)
+        return all(result.passed[row] for result in self._by_nodes) and self._by_rows.passes_row(pod, 0, node)
 
     def reasons(self, pod: PodInfo, row: int, node: NodeTable) -> tuple[str, ...]:
         """Return the reasons of the first filter that refuses the row; those that depend only on nodes are last. Raise
         PluginError."""
-        for result in self._by_rows.results({}, pod, node):
+        for result in self._by_rows.run_filters({}, pod, node):
             if not result.passed[0]:
                 return result.reasons_at(0)
         return next((result.reasons_at(row) for result in self._by_nodes if not result.passed[row]), ())
-
-
-_ONE: BoolArray = np.ones(1, np.bool_)
-
-
-BUDGET = 0.1
-"""Maximum CPU seconds of one decision."""
-SMALL = 8 << 10
-"""Maximum size of the spec of a small pod, in bytes."""
-_FEW_LABELS = 256
-_LABEL = 3e-6
-"""Seconds per label, because each label is matched with selectors and distinguishes groups of pods."""
 
 
 def is_small(pod: PodInfo) -> bool:
@@ -144,9 +147,8 @@ def is_small(pod: PodInfo) -> bool:
 
 
 class CostLimit:
-    """The hint for pods that are refused for their cost. Only a change of the pod or fewer nodes help. The periodic flush
-    of the
-    queue retries them."""
+    """The hint for pods that are refused for their cost. Only a change of the pod or fewer nodes help. The periodic flush of
+    the queue retries them."""
 
     name = "SchedulingCost"
     helped_by = Change.NODE_REMOVED
@@ -157,7 +159,7 @@ class CostLimit:
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
         return False
 
-    def refusal(self, pod: PodInfo, nodes: NodeTable) -> str:
+    def find_refusal(self, pod: PodInfo, nodes: NodeTable) -> str:
         """Return the reason for a refusal, or an empty string if the pod is within the budget. Raise PluginError."""
         costs = self._costs(pod, nodes)
         total = sum(cost.seconds for cost in costs)
@@ -177,5 +179,5 @@ class CostLimit:
         labels = len(pod.raw.metadata.labels)
         costs = [Cost(labels * _LABEL, labels, "labels")]
         for plugin in self._plugins:
-            costs += call(plugin, "Cost", check_costs, call(plugin, "Cost", plugin.cost, pod, nodes))
+            costs += call_plugin(plugin, "Cost", check_costs, call_plugin(plugin, "Cost", plugin.cost, pod, nodes))
         return costs

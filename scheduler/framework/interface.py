@@ -26,36 +26,31 @@ from pinnace.scheduler.framework.results import Cost, CycleState, Diagnosis, Fil
 class Dependency(Enum):
     """The inputs of a plugin's result, which determine its reuse for equivalent pods.
 
-    Plugins declare a dependency in the attributes `filter_depends_on` (PreFilter and Filter), `score_depends_on`
-    (PreScore, Score
-    and NormalizeScore) and `skip_depends_on` (for SKIP, if it is not always returned). The default is EVERYTHING.
+    Plugins declare a dependency in the attributes `filter_depends_on` (PreFilter and Filter), `score_depends_on` (PreScore,
+    Score and NormalizeScore) and `skip_depends_on` (for SKIP, if it is not always returned). The default is EVERYTHING.
 
-    With any other value, the result may depend on the pod's spec, namespace, labels and controller, but on no other field
-    of the
-    pod. Data that the plugin stores in `state` is then available only to its own next method.
+    With any other value, the result may depend on the pod's spec, namespace, labels and controller, but on no other field of
+    the pod. Data that the plugin stores in `state` is then available only to its own next method.
     """
 
     EVERYTHING = auto()
     """The plugin runs for every pod, on all nodes."""
     NODES = auto()
-    """The result depends on nodes, other objects, and the set of terms of pods on nodes. It depends neither on the pods
-    on nodes
-    nor on the feasible nodes."""
+    """The result depends on nodes, other objects, and the set of terms of pods on nodes. It depends neither on the pods on
+    nodes nor on the feasible nodes."""
     ROW = auto()
-    """The result for a node depends on the node and its pods, but not on other nodes or on the feasible nodes. SKIP
-    depends only
-    on the pod. Not valid for `skip_depends_on`."""
+    """The result for a node depends on the node and its pods, but not on other nodes or on the feasible nodes. SKIP depends
+    only on the pod. Not valid for `skip_depends_on`."""
     FREE_RESOURCES = auto()
-    """As ROW, but of the pods on the node only the free resources matter (`free` and `slack` of the table)."""
+    """As ROW, but of the pods on the node only the free resources matter (`free` and `free_for_scoring` of the table)."""
 
 
 @runtime_checkable
 class Plugin(Protocol):
     """The base of all plugin protocols.
 
-    The constructor receives the keyword arguments that it names: `args` from the configuration, and `handle` (a
-    `Handle`). For an
-    invalid argument it raises ValueError with the path of the field. It must not start tasks or threads.
+    The constructor receives the keyword arguments that it names: `args` from the configuration, and `handle` (a `Handle`). For
+    an invalid argument it raises ValueError with the path of the field. It must not start tasks or threads.
     """
 
     @property
@@ -79,9 +74,8 @@ class PreEnqueuePlugin(Plugin, Protocol):
     def pre_enqueue(self, pod: PodInfo) -> bool:
         """Return True if the pod may enter the active queue.
 
-        A gated pod is checked again when it changes, and after events of the kinds in `helped_by` of EnqueueHint (`helps`
-        is not
-        called). Without `helped_by` it is checked after all events.
+        A gated pod is checked again when it changes, and after events of the kinds in `helped_by` of EnqueueHint (`helps` is
+        not called). Without `helped_by` it is checked after all events.
         """
         ...
 
@@ -100,9 +94,8 @@ class QueueSortPlugin(Plugin, Protocol):
     def sort_key(self, pod: PodInfo, since: float) -> Any:
         """Return the sort key of the pod. The pod with the smallest key is first.
 
-        `since` is the time of the pod's arrival or last failure, in monotonic seconds. All profiles share the queue, so
-        exactly one
-        plugin sorts, and it must be the same in all profiles.
+        `since` is the time of the pod's arrival or last failure, in monotonic seconds. All profiles share the queue, so exactly
+        one plugin sorts, and it must be the same in all profiles.
         """
         ...
 
@@ -161,11 +154,9 @@ class PostFilterPlugin(Plugin, Protocol):
     ) -> Nominated | Proposed | Status | None:
         """Handle a pod without a feasible node. `diagnosis` has the result of every filter on every node.
 
-        Return Nominated if victims are being evicted; later plugins are then not called. Proposed is the same, but
-        extenders may first
-        change the candidates. A Status has the reason why this plugin cannot help, which is appended to the message. None
-        has no
-        reason. The plugin starts evictions without waiting for their completion.
+        Return Nominated if victims are being evicted; later plugins are then not called. Proposed is the same, but extenders
+        may first change the candidates. A Status has the reason why this plugin cannot help, which is appended to the message.
+        None has no reason. The plugin starts evictions without waiting for their completion.
         """
         ...
 
@@ -206,9 +197,8 @@ class ReservePlugin(Plugin, Protocol):
     def unreserve(self, state: CycleState, pod: PodInfo, node: str) -> None:
         """Undo `reserve` for a pod that will not be bound to the node.
 
-        It is called in reverse order for all Reserve plugins if one of them refuses, so it must accept calls without
-        `reserve`. It
-        must not fail.
+        It is called in reverse order for all Reserve plugins if one of them refuses, so it must accept calls without `reserve`.
+        It must not fail.
         """
         ...
 
@@ -242,13 +232,12 @@ class PreBindPlugin(Plugin, Protocol):
 @runtime_checkable
 class BindPlugin(Plugin, Protocol):
     async def bind(self, state: CycleState, pod: PodInfo, node: str, fence: Fence) -> Status | None:
-        """Bind the pod. Return None if it is bound, SKIP to call the next Bind plugin, or a Status with a reason if it
-        will not be
-        bound.
+        """Bind the pod. Return None if it is bound, SKIP to call the next Bind plugin, or a Status with a reason if it will not
+        be bound.
 
-        Do not catch API errors: after an ApiError or a timeout, the scheduler reads the pod to check whether it is bound.
-        Any other
-        exception means that it is not bound. Pass the fence to all writes, because it rejects the binds of a former leader.
+        Do not catch API errors: after an ApiError or a timeout, the scheduler reads the pod to check whether it is bound. Any
+        other exception means that it is not bound. Pass the fence to all writes, because it rejects the binds of a former
+        leader.
         """
         ...
 

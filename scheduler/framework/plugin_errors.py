@@ -4,12 +4,13 @@
                                  +-- raises ------> PluginError
                                  '-- blocks the event loop --> interrupted by the stall watch: PluginError
 
-Guarantee: an exception of a plugin leaves `call` and `acall` as a PluginError that names the plugin and the extension point.
-This includes CancelledError, GeneratorExit, SystemExit and KeyboardInterrupt, which otherwise end a task or the process
-silently. Two exceptions pass unchanged: a cancellation of the task by other code, and Ctrl-C in a program that Ctrl-C ends.
+Guarantee: an exception of a plugin leaves `call_plugin` and `await_plugin` as a PluginError that names the plugin and the
+extension point. This includes CancelledError, GeneratorExit, SystemExit and KeyboardInterrupt, which otherwise end a task or
+the process silently. Two exceptions pass unchanged: a cancellation of the task by other code, and Ctrl-C in a program that
+Ctrl-C ends.
 
-`on_stack` finds the plugin that a thread is executing, so that `pinnace.runtime.stalls` can name and interrupt it. Only code of
-the plugin itself is interrupted, so that updates of the cache and the queue are never partial.
+`plugin_on_stack` finds the plugin that a thread is executing, so that `pinnace.runtime.stalls` can name and interrupt it. Only
+code of the plugin itself is interrupted, so that updates of the cache and the queue are never partial.
 
 A plugin that holds the GIL or catches the interruption cannot be stopped. See docs/scheduler-plugins.md, "A plugin that
 misbehaves".
@@ -45,7 +46,7 @@ from pinnace.scheduler.framework.results import (
     Proposed,
     Status,
     Wait,
-    failure,
+    plugin_failure,
 )
 
 log = logging.getLogger(__name__)
@@ -65,6 +66,8 @@ STALLS = Counter("scheduler_plugin_stalls", "Plugin calls that blocked the event
 _OURS = "pinnace."
 _ADAPTERS = ("pinnace.scheduler.framework.interface", __name__)
 """These modules have no state that an interruption can leave inconsistent."""
+TRUSTED = set[type]()
+"""The types of built-in plugins that have been called. The lookup is faster than `is_built_in`."""
 
 
 class Named(Protocol):
@@ -78,13 +81,13 @@ class PluginErrorLog:
     def __init__(self) -> None:
         self._told: set[str] = set()
 
-    def note(self, error: PluginError) -> None:
+    def log_error(self, error: PluginError) -> None:
         FAILURES.labels(error.plugin, error.point).inc()
         if self._is_new(message := str(error)):
             failed = PluginFailed(error.plugin, error.point, type(error.problem).__name__).extra
             log.error("%s", message, exc_info=error.problem, extra=failed)
 
-    def warn(self, where: str, message: str) -> None:
+    def log_warning(self, where: str, message: str) -> None:
         """Log a problem that fails no attempt, once per place, such as 'plugin "X" in Score'."""
         if self._is_new(where):
             log.warning("%s: %s", where, message)
@@ -101,8 +104,8 @@ class PluginErrorLog:
 # --- calls
 
 
-def call(plugin: Named, point: str, method: Callable[..., T], *arguments: Any) -> T:
-    """Call a plugin method and return its result. Raise PluginError. `on_stack` reads the arguments of this function.
+def call_plugin(plugin: Named, point: str, method: Callable[..., T], *arguments: Any) -> T:
+    """Call a plugin method and return its result. Raise PluginError. `plugin_on_stack` reads the arguments of this function.
 
     An out-of-tree plugin cannot access the calling task, so that it cannot cancel the leader's term or an informer.
     """
@@ -111,18 +114,14 @@ def call(plugin: Named, point: str, method: Callable[..., T], *arguments: Any) -
         try:
             return method(*arguments)
         except BaseException as error:
-            raise failure(plugin.name, point, error) from error
+            raise plugin_failure(plugin.name, point, error) from error
     _leave_task(task.get_loop(), task)
     try:
         return method(*arguments)
     except BaseException as error:
-        raise failure(plugin.name, point, error) from error
+        raise plugin_failure(plugin.name, point, error) from error
     finally:
         _enter_task(task.get_loop(), task)
-
-
-TRUSTED = set[type]()
-"""The types of built-in plugins that have been called. The lookup is faster than `is_built_in`."""
 
 
 def _task_of(plugin: Named) -> "asyncio.Task[Any] | None":
@@ -145,10 +144,10 @@ def bounded_calls(seconds: float) -> Iterator[None]:
     def check(_: int, frame: FrameType | None) -> None:
         nonlocal last
         present = frame
-        while present is not None and present.f_code is not call.__code__:
+        while present is not None and present.f_code is not call_plugin.__code__:
             present = present.f_back
         same, last = present is not None and present is last, present
-        if same and (culprit := on_stack(frame)) is not None and culprit.may_be_interrupted:
+        if same and (culprit := plugin_on_stack(frame)) is not None and culprit.may_be_interrupted:
             raise Stalled(f"the code did not return within {seconds:g} s")
 
     before = signal.signal(signal.SIGALRM, check)
@@ -160,8 +159,8 @@ def bounded_calls(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-async def acall(plugin: Named, point: str, method: Callable[..., Awaitable[T]], *arguments: Any) -> T:
-    """Call a coroutine method, as `call` does. Raise CancelledError only if other code cancels this task."""
+async def await_plugin(plugin: Named, point: str, method: Callable[..., Awaitable[T]], *arguments: Any) -> T:
+    """Call a coroutine method, as `call_plugin` does. Raise CancelledError only if other code cancels this task."""
     task = asyncio.current_task()
     assert task is not None
     before = task.cancelling()
@@ -170,7 +169,7 @@ async def acall(plugin: Named, point: str, method: Callable[..., Awaitable[T]], 
     except BaseException as error:
         if isinstance(error, asyncio.CancelledError) and task.cancelling() > before:
             raise
-        raise failure(plugin.name, point, error) from error
+        raise plugin_failure(plugin.name, point, error) from error
 
 
 def is_built_in(plugin: type) -> bool:
@@ -178,7 +177,7 @@ def is_built_in(plugin: type) -> bool:
     return plugin.__module__.startswith("pinnace.scheduler.plugins.")
 
 
-def on_stack(frame: FrameType | None) -> Culprit | None:
+def plugin_on_stack(frame: FrameType | None) -> Culprit | None:
     """Return the plugin that this stack executes, or None."""
     modules = set[str]()
     while frame is not None:
@@ -193,10 +192,10 @@ def on_stack(frame: FrameType | None) -> Culprit | None:
     return None
 
 
-_CALLS = (call.__code__, acall.__code__)
+_CALLS = (call_plugin.__code__, await_plugin.__code__)
 
 
-# --- checks of plugin results; each raises TypeError or ValueError and is called through `call`
+# --- checks of plugin results; each raises TypeError or ValueError and is called through `call_plugin`
 
 
 def check_truth(answer: Any) -> bool:
@@ -205,7 +204,7 @@ def check_truth(answer: Any) -> bool:
     return bool(answer)
 
 
-def changes_of(hint: Any) -> Change:
+def hint_changes(hint: Any) -> Change:
     """Return `helped_by` of the hint, which may be a property."""
     awaits = hint.helped_by
     if not isinstance(awaits, Change):
@@ -272,17 +271,17 @@ def check_booleans(name: str, found: Any, nodes: int) -> BoolArray:
     return found
 
 
-def guarded(plugin: Named, result: FilterResult) -> FilterResult:
-    """Return the result of an out-of-tree plugin with its callbacks wrapped in `call` and checked."""
+def guard_callbacks(plugin: Named, result: FilterResult) -> FilterResult:
+    """Return the result of an out-of-tree plugin with its callbacks wrapped in `call_plugin` and checked."""
     nodes, unresolvable = len(result.passed), result.unresolvable
 
     def explain() -> NodeReasons:
-        verdicts = call(plugin, "Filter", result.explain)
-        return call(plugin, "Filter", _checked_node_reasons, plugin, verdicts, nodes)
+        verdicts = call_plugin(plugin, "Filter", result.explain)
+        return call_plugin(plugin, "Filter", _checked_node_reasons, plugin, verdicts, nodes)
 
     def find_unresolvable() -> BoolArray:
         assert unresolvable is not None
-        return call(plugin, "Filter", lambda: check_booleans("unresolvable", unresolvable(), nodes))
+        return call_plugin(plugin, "Filter", lambda: check_booleans("unresolvable", unresolvable(), nodes))
 
     return replace(result, explain=explain, unresolvable=find_unresolvable if unresolvable is not None else None)
 
@@ -290,7 +289,9 @@ def guarded(plugin: Named, result: FilterResult) -> FilterResult:
 def _checked_node_reasons(plugin: Named, verdicts: Any, nodes: int) -> NodeReasons:
     if not isinstance(verdicts, NodeReasons) or getattr(verdicts.codes, "shape", None) != (nodes,):
         raise TypeError(f"`explain` must return NodeReasons with {nodes} codes, got {verdicts!r:.100}")
-    return NodeReasons(verdicts.codes, lambda code: call(plugin, "Filter", lambda: _checked_reasons(verdicts.reasons(code))))
+    return NodeReasons(
+        verdicts.codes, lambda code: call_plugin(plugin, "Filter", lambda: _checked_reasons(verdicts.reasons(code)))
+    )
 
 
 def _checked_reasons(reasons: Any) -> Sequence[str]:
@@ -322,10 +323,10 @@ def check_range(scores: FloatArray, feasible: BoolArray) -> tuple[FloatArray, st
 
 
 def check_post_filter(plugin: Named, answer: Any, nodes: NodeTable) -> Nominated | Proposed | Status | None:
-    """Check the result of PostFilter. `settle` of a proposal is wrapped in `call` and checked."""
+    """Check the result of PostFilter. `settle` of a proposal is wrapped in `call_plugin` and checked."""
     if isinstance(answer, Proposed):
         return replace(
-            answer, settle=lambda left: call(plugin, "PostFilter", lambda: check_nominated(answer.settle(left), nodes))
+            answer, settle=lambda left: call_plugin(plugin, "PostFilter", lambda: check_nominated(answer.settle(left), nodes))
         )
     return check_nominated(answer, nodes) if isinstance(answer, Nominated) else check_status(answer)
 
@@ -338,6 +339,6 @@ def check_nominated(answer: Any, nodes: NodeTable) -> Nominated:
     return answer
 
 
-def objection(plugin: Named, status: Wait | Status | None) -> PluginRejection | None:
+def rejection_of(plugin: Named, status: Wait | Status | None) -> PluginRejection | None:
     """Return the plugin's refusal of the selected node, or None."""
     return PluginRejection(plugin.name, status.reason) if isinstance(status, Status) and status is not SKIP else None

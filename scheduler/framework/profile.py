@@ -28,12 +28,13 @@ from pinnace.scheduler.framework import interface
 from pinnace.scheduler.framework.filtering import SingleNodeFilter
 from pinnace.scheduler.framework.former_name import permit_former_name
 from pinnace.scheduler.framework.interface import BatchBindPlugin, Plugin
-from pinnace.scheduler.framework.plugin_errors import PluginErrorLog, call, check_key, is_built_in
+from pinnace.scheduler.framework.plugin_errors import PluginErrorLog, call_plugin, check_key, is_built_in
 from pinnace.scheduler.framework.results import CycleState, Diagnosis, FilterResult, PluginError, PluginRejection
 
 Settle = Callable[["WaitingPod", PluginRejection | None], None]
 MAX_TIMEOUT = 15 * 60.0
 """Maximum seconds that a pod waits in Permit, regardless of the plugins' timeouts. Kubernetes has the same limit."""
+_TOGETHER = ("reserve", "unreserve")
 
 
 class WaitingPod:
@@ -89,7 +90,7 @@ class WaitingPods:
 
     # --- for the binder
 
-    def add(self, pod: PodInfo, node: str, timeouts: Mapping[str, float], now: float) -> None:
+    def add_pod(self, pod: PodInfo, node: str, timeouts: Mapping[str, float], now: float) -> None:
         """Add a pod. `timeouts` has the timeout of at least one plugin, in seconds."""
         waiting = self._pods[pod.uid] = WaitingPod(pod, node, timeouts, self._settle)
         for plugin, timeout in timeouts.items():
@@ -97,7 +98,7 @@ class WaitingPods:
             heapq.heappush(self._timers, (now + seconds, next(self._sequence), seconds, waiting, plugin))
         self._changed()
 
-    def settled(self, now: float) -> list[tuple[WaitingPod, PluginRejection | None]]:
+    def take_settled(self, now: float) -> list[tuple[WaitingPod, PluginRejection | None]]:
         """Return the pods that were settled since the last call or timed out at `now`, with the rejection or None."""
         while self._timers and self._timers[0][0] <= now:
             _, _, seconds, waiting, plugin = heapq.heappop(self._timers)
@@ -110,7 +111,7 @@ class WaitingPods:
         """Return the time of the next timer. The pod of the timer may already be settled."""
         return self._timers[0][0] if self._timers else None
 
-    def clear(self) -> None:
+    def drop_all(self) -> None:
         """Drop all pods, settled or not."""
         self._pods.clear()
         self._timers.clear()
@@ -134,11 +135,11 @@ class Filters(Protocol):
     """The filters of a profile, as plugins use them. See pinnace.scheduler.framework.runtime."""
 
     def run_filters(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Diagnosis: ...
-    def ask(self, plugin: str, pod: PodInfo, nodes: NodeTable) -> FilterResult | None: ...
-    def curable(self, diagnosis: Diagnosis) -> BoolArray: ...
-    def unresolvable(self, diagnosis: Diagnosis) -> BoolArray: ...
-    def lasting(self, diagnosis: Diagnosis) -> Sequence[tuple[str, FilterResult]]: ...
-    def one_by_one(self, diagnosis: Diagnosis) -> SingleNodeFilter | None: ...
+    def run_single_filter(self, plugin: str, pod: PodInfo, nodes: NodeTable) -> FilterResult | None: ...
+    def curable_nodes(self, diagnosis: Diagnosis) -> BoolArray: ...
+    def unresolvable_nodes(self, diagnosis: Diagnosis) -> BoolArray: ...
+    def lasting_refusals(self, diagnosis: Diagnosis) -> Sequence[tuple[str, FilterResult]]: ...
+    def single_node_filter(self, diagnosis: Diagnosis) -> SingleNodeFilter | None: ...
     def cost(self, pod: PodInfo, nodes: NodeTable) -> float: ...
     def estimate(self, pod: PodInfo, nodes: NodeTable) -> float: ...
 
@@ -161,9 +162,8 @@ class Preemption(Protocol):
     def evict(self, plugin: str, preemptor: PodInfo, node: str, victims: Sequence[PlacedPod]) -> None:
         """Evict the victims without waiting for their deletion.
 
-        `plugin` is the name of the calling plugin. Victims whose bind has not been sent are called off and requeued. The
-        other victims
-        are deleted.
+        `plugin` is the name of the calling plugin. Victims whose bind has not been sent are called off and requeued. The other
+        victims are deleted.
         """
         ...
 
@@ -176,11 +176,9 @@ class Handle(Protocol):
     def objects(self, resource: Resource[T]) -> Mapping[str, T]:
         """Return all objects of a resource by "namespace/name", or by "name" for cluster-scoped resources.
 
-        The map is a read-only live view of an informer's store. At the start of a term it is as recent as the table of
-        nodes. A plugin
-        that reads resources other than pods and nodes lists them in the class attribute `needs`, a tuple of resources.
-        Raise KeyError
-        for a resource that no plugin lists.
+        The map is a read-only live view of an informer's store. At the start of a term it is as recent as the table of nodes. A
+        plugin that reads resources other than pods and nodes lists them in the class attribute `needs`, a tuple of resources.
+        Raise KeyError for a resource that no plugin lists.
         """
         ...
 
@@ -192,9 +190,8 @@ class Handle(Protocol):
     def waiting(self) -> Waiting: ...
 
     def activate(self, uid: str) -> None:
-        """Requeue a pod without waiting for an event. An unschedulable pod waits only for its backoff; a gated pod is
-        checked again
-        by PreEnqueue."""
+        """Requeue a pod without waiting for an event. An unschedulable pod waits only for its backoff; a gated pod is checked
+        again by PreEnqueue."""
         ...
 
     @property
@@ -248,9 +245,9 @@ class ReadOnlyHandle:
 
         def key(obj: T) -> str:
             try:
-                return call(self._plugin, "index", check_key, call(self._plugin, "index", by, read_only(obj)))
+                return call_plugin(self._plugin, "index", check_key, call_plugin(self._plugin, "index", by, read_only(obj)))
             except PluginError as error:
-                self._faults.note(error)
+                self._faults.log_error(error)
                 return ""
 
         return _ReadOnlyIndex(self._handle.index(resource, key))
@@ -318,7 +315,7 @@ PREPARED_BY: Mapping[Point, Point] = {Point.FILTER: Point.PRE_FILTER, Point.SCOR
 """A plugin that implements both points must be enabled at both, because the second reads the state of the first."""
 
 
-def takes_part(plugin: object, point: Point) -> bool:
+def implements_point(plugin: object, point: Point) -> bool:
     """Return True if a plugin or plugin class implements the extension point."""
     if point is Point.BIND and getattr(plugin, "in_batches", False):
         return True
@@ -337,13 +334,13 @@ Profile = Mapping[Point, Sequence[Enabled]]
 """The enabled plugins of each extension point in call order."""
 
 
-def everywhere(enabled: Iterable[Enabled]) -> Profile:
+def profile_of(enabled: Iterable[Enabled]) -> Profile:
     """Return a profile with these plugins in this order, each at all extension points that it implements."""
     plugins = list(enabled)
-    return {point: [plugin for plugin in plugins if takes_part(plugin.plugin, point)] for point in Point}
+    return {point: [plugin for plugin in plugins if implements_point(plugin.plugin, point)] for point in Point}
 
 
-def check(profile: Profile) -> None:
+def check_profile(profile: Profile) -> None:
     """Raise ValueError if the plugins do not form a valid profile."""
     names = {point: [enabled.plugin.name for enabled in profile.get(point, ())] for point in Point}
     _check_names(profile, names)
@@ -352,7 +349,7 @@ def check(profile: Profile) -> None:
         raise ValueError(f"exactly one plugin must sort the queue, found {result}; the default is PrioritySort")
     for point, preparing in PREPARED_BY.items():
         for enabled in profile.get(point, ()):
-            if takes_part(enabled.plugin, preparing) and enabled.plugin.name not in names[preparing]:
+            if implements_point(enabled.plugin, preparing) and enabled.plugin.name not in names[preparing]:
                 raise ValueError(f"{enabled.plugin.name} is enabled at {point}, but not at {preparing}, which it requires")
     batches = [isinstance(enabled.plugin, BatchBindPlugin) for enabled in profile.get(Point.BIND, ())]
     if not batches:
@@ -370,20 +367,20 @@ def _check_names(profile: Profile, names: Mapping[Point, Sequence[str]]) -> None
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class _MethodSignature:
     """The expected signature of a plugin method."""
 
     parameters: Sequence[str]
     waits: bool
 
     @classmethod
-    def of(cls, method: Callable[..., Any]) -> "_Shape":
+    def of(cls, method: Callable[..., Any]) -> "_MethodSignature":
         named = [parameter for parameter in inspect.signature(method).parameters if parameter != "self"]
         return cls(named, inspect.iscoroutinefunction(method))
 
 
 _METHODS = {
-    method: _Shape.of(getattr(protocol, method))
+    method: _MethodSignature.of(getattr(protocol, method))
     for protocol, method in (
         *METHODS.values(),
         (interface.NormalizePlugin, "normalize"),
@@ -392,14 +389,13 @@ _METHODS = {
         (interface.PreFlightPlugin, "pre_flight"),
     )
 }
-_TOGETHER = ("reserve", "unreserve")
 
 
 class PluginLoadError(Exception):
     """The plugin cannot be used. The message names the plugin and the problem."""
 
 
-def find(spec: str) -> type[Plugin]:
+def load_plugin_class(spec: str) -> type[Plugin]:
     """Import a plugin's class. Raise PluginLoadError."""
     where, colon, class_name = spec.rpartition(":")
     if not colon or not where or not class_name.isidentifier():
@@ -422,7 +418,7 @@ def find(spec: str) -> type[Plugin]:
     return cast("type[Plugin]", result)
 
 
-def make(plugin: type[Plugin], spec: str, args: Mapping[str, Any], handle: Handle) -> Plugin:
+def create_plugin(plugin: type[Plugin], spec: str, args: Mapping[str, Any], handle: Handle) -> Plugin:
     """Construct a plugin with the arguments that its constructor names, and check its methods. Raise PluginLoadError."""
     wanted = inspect.signature(plugin).parameters
     offered: dict[str, Any] = {"args": args, "handle": handle if is_built_in(plugin) else ReadOnlyHandle(handle, plugin)}
@@ -436,11 +432,11 @@ def make(plugin: type[Plugin], spec: str, args: Mapping[str, Any], handle: Handl
         raise
     except BaseException as error:
         raise PluginLoadError(f'plugin "{spec}": {plugin.__name__}() failed: {type(error).__name__}: {error}') from error
-    _check_shape(made, spec)
+    _check_signatures(made, spec)
     return made
 
 
-def _check_shape(plugin: Plugin, spec: str) -> None:
+def _check_signatures(plugin: Plugin, spec: str) -> None:
     present = [method for method in _METHODS if hasattr(plugin, method)]
     if not present and not isinstance(plugin, interface.BatchBindPlugin):
         raise PluginLoadError(f'plugin "{spec}": has none of the methods {", ".join(_METHODS)}')

@@ -25,6 +25,12 @@ from pinnace.scheduler.cache.table import FloatArray
 Rank = tuple[int, int, int, int, float]
 _OFFSET = 1 << 31
 """Makes every priority positive, so that the sum grows with the number of victims."""
+MAX_SCORE = 100.0
+_ROUNDING = 1e-10
+"""Larger than the floating-point error of a score, and smaller than the distance of a true score from an integer."""
+_CALLERS = ("pinnace.scheduler.framework", "pinnace.scheduler.explain", "pinnace.scheduler.scheduling_cycle")
+_FEW = 256
+NO_NODES = "no nodes available to schedule pods"
 
 
 @dataclass(frozen=True)
@@ -46,14 +52,9 @@ class Victims:
         return self.violations, highest, total, len(self.pods), -started
 
 
-def choose(candidates: Iterable[Victims]) -> Victims:
+def choose_best_victims(candidates: Iterable[Victims]) -> Victims:
     """Return the best candidate, or the first of equal ones. `candidates` must not be empty."""
     return min(candidates, key=lambda candidate: candidate.rank)
-
-
-MAX_SCORE = 100.0
-_ROUNDING = 1e-10
-"""Larger than the floating-point error of a score, and smaller than the distance of a true score from an integer."""
 
 
 def whole(scores: FloatArray) -> FloatArray:
@@ -75,7 +76,7 @@ class PluginError(Exception):
 
     def __init__(self, plugin: str, point: str, problem: BaseException) -> None:
         what = ": ".join(filter(None, (type(problem).__name__, str(problem))))
-        super().__init__(f'plugin "{plugin}" failed in {point}: {what}{_place(problem)}')
+        super().__init__(f'plugin "{plugin}" failed in {point}: {what}{_line_of_plugin(problem)}')
         self.plugin = plugin
         self.point = point
         self.problem = problem
@@ -98,7 +99,7 @@ class Overdue(TimeoutError):
     """A coroutine of a plugin exceeded its timeout."""
 
 
-def _place(problem: BaseException) -> str:
+def _line_of_plugin(problem: BaseException) -> str:
     """Return the last line of the plugin's own file in the traceback, or an empty string if the plugin had returned."""
     frames = [
         (frame.f_globals.get("__name__", ""), frame.f_code.co_filename, line) for frame, line in walk_tb(problem.__traceback__)
@@ -106,9 +107,6 @@ def _place(problem: BaseException) -> str:
     own = next((file for module, file, _ in frames if not module.startswith(_CALLERS)), None)
     lines = [line for _, file, line in frames if file == own]
     return f" ({Path(own).name}:{lines[-1]})" if own is not None else ""
-
-
-_CALLERS = ("pinnace.scheduler.framework", "pinnace.scheduler.explain", "pinnace.scheduler.scheduling_cycle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +225,7 @@ class FilterResult:
         return cls(codes == 0, lambda: NodeReasons(codes, lambda code: (reasons[code],)), unresolvable, needs_pods)
 
 
-def failure(plugin: str, point: str, problem: BaseException) -> PluginError:
+def plugin_failure(plugin: str, point: str, problem: BaseException) -> PluginError:
     """Return the PluginError for an exception. A PluginError of a nested plugin call is returned unchanged.
 
     Raise KeyboardInterrupt if the user pressed Ctrl-C.
@@ -244,10 +242,6 @@ def _interrupts_raise() -> bool:
     (runtime/process.py)."""
     handler = signal.getsignal(signal.SIGINT)
     return callable(handler) and getattr(handler, "__module__", "") != "asyncio.unix_events"
-
-
-_FEW = 256
-NO_NODES = "no nodes available to schedule pods"
 
 
 @dataclass(frozen=True)
@@ -275,7 +269,7 @@ class Diagnosis:
         """Return True if no plugin refuses the node."""
         return self.pre_filter is None and all(result.passed[row] for _, result in self.refusals)
 
-    def at(self, row: int) -> list[tuple[str, FilterResult]]:
+    def refusals_at(self, row: int) -> list[tuple[str, FilterResult]]:
         """Return the refusals of one node. All other nodes pass. Raise PluginError.
 
         The reasons are computed immediately, so that the table may change afterwards.
@@ -286,8 +280,8 @@ class Diagnosis:
         found = []
         for plugin, result in self.refusals:
             if not result.passed[row]:
-                with _named(plugin):
-                    found.append((plugin, _only(row, result.explain())))
+                with _errors_of(plugin):
+                    found.append((plugin, _only_row(row, result.explain())))
         return found
 
     def first_reasons(self, row: int) -> tuple[str, ...]:
@@ -296,7 +290,7 @@ class Diagnosis:
             return (self.pre_filter[1],)
         for plugin, result in self.refusals:
             if not result.passed[row]:
-                with _named(plugin):
+                with _errors_of(plugin):
                     return result.reasons_at(row)
         return ()
 
@@ -306,7 +300,7 @@ class Diagnosis:
         found: dict[str, Counter[str]] = {}
         left = np.ones(self.nodes, np.bool_)
         for plugin, result in self.refusals:
-            with _named(plugin):
+            with _errors_of(plugin):
                 counter = _count(result.explain(), left & ~result.passed)
             if counter:
                 found.setdefault(plugin, Counter()).update(counter)
@@ -332,15 +326,15 @@ class Diagnosis:
 
 
 @contextmanager
-def _named(plugin: str) -> Iterator[None]:
+def _errors_of(plugin: str) -> Iterator[None]:
     """Convert exceptions into errors of the plugin."""
     try:
         yield
     except BaseException as error:
-        raise failure(plugin, "Filter", error) from error
+        raise plugin_failure(plugin, "Filter", error) from error
 
 
-def _only(row: int, verdicts: NodeReasons) -> FilterResult:
+def _only_row(row: int, verdicts: NodeReasons) -> FilterResult:
     """Return the result for one node. All other nodes pass."""
     codes = np.zeros(len(verdicts.codes), np.int64)
     codes[row] = 1

@@ -30,10 +30,10 @@ from pinnace.fit.table import BoolArray, IntArray
 from pinnace.scheduler.cache.columns import ALL, Rows
 from pinnace.scheduler.cache.pod_info import PodInfo
 from pinnace.scheduler.cache.table import FloatArray, NodeTable, SomeNodes
-from pinnace.scheduler.cache.what_if import OneMore
+from pinnace.scheduler.cache.what_if import TableWithOneMorePod
 from pinnace.scheduler.framework.filtering import BY_ROWS, RowFilters, dependency, run_filter, run_pre_filter
 from pinnace.scheduler.framework.interface import Dependency, FilterPlugin, PreFilterPlugin
-from pinnace.scheduler.framework.plugin_errors import call
+from pinnace.scheduler.framework.plugin_errors import call_plugin
 from pinnace.scheduler.framework.results import SKIP, CycleState, Diagnosis, NodeReasons, PluginError
 from pinnace.scheduler.framework.runtime import Framework, Scorer
 
@@ -151,17 +151,17 @@ class _Lookahead:
 
     steps: Sequence[tuple[Sequence[bool], Sequence[float]]] = ()
     """(feasible, score) of all rows, by number of such pods."""
-    known: dict[int, int] = field(default_factory=dict)
+    steps_taken: dict[int, int] = field(default_factory=dict)
     """The number of such pods that were added since the computation, by row. Rows with other changes are omitted."""
     hits: int = 0
 
-    def next(self, row: int) -> tuple[bool, float]:
+    def take_next(self, row: int) -> tuple[bool, float]:
         """Return the results of a known row after one more such pod was added."""
-        step = self.known[row]
+        step = self.steps_taken[row]
         if step + 1 < len(self.steps):
-            self.known[row] = step + 1
+            self.steps_taken[row] = step + 1
         else:
-            del self.known[row]
+            del self.steps_taken[row]
         self.hits += 1
         feasible, scores = self.steps[step]
         return feasible[row], scores[row]
@@ -177,15 +177,15 @@ class _EquivalenceClass:
         self._filters: list[FilterPlugin] = []
         """Filters that run for every pod."""
         self._row_filters = RowFilters(())
-        self._by_nodes: BoolArray = np.ones(len(nodes), np.bool_)
-        self._filter(framework, state, pod, nodes.subtract_reserved(pod.priority))
-        self._feasible = self._by_nodes.copy()
+        self._node_mask: BoolArray = np.ones(len(nodes), np.bool_)
+        self._classify_filters(framework, state, pod, nodes.subtract_reserved(pod.priority))
+        self._feasible = self._node_mask.copy()
         self._scores: FloatArray = np.zeros(len(nodes))
         self._top = np.inf
         self._best: list[int] = []
         """The rows with the score `_top`. If it is empty, all scores are lower."""
         self._columns = [
-            column for scorer in framework.scorers if (column := self._column(scorer, state, pod, nodes)) is not None
+            column for scorer in framework.scorers if (column := self._create_column(scorer, state, pod, nodes)) is not None
         ]
         """Columns in the order of addition."""
         self._for_every_pod = any(column.dependency is Dependency.EVERYTHING for column in self._columns)
@@ -196,21 +196,23 @@ class _EquivalenceClass:
         self._can_use_lookahead = all(item in (Dependency.NODES, Dependency.FREE_RESOURCES) for item in seen)
         self._lookahead = _Lookahead()
         self._misses = 0
-        self._remembered: CachedDiagnosis | None = None
-        self._ask_about(ALL, pod, nodes)
+        self._cached_diagnosis: CachedDiagnosis | None = None
+        self._recompute_rows(ALL, pod, nodes)
 
     def find_best_rows(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> BestRows | Diagnosis | None:
         if self._position != nodes.dirty.position and not self._still_refused(pod, nodes):
-            self._remembered = None
-            self._catch_up(pod, nodes)
-        if self._remembered is not None:
-            state.update(self._remembered.state)
-            return self._remembered.diagnosis
-        feasible = self._filter_for(state, pod, nodes)
+            self._cached_diagnosis = None
+            self._update_dirty_rows(pod, nodes)
+        if self._cached_diagnosis is not None:
+            state.update(self._cached_diagnosis.state)
+            return self._cached_diagnosis.diagnosis
+        feasible = self._run_filters_for_pod(state, pod, nodes)
         if feasible is None:
             return None
         if self._for_every_pod:
-            return rows_with_highest_score(self._total(state, pod, nodes, feasible)) if np.count_nonzero(feasible) else None
+            return (
+                rows_with_highest_score(self._sum_scores(state, pod, nodes, feasible)) if np.count_nonzero(feasible) else None
+            )
         if feasible is not self._feasible:
             return rows_with_highest_score(np.where(feasible, self._scores, -np.inf)) if np.count_nonzero(feasible) else None
         if not self._best:
@@ -222,30 +224,30 @@ class _EquivalenceClass:
         """Check a nominated pod, as `EquivalenceCache.fits_nominated` does. Results that depend on nodes are still valid."""
         if self._pre_filters or self._filters:
             return False
-        return bool(self._by_nodes[row]) and self._row_filters.pass_row(
+        return bool(self._node_mask[row]) and self._row_filters.passes_row(
             pod, row, nodes.subtract_reserved(pod.priority, pod.uid)
         )
 
     def store_diagnosis(self, state: CycleState, diagnosis: Diagnosis) -> None:
         if not self._pre_filters and not self._filters:
-            self._remembered = CachedDiagnosis(dict(state), diagnosis, self._row_filters)
+            self._cached_diagnosis = CachedDiagnosis(dict(state), diagnosis, self._row_filters)
 
     # --- cached results
 
     def _still_refused(self, pod: PodInfo, nodes: NodeTable) -> bool:
         """Return True if all dirty rows are refused as before, so that the cached diagnosis is still valid."""
-        dirty = nodes.dirty.since(self._position)
-        if self._remembered is None or dirty is None:
+        dirty = nodes.dirty.entries_since(self._position)
+        if self._cached_diagnosis is None or dirty is None:
             return False
         rows = {row for row, _ in dirty}
-        if len(rows) > _FEW or not self._remembered.holds(sorted(rows), pod, nodes):
+        if len(rows) > _FEW or not self._cached_diagnosis.still_holds(sorted(rows), pod, nodes):
             return False
         for row in rows:
-            self._lookahead.known.pop(row, None)
+            self._lookahead.steps_taken.pop(row, None)
         self._position = nodes.dirty.position
         return True
 
-    def _filter(self, framework: Framework, state: CycleState, pod: PodInfo, nodes: NodeTable) -> None:
+    def _classify_filters(self, framework: Framework, state: CycleState, pod: PodInfo, nodes: NodeTable) -> None:
         """Run the filters that depend on nodes, and classify the others."""
         skipped = set()
         for plugin in framework.pre_filters:
@@ -265,71 +267,71 @@ class _EquivalenceClass:
             if filterer.name in skipped:
                 continue
             if seen is Dependency.NODES:
-                self._by_nodes &= run_filter(filterer, state, pod, nodes).passed
+                self._node_mask &= run_filter(filterer, state, pod, nodes).passed
             elif seen in BY_ROWS:
                 by_rows.append(filterer)
             else:
                 self._filters.append(filterer)
         self._row_filters = RowFilters(by_rows)
 
-    def _column(self, scorer: Scorer, state: CycleState, pod: PodInfo, nodes: NodeTable) -> _Column | None:
+    def _create_column(self, scorer: Scorer, state: CycleState, pod: PodInfo, nodes: NodeTable) -> _Column | None:
         """Return the column of a scorer, or None if it skips the pods of this class."""
         column = _Column(scorer, len(nodes))
         if column.dependency is not Dependency.EVERYTHING or dependency(scorer.plugin, "skip_depends_on") is Dependency.NODES:
-            if column.scorer.skips(state, pod, nodes, self._feasible):
+            if column.scorer.run_pre_score(state, pod, nodes, self._feasible):
                 return None
             if column.dependency is Dependency.NODES:
-                column.values[:] = scorer.weighted(state, pod, nodes, self._feasible)
+                column.values[:] = scorer.weighted_scores(state, pod, nodes, self._feasible)
         return column
 
-    def _catch_up(self, pod: PodInfo, nodes: NodeTable) -> None:
-        dirty = nodes.dirty.since(self._position)
+    def _update_dirty_rows(self, pod: PodInfo, nodes: NodeTable) -> None:
+        dirty = nodes.dirty.entries_since(self._position)
         self._position = nodes.dirty.position
         if dirty is None:
-            self._lookahead.known.clear()
-            self._ask_about(ALL, pod, nodes)
+            self._lookahead.steps_taken.clear()
+            self._recompute_rows(ALL, pod, nodes)
             return
         rows = set()
         for row, requests in dirty:
-            if row in self._lookahead.known:
+            if row in self._lookahead.steps_taken:
                 if requests is self._requests or requests == self._requests:
-                    self._set(row, *self._lookahead.next(row))
+                    self._set_row(row, *self._lookahead.take_next(row))
                     continue
-                del self._lookahead.known[row]
+                del self._lookahead.steps_taken[row]
             rows.add(row)
         if len(rows) == 1:
             (row,) = rows
-            self._ask_about(slice(row, row + 1), pod, nodes)
+            self._recompute_rows(slice(row, row + 1), pod, nodes)
         elif len(rows) > len(nodes) // 4:
-            self._ask_about(ALL, pod, nodes)
+            self._recompute_rows(ALL, pod, nodes)
         elif rows:
-            self._ask_about(np.array(sorted(rows)), pod, nodes)
+            self._recompute_rows(np.array(sorted(rows)), pod, nodes)
         self._misses += len(rows)
         if self._misses >= _MISSES and self._can_use_lookahead:
-            self._look_ahead(pod, nodes)
+            self._compute_lookahead(pod, nodes)
 
-    def _look_ahead(self, pod: PodInfo, nodes: NodeTable) -> None:
+    def _compute_lookahead(self, pod: PodInfo, nodes: NodeTable) -> None:
         """Compute the results after more such pods. If many nodes have the highest score, pods are spread over them at random,
         and some nodes get several pods: then look several pods ahead."""
         depth = _DEPTH if self._lookahead.hits >= _MANY_HITS else 1
         steps, known = [], dict.fromkeys(range(len(nodes)), 0)
         for _ in range(depth):
-            nodes = OneMore(nodes, self._requests)
-            feasible, scores = self._ask(ALL, pod, nodes)
+            nodes = TableWithOneMorePod(nodes, self._requests)
+            feasible, scores = self._compute_rows(ALL, pod, nodes)
             steps.append((feasible.tolist(), scores.tolist()))
         self._lookahead, self._misses = _Lookahead(steps, known), 0
 
-    def _ask_about(self, rows: Rows, pod: PodInfo, nodes: NodeTable) -> None:
-        feasible, scores = self._ask(rows, pod, nodes)
+    def _recompute_rows(self, rows: Rows, pod: PodInfo, nodes: NodeTable) -> None:
+        feasible, scores = self._compute_rows(rows, pod, nodes)
         self._feasible[rows], self._scores[rows] = feasible, scores
         if rows is ALL:
             self._top, self._best = np.inf, []
         else:
             numbers = range(len(nodes))[rows] if isinstance(rows, slice) else rows.tolist()
             for row, score in zip(numbers, scores.tolist(), strict=True):
-                self._rank(row, score)
+                self._update_best_rows(row, score)
 
-    def _ask(self, rows: Rows, pod: PodInfo, nodes: NodeTable) -> tuple[BoolArray, FloatArray]:
+    def _compute_rows(self, rows: Rows, pod: PodInfo, nodes: NodeTable) -> tuple[BoolArray, FloatArray]:
         """Run the plugins that depend on rows. Return a mask of the feasible rows, and the scores."""
         state: CycleState = {}
         seen = nodes.subtract_reserved(pod.priority)
@@ -337,12 +339,12 @@ class _EquivalenceClass:
         if rows is not ALL:
             nodes = SomeNodes(nodes, rows)
             seen = SomeNodes(seen, rows) if kept else nodes
-        feasible = self._row_filters.passed(state, pod, seen, self._by_nodes[rows])
+        feasible = self._row_filters.passing_rows(state, pod, seen, self._node_mask[rows])
         total: FloatArray = np.zeros(len(feasible))
         for column in self._columns:
             if column.dependency in BY_ROWS:
-                column.scorer.skips(state, pod, nodes, feasible)
-                scores = column.scorer.weighted(state, pod, nodes, feasible)
+                column.scorer.run_pre_score(state, pod, nodes, feasible)
+                scores = column.scorer.weighted_scores(state, pod, nodes, feasible)
                 if self._for_every_pod:
                     column.values[rows] = scores
                 total += scores
@@ -351,11 +353,11 @@ class _EquivalenceClass:
         np.putmask(total, ~feasible, -np.inf)
         return feasible, total
 
-    def _set(self, row: int, feasible: bool, score: float) -> None:
+    def _set_row(self, row: int, feasible: bool, score: float) -> None:
         self._feasible[row], self._scores[row] = feasible, score
-        self._rank(row, score)
+        self._update_best_rows(row, score)
 
-    def _rank(self, row: int, score: float) -> None:
+    def _update_best_rows(self, row: int, score: float) -> None:
         """Update the best rows with the new score of a row."""
         best = self._best
         at = bisect_left(best, row)
@@ -370,7 +372,7 @@ class _EquivalenceClass:
 
     # --- results that are computed for every pod
 
-    def _filter_for(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> BoolArray | None:
+    def _run_filters_for_pod(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> BoolArray | None:
         """Return the feasible nodes, or None if a PreFilter refused the pod."""
         if not self._pre_filters and not self._filters:
             return self._feasible
@@ -387,13 +389,13 @@ class _EquivalenceClass:
                 feasible = feasible & run_filter(filterer, state, pod, nodes).passed
         return feasible
 
-    def _total(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
+    def _sum_scores(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
         total: FloatArray = np.zeros(len(nodes))
         for column in self._columns:
             if column.dependency is not Dependency.EVERYTHING:
                 total += column.values
-            elif not column.scorer.skips(state, pod, nodes, feasible):
-                total += column.scorer.weighted(state, pod, nodes, feasible)
+            elif not column.scorer.run_pre_score(state, pod, nodes, feasible):
+                total += column.scorer.weighted_scores(state, pod, nodes, feasible)
         np.putmask(total, ~feasible, -np.inf)
         return total
 
@@ -413,35 +415,37 @@ class CachedDiagnosis:
         self.state = state
         self.diagnosis = diagnosis
         said = dict(diagnosis.refusals)
-        self._by_rows = by_rows
-        self._said = [said[filter_plugin.name].explain() for filter_plugin in by_rows.filters]
+        self._row_filters = by_rows
+        self._row_reasons = [said[filter_plugin.name].explain() for filter_plugin in by_rows.filters]
         """The reasons of the row filters in order, computed while their data is available."""
-        self._reasons: list[dict[int, Set[str]]] = [{0: frozenset()} for _ in self._said]
+        self._reasons: list[dict[int, Set[str]]] = [{0: frozenset()} for _ in self._row_reasons]
         """For each filter, the reasons by code, computed on demand."""
 
-    def holds(self, rows: Sequence[int], pod: PodInfo, nodes: NodeTable) -> bool:
+    def still_holds(self, rows: Sequence[int], pod: PodInfo, nodes: NodeTable) -> bool:
         """Return True if the filters refuse these rows for the same reasons as before. Raise PluginError."""
-        if self._by_rows.rooms is not None:
-            return self._lack(rows, pod, nodes.subtract_reserved(pod.priority))
+        if self._row_filters.resource_filters is not None:
+            return self._single_nodes_agree(rows, pod, nodes.subtract_reserved(pod.priority))
         some = slice(rows[0], rows[0] + 1) if len(rows) == 1 else np.array(rows)
         seen = SomeNodes(nodes.subtract_reserved(pod.priority), some)
-        now = (result.explain() for result in self._by_rows.results({}, pod, seen))
-        return all(_alike(then, rows, each) for then, each in zip(self._said, now, strict=True))
+        now = (result.explain() for result in self._row_filters.run_filters({}, pod, seen))
+        return all(_reasons_equal(then, rows, each) for then, each in zip(self._row_reasons, now, strict=True))
 
-    def _lack(self, rows: Sequence[int], pod: PodInfo, nodes: NodeTable) -> bool:
-        """Implement `holds` for filters that can check a single node."""
+    def _single_nodes_agree(self, rows: Sequence[int], pod: PodInfo, nodes: NodeTable) -> bool:
+        """Implement `still_holds` for filters that can check a single node."""
         for row in rows:
             free = partial(nodes.free_at, row)
-            for then, known, each in zip(self._said, self._reasons, self._by_rows.rooms or (), strict=True):
+            for then, known, each in zip(
+                self._row_reasons, self._reasons, self._row_filters.resource_filters or (), strict=True
+            ):
                 code = int(then.codes[row])
                 if (reasons := known.get(code)) is None:
                     reasons = known[code] = frozenset(then.reasons(code))
-                if reasons != set(call(each, "Filter", each.lacking, pod, free)):
+                if reasons != set(call_plugin(each, "Filter", each.lacking, pod, free)):
                     return False
         return True
 
 
-def _alike(then: NodeReasons, rows: Sequence[int], now: NodeReasons) -> bool:
+def _reasons_equal(then: NodeReasons, rows: Sequence[int], now: NodeReasons) -> bool:
     """Return True if the reasons are equal. `now` contains only these rows."""
     for before, after in zip(then.codes[rows].tolist(), now.codes.tolist(), strict=True):
         if bool(before) != bool(after) or (before and set(then.reasons(before)) != set(now.reasons(after))):

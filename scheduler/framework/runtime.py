@@ -7,8 +7,8 @@
                 v          v         then, concurrently with later decisions:
              refused: Unreserve      [wait] --> PreBind --> Bind, or a batch --> PostBind
 
-The caller (scheduler.binding_cycle) finally calls exactly one of `bound` and `undo`, or neither if the result is unknown.
-`undo` calls Unreserve of all Reserve plugins in reverse order.
+The caller (scheduler.binding_cycle) finally calls exactly one of `run_post_bind` and `run_unreserve`, or neither if the result
+is unknown. `run_unreserve` calls Unreserve of all Reserve plugins in reverse order.
 """
 
 import asyncio
@@ -56,9 +56,8 @@ from pinnace.scheduler.framework.interface import (
 )
 from pinnace.scheduler.framework.plugin_errors import (
     PluginErrorLog,
-    acall,
-    call,
-    changes_of,
+    await_plugin,
+    call_plugin,
     check_permit,
     check_post_filter,
     check_range,
@@ -67,10 +66,11 @@ from pinnace.scheduler.framework.plugin_errors import (
     check_sort_key,
     check_status,
     check_truth,
+    hint_changes,
     is_built_in,
-    objection,
+    rejection_of,
 )
-from pinnace.scheduler.framework.profile import Enabled, Point, Profile, check
+from pinnace.scheduler.framework.profile import Enabled, Point, Profile, check_profile
 from pinnace.scheduler.framework.results import (
     SKIP,
     CycleState,
@@ -86,6 +86,15 @@ from pinnace.scheduler.framework.results import (
 )
 
 log = logging.getLogger(__name__)
+_JUDGE, _JUDGE_NODE = 50e-6, 60e-9
+"""Estimated seconds of all filters for an ordinary pod, per call and per node."""
+_REFUSING = (Point.PRE_FILTER, Point.FILTER, Point.RESERVE, Point.PERMIT)
+"""Extension points at which a plugin can make a pod unschedulable."""
+P = TypeVar("P", bound=Plugin)
+PRE_BIND = 600.0
+"""Maximum seconds for PreBind of one plugin. Kubernetes has the same limit for binding volumes."""
+OWN_PRE_BIND = 60.0
+"""Default seconds for PreBind of an out-of-tree plugin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +107,14 @@ class Scorer:
     """True if the scores are checked. Scores of built-in plugins are not."""
     faults: PluginErrorLog
 
-    def skips(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> bool:
+    def run_pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> bool:
         """Run PreScore. Return True if the plugin skips the pod. Raise PluginError."""
         if self.pre_score is None:
             return False
-        answer = call(self.plugin, "PreScore", self.pre_score.pre_score, state, pod, nodes, feasible)
-        return answer is SKIP or (answer is not None and call(self.plugin, "PreScore", check_skip, answer) is SKIP)
+        answer = call_plugin(self.plugin, "PreScore", self.pre_score.pre_score, state, pod, nodes, feasible)
+        return answer is SKIP or (answer is not None and call_plugin(self.plugin, "PreScore", check_skip, answer) is SKIP)
 
-    def weighted(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
+    def weighted_scores(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
         scores = self.scores(state, pod, nodes, feasible)
         return scores if self.weight == 1 else self.weight * scores
 
@@ -113,18 +122,18 @@ class Scorer:
         """Return the unweighted scores of all nodes. Scores of built-in plugins are integers, as in kube-scheduler. Raise
         PluginError."""
         plugin, point = self.plugin, "Score"
-        scores = call(plugin, point, plugin.score, state, pod, nodes, feasible)
+        scores = call_plugin(plugin, point, plugin.score, state, pod, nodes, feasible)
         if self.normalize is not None:
             if self.checked:
-                scores = call(plugin, point, check_scores, scores, feasible)
+                scores = call_plugin(plugin, point, check_scores, scores, feasible)
             point = "NormalizeScore"
-            scores = call(plugin, point, self.normalize.normalize, state, scores, feasible)
+            scores = call_plugin(plugin, point, self.normalize.normalize, state, scores, feasible)
         if not self.checked:
             return whole(scores)
-        scores = call(plugin, point, check_scores, scores, feasible)
-        scores, clipped = call(plugin, point, check_range, scores, feasible)
+        scores = call_plugin(plugin, point, check_scores, scores, feasible)
+        scores, clipped = call_plugin(plugin, point, check_range, scores, feasible)
         if clipped:
-            self.faults.warn(f'plugin "{plugin.name}" in {point}', clipped)
+            self.faults.log_warning(f'plugin "{plugin.name}" in {point}', clipped)
         return scores
 
 
@@ -135,7 +144,7 @@ class Framework:
         """Raise ValueError if the plugins do not form a valid profile."""
         self.scheduler_name = scheduler_name
         self.profile = profile
-        check(profile)
+        check_profile(profile)
 
         def at(point: Point) -> list[Any]:
             return [item.plugin for item in profile.get(point, ())]
@@ -173,78 +182,79 @@ class Framework:
         )
         """The plugins that run after a node is selected."""
 
-    def gate(self, pod: PodInfo) -> Gate | None:
+    def find_gate(self, pod: PodInfo) -> Gate | None:
         """Return the plugin that gates the pod, or None. A plugin that fails does not gate it."""
         for plugin in self._pre_enqueue:
             try:
-                answer = call(plugin, "PreEnqueue", plugin.pre_enqueue, pod)
-                held = answer is not True and call(plugin, "PreEnqueue", check_truth, answer) is False
+                answer = call_plugin(plugin, "PreEnqueue", plugin.pre_enqueue, pod)
+                held = answer is not True and call_plugin(plugin, "PreEnqueue", check_truth, answer) is False
             except PluginError as error:
-                self._faults.note(error)
+                self._faults.log_error(error)
                 return None
             if held:
-                return Gate(plugin.name, self._gate_awaits(plugin.name))
+                return Gate(plugin.name, self._changes_of_gate(plugin.name))
         return None
 
-    def _gate_awaits(self, plugin: str) -> Change:
+    def _changes_of_gate(self, plugin: str) -> Change:
         """Return the changes that may release a gated pod: all changes if `helped_by` is missing or invalid."""
-        return self._awaits(self._hints.get(plugin, _ANYTHING))
+        return self._changes_of_hint(self._hints.get(plugin, _ANYTHING))
 
-    def _awaits(self, hint: EnqueueHint) -> Change:
+    def _changes_of_hint(self, hint: EnqueueHint) -> Change:
         """Return `helped_by` of the hint, or all changes if it is invalid."""
         if hint.name not in self.foreign:
             return hint.helped_by
         try:
-            return call(hint, "helped_by", changes_of, hint)
+            return call_plugin(hint, "helped_by", hint_changes, hint)
         except PluginError as error:
-            self._faults.note(error)
+            self._faults.log_error(error)
             return ANY
 
     def sort_key(self, pod: PodInfo, since: float) -> tuple[float, ...]:
         sorter = self._sorter
         try:
-            key = call(sorter, "QueueSort", sorter.sort_key, pod, since)
-            return call(sorter, "QueueSort", check_sort_key, key) if sorter.name in self.foreign else tuple(map(float, key))
+            key = call_plugin(sorter, "QueueSort", sorter.sort_key, pod, since)
+            return (
+                call_plugin(sorter, "QueueSort", check_sort_key, key) if sorter.name in self.foreign else tuple(map(float, key))
+            )
         except PluginError as error:
-            self._faults.note(error)
+            self._faults.log_error(error)
             return ()
 
-    def awaited(self, refused_by: frozenset[str], pod: PodInfo) -> Change:
+    def awaited_changes(self, refused_by: frozenset[str], pod: PodInfo) -> Change:
         """Return the kinds of changes that may help a pod that these plugins refused: all changes if `refused_by` is empty."""
         awaited = Change.NONE
         for name in refused_by:
-            for hint in self._helpers(name):
-                awaited |= self._awaits(hint)
+            for hint in self._hints_of(name):
+                awaited |= self._changes_of_hint(hint)
         return awaited or ANY
 
-    def helps(self, plugin: str, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+    def event_helps(self, plugin: str, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
         """Return True if the event may help a pod that this plugin refused.
 
-        For a large pod only the kind of the event is checked, because `helps` can be expensive and thousands of events
-        may occur per
-        second.
+        For a large pod only the kind of the event is checked, because `helps` can be expensive and thousands of events may
+        occur per second.
         """
-        for hint in self._helpers(plugin):
-            if event.change & self._awaits(hint):
+        for hint in self._hints_of(plugin):
+            if event.change & self._changes_of_hint(hint):
                 if not is_small(pod) and hint is not self._cost_bound:
                     return True
                 try:
-                    answer = call(hint, "helps", hint.helps, event, pod, nodes)
-                    if answer is True or (answer is not False and call(hint, "helps", check_truth, answer)):
+                    answer = call_plugin(hint, "helps", hint.helps, event, pod, nodes)
+                    if answer is True or (answer is not False and call_plugin(hint, "helps", check_truth, answer)):
                         return True
                 except PluginError as error:
-                    self._faults.note(error)
+                    self._faults.log_error(error)
                     return True
         return False
 
-    def _helpers(self, plugin: str) -> Iterator[EnqueueHint]:
+    def _hints_of(self, plugin: str) -> Iterator[EnqueueHint]:
         """Yield the hints for a pod that the plugin refused.
 
         These are the plugin's own hint and, if removed pods may help, the hints of the plugins that preempt pods.
         """
         hint = self._hints.get(plugin, _ANYTHING)
         yield hint
-        if plugin in self._filtering and Change.POD_FREED in self._awaits(hint):
+        if plugin in self._filtering and Change.POD_FREED in self._changes_of_hint(hint):
             yield from self._preempting_plugins
 
     def awaited_plugins(self, pod: PodInfo, diagnosis: Diagnosis) -> frozenset[str]:
@@ -263,11 +273,9 @@ class Framework:
     def _plugins_that_remain(self, diagnosis: Diagnosis) -> frozenset[str]:
         """Return the plugins that preemption does not overcome.
 
-        For a node that stays refused without its pods, this is the first plugin that refuses it. For other nodes, these
-        are all plugins
-        that refuse it, or may refuse it after pods are removed. A plugin that additional pods may satisfy counts on every
-        node, because
-        the search for victims may have failed on other nodes because of it.
+        For a node that stays refused without its pods, this is the first plugin that refuses it. For other nodes, these are all
+        plugins that refuse it, or may refuse it after pods are removed. A plugin that additional pods may satisfy counts on
+        every node, because the search for victims may have failed on other nodes because of it.
         """
         awaited, left = set(), np.ones(diagnosis.nodes, np.bool_)
         for plugin, result in diagnosis.refusals:
@@ -284,12 +292,12 @@ class Framework:
     def _needs_pods(self, plugin: str) -> bool:
         """Return True if the plugin may refuse a node after pods are removed, so that additional pods may help."""
         hint = self._hints.get(plugin)
-        return hint is None or Change.POD_PLACED in self._awaits(hint)
+        return hint is None or Change.POD_PLACED in self._changes_of_hint(hint)
 
     def _lasting(self, plugin: str, result: FilterResult) -> BoolArray | None:
         """Return the nodes that the plugin refuses even without their pods, or None if there are none."""
         hint = self._hints.get(plugin)
-        if hint is not None and Change.POD_FREED not in self._awaits(hint):
+        if hint is not None and Change.POD_FREED not in self._changes_of_hint(hint):
             return ~result.passed
         return result.unresolvable() if result.unresolvable is not None else None
 
@@ -297,7 +305,7 @@ class Framework:
         """Return a diagnosis if the estimated cost of the decision exceeds the limit, else None. Raise PluginError."""
         if is_small(pod):
             return None
-        reason = self._cost_bound.refusal(pod, nodes)
+        reason = self._cost_bound.find_refusal(pod, nodes)
         return Diagnosis(len(nodes), pre_filter=(CostLimit.name, reason)) if reason else None
 
     def cost(self, pod: PodInfo, nodes: NodeTable) -> float:
@@ -328,12 +336,12 @@ class Framework:
             refusals.append((filterer.name, result))
         return Diagnosis(rows, refusals)
 
-    def ask(self, plugin: str, pod: PodInfo, nodes: NodeTable) -> FilterResult | None:
+    def run_single_filter(self, plugin: str, pod: PodInfo, nodes: NodeTable) -> FilterResult | None:
         """Run one filter without its PreFilter. Return None if the profile does not have it. Raise PluginError."""
         result = next((filter_plugin for filter_plugin in self.filters if filter_plugin.name == plugin), None)
         return run_filter(result, {}, pod, nodes) if result is not None else None
 
-    def curable(self, diagnosis: Diagnosis) -> BoolArray:
+    def curable_nodes(self, diagnosis: Diagnosis) -> BoolArray:
         """Return the nodes that may fit the pod if other pods are removed, according to the plugins that refuse them."""
         curable = np.full(diagnosis.nodes, diagnosis.pre_filter is None)
         for plugin, result in diagnosis.refusals:
@@ -343,12 +351,11 @@ class Framework:
             curable &= ~diagnosis.unresolvable
         return curable
 
-    def unresolvable(self, diagnosis: Diagnosis) -> BoolArray:
+    def unresolvable_nodes(self, diagnosis: Diagnosis) -> BoolArray:
         """Return the nodes whose first refusal remains if pods are removed.
 
-        kube-scheduler stops at the first filter that refuses a node, so its message counts only these nodes as
-        "Preemption is not
-        helpful for scheduling".
+        kube-scheduler stops at the first filter that refuses a node, so its message counts only these nodes as "Preemption is
+        not helpful for scheduling".
         """
         found = np.full(diagnosis.nodes, diagnosis.pre_filter is not None)
         left = np.ones(diagnosis.nodes, np.bool_)
@@ -358,12 +365,12 @@ class Framework:
             left &= result.passed
         return found if diagnosis.unresolvable is None else found | (left & diagnosis.unresolvable)
 
-    def lasting(self, diagnosis: Diagnosis) -> Sequence[tuple[str, FilterResult]]:
+    def lasting_refusals(self, diagnosis: Diagnosis) -> Sequence[tuple[str, FilterResult]]:
         """Return the refusals that remain if pods are removed, by plugin."""
         found = [(plugin, result, self._lasting(plugin, result)) for plugin, result in diagnosis.refusals]
         return [(plugin, FilterResult(~lasting, result.explain)) for plugin, result, lasting in found if lasting is not None]
 
-    def one_by_one(self, diagnosis: Diagnosis) -> SingleNodeFilter | None:
+    def single_node_filter(self, diagnosis: Diagnosis) -> SingleNodeFilter | None:
         """Return the filters for single nodes, or None if a filter that did not skip the pod depends on more than one node."""
         said = dict(diagnosis.refusals)
         by_nodes: list[FilterResult] = []
@@ -386,15 +393,14 @@ class Framework:
     ) -> tuple[Nominated, bool] | Proposed:
         """Run PostFilter for a pod without a feasible node. Raise PluginError.
 
-        Return the nominated node with a reason, both possibly empty, and True if the pod must be retried in any case. If
-        a plugin
-        proposes candidates, return its proposal.
+        Return the nominated node with a reason, both possibly empty, and True if the pod must be retried in any case. If a
+        plugin proposes candidates, return its proposal.
         """
         said, unfinished = [], False
         for plugin in self._post_filters:
-            answer = call(plugin, "PostFilter", plugin.post_filter, state, pod, nodes, diagnosis)
+            answer = call_plugin(plugin, "PostFilter", plugin.post_filter, state, pod, nodes, diagnosis)
             if plugin.name in self.foreign:
-                answer = call(plugin, "PostFilter", check_post_filter, plugin, answer, nodes)
+                answer = call_plugin(plugin, "PostFilter", check_post_filter, plugin, answer, nodes)
             if isinstance(answer, Proposed):
                 return answer
             if isinstance(answer, Nominated):
@@ -408,17 +414,13 @@ class Framework:
         """Return the weighted sum of the scores of each node, or -inf for infeasible nodes. Raise PluginError."""
         total = np.zeros(len(nodes))
         for scorer in self.scorers:
-            if not scorer.skips(state, pod, nodes, feasible):
-                total += scorer.weighted(state, pod, nodes, feasible)
+            if not scorer.run_pre_score(state, pod, nodes, feasible):
+                total += scorer.weighted_scores(state, pod, nodes, feasible)
         np.putmask(total, ~feasible, -np.inf)
         return total
 
 
-_JUDGE, _JUDGE_NODE = 50e-6, 60e-9
-"""Estimated seconds of all filters for an ordinary pod, per call and per node."""
-
-
-class _Anything:
+class _AnyEventHint:
     """The hint of a plugin without EnqueueHint."""
 
     name = ""
@@ -428,9 +430,7 @@ class _Anything:
         return True
 
 
-_ANYTHING = _Anything()
-_REFUSING = (Point.PRE_FILTER, Point.FILTER, Point.RESERVE, Point.PERMIT)
-"""Extension points at which a plugin can make a pod unschedulable."""
+_ANYTHING = _AnyEventHint()
 
 
 def _scorer(enabled: Enabled, faults: PluginErrorLog) -> Scorer:
@@ -451,28 +451,20 @@ class Profiles:
     def __init__(self, frameworks: Mapping[str, Framework]) -> None:
         self._frameworks = frameworks
 
-    def of(self, pod: PodInfo) -> Framework:
+    def framework_of(self, pod: PodInfo) -> Framework:
         return self._frameworks[pod.raw.spec.schedulerName]
 
-    def gate(self, pod: PodInfo) -> Gate | None:
-        return self.of(pod).gate(pod)
+    def find_gate(self, pod: PodInfo) -> Gate | None:
+        return self.framework_of(pod).find_gate(pod)
 
     def sort_key(self, pod: PodInfo, since: float) -> tuple[float, ...]:
-        return self.of(pod).sort_key(pod, since)
+        return self.framework_of(pod).sort_key(pod, since)
 
-    def awaited(self, refused_by: frozenset[str], pod: PodInfo) -> Change:
-        return self.of(pod).awaited(refused_by, pod)
+    def awaited_changes(self, refused_by: frozenset[str], pod: PodInfo) -> Change:
+        return self.framework_of(pod).awaited_changes(refused_by, pod)
 
-    def helps(self, plugin: str, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
-        return self.of(pod).helps(plugin, event, pod, nodes)
-
-
-P = TypeVar("P", bound=Plugin)
-
-PRE_BIND = 600.0
-"""Maximum seconds for PreBind of one plugin. Kubernetes has the same limit for binding volumes."""
-OWN_PRE_BIND = 60.0
-"""Default seconds for PreBind of an out-of-tree plugin."""
+    def event_helps(self, plugin: str, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        return self.framework_of(pod).event_helps(plugin, event, pod, nodes)
 
 
 @dataclass(slots=True, eq=False)
@@ -505,57 +497,57 @@ class BindingCycle:
         """The total seconds for PreBind of all plugins."""
         return sum(map(pre_bind_timeout, self.pre_binds))
 
-    async def pre_bind(self) -> PluginRejection | None:
+    async def run_pre_bind(self) -> PluginRejection | None:
         """Run PreBind. Return the rejection or None. Raise PluginError."""
         for plugin in self.pre_binds:
             self.asked = plugin.name, "PreBind"
             seconds = pre_bind_timeout(plugin)
             try:
                 async with asyncio.timeout(seconds) as deadline:
-                    answer = await acall(plugin, "PreBind", plugin.pre_bind, self.state, self.pod, self.node)
+                    answer = await await_plugin(plugin, "PreBind", plugin.pre_bind, self.state, self.pod, self.node)
             except TimeoutError:
                 assert deadline.expired()  # a TimeoutError of the plugin itself is a PluginError
-                raise self.overdue(seconds) from None
-            if refused := objection(plugin, call(plugin, "PreBind", check_status, answer)):
+                raise self.timeout_error(seconds) from None
+            if refused := rejection_of(plugin, call_plugin(plugin, "PreBind", check_status, answer)):
                 return refused
         return None
 
-    async def bind(self, fence: Fence) -> PluginRejection | bool:
+    async def run_bind(self, fence: Fence) -> PluginRejection | bool:
         """Run Bind. Return True if a plugin bound the pod, or False if it must be added to a batch. Raise PluginError."""
         for plugin in self.binds:
             self.asked = plugin.name, "Bind"
-            answer = await acall(plugin, "Bind", plugin.bind, self.state, self.pod, self.node, fence)
+            answer = await await_plugin(plugin, "Bind", plugin.bind, self.state, self.pod, self.node, fence)
             if answer is None:
                 return True
-            if refused := objection(plugin, call(plugin, "Bind", check_status, answer)):
+            if refused := rejection_of(plugin, call_plugin(plugin, "Bind", check_status, answer)):
                 return refused
-        self.plugins.need_batches()
+        self.plugins.require_batch_bind()
         return False
 
-    def overdue(self, seconds: float) -> PluginError:
+    def timeout_error(self, seconds: float) -> PluginError:
         """Return the timeout error of the coroutine that was awaited last."""
         plugin, point = self.asked
         return PluginError(plugin, point, Overdue(f"it did not return within {seconds:g} s"))
 
-    def bound(self) -> None:
+    def run_post_bind(self) -> None:
         for plugin in self.plugins.post_binds:
             try:
-                call(plugin, "PostBind", plugin.post_bind, self.state, self.pod, self.node)
+                call_plugin(plugin, "PostBind", plugin.post_bind, self.state, self.pod, self.node)
             except PluginError as error:
-                self._note(error)
+                self._log_error(error)
 
-    def undo(self) -> None:
+    def run_unreserve(self) -> None:
         for plugin in reversed(self.plugins.reserves):
             try:
-                call(plugin, "Unreserve", plugin.unreserve, self.state, self.pod, self.node)
+                call_plugin(plugin, "Unreserve", plugin.unreserve, self.state, self.pod, self.node)
             except PluginError as error:
-                self._note(error)
+                self._log_error(error)
 
-    def _note(self, error: PluginError) -> None:
+    def _log_error(self, error: PluginError) -> None:
         """Log an error that has no effect on the pod and is not reported as an event."""
         failed = PluginFailed(error.plugin, error.point, type(error.problem).__name__, self.pod.key).extra
         log.error("pod %s: %s", self.pod.key, error, extra=failed)
-        self.plugins.faults.note(error)
+        self.plugins.faults.log_error(error)
 
 
 class BindingPlugins:
@@ -576,11 +568,11 @@ class BindingPlugins:
         self._binds = [(plugin, _pre_flight(plugin)) for plugin in binds if isinstance(plugin, BindPlugin)]
         self._batches = any(isinstance(plugin, BatchBindPlugin) for plugin in binds)
         self.faults = PluginErrorLog()
-        self.none = self._batches and not (reserves or permits or pre_binds or self._binds or post_binds)
+        self.has_no_plugins = self._batches and not (reserves or permits or pre_binds or self._binds or post_binds)
         """True if no plugin takes part, so that every pod is added to a batch directly."""
         self._prefixes = tuple({f"{plugin.name}." for plugin in (*reserves, *permits, *pre_binds, *binds, *post_binds)})
 
-    def start(self, state: CycleState, pod: PodInfo, node: str) -> BindingCycle | PluginRejection | None:
+    def run_reserve_and_permit(self, state: CycleState, pod: PodInfo, node: str) -> BindingCycle | PluginRejection | None:
         """Run Reserve, Permit and PreFlight for an assumed pod.
 
         Return None if no plugin handles the pod. After a rejection or a PluginError, all reservations are undone.
@@ -590,19 +582,19 @@ class BindingPlugins:
         try:
             refused = self._reserve(cycle) or self._permit(cycle)
             if refused is None:
-                cycle.pre_binds = list(_interested(self._pre_binds, cycle))
-                cycle.binds = list(_interested(self._binds, cycle))
+                cycle.pre_binds = list(_not_skipping(self._pre_binds, cycle))
+                cycle.binds = list(_not_skipping(self._binds, cycle))
                 if not cycle.binds:
-                    self.need_batches()
+                    self.require_batch_bind()
         except PluginError:
-            cycle.undo()
+            cycle.run_unreserve()
             raise
         if refused is not None:
-            cycle.undo()
+            cycle.run_unreserve()
             return refused
         return None if cycle.direct and not cycle.reserved and not self.post_binds else cycle
 
-    def need_batches(self) -> None:
+    def require_batch_bind(self) -> None:
         """Raise PluginError if the profile has no plugin that binds in batches."""
         if not self._batches:
             name = self._binds[-1][0].name
@@ -610,21 +602,21 @@ class BindingPlugins:
 
     def _reserve(self, cycle: BindingCycle) -> PluginRejection | None:
         for plugin in self.reserves:
-            answer = call(plugin, "Reserve", plugin.reserve, cycle.state, cycle.pod, cycle.node)
-            status = answer if answer is None else call(plugin, "Reserve", check_status, answer)
+            answer = call_plugin(plugin, "Reserve", plugin.reserve, cycle.state, cycle.pod, cycle.node)
+            status = answer if answer is None else call_plugin(plugin, "Reserve", check_status, answer)
             if status is not SKIP:
                 cycle.reserved = True
-                if refused := objection(plugin, status):
+                if refused := rejection_of(plugin, status):
                     return refused
         return None
 
     def _permit(self, cycle: BindingCycle) -> PluginRejection | None:
         for plugin in self._permits:
-            answer = call(plugin, "Permit", plugin.permit, cycle.state, cycle.pod, cycle.node)
-            status = answer if answer is None else call(plugin, "Permit", check_permit, answer)
+            answer = call_plugin(plugin, "Permit", plugin.permit, cycle.state, cycle.pod, cycle.node)
+            status = answer if answer is None else call_plugin(plugin, "Permit", check_permit, answer)
             if isinstance(status, Wait):
                 cycle.waits[plugin.name] = float(status.timeout)
-            elif refused := objection(plugin, status):
+            elif refused := rejection_of(plugin, status):
                 return refused
         return None
 
@@ -633,13 +625,13 @@ def _pre_flight(plugin: Plugin) -> PreFlightPlugin | None:
     return plugin if isinstance(plugin, PreFlightPlugin) else None
 
 
-def _interested(plugins: Iterable[tuple[P, PreFlightPlugin | None]], cycle: BindingCycle) -> Iterator[P]:
+def _not_skipping(plugins: Iterable[tuple[P, PreFlightPlugin | None]], cycle: BindingCycle) -> Iterator[P]:
     """Yield the plugins that do not skip the pod in PreFlight."""
     for plugin, pre_flight in plugins:
         status = None
         if pre_flight is not None:
-            answer = call(plugin, "PreFlight", pre_flight.pre_flight, cycle.state, cycle.pod, cycle.node)
-            status = answer if answer is None or answer is SKIP else call(plugin, "PreFlight", check_skip, answer)
+            answer = call_plugin(plugin, "PreFlight", pre_flight.pre_flight, cycle.state, cycle.pod, cycle.node)
+            status = answer if answer is None or answer is SKIP else call_plugin(plugin, "PreFlight", check_skip, answer)
         if status is None:
             yield plugin
 

@@ -17,9 +17,9 @@ of the turn, because no event reports it, for example if the group is deleted.
 
 Pods that earlier leaders bound also count. The binds are not one transaction: a pod whose bind fails is retried.
 
-Argument: permitWaitingTimeSeconds (60).
-Source: https://github.com/kubernetes-sigs/scheduler-plugins, pkg/coscheduling (labels: kep/2-lightweight-coscheduling). Unlike
-this plugin, it has no turns, lets a group wait if at most 10 % of its pods are missing, and ignores an invalid label.
+Argument: permitWaitingTimeSeconds (60). Source: https://github.com/kubernetes-sigs/scheduler-plugins, pkg/coscheduling (labels:
+kep/2-lightweight-coscheduling). Unlike this plugin, it has no turns, lets a group wait if at most 10 % of its pods are missing,
+and ignores an invalid label.
 """
 
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ from pinnace.scheduler.framework import (
     Wait,
 )
 from pinnace.scheduler.framework.profile import MAX_TIMEOUT
-from pinnace.scheduler.plugins.helper import check_names, whole_number
+from pinnace.scheduler.plugins.helper import check_names, parse_whole_number
 
 NAME = "pod-group.scheduling.sigs.k8s.io/name"
 MIN_AVAILABLE = "pod-group.scheduling.sigs.k8s.io/min-available"
@@ -69,9 +69,9 @@ class Coscheduling:
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         check_names(args, ("permitWaitingTimeSeconds",))
-        self._timeout = whole_number(args, "permitWaitingTimeSeconds", 60, 1, int(MAX_TIMEOUT))
+        self._timeout = parse_whole_number(args, "permitWaitingTimeSeconds", 60, 1, int(MAX_TIMEOUT))
         self._handle = handle
-        self._members = handle.index(PODS, _counts_for)
+        self._members = handle.index(PODS, _group_counting)
         self._gathering: dict[str, _Gathering] = {}
         self._turn = ""
         """The gathering group that has the turn, or an empty string."""
@@ -92,7 +92,7 @@ class Coscheduling:
         group = group_of(pod.raw)
         if not group:
             return SKIP
-        enough = _enough(pod.raw)
+        enough = _sufficient_pods(pod.raw)
         if not enough:
             text = pod.raw.metadata.labels.get(MIN_AVAILABLE, "")
             return Status(f'label {MIN_AVAILABLE}: expected a whole number from 1, got "{text}"')
@@ -100,8 +100,8 @@ class Coscheduling:
         if there < enough:
             siblings = f"current pods number: {there}, minMember of group: {enough}"
             return Status(f"pre-filter pod {pod.name} cannot find enough sibling pods, {siblings}")
-        assigned = int(nodes.pods.pods(_selection(group)).sum()) - self._about_to_leave(group)
-        if assigned < enough and self._must_stand_back(group, pod.priority):
+        assigned = int(nodes.pods.count_pods(_selection(group)).sum()) - self._count_preempted(group)
+        if assigned < enough and self._must_yield(group, pod.priority):
             self._stood_back[group] = None
             return Status(f"PodGroup {group} waits for the end of the turn of PodGroup {self._turn}")
         state[_ASSIGNED] = assigned
@@ -123,10 +123,10 @@ class Coscheduling:
         if others and group != self._turn and all(gathering.priority <= pod.priority for gathering in others.values()):
             for name, other in others.items():
                 self._leaving.update(other.waiting)
-                self._reject(name, f"PodGroup {name} yields to PodGroup {group}")
+                self._reject_group(name, f"PodGroup {name} yields to PodGroup {group}")
             self._turn = group
             return Status(f"PodGroup {group} has the turn: it is retried without {', '.join(sorted(others))}.")
-        self._reject(group, "optimistic rejection in PostFilter")
+        self._reject_group(group, "optimistic rejection in PostFilter")
         return Status(f"PodGroup {group} gets rejected due to Pod {pod.name} is unschedulable even after PostFilter.")
 
     def reserve(self, state: CycleState, pod: PodInfo, node: str) -> Status | None:
@@ -139,7 +139,7 @@ class Coscheduling:
             if not self._given_up[group]:
                 del self._given_up[group]
         if group in self._gathering and pod.uid in self._gathering[group].waiting:
-            self._reject(group, "rejection in Unreserve")
+            self._reject_group(group, "rejection in Unreserve")
         if pod.uid in self._leaving:
             self._leaving.discard(pod.uid)
             if not self._leaving and self._turn:
@@ -149,8 +149,8 @@ class Coscheduling:
         group = group_of(pod.raw)
         if not group:
             return None
-        if state[_ASSIGNED] + 1 >= _enough(pod.raw):
-            self._let_go(group)
+        if state[_ASSIGNED] + 1 >= _sufficient_pods(pod.raw):
+            self._allow_group(group)
             return None
         if group not in self._gathering:
             self._gathering[group] = _Gathering(pod.priority)
@@ -158,31 +158,31 @@ class Coscheduling:
         self._gathering[group].waiting.append(pod.uid)
         return Wait(self._timeout)
 
-    def _about_to_leave(self, group: str) -> int:
+    def _count_preempted(self, group: str) -> int:
         """Return the number of pods of a group that still have nodes but have been rejected, by this plugin or otherwise."""
         gathering = self._gathering.get(group)
         waiting = gathering.waiting if gathering is not None else ()
         return len(self._given_up.get(group, ())) + sum(self._handle.waiting.get(uid) is None for uid in waiting)
 
-    def _must_stand_back(self, group: str, priority: int) -> bool:
+    def _must_yield(self, group: str, priority: int) -> bool:
         return self._turn not in ("", group) and priority <= self._gathering[self._turn].priority
 
     def _activate(self, group: str) -> None:
         for uid in self._members.under(group):
             self._handle.activate(uid)
 
-    def _let_go(self, group: str) -> None:
-        for uid in self._end(group):
+    def _allow_group(self, group: str) -> None:
+        for uid in self._end_gathering(group):
             if (waiting := self._handle.waiting.get(uid)) is not None:
                 waiting.allow(self.name)
 
-    def _reject(self, group: str, reason: str) -> None:
-        for uid in self._end(group):
+    def _reject_group(self, group: str, reason: str) -> None:
+        for uid in self._end_gathering(group):
             if (waiting := self._handle.waiting.get(uid)) is not None:
                 self._given_up.setdefault(group, set()).add(uid)
                 waiting.reject(self.name, reason)
 
-    def _end(self, group: str) -> list[str]:
+    def _end_gathering(self, group: str) -> list[str]:
         """End the gathering of the group. Return its waiting pods."""
         if self._turn == group:
             self._turn = ""
@@ -199,12 +199,12 @@ def group_of(pod: Pod) -> str:
     return f"{pod.metadata.namespace}/{name}" if name else ""
 
 
-def _counts_for(pod: Pod) -> str:
+def _group_counting(pod: Pod) -> str:
     """Return the group of a pod that has a node or can get one, or an empty string."""
     return "" if pod.metadata.HasField("deletionTimestamp") or pod.spec.schedulingGates else group_of(pod)
 
 
-def _enough(pod: Pod) -> int:
+def _sufficient_pods(pod: Pod) -> int:
     """Return the sufficient number of pods, or 0 if the label is invalid."""
     return natural(pod.metadata.labels.get(MIN_AVAILABLE, "")) or 0
 

@@ -20,10 +20,10 @@ from pinnace.scheduler.framework import (
     Status,
 )
 from pinnace.scheduler.framework.profile import Preemption
-from pinnace.scheduler.framework.results import Proposed, Victims, choose
-from pinnace.scheduler.plugins.helper import check_names, whole_number
+from pinnace.scheduler.framework.results import Proposed, Victims, choose_best_victims
+from pinnace.scheduler.plugins.helper import check_names, parse_whole_number
 from pinnace.scheduler.plugins.node_resources import NodeResourcesFit
-from pinnace.scheduler.preemption import Bounds, Candidates, Found, SearchExhausted
+from pinnace.scheduler.preemption import CandidateBounds, CandidateFinder, FoundCandidates, SearchExhausted
 
 NEVER = "preemption: not eligible due to preemptionPolicy=Never."
 ON_THEIR_WAY = "preemption: not eligible due to a terminating pod on the nominated node."
@@ -38,12 +38,12 @@ class DefaultPreemption:
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         check_names(args, ("minCandidateNodesPercentage", "minCandidateNodesAbsolute"))
-        percentage = whole_number(args, "minCandidateNodesPercentage", 10, 0, 100)
-        absolute = whole_number(args, "minCandidateNodesAbsolute", 100, 0, _MOST)
+        percentage = parse_whole_number(args, "minCandidateNodesPercentage", 10, 0, 100)
+        absolute = parse_whole_number(args, "minCandidateNodesAbsolute", 100, 0, _MOST)
         if not percentage and not absolute:
             raise ValueError("minCandidateNodesPercentage: cannot be 0 together with minCandidateNodesAbsolute")
         self._handle = handle
-        self._candidates = Candidates(Bounds(percentage, absolute))
+        self._candidates = CandidateFinder(CandidateBounds(percentage, absolute))
         self._in_vain: tuple[Diagnosis, int, Status] | None = None
         """The last search without a result: the diagnosis, the journal's position, and the status. It is valid while
         equivalent pods share the same diagnosis object (scheduler.framework.reuse) and the journal does not advance."""
@@ -60,20 +60,20 @@ class DefaultPreemption:
         filters = preemption.filters(pod)
         nominated = nodes.nominated.node_of(pod.uid)
         row = nodes.row(nominated)
-        if row is not None and filters.curable(diagnosis)[row] and _on_their_way(pod, nominated, preemption):
+        if row is not None and filters.curable_nodes(diagnosis)[row] and _has_leaving_victim(pod, nominated, preemption):
             return Nominated(nominated, ON_THEIR_WAY)
         if self._in_vain is not None and self._in_vain[0] is diagnosis and self._in_vain[1] == nodes.dirty.position:
             return self._in_vain[2]
         budgets = list(self._handle.objects(POD_DISRUPTION_BUDGETS).values())
         try:
-            result = self._candidates.find(pod, diagnosis, preemption.cache, filters, budgets, preemption.seed)
+            result = self._candidates.find_candidates(pod, diagnosis, preemption.cache, filters, budgets, preemption.seed)
         except SearchExhausted:
             return Status(NOT_YET, unfinished=True)
         if isinstance(result, Diagnosis):
             nothing = Status(f"preemption: {result.message}")
             self._in_vain = diagnosis, nodes.dirty.position, nothing
             return nothing
-        return Proposed(self.name, result, lambda candidates: self._make_room(pod, candidates, preemption))
+        return Proposed(self.name, result, lambda candidates: self._evict_victims(pod, candidates, preemption))
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
         """Return True if preemption on the event's node may help after the event.
@@ -88,10 +88,10 @@ class DefaultPreemption:
         nominated = nodes.nominated.node_of(pod.uid) == event.node
         if row is None:
             return nominated
-        return (nominated or _has_room(pod, row, nodes, preemption)) and not _on_their_way(pod, event.node, preemption)
+        return (nominated or _has_room(pod, row, nodes, preemption)) and not _has_leaving_victim(pod, event.node, preemption)
 
-    def _make_room(self, pod: PodInfo, candidates: Sequence[Victims], preemption: Preemption) -> Nominated:
-        best = candidates.best if isinstance(candidates, Found) else choose(candidates)
+    def _evict_victims(self, pod: PodInfo, candidates: Sequence[Victims], preemption: Preemption) -> Nominated:
+        best = candidates.best if isinstance(candidates, FoundCandidates) else choose_best_victims(candidates)
         preemption.evict(self.name, pod, best.node, best.pods)
         return Nominated(best.node)
 
@@ -101,23 +101,25 @@ def _has_room(pod: PodInfo, row: int, nodes: NodeTable, preemption: Preemption) 
 
     For missing extended resources the profile's filter decides, because it may ignore them. This check is more expensive.
     """
-    lower = preemption.cache.below(pod.priority)
+    lower = preemption.cache.requests_below(pod.priority)
     if PODS not in lower or not lower[PODS][row]:
         return False
-    short = [resource for resource, amount in pod.requests.amounts if _room(resource, row, nodes, lower) < amount]
+    short = [
+        resource for resource, amount in pod.requests.amounts if _free_without_lower_pods(resource, row, nodes, lower) < amount
+    ]
     if not short or not all("/" in resource for resource in short):
         return not short
-    without = nodes.more(lower)
-    verdict = preemption.filters(pod).ask(NodeResourcesFit.name, pod, SomeNodes(without, slice(row, row + 1)))
+    without = nodes.add_amounts(lower)
+    verdict = preemption.filters(pod).run_single_filter(NodeResourcesFit.name, pod, SomeNodes(without, slice(row, row + 1)))
     return verdict is None or bool(verdict.passed[0])
 
 
-def _room(resource: str, row: int, nodes: NodeTable, lower: Mapping[str, IntArray]) -> int:
+def _free_without_lower_pods(resource: str, row: int, nodes: NodeTable, lower: Mapping[str, IntArray]) -> int:
     """Return the free amount on a node plus the requests of its pods of lower priority."""
     return nodes.free_at(row, resource) + (int(lower[resource][row]) if resource in lower else 0)
 
 
-def _on_their_way(pod: PodInfo, node: str, preemption: Preemption) -> bool:
+def _has_leaving_victim(pod: PodInfo, node: str, preemption: Preemption) -> bool:
     """Return True if a preempted pod of lower priority still exists on the node."""
     return any(
         placed_pod.priority < pod.priority and preemption.is_leaving(placed_pod)

@@ -11,10 +11,15 @@ from pinnace.api.core_v1_pb2 import Service
 from pinnace.api.resources import NAMESPACES, SERVICES, Object, Resource
 from pinnace.api.selectors import LabelRequirement, LabelSelector
 from pinnace.client.informer import Index
-from pinnace.scheduler.cache.columns import Coded
-from pinnace.scheduler.cache.pod_index import Selection, Term, controlled_by
+from pinnace.scheduler.cache.columns import EncodedColumn
+from pinnace.scheduler.cache.pod_index import AffinityTerm, Selection, selector_of_controller
 from pinnace.scheduler.cache.pod_info import PodInfo
 from pinnace.scheduler.framework import BoolArray, FloatArray, NodeTable
+
+T = TypeVar("T", bound=Object)
+MOST = 1_000
+"""Maximum number of Services to check per pod, which takes three milliseconds."""
+_SPREADING = ("ReplicaSet", "ReplicationController", "StatefulSet")
 
 
 def check_names(args: Mapping[str, Any], allowed: Sequence[str], path: str = "") -> None:
@@ -24,7 +29,7 @@ def check_names(args: Mapping[str, Any], allowed: Sequence[str], path: str = "")
             raise ValueError(f"{path}{name}: unknown field; supported: {', '.join(allowed)}")
 
 
-def fields(raw: Any, path: str, allowed: Sequence[str]) -> Mapping[str, Any]:
+def parse_fields(raw: Any, path: str, allowed: Sequence[str]) -> Mapping[str, Any]:
     """Return the fields of a nested object without null values. Raise ValueError."""
     if not isinstance(raw, Mapping):
         raise ValueError(f"{path}: expected fields ({', '.join(allowed)})")
@@ -32,27 +37,27 @@ def fields(raw: Any, path: str, allowed: Sequence[str]) -> Mapping[str, Any]:
     return {name: value for name, value in raw.items() if value is not None}
 
 
-def items(raw: Any, path: str) -> list[Any]:
+def parse_items(raw: Any, path: str) -> list[Any]:
     if not isinstance(raw, list):
         raise ValueError(f"{path}: expected a list")
     return raw
 
 
-def label_key(key: str, path: str) -> str:
+def check_label_key(key: str, path: str) -> str:
     """Check a label key or a resource name. Raise ValueError."""
     if problems := names.label_key(key):
         raise ValueError(f"{path}: {problems[0]}, got {key!r}")
     return key
 
 
-def whole_number(args: Mapping[str, Any], name: str, default: int, least: int, most: int, path: str = "") -> int:
+def parse_whole_number(args: Mapping[str, Any], name: str, default: int, least: int, most: int, path: str = "") -> int:
     value = args.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise ValueError(f"{path}{name}: expected a whole number from {least} to {most}, got {value!r}")
     return value
 
 
-def flag(args: Mapping[str, Any], name: str) -> bool:
+def parse_flag(args: Mapping[str, Any], name: str) -> bool:
     """Return a boolean argument, which is False by default. Raise ValueError."""
     value = args.get(name, False)
     if not isinstance(value, bool):
@@ -60,13 +65,7 @@ def flag(args: Mapping[str, Any], name: str) -> bool:
     return value
 
 
-T = TypeVar("T", bound=Object)
-MOST = 1_000
-"""Maximum number of Services to check per pod, which takes three milliseconds."""
-_SPREADING = ("ReplicaSet", "ReplicationController", "StatefulSet")
-
-
-class Objects(Protocol):
+class ObjectStores(Protocol):
     """The methods of the framework's handle that these plugins use."""
 
     def objects(self, resource: Resource[T]) -> Mapping[str, T]:
@@ -78,7 +77,7 @@ class Objects(Protocol):
         ...
 
 
-def _anchor(service: Service) -> str:
+def _service_index_key(service: Service) -> str:
     """Return the index key of a Service: its label with the longest value, or "" if it has no selector."""
     label = max(service.spec.selector.items(), key=lambda item: (len(item[1]), item), default=None)
     return _key(service.metadata.namespace, *label) if label is not None else ""
@@ -88,10 +87,10 @@ def _key(namespace: str, key: str, value: str) -> str:
     return f"{namespace}/{key}={value}"
 
 
-class Namespaces:
+class NamespaceLabels:
     needs = (NAMESPACES,)
 
-    def __init__(self, handle: Objects | None) -> None:
+    def __init__(self, handle: ObjectStores | None) -> None:
         self._handle = handle
 
     def __len__(self) -> int:
@@ -101,7 +100,7 @@ class Namespaces:
         namespace = self._handle.objects(NAMESPACES).get(name) if self._handle is not None else None
         return namespace.metadata.labels if namespace is not None else {}
 
-    def covered(self, term: Term) -> frozenset[str] | None:
+    def namespaces_of_term(self, term: AffinityTerm) -> frozenset[str] | None:
         """Return the namespaces to which a term applies, or None for all."""
         selector = term.namespace_selector
         if selector is None:
@@ -112,7 +111,7 @@ class Namespaces:
         return term.namespaces.union(name for name, each in namespaces if selector.matches(each.metadata.labels))
 
 
-class Siblings:
+class SiblingPods:
     """Finds the pods among which a pod is spread by default.
 
     These are the pods of its ReplicaSet, ReplicationController or StatefulSet, and of its Services. Pods of other
@@ -125,16 +124,18 @@ class Siblings:
 
     needs = (SERVICES,)
 
-    def __init__(self, handle: Objects | None) -> None:
-        self._services = handle.index(SERVICES, _anchor) if handle is not None else Index[Service](_anchor)
+    def __init__(self, handle: ObjectStores | None) -> None:
+        self._services = (
+            handle.index(SERVICES, _service_index_key) if handle is not None else Index[Service](_service_index_key)
+        )
 
-    def of(self, pod: PodInfo) -> Selection | None:
+    def selection_of(self, pod: PodInfo) -> Selection | None:
         """Return a selection of the pods without pods that are being deleted, or None if the pod has no controller or
         Service."""
         owner = next(
             (owner_reference for owner_reference in pod.raw.metadata.ownerReferences if owner_reference.controller), None
         )
-        selector = controlled_by(owner.uid) if owner is not None and owner.kind in _SPREADING else LabelSelector()
+        selector = selector_of_controller(owner.uid) if owner is not None and owner.kind in _SPREADING else LabelSelector()
         labels = pod.raw.metadata.labels
         result = (self._services.under(_key(pod.namespace, *label)).values() for label in labels.items())
         demanded = set[str]()
@@ -147,16 +148,16 @@ class Siblings:
         return Selection(frozenset((pod.namespace,)), selector, living=True) if selector.requirements else None
 
 
-Weighted = tuple[str, Selection | Term, float]
+Weighted = tuple[str, Selection | AffinityTerm, float]
 """A topology key, the counted pods, and the factor of their number."""
 
 
-def per_domain(numbers: FloatArray, labels: Coded[str | None]) -> FloatArray:
+def sum_per_domain(numbers: FloatArray, labels: EncodedColumn[str | None]) -> FloatArray:
     """Return the sum over the domain of each node, or 0 for a node without the label."""
-    return domain_sums(numbers, labels)[labels.codes]
+    return sums_by_domain(numbers, labels)[labels.codes]
 
 
-def domain_sums(numbers: FloatArray | BoolArray, labels: Coded[str | None]) -> FloatArray:
+def sums_by_domain(numbers: FloatArray | BoolArray, labels: EncodedColumn[str | None]) -> FloatArray:
     """Return the sums by code of the label, with 0 for nodes without the label."""
     sums = np.bincount(labels.codes, numbers, minlength=1).astype(np.float64, copy=False)
     sums[0] = 0
@@ -165,11 +166,11 @@ def domain_sums(numbers: FloatArray | BoolArray, labels: Coded[str | None]) -> F
 
 def weighted_sum(nodes: NodeTable, items: Iterable[Weighted]) -> FloatArray:
     """Return the total of the items' domain sums for each node."""
-    by_key: dict[str, list[tuple[Selection | Term, float]]] = {}
+    by_key: dict[str, list[tuple[Selection | AffinityTerm, float]]] = {}
     for key, pods, weight in items:
         if nodes.has_label(key):
             by_key.setdefault(key, []).append((pods, weight))
     total: FloatArray = np.zeros(len(nodes))
     for key, wanted in by_key.items():
-        total += per_domain(nodes.pods.sum(wanted), nodes.label(key))
+        total += sum_per_domain(nodes.pods.sum_pods(wanted), nodes.label(key))
     return total

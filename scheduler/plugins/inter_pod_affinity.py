@@ -15,7 +15,7 @@ import numpy as np
 from pinnace.api.core_v1_pb2 import PodAffinity, PodAntiAffinity
 from pinnace.api.resources import NAMESPACES
 from pinnace.api.selectors import LabelSelector
-from pinnace.scheduler.cache.pod_index import Kind, Selection, Term
+from pinnace.scheduler.cache.pod_index import AffinityTerm, Selection, TermKind
 from pinnace.scheduler.framework import (
     MAX_SCORE,
     SKIP,
@@ -33,14 +33,14 @@ from pinnace.scheduler.framework import (
 )
 from pinnace.scheduler.framework.filtering import BUDGET
 from pinnace.scheduler.plugins.helper import (
-    Namespaces,
-    Objects,
+    NamespaceLabels,
+    ObjectStores,
     Weighted,
     check_names,
-    flag,
-    per_domain,
+    parse_flag,
+    parse_whole_number,
+    sum_per_domain,
     weighted_sum,
-    whole_number,
 )
 
 AFFINITY_REASON = "node(s) didn't match pod affinity rules"
@@ -55,7 +55,7 @@ _BYTE, _NAMESPACE = 0.9e-6, 0.5e-6
 class InterPodAffinity:
     name = "InterPodAffinity"
     skip_depends_on = Dependency.NODES
-    needs = Namespaces.needs
+    needs = NamespaceLabels.needs
     helped_by = (
         Change.NODE_ADDED
         | Change.NODE_REMOVED
@@ -66,12 +66,12 @@ class InterPodAffinity:
         | Change.OBJECT
     )
 
-    def __init__(self, args: Mapping[str, Any] | None = None, handle: Objects | None = None) -> None:
+    def __init__(self, args: Mapping[str, Any] | None = None, handle: ObjectStores | None = None) -> None:
         args = args or {}
         check_names(args, ("hardPodAffinityWeight", "ignorePreferredTermsOfExistingPods"))
-        self._hard_weight = whole_number(args, "hardPodAffinityWeight", 1, 0, 100)
-        self._own_only = flag(args, "ignorePreferredTermsOfExistingPods")
-        self._namespaces = Namespaces(handle)
+        self._hard_weight = parse_whole_number(args, "hardPodAffinityWeight", 1, 0, 100)
+        self._own_only = parse_flag(args, "ignorePreferredTermsOfExistingPods")
+        self._namespaces = NamespaceLabels(handle)
 
     def cost(self, pod: PodInfo, nodes: NodeTable) -> Sequence[Cost]:
         if not pod.raw.spec.HasField("affinity"):
@@ -84,23 +84,23 @@ class InterPodAffinity:
         )
         seconds = (near.ByteSize() + away.ByteSize()) * _BYTE
         if seconds <= BUDGET:  # otherwise the pod is refused anyway
-            seconds += _selecting_namespaces(near, away) * len(self._namespaces) * _NAMESPACE
+            seconds += _count_namespace_selectors(near, away) * len(self._namespaces) * _NAMESPACE
         return [Cost(seconds, number, "terms of pod affinity and anti-affinity")]
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
-        refusing = list(self._stated(Kind.ANTI_AFFINITY, pod, nodes))
+        refusing = list(self._existing_terms(TermKind.ANTI_AFFINITY, pod, nodes))
         state[_REFUSING] = refusing
-        return None if refusing or _own(pod, Kind.AFFINITY) or _own(pod, Kind.ANTI_AFFINITY) else SKIP
+        return None if refusing or _own_terms(pod, TermKind.AFFINITY) or _own_terms(pod, TermKind.ANTI_AFFINITY) else SKIP
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
         codes = np.zeros(len(nodes), np.int8)
-        refusing: list[Term] = state[_REFUSING]
+        refusing: list[AffinityTerm] = state[_REFUSING]
         if refusing:
             codes[weighted_sum(nodes, [(term.topology_key, term, 1) for term in refusing]) > 0] = 3
-        if away := _own(pod, Kind.ANTI_AFFINITY):
-            codes[weighted_sum(nodes, self._about(away, nodes)) > 0] = 2
-        if near := _own(pod, Kind.AFFINITY):
-            codes[~self._near(near, pod, nodes)] = 1
+        if away := _own_terms(pod, TermKind.ANTI_AFFINITY):
+            codes[weighted_sum(nodes, self._own_preferences(away, nodes)) > 0] = 2
+        if near := _own_terms(pod, TermKind.AFFINITY):
+            codes[~self._nodes_satisfying(near, pod, nodes)] = 1
         reasons = ["", AFFINITY_REASON, ANTI_AFFINITY_REASON, EXISTING_REASON]
         # removing pods does not help where the required affinity fails
         return FilterResult.coded(codes, reasons, lambda: codes == 1, needs_pods=bool(near))
@@ -115,15 +115,15 @@ class InterPodAffinity:
             return True
         if event.change & Change.NODE_ADDED:
             row = nodes.row(event.node)
-            near = _own(pod, Kind.AFFINITY)
+            near = _own_terms(pod, TermKind.AFFINITY)
             return row is not None and (not near or any(term.topology_key in nodes.raw[row].metadata.labels for term in near))
-        required = [*_own(pod, Kind.AFFINITY), *_own(pod, Kind.ANTI_AFFINITY)]
+        required = [*_own_terms(pod, TermKind.AFFINITY), *_own_terms(pod, TermKind.ANTI_AFFINITY)]
         if event.change & Change.OBJECT:
             selecting = any(term.namespace_selector is not None for term in required)
-            return event.resource == NAMESPACES.plural and (selecting or nodes.pods.states(Kind.ANTI_AFFINITY))
+            return event.resource == NAMESPACES.plural and (selecting or nodes.pods.has_terms(TermKind.ANTI_AFFINITY))
         if event.pod is None:
             return True
-        if event.change & Change.POD_FREED and any(term.kind is Kind.ANTI_AFFINITY for term in event.pod.terms):
+        if event.change & Change.POD_FREED and any(term.kind is TermKind.ANTI_AFFINITY for term in event.pod.terms):
             return True
         if event.was is not None and event.was.terms != event.pod.terms:
             return True
@@ -131,13 +131,13 @@ class InterPodAffinity:
         return any(term.labels.matches(pod_group.labels) for pod_group in pods for term in required)
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
-        own = _own(pod, Kind.PREFERRED)
+        own = _own_terms(pod, TermKind.PREFERRED)
         if not own and self._own_only:
             return SKIP
-        items = self._about(own, nodes)
-        items += self._wanted(Kind.PREFERRED, 1, pod, nodes)
+        items = self._own_preferences(own, nodes)
+        items += self._existing_preferences(TermKind.PREFERRED, 1, pod, nodes)
         if self._hard_weight:
-            items += self._wanted(Kind.AFFINITY, self._hard_weight, pod, nodes)
+            items += self._existing_preferences(TermKind.AFFINITY, self._hard_weight, pod, nodes)
         if not items:
             return SKIP
         state[_SCORES] = weighted_sum(nodes, items)
@@ -154,17 +154,17 @@ class InterPodAffinity:
         least, most = among.min(), among.max()
         return (scores - least) * (MAX_SCORE / (most - least)) if most > least else np.zeros_like(scores)
 
-    def _near(self, terms: Sequence[Term], pod: PodInfo, nodes: NodeTable) -> BoolArray:
+    def _nodes_satisfying(self, terms: Sequence[AffinityTerm], pod: PodInfo, nodes: NodeTable) -> BoolArray:
         """Return the nodes that satisfy the required affinity: each topology has a pod that all terms select.
 
         The first pod of a set with affinity to itself has no such pod. It fits on all nodes that have the topology labels.
         """
         if not all(nodes.has_label(term.topology_key) for term in terms):
             return np.zeros(len(nodes), np.bool_)
-        selection = self._by_all(terms)
-        counts = nodes.pods.sum([(selection, 1)])
+        selection = self._selection_of_all(terms)
+        counts = nodes.pods.sum_pods([(selection, 1)])
         labels = [nodes.label(key) for key in {term.topology_key for term in terms}]
-        around = [per_domain(counts, label) > 0 for label in labels]
+        around = [sum_per_domain(counts, label) > 0 for label in labels]
         namespaces = selection.namespaces
         if (
             (namespaces is None or pod.namespace in namespaces)
@@ -174,38 +174,38 @@ class InterPodAffinity:
             around = [~label.equal(None) for label in labels]
         return reduce(np.logical_and, around)
 
-    def _by_all(self, terms: Sequence[Term]) -> Selection:
+    def _selection_of_all(self, terms: Sequence[AffinityTerm]) -> Selection:
         """Return a selection of the pods that all terms select."""
         namespaces: frozenset[str] | None = None
         for term in terms:
-            covered = self._namespaces.covered(term)
+            covered = self._namespaces.namespaces_of_term(term)
             if covered is not None:
                 namespaces = covered if namespaces is None else namespaces & covered
         requirements = {requirement for term in terms for requirement in term.labels.requirements}
         return Selection(namespaces, LabelSelector().and_also(requirements))
 
-    def _about(self, terms: Iterable[Term], nodes: NodeTable) -> list[Weighted]:
+    def _own_preferences(self, terms: Iterable[AffinityTerm], nodes: NodeTable) -> list[Weighted]:
         """Return the pods that the pod's own terms select, with weights."""
         return [
-            (term.topology_key, Selection(self._namespaces.covered(term), term.labels), term.weight)
+            (term.topology_key, Selection(self._namespaces.namespaces_of_term(term), term.labels), term.weight)
             for term in terms
             if nodes.has_label(term.topology_key)
         ]
 
-    def _stated(self, kind: Kind, pod: PodInfo, nodes: NodeTable) -> Iterator[Term]:
+    def _existing_terms(self, kind: TermKind, pod: PodInfo, nodes: NodeTable) -> Iterator[AffinityTerm]:
         """Yield the terms of existing pods that select this pod."""
-        if nodes.pods.states(kind):
+        if nodes.pods.has_terms(kind):
             labels = self._namespaces.labels(pod.namespace)
-            for term in nodes.pods.stated(kind, pod.namespace, pod.raw.metadata.labels):
-                if term.covers(pod.namespace, labels):
+            for term in nodes.pods.terms_for(kind, pod.namespace, pod.raw.metadata.labels):
+                if term.applies_to(pod.namespace, labels):
                     yield term
 
-    def _wanted(self, kind: Kind, weight: int, pod: PodInfo, nodes: NodeTable) -> list[Weighted]:
+    def _existing_preferences(self, kind: TermKind, weight: int, pod: PodInfo, nodes: NodeTable) -> list[Weighted]:
         """Return the existing pods with terms that select this pod, with weights."""
-        return [(term.topology_key, term, weight * term.weight) for term in self._stated(kind, pod, nodes)]
+        return [(term.topology_key, term, weight * term.weight) for term in self._existing_terms(kind, pod, nodes)]
 
 
-def _selecting_namespaces(*stated: PodAffinity | PodAntiAffinity) -> int:
+def _count_namespace_selectors(*stated: PodAffinity | PodAntiAffinity) -> int:
     """Return the number of terms with a namespaceSelector."""
     terms = [term for item in stated for term in item.requiredDuringSchedulingIgnoredDuringExecution]
     terms += [
@@ -216,5 +216,5 @@ def _selecting_namespaces(*stated: PodAffinity | PodAntiAffinity) -> int:
     return sum(term.HasField("namespaceSelector") for term in terms)
 
 
-def _own(pod: PodInfo, kind: Kind) -> list[Term]:
+def _own_terms(pod: PodInfo, kind: TermKind) -> list[AffinityTerm]:
     return [term for term in pod.terms if term.kind is kind]

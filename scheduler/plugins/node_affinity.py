@@ -30,13 +30,17 @@ from pinnace.scheduler.framework import (
     PodInfo,
     Status,
 )
-from pinnace.scheduler.plugins.helper import check_names, label_key
+from pinnace.scheduler.plugins.helper import check_label_key, check_names
 
 FIELD = "addedAffinity"
 _REQUIRED, _PREFERRED = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
+_BYTE, _BYTE_NODE = 0.5e-6, 0.1e-9
+"""Seconds per byte of the terms, and additionally per byte and node."""
+_SELECTED = 2e-6
+ENFORCED = "node(s) didn't match scheduler-enforced node affinity"
 
 
-def added_affinity(args: Mapping[str, Any]) -> ApiNodeAffinity:
+def parse_added_affinity(args: Mapping[str, Any]) -> ApiNodeAffinity:
     """Parse `addedAffinity`, which is empty by default. Raise ValueError."""
     check_names(args, (FIELD,))
     try:
@@ -48,49 +52,43 @@ def added_affinity(args: Mapping[str, Any]) -> ApiNodeAffinity:
         if not terms:
             raise ValueError(f"{FIELD}.{_REQUIRED}.nodeSelectorTerms: expected at least one, an empty list matches no node")
         for index, term in enumerate(terms):
-            _check(term, f"{FIELD}.{_REQUIRED}.nodeSelectorTerms[{index}]")
+            _check_term(term, f"{FIELD}.{_REQUIRED}.nodeSelectorTerms[{index}]")
     for index, preferred in enumerate(added.preferredDuringSchedulingIgnoredDuringExecution):
         where = f"{FIELD}.{_PREFERRED}[{index}]"
         if not 1 <= preferred.weight <= 100:
             raise ValueError(f"{where}.weight: expected a whole number from 1 to 100, got {preferred.weight}")
-        _check(preferred.preference, f"{where}.preference")
+        _check_term(preferred.preference, f"{where}.preference")
     return added
 
 
-def _check(term: NodeSelectorTerm, path: str) -> None:
+def _check_term(term: NodeSelectorTerm, path: str) -> None:
     for index, requirement in enumerate(term.matchExpressions):
         where = f"{path}.matchExpressions[{index}]"
-        label_key(requirement.key, f"{where}.key")
+        check_label_key(requirement.key, f"{where}.key")
         match requirement.operator:
             case "In" | "NotIn":
-                _expect(bool(requirement.values), f"{where}.values: expected at least one")
+                _require(bool(requirement.values), f"{where}.values: expected at least one")
                 for number, value in enumerate(requirement.values):
                     for problem in names.label_value(value):
                         raise ValueError(f"{where}.values[{number}]: {problem}, got {value!r}")
             case "Exists" | "DoesNotExist":
-                _expect(not requirement.values, f"{where}.values: expected none with {requirement.operator}")
+                _require(not requirement.values, f"{where}.values: expected none with {requirement.operator}")
             case "Gt" | "Lt":
-                _expect(len(requirement.values) == 1, f"{where}.values: expected one with {requirement.operator}")
+                _require(len(requirement.values) == 1, f"{where}.values: expected one with {requirement.operator}")
                 (bound,) = requirement.values
-                _expect(integer(bound) is not None, f"{where}.values[0]: expected a whole number, got {bound!r}")
+                _require(integer(bound) is not None, f"{where}.values[0]: expected a whole number, got {bound!r}")
             case other:
                 raise ValueError(f"{where}.operator: expected In, NotIn, Exists, DoesNotExist, Gt or Lt, got {other!r}")
     for index, requirement in enumerate(term.matchFields):
         where = f"{path}.matchFields[{index}]"
-        _expect(requirement.key == "metadata.name", f"{where}.key: expected metadata.name")
-        _expect(requirement.operator in ("In", "NotIn"), f"{where}.operator: expected In or NotIn")
-        _expect(len(requirement.values) == 1, f"{where}.values: expected one")
+        _require(requirement.key == "metadata.name", f"{where}.key: expected metadata.name")
+        _require(requirement.operator in ("In", "NotIn"), f"{where}.operator: expected In or NotIn")
+        _require(len(requirement.values) == 1, f"{where}.values: expected one")
 
 
-def _expect(true: bool, otherwise: str) -> None:
+def _require(true: bool, otherwise: str) -> None:
     if not true:
         raise ValueError(otherwise)
-
-
-_BYTE, _BYTE_NODE = 0.5e-6, 0.1e-9
-"""Seconds per byte of the terms, and additionally per byte and node."""
-_SELECTED = 2e-6
-ENFORCED = "node(s) didn't match scheduler-enforced node affinity"
 
 
 class NodeAffinity:
@@ -100,7 +98,7 @@ class NodeAffinity:
     helped_by = Change.NODE_ADDED | Change.NODE_LABELS
 
     def __init__(self, args: Mapping[str, Any] | None = None) -> None:
-        added = added_affinity(args or {})
+        added = parse_added_affinity(args or {})
         required = added.HasField("requiredDuringSchedulingIgnoredDuringExecution")
         self._required = added.requiredDuringSchedulingIgnoredDuringExecution if required else None
         self._preferred = added.preferredDuringSchedulingIgnoredDuringExecution
@@ -108,7 +106,7 @@ class NodeAffinity:
     def cost(self, pod: PodInfo, nodes: NodeTable) -> Sequence[Cost]:
         spec = pod.raw.spec
         affinity = spec.affinity.nodeAffinity
-        terms = len(affinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms) + len(_preferred(spec))
+        terms = len(affinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms) + len(_preferred_terms(spec))
         by_term = affinity.ByteSize() * (_BYTE + len(nodes) * _BYTE_NODE)
         return [
             Cost(by_term, terms, "terms of node affinity"),
@@ -122,7 +120,9 @@ class NodeAffinity:
         unmatched = ~matching_nodes(pod.raw.spec, nodes)
         if self._required is None:
             return FilterResult.refusing(unmatched, AFFINITY_REASON)
-        return FilterResult.coded(np.where(~selected(self._required, nodes), 1, 2 * unmatched), ("", ENFORCED, AFFINITY_REASON))
+        return FilterResult.coded(
+            np.where(~match_selector(self._required, nodes), 1, 2 * unmatched), ("", ENFORCED, AFFINITY_REASON)
+        )
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
         """Return True if the event's node matches. Other nodes are not checked, because many pods may each wait for a node."""
@@ -132,14 +132,14 @@ class NodeAffinity:
         return self._required is None or selector_matches(self._required, nodes.raw[row])
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
-        return None if self._preferred or _preferred(pod.raw.spec) else SKIP
+        return None if self._preferred or _preferred_terms(pod.raw.spec) else SKIP
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
         """Return the total weight of the matching preferred terms."""
         scores: FloatArray = np.zeros(len(nodes))
         numbers = _Numbers(nodes)
-        for preferred in (*self._preferred, *_preferred(pod.raw.spec)):
-            matching = _term(preferred.preference, nodes, numbers)
+        for preferred in (*self._preferred, *_preferred_terms(pod.raw.spec)):
+            matching = _match_term(preferred.preference, nodes, numbers)
             if matching is not None:
                 scores += preferred.weight * matching
         return scores
@@ -154,7 +154,7 @@ def _has_required(spec: PodSpec) -> bool:
     return spec.affinity.nodeAffinity.HasField("requiredDuringSchedulingIgnoredDuringExecution")
 
 
-def _preferred(spec: PodSpec) -> Sequence[PreferredSchedulingTerm]:
+def _preferred_terms(spec: PodSpec) -> Sequence[PreferredSchedulingTerm]:
     return spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution
 
 
@@ -165,11 +165,11 @@ def matching_nodes(spec: PodSpec, nodes: NodeTable) -> BoolArray:
             return np.zeros(len(nodes), np.bool_)
         matching &= nodes.label(key).equal(value)
     if _has_required(spec):
-        matching &= selected(spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution, nodes)
+        matching &= match_selector(spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution, nodes)
     return matching
 
 
-def selected(selector: NodeSelector, nodes: NodeTable) -> BoolArray:
+def match_selector(selector: NodeSelector, nodes: NodeTable) -> BoolArray:
     """Return the nodes that match at least one term.
 
     There may be thousands of terms. Terms with a single In requirement on the same label are evaluated together, and the
@@ -185,7 +185,7 @@ def selected(selector: NodeSelector, nodes: NodeTable) -> BoolArray:
             if requirement.operator == "In":
                 together.setdefault(requirement.key, []).extend(requirement.values)
                 continue
-        matching = _term(term, nodes, numbers)
+        matching = _match_term(term, nodes, numbers)
         if matching is not None:
             any_term |= matching
             if any_term.all():
@@ -203,15 +203,15 @@ class _Numbers:
         self._nodes = nodes
         self._parsed: dict[str, tuple[BoolArray, IntArray]] = {}
 
-    def holds(self, requirement: NodeSelectorRequirement) -> BoolArray:
+    def nodes_satisfying(self, requirement: NodeSelectorRequirement) -> BoolArray:
         """Return the nodes that satisfy a Gt or Lt requirement."""
         bound = integer(requirement.values[0]) if len(requirement.values) == 1 else None
         if bound is None:
             return np.zeros(len(self._nodes), np.bool_)
-        whole, number = self._of(requirement.key)
+        whole, number = self._parse_label(requirement.key)
         return whole & (number > bound if requirement.operator == "Gt" else number < bound)
 
-    def _of(self, key: str) -> tuple[BoolArray, IntArray]:
+    def _parse_label(self, key: str) -> tuple[BoolArray, IntArray]:
         """Return the mask of nodes with an integer value of the label, and the values."""
         result = self._parsed.get(key)
         if result is None:
@@ -221,7 +221,7 @@ class _Numbers:
         return result
 
 
-def _term(term: NodeSelectorTerm, nodes: NodeTable, numbers: _Numbers) -> BoolArray | None:
+def _match_term(term: NodeSelectorTerm, nodes: NodeTable, numbers: _Numbers) -> BoolArray | None:
     """Return the nodes that satisfy all requirements, or None if there are none. An empty term matches no node."""
     matching: BoolArray | None = None
     for requirement in term.matchExpressions:
@@ -229,17 +229,17 @@ def _term(term: NodeSelectorTerm, nodes: NodeTable, numbers: _Numbers) -> BoolAr
             if requirement.operator not in ("NotIn", "DoesNotExist"):
                 return None
             continue
-        holds = _expression(requirement, nodes, numbers)
+        holds = _match_expression(requirement, nodes, numbers)
         matching = holds if matching is None else matching & holds
     for requirement in term.matchFields:
-        holds = _field(requirement, nodes)
+        holds = _match_field(requirement, nodes)
         matching = holds if matching is None else matching & holds
     if matching is None and term.matchExpressions:
         return np.ones(len(nodes), np.bool_)
     return matching
 
 
-def _expression(requirement: NodeSelectorRequirement, nodes: NodeTable, numbers: _Numbers) -> BoolArray:
+def _match_expression(requirement: NodeSelectorRequirement, nodes: NodeTable, numbers: _Numbers) -> BoolArray:
     labels = nodes.label(requirement.key)
     match requirement.operator:
         case "Exists":
@@ -251,12 +251,12 @@ def _expression(requirement: NodeSelectorRequirement, nodes: NodeTable, numbers:
             among = labels.equal(values[0]) if len(values) == 1 else labels.one_of(values)
             return among if requirement.operator == "In" else ~among
         case "Gt" | "Lt":
-            return numbers.holds(requirement)
+            return numbers.nodes_satisfying(requirement)
         case _:
             return np.zeros(len(nodes), np.bool_)
 
 
-def _field(requirement: NodeSelectorRequirement, nodes: NodeTable) -> BoolArray:
+def _match_field(requirement: NodeSelectorRequirement, nodes: NodeTable) -> BoolArray:
     """Evaluate a field requirement. Only metadata.name with In or NotIn is supported."""
     among = np.zeros(len(nodes), np.bool_)
     if requirement.key != "metadata.name" or requirement.operator not in ("In", "NotIn"):

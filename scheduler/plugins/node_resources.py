@@ -43,7 +43,7 @@ from pinnace.scheduler.framework import (
     PodInfo,
     Status,
 )
-from pinnace.scheduler.plugins.helper import check_names, fields, items, label_key, whole_number
+from pinnace.scheduler.plugins.helper import check_label_key, check_names, parse_fields, parse_items, parse_whole_number
 
 LEAST, MOST, RATIO = "LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"
 USUAL = [{"name": resource, "weight": 1} for resource in SCORED]
@@ -51,38 +51,42 @@ _RATIO_PATH = "scoringStrategy.requestedToCapacityRatio"
 _NATIVE = (*SCORED, "ephemeral-storage")
 _TOP = 10
 """The highest score in a shape."""
+_CONTAINER, _RESOURCE, _RESOURCE_NODE = 25e-6, 5e-6, 6e-9
+"""Seconds per container, per request or limit, and additionally per request or limit and node."""
+_BITS = 63
+"""Number of usable bits in a code."""
 
 
 def complete_strategy(raw: Any) -> dict[str, Any]:
     """Return a strategy with defaults. Raise ValueError."""
-    args = fields(raw, "scoringStrategy", ("type", "resources", "requestedToCapacityRatio"))
+    args = parse_fields(raw, "scoringStrategy", ("type", "resources", "requestedToCapacityRatio"))
     kind = args.get("type", LEAST)
     if kind not in (LEAST, MOST, RATIO):
         raise ValueError(f"scoringStrategy.type: expected {LEAST}, {MOST} or {RATIO}, got {kind!r}")
-    result = {"type": kind, "resources": resources(args, "scoringStrategy.")}
+    result = {"type": kind, "resources": parse_resources(args, "scoringStrategy.")}
     if kind == RATIO:
-        ratio = fields(args.get("requestedToCapacityRatio", {}), _RATIO_PATH, ("shape",))
-        result["requestedToCapacityRatio"] = {"shape": _shape(ratio.get("shape"), f"{_RATIO_PATH}.shape")}
+        ratio = parse_fields(args.get("requestedToCapacityRatio", {}), _RATIO_PATH, ("shape",))
+        result["requestedToCapacityRatio"] = {"shape": _parse_shape(ratio.get("shape"), f"{_RATIO_PATH}.shape")}
     elif "requestedToCapacityRatio" in args:
         raise ValueError(f"{_RATIO_PATH}: requires the type {RATIO}")
     return result
 
 
-def resources(args: Mapping[str, Any], path: str = "") -> list[dict[str, Any]]:
+def parse_resources(args: Mapping[str, Any], path: str = "") -> list[dict[str, Any]]:
     """Parse the field `resources`: names, and weights from 1 to 100."""
     result: list[dict[str, Any]] = []
-    for index, raw in enumerate(items(args.get("resources") or USUAL, f"{path}resources")):
+    for index, raw in enumerate(parse_items(args.get("resources") or USUAL, f"{path}resources")):
         where = f"{path}resources[{index}]"
-        given = fields(raw, where, ("name", "weight"))
+        given = parse_fields(raw, where, ("name", "weight"))
         name = given.get("name")
         if not isinstance(name, str) or not name or any(item["name"] == name for item in result):
             raise ValueError(f"{where}.name: expected a resource name without duplicates, got {name!r}")
-        result.append({"name": name, "weight": whole_number(given, "weight", 1, 1, 100, f"{where}.")})
+        result.append({"name": name, "weight": parse_whole_number(given, "weight", 1, 1, 100, f"{where}.")})
     return result
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class ResourceUse:
     """The use of one resource on all nodes, including the pod."""
 
     weight: float
@@ -92,9 +96,9 @@ class Use:
     """The pod's own request, which is included in `used`."""
 
 
-def uses(
+def resource_uses(
     resources: Sequence[Mapping[str, Any]], requests: Requests, nodes: NodeTable, *, assuming: bool = True
-) -> Iterator[Use]:
+) -> Iterator[ResourceUse]:
     """Yield the use of the resources that count for a pod with these requests.
 
     With `assuming`, a container without a CPU or memory request counts with a default amount.
@@ -106,15 +110,15 @@ def uses(
         if assuming and resource in SCORED:
             scored = SCORED.index(resource)
             own = requests.scored[scored]
-            yield Use(weight, capacity - nodes.slack(scored) + own, capacity, own)
+            yield ResourceUse(weight, capacity - nodes.free_for_scoring(scored) + own, capacity, own)
         elif resource in requested or resource in _NATIVE:
             own = requested.get(resource, 0)
-            yield Use(weight, capacity - nodes.free(resource) + own, capacity, own)
+            yield ResourceUse(weight, capacity - nodes.free(resource) + own, capacity, own)
 
 
 def without_capacity(nodes: NodeTable) -> BoolArray | None:
     """Return the nodes that lack a resource of SCORED, or None if there are none."""
-    lacking: BoolArray = np.isinf(reduce(np.add, (nodes.capacity(scored) for scored in range(len(SCORED)))))
+    lacking: BoolArray = np.isinf(reduce(np.add, (nodes.capacity_for_scoring(scored) for scored in range(len(SCORED)))))
     return lacking if lacking.any() else None
 
 
@@ -130,11 +134,11 @@ def strategy_scorer(strategy: Mapping[str, Any]) -> Callable[[Requests, NodeTabl
     """Return the scoring function of a strategy with all defaults."""
     counted, kind = strategy["resources"], strategy["type"]
     shape = strategy["requestedToCapacityRatio"]["shape"] if kind == RATIO else []
-    heights = _heights([(point["utilization"], point["score"] * int(MAX_SCORE) // _TOP) for point in shape])
+    heights = _scores_by_utilization([(point["utilization"], point["score"] * int(MAX_SCORE) // _TOP) for point in shape])
 
     def score(requests: Requests, nodes: NodeTable) -> FloatArray:
         total, weights = np.zeros(len(nodes)), np.zeros(len(nodes))
-        for use in uses(counted, requests, nodes):
+        for use in resource_uses(counted, requests, nodes):
             counts = use.capacity > 0
             if kind == RATIO:
                 liked = heights[_percentage(use.used, use.capacity).astype(np.int64)]
@@ -149,7 +153,7 @@ def strategy_scorer(strategy: Mapping[str, Any]) -> Callable[[Requests, NodeTabl
     return score
 
 
-def _heights(points: Sequence[tuple[int, int]]) -> FloatArray:
+def _scores_by_utilization(points: Sequence[tuple[int, int]]) -> FloatArray:
     """Return the score of each utilization from 0 to 100. Between two (utilization, score), the difference to the first is
     truncated."""
     if not points:
@@ -162,24 +166,18 @@ def _heights(points: Sequence[tuple[int, int]]) -> FloatArray:
     return heights
 
 
-def _shape(listed: Any, path: str) -> list[dict[str, int]]:
+def _parse_shape(listed: Any, path: str) -> list[dict[str, int]]:
     points: list[dict[str, int]] = []
-    for index, raw in enumerate(items(listed, path)):
+    for index, raw in enumerate(parse_items(listed, path)):
         where = f"{path}[{index}]"
-        point = fields(raw, where, ("utilization", "score"))
-        utilization = whole_number(point, "utilization", 0, 0, 100, f"{where}.")
+        point = parse_fields(raw, where, ("utilization", "score"))
+        utilization = parse_whole_number(point, "utilization", 0, 0, 100, f"{where}.")
         if points and utilization <= points[-1]["utilization"]:
             raise ValueError(f"{where}.utilization: expected more than {points[-1]['utilization']}, got {utilization}")
-        points.append({"utilization": utilization, "score": whole_number(point, "score", 0, 0, _TOP, f"{where}.")})
+        points.append({"utilization": utilization, "score": parse_whole_number(point, "score", 0, 0, _TOP, f"{where}.")})
     if not points:
         raise ValueError(f"{path}: expected at least one point")
     return points
-
-
-_CONTAINER, _RESOURCE, _RESOURCE_NODE = 25e-6, 5e-6, 6e-9
-"""Seconds per container, per request or limit, and additionally per request or limit and node."""
-_BITS = 63
-"""Number of usable bits in a code."""
 
 
 class NodeResourcesFit:
@@ -200,8 +198,8 @@ class NodeResourcesFit:
         """Return the arguments with defaults. Raise ValueError."""
         check_names(args, ("ignoredResources", "ignoredResourceGroups", "scoringStrategy"))
         return {
-            "ignoredResources": _names(args, "ignoredResources"),
-            "ignoredResourceGroups": _groups(args, "ignoredResourceGroups"),
+            "ignoredResources": _parse_names(args, "ignoredResources"),
+            "ignoredResourceGroups": _parse_groups(args, "ignoredResourceGroups"),
             "scoringStrategy": complete_strategy(args.get("scoringStrategy", {})),
         }
 
@@ -229,7 +227,7 @@ class NodeResourcesFit:
                 for (resource, _), lacking in zip(requests.amounts, short, strict=True)
                 if lacking.any()
             ]
-            codes = _codes([lacking for _, lacking in lacked], len(short[0]))
+            codes = _shortage_codes([lacking for _, lacking in lacked], len(short[0]))
 
             def reasons(code: int) -> list[str]:
                 """Return the reasons of a code. All nodes with the same code lack the same resources."""
@@ -274,10 +272,10 @@ def _least_allocated(requests: Requests, nodes: NodeTable) -> FloatArray:
     """
     percentages = []
     for scored, own in enumerate(requests.scored):
-        free = nodes.slack(scored) - own
+        free = nodes.free_for_scoring(scored) - own
         np.maximum(free, 0, out=free)
         free *= MAX_SCORE
-        free /= nodes.capacity(scored)
+        free /= nodes.capacity_for_scoring(scored)
         percentages.append(np.floor(free, out=free))
     scores: FloatArray = (percentages[0] + percentages[1]) / 2
     if (lacking := without_capacity(nodes)) is not None:
@@ -285,7 +283,7 @@ def _least_allocated(requests: Requests, nodes: NodeTable) -> FloatArray:
     return scores
 
 
-def _codes(short: Sequence[BoolArray], nodes: int) -> NDArray[np.int64]:
+def _shortage_codes(short: Sequence[BoolArray], nodes: int) -> NDArray[np.int64]:
     """Return a code per node that is equal for nodes that lack the same resources, and 0 for nodes that lack none.
 
     A code has one bit per resource, or a number per combination if there are more than _BITS resources.
@@ -300,15 +298,15 @@ def _codes(short: Sequence[BoolArray], nodes: int) -> NDArray[np.int64]:
     return np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in packed], np.int64)
 
 
-def _names(args: Mapping[str, Any], field: str) -> Sequence[str]:
+def _parse_names(args: Mapping[str, Any], field: str) -> Sequence[str]:
     names = args.get(field, [])
     if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
         raise ValueError(f"{field}: expected a list of names")
-    return [label_key(name, f"{field}[{index}]") for index, name in enumerate(names)]
+    return [check_label_key(name, f"{field}[{index}]") for index, name in enumerate(names)]
 
 
-def _groups(args: Mapping[str, Any], field: str) -> Sequence[str]:
-    groups = _names(args, field)
+def _parse_groups(args: Mapping[str, Any], field: str) -> Sequence[str]:
+    groups = _parse_names(args, field)
     for index, group in enumerate(groups):
         if "/" in group:
             raise ValueError(f"{field}[{index}]: expected only the part before the '/', got {group!r}")
@@ -328,7 +326,7 @@ class NodeResourcesBalancedAllocation:
     def complete(args: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments with defaults. Raise ValueError."""
         check_names(args, ("resources",))
-        result = resources(args)
+        result = parse_resources(args)
         for index, each in enumerate(result):
             if each["weight"] != 1:
                 raise ValueError(f"resources[{index}].weight: expected 1, got {each['weight']}: all resources count equally")
@@ -348,7 +346,7 @@ class NodeResourcesBalancedAllocation:
     def _deviations(self, pod: PodInfo, nodes: NodeTable) -> tuple[FloatArray, FloatArray]:
         """Return the standard deviations of the used shares with the pod and without it. They are at most 0.5."""
         if not self._usual:
-            counted = list(uses(self._resources, pod.requests, nodes, assuming=False))
+            counted = list(resource_uses(self._resources, pod.requests, nodes, assuming=False))
             before = [replace(use, used=use.used - use.requested) for use in counted]
             return _deviation(counted, len(nodes)), _deviation(before, len(nodes))
         requested = dict(pod.requests.amounts)
@@ -364,7 +362,7 @@ class NodeResourcesBalancedAllocation:
 def _half_difference(used: Sequence[FloatArray], nodes: NodeTable) -> FloatArray:
     """Return the standard deviation of the used shares of SCORED. It overwrites `used`."""
     for scored, amount in enumerate(used):
-        amount /= nodes.capacity(scored)
+        amount /= nodes.capacity_for_scoring(scored)
         np.minimum(amount, 1, out=amount)
     diff_stores, memory = used
     diff_stores -= memory
@@ -380,7 +378,7 @@ def _balance(deviation: FloatArray) -> FloatArray:
     return np.floor(deviation, out=deviation)
 
 
-def _deviation(counted: Sequence[Use], nodes: int) -> FloatArray:
+def _deviation(counted: Sequence[ResourceUse], nodes: int) -> FloatArray:
     """Return the standard deviation of the used shares of the resources that each node has. The sums are in the order of the
     resources. Two resources have half their difference, which is not rounded as the general formula is."""
     if not counted:

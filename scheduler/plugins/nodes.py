@@ -34,6 +34,19 @@ from pinnace.scheduler.framework.filtering import BUDGET
 
 UNSCHEDULABLE_REASON = "node(s) were unschedulable"
 CORDON_TAINT = (UNSCHEDULABLE_TAINT, "", "NoSchedule")
+HARD_EFFECTS = ("NoSchedule", "NoExecute")
+SOFT_EFFECTS = ("PreferNoSchedule",)
+_TOLERATION = 1.5e-6
+"""Seconds per toleration."""
+_COUNTS = "TaintToleration.counts"
+NODE_NAME_REASON = "node(s) didn't match the requested node name"
+_PORT, _USER = 12e-6, 0.3e-6
+"""Seconds per port, and per node that uses it."""
+_LEAST = 23 << 20
+_MOST = 1000 << 20
+ANNOTATION = "scheduler.alpha.kubernetes.io/preferAvoidPods"
+_KINDS = ("ReplicaSet", "ReplicationController")
+_CONTROLLER = "NodePreferAvoidPods.controller"
 
 
 class NodeUnschedulable:
@@ -54,17 +67,10 @@ class NodeUnschedulable:
         return row is not None and not nodes.unschedulable[row]
 
 
-def untolerated(taints: Iterable[Taint], pod: PodInfo, effects: tuple[str, ...]) -> list[Taint]:
+def untolerated_taints(taints: Iterable[Taint], pod: PodInfo, effects: tuple[str, ...]) -> list[Taint]:
     """Return the taints with these effects that the pod does not tolerate."""
     tolerations = pod.tolerations
     return [taint for taint in taints if taint[2] in effects and not tolerations.tolerate(*taint)]
-
-
-HARD_EFFECTS = ("NoSchedule", "NoExecute")
-SOFT_EFFECTS = ("PreferNoSchedule",)
-_TOLERATION = 1.5e-6
-"""Seconds per toleration."""
-_COUNTS = "TaintToleration.counts"
 
 
 class TaintToleration:
@@ -84,7 +90,7 @@ class TaintToleration:
         reasons = {"": 0}
 
         def code(taints: tuple[Taint, ...]) -> int:
-            result = untolerated(taints, pod, HARD_EFFECTS)
+            result = untolerated_taints(taints, pod, HARD_EFFECTS)
             reason = f"node(s) had untolerated taint {{{result[0][0]}: {result[0][1]}}}" if result else ""
             return reasons.setdefault(reason, len(reasons))
 
@@ -93,12 +99,12 @@ class TaintToleration:
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
         row = nodes.row(event.node)
-        return row is not None and not untolerated(nodes.taints.at(row), pod, HARD_EFFECTS)
+        return row is not None and not untolerated_taints(nodes.taints.at(row), pod, HARD_EFFECTS)
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
         if nodes.taints.uniform:
             return SKIP
-        counts = nodes.taints.map(lambda taints: len(untolerated(taints, pod, SOFT_EFFECTS)), np.float64)
+        counts = nodes.taints.map(lambda taints: len(untolerated_taints(taints, pod, SOFT_EFFECTS)), np.float64)
         state[_COUNTS] = counts
         return None if counts.any() else SKIP
 
@@ -110,9 +116,6 @@ class TaintToleration:
     def normalize(self, state: CycleState, scores: FloatArray, feasible: BoolArray) -> FloatArray:
         """Map 0 taints to 100 and the highest number to 0."""
         return MAX_SCORE - whole(scores * (MAX_SCORE / max(float(scores[feasible].max()), 1.0)))
-
-
-NODE_NAME_REASON = "node(s) didn't match the requested node name"
 
 
 class NodeName:
@@ -130,10 +133,6 @@ class NodeName:
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
         return event.node == pod.raw.spec.nodeName
-
-
-_PORT, _USER = 12e-6, 0.3e-6
-"""Seconds per port, and per node that uses it."""
 
 
 class NodePorts:
@@ -164,10 +163,6 @@ class NodePorts:
         return event.node not in nodes.used_ports.taken(pod.requests.ports)
 
 
-_LEAST = 23 << 20
-_MOST = 1000 << 20
-
-
 class ImageLocality:
     name = "ImageLocality"
     score_depends_on = Dependency.NODES
@@ -179,7 +174,11 @@ class ImageLocality:
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
         spec = pod.raw.spec
-        images = [tagged(container.image) for containers in (spec.initContainers, spec.containers) for container in containers]
+        images = [
+            normalized_image_name(container.image)
+            for containers in (spec.initContainers, spec.containers)
+            for container in containers
+        ]
         total: FloatArray = np.zeros(len(nodes))
         for image, containers in Counter(filter(nodes.has_image, images)).items():
             sizes = nodes.image(image)
@@ -188,14 +187,9 @@ class ImageLocality:
         return (total.clip(_LEAST, most) - _LEAST) * (MAX_SCORE / (most - _LEAST))
 
 
-def tagged(image: str) -> str:
+def normalized_image_name(image: str) -> str:
     """Return the image name as nodes report it, with the tag "latest" if it has no tag."""
     return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"
-
-
-ANNOTATION = "scheduler.alpha.kubernetes.io/preferAvoidPods"
-_KINDS = ("ReplicaSet", "ReplicationController")
-_CONTROLLER = "NodePreferAvoidPods.controller"
 
 
 class NodePreferAvoidPods:
@@ -214,13 +208,13 @@ class NodePreferAvoidPods:
         controller = state[_CONTROLLER]
 
         def score(annotation: str | None) -> float:
-            return 0 if annotation is not None and controller in avoided(annotation) else MAX_SCORE
+            return 0 if annotation is not None and controller in avoided_controllers(annotation) else MAX_SCORE
 
         return nodes.annotation(ANNOTATION).map(score, np.float64)
 
 
 @lru_cache(maxsize=1024)
-def avoided(annotation: str) -> frozenset[tuple[str, str]]:
+def avoided_controllers(annotation: str) -> frozenset[tuple[str, str]]:
     """Return the (kind, UID) of the controllers in an annotation. An invalid annotation has none."""
     try:
         controllers = [load["podSignature"]["podController"] for load in json.loads(annotation)["preferAvoidPods"]]

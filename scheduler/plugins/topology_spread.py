@@ -18,7 +18,7 @@ from pinnace.api.resources import SERVICES
 from pinnace.api.selectors import NOTHING
 from pinnace.api.wellknown import REGION_LABEL, ZONE_LABEL
 from pinnace.fit.table import IntArray
-from pinnace.scheduler.cache.pod_index import Selection, selectable
+from pinnace.scheduler.cache.pod_index import Selection, selectable_labels
 from pinnace.scheduler.framework import (
     MAX_SCORE,
     SKIP,
@@ -35,18 +35,18 @@ from pinnace.scheduler.framework import (
     Status,
 )
 from pinnace.scheduler.plugins.helper import (
-    Objects,
-    Siblings,
+    ObjectStores,
+    SiblingPods,
+    check_label_key,
     check_names,
-    domain_sums,
-    fields,
-    items,
-    label_key,
-    per_domain,
-    whole_number,
+    parse_fields,
+    parse_items,
+    parse_whole_number,
+    sum_per_domain,
+    sums_by_domain,
 )
 from pinnace.scheduler.plugins.node_affinity import matching_nodes
-from pinnace.scheduler.plugins.nodes import HARD_EFFECTS, untolerated
+from pinnace.scheduler.plugins.nodes import HARD_EFFECTS, untolerated_taints
 
 HARD, SOFT = "DoNotSchedule", "ScheduleAnyway"
 HOSTNAME = "kubernetes.io/hostname"
@@ -55,10 +55,20 @@ SYSTEM_DEFAULTS = (
     TopologySpreadConstraint(topologyKey=ZONE_LABEL, maxSkew=5, whenUnsatisfiable=SOFT),
 )
 _DEFAULT_FIELDS = ("topologyKey", "maxSkew", "whenUnsatisfiable", "minDomains", "nodeAffinityPolicy", "nodeTaintsPolicy")
+REASON = "node(s) didn't match pod topology spread constraints"
+LABEL_REASON = f"{REASON} (missing required label)"
+_BYTE, _NODE = 0.5e-6, 40e-9
+"""Seconds per byte of the constraints, and per node for each constraint whose label nodes have."""
+_HARD = "PodTopologySpread.hard"
+_SOFT = "PodTopologySpread.soft"
+_SCORED = "PodTopologySpread.scored"
+_ZONE_SHARE = 2 / 3
+_SIBLINGS = "SelectorSpread.siblings"
+_ZONES = "SelectorSpread.zones"
 
 
 @dataclass(frozen=True, slots=True)
-class Constraint:
+class SpreadConstraint:
     topology_key: str
     max_skew: int
     pods: Selection | None
@@ -70,25 +80,25 @@ class Constraint:
     """True if only nodes count whose taints the pod tolerates."""
 
 
-def own_constraints(pod: PodInfo, when: str) -> list[Constraint]:
-    known: list[Constraint] | None = pod.parsed.get(("topologySpreadConstraints", when))
+def own_constraints(pod: PodInfo, when: str) -> list[SpreadConstraint]:
+    known: list[SpreadConstraint] | None = pod.parsed.get(("topologySpreadConstraints", when))
     if known is None:
         known = pod.parsed["topologySpreadConstraints", when] = _own_constraints(pod, when)
     return known
 
 
-def _own_constraints(pod: PodInfo, when: str) -> list[Constraint]:
+def _own_constraints(pod: PodInfo, when: str) -> list[SpreadConstraint]:
     constraints = pod.raw.spec.topologySpreadConstraints
     return [
-        _parse(constraint.SerializeToString(deterministic=True), pod.namespace)
+        _parse_constraint(constraint.SerializeToString(deterministic=True), pod.namespace)
         for constraint in constraints
         if constraint.whenUnsatisfiable == when
     ]
 
 
-def with_pods(constraint: TopologySpreadConstraint, pods: Selection | None) -> Constraint:
+def with_selection(constraint: TopologySpreadConstraint, pods: Selection | None) -> SpreadConstraint:
     """Create a constraint that counts `pods` instead of its own selector."""
-    return Constraint(
+    return SpreadConstraint(
         constraint.topologyKey,
         constraint.maxSkew,
         pods,
@@ -99,12 +109,12 @@ def with_pods(constraint: TopologySpreadConstraint, pods: Selection | None) -> C
 
 
 @lru_cache(maxsize=4096)
-def _parse(text: bytes, namespace: str) -> Constraint:
+def _parse_constraint(text: bytes, namespace: str) -> SpreadConstraint:
     """Parse a constraint. Its selector contains matchLabelKeys since the pod's creation. An empty selector counts no pods, as
     in Kubernetes."""
     constraint = TopologySpreadConstraint.FromString(text)
     labels = selectors.from_message(constraint.labelSelector) if constraint.HasField("labelSelector") else NOTHING
-    return with_pods(constraint, Selection(frozenset((namespace,)), labels, living=True) if labels.requirements else None)
+    return with_selection(constraint, Selection(frozenset((namespace,)), labels, living=True) if labels.requirements else None)
 
 
 def default_constraints(args: Mapping[str, Any]) -> Sequence[TopologySpreadConstraint]:
@@ -118,7 +128,8 @@ def default_constraints(args: Mapping[str, Any]) -> Sequence[TopologySpreadConst
             raise ValueError("defaultConstraints: requires defaultingType List")
         return SYSTEM_DEFAULTS
     spread_constraints = [
-        _default(each, f"defaultConstraints[{index}]") for index, each in enumerate(items(listed, "defaultConstraints"))
+        _parse_default_constraint(each, f"defaultConstraints[{index}]")
+        for index, each in enumerate(parse_items(listed, "defaultConstraints"))
     ]
     pairs = [(spread_constraint.topologyKey, spread_constraint.whenUnsatisfiable) for spread_constraint in spread_constraints]
     for index, pair in enumerate(pairs):
@@ -127,34 +138,25 @@ def default_constraints(args: Mapping[str, Any]) -> Sequence[TopologySpreadConst
     return spread_constraints
 
 
-def _default(raw: Any, path: str) -> TopologySpreadConstraint:
-    raw = fields(raw, path, _DEFAULT_FIELDS)
+def _parse_default_constraint(raw: Any, path: str) -> TopologySpreadConstraint:
+    raw = parse_fields(raw, path, _DEFAULT_FIELDS)
     if not isinstance(raw.get("topologyKey"), str) or not raw["topologyKey"]:
         raise ValueError(f"{path}.topologyKey: expected text")
-    label_key(raw["topologyKey"], f"{path}.topologyKey")
+    check_label_key(raw["topologyKey"], f"{path}.topologyKey")
     if raw.get("whenUnsatisfiable") not in (HARD, SOFT):
         raise ValueError(f"{path}.whenUnsatisfiable: expected {HARD} or {SOFT}, got {raw.get('whenUnsatisfiable')!r}")
     for policy in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
         if raw.get(policy, "Honor") not in ("Honor", "Ignore"):
             raise ValueError(f"{path}.{policy}: expected Honor or Ignore, got {raw[policy]!r}")
     for number in ("maxSkew", "minDomains"):
-        whole_number(raw, number, 0 if number == "maxSkew" else 1, 1, 1 << 30, f"{path}.")
+        parse_whole_number(raw, number, 0 if number == "maxSkew" else 1, 1, 1 << 30, f"{path}.")
     return TopologySpreadConstraint(**raw)
-
-
-REASON = "node(s) didn't match pod topology spread constraints"
-LABEL_REASON = f"{REASON} (missing required label)"
-_BYTE, _NODE = 0.5e-6, 40e-9
-"""Seconds per byte of the constraints, and per node for each constraint whose label nodes have."""
-_HARD = "PodTopologySpread.hard"
-_SOFT = "PodTopologySpread.soft"
-_SCORED = "PodTopologySpread.scored"
 
 
 class PodTopologySpread:
     name = "PodTopologySpread"
     skip_depends_on = Dependency.NODES
-    needs = Siblings.needs
+    needs = SiblingPods.needs
     helped_by = (
         Change.NODE_ADDED
         | Change.NODE_REMOVED
@@ -166,9 +168,9 @@ class PodTopologySpread:
         | Change.OBJECT
     )
 
-    def __init__(self, args: Mapping[str, Any] | None = None, handle: Objects | None = None) -> None:
+    def __init__(self, args: Mapping[str, Any] | None = None, handle: ObjectStores | None = None) -> None:
         self._defaults = default_constraints(args or {})
-        self._siblings = Siblings(handle)
+        self._siblings = SiblingPods(handle)
 
     def cost(self, pod: PodInfo, nodes: NodeTable) -> Sequence[Cost]:
         constraints = pod.raw.spec.topologySpreadConstraints
@@ -181,18 +183,18 @@ class PodTopologySpread:
         return None if state[_HARD] else SKIP
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
-        constraints: list[Constraint] = state[_HARD]
-        counted = labelled(constraints, nodes)
+        constraints: list[SpreadConstraint] = state[_HARD]
+        counted = nodes_with_topologies(constraints, nodes)
         codes = np.zeros(len(nodes), np.int8)
         if not counted.any():  # no node has all labels
             codes[:] = 1
             return FilterResult.coded(codes, ["", LABEL_REASON, REASON], lambda: ~counted)
-        eligible = Eligible(pod, nodes)
+        eligible = EligibleNodes(pod, nodes)
         for constraint in constraints:
             labels = nodes.label(constraint.topology_key)
             counting = counted & eligible(constraint)
-            sums = domain_sums(counts(constraint, nodes) * counting, labels)
-            among = sums[domain_sums(counting, labels) > 0]
+            sums = sums_by_domain(count_pods_per_node(constraint, nodes) * counting, labels)
+            among = sums[sums_by_domain(counting, labels) > 0]
             least = among.min() if len(among) >= constraint.min_domains else 0
             skew = sums + (_is_counted(pod, constraint) - least)
             told = codes > 0
@@ -230,26 +232,26 @@ class PodTopologySpread:
             return SKIP
         state[_SOFT] = constraints
         lenient = self._defaults is SYSTEM_DEFAULTS and not pod.raw.spec.topologySpreadConstraints
-        state[_SCORED] = np.ones(len(nodes), np.bool_) if lenient else labelled(constraints, nodes)
+        state[_SCORED] = np.ones(len(nodes), np.bool_) if lenient else nodes_with_topologies(constraints, nodes)
         return None
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
         """Return the weighted number of pods in each node's domains. Topologies with more domains have a larger weight."""
-        constraints: list[Constraint] = state[_SOFT]
+        constraints: list[SpreadConstraint] = state[_SOFT]
         scored: BoolArray = state[_SCORED]
         candidates = feasible & scored
         scores: FloatArray = np.zeros(len(nodes))
-        eligible = Eligible(pod, nodes)
+        eligible = EligibleNodes(pod, nodes)
         for constraint in constraints:
             if not nodes.has_label(constraint.topology_key):
                 continue
             labels = nodes.label(constraint.topology_key)
-            there = counts(constraint, nodes)
+            there = count_pods_per_node(constraint, nodes)
             if constraint.topology_key == HOSTNAME:
                 domains, around = np.count_nonzero(candidates), there
             else:
                 domains = np.count_nonzero(np.bincount(labels.codes, candidates))
-                around = per_domain(there * (scored & eligible(constraint)), labels)
+                around = sum_per_domain(there * (scored & eligible(constraint)), labels)
             scores += (around * math.log(domains + 2) + (constraint.max_skew - 1)) * ~labels.equal(None)
         return np.rint(scores)
 
@@ -264,27 +266,27 @@ class PodTopologySpread:
         spread[~scored] = 0
         return spread
 
-    def _constraints(self, pod: PodInfo, when: str) -> list[Constraint]:
+    def _constraints(self, pod: PodInfo, when: str) -> list[SpreadConstraint]:
         if pod.raw.spec.topologySpreadConstraints:
             return own_constraints(pod, when)
         defaults = [default for default in self._defaults if default.whenUnsatisfiable == when]
-        siblings = self._siblings.of(pod) if defaults else None
-        return [with_pods(default, siblings) for default in defaults] if siblings is not None else []
+        siblings = self._siblings.selection_of(pod) if defaults else None
+        return [with_selection(default, siblings) for default in defaults] if siblings is not None else []
 
 
-def labelled(constraints: Sequence[Constraint], nodes: NodeTable) -> BoolArray:
+def nodes_with_topologies(constraints: Sequence[SpreadConstraint], nodes: NodeTable) -> BoolArray:
     """Return the nodes that have the labels of all topologies."""
     if not all(nodes.has_label(constraint.topology_key) for constraint in constraints):
         return np.zeros(len(nodes), np.bool_)
     return reduce(np.logical_and, [~nodes.label(constraint.topology_key).equal(None) for constraint in constraints])
 
 
-def counts(constraint: Constraint, nodes: NodeTable) -> FloatArray:
+def count_pods_per_node(constraint: SpreadConstraint, nodes: NodeTable) -> FloatArray:
     """Return the number of pods to spread on each node, including ineligible nodes."""
-    return nodes.pods.pods(constraint.pods) if constraint.pods is not None else np.zeros(len(nodes))
+    return nodes.pods.count_pods(constraint.pods) if constraint.pods is not None else np.zeros(len(nodes))
 
 
-class Eligible:
+class EligibleNodes:
     """The nodes whose pods count for a constraint of one pod. Constraints with the same policies share a result."""
 
     def __init__(self, pod: PodInfo, nodes: NodeTable) -> None:
@@ -292,7 +294,7 @@ class Eligible:
         self._nodes = nodes
         self._found: dict[tuple[bool, bool], BoolArray] = {}
 
-    def __call__(self, constraint: Constraint) -> BoolArray:
+    def __call__(self, constraint: SpreadConstraint) -> BoolArray:
         honors = constraint.honors_affinity, constraint.honors_taints and not self._nodes.taints.uniform
         result = self._found.get(honors)
         if result is None:
@@ -303,32 +305,27 @@ class Eligible:
         result = matching_nodes(self._pod.raw.spec, self._nodes) if affinity else np.ones(len(self._nodes), np.bool_)
         if taints:
             hard = HARD_EFFECTS
-            result &= self._nodes.taints.map(lambda taints: not untolerated(taints, self._pod, hard), np.bool_)
+            result &= self._nodes.taints.map(lambda taints: not untolerated_taints(taints, self._pod, hard), np.bool_)
         return result
 
 
-def _is_counted(pod: PodInfo, constraint: Constraint) -> bool:
+def _is_counted(pod: PodInfo, constraint: SpreadConstraint) -> bool:
     """Return True if the constraint counts the pod itself. With an empty selector this is true, although no pods are
     counted."""
-    return constraint.pods is None or constraint.pods.labels.matches(selectable(pod.raw))
-
-
-_ZONE_SHARE = 2 / 3
-_SIBLINGS = "SelectorSpread.siblings"
-_ZONES = "SelectorSpread.zones"
+    return constraint.pods is None or constraint.pods.labels.matches(selectable_labels(pod.raw))
 
 
 class SelectorSpread:
     name = "SelectorSpread"
     skip_depends_on = Dependency.NODES
-    needs = Siblings.needs
+    needs = SiblingPods.needs
 
-    def __init__(self, args: Mapping[str, Any] | None = None, handle: Objects | None = None) -> None:
+    def __init__(self, args: Mapping[str, Any] | None = None, handle: ObjectStores | None = None) -> None:
         check_names(args or {}, ())
-        self._siblings = Siblings(handle)
+        self._siblings = SiblingPods(handle)
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
-        siblings = None if pod.raw.spec.topologySpreadConstraints else self._siblings.of(pod)
+        siblings = None if pod.raw.spec.topologySpreadConstraints else self._siblings.selection_of(pod)
         if siblings is None:
             return SKIP
         state[_SIBLINGS] = siblings
@@ -337,23 +334,23 @@ class SelectorSpread:
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
         """Return the number of sibling pods on each node."""
-        scores: FloatArray = nodes.pods.pods(state[_SIBLINGS])
+        scores: FloatArray = nodes.pods.count_pods(state[_SIBLINGS])
         return scores
 
     def normalize(self, state: CycleState, scores: FloatArray, feasible: BoolArray) -> FloatArray:
         """Map no pods to 100 and the highest number to 0, for nodes and for zones."""
-        spread = _fewest(scores, float(scores[feasible].max()))
+        spread = _score_fewest(scores, float(scores[feasible].max()))
         zones: IntArray = state[_ZONES]
         in_zone = zones > 0
         if np.count_nonzero(in_zone & feasible):
             by_zone = np.bincount(zones, scores * feasible).astype(np.float64, copy=False)
             by_zone[0] = 0
-            zoned = (1 - _ZONE_SHARE) * spread + _ZONE_SHARE * _fewest(by_zone, float(by_zone.max()))[zones]
+            zoned = (1 - _ZONE_SHARE) * spread + _ZONE_SHARE * _score_fewest(by_zone, float(by_zone.max()))[zones]
             spread = np.where(in_zone, zoned, spread)
         return spread
 
 
-def _fewest(counts: FloatArray, most: float) -> FloatArray:
+def _score_fewest(counts: FloatArray, most: float) -> FloatArray:
     return (most - counts) * (MAX_SCORE / most) if most > 0 else np.full(len(counts), MAX_SCORE)
 
 

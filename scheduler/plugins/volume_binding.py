@@ -51,16 +51,30 @@ from pinnace.scheduler.framework import (
     Status,
 )
 from pinnace.scheduler.framework.filtering import BUDGET
-from pinnace.scheduler.plugins.helper import Objects
-from pinnace.scheduler.plugins.node_affinity import selected
+from pinnace.scheduler.plugins.helper import ObjectStores
+from pinnace.scheduler.plugins.node_affinity import match_selector
 from pinnace.scheduler.plugins.volumes import Volumes, claims_of, is_about_claims, is_bound, may_be_claim_of
 
 NONE = -1
 FILESYSTEM = "Filesystem"
+BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+UNBOUND_IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
+OUT_OF_REACH = "node(s) didn't match PersistentVolume's node affinity"
+NOTHING_TO_BIND = "node(s) didn't find available persistent volumes to bind"
+NO_SUCH_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+TOO_MANY = "node(s) could not be checked: the pod has too many unbound persistentvolumeclaims for so many nodes"
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+POLL = 0.1
+"""Seconds between reads of a claim whose volume is being provisioned."""
+_REASONS = (OUT_OF_REACH, NOTHING_TO_BIND, NO_SUCH_VOLUME)
+_MATCH, _ALWAYS_MATCHED = 8e-9, 16
+"""Seconds to compare the volumes of two claims on one node, and the number of claims that are always matched."""
+_STATE, _WORK = "VolumeBinding.claims", "VolumeBinding.work"
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class VolumeCandidate:
     """One version of a volume with precomputed properties for matching."""
 
     volume: PersistentVolume
@@ -77,54 +91,54 @@ class Candidate:
     """A label key and values that fully determine the nodes, or None for a more complex affinity."""
 
     @classmethod
-    def of(cls, volume: PersistentVolume) -> "Candidate":
+    def of(cls, volume: PersistentVolume) -> "VolumeCandidate":
         meta, spec = volume.metadata, volume.spec
         affinity = spec.nodeAffinity
         return cls(
             volume,
             meta.name,
-            _size(spec.capacity),
+            _volume_size(spec.capacity),
             spec.volumeMode or FILESYSTEM,
             frozenset(spec.accessModes),
             spec.volumeAttributesClassName,
             dict(meta.labels),
             affinity.SerializeToString(deterministic=True) if affinity.HasField("required") else b"",
-            _pin(volume),
+            _pinned_node(volume),
         )
 
 
-class Catalogue:
+class VolumeCatalogue:
     """The volumes of a store. Free volumes are indexed by class, size and name."""
 
     def __init__(self, store: Mapping[str, PersistentVolume]) -> None:
         self._store = store
-        self._known: dict[str, Candidate] = {}
-        self._free: dict[str, SortedDict[tuple[Decimal, str], Candidate]] = {}
-        self._kept: dict[str, dict[str, Candidate]] = {}
+        self._known: dict[str, VolumeCandidate] = {}
+        self._free: dict[str, SortedDict[tuple[Decimal, str], VolumeCandidate]] = {}
+        self._kept: dict[str, dict[str, VolumeCandidate]] = {}
         """Bound or reserved volumes by the key of their claim."""
 
-    def follow(self) -> None:
+    def update_from_store(self) -> None:
         """Update the catalogue from the store. Only changed volumes are parsed."""
         for name, volume in self._store.items():
             known = self._known.get(name)
             if known is None or known.volume is not volume:
                 if known is not None:
-                    self._remove(known)
-                self._add(Candidate.of(volume))
+                    self._remove_volume(known)
+                self._add_volume(VolumeCandidate.of(volume))
         if len(self._known) > len(self._store):
             for name in self._known.keys() - self._store.keys():
-                self._remove(self._known[name])
+                self._remove_volume(self._known[name])
 
-    def candidates(
-        self, claim: PersistentVolumeClaim, taken: Mapping[str, str], known: dict[Hashable, list[Candidate]] | None = None
-    ) -> list[Candidate]:
+    def find_candidates(
+        self, claim: PersistentVolumeClaim, taken: Mapping[str, str], known: dict[Hashable, list[VolumeCandidate]] | None = None
+    ) -> list[VolumeCandidate]:
         """Return the volumes that satisfy the claim in order of preference.
 
         `taken` maps volume names to the keys of claims that reserve them. `known` caches results for equal claims of the
         same pod.
         """
         known = {} if known is None else known
-        asked, key, mode = _size(claim.spec.resources.requests), store_key(claim), claim.spec.volumeMode or FILESYSTEM
+        asked, key, mode = _volume_size(claim.spec.resources.requests), store_key(claim), claim.spec.volumeMode or FILESYSTEM
         storage_class, access = class_of(claim), frozenset(claim.spec.accessModes)
         attributes = claim.spec.volumeAttributesClassName
         for kept in self._kept.get(key, {}).values():
@@ -149,7 +163,7 @@ class Catalogue:
         result = [candidate for candidate in fulfilling if taken.get(candidate.name, key) == key]
         return [candidate for candidate in result if taken.get(candidate.name) == key][:1] or result
 
-    def _add(self, candidate: Candidate) -> None:
+    def _add_volume(self, candidate: VolumeCandidate) -> None:
         volume = candidate.volume
         self._known[candidate.name] = candidate
         if volume.metadata.HasField("deletionTimestamp"):
@@ -161,7 +175,7 @@ class Catalogue:
             by_size = self._free.setdefault(class_of(volume), SortedDict())
             by_size[candidate.size, candidate.name] = candidate
 
-    def _remove(self, candidate: Candidate) -> None:
+    def _remove_volume(self, candidate: VolumeCandidate) -> None:
         volume, name = candidate.volume, candidate.name
         del self._known[name]
         key = f"{volume.spec.claimRef.namespace}/{volume.spec.claimRef.name}"
@@ -171,34 +185,34 @@ class Catalogue:
         self._free.get(class_of(volume), {}).pop((candidate.size, name), None)
 
 
-def in_order(claims: Sequence[PersistentVolumeClaim]) -> list[PersistentVolumeClaim]:
+def sort_claims(claims: Sequence[PersistentVolumeClaim]) -> list[PersistentVolumeClaim]:
     """Sort the claims in matching order."""
-    return sorted(claims, key=lambda claim: _size(claim.spec.resources.requests))
+    return sorted(claims, key=lambda claim: _volume_size(claim.spec.resources.requests))
 
 
-def reachable(volume: PersistentVolume, nodes: NodeTable) -> BoolArray:
+def reachable_nodes(volume: PersistentVolume, nodes: NodeTable) -> BoolArray:
     """Return the nodes from which the volume is accessible."""
     affinity = volume.spec.nodeAffinity
-    return selected(affinity.required, nodes) if affinity.HasField("required") else np.ones(len(nodes), np.bool_)
+    return match_selector(affinity.required, nodes) if affinity.HasField("required") else np.ones(len(nodes), np.bool_)
 
 
-def match(wanted: Sequence[Sequence[Candidate]], nodes: NodeTable) -> list[IntArray]:
+def match_claims(wanted: Sequence[Sequence[VolumeCandidate]], nodes: NodeTable) -> list[IntArray]:
     """Return, for each claim in matching order, the index of its candidate on each node, or NONE."""
     numbers: dict[str, int] = {}
-    known: dict[int, _Choice] = {}
+    known: dict[int, _CandidateChoice] = {}
     chosen: list[IntArray] = []
     taken = np.full((len(wanted), len(nodes)), NONE, np.int64)
     for place, candidates in enumerate(wanted):
         choice = known.get(id(candidates))
         if choice is None:
-            choice = known[id(candidates)] = _Choice(candidates, numbers, nodes)
+            choice = known[id(candidates)] = _CandidateChoice(candidates, numbers, nodes)
         best = choice.best(taken[:place])
         taken[place] = choice.numbers[best]
         chosen.append(best)
     return chosen
 
 
-class _Choice:
+class _CandidateChoice:
     """The candidates of one claim, or of several equal claims.
 
     Each candidate is in one list: for all nodes, for the nodes with one value of a label, or for some nodes. A node
@@ -206,7 +220,7 @@ class _Choice:
     claim stopped, because a volume that is taken stays taken.
     """
 
-    def __init__(self, candidates: Sequence[Candidate], numbers: dict[str, int], nodes: NodeTable) -> None:
+    def __init__(self, candidates: Sequence[VolumeCandidate], numbers: dict[str, int], nodes: NodeTable) -> None:
         """`numbers` maps volume names to numbers that all claims of the pod share."""
         self._nothing = len(candidates)
         self._rows = len(nodes)
@@ -214,7 +228,7 @@ class _Choice:
         """Numbers by rank. The last element is for NONE."""
         for rank, candidate in enumerate(candidates):
             self.numbers[rank] = numbers.setdefault(candidate.name, len(numbers))
-        self._lists = list(_lists(candidates, nodes))
+        self._lists = list(_create_rank_ranges(candidates, nodes))
         self._first = self._least(np.arange(self._rows), np.empty((0, self._rows), np.int64))
 
     def best(self, taken: IntArray) -> IntArray:
@@ -233,7 +247,7 @@ class _Choice:
         return least
 
 
-class _List:
+class _RankRange:
     """Ranks in ascending order, of which each node uses a part."""
 
     def __init__(self, ranks: Sequence[int], start: IntArray, end: IntArray) -> None:
@@ -257,7 +271,7 @@ class _List:
         return result
 
 
-def _lists(candidates: Sequence[Candidate], nodes: NodeTable) -> Iterator[_List]:
+def _create_rank_ranges(candidates: Sequence[VolumeCandidate], nodes: NodeTable) -> Iterator[_RankRange]:
     anywhere: list[int] = []
     pinned: dict[str, dict[str, list[int]]] = {}
     others: dict[bytes, list[int]] = {}
@@ -272,7 +286,7 @@ def _lists(candidates: Sequence[Candidate], nodes: NodeTable) -> Iterator[_List]
                 pinned.setdefault(key, {}).setdefault(value, []).append(rank)
     nowhere: IntArray = np.zeros(len(nodes), np.int64)
     if anywhere:
-        yield _List(anywhere, nowhere, nowhere + len(anywhere))
+        yield _RankRange(anywhere, nowhere, nowhere + len(anywhere))
     for key, by_value in pinned.items():
         parts: dict[str | None, tuple[int, int]] = {}
         ranks: list[int] = []
@@ -280,29 +294,25 @@ def _lists(candidates: Sequence[Candidate], nodes: NodeTable) -> Iterator[_List]
             parts[value] = len(ranks), len(ranks) + len(own)
             ranks += own
         labels = nodes.label(key)
-        yield _List(ranks, *(labels.map(partial(_part, parts, side), np.int64) for side in (0, 1)))
+        yield _RankRange(ranks, *(labels.map(partial(_part, parts, side), np.int64) for side in (0, 1)))
     for own in others.values():
-        yield _List(own, nowhere, reachable(candidates[own[0]].volume, nodes) * len(own))
+        yield _RankRange(own, nowhere, reachable_nodes(candidates[own[0]].volume, nodes) * len(own))
 
 
 def _part(parts: Mapping[str | None, tuple[int, int]], side: int, value: str | None) -> int:
     return parts.get(value, (0, 0))[side]
 
 
-def _size(amounts: Mapping[str, Quantity]) -> Decimal:
+def _volume_size(amounts: Mapping[str, Quantity]) -> Decimal:
     return parse(amounts["storage"].string) if "storage" in amounts else Decimal(0)
 
 
-def _pin(volume: PersistentVolume) -> tuple[str, tuple[str, ...]] | None:
+def _pinned_node(volume: PersistentVolume) -> tuple[str, tuple[str, ...]] | None:
     terms = volume.spec.nodeAffinity.required.nodeSelectorTerms
     if len(terms) != 1 or len(terms[0].matchExpressions) != 1 or terms[0].matchFields:
         return None
     (requirement,) = terms[0].matchExpressions
     return (requirement.key, tuple(requirement.values)) if requirement.operator == "In" else None
-
-
-BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
-SELECTED_NODE = "volume.kubernetes.io/selected-node"
 
 
 async def bind_volume(client: Client, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
@@ -311,7 +321,7 @@ async def bind_volume(client: Client, claim: PersistentVolumeClaim, volume: Pers
     own, theirs = PersistentVolume(), PersistentVolumeClaim()
     own.CopyFrom(volume)
     theirs.CopyFrom(claim)
-    own.spec.claimRef.CopyFrom(_reference(claim))
+    own.spec.claimRef.CopyFrom(_claim_reference(claim))
     own.metadata.annotations[BOUND_BY_CONTROLLER] = "yes"
     own = await volumes.update(own)
     theirs.spec.volumeName = volume.metadata.name
@@ -334,41 +344,27 @@ async def choose_node(client: Client, claim: PersistentVolumeClaim, node: str) -
         await client.of(PERSISTENT_VOLUME_CLAIMS).update(theirs)
 
 
-def _reference(claim: PersistentVolumeClaim) -> ObjectReference:
+def _claim_reference(claim: PersistentVolumeClaim) -> ObjectReference:
     meta = claim.metadata
     return ObjectReference(
         kind="PersistentVolumeClaim", apiVersion="v1", namespace=meta.namespace, name=meta.name, uid=meta.uid
     )
 
 
-UNBOUND_IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
-OUT_OF_REACH = "node(s) didn't match PersistentVolume's node affinity"
-NOTHING_TO_BIND = "node(s) didn't find available persistent volumes to bind"
-NO_SUCH_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
-TOO_MANY = "node(s) could not be checked: the pod has too many unbound persistentvolumeclaims for so many nodes"
-NO_PROVISIONER = "kubernetes.io/no-provisioner"
-POLL = 0.1
-"""Seconds between reads of a claim whose volume is being provisioned."""
-_REASONS = (OUT_OF_REACH, NOTHING_TO_BIND, NO_SUCH_VOLUME)
-_MATCH, _ALWAYS_MATCHED = 8e-9, 16
-"""Seconds to compare the volumes of two claims on one node, and the number of claims that are always matched."""
-_STATE, _WORK = "VolumeBinding.claims", "VolumeBinding.work"
-
-
-class Handle(Objects, Protocol):
+class Handle(ObjectStores, Protocol):
     @property
     def client(self) -> Client: ...
 
 
 @dataclass(slots=True)
-class _Claims:
+class _PodClaims:
     """The claims of one pod, and the results of `filter` for the unbound claims."""
 
     volumes: list[PersistentVolume] = field(default_factory=list)
     lost: bool = False
     """True if a claim is bound to a volume that does not exist."""
     waiting: list[PersistentVolumeClaim] = field(default_factory=list)
-    candidates: list[list[Candidate]] = field(default_factory=list)
+    candidates: list[list[VolumeCandidate]] = field(default_factory=list)
     chosen: list[IntArray] = field(default_factory=list)
     nodes: NodeTable | None = None
     too_many: bool = False
@@ -376,7 +372,7 @@ class _Claims:
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _PreBindWork:
     """The work of PreBind."""
 
     bind: Sequence[tuple[PersistentVolumeClaim, PersistentVolume]]
@@ -393,7 +389,7 @@ class VolumeBinding:
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
         self._objects = Volumes(handle)
-        self._catalogue = Catalogue(self._objects.volumes)
+        self._catalogue = VolumeCatalogue(self._objects.volumes)
         self._taken: dict[str, str] = {}
         """Reserved volumes: the key of the claim by volume name."""
         self._nodes: dict[str, str] = {}
@@ -403,7 +399,7 @@ class VolumeBinding:
         keys = claims_of(pod)
         if not keys:
             return SKIP
-        claims = _Claims()
+        claims = _PodClaims()
         immediate = False
         for key in keys:
             claim = self._objects.claim_of(pod, key)
@@ -414,7 +410,7 @@ class VolumeBinding:
                 claims.lost |= volume is None
                 if volume is not None and volume.spec.nodeAffinity.HasField("required"):
                     claims.volumes.append(volume)
-            elif binds_at_once(self._objects, claim):
+            elif needs_immediate_binding(self._objects, claim):
                 immediate = True
             else:
                 claims.waiting.append(claim)
@@ -424,11 +420,11 @@ class VolumeBinding:
         return None if claims.volumes or claims.lost or claims.waiting else SKIP
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
-        claims: _Claims = state[_STATE]
+        claims: _PodClaims = state[_STATE]
         near = np.ones(len(nodes), np.bool_)
         for volume in claims.volumes:
-            near &= reachable(volume, nodes)
-        met = self._meet(claims, nodes)
+            near &= reachable_nodes(volume, nodes)
+        met = self._match_claims(claims, nodes)
         passed = near & met & (not claims.lost)
 
         def explain() -> NodeReasons:
@@ -449,7 +445,7 @@ class VolumeBinding:
         return is_about_claims(event, pod)
 
     def reserve(self, state: CycleState, pod: PodInfo, node: str) -> Status | None:
-        claims: _Claims | None = state.get(_STATE)
+        claims: _PodClaims | None = state.get(_STATE)
         if claims is None or not claims.waiting or claims.nodes is None:
             return SKIP
         row = claims.nodes.row(node)
@@ -463,11 +459,11 @@ class VolumeBinding:
             else:
                 self._taken[candidates[rank].name] = store_key(claim)
                 bind.append((claim, candidates[rank].volume))
-        state[_WORK] = _Work(bind, provision)
+        state[_WORK] = _PreBindWork(bind, provision)
         return None
 
     def unreserve(self, state: CycleState, pod: PodInfo, node: str) -> None:
-        work: _Work | None = state.pop(_WORK, None)
+        work: _PreBindWork | None = state.pop(_WORK, None)
         if work is not None:
             for _, volume in work.bind:
                 self._taken.pop(volume.metadata.name, None)
@@ -478,16 +474,16 @@ class VolumeBinding:
         return None if _WORK in state else SKIP
 
     async def pre_bind(self, state: CycleState, pod: PodInfo, node: str) -> Status | None:
-        work: _Work = state[_WORK]
+        work: _PreBindWork = state[_WORK]
         for claim, volume in work.bind:
-            if (refused := self._out_of_reach(volume, node)) is not None:
+            if (refused := self._check_reachable(volume, node)) is not None:
                 return refused
             await bind_volume(self._handle.client, claim, volume)
         for claim in work.provision:
             await choose_node(self._handle.client, claim, node)
-        return await self._made(work.provision, pod, node)
+        return await self._wait_for_provisioner(work.provision, pod, node)
 
-    async def _made(self, claims: Iterable[PersistentVolumeClaim], pod: PodInfo, node: str) -> Status | None:
+    async def _wait_for_provisioner(self, claims: Iterable[PersistentVolumeClaim], pod: PodInfo, node: str) -> Status | None:
         """Wait for the provisioner. It rejects the node by removing the annotation with the node's name."""
         for claim in claims:
             key, chosen = store_key(claim), False
@@ -499,7 +495,7 @@ class VolumeBinding:
                     return Status(f'PVC "{key}" was deleted while its volume was being provisioned')
                 if is_bound(now):
                     if (volume := self._objects.volume_of(now)) is not None:
-                        if (refused := self._out_of_reach(volume, node)) is not None:
+                        if (refused := self._check_reachable(volume, node)) is not None:
                             return refused
                         break
                 elif now.metadata.annotations.get(SELECTED_NODE) == node:
@@ -514,35 +510,35 @@ class VolumeBinding:
         now = self._handle.objects(PODS).get(pod.key)
         return now is None or now.metadata.uid != pod.uid or now.metadata.HasField("deletionTimestamp")
 
-    def _out_of_reach(self, volume: PersistentVolume, name: str) -> Status | None:
+    def _check_reachable(self, volume: PersistentVolume, name: str) -> Status | None:
         """Return a Status if the volume is not accessible from the node, or None if it is or the node no longer exists."""
         node, affinity = self._handle.objects(NODES).get(name), volume.spec.nodeAffinity
         if node is None or not affinity.HasField("required") or selector_matches(affinity.required, node):
             return None
         return Status(f'pv "{volume.metadata.name}" node affinity doesn\'t match node "{name}"')
 
-    def _meet(self, found: _Claims, nodes: NodeTable) -> BoolArray:
+    def _match_claims(self, found: _PodClaims, nodes: NodeTable) -> BoolArray:
         """Return the nodes on which every unbound claim gets a volume."""
         met = np.ones(len(nodes), np.bool_)
         if not found.waiting:
             return met
-        self._catalogue.follow()
-        self._settle()
+        self._catalogue.update_from_store()
+        self._drop_settled_reservations()
         found.nodes = nodes
-        found.waiting = in_order(found.waiting)
+        found.waiting = sort_claims(found.waiting)
         nodes_chosen = [self._chosen_node(claim) for claim in found.waiting]
-        known: dict[Hashable, list[Candidate]] = {}
+        known: dict[Hashable, list[VolumeCandidate]] = {}
         found.candidates = [
-            [] if node else self._catalogue.candidates(claim, self._taken, known)
+            [] if node else self._catalogue.find_candidates(claim, self._taken, known)
             for claim, node in zip(found.waiting, nodes_chosen, strict=True)
         ]
         choosing = sum(map(bool, found.candidates))
         if choosing > _ALWAYS_MATCHED and choosing**2 * len(nodes) * _MATCH > BUDGET:
             found.too_many = True
             return np.zeros(len(nodes), np.bool_)
-        found.chosen = match(found.candidates, nodes)
+        found.chosen = match_claims(found.candidates, nodes)
         for claim, node, chosen in zip(found.waiting, nodes_chosen, found.chosen, strict=True):
-            can_make = self._can_make(claim, nodes)
+            can_make = self._provisionable_nodes(claim, nodes)
             if node:
                 only = np.zeros(len(nodes), np.bool_)
                 only[nodes.rows((node,))] = True
@@ -554,14 +550,14 @@ class VolumeBinding:
         """Return the node for which the claim's volume is being provisioned, or an empty string."""
         return claim.metadata.annotations.get(SELECTED_NODE) or self._nodes.get(store_key(claim), "")
 
-    def _can_make(self, claim: PersistentVolumeClaim, nodes: NodeTable) -> BoolArray:
+    def _provisionable_nodes(self, claim: PersistentVolumeClaim, nodes: NodeTable) -> BoolArray:
         """Return the nodes for which the class's provisioner can create a volume."""
         storage_class = self._objects.classes[class_of(claim)]
         if storage_class.provisioner == NO_PROVISIONER:
             return np.zeros(len(nodes), np.bool_)
-        return _allowed(storage_class, nodes)
+        return _allowed_nodes(storage_class, nodes)
 
-    def _settle(self) -> None:
+    def _drop_settled_reservations(self) -> None:
         """Drop the reservations of claims that are bound or deleted."""
         for name, key in list(self._taken.items()):
             if name not in self._objects.volumes or self._is_settled(key):
@@ -574,12 +570,12 @@ class VolumeBinding:
         return claim is None or is_bound(claim)
 
 
-def binds_at_once(objects: Volumes, claim: PersistentVolumeClaim) -> bool:
+def needs_immediate_binding(objects: Volumes, claim: PersistentVolumeClaim) -> bool:
     """Return True if the claim is unbound and this plugin does not bind it."""
     return not is_bound(claim) and bool(claim.spec.volumeName or not objects.waits_for_consumer(claim))
 
 
-def _allowed(storage_class: StorageClass, nodes: NodeTable) -> BoolArray:
+def _allowed_nodes(storage_class: StorageClass, nodes: NodeTable) -> BoolArray:
     """Return the nodes in the allowed topologies of the class. A term without requirements allows no node."""
     terms = storage_class.allowedTopologies
     allowed = np.full(len(nodes), not terms)

@@ -31,13 +31,31 @@ from pinnace.scheduler.framework import (
     Status,
 )
 from pinnace.scheduler.framework.filtering import BUDGET
-from pinnace.scheduler.plugins.helper import Objects
+from pinnace.scheduler.plugins.helper import ObjectStores
+
+_NOT_FOUND = 'persistentvolumeclaim "{}" not found'
+DISK = "node(s) had no available disk"
+IN_USE = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+_VOLUME, _USER = 12e-6, 0.2e-6
+"""Seconds per claim or disk, and per node that uses it."""
+_REASONS = ("", DISK, IN_USE)
+ZONE_REASON = "node(s) had no available volume zone"
+NO_SUCH_CLASS = 'storageclass.storage.k8s.io "{}" not found'
+NO_CLASS = "PersistentVolumeClaim had no pv name and storageClass name"
+NO_VOLUME = "PersistentVolume had no name"
+TODAY = {OLD_ZONE_LABEL: ZONE_LABEL, OLD_REGION_LABEL: REGION_LABEL}
+LABELS = (*TODAY, *TODAY.values())
+SEPARATOR = "__"
+"""Separator of the zones of a volume in several zones."""
+_STATE = "VolumeZone.volumes"
+LIMIT_REASON = "node(s) exceed max volume count"
+NO_LIMIT = np.iinfo(np.int32).max
 
 
 class Volumes:
     """Live views of claims, volumes and storage classes."""
 
-    def __init__(self, handle: Objects) -> None:
+    def __init__(self, handle: ObjectStores) -> None:
         self.claims: Mapping[str, PersistentVolumeClaim] = handle.objects(PERSISTENT_VOLUME_CLAIMS)
         self.volumes: Mapping[str, PersistentVolume] = handle.objects(PERSISTENT_VOLUMES)
         self.classes: Mapping[str, StorageClass] = handle.objects(STORAGE_CLASSES)
@@ -47,7 +65,7 @@ class Volumes:
         name = key.partition("/")[2]
         claim = self.claims.get(key)
         if claim is None:
-            return not_there(pod, key)
+            return missing_claim_reason(pod, key)
         if claim.status.phase == "Lost":
             return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.spec.volumeName}"'
         if claim.metadata.HasField("deletionTimestamp"):
@@ -67,10 +85,7 @@ class Volumes:
         return storage_class is not None and storage_class.volumeBindingMode == "WaitForFirstConsumer"
 
 
-_NOT_FOUND = 'persistentvolumeclaim "{}" not found'
-
-
-def not_there(pod: PodInfo, key: str) -> str:
+def missing_claim_reason(pod: PodInfo, key: str) -> str:
     """Return the reason for a missing claim of the pod, in Kubernetes' words."""
     name = key.partition("/")[2]
     if _is_ephemeral(pod, key):
@@ -78,8 +93,8 @@ def not_there(pod: PodInfo, key: str) -> str:
     return _NOT_FOUND.format(name)
 
 
-def missing(reason: str) -> str:
-    """Return the name of a claim that a user must create if `reason` comes from `not_there`, or an empty string."""
+def missing_claim_name(reason: str) -> str:
+    """Return the name of a claim that a user must create if `reason` comes from `missing_claim_reason`, or an empty string."""
     match = re.fullmatch(_NOT_FOUND.format("(.+)"), reason)
     return match[1] if match is not None else ""
 
@@ -115,20 +130,13 @@ def _is_ephemeral(pod: PodInfo, key: str) -> bool:
     return pod.volumes is not None and key in pod.volumes.ephemeral
 
 
-DISK = "node(s) had no available disk"
-IN_USE = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
-_VOLUME, _USER = 12e-6, 0.2e-6
-"""Seconds per claim or disk, and per node that uses it."""
-_REASONS = ("", DISK, IN_USE)
-
-
 class VolumeRestrictions:
     name = "VolumeRestrictions"
     skip_depends_on = Dependency.NODES
     needs = (PERSISTENT_VOLUME_CLAIMS,)
     helped_by = Change.NODE_ADDED | Change.POD_FREED | Change.OBJECT
 
-    def __init__(self, handle: Objects) -> None:
+    def __init__(self, handle: ObjectStores) -> None:
         self._claims = handle.objects(PERSISTENT_VOLUME_CLAIMS)
 
     def cost(self, pod: PodInfo, nodes: NodeTable) -> Sequence[Cost]:
@@ -140,17 +148,17 @@ class VolumeRestrictions:
         seconds = number * _VOLUME
         if seconds <= BUDGET and pod.volumes is not None:
             used = nodes.used_volumes
-            users = sum(len(used.users(disk)) for disk in pod.volumes.disks)
-            seconds += (users + sum(len(used.users(claim)) for claim in pod.volumes.claims)) * _USER
+            users = sum(len(used.count_users(disk)) for disk in pod.volumes.disks)
+            seconds += (users + sum(len(used.count_users(claim)) for claim in pod.volumes.claims)) * _USER
         return [Cost(seconds, number, "volumes, or monitors of a volume")]
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
         if pod.volumes is None:
             return SKIP
-        return None if pod.volumes.disks or any(self._alone(pod)) else SKIP
+        return None if pod.volumes.disks or any(self._exclusive_claims(pod)) else SKIP
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
-        in_use = any(nodes.used_volumes.users(key) for key in self._alone(pod))
+        in_use = any(nodes.used_volumes.count_users(key) for key in self._exclusive_claims(pod))
         codes = np.full(len(nodes), _REASONS.index(IN_USE) if in_use else 0, np.int32)
         codes[nodes.rows(_conflicting(pod, nodes))] = _REASONS.index(DISK)
         return FilterResult.coded(codes, _REASONS)
@@ -163,7 +171,7 @@ class VolumeRestrictions:
             return False
         return bool(claims_of(pod)) or event.node not in set(_conflicting(pod, nodes))
 
-    def _alone(self, pod: PodInfo) -> Iterator[str]:
+    def _exclusive_claims(self, pod: PodInfo) -> Iterator[str]:
         """Yield the claims that only one pod may use at a time."""
         there = (key for key in claims_of(pod) if key in self._claims)
         return (key for key in there if "ReadWriteOncePod" in self._claims[key].spec.accessModes)
@@ -172,20 +180,9 @@ class VolumeRestrictions:
 def _conflicting(pod: PodInfo, nodes: NodeTable) -> Iterator[str]:
     """Yield the nodes with a pod that uses one of the disks, unless both pods only read it."""
     for disk in pod.volumes.disks if pod.volumes is not None else ():
-        yield from nodes.used_volumes.users(Disk(disk.kind, disk.identity, False))
+        yield from nodes.used_volumes.count_users(Disk(disk.kind, disk.identity, False))
         if not disk.read_only:
-            yield from nodes.used_volumes.users(Disk(disk.kind, disk.identity, True))
-
-
-ZONE_REASON = "node(s) had no available volume zone"
-NO_SUCH_CLASS = 'storageclass.storage.k8s.io "{}" not found'
-NO_CLASS = "PersistentVolumeClaim had no pv name and storageClass name"
-NO_VOLUME = "PersistentVolume had no name"
-TODAY = {OLD_ZONE_LABEL: ZONE_LABEL, OLD_REGION_LABEL: REGION_LABEL}
-LABELS = (*TODAY, *TODAY.values())
-SEPARATOR = "__"
-"""Separator of the zones of a volume in several zones."""
-_STATE = "VolumeZone.volumes"
+            yield from nodes.used_volumes.count_users(Disk(disk.kind, disk.identity, True))
 
 
 class VolumeZone:
@@ -194,7 +191,7 @@ class VolumeZone:
     needs = (PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES)
     helped_by = Change.NODE_ADDED | Change.NODE_LABELS | Change.OBJECT
 
-    def __init__(self, handle: Objects) -> None:
+    def __init__(self, handle: ObjectStores) -> None:
         self._objects = Volumes(handle)
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
@@ -214,7 +211,7 @@ class VolumeZone:
             held |= ~nodes.label(label).equal(None)
         fits = np.ones(len(nodes), np.bool_)
         for volume in state[_STATE]:
-            fits &= _near(volume, nodes)
+            fits &= _nodes_in_zones(volume, nodes)
         return FilterResult.refusing(held & ~fits, ZONE_REASON)
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
@@ -225,7 +222,7 @@ class VolumeZone:
         """Return the volume of a claim, or None if the claim is unbound and may stay so until the pod is scheduled."""
         claim = self._objects.claims.get(key)
         if claim is None:
-            return Status(not_there(pod, key))
+            return Status(missing_claim_reason(pod, key))
         if not claim.spec.volumeName:
             wanted = class_of(claim)
             if not wanted:
@@ -237,29 +234,27 @@ class VolumeZone:
         return volume or Status(f'persistentvolume "{claim.spec.volumeName}" not found')
 
 
-def _near(volume: PersistentVolume, nodes: NodeTable) -> BoolArray:
+def _nodes_in_zones(volume: PersistentVolume, nodes: NodeTable) -> BoolArray:
     """Return the nodes that have one of the values of each zone label of the volume. A deprecated label also matches its
     current name."""
     near = np.ones(len(nodes), np.bool_)
     for label in LABELS:
         if label in volume.metadata.labels:
             wanted = volume.metadata.labels[label].split(SEPARATOR)
-            has = _one_of(wanted, label, nodes)
+            has = _nodes_with_values(wanted, label, nodes)
             if label in TODAY:
-                has |= nodes.label(label).equal(None) & _one_of(wanted, TODAY[label], nodes)
+                has |= nodes.label(label).equal(None) & _nodes_with_values(wanted, TODAY[label], nodes)
             near &= has
     return near
 
 
-def _one_of(values: Iterable[str], label: str, nodes: NodeTable) -> BoolArray:
+def _nodes_with_values(values: Iterable[str], label: str, nodes: NodeTable) -> BoolArray:
     result = np.zeros(len(nodes), np.bool_)
     for value in values:
         result |= nodes.label(label).equal(value)
     return result
 
 
-LIMIT_REASON = "node(s) exceed max volume count"
-NO_LIMIT = np.iinfo(np.int32).max
 Counts = NDArray[np.int64]
 
 
@@ -269,16 +264,16 @@ class NodeVolumeLimits:
     needs = (CSI_NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES)
     helped_by = Change.NODE_ADDED | Change.POD_FREED | Change.OBJECT
 
-    def __init__(self, handle: Objects) -> None:
+    def __init__(self, handle: ObjectStores) -> None:
         self._objects = Volumes(handle)
         self._csi_nodes: Mapping[str, CSINode] = handle.objects(CSI_NODES)
-        self._ledger = _Ledger(self._driver, self._has_volume)
+        self._ledger = _VolumeCounts(self._driver, self._has_volume)
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
         return None if any(self._driver(key) for key in claims_of(pod)) else SKIP
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
-        self._ledger.follow(nodes, self._csi_nodes)
+        self._ledger.update_counts(nodes, self._csi_nodes)
         refused = np.zeros(len(nodes), np.bool_)
         wanted: dict[str, list[str]] = {}
         for key in claims_of(pod):
@@ -289,7 +284,7 @@ class NodeVolumeLimits:
             if limit is not None:
                 more = np.full(len(nodes), len(keys))
                 for key in keys:
-                    more[nodes.rows(nodes.used_volumes.users(key))] -= 1
+                    more[nodes.rows(nodes.used_volumes.count_users(key))] -= 1
                 refused |= (more > 0) & (self._ledger.attached(driver) + more > limit)
         return FilterResult.refusing(refused, LIMIT_REASON)
 
@@ -317,7 +312,7 @@ class NodeVolumeLimits:
         return claim is not None and self._objects.volume_of(claim) is not None
 
 
-class _Ledger:
+class _VolumeCounts:
     """Columns by driver: the number of volumes on each node, and its limit.
 
     An update costs time for the claims on changed nodes. In a new generation of the table, it also reads the CSINode of
@@ -344,9 +339,9 @@ class _Ledger:
     def attached(self, driver: str) -> Counts:
         return self._attached.get(driver, np.zeros(len(self._names), np.int64))
 
-    def follow(self, nodes: NodeTable, csi_nodes: Mapping[str, CSINode]) -> None:
+    def update_counts(self, nodes: NodeTable, csi_nodes: Mapping[str, CSINode]) -> None:
         used = nodes.used_volumes
-        changed = used.changes(self._position)
+        changed = used.nodes_changed_since(self._position)
         if self._names != nodes.names or changed is None:
             self._names = list(nodes.names)
             self._csi_nodes = [None] * len(nodes)
@@ -354,12 +349,12 @@ class _Ledger:
             changed = list(used.nodes_with_claims())
         self._position = used.position
         for node in {*changed, *self._open}:
-            self._recount(node, nodes)
+            self._update_node(node, nodes)
         if nodes.generation != self._generation:
             self._generation = nodes.generation
-            self._follow_limits(csi_nodes)
+            self._update_limits(csi_nodes)
 
-    def _follow_limits(self, csi_nodes: Mapping[str, CSINode]) -> None:
+    def _update_limits(self, csi_nodes: Mapping[str, CSINode]) -> None:
         current = list(map(csi_nodes.get, self._names))
         if current != self._csi_nodes:
             for row, (old, new) in enumerate(zip(self._csi_nodes, current, strict=True)):
@@ -367,11 +362,11 @@ class _Ledger:
                     self._limit(row, new)
             self._csi_nodes = current
 
-    def _recount(self, node: str, nodes: NodeTable) -> None:
+    def _update_node(self, node: str, nodes: NodeTable) -> None:
         row = nodes.row(node)
         if row is None:
             return
-        claims = nodes.used_volumes.claims(node)
+        claims = nodes.used_volumes.claims_on(node)
         if all(map(self._has_volume, claims)):
             self._open.discard(node)
         else:

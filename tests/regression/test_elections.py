@@ -295,7 +295,7 @@ async def test_cilium_42920_leader_stops_binding_during_a_hanging_shutdown() -> 
         async with asyncio.timeout(PATIENCE):
             await storage.asked.wait()
         await client.pods.create(make_pod("late").req(cpu="1m").new())
-        await eventually(lambda: [item.pending().get("active") for item in (first, second)] == [1, 1])
+        await eventually(lambda: [item.count_pending().get("active") for item in (first, second)] == [1, 1])
         storage.gate.set()
         assert await bound_by(storage, "late") > token
         for task in tasks:

@@ -12,6 +12,7 @@ from pinnace.api.verbs_pb2 import ADDED, MODIFIED, BatchItem, WatchEventType
 from pinnace.fit import FitRefusal
 from pinnace.kubelet.lifecycle.plan import template_of
 from pinnace.kubelet.node import VirtualNode
+from pinnace.scheduler.node_selector import NodeSelector
 from pinnace.scheduler.scheduling_cycle import Placed, schedule_one
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
@@ -50,14 +51,14 @@ def test_kubernetes_26043_updated_assumed_pod_is_not_queued_again() -> None:
     cache does not contain, and the cache rejects a second assumption."""
     world = feed.World()
     world.tell(ADDED, feed.POD)
-    queued = world.queue.pop(world.now)
+    queued = world.queue.pop_pod(world.now)
     assert queued is not None
-    world.cache.assume(queued.info, "n")
+    world.cache.assume_pod(queued.info, "n")
     world.tell(MODIFIED, make_pod("a").req(cpu=1).label("dirty", "yes"), feed.POD)
     assert len(world.queue) == 0
     assert world.free == 0
     with pytest.raises(ValueError, match="cannot be assumed"):
-        world.cache.assume(queued.info, "n")
+        world.cache.assume_pod(queued.info, "n")
 
 
 class ApiWithScheduler(FakeApi):
@@ -141,7 +142,7 @@ def test_nomad_13017_kubelet_admits_every_scheduled_pod(built: Sequence[NodeBuil
     cache, profile = cache_of(*built), framework()
     played = {node.build().metadata.name: VirtualNode(node.build()) for node in built}
     for pod in waiting:
-        outcome = schedule_one(info(pod), cache, profile, seed=0)
+        outcome = schedule_one(info(pod), NodeSelector(cache, profile, seed=0))
         if isinstance(outcome, Placed):
             admitted = played[outcome.node].admit(pod.build().metadata.uid, template_of(pod.build()))
             assert not isinstance(admitted, FitRefusal), f"{outcome.node} rejects {pod}: {admitted.admission_message}"

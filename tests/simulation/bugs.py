@@ -460,7 +460,7 @@ def _informer_drops_deletions(surgery: Surgery) -> None:
 @bug("assumed-pods-take-no-room", "I2")
 def _assumed_pods_take_no_room(surgery: Surgery) -> None:
     """A pod that was decided takes room on its node only when the informer tells that it is bound."""
-    surgery.replace(Cache, "assume", lambda self, info, node: None)
+    surgery.replace(Cache, "assume_pod", lambda self, info, node: None)
 
 
 @bug("assumed-pods-expire", "I2")
@@ -469,9 +469,9 @@ def _assumed_pods_expire(surgery: Surgery) -> None:
 
     def assume(self: Cache, info: Any, node: str) -> None:
         original(self, info, node)
-        asyncio.get_running_loop().call_later(0.01, self.forget, info.uid)
+        asyncio.get_running_loop().call_later(0.01, self.forget_pod, info.uid)
 
-    original = surgery.replace(Cache, "assume", assume)
+    original = surgery.replace(Cache, "assume_pod", assume)
 
 
 @bug("no-barrier", "I2")

@@ -15,7 +15,7 @@ from pinnace.client import config
 from pinnace.kubelet.runtime.stages import StagesError
 from pinnace.kubelet.runtime.stages import parse as parse_stages
 from pinnace.runtime.configuration import ConfigurationError
-from pinnace.scheduler.config import parse as parse_scheduler
+from pinnace.scheduler.config import parse_configuration as parse_scheduler
 
 LAUGHS = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 30))
 BOMBS = {

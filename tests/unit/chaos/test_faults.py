@@ -18,7 +18,7 @@ import pytest
 from pinnace.cluster.spec import ClusterSpec, Plan
 from pinnace.history import records
 from pinnace.history.verdict import Findings
-from pinnace.scheduler.config import parse
+from pinnace.scheduler.config import parse_configuration
 from pinnace.verification.chaos import host, run
 from pinnace.verification.chaos.faults import clients, environment
 from pinnace.verification.chaos.faults.base import FaultArea, FaultRequirement
@@ -209,7 +209,7 @@ def test_saboteur_reports_and_executes_the_action_of_the_pod(tmp_path: Path, dee
 
 
 def test_saboteur_is_only_in_its_own_profile() -> None:
-    configuration = parse(CONFIG)
+    configuration = parse_configuration(CONFIG)
     assert [profile.scheduler_name for profile in configuration.profiles] == ["default-scheduler", PROFILE]
     assert [any("Saboteur" in name for name in profile.plugins) for profile in configuration.profiles] == [False, True]
 

@@ -17,7 +17,7 @@ from pinnace.cluster.errors import SpecError
 from pinnace.cluster.etcd import EtcdBinary
 from pinnace.cluster.inputs import PREFIXES, differing, digests, gather, options, overruled, spawn_environment
 from pinnace.cluster.spec import FAKE, PROCESS, ClusterSpec, Inputs, Plan, plan
-from pinnace.scheduler.config import parse
+from pinnace.scheduler.config import parse_configuration
 
 BINARY = EtcdBinary(Path("/bin/etcd"), (3, 5, 21), fallback=False)
 PLUGIN = """
@@ -81,7 +81,7 @@ def test_scheduler_configuration_and_its_plugins_are_copied(cwd: Path, spec: Clu
     argv = plans(spec, gathered)["scheduler-1"].argv
     copy = Path(argv[argv.index("--config") + 1])
     assert copy == spec.data_dir / "config" / "scheduler.yaml"
-    result = parse(copy.read_text())
+    result = parse_configuration(copy.read_text())
     (profile,) = result.profiles
     assert result.election == "scheduler", "the role of the schedulers allows no other election"
     assert gathered.notes and '"cheap"' in gathered.notes[0]

@@ -13,8 +13,9 @@ from pinnace.api.codec import from_dict
 from pinnace.api.resources import NODES, PODS
 from pinnace.scheduler.cache.cache import Cache
 from pinnace.scheduler.cache.pod_info import PodInfo
-from pinnace.scheduler.framework.profile import Enabled, everywhere, make
+from pinnace.scheduler.framework.profile import Enabled, create_plugin, profile_of
 from pinnace.scheduler.framework.runtime import Framework
+from pinnace.scheduler.node_selector import NodeSelector
 from pinnace.scheduler.plugins.registry import DEFAULT_PLUGINS
 from pinnace.scheduler.scheduling_cycle import Unschedulable, schedule_one
 from tests.unit.gateway.serving import Gateway, gateway
@@ -60,11 +61,11 @@ async def scheduler(served: Gateway, name: str) -> tuple[PodInfo, Cache, Framewo
         if pod["metadata"]["name"] == name:
             wanted = info
         else:
-            cache.observe(info, info.raw.spec.nodeName)
+            cache.add_pod(info, info.raw.spec.nodeName)
     assert wanted is not None
     handle = Bench(cache)
-    plugins = [Enabled(make(plugin, name, {}, handle), weight) for name, (plugin, weight) in DEFAULT_PLUGINS.items()]
-    handle.framework = Framework("default-scheduler", everywhere(plugins))
+    plugins = [Enabled(create_plugin(plugin, name, {}, handle), weight) for name, (plugin, weight) in DEFAULT_PLUGINS.items()]
+    handle.framework = Framework("default-scheduler", profile_of(plugins))
     return wanted, cache, handle.framework
 
 
@@ -75,7 +76,7 @@ async def test_placement_through_the_gateway_matches_the_recording(served: Gatew
     try:
         pod, cache, framework = await scheduler(served, name)
         if "message" in answer:
-            outcome = schedule_one(pod, cache, framework, seed=0)
+            outcome = schedule_one(pod, NodeSelector(cache, framework, seed=0))
             assert isinstance(outcome, Unschedulable)
             expected = answer["message"].replace("no new claims to deallocate, ", "")
             assert with_unnamed_taints(outcome.message) == expected

@@ -8,11 +8,11 @@ from typing import Any
 from pinnace.api.records import Explanation, from_json, to_json
 from pinnace.api.resources import ALL, NODES, PODS, Object
 from pinnace.cli.verbs.why import format_explanation
-from pinnace.scheduler.config import Configuration, parse
-from pinnace.scheduler.explaining import SelectedConfiguration, explanation
+from pinnace.scheduler.config import Configuration, parse_configuration
+from pinnace.scheduler.explaining import SelectedConfiguration, explain_with_stores
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 
-NO_PREEMPTION = parse(
+NO_PREEMPTION = parse_configuration(
     dedent("""\
         apiVersion: kubescheduler.config.k8s.io/v1
         kind: KubeSchedulerConfiguration
@@ -42,7 +42,7 @@ def explained(
         obj.metadata.namespace = "default" if resource.namespaced else ""
         stores[resource]["default/" * resource.namespaced + obj.metadata.name] = obj
     stores[PODS] = {f"default/{item.metadata.name}": item for item in (builder.build() for builder in placed)}
-    result = explanation(pod.build(), stores, followed or SelectedConfiguration(configuration), node)
+    result = explain_with_stores(pod.build(), stores, followed or SelectedConfiguration(configuration), node)
     return from_json(Explanation, json.loads(json.dumps(to_json(result))))
 
 

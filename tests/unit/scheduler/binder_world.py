@@ -72,34 +72,34 @@ class World:
         )
         self.told: list[str] = []
         self.refused_binds = 0
-        self.binder.begin(TOKEN)
+        self.binder.begin_term(TOKEN)
 
-    def bound(self, decision: Decision) -> None:
+    def on_bound(self, decision: Decision) -> None:
         self.told.append(f"bound {decision.queued.info.name}")
 
-    def failed(self, decision: Decision, problem: str | PluginError, *, retry: bool) -> None:
-        self.cache.forget(decision.queued.info.uid)
+    def on_bind_failed(self, decision: Decision, problem: str | PluginError, *, retry: bool) -> None:
+        self.cache.forget_pod(decision.queued.info.uid)
         self.told.append(f"failed {decision.queued.info.name}: {problem}{', retry' if retry else ''}")
 
-    def refused(self, decision: Decision, refused: PluginRejection) -> None:
-        self.cache.forget(decision.queued.info.uid)
+    def on_bind_rejected(self, decision: Decision, refused: PluginRejection) -> None:
+        self.cache.forget_pod(decision.queued.info.uid)
         self.told.append(f"refused {decision.queued.info.name}: {refused.reason}")
 
-    def superseded(self, decision: Decision) -> None:
+    def on_bind_superseded(self, decision: Decision) -> None:
         self.told.append(f"superseded {decision.queued.info.name}")
 
-    def refused_by_fence(self, token: int, binds: int) -> None:
+    def on_binds_fenced(self, token: int, binds: int) -> None:
         self.refused_binds += binds
 
-    def fenced(self, token: int) -> None:
+    def on_term_fenced(self, token: int) -> None:
         self.told.append(f"fenced {token}")
         self.binder.end_term()
 
     def submit(self, *names: str, node: str = "n") -> None:
         for name in names:
             pod = info(make_pod(name))
-            self.cache.assume(pod, node)
-            self.binder.submit(Decision(QueuedPod(pod, 0.0), node, TOKEN))
+            self.cache.assume_pod(pod, node)
+            self.binder.submit_decision(Decision(QueuedPod(pod, 0.0), node, TOKEN))
 
     async def settle(self) -> None:
         await self.clock.advance(0)

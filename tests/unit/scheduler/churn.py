@@ -17,9 +17,9 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods import ended
 from pinnace.api.resources import NODES, PODS, Resource
 from pinnace.scheduler import scheduling_cycle
-from pinnace.scheduler.cache.cache import Cache
 from pinnace.scheduler.cache.pod_info import PodInfo
 from pinnace.scheduler.config import Configuration
+from pinnace.scheduler.node_selector import NodeSelector
 from pinnace.scheduler.scheduler import Scheduler
 from pinnace.scheduler.scheduling_cycle import AttemptFailed, Placed, Unschedulable
 from tests.unit.scheduler import churn_oracle as oracle
@@ -119,10 +119,10 @@ class Churn:
 
     # --- the oracle
 
-    def _schedule_one(self, pod: PodInfo, cache: Cache, *more: Any) -> Placed | Unschedulable | AttemptFailed:
-        scheduler = next(item for item in self.stage.schedulers if item._cache is cache)
+    def _schedule_one(self, pod: PodInfo, selector: NodeSelector) -> Placed | Unschedulable | AttemptFailed:
+        scheduler = next(item for item in self.stage.schedulers if item._cache is selector.cache)
         view = _seen_by(scheduler)
-        outcome = scheduling_cycle.schedule_one(pod, cache, *more)
+        outcome = scheduling_cycle.schedule_one(pod, selector)
         self.decisions += 1
         name = outcome.node if isinstance(outcome, Placed) else "nowhere"
         self._say(f"s{self.stage.schedulers.index(scheduler)}: {pod.name} to {name} {_words(outcome)}")
@@ -170,7 +170,7 @@ class Churn:
         for number, scheduler in enumerate(self.stage.schedulers):
             for difference in scheduler.debugger.show_cache().differences.first:
                 self._complain(f"s{number}: {difference}")
-            known = {queued.info.uid for queued, _ in scheduler._queue.entries(self._now())}
+            known = {queued.info.uid for queued, _ in scheduler._queue.list_pods(self._now())}
             known |= {info.uid for info in scheduler._cache.assumed()}
             for key in scheduler._informers.pods.store.keys() & pending.keys():
                 if pending[key].metadata.uid not in known:
@@ -193,7 +193,7 @@ class Churn:
 
     def _queued(self, uid: str) -> str:
         leading = next(scheduler for scheduler in self.stage.schedulers if scheduler._standby.token is not None)
-        result = next((queued for queued, _ in leading._queue.entries(self._now()) if queued.info.uid == uid), None)
+        result = next((queued for queued, _ in leading._queue.list_pods(self._now()) if queued.info.uid == uid), None)
         return f"{result.place.value}, refused by {', '.join(sorted(result.refused_by))}" if result else "not in the queue"
 
     def _truth(self) -> View:

@@ -123,4 +123,4 @@ def small(name: str) -> NodeBuilder:
 
 
 async def sees(scheduler: Scheduler, pods: int) -> bool:
-    return sum(scheduler.pending().values()) == pods
+    return sum(scheduler.count_pending().values()) == pods

@@ -14,7 +14,7 @@ from pinnace.scheduler.extenders.interface import (
     PRIORITIZE,
     ExtenderConfiguration,
     ExtenderError,
-    Filtered,
+    FilterResponse,
     NodeVictims,
     VictimUids,
 )
@@ -33,9 +33,9 @@ class FakeTransport:
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def filter(self, pod: Pod, nodes: Sequence[Node]) -> Filtered:
+    async def filter(self, pod: Pod, nodes: Sequence[Node]) -> FilterResponse:
         answer = await self._answer(FILTER, [node.metadata.name for node in nodes])
-        return answer if isinstance(answer, Filtered) else Filtered(answer)
+        return answer if isinstance(answer, FilterResponse) else FilterResponse(answer)
 
     async def prioritize(self, pod: Pod, nodes: Sequence[Node]) -> Sequence[tuple[str, int]]:
         scores: Mapping[str, int] = await self._answer(PRIORITIZE, [node.metadata.name for node in nodes])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pinnace.scheduler.cache.cache import Cache
 from pinnace.scheduler.cache.pod_info import PodInfo
-from pinnace.scheduler.framework.profile import Enabled, Offline, everywhere, make
+from pinnace.scheduler.framework.profile import Enabled, Offline, create_plugin, profile_of
 from pinnace.scheduler.framework.runtime import Framework
 from pinnace.scheduler.plugins.registry import DEFAULT_PLUGINS
 from tests.builders import NodeBuilder, PodBuilder
@@ -21,17 +21,17 @@ def cache_of(*nodes: NodeBuilder, placed: Sequence[PodBuilder] = ()) -> Cache:
         cache.set_node(node.build())
     for pod in placed:
         built = pod.build()
-        cache.observe(PodInfo(built), built.spec.nodeName)
+        cache.add_pod(PodInfo(built), built.spec.nodeName)
     return cache
 
 
 def default_plugins() -> list[Enabled]:
     """The built-in plugins, with their usual weights."""
     handle = Offline()
-    return [Enabled(make(plugin, name, {}, handle), weight) for name, (plugin, weight) in DEFAULT_PLUGINS.items()]
+    return [Enabled(create_plugin(plugin, name, {}, handle), weight) for name, (plugin, weight) in DEFAULT_PLUGINS.items()]
 
 
 def framework(*more: Enabled, first: bool = False) -> Framework:
     """The built-in plugins, and more; `first`: more, and the built-in plugins."""
     plugins = [*more, *default_plugins()] if first else [*default_plugins(), *more]
-    return Framework("default-scheduler", everywhere(plugins))
+    return Framework("default-scheduler", profile_of(plugins))

@@ -7,7 +7,13 @@ import pytest
 
 from pinnace.fit.room import AFFINITY_REASON
 from pinnace.scheduler.cache.cache import Change, ClusterEvent
-from pinnace.scheduler.config import Configuration, ConfigurationError, check, parse, write
+from pinnace.scheduler.config import (
+    Configuration,
+    ConfigurationError,
+    check_configuration,
+    parse_configuration,
+    write_configuration,
+)
 from pinnace.scheduler.framework import SKIP
 from pinnace.scheduler.plugins.node_affinity import ENFORCED, NodeAffinity
 from tests.builders import PodBuilder, make_node, make_pod
@@ -27,7 +33,7 @@ def adding(*, required: dict[str, Any] | None = None, preferred: dict[str, Any] 
 
 
 def configuration(args: str) -> Configuration:
-    return parse(
+    return parse_configuration(
         "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
         f"profiles: [{{pluginConfig: [{{name: NodeAffinity, args: {args}}}]}}]"
     )
@@ -62,7 +68,9 @@ def test_only_a_node_that_both_like_helps() -> None:
 
 def test_it_is_read_and_written_back() -> None:
     given = configuration(f"{{addedAffinity: {{{REQUIRED}: {{nodeSelectorTerms: [{ZONED}]}}}}}}")
-    assert check(parse(write(check(given)))).profiles[0].args["NodeAffinity"] == adding(required=ZONED)
+    assert check_configuration(parse_configuration(write_configuration(check_configuration(given)))).profiles[0].args[
+        "NodeAffinity"
+    ] == adding(required=ZONED)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +91,7 @@ def test_it_is_read_and_written_back() -> None:
 )
 def test_mistakes_are_named(args: str, message: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
-        check(configuration(args))
+        check_configuration(configuration(args))
     assert message in str(raised.value)
 
 
@@ -97,7 +105,7 @@ def test_mistakes_are_named(args: str, message: str) -> None:
 )
 def test_unsatisfiable_added_affinity_is_refused(requirement: str, message: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
-        check(
+        check_configuration(
             configuration(f"{{addedAffinity: {{{REQUIRED}: {{nodeSelectorTerms: [{{matchExpressions: [{requirement}]}}]}}}}}}")
         )
     assert f"nodeSelectorTerms[0].matchExpressions[0].{message}" in str(raised.value)

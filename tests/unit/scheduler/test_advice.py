@@ -8,7 +8,7 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim
 from pinnace.api.resources import Object
-from pinnace.scheduler.config import parse
+from pinnace.scheduler.config import parse_configuration
 from tests.builders import NodeBuilder, make_node, make_pod
 from tests.unit.scheduler.asking_why import BUSY, THREE, details, explained, remedies, why
 from tests.unit.scheduler.volume_objects import claim, storage_class, volume
@@ -123,7 +123,7 @@ class TestCordonsWithTheirTaint:
             (["TaintToleration"], "node(s) had untolerated taint {node.kubernetes.io/unschedulable: }"),
         ]:
             profile["plugins"]["filter"]["enabled"] = [{"name": name} for name in enabled]
-            configuration = parse(
+            configuration = parse_configuration(
                 json.dumps(
                     {
                         "apiVersion": "kubescheduler.config.k8s.io/v1",

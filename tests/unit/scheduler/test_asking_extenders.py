@@ -8,7 +8,7 @@ import pytest
 
 from pinnace.runtime.logs import ExtenderIgnored
 from pinnace.scheduler.extenders.extender import Extender, query_extenders
-from pinnace.scheduler.extenders.interface import ExtenderError, ExtenderRejections, ExtenderResult, Filtered
+from pinnace.scheduler.extenders.interface import ExtenderError, ExtenderRejections, ExtenderResult, FilterResponse
 from pinnace.scheduler.framework import Diagnosis, FilterResult
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.logged import logged
@@ -38,7 +38,7 @@ async def test_each_filters_what_those_before_it_left() -> None:
 
 
 async def test_reasons() -> None:
-    answer = Filtered([], failed={"n0": "no", "n1": "no"}, unresolvable={"n1": "never", "other": "never"})
+    answer = FilterResponse([], failed={"n0": "no", "n1": "no"}, unresolvable={"n1": "never", "other": "never"})
     [objections] = (await ask(FakeTransport(filter=answer).extender())).objections
     silent = f"node(s) were filtered out by extender {URL}"
     assert objections == ExtenderRejections(URL, {"n0": "no", "n1": "never", "n2": silent}, frozenset({"n1"}))
@@ -86,8 +86,8 @@ async def test_answer_about_other_nodes_is_none() -> None:
     ],
 )
 def test_only_pods_that_ask_for_a_managed_resource_are_of_interest(pod: PodBuilder, interested: bool) -> None:
-    assert FakeTransport().extender(managed=["example.com/gpu"]).interested(info(pod)) is interested
-    assert FakeTransport().extender().interested(info(pod))
+    assert FakeTransport().extender(managed=["example.com/gpu"]).manages(info(pod)) is interested
+    assert FakeTransport().extender().manages(info(pod))
 
 
 class TestOpinion:
@@ -95,7 +95,7 @@ class TestOpinion:
 
     def diagnosis(self, extender_result: ExtenderResult, *refused: int) -> Diagnosis:
         mask = np.isin(np.arange(4), refused)
-        return extender_result.added_to(Diagnosis(4, [("Plugin", FilterResult.refusing(mask, "full"))]), self.TABLE)
+        return extender_result.add_to_diagnosis(Diagnosis(4, [("Plugin", FilterResult.refusing(mask, "full"))]), self.TABLE)
 
     def test_counts_as_the_verdict_of_further_filters(self) -> None:
         extender_result = ExtenderResult(
@@ -114,7 +114,7 @@ class TestOpinion:
     def test_knows_where_preemption_cannot_help(self) -> None:
         about: Any = {"n0": "no", "n1": "never"}
         diagnosis = self.diagnosis(ExtenderResult(frozenset(about), [ExtenderRejections(URL, about, frozenset({"n1"}))]))
-        assert framework().curable(diagnosis).tolist() == [True, False, True, True]
+        assert framework().curable_nodes(diagnosis).tolist() == [True, False, True, True]
 
     def test_scores_are_by_row(self) -> None:
-        assert ExtenderResult(frozenset(), scores={"n2": 5.0, "gone": 1.0}).added_score(self.TABLE).tolist() == [0, 0, 5, 0]
+        assert ExtenderResult(frozenset(), scores={"n2": 5.0, "gone": 1.0}).sum_scores(self.TABLE).tolist() == [0, 0, 5, 0]

@@ -12,7 +12,17 @@ from pinnace.api.elections_pb2 import Term
 from pinnace.api.scalars import to_micro_time
 from pinnace.apiserver.election import history as terms
 from pinnace.scheduler import attempts
-from pinnace.scheduler.attempts import FIRST, MARK, MOST, AttemptMarks, ended_soon, held_back, is_marked, marked, take_back
+from pinnace.scheduler.attempts import (
+    FIRST,
+    MARK,
+    MOST,
+    AttemptMarks,
+    has_attempt_mark,
+    last_terms_were_short,
+    record_attempt_end,
+    remaining_delay,
+    with_attempt_mark,
+)
 from pinnace.scheduler.queue import SchedulingQueue
 from pinnace.scheduler.scheduler import Scheduler
 from tests.builders import make_pod
@@ -30,8 +40,8 @@ def term(token: int, began: float, ended: float | None, reason: str = terms.NO_H
 
 
 def test_two_short_terms_without_resignation_enable_marking() -> None:
-    assert ended_soon([term(1, 0, 50), term(2, 100, 102), term(3, 102, 104)], 104)
-    assert ended_soon([term(2, 100, 102), term(3, 102, None)], 104)
+    assert last_terms_were_short([term(1, 0, 50), term(2, 100, 102), term(3, 102, 104)], 104)
+    assert last_terms_were_short([term(2, 100, 102), term(3, 102, None)], 104)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +56,7 @@ def test_two_short_terms_without_resignation_enable_marking() -> None:
     ],
 )
 def test_other_terms_are_none(last: list[Term]) -> None:
-    assert not ended_soon(last, 110)
+    assert not last_terms_were_short(last, 110)
 
 
 def test_resignation_reason_equals_the_api_servers() -> None:
@@ -60,70 +70,76 @@ async def test_careful_leader_marks_for_some_time_and_marked_pods_always() -> No
         return [term(1, 0, 2), term(2, 2, 4)]
 
     careful = AttemptMarks(history, clock)
-    pod, again = make_pod("a").build(), marked(make_pod("a").build(), 5.0)
+    pod, again = make_pod("a").build(), with_attempt_mark(make_pod("a").build(), 5.0)
     assert (
-        not careful.begin(2) and not careful.must_mark(pod, clock.monotonic()) and careful.must_mark(again, clock.monotonic())
+        not careful.begin_term(2)
+        and not careful.must_mark(pod, clock.monotonic())
+        and careful.must_mark(again, clock.monotonic())
     )
-    await careful.refresh()
-    assert careful.begin(3)
+    await careful.refresh_terms()
+    assert careful.begin_term(3)
     assert careful.must_mark(pod, clock.monotonic())
     assert not careful.must_mark(pod, clock.monotonic() + attempts.CAREFUL)
 
 
 def test_marked_pod_is_held_back_for_longer_each_time() -> None:
-    pod = marked(make_pod("a").build(), 1000.0)
-    assert held_back(pod, 1000.0) == FIRST and held_back(pod, 1004.0) == FIRST - 4 and held_back(pod, 1020.0) == 0
-    pod = marked(pod, 1012.0)
-    assert held_back(pod, 1012.0) == 24
-    pod = marked(pod, 1040.0)
-    assert held_back(pod, 1040.0) == 80
-    pod = marked(pod, 9000.0)
-    assert held_back(pod, 9000.0) == MOST
-    assert held_back(pod, 0.0) == MOST  # the clock of who wrote the mark is ahead
+    pod = with_attempt_mark(make_pod("a").build(), 1000.0)
+    assert (
+        remaining_delay(pod, 1000.0) == FIRST
+        and remaining_delay(pod, 1004.0) == FIRST - 4
+        and remaining_delay(pod, 1020.0) == 0
+    )
+    pod = with_attempt_mark(pod, 1012.0)
+    assert remaining_delay(pod, 1012.0) == 24
+    pod = with_attempt_mark(pod, 1040.0)
+    assert remaining_delay(pod, 1040.0) == 80
+    pod = with_attempt_mark(pod, 9000.0)
+    assert remaining_delay(pod, 9000.0) == MOST
+    assert remaining_delay(pod, 0.0) == MOST  # the clock of who wrote the mark is ahead
 
 
 def test_attempt_that_has_ended_holds_nothing_back() -> None:
-    pod = marked(make_pod("a").build(), 1000.0)
-    take_back(pod, 1001.0)
-    assert not is_marked(pod) and held_back(pod, 1001.0) == 0
-    assert held_back(marked(pod, 2000.0), 2000.0) == FIRST
+    pod = with_attempt_mark(make_pod("a").build(), 1000.0)
+    record_attempt_end(pod, 1001.0)
+    assert not has_attempt_mark(pod) and remaining_delay(pod, 1001.0) == 0
+    assert remaining_delay(with_attempt_mark(pod, 2000.0), 2000.0) == FIRST
 
 
 def queue_of(*names: str) -> SchedulingQueue:
     queue = SchedulingQueue(framework())
     for name in names:
-        queue.add(info(make_pod(name)), 0.0)
+        queue.add_pod(info(make_pod(name)), 0.0)
     return queue
 
 
 def test_new_pod_that_is_held_back_is_not_popped_before_its_time() -> None:
     queue = queue_of()
-    queue.add(info(make_pod("a")), 0.0, wait=10.0)
-    assert queue.pop(9.0) is None and queue.next_due() == 10.0
-    queued = queue.pop(10.0)
-    assert queued is not None and queued.info.name == "a" and queue.pop(10.0) is None
+    queue.add_pod(info(make_pod("a")), 0.0, wait=10.0)
+    assert queue.pop_pod(9.0) is None and queue.next_due() == 10.0
+    queued = queue.pop_pod(10.0)
+    assert queued is not None and queued.info.name == "a" and queue.pop_pod(10.0) is None
 
 
 def test_active_pod_is_put_off() -> None:
     """On a standby, which hears of the mark while the pod waits."""
     queue = queue_of("a", "b")
-    queue.add(info(make_pod("a")), 1.0, wait=10.0)
-    assert queue.counts() == {"active": 1, "backoff": 1}
-    popped = [queued.info.name for queued in iter(lambda: queue.pop(2.0), None)]
+    queue.add_pod(info(make_pod("a")), 1.0, wait=10.0)
+    assert queue.count_by_place() == {"active": 1, "backoff": 1}
+    popped = [queued.info.name for queued in iter(lambda: queue.pop_pod(2.0), None)]
     assert popped == ["b"]
-    queued = queue.pop(11.0)
+    queued = queue.pop_pod(11.0)
     assert queued is not None and queued.info.name == "a" and len(queue) == 0
 
 
 def test_pod_in_its_backoff_is_put_off() -> None:
     """On the leader that made the attempt, once it goes on."""
     queue = queue_of("a")
-    queued = queue.pop(0.0)
+    queued = queue.pop_pod(0.0)
     assert queued is not None
-    queue.retry(queued, 0.0)
-    queue.add(info(make_pod("a")), 0.5, wait=10.0)
-    assert queue.pop(9.0) is None
-    assert queue.pop(10.5) is queued
+    queue.add_failed(queued, 0.0)
+    queue.add_pod(info(make_pod("a")), 0.5, wait=10.0)
+    assert queue.pop_pod(9.0) is None
+    assert queue.pop_pod(10.5) is queued
 
 
 async def test_others_are_bound_while_a_marked_pod_is_held_back(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +147,7 @@ async def test_others_are_bound_while_a_marked_pod_is_held_back(cluster: Cluster
     await cluster.create(small("n"), make_pod("suspect").req(cpu="1m"))
     suspect = await cluster.pod("suspect")
     began = time.time()
-    await cluster.client.pods.update_status(marked(suspect, began))
+    await cluster.client.pods.update_status(with_attempt_mark(suspect, began))
     await cluster.create(make_pod("other").req(cpu="1m"))
     cluster.schedule("s0")
     assert await cluster.bound("other") == "n"
@@ -170,11 +186,11 @@ async def knows_terms(scheduler: Scheduler, cluster: Cluster, number: int) -> bo
 async def test_mark_is_taken_back_when_the_attempt_ends(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempts, "FIRST", 0.5)
     await cluster.create(small("n"), make_pod("large").req(cpu=2))
-    await cluster.client.pods.update_status(marked(await cluster.pod("large"), time.time()))
+    await cluster.client.pods.update_status(with_attempt_mark(await cluster.pod("large"), time.time()))
     cluster.schedule("s0")
 
     async def taken_back() -> bool:
         result = (await cluster.pod("large")).status.conditions
-        return conditions.find(result, "PodScheduled") is not None and not is_marked(await cluster.pod("large"))
+        return conditions.find(result, "PodScheduled") is not None and not has_attempt_mark(await cluster.pod("large"))
 
     await cluster.until(taken_back)

@@ -104,7 +104,7 @@ async def test_pod_that_was_bound_already_stays_assumed_until_the_informer_tells
     await world.settle()
     await world.resolve()
     assert world.told == [] and world.assumed() == ["a"]
-    world.cache.confirm(info(make_pod("a")).uid, "n")
+    world.cache.confirm_assumption(info(make_pod("a")).uid, "n")
     await world.resolve()
     assert world.told == ["bound a"] and len(world.api.batches) == 1
 
@@ -113,7 +113,7 @@ async def test_pod_bound_by_another_scheduler_is_forgotten(world: World) -> None
     world.api.answer = lambda binding: CONFLICT
     world.submit("a")
     await world.settle()
-    world.cache.observe(info(make_pod("a")), "m")
+    world.cache.add_pod(info(make_pod("a")), "m")
     await world.resolve()
     assert world.told == ["superseded a"] and world.api.reads == []
     assert world.cache.node_of(info(make_pod("a")).uid) == "m"
@@ -125,7 +125,7 @@ async def test_unknown_outcome_that_happened(world: World, error: Refusal) -> No
     world.submit("a")
     await world.settle()
     assert world.told == [] and world.assumed() == ["a"]
-    world.cache.confirm(info(make_pod("a")).uid, "n")
+    world.cache.confirm_assumption(info(make_pod("a")).uid, "n")
     await world.resolve()
     assert world.told == ["bound a"] and world.api.reads == []
 
@@ -213,7 +213,7 @@ async def test_answers_of_an_earlier_term_do_not_end_the_next(world: World) -> N
     world.submit("a")
     await world.settle()
     world.binder.end_term()
-    world.binder.begin(TOKEN + 1)
+    world.binder.begin_term(TOKEN + 1)
     world.api.gate.set()
     await world.settle()
     assert world.told == []

@@ -8,7 +8,7 @@ import pytest
 from pinnace.api.pods_pb2 import Fence
 from pinnace.runtime.logs import PluginFailed
 from pinnace.scheduler.framework import SKIP, Status, Wait
-from pinnace.scheduler.framework.profile import Enabled, everywhere
+from pinnace.scheduler.framework.profile import Enabled, profile_of
 from pinnace.scheduler.framework.results import PluginError, PluginRejection
 from pinnace.scheduler.framework.runtime import BindingCycle, Framework
 from tests.builders import make_pod
@@ -63,7 +63,7 @@ class World:
         return framework(*map(Enabled, self.plugins), first=True)
 
     def start(self) -> BindingCycle | PluginRejection | None:
-        return self.framework.binding.start({"A.x": 1, "Other.x": 2}, POD, "n")
+        return self.framework.binding.run_reserve_and_permit({"A.x": 1, "Other.x": 2}, POD, "n")
 
     def started(self) -> BindingCycle:
         cycle = self.start()
@@ -82,9 +82,9 @@ def test_without_plugins_there_is_nothing_to_do(world: World) -> None:
         for default_plugin in default_plugins()
         if default_plugin.plugin.name in ("PrioritySort", "DefaultBinder")
     ]
-    assert Framework("bare", everywhere(binder)).binding.none
+    assert Framework("bare", profile_of(binder)).binding.has_no_plugins
     world.plugin("A", post_bind=None)
-    assert not Framework("more", everywhere([*binder, *map(Enabled, world.plugins)])).binding.none
+    assert not Framework("more", profile_of([*binder, *map(Enabled, world.plugins)])).binding.has_no_plugins
 
 
 def test_all_is_well(world: World) -> None:
@@ -92,7 +92,7 @@ def test_all_is_well(world: World) -> None:
     world.plugin("B", reserve=None, permit=None, post_bind=None)
     cycle = world.started()
     assert cycle.direct and cycle.state == {"A.x": 1}, "nothing is kept of others"
-    cycle.bound()
+    cycle.run_post_bind()
     assert world.log == ["A.reserve", "B.reserve", "A.permit", "B.permit", "B.post_bind"]
 
 
@@ -119,7 +119,7 @@ def test_rejecting_plugin_is_named_and_reservations_are_undone(world: World, poi
 def test_failing_unreserve_blocks_no_pod_and_is_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.plugin("A", reserve=None)
     world.plugin("B", reserve=None, unreserve=RuntimeError("boom"))
-    world.started().undo()
+    world.started().run_unreserve()
     assert world.log[-2:] == ["B.unreserve", "A.unreserve"]
     assert "Traceback" in caplog.text
     assert PluginFailed("B", "Unreserve", "RuntimeError") in logged(caplog, PluginFailed)
@@ -128,7 +128,7 @@ def test_failing_unreserve_blocks_no_pod_and_is_logged(world: World, caplog: pyt
 def test_failing_post_bind_blocks_no_pod(world: World) -> None:
     world.plugin("A", post_bind=RuntimeError("boom"))
     world.plugin("B", post_bind=None)
-    world.started().bound()
+    world.started().run_post_bind()
     assert world.log == ["A.post_bind", "B.post_bind"]
 
 
@@ -164,7 +164,7 @@ async def test_pre_bind_stops_at_the_first_refusal(world: World) -> None:
     world.plugin("A", pre_bind=None)
     world.plugin("B", pre_bind=NO)
     world.plugin("C", pre_bind=None)
-    assert await world.started().pre_bind() == PluginRejection("B", "node(s) said no")
+    assert await world.started().run_pre_bind() == PluginRejection("B", "node(s) said no")
     assert world.log == ["A.pre_bind", "B.pre_bind"]
 
 
@@ -175,7 +175,7 @@ async def test_pre_bind_stops_at_the_first_refusal(world: World) -> None:
 async def test_first_that_does_not_skip_binds(world: World, answers: tuple[Any, ...], expected: Any) -> None:
     for name, answer in zip("ABC", answers, strict=False):
         world.plugin(name, bind=answer)
-    assert await world.started().bind(Fence()) == expected
+    assert await world.started().run_bind(Fence()) == expected
 
 
 @pytest.mark.parametrize(("method", "point"), [("pre_bind", "PreBind"), ("bind", "Bind")])
@@ -184,5 +184,5 @@ async def test_coroutine_that_fails_is_named(world: World, method: str, point: s
     world.plugin("A", **{method: problem})
     cycle = world.started()
     with pytest.raises(PluginError, match=f'plugin "A" failed in {point}: RuntimeError: boom') as raised:
-        await (cycle.pre_bind() if method == "pre_bind" else cycle.bind(Fence()))
+        await (cycle.run_pre_bind() if method == "pre_bind" else cycle.run_bind(Fence()))
     assert raised.value.problem is problem

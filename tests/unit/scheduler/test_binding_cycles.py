@@ -84,10 +84,10 @@ class World(binding.World):
     def decide(self, *names: str) -> None:
         for name in names:
             pod = info(make_pod(name))
-            self.cache.assume(pod, "n")
-            cycle = self.framework.binding.start({}, pod, "n")
+            self.cache.assume_pod(pod, "n")
+            cycle = self.framework.binding.run_reserve_and_permit({}, pod, "n")
             assert not isinstance(cycle, PluginRejection)
-            self.binder.submit(Decision(QueuedPod(pod, 0.0), "n", binding.TOKEN, cycle))
+            self.binder.submit_decision(Decision(QueuedPod(pod, 0.0), "n", binding.TOKEN, cycle))
 
     def waiting(self, name: str) -> WaitingPod:
         result = self.binder.waiting.get(info(make_pod(name)).uid)
@@ -226,7 +226,7 @@ class TestPreBind:
         world.plugin.pre_binding = ignores
         world.decide("a")
         await world.settle()
-        assert world.binder.call_off(info(make_pod("a")).uid, PluginRejection("Other", "room for another"))
+        assert world.binder.cancel_bind(info(make_pod("a")).uid, PluginRejection("Other", "room for another"))
         async with asyncio.timeout(5.0):
             while not world.told:
                 await asyncio.sleep(0.01)
@@ -239,10 +239,10 @@ class TestPreBind:
         world.plugin.pre_binding = stuck
         world.decide("a", "b")
         await world.settle()
-        assert world.binder.slow(world.clock.monotonic()) == {}
+        assert world.binder.slow_calls(world.clock.monotonic()) == {}
         now = world.clock.monotonic() + binding_cycle.SLOW + 1.0
-        assert world.binder.slow(now) == {("Slow", "PreBind"): (2, binding_cycle.SLOW + 1.0)}
-        assert world.binder.slow(now + 1.0)
+        assert world.binder.slow_calls(now) == {("Slow", "PreBind"): (2, binding_cycle.SLOW + 1.0)}
+        assert world.binder.slow_calls(now + 1.0)
         assert logged(caplog, PluginSlow) == [PluginSlow("Slow", "PreBind", 2, binding_cycle.SLOW + 1.0)], "once a minute"
 
     async def test_scheduling_pauses_at_the_limit_of_binding_cycles(self, world: World) -> None:

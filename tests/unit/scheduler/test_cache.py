@@ -23,87 +23,87 @@ def cache() -> Cache:
 
 
 def test_assumed_pod_takes_room_at_once(cache: Cache) -> None:
-    cache.assume(info(POD), "n")
+    cache.assume_pod(info(POD), "n")
     assert free_cpu(cache) == {"n": 3000, "m": 4000}
     assert cache.nodes.used_ports.taken(info(POD).requests.ports) == {"n"}
     assert [pod.name for pod in cache.assumed()] == ["a"]
 
 
 def test_confirmed_by_the_informer_it_goes_on_taking_room_once(cache: Cache) -> None:
-    cache.assume(info(POD), "n")
-    assert cache.confirm(info(POD).uid, "n")
-    assert cache.observe(info(POD), "n") is None
+    cache.assume_pod(info(POD), "n")
+    assert cache.confirm_assumption(info(POD).uid, "n")
+    assert cache.add_pod(info(POD), "n") is None
     assert free_cpu(cache)["n"] == 3000
     assert not cache.is_assumed(info(POD).uid) and cache.node_of(info(POD).uid) == "n"
 
 
 def test_forgetting_gives_the_room_back(cache: Cache) -> None:
-    cache.assume(info(POD), "n")
-    assert cache.forget(info(POD).uid) == FREED
+    cache.assume_pod(info(POD), "n")
+    assert cache.forget_pod(info(POD).uid) == FREED
     assert free_cpu(cache)["n"] == 4000
     assert cache.nodes.used_ports.taken(info(POD).requests.ports) == set()
-    assert cache.forget(info(POD).uid) is None
+    assert cache.forget_pod(info(POD).uid) is None
 
 
 def test_bind_event_before_the_answer_wins_over_forget(cache: Cache) -> None:
-    cache.assume(info(POD), "n")
-    cache.confirm(info(POD).uid, "n")
-    assert cache.forget(info(POD).uid) is None
+    cache.assume_pod(info(POD), "n")
+    cache.confirm_assumption(info(POD).uid, "n")
+    assert cache.forget_pod(info(POD).uid) is None
     assert free_cpu(cache)["n"] == 3000
 
 
 def test_bind_event_after_forget_counts_the_pod_again(cache: Cache) -> None:
-    cache.assume(info(POD), "n")
-    cache.forget(info(POD).uid)
-    cache.observe(info(POD), "n")
+    cache.assume_pod(info(POD), "n")
+    cache.forget_pod(info(POD).uid)
+    cache.add_pod(info(POD), "n")
     assert free_cpu(cache)["n"] == 3000
 
 
 def test_foreign_bind_moves_an_assumed_pod(cache: Cache) -> None:
-    cache.assume(info(POD), "n")
-    assert not cache.confirm(info(POD).uid, "m")
-    assert cache.observe(info(POD), "m") == ClusterEvent(Change.POD_FREED | Change.POD_PLACED, "n")
+    cache.assume_pod(info(POD), "n")
+    assert not cache.confirm_assumption(info(POD).uid, "m")
+    assert cache.add_pod(info(POD), "m") == ClusterEvent(Change.POD_FREED | Change.POD_PLACED, "n")
     assert free_cpu(cache) == {"n": 4000, "m": 3000}
-    assert cache.forget(info(POD).uid) is None
+    assert cache.forget_pod(info(POD).uid) is None
 
 
 def test_removed_pod_frees_its_volumes() -> None:
     cache = cache_of(make_node("n"), make_node("m"))
     pod, freed = info(make_pod("a").claim("data")), Change.POD_FREED | Change.VOLUMES_FREED
-    cache.assume(pod, "n")
-    assert cache.observe(pod, "m") == ClusterEvent(freed | Change.POD_PLACED, "n")
-    assert cache.remove(pod.uid) == ClusterEvent(freed, "m")
+    cache.assume_pod(pod, "n")
+    assert cache.add_pod(pod, "m") == ClusterEvent(freed | Change.POD_PLACED, "n")
+    assert cache.remove_pod(pod.uid) == ClusterEvent(freed, "m")
 
 
 def test_pod_deleted_while_it_is_assumed_is_gone(cache: Cache) -> None:
-    cache.assume(info(POD), "n")
-    assert cache.remove(info(POD).uid) == FREED
-    assert cache.forget(info(POD).uid) is None
+    cache.assume_pod(info(POD), "n")
+    assert cache.remove_pod(info(POD).uid) == FREED
+    assert cache.forget_pod(info(POD).uid) is None
     assert free_cpu(cache)["n"] == 4000 and len(cache) == 0
 
 
 def test_pod_cannot_be_assumed_twice(cache: Cache) -> None:
-    cache.assume(info(POD), "n")
+    cache.assume_pod(info(POD), "n")
     with pytest.raises(ValueError, match="default/a"):
-        cache.assume(info(POD), "m")
+        cache.assume_pod(info(POD), "m")
 
 
 def test_namesake_is_another_pod(cache: Cache) -> None:
-    cache.observe(info(POD), "n")
-    cache.assume(info(make_pod("a").uid("another").req(cpu=1)), "n")
+    cache.add_pod(info(POD), "n")
+    cache.assume_pod(info(make_pod("a").uid("another").req(cpu=1)), "n")
     assert free_cpu(cache)["n"] == 2000
 
 
 def test_removal_of_unknown_objects_does_nothing(cache: Cache) -> None:
-    assert cache.remove("nobody") is None
+    assert cache.remove_pod("nobody") is None
     assert cache.remove_node("nowhere") is None
 
 
 def test_cache_reports_events_that_may_help_pods(cache: Cache) -> None:
-    event = cache.observe(info(POD), "n")
-    assert event == ClusterEvent(Change.POD_PLACED, "n") == cache.placed(info(POD).uid)
+    event = cache.add_pod(info(POD), "n")
+    assert event == ClusterEvent(Change.POD_PLACED, "n") == cache.placement_event(info(POD).uid)
     assert event.pod is not None and event.pod.labels == {}
-    assert cache.relabel(POD.build()) == ClusterEvent(Change.POD_LABELS, "n")
+    assert cache.update_labels(POD.build()) == ClusterEvent(Change.POD_LABELS, "n")
     assert cache.remove_node("n") == ClusterEvent(Change.NODE_REMOVED, "n")
 
 
@@ -114,11 +114,11 @@ def test_pods_are_known_before_their_node() -> None:
 
 
 def test_node_that_comes_back_has_its_pods(cache: Cache) -> None:
-    cache.observe(info(POD), "n")
-    cache.assume(info(make_pod("b").req(cpu=1)), "n")
+    cache.add_pod(info(POD), "n")
+    cache.assume_pod(info(make_pod("b").req(cpu=1)), "n")
     cache.remove_node("n")
     assert free_cpu(cache) == {"m": 4000}
-    cache.remove(info(POD).uid)
+    cache.remove_pod(info(POD).uid)
     assert cache.set_node(make_node("n").capacity(cpu=4, pods=10).build()) == ClusterEvent(Change.NODE_ADDED, "n")
     assert free_cpu(cache)["n"] == 3000
     assert cache.nodes.used_ports.taken(info(POD).requests.ports) == set()
@@ -159,18 +159,18 @@ def test_any_history_ends_in_the_sum_of_what_is_there(seed: int) -> None:
         uid, name = rng.choice(list(pods)), f"n{rng.randrange(3)}"
         match rng.choice(["assume", "observe", "confirm", "forget", "remove", "node", "no node"]):
             case "assume" if uid not in placed:
-                cache.assume(pods[uid], name)
+                cache.assume_pod(pods[uid], name)
                 placed[uid] = name
             case "observe":
-                cache.observe(pods[uid], name)
+                cache.add_pod(pods[uid], name)
                 placed[uid] = name
             case "confirm":
-                assert cache.confirm(uid, name) is (placed.get(uid) == name)
+                assert cache.confirm_assumption(uid, name) is (placed.get(uid) == name)
             case "forget":
-                if cache.forget(uid) is not None:
+                if cache.forget_pod(uid) is not None:
                     del placed[uid]
             case "remove":
-                cache.remove(uid)
+                cache.remove_pod(uid)
                 placed.pop(uid, None)
             case "node":
                 cache.set_node(make_node(name).capacity(cpu=4, pods=10).build())

@@ -31,8 +31,8 @@ async def world() -> AsyncIterator[World]:
 
 def call_off(world: World, name: str) -> bool:
     uid = info(make_pod(name)).uid
-    called_off = world.binder.call_off(uid, PluginRejection("Preemptor", "preempted"))
-    assert world.binder.is_called_off(uid) is called_off
+    called_off = world.binder.cancel_bind(uid, PluginRejection("Preemptor", "preempted"))
+    assert world.binder.is_bind_cancelled(uid) is called_off
     return called_off
 
 
@@ -41,7 +41,7 @@ async def has_ended(world: World, name: str) -> None:
     assert f"refused {name}: preempted" not in world.told, "not within the cycle of another pod"
     await world.settle()
     assert world.told == [f"refused {name}: preempted"]
-    assert name not in world.assumed() and not world.binder.is_called_off(info(make_pod(name)).uid)
+    assert name not in world.assumed() and not world.binder.is_bind_cancelled(info(make_pod(name)).uid)
     world.told.clear()
     world.decide(name)
     await world.settle()
@@ -177,7 +177,7 @@ async def test_term_ends_meanwhile(world: World) -> None:
     assert call_off(world, "a")
     assert [decision.queued.info.name for decision in world.binder.end_term()] == ["a"]
     await world.settle()
-    assert world.told == [] and not world.binder.is_called_off(info(make_pod("a")).uid)
+    assert world.told == [] and not world.binder.is_bind_cancelled(info(make_pod("a")).uid)
 
 
 def test_its_volume_is_being_made() -> None:
@@ -226,4 +226,4 @@ async def gives_way(stage: Stage) -> None:
     low = stage.api.all(PODS)["default/low"]
     assert not low.metadata.HasField("deletionTimestamp") and not low.spec.nodeName
     assert "low Preempted: Preempted by pod default/high on node n" in stage.api.told
-    assert stage.schedulers[0].pending() == {"unschedulable": 1}
+    assert stage.schedulers[0].count_pending() == {"unschedulable": 1}

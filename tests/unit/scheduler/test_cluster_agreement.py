@@ -11,8 +11,9 @@ from pinnace.api.core_v1_pb2 import Namespace, Node, Pod
 from pinnace.api.resources import NAMESPACES, POD_DISRUPTION_BUDGETS, Resource
 from pinnace.scheduler.cache.cache import Cache
 from pinnace.scheduler.cache.pod_info import PodInfo
-from pinnace.scheduler.framework.profile import Enabled, everywhere, make
+from pinnace.scheduler.framework.profile import Enabled, create_plugin, profile_of
 from pinnace.scheduler.framework.runtime import Framework
+from pinnace.scheduler.node_selector import NodeSelector
 from pinnace.scheduler.plugins.registry import DEFAULT_PLUGINS
 from pinnace.scheduler.scheduling_cycle import Placed, Unschedulable, schedule_one
 from tests.builders import PodBuilder, label_selector, make_node, make_pod
@@ -53,7 +54,7 @@ class World(Bench):
             node = rng.choice(self.nodes)
             pod = self._pod(f"p{number}").node(node.metadata.name).build()
             self.placed.append((pod, node))
-            self.cache.observe(PodInfo(pod), node.metadata.name)
+            self.cache.add_pod(PodInfo(pod), node.metadata.name)
         self.budgets = {}
         for namespace in NAMESPACE_LABELS:
             made = budget(namespace, "app=x", rng.randint(0, 1))
@@ -61,8 +62,8 @@ class World(Bench):
             self.budgets[namespace] = made
         new = self._pod("new").priority(rng.randint(0, 4))
         self.new = (new.preemption_policy("Never") if rng.random() < 0.1 else new).build()
-        plugins = [Enabled(make(plugin, name, {}, self), weight) for name, (plugin, weight) in DEFAULT_PLUGINS.items()]
-        self.framework = Framework("default-scheduler", everywhere(plugins))
+        plugins = [Enabled(create_plugin(plugin, name, {}, self), weight) for name, (plugin, weight) in DEFAULT_PLUGINS.items()]
+        self.framework = Framework("default-scheduler", profile_of(plugins))
 
     def _pod(self, name: str) -> PodBuilder:
         rng = self.rng
@@ -136,7 +137,7 @@ def test_clusters_agree_on_feasible_nodes_and_on_victims() -> None:
     for seed in range(SEEDS):
         world = World(seed)
         feasible = {node.metadata.name for node in world.nodes if not world.refused(node, world.placed)[0]}
-        outcome = schedule_one(PodInfo(world.new), world.cache, world.framework, seed=0)
+        outcome = schedule_one(PodInfo(world.new), NodeSelector(world.cache, world.framework, seed=0))
         if feasible:
             assert isinstance(outcome, Placed) and outcome.node in feasible, seed
             continue

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinnace.scheduler.cache.columns import Coded, Column
+from pinnace.scheduler.cache.columns import Column, EncodedColumn
 
 steps = st.lists(
     st.one_of(
@@ -40,7 +40,7 @@ def test_column_is_a_list(actions: list[tuple[str, int]]) -> None:
 
 @given(steps)
 def test_coded_column_is_a_list(actions: list[tuple[str, int]]) -> None:
-    column, expected = Coded(0), list[int]()
+    column, expected = EncodedColumn(0), list[int]()
     for action, number in actions:
         if action == "append":
             column.append(number)
@@ -61,7 +61,7 @@ def test_coded_column_is_a_list(actions: list[tuple[str, int]]) -> None:
 
 
 def test_values_that_are_not_used_any_more_do_not_pile_up() -> None:
-    column = Coded("")
+    column = EncodedColumn("")
     column.append("")
     asked = set()
     for number in range(100):

@@ -12,15 +12,16 @@ from pinnace.scheduler.config import (
     Configuration,
     ConfigurationError,
     ProfileConfiguration,
-    build,
-    check,
-    needs,
-    parse,
+    build_frameworks,
+    check_configuration,
+    parse_configuration,
+    required_resources,
     with_plugin,
-    write,
+    write_configuration,
 )
 from pinnace.scheduler.framework import Handle, PodInfo, Status
-from pinnace.scheduler.framework.profile import Offline, Point, takes_part
+from pinnace.scheduler.framework.profile import Offline, Point, implements_point
+from pinnace.scheduler.node_selector import NodeSelector
 from pinnace.scheduler.plugins.registry import DEFAULT_PLUGINS
 from pinnace.scheduler.scheduling_cycle import Placed, schedule_one
 from tests.builders import make_node, make_pod
@@ -35,7 +36,7 @@ class Gate:
     """Wants all that a constructor can have."""
 
     name = "Gate"
-    needs = (PRIORITY_CLASSES,)
+    required_resources = (PRIORITY_CLASSES,)
 
     def __init__(self, args: dict[str, Any], handle: Handle) -> None:
         if args.get("open", True) not in (True, False):
@@ -51,19 +52,19 @@ class Gate:
 
 
 def profile(text: str, config: str = "[]") -> ProfileConfiguration:
-    [result] = parse(f"{HEAD}profiles: [{{plugins: {{{text}}}, pluginConfig: {config}}}]").profiles
+    [result] = parse_configuration(f"{HEAD}profiles: [{{plugins: {{{text}}}, pluginConfig: {config}}}]").profiles
     return result
 
 
 def test_everything_has_a_default() -> None:
-    assert parse(HEAD) == Configuration()
+    assert parse_configuration(HEAD) == Configuration()
     [default] = Configuration().profiles
     assert default.scheduler_name == "default-scheduler"
     assert default.plugins and set(default.plugins) == set(DEFAULT_PLUGINS)
 
 
 def test_every_field_is_read() -> None:
-    config = parse(
+    config = parse_configuration(
         HEAD + "leaderElection: {resourceName: second}\npodInitialBackoffSeconds: 2\npodMaxBackoffSeconds: 20\n"
         "profiles: [{schedulerName: mine}]",
         seed=7,
@@ -141,14 +142,16 @@ class TestPlugins:
     def test_plugins_from_files_are_configured(self) -> None:
         result = profile(f'score: {{enabled: [{{name: "{EXAMPLE}", weight: 9}}]}}')
         assert result.weights["CheapestNode"] == 9.0 and result.sources["CheapestNode"].spec == EXAMPLE
-        frameworks = build(with_plugin(Configuration(), EXAMPLE), Offline())
+        frameworks = build_frameworks(with_plugin(Configuration(), EXAMPLE), Offline())
         cache = cache_of(make_node("dear").label("price", "50"), make_node("cheap").label("price", "1"), make_node("unknown"))
-        assert schedule_one(info(make_pod("a").req(cpu=1)), cache, frameworks["default-scheduler"], 0) == Placed("cheap")
+        assert schedule_one(info(make_pod("a").req(cpu=1)), NodeSelector(cache, frameworks["default-scheduler"], 0)) == Placed(
+            "cheap"
+        )
 
     def test_take_part_where_they_have_a_method(self) -> None:
         [all_points] = Configuration().profiles
         for point, names in all_points.points.items():
-            expected = [name for name, (plugin, _) in DEFAULT_PLUGINS.items() if takes_part(plugin, point)]
+            expected = [name for name, (plugin, _) in DEFAULT_PLUGINS.items() if implements_point(plugin, point)]
             if point is Point.SCORE:
                 expected = [name for name in expected if DEFAULT_PLUGINS[name][1]]
             assert list(names) == expected
@@ -160,15 +163,18 @@ class TestPluginConfig:
 - plugins: {{multiPoint: {{enabled: [{{name: "{GATE}"}}]}}}}
   pluginConfig: [{{name: Gate, args: {{apiVersion: kubescheduler.config.k8s.io/v1, kind: GateArgs, open: false}}}}]
 """
-        config = parse(HEAD + text)
+        config = parse_configuration(HEAD + text)
         assert config.profiles[0].args == {"Gate": {"open": False}}
-        assert build(config, Offline())["default-scheduler"].gate(info(make_pod("a"))) is not None
-        assert parse(write(config)).profiles[0].args["Gate"] == {"open": False}
+        assert build_frameworks(config, Offline())["default-scheduler"].find_gate(info(make_pod("a"))) is not None
+        assert parse_configuration(write_configuration(config)).profiles[0].args["Gate"] == {"open": False}
 
     def test_needs_are_collected_from_the_plugins_in_use(self) -> None:
-        assert set(needs(with_plugin(Configuration(), GATE))) == {*needs(Configuration()), PRIORITY_CLASSES}
-        configured_only = parse(f'{HEAD}profiles: [{{pluginConfig: [{{name: "{GATE}", args: {{open: true}}}}]}}]')
-        assert needs(configured_only) == needs(Configuration())
+        assert set(required_resources(with_plugin(Configuration(), GATE))) == {
+            *required_resources(Configuration()),
+            PRIORITY_CLASSES,
+        }
+        configured_only = parse_configuration(f'{HEAD}profiles: [{{pluginConfig: [{{name: "{GATE}", args: {{open: true}}}}]}}]')
+        assert required_resources(configured_only) == required_resources(Configuration())
 
     @pytest.mark.parametrize(
         ("config", "message"),
@@ -196,30 +202,30 @@ class TestPluginConfig:
     def test_args_are_checked_by_the_plugin(self, config: str, message: str) -> None:
         text = f'profiles: [{{plugins: {{multiPoint: {{enabled: [{{name: "{GATE}"}}]}}}}, pluginConfig: {config}}}]'
         with pytest.raises(ConfigurationError) as raised:
-            check(parse(HEAD + text))
+            check_configuration(parse_configuration(HEAD + text))
         assert message in str(raised.value)
 
 
 class TestProfiles:
     def test_several(self) -> None:
-        config = parse(
+        config = parse_configuration(
             HEAD + "profiles: [{schedulerName: default-scheduler}, "
             "{schedulerName: packing, plugins: {filter: {disabled: [{name: NodePorts}]}}}]"
         )
-        frameworks = build(config, Offline())
+        frameworks = build_frameworks(config, Offline())
         assert list(frameworks) == ["default-scheduler", "packing"]
         cache = cache_of(make_node("n"), placed=[make_pod("there").host_port(80).node("n")])
         pod = info(make_pod("a").host_port(80))
-        assert schedule_one(pod, cache, frameworks["packing"], 0) == Placed("n")
+        assert schedule_one(pod, NodeSelector(cache, frameworks["packing"], 0)) == Placed("n")
 
     def test_names_are_unique(self) -> None:
         with pytest.raises(ConfigurationError, match=r"profiles\[1\].schedulerName: duplicate schedulerName default-scheduler"):
-            parse(HEAD + "profiles: [{schedulerName: default-scheduler}, {schedulerName: default-scheduler}]")
+            parse_configuration(HEAD + "profiles: [{schedulerName: default-scheduler}, {schedulerName: default-scheduler}]")
 
     @pytest.mark.parametrize(("profiles", "nameless"), [("{}, {schedulerName: a}", 0), ("{schedulerName: a}, {}", 1)])
     def test_unnamed_profile_of_several_is_refused(self, profiles: str, nameless: int) -> None:
         with pytest.raises(ConfigurationError, match=rf"profiles\[{nameless}\].schedulerName: expected text"):
-            parse(f"{HEAD}profiles: [{profiles}]")
+            parse_configuration(f"{HEAD}profiles: [{profiles}]")
 
     def test_queue_is_sorted_alike(self) -> None:
         text = f"""profiles:
@@ -228,7 +234,7 @@ class TestProfiles:
   plugins: {{queueSort: {{disabled: [{{name: "*"}}], enabled: [{{name: "{__name__}:Lifo"}}]}}}}
 """
         with pytest.raises(ConfigurationError, match="queueSort must be the same in default-scheduler and other"):
-            check(parse(HEAD + text))
+            check_configuration(parse_configuration(HEAD + text))
 
 
 class Lifo:
@@ -255,16 +261,16 @@ class Lifo:
     ],
 )
 def test_written_configuration_reads_the_same(text: str) -> None:
-    config = check(parse(HEAD + text))
-    again = parse(write(config))
-    assert write(again) == write(config)
+    config = check_configuration(parse_configuration(HEAD + text))
+    again = parse_configuration(write_configuration(config))
+    assert write_configuration(again) == write_configuration(config)
     for read, original in zip(again.profiles, config.profiles, strict=True):
         assert (read.scheduler_name, read.points, read.weights) == (original.scheduler_name, original.points, original.weights)
     assert (again.election, again.max_backoff) == (config.election, config.max_backoff)
 
 
 def test_written_configuration_contains_defaults() -> None:
-    document = yaml.safe_load(write(Configuration()))
+    document = yaml.safe_load(write_configuration(Configuration()))
     [written] = document["profiles"]
     assert written["schedulerName"] == "default-scheduler" and document["podMaxBackoffSeconds"] == 10
     assert {"name": "TaintToleration", "weight": 3} in written["plugins"]["score"]["enabled"]
@@ -287,7 +293,7 @@ def test_written_configuration_contains_defaults() -> None:
 )
 def test_null_and_empty_settings_are_defaults(text: str) -> None:
     """As Kubernetes reads it: a key whose lines were commented out."""
-    assert write(check(parse(HEAD + text))) == write(Configuration())
+    assert write_configuration(check_configuration(parse_configuration(HEAD + text))) == write_configuration(Configuration())
 
 
 @pytest.mark.parametrize(
@@ -319,7 +325,7 @@ def test_null_and_empty_settings_are_defaults(text: str) -> None:
 )
 def test_mistakes_are_named(text: str, message: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
-        parse(text)
+        parse_configuration(text)
     assert message in str(raised.value)
 
 
@@ -331,7 +337,7 @@ class Typo:
 
 def test_plugin_that_would_never_be_asked_is_a_mistake() -> None:
     with pytest.raises(ConfigurationError, match=r"Typo implements no extension point: it has no method pre_enqueue,.* score,"):
-        parse(HEAD + f"profiles: [{{plugins: {{multiPoint: {{enabled: [{{name: '{__name__}:Typo'}}]}}}}}}]")
+        parse_configuration(HEAD + f"profiles: [{{plugins: {{multiPoint: {{enabled: [{{name: '{__name__}:Typo'}}]}}}}}}]")
 
 
 def test_plugin_of_the_command_line_that_takes_part_in_nothing_is_refused() -> None:
@@ -346,4 +352,6 @@ def test_plugins_that_make_no_profile_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="duplicate plugin name NodeName, also used by NodeName"):
         with_plugin(Configuration(), "pinnace.scheduler.plugins.nodes:NodeName")
     with pytest.raises(ConfigurationError, match="must sort the queue"):
-        check(parse(HEAD + "profiles: [{plugins: {multiPoint: {disabled: [{name: PrioritySort}]}}}]"))
+        check_configuration(
+            parse_configuration(HEAD + "profiles: [{plugins: {multiPoint: {disabled: [{name: PrioritySort}]}}}]")
+        )

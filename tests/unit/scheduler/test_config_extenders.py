@@ -5,10 +5,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pinnace.scheduler.config import ConfigurationError, build, check, parse, write
+from pinnace.scheduler.config import (
+    ConfigurationError,
+    build_frameworks,
+    check_configuration,
+    parse_configuration,
+    write_configuration,
+)
 from pinnace.scheduler.extenders.extender import Extenders
-from pinnace.scheduler.extenders.interface import ExtenderConfiguration, Tls
+from pinnace.scheduler.extenders.interface import ExtenderConfiguration, ExtenderTls
 from pinnace.scheduler.framework.profile import Offline
+from pinnace.scheduler.node_selector import NodeSelector
 from pinnace.scheduler.scheduling_cycle import Placed, schedule_one
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, info
@@ -34,13 +41,13 @@ VERBS = {"filter": "filter", "prioritize": "score", "preempt": "preempt", "bind"
 
 
 def test_every_field_is_read() -> None:
-    full, small = parse(FULL).extenders
+    full, small = parse_configuration(FULL).extenders
     assert full == ExtenderConfiguration(
         "https://gpus.example:8443/scheduler",
         VERBS,
         weight=3,
         enable_https=True,
-        tls=Tls(insecure=True),
+        tls=ExtenderTls(insecure=True),
         timeout=60.5,
         node_cache_capable=True,
         managed_resources={"example.com/gpu": True, "example.com/fpga": False},
@@ -51,9 +58,9 @@ def test_every_field_is_read() -> None:
 
 
 def test_written_extenders_read_the_same_and_contain_defaults() -> None:
-    configuration = check(parse(FULL))
-    assert parse(write(configuration)).extenders == configuration.extenders
-    _, small = yaml.safe_load(write(configuration))["extenders"]
+    configuration = check_configuration(parse_configuration(FULL))
+    assert parse_configuration(write_configuration(configuration)).extenders == configuration.extenders
+    _, small = yaml.safe_load(write_configuration(configuration))["extenders"]
     assert small == {
         "urlPrefix": "grpc://localhost:9000",
         "filterVerb": "Filter",
@@ -68,8 +75,8 @@ def test_written_extenders_read_the_same_and_contain_defaults() -> None:
 
 @pytest.mark.parametrize("timeout", ["300h", "0.00005s", "1234.567s"])
 def test_timeout_is_written_as_one(timeout: str) -> None:
-    configuration = check(parse(f"{HEAD}extenders: [{{{SMALL}, httpTimeout: {timeout}}}]"))
-    assert parse(write(configuration)).extenders == configuration.extenders
+    configuration = check_configuration(parse_configuration(f"{HEAD}extenders: [{{{SMALL}, httpTimeout: {timeout}}}]"))
+    assert parse_configuration(write_configuration(configuration)).extenders == configuration.extenders
 
 
 @pytest.mark.parametrize(
@@ -114,39 +121,41 @@ def test_timeout_is_written_as_one(timeout: str) -> None:
 )
 def test_mistakes_are_named(extenders: str, message: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
-        parse(f"{HEAD}extenders: {extenders}")
+        parse_configuration(f"{HEAD}extenders: {extenders}")
     assert message in str(raised.value)
 
 
 def test_files_are_read_before_anything_starts(tmp_path: Path) -> None:
     text = f"{HEAD}extenders: [{{urlPrefix: https://h, filterVerb: f, tlsConfig: {{caFile: {tmp_path / 'none.pem'}}}}}]"
     with pytest.raises(ConfigurationError, match="extenders: tlsConfig:"):
-        check(parse(text))
+        check_configuration(parse_configuration(text))
 
 
 def test_resource_that_the_scheduler_ignores_is_no_reason_to_refuse() -> None:
     pod = make_pod("a").container({"example.com/gpu": 1, "example.com/other": 1})
-    ignoring = build(parse(FULL), Offline())["default-scheduler"]
+    ignoring = build_frameworks(parse_configuration(FULL), Offline())["default-scheduler"]
     cache = cache_of(make_node("n").extended("example.com/other", 1))
-    assert schedule_one(info(pod), cache, ignoring, 0) == Placed("n")
-    fpga = schedule_one(info(make_pod("b").container({"example.com/fpga": 1})), cache, ignoring, 0)
+    assert schedule_one(info(pod), NodeSelector(cache, ignoring, 0)) == Placed("n")
+    fpga = schedule_one(info(make_pod("b").container({"example.com/fpga": 1})), NodeSelector(cache, ignoring, 0))
     assert not isinstance(fpga, Placed)
 
 
 def test_ignored_resources_join_those_of_the_arguments() -> None:
     args = "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {ignoredResources: [example.com/other]}}]}]\n"
-    configuration = parse(FULL + args)
+    configuration = parse_configuration(FULL + args)
     pod = make_pod("a").container({"example.com/gpu": 1, "example.com/other": 1})
-    framework = build(configuration, Offline())["default-scheduler"]
-    assert schedule_one(info(pod), cache_of(make_node("n")), framework, 0) == Placed("n")
-    [profile] = parse(write(configuration)).profiles
+    framework = build_frameworks(configuration, Offline())["default-scheduler"]
+    assert schedule_one(info(pod), NodeSelector(cache_of(make_node("n")), framework, 0)) == Placed("n")
+    [profile] = parse_configuration(write_configuration(configuration)).profiles
     assert profile.args["NodeResourcesFit"]["ignoredResources"] == ["example.com/other"], "what was given"
 
 
 def test_extender_that_binds_comes_before_all_plugins_for_its_pods_only() -> None:
-    configuration = parse(FULL)
-    framework = build(configuration, Offline(), Extenders(configuration.extenders).binders)["default-scheduler"]
-    theirs = schedule_one(info(make_pod("a").container({"example.com/gpu": 1})), cache_of(make_node("n")), framework, 0)
+    configuration = parse_configuration(FULL)
+    framework = build_frameworks(configuration, Offline(), Extenders(configuration.extenders).binders)["default-scheduler"]
+    theirs = schedule_one(
+        info(make_pod("a").container({"example.com/gpu": 1})), NodeSelector(cache_of(make_node("n")), framework, 0)
+    )
     assert isinstance(theirs, Placed) and theirs.cycle is not None
     assert [plugin.name for plugin in theirs.cycle.binds] == ["https://gpus.example:8443/scheduler"]
-    assert schedule_one(info(make_pod("b")), cache_of(make_node("n")), framework, 0) == Placed("n")
+    assert schedule_one(info(make_pod("b")), NodeSelector(cache_of(make_node("n")), framework, 0)) == Placed("n")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pinnace.api.elections_pb2 import Election
-from pinnace.scheduler.config import Configuration, ConfigurationError, digest, parse
+from pinnace.scheduler.config import Configuration, ConfigurationError, configuration_digest, parse_configuration
 from pinnace.scheduler.explaining import DEFAULT, ConfigurationSource, select_configuration
 
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
@@ -17,7 +17,7 @@ NAME = "default-scheduler"
 
 
 def led(configuration: Configuration | str, *names: str, election: str = "scheduler") -> Election:
-    said = configuration if isinstance(configuration, str) else digest(configuration)
+    said = configuration if isinstance(configuration, str) else configuration_digest(configuration)
     return Election(name=election, holder="scheduler-0", scheduler_names=names or [NAME], configuration=said)
 
 
@@ -89,8 +89,12 @@ def test_while_the_default_scheduler_has_no_leader_its_configuration_is_the_loca
 
 def test_digest_is_of_what_decides_about_nodes() -> None:
     default = Configuration()
-    assert digest(default) == digest(replace(default, seed=3, max_backoff=99.0, election="x")) == digest(parse(HEAD))
-    assert digest(default) != digest(parse(HEAD + PACKING))
+    assert (
+        configuration_digest(default)
+        == configuration_digest(replace(default, seed=3, max_backoff=99.0, election="x"))
+        == configuration_digest(parse_configuration(HEAD))
+    )
+    assert configuration_digest(default) != configuration_digest(parse_configuration(HEAD + PACKING))
 
 
 def test_digest_is_of_what_is_in_a_plugins_file_and_not_of_its_path(tmp_path: Path) -> None:
@@ -98,15 +102,19 @@ def test_digest_is_of_what_is_in_a_plugins_file_and_not_of_its_path(tmp_path: Pa
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "green.py").write_text(text)
     same, also, other = (
-        digest(ConfigurationSource(plugins=[f"{tmp_path}/{folder}/green.py:Green"]).load()) for folder in "abc"
+        configuration_digest(ConfigurationSource(plugins=[f"{tmp_path}/{folder}/green.py:Green"]).load()) for folder in "abc"
     )
-    assert same == also != other and same != digest(Configuration())
+    assert same == also != other and same != configuration_digest(Configuration())
 
 
 def test_leaders_digest_is_of_the_plugin_as_it_was_loaded(tmp_path: Path) -> None:
     file = tmp_path / "green.py"
     file.write_text(PLUGIN)
     configuration = ConfigurationSource(plugins=[f"{file}:Green"]).load()
-    before = digest(configuration)
+    before = configuration_digest(configuration)
     file.write_text(PLUGIN + "    # other\n")
-    assert digest(configuration) == before != digest(ConfigurationSource(plugins=[f"{file}:Green"]).load())
+    assert (
+        configuration_digest(configuration)
+        == before
+        != configuration_digest(ConfigurationSource(plugins=[f"{file}:Green"]).load())
+    )

@@ -8,8 +8,8 @@ import pytest
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.scheduler.cache.cache import Cache, Change, ClusterEvent
 from pinnace.scheduler.extenders.extender import Extender
-from pinnace.scheduler.extenders.interface import ExtenderError, Filtered
-from pinnace.scheduler.framework.profile import Enabled, everywhere
+from pinnace.scheduler.extenders.interface import ExtenderError, FilterResponse
+from pinnace.scheduler.framework.profile import Enabled, profile_of
 from pinnace.scheduler.framework.runtime import Framework
 from pinnace.scheduler.plugins.default_preemption import DefaultPreemption
 from pinnace.scheduler.queue import SchedulingQueue
@@ -38,8 +38,8 @@ class Story:
         self.consulting = ExtenderScheduling(self.cache, self.queue, self.pods, 0)
         self.extenders = extenders
         self.leads = True
-        self.queue.add(info(pod), 0.0)
-        popped = self.queue.pop(0.0)
+        self.queue.add_pod(info(pod), 0.0)
+        popped = self.queue.pop_pod(0.0)
         assert popped is not None
         self.queued = popped
 
@@ -82,7 +82,7 @@ async def test_they_are_asked_about_the_nodes_only_that_the_filters_leave() -> N
 
 
 async def test_extender_refusals_are_listed_with_those_of_plugins() -> None:
-    answer = Filtered([], failed={"n1": "too hot", "n2": "too hot"})
+    answer = FilterResponse([], failed={"n1": "too hot", "n2": "too hot"})
     cache = cache_of(node("n0").unschedulable(), node("n1"), node("n2"))
     outcome = await Story(FakeTransport(filter=answer).extender(), cache=cache).told()
     message = "0/3 nodes are available: 1 node(s) were unschedulable, 2 too hot."
@@ -101,7 +101,7 @@ class TestMeanwhile:
         story = Story(transport.extender())
         full = [make_pod(f"there-{name}").req(cpu=4).node(name) for name in ("n0", "n2")]
         outcome = await story.told_after(
-            transport, lambda: [story.cache.observe(info(pod), pod.build().spec.nodeName) for pod in full]
+            transport, lambda: [story.cache.add_pod(info(pod), pod.build().spec.nodeName) for pod in full]
         )
         assert outcome == Placed("n1")
 
@@ -122,32 +122,32 @@ class TestMeanwhile:
         def replace() -> None:
             story.cache.remove_node("n0")
             story.cache.set_node(node("new").build())
-            story.queue.wake(ClusterEvent(Change.NODE_ADDED, "new"), story.cache.nodes, 0.0)
+            story.queue.move_pods_on_event(ClusterEvent(Change.NODE_ADDED, "new"), story.cache.nodes, 0.0)
 
         outcome = await story.told_after(transport, replace)
         assert isinstance(outcome, Unschedulable)
-        story.queue.unschedulable(story.queued, outcome.refused_by, 0.0)
-        assert story.queue.counts() == {"backoff": 1}, "it is tried again by itself: its event has passed it by"
+        story.queue.add_unschedulable(story.queued, outcome.refused_by, 0.0)
+        assert story.queue.count_by_place() == {"backoff": 1}, "it is tried again by itself: its event has passed it by"
 
     async def test_pod_is_gone(self) -> None:
         transport = FakeTransport(filter=ALL)
         story = Story(transport.extender())
-        assert await story.told_after(transport, lambda: story.queue.remove(story.queued.info.uid)) is None
+        assert await story.told_after(transport, lambda: story.queue.remove_pod(story.queued.info.uid)) is None
         assert len(story.queue) == 0 and len(story.cache) == 0
 
     async def test_pod_has_changed(self) -> None:
         transport = FakeTransport(filter=ALL)
         story = Story(transport.extender())
         changed = make_pod("a").req(cpu=2).version(2)
-        assert await story.told_after(transport, lambda: story.queue.add(info(changed), 0.0)) is None
-        again = story.queue.pop(0.0)
+        assert await story.told_after(transport, lambda: story.queue.add_pod(info(changed), 0.0)) is None
+        again = story.queue.pop_pod(0.0)
         assert again is not None and again.info.pod == changed.build()
 
     async def test_pods_status_has_changed(self) -> None:
         transport = FakeTransport(filter=["n1"])
         story = Story(transport.extender())
         changed = make_pod("a").req(cpu=1).condition("PodScheduled", "False", "Unschedulable").version(2)
-        assert await story.told_after(transport, lambda: story.queue.add(info(changed), 0.0)) == Placed("n1")
+        assert await story.told_after(transport, lambda: story.queue.add_pod(info(changed), 0.0)) == Placed("n1")
 
     async def test_term_is_over(self) -> None:
         transport = FakeTransport(filter=ALL)
@@ -158,7 +158,7 @@ class TestMeanwhile:
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):  # though the extender never answers
             await asking
-        assert story.queue.counts() == {"active": 1} and len(story.cache) == 0
+        assert story.queue.count_by_place() == {"active": 1} and len(story.cache) == 0
 
     async def test_term_is_over_and_the_extender_has_answered(self) -> None:
         transport = FakeTransport(filter=ALL)
@@ -168,7 +168,7 @@ class TestMeanwhile:
             story.leads = False
 
         assert await story.told_after(transport, depose) is None
-        assert story.queue.counts() == {"active": 1} and len(story.cache) == 0
+        assert story.queue.count_by_place() == {"active": 1} and len(story.cache) == 0
 
 
 class TestPreemption:
@@ -188,7 +188,7 @@ class TestPreemption:
         others = list(
             {plugin.plugin.name: plugin for plugin in plugins if plugin.plugin.name != DefaultPreemption.name}.values()
         )
-        self.profile = Framework("default-scheduler", everywhere([*others, Enabled(DefaultPreemption({}, self.bench))]))
+        self.profile = Framework("default-scheduler", profile_of([*others, Enabled(DefaultPreemption({}, self.bench))]))
         self.bench.framework = self.profile
 
     def story(self, *extenders: Extender) -> Story:

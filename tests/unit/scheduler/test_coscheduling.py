@@ -10,7 +10,13 @@ import pytest
 from pinnace.api.manifest import load
 from pinnace.api.resources import NODES, PODS
 from pinnace.scheduler import explaining
-from pinnace.scheduler.config import Configuration, ConfigurationError, build, needs, parse
+from pinnace.scheduler.config import (
+    Configuration,
+    ConfigurationError,
+    build_frameworks,
+    parse_configuration,
+    required_resources,
+)
 from pinnace.scheduler.explaining import SelectedConfiguration
 from pinnace.scheduler.framework.profile import Offline
 from pinnace.scheduler.framework.reuse import EquivalenceCache
@@ -31,7 +37,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def configured(plugins: str) -> Configuration:
-    return parse(f"{HEAD}plugins: {{{PLUGINS[plugins]}}}\n  {ARGS}\n")
+    return parse_configuration(f"{HEAD}plugins: {{{PLUGINS[plugins]}}}\n  {ARGS}\n")
 
 
 @pytest.fixture(params=sorted(PLUGINS))
@@ -337,7 +343,7 @@ def test_waiting_pods_are_requeued_when_the_leader_is_deposed(stage: Stage) -> N
         await asyncio.sleep(2.0)
         stage.candidate().depose()
         await asyncio.sleep(1.0)
-        assert waiting(stage) == [] and stage.schedulers[0].pending() == {"active": 2}
+        assert waiting(stage) == [] and stage.schedulers[0].count_pending() == {"active": 2}
         stage.candidate().elect()
         await asyncio.sleep(1.0)
         assert waiting(stage) == ["g0", "g1"]
@@ -369,7 +375,7 @@ def test_new_leader_completes_what_another_has_begun() -> None:
 
 
 def test_example() -> None:
-    stage = Stage(parse((EXAMPLES / "plugins" / "coscheduling.yaml").read_text()))
+    stage = Stage(parse_configuration((EXAMPLES / "plugins" / "coscheduling.yaml").read_text()))
     pods = [manifest.obj for manifest in load((EXAMPLES / "gang.yaml").read_text(), "gang.yaml")]
 
     async def story() -> None:
@@ -409,7 +415,7 @@ def test_pods_that_are_alike_share_a_pass_as_ever(stage: Stage) -> None:
 
 
 def test_pods_in_no_group_are_not_asked_about_again() -> None:
-    (profile,) = build(configured("sorted"), Offline()).values()
+    (profile,) = build_frameworks(configured("sorted"), Offline()).values()
     cache = cache_of(make_node("n"), make_node("m"))
     equivalence = EquivalenceCache(cache.nodes)
     with patch.object(Coscheduling, "pre_filter", wraps=profile.pre_filters[-1].pre_filter) as asked:
@@ -420,10 +426,10 @@ def test_pods_in_no_group_are_not_asked_about_again() -> None:
 
 def test_why_says_what_is_lacking() -> None:
     pods = [item.build() for item in group("g", 3)[:2]]
-    stores = {need: {} for need in needs(configured("sorted"))}
+    stores = {need: {} for need in required_resources(configured("sorted"))}
     stores |= {NODES: {"n": make_node("n").build()}, PODS: {f"default/{pod.metadata.name}": pod for pod in pods}}
     siblings = "pre-filter pod g0 cannot find enough sibling pods, current pods number: 2, minMember of group: 3"
-    explanation = explaining.explanation(pods[0], stores, SelectedConfiguration(configured("sorted")))
+    explanation = explaining.explain_with_stores(pods[0], stores, SelectedConfiguration(configured("sorted")))
     assert explanation.message == f"0/1 nodes are available: {siblings}."
 
 
@@ -448,4 +454,6 @@ def test_pods_in_no_group_are_skipped() -> None:
 
 def test_queue_has_one_order() -> None:
     with pytest.raises(ConfigurationError, match="exactly one plugin must sort the queue, found PrioritySort, Coscheduling"):
-        build(parse(f"{HEAD}plugins: {{multiPoint: {{enabled: [{{name: Coscheduling}}]}}}}\n"), Offline())
+        build_frameworks(
+            parse_configuration(f"{HEAD}plugins: {{multiPoint: {{enabled: [{{name: Coscheduling}}]}}}}\n"), Offline()
+        )

@@ -22,12 +22,13 @@ from pinnace.api.resources import NODES as NODE_RESOURCE
 from pinnace.api.wellknown import ZONE_LABEL
 from pinnace.scheduler.cache.cache import Cache
 from pinnace.scheduler.cache.pod_info import PlacedPod, PodInfo
-from pinnace.scheduler.config import Configuration, build
-from pinnace.scheduler.explaining import SelectedConfiguration, explanation
+from pinnace.scheduler.config import Configuration, build_frameworks
+from pinnace.scheduler.explaining import SelectedConfiguration, explain_with_stores
 from pinnace.scheduler.framework.filtering import BUDGET
 from pinnace.scheduler.framework.profile import Offline
 from pinnace.scheduler.framework.reuse import EquivalenceCache
 from pinnace.scheduler.framework.runtime import Framework
+from pinnace.scheduler.node_selector import NodeSelector
 from pinnace.scheduler.scheduling_cycle import CycleResult, Placed, Unschedulable, schedule_one
 from pinnace.verification.chaos.hostile_pods import HOSTILE, LABEL, VALUE
 from tests.builders import NodeBuilder, make_node, make_pod
@@ -57,7 +58,7 @@ def cache_of(nodes: int) -> Cache:
         cache.set_node(_node(number).build())
     for number in range(2 * nodes):
         pod = make_pod(f"held-{number}").label("app", "other").req(cpu="10m").node(f"node-{number % nodes}")
-        cache.observe(PodInfo(pod.build()), f"node-{number % nodes}")
+        cache.add_pod(PodInfo(pod.build()), f"node-{number % nodes}")
     return cache
 
 
@@ -68,7 +69,7 @@ def _node(number: int) -> NodeBuilder:
 
 @pytest.fixture(scope="module")
 def framework() -> Framework:
-    (result,) = build(Configuration(), Objects(Stores())).values()
+    (result,) = build_frameworks(Configuration(), Objects(Stores())).values()
     return result
 
 
@@ -87,9 +88,9 @@ def decided(pod: Pod, cache: Cache, framework: Framework) -> tuple[CycleResult, 
     equivalence = EquivalenceCache(cache.nodes)
     began = time.process_time()
     info = PodInfo(pod)
-    outcome = schedule_one(info, cache, framework, 0, equivalence)
+    outcome = schedule_one(info, NodeSelector(cache, framework, 0, equivalence))
     seconds = time.process_time() - began
-    cache.remove(info.uid)
+    cache.remove_pod(info.uid)
     return outcome, seconds
 
 
@@ -124,14 +125,14 @@ def test_pods_alike_while_nodes_change(kind: str, framework: Framework) -> None:
         pod.metadata.uid = f"uid-{number}"
         info = PodInfo(pod)
         began = time.process_time()
-        schedule_one(info, cache, framework, 0, equivalence)
+        schedule_one(info, NodeSelector(cache, framework, 0, equivalence))
         took = time.process_time() - began
-        cache.remove(info.uid)
+        cache.remove_pod(info.uid)
         assert took < BOUND
         for node in range(20):
             other = PodInfo(make_pod(f"other-{number}-{node}").req(cpu="10m").build())
-            cache.observe(other, f"node-{node}")
-            cache.remove(other.uid)
+            cache.add_pod(other, f"node-{node}")
+            cache.remove_pod(other.uid)
 
 
 @pytest.mark.parametrize(
@@ -159,8 +160,8 @@ def test_pod_refused_for_its_cost_is_not_woken(framework: Framework) -> None:
     pod = PodInfo(HOSTILE["tolerations"].pod("a"))
     refused_by = frozenset(["SchedulingCost"])
     event = cache_of(100).set_node(_node(0).label("new", "label").build())
-    assert event.change not in framework.awaited(refused_by, pod)
-    assert not framework.helps("SchedulingCost", event, pod, cache_of(100).nodes)
+    assert event.change not in framework.awaited_changes(refused_by, pod)
+    assert not framework.event_helps("SchedulingCost", event, pod, cache_of(100).nodes)
 
 
 @pytest.mark.parametrize("kind", ("anti-affinity, selectors", "spread constraints, DoNotSchedule", "tolerations"))
@@ -169,12 +170,12 @@ def test_event_does_not_cost_what_a_waiting_pod_states(kind: str, framework: Fra
     pod = PodInfo(HOSTILE[kind].pod("a"))
     cache = Cache()
     cache.set_node(_node(0).build())
-    event = cache.observe(PodInfo(make_pod("b").label(LABEL, VALUE).node("node-0").build()), "node-0")
+    event = cache.add_pod(PodInfo(make_pod("b").label(LABEL, VALUE).node("node-0").build()), "node-0")
     assert event is not None and len(pod.template) > 0
     began = time.process_time()
     for _ in range(100):
         for plugin in ("InterPodAffinity", "PodTopologySpread", "TaintToleration"):
-            framework.helps(plugin, event, pod, cache.nodes)
+            framework.event_helps(plugin, event, pod, cache.nodes)
     assert time.process_time() - began < 0.1
 
 
@@ -205,7 +206,7 @@ def _with_claims(claims: int, nodes: int, volumes: list[PersistentVolume]) -> tu
     )
     names = [f"c{number}" for number in range(claims)]
     stores = Stores(storage_class, *volumes, *(claim(name, storage_class="local") for name in names))
-    (framework,) = build(Configuration(), Objects(stores)).values()
+    (framework,) = build_frameworks(Configuration(), Objects(stores)).values()
     pod = make_pod("claiming", "ns").req(cpu="1m")
     for name in names:
         pod.claim(name)
@@ -250,9 +251,9 @@ def preempting(pod: Pod, nodes: int, victims: int, protectors: int = 0, budgets:
         cache.set_node(_node(number).capacity(cpu=4, memory="32Gi", pods=500).build())
         for index in range(victims):
             victim = make_pod(f"held-{number}-{index}").label("app", "other").req(cpu=f"{4000 // victims}m").priority(-5)
-            cache.observe(PodInfo(victim.build()), f"node-{number}")
+            cache.add_pod(PodInfo(victim.build()), f"node-{number}")
         for index in range(protectors):
-            cache.observe(
+            cache.add_pod(
                 PodInfo(make_pod(f"stays-{number}-{index}").label(LABEL, VALUE).priority(100).build()), f"node-{number}"
             )
     disruption = [
@@ -267,7 +268,7 @@ def preempting(pod: Pod, nodes: int, victims: int, protectors: int = 0, budgets:
     ]
     handle = Preempting(Stores(), cache)
     handle.objects(POD_DISRUPTION_BUDGETS).update({item.metadata.name: item for item in disruption})  # type: ignore[attr-defined]
-    (handle.framework,) = build(Configuration(), handle).values()  # type: ignore[assignment]
+    (handle.framework,) = build_frameworks(Configuration(), handle).values()  # type: ignore[assignment]
     pod.spec.priority = 10
     pod.spec.containers[0].resources.requests["cpu"].string = "1"
     return decided(pod, cache, handle.framework)  # type: ignore[arg-type]
@@ -336,7 +337,7 @@ def test_explanation(kind: str, items: int | None) -> None:
     stores: dict[Resource[Any], dict[str, Any]] = {resource: {} for resource in ALL}
     stores[NODE_RESOURCE] = nodes
     began = time.process_time()
-    explanation(pod, stores, SelectedConfiguration())
+    explain_with_stores(pod, stores, SelectedConfiguration())
     assert time.process_time() - began < WHY
 
 
@@ -351,7 +352,7 @@ def test_ordinary_pod_beside_pods_with_terms_about_others(namespace: str, framew
         for term in hostile.spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution:
             term.labelSelector.matchExpressions.add(key=f"k{number}", operator="DoesNotExist")
         hostile.metadata.uid = f"h{number}"
-        cache.observe(PodInfo(hostile), f"node-{number}")
+        cache.add_pod(PodInfo(hostile), f"node-{number}")
     pod = make_pod("a", namespace).label(LABEL, VALUE).label("v", "1").req(cpu="1m").build()
     _, seconds = decided(pod, cache, framework)
     assert seconds < BUDGET

@@ -78,16 +78,16 @@ def world() -> World:
 async def test_queue_by_place(world: World) -> None:
     queue, now = world.queue, world.clock.monotonic()
     for name in ("failed", "fails-again"):
-        queue.add(info(make_pod(name)), now)
-        queued = queue.pop(now)
+        queue.add_pod(info(make_pod(name)), now)
+        queued = queue.pop_pod(now)
         assert queued is not None
         if name == "failed":
-            queue.unschedulable(queued, frozenset({"NodeResourcesFit", "TaintToleration"}), now)
+            queue.add_unschedulable(queued, frozenset({"NodeResourcesFit", "TaintToleration"}), now)
         else:
-            queue.retry(queued, now)
-    queue.add(info(make_pod("next").priority(7)), now)
-    queue.add(info(make_pod("gated").gate("quota")), now)
-    world.waiting.add(info(make_pod("gang")), "n0", {"Gang": 60.0}, now)
+            queue.add_failed(queued, now)
+    queue.add_pod(info(make_pod("next").priority(7)), now)
+    queue.add_pod(info(make_pod("gated").gate("quota")), now)
+    world.waiting.add_pod(info(make_pod("gang")), "n0", {"Gang": 60.0}, now)
     await world.clock.advance(0.2)
     assert world.queue_lines == [
         "scheduler-1: 1 active, 1 backoff, 1 unschedulable, 1 gated, 1 wait in Permit",
@@ -102,7 +102,7 @@ async def test_queue_by_place(world: World) -> None:
 
 def test_dump_shows_the_first_pods(world: World) -> None:
     for number in range(MOST + 3):
-        world.queue.add(info(make_pod(f"p{number}")), 0.0)
+        world.queue.add_pod(info(make_pod(f"p{number}")), 0.0)
     text = world.queue_lines
     assert text[0].startswith(f"scheduler-1: {MOST + 3} active") and text[-1] == "... and 3 more"
 
@@ -110,8 +110,8 @@ def test_dump_shows_the_first_pods(world: World) -> None:
 def test_cache_that_agrees(world: World) -> None:
     there = make_pod("there").req(cpu="1500m", memory="1Gi").node("n0")
     world.pod(there)
-    world.cache.observe(info(there), "n0")
-    world.cache.assume(info(make_pod("soon")), "n0")
+    world.cache.add_pod(info(there), "n0")
+    world.cache.assume_pod(info(make_pod("soon")), "n0")
     world.pod(make_pod("soon"))
     assert world.cache_lines == [
         "scheduler-1: 1 nodes, 2 pods on them, 1 of these assumed",
@@ -128,7 +128,7 @@ def test_differences_are_named(world: World) -> None:
     world.cache.set_node(make_node("n2").build())
     world.nodes["n0"] = make_node("n0").version(2).build()
     world.pod(make_pod("missed").node("n0"))
-    world.cache.observe(info(make_pod("gone").uid("uid-gone").node("n0")), "n0")
+    world.cache.add_pod(info(make_pod("gone").uid("uid-gone").node("n0")), "n0")
     assert world.differences == [
         "node n1: missing from the cache",
         "node n0: the cache has version 1, the informer 2",
@@ -141,9 +141,9 @@ def test_differences_are_named(world: World) -> None:
 def test_sums_that_are_wrong_are_named(world: World) -> None:
     pod = make_pod("a").req(cpu=1).node("n0")
     world.pod(pod)
-    world.cache.observe(info(pod), "n0")
+    world.cache.add_pod(info(pod), "n0")
     assert not world.differences
-    world.cache.nodes.release("n0", info(make_pod("b").req(cpu=1)).requests)
+    world.cache.nodes.remove_requests("n0", info(make_pod("b").req(cpu=1)).requests)
     assert sorted(world.differences) == [
         "node n0: the table has 110 of pods free, but the pods leave 109",
         "node n0: the table has 4000 of cpu free, but the pods leave 3000",
@@ -152,7 +152,7 @@ def test_sums_that_are_wrong_are_named(world: World) -> None:
 
 def test_both_go_to_the_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO"):
-        world.debugger.log()
+        world.debugger.log_state()
     dumped = [(item.part, item.state["name"]) for item in logged(caplog, StateDumped)]
     assert dumped == [("queue", "scheduler-1"), ("cache", "scheduler-1")]
 
@@ -161,14 +161,14 @@ async def test_documents(world: World) -> None:
     """What scripts read by `-o json`: their keys, and the order of these."""
     now = world.clock.monotonic()
     for name in ("fails", "refused"):
-        world.queue.add(info(make_pod(name)), now)
-        queued = world.queue.pop(now)
+        world.queue.add_pod(info(make_pod(name)), now)
+        queued = world.queue.pop_pod(now)
         assert queued is not None
         if name == "fails":
-            world.queue.retry(queued, now)
+            world.queue.add_failed(queued, now)
         else:
-            world.queue.unschedulable(queued, frozenset({"NodeResourcesFit"}), now)
-    world.waiting.add(info(make_pod("gang")), "n0", {"Gang": 60.0}, now)
+            world.queue.add_unschedulable(queued, frozenset({"NodeResourcesFit"}), now)
+    world.waiting.add_pod(info(make_pod("gang")), "n0", {"Gang": 60.0}, now)
     await world.clock.advance(0.98)
     entry = {"priority": 0, "attempts": 1, "seconds": 1.0}
     permit = {"pod": "default/gang", "node": "n0", "plugins": ["Gang"]}
@@ -184,7 +184,7 @@ async def test_documents(world: World) -> None:
             "permit": {"number": 1, "first": [permit]},
         }
     )
-    world.cache.assume(info(make_pod("soon").req(cpu=1)), "n0")
+    world.cache.assume_pod(info(make_pod("soon").req(cpu=1)), "n0")
     world.pod(make_pod("soon"))
     world.pod(make_pod("missed").node("n0"))
     room = {"node": "n0", "free": {"cpu": "3", "memory": "32Gi", "pods": "109"}}

@@ -49,16 +49,16 @@ class World:
         self.called_off: dict[str, PluginRejection] = {}
         self.evictions = Evictions(self.api, self, self.store, self.api, self.activated.append, clock=self.clock)
 
-    def call_off(self, uid: str, refused: PluginRejection) -> bool:
+    def cancel_bind(self, uid: str, refused: PluginRejection) -> bool:
         if uid in self.unbound:
             self.called_off[uid] = refused
         return uid in self.unbound
 
-    def is_called_off(self, uid: str) -> bool:
+    def is_bind_cancelled(self, uid: str) -> bool:
         return uid in self.called_off
 
     def submit(self, preemptor: str = "high") -> None:
-        self.evictions.submit("Preemptor", info(make_pod(preemptor)), "n", list(self.cache.pods_on("n")))
+        self.evictions.evict_victims("Preemptor", info(make_pod(preemptor)), "n", list(self.cache.pods_on("n")))
 
 
 @pytest.fixture
@@ -70,25 +70,25 @@ async def world() -> AsyncIterator[World]:
 
 async def test_victims_are_deleted_with_a_reason(world: World) -> None:
     world.submit()
-    assert world.evictions.pending(info(make_pod("a")).uid)
+    assert world.evictions.is_pending(info(make_pod("a")).uid)
     await world.clock.advance(0)
     assert world.api.deletes == [["a uid-default-a", "b uid-default-b"]], "c is being deleted anyway"
     assert world.api.events[0] == "a Normal Preempted: Preempted by pod default/high on node n"
     assert world.api.why[0].reason == "PreemptionByScheduler"
     assert world.api.why[0].message == "default-scheduler: preempting to accommodate a higher priority pod"
-    assert not world.evictions.pending(info(make_pod("a")).uid)
+    assert not world.evictions.is_pending(info(make_pod("a")).uid)
 
 
 async def test_waiting_victim_is_rejected_instead_of_deleted(world: World) -> None:
     uid = info(make_pod("a")).uid
     world.unbound = {uid}
     world.submit()
-    assert world.called_off == {uid: PluginRejection("Preemptor", "preempted")} and world.evictions.pending(uid)
+    assert world.called_off == {uid: PluginRejection("Preemptor", "preempted")} and world.evictions.is_pending(uid)
     await world.clock.advance(0)
     assert world.api.deletes == [["b uid-default-b"]]
     assert world.api.events[0] == "a Normal Preempted: Preempted by pod default/high on node n"
     world.called_off.clear()
-    assert not world.evictions.pending(uid)
+    assert not world.evictions.is_pending(uid)
 
 
 async def test_pod_that_is_another_by_now_is_left_alone(world: World) -> None:
@@ -125,9 +125,9 @@ async def test_unavailable_server_is_tried_again_until_the_deadline(world: World
     world.submit("higher")
     await world.clock.advance(0)
     await world.clock.advance(AGAIN)
-    assert len(world.api.deletes) == 2 and world.evictions.pending(info(make_pod("a")).uid)
+    assert len(world.api.deletes) == 2 and world.evictions.is_pending(info(make_pod("a")).uid)
     await world.clock.advance(DEADLINE)
-    assert not world.evictions.pending(info(make_pod("a")).uid) and world.api.events == []
+    assert not world.evictions.is_pending(info(make_pod("a")).uid) and world.api.events == []
     assert set(world.activated) == {"uid-default-high", "uid-default-higher"}, (
         "their victims stay, so they are to be tried anew"
     )
@@ -143,6 +143,6 @@ async def test_refusal_is_not(world: World) -> None:
 
 async def test_deposed_leader_deletes_no_victims(world: World) -> None:
     world.submit()
-    world.evictions.drop()
+    world.evictions.discard_pending()
     await world.clock.advance(AGAIN)
     assert world.api.deletes == []

@@ -17,10 +17,11 @@ from examples.extenders.hot_racks import Handler
 from examples.policies.compare import main as compare
 from examples.policies.compare import play
 from examples.policies.trace import nodes, trace
-from pinnace.scheduler.config import build, parse, read
+from pinnace.scheduler.config import build_frameworks, parse_configuration, read_configuration
 from pinnace.scheduler.extenders.extender import Extenders, query_extenders
 from pinnace.scheduler.framework.profile import Offline
 from pinnace.scheduler.main import main
+from pinnace.scheduler.node_selector import NodeSelector
 from pinnace.scheduler.scheduling_cycle import Placed, schedule_one
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, info
@@ -38,8 +39,10 @@ EXAMPLES = ROOT / "examples" / "plugins"
     ],
 )
 def test_placements(file: str, profile: str, nodes: list[NodeBuilder], placed: list[PodBuilder]) -> None:
-    frameworks = build(read(EXAMPLES / file), Offline())
-    decided = schedule_one(info(make_pod("a").req(cpu=1)), cache_of(*nodes, placed=placed), frameworks[profile], 0)
+    frameworks = build_frameworks(read_configuration(EXAMPLES / file), Offline())
+    decided = schedule_one(
+        info(make_pod("a").req(cpu=1)), NodeSelector(cache_of(*nodes, placed=placed), frameworks[profile], 0)
+    )
     assert isinstance(decided, Placed) and decided.node == "liked"
 
 
@@ -52,7 +55,7 @@ def test_schedulers_of_ones_own_do_not_get_in_each_others_way() -> None:
 
 def test_policies_do_what_they_are_named_for() -> None:
     arrivals = trace(9, random.Random(1))  # half of what the nodes are for
-    policies = build(parse((EXAMPLES.parent / "policies" / "policies.yaml").read_text()), Offline())
+    policies = build_frameworks(parse_configuration((EXAMPLES.parent / "policies" / "policies.yaml").read_text()), Offline())
     machines = list(nodes(18))
     days = {name: play(policy, machines, arrivals, 0) for name, policy in policies.items()}
     assert {day.arrived for day in days.values()} == {len(arrivals)}
@@ -115,10 +118,10 @@ async def test_extender_knows_which_racks_are_hot(monkeypatch: pytest.MonkeyPatc
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     serving.start()
-    [configured] = parse((EXAMPLES.parent / "extenders" / "hot_racks.yaml").read_text()).extenders
+    [configured] = parse_configuration((EXAMPLES.parent / "extenders" / "hot_racks.yaml").read_text()).extenders
     extenders = Extenders([replace(configured, url_prefix=f"http://127.0.0.1:{server.server_port}")])
     pod, nodes = info(make_pod("a")), [make_node(f"in-{rack}").label("rack", rack).build() for rack in "abc"]
-    opinion = await query_extenders(extenders.interested(pod), pod, nodes)
+    opinion = await query_extenders(extenders.extenders_of(pod), pod, nodes)
     await extenders.close()
     server.shutdown()
     server.server_close()

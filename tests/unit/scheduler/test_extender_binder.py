@@ -6,7 +6,7 @@ from pinnace.api.pods_pb2 import Fence
 from pinnace.client.errors import ApiError
 from pinnace.scheduler.binding_cycle import BindResult, bind_result
 from pinnace.scheduler.extenders.extender import ExtenderBinder
-from pinnace.scheduler.extenders.interface import AnswerLost, ExtenderError, NotSent
+from pinnace.scheduler.extenders.interface import ExtenderError, NotSent, ResponseLost
 from pinnace.scheduler.framework import SKIP
 from tests.builders import make_pod
 from tests.unit.scheduler.fake_extender import URL, FakeTransport
@@ -30,7 +30,7 @@ def test_pods_that_do_not_interest_it_go_on_to_the_other_plugins() -> None:
 @pytest.mark.parametrize(
     ("failure", "means"),
     [
-        (AnswerLost("bind", URL, ": no answer within 5 s"), BindResult.UNKNOWN),
+        (ResponseLost("bind", URL, ": no answer within 5 s"), BindResult.UNKNOWN),
         (ExtenderError("bind", URL, ": out of order"), BindResult.REFUSED),
     ],
 )
@@ -45,7 +45,7 @@ async def test_bind_that_was_never_sent_has_failed() -> None:
         await ExtenderBinder(FakeTransport(bind=NotSent("bind", URL, "")).extender()).bind({}, POD, "n1", FENCE)
 
 
-@pytest.mark.parametrize("failure", [NotSent, AnswerLost, ExtenderError])
+@pytest.mark.parametrize("failure", [NotSent, ResponseLost, ExtenderError])
 async def test_ignorable_extender_failure_uses_the_next_binder(failure: type[ExtenderError]) -> None:
     extender = FakeTransport(bind=failure("bind", URL, "")).extender(ignorable=True)
     assert await ExtenderBinder(extender).bind({}, POD, "n1", FENCE) is SKIP

@@ -20,12 +20,12 @@ from pinnace.scheduler.extenders.interface import (
     FILTER,
     PREEMPT,
     PRIORITIZE,
-    AnswerLost,
     ExtenderConfiguration,
     ExtenderError,
-    Filtered,
+    FilterResponse,
     NodeVictims,
     NotSent,
+    ResponseLost,
     VictimUids,
 )
 from tests.builders import make_node, make_pod
@@ -74,13 +74,13 @@ async def test_node_that_has_changed_is_sent_as_it_is_now() -> None:
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        ({"NodeNames": ["n0"], "FailedNodes": {"n1": "no"}}, Filtered(["n0"], {"n1": "no"}, {})),
-        ({"nodes": {"items": [{"metadata": {"name": "n1"}}]}, "nodenames": None}, Filtered(["n1"])),
-        ({"nodeNames": [], "failedAndUnresolvableNodes": {"n0": "never"}}, Filtered([], {}, {"n0": "never"})),
-        ({"Nodes": None, "NodeNames": None, "Error": ""}, Filtered([])),
+        ({"NodeNames": ["n0"], "FailedNodes": {"n1": "no"}}, FilterResponse(["n0"], {"n1": "no"}, {})),
+        ({"nodes": {"items": [{"metadata": {"name": "n1"}}]}, "nodenames": None}, FilterResponse(["n1"])),
+        ({"nodeNames": [], "failedAndUnresolvableNodes": {"n0": "never"}}, FilterResponse([], {}, {"n0": "never"})),
+        ({"Nodes": None, "NodeNames": None, "Error": ""}, FilterResponse([])),
     ],
 )
-async def test_filter(answer: Any, expected: Filtered) -> None:
+async def test_filter(answer: Any, expected: FilterResponse) -> None:
     async with serving({"filter": lambda args: answer}) as (transport, _):
         assert await transport.filter(POD, NODES) == expected
 
@@ -158,7 +158,7 @@ async def test_answers_that_are_none(answer: Any, problem: str) -> None:
 async def test_answer_that_does_not_come_is_waited_for_as_long_as_the_timeout_says() -> None:
     released = threading.Event()
     async with serving({"bind": lambda args: released.wait() and {}}, timeout=0.1) as (transport, _):
-        with pytest.raises(AnswerLost, match=r"/bind: no response within 0.1 s"):
+        with pytest.raises(ResponseLost, match=r"/bind: no response within 0.1 s"):
             await transport.bind(BINDING, FENCE)
         released.set()
 
@@ -166,7 +166,7 @@ async def test_answer_that_does_not_come_is_waited_for_as_long_as_the_timeout_sa
 @pytest.mark.parametrize("status", [502, 504])
 async def test_gateway_that_has_lost_the_answer(status: int) -> None:
     async with serving({"bind": lambda args: status}) as (transport, _):
-        with pytest.raises(AnswerLost, match=f"code {status}"):
+        with pytest.raises(ResponseLost, match=f"code {status}"):
             await transport.bind(BINDING, FENCE)
 
 
@@ -244,7 +244,7 @@ async def test_connection_that_breaks_leaves_it_open_what_was_done() -> None:
     server = await asyncio.start_server(slam, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     transport = HttpTransport(ExtenderConfiguration(f"http://127.0.0.1:{port}", VERBS))
-    with pytest.raises(AnswerLost, match="failed bind with extender at URL"):
+    with pytest.raises(ResponseLost, match="failed bind with extender at URL"):
         await transport.bind(BINDING, FENCE)
     await transport.close()
     server.close()
@@ -259,4 +259,4 @@ async def test_event_loop_is_free_meanwhile() -> None:
         asking = asyncio.ensure_future(transport.filter(POD, NODES))
         await asyncio.to_thread(server.called.wait)
         released.set()
-        assert await asking == Filtered([])
+        assert await asking == FilterResponse([])

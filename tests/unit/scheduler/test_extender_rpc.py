@@ -20,12 +20,12 @@ from pinnace.scheduler.extenders.interface import (
     FILTER,
     PREEMPT,
     PRIORITIZE,
-    AnswerLost,
     ExtenderConfiguration,
     ExtenderError,
-    Filtered,
+    FilterResponse,
     NodeVictims,
     NotSent,
+    ResponseLost,
     VictimUids,
 )
 from tests.builders import make_node, make_pod
@@ -49,7 +49,7 @@ async def test_filter(by_name: bool) -> None:
     result = pb.ExtenderFilterResult(nodeNames=["n1"], failedNodes={"n0": "no"}, failedAndUnresolvableNodes={"n0": "never"})
     async with serving("Filter", answering(result), node_cache_capable=by_name) as (transport, asked):
         found = await transport.filter(POD, NODES)
-    assert found == Filtered(["n1"], {"n0": "no"}, {"n0": "never"})
+    assert found == FilterResponse(["n1"], {"n0": "no"}, {"n0": "never"})
     expected = pb.ExtenderArgs(pod=POD, nodeNames=["n0", "n1"]) if by_name else pb.ExtenderArgs(pod=POD, nodes=NODES)
     assert asked == [expected]
 
@@ -108,7 +108,7 @@ async def test_answer_that_does_not_come_is_waited_for_as_long_as_the_timeout_sa
         await asyncio.get_running_loop().create_future()
 
     async with serving("Bind", silent, timeout=0.1) as (transport, _):
-        with pytest.raises(AnswerLost, match=r"/Bind: no response within 0.1 s"):
+        with pytest.raises(ResponseLost, match=r"/Bind: no response within 0.1 s"):
             await transport.bind(Binding(), Fence())
 
 

@@ -77,7 +77,7 @@ async def test_slow_extender_holds_decisions_up_and_nothing_else(cluster: Cluste
         await cluster.create(make_pod("b").req(cpu=1))
 
         async def noticed() -> bool:
-            return scheduler.pending() == {"in flight": 1, "active": 1}
+            return scheduler.count_pending() == {"in flight": 1, "active": 1}
 
         await cluster.until(noticed)
         answered.set()
@@ -88,7 +88,7 @@ async def test_pod_that_is_deleted_while_an_extender_is_asked_is_forgotten(clust
     async with deciding_slowly(cluster) as (scheduler, answered):
 
         async def gone() -> bool:
-            return not scheduler.pending()
+            return not scheduler.count_pending()
 
         await cluster.client.pods.delete("a", "default", grace=0)
         await cluster.until(gone)

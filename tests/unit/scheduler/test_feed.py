@@ -35,7 +35,7 @@ class World:
 
     def tell_nodes(self, deltas: list[Delta[Node]]) -> None:
         self.feed.on_nodes(deltas)
-        while self.feed.wake_next():
+        while self.feed.move_pods_of_changed_node():
             pass
 
     def tell(self, kind: WatchEventType, pod: PodBuilder, old: PodBuilder | None = None) -> None:
@@ -47,9 +47,9 @@ class World:
 
     def park(self) -> None:
         """The queued pod is found unschedulable."""
-        queued = self.queue.pop(self.now)
+        queued = self.queue.pop_pod(self.now)
         assert queued is not None
-        self.queue.unschedulable(queued, frozenset({"NodeResourcesFit"}), self.now)
+        self.queue.add_unschedulable(queued, frozenset({"NodeResourcesFit"}), self.now)
         self.now += 60.0
 
 
@@ -82,10 +82,10 @@ def test_pod_that_is_being_deleted_leaves_the_queue(world: World) -> None:
 def test_assumed_pod_that_is_being_deleted_takes_no_room(world: World) -> None:
     world.tell(ADDED, make_pod("b").req(cpu=1))
     world.park()
-    world.cache.assume(info(POD), "n")
+    world.cache.assume_pod(info(POD), "n")
     world.tell(MODIFIED, pending().terminating(), pending())
     assert world.cache.node_of(info(POD).uid) is None and world.free == 1_000
-    queued = world.queue.pop(world.now)
+    queued = world.queue.pop_pod(world.now)
     assert queued is not None and queued.info.name == "b", "it is woken"
 
 
@@ -101,7 +101,7 @@ def test_pod_bound_by_another_client_leaves_the_queue(world: World) -> None:
 
 
 def test_assumed_pod_is_not_queued_again_by_a_late_event(world: World) -> None:
-    world.cache.assume(info(POD), "n")
+    world.cache.assume_pod(info(POD), "n")
     world.tell(MODIFIED, pending().condition("PodScheduled", "False"), pending())
     assert len(world.queue) == 0
     world.tell(MODIFIED, pending().node("n"), pending())
@@ -133,7 +133,7 @@ def test_terminated_pod_frees_its_requests_and_requeues_waiting_pods(
     world.park()
     world.tell(kind, pod, pending().node("n"))
     assert world.free == 1000
-    queued = world.queue.pop(world.now)
+    queued = world.queue.pop_pod(world.now)
     assert queued is not None and queued.info.name == "waiting"
 
 
@@ -145,7 +145,7 @@ def test_downsized_pod_frees_requests_and_requeues_waiting_pods(world: World) ->
     old.metadata.generation, new.metadata.generation = 1, 2
     world.feed.on_pods([Delta(MODIFIED, new, old)])
     assert world.free == 600
-    queued = world.queue.pop(world.now)
+    queued = world.queue.pop_pod(world.now)
     assert queued is not None and queued.info.name == "waiting"
 
 
@@ -157,7 +157,7 @@ def test_pod_that_grows_takes_more_room_and_wakes_no_pod(world: World) -> None:
     old.metadata.generation, new.metadata.generation = 1, 2
     world.feed.on_pods([Delta(MODIFIED, new, old)])
     assert world.free == 300
-    assert world.queue.pop(world.now) is None
+    assert world.queue.pop_pod(world.now) is None
     world.tell(DELETED, make_pod("a").req(cpu="700m").node("n"))
     assert world.free == 1000
 
@@ -181,7 +181,7 @@ def test_nodes_come_and_go(world: World) -> None:
     world.park()
     node = make_node("m").build()
     world.tell_nodes([Delta(ADDED, node, None)])
-    assert world.queue.ready and len(world.cache.nodes) == 2
+    assert world.queue.has_active_pods and len(world.cache.nodes) == 2
     world.tell_nodes([Delta(DELETED, node, node)])
     assert world.cache.nodes.names == ["n"]
 
@@ -190,9 +190,9 @@ def test_changed_node_requeues_only_pods_that_it_may_fit(world: World) -> None:
     world.tell(ADDED, make_pod("big").req(cpu=3))
     world.park()
     world.tell_nodes([Delta(MODIFIED, make_node("n").capacity(cpu=1, pods=9, memory="1Gi").label("a", "b").build(), None)])
-    assert not world.queue.ready
+    assert not world.queue.has_active_pods
     world.tell_nodes([Delta(MODIFIED, make_node("n").capacity(cpu=4, pods=9, memory="1Gi").build(), None)])
-    assert world.queue.ready
+    assert world.queue.has_active_pods
 
 
 def test_terminal_pod_that_was_never_bound_is_nothing(world: World) -> None:
@@ -207,7 +207,7 @@ def test_many_changes_in_one_call(world: World) -> None:
 
 
 def web_pods(world: World) -> list[float]:
-    return world.cache.nodes.pods.pods(Selection(None, parse_labels("app=web"), living=True)).tolist()
+    return world.cache.nodes.pods.count_pods(Selection(None, parse_labels("app=web"), living=True)).tolist()
 
 
 def test_labels_of_pods_on_nodes_are_followed(world: World) -> None:
@@ -221,7 +221,7 @@ def test_labels_of_pods_on_nodes_are_followed(world: World) -> None:
 
 def test_labels_that_change_during_a_bind_are_followed(world: World) -> None:
     world.tell(ADDED, pending())
-    world.cache.assume(info(POD), "n")
+    world.cache.assume_pod(info(POD), "n")
     world.tell(MODIFIED, pending().label("app", "web"), pending())
     world.tell(MODIFIED, pending().label("app", "web").node("n"), pending().label("app", "web"))
     assert web_pods(world) == [1]
@@ -230,9 +230,9 @@ def test_labels_that_change_during_a_bind_are_followed(world: World) -> None:
 @pytest.mark.parametrize("assumed", [True, False])
 def test_bound_pod_wakes_waiting_pods(world: World, assumed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     told = list[Change]()
-    monkeypatch.setattr(world.queue, "wake", lambda event, nodes, now: told.append(event.change))
+    monkeypatch.setattr(world.queue, "move_pods_on_event", lambda event, nodes, now: told.append(event.change))
     if assumed:
-        world.cache.assume(info(POD), "n")
+        world.cache.assume_pod(info(POD), "n")
     for _ in range(2):
         world.tell(MODIFIED, pending().node("n"), pending())
     world.tell_nodes([Delta(DELETED, make_node("n").build(), None)])
@@ -243,7 +243,7 @@ async def test_others_have_their_turn_between_the_nodes_of_a_batch(world: World,
     """It takes milliseconds to ask a thousand pods whether one node helps, and a leader must send heartbeats."""
     clock, seconds, story = FakeClock(), count(), list[str]()
     monkeypatch.setattr(clock, "monotonic", lambda: float(next(seconds)))
-    monkeypatch.setattr(world.queue, "wake", lambda event, nodes, now: story.append(event.node))
+    monkeypatch.setattr(world.queue, "move_pods_on_event", lambda event, nodes, now: story.append(event.node))
     task = asyncio.ensure_future(world.feed.run(clock))
     nodes = [make_node(name) for name in "abc"]
     world.feed.on_nodes([Delta(ADDED, node.build(), None) for node in nodes])
@@ -260,7 +260,7 @@ async def test_others_have_their_turn_between_the_nodes_of_a_batch(world: World,
 
 def test_node_that_changes_again_and_again_is_asked_about_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     told = list[tuple[str, Change]]()
-    monkeypatch.setattr(world.queue, "wake", lambda event, nodes, now: told.append((event.node, event.change)))
+    monkeypatch.setattr(world.queue, "move_pods_on_event", lambda event, nodes, now: told.append((event.node, event.change)))
     old, new = make_node("m").build(), make_node("m").label("a", "b").build()
     world.tell_nodes([Delta(ADDED, old, None), Delta(MODIFIED, new, old), Delta(MODIFIED, new, new)])
     assert told == [("m", Change.NODE_ADDED | Change.NODE_LABELS)]
@@ -271,7 +271,9 @@ def test_pods_that_leave_a_node_together_are_one_event(world: World, monkeypatch
     for pod in gone:
         world.tell(ADDED, pod)
     told = list[tuple[str, Change, int]]()
-    monkeypatch.setattr(world.queue, "wake", lambda event, nodes, now: told.append((event.node, event.change, world.free)))
+    monkeypatch.setattr(
+        world.queue, "move_pods_on_event", lambda event, nodes, now: told.append((event.node, event.change, world.free))
+    )
     world.feed.on_pods([Delta(DELETED, pod.build(), pod.build()) for pod in gone])
     assert told == [("n", Change.POD_FREED, 1000)] * 2, "one for those that are alike, when all of them have gone"
 
@@ -282,7 +284,7 @@ def test_update_events_contain_the_old_pod(world: World, monkeypatch: pytest.Mon
     for pod in before:
         world.tell(ADDED, pod)
     told = list[str]()
-    monkeypatch.setattr(world.queue, "wake", lambda event, nodes, now: told.append(event.was.labels["app"]))
+    monkeypatch.setattr(world.queue, "move_pods_on_event", lambda event, nodes, now: told.append(event.was.labels["app"]))
     after = [make_pod(name).label("app", "none").node("n") for name in "xyz"]
     world.feed.on_pods([Delta(MODIFIED, new.build(), old.build()) for new, old in zip(after, before, strict=True)])
     assert told == ["web", "db"]

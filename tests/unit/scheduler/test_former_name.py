@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pinnace.scheduler.framework import PerNodeScore, former_name, profile
-from pinnace.scheduler.framework.profile import find
+from pinnace.scheduler.framework.profile import load_plugin_class
 
 PLUGIN = """
 from scheduler.framework import PerNodeScore
@@ -27,7 +27,7 @@ def imports(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_plugin_can_import_the_former_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "cheapest.py").write_text(PLUGIN)
     with caplog.at_level(logging.WARNING):
-        plugin = find(f"{tmp_path}/cheapest.py:Cheapest")
+        plugin = load_plugin_class(f"{tmp_path}/cheapest.py:Cheapest")
     assert issubclass(plugin, PerNodeScore)
     assert 'import "pinnace.scheduler" instead' in caplog.text
     assert profile.__spec__ is not None and profile.__spec__.name == "pinnace.scheduler.framework.profile"
@@ -38,4 +38,4 @@ def test_former_name_belongs_to_an_installed_package(tmp_path: Path, monkeypatch
     (tmp_path / "scheduler" / "__init__.py").write_text("MINE = True\n")
     (tmp_path / "mine.py").write_text("from scheduler import MINE\nclass Plugin:\n    name = 'Mine'\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert find(f"{tmp_path}/mine.py:Plugin").name == "Mine"
+    assert load_plugin_class(f"{tmp_path}/mine.py:Plugin").name == "Mine"

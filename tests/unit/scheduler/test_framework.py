@@ -8,9 +8,9 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.scheduler.cache.cache import Cache, Change, ClusterEvent
-from pinnace.scheduler.explain.explain import scores
+from pinnace.scheduler.explain.explain import plugin_scores
 from pinnace.scheduler.framework import SKIP, FilterResult, NodeView, Nominated, PerNodeFilter, PerNodeScore, PodInfo, Status
-from pinnace.scheduler.framework.profile import Enabled, Point, everywhere
+from pinnace.scheduler.framework.profile import Enabled, Point, profile_of
 from pinnace.scheduler.framework.results import Diagnosis, PluginError, Proposed
 from pinnace.scheduler.framework.runtime import Framework
 from pinnace.scheduler.plugins.queue_and_bind import DefaultBinder, PrioritySort
@@ -69,7 +69,7 @@ def test_plugin_failure_is_reported_with_its_line() -> None:
 
 def test_failure_that_stops_nothing_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     profile = framework(Enabled(Custom(pre_enqueue=boom)))
-    assert profile.gate(POD) is None and profile.gate(info(make_pod("b"))) is None
+    assert profile.find_gate(POD) is None and profile.find_gate(info(make_pod("b"))) is None
     [record] = caplog.records
     assert record.levelname == "ERROR" and record.exc_info is not None
     assert record.getMessage().startswith('plugin "Custom" failed in PreEnqueue: RuntimeError: boom (test_framework.py:')
@@ -168,7 +168,7 @@ def test_skipped_plugins_are_not_called() -> None:
 
 
 def test_plugin_takes_part_only_where_it_is_enabled() -> None:
-    profile = dict(everywhere([*default_plugins(), Enabled(Custom(filter=boom, score=np.array([1.0, 2.0])), weight=3)]))
+    profile = dict(profile_of([*default_plugins(), Enabled(Custom(filter=boom, score=np.array([1.0, 2.0])), weight=3)]))
     without = profile | {Point.FILTER: []}
     assert Framework("x", without).run_filters({}, POD, NODES).feasible.all()
     with pytest.raises(PluginError):
@@ -214,7 +214,7 @@ def test_score_that_fails_is_named(plugin: Custom, message: str) -> None:
     with pytest.raises(PluginError) as raised:
         failing.score({}, POD, NODES, BOTH)
     with pytest.raises(PluginError) as explained:
-        list(scores(failing, {}, POD, NODES, BOTH))
+        list(plugin_scores(failing, {}, POD, NODES, BOTH))
     assert message in str(raised.value) == str(explained.value)
 
 
@@ -228,15 +228,15 @@ def test_plugin_keeps_its_own_array() -> None:
 
 def test_failures_where_no_pod_can_be_blamed_change_nothing() -> None:
     broken = Custom(pre_enqueue=boom, sort_key=boom, filter=boom, helps=boom, helped_by=Change.POD_FREED)
-    alone = Framework("x", everywhere([Enabled(DefaultBinder()), Enabled(broken)]))
-    assert alone.gate(POD) is None
+    alone = Framework("x", profile_of([Enabled(DefaultBinder()), Enabled(broken)]))
+    assert alone.find_gate(POD) is None
     assert alone.sort_key(POD, 0.0) == ()
-    assert alone.helps("Custom", ClusterEvent(Change.POD_FREED, "n"), POD, NODES)
-    assert not alone.helps("Custom", ClusterEvent(Change.NODE_LABELS, "n"), POD, NODES)
+    assert alone.event_helps("Custom", ClusterEvent(Change.POD_FREED, "n"), POD, NODES)
+    assert not alone.event_helps("Custom", ClusterEvent(Change.NODE_LABELS, "n"), POD, NODES)
 
 
 def test_anything_helps_a_plugin_without_a_hint() -> None:
-    assert framework(Enabled(Custom(filter=boom))).helps("Custom", ClusterEvent(Change.NODE_LABELS, "n"), POD, NODES)
+    assert framework(Enabled(Custom(filter=boom))).event_helps("Custom", ClusterEvent(Change.NODE_LABELS, "n"), POD, NODES)
 
 
 def test_names_are_unique() -> None:
@@ -245,13 +245,13 @@ def test_names_are_unique() -> None:
 
     plugin = Enabled(Custom(filter=boom))
     with pytest.raises(ValueError, match="enabled twice: Custom"):
-        Framework("x", dict(everywhere(default_plugins())) | {Point.FILTER: [plugin, plugin]})
+        Framework("x", dict(profile_of(default_plugins())) | {Point.FILTER: [plugin, plugin]})
 
 
 @pytest.mark.parametrize("sorters", [[], [PrioritySort(), Custom(sort_key=boom)]])
 def test_exactly_one_plugin_sorts(sorters: list[Any]) -> None:
     with pytest.raises(ValueError, match="exactly one plugin must sort"):
-        Framework("x", everywhere(Enabled(sorter) for sorter in sorters))
+        Framework("x", profile_of(Enabled(sorter) for sorter in sorters))
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_points_that_belong_together(missing: Point, message: str) -> None:
         Enabled(Custom(pre_filter=None, filter=boom, pre_score=None, score=boom)),
     ]
     with pytest.raises(ValueError, match=message):
-        Framework("x", dict(everywhere(plugins)) | {missing: []})
+        Framework("x", dict(profile_of(plugins)) | {missing: []})
 
 
 def test_plugin_that_is_never_asked_to_bind_is_a_mistake() -> None:

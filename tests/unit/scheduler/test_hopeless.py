@@ -41,6 +41,6 @@ def test_it_stays_refused_whoever_leaves() -> None:
                 pods = list(cache.pods_on(cache.nodes.names[row]))
                 with cache.what_if() as what_if:
                     for item in rng.sample(pods, rng.randint(0, len(pods))):
-                        what_if.lift(item)
+                        what_if.remove_pod(item)
                     assert not dict(plugins.run_filters({}, wanted, cache.nodes).refusals)[plugin].passed[row]
     assert min(unresolvable[name] for name in ("InterPodAffinity", "PodTopologySpread", "NodeResourcesFit")) > 20

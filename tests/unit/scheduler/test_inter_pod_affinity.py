@@ -269,7 +269,7 @@ def test_without_namespaces_to_look_at_selectors_find_none() -> None:
 )
 def test_hints(wanted: PodBuilder, change: Change, other: PodBuilder, expected: bool) -> None:
     plugin, cache, there = InterPodAffinity(), cache_of(*NODES), other.build()
-    group = cache.nodes.pods.place(there, there.spec.nodeName)
+    group = cache.nodes.pods.add_pod(there, there.spec.nodeName)
     about_pod = change & (Change.POD_FREED | Change.POD_PLACED)
     event = ClusterEvent(change, there.spec.nodeName, group if about_pod else None)
     assert (bool(change & plugin.helped_by) and plugin.helps(event, info(wanted), cache.nodes)) is expected
@@ -290,7 +290,7 @@ def test_relabelled_pod_wakes_pods_with_matching_affinity(
     wanted: PodBuilder, before: PodBuilder, after: PodBuilder, expected: bool
 ) -> None:
     cache = cache_of(*NODES, placed=[before.node("a1").uid("changed")])
-    event, plugin = cache.relabel(after.uid("changed").build()), InterPodAffinity()
+    event, plugin = cache.update_labels(after.uid("changed").build()), InterPodAffinity()
     assert event.change & plugin.helped_by and plugin.helps(event, info(wanted), cache.nodes) is expected
 
 
@@ -322,7 +322,7 @@ def test_node_that_comes_back_helps_others_of_its_zone() -> None:
     wanted = pod().affinity("app=web", "zone").affinity("app=web", "rack")
     cache = cache_of(make_node("a1").label("zone", "a").label("rack", "1"), make_node("r1").label("rack", "1"))
     for item in (web("r1"), web("a2")):
-        cache.observe(info(item), item.build().spec.nodeName)
+        cache.add_pod(info(item), item.build().spec.nodeName)
     assert refusals(wanted, cache.nodes)[0] == NEAR
     event = cache.set_node(make_node("a2").label("zone", "a").build())
     assert refusals(wanted, cache.nodes)[0] == ""
@@ -399,7 +399,7 @@ def test_it_agrees_with_the_plain_form() -> None:
             cache.set_node(node)
         for number in range(rng.choice([3, 10, 20])):
             there, node = any_pod(rng, f"p{number}").build(), rng.choice(nodes)
-            cache.observe(PodInfo(there), node.metadata.name)
+            cache.add_pod(PodInfo(there), node.metadata.name)
             placed.append((there, node))
         for _ in range(25):
             wanted = any_pod(rng, "new").build()

@@ -18,8 +18,9 @@ from pinnace.api.resources import NODES, PODS
 from pinnace.apiserver.registry.strategies import STRATEGIES
 from pinnace.scheduler.cache.cache import Cache
 from pinnace.scheduler.cache.pod_info import PodInfo
-from pinnace.scheduler.framework.profile import Enabled, everywhere, make
+from pinnace.scheduler.framework.profile import Enabled, create_plugin, profile_of
 from pinnace.scheduler.framework.runtime import Framework
+from pinnace.scheduler.node_selector import NodeSelector
 from pinnace.scheduler.plugins.registry import DEFAULT_PLUGINS
 from pinnace.scheduler.scheduling_cycle import Unschedulable, schedule_one
 from tests.unit.scheduler.preempting import Bench
@@ -52,10 +53,10 @@ def cluster(recorded: dict[str, Any]) -> tuple[Cache, Framework]:
         cache.set_node(from_dict(NODES, data))
     for pod in recorded["pods"]:
         info = pod_info(pod)
-        cache.observe(info, info.raw.spec.nodeName)
+        cache.add_pod(info, info.raw.spec.nodeName)
     handle = Bench(cache)
-    plugins = [Enabled(make(plugin, name, {}, handle), weight) for name, (plugin, weight) in DEFAULT_PLUGINS.items()]
-    handle.framework = Framework("default-scheduler", everywhere(plugins))
+    plugins = [Enabled(create_plugin(plugin, name, {}, handle), weight) for name, (plugin, weight) in DEFAULT_PLUGINS.items()]
+    handle.framework = Framework("default-scheduler", profile_of(plugins))
     return cache, handle.framework
 
 
@@ -73,7 +74,7 @@ def test_recorded_node_is_among_the_best(recorded: dict[str, Any]) -> None:
 @pytest.mark.parametrize("recorded", REFUSED, ids=seed_of)
 def test_refusal_is_the_recorded_one(recorded: dict[str, Any]) -> None:
     cache, framework = cluster(recorded)
-    outcome = schedule_one(pod_info(recorded["pod"]), cache, framework, seed=0)
+    outcome = schedule_one(pod_info(recorded["pod"]), NodeSelector(cache, framework, seed=0))
     assert isinstance(outcome, Unschedulable)
     ours = with_unnamed_taints(outcome.message)
     assert ours == recorded["answer"]["message"].replace("no new claims to deallocate, ", "")

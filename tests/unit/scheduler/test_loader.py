@@ -7,7 +7,7 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.scheduler.framework import Plugin
-from pinnace.scheduler.framework.profile import Offline, PluginLoadError, find, make
+from pinnace.scheduler.framework.profile import Offline, PluginLoadError, create_plugin, load_plugin_class
 from tests.builders import make_pod
 
 GOOD = """
@@ -22,7 +22,7 @@ G = "class Good:\n    name = 'G'\n    "
 
 
 def load(spec: str, **args: object) -> Plugin:
-    return make(find(spec), spec, args, Offline())
+    return create_plugin(load_plugin_class(spec), spec, args, Offline())
 
 
 def test_module_or_a_file(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_constructor_gets_what_it_names(tmp_path: Path) -> None:
     method = "def pre_enqueue(self, pod): ..."
     file.write_text(f"{G}def __init__(self, handle, args): self.got = handle, args\n    {method}")
     handle = Offline()
-    made = make(find(f"{file}:Good"), "", {"a": 1}, handle)
+    made = create_plugin(load_plugin_class(f"{file}:Good"), "", {"a": 1}, handle)
     shown, args = vars(made)["got"]
     assert shown.waiting is handle.waiting and args == {"a": 1}
     file.write_text(f"{G}{method}")
@@ -102,7 +102,7 @@ def test_objects_are_shown_to_plugins_to_read(tmp_path: Path) -> None:
         "    def filter(self, state, pod, nodes): ...\n"
     )
     pod = make_pod("p").label("app", "web").build()
-    plugin: Any = make(find(f"{file}:Curious"), "Curious", {}, _Stores(pod))
+    plugin: Any = create_plugin(load_plugin_class(f"{file}:Curious"), "Curious", {}, _Stores(pod))
     for shown in (plugin.stored["p"], plugin.index.under("web")[pod.metadata.uid]):
         assert shown == pod
         with pytest.raises(KeyError):

@@ -62,7 +62,7 @@ async def test_fenced_leader_stops(cluster: Cluster) -> None:
     await cluster.create(make_pod("b").req())
 
     async def waiting() -> bool:
-        return scheduler.pending() == {"active": 1}
+        return scheduler.count_pending() == {"active": 1}
 
     await cluster.until(waiting)
     await asyncio.sleep(2 * TICK)  # what must not happen has this long to happen
@@ -85,4 +85,4 @@ async def test_decisions_that_were_not_sent_are_taken_back_with_the_term(cluster
         await cluster.until(decided)
     assert stuck.calls == IN_FLIGHT
     await scheduler.stop()
-    assert scheduler.pending() == {"active": 1}
+    assert scheduler.count_pending() == {"active": 1}

@@ -6,9 +6,9 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 
-from pinnace.scheduler.config import parse
+from pinnace.scheduler.config import parse_configuration
 from pinnace.scheduler.main import main
-from pinnace.scheduler.metrics import QueueCollector, register
+from pinnace.scheduler.metrics import QueueCollector, register_collectors
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_configuration_is_written_instead(tmp_path: Path) -> None:
     file.write_text(head + "podMaxBackoffSeconds: 20\n")
     result = CliRunner().invoke(main, ["--config", str(file), "--write-config-to", str(written)])
     assert result.exit_code == 0, result.output
-    assert parse(written.read_text()).max_backoff == 20
+    assert parse_configuration(written.read_text()).max_backoff == 20
     again = tmp_path / "again.yaml"
     CliRunner().invoke(main, ["--config", str(written), "--write-config-to", str(again)])
     assert again.read_text() == written.read_text(), "all that is left out is filled in, once"
@@ -57,17 +57,17 @@ def test_metrics_count_waiting_and_held_pods() -> None:
     """By kube-scheduler's names."""
 
     class Waiting:
-        def pending(self) -> dict[str, int]:
+        def count_pending(self) -> dict[str, int]:
             return {"unschedulable": 2}
 
-        def refusing(self) -> dict[str, int]:
+        def count_refusals(self) -> dict[str, int]:
             return {"NodePorts": 2}
 
-        def cached(self) -> dict[str, int]:
+        def count_cached(self) -> dict[str, int]:
             return {"nodes": 3}
 
     registry = CollectorRegistry()
-    register(Waiting, registry)
+    register_collectors(Waiting, registry)
     result = {sample.name: (sample.labels, sample.value) for family in registry.collect() for sample in family.samples}
     assert result == {
         "scheduler_pending_pods": ({"queue": "unschedulable"}, 2),

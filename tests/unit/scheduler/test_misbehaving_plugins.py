@@ -20,9 +20,9 @@ import pytest
 from pinnace.client.standby import ProgressTimeout
 from pinnace.runtime.logs import LeadershipAbandoned, PluginFailed
 from pinnace.runtime.stalls import LoopWatchdog
-from pinnace.scheduler.config import parse
+from pinnace.scheduler.config import parse_configuration
 from pinnace.scheduler.framework import SKIP, Change, FilterResult, NodeReasons, Nominated, Status, Wait
-from pinnace.scheduler.framework.plugin_errors import bounded_calls, call, on_stack
+from pinnace.scheduler.framework.plugin_errors import bounded_calls, call_plugin, plugin_on_stack
 from pinnace.scheduler.framework.results import Cost, PluginError
 from pinnace.scheduler.scheduler import Scheduler
 from tests.builders import make_node, make_pod
@@ -297,7 +297,7 @@ async def watched(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     """The event loop is that of a component: it is watched, and handles SIGINT itself."""
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, lambda: None)
-    watch = LoopWatchdog(loop, on_stack, stall=STALL)
+    watch = LoopWatchdog(loop, plugin_on_stack, stall=STALL)
     watch.start()
     yield
     watch.stop()
@@ -311,7 +311,7 @@ def configuration(plugin: type) -> Any:
     own = f"{point}: {{enabled: [{{name: '{spec}'}}], disabled: [{{name: PrioritySort}}]}}" if point == "queueSort" else ""
     if point == "bind":
         own = f"bind: {{enabled: [{{name: '{spec}'}}, {{name: DefaultBinder}}], disabled: [{{name: '*'}}]}}"
-    return parse(
+    return parse_configuration(
         f"""
         apiVersion: kubescheduler.config.k8s.io/v1
         kind: KubeSchedulerConfiguration
@@ -379,12 +379,12 @@ async def test_error_of_a_queueing_hint_wakes_the_pod(cluster: Cluster, caplog: 
     """A hint that fails counts as one that helps: the pod is tried again."""
     kinds = {**RAISES, **CANCELS, **NONSENSE, **NOTHING, "sleeps": None}
     await cluster.create(make_node("m"), make_node("n"))
-    scheduler = cluster.schedule("s0", configuration=parse(_QUICK.format(f"{__name__}:BadHint"), seed=0))
+    scheduler = cluster.schedule("s0", configuration=parse_configuration(_QUICK.format(f"{__name__}:BadHint"), seed=0))
     for number, name in enumerate(kinds, 1):  # of pods that are alike one is asked about
         await cluster.create(make_pod(name).req(cpu=f"{number}m").label("does", name))
 
     async def refused() -> bool:
-        return scheduler.pending().get("unschedulable", 0) == len(kinds)
+        return scheduler.count_pending().get("unschedulable", 0) == len(kinds)
 
     await cluster.until(refused)
     await cluster.create(make_node("third"))
@@ -411,7 +411,10 @@ async def test_leader_all_of_whose_attempts_end_so_hands_the_election_over(
     election, ready and idle."""
     await cluster.create(make_node("m"))
     bad = Scheduler(
-        cluster.connect(), "bad", parse(_QUICK.format(f"{__name__}:BadFilter"), seed=0), patience=ProgressTimeout(first=1.0)
+        cluster.connect(),
+        "bad",
+        parse_configuration(_QUICK.format(f"{__name__}:BadFilter"), seed=0),
+        patience=ProgressTimeout(first=1.0),
     )
     running = asyncio.ensure_future(bad.run())
     await cluster.until(cluster.leader)
@@ -461,7 +464,7 @@ def test_program_without_a_stall_watch_interrupts_a_plugin_that_never_returns() 
         bounded_calls(0.05),
         pytest.raises(PluginError, match=r'plugin "Forever" failed in Score: Stalled: the code did not return'),
     ):
-        call(plugin, "Score", plugin.score)
+        call_plugin(plugin, "Score", plugin.score)
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
 
 
@@ -470,4 +473,4 @@ def test_many_short_plugin_calls_are_not_interrupted() -> None:
     ends = time.monotonic() + 0.3
     with bounded_calls(0.02):
         while time.monotonic() < ends:
-            call(plugin, "Score", time.monotonic)
+            call_plugin(plugin, "Score", time.monotonic)

@@ -15,6 +15,7 @@ from pinnace.scheduler.cache.pod_info import PodInfo
 from pinnace.scheduler.config import Configuration, with_plugin
 from pinnace.scheduler.framework import CycleState, Status
 from pinnace.scheduler.informers import EventHandlers
+from pinnace.scheduler.node_selector import NodeSelector
 from pinnace.scheduler.queue import SchedulingQueue
 from pinnace.scheduler.scheduling_cycle import Placed, Unschedulable, schedule_one
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
@@ -33,7 +34,7 @@ def node(name: str) -> NodeBuilder:
 def nominating(pod: PodBuilder, *nodes: str) -> Cache:
     """Empty nodes; the pod is nominated to the first."""
     cache = cache_of(*map(node, nodes))
-    cache.nominate(info(pod), nodes[0])
+    cache.nominate_pod(info(pod), nodes[0])
     return cache
 
 
@@ -43,26 +44,28 @@ NOMINATED = make_pod("nominated").req(cpu=4).priority(10)
 def test_room_is_kept_from_the_same_and_lower_priorities() -> None:
     for priority, expected in ((9, "b"), (10, "b"), (11, "a")):
         cache = nominating(NOMINATED, "a", "b")
-        cache.observe(info(make_pod("there").req(cpu=2).node("b")), "b")  # b is liked less
-        assert schedule_one(info(make_pod("p").req(cpu=1).priority(priority)), cache, FRAMEWORK, 0) == Placed(expected)
+        cache.add_pod(info(make_pod("there").req(cpu=2).node("b")), "b")  # b is liked less
+        assert schedule_one(info(make_pod("p").req(cpu=1).priority(priority)), NodeSelector(cache, FRAMEWORK, 0)) == Placed(
+            expected
+        )
     message = "0/1 nodes are available: 1 Insufficient cpu."
     full = nominating(NOMINATED, "a")
-    assert schedule_one(info(make_pod("p").req(cpu=1)), full, FRAMEWORK, 0) == Unschedulable(FIT, message)
+    assert schedule_one(info(make_pod("p").req(cpu=1)), NodeSelector(full, FRAMEWORK, 0)) == Unschedulable(FIT, message)
 
 
 def test_nominated_pod_goes_where_its_room_is_and_the_nomination_ends() -> None:
     cache = nominating(make_pod("nominated").req(cpu=1).priority(10), "a", "b")
-    cache.observe(info(make_pod("there").req(cpu=2).node("a")), "a")  # a is liked less
-    assert schedule_one(info(make_pod("nominated").req(cpu=1).priority(10)), cache, FRAMEWORK, 0) == Placed("a")
+    cache.add_pod(info(make_pod("there").req(cpu=2).node("a")), "a")  # a is liked less
+    assert schedule_one(info(make_pod("nominated").req(cpu=1).priority(10)), NodeSelector(cache, FRAMEWORK, 0)) == Placed("a")
     assert len(cache.nodes.nominated) == 0
 
 
 def test_other_things_than_amounts_are_kept_too() -> None:
     port = make_pod("nominated").host_port(80).priority(10)
     cache = nominating(port, "a", "b")
-    assert schedule_one(info(make_pod("p").host_port(80)), cache, FRAMEWORK, 0) == Placed("b")
+    assert schedule_one(info(make_pod("p").host_port(80)), NodeSelector(cache, FRAMEWORK, 0)) == Placed("b")
     alone = nominating(port, "a")
-    assert schedule_one(info(make_pod("p").host_port(80)), alone, FRAMEWORK, 0) == Unschedulable(
+    assert schedule_one(info(make_pod("p").host_port(80)), NodeSelector(alone, FRAMEWORK, 0)) == Unschedulable(
         frozenset({"NodePorts"}), "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."
     )
     assert not alone.nodes.used_ports.taken(info(port).requests.ports), "it is not there yet"
@@ -71,41 +74,41 @@ def test_other_things_than_amounts_are_kept_too() -> None:
 def test_affinity_to_a_nominated_pod_does_not_count() -> None:
     cache = nominating(make_pod("nominated").label("app", "x").req(cpu=1).priority(10), "a")
     near = make_pod("p").affinity("app=x", "kubernetes.io/hostname")
-    assert isinstance(schedule_one(info(near), cache, FRAMEWORK, 0), Unschedulable)
+    assert isinstance(schedule_one(info(near), NodeSelector(cache, FRAMEWORK, 0)), Unschedulable)
 
 
 def test_nomination_moves_and_ends() -> None:
     cache, pod = nominating(NOMINATED, "a", "b"), info(NOMINATED)
-    assert cache.nominate(pod, "a") is None
-    assert cache.nominate(pod, "b") == ClusterEvent(Change.POD_FREED, "a")
-    assert cache.nodes.nominated.node_of(pod.uid) == "b" and not cache.nodes.nominated.on("a")
-    assert cache.remove(pod.uid) == ClusterEvent(Change.POD_FREED, "b")
-    assert cache.nominate(pod, "") is None and cache.remove(pod.uid) is None
+    assert cache.nominate_pod(pod, "a") is None
+    assert cache.nominate_pod(pod, "b") == ClusterEvent(Change.POD_FREED, "a")
+    assert cache.nodes.nominated.node_of(pod.uid) == "b" and not cache.nodes.nominated.pods_on("a")
+    assert cache.remove_pod(pod.uid) == ClusterEvent(Change.POD_FREED, "b")
+    assert cache.nominate_pod(pod, "") is None and cache.remove_pod(pod.uid) is None
 
 
 def waiting(cache: Cache, *pods: PodBuilder) -> SchedulingQueue:
     queue = SchedulingQueue(framework())
     for pod in pods:
-        queue.add(info(pod), 0.0)
-    while (queued := queue.pop(0.0)) is not None:
-        queue.unschedulable(queued, FIT, 0.0)
+        queue.add_pod(info(pod), 0.0)
+    while (queued := queue.pop_pod(0.0)) is not None:
+        queue.add_unschedulable(queued, FIT, 0.0)
     return queue
 
 
 def test_room_that_is_kept_wakes_the_one_it_is_kept_for() -> None:
     cache = nominating(NOMINATED, "a", "b")
     queue = waiting(cache, NOMINATED, make_pod("alike").req(cpu=4).priority(10), make_pod("higher").req(cpu=4).priority(11))
-    queue.wake(ClusterEvent(Change.POD_FREED, "a"), cache.nodes, 100.0)
-    assert queue.counts() == {"active": 2, "unschedulable": 1}
-    queue.wake(ClusterEvent(Change.POD_FREED, "b"), cache.nodes, 100.0)
-    assert queue.counts() == {"active": 3}
+    queue.move_pods_on_event(ClusterEvent(Change.POD_FREED, "a"), cache.nodes, 100.0)
+    assert queue.count_by_place() == {"active": 2, "unschedulable": 1}
+    queue.move_pods_on_event(ClusterEvent(Change.POD_FREED, "b"), cache.nodes, 100.0)
+    assert queue.count_by_place() == {"active": 3}
 
 
 def test_pod_can_be_woken_by_name() -> None:
     queue = waiting(Cache(), NOMINATED)
-    queue.activate("nobody", 100.0)
-    queue.activate(info(NOMINATED).uid, 100.0)
-    assert queue.counts() == {"active": 1}
+    queue.activate_pod("nobody", 100.0)
+    queue.activate_pod(info(NOMINATED).uid, 100.0)
+    assert queue.count_by_place() == {"active": 1}
 
 
 def test_nominations_of_an_earlier_leader_are_known() -> None:
@@ -116,10 +119,10 @@ def test_nominations_of_an_earlier_leader_are_known() -> None:
     assert cache.nodes.nominated.node_of(old.metadata.uid) == "a"
     feed.on_pods([Delta(MODIFIED, make_pod("p").nominated("b").build(), old)])
     assert cache.nodes.nominated.node_of(old.metadata.uid) == "b"
-    cache.nominate(info(cleared), "")
+    cache.nominate_pod(info(cleared), "")
     feed.on_pods([Delta(MODIFIED, make_pod("p").nominated("a").label("new", "label").build(), old)])
     assert not len(cache.nodes.nominated), "that it was nominated there is no news"
-    cache.nominate(info(cleared), "a")
+    cache.nominate_pod(info(cleared), "a")
     feed.on_pods([Delta(MODIFIED, cleared.build(), old)])
     assert not len(cache.nodes.nominated)
 
@@ -131,16 +134,16 @@ def test_labels_of_nominated_pods_are_followed() -> None:
     feed = EventHandlers(cache, queue, {"default-scheduler"}, lambda: 100.0, lambda: None)
     old, new = (make_pod("p").label("app", app).nominated("a").priority(10).build() for app in "yx")
     feed.on_pods([Delta(ADDED, old, None), Delta(MODIFIED, new, old)])
-    assert queue.pop(0.0) is not None
-    queue.add(info(away), 0.0)
-    queued = queue.pop(0.0)
+    assert queue.pop_pod(0.0) is not None
+    queue.add_pod(info(away), 0.0)
+    queued = queue.pop_pod(0.0)
     assert queued is not None
-    decided = schedule_one(queued.info, cache, FRAMEWORK, 0)
+    decided = schedule_one(queued.info, NodeSelector(cache, FRAMEWORK, 0))
     assert isinstance(decided, Unschedulable)
-    queue.unschedulable(queued, decided.refused_by, 0.0)
+    queue.add_unschedulable(queued, decided.refused_by, 0.0)
     feed.on_pods([Delta(MODIFIED, old, new)])
     assert queued.place is Place.ACTIVE
-    assert schedule_one(info(away), cache, FRAMEWORK, 0) == Placed("a")
+    assert schedule_one(info(away), NodeSelector(cache, FRAMEWORK, 0)) == Placed("a")
 
 
 def test_when_a_pod_started_is_known() -> None:
@@ -148,9 +151,9 @@ def test_when_a_pod_started_is_known() -> None:
     feed = EventHandlers(cache, SchedulingQueue(framework()), {"default-scheduler"}, lambda: 0.0, lambda: None)
     old = make_pod("p").node("a").build()
     feed.on_pods([Delta(ADDED, old, None)])
-    version = cache.version("a")
+    version = cache.node_version("a")
     feed.on_pods([Delta(MODIFIED, make_pod("p").node("a").started(7).build(), old)])
-    assert [pod.started for pod in cache.pods_on("a")] == [7] and cache.version("a") != version
+    assert [pod.started for pod in cache.pods_on("a")] == [7] and cache.node_version("a") != version
 
 
 STEPS = st.lists(st.tuples(st.sampled_from(["place", "nominate", "node"]), st.integers(0, 5), st.integers(0, 3)), max_size=30)
@@ -168,19 +171,19 @@ def test_sums_follow(steps: list[tuple[str, int, int]]) -> None:
             if cache.remove_node(name) is None:
                 cache.set_node(node(name).build())
         elif where == 3:
-            cache.remove(pod.uid)
+            cache.remove_pod(pod.uid)
             placed = {each: at for each, at in placed.items() if each.uid != pod.uid}
             nominated = {each: at for each, at in nominated.items() if each.uid != pod.uid}
         elif pod.uid not in {item.uid for item in placed}:
             nominated = {each: at for each, at in nominated.items() if each.uid != pod.uid}
             if step == "place":
-                cache.observe(pod, name)
+                cache.add_pod(pod, name)
                 placed[pod] = name
             else:
-                cache.nominate(pod, name)
+                cache.nominate_pod(pod, name)
                 nominated[pod] = name
         for priority in (2, 4):
-            below, kept = cache.below(priority), cache.nodes.nominated.reserved_against(priority)
+            below, kept = cache.requests_below(priority), cache.nodes.nominated.reserved_against(priority)
             for row, at in enumerate(cache.nodes.names):
                 lower = [each for each, on in placed.items() if on == at and each.priority < priority]
                 ahead = [each for each, on in nominated.items() if on == at and each.priority >= priority]

@@ -103,7 +103,7 @@ class TestPermit:
         await self.logged(cluster, turnstile, "reserve a")
         await cluster.client.pods.delete("a", "default")
         await self.logged(cluster, turnstile, "reserve a", "unreserve a")
-        assert not self.scheduler.pending()
+        assert not self.scheduler.count_pending()
 
     async def test_waiting_pods_are_requeued_at_the_end_of_a_term(self, cluster: Cluster, turnstile: Turnstile) -> None:
         await cluster.create(make_pod("a").req())

@@ -15,7 +15,7 @@ from pinnace.client.informer import Index
 from pinnace.scheduler.cache.cache import Cache, Change, ClusterEvent
 from pinnace.scheduler.cache.pod_info import PodInfo
 from pinnace.scheduler.framework import SKIP, CycleState, NodeTable
-from pinnace.scheduler.plugins.helper import Siblings
+from pinnace.scheduler.plugins.helper import SiblingPods
 from pinnace.scheduler.plugins.topology_spread import PodTopologySpread
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.pairs import PAIRS, TIMEOUT
@@ -202,21 +202,21 @@ class Services(Handle):
 
 
 def test_pod_is_spread_among_the_pods_of_all_services_that_select_it() -> None:
-    siblings = Siblings(Services({"app": "web"}, {"tier": "front", "app": "web"}, {"app": "db"}, {"tier": "back"}, {}))
-    result = siblings.of(info(make_pod("a").label("app", "web").label("tier", "front").label("x", "y")))
+    siblings = SiblingPods(Services({"app": "web"}, {"tier": "front", "app": "web"}, {"app": "db"}, {"tier": "back"}, {}))
+    result = siblings.selection_of(info(make_pod("a").label("app", "web").label("tier", "front").label("x", "y")))
     assert result is not None and str(result.labels) == "app=web,tier=front"
-    assert siblings.of(info(make_pod("a", namespace="other").label("app", "web"))) is None
+    assert siblings.selection_of(info(make_pod("a", namespace="other").label("app", "web"))) is None
 
 
 @pytest.mark.parametrize("value", ["v{}", "other"])
 def test_services_of_others_cost_a_decision_little(value: str) -> None:
     """20,000 services in one namespace cost 28 ms for each pod of every other namespace, and 69 ms in their own."""
-    siblings = Siblings(Services(*({"app": "web", "n": value.format(number)} for number in range(20_000))))
+    siblings = SiblingPods(Services(*({"app": "web", "n": value.format(number)} for number in range(20_000))))
     for namespace in ("default", "other"):
         pod = info(make_pod("a", namespace=namespace).label("app", "web").label("n", "v7"))
         began = time.process_time()
         for _ in range(10):
-            siblings.of(pod)
+            siblings.selection_of(pod)
         assert (time.process_time() - began) / 10 < 0.01
 
 
@@ -295,7 +295,7 @@ WEB, DB = on("a1")[0], make_pod("db").label("app", "db").node("a1")
 )
 def test_hints(wanted: PodBuilder, change: Change, other: PodBuilder, expected: bool) -> None:
     plugin, cache, there = PodTopologySpread(), cache_of(A1), other.build()
-    group = cache.nodes.pods.place(there, "a1")
+    group = cache.nodes.pods.add_pod(there, "a1")
     event = ClusterEvent(change, "a1", group if change & (Change.POD_FREED | Change.POD_PLACED) else None)
     assert (bool(change & plugin.helped_by) and plugin.helps(event, info(wanted), cache.nodes)) is expected
 
@@ -314,7 +314,7 @@ def test_hints(wanted: PodBuilder, change: Change, other: PodBuilder, expected: 
 def test_relabelled_pod_wakes_pods_with_matching_constraints(before: PodBuilder, after: PodBuilder, expected: bool) -> None:
     """A pod that is being deleted is counted no more."""
     cache = cache_of(A1, B1, placed=[before.node("a1").uid("changed")])
-    event = cache.relabel(after.uid("changed").build())
+    event = cache.update_labels(after.uid("changed").build())
     plugin = PodTopologySpread()
     assert event.change & plugin.helped_by
     assert plugin.helps(event, info(pod().spread("app=web", "zone")), cache.nodes) is expected
@@ -397,7 +397,7 @@ def test_it_agrees_with_the_plain_form() -> None:
         for number in range(rng.choice([5, 40])):
             builder, node = any_pod(rng, f"p{number}"), rng.choice(nodes)
             there = builder.terminating().build() if rng.random() < 0.1 else builder.build()
-            cache.observe(PodInfo(there), node.metadata.name)
+            cache.add_pod(PodInfo(there), node.metadata.name)
             placed.append((there, node))
         for _ in range(25):
             wanted = any_spread(rng)

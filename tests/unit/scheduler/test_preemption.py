@@ -151,15 +151,15 @@ def test_reasons_of_a_dry_run_are_those_of_the_present_state() -> None:
     bench = Bench(cache_of(node("a"), placed=full(make_pod("x").host_port(80))))
     plugin, wanted = bench.plugin(), info(PORT)
     assert plugin.post_filter({}, wanted, bench.cache.nodes, bench.diagnose(wanted)) == Status(MESSAGE.format(1, NO_PORTS))
-    bench.cache.remove(info(make_pod("x")).uid)
-    bench.cache.observe(info(low("y", "a", cpu=4, priority=1000)), "a")
+    bench.cache.remove_pod(info(make_pod("x")).uid)
+    bench.cache.add_pod(info(low("y", "a", cpu=4, priority=1000)), "a")
     answer = plugin.post_filter({}, wanted, bench.cache.nodes, bench.diagnose(wanted))
     assert answer == Status(MESSAGE.format(1, "1 Insufficient cpu"))
 
 
 def test_room_that_is_kept_for_another_pod_remains_as_the_reason() -> None:
     cache = cache_of(node("a"), placed=[low("p", "a", cpu=4)])
-    cache.nominate(info(make_pod("other").host_port(80).priority(1000)), "a")
+    cache.nominate_pod(info(make_pod("other").host_port(80).priority(1000)), "a")
     assert Bench(cache).preempt(PORT) == Status(MESSAGE.format(1, NO_PORTS))
 
 
@@ -193,7 +193,7 @@ def test_where_no_pod_is_to_blame_nothing_is_tried(pod: PodBuilder, reason: str,
 def test_nominated_node_cannot_take_the_pod_any_more(pod: PodBuilder, reason: str) -> None:
     """It does not wait until the victims there are gone."""
     cache = cache_of(node("a").label("zone", "a"), placed=[low("p", "a").label("app", "web")])
-    cache.nominate(info(pod), "a")
+    cache.nominate_pod(info(pod), "a")
     bench = Bench(cache)
     bench.leaving = {info(make_pod("p")).uid}
     assert bench.preempt(pod) == Status(MESSAGE.format(1, f"1 {reason}"))
@@ -204,7 +204,7 @@ def test_anti_affinity_of_a_victim_does_not_prevent_preemption() -> None:
     cache = cache_of(node("a").label("zone", "a"), placed=[low("p", "a").label("app", "db")])
     assert chosen(cache, make_pod("high").req(cpu=1).priority(10).anti_affinity("app=db", "zone")) == ("a", ["p"])
     cache.set_node(node("b").label("zone", "b").build())
-    cache.observe(info(low("equal", "b", priority=10)), "b")
+    cache.add_pod(info(low("equal", "b", priority=10)), "b")
     spread = make_pod("high").req(cpu=1).priority(10).label("app", "db").spread("app=db", "zone")
     assert chosen(cache, spread) == ("a", ["p"])
 
@@ -214,7 +214,7 @@ def test_not_eligible() -> None:
     bench = Bench(cache)
     never = make_pod("high").req(cpu=4).priority(1000).preemption_policy("Never")
     assert bench.preempt(never) == Status("preemption: not eligible due to preemptionPolicy=Never.")
-    cache.nominate(info(HIGH), "a")
+    cache.nominate_pod(info(HIGH), "a")
     bench.leaving = {info(make_pod("p")).uid}
     assert bench.preempt(HIGH) == Nominated("a", "preemption: not eligible due to a terminating pod on the nominated node.")
     bench.leaving.clear()
@@ -223,16 +223,16 @@ def test_not_eligible() -> None:
 
 def test_room_that_is_kept_for_another_is_not_there() -> None:
     cache = cache_of(node("a"), node("b"), placed=[low("p", "a"), low("q", "b", priority=5)])
-    cache.nominate(info(make_pod("other").req(cpu=4).priority(1000)), "a")
+    cache.nominate_pod(info(make_pod("other").req(cpu=4).priority(1000)), "a")
     assert chosen(cache) == ("b", ["q"])
     assert chosen(cache, make_pod("higher").req(cpu=4).priority(1001)) == ("a", ["p"])
 
 
 def test_dry_run_changes_nothing() -> None:
     cache = cache_of(node("a"), placed=[low(f"p{i}", "a", cpu=1).host_port(80 + i).label("app", "x") for i in range(4)])
-    before = cache.nodes.free("cpu").tolist(), cache.version("a")
+    before = cache.nodes.free("cpu").tolist(), cache.node_version("a")
     chosen(cache)
-    assert (cache.nodes.free("cpu").tolist(), cache.version("a")) == before
+    assert (cache.nodes.free("cpu").tolist(), cache.node_version("a")) == before
     assert cache.nodes.used_ports.taken(info(make_pod("b").host_port(81)).requests.ports) == {"a"}
 
 
@@ -266,7 +266,7 @@ def test_victims_are_cached_until_the_node_changes(monkeypatch: pytest.MonkeyPat
     first = settled(plugin.post_filter({}, pod, cache.nodes, diagnosis))
     asked = questions(monkeypatch)
     assert settled(plugin.post_filter({}, pod, cache.nodes, diagnosis)) == first and not asked
-    cache.started(info(make_pod("p-n1")).uid, 500)
+    cache.set_start_time(info(make_pod("p-n1")).uid, 500)
     assert settled(plugin.post_filter({}, pod, cache.nodes, diagnosis)) == Nominated("n1") and len(asked) == 2
 
 
@@ -277,8 +277,8 @@ def test_failed_preemption_is_reused_for_the_same_diagnosis_only(monkeypatch: py
     diagnosis = bench.diagnose(pod)
     first = plugin.post_filter({}, pod, cache.nodes, diagnosis)
     assert isinstance(first, Status)
-    ask = bench.framework.ask
-    monkeypatch.setattr(bench.framework, "ask", lambda *args: asked.append(args) or ask(*args))
+    ask = bench.framework.run_single_filter
+    monkeypatch.setattr(bench.framework, "run_single_filter", lambda *args: asked.append(args) or ask(*args))
     assert plugin.post_filter({}, info(HIGH), cache.nodes, diagnosis) == first and not asked
     assert plugin.post_filter({}, pod, cache.nodes, bench.diagnose(pod)) == first and asked
     cache.set_node(node("small", cpu=4).build())
@@ -292,8 +292,8 @@ def test_failed_preemption_is_recomputed_after_a_change() -> None:
     plugin, pod = bench.plugin(), info(HIGH)
     diagnosis = bench.diagnose(pod)
     assert isinstance(plugin.post_filter({}, pod, cache.nodes, diagnosis), Status)
-    cache.remove(info(make_pod("equal")).uid)
-    cache.observe(info(low("p", "a")), "a")
+    cache.remove_pod(info(make_pod("equal")).uid)
+    cache.add_pod(info(low("p", "a")), "a")
     assert settled(plugin.post_filter({}, pod, cache.nodes, diagnosis)) == Nominated("a")
 
 

@@ -9,9 +9,9 @@ from pinnace import fit
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from pinnace.scheduler.cache.table import SomeNodes
-from pinnace.scheduler.cache.what_if import Freed
+from pinnace.scheduler.cache.what_if import NodeWithPodsRemoved
 from pinnace.scheduler.framework import Diagnosis, Nominated, Status
-from pinnace.scheduler.preemption import NO_VICTIMS, NOT_HELPFUL, Bounds, Candidates
+from pinnace.scheduler.preemption import NO_VICTIMS, NOT_HELPFUL, CandidateBounds, CandidateFinder
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler import reference
 from tests.unit.scheduler.pods import cache_of, info
@@ -125,25 +125,25 @@ def test_cached_victims_equal_computed_victims(cluster: Cluster, new: PodBuilder
     """Pods come, go, begin and are nominated between two pods that are alike."""
     builders, placed, budgets = cluster
     bench = Bench(cache_of(*builders, placed=placed), *budgets)
-    cache, bounds, known = bench.cache, Bounds(50, 1), Candidates(Bounds(50, 1))
+    cache, bounds, known = bench.cache, CandidateBounds(50, 1), CandidateFinder(CandidateBounds(50, 1))
 
-    def candidates(search: Candidates) -> list[tuple[str, list[str], int]] | None:
+    def candidates(search: CandidateFinder) -> list[tuple[str, list[str], int]] | None:
         pod = info(new)
         diagnosis = bench.framework.run_filters({}, pod, cache.nodes.subtract_reserved(pod.priority, pod.uid))
         if diagnosis.feasible.any():
             return None
-        result = search.find(pod, diagnosis, cache, bench.framework, budgets, 0)
+        result = search.find_candidates(pod, diagnosis, cache, bench.framework, budgets, 0)
         return [] if isinstance(result, Diagnosis) else [(v.node, [p.uid for p in v.pods], v.violations) for v in result]
 
     for number, (what, where) in enumerate([(7, 0), *changes]):
         node = f"n{where % len(builders)}"
         if what < len(placed):
-            cache.remove(info(placed[what]).uid)
+            cache.remove_pod(info(placed[what]).uid)
         elif what == 6:
-            cache.nominate(info(make_pod(f"other{number}").req(cpu=1).priority(2)), node)
+            cache.nominate_pod(info(make_pod(f"other{number}").req(cpu=1).priority(2)), node)
         else:
-            cache.observe(info(make_pod(f"more{number}").req(cpu=1).priority(where - 1).node(node)), node)
-        assert candidates(known) == candidates(Candidates(bounds))
+            cache.add_pod(info(make_pod(f"more{number}").req(cpu=1).priority(where - 1).node(node)), node)
+        assert candidates(known) == candidates(CandidateFinder(bounds))
 
 
 @settings(max_examples=60, deadline=None)
@@ -153,26 +153,26 @@ def test_node_by_itself_is_judged_as_among_all(cluster: Cluster, new: PodBuilder
     builders, placed, _ = cluster
     bench, pod = Bench(cache_of(*builders, placed=placed)), info(new)
     nodes = bench.cache.nodes
-    one_by_one = bench.framework.one_by_one(bench.framework.run_filters({}, pod, nodes))
+    one_by_one = bench.framework.single_node_filter(bench.framework.run_filters({}, pod, nodes))
     assert one_by_one is not None
     away = {info(placed[index]).uid for index in gone if index < len(placed)}
     leaving = [item for name in nodes.names for item in bench.cache.pods_on(name) if item.uid in away]
     rows = range(len(nodes))
     with bench.cache.what_if() as what_if:
         for item in leaving:
-            what_if.lift(item)
+            what_if.remove_pod(item)
         judged = bench.framework.run_filters({}, pod, nodes)
         among_all = [judged.passes(row) for row in rows]
         assert [one_by_one.passes(pod, row, SomeNodes(nodes, slice(row, row + 1))) for row in rows] == among_all
-    freed = [Freed(nodes, row) for row in rows]
+    freed = [NodeWithPodsRemoved(nodes, row) for row in rows]
     for item in leaving:
-        freed[nodes.rows([item.node])[0]].lift(item)
-    if one_by_one.see_room:
+        freed[nodes.rows([item.node])[0]].remove_pod(item)
+    if one_by_one.depends_on_resources_only:
         assert [one_by_one.passes(pod, row, freed[row]) for row in rows] == among_all
-    event(f"they see room: {one_by_one.see_room}")
+    event(f"they see room: {one_by_one.depends_on_resources_only}")
 
 
 def test_with_affinity_no_node_is_judged_by_itself() -> None:
     bench = Bench(cache_of(make_node("n").capacity(cpu=1, memory=1, pods=4)))
     pod = info(make_pod("new").req(cpu=1).affinity("app=x", "zone"))
-    assert bench.framework.one_by_one(bench.framework.run_filters({}, pod, bench.cache.nodes)) is None
+    assert bench.framework.single_node_filter(bench.framework.run_filters({}, pod, bench.cache.nodes)) is None

@@ -8,7 +8,7 @@ import pytest
 from pinnace.api.resources import NODES, PODS
 from pinnace.api.status import Code, Refusal
 from pinnace.client.errors import from_refusal
-from pinnace.scheduler.config import parse
+from pinnace.scheduler.config import parse_configuration
 from pinnace.scheduler.plugins.default_preemption import DefaultPreemption
 from pinnace.scheduler.preemption import DEADLINE
 from tests.builders import PodBuilder, make_node, make_pod
@@ -76,7 +76,7 @@ profiles:
 @pytest.mark.parametrize(("resource", "helps"), [("example.com/gpu", True), ("example.com/fpga", False)])
 def test_ignored_resource_causes_no_preemption(resource: str, helps: bool) -> None:
     """No node says that it has any."""
-    stage = Stage(parse(MANAGED))
+    stage = Stage(parse_configuration(MANAGED))
 
     async def story() -> None:
         put_node(stage, 4)

@@ -9,7 +9,7 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.errors import from_refusal
-from pinnace.scheduler.events import INTERVAL, Reporter
+from pinnace.scheduler.events import INTERVAL, StatusReporter
 from tests.builders import PodBuilder, make_pod
 from tests.clock import FakeClock
 from tests.unit.scheduler.pods import info
@@ -47,7 +47,7 @@ class World:
     def __init__(self) -> None:
         self.api, self.clock = Api(), FakeClock()
         self.store: dict[str, Pod] = {}
-        self.reporter = Reporter(self.api, self.api, self.store, clock=self.clock)
+        self.reporter = StatusReporter(self.api, self.api, self.store, clock=self.clock)
 
     def holds(self, *pods: PodBuilder) -> None:
         for pod in pods:
@@ -55,7 +55,7 @@ class World:
 
     def failed(self, *names: str, message: str = MESSAGE) -> None:
         for name in names:
-            self.reporter.failed(info(make_pod(name)), "Unschedulable", message, "")
+            self.reporter.report_failed(info(make_pod(name)), "Unschedulable", message, "")
 
     async def write(self) -> list[list[str]]:
         """What is written in the next interval."""
@@ -72,7 +72,7 @@ async def world() -> AsyncIterator[World]:
 
 
 async def test_where_a_pod_went(world: World) -> None:
-    world.reporter.scheduled(info(make_pod("a")), "node-1")
+    world.reporter.report_scheduled(info(make_pod("a")), "node-1")
     assert world.api.events == ["a Normal Scheduled: Successfully assigned default/a to node-1"]
     assert await world.write() == []
 
@@ -102,7 +102,7 @@ async def test_where_room_is_made_is_written_with_it(world: World) -> None:
     for before, nominated, after in (("", "n", "n"), ("n", "", ""), ("n", "n", None)):
         world.holds(told.nominated(before))
         world.api.pods = []
-        world.reporter.failed(info(make_pod("a")), "Unschedulable", MESSAGE, nominated)
+        world.reporter.report_failed(info(make_pod("a")), "Unschedulable", MESSAGE, nominated)
         await world.write()
         assert [pod.status.nominatedNodeName for pod in world.api.pods] == ([] if after is None else [after])
 
@@ -159,15 +159,15 @@ async def test_unavailable_server_is_tried_again_and_a_refusal_is_not(world: Wor
 async def test_dropped_report_is_not_written(world: World) -> None:
     world.holds(make_pod("a"))
     world.failed("a")
-    world.reporter.drop()
+    world.reporter.discard_pending()
     assert await world.write() == []
 
 
 async def test_refused_writes_are_the_count_of_one_event() -> None:
     """Each batch was an event of its own, so that nothing counted the writes."""
     world = World()
-    world.reporter.fenced("scheduler-0", 19, 12)
-    world.reporter.fenced("scheduler-0", 19, 25)
+    world.reporter.report_fenced("scheduler-0", 19, 12)
+    world.reporter.report_fenced("scheduler-0", 19, 25)
     assert len(world.api.events) == 37
     (event,) = set(world.api.events)
     assert event.startswith("kube-scheduler Warning Fenced: ") and fences.refused_token(event) == 19

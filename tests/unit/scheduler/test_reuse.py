@@ -14,7 +14,7 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.scheduler.cache.cache import Cache
 from pinnace.scheduler.cache.pod_index import Selection
 from pinnace.scheduler.cache.pod_info import PodInfo
-from pinnace.scheduler.config import build, parse
+from pinnace.scheduler.config import build_frameworks, parse_configuration
 from pinnace.scheduler.framework import (
     SKIP,
     BoolArray,
@@ -33,7 +33,7 @@ from pinnace.scheduler.framework.profile import Enabled, Offline
 from pinnace.scheduler.framework.results import Diagnosis
 from pinnace.scheduler.framework.reuse import EquivalenceCache, rows_with_highest_score
 from pinnace.scheduler.framework.runtime import Framework
-from pinnace.scheduler.node_selector import break_tie
+from pinnace.scheduler.node_selector import NodeSelector, break_tie
 from pinnace.scheduler.plugins.node_resources import NodeResourcesFit
 from pinnace.scheduler.scheduling_cycle import Placed, Unschedulable, schedule_one
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
@@ -80,7 +80,7 @@ class Favourites(PerNodeFilter):
 
 def configured(text: str) -> Framework:
     head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
-    (made,) = build(parse(head + text), Offline()).values()
+    (made,) = build_frameworks(parse_configuration(head + text), Offline()).values()
     return made
 
 
@@ -163,13 +163,13 @@ def test_as_if_one_by_one(profile: str) -> None:
             best = equivalence.find_best_rows({}, pod, cache.nodes, plugins)
             assert best is None or (isinstance(best, Diagnosis) and not expected) or list(best) == expected
             used += best is not None
-            outcome = schedule_one(pod, cache, plugins, seed, equivalence)
+            outcome = schedule_one(pod, NodeSelector(cache, plugins, seed, equivalence))
             if isinstance(outcome, Placed):
                 placed[pod.uid] = pod
                 assert outcome.node == cache.nodes.names[break_tie(expected, pod, seed)]
             else:
                 assert isinstance(outcome, Unschedulable) and not expected
-                assert schedule_one(pod, cache, plugins, seed) == outcome
+                assert schedule_one(pod, NodeSelector(cache, plugins, seed)) == outcome
     assert used > len(SIZES) * STEPS / 4
 
 
@@ -184,8 +184,8 @@ def test_as_if_one_by_one_beside_nominated_pods(profile: str) -> None:
             shared.change(step)
             plain.change(step)
             pod = shared.next(step)
-            outcome = schedule_one(pod, shared.cache, plugins, seed, equivalence)
-            assert schedule_one(plain.next(step), plain.cache, plugins, seed) == outcome
+            outcome = schedule_one(pod, NodeSelector(shared.cache, plugins, seed, equivalence))
+            assert schedule_one(plain.next(step), NodeSelector(plain.cache, plugins, seed)) == outcome
             outcomes[type(outcome)] += 1
             if isinstance(outcome, Placed):
                 shared.placed[pod.uid] = plain.placed[pod.uid] = pod
@@ -208,9 +208,9 @@ class Twin:
         if self.rng.random() < 0.3 and self.cache.nodes.names:
             pod = some_pod(self.rng, f"nominated{step}").priority(self.rng.choice([-1, 0, 5]))
             self.nominated.append(info(pod.req(cpu=self.rng.choice([1, 7]), memory=self.rng.choice(["1Mi", "7Gi"]))))
-            self.cache.nominate(self.nominated[-1], self.rng.choice(self.cache.nodes.names))
+            self.cache.nominate_pod(self.nominated[-1], self.rng.choice(self.cache.nodes.names))
         if self.rng.random() < 0.1 and self.nominated:
-            self.cache.nominate(self.rng.choice(self.nominated), "")
+            self.cache.nominate_pod(self.rng.choice(self.nominated), "")
 
     def next(self, step: int) -> PodInfo:
         """One of the nominated pods, or another."""
@@ -233,15 +233,15 @@ def _change(rng: random.Random, cache: Cache, placed: dict[str, PodInfo]) -> Non
     match rng.choice(["leave"] * 5 + ["move", "relabel", "update", "update", "add", "remove", "settle"]):
         case "leave" if placed:
             for uid in rng.sample(sorted(placed), min(len(placed), rng.choice([1, 1, 3, 20]))):
-                cache.remove(uid)
+                cache.remove_pod(uid)
                 del placed[uid]
         case "move" if placed and names:
-            cache.observe(rng.choice(list(placed.values())), rng.choice(names))
+            cache.add_pod(rng.choice(list(placed.values())), rng.choice(names))
         case "relabel" if placed:
             changed = Pod()
             changed.CopyFrom(rng.choice(list(placed.values())).raw)
             changed.metadata.labels["app"] = rng.choice(["away", "spread", "owned"])
-            cache.relabel(changed)
+            cache.update_labels(changed)
         case "update" if names:
             cache.set_node(some_node(rng, rng.choice(names)).build())
         case "add":
@@ -250,7 +250,7 @@ def _change(rng: random.Random, cache: Cache, placed: dict[str, PodInfo]) -> Non
             cache.remove_node(rng.choice(names))
         case "settle":
             for uid, pod in placed.items():
-                cache.confirm(uid, cache.node_of(uid) or pod.name)
+                cache.confirm_assumption(uid, cache.node_of(uid) or pod.name)
 
 
 class Asked(PerNodeScore):
@@ -273,7 +273,9 @@ def asked_about(plugin: Asked, pods: int = 10) -> int:
     cache, plugins = cache_of(*(make_node(f"n{i}") for i in range(100))), framework(Enabled(plugin))
     equivalence = EquivalenceCache(cache.nodes)
     for i in range(pods):
-        assert isinstance(schedule_one(info(make_pod(f"p{i}").req(cpu="100m")), cache, plugins, 0, equivalence), Placed)
+        assert isinstance(
+            schedule_one(info(make_pod(f"p{i}").req(cpu="100m")), NodeSelector(cache, plugins, 0, equivalence)), Placed
+        )
     return plugin.nodes
 
 
@@ -310,7 +312,9 @@ class Choosy:
 def test_pre_filter_that_says_nothing_is_asked_for_every_pod() -> None:
     cache, plugin = cache_of(make_node("n")), Choosy()
     equivalence, plugins = EquivalenceCache(cache.nodes), framework(Enabled(plugin))
-    outcomes = [schedule_one(info(make_pod(f"p{i}").req(cpu="1m")), cache, plugins, 0, equivalence) for i in range(3)]
+    outcomes = [
+        schedule_one(info(make_pod(f"p{i}").req(cpu="1m")), NodeSelector(cache, plugins, 0, equivalence)) for i in range(3)
+    ]
     assert [type(outcome) for outcome in outcomes] == [Placed, Placed, Unschedulable]
 
 
@@ -344,12 +348,12 @@ def test_why_no_node_takes_a_pod_is_found_out_once(said: dict[str, Any], asked: 
     plugin = Full(**said)
     cache = cache_of(*(make_node(f"n{i}") for i in range(2)), placed=[make_pod(f"there{i}").node(f"n{i}") for i in range(2)])
     equivalence, plugins = EquivalenceCache(cache.nodes), framework(Enabled(plugin))
-    outcomes = {schedule_one(info(make_pod(f"p{i}")), cache, plugins, 0, equivalence) for i in range(5)}
+    outcomes = {schedule_one(info(make_pod(f"p{i}")), NodeSelector(cache, plugins, 0, equivalence)) for i in range(5)}
     assert outcomes == {Unschedulable(frozenset(["Full"]), "0/2 nodes are available: 2 node(s) were full.")}
     assert [state["full"] for state in plugin.told] == ["yes"] * 5
     assert plugin.nodes <= asked
-    cache.remove("uid-default-there1")
-    assert schedule_one(info(make_pod("late")), cache, plugins, 0, equivalence) == Placed("n1")
+    cache.remove_pod("uid-default-there1")
+    assert schedule_one(info(make_pod("late")), NodeSelector(cache, plugins, 0, equivalence)) == Placed("n1")
 
 
 def test_nomination_has_its_node_asked_about_again_and_no_other() -> None:
@@ -359,8 +363,8 @@ def test_nomination_has_its_node_asked_about_again_and_no_other() -> None:
     equivalence, plugins = EquivalenceCache(cache.nodes), framework(Enabled(plugin))
     for i in range(50):
         pod = info(make_pod(f"p{i}"))
-        assert isinstance(schedule_one(pod, cache, plugins, 0, equivalence), Unschedulable)
-        cache.nominate(pod, f"n{i}")
+        assert isinstance(schedule_one(pod, NodeSelector(cache, plugins, 0, equivalence)), Unschedulable)
+        cache.nominate_pod(pod, f"n{i}")
     assert plugin.nodes == 2 * 100 + 49, "for the pass, for the diagnosis, and one for each that follows"
 
 
@@ -372,13 +376,13 @@ def test_nominated_pod_asks_about_its_node_alone(others: bool) -> None:
     cache = cache_of(*(make_node(f"n{i}") for i in range(100)), placed=there)
     equivalence, plugins = EquivalenceCache(cache.nodes), framework(Enabled(plugin))
     pod, ahead = info(make_pod("p")), info(make_pod("ahead").priority(1))
-    schedule_one(pod, cache, plugins, 0, equivalence)
-    cache.nominate(pod, "n7")
+    schedule_one(pod, NodeSelector(cache, plugins, 0, equivalence))
+    cache.nominate_pod(pod, "n7")
     if others:
-        cache.nominate(ahead, "n7")
-    cache.remove("uid-default-there7")
+        cache.nominate_pod(ahead, "n7")
+    cache.remove_pod("uid-default-there7")
     plugin.nodes = 0
-    outcome = schedule_one(pod, cache, plugins, 0, equivalence)
+    outcome = schedule_one(pod, NodeSelector(cache, plugins, 0, equivalence))
     assert isinstance(outcome, Unschedulable) if others else (outcome, plugin.nodes) == (Placed("n7"), 1)
 
 
@@ -400,7 +404,7 @@ class Exact(Roomy):
 
 @pytest.mark.parametrize("plugin", [NodeResourcesFit(), Roomy(), Exact()], ids=lambda plugin: plugin.name)
 def test_only_plugins_that_declare_both_are_run_on_single_nodes(plugin: NodeResourcesFit) -> None:
-    assert (RowFilters([plugin]).rooms is not None) == (plugin.name != "Roomy")
+    assert (RowFilters([plugin]).resource_filters is not None) == (plugin.name != "Roomy")
 
 
 def test_refusal_due_to_a_nomination_is_reported() -> None:
@@ -409,16 +413,16 @@ def test_refusal_due_to_a_nomination_is_reported() -> None:
     equivalence = EquivalenceCache(cache.nodes)
 
     def message(name: str) -> str:
-        outcome = schedule_one(info(make_pod(name).req(cpu=2, memory="3Gi")), cache, plugins, 0, equivalence)
+        outcome = schedule_one(info(make_pod(name).req(cpu=2, memory="3Gi")), NodeSelector(cache, plugins, 0, equivalence))
         assert isinstance(outcome, Unschedulable)
         return outcome.message
 
     before = "0/3 nodes are available: 3 Insufficient cpu."
     assert message("a") == message("b") == before
     large = info(make_pod("large").req(memory="2Gi").priority(1))
-    cache.nominate(large, "n1")
+    cache.nominate_pod(large, "n1")
     assert message("c") == "0/3 nodes are available: 1 Insufficient memory, 3 Insufficient cpu."
-    cache.nominate(large, "")
+    cache.nominate_pod(large, "")
     assert message("d") == before
 
 
@@ -441,10 +445,10 @@ class Moody:
 def test_skip_holds_until_an_object_changes() -> None:
     cache, plugin = cache_of(*(make_node(f"n{i}") for i in range(9))), Moody()
     equivalence, plugins = EquivalenceCache(cache.nodes), framework(Enabled(plugin, 1000))
-    schedule_one(info(make_pod("a")), cache, plugins, 0, equivalence)
+    schedule_one(info(make_pod("a")), NodeSelector(cache, plugins, 0, equivalence))
     plugin.liked = "n5"
     cache.nodes.begin_generation()
-    assert schedule_one(info(make_pod("b")), cache, plugins, 0, equivalence) == Placed("n5")
+    assert schedule_one(info(make_pod("b")), NodeSelector(cache, plugins, 0, equivalence)) == Placed("n5")
 
 
 def test_terms_of_placed_pods_begin_an_epoch() -> None:
@@ -453,23 +457,27 @@ def test_terms_of_placed_pods_begin_an_epoch() -> None:
     cache = cache_of(*nodes, placed=[make_pod("large").req(cpu=3).node("n1")])
     equivalence, plugins = EquivalenceCache(cache.nodes), framework()
     web = make_pod("a").label("app", "web")
-    schedule_one(info(web), cache, plugins, 0, equivalence)
-    cache.observe(info(make_pod("hermit").anti_affinity("app=web", HOSTNAME)), "n0")
+    schedule_one(info(web), NodeSelector(cache, plugins, 0, equivalence))
+    cache.add_pod(info(make_pod("hermit").anti_affinity("app=web", HOSTNAME)), "n0")
     for name in "bcd":
-        assert schedule_one(info(make_pod(name).label("app", "web")), cache, plugins, 0, equivalence) == Placed("n1")
+        assert schedule_one(info(make_pod(name).label("app", "web")), NodeSelector(cache, plugins, 0, equivalence)) == Placed(
+            "n1"
+        )
 
 
 def test_prefetched_result_serves_pods_with_equal_requests() -> None:
     cache = cache_of(*(make_node(f"n{i}").capacity(cpu=8, memory="8Gi", pods=110) for i in range(40)))
     equivalence, plugins = EquivalenceCache(cache.nodes), framework()
     for i in range(20):
-        assert isinstance(schedule_one(info(make_pod(f"p{i}").req(cpu=1)), cache, plugins, 0, equivalence), Placed)
+        assert isinstance(
+            schedule_one(info(make_pod(f"p{i}").req(cpu=1)), NodeSelector(cache, plugins, 0, equivalence)), Placed
+        )
     empty = cache.nodes.free("cpu").argmax()
-    cache.observe(info(make_pod("large").req(cpu="8")), cache.nodes.names[empty])
+    cache.add_pod(info(make_pod("large").req(cpu="8")), cache.nodes.names[empty])
     for i in range(20, 60):
         pod = info(make_pod(f"p{i}").req(cpu=1))
         assert equivalence.find_best_rows({}, pod, cache.nodes, plugins) == _equals(pod, cache, plugins)
-        assert isinstance(schedule_one(pod, cache, plugins, 0, equivalence), Placed)
+        assert isinstance(schedule_one(pod, NodeSelector(cache, plugins, 0, equivalence)), Placed)
 
 
 class Company:
@@ -479,7 +487,7 @@ class Company:
     score_depends_on = Dependency.ROW
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
-        scores: FloatArray = (nodes.pods.pods(Selection(None, selectors.parse_labels("app=web"))) > 0) * 100.0
+        scores: FloatArray = (nodes.pods.count_pods(Selection(None, selectors.parse_labels("app=web"))) > 0) * 100.0
         return scores
 
 
@@ -487,9 +495,9 @@ def test_rows_are_asked_about_when_a_pod_there_is_relabelled() -> None:
     there = make_pod("there").req(cpu=3)
     cache = cache_of(*(make_node(f"n{i}") for i in range(3)), placed=[there.node("n2")])
     equivalence, plugins = EquivalenceCache(cache.nodes), framework(Enabled(Company(), 10))
-    assert isinstance(schedule_one(info(make_pod("a").req(cpu="1m")), cache, plugins, 0, equivalence), Placed)
-    cache.relabel(there.label("app", "web").build())
-    assert schedule_one(info(make_pod("b").req(cpu="1m")), cache, plugins, 0, equivalence) == Placed("n2")
+    assert isinstance(schedule_one(info(make_pod("a").req(cpu="1m")), NodeSelector(cache, plugins, 0, equivalence)), Placed)
+    cache.update_labels(there.label("app", "web").build())
+    assert schedule_one(info(make_pod("b").req(cpu="1m")), NodeSelector(cache, plugins, 0, equivalence)) == Placed("n2")
 
 
 def test_more_templates_than_are_remembered() -> None:
@@ -498,7 +506,7 @@ def test_more_templates_than_are_remembered() -> None:
     for i in range(100):
         pod = info(make_pod(f"p{i}").req(cpu=f"{i % 40 + 1}m"))
         assert equivalence.find_best_rows({}, pod, cache.nodes, PROFILES["default"]) == _equals(pod, cache, PROFILES["default"])
-        schedule_one(pod, cache, PROFILES["default"], 0, equivalence)
+        schedule_one(pod, NodeSelector(cache, PROFILES["default"], 0, equivalence))
     assert len(equivalence) == 32
 
 
@@ -513,7 +521,7 @@ def test_internal_error_of_the_cache_is_counted_and_logged_once(
     monkeypatch.setattr("pinnace.scheduler.framework.reuse._EquivalenceClass.find_best_rows", fail)
     before = REGISTRY.get_sample_value("scheduler_equivalence_cache_failures_total") or 0.0
     for name in ("a", "b"):
-        assert schedule_one(info(make_pod(name)), cache, plugins, 0, equivalence) == Placed("n")
+        assert schedule_one(info(make_pod(name)), NodeSelector(cache, plugins, 0, equivalence)) == Placed("n")
     assert REGISTRY.get_sample_value("scheduler_equivalence_cache_failures_total") == before + 2
     assert [record.getMessage() for record in caplog.records if record.exc_info] == [
         "the equivalence cache failed, the pod is evaluated without it: row 7"

@@ -10,7 +10,7 @@ import pytest
 
 from pinnace.api.resources import PRIORITY_CLASSES
 from pinnace.api.wellknown import FENCE_ANNOTATION
-from pinnace.scheduler.config import parse, with_plugin
+from pinnace.scheduler.config import parse_configuration, with_plugin
 from pinnace.scheduler.framework import Change, ClusterEvent, CycleState, FilterResult, Handle, NodeTable, PodInfo
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.cluster import QUICK, TICK, Cluster, sees, small
@@ -89,7 +89,7 @@ async def test_new_leader_decides_nothing_before_it_has_seen_what_was_decided(cl
 
     await cluster.until(elected)
     await asyncio.sleep(2 * TICK)  # what must not happen has this long to happen
-    assert second.pending() == {"active": 2}
+    assert second.count_pending() == {"active": 2}
     second_pods.gate.set()
 
     async def refused() -> bool:
@@ -177,7 +177,7 @@ profiles:
 - {schedulerName: careless, plugins: {filter: {disabled: [{name: TaintToleration}]}}}
 """
     await cluster.create(make_node("n").taint("gpu"), make_pod("ours").req(), make_pod("theirs").req().scheduler("careless"))
-    cluster.schedule("s0", configuration=parse(text))
+    cluster.schedule("s0", configuration=parse_configuration(text))
     assert await cluster.bound("theirs") == "n"
 
     async def told() -> bool:

@@ -292,7 +292,7 @@ def test_they_agree_with_the_plain_forms(
             cache.set_node(node)
         for number in range(rng.choice([20, 200])):
             placed.append((any_pod(rng, f"p{number}").build(), f"n{rng.randrange(500)}"))
-            cache.observe(PodInfo(placed[-1][0]), placed[-1][1])
+            cache.add_pod(PodInfo(placed[-1][0]), placed[-1][1])
         for _ in range(20):
             wanted, feasible = any_wish(rng), [rng.random() < 0.7 for _ in nodes]
             expected = plain(wanted, nodes, placed, feasible)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pinnace import fit
 from pinnace.api.core_v1_pb2 import Node, Pod
-from pinnace.scheduler.config import Configuration, parse, write
+from pinnace.scheduler.config import Configuration, parse_configuration, write_configuration
 from pinnace.scheduler.framework import FloatArray
 from pinnace.scheduler.plugins.node_resources import NodeResourcesBalancedAllocation, NodeResourcesFit
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
@@ -212,7 +212,7 @@ def test_balance_knows_no_weights() -> None:
 
 
 def test_written_arguments_contain_defaults() -> None:
-    args = parse(write(Configuration())).profiles[0].args
+    args = parse_configuration(write_configuration(Configuration())).profiles[0].args
     assert args["NodeResourcesFit"]["scoringStrategy"] == {
         "type": "LeastAllocated",
         "resources": [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1}],

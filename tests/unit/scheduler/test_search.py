@@ -14,7 +14,7 @@ from pinnace.scheduler.framework.results import PluginError
 from pinnace.scheduler.framework.reuse import EquivalenceCache
 from pinnace.scheduler.node_selector import NodeSelector
 from pinnace.scheduler.plugins.node_resources import NodeResourcesFit
-from pinnace.scheduler.preemption import Bounds, Candidates, Found
+from pinnace.scheduler.preemption import CandidateBounds, CandidateFinder, FoundCandidates
 from tests.builders import NodeBuilder, make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, framework, info
 from tests.unit.scheduler.preempting import budget
@@ -29,8 +29,8 @@ class World:
         self.cache = cache_of(*(self.node(number) for number in range(rng.randint(1, 8))))
         self.framework = framework()
         self.equivalence = EquivalenceCache(self.cache.nodes)
-        self.bounds = Bounds(rng.choice([0, 10, 50]), rng.randint(1, 4))
-        self.known = Candidates(self.bounds)
+        self.bounds = CandidateBounds(rng.choice([0, 10, 50]), rng.randint(1, 4))
+        self.known = CandidateFinder(self.bounds)
         self.placed: list[PodInfo] = []
         self.waiting: list[PodInfo] = []
         self.templates = [(rng.randint(1, 5), rng.randint(1, 4)) for _ in range(rng.randint(1, 3))]
@@ -43,14 +43,14 @@ class World:
         if kind < 0.5:
             made = make_pod(name).req(cpu=self.rng.randint(0, 3)).priority(self.rng.randint(-1, 3))
             pod = info(made.label("app", self.rng.choice("xyz")).node(where))
-            self.cache.observe(pod, where)
+            self.cache.add_pod(pod, where)
             self.placed.append(pod)
         elif kind < 0.65 and self.placed:
-            self.cache.remove(self.placed.pop(self.rng.randrange(len(self.placed))).uid)
+            self.cache.remove_pod(self.placed.pop(self.rng.randrange(len(self.placed))).uid)
         elif kind < 0.8 and self.placed:
-            self.cache.started(self.rng.choice(self.placed).uid, self.rng.randint(1, 9))
+            self.cache.set_start_time(self.rng.choice(self.placed).uid, self.rng.randint(1, 9))
         elif kind < 0.9:
-            self.cache.nominate(info(make_pod(name).req(cpu=1).priority(self.rng.randint(0, 4))), where)
+            self.cache.nominate_pod(info(make_pod(name).req(cpu=1).priority(self.rng.randint(0, 4))), where)
         elif kind < 0.93:
             self.cache.set_node(self.node(int(where[1:])).build())
 
@@ -70,10 +70,10 @@ class World:
             return lacking(plugin, pod, free)
 
         with patch.object(NodeResourcesFit, "lacking", failing), suppress(PluginError):
-            self.known.find(pod, diagnosis, self.cache, self.framework, BUDGETS, SEED)
+            self.known.find_candidates(pod, diagnosis, self.cache, self.framework, BUDGETS, SEED)
 
 
-def told(found: Found | Diagnosis) -> object:
+def told(found: FoundCandidates | Diagnosis) -> object:
     if isinstance(found, Diagnosis):
         return found.message
     every = [(item.node, [pod.uid for pod in item.pods], item.violations) for item in found]
@@ -89,17 +89,17 @@ def test_cached_search_equals_new_search(seed: int) -> None:
         pod = world.preemptor(f"w{step}")
         picked = NodeSelector(world.cache, world.framework, SEED, world.equivalence).select(pod, {})
         if not isinstance(picked, Diagnosis):
-            world.cache.assume(pod, world.cache.nodes.names[picked])
+            world.cache.assume_pod(pod, world.cache.nodes.names[picked])
             world.waiting.remove(pod)
             continue
         if world.rng.random() < 0.2:
             world.fail(pod, picked)
-        result = world.known.find(pod, picked, world.cache, world.framework, BUDGETS, SEED)
-        anew = Candidates(world.bounds).find(pod, picked, world.cache, world.framework, BUDGETS, SEED)
+        result = world.known.find_candidates(pod, picked, world.cache, world.framework, BUDGETS, SEED)
+        anew = CandidateFinder(world.bounds).find_candidates(pod, picked, world.cache, world.framework, BUDGETS, SEED)
         assert told(result) == told(anew)
-        if isinstance(anew, Found) and world.rng.random() < 0.7:
-            world.cache.nominate(pod, anew.best.node)
+        if isinstance(anew, FoundCandidates) and world.rng.random() < 0.7:
+            world.cache.nominate_pod(pod, anew.best.node)
             for victim in anew.best.pods:
                 if world.rng.random() < 0.5:
-                    world.cache.remove(victim.uid)
+                    world.cache.remove_pod(victim.uid)
                     world.placed = [item for item in world.placed if item.uid != victim.uid]

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 
 from pinnace.scheduler.cache.pod_info import PodInfo
-from pinnace.scheduler.explain.explain import scores, survey_nodes
+from pinnace.scheduler.explain.explain import plugin_scores, survey_nodes
 from pinnace.scheduler.framework import CycleState
 from tests.builders import NodeBuilder, PodBuilder
 from tests.unit.scheduler.pods import cache_of, framework
@@ -28,5 +28,7 @@ def test_survey_does_not_change_decisions(cluster: tuple[list[NodeBuilder], list
         assert surveyed.diagnosis.message == decided.message
         return
     total = FRAMEWORK.score(filtered, pod, nodes, feasible)
-    result = sum((weight * score for _, weight, score in scores(FRAMEWORK, state, pod, nodes, feasible)), np.zeros(len(nodes)))
+    result = sum(
+        (weight * score for _, weight, score in plugin_scores(FRAMEWORK, state, pod, nodes, feasible)), np.zeros(len(nodes))
+    )
     assert result[feasible].tolist() == total[feasible].tolist()

@@ -43,15 +43,15 @@ def test_volumes_of_a_pod_are_counted(
 def test_cache_counts_pods_by_node() -> None:
     cache, source = Cache(), {"persistentVolumeClaim": {"claimName": "c"}}
     for name in "ab":
-        cache.observe(PodInfo(pod(source, name=name)), "n")
-    cache.assume(PodInfo(pod(source, name="c")), "m")
+        cache.add_pod(PodInfo(pod(source, name=name)), "n")
+    cache.assume_pod(PodInfo(pod(source, name="c")), "m")
     used = cache.nodes.used_volumes
-    assert used.users("ns/c") == {"n": 2, "m": 1}
-    cache.remove("a")
-    cache.forget("c")
-    assert (used.users("ns/c"), used.claims("n"), used.claims("m")) == ({"n": 1}, {"ns/c": 1}, {})
-    cache.remove("b")
-    assert (used.users("ns/c"), list(used.nodes_with_claims())) == ({}, [])
+    assert used.count_users("ns/c") == {"n": 2, "m": 1}
+    cache.remove_pod("a")
+    cache.forget_pod("c")
+    assert (used.count_users("ns/c"), used.claims_on("n"), used.claims_on("m")) == ({"n": 1}, {"ns/c": 1}, {})
+    cache.remove_pod("b")
+    assert (used.count_users("ns/c"), list(used.nodes_with_claims())) == ({}, [])
 
 
 def test_changes_name_the_nodes_whose_claims_are_others() -> None:
@@ -60,15 +60,15 @@ def test_changes_name_the_nodes_whose_claims_are_others() -> None:
     used.add("n", one)
     middle = used.position
     used.add("n", one)
-    assert (used.changes(start), used.changes(middle)) == (["n"], [])
+    assert (used.nodes_changed_since(start), used.nodes_changed_since(middle)) == (["n"], [])
     used.remove("n", one)
     used.remove("n", one)
-    assert used.changes(middle) == ["n"]
+    assert used.nodes_changed_since(middle) == ["n"]
     for _ in range(3000):
         used.add("n", one)
         used.remove("n", one)
-    assert used.changes(start) is None
-    assert used.changes(used.position) == []
+    assert used.nodes_changed_since(start) is None
+    assert used.nodes_changed_since(used.position) == []
 
 
 def test_removed_pod_leaves_no_volumes() -> None:
@@ -83,7 +83,7 @@ def test_removed_pod_leaves_no_volumes() -> None:
             used.remove(*placed.pop(rng.randrange(len(placed))))
         for claim in ("ns/a", "ns/b", "ns/c"):
             nodes = [node for node, volumes in placed if claim in volumes.claims]
-            assert used.users(claim) == {node: nodes.count(node) for node in nodes}
+            assert used.count_users(claim) == {node: nodes.count(node) for node in nodes}
     for node, volumes in placed:
         used.remove(node, volumes)
     assert not used._users and not used._claims

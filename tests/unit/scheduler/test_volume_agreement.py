@@ -119,12 +119,12 @@ class World:
     def change(self, info: PodInfo) -> None:
         """The pod goes somewhere, another leaves; a node or a limit may change."""
         rng, name = self.rng, f"n{self.rng.randrange(NODES)}"
-        self.cache.observe(info, name)
+        self.cache.add_pod(info, name)
         self.placed.setdefault(name, []).append(info.pod)
         if sum(map(len, self.placed.values())) > 40:
             old = rng.choice([node for node, pods in self.placed.items() if pods])
             gone = self.placed[old].pop(rng.randrange(len(self.placed[old])))
-            self.cache.remove(gone.metadata.uid)
+            self.cache.remove_pod(gone.metadata.uid)
         if rng.random() < 0.1:
             self.stores.put(csi_node(name, d=rng.randrange(4)))
             self.cache.nodes.begin_generation()

@@ -55,7 +55,7 @@ class TestVolumeRestrictions:
     )
     def test_disks(self, placed: Mapping[str, Any], wanted: Mapping[str, Any], refused: bool) -> None:
         cache = cache_of(make_node("n"), make_node("m"))
-        cache.observe(pod(placed, name="old"), "n")
+        cache.add_pod(pod(placed, name="old"), "n")
         result = refusals(VolumeRestrictions(Stores()), pod(wanted), cache.nodes)
         assert result == [DISK if refused else "", ""]
 
@@ -64,20 +64,20 @@ class TestVolumeRestrictions:
         cache = cache_of(make_node("n"), make_node("m"))
         plugin = VolumeRestrictions(stores)
         assert refusals(plugin, pod("c"), cache.nodes) == ["", ""]
-        cache.observe(pod("c", "shared", name="old"), "n")
+        cache.add_pod(pod("c", "shared", name="old"), "n")
         assert refusals(plugin, pod("c"), cache.nodes) == [IN_USE, IN_USE]
         assert refusals(plugin, pod("shared"), cache.nodes) == ["", ""]
-        cache.remove("old")
+        cache.remove_pod("old")
         assert refusals(plugin, pod("c"), cache.nodes) == ["", ""]
 
     def test_claim_that_is_free_again_helps_though_a_disk_is_not(self) -> None:
         stores = Stores(claim("c", modes=["ReadWriteOncePod"]))
         cache = cache_of(make_node("n"), make_node("m"))
         plugin, wanted = VolumeRestrictions(stores), pod("c", gce("d"))
-        cache.observe(pod("c", name="old"), "n")
-        cache.observe(pod(gce("d"), name="other"), "n")
+        cache.add_pod(pod("c", name="old"), "n")
+        cache.add_pod(pod(gce("d"), name="other"), "n")
         assert refusals(plugin, wanted, cache.nodes) == [DISK, IN_USE]
-        event = cache.remove("old")
+        event = cache.remove_pod("old")
         assert event is not None and refusals(plugin, wanted, cache.nodes) == [DISK, ""]
         assert plugin.helps(event, wanted, cache.nodes), "on the other node"
         assert not plugin.helps(event, pod(gce("d")), cache.nodes)
@@ -86,7 +86,7 @@ class TestVolumeRestrictions:
         cache = cache_of(make_node("n"))
         plugin = VolumeRestrictions(Stores(claim("c", modes=["ReadWriteOncePod"])))
         assert refusals(plugin, pod("missing"), cache.nodes) == [""]
-        cache.observe(pod("c", name="old"), "n")
+        cache.add_pod(pod("c", name="old"), "n")
         assert refusals(plugin, pod("missing", "c"), cache.nodes) == [IN_USE]
 
 
@@ -162,14 +162,14 @@ class TestNodeVolumeLimits:
     def test_limits(self, wanted: list[str], expected: list[str]) -> None:
         """c0 is attached to n0 already, and counts once there; n2 says nothing of limits."""
         cache = cache_of(make_node("n0"), make_node("n1"), make_node("n2"))
-        cache.observe(pod("c0", "nfs", name="old"), "n0")
-        cache.observe(pod("c0", name="other"), "n0")
+        cache.add_pod(pod("c0", "nfs", name="old"), "n0")
+        cache.add_pod(pod("c0", name="other"), "n0")
         assert refusals(NodeVolumeLimits(self.stores(2, 2)), pod(*wanted), cache.nodes) == expected
 
     def test_attached_volume_needs_no_further_slot(self) -> None:
         cache = cache_of(make_node("n0"))
         for at in range(3):
-            cache.observe(pod(f"c{at}", name=f"old{at}"), "n0")
+            cache.add_pod(pod(f"c{at}", name=f"old{at}"), "n0")
         plugin = NodeVolumeLimits(self.stores(2))
         assert refusals(plugin, pod("c0", "c1"), cache.nodes) == [""]
         assert refusals(plugin, pod("c3"), cache.nodes) == [FULL]
@@ -178,16 +178,16 @@ class TestNodeVolumeLimits:
         stores, cache = self.stores(1), cache_of(make_node("n0"))
         plugin = NodeVolumeLimits(stores)
         assert refusals(plugin, pod("c1"), cache.nodes) == [""]
-        cache.observe(pod("c0", name="old"), "n0")
+        cache.add_pod(pod("c0", name="old"), "n0")
         assert refusals(plugin, pod("c1"), cache.nodes) == [FULL]
         stores.put(csi_node("n0", d=2))
         cache.nodes.begin_generation()
         assert refusals(plugin, pod("c1"), cache.nodes) == [""]
-        cache.observe(pod("late", name="older"), "n0")
+        cache.add_pod(pod("late", name="older"), "n0")
         assert refusals(plugin, pod("c1"), cache.nodes) == [""]
         stores.put(claim("late", storage_class="made"))
         assert refusals(plugin, pod("c1"), cache.nodes) == [FULL]
-        cache.remove("old")
+        cache.remove_pod("old")
         assert refusals(plugin, pod("c1"), cache.nodes) == [""]
         cache.set_node(make_node("n1").build())
         stores.put(csi_node("n1", d=0))
@@ -206,7 +206,7 @@ class TestNodeVolumeLimits:
         stores, cache = self.stores(1), cache_of(make_node("n0"))
         stores.put(storage_class("made", provisioner))
         plugin = NodeVolumeLimits(stores)
-        cache.observe(pod("new", name="old"), "n0")
+        cache.add_pod(pod("new", name="old"), "n0")
         assert refusals(plugin, pod("c1"), cache.nodes) == [unbound]
         stores.put(volume("late", csi={"driver": driver, "volumeHandle": "h"}))
         stores.put(claim("new", storage_class="made", volume="late"))

@@ -95,6 +95,6 @@ def test_missing_claim_event_names_its_creator(pod: PodBuilder, told: str) -> No
         stage.api.put(PODS, pod.build())
         await asyncio.sleep(5.0)
         assert stage.api.told == [f"a FailedScheduling: 0/1 nodes are available: {told}. {NOT_HELPFUL}"]
-        assert stage.schedulers[0].refusing() == {"VolumeBinding": 1}
+        assert stage.schedulers[0].count_refusals() == {"VolumeBinding": 1}
 
     stage.play(story())

@@ -19,7 +19,7 @@ class World:
         self.changes += 1
 
     def settled(self, now: float = 0.0) -> list[tuple[str, PluginRejection | None]]:
-        return [(waiting.pod.name, refused) for waiting, refused in self.pods.settled(now)]
+        return [(waiting.pod.name, refused) for waiting, refused in self.pods.take_settled(now)]
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def world() -> World:
 
 
 def test_pod_goes_on_when_all_plugins_that_asked_have_allowed_it(world: World) -> None:
-    world.pods.add(A, "n", {"P": 5.0, "Q": 5.0}, 0.0)
+    world.pods.add_pod(A, "n", {"P": 5.0, "Q": 5.0}, 0.0)
     waiting = world.pods.get(A.uid)
     assert waiting is not None and (waiting.pod, waiting.node) == (A, "n")
     waiting.allow("P")
@@ -40,8 +40,8 @@ def test_pod_goes_on_when_all_plugins_that_asked_have_allowed_it(world: World) -
 
 
 def test_first_word_counts(world: World) -> None:
-    world.pods.add(A, "n", {"P": 5.0, "Q": 5.0}, 0.0)
-    world.pods.add(B, "n", {"P": 5.0}, 0.0)
+    world.pods.add_pod(A, "n", {"P": 5.0, "Q": 5.0}, 0.0)
+    world.pods.add_pod(B, "n", {"P": 5.0}, 0.0)
     first, second = world.pods
     first.reject("Q", "no")
     first.allow("P")
@@ -52,14 +52,14 @@ def test_first_word_counts(world: World) -> None:
 
 def test_all_can_be_let_go_while_they_are_looked_at(world: World) -> None:
     for pod in (A, B):
-        world.pods.add(pod, "n", {"P": 5.0}, 0.0)
+        world.pods.add_pod(pod, "n", {"P": 5.0}, 0.0)
     for waiting in world.pods:
         waiting.allow("P")
     assert len(world.pods) == 0 and len(world.settled()) == 2
 
 
 def test_time_runs_out_for_the_plugin_that_has_not_allowed(world: World) -> None:
-    world.pods.add(A, "n", {"P": 1.0, "Q": 2.0}, 10.0)
+    world.pods.add_pod(A, "n", {"P": 1.0, "Q": 2.0}, 10.0)
     assert world.pods.next_due() == 11.0
     waiting = world.pods.get(A.uid)
     assert waiting is not None
@@ -70,14 +70,14 @@ def test_time_runs_out_for_the_plugin_that_has_not_allowed(world: World) -> None
 
 
 def test_no_plugin_can_ask_for_more_than_the_limit(world: World) -> None:
-    world.pods.add(A, "n", {"P": 1e9}, 0.0)
+    world.pods.add_pod(A, "n", {"P": 1e9}, 0.0)
     assert world.pods.next_due() == MAX_TIMEOUT
 
 
 def test_cleared_pod_is_not_settled(world: World) -> None:
-    world.pods.add(A, "n", {"P": 1.0}, 0.0)
+    world.pods.add_pod(A, "n", {"P": 1.0}, 0.0)
     waiting = world.pods.get(A.uid)
-    world.pods.clear()
+    world.pods.drop_all()
     assert waiting is not None
     waiting.allow("P")
     assert world.settled(5.0) == [] and list(world.pods) == []

@@ -82,7 +82,7 @@ def test_pod_that_another_object_holds_back_is_let_go() -> None:
         await asyncio.sleep(1.0)
         stage.api.put(NAMESPACES, Namespace(metadata=ObjectMeta(name="default")))
         await asyncio.sleep(1.0)
-        assert stage.schedulers[0].pending() == {"gated": 1}
+        assert stage.schedulers[0].count_pending() == {"gated": 1}
         stage.api.put(NAMESPACES, Namespace(metadata=ObjectMeta(name="default", labels={"open": "yes"})))
         await asyncio.sleep(1.0)
         assert stage.node_of("a") == "n"

@@ -6,6 +6,7 @@ import pytest
 
 from pinnace.scheduler.config import with_plugin
 from pinnace.scheduler.explain.explain import MAX_PREEMPTION_NODES
+from pinnace.scheduler.node_selector import NodeSelector
 from pinnace.scheduler.scheduling_cycle import Placed, Unschedulable, schedule_one
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.scheduler.asking_why import NO_PREEMPTION, THREE, details, explained, remedies, why
@@ -94,8 +95,8 @@ class TestNominated:
         for each, port in zip(nominated, ports, strict=False):
             each.host_port(port)
         for item in nominated:
-            cache.nominate(info(item), item.build().status.nominatedNodeName)
-        decided = schedule_one(info(pod), cache, framework(), 0)
+            cache.nominate_pod(info(item), item.build().status.nominatedNodeName)
+        decided = schedule_one(info(pod), NodeSelector(cache, framework(), 0))
         result = explained(pod, THREE, nominated)
         assert (result.feasible > 0) == isinstance(decided, Placed)
         assert result.message == (decided.message if isinstance(decided, Unschedulable) else "")

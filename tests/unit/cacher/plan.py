@@ -109,4 +109,4 @@ async def run(plan: Plan, storage: Storage) -> None:
 
 
 def _open(server: Cacher, case: Case, since: int) -> Reader:
-    return Reader(server.of(PODS).watch(case.selection, since or None), since)
+    return Reader(server.cache_of(PODS).watch(case.selection, since or None), since)

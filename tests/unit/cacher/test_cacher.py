@@ -367,4 +367,4 @@ async def test_history_does_not_keep_what_was_parsed(world: World) -> None:
 
 def test_resources_that_it_was_not_made_for(storage: FlakyStorage) -> None:
     with pytest.raises(KeyError):
-        Cacher(storage, [PODS]).of(NODES)
+        Cacher(storage, [PODS]).cache_of(NODES)

@@ -48,7 +48,7 @@ def lists_fixture(monkeypatch: pytest.MonkeyPatch) -> list[ref[snapshots.CacheSn
             super().__init__(entries)
             lists.append(ref(self))
 
-    monkeypatch.setattr(snapshots, "Snapshot", Seen)
+    monkeypatch.setattr(snapshots, "CacheSnapshot", Seen)
     return lists
 
 

@@ -94,7 +94,9 @@ def waiting(cache: Cache, *pods: PodBuilder) -> SchedulingQueue:
 
 def test_room_that_is_kept_wakes_the_one_it_is_kept_for() -> None:
     cache = nominating(NOMINATED, "a", "b")
-    queue = waiting(cache, NOMINATED, make_pod("alike").req(cpu=4).priority(10), make_pod("higher").req(cpu=4).priority(11))
+    queue = waiting(
+        cache, NOMINATED, make_pod("statuses_equal").req(cpu=4).priority(10), make_pod("higher").req(cpu=4).priority(11)
+    )
     queue.wake(ClusterEvent(Change.POD_FREED, "a"), cache.nodes, 100.0)
     assert queue.counts() == {"active": 2, "unschedulable": 1}
     queue.wake(ClusterEvent(Change.POD_FREED, "b"), cache.nodes, 100.0)

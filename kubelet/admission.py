@@ -19,13 +19,13 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods import EVICTED, qos_class
 from pinnace.fit import FitRefusal, pod_requests
 from pinnace.kubelet import lifecycle
-from pinnace.kubelet.eviction import CRITICAL, barred
+from pinnace.kubelet.eviction import CRITICAL, pressure_rejection
 from pinnace.kubelet.lifecycle import PodState
-from pinnace.kubelet.lifecycle.plan import template_of
+from pinnace.kubelet.lifecycle.plan import get_template
 from pinnace.kubelet.node import VirtualNode, VirtualNodes
 from pinnace.kubelet.pod_record import PodRecord
-from pinnace.kubelet.runtime.fake import Volumes
-from pinnace.kubelet.runtime.interface import ContainerView, Instant, Runtime, Unsupported
+from pinnace.kubelet.runtime.fake import PodVolumeManager
+from pinnace.kubelet.runtime.interface import ContainerView, Moment, Runtime, UnsupportedPod
 
 STALE_NODE_TIMEOUT = 20.0
 """Seconds after which a pod is rejected although its node may be outdated. A stalled watch is replaced earlier."""
@@ -73,7 +73,7 @@ def is_critical(pod: Pod) -> bool:
     return pod.spec.priority >= CRITICAL
 
 
-def preempted(pod: Pod, others: Iterable[Pod], lacking: Amounts) -> Sequence[Pod] | None:
+def select_pods_to_preempt(pod: Pod, others: Iterable[Pod], lacking: Amounts) -> Sequence[Pod] | None:
     """The pods of `others` to preempt so that the `lacking` resources become free. None: preempting all candidates would not be
     sufficient.
     """
@@ -92,7 +92,7 @@ def preempted(pod: Pod, others: Iterable[Pod], lacking: Amounts) -> Sequence[Pod
     return chosen
 
 
-def not_enough(lacking: Amounts) -> str:
+def insufficient_resources_message(lacking: Amounts) -> str:
     """Kubernetes' message."""
     resources = "".join(f"(res: {resource}, q: {amount}), " for resource, amount in lacking.items())
     return (
@@ -106,7 +106,7 @@ def _fewest_pods_for(pods: Iterable[Pod], lacking: Amounts) -> list[Pod] | None:
     while left:
         if not candidates:
             return None
-        uid = min(candidates, key=lambda uid: (*_distance_to_lacking(_amounts_of(candidates[uid]), left), uid))
+        uid = min(candidates, key=lambda uid: (*_distance_to_lacking(_requested_amounts(candidates[uid]), left), uid))
         chosen.append(candidates.pop(uid))
         left = _still_lacking(left, chosen[-1:])
     return chosen
@@ -119,19 +119,19 @@ def _distance_to_lacking(requests: Amounts, lacking: Amounts) -> tuple[float, in
 
 
 def _still_lacking(lacking: Amounts, pods: Sequence[Pod]) -> Amounts:
-    freed = [_amounts_of(pod) for pod in pods]
+    freed = [_requested_amounts(pod) for pod in pods]
     left = {resource: amount - sum(numbers.get(resource, 0) for numbers in freed) for resource, amount in lacking.items()}
     return {resource: amount for resource, amount in left.items() if amount > 0}
 
 
-def _amounts_of(pod: Pod) -> Amounts:
+def _requested_amounts(pod: Pod) -> Amounts:
     return dict(pod_requests(pod).amounts)
 
 
 UNEXPECTED = "UnexpectedAdmissionError"
 
 
-class Admission:
+class PodAdmission:
     """`nodes_known`: see StaleNodeCheck. `staying`: the pods of a node that are not terminating. `preempt`: ends a pod for a
     critical pod, by uid, if `can_end`. `wake`: requeues a pod, by uid. `event`: records an event (pod, type, reason, message).
     """
@@ -140,7 +140,7 @@ class Admission:
         self,
         nodes: VirtualNodes,
         runtime: Runtime,
-        volumes: Volumes,
+        volumes: PodVolumeManager,
         nodes_known: Callable[[], int],
         staying: Callable[[str], Sequence[Pod]],
         preempt: Callable[[str], None],
@@ -162,7 +162,7 @@ class Admission:
         self._making_room: dict[str, dict[str, int]] = {}
         """The priorities of pods that preempt others, by node and uid."""
 
-    def admit(self, record: PodRecord, now: Instant) -> PodState | float:
+    def admit(self, record: PodRecord, now: Moment) -> PodState | float:
         """Admits or rejects the pod. Returns the time of the next attempt in monotonic seconds if the decision must wait. The
         node belongs to the fleet.
         """
@@ -170,7 +170,7 @@ class Admission:
         uid, node = pod.metadata.uid, self._nodes.of(pod)
         assert node is not None
         self._stop_making_room(pod)  # unless this call decides again that it waits
-        if bar := barred(pod, self._nodes.pressures(pod)):
+        if bar := pressure_rejection(pod, self._nodes.pressures(pod)):
             return self._refuse(uid, EVICTED, bar, now)
         wanted = record.want.grace is None
         if wanted and self._comes_after_others(pod):
@@ -186,22 +186,22 @@ class Admission:
                 record.want = record.want._replace(mounted_at=self._volumes.publish(pod, now))
             if remark := self._runtime.prepare(pod, admitted):
                 self._event(pod, "Normal", "Simulated", remark)
-        except Unsupported as error:
+        except UnsupportedPod as error:
             self.vacate(record)
-            return lifecycle.refuse(UNEXPECTED, f"Pod was rejected: {error}", now)
+            return lifecycle.reject_pod(UNEXPECTED, f"Pod was rejected: {error}", now)
         record.addresses = admitted
         return lifecycle.accept(record.template.plan, now)
 
-    def _make_room(self, record: PodRecord, node: VirtualNode, now: Instant) -> PodState | float | None:
+    def _make_room(self, record: PodRecord, node: VirtualNode, now: Moment) -> PodState | float | None:
         """Preempts other pods for a critical pod, and returns the time of the next attempt. None: no pod can help."""
         pod = record.pod
         staying = self._staying(pod.spec.nodeName)
         lacking = node.lacking(record.template, set(node.tenants) - {item.metadata.uid for item in staying})
         if lacking is None:
             return None
-        victims = preempted(pod, [item for item in staying if self._can_end(item.metadata.uid)], lacking)
+        victims = select_pods_to_preempt(pod, [item for item in staying if self._can_end(item.metadata.uid)], lacking)
         if victims is None:
-            return self._refuse(pod.metadata.uid, UNEXPECTED, not_enough(lacking), now)
+            return self._refuse(pod.metadata.uid, UNEXPECTED, insufficient_resources_message(lacking), now)
         for victim in victims:
             self._preempt(victim.metadata.uid)
         self._making_room.setdefault(pod.spec.nodeName, {})[pod.metadata.uid] = pod.spec.priority
@@ -224,7 +224,7 @@ class Admission:
         if node is not None and pod.metadata.uid not in node.tenants:
             record.addresses = node.readmit(pod.metadata.uid, record.template, pod.status.podIP)
 
-    def remount(self, record: PodRecord, now: Instant) -> None:
+    def remount(self, record: PodRecord, now: Moment) -> None:
         """Adopts the volumes of the pod. They are mounted if a container has started."""
         if needs_volumes(record.pod):
             mounted_at = self._volumes.adopt(record.pod, now, started=bool(record.containers))
@@ -239,13 +239,13 @@ class Admission:
             node.vacate(record.pod.metadata.uid)
             self.retry_resizes(record.pod.spec.nodeName)
 
-    def resize(self, record: PodRecord, containers: Sequence[ContainerView], now: Instant) -> bool:
+    def resize(self, record: PodRecord, containers: Sequence[ContainerView], now: Moment) -> bool:
         """Allocates the resources of the spec, or records why the node cannot. Returns whether the result has changed."""
         pod, before = record.pod, record.resize
         uid, node = pod.metadata.uid, self._nodes.of(pod)
         if before is None or node is None or uid not in node.tenants:
             return False
-        pending = node.cannot_resize(uid, template_of(pod).requests)
+        pending = node.cannot_resize(uid, get_template(pod).requests)
         if pending is not None:
             self._pending.setdefault(pod.spec.nodeName, {})[uid] = record
             reason, message = pending
@@ -284,9 +284,9 @@ class Admission:
         self._stop_making_room(pod)
         self._stale_node_check.over(pod.spec.nodeName, pod.metadata.uid)
 
-    def _refuse(self, uid: str, reason: str, message: str, now: Instant) -> PodState:
+    def _refuse(self, uid: str, reason: str, message: str, now: Moment) -> PodState:
         self._runtime.remove(uid)  # volumes of a process that was killed before it could report
-        return lifecycle.refuse(reason, f"Pod was rejected: {message}", now)
+        return lifecycle.reject_pod(reason, f"Pod was rejected: {message}", now)
 
 
 def needs_volumes(pod: Pod) -> bool:

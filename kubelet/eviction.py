@@ -36,19 +36,19 @@ def declares_usage(pod: Pod) -> bool:
     )
 
 
-def lasting(pod: Pod) -> Sequence[Container]:
+def long_running_containers(pod: Pod) -> Sequence[Container]:
     """Sidecars and main containers. Other init containers run only for a short time."""
     sidecars = [init_container for init_container in pod.spec.initContainers if init_container.restartPolicy == "Always"]
     return [*sidecars, *pod.spec.containers]
 
 
-def usage(pod: Pod, container: Container, resource: str) -> int:
+def container_usage(pod: Pod, container: Container, resource: str) -> int:
     """The usage of the container: millicores of cpu, bytes of other resources."""
-    used = declared(pod, container, resource)
-    return stated(container.resources.requests, resource) if used is None else used
+    used = declared_usage(pod, container, resource)
+    return resource_amount(container.resources.requests, resource) if used is None else used
 
 
-def declared(pod: Pod, container: Container, resource: str) -> int | None:
+def declared_usage(pod: Pod, container: Container, resource: str) -> int | None:
     """The declared usage of the container. None: there is no valid annotation."""
     annotations = pod.metadata.annotations
     common = f"{_PREFIX}{resource}{_USAGE}"
@@ -60,7 +60,7 @@ def declared(pod: Pod, container: Container, resource: str) -> int | None:
     return used if used >= 0 else None
 
 
-def stated(amounts: Mapping[str, Quantity], resource: str) -> int:
+def resource_amount(amounts: Mapping[str, Quantity], resource: str) -> int:
     """The amount in a resource list; 0 if missing."""
     return amount(resource, amounts[resource].string) if resource in amounts else 0
 
@@ -69,7 +69,7 @@ CRITICAL = 2_000_000_000
 """The lowest priority of critical pods."""
 
 
-class Kind(StrEnum):
+class PressureKind(StrEnum):
     """In the order of eviction. The values are those of the annotation."""
 
     MEMORY = "memory"
@@ -77,8 +77,8 @@ class Kind(StrEnum):
     PID = "pid"
 
 
-RESOURCES = {Kind.MEMORY: "memory", Kind.DISK: "ephemeral-storage", Kind.PID: "pids"}
-CONDITIONS = {Kind.MEMORY: "MemoryPressure", Kind.DISK: "DiskPressure", Kind.PID: "PIDPressure"}
+RESOURCES = {PressureKind.MEMORY: "memory", PressureKind.DISK: "ephemeral-storage", PressureKind.PID: "pids"}
+CONDITIONS = {PressureKind.MEMORY: "MemoryPressure", PressureKind.DISK: "DiskPressure", PressureKind.PID: "PIDPressure"}
 THRESHOLD = 100 << 20
 """Minimum bytes of available memory: Kubernetes' memory.available<100Mi. Also used for disk."""
 
@@ -92,14 +92,14 @@ class Consumer(NamedTuple):
     requested: int
 
 
-def shortages(node: Node) -> dict[Kind, int | None]:
+def declared_shortages(node: Node) -> dict[PressureKind, int | None]:
     """The declared shortages of the node, with the amount that other processes use. None: no amount is given, and
     the node is short until the annotation is removed. Invalid entries are ignored.
     """
-    numbers: dict[Kind, int | None] = {}
+    numbers: dict[PressureKind, int | None] = {}
     for word in node.metadata.annotations.get(PRESSURE_ANNOTATION, "").split(","):
         name, equals, text = word.partition("=")
-        kind = next((kind for kind in Kind if kind == name), None)
+        kind = next((kind for kind in PressureKind if kind == name), None)
         if kind is not None:
             try:
                 numbers[kind] = amount(RESOURCES[kind], text) if equals else None
@@ -108,48 +108,49 @@ def shortages(node: Node) -> dict[Kind, int | None]:
     return numbers
 
 
-def used(pod: Pod, kind: Kind) -> int:
+def pod_usage(pod: Pod, kind: PressureKind) -> int:
     """The usage of the pod, without init containers that have exited."""
-    return sum(usage(pod, container, RESOURCES[kind]) for container in lasting(pod))
+    return sum(container_usage(pod, container, RESOURCES[kind]) for container in long_running_containers(pod))
 
 
-def consumer(pod: Pod, kind: Kind) -> Consumer:
-    """The request of the pod. The requests of init containers that have exited are still reserved. More expensive than `used`,
+def build_consumer(pod: Pod, kind: PressureKind) -> Consumer:
+    """The request of the pod. The requests of init containers that have exited are still reserved. More expensive than
+    `pod_usage`,
     because requests are looked up by the bytes of the spec.
     """
     requested = dict(pod_requests(pod).amounts).get(RESOURCES[kind], 0)
-    return Consumer(pod.metadata.uid, pod.spec.priority, used(pod, kind), requested)
+    return Consumer(pod.metadata.uid, pod.spec.priority, pod_usage(pod, kind), requested)
 
 
-def available(uses: Iterable[int], capacity: int, others: int) -> int:
+def available_bytes(uses: Iterable[int], capacity: int, others: int) -> int:
     """Available bytes. The node is under pressure if they are less than THRESHOLD. `uses`: the usage of each pod; `capacity`:
     the allocatable amount.
     """
     return max(0, capacity + THRESHOLD - others - sum(uses))
 
 
-def victim(kind: Kind, consumers: Iterable[Consumer]) -> str | None:
+def select_pod_to_evict(kind: PressureKind, consumers: Iterable[Consumer]) -> str | None:
     """The uid of the pod to evict next. None: no pod can be evicted."""
     candidates = [item for item in consumers if item.priority < CRITICAL]
-    if kind is Kind.PID:
+    if kind is PressureKind.PID:
         return min(candidates, key=lambda candidate: (candidate.priority, candidate.uid)).uid if candidates else None
-    return min(candidates, key=_rank).uid if candidates else None
+    return min(candidates, key=_eviction_rank).uid if candidates else None
 
 
-def _rank(each: Consumer) -> tuple[bool, int, int, str]:
+def _eviction_rank(each: Consumer) -> tuple[bool, int, int, str]:
     return each.used <= each.requested, each.priority, each.requested - each.used, each.uid
 
 
-def eviction_message(pod: Pod, kind: Kind, left: int | None) -> str:
+def eviction_message(pod: Pod, kind: PressureKind, left: int | None) -> str:
     """Kubernetes' message. `left`: available bytes, or None if unknown."""
     resource = RESOURCES[kind]
     words = [f"The node was low on resource: {resource}."]
     if left is not None:
         threshold = format_amount(resource, THRESHOLD)
         words.append(f"Threshold quantity: {threshold}, available: {format_amount(resource, left)}.")
-    if kind is not Kind.PID:
-        for container in lasting(pod):
-            uses, requested = usage(pod, container, resource), stated(container.resources.requests, resource)
+    if kind is not PressureKind.PID:
+        for container in long_running_containers(pod):
+            uses, requested = container_usage(pod, container, resource), resource_amount(container.resources.requests, resource)
             if uses > requested:
                 request = format_amount(resource, requested)
                 words.append(
@@ -159,16 +160,16 @@ def eviction_message(pod: Pod, kind: Kind, left: int | None) -> str:
     return " ".join(words)
 
 
-def over_limit(pod: Pod) -> str:
+def exceeded_storage_limit(pod: Pod) -> str:
     """The reason to evict a pod that exceeds a limit of local storage, or an empty string. The limit of the pod is the sum of
     the limits of its containers; the usage of containers without a limit is counted. Containers without declared usage count as
     0, because their request can exceed the limits of the others.
     """
-    resource, total_used = RESOURCES[Kind.DISK], 0
+    resource, total_used = RESOURCES[PressureKind.DISK], 0
     if pod.spec.priority >= CRITICAL:
         return ""
-    for container in lasting(pod):
-        uses, limit = declared(pod, container, resource) or 0, stated(container.resources.limits, resource)
+    for container in long_running_containers(pod):
+        uses, limit = declared_usage(pod, container, resource) or 0, resource_amount(container.resources.limits, resource)
         if limit and uses > limit:
             return f'Container {container.name} exceeded its local ephemeral storage limit "{format_amount(resource, limit)}".'
         total_used += uses
@@ -178,13 +179,13 @@ def over_limit(pod: Pod) -> str:
     return ""
 
 
-def barred(pod: Pod, pressures: Sequence[Kind]) -> str:
+def pressure_rejection(pod: Pod, pressures: Sequence[PressureKind]) -> str:
     """The reason to reject the pod under these pressures, or an empty string. Under memory pressure alone, pods that request
     memory or tolerate memory pressure are admitted. Critical pods are always admitted.
     """
     if not pressures or pod.spec.priority >= CRITICAL:
         return ""
-    if list(pressures) == [Kind.MEMORY] and (qos_class(pod.spec) != "BestEffort" or _tolerates_memory_pressure(pod)):
+    if list(pressures) == [PressureKind.MEMORY] and (qos_class(pod.spec) != "BestEffort" or _tolerates_memory_pressure(pod)):
         return ""
     return f"The node had condition: [{' '.join(CONDITIONS[kind] for kind in pressures)}]."
 

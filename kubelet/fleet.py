@@ -36,14 +36,14 @@ from pinnace.client.heartbeat import NodeSession
 from pinnace.client.informer import Delta, Informer
 from pinnace.client.resource import Listing
 from pinnace.kubelet import metrics
-from pinnace.kubelet.node import EvictionManager, Fault, VirtualNodes, fault_of
+from pinnace.kubelet.node import EvictionManager, NodeFault, VirtualNodes, node_fault
 from pinnace.kubelet.pod_manager import PodManager, PodWatch
-from pinnace.kubelet.registration import Machine, Registrar, Registration
-from pinnace.kubelet.runtime.fake import Volumes
+from pinnace.kubelet.registration import FleetMachine, NodeRegistrar, NodeRegistration
+from pinnace.kubelet.runtime.fake import PodVolumeManager
 from pinnace.kubelet.runtime.interface import Runtime
 from pinnace.kubelet.runtime.simulated_machine import PodSnapshot
 from pinnace.kubelet.service_variables import ServiceVariables
-from pinnace.kubelet.stats import Declared, Meter, Stats
+from pinnace.kubelet.stats import DeclaredUsageMeter, Stats, UsageMeter
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.logs import NodesDropped, NodesReclaimed, NodesYielded
@@ -135,12 +135,12 @@ class Fleet:
         self,
         name: str,
         own: Sequence[str],
-        machine: Machine,
+        machine: FleetMachine,
         client: Client,
         runtime: Runtime,
         *,
-        volumes: Volumes | None = None,
-        meter: Meter | None = None,
+        volumes: PodVolumeManager | None = None,
+        meter: UsageMeter | None = None,
         services: ServiceVariables | None = None,
         clock: Clock = SYSTEM_CLOCK,
         tracer: Tracer = NO_TRACER,
@@ -165,10 +165,12 @@ class Fleet:
             tracer=tracer,
         )
         self._eviction_manager = EvictionManager(self._nodes, self._pods, on_change=self._queue_nodes, clock=clock)
-        self.stats = Stats(self._nodes, self._pods.what_runs, self._eviction_manager.beside, meter or Declared(clock), clock)
+        self.stats = Stats(
+            self._nodes, self._pods.what_runs, self._eviction_manager.beside, meter or DeclaredUsageMeter(clock), clock
+        )
         self._watch = PodWatch(client.pods, self._pods, clock=clock)
-        self._registration = Registration(
-            Registrar(client.nodes, self._recorder, name, machine, clock=clock),
+        self._registration = NodeRegistration(
+            NodeRegistrar(client.nodes, self._recorder, name, machine, clock=clock),
             own,
             self._informer.store,
             pressures=self._eviction_manager.pressures,
@@ -228,7 +230,12 @@ class Fleet:
         for delta in deltas:
             node = delta.obj
             name = node.metadata.name
-            if delta.kind != DELETED and name in self._running_nodes and name not in self._ownership and fault_of(node) is None:
+            if (
+                delta.kind != DELETED
+                and name in self._running_nodes
+                and name not in self._ownership
+                and node_fault(node) is None
+            ):
                 # immediately: reconciliation can wait for the API server, and pods are bound to the current node
                 self._update_node(node)
         self._queue_nodes([delta.obj.metadata.name for delta in deltas])
@@ -274,7 +281,7 @@ class Fleet:
     def _update_running_nodes(self, touched: set[str]) -> None:
         """Starts the existing nodes of the fleet, and stops other nodes."""
         nodes = self._informer.store
-        there = {name: fault_of(nodes[name]) for name in touched if name in nodes and name not in self._ownership}
+        there = {name: node_fault(nodes[name]) for name in touched if name in nodes and name not in self._ownership}
         played = {name for name, fault in there.items() if fault is None}
         for name in played:
             self._update_node(nodes[name])
@@ -283,8 +290,8 @@ class Fleet:
         silent = touched - played
         self._session.release(silent)
         self._eviction_manager.forget(silent)
-        self._nodes.freeze({name for name in silent if there.get(name) is Fault.FROZEN})
-        if failed := {name for name in silent if there.get(name) is Fault.FAILED}:
+        self._nodes.freeze({name for name in silent if there.get(name) is NodeFault.FROZEN})
+        if failed := {name for name in silent if there.get(name) is NodeFault.FAILED}:
             self._pods.power_off(failed)
         if gone := silent - there.keys():
             self._pods.drop_nodes(gone)

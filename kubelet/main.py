@@ -20,26 +20,26 @@ from pinnace.client.connection import Connection
 from pinnace.client.flags import Machines, Servers, check_registering, machines, servers
 from pinnace.client.informer import RestartSupervisor
 from pinnace.kubelet.fleet import Fleet
-from pinnace.kubelet.registration import Endpoint, Machine
+from pinnace.kubelet.registration import FleetMachine, KubeletEndpoint
 from pinnace.kubelet.run_log import LoggedRuntime, RunLog
 from pinnace.kubelet.runtime.by_image import MeterByImage, RuntimeByImage, RuntimeChooser, StreamsByImage, VolumesByImage
-from pinnace.kubelet.runtime.fake import NO_STAGES, Delays, FakeRuntime, FakeVolumes, Volumes
+from pinnace.kubelet.runtime.fake import NO_STAGES, FakeRuntime, FakeVolumes, PodVolumeManager, VolumeDelays
 from pinnace.kubelet.runtime.interface import Runtime, Streams
 from pinnace.kubelet.runtime.process.images import ImageTable, load_images
 from pinnace.kubelet.runtime.process.meter import ProcessMeter
-from pinnace.kubelet.runtime.process.mounts import probe
+from pinnace.kubelet.runtime.process.mounts import can_mount
 from pinnace.kubelet.runtime.process.plan import NO_IMAGES
-from pinnace.kubelet.runtime.process.pod_volumes import PodVolumes
-from pinnace.kubelet.runtime.process.root import SHIM_ENVIRONMENT, Root
+from pinnace.kubelet.runtime.process.pod_volumes import ProcessVolumeManager
+from pinnace.kubelet.runtime.process.root import SHIM_ENVIRONMENT, RuntimeRoot
 from pinnace.kubelet.runtime.process.runtime import ProcessRuntime
 from pinnace.kubelet.runtime.process.streams import ProcessStreams
 from pinnace.kubelet.runtime.simulated import SimulatedStreams
 from pinnace.kubelet.runtime.simulated_machine import PodSnapshot
 from pinnace.kubelet.runtime.stages import SETS, Behaviour, Stages, StagesError
-from pinnace.kubelet.runtime.stages import load as load_stages
+from pinnace.kubelet.runtime.stages import load_stages as load_stages
 from pinnace.kubelet.server import KubeletServer
-from pinnace.kubelet.service_variables import ServiceVariables, Variables, no_services
-from pinnace.kubelet.stats import Declared, Meter
+from pinnace.kubelet.service_variables import ServiceVariables, VariableSource, no_services
+from pinnace.kubelet.stats import DeclaredUsageMeter, UsageMeter
 from pinnace.runtime import flags, process
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.configuration import ConfigurationError
@@ -130,17 +130,19 @@ def main(
     check_registering(machines)
     numbers = range(first_index, first_index + nodes)
     own = {f"{prefix}{index}": machines.shapes.of(index) for index in numbers}
-    machine = Machine(machines.options.shape(), runtime, local=runtime == "process", own=own)
+    machine = FleetMachine(machines.options.shape(), runtime, local=runtime == "process", own=own)
     tracer = flags.tracer(tracing_endpoint, "kubelet", name)
-    simulation = Simulation(Behaviour(start_seconds=start_delay), _stages(stages), Delays(attach_delay, mount_delay))
+    simulation = SimulationOptions(
+        Behaviour(start_seconds=start_delay), _stages(stages), VolumeDelays(attach_delay, mount_delay)
+    )
     with _runtime(runtime, root_dir, simulation, images) as (make, streams, meter), _run_log(run_log) as witness:
-        options = Options(
+        options = FleetOptions(
             name=name,
             servers=known,
             own=list(own),
             http=http,
             machine=machine,
-            make=lambda services, client: _witnessed(make(services, client), witness) if witness else make(services, client),
+            make=lambda services, client: _log_runs(make(services, client), witness) if witness else make(services, client),
             meter=meter,
             serving=_serving(listen, advertised, streams) if listen is not None else None,
             tracer=tracer,
@@ -154,7 +156,7 @@ FindPod = Callable[[str], PodSnapshot | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Serving:
+class StreamServerOptions:
     """The address of the server for logs, exec and stats. `advertised`: the host in Node objects, if it is another."""
 
     streams: Callable[[FindPod], Streams]
@@ -162,20 +164,20 @@ class Serving:
     port: int
     advertised: str | None
 
-    def told(self, bound: Endpoint) -> Endpoint:
+    def told(self, bound: KubeletEndpoint) -> KubeletEndpoint:
         everywhere = self.host in ("0.0.0.0", "::")
         return bound._replace(host=self.advertised or (socket.gethostname() if everywhere else bound.host))
 
 
-Make: TypeAlias = Callable[[Variables, Client], tuple[Runtime, Volumes]]
+Make: TypeAlias = Callable[[VariableSource, Client], tuple[Runtime, PodVolumeManager]]
 
 
-class Simulation(NamedTuple):
+class SimulationOptions(NamedTuple):
     """How simulated containers behave."""
 
     behaviour: Behaviour
     stages: Stages
-    delays: Delays
+    delays: VolumeDelays
 
     def runtime(self) -> FakeRuntime:
         return FakeRuntime(self.behaviour, self.stages)
@@ -188,7 +190,7 @@ class Simulation(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class FleetOptions:
     """The parsed command line. `own`: names of the nodes that the fleet creates. `serving`: None if there is no server. `make`:
     creates runtime and volumes, again each time the fleet restarts within the process, because they keep state.
     """
@@ -197,14 +199,14 @@ class Options:
     servers: ClientConfig
     own: Sequence[str]
     http: tuple[str, int]
-    machine: Machine
+    machine: FleetMachine
     make: Make
-    meter: Meter
-    serving: Serving | None
+    meter: UsageMeter
+    serving: StreamServerOptions | None
     tracer: Tracer
 
 
-async def serve(stop: asyncio.Event, options: Options) -> None:
+async def serve(stop: asyncio.Event, options: FleetOptions) -> None:
     """Runs the fleet until `stop` is set."""
     servers, machine, server = options.servers, options.machine, None
     if (serving := options.serving) is not None:
@@ -242,19 +244,23 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
         await asyncio.to_thread(options.tracer.close)
 
 
-def _serving(listen: tuple[str, int], advertised: str | None, streams: Callable[[FindPod], Streams]) -> Serving:
+def _serving(listen: tuple[str, int], advertised: str | None, streams: Callable[[FindPod], Streams]) -> StreamServerOptions:
     host, port = listen
-    return Serving(streams, host.strip("[]"), port, advertised)
+    return StreamServerOptions(streams, host.strip("[]"), port, advertised)
 
 
 @contextmanager
 def _runtime(
-    kind: str, folder: Path | None, simulation: Simulation, images: Path | None
-) -> Iterator[tuple[Make, Callable[[FindPod], Streams], Meter]]:
+    kind: str, folder: Path | None, simulation: SimulationOptions, images: Path | None
+) -> Iterator[tuple[Make, Callable[[FindPod], Streams], UsageMeter]]:
     if kind == "fake":
         if images is not None:
             raise click.UsageError("--images describes containers of the process runtime: use it with --runtime process")
-        yield lambda services, client: (simulation.runtime(), simulation.volumes()), simulation.streams, Declared(SYSTEM_CLOCK)
+        yield (
+            lambda services, client: (simulation.runtime(), simulation.volumes()),
+            simulation.streams,
+            DeclaredUsageMeter(SYSTEM_CLOCK),
+        )
         return
     if simulation.stages is not NO_STAGES:
         raise click.UsageError("--stages describes simulated containers: the process runtime runs the containers' commands")
@@ -262,13 +268,13 @@ def _runtime(
         raise click.UsageError("--runtime process requires --root-dir, a directory for its pods")
     table = _images(images)
     try:
-        root = Root(folder)
+        root = RuntimeRoot(folder)
     except OSError as error:
         raise click.BadParameter(str(error), param_hint="--root-dir") from None
-    chooser, mounts = RuntimeChooser(root, table), probe(SHIM_ENVIRONMENT)
+    chooser, mounts = RuntimeChooser(root, table), can_mount(SHIM_ENVIRONMENT)
 
-    def make(services: Variables, client: Client) -> tuple[Runtime, Volumes]:
-        volumes = PodVolumes(root, lambda resource, name, namespace: client.of(resource).get(name, namespace))
+    def make(services: VariableSource, client: Client) -> tuple[Runtime, PodVolumeManager]:
+        volumes = ProcessVolumeManager(root, lambda resource, name, namespace: client.of(resource).get(name, namespace))
         runtime = ProcessRuntime(root, services=services, objects=volumes.objects, images=table, mounts=mounts)
         return (
             RuntimeByImage(runtime, simulation.runtime(), chooser),
@@ -276,7 +282,7 @@ def _runtime(
         )
 
     with closing(root):
-        meter = MeterByImage(ProcessMeter(root), Declared(SYSTEM_CLOCK), chooser)
+        meter = MeterByImage(ProcessMeter(root), DeclaredUsageMeter(SYSTEM_CLOCK), chooser)
         yield make, lambda find: StreamsByImage(ProcessStreams(root), simulation.streams(find), chooser), meter
 
 
@@ -294,7 +300,7 @@ def _stages(name: str | None) -> Stages:
         raise click.BadParameter(f"\n{error}", param_hint="--stages") from None
 
 
-def _witnessed(made: tuple[Runtime, Volumes], witness: RunLog) -> tuple[Runtime, Volumes]:
+def _log_runs(made: tuple[Runtime, PodVolumeManager], witness: RunLog) -> tuple[Runtime, PodVolumeManager]:
     runtime, volumes = made
     witness.begin_life()
     return LoggedRuntime(runtime, witness), volumes

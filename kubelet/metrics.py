@@ -6,7 +6,7 @@ from prometheus_client import Counter, Gauge
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.wellknown import TRACE_ANNOTATION
-from pinnace.kubelet.lifecycle import Phase
+from pinnace.kubelet.lifecycle import PodPhase
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tracing import NO_TRACER, SAMPLED, Tracer
 
@@ -25,10 +25,10 @@ class _Arrival:
     at: float
     """The time at which the pod was received, or, if it runs, the time at which it began to run."""
     attributes: dict[str, str]
-    phase: Phase | None = None
+    phase: PodPhase | None = None
 
 
-class PodTraces:
+class PodStartupTraces:
     """By uid. Without traces, each pod costs one lookup."""
 
     def __init__(self, clock: Clock, tracer: Tracer = NO_TRACER) -> None:
@@ -51,10 +51,10 @@ class PodTraces:
             }
             self._open[metadata.uid] = _Arrival(traceparent, self._clock.monotonic(), attributes)
 
-    def changed(self, uid: str, phase: Phase) -> None:
+    def changed(self, uid: str, phase: PodPhase) -> None:
         """A new state will be reported."""
         arrival = self._open.get(uid)
-        if arrival is not None and arrival.phase is None and phase is not Phase.PENDING:
+        if arrival is not None and arrival.phase is None and phase is not PodPhase.PENDING:
             now = self._clock.monotonic()
             self._tracer.record("kubelet.sync", arrival.traceparent, arrival.at, now, phase=phase, **arrival.attributes)
             arrival.at, arrival.phase = now, phase

@@ -37,16 +37,16 @@ from pinnace.kubelet.addresses import Addresses, AddressPool, host_ip, pod_cidr
 from pinnace.kubelet.eviction import (
     RESOURCES,
     THRESHOLD,
-    Kind,
-    available,
-    consumer,
+    PressureKind,
+    available_bytes,
+    build_consumer,
+    declared_shortages,
     eviction_message,
-    over_limit,
-    shortages,
-    used,
-    victim,
+    exceeded_storage_limit,
+    pod_usage,
+    select_pod_to_evict,
 )
-from pinnace.kubelet.lifecycle.plan import Template
+from pinnace.kubelet.lifecycle.plan import PodTemplateFacts
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 log = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ class VirtualNode:
         """The uids of the counted pods."""
         return self._pods_by_uid.keys()
 
-    def admit(self, uid: str, template: Template) -> Addresses | FitRefusal:
+    def admit(self, uid: str, template: PodTemplateFacts) -> Addresses | FitRefusal:
         """Counts the pod and allocates addresses, or returns why it cannot run here. A pod is also rejected if no address is
         free.
         """
@@ -112,7 +112,7 @@ class VirtualNode:
             return FitRefusal(POD_IPS, 1, self._addresses.size, self._addresses.size)
         return self._count_pod(uid, template, address)
 
-    def lacking(self, template: Template, leaving: Iterable[str]) -> Mapping[str, int] | None:
+    def lacking(self, template: PodTemplateFacts, leaving: Iterable[str]) -> Mapping[str, int] | None:
         """The resources that a pod lacks after the pods `leaving` (uids) have ended. None: ending pods does not help."""
         refusals = self._refusals(template)
         if not refusals or not all(refusal.resource for refusal in refusals):
@@ -127,7 +127,7 @@ class VirtualNode:
         }
         return {resource: amount for resource, amount in short.items() if amount > 0}
 
-    def _refusals(self, template: Template) -> list[FitRefusal]:
+    def _refusals(self, template: PodTemplateFacts) -> list[FitRefusal]:
         """Extended resources that the node does not list are ignored, as in Kubernetes: a scheduler extender accounts for them.
         Only NoExecute taints are checked.
         """
@@ -142,17 +142,17 @@ class VirtualNode:
             refusals.append(FitRefusal(predicate=AdmissionPredicate.TAINT_TOLERATION))
         return refusals
 
-    def readmit(self, uid: str, template: Template, address: str) -> Addresses:
+    def readmit(self, uid: str, template: PodTemplateFacts, address: str) -> Addresses:
         """Counts a pod that an earlier process admitted, even if it does not fit. The pod keeps its address, if it is free."""
         if address:
             self._addresses.reserve(address)
         return self._count_pod(uid, template, address or self._new_address(template))
 
-    def _new_address(self, template: Template) -> str:
+    def _new_address(self, template: PodTemplateFacts) -> str:
         """Empty when there is none left."""
         return self._host if template.host_network else self._addresses.take()
 
-    def _count_pod(self, uid: str, template: Template, address: str) -> Addresses:
+    def _count_pod(self, uid: str, template: PodTemplateFacts, address: str) -> Addresses:
         self._room.add(template.requests)
         self._pods_by_uid[uid] = template.requests, address
         return Addresses(self._host, address)
@@ -200,7 +200,7 @@ class VirtualNodes:
         self._nodes: dict[str, VirtualNode] = {}
         self._off: set[str] = set()
         self._booted: set[str] = set()
-        self._pressures: dict[str, Sequence[Kind]] = {}
+        self._pressures: dict[str, Sequence[PressureKind]] = {}
         self.frozen: set[str] = set()
         self.consuming: set[str] = set()
         """Nodes that have or had pods with declared usage."""
@@ -266,11 +266,11 @@ class VirtualNodes:
         """All pods of these nodes have been set."""
         self._booted.difference_update(names)
 
-    def press(self, name: str, pressures: Sequence[Kind]) -> None:
+    def press(self, name: str, pressures: Sequence[PressureKind]) -> None:
         """Sets the pressures of the node, which admission checks."""
         self._pressures[name] = pressures
 
-    def pressures(self, pod: Pod) -> Sequence[Kind]:
+    def pressures(self, pod: Pod) -> Sequence[PressureKind]:
         """The pressures of the pod's node."""
         return self._pressures.get(pod.spec.nodeName, ())
 
@@ -310,20 +310,20 @@ class EvictionManager:
         self._pods_by_uid = tenants
         self._on_change = on_change
         self._clock = clock
-        self._shortages: dict[str, dict[Kind, int | None]] = {}
-        self._pressure_until: dict[str, dict[Kind, float]] = {}  # monotonic
+        self._shortages: dict[str, dict[PressureKind, int | None]] = {}
+        self._pressure_until: dict[str, dict[PressureKind, float]] = {}  # monotonic
 
-    def pressures(self, node: str) -> Sequence[Kind]:
+    def pressures(self, node: str) -> Sequence[PressureKind]:
         held = self._pressure_until.get(node, {})
-        return [kind for kind in Kind if kind in held]
+        return [kind for kind in PressureKind if kind in held]
 
     def beside(self, node: str) -> int:
         """Bytes of memory that are used outside of the node's pods."""
-        return self._shortages.get(node, {}).get(Kind.MEMORY) or 0
+        return self._shortages.get(node, {}).get(PressureKind.MEMORY) or 0
 
     def learn(self, node: Node) -> None:
         """A node was added or has changed."""
-        name, told = node.metadata.name, shortages(node)
+        name, told = node.metadata.name, declared_shortages(node)
         if told == self._shortages.get(name, {}):
             return
         self._shortages[name] = told
@@ -353,10 +353,10 @@ class EvictionManager:
         pods = self._pods_by_uid.staying(name)
         gone: str | None = None
         for pod in pods if evict else ():
-            if message := over_limit(pod):
+            if message := exceeded_storage_limit(pod):
                 self._pods_by_uid.evict(pod.metadata.uid, message, disrupts=False)
                 gone = pod.metadata.uid
-        for kind in Kind:
+        for kind in PressureKind:
             short, left = self._check_pressure(name, kind, pods)
             if short:
                 held[kind] = now + PRESSURE_TRANSITION_PERIOD
@@ -368,18 +368,18 @@ class EvictionManager:
         self._nodes.press(name, self.pressures(name))
         return self.pressures(name) != before
 
-    def _check_pressure(self, name: str, kind: Kind, pods: Sequence[Pod]) -> tuple[bool, int | None]:
+    def _check_pressure(self, name: str, kind: PressureKind, pods: Sequence[Pod]) -> tuple[bool, int | None]:
         """Whether there is pressure, and the available bytes if they are known."""
         told, capacity = self._shortages.get(name, {}), self._nodes.allocatable(name).get(RESOURCES[kind])
         if kind in told and told[kind] is None:
             return True, None
         if capacity is None:
             return kind in told, None
-        left = available((used(pod, kind) for pod in pods), capacity, told.get(kind) or 0)
+        left = available_bytes((pod_usage(pod, kind) for pod in pods), capacity, told.get(kind) or 0)
         return left < THRESHOLD, left
 
-    def _evict_pod(self, kind: Kind, pods: Sequence[Pod], left: int | None) -> str | None:
-        uid = victim(kind, (consumer(pod, kind) for pod in pods))
+    def _evict_pod(self, kind: PressureKind, pods: Sequence[Pod], left: int | None) -> str | None:
+        uid = select_pod_to_evict(kind, (build_consumer(pod, kind) for pod in pods))
         for pod in pods:
             if pod.metadata.uid == uid:
                 self._pods_by_uid.evict(pod.metadata.uid, eviction_message(pod, kind, left), disrupts=True)
@@ -390,31 +390,31 @@ LOST_POWER = 255
 """The exit code of containers that ran when the machine lost power. Code and reason ("Unknown") are those of containerd."""
 
 
-class Fault(StrEnum):
+class NodeFault(StrEnum):
     FAILED = "failed"
     FROZEN = "frozen"
 
 
-class Crash(NamedTuple):
+class ContainerCrash(NamedTuple):
     container: str
     attempt: int
     code: int
 
 
-def fault_of(node: Node) -> Fault | None:
+def node_fault(node: Node) -> NodeFault | None:
     value = node.metadata.annotations.get(FAULT_ANNOTATION, "")
-    return next((fault for fault in Fault if fault == value), None)
+    return next((fault for fault in NodeFault if fault == value), None)
 
 
-def crashes(pod: Pod) -> Iterator[Crash]:
+def requested_crashes(pod: Pod) -> Iterator[ContainerCrash]:
     for key, value in pod.metadata.annotations.items():
         if key.startswith(CRASH_ANNOTATION):
             attempt, code = map(natural, value.partition(" ")[::2])
             if attempt is not None and code is not None:
-                yield Crash(key.removeprefix(CRASH_ANNOTATION), attempt, code % 256)
+                yield ContainerCrash(key.removeprefix(CRASH_ANNOTATION), attempt, code % 256)
 
 
-def rebooted(pod: Pod, now: float) -> Pod:
+def status_after_reboot(pod: Pod, now: float) -> Pod:
     """The status of the pod after a power loss of its machine: no container runs. `now` is Unix time."""
     result = Pod()
     result.CopyFrom(pod)

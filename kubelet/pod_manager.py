@@ -43,17 +43,26 @@ from pinnace.client.client import PodClient
 from pinnace.client.informer import Delta, Informer
 from pinnace.client.workqueue import REJECTED_BASE_BACKOFF, REJECTED_MAX_BACKOFF, DelayingQueue
 from pinnace.kubelet import lifecycle, metrics
-from pinnace.kubelet.admission import PREEMPTED, PREEMPTING, Admission
+from pinnace.kubelet.admission import PREEMPTED, PREEMPTING, PodAdmission
 from pinnace.kubelet.eviction import declares_usage
-from pinnace.kubelet.lifecycle import BeginCall, Phase, PodState, RecordEvent, RemovePod, Start, Step, Stop
-from pinnace.kubelet.metrics import PodTraces
-from pinnace.kubelet.node import VirtualNodes, crashes, rebooted
+from pinnace.kubelet.lifecycle import (
+    PodPhase,
+    PodState,
+    PodStep,
+    RecordEvent,
+    RemovePod,
+    StartCall,
+    StartContainer,
+    StopContainer,
+)
+from pinnace.kubelet.metrics import PodStartupTraces
+from pinnace.kubelet.node import VirtualNodes, requested_crashes, status_after_reboot
 from pinnace.kubelet.pod_record import PodRecord
-from pinnace.kubelet.runtime.fake import FakeVolumes, Volumes
-from pinnace.kubelet.runtime.interface import ContainerView, Instant, Progress, Runtime, read
+from pinnace.kubelet.runtime.fake import FakeVolumes, PodVolumeManager
+from pinnace.kubelet.runtime.interface import ContainerView, Moment, Runtime, VolumeProgress, read_clocks
 from pinnace.kubelet.runtime.simulated_machine import PodSnapshot
-from pinnace.kubelet.stats import Running
-from pinnace.kubelet.status import adopted
+from pinnace.kubelet.stats import RunningPod
+from pinnace.kubelet.status import adopt_resize
 from pinnace.kubelet.status_manager import PodWriter, StatusManager
 from pinnace.runtime.backoff import KeyedBackoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
@@ -94,7 +103,7 @@ STEPS_PER_TURN = 256
 """Pods that are synced before other tasks of the event loop run: some milliseconds."""
 
 
-class EventSink(Protocol):
+class PodEventSink(Protocol):
     """The methods that this module needs of pinnace.client.events.EventRecorder."""
 
     def event(self, obj: Pod, type_: str, reason: str, message: str) -> None: ...
@@ -108,16 +117,16 @@ class PodManager:
         nodes: VirtualNodes,
         writer: PodWriter,
         runtime: Runtime,
-        events: EventSink,
+        events: PodEventSink,
         *,
-        volumes: Volumes | None = None,
+        volumes: PodVolumeManager | None = None,
         nodes_known: Callable[[], int] = lambda: sys.maxsize,
         clock: Clock = SYSTEM_CLOCK,
         tracer: Tracer = NO_TRACER,
     ) -> None:
         """`volumes`: by default, volumes without delays. `nodes_known`: the revision up to which `set_node` was called."""
         self._nodes = nodes
-        self._traces = PodTraces(clock, tracer)
+        self._traces = PodStartupTraces(clock, tracer)
         self._runtime = runtime
         self._events = events
         self._clock = clock
@@ -128,7 +137,7 @@ class PodManager:
         self._panic_isolation = PanicIsolation(self._record_event, self._queue, clock)
         self._volumes = volumes or FakeVolumes()
         self._volumes.listen(self._handle_volume_progress, self._record_event)
-        self._admission = Admission(
+        self._admission = PodAdmission(
             self._nodes,
             runtime,
             self._volumes,
@@ -151,7 +160,7 @@ class PodManager:
     def running(self) -> int:
         """The number of running pods. Computed on request, in another thread."""
         records = tuple(self._records.values())
-        return sum(record.state is not None and record.state.phase is Phase.RUNNING for record in records)
+        return sum(record.state is not None and record.state.phase is PodPhase.RUNNING for record in records)
 
     @property
     def unreported(self) -> int:
@@ -200,25 +209,25 @@ class PodManager:
         records = [self._records[uid] for uid in self._nodes.tenants(node)]
         return [record.pod for record in records if record.want.grace is None and not (record.state and record.state.ending)]
 
-    def what_runs(self, uid: str) -> Running | None:
+    def what_runs(self, uid: str) -> RunningPod | None:
         """The running containers of a pod. None: there are none, or the node is frozen or off."""
         record = self._records.get(uid)
         if record is None or self._nodes.is_silenced(record.pod) or not (names := record.running):
             return None
-        return Running(record.pod, names)
+        return RunningPod(record.pod, names)
 
     def find_pod(self, uid: str) -> PodSnapshot | None:
         """The pod as it is now. None: it is unknown, or its node is frozen or off."""
         record = self._records.get(uid)
         if record is None or self._nodes.is_silenced(record.pod):
             return None
-        return PodSnapshot(record.pod, self._runtime.observe(uid, read(self._clock)), record.addresses)
+        return PodSnapshot(record.pod, self._runtime.observe(uid, read_clocks(self._clock)), record.addresses)
 
     def evict(self, uid: str, message: str, *, disrupts: bool) -> None:
         """`disrupts`: see lifecycle.Ending."""
         record = self._records[uid]
         if record.state is not None:
-            record.state = lifecycle.evict(record.state, EVICTED, message, read(self._clock), disrupts=disrupts)
+            record.state = lifecycle.evict(record.state, EVICTED, message, read_clocks(self._clock), disrupts=disrupts)
             self._record_event(record.pod, "Warning", EVICTED, message)
             self._queue.add(uid)
 
@@ -230,7 +239,7 @@ class PodManager:
         record = self._records[uid]
         if record.state is not None:
             grace = record.template.plan.grace
-            record.state = lifecycle.evict(record.state, PREEMPTING, PREEMPTED, read(self._clock), grace=grace)
+            record.state = lifecycle.evict(record.state, PREEMPTING, PREEMPTED, read_clocks(self._clock), grace=grace)
             self._record_event(record.pod, "Warning", PREEMPTING, PREEMPTED)
             self._queue.add(uid)
 
@@ -254,7 +263,7 @@ class PodManager:
         elif pod.spec.nodeName in self._nodes:
             self._pods_to_admit.pop(uid, None)
             if lifecycle.accepted(pod):
-                self._pods_to_adopt[uid] = rebooted(pod, self._clock.time()) if self._nodes.has_booted(pod) else pod
+                self._pods_to_adopt[uid] = status_after_reboot(pod, self._clock.time()) if self._nodes.has_booted(pod) else pod
             else:
                 self._pods_to_admit[uid] = pod
                 self._traces.arrived(pod)
@@ -295,16 +304,16 @@ class PodManager:
         if moved and record.state is not None:  # the steps of a deletion are reported anyway
             if not record.state.phase.final:
                 self._runtime.resize(record.granted)
-            self._resize_pod(uid, record, read(self._clock))
+            self._resize_pod(uid, record, read_clocks(self._clock))
             self._status_manager.mark_changed(uid, record)
         self._apply_annotations(uid, pod)
 
-    def _handle_volume_progress(self, uid: str, progress: Progress) -> None:
+    def _handle_volume_progress(self, uid: str, progress: VolumeProgress) -> None:
         """Containers can start, or are held for other reasons."""
         record = self._records.get(uid)
         if record is None:
             return
-        mounted_at = read(self._clock).monotonic if progress.mounted else math.inf
+        mounted_at = read_clocks(self._clock).monotonic if progress.mounted else math.inf
         record.want = record.want._replace(mounted_at=mounted_at, held=progress.held)
         if record.state is not None:
             self._status_manager.mark_changed(uid, record)
@@ -317,8 +326,8 @@ class PodManager:
         try:
             if declares_usage(pod):
                 self._nodes.consuming.add(pod.spec.nodeName)
-            for container, attempt, code in crashes(pod):
-                self._runtime.crash(uid, container, attempt, code, read(self._clock))
+            for container, attempt, code in requested_crashes(pod):
+                self._runtime.crash(uid, container, attempt, code, read_clocks(self._clock))
                 self._queue.add(uid)
         except Exception as error:
             self._panic_isolation.retry_pod(pod, error)
@@ -338,7 +347,7 @@ class PodManager:
         while True:
             due = await self._queue.get_batch(STEPS_PER_TURN)
             await self._adopt_accepted_pods()
-            now = read(self._clock)
+            now = read_clocks(self._clock)
             for uid in due:
                 self._sync_pod(uid, now)
             await asyncio.sleep(0)
@@ -346,14 +355,14 @@ class PodManager:
     async def _adopt_accepted_pods(self) -> None:
         """Adopts pods before any pod is admitted, so that their resources are counted."""
         while self._pods_to_adopt:
-            now = read(self._clock)
+            now = read_clocks(self._clock)
             for uid in list(islice(self._pods_to_adopt, STEPS_PER_TURN)):
                 self._pods_to_admit[uid] = self._pods_to_adopt.pop(uid)
                 with suppress(Exception):  # the pod is also in the queue: the exception will be raised and reported there
                     self._ensure_record(uid, now)
             await asyncio.sleep(0)
 
-    def _sync_pod(self, uid: str, now: Instant) -> None:
+    def _sync_pod(self, uid: str, now: Moment) -> None:
         try:
             if (record := self._ensure_record(uid, now)) is not None:
                 self._advance_pod(uid, record, now)
@@ -366,7 +375,7 @@ class PodManager:
         else:
             self._panic_isolation.reset_backoff(uid)
 
-    def _ensure_record(self, uid: str, now: Instant) -> PodRecord | None:
+    def _ensure_record(self, uid: str, now: Moment) -> PodRecord | None:
         """The record of a pod, created if missing. A pod that an earlier process accepted is adopted."""
         if (pod := self._pods_to_admit.get(uid)) is not None:
             self._records[uid] = PodRecord.of(pod)
@@ -376,13 +385,13 @@ class PodManager:
             self._adopt_pod(uid, record, now)
         return record
 
-    def _adopt_pod(self, uid: str, record: PodRecord, now: Instant) -> None:
+    def _adopt_pod(self, uid: str, record: PodRecord, now: Moment) -> None:
         pod = record.pod
         state = lifecycle.adopt(pod, record.template.plan, now)
         if state.phase.final:
             self._runtime.end(uid)
         else:
-            if (resize := adopted(pod)) is not None:
+            if (resize := adopt_resize(pod)) is not None:
                 record.set_resize(resize)
             self._admission.readmit(record)
             self._runtime.adopt(record.granted, now)
@@ -391,7 +400,7 @@ class PodManager:
             self._admission.remount(record, now)
         record.state = state
 
-    def _resize_pod(self, uid: str, record: PodRecord, now: Instant) -> None:
+    def _resize_pod(self, uid: str, record: PodRecord, now: Moment) -> None:
         """Allocates the resources of the spec, if the node has room."""
         state, before = record.state, record.resize
         if before is None or state is None or state.phase.final or state.ending is not None:
@@ -412,7 +421,7 @@ class PodManager:
             else:
                 self._record_event(record.pod, "Normal", "ResizeStarted", "Pod resize started")
                 views = {view.name: view for view in containers}
-                record.state = lifecycle.restart(state, record.template.plan, views, resize.restarting.keys(), now)
+                record.state = lifecycle.restart_for_resize(state, record.template.plan, views, resize.restarting.keys(), now)
         self._status_manager.mark_changed(uid, record)
         self._queue.add(uid)
 
@@ -427,7 +436,7 @@ class PodManager:
             self._record_event(record.pod, "Normal", "ResizeCompleted", "Pod resize completed")
         self._status_manager.mark_changed(uid, record)
 
-    def _advance_pod(self, uid: str, record: PodRecord, now: Instant) -> None:
+    def _advance_pod(self, uid: str, record: PodRecord, now: Moment) -> None:
         """Advances a pod until no action remains."""
         if record.resize is not None and (record.resize.reason or record.resize.unseen):
             self._resize_pod(uid, record, now)
@@ -450,7 +459,7 @@ class PodManager:
             self._queue.add_at(uid, step.wake_at)
         self._status_manager.delete_if_finished(uid, record)
 
-    def _admit_pod(self, uid: str, record: PodRecord, now: Instant) -> PodState | None:
+    def _admit_pod(self, uid: str, record: PodRecord, now: Moment) -> PodState | None:
         """Executes one step. None: sync the pod again first."""
         decided = self._admission.admit(record, now)
         if isinstance(decided, float):
@@ -460,17 +469,17 @@ class PodManager:
             self._apply_annotations(uid, record.pod)
         return decided
 
-    def _execute_actions(self, uid: str, record: PodRecord, step: Step, now: Instant) -> bool:
+    def _execute_actions(self, uid: str, record: PodRecord, step: PodStep, now: Moment) -> bool:
         """False: the actions do not change containers, so another step would have the same result."""
         touched = False
         for action in step.actions:
             match action:
-                case Start(container, attempt):
+                case StartContainer(container, attempt):
                     self._runtime.start(uid, container, attempt, now)
                     touched = True
-                case Stop(container, grace):
+                case StopContainer(container, grace):
                     touched = self._stop_container(uid, record, container, grace, now) or touched
-                case BeginCall(container, call):
+                case StartCall(container, call):
                     self._runtime.call(uid, container, call, now)
                     touched = True
                 case RecordEvent(type_, reason, message):
@@ -479,7 +488,7 @@ class PodManager:
                     record.over = True
         return touched
 
-    def _stop_container(self, uid: str, record: PodRecord, container: str, grace: float, now: Instant) -> bool:
+    def _stop_container(self, uid: str, record: PodRecord, container: str, grace: float, now: Moment) -> bool:
         """False: the disk is full, and the stop must be requested again. The state of the ending pod is kept."""
         try:
             self._runtime.stop(uid, container, grace, now)
@@ -502,7 +511,7 @@ class PodManager:
         if state.refused:
             metrics.REFUSED.labels(state.reason).inc()
             self._record_event(pod, "Warning", state.reason, state.message)
-        elif state.phase is Phase.FAILED and state.ending is None:
+        elif state.phase is PodPhase.FAILED and state.ending is None:
             codes = ", ".join(f"{view.name} with code {view.exit.code}" for view in containers if view.exit)
             self._record_event(pod, "Warning", "Failed", f"Containers exited: {codes}")
 

@@ -8,10 +8,17 @@ from pinnace.api.core_v1_pb2 import Pod, PodCondition
 from pinnace.api.pods import ended
 from pinnace.fit import Requests
 from pinnace.kubelet.addresses import Addresses
-from pinnace.kubelet.lifecycle import DesiredState, Phase, PodState, accepted
-from pinnace.kubelet.lifecycle.plan import Template, template_of
+from pinnace.kubelet.lifecycle import DesiredState, PodPhase, PodState, accepted
+from pinnace.kubelet.lifecycle.plan import PodTemplateFacts, get_template
 from pinnace.kubelet.runtime.interface import ContainerState, ContainerView
-from pinnace.kubelet.status import Resize, alike, render, resources_of, show_held, with_resources
+from pinnace.kubelet.status import (
+    PendingResize,
+    build_status_update,
+    resources_of,
+    set_held_reasons,
+    statuses_equal,
+    with_resources,
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -20,7 +27,7 @@ class PodRecord:
     """The informer's object."""
     revision: str
     """The latest known version: the informer's, or the result of the last own write."""
-    template: Template
+    template: PodTemplateFacts
     want: DesiredState
     state: PodState | None = None
     """None: not admitted or adopted yet."""
@@ -41,13 +48,13 @@ class PodRecord:
     """Monotonic time until which overwritten fields are not corrected."""
     over: bool = False
     """The pod must be deleted when everything has been reported."""
-    resize: Resize | None = None
+    resize: PendingResize | None = None
     """None: the pod has the resources of its spec."""
 
     @classmethod
     def of(cls, pod: Pod) -> "PodRecord":
-        template = template_of(pod)
-        return cls(pod, pod.metadata.resourceVersion, template, wanted(pod, template))
+        template = get_template(pod)
+        return cls(pod, pod.metadata.resourceVersion, template, compute_desired_state(pod, template))
 
     @property
     def reported(self) -> bool:
@@ -72,8 +79,8 @@ class PodRecord:
         """Whether another process of this fleet has started a pod that this process has not started. Phases do not move
         backwards.
         """
-        ours = self.state is not None and self.state.phase is Phase.PENDING
-        return ours and self.pod.status.phase not in ("", Phase.PENDING)
+        ours = self.state is not None and self.state.phase is PodPhase.PENDING
+        return ours and self.pod.status.phase not in ("", PodPhase.PENDING)
 
     def is_contradicted(self) -> bool:
         """Whether the stored status differs from the status of this process, because another client overwrote it. Only the
@@ -85,7 +92,7 @@ class PodRecord:
         if self.revision != self.pod.metadata.resourceVersion:  # this process has a newer report
             return False
         ours = self._render(self.state)
-        self.foreign = not alike(ours.status, self.pod.status)
+        self.foreign = not statuses_equal(ours.status, self.pod.status)
         return self.foreign
 
     @property
@@ -106,12 +113,12 @@ class PodRecord:
             self.foreign = revision != self.revision and (self.foreign or not self.reported or pod.status != self.pod.status)
         moved = metadata.generation != self.pod.metadata.generation
         if moved and self.state is not None and self.resize is None and resources_of(self.pod.spec) != resources_of(pod.spec):
-            self.resize = Resize(resources_of(self.pod.spec))
+            self.resize = PendingResize(resources_of(self.pod.spec))
         self.pod, self.revision = pod, revision
         if moved:
-            self.template = template_of(self.granted)
+            self.template = get_template(self.granted)
         if moved or metadata.HasField("deletionTimestamp") or self.template.plan.gates:
-            self.want = wanted(pod, self.template)._replace(mounted_at=self.want.mounted_at, held=self.want.held)
+            self.want = compute_desired_state(pod, self.template)._replace(mounted_at=self.want.mounted_at, held=self.want.held)
         return True
 
     @property
@@ -124,12 +131,12 @@ class PodRecord:
         """The resources that the node counts."""
         if self.resize is None or not self.resize.restarting:
             return self.template.requests
-        return template_of(with_resources(self.pod, self.resize.counted())).requests
+        return get_template(with_resources(self.pod, self.resize.counted())).requests
 
-    def set_resize(self, resize: Resize | None) -> None:
+    def set_resize(self, resize: PendingResize | None) -> None:
         """The pending work of a resize has changed."""
         self.resize = resize
-        self.template = template_of(self.granted)
+        self.template = get_template(self.granted)
         self.want = self.want._replace(plan=self.template.plan)
 
     def report(self) -> Pod | None:
@@ -140,9 +147,11 @@ class PodRecord:
         return self._render(self.state)
 
     def _render(self, state: PodState) -> Pod:
-        report = render(self.pod, self.revision, self.template, state, self.containers, self.addresses, self.resize)
+        report = build_status_update(
+            self.pod, self.revision, self.template, state, self.containers, self.addresses, self.resize
+        )
         if self.want.held and not state.phase.final:
-            show_held(report.status, self.want.held, initialized=state.initialized.holds)
+            set_held_reasons(report.status, self.want.held, initialized=state.initialized.holds)
         return report
 
     def acknowledge(self, revision: str) -> None:
@@ -154,13 +163,13 @@ class PodRecord:
             self.foreign = False
 
 
-def wanted(pod: Pod, template: Template) -> DesiredState:
+def compute_desired_state(pod: Pod, template: PodTemplateFacts) -> DesiredState:
     metadata, plan = pod.metadata, template.plan
     grace = float(metadata.deletionGracePeriodSeconds) if metadata.HasField("deletionTimestamp") else None
-    return DesiredState(plan, grace, unmet(plan.gates, pod.status.conditions) if plan.gates else "")
+    return DesiredState(plan, grace, unmet_gates_message(plan.gates, pod.status.conditions) if plan.gates else "")
 
 
-def unmet(gates: Sequence[str], conditions: Sequence[PodCondition]) -> str:
+def unmet_gates_message(gates: Sequence[str], conditions: Sequence[PodCondition]) -> str:
     """The message about readiness gates that are not True; empty if all are."""
     result = {condition.type: condition.status for condition in conditions}
     return ", ".join(

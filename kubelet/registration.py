@@ -49,7 +49,7 @@ from pinnace.client.workqueue import RejectedQueue
 from pinnace.fit import allocatable_amounts
 from pinnace.fit.requests import PODS
 from pinnace.kubelet.addresses import host_ip, pod_cidr
-from pinnace.kubelet.eviction import CONDITIONS, Kind
+from pinnace.kubelet.eviction import CONDITIONS, PressureKind
 from pinnace.runtime.build import version
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
@@ -59,14 +59,14 @@ PAUSE_IMAGE, PAUSE_SIZE = "registry.k8s.io/pause:3.10", 320_368
 """The image of a machine that has not run a pod, with its size in bytes."""
 
 
-class Endpoint(NamedTuple):
+class KubeletEndpoint(NamedTuple):
     """The address of the kubelet for API servers. `host`: a name or an address."""
 
     host: str
     port: int
 
 
-class Machine(NamedTuple):
+class FleetMachine(NamedTuple):
     """The properties that all nodes of a fleet share."""
 
     shape: MachineShape
@@ -74,7 +74,7 @@ class Machine(NamedTuple):
     runtime: str = "fake"
     local: bool = False
     """Node addresses are in 127.0.0.0/8 (see pinnace.kubelet.addresses)."""
-    endpoint: Endpoint | None = None
+    endpoint: KubeletEndpoint | None = None
     """None: the kubelet does not serve logs, exec and stats."""
     own: Mapping[str, MachineShape] = {}
     """Different shapes of the fleet's own nodes, by name."""
@@ -83,7 +83,7 @@ class Machine(NamedTuple):
         return self.own.get(node, self.shape)
 
 
-def new_node(name: str, fleet: str, machine: Machine, now: float) -> Node:
+def build_node(name: str, fleet: str, machine: FleetMachine, now: float) -> Node:
     """A new Node object. `now` in Unix time."""
     node = Node()
     node.metadata.name = name
@@ -96,46 +96,48 @@ def new_node(name: str, fleet: str, machine: Machine, now: float) -> Node:
     return node
 
 
-def needs_status(node: Node, machine: Machine, pressures: Collection[Kind] = ()) -> bool:
+def needs_status_update(node: Node, machine: FleetMachine, pressures: Collection[PressureKind] = ()) -> bool:
     """`pressures`: the current pressures of the node."""
     status = node.status
     ready = conditions.find(status.conditions, "Ready")
     if ready is None or (ready.status, ready.reason, ready.message) != READY:
         return True
-    if any(_is_outdated(node, kind, kind in pressures) for kind in Kind):
+    if any(_is_pressure_outdated(node, kind, kind in pressures) for kind in PressureKind):
         return True
     known = machine.shape_of(node.metadata.name).resources
     if not status.images or any(resource in known and resource not in status.capacity for resource in NATIVE):
         return True
     info, labels = status.nodeInfo, node.metadata.labels
     told = info.operatingSystem, info.architecture, info.osImage, info.containerRuntimeVersion, info.kubeletVersion
-    if told != _system_info(labels, machine) or any(_overwritten(node)):
+    if told != _system_info(labels, machine) or any(_wrong_allocatable(node)):
         return True
     addresses = [(address.type, address.address) for address in status.addresses]
-    return addresses != _addresses(node, machine) or status.daemonEndpoints.kubeletEndpoint.Port != _port(machine)
+    return addresses != _node_addresses(node, machine) or status.daemonEndpoints.kubeletEndpoint.Port != _kubelet_port(machine)
 
 
-def needs_spec(node: Node, fleet: str, machine: Machine) -> bool:
+def needs_spec_update(node: Node, fleet: str, machine: FleetMachine) -> bool:
     labels, shape = node.metadata.labels, machine.shape_of(node.metadata.name)
     if labels.get(FLEET_LABEL) != fleet or labels.get(HOSTNAME_LABEL) != node.metadata.name:
         return True
-    if not all(key in labels for key in shape.label_keys) and any(key not in labels for key in _labels(node, fleet, machine)):
+    if not all(key in labels for key in shape.label_keys) and any(
+        key not in labels for key in _required_labels(node, fleet, machine)
+    ):
         return True
     return not node.spec.podCIDR or any(taint.key == NOT_READY_TAINT for taint in node.spec.taints)
 
 
-def with_status(node: Node, machine: Machine, now: float, pressures: Collection[Kind] = ()) -> Node:
+def with_ready_status(node: Node, machine: FleetMachine, now: float, pressures: Collection[PressureKind] = ()) -> Node:
     """A copy that is Ready. The capacity in the object is kept, and missing resources are added."""
     copy = Node()
     copy.CopyFrom(node)
     _set_status(copy, machine, now)
-    for kind in Kind:
-        if _is_outdated(copy, kind, kind in pressures):
-            _set_pressure(copy, kind, kind in pressures, now)
+    for kind in PressureKind:
+        if _is_pressure_outdated(copy, kind, kind in pressures):
+            _set_pressure_condition(copy, kind, kind in pressures, now)
     return copy
 
 
-def changes(before: Node, after: Node) -> list[str]:
+def changed_condition_reasons(before: Node, after: Node) -> list[str]:
     """The reasons of events for changed conditions, such as NodeReady. Empty for a node that becomes Ready for the first time,
     because thousands of nodes can start together.
     """
@@ -149,7 +151,7 @@ def changes(before: Node, after: Node) -> list[str]:
     ]
 
 
-def with_spec(node: Node, fleet: str, machine: Machine) -> Node:
+def with_fleet_spec(node: Node, fleet: str, machine: FleetMachine) -> Node:
     """A copy with the fleet's label and without the not-ready taint."""
     copy = Node()
     copy.CopyFrom(node)
@@ -157,9 +159,9 @@ def with_spec(node: Node, fleet: str, machine: Machine) -> Node:
     return copy
 
 
-def _set_spec(node: Node, fleet: str, machine: Machine) -> None:
+def _set_spec(node: Node, fleet: str, machine: FleetMachine) -> None:
     """Written after the status, which contains the pod capacity."""
-    node.metadata.labels.update(_labels(node, fleet, machine))
+    node.metadata.labels.update(_required_labels(node, fleet, machine))
     if not node.spec.podCIDR:
         node.spec.podCIDR = pod_cidr(node.metadata.name, allocatable_amounts(node).get(PODS, 0), local=machine.local)
         node.spec.podCIDRs[:] = [node.spec.podCIDR]
@@ -168,7 +170,7 @@ def _set_spec(node: Node, fleet: str, machine: Machine) -> None:
     node.spec.taints.extend(taints)
 
 
-def _labels(node: Node, fleet: str, machine: Machine) -> Mapping[str, str]:
+def _required_labels(node: Node, fleet: str, machine: FleetMachine) -> Mapping[str, str]:
     """Required labels of the node. Labels for os, architecture, instance type, zone and region are kept.
 
     Source: updateDefaultLabels in pkg/kubelet/kubelet_node_status.go of Kubernetes."""
@@ -181,10 +183,10 @@ def _labels(node: Node, fleet: str, machine: Machine) -> Mapping[str, str]:
     return {key: own.get(key, value) for key, value in defaults.items()} | {FLEET_LABEL: fleet, HOSTNAME_LABEL: name}
 
 
-def _set_status(node: Node, machine: Machine, now: float) -> None:
+def _set_status(node: Node, machine: FleetMachine, now: float) -> None:
     status, shape = node.status, machine.shape_of(node.metadata.name)
     _add_capacity(node, shape, NATIVE)
-    for resource, text in list(_overwritten(node)):
+    for resource, text in list(_wrong_allocatable(node)):
         if text:
             status.allocatable[resource].string = text
         else:
@@ -192,9 +194,9 @@ def _set_status(node: Node, machine: Machine, now: float) -> None:
     ready = conditions.say(status.conditions, "Ready", *READY, now)
     ready.lastHeartbeatTime.CopyFrom(to_time(now))
     del status.addresses[:]
-    for kind, address in _addresses(node, machine):
+    for kind, address in _node_addresses(node, machine):
         status.addresses.add(type=kind, address=address)
-    status.daemonEndpoints.kubeletEndpoint.Port = _port(machine)
+    status.daemonEndpoints.kubeletEndpoint.Port = _kubelet_port(machine)
     info = status.nodeInfo  # other known fields, such as machineID, are kept
     info.operatingSystem, info.architecture, info.osImage, info.containerRuntimeVersion, info.kubeletVersion = _system_info(
         node.metadata.labels, machine
@@ -209,30 +211,30 @@ def _add_capacity(node: Node, shape: MachineShape, resources: Collection[str]) -
             node.status.capacity[resource].string = shape.resources[resource]
 
 
-def _overwritten(node: Node) -> Iterator[tuple[str, str]]:
+def _wrong_allocatable(node: Node) -> Iterator[tuple[str, str]]:
     """The resources with a wrong allocatable amount, and the right amount; "": to be removed. Allocatable is the capacity minus
     the reserved amount.
 
     Source: MachineInfo in pkg/kubelet/nodestatus/setters.go of Kubernetes."""
     capacity, told = node.status.capacity, node.status.allocatable
     annotation = node.metadata.annotations.get(RESERVED_ANNOTATION, "")
-    reserved = _reserved(annotation) if annotation else {}
+    reserved = _parse_reserved(annotation) if annotation else {}
     for resource, quantity in capacity.items():
         wanted = quantity.string
         if resource in reserved:
             wanted = format_amount(resource, max(0, amount(resource, wanted) - reserved[resource]))
-        if resource not in told or _differ(resource, told[resource].string, wanted):
+        if resource not in told or _amounts_differ(resource, told[resource].string, wanted):
             yield resource, wanted
     for resource in told:
         if resource not in capacity and is_extended_resource(resource):
             yield resource, ""
 
 
-def _differ(resource: str, one: str, other: str) -> bool:
+def _amounts_differ(resource: str, one: str, other: str) -> bool:
     return one != other and amount(resource, one) != amount(resource, other)
 
 
-def _reserved(text: str) -> dict[str, int]:
+def _parse_reserved(text: str) -> dict[str, int]:
     """By resource. Invalid amounts are ignored."""
     numbers = {}
     for word in text.split(","):
@@ -244,17 +246,17 @@ def _reserved(text: str) -> dict[str, int]:
     return {resource: value for resource, value in numbers.items() if value > 0}
 
 
-def _system_info(labels: Mapping[str, str], machine: Machine) -> tuple[str, str, str, str, str]:
+def _system_info(labels: Mapping[str, str], machine: FleetMachine) -> tuple[str, str, str, str, str]:
     """Fields of nodeInfo: operating system, architecture, OS image, and versions of runtime and kubelet."""
-    return labels.get(OS_LABEL, OS), labels.get(ARCH_LABEL, ARCH), OS_IMAGE, *_versions(machine)
+    return labels.get(OS_LABEL, OS), labels.get(ARCH_LABEL, ARCH), OS_IMAGE, *_node_versions(machine)
 
 
-def _versions(machine: Machine) -> tuple[str, str]:
+def _node_versions(machine: FleetMachine) -> tuple[str, str]:
     """The versions of the runtime and the kubelet, in the format of nodeInfo."""
     return f"{machine.runtime}://1", f"v{version()}"
 
 
-def _addresses(node: Node, machine: Machine) -> list[tuple[str, str]]:
+def _node_addresses(node: Node, machine: FleetMachine) -> list[tuple[str, str]]:
     """Type and address of each entry. The kubelet's own address is external, because it is reachable in the real network."""
     name = node.metadata.name
     addresses = [("InternalIP", host_ip(name, local=machine.local)), ("Hostname", name)]
@@ -271,29 +273,29 @@ def _is_ip(host: str) -> bool:
     return True
 
 
-def _port(machine: Machine) -> int:
+def _kubelet_port(machine: FleetMachine) -> int:
     return machine.endpoint.port if machine.endpoint is not None else 0
 
 
-def _is_outdated(node: Node, kind: Kind, holds: bool) -> bool:
+def _is_pressure_outdated(node: Node, kind: PressureKind, holds: bool) -> bool:
     """A pressure condition is reported from the first pressure on, or after it was set to Unknown."""
     node_condition = conditions.find(node.status.conditions, CONDITIONS[kind])
     return holds if node_condition is None else node_condition.status != str(holds)
 
 
-def _set_pressure(node: Node, kind: Kind, holds: bool, now: float) -> None:
+def _set_pressure_condition(node: Node, kind: PressureKind, holds: bool, now: float) -> None:
     """Reasons and messages are Kubernetes'."""
     said = conditions.say(node.status.conditions, CONDITIONS[kind], str(holds), *_PRESSURE_WORDS[kind, holds], now)
     said.lastHeartbeatTime.CopyFrom(to_time(now))
 
 
 _PRESSURE_WORDS = {
-    (Kind.MEMORY, True): ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
-    (Kind.MEMORY, False): ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-    (Kind.DISK, True): ("KubeletHasDiskPressure", "kubelet has disk pressure"),
-    (Kind.DISK, False): ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-    (Kind.PID, True): ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
-    (Kind.PID, False): ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    (PressureKind.MEMORY, True): ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
+    (PressureKind.MEMORY, False): ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    (PressureKind.DISK, True): ("KubeletHasDiskPressure", "kubelet has disk pressure"),
+    (PressureKind.DISK, False): ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    (PressureKind.PID, True): ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
+    (PressureKind.PID, False): ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
 }
 
 
@@ -301,30 +303,36 @@ log = logging.getLogger(__name__)
 
 CHUNK = 500
 """Maximum number of nodes per batch."""
-LONGEST_PAUSE = 7.0
+MAX_RETRY_INTERVAL = 7.0
 """Maximum seconds between retries of a rejected node, as in the kubelet's tryRegisterWithAPIServer."""
 CONCURRENCY = 16
 """Maximum number of concurrent calls for single nodes."""
 
-Refusals: TypeAlias = dict[str, ApiError]
+RejectedNodes: TypeAlias = dict[str, ApiError]
 """Error messages by node name."""
 
 
-def no_pressure(node: str) -> Collection[Kind]:
+def no_pressure(node: str) -> Collection[PressureKind]:
     return ()
 
 
-class EventSink(Protocol):
+class NodeEventSink(Protocol):
     """The methods that this module needs of pinnace.client.events.EventRecorder."""
 
     def event(self, obj: Node, type_: str, reason: str, message: str) -> None: ...
 
 
-class Registrar:
+class NodeRegistrar:
     """All methods raise Unavailable; call them again. Events are recorded for written changes."""
 
     def __init__(
-        self, client: ResourceClient[Node], events: EventSink, fleet: str, machine: Machine, *, clock: Clock = SYSTEM_CLOCK
+        self,
+        client: ResourceClient[Node],
+        events: NodeEventSink,
+        fleet: str,
+        machine: FleetMachine,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._client = client
         self._events = events
@@ -332,68 +340,70 @@ class Registrar:
         self._machine = machine
         self._clock = clock
 
-    async def create(self, names: Sequence[str]) -> Refusals:
+    async def create(self, names: Sequence[str]) -> RejectedNodes:
         """Creates nodes of this fleet as Ready, and adopts those that already exist. Returns rejections."""
-        refused: Refusals = {}
+        refused: RejectedNodes = {}
         done = 0
-        for chunk in portions((new_node(name, self._fleet, self._machine, self._clock.time()) for name in names), CHUNK):
+        for chunk in portions((build_node(name, self._fleet, self._machine, self._clock.time()) for name in names), CHUNK):
             refused |= await _send_batch(self._client.create_batch, chunk)
             done += len(chunk)
             log.info("registered %d of %d nodes", done, len(names))
         existing = [name for name, error in refused.items() if isinstance(error, AlreadyExists)]
         for name in existing:
             del refused[name]
-        return refused | await _run_all({name: self._adopt_node(name) for name in existing})
+        return refused | await _run_concurrently({name: self._adopt_node(name) for name in existing})
 
-    async def make_ready(self, present: Iterable[Node], pressures: Callable[[str], Collection[Kind]] = no_pressure) -> Refusals:
+    async def make_ready(
+        self, present: Iterable[Node], pressures: Callable[[str], Collection[PressureKind]] = no_pressure
+    ) -> RejectedNodes:
         """Writes the status of nodes with a difference, otherwise their spec. A new node takes two passes, because the second
         write needs the version of the first. A node that has changed meanwhile is left to the next pass. Returns rejections.
         """
         unready, held_back = [], []
         for node in present:
-            if needs_status(node, self._machine, pressures(node.metadata.name)):
+            if needs_status_update(node, self._machine, pressures(node.metadata.name)):
                 unready.append(node)
-            elif needs_spec(node, self._fleet, self._machine):
+            elif needs_spec_update(node, self._fleet, self._machine):
                 held_back.append(node)
         now = self._clock.time()
-        reports = (with_status(node, self._machine, now, pressures(node.metadata.name)) for node in unready)
+        reports = (with_ready_status(node, self._machine, now, pressures(node.metadata.name)) for node in unready)
         before = {node.metadata.name: node for node in unready}
-        refused: Refusals = {}
+        refused: RejectedNodes = {}
         for chunk in portions(reports, CHUNK):
             refused |= await _send_batch(self._client.update_status_batch, chunk)
             for node in chunk:
                 if node.metadata.name not in refused:
                     self._record_condition_events(before[node.metadata.name], node)
-        refused |= await _run_all({node.metadata.name: self._write_spec(node) for node in held_back})
+        refused |= await _run_concurrently({node.metadata.name: self._write_spec(node) for node in held_back})
         return {name: error for name, error in refused.items() if not isinstance(error, Conflict | NotFound)}
 
     def _record_condition_events(self, before: Node, after: Node) -> None:
         """Kubernetes' message."""
-        for reason in changes(before, after):
+        for reason in changed_condition_reasons(before, after):
             self._events.event(after, "Normal", reason, f"Node {after.metadata.name} status is now: {reason}")
 
     async def _adopt_node(self, name: str) -> None:
         def change(node: Node) -> None:
-            node.CopyFrom(with_spec(node, self._fleet, self._machine))
+            node.CopyFrom(with_fleet_spec(node, self._fleet, self._machine))
 
         await self._client.modify(name, "", change)
 
     async def _write_spec(self, node: Node) -> None:
-        await self._client.update(with_spec(node, self._fleet, self._machine))
+        await self._client.update(with_fleet_spec(node, self._fleet, self._machine))
 
 
-class Registration:
+class NodeRegistration:
     """Decides which writes are due. `own`: names of the nodes that the fleet creates. `there`: the existing nodes of the fleet.
     `on_due(nodes)`: these nodes must be reconciled, or `create` has work.
     """
 
     def __init__(
         self,
-        registrar: Registrar,
+        registrar: NodeRegistrar,
         own: Sequence[str],
         there: Mapping[str, Node],
         *,
-        pressures: Callable[[str], Collection[Kind]],
+        pressures: Callable[[str], Collection[PressureKind]],
         on_due: Callable[[Collection[str]], None],
         clock: Clock,
     ) -> None:
@@ -404,7 +414,7 @@ class Registration:
         self._on_due = on_due
         self._nodes_to_create = set(own)  # to create now
         self._uncreated: set[str] = set()  # to retry later
-        self._rejected = RejectedQueue(clock, LONGEST_PAUSE)
+        self._rejected = RejectedQueue(clock, MAX_RETRY_INTERVAL)
         self.tried = not own
         """Whether each own node exists or was rejected."""
 
@@ -445,7 +455,7 @@ class Registration:
             self._nodes_to_create |= names & self._uncreated
             self._on_due(names - self._uncreated)
 
-    def _record_results(self, tried: Iterable[str], refused: Refusals) -> None:
+    def _record_results(self, tried: Iterable[str], refused: RejectedNodes) -> None:
         for name in tried:
             if name in refused:
                 self._rejected.add_rate_limited(name, refused[name])
@@ -458,7 +468,7 @@ class Registration:
             log.log(level, "the API server rejected %d nodes, retrying: %s", len(refused), self._rejected.describe_errors())
 
 
-async def _send_batch(send: Callable[[Sequence[Node]], Awaitable[Sequence[BatchItem]]], chunk: Sequence[Node]) -> Refusals:
+async def _send_batch(send: Callable[[Sequence[Node]], Awaitable[Sequence[BatchItem]]], chunk: Sequence[Node]) -> RejectedNodes:
     """The rejections: all nodes if the whole call failed."""
     try:
         items = await send(chunk)
@@ -470,7 +480,7 @@ async def _send_batch(send: Callable[[Sequence[Node]], Awaitable[Sequence[BatchI
     return {node.metadata.name: error for node, error in both if error is not None}
 
 
-async def _run_all(calls: Mapping[str, Coroutine[Any, Any, None]]) -> Refusals:
+async def _run_concurrently(calls: Mapping[str, Coroutine[Any, Any, None]]) -> RejectedNodes:
     """Executes all calls with limited concurrency. Returns rejections. Other errors are raised after all calls."""
     free = asyncio.Semaphore(CONCURRENCY)
 
@@ -479,7 +489,7 @@ async def _run_all(calls: Mapping[str, Coroutine[Any, Any, None]]) -> Refusals:
             await call
 
     outcomes = await asyncio.gather(*map(limited, calls.values()), return_exceptions=True)
-    refused: Refusals = {}
+    refused: RejectedNodes = {}
     for name, outcome in zip(calls, outcomes, strict=True):
         if isinstance(outcome, ApiError) and not isinstance(outcome, Unavailable):
             refused[name] = outcome

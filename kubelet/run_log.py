@@ -18,7 +18,7 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
 from pinnace.history.records import ContainerRun, encode_record
 from pinnace.kubelet.addresses import Addresses
-from pinnace.kubelet.runtime.interface import Call, ContainerView, Instant, Runtime
+from pinnace.kubelet.runtime.interface import ContainerCall, ContainerView, Moment, Runtime
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 BEAT = 1.0
@@ -99,26 +99,26 @@ class LoggedRuntime:
         self._pods[pod.metadata.uid] = _Pod(pod)
         return remark
 
-    def adopt(self, pod: Pod, now: Instant) -> None:
+    def adopt(self, pod: Pod, now: Moment) -> None:
         self._runtime.adopt(pod, now)
         self._pods[pod.metadata.uid] = _Pod(pod)
 
     def resize(self, pod: Pod) -> None:
         self._runtime.resize(pod)
 
-    def start(self, uid: str, container: str, attempt: int, now: Instant) -> None:
+    def start(self, uid: str, container: str, attempt: int, now: Moment) -> None:
         self._runtime.start(uid, container, attempt, now)
 
-    def stop(self, uid: str, container: str, grace: float, now: Instant) -> None:
+    def stop(self, uid: str, container: str, grace: float, now: Moment) -> None:
         self._runtime.stop(uid, container, grace, now)
 
-    def crash(self, uid: str, container: str, attempt: int, code: int, now: Instant) -> None:
+    def crash(self, uid: str, container: str, attempt: int, code: int, now: Moment) -> None:
         self._runtime.crash(uid, container, attempt, code, now)
 
-    def call(self, uid: str, container: str, call: Call, now: Instant) -> None:
+    def call(self, uid: str, container: str, call: ContainerCall, now: Moment) -> None:
         self._runtime.call(uid, container, call, now)
 
-    def observe(self, uid: str, now: Instant) -> Sequence[ContainerView]:
+    def observe(self, uid: str, now: Moment) -> Sequence[ContainerView]:
         containers = self._runtime.observe(uid, now)
         self._log_run(uid, any(view.exit is None for view in containers), now.monotonic)
         return containers

@@ -26,7 +26,7 @@ from pinnace.api.pods_pb2 import (
     PortForwardResponse,
 )
 from pinnace.api.status import Code
-from pinnace.kubelet.registration import Endpoint
+from pinnace.kubelet.registration import KubeletEndpoint
 from pinnace.kubelet.runtime.interface import StreamError, Streams
 from pinnace.pki import Subject
 from pinnace.pki.authority import CLIENT
@@ -71,7 +71,7 @@ class KubeletServer:
         self._refusals = Refusals()
         self._server = grpc.aio.server(options=(*OPTIONS, *grpc_server.options(MAX_CONNECTIONS)))
 
-    def bind(self, host: str, port: int) -> Endpoint:
+    def bind(self, host: str, port: int) -> KubeletEndpoint:
         """Binds the address, and returns it with the actual port. Raises OSError."""
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         if self._tls is None and not is_loopback(host):
@@ -83,17 +83,17 @@ class KubeletServer:
                 bound = self._server.add_insecure_port(address)
         except RuntimeError as error:
             raise OSError(f"cannot listen on {address}: is the port taken? ({error})") from error
-        return Endpoint(host, bound)
+        return KubeletEndpoint(host, bound)
 
     async def start(self, statistics: Callable[[], Statistics]) -> None:
         """Starts to serve. `statistics`: returns the current statistics."""
 
         async def stats(requests: AsyncIterator[StatsRequest]) -> AsyncGenerator[StatsResponse, None]:
-            yield await statistics().answer(await _only(requests, StatsRequest))
+            yield await statistics().answer(await _first_request(requests, StatsRequest))
 
         self._server.add_generic_rpc_handlers(
             (
-                _Door(
+                _MethodHandlers(
                     {
                         f"/{SERVICE}/Stats": self._handler(stats, StatsRequest),
                         f"/{SERVICE}/Logs": self._handler(self._logs, LogsRequest),
@@ -120,7 +120,7 @@ class KubeletServer:
         async def call(requests: AsyncIterator[bytes], context: "grpc.aio.ServicerContext") -> AsyncGenerator[bytes, None]:
             await self._admit(context)
             try:
-                async with aclosing(serve(_parsed(requests, message))) as responses:
+                async with aclosing(serve(_parse_requests(requests, message))) as responses:
                     async for response in responses:
                         yield response.SerializeToString()
             except StreamError as error:
@@ -129,7 +129,7 @@ class KubeletServer:
         return grpc.stream_stream_rpc_method_handler(call)
 
     async def _logs(self, requests: AsyncIterator[LogsRequest]) -> AsyncGenerator[LogsResponse, None]:
-        async with aclosing(self._streams.logs(await _only(requests, LogsRequest))) as chunks:
+        async with aclosing(self._streams.logs(await _first_request(requests, LogsRequest))) as chunks:
             async for data in chunks:
                 yield LogsResponse(data=data)
 
@@ -137,7 +137,7 @@ class KubeletServer:
         first = await anext(requests, None)
         if first is None or not first.HasField("start"):
             raise StreamError(Code.INVALID_ARGUMENT, "the first request of an exec must contain the command")
-        stdin = _Input(requests)
+        stdin = _CommandInput(requests)
         async with aclosing(self._streams.exec(first.start, stdin.read())) as responses:
             async for response in responses:
                 yield response
@@ -145,7 +145,7 @@ class KubeletServer:
             await asyncio.sleep(LINGER)  # usually cut short: the API server cancels the call
 
     async def _attach(self, requests: AsyncIterator[AttachRequest]) -> AsyncGenerator[ExecResponse, None]:
-        async with aclosing(self._streams.attach(await _only(requests, AttachRequest))) as responses:
+        async with aclosing(self._streams.attach(await _first_request(requests, AttachRequest))) as responses:
             async for response in responses:
                 yield response
 
@@ -174,7 +174,7 @@ class KubeletServer:
             )
 
 
-class _Door(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
+class _MethodHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
     """All methods of the server, by path. Other paths are refused; for API servers as unknown."""
 
     def __init__(
@@ -191,17 +191,17 @@ class _Door(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
         return self._handlers.get(handler_call_details.method, self._unknown)
 
 
-async def _parsed(requests: AsyncIterator[bytes], message: type[Message]) -> AsyncGenerator[Any, None]:
+async def _parse_requests(requests: AsyncIterator[bytes], message: type[Message]) -> AsyncGenerator[Any, None]:
     async for data in requests:
         yield message.FromString(data)
 
 
-async def _only(requests: AsyncIterator[M], message: type[M]) -> M:
+async def _first_request(requests: AsyncIterator[M], message: type[M]) -> M:
     """The first request; empty if there is none."""
     return await anext(requests, None) or message()
 
 
-class _Input:
+class _CommandInput:
     """The input of a command."""
 
     def __init__(self, requests: AsyncIterator[ExecRequest]) -> None:

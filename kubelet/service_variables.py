@@ -25,7 +25,7 @@ from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 MASTER_NAMESPACE, MASTER_SERVICE = "default", "kubernetes"
 
 
-class Variables(Protocol):
+class VariableSource(Protocol):
     """Returns the variables of the services for the containers of a pod."""
 
     def __call__(self, pod: Pod) -> Mapping[str, str]: ...

@@ -13,7 +13,7 @@ from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
 from pinnace.api.metrics_v1beta1_pb2 import NodeMetrics, PodMetrics
 from pinnace.api.quantity import format_amount
 from pinnace.api.scalars import to_time
-from pinnace.kubelet.eviction import usage
+from pinnace.kubelet.eviction import container_usage
 from pinnace.kubelet.node import VirtualNodes
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import in_slices
@@ -22,7 +22,7 @@ _MILLI = 1_000_000
 """Nanocores."""
 
 
-class Usage(NamedTuple):
+class ResourceUsage(NamedTuple):
     """The usage of one or several containers."""
 
     cpu: int = 0
@@ -33,34 +33,36 @@ class Usage(NamedTuple):
     """Seconds over which the CPU usage was measured; 0: it was not measured, but declared."""
 
 
-class Running(NamedTuple):
+class RunningPod(NamedTuple):
     pod: Pod
     containers: Sequence[str]
     """The running containers by name; at least one."""
 
 
-class Meter(Protocol):
+class UsageMeter(Protocol):
     """Measures the containers of a runtime."""
 
-    async def measure(self, running: Sequence[Running]) -> Sequence[Mapping[str, Usage]]:
+    async def measure(self, running: Sequence[RunningPod]) -> Sequence[Mapping[str, ResourceUsage]]:
         """The usage of containers by name, for each pod. Containers that have terminated meanwhile are missing."""
         ...
 
 
-class Declared:
+class DeclaredUsageMeter:
     """Declared usage of simulated containers."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
-    async def measure(self, running: Sequence[Running]) -> Sequence[Mapping[str, Usage]]:
+    async def measure(self, running: Sequence[RunningPod]) -> Sequence[Mapping[str, ResourceUsage]]:
         return await in_slices(_declared, running, self._clock)
 
 
-def _declared(running: Running) -> Mapping[str, Usage]:
+def _declared(running: RunningPod) -> Mapping[str, ResourceUsage]:
     pod, names = running
     return {
-        container.name: Usage(usage(pod, container, "cpu") * _MILLI, usage(pod, container, "memory"))
+        container.name: ResourceUsage(
+            container_usage(pod, container, "cpu") * _MILLI, container_usage(pod, container, "memory")
+        )
         for container in (*pod.spec.initContainers, *pod.spec.containers)
         if container.name in names
     }
@@ -74,9 +76,9 @@ class Stats:
     def __init__(
         self,
         nodes: VirtualNodes,
-        what_runs: Callable[[str], Running | None],
+        what_runs: Callable[[str], RunningPod | None],
         beside: Callable[[str], int],
-        meter: Meter,
+        meter: UsageMeter,
         clock: Clock,
     ) -> None:
         self._nodes = nodes
@@ -101,21 +103,21 @@ class Stats:
         return response
 
 
-def _sum(usages: Iterable[Usage]) -> Usage:
+def _sum(usages: Iterable[ResourceUsage]) -> ResourceUsage:
     """The longest window is used."""
     cpu, memory, window = 0, 0, 0.0
     for item in usages:
         cpu, memory, window = cpu + item.cpu, memory + item.memory, max(window, item.window)
-    return Usage(cpu, memory, window)
+    return ResourceUsage(cpu, memory, window)
 
 
-def _fill(metrics: NodeMetrics, node: str, used: Usage, now: float) -> None:
+def _fill(metrics: NodeMetrics, node: str, used: ResourceUsage, now: float) -> None:
     metrics.metadata.name = node
     _stamp(metrics, used.window, now)
     _write(metrics.usage, used)
 
 
-def _fill_pod(metrics: PodMetrics, uid: str, containers: Mapping[str, Usage], now: float) -> None:
+def _fill_pod(metrics: PodMetrics, uid: str, containers: Mapping[str, ResourceUsage], now: float) -> None:
     metrics.metadata.uid = uid
     _stamp(metrics, max(container.window for container in containers.values()), now)
     for name, used in containers.items():
@@ -127,7 +129,7 @@ def _stamp(metrics: NodeMetrics | PodMetrics, window: float, now: float) -> None
     metrics.window.FromNanoseconds(round(window * 1e9))
 
 
-def _write(quantities: Any, used: Usage) -> None:
+def _write(quantities: Any, used: ResourceUsage) -> None:
     """Adds the amounts to a map of Quantity by resource."""
     milli, rest = divmod(used.cpu, _MILLI)
     quantities["cpu"].string = f"{used.cpu}n" if rest else format_amount("cpu", milli)

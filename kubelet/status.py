@@ -40,21 +40,21 @@ from pinnace.kubelet.addresses import Addresses
 from pinnace.kubelet.lifecycle import (
     ContainerPlan,
     ContainerRecord,
-    Phase,
+    PodPhase,
     PodPlan,
     PodState,
-    delay,
     format_duration,
+    restart_backoff,
     should_restart,
 )
-from pinnace.kubelet.lifecycle.plan import Template
-from pinnace.kubelet.runtime.interface import ContainerState, ContainerView, Exit, Instant
+from pinnace.kubelet.lifecycle.plan import PodTemplateFacts
+from pinnace.kubelet.runtime.interface import ContainerExit, ContainerState, ContainerView, Moment
 
 Resources: TypeAlias = Mapping[str, ResourceRequirements]
 """By container."""
 
 
-class Restarting(NamedTuple):
+class RestartingContainer(NamedTuple):
     """A container that is restarted for new resources."""
 
     attempt: int
@@ -63,7 +63,7 @@ class Restarting(NamedTuple):
     """The previous resources."""
 
 
-class Resize(NamedTuple):
+class PendingResize(NamedTuple):
     """An unfinished resize. Times are Unix seconds."""
 
     allocated: Resources
@@ -72,25 +72,25 @@ class Resize(NamedTuple):
     message: str = ""
     since: float = 0.0
     """Start of the state pending."""
-    restarting: Mapping[str, Restarting] = MappingProxyType({})
+    restarting: Mapping[str, RestartingContainer] = MappingProxyType({})
     begun: float = 0.0
     """Start of the state in progress."""
     unseen: bool = False
     """An earlier kubelet process left it, and the node has not been checked again."""
 
-    def granted(self, spec: PodSpec, containers: Sequence[ContainerView], now: float) -> "Resize | None":
+    def granted(self, spec: PodSpec, containers: Sequence[ContainerView], now: float) -> "PendingResize | None":
         """The remaining work after the node has allocated the resources of `spec`. None: nothing."""
         running = {view.name: view.attempt for view in containers if view.exit is None}
         restarting = {name: each for name, each in self.restarting.items() if running.get(name) == each.attempt}
         for container in resizable_containers(spec):
             old = self.allocated.get(container.name, container.resources)
             if container.name in running and container.name not in restarting and _must_restart(container, old):
-                restarting[container.name] = Restarting(running[container.name], old)
+                restarting[container.name] = RestartingContainer(running[container.name], old)
         if not restarting:
             return None
-        return Resize(resources_of(spec), restarting=restarting, begun=self.begun if self.restarting else now)
+        return PendingResize(resources_of(spec), restarting=restarting, begun=self.begun if self.restarting else now)
 
-    def observed(self, containers: Sequence[ContainerView]) -> "Resize | None":
+    def observed(self, containers: Sequence[ContainerView]) -> "PendingResize | None":
         """The remaining work. None: nothing."""
         if not self.restarting:
             return self
@@ -135,7 +135,7 @@ def with_resources(pod: Pod, resources: Resources) -> Pod:
     return result
 
 
-def adopted(pod: Pod) -> Resize | None:
+def adopt_resize(pod: Pod) -> PendingResize | None:
     """The resize that an earlier kubelet process left, from the reported status. None: nothing."""
     if not is_resizing(pod):
         return None
@@ -144,7 +144,7 @@ def adopted(pod: Pod) -> Resize | None:
         for container_status in (*pod.status.initContainerStatuses, *pod.status.containerStatuses)
     }
     allocated: dict[str, ResourceRequirements] = {}
-    restarting: dict[str, Restarting] = {}
+    restarting: dict[str, RestartingContainer] = {}
     for container in resizable_containers(pod.spec):
         status = statuses.get(container.name)
         if status is None or not status.HasField("resources") or status.allocatedResources == container.resources.requests:
@@ -152,12 +152,12 @@ def adopted(pod: Pod) -> Resize | None:
         else:
             allocated[container.name] = ResourceRequirements(requests=status.allocatedResources, limits=status.resources.limits)
         if status is not None and status.HasField("resources") and status.resources.requests != status.allocatedResources:
-            restarting[container.name] = Restarting(status.restartCount, status.resources)
+            restarting[container.name] = RestartingContainer(status.restartCount, status.resources)
     pending = conditions.find(pod.status.conditions, RESIZE_PENDING)
     if pending is None and not restarting and allocated == resources_of(pod.spec):
         return None  # another part of the spec has changed
     progress = conditions.find(pod.status.conditions, RESIZE_IN_PROGRESS)
-    return Resize(
+    return PendingResize(
         allocated,
         pending.reason if pending is not None else "",
         pending.message if pending is not None else "",
@@ -181,7 +181,7 @@ def _must_restart(container: Container, old: ResourceRequirements) -> bool:
     )
 
 
-class Shown(NamedTuple):
+class ContainerStatusInput(NamedTuple):
     """One container, prepared for the status."""
 
     plan: ContainerPlan
@@ -203,8 +203,8 @@ class Shown(NamedTuple):
         return self.init and not (self.started if self.plan.sidecar else self.ready)
 
 
-def plainly(plan: PodPlan, state: PodState, containers: Sequence[ContainerView]) -> bytes | None:
-    """A fast path of `encode` for plain pods with running containers that were never restarted. None: not such a pod."""
+def encode_plain_pod(plan: PodPlan, state: PodState, containers: Sequence[ContainerView]) -> bytes | None:
+    """A fast path of `encode_status` for plain pods with running containers that were never restarted. None: not such a pod."""
     if not plan.plain or len(containers) != len(plan.main) or state.images is not plan.images:
         return None
     views, out = {view.name: view for view in containers}, b""
@@ -216,32 +216,32 @@ def plainly(plan: PodPlan, state: PodState, containers: Sequence[ContainerView])
     return out
 
 
-def show(plan: PodPlan, state: PodState, containers: Sequence[ContainerView]) -> list[Shown]:
+def prepare_containers(plan: PodPlan, state: PodState, containers: Sequence[ContainerView]) -> list[ContainerStatusInput]:
     """All containers, in the order of the spec, init containers first."""
     views = {view.name: view for view in containers}
-    shown = [_shown(item, True, views.get(item.name), state) for item in plan.init] if plan.init else []
-    return shown + [_shown(item, False, views.get(item.name), state) for item in plan.main]
+    shown = [_prepare_container(item, True, views.get(item.name), state) for item in plan.init] if plan.init else []
+    return shown + [_prepare_container(item, False, views.get(item.name), state) for item in plan.main]
 
 
-def _shown(plan: ContainerPlan, init: bool, view: ContainerView | None, state: PodState) -> Shown:
+def _prepare_container(plan: ContainerPlan, init: bool, view: ContainerView | None, state: PodState) -> ContainerStatusInput:
     care = state.records.get(plan.name) if state.records else None
     running = view is not None and view.state is ContainerState.RUNNING
     if init and not plan.sidecar:  # a finished init container is ready
         done = view is not None and view.exit is not None and view.exit.code == 0
-        return Shown(plan, init, view, care, running, running, done)
+        return ContainerStatusInput(plan, init, view, care, running, running, done)
     if not plan.attended:
-        return Shown(plan, init, view, care, running, running, running)
+        return ContainerStatusInput(plan, init, view, care, running, running, running)
     if not running or view is None or care is None or care.attempt != view.attempt:
-        return Shown(plan, init, view, care, False, False, False)
-    return Shown(plan, init, view, care, care.hooked, care.started, care.ready)
+        return ContainerStatusInput(plan, init, view, care, False, False, False)
+    return ContainerStatusInput(plan, init, view, care, care.hooked, care.started, care.ready)
 
 
-def encode(metadata: ObjectMeta, plan: PodPlan, state: PodState, shown: Sequence[Shown]) -> bytes:
+def encode_status(metadata: ObjectMeta, plan: PodPlan, state: PodState, shown: Sequence[ContainerStatusInput]) -> bytes:
     """Encoded as a PodStatus. `metadata`: of the pod."""
-    return b"".join(_container(item, metadata, plan, state) for item in shown)
+    return b"".join(_encode_container(item, metadata, plan, state) for item in shown)
 
 
-def _container(shown: Shown, metadata: ObjectMeta, plan: PodPlan, state: PodState) -> bytes:
+def _encode_container(shown: ContainerStatusInput, metadata: ObjectMeta, plan: PodPlan, state: PodState) -> bytes:
     view, name = shown.view, shown.plan.name
     image = state.images.get(name, shown.plan.image)
     if view is not None and view.started is not None and view.last_exit is None and shown.ready and shown.running:
@@ -253,7 +253,7 @@ def _container(shown: Shown, metadata: ObjectMeta, plan: PodPlan, state: PodStat
     target.MergeFromString(shown.plan.resources)
     if view is None:
         due = state.initialized.holds or shown.plan in plan.init[:1]
-        target.state.CopyFrom(_LOST if state.phase.final and due else _waiting(plan))
+        target.state.CopyFrom(_LOST if state.phase.final and due else _waiting_reason(plan))
     else:
         _set_state(target, view, shown, metadata, plan, over=state.phase.final or state.ending is not None)
     return status.SerializeToString()
@@ -272,7 +272,13 @@ def _encoded_running(name: str, image: str, init: bool, attempt: int, started: i
 
 
 def _set_state(
-    target: ContainerStatus, view: ContainerView, shown: Shown, metadata: ObjectMeta, plan: PodPlan, *, over: bool
+    target: ContainerStatus,
+    view: ContainerView,
+    shown: ContainerStatusInput,
+    metadata: ObjectMeta,
+    plan: PodPlan,
+    *,
+    over: bool,
 ) -> None:
     """`over`: no container of the pod will be restarted."""
     target.restartCount = view.attempt
@@ -281,19 +287,19 @@ def _set_state(
         if shown.running and view.started is not None:
             target.state.running.startedAt.seconds = int(view.started.unix)
         else:
-            target.state.CopyFrom(_waiting(plan))
+            target.state.CopyFrom(_waiting_reason(plan))
     elif not over and should_restart(shown.plan, view, shown.care):
-        wait, pod = format_duration(delay(view, shown.care)), f"{metadata.name}_{metadata.namespace}({metadata.uid})"
+        wait, pod = format_duration(restart_backoff(view, shown.care)), f"{metadata.name}_{metadata.namespace}({metadata.uid})"
         target.state.waiting.reason = "CrashLoopBackOff"
         target.state.waiting.message = f"back-off {wait} restarting failed container={view.name} pod={pod}"
         last_exit = view.exit
     else:
-        target.state.terminated.CopyFrom(_terminated(view.exit))
+        target.state.terminated.CopyFrom(_terminated_state(view.exit))
     if last_exit is not None:
-        target.lastState.terminated.CopyFrom(_terminated(last_exit))
+        target.lastState.terminated.CopyFrom(_terminated_state(last_exit))
 
 
-def _terminated(exit_: Exit) -> ContainerStateTerminated:
+def _terminated_state(exit_: ContainerExit) -> ContainerStateTerminated:
     return ContainerStateTerminated(
         exitCode=exit_.code,
         reason=exit_.reason or ("Error" if exit_.code else "Completed"),
@@ -303,7 +309,7 @@ def _terminated(exit_: Exit) -> ContainerStateTerminated:
     )
 
 
-def _waiting(plan: PodPlan) -> ContainerStateMessage:
+def _waiting_reason(plan: PodPlan) -> ContainerStateMessage:
     return _INITIALIZING if plan.init else _CREATING
 
 
@@ -320,14 +326,14 @@ _LOST = ContainerStateMessage(
 OWN_CONDITIONS = frozenset({"PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", *RESIZE_CONDITIONS})
 
 
-def render(
+def build_status_update(
     pod: Pod,
     revision: str,
-    template: Template,
+    template: PodTemplateFacts,
     state: PodState,
     containers: Sequence[ContainerView],
     addresses: Addresses,
-    resize: Resize | None = None,
+    resize: PendingResize | None = None,
 ) -> Pod:
     """The pod for UpdateStatus: its identity, the expected resourceVersion, and the new status."""
     report = Pod()
@@ -350,14 +356,14 @@ def render(
         status.podIP = addresses.pod
         del status.podIPs[:]
         status.podIPs.add(ip=addresses.pod)
-    _clear(status, state.accepted)
+    _clear_owned_fields(status, state.accepted)
     if state.phase.final and state.ending is not None and state.ending.disrupts:
         message, since = state.ending.message, state.ending.since.unix
         disrupted = conditions.say(status.conditions, DISRUPTION_TARGET, "True", "TerminationByKubelet", message, since)
         disrupted.observedGeneration = generation
-    if state.ready.holds and (running := plainly(template.plan, state, containers)) is not None:
+    if state.ready.holds and (running := encode_plain_pod(template.plan, state, containers)) is not None:
         status.MergeFromString(
-            _all_true(
+            _encode_ready_conditions(
                 int(state.accepted.unix),
                 int(state.initialized.since.unix),
                 int(state.containers_ready.since.unix),
@@ -367,14 +373,16 @@ def render(
             + running
         )
     else:
-        shown = show(template.plan, state, containers)
-        status.MergeFromString(_conditions(state, shown, generation) + encode(pod.metadata, template.plan, state, shown))
+        shown = prepare_containers(template.plan, state, containers)
+        status.MergeFromString(
+            _encode_conditions(state, shown, generation) + encode_status(pod.metadata, template.plan, state, shown)
+        )
     if resize is not None:
         resize.show(status, generation)
     return report
 
 
-def show_held(status: PodStatus, held: Mapping[str, str], *, initialized: bool) -> None:
+def set_held_reasons(status: PodStatus, held: Mapping[str, str], *, initialized: bool) -> None:
     """Says why containers that have never been created wait, if it is their turn. `held`: messages by container."""
     turn = [
         container_status
@@ -386,12 +394,12 @@ def show_held(status: PodStatus, held: Mapping[str, str], *, initialized: bool) 
             item.state.waiting.reason, item.state.waiting.message = "CreateContainerConfigError", held[item.name]
 
 
-def alike(one: PodStatus, other: PodStatus) -> bool:
+def statuses_equal(one: PodStatus, other: PodStatus) -> bool:
     """Whether both have the same content, ignoring the order and times of conditions."""
-    return _unordered(one) == _unordered(other)
+    return _without_condition_times(one) == _without_condition_times(other)
 
 
-def _unordered(status: PodStatus) -> PodStatus:
+def _without_condition_times(status: PodStatus) -> PodStatus:
     pod_status = PodStatus()
     pod_status.CopyFrom(status)
     pod_status.conditions.sort(key=lambda pod_condition: pod_condition.type)
@@ -400,7 +408,7 @@ def _unordered(status: PodStatus) -> PodStatus:
     return pod_status
 
 
-def _clear(status: PodStatus, accepted: Instant) -> None:
+def _clear_owned_fields(status: PodStatus, accepted: Moment) -> None:
     """Removes fields that are set again. A pod that no scheduler has bound is PodScheduled, too."""
     scheduled = False
     told = status.conditions
@@ -417,50 +425,50 @@ def _clear(status: PodStatus, accepted: Instant) -> None:
 
 
 @lru_cache(maxsize=1024)
-def _all_true(accepted: int, initialized: int, containers_ready: int, ready: int, generation: int) -> bytes:
+def _encode_ready_conditions(accepted: int, initialized: int, containers_ready: int, ready: int, generation: int) -> bytes:
     """The conditions of a ready pod."""
     kinds = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
     stamps = (accepted, initialized, ready, containers_ready)
-    return b"".join(_condition(kind, True, stamp, "", "", generation) for kind, stamp in zip(kinds, stamps, strict=True))
+    return b"".join(_encode_condition(kind, True, stamp, "", "", generation) for kind, stamp in zip(kinds, stamps, strict=True))
 
 
-def _conditions(state: PodState, shown: Sequence[Shown], generation: int) -> bytes:
+def _encode_conditions(state: PodState, shown: Sequence[ContainerStatusInput], generation: int) -> bytes:
     """Encoded as a PodStatus."""
     sandbox = state.accepted if state.ended is None else state.ended
     return (
-        _condition("PodReadyToStartContainers", state.ended is None, int(sandbox.unix), "", "", generation)
-        + _initialized(state, shown, generation)
-        + _ready("Ready", state, shown, generation)
-        + _ready("ContainersReady", state, shown, generation)
+        _encode_condition("PodReadyToStartContainers", state.ended is None, int(sandbox.unix), "", "", generation)
+        + _initialized_condition(state, shown, generation)
+        + _ready_condition("Ready", state, shown, generation)
+        + _ready_condition("ContainersReady", state, shown, generation)
     )
 
 
-def _initialized(state: PodState, shown: Sequence[Shown], generation: int) -> bytes:
+def _initialized_condition(state: PodState, shown: Sequence[ContainerStatusInput], generation: int) -> bytes:
     holds, since = state.initialized
     reason = message = ""
-    if state.phase is Phase.SUCCEEDED:
+    if state.phase is PodPhase.SUCCEEDED:
         reason = "PodCompleted"
     elif not holds:
         reason = "ContainersNotInitialized"
         message = f"containers with incomplete status: [{' '.join(item.plan.name for item in shown if item.holds_up)}]"
-    return _condition("Initialized", holds, int(since.unix), reason, message, generation)
+    return _encode_condition("Initialized", holds, int(since.unix), reason, message, generation)
 
 
-def _ready(kind: str, state: PodState, shown: Sequence[Shown], generation: int) -> bytes:
+def _ready_condition(kind: str, state: PodState, shown: Sequence[ContainerStatusInput], generation: int) -> bytes:
     holds, since = state.ready if kind == "Ready" else state.containers_ready
     reason = message = ""
     if state.phase.final:
-        reason = "PodCompleted" if state.phase is Phase.SUCCEEDED else "PodFailed"
+        reason = "PodCompleted" if state.phase is PodPhase.SUCCEEDED else "PodFailed"
     elif not state.containers_ready.holds:
         unready = " ".join(item.plan.name for item in shown if item.matters and not item.ready)
         reason, message = "ContainersNotReady", f"containers with unready status: [{unready}]"
     elif not holds:
         reason, message = "ReadinessGatesNotReady", state.gated
-    return _condition(kind, holds, int(since.unix), reason, message, generation)
+    return _encode_condition(kind, holds, int(since.unix), reason, message, generation)
 
 
 @lru_cache(maxsize=4096)
-def _condition(kind: str, holds: bool, since: int, reason: str, message: str, generation: int) -> bytes:
+def _encode_condition(kind: str, holds: bool, since: int, reason: str, message: str, generation: int) -> bytes:
     """Encoded as a PodStatus. The bytes are the same for all pods that changed in the same second."""
     status = PodStatus()
     stamp = to_time(since)

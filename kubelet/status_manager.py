@@ -34,7 +34,7 @@ from pinnace.client.errors import ApiError, from_status
 from pinnace.client.resource import delete_request
 from pinnace.client.workqueue import DelayingQueue, RejectedQueue
 from pinnace.kubelet import metrics
-from pinnace.kubelet.metrics import PodTraces
+from pinnace.kubelet.metrics import PodStartupTraces
 from pinnace.kubelet.pod_record import PodRecord
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import supervise, unending
@@ -186,7 +186,7 @@ class StatusManager:
         records: Mapping[str, PodRecord],
         silenced: Callable[[Pod], bool],
         gone: Callable[[str], None],
-        traces: PodTraces,
+        traces: PodStartupTraces,
         clock: Clock,
     ) -> None:
         self._records = records

@@ -18,34 +18,39 @@ from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Pod, PodStatus
 from pinnace.api.pods import ended
 from pinnace.api.scalars import to_seconds
-from pinnace.kubelet.lifecycle.container import StepBuilder, stop, sync_container
+from pinnace.kubelet.lifecycle.container import StepBuilder, stop_container, sync_container
 from pinnace.kubelet.lifecycle.plan import (
     TRANSITIONS,
-    Condition,
+    ConditionState,
     ContainerPlan,
     ContainerRecord,
     DesiredState,
     Ending,
-    Phase,
+    PodPhase,
     PodPlan,
     PodState,
+    PodStep,
     RemovePod,
-    Start,
-    Step,
+    StartContainer,
 )
-from pinnace.kubelet.runtime.interface import ContainerState, ContainerView, Instant, past
+from pinnace.kubelet.runtime.interface import ContainerState, ContainerView, Moment, to_past_moment
 
 
-def accept(plan: PodPlan, now: Instant) -> PodState:
+def accept(plan: PodPlan, now: Moment) -> PodState:
     return PodState(
-        Phase.PENDING, now, Condition(not plan.init, now), Condition(False, now), Condition(False, now), images=plan.images
+        PodPhase.PENDING,
+        now,
+        ConditionState(not plan.init, now),
+        ConditionState(False, now),
+        ConditionState(False, now),
+        images=plan.images,
     )
 
 
-def refuse(reason: str, message: str, now: Instant) -> PodState:
+def reject_pod(reason: str, message: str, now: Moment) -> PodState:
     """The node rejects the pod. No container is created."""
-    never = Condition(False, now)
-    return PodState(Phase.FAILED, now, never, never, never, reason, message, refused=True, ended=now)
+    never = ConditionState(False, now)
+    return PodState(PodPhase.FAILED, now, never, never, never, reason, message, refused=True, ended=now)
 
 
 def accepted(pod: Pod) -> bool:
@@ -53,19 +58,19 @@ def accepted(pod: Pod) -> bool:
     return pod.status.HasField("startTime") or ended(pod)
 
 
-def adopt(pod: Pod, plan: PodPlan, now: Instant) -> PodState:
+def adopt(pod: Pod, plan: PodPlan, now: Moment) -> PodState:
     """The state of a pod that an earlier kubelet process accepted or rejected, from its reported status. Finished hooks do not
     run again; unfinished hooks do. Readiness is kept until a probe changes it. Requires that `accepted` is true.
     """
     status = pod.status
-    since = past(to_seconds(status.startTime), now)
-    phase = next((phase for phase in Phase if phase == status.phase), Phase.PENDING)
+    since = to_past_moment(to_seconds(status.startTime), now)
+    phase = next((phase for phase in PodPhase if phase == status.phase), PodPhase.PENDING)
     return PodState(
         phase,
         since,
-        _reported_fact(status, "Initialized", not plan.init, since, now),
-        _reported_fact(status, "ContainersReady", False, since, now),
-        _reported_fact(status, "Ready", False, since, now),
+        _reported_condition(status, "Initialized", not plan.init, since, now),
+        _reported_condition(status, "ContainersReady", False, since, now),
+        _reported_condition(status, "Ready", False, since, now),
         status.reason,
         status.message,
         refused=phase.final and not status.podIP,
@@ -83,14 +88,14 @@ def _reported_images(status: PodStatus, plan: PodPlan) -> Mapping[str, str]:
     return plan.images if images == plan.images else images
 
 
-def _reported_fact(status: PodStatus, kind: str, default: bool, since: Instant, now: Instant) -> Condition:
+def _reported_condition(status: PodStatus, kind: str, default: bool, since: Moment, now: Moment) -> ConditionState:
     said = conditions.find(status.conditions, kind)
     if said is None:
-        return Condition(default, since)
-    return Condition(said.status == "True", past(to_seconds(said.lastTransitionTime), now))
+        return ConditionState(default, since)
+    return ConditionState(said.status == "True", to_past_moment(to_seconds(said.lastTransitionTime), now))
 
 
-def _container_records(status: PodStatus, plan: PodPlan, now: Instant) -> dict[str, ContainerRecord]:
+def _container_records(status: PodStatus, plan: PodPlan, now: Moment) -> dict[str, ContainerRecord]:
     attended = {item.name for item in (*plan.init, *plan.main) if item.attended}
     return {
         container_status.name: ContainerRecord(
@@ -98,7 +103,7 @@ def _container_records(status: PodStatus, plan: PodPlan, now: Instant) -> dict[s
             container_status.started,
             container_status.ready,
             hooked=True,
-            started_at=past(to_seconds(container_status.state.running.startedAt), now).monotonic,
+            started_at=to_past_moment(to_seconds(container_status.state.running.startedAt), now).monotonic,
         )
         for container_status in (*status.initContainerStatuses, *status.containerStatuses)
         if container_status.name in attended and container_status.state.HasField("running")
@@ -146,48 +151,48 @@ class MainSummary(NamedTuple):
 NO_INIT = InitSummary(complete=True, alive=False, failed=False, sidecars=(), ready=True)
 
 
-def advance(want: DesiredState, state: PodState, containers: Sequence[ContainerView], now: Instant) -> Step:
+def advance(want: DesiredState, state: PodState, containers: Sequence[ContainerView], now: Moment) -> PodStep:
     """One step. `containers` are all containers that have been started. After executing the actions, observe and step again.
     Without actions, nothing happens until `wake_at`, or until the pod or a container changes.
     """
     deleting = want.grace is not None
     if state.phase.final:
-        return Step(state, None, (RemovePod(),) if deleting else ())
+        return PodStep(state, None, (RemovePod(),) if deleting else ())
     plan, ending, mounted = want.plan, state.ending, now.monotonic >= want.mounted_at
     if (
         plan.plain
         and mounted
         and not (deleting or want.held)
         and ending is None
-        and (step := _plainly(plan, state, containers, now))
+        and (step := _advance_plain_pod(plan, state, containers, now))
     ):
         return step
     builder = StepBuilder(state, now)
     if deleting or plan.deadline is not None:
-        ending = _ending(want, state, builder)
+        ending = _plan_ending(want, state, builder)
     views = {view.name: view for view in containers}
-    init = _init(plan.init, state, views, ending, builder) if plan.init else NO_INIT
-    main = _main(plan.main, init.complete, views, ending, builder)
+    init = _sync_init_containers(plan.init, state, views, ending, builder) if plan.init else NO_INIT
+    main = _sync_main_containers(plan.main, init.complete, views, ending, builder)
     done = not (main.alive or init.alive or (main.absent and ending is None and not init.failed))
     if init.sidecars and done:
         if ending is None:  # the stop requests of the sidecars are obsolete
             return advance(want, state._replace(ending=Ending(now, plan.grace)), containers, now)
         _stop_sidecars(init.sidecars, ending, builder)
-    phase = _phase(main, ending, done and not init.sidecars)
+    phase = _next_phase(main, ending, done and not init.sidecars)
     if not mounted:
         builder.hold(want.mounted_at)
     elif want.held:
         builder.hold_containers(want.held)
     if builder.images is not plan.images:
         builder.images = _started_images(plan, builder)
-    state = _next(want, state, phase, init.complete, init.ready and main.ready, ending, builder)
+    state = _next_state(want, state, phase, init.complete, init.ready and main.ready, ending, builder)
     if not state.phase.final:
-        return Step(state, builder.wake_at, tuple(builder.actions))
-    return Step(state, None, (*builder.actions, RemovePod()) if deleting else tuple(builder.actions))
+        return PodStep(state, builder.wake_at, tuple(builder.actions))
+    return PodStep(state, None, (*builder.actions, RemovePod()) if deleting else tuple(builder.actions))
 
 
 def evict(
-    state: PodState, reason: str, message: str, now: Instant, *, grace: float = EVICTION_GRACE, disrupts: bool = True
+    state: PodState, reason: str, message: str, now: Moment, *, grace: float = EVICTION_GRACE, disrupts: bool = True
 ) -> PodState:
     """The state of a pod that its node ends. Unchanged if the pod has finished or is already ending. `disrupts`: see Ending."""
     if state.phase.final or state.ending is not None:
@@ -195,12 +200,16 @@ def evict(
     return state._replace(ending=Ending(now, grace, reason, message, disrupts))
 
 
-def _plainly(plan: PodPlan, state: PodState, containers: Sequence[ContainerView], now: Instant) -> Step | None:
+def _advance_plain_pod(plan: PodPlan, state: PodState, containers: Sequence[ContainerView], now: Moment) -> PodStep | None:
     """A fast path for the most frequent steps: no container exists, or all containers run. None: neither is the case."""
     if state.images is not plan.images or (state.records and any(record.kill_reason for record in state.records.values())):
         return None
     if not containers:
-        return Step(state, None, tuple([Start(item.name, 0) for item in plan.main])) if state.phase is Phase.PENDING else None
+        return (
+            PodStep(state, None, tuple([StartContainer(item.name, 0) for item in plan.main]))
+            if state.phase is PodPhase.PENDING
+            else None
+        )
     if len(containers) != len(plan.main):
         return None
     wake_at = None
@@ -211,15 +220,15 @@ def _plainly(plan: PodPlan, state: PodState, containers: Sequence[ContainerView]
         if at is not None and (wake_at is None or at < wake_at):
             wake_at = at
     if not state.ready.holds:  # possible with ready containers: another writer marked the node unreachable
-        ready = Condition(True, now)
+        ready = ConditionState(True, now)
         within = state.containers_ready if state.containers_ready.holds else ready
         state = PodState(
-            Phase.RUNNING, state.accepted, state.initialized, within, ready, records=state.records, images=state.images
+            PodPhase.RUNNING, state.accepted, state.initialized, within, ready, records=state.records, images=state.images
         )
-    return Step(state, wake_at, ())
+    return PodStep(state, wake_at, ())
 
 
-def _ending(want: DesiredState, state: PodState, builder: StepBuilder) -> Ending | None:
+def _plan_ending(want: DesiredState, state: PodState, builder: StepBuilder) -> Ending | None:
     """The end of a pod that is being deleted or has a deadline. The grace period can only be shortened."""
     ending, plan, now = state.ending, want.plan, builder.now
     if ending is None and plan.deadline is not None:
@@ -238,7 +247,7 @@ def _ending(want: DesiredState, state: PodState, builder: StepBuilder) -> Ending
     return ending
 
 
-def _init(
+def _sync_init_containers(
     plans: Sequence[ContainerPlan], state: PodState, views: Views, ending: Ending | None, builder: StepBuilder
 ) -> InitSummary:
     """An initialized pod remains initialized. Then only sidecars are checked, independently of each other. A sidecar that
@@ -252,7 +261,7 @@ def _init(
         if view is None:
             in_turn = plan.sidecar if state.initialized.holds else complete
             if in_turn and ending is None:
-                builder.actions.append(Start(plan.name, 0))
+                builder.actions.append(StartContainer(plan.name, 0))
             complete = False
             ready = ready and not plan.sidecar
             continue
@@ -265,7 +274,7 @@ def _init(
         elif standing.alive:
             complete, alive = False, True
             if ending is not None:
-                stop(builder, plan, view, ending.since.monotonic, ending.grace)
+                stop_container(builder, plan, view, ending.since.monotonic, ending.grace)
         elif view.exit is not None and view.exit.code != 0:
             complete, failed = False, True
     return InitSummary(complete or state.initialized.holds, alive, failed, sidecars, ready)
@@ -276,12 +285,12 @@ def _stop_sidecars(sidecars: Sequence[tuple[ContainerPlan, ContainerView]], endi
     end = ending.since.monotonic + ending.grace
     in_turn = builder.now.monotonic < end
     for plan, view in reversed(sidecars[-1:] if in_turn else sidecars):
-        stop(builder, plan, view, ending.since.monotonic, ending.grace)
+        stop_container(builder, plan, view, ending.since.monotonic, ending.grace)
     if in_turn and len(sidecars) > 1:
         builder.wake(end)
 
 
-def _main(
+def _sync_main_containers(
     plans: Sequence[ContainerPlan], may_start: bool, views: Views, ending: Ending | None, builder: StepBuilder
 ) -> MainSummary:
     """In order. A container with a postStart hook delays the next ones until the hook has finished."""
@@ -292,7 +301,7 @@ def _main(
         if view is None:
             absent, ready = True, False
             if may_start:
-                builder.actions.append(Start(plan.name, 0))
+                builder.actions.append(StartContainer(plan.name, 0))
                 may_start = plan.post_start is None
             continue
         standing = sync_container(builder, plan, view, ending)
@@ -303,23 +312,23 @@ def _main(
                 starting = True
                 may_start = may_start and plan.post_start is None
             if ending is not None:
-                stop(builder, plan, view, ending.since.monotonic, ending.grace)
+                stop_container(builder, plan, view, ending.since.monotonic, ending.grace)
         elif view.exit is not None and view.exit.code != 0:
             failed = True
     return MainSummary(alive, absent, starting, failed, ready)
 
 
-def _phase(main: MainSummary, ending: Ending | None, over: bool) -> Phase:
+def _next_phase(main: MainSummary, ending: Ending | None, over: bool) -> PodPhase:
     if not over:
-        return Phase.PENDING if main.absent or main.starting else Phase.RUNNING
+        return PodPhase.PENDING if main.absent or main.starting else PodPhase.RUNNING
     ended_well = not (main.absent or main.failed or (ending is not None and ending.reason))
-    return Phase.SUCCEEDED if ended_well else Phase.FAILED
+    return PodPhase.SUCCEEDED if ended_well else PodPhase.FAILED
 
 
-def _next(
+def _next_state(
     want: DesiredState,
     before: PodState,
-    phase: Phase,
+    phase: PodPhase,
     initialized: bool,
     ready: bool,
     ending: Ending | None,
@@ -328,7 +337,7 @@ def _next(
     """The state with this phase, if the transition is allowed, and with the conditions that follow from it."""
     if phase is not before.phase and phase not in TRANSITIONS[before.phase]:
         phase = before.phase
-    ready = ready and phase is Phase.RUNNING
+    ready = ready and phase is PodPhase.RUNNING
     all_ready = ready and not want.gated
     if (
         phase is before.phase
@@ -345,9 +354,9 @@ def _next(
     return PodState(
         phase,
         before.accepted,
-        _changed_fact(before.initialized, initialized, builder.now),
-        _changed_fact(before.containers_ready, ready, builder.now),
-        _changed_fact(before.ready, all_ready, builder.now),
+        _changed_condition(before.initialized, initialized, builder.now),
+        _changed_condition(before.containers_ready, ready, builder.now),
+        _changed_condition(before.ready, all_ready, builder.now),
         over.reason if over is not None else "",
         over.message if over is not None else "",
         want.gated,
@@ -360,12 +369,12 @@ def _next(
 
 def _started_images(plan: PodPlan, builder: StepBuilder) -> Mapping[str, str]:
     """The images with which the containers were started, by name."""
-    started = {action.container for action in builder.actions if isinstance(action, Start)}
+    started = {action.container for action in builder.actions if isinstance(action, StartContainer)}
     images = {name: image if name in started else builder.images.get(name, image) for name, image in plan.images.items()}
     if images == plan.images:
         return plan.images
     return builder.images if images == builder.images else images
 
 
-def _changed_fact(before: Condition, holds: bool, now: Instant) -> Condition:
-    return before if holds is before.holds else Condition(holds, now)
+def _changed_condition(before: ConditionState, holds: bool, now: Moment) -> ConditionState:
+    return before if holds is before.holds else ConditionState(holds, now)

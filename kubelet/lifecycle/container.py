@@ -28,7 +28,6 @@ from typing import NamedTuple
 
 from pinnace.kubelet.lifecycle.plan import (
     Action,
-    BeginCall,
     ContainerPlan,
     ContainerRecord,
     Ending,
@@ -38,10 +37,19 @@ from pinnace.kubelet.lifecycle.plan import (
     ProbeMemory,
     ProbePlan,
     RecordEvent,
-    Start,
-    Stop,
+    StartCall,
+    StartContainer,
+    StopContainer,
 )
-from pinnace.kubelet.runtime.interface import Call, CallKind, CallView, ContainerState, ContainerView, Exit, Instant
+from pinnace.kubelet.runtime.interface import (
+    CallKind,
+    CallView,
+    ContainerCall,
+    ContainerExit,
+    ContainerState,
+    ContainerView,
+    Moment,
+)
 from pinnace.runtime.backoff import exponential_delay
 
 BACKOFF = 10.0
@@ -65,11 +73,11 @@ def should_restart(plan: ContainerPlan, view: ContainerView, record: ContainerRe
     return plan.restart_policy == "OnFailure" and (view.exit.code != 0 or kill_reason is not None)
 
 
-def ran_long(exit_: Exit) -> bool:
+def ran_long(exit_: ContainerExit) -> bool:
     return exit_.finished.monotonic - exit_.started.monotonic >= BACKOFF_RESET
 
 
-def delay(view: ContainerView, record: ContainerRecord | None) -> float:
+def restart_backoff(view: ContainerView, record: ContainerRecord | None) -> float:
     """Seconds from the exit of an attempt to the start of the next."""
     assert view.exit is not None
     crashes = view.attempt - (record.first_crash if record is not None else 0)
@@ -88,14 +96,14 @@ class ProbeResult(NamedTuple):
     memory: ProbeMemory
     verdict: bool | None
     """None: below the thresholds, the previous result is kept."""
-    call: Call | None
+    call: ContainerCall | None
     """The call to start now."""
     wake_at: float | None
     failure: str
     """The failure that was counted in this step, if it is the first of a series."""
 
 
-def call_of(view: ContainerView, kind: CallKind) -> CallView | None:
+def latest_call(view: ContainerView, kind: CallKind) -> CallView | None:
     """The latest call of this kind."""
     for call in view.calls:
         if call.kind is kind:
@@ -103,14 +111,14 @@ def call_of(view: ContainerView, kind: CallKind) -> CallView | None:
     return None
 
 
-def probe(plan: ProbePlan, memory: ProbeMemory, view: ContainerView, since: float, now: Instant) -> ProbeResult:
+def advance_probe(plan: ProbePlan, memory: ProbeMemory, view: ContainerView, since: float, now: Moment) -> ProbeResult:
     """One step of a probe. `since`: monotonic time from which the initial delay counts."""
     verdict, failure = None, ""
-    latest = call_of(view, plan.kind)
+    latest = latest_call(view, plan.kind)
     if latest is not None and latest.number == memory.counted:
         if latest.ended is None:
             return ProbeResult(memory, None, None, latest.changes_at, "")
-        memory = _count(memory, latest)
+        memory = _count_result(memory, latest)
         if memory.run >= plan.successes:
             verdict = True
         elif -memory.run >= plan.failures:
@@ -119,10 +127,10 @@ def probe(plan: ProbePlan, memory: ProbeMemory, view: ContainerView, since: floa
     due = since + plan.initial_delay if memory.begun is None else memory.begun + plan.period
     if now.monotonic < due:
         return ProbeResult(memory, verdict, None, due, failure)
-    return ProbeResult(memory, verdict, Call(plan.kind, memory.counted, plan.handler, plan.timeout), None, failure)
+    return ProbeResult(memory, verdict, ContainerCall(plan.kind, memory.counted, plan.handler, plan.timeout), None, failure)
 
 
-def _count(memory: ProbeMemory, call: CallView) -> ProbeMemory:
+def _count_result(memory: ProbeMemory, call: CallView) -> ProbeMemory:
     run = min(memory.run, 0) - 1 if call.failure else max(memory.run, 0) + 1
     return ProbeMemory(call.number + 1, call.begun.monotonic, run)
 
@@ -156,7 +164,7 @@ class StepBuilder:
 
     __slots__ = ("actions", "images", "now", "records", "wake_at")
 
-    def __init__(self, state: PodState, now: Instant) -> None:
+    def __init__(self, state: PodState, now: Moment) -> None:
         self.now = now
         self.images = state.images
         self.actions: list[Action] = []
@@ -165,12 +173,14 @@ class StepBuilder:
 
     def hold(self, until: float) -> None:
         """No container starts before this time."""
-        self.actions = [action for action in self.actions if not isinstance(action, Start)]
+        self.actions = [action for action in self.actions if not isinstance(action, StartContainer)]
         self.wake(until)
 
     def hold_containers(self, names: Collection[str]) -> None:
         """These containers do not start."""
-        self.actions = [action for action in self.actions if not (isinstance(action, Start) and action.container in names)]
+        self.actions = [
+            action for action in self.actions if not (isinstance(action, StartContainer) and action.container in names)
+        ]
 
     def wake(self, at: float | None) -> None:
         if at is not None and (self.wake_at is None or at < self.wake_at):
@@ -213,14 +223,14 @@ def sync_container(builder: StepBuilder, plan: ContainerPlan, view: ContainerVie
         return CRASHED if view.attempt else CREATING
     if not (plan.attended or builder.outdated(plan) or builder.is_being_killed(plan, view)):
         return READY
-    record = _manage(builder, plan, view, ending)
+    record = _manage_attempt(builder, plan, view, ending)
     if (kill_reason := record.kill_reason) is not None and ending is None:
-        stop(builder, plan, view, kill_reason.since, kill_reason.grace, kill_reason.message)
+        stop_container(builder, plan, view, kill_reason.since, kill_reason.grace, kill_reason.message)
     return ContainerSummary(True, record.hooked or view.attempt > 0, record.started, record.ready)
 
 
-def restart(
-    state: PodState, plan: PodPlan, views: Mapping[str, ContainerView], names: Collection[str], now: Instant
+def restart_for_resize(
+    state: PodState, plan: PodPlan, views: Mapping[str, ContainerView], names: Collection[str], now: Moment
 ) -> PodState:
     """Restarts these running containers with their new resources."""
     records = dict(state.records)
@@ -242,13 +252,13 @@ def _restart_exited(builder: StepBuilder, plan: ContainerPlan, view: ContainerVi
     if not should_restart(plan, view, record):
         return OVER
     replaced = builder.outdated(plan) or builder.is_replaced(plan, view)
-    at = exit_.finished.monotonic + (0.0 if replaced else delay(view, record))
+    at = exit_.finished.monotonic + (0.0 if replaced else restart_backoff(view, record))
     if builder.now.monotonic >= at:
         if replaced:  # attempts with another image or other resources do not count
             builder.remember(plan.name, ContainerRecord(view.attempt, False, False, False, first_crash=view.attempt + 1))
         elif view.attempt and ran_long(exit_):
             builder.remember(plan.name, ContainerRecord(view.attempt, False, False, False, first_crash=view.attempt))
-        builder.actions.append(Start(plan.name, view.attempt + 1))
+        builder.actions.append(StartContainer(plan.name, view.attempt + 1))
         return CRASHED
     builder.wake(at)
     record = record if record is not None and record.attempt == view.attempt else _new_record(plan, view, record)
@@ -271,32 +281,32 @@ def _new_record(plan: ContainerPlan, view: ContainerView, before: ContainerRecor
     )
 
 
-def _manage(builder: StepBuilder, plan: ContainerPlan, view: ContainerView, ending: Ending | None) -> ContainerRecord:
+def _manage_attempt(builder: StepBuilder, plan: ContainerPlan, view: ContainerView, ending: Ending | None) -> ContainerRecord:
     """Runs hooks and probes of a running attempt."""
     record = builder.records.get(plan.name)
     if record is None or record.attempt != view.attempt:
         record = _new_record(plan, view, record)
     if record.kill_reason is None and ending is None:
         if not record.hooked:
-            record = _post_start(builder, plan, view, record)
+            record = _run_post_start(builder, plan, view, record)
         if record.hooked and not record.started:
-            record = _startup(builder, plan, view, record)
+            record = _run_startup_probe(builder, plan, view, record)
         if record.started:
-            record = _liveness(builder, plan, view, record)
+            record = _run_liveness_probe(builder, plan, view, record)
     if record.kill_reason is None and ending is None and builder.outdated(plan):
         message = f"Container {plan.name} definition changed, will be restarted"
         record = record._replace(kill_reason=KillReason(builder.now.monotonic, plan.grace, message, anyway=True))
     if record.started:
-        record = _readiness(builder, plan, view, record)
+        record = _run_readiness_probe(builder, plan, view, record)
     builder.remember(plan.name, record)
     return record
 
 
-def _post_start(builder: StepBuilder, plan: ContainerPlan, view: ContainerView, record: ContainerRecord) -> ContainerRecord:
+def _run_post_start(builder: StepBuilder, plan: ContainerPlan, view: ContainerView, record: ContainerRecord) -> ContainerRecord:
     assert plan.post_start is not None
-    call = call_of(view, CallKind.POST_START)
+    call = latest_call(view, CallKind.POST_START)
     if call is None:
-        builder.actions.append(BeginCall(plan.name, Call(CallKind.POST_START, 0, plan.post_start, math.inf)))
+        builder.actions.append(StartCall(plan.name, ContainerCall(CallKind.POST_START, 0, plan.post_start, math.inf)))
         return record
     if call.ended is None:
         builder.wake(call.changes_at)
@@ -304,46 +314,52 @@ def _post_start(builder: StepBuilder, plan: ContainerPlan, view: ContainerView, 
     if call.failure:
         builder.note("Warning", "FailedPostStartHook", "PostStartHook failed")
         return record._replace(kill_reason=KillReason(builder.now.monotonic, plan.grace, "FailedPostStartHook"))
-    return _started(plan, record._replace(hooked=True), call.ended) if plan.startup is None else record._replace(hooked=True)
+    return _is_started(plan, record._replace(hooked=True), call.ended) if plan.startup is None else record._replace(hooked=True)
 
 
-def _started(plan: ContainerPlan, record: ContainerRecord, since: Instant) -> ContainerRecord:
+def _is_started(plan: ContainerPlan, record: ContainerRecord, since: Moment) -> ContainerRecord:
     return record._replace(started=True, ready=plan.readiness is None, started_at=since.monotonic)
 
 
-def _startup(builder: StepBuilder, plan: ContainerPlan, view: ContainerView, record: ContainerRecord) -> ContainerRecord:
+def _run_startup_probe(
+    builder: StepBuilder, plan: ContainerPlan, view: ContainerView, record: ContainerRecord
+) -> ContainerRecord:
     assert plan.startup is not None
-    memory, verdict = _probe(builder, plan, plan.startup, record.startup, view, record.started_at)
+    memory, verdict = _run_probe(builder, plan, plan.startup, record.startup, view, record.started_at)
     record = record._replace(startup=memory)
     if verdict is None:
         return record
-    return _started(plan, record, builder.now) if verdict else _kill_for(builder, plan, plan.startup, record)
+    return _is_started(plan, record, builder.now) if verdict else _kill_for(builder, plan, plan.startup, record)
 
 
-def _readiness(builder: StepBuilder, plan: ContainerPlan, view: ContainerView, record: ContainerRecord) -> ContainerRecord:
+def _run_readiness_probe(
+    builder: StepBuilder, plan: ContainerPlan, view: ContainerView, record: ContainerRecord
+) -> ContainerRecord:
     if plan.readiness is None:
         return record
-    memory, verdict = _probe(builder, plan, plan.readiness, record.readiness, view, record.started_at)
+    memory, verdict = _run_probe(builder, plan, plan.readiness, record.readiness, view, record.started_at)
     return record._replace(readiness=memory, ready=record.ready if verdict is None else verdict)
 
 
-def _liveness(builder: StepBuilder, plan: ContainerPlan, view: ContainerView, record: ContainerRecord) -> ContainerRecord:
+def _run_liveness_probe(
+    builder: StepBuilder, plan: ContainerPlan, view: ContainerView, record: ContainerRecord
+) -> ContainerRecord:
     if plan.liveness is None:
         return record
-    memory, verdict = _probe(builder, plan, plan.liveness, record.liveness, view, record.started_at)
+    memory, verdict = _run_probe(builder, plan, plan.liveness, record.liveness, view, record.started_at)
     record = record._replace(liveness=memory)
     return _kill_for(builder, plan, plan.liveness, record) if verdict is False else record
 
 
-def _probe(
+def _run_probe(
     builder: StepBuilder, plan: ContainerPlan, which: ProbePlan, memory: ProbeMemory, view: ContainerView, since: float
 ) -> tuple[ProbeMemory, bool | None]:
-    probed = probe(which, memory, view, since, builder.now)
+    probed = advance_probe(which, memory, view, since, builder.now)
     builder.wake(probed.wake_at)
     if probed.failure:
         builder.note("Warning", "Unhealthy", f"{which.kind.value} failed: {probed.failure}")
     if probed.call is not None and (probed.verdict is not False or which.kind is CallKind.READINESS):
-        builder.actions.append(BeginCall(plan.name, probed.call))
+        builder.actions.append(StartCall(plan.name, probed.call))
     return probed.memory, probed.verdict
 
 
@@ -354,21 +370,23 @@ def _kill_for(builder: StepBuilder, plan: ContainerPlan, which: ProbePlan, recor
     return record._replace(kill_reason=KillReason(builder.now.monotonic, which.grace, message))
 
 
-def stop(builder: StepBuilder, plan: ContainerPlan, view: ContainerView, since: float, grace: float, why: str = "") -> None:
+def stop_container(
+    builder: StepBuilder, plan: ContainerPlan, view: ContainerView, since: float, grace: float, why: str = ""
+) -> None:
     """Runs the preStop hook if there is one and time remains, then stops the container with the remaining grace period.
     Repeated calls only shorten the grace period.
     """
     whole = max(grace, MIN_GRACE) if grace else 0.0
     if view.stop_grace is not None:
         if whole < view.stop_grace:
-            builder.actions.append(Stop(plan.name, whole))
+            builder.actions.append(StopContainer(plan.name, whole))
         return
     left = grace - (builder.now.monotonic - since)
-    call = call_of(view, CallKind.PRE_STOP) if plan.pre_stop is not None else None
+    call = latest_call(view, CallKind.PRE_STOP) if plan.pre_stop is not None else None
     if call is None:
         builder.note("Normal", "Killing", why or f"Stopping container {plan.name}")
         if plan.pre_stop is not None and view.state is ContainerState.RUNNING and grace and left > 0:
-            builder.actions.append(BeginCall(plan.name, Call(CallKind.PRE_STOP, 0, plan.pre_stop, left)))
+            builder.actions.append(StartCall(plan.name, ContainerCall(CallKind.PRE_STOP, 0, plan.pre_stop, left)))
             return
     elif call.ended is None and left > 0:
         builder.wake(call.changes_at)
@@ -376,4 +394,4 @@ def stop(builder: StepBuilder, plan: ContainerPlan, view: ContainerView, since: 
         return
     elif call.ended is None or call.failure:
         builder.note("Warning", "FailedPreStopHook", "PreStopHook failed")
-    builder.actions.append(Stop(plan.name, max(left, MIN_GRACE) if grace else 0.0))
+    builder.actions.append(StopContainer(plan.name, max(left, MIN_GRACE) if grace else 0.0))

@@ -29,7 +29,7 @@ from pinnace.api.core_v1_pb2 import (
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.pods import ENDED
 from pinnace.fit import Requests, has_node_requirements, pod_requests
-from pinnace.kubelet.runtime.interface import Call, CallKind, Handler, Instant
+from pinnace.kubelet.runtime.interface import ContainerCall, CallKind, Handler, Moment
 
 
 class ProbePlan(NamedTuple):
@@ -87,7 +87,7 @@ class PodPlan(NamedTuple):
     """Only main containers, without hooks and probes: the most frequent case."""
 
 
-def plan_of(spec: PodSpec) -> PodPlan:
+def build_pod_plan(spec: PodSpec) -> PodPlan:
     says = spec.HasField("terminationGracePeriodSeconds")
     grace = float(spec.terminationGracePeriodSeconds if says else wellknown.DEFAULT_GRACE_SECONDS)
     policy = spec.restartPolicy or "Always"
@@ -174,7 +174,7 @@ def _number(port: IntOrString, ports: Sequence[ContainerPort]) -> IntOrString:
     )
 
 
-class Template(NamedTuple):
+class PodTemplateFacts(NamedTuple):
     plan: PodPlan
     host_network: bool
     requests: Requests
@@ -183,7 +183,7 @@ class Template(NamedTuple):
     tolerations: Sequence[Toleration]
 
 
-def template_of(pod: Pod) -> Template:
+def get_template(pod: Pod) -> PodTemplateFacts:
     spec = PodSpec()
     spec.CopyFrom(pod.spec)
     spec.nodeName = ""
@@ -191,11 +191,11 @@ def template_of(pod: Pod) -> Template:
 
 
 @lru_cache(maxsize=16384)
-def _of_bytes(encoded: bytes) -> Template:
+def _of_bytes(encoded: bytes) -> PodTemplateFacts:
     pod = Pod()
     pod.spec.ParseFromString(encoded)
-    return Template(
-        plan_of(pod.spec),
+    return PodTemplateFacts(
+        build_pod_plan(pod.spec),
         pod.spec.hostNetwork,
         pod_requests(pod),
         pod.spec if has_node_requirements(pod.spec) else None,
@@ -203,7 +203,7 @@ def _of_bytes(encoded: bytes) -> Template:
     )
 
 
-class Phase(StrEnum):
+class PodPhase(StrEnum):
     PENDING = "Pending"
     RUNNING = "Running"
     SUCCEEDED = "Succeeded"
@@ -214,10 +214,10 @@ class Phase(StrEnum):
 
 
 TRANSITIONS = {
-    Phase.PENDING: frozenset({Phase.RUNNING, Phase.SUCCEEDED, Phase.FAILED}),
-    Phase.RUNNING: frozenset({Phase.SUCCEEDED, Phase.FAILED}),
-    Phase.SUCCEEDED: frozenset[Phase](),
-    Phase.FAILED: frozenset[Phase](),
+    PodPhase.PENDING: frozenset({PodPhase.RUNNING, PodPhase.SUCCEEDED, PodPhase.FAILED}),
+    PodPhase.RUNNING: frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED}),
+    PodPhase.SUCCEEDED: frozenset[PodPhase](),
+    PodPhase.FAILED: frozenset[PodPhase](),
 }
 """The phases that may follow each phase."""
 
@@ -236,11 +236,11 @@ class DesiredState(NamedTuple):
     """Containers that cannot be created yet, by name, with the reason. They do not start."""
 
 
-class Condition(NamedTuple):
+class ConditionState(NamedTuple):
     """The value of a condition, and the time of its last change."""
 
     holds: bool
-    since: Instant
+    since: Moment
 
 
 class ProbeMemory(NamedTuple):
@@ -293,7 +293,7 @@ class ContainerRecord(NamedTuple):
 class Ending(NamedTuple):
     """The containers are being stopped permanently."""
 
-    since: Instant
+    since: Moment
     grace: float
     reason: str = ""
     """status.reason of the failed pod. Empty: the containers' exit codes decide."""
@@ -305,19 +305,19 @@ class Ending(NamedTuple):
 class PodState(NamedTuple):
     """The state of a pod between two steps."""
 
-    phase: Phase
-    accepted: Instant
+    phase: PodPhase
+    accepted: Moment
     """status.startTime."""
-    initialized: Condition
-    containers_ready: Condition
-    ready: Condition
+    initialized: ConditionState
+    containers_ready: ConditionState
+    ready: ConditionState
     reason: str = ""
     message: str = ""
     gated: str = ""
     """The message about readiness gates; see Wanted."""
     refused: bool = False
     """The node rejected the pod. It has no containers."""
-    ended: Instant | None = None
+    ended: Moment | None = None
     """The time at which the phase became final. None for pods that had finished before this process adopted them."""
     ending: Ending | None = None
     records: Mapping[str, ContainerRecord] = MappingProxyType({})
@@ -337,21 +337,21 @@ class PodState(NamedTuple):
         return (self[:10], self.images, [(name, record.started, record.ready) for name, record in self.records.items()])
 
 
-class Start(NamedTuple):
+class StartContainer(NamedTuple):
     container: str
     attempt: int
 
 
-class Stop(NamedTuple):
+class StopContainer(NamedTuple):
     container: str
     grace: float
 
 
-class BeginCall(NamedTuple):
+class StartCall(NamedTuple):
     """Starts a hook or a probe of the container."""
 
     container: str
-    call: Call
+    call: ContainerCall
 
 
 class RecordEvent(NamedTuple):
@@ -367,10 +367,10 @@ class RemovePod(NamedTuple):
     """The pod has finished and is being deleted: after its final status is stored, delete it with grace period 0."""
 
 
-Action: TypeAlias = Start | Stop | BeginCall | RecordEvent | RemovePod
+Action: TypeAlias = StartContainer | StopContainer | StartCall | RecordEvent | RemovePod
 
 
-class Step(NamedTuple):
+class PodStep(NamedTuple):
     state: PodState
     wake_at: float | None
     """Monotonic time of the next step, if nothing changes before."""

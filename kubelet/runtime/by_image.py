@@ -21,17 +21,17 @@ from pinnace.api.pods_pb2 import (
     PortForwardStart,
 )
 from pinnace.kubelet.addresses import Addresses
-from pinnace.kubelet.runtime.fake import Volumes
-from pinnace.kubelet.runtime.interface import Call, ContainerView, Instant, Progress, Runtime, Streams
+from pinnace.kubelet.runtime.fake import PodVolumeManager
+from pinnace.kubelet.runtime.interface import ContainerCall, ContainerView, Moment, Runtime, Streams, VolumeProgress
 from pinnace.kubelet.runtime.process.images import ImageTable
-from pinnace.kubelet.runtime.process.root import Root
-from pinnace.kubelet.stats import Meter, Running, Usage
+from pinnace.kubelet.runtime.process.root import RuntimeRoot
+from pinnace.kubelet.stats import ResourceUsage, RunningPod, UsageMeter
 
 
 class RuntimeChooser:
     """Decides which runtime a pod has."""
 
-    def __init__(self, root: Root, images: ImageTable) -> None:
+    def __init__(self, root: RuntimeRoot, images: ImageTable) -> None:
         self._root = root
         self._images = images
 
@@ -74,7 +74,7 @@ class RuntimeByImage:
         )
         return f"{why}; {remark}" if remark else why
 
-    def adopt(self, pod: Pod, now: Instant) -> None:
+    def adopt(self, pod: Pod, now: Moment) -> None:
         if self._chooser.find_unknown_image(pod):
             self._uids.add(pod.metadata.uid)
         self._of(pod.metadata.uid).adopt(pod, now)
@@ -82,19 +82,19 @@ class RuntimeByImage:
     def resize(self, pod: Pod) -> None:
         self._of(pod.metadata.uid).resize(pod)
 
-    def start(self, uid: str, container: str, attempt: int, now: Instant) -> None:
+    def start(self, uid: str, container: str, attempt: int, now: Moment) -> None:
         self._of(uid).start(uid, container, attempt, now)
 
-    def stop(self, uid: str, container: str, grace: float, now: Instant) -> None:
+    def stop(self, uid: str, container: str, grace: float, now: Moment) -> None:
         self._of(uid).stop(uid, container, grace, now)
 
-    def crash(self, uid: str, container: str, attempt: int, code: int, now: Instant) -> None:
+    def crash(self, uid: str, container: str, attempt: int, code: int, now: Moment) -> None:
         self._of(uid).crash(uid, container, attempt, code, now)
 
-    def call(self, uid: str, container: str, call: Call, now: Instant) -> None:
+    def call(self, uid: str, container: str, call: ContainerCall, now: Moment) -> None:
         self._of(uid).call(uid, container, call, now)
 
-    def observe(self, uid: str, now: Instant) -> Sequence[ContainerView]:
+    def observe(self, uid: str, now: Moment) -> Sequence[ContainerView]:
         return self._of(uid).observe(uid, now)
 
     def remove(self, uid: str) -> None:
@@ -116,15 +116,15 @@ class RuntimeByImage:
 class VolumesByImage:
     """Implements pinnace.kubelet.runtime.fake.Volumes. Volumes of simulated pods are simulated, too."""
 
-    def __init__(self, process: Volumes, simulated: Volumes, chooser: RuntimeChooser) -> None:
+    def __init__(self, process: PodVolumeManager, simulated: PodVolumeManager, chooser: RuntimeChooser) -> None:
         self._process = process
         self._simulated = simulated
         self._chooser = chooser
 
-    def _of(self, pod: Pod) -> Volumes:
+    def _of(self, pod: Pod) -> PodVolumeManager:
         return self._simulated if self._chooser.find_unknown_image(pod) else self._process
 
-    def listen(self, report: Callable[[str, Progress], None], event: Callable[[Pod, str, str, str], None]) -> None:
+    def listen(self, report: Callable[[str, VolumeProgress], None], event: Callable[[Pod, str, str, str], None]) -> None:
         self._process.listen(report, event)
         self._simulated.listen(report, event)
 
@@ -132,10 +132,10 @@ class VolumesByImage:
         """The simulated volumes have nothing to do."""
         await self._process.run()
 
-    def publish(self, pod: Pod, now: Instant) -> float:
+    def publish(self, pod: Pod, now: Moment) -> float:
         return self._of(pod).publish(pod, now)
 
-    def adopt(self, pod: Pod, now: Instant, *, started: bool) -> float:
+    def adopt(self, pod: Pod, now: Moment, *, started: bool) -> float:
         return self._of(pod).adopt(pod, now, started=started)
 
     def update(self, pod: Pod) -> None:
@@ -185,12 +185,12 @@ class StreamsByImage:
 class MeterByImage:
     """Implements pinnace.kubelet.stats.Meter."""
 
-    def __init__(self, process: Meter, simulated: Meter, chooser: RuntimeChooser) -> None:
+    def __init__(self, process: UsageMeter, simulated: UsageMeter, chooser: RuntimeChooser) -> None:
         self._process = process
         self._simulated = simulated
         self._chooser = chooser
 
-    async def measure(self, running: Sequence[Running]) -> Sequence[Mapping[str, Usage]]:
+    async def measure(self, running: Sequence[RunningPod]) -> Sequence[Mapping[str, ResourceUsage]]:
         real = [self._chooser.is_process(item.pod.metadata.uid) for item in running]
         measured = iter(await self._process.measure([each for each, is_real in zip(running, real, strict=True) if is_real]))
         declared = iter(

@@ -10,7 +10,7 @@ import re
 from pinnace.api.core_v1_pb2 import ObjectFieldSelector, Pod, ResourceFieldSelector
 from pinnace.api.quantity import QuantityError, parse
 from pinnace.kubelet.addresses import Addresses
-from pinnace.kubelet.runtime.interface import Unsupported
+from pinnace.kubelet.runtime.interface import UnsupportedPod
 
 _KEYED = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
 
@@ -33,7 +33,7 @@ def field_value(pod: Pod, selector: ObjectFieldSelector, addresses: Addresses, w
         "status.podIPs": addresses.pod,
     }
     if path not in simple:
-        raise Unsupported(f'{where}: fieldPath "{path}" is not supported')
+        raise UnsupportedPod(f'{where}: fieldPath "{path}" is not supported')
     return simple[path]
 
 
@@ -46,11 +46,11 @@ def resource_value(pod: Pod, container: str, selector: ResourceFieldSelector, wh
     owner = next((item for item in containers if item.name == named), None)
     kind, _, resource = selector.resource.partition(".")
     if owner is None or kind not in ("limits", "requests") or not resource:
-        raise Unsupported(f'{where}: resource "{selector.resource}" of container "{named}" does not exist')
+        raise UnsupportedPod(f'{where}: resource "{selector.resource}" of container "{named}" does not exist')
     try:
         result = getattr(owner.resources, kind).get(resource)
         amount = parse(result.string if result is not None else "0")
         divisor = parse(selector.divisor.string or "1") or parse("1")
     except QuantityError as error:
-        raise Unsupported(f"{where}: {error}") from None
+        raise UnsupportedPod(f"{where}: {error}") from None
     return str(math.ceil(amount / divisor))

@@ -23,19 +23,19 @@ from pinnace.api.core_v1_pb2 import ContainerStatus, Pod, SleepAction
 from pinnace.api.scalars import to_seconds
 from pinnace.kubelet.addresses import Addresses
 from pinnace.kubelet.runtime.interface import (
-    Call,
     CallKind,
     CallView,
+    ContainerCall,
+    ContainerExit,
     ContainerState,
     ContainerView,
-    Exit,
-    Instant,
-    Progress,
-    Unsupported,
-    past,
+    Moment,
+    UnsupportedPod,
+    VolumeProgress,
     reported_exit,
+    to_past_moment,
 )
-from pinnace.kubelet.runtime.stages import PREFIX, Behaviour, PodBehaviour, Stages, script, seconds
+from pinnace.kubelet.runtime.stages import PREFIX, Behaviour, PodBehaviour, Stages, annotated_behaviour, parse_seconds
 
 KILLED = 137
 NO_STAGES = Stages(())
@@ -46,32 +46,32 @@ class _Attempt(NamedTuple):
 
     name: str
     number: int
-    starts: Instant
-    ends: Instant | None
+    starts: Moment
+    ends: Moment | None
     code: int
     stop_grace: float | None
-    last_exit: Exit | None
+    last_exit: ContainerExit | None
     calls: tuple[CallView, ...] = ()
     """The planned ends of calls."""
     reason: str = ""
     """The reported end; see Exit."""
 
-    def view(self, now: Instant) -> ContainerView:
+    def view(self, now: Moment) -> ContainerView:
         if self.ends is not None and now.monotonic >= self.ends.monotonic:
-            exit_ = Exit(self.code, min(self.starts, self.ends), self.ends, self.reason)
+            exit_ = ContainerExit(self.code, min(self.starts, self.ends), self.ends, self.reason)
             return self._view(ContainerState.EXITED, exit_.started, exit_, None, now)
         if now.monotonic < self.starts.monotonic:
             return self._view(ContainerState.CREATED, None, None, self.starts.monotonic, now)
         return self._view(ContainerState.RUNNING, self.starts, None, self.ends.monotonic if self.ends else None, now)
 
     def _view(
-        self, state: ContainerState, started: Instant | None, exit_: Exit | None, changes_at: float | None, now: Instant
+        self, state: ContainerState, started: Moment | None, exit_: ContainerExit | None, changes_at: float | None, now: Moment
     ) -> ContainerView:
-        calls = tuple(_seen(call, now) for call in self.calls) if self.calls else ()
+        calls = tuple(_observe_attempt(call, now) for call in self.calls) if self.calls else ()
         return ContainerView(self.name, self.number, state, started, exit_, self.last_exit, self.stop_grace, changes_at, calls)
 
 
-def _seen(planned: CallView, now: Instant) -> CallView:
+def _observe_attempt(planned: CallView, now: Moment) -> CallView:
     if planned.ended is None or now.monotonic >= planned.ended.monotonic:
         return planned
     return planned._replace(ended=None, failure="", changes_at=planned.ended.monotonic)
@@ -104,33 +104,33 @@ class FakeRuntime:
     def _script(self, pod: Pod) -> PodBehaviour:
         """Raises Unsupported."""
         behaviour = self._stages.behaviour(pod, self._default)
-        if (declared := script(pod, behaviour)) is not None:
+        if (declared := annotated_behaviour(pod, behaviour)) is not None:
             return declared
         return self._unscripted if behaviour is self._default else PodBehaviour(behaviour, {})
 
-    def adopt(self, pod: Pod, now: Instant) -> None:
+    def adopt(self, pod: Pod, now: Moment) -> None:
         """A simulated container is restored from its reported status. A container that ran keeps its start and end times."""
         try:
             sandbox = _PodSandbox(self._script(pod))
-        except Unsupported:  # the annotations were changed after the pod was accepted
+        except UnsupportedPod:  # the annotations were changed after the pod was accepted
             sandbox = _PodSandbox(self._unscripted)
         self._pods[pod.metadata.uid] = sandbox
         for status in (*pod.status.initContainerStatuses, *pod.status.containerStatuses):
-            if attempt := _resume(status, sandbox.script.of(status.name), now):
+            if attempt := _resume_attempt(status, sandbox.script.of(status.name), now):
                 sandbox.attempts[status.name] = attempt
 
     def resize(self, pod: Pod) -> None:
         """No effect: declared usage does not depend on the runtime."""
 
-    def start(self, uid: str, container: str, attempt: int, now: Instant) -> None:
+    def start(self, uid: str, container: str, attempt: int, now: Moment) -> None:
         sandbox = self._pods[uid]
         before = sandbox.attempts.get(container)
         declared = sandbox.script.of(container)
         starts = now.after(declared.start_seconds)
         last_exit = before.view(now).exit if before else None
-        sandbox.attempts[container] = _plan(container, attempt, starts, declared, last_exit)
+        sandbox.attempts[container] = _plan_attempt(container, attempt, starts, declared, last_exit)
 
-    def stop(self, uid: str, container: str, grace: float, now: Instant) -> None:
+    def stop(self, uid: str, container: str, grace: float, now: Moment) -> None:
         sandbox = self._pods[uid]
         attempt, stop_seconds = sandbox.attempts[container], sandbox.script.of(container).stop_seconds
         if now.monotonic < attempt.starts.monotonic:
@@ -143,7 +143,7 @@ class FakeRuntime:
             ends, code = attempt.ends, attempt.code
         sandbox.attempts[container] = attempt._replace(ends=ends, code=code, stop_grace=grace)
 
-    def crash(self, uid: str, container: str, attempt: int, code: int, now: Instant) -> None:
+    def crash(self, uid: str, container: str, attempt: int, code: int, now: Moment) -> None:
         sandbox = self._pods.get(uid)
         result = sandbox.attempts.get(container) if sandbox is not None else None
         if sandbox is None or result is None or result.number != attempt:
@@ -151,17 +151,17 @@ class FakeRuntime:
         if result.view(now).state is ContainerState.RUNNING:
             sandbox.attempts[container] = result._replace(ends=now, code=code)
 
-    def call(self, uid: str, container: str, call: Call, now: Instant) -> None:
+    def call(self, uid: str, container: str, call: ContainerCall, now: Moment) -> None:
         sandbox = self._pods[uid]
         attempt = sandbox.attempts[container]
-        takes, failure = _outcome(call, sandbox.script.of(container), now.monotonic - attempt.starts.monotonic)
+        takes, failure = _call_outcome(call, sandbox.script.of(container), now.monotonic - attempt.starts.monotonic)
         if takes > call.timeout:
             takes, failure = call.timeout, f"timed out after {call.timeout:g} s"
         others = tuple(item for item in attempt.calls if item.kind is not call.kind)
         planned = CallView(call.kind, call.number, now, now.after(takes), failure, None)
         sandbox.attempts[container] = attempt._replace(calls=(*others, planned))
 
-    def observe(self, uid: str, now: Instant) -> Sequence[ContainerView]:
+    def observe(self, uid: str, now: Moment) -> Sequence[ContainerView]:
         sandbox = self._pods.get(uid)
         return [attempt.view(now) for attempt in sandbox.attempts.values()] if sandbox else ()
 
@@ -178,7 +178,7 @@ class FakeRuntime:
         """No effect: no process can continue."""
 
 
-def _outcome(call: Call, declared: Behaviour, age: float) -> tuple[float, str]:
+def _call_outcome(call: ContainerCall, declared: Behaviour, age: float) -> tuple[float, str]:
     """The duration of the call, and its failure message or an empty string. `age`: seconds since the container began to run."""
     match call.kind:
         case CallKind.POST_START:
@@ -197,17 +197,17 @@ def _outcome(call: Call, declared: Behaviour, age: float) -> tuple[float, str]:
     return takes, f"exit code {code}" if code else ""
 
 
-def _plan(name: str, number: int, starts: Instant, declared: Behaviour, last_exit: Exit | None) -> _Attempt:
+def _plan_attempt(name: str, number: int, starts: Moment, declared: Behaviour, last_exit: ContainerExit | None) -> _Attempt:
     ends = None if declared.run_seconds is None else starts.after(declared.run_seconds)
     return _Attempt(name, number, starts, ends, declared.exit_code, None, last_exit)
 
 
-def _resume(status: ContainerStatus, declared: Behaviour, now: Instant) -> _Attempt | None:
+def _resume_attempt(status: ContainerStatus, declared: Behaviour, now: Moment) -> _Attempt | None:
     """The attempt in a reported status. None: the container never ran."""
     last_exit = reported_exit(status.lastState, now)
     if status.state.HasField("running"):
-        started = past(to_seconds(status.state.running.startedAt), now)
-        return _plan(status.name, status.restartCount, started, declared, last_exit)
+        started = to_past_moment(to_seconds(status.state.running.startedAt), now)
+        return _plan_attempt(status.name, status.restartCount, started, declared, last_exit)
     ended, before = reported_exit(status.state, now), last_exit
     if ended is None:  # waiting for its first start or a restart; for a restart, the last state has its end
         ended, before = last_exit, None
@@ -223,8 +223,8 @@ MOUNT = f"{PREFIX}mount-seconds"
 """Annotation: seconds to mount the claims of the pod."""
 
 
-class Volumes(Protocol):
-    def listen(self, report: Callable[[str, Progress], None], event: Callable[[Pod, str, str, str], None]) -> None:
+class PodVolumeManager(Protocol):
+    def listen(self, report: Callable[[str, VolumeProgress], None], event: Callable[[Pod, str, str, str], None]) -> None:
         """Sets the callbacks: `report(uid, progress)` for changes that no returned time announced, and `event(pod, type,
         reason, message)`. Called once, before all other methods.
         """
@@ -234,13 +234,13 @@ class Volumes(Protocol):
         """Runs until cancelled."""
         ...
 
-    def publish(self, pod: Pod, now: Instant) -> float:
+    def publish(self, pod: Pod, now: Moment) -> float:
         """Starts to attach and mount the volumes of the pod. Returns the monotonic time of completion. Raises Unsupported; then
         there is nothing to unpublish. Infinite: unknown; the progress will be reported.
         """
         ...
 
-    def adopt(self, pod: Pod, now: Instant, *, started: bool) -> float:
+    def adopt(self, pod: Pod, now: Moment, *, started: bool) -> float:
         """Like `publish`, for a pod that an earlier kubelet process accepted. If a container has started, the volumes are
         mounted.
         """
@@ -255,14 +255,14 @@ class Volumes(Protocol):
         ...
 
 
-class Delays(NamedTuple):
+class VolumeDelays(NamedTuple):
     """Default delays in seconds, for pods without annotations."""
 
     attach: float = 0.0
     mount: float = 0.0
 
 
-AT_ONCE = Delays()
+AT_ONCE = VolumeDelays()
 
 
 @dataclass(slots=True)
@@ -273,12 +273,12 @@ class _Attachment:
 
 
 class FakeVolumes:
-    def __init__(self, delays: Delays = AT_ONCE) -> None:
+    def __init__(self, delays: VolumeDelays = AT_ONCE) -> None:
         self._delays = delays
         self._attached: dict[tuple[str, str], _Attachment] = {}
         """By node and claim."""
 
-    def listen(self, report: Callable[[str, Progress], None], event: Callable[[Pod, str, str, str], None]) -> None:
+    def listen(self, report: Callable[[str, VolumeProgress], None], event: Callable[[Pod, str, str, str], None]) -> None:
         """No effect: all changes are known in advance."""
 
     async def run(self) -> None:
@@ -287,19 +287,19 @@ class FakeVolumes:
     def update(self, pod: Pod) -> None:
         """No effect: nothing is read from the pod later."""
 
-    def publish(self, pod: Pod, now: Instant) -> float:
+    def publish(self, pod: Pod, now: Moment) -> float:
         return self._publish(pod, self._declared(pod), now)
 
-    def adopt(self, pod: Pod, now: Instant, *, started: bool) -> float:
+    def adopt(self, pod: Pod, now: Moment, *, started: bool) -> float:
         try:
             delays = AT_ONCE if started else self._declared(pod)
-        except Unsupported:  # the annotations were changed after the pod was accepted
+        except UnsupportedPod:  # the annotations were changed after the pod was accepted
             delays = AT_ONCE
         return self._publish(pod, delays, now)
 
-    def _publish(self, pod: Pod, delays: Delays, now: Instant) -> float:
+    def _publish(self, pod: Pod, delays: VolumeDelays, now: Moment) -> float:
         done = now.monotonic
-        for claim in _claims(pod):
+        for claim in _claim_keys(pod):
             key = pod.spec.nodeName, claim
             attachment = self._attached.get(key)
             if attachment is None:
@@ -308,15 +308,15 @@ class FakeVolumes:
             done = max(done, attachment.done + delays.mount, now.monotonic + delays.mount)
         return done
 
-    def _declared(self, pod: Pod) -> Delays:
+    def _declared(self, pod: Pod) -> VolumeDelays:
         annotations = pod.metadata.annotations
-        return Delays(
-            seconds(ATTACH, annotations[ATTACH]) if ATTACH in annotations else self._delays.attach,
-            seconds(MOUNT, annotations[MOUNT]) if MOUNT in annotations else self._delays.mount,
+        return VolumeDelays(
+            parse_seconds(ATTACH, annotations[ATTACH]) if ATTACH in annotations else self._delays.attach,
+            parse_seconds(MOUNT, annotations[MOUNT]) if MOUNT in annotations else self._delays.mount,
         )
 
     def unpublish(self, pod: Pod) -> None:
-        for claim in _claims(pod):
+        for claim in _claim_keys(pod):
             key = pod.spec.nodeName, claim
             if (attachment := self._attached.get(key)) is not None:
                 attachment.pods.discard(pod.metadata.uid)
@@ -324,7 +324,7 @@ class FakeVolumes:
                     del self._attached[key]
 
 
-def _claims(pod: Pod) -> Iterator[str]:
+def _claim_keys(pod: Pod) -> Iterator[str]:
     """namespace/name of each claim."""
     for volume in pod.spec.volumes:
         source = volume.volumeSource

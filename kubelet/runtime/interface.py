@@ -25,23 +25,23 @@ from pinnace.kubelet.addresses import Addresses
 from pinnace.runtime.clock import Clock
 
 
-class Instant(NamedTuple):
+class Moment(NamedTuple):
     """One moment on two clocks, in seconds. Decisions use `monotonic`; `unix` is for display."""
 
     monotonic: float
     unix: float
 
-    def after(self, seconds: float) -> "Instant":
-        return Instant(self.monotonic + seconds, self.unix + seconds) if seconds else self
+    def after(self, seconds: float) -> "Moment":
+        return Moment(self.monotonic + seconds, self.unix + seconds) if seconds else self
 
 
-def read(clock: Clock) -> Instant:
-    return Instant(clock.monotonic(), clock.time())
+def read_clocks(clock: Clock) -> Moment:
+    return Moment(clock.monotonic(), clock.time())
 
 
-def past(unix: float, now: Instant) -> Instant:
+def to_past_moment(unix: float, now: Moment) -> Moment:
     """Converts a stored Unix time. Clocks may have been set since; the result is never later than now."""
-    return Instant(now.monotonic - max(0.0, now.unix - unix), unix)
+    return Moment(now.monotonic - max(0.0, now.unix - unix), unix)
 
 
 class ContainerState(Enum):
@@ -51,12 +51,12 @@ class ContainerState(Enum):
     EXITED = "exited"
 
 
-class Exit(NamedTuple):
+class ContainerExit(NamedTuple):
     """The end of an attempt. `code`: 128 + the signal number after a signal, as in a shell."""
 
     code: int
-    started: Instant
-    finished: Instant
+    started: Moment
+    finished: Moment
     reason: str = ""
     """A reason that does not follow from the code, such as OOMKilled or StartError; otherwise empty."""
     message: str = ""
@@ -75,7 +75,7 @@ class CallKind(Enum):
 Handler: TypeAlias = ExecAction | HTTPGetAction | TCPSocketAction | GRPCAction | SleepAction
 
 
-class Call(NamedTuple):
+class ContainerCall(NamedTuple):
     """A call of a hook or a probe in a running container."""
 
     kind: CallKind
@@ -92,8 +92,8 @@ class CallView(NamedTuple):
 
     kind: CallKind
     number: int
-    begun: Instant
-    ended: Instant | None
+    begun: Moment
+    ended: Moment | None
     failure: str
     """The failure, such as "HTTP probe failed with statuscode: 500"; otherwise empty."""
     changes_at: float | None
@@ -106,11 +106,11 @@ class ContainerView(NamedTuple):
     name: str
     attempt: int
     state: ContainerState
-    started: Instant | None
+    started: Moment | None
     """The time at which this attempt began to run."""
-    exit: Exit | None
+    exit: ContainerExit | None
     """The end of this attempt."""
-    last_exit: Exit | None
+    last_exit: ContainerExit | None
     """The end of the previous attempt."""
     stop_grace: float | None
     """The grace period in seconds of the last stop request. None: there was none."""
@@ -125,7 +125,7 @@ class ContainerView(NamedTuple):
         return self[:6]
 
 
-class Progress(NamedTuple):
+class VolumeProgress(NamedTuple):
     """What the volumes and variables of a pod allow."""
 
     mounted: bool
@@ -134,7 +134,7 @@ class Progress(NamedTuple):
     """Containers that cannot be created yet, by name, with the message of CreateContainerConfigError."""
 
 
-class Unsupported(Exception):
+class UnsupportedPod(Exception):
     """The runtime can never run this pod. The message says why."""
 
 
@@ -151,7 +151,7 @@ class Runtime(Protocol):
         """
         ...
 
-    def adopt(self, pod: Pod, now: Instant) -> None:
+    def adopt(self, pod: Pod, now: Moment) -> None:
         """Adopts a pod that an earlier kubelet process started, and observes its remaining containers."""
         ...
 
@@ -159,27 +159,27 @@ class Runtime(Protocol):
         """The spec of a prepared or adopted pod has other resources or images. Running containers continue."""
         ...
 
-    def start(self, uid: str, container: str, attempt: int, now: Instant) -> None:
+    def start(self, uid: str, container: str, attempt: int, now: Moment) -> None:
         """Starts a container of a prepared or adopted pod."""
         ...
 
-    def stop(self, uid: str, container: str, grace: float, now: Instant) -> None:
+    def stop(self, uid: str, container: str, grace: float, now: Moment) -> None:
         """Stops the container, and kills it `grace` seconds from now. After repeated calls, the earliest kill time is used. No
         effect after the exit. Raises OSError if the stop could not be requested; call it again.
         """
         ...
 
-    def crash(self, uid: str, container: str, attempt: int, code: int, now: Instant) -> None:
+    def crash(self, uid: str, container: str, attempt: int, code: int, now: Moment) -> None:
         """Ends this attempt, if it runs, as if it had exited by itself. The runtime uses the exit code if it can."""
         ...
 
-    def call(self, uid: str, container: str, call: Call, now: Instant) -> None:
+    def call(self, uid: str, container: str, call: ContainerCall, now: Moment) -> None:
         """Starts a hook or a probe in the latest attempt, which is running. It ends at the latest with the attempt, and
         replaces an earlier call of its kind.
         """
         ...
 
-    def observe(self, uid: str, now: Instant) -> Sequence[ContainerView]:
+    def observe(self, uid: str, now: Moment) -> Sequence[ContainerView]:
         """The containers of a pod that have been started, in the order of their first start."""
         ...
 
@@ -206,13 +206,13 @@ BY_CODE = ("Completed", "Error")
 """Reasons that follow from exit codes."""
 
 
-def reported_exit(state: ContainerStateMessage, now: Instant) -> Exit | None:
+def reported_exit(state: ContainerStateMessage, now: Moment) -> ContainerExit | None:
     """The end of the container in this state. None: it has not terminated."""
     if not state.HasField("terminated"):
         return None
     ended = state.terminated
-    started, finished = past(to_seconds(ended.startedAt), now), past(to_seconds(ended.finishedAt), now)
-    return Exit(ended.exitCode, started, finished, "" if ended.reason in BY_CODE else ended.reason, ended.message)
+    started, finished = to_past_moment(to_seconds(ended.startedAt), now), to_past_moment(to_seconds(ended.finishedAt), now)
+    return ContainerExit(ended.exitCode, started, finished, "" if ended.reason in BY_CODE else ended.reason, ended.message)
 
 
 class StreamError(Exception):

@@ -28,8 +28,8 @@ from pinnace.api.pods_pb2 import (
 from pinnace.api.status import Code
 from pinnace.kubelet.runtime.interface import ContainerState, ContainerView, StreamError
 from pinnace.kubelet.runtime.simulated_http import HttpPage
-from pinnace.kubelet.runtime.simulated_log import SECOND, ContainerLog, default_lines, rfc3339
-from pinnace.kubelet.runtime.simulated_machine import Machine, PodSnapshot
+from pinnace.kubelet.runtime.simulated_log import SECOND, ContainerLog, default_lines, format_rfc3339
+from pinnace.kubelet.runtime.simulated_machine import PodSnapshot, SimulatedMachine
 from pinnace.kubelet.runtime.simulated_programs import BUILTINS, PROGRAMS
 from pinnace.kubelet.runtime.simulated_shell import Interrupted, Shell
 from pinnace.kubelet.runtime.simulated_terminal import CommandIo, OutputLimit
@@ -63,7 +63,7 @@ class SimulatedStreams:
         log, ended = self._open_log(self._pod(request.uid, request.name), options.container, options.previous)
         now = round(self._clock.time() * SECOND)
         until = now if ended is None else ended
-        after = log.position(options.tailLines if options.HasField("tailLines") else None, _since(options, now), until)
+        after = log.position(options.tailLines if options.HasField("tailLines") else None, _since_time(options, now), until)
         follow = self._follow(request.uid, options, log, ended, after)
         remaining = options.limitBytes if options.HasField("limitBytes") else None
         async with aclosing(follow) as chunks:
@@ -125,7 +125,7 @@ class SimulatedStreams:
         elif view is None or waits:
             raise _bad_request(f'container "{container}" in pod "{name}" is waiting to start')
         else:
-            started, finished, attempt = _times(view)
+            started, finished, attempt = _attempt_times(view)
         log = self._log_of(snapshot, container, attempt, started)
         return log, None if finished is None else _last_moment(log, finished)
 
@@ -148,7 +148,7 @@ class SimulatedStreams:
         if start.check:
             return
         with self._session():
-            machine = Machine(snapshot, start.container, self._clock.time)
+            machine = SimulatedMachine(snapshot, start.container, self._clock.time)
             io = CommandIo(self._clock, terminal=start.tty, has_input=start.stdin)
             shell = Shell(machine, io, PROGRAMS, BUILTINS)
             running = asyncio.ensure_future(self._run(shell, start, io))
@@ -240,7 +240,7 @@ class SimulatedStreams:
             "image": owner.image,
             "node": pod.spec.nodeName,
             "address": f"{addresses.pod}:{port}",
-            "time": rfc3339(round(self._clock.time() * SECOND)),
+            "time": format_rfc3339(round(self._clock.time() * SECOND)),
             "request": f"{method} {path}",
         }
         return "".join(f"{name + ':':<11}{value}\n" for name, value in {**rows, "note": "this container is simulated"}.items())
@@ -272,7 +272,7 @@ class SimulatedStreams:
             self._sessions -= 1
 
 
-def _times(view: ContainerView) -> tuple[float, float | None, int]:
+def _attempt_times(view: ContainerView) -> tuple[float, float | None, int]:
     """Start and end in Unix seconds, and the attempt, of a container that runs or has ended."""
     if view.exit is not None:
         return view.exit.started.unix, view.exit.finished.unix, view.attempt
@@ -285,7 +285,7 @@ def _last_moment(log: ContainerLog, finished: float) -> int:
     return max(log.start_written, int(finished) * SECOND)
 
 
-def _since(options: LogOptions, now: int) -> int:
+def _since_time(options: LogOptions, now: int) -> int:
     if options.HasField("sinceSeconds"):
         return now - options.sinceSeconds * SECOND
     if options.HasField("sinceTime"):

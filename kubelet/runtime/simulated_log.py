@@ -30,11 +30,11 @@ _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
 @dataclass(frozen=True, slots=True)
-class LogLine:
+class SimulatedLogLine:
     """A line at the start of the container, or one that is repeated."""
 
     text: str
-    """With placeholders such as {pod}; see `problem_of`."""
+    """With placeholders such as {pod}; see `validate_log_text`."""
     interval: float = 0.0
     """Seconds between two lines. 0: the line is written once, when the container starts."""
     jitter: float = 0.0
@@ -43,7 +43,7 @@ class LogLine:
     """The name of the container that writes the line. Empty: all containers."""
 
 
-def problem_of(text: str) -> str:
+def validate_log_text(text: str) -> str:
     """Return the error in the text of a line, or "" if it is valid."""
     if not text or len(text) > LONGEST_TEXT or not text.isprintable():
         return f"expected 1 to {LONGEST_TEXT} printable characters"
@@ -55,41 +55,43 @@ def problem_of(text: str) -> str:
     return ""
 
 
-STARTED = LogLine("container {container} of pod {namespace}/{pod} started (image {image})")
-GENERIC = (STARTED, LogLine("container {container}: heartbeat {number}", interval=10))
+STARTED = SimulatedLogLine("container {container} of pod {namespace}/{pod} started (image {image})")
+GENERIC = (STARTED, SimulatedLogLine("container {container}: heartbeat {number}", interval=10))
 _NGINX = (
     "/docker-entrypoint.sh: Configuration complete; ready for start up",
     '{time:%Y/%m/%d %H:%M:%S} [notice] 1#1: using the "epoll" event method',
     "{time:%Y/%m/%d %H:%M:%S} [notice] 1#1: start worker processes",
 )
 _ACCESS = '{host} - - [{time:%d/%b/%Y:%H:%M:%S +0000}] "GET / HTTP/1.1" 200 615 "-" "curl/8.7.1"'
-DEFAULTS: Mapping[str, Sequence[LogLine]] = {
-    "nginx": (STARTED, *map(LogLine, _NGINX), LogLine(_ACCESS, interval=15, jitter=12)),
+DEFAULTS: Mapping[str, Sequence[SimulatedLogLine]] = {
+    "nginx": (STARTED, *map(SimulatedLogLine, _NGINX), SimulatedLogLine(_ACCESS, interval=15, jitter=12)),
     "httpd": (
         STARTED,
-        LogLine("[{time:%a %b %d %H:%M:%S.000000 %Y}] [mpm_event:notice] [pid 1:tid 1] AH00489: resuming normal operations"),
-        LogLine(_ACCESS, interval=15, jitter=12),
+        SimulatedLogLine(
+            "[{time:%a %b %d %H:%M:%S.000000 %Y}] [mpm_event:notice] [pid 1:tid 1] AH00489: resuming normal operations"
+        ),
+        SimulatedLogLine(_ACCESS, interval=15, jitter=12),
     ),
     "redis": (
         STARTED,
-        LogLine("1:M {time:%d %b %Y %H:%M:%S}.000 * Ready to accept connections tcp"),
-        LogLine("1:M {time:%d %b %Y %H:%M:%S}.000 * 100 changes in 300 seconds. Saving...", interval=300),
+        SimulatedLogLine("1:M {time:%d %b %Y %H:%M:%S}.000 * Ready to accept connections tcp"),
+        SimulatedLogLine("1:M {time:%d %b %Y %H:%M:%S}.000 * 100 changes in 300 seconds. Saving...", interval=300),
     ),
     "postgres": (
         STARTED,
-        LogLine("{time:%Y-%m-%d %H:%M:%S}.000 UTC [1] LOG:  database system is ready to accept connections"),
-        LogLine("{time:%Y-%m-%d %H:%M:%S}.000 UTC [27] LOG:  checkpoint complete", interval=300),
+        SimulatedLogLine("{time:%Y-%m-%d %H:%M:%S}.000 UTC [1] LOG:  database system is ready to accept connections"),
+        SimulatedLogLine("{time:%Y-%m-%d %H:%M:%S}.000 UTC [27] LOG:  checkpoint complete", interval=300),
     ),
     "mysql": (
         STARTED,
-        LogLine("{time:%Y-%m-%dT%H:%M:%S}.000000Z 0 [System] [MY-010931] [Server] mysqld: ready for connections."),
+        SimulatedLogLine("{time:%Y-%m-%dT%H:%M:%S}.000000Z 0 [System] [MY-010931] [Server] mysqld: ready for connections."),
     ),
     "pause": (),
 }
 """By the last part of the image's name."""
 
 
-def default_lines(image: str) -> Sequence[LogLine]:
+def default_lines(image: str) -> Sequence[SimulatedLogLine]:
     """The lines of a container without a stage."""
     name = image.rpartition("/")[2].partition("@")[0].partition(":")[0]
     return DEFAULTS.get(name, GENERIC)
@@ -98,7 +100,9 @@ def default_lines(image: str) -> Sequence[LogLine]:
 class ContainerLog:
     """The log of one attempt of a container. Times are Unix times in nanoseconds."""
 
-    def __init__(self, lines: Sequence[LogLine], values: Mapping[str, str], started: float, seed: str, attempt: int) -> None:
+    def __init__(
+        self, lines: Sequence[SimulatedLogLine], values: Mapping[str, str], started: float, seed: str, attempt: int
+    ) -> None:
         """`values`: of the placeholders except number and time. `started`: Unix time in seconds."""
         self.attempt = attempt
         self._values = values
@@ -139,7 +143,7 @@ class ContainerLog:
         merged = heapq.merge(once, *(item.read(after, until) for item in self._series), key=lambda item: item[0])
         for moment, line, number in merged:
             text = self._render(line.text, number, moment)
-            yield moment, f"{rfc3339(moment)} {text}\n" if timestamps else f"{text}\n"
+            yield moment, f"{format_rfc3339(moment)} {text}\n" if timestamps else f"{text}\n"
 
     def _render(self, text: str, number: int, moment: int) -> str:
         def value(match: "re.Match[str]") -> str:
@@ -154,7 +158,7 @@ class ContainerLog:
 class _Series(NamedTuple):
     """The lines of a repeated LogLine. Line n, counted from 1, is written n intervals after `began`, plus jitter."""
 
-    line: LogLine
+    line: SimulatedLogLine
     began: int
     seed: int
 
@@ -170,14 +174,14 @@ class _Series(NamedTuple):
             return 0
         return number if self.time(number) <= until else number - 1
 
-    def read(self, after: int, until: int) -> Iterator[tuple[int, LogLine, int]]:
+    def read(self, after: int, until: int) -> Iterator[tuple[int, SimulatedLogLine, int]]:
         number = self.count(after) + 1
         while (moment := self.time(number)) <= until:
             yield moment, self.line, number
             number += 1
 
 
-def rfc3339(moment: int) -> str:
+def format_rfc3339(moment: int) -> str:
     """With nine digits, as container runtimes write it."""
     seconds, rest = divmod(moment, SECOND)
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest:09d}Z"

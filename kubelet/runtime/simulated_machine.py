@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pinnace.api.core_v1_pb2 import Container, EnvVar, Pod
 from pinnace.kubelet.addresses import Addresses
 from pinnace.kubelet.runtime.downward import field_value, resource_value
-from pinnace.kubelet.runtime.interface import ContainerView, Unsupported
+from pinnace.kubelet.runtime.interface import ContainerView, UnsupportedPod
 
 PROGRAM_FOLDERS = ("/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin")
 _FOLDERS = ("/", "/bin", "/etc", "/home", "/proc", "/root", "/sbin", "/sys", "/tmp", "/usr", "/usr/bin", "/usr/local",
@@ -41,7 +41,7 @@ class SimulatedFileError(Exception):
     """The path cannot be read. The message is that of a program, such as "No such file or directory"."""
 
 
-class Machine:
+class SimulatedMachine:
     """The environment of one container."""
 
     program_folders = PROGRAM_FOLDERS
@@ -102,7 +102,7 @@ class Machine:
                 return field_value(self.pod, source.fieldRef, self.addresses, variable.name)
             if source.HasField("resourceFieldRef"):
                 return resource_value(self.pod, self.container.name, source.resourceFieldRef, variable.name)
-        except Unsupported:
+        except UnsupportedPod:
             return ""
         return None
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from pinnace.kubelet.runtime.simulated_machine import SimulatedFileError
-from pinnace.kubelet.runtime.simulated_shell import SHELLS, Exit, Program, Shell
+from pinnace.kubelet.runtime.simulated_shell import SHELLS, Program, Shell, ShellExit
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DATE = "%a %b %e %H:%M:%S UTC %Y"
@@ -210,11 +210,11 @@ async def _cd(shell: Shell, arguments: Sequence[str]) -> int:
 
 async def _exit(shell: Shell, arguments: Sequence[str]) -> int:
     if not arguments:
-        raise Exit(shell.code)
+        raise ShellExit(shell.code)
     if not arguments[0].isdecimal():
         await shell.io.write_error(f"sh: exit: Illegal number: {arguments[0]}\n")
-        raise Exit(2)
-    raise Exit(int(arguments[0][-9:]) % 256)
+        raise ShellExit(2)
+    raise ShellExit(int(arguments[0][-9:]) % 256)
 
 
 async def _export(shell: Shell, arguments: Sequence[str]) -> int:
@@ -234,7 +234,7 @@ async def _unset(shell: Shell, arguments: Sequence[str]) -> int:
 
 async def _exec(shell: Shell, arguments: Sequence[str]) -> int:
     if arguments:
-        raise Exit(await shell.run_words(arguments))
+        raise ShellExit(await shell.run_words(arguments))
     return 0
 
 

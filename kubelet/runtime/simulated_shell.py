@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import NamedTuple, Protocol
 
-from pinnace.kubelet.runtime.simulated_machine import Machine, SimulatedFileError
+from pinnace.kubelet.runtime.simulated_machine import SimulatedFileError, SimulatedMachine
 
 LONGEST_LINE = 16 << 10
 """Characters of a line or of the text of `sh -c`, also after the expansion of variables."""
@@ -28,7 +28,7 @@ class Interrupted(Exception):
     """Ctrl-C was pressed."""
 
 
-class Exit(Exception):
+class ShellExit(Exception):
     """The command `exit`."""
 
     def __init__(self, code: int) -> None:
@@ -40,7 +40,7 @@ class ShellSyntaxError(Exception):
     """The line cannot be parsed. The message has no prefix."""
 
 
-class Io(Protocol):
+class CommandStreams(Protocol):
     """Input, output and time of a command. All methods raise Interrupted."""
 
     terminal: bool
@@ -80,8 +80,8 @@ class Shell:
 
     def __init__(
         self,
-        machine: Machine,
-        io: Io,
+        machine: SimulatedMachine,
+        io: CommandStreams,
         programs: Mapping[str, Program],
         builtins: Mapping[str, Program],
         environment: Mapping[str, str] | None = None,
@@ -117,7 +117,7 @@ class Shell:
         """Runs a text, as `sh -c` does. Returns the exit code of the last command."""
         try:
             await self.run_line(text)
-        except Exit as exit_:
+        except ShellExit as exit_:
             return exit_.code
         return self.code
 
@@ -137,7 +137,7 @@ class Shell:
                 if not terminal:
                     raise
                 self.code = 130
-            except Exit as exit_:
+            except ShellExit as exit_:
                 return exit_.code
 
     async def run_line(self, line: str) -> None:
@@ -155,7 +155,7 @@ class Shell:
 
     def _words(self, text: str) -> list[str]:
         variables = {**self.variables, "?": str(self.code), "$": "1", "0": "sh"}
-        expanded = expand(text, variables)
+        expanded = expand_variables(text, variables)
         if len(expanded) > LONGEST_LINE:
             raise ShellSyntaxError(f"the line exceeds {LONGEST_LINE} characters")
         try:
@@ -251,7 +251,7 @@ def split_commands(text: str) -> list[Command]:
         raise ShellSyntaxError(f"the line exceeds {LONGEST_LINE} characters")
     commands: list[Command] = []
     operator, current, skip = ";", "", 0
-    for index, character, quote in _walk(text):
+    for index, character, quote in _walk_quoted(text):
         if index < skip:
             continue
         pair = text[index : index + 2]
@@ -283,11 +283,11 @@ def _unsupported(line: str, index: int) -> str:
     return f'"{line[index]}" is not supported in simulated containers: use ;, && and ||'
 
 
-def expand(text: str, variables: Mapping[str, str]) -> str:
+def expand_variables(text: str, variables: Mapping[str, str]) -> str:
     """Replaces variables, so that shlex.split returns the words of a shell. Raises ShellSyntaxError."""
     result: list[str] = []
     skip = 0
-    for index, character, quote in _walk(text):
+    for index, character, quote in _walk_quoted(text):
         if index < skip:
             continue
         if character == "`" and quote not in ("'", "\\"):
@@ -330,7 +330,7 @@ def _variable(text: str, index: int) -> tuple[str, int]:
     return "", index + 1
 
 
-def _walk(text: str) -> Iterator[tuple[int, str, str]]:
+def _walk_quoted(text: str) -> Iterator[tuple[int, str, str]]:
     """Each character with what quotes it: an empty string, ', ", or a backslash. Quotes belong to their text. A backslash that
     quotes the next character has the quote "escape". Comments are left out.
     """

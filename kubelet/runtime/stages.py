@@ -43,8 +43,8 @@ from typing import Any, TypeVar
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.documents import DocumentError, line_of
 from pinnace.api.documents import parse as documents
-from pinnace.kubelet.runtime.interface import Unsupported
-from pinnace.kubelet.runtime.simulated_log import LogLine, problem_of
+from pinnace.kubelet.runtime.interface import UnsupportedPod
+from pinnace.kubelet.runtime.simulated_log import SimulatedLogLine, validate_log_text
 
 PREFIX = "pinnace.io/"
 N = TypeVar("N", int, float)
@@ -88,7 +88,7 @@ class PodBehaviour:
         return self._named.get(container, self._all)
 
 
-def script(pod: Pod, default: Behaviour) -> PodBehaviour | None:
+def annotated_behaviour(pod: Pod, default: Behaviour) -> PodBehaviour | None:
     """The behavior in the annotations of a pod. None: there are none. Raises Unsupported for invalid values."""
     common: dict[str, Any] = {}
     single: dict[str, dict[str, Any]] = {}
@@ -107,7 +107,7 @@ def script(pod: Pod, default: Behaviour) -> PodBehaviour | None:
     return PodBehaviour(behaviour, named) if common or named else None
 
 
-def seconds(annotation: str, text: str) -> float:
+def parse_seconds(annotation: str, text: str) -> float:
     """Raises Unsupported."""
     return _number(annotation, text, float, math.inf, "seconds, such as 1.5")
 
@@ -115,7 +115,7 @@ def seconds(annotation: str, text: str) -> float:
 def _value(annotation: str, field: str, text: str) -> float | int:
     if field.endswith("code"):
         return _number(annotation, text, int, 256, "a number from 0 to 255")
-    return seconds(annotation, text)
+    return parse_seconds(annotation, text)
 
 
 def _number(annotation: str, text: str, kind: Callable[[str], N], limit: float, words: str) -> N:
@@ -126,10 +126,10 @@ def _number(annotation: str, text: str, kind: Callable[[str], N], limit: float, 
     else:
         if 0 <= value < limit:
             return value
-    raise Unsupported(f'annotation {annotation}: "{text}" is not {words}')
+    raise UnsupportedPod(f'annotation {annotation}: "{text}" is not {words}')
 
 
-class What(StrEnum):
+class StageTransition(StrEnum):
     """The next state of a container. The delay counts from creation for `start`, from SIGTERM for `stop`, and from running for
     the others.
     """
@@ -144,19 +144,19 @@ class What(StrEnum):
 
 
 _SECONDS = {
-    What.START: "start_seconds",
-    What.EXIT: "run_seconds",
-    What.STARTED: "started_after_seconds",
-    What.READY: "ready_after_seconds",
-    What.UNREADY: "unready_after_seconds",
-    What.UNHEALTHY: "unhealthy_after_seconds",
-    What.STOP: "stop_seconds",
+    StageTransition.START: "start_seconds",
+    StageTransition.EXIT: "run_seconds",
+    StageTransition.STARTED: "started_after_seconds",
+    StageTransition.READY: "ready_after_seconds",
+    StageTransition.UNREADY: "unready_after_seconds",
+    StageTransition.UNHEALTHY: "unhealthy_after_seconds",
+    StageTransition.STOP: "stop_seconds",
 }
 """The field of Behaviour for the delay."""
 
 
 @dataclass(frozen=True, slots=True)
-class Expression:
+class SelectorExpression:
     """`read`: returns the values in a pod."""
 
     read: Callable[[Pod], Sequence[str]]
@@ -177,10 +177,10 @@ class Expression:
 
 
 @dataclass(frozen=True, slots=True)
-class Selector:
+class StageSelector:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
-    expressions: Sequence[Expression] = ()
+    expressions: Sequence[SelectorExpression] = ()
 
     def matches(self, pod: Pod) -> bool:
         metadata = pod.metadata
@@ -194,9 +194,9 @@ class Selector:
 @dataclass(frozen=True, slots=True)
 class Stage:
     name: str
-    what: What | None
+    what: StageTransition | None
     """None: the stage has `logs`."""
-    selector: Selector = field(default_factory=Selector)
+    selector: StageSelector = field(default_factory=StageSelector)
     weight: int = 0
     delay: tuple[float, float] = (0.0, 0.0)
     """Minimum and maximum, in seconds."""
@@ -204,7 +204,7 @@ class Stage:
     """The code of an exit."""
     never: bool = False
     """The state is not reached: an alternative to other stages."""
-    logs: Sequence[LogLine] = ()
+    logs: Sequence[SimulatedLogLine] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,27 +218,27 @@ class Stages:
             return default
         chance = Random(pod.metadata.uid)
         fields: dict[str, float | int] = {}
-        for what in What:
+        for what in StageTransition:
             if candidates := [stage for stage in matching if stage.what is what]:
-                chosen = _choose(candidates, chance)
+                chosen = _choose_by_weight(candidates, chance)
                 seconds = chance.uniform(*chosen.delay)
                 if not chosen.never:
                     fields[_SECONDS[what]] = seconds
-                    if what is What.EXIT:
+                    if what is StageTransition.EXIT:
                         fields["exit_code"] = chosen.code
         return replace(default, **fields)  # type: ignore[arg-type]  # each has the type of its field
 
-    def log_lines(self, pod: Pod, container: str) -> Sequence[LogLine] | None:
+    def log_lines(self, pod: Pod, container: str) -> Sequence[SimulatedLogLine] | None:
         """The log of a container. None: no stage declares it."""
         matching = [stage for stage in self.stages if stage.what is None and stage.selector.matches(pod)]
         if not matching:
             return None
-        chosen = _choose(matching, Random(pod.metadata.uid))
+        chosen = _choose_by_weight(matching, Random(pod.metadata.uid))
         lines = [line for line in chosen.logs if line.container in ("", container)]
         return lines or None
 
 
-def _choose(candidates: Sequence[Stage], chance: Random) -> Stage:
+def _choose_by_weight(candidates: Sequence[Stage], chance: Random) -> Stage:
     """Selects by weight; without weights, all stages are equally likely."""
     weights = [stage.weight for stage in candidates]
     return chance.choices(candidates, weights if any(weights) else None)[0]
@@ -277,18 +277,18 @@ class StagesError(Exception):
     """The text is invalid. The message has one line per error: "source:line: field: error"."""
 
 
-def load(name: str) -> Stages:
+def load_stages(name: str) -> Stages:
     """Reads a set by its name, or a file. Raises StagesError."""
     if name in SETS:
-        return parse(files("pinnace.kubelet.runtime").joinpath("sets", f"{name}.yaml").read_text("utf-8"), name)
+        return parse_stages(files("pinnace.kubelet.runtime").joinpath("sets", f"{name}.yaml").read_text("utf-8"), name)
     try:
-        return parse(Path(name).read_text("utf-8"), name)
+        return parse_stages(Path(name).read_text("utf-8"), name)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise StagesError(f"{name}: {reason}; the sets are {', '.join(SETS)}") from None
 
 
-def parse(text: str, source: str) -> Stages:
+def parse_stages(text: str, source: str) -> Stages:
     """Raises StagesError."""
     problems: list[tuple[int, str]] = []
     stages: list[Stage] = []
@@ -296,10 +296,10 @@ def parse(text: str, source: str) -> Stages:
         for document in documents(text):
             problems.extend(document.mistakes)
             if document.data is not None:
-                reader = _Reader()
+                reader = _StageReader()
                 stages.append(reader.stage(document.data))
                 problems += [
-                    (line_of(document.data, path, document.line), f"{_dotted(path)}: {message}" if path else message)
+                    (line_of(document.data, path, document.line), f"{_format_path(path)}: {message}" if path else message)
                     for path, message in reader.problems
                 ]
     except DocumentError as error:
@@ -311,11 +311,11 @@ def parse(text: str, source: str) -> Stages:
     return Stages(stages)
 
 
-def _dotted(path: Where) -> str:
+def _format_path(path: Where) -> str:
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step[:_SHOWN]}" for step in path).removeprefix(".")
 
 
-class _Reader:
+class _StageReader:
     """Parses one document. The result of an invalid document is not used."""
 
     def __init__(self) -> None:
@@ -337,7 +337,7 @@ class _Reader:
         )
         self._among(reference, ("spec", "resourceRef", "kind"), ("Pod",))
         self._among(reference, ("spec", "resourceRef", "apiGroup"), ("v1", ""))
-        what: What | None = None
+        what: StageTransition | None = None
         code, never = 0, False
         if "logs" not in spec:
             what, code, never = self._next(spec.get("next", _MISSING), ("spec", "next"))
@@ -357,36 +357,38 @@ class _Reader:
             self._logs(spec["logs"], ("spec", "logs")) if "logs" in spec else (),
         )
 
-    def _logs(self, data: Any, at: Where) -> Sequence[LogLine]:
+    def _logs(self, data: Any, at: Where) -> Sequence[SimulatedLogLine]:
         if not isinstance(data, list) or not 0 < len(data) <= MAX_LOGS:
             self._problem(at, f"expected a list of 1 to {MAX_LOGS} lines")
             return ()
         return [self._log_line(each, (*at, index)) for index, each in enumerate(data)]
 
-    def _log_line(self, data: Any, at: Where) -> LogLine:
+    def _log_line(self, data: Any, at: Where) -> SimulatedLogLine:
         """`text`, and for a repeated line its interval."""
         result = self._fields(data, at, ("text", "intervalMilliseconds", "jitterMilliseconds", "container"), needed=("text",))
         text, container = str(result.get("text", "")), str(result.get("container", ""))
-        if "text" in result and (problem := problem_of(text)):
+        if "text" in result and (problem := validate_log_text(text)):
             self._problem((*at, "text"), problem)
         interval = self._number(result.get("intervalMilliseconds", 0), (*at, "intervalMilliseconds"), _MOST_MILLISECONDS)
         jitter = self._number(result.get("jitterMilliseconds", 0), (*at, "jitterMilliseconds"), interval)
         if "intervalMilliseconds" in result and interval < LEAST_INTERVAL:
             self._problem((*at, "intervalMilliseconds"), f"expected at least {LEAST_INTERVAL}")
-        return LogLine(text, interval / 1000, jitter / 1000, container)
+        return SimulatedLogLine(text, interval / 1000, jitter / 1000, container)
 
-    def _next(self, data: Any, at: Where) -> tuple[What, int, bool]:
+    def _next(self, data: Any, at: Where) -> tuple[StageTransition, int, bool]:
         """Exactly one thing: `start: {}`, `exit: {code: 1}`, or `exit: never`."""
-        result = self._fields(data, at, tuple(What))
+        result = self._fields(data, at, tuple(StageTransition))
         if len(result) != 1:
             if data is not _MISSING:
-                self._problem(at, f"expected exactly one of {', '.join(What)}")
-            return What.START, 0, False
+                self._problem(at, f"expected exactly one of {', '.join(StageTransition)}")
+            return StageTransition.START, 0, False
         ((name, value),) = result.items()
-        what = What(name)
+        what = StageTransition(name)
         if value == _NEVER:
             return what, 0, True
-        details = self._fields(value if value is not None else {}, (*at, name), ("code",) if what is What.EXIT else ())
+        details = self._fields(
+            value if value is not None else {}, (*at, name), ("code",) if what is StageTransition.EXIT else ()
+        )
         return what, self._number(details.get("code", 0), (*at, name, "code"), 255), False
 
     def _delay(self, data: Any, at: Where) -> tuple[float, float]:
@@ -399,20 +401,20 @@ class _Reader:
             self._problem((*at, "jitterDurationMilliseconds"), f"{most} is less than durationMilliseconds, {least}")
         return least / 1000, most / 1000
 
-    def _selector(self, data: Any, at: Where) -> Selector:
+    def _selector(self, data: Any, at: Where) -> StageSelector:
         result = self._fields(data, at, ("matchLabels", "matchAnnotations", "matchExpressions"))
         raw = result.get("matchExpressions", [])
         if not isinstance(raw, list):
             self._problem((*at, "matchExpressions"), "expected a list")
             raw = []
         expressions = [self._expression(each, (*at, "matchExpressions", index)) for index, each in enumerate(raw)]
-        return Selector(
+        return StageSelector(
             self._texts(result.get("matchLabels", {}), (*at, "matchLabels")),
             self._texts(result.get("matchAnnotations", {}), (*at, "matchAnnotations")),
             tuple(expression for expression in expressions if expression is not None),
         )
 
-    def _expression(self, data: Any, at: Where) -> Expression | None:
+    def _expression(self, data: Any, at: Where) -> SelectorExpression | None:
         before = len(self.problems)
         result = self._fields(data, at, ("key", "operator", "values"), needed=("key", "operator"))
         self._among(result, (*at, "operator"), OPERATORS)
@@ -421,13 +423,13 @@ class _Reader:
             self._problem((*at, "values"), "expected a list of strings")
         elif bool(values) != (result.get("operator") in ("In", "NotIn")):
             self._problem((*at, "values"), "required for In and NotIn, and invalid for other operators")
-        read = _reader(str(result.get("key", "")))
+        read = _field_reader(str(result.get("key", "")))
         if read is None:
             some = '.metadata.labels["KEY"], .metadata.annotations["KEY"]'
             self._problem((*at, "key"), f"not supported; expected {some}, {', '.join(_READERS)}")
         if read is None or len(self.problems) > before:
             return None
-        return Expression(read, result["operator"], frozenset(values))
+        return SelectorExpression(read, result["operator"], frozenset(values))
 
     def _fields(self, data: Any, at: Where, allowed: Sequence[str], *, needed: Sequence[str] = ()) -> Mapping[str, Any]:
         """Those that are known."""
@@ -467,7 +469,7 @@ class _Reader:
         self.problems.append((at, message))
 
 
-def _reader(key: str) -> Callable[[Pod], Sequence[str]] | None:
+def _field_reader(key: str) -> Callable[[Pod], Sequence[str]] | None:
     """None: not found."""
     if (match := _KEYED.fullmatch(key)) is None:
         return _READERS.get(key)

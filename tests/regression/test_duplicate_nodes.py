@@ -12,7 +12,7 @@ from pinnace.client.heartbeat import HEARTBEAT_METHOD, NodeSession
 from pinnace.kubelet import registration
 from pinnace.kubelet.fleet import Fleet
 from pinnace.kubelet.runtime.fake import FakeRuntime
-from pinnace.kubelet.runtime.interface import read
+from pinnace.kubelet.runtime.interface import read_clocks
 from pinnace.kubelet.runtime.stages import Behaviour
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.builders import make_pod
@@ -97,14 +97,14 @@ async def test_kubernetes_37528_kubelets_with_the_same_name_do_not_both_run_a_po
     async with serving(MemoryStorage()) as address:
         runtimes = [FakeRuntime(Behaviour()) for _ in range(2)]
         clients = [Client(connect(address)) for _ in range(2)]
-        machine = registration.Machine(MachineShape(CAPACITY))
+        machine = registration.FleetMachine(MachineShape(CAPACITY))
         fleets = [Fleet("fleet", ["n"], machine, client, runtime) for client, runtime in zip(clients, runtimes, strict=True)]
         tasks = [asyncio.ensure_future(fleets[0].run())]
         await eventually(lambda: all(check() is None for check in fleets[0].checks.values()))
         pod = await clients[0].pods.create(make_pod("a").req(cpu=1).node("n").new())
 
         def running() -> list[bool]:
-            return [bool(runtime.observe(pod.metadata.uid, read(SYSTEM_CLOCK))) for runtime in runtimes]
+            return [bool(runtime.observe(pod.metadata.uid, read_clocks(SYSTEM_CLOCK))) for runtime in runtimes]
 
         await eventually(lambda: running() == [True, False])
         tasks.append(asyncio.ensure_future(fleets[1].run()))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.verbs_pb2 import ADDED, MODIFIED, BatchItem, WatchEventType
 from pinnace.fit import FitRefusal
-from pinnace.kubelet.lifecycle.plan import template_of
+from pinnace.kubelet.lifecycle.plan import get_template
 from pinnace.kubelet.node import VirtualNode
 from pinnace.scheduler.node_selector import NodeSelector
 from pinnace.scheduler.scheduling_cycle import Placed, schedule_one
@@ -144,7 +144,7 @@ def test_nomad_13017_kubelet_admits_every_scheduled_pod(built: Sequence[NodeBuil
     for pod in waiting:
         outcome = schedule_one(info(pod), NodeSelector(cache, profile, seed=0))
         if isinstance(outcome, Placed):
-            admitted = played[outcome.node].admit(pod.build().metadata.uid, template_of(pod.build()))
+            admitted = played[outcome.node].admit(pod.build().metadata.uid, get_template(pod.build()))
             assert not isinstance(admitted, FitRefusal), f"{outcome.node} rejects {pod}: {admitted.admission_message}"
 
 

@@ -13,7 +13,7 @@ from pinnace.client.informer import OtherHistory, RestartSupervisor
 from pinnace.client.standby import TermFailed
 from pinnace.history.records import ContainerRun
 from pinnace.kubelet.fleet import Fleet
-from pinnace.kubelet.registration import Machine
+from pinnace.kubelet.registration import FleetMachine
 from pinnace.kubelet.run_log import BEAT, LoggedRuntime
 from pinnace.kubelet.runtime.fake import FakeRuntime
 from pinnace.kubelet.runtime.stages import Behaviour
@@ -103,7 +103,7 @@ class Cluster:
     def start_fleet(self, nodes: int, pods: int, name: str = "kubelet-0") -> Member:
         """A process that plays these nodes, each with memory for so many pods. A second one is a twin: it takes them over."""
         self.nodes, self.pods = nodes, pods
-        machine = Machine(MachineShape({"cpu": "8", "memory": f"{pods * MEMORY}Mi", "pods": "110"}, zones=()))
+        machine = FleetMachine(MachineShape({"cpu": "8", "memory": f"{pods * MEMORY}Mi", "pods": "110"}, zones=()))
         names = [f"{FLEET}-{index}" for index in range(nodes)]
 
         async def play(process: Process, member: Member) -> None:

@@ -16,7 +16,7 @@ from pinnace.apiserver.server import ApiServer
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.kubelet.fleet import Fleet
-from pinnace.kubelet.registration import Machine
+from pinnace.kubelet.registration import FleetMachine
 from pinnace.kubelet.runtime.fake import Behaviour, FakeRuntime
 from pinnace.runtime import tracing
 from pinnace.runtime.otel import OtelTracer, provider
@@ -98,7 +98,7 @@ async def connected(address: str, metadata: list[tuple[str, str]] | None = None)
 async def test_pod_from_create_to_running_is_one_trace(kept: Kept, tracer: Callable[..., OtelTracer]) -> None:
     async with serving(tracer("apiserver")) as address, connected(address) as client, connected(address, FROM_HERE) as mine:
         scheduler = Scheduler(client, "scheduler-0", Configuration(), tracer=tracer("scheduler"))
-        machine = Machine(MachineShape(CAPACITY))
+        machine = FleetMachine(MachineShape(CAPACITY))
         fleet = Fleet("edge", ["edge-0"], machine, client, FakeRuntime(Behaviour()), tracer=tracer("kubelet"))
         async with running(scheduler, fleet):
             await client.pods.create(make_pod("other").req(cpu="1").new())

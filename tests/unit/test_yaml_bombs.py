@@ -13,7 +13,7 @@ from pinnace.api import documents, manifest
 from pinnace.apiserver.webhooks import webhook as webhooks
 from pinnace.client import config
 from pinnace.kubelet.runtime.stages import StagesError
-from pinnace.kubelet.runtime.stages import parse as parse_stages
+from pinnace.kubelet.runtime.stages import parse_stages as parse_stages
 from pinnace.runtime.configuration import ConfigurationError
 from pinnace.scheduler.config import parse_configuration as parse_scheduler
 

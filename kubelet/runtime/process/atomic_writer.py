@@ -42,17 +42,17 @@ def write_atomically(volume: Path, payload: Payload) -> bool:
     ValueError for an invalid path.
     """
     for path in payload:
-        _check(path)
+        _check_path(path)
     try:
         previous = str((volume / DATA).readlink())
     except OSError:
         previous = ""
-    if previous and _is_inside(previous) and _content(volume / previous) == dict(payload):
+    if previous and _is_own_folder(previous) and _read_files(volume / previous) == dict(payload):
         return False
     fresh = Path(tempfile.mkdtemp(prefix=time.strftime("..%Y_%m_%d_%H_%M_%S."), dir=volume))
     try:
         fresh.chmod(0o755)
-        _write(fresh, payload)
+        _write_files(fresh, payload)
         _remove_link(volume / NEW_DATA)
         (volume / NEW_DATA).symlink_to(fresh.name)
         (volume / NEW_DATA).replace(volume / DATA)
@@ -60,12 +60,12 @@ def write_atomically(volume: Path, payload: Payload) -> bool:
         shutil.rmtree(fresh, ignore_errors=True)
         raise
     _link_names(volume, {path.partition("/")[0] for path in payload})
-    if previous and _is_inside(previous):
+    if previous and _is_own_folder(previous):
         shutil.rmtree(volume / previous, ignore_errors=True)
     return True
 
 
-def _check(path: str) -> None:
+def _check_path(path: str) -> None:
     parts = path.split("/")
     if not path or path.startswith("/") or "\0" in path or any(part in ("", ".", "..") for part in parts):
         raise ValueError(f'invalid path "{path:.100}": it must be relative, and lead to a file inside the volume')
@@ -75,12 +75,12 @@ def _check(path: str) -> None:
         raise ValueError(f'invalid path "{path:.100}": too long')
 
 
-def _is_inside(name: str) -> bool:
+def _is_own_folder(name: str) -> bool:
     """Whether this is a folder that this module has made. The container can replace links."""
     return name.startswith("..") and "/" not in name and name not in ("..", DATA, NEW_DATA)
 
 
-def _content(folder: Path) -> dict[str, ProjectedFile] | None:
+def _read_files(folder: Path) -> dict[str, ProjectedFile] | None:
     """None: something else than regular files is there."""
     projected_files: dict[str, ProjectedFile] = {}
     try:
@@ -99,7 +99,7 @@ def _content(folder: Path) -> dict[str, ProjectedFile] | None:
     return projected_files
 
 
-def _write(folder: Path, payload: Payload) -> None:
+def _write_files(folder: Path, payload: Payload) -> None:
     for path, file in payload.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -32,7 +32,7 @@ class BindMount(TypedDict):
     read_only: bool
 
 
-class Plan(TypedDict):
+class ProcessPlan(TypedDict):
     argv: Sequence[str]
     env: dict[str, str]
     cwd: str
@@ -54,7 +54,7 @@ class Plan(TypedDict):
     """The pid of a process whose mount namespace is entered first, for a command in a running container."""
 
 
-class Running(TypedDict):
+class RunningRecord(TypedDict):
     pid: int
     started: int
     """In clock ticks since the boot `boot`. Pid and start time identify the process (pinnace.runtime.procfs)."""
@@ -63,13 +63,13 @@ class Running(TypedDict):
     """Unix time."""
 
 
-class Stop(TypedDict):
+class StopRecord(TypedDict):
     grace: float
     deadline: float
     """Monotonic time of the machine. All processes share this clock until the next boot."""
 
 
-class Ended(TypedDict):
+class ExitRecord(TypedDict):
     code: int
     started: float
     finished: float
@@ -78,7 +78,7 @@ class Ended(TypedDict):
     message: str
 
 
-def write(path: str, record: Mapping[str, Any]) -> None:
+def write_record(path: str, record: Mapping[str, Any]) -> None:
     """Raises OSError."""
     fresh = f"{path}.new"
     with open(fresh, "w") as file:
@@ -86,7 +86,7 @@ def write(path: str, record: Mapping[str, Any]) -> None:
     os.replace(fresh, path)
 
 
-def read(path: str) -> Any:
+def read_record(path: str) -> Any:
     """None: there is no such record."""
     try:
         with open(path) as file:

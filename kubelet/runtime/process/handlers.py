@@ -21,9 +21,9 @@ import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from pinnace.api.core_v1_pb2 import ExecAction, GRPCAction, HTTPGetAction, HTTPHeader, TCPSocketAction
-from pinnace.kubelet.runtime.interface import Call, CallKind, CallView, Instant, read
-from pinnace.kubelet.runtime.process.files import Plan
-from pinnace.kubelet.runtime.process.plan import instead
+from pinnace.kubelet.runtime.interface import CallKind, CallView, ContainerCall, Moment, read_clocks
+from pinnace.kubelet.runtime.process.files import ProcessPlan
+from pinnace.kubelet.runtime.process.plan import with_command
 from pinnace.kubelet.runtime.process.streams import run_command
 from pinnace.runtime.clock import Clock
 
@@ -36,15 +36,15 @@ _NOT_TLS = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG")
 """Errors of OpenSSL for a plain HTTP response; they depend on its version."""
 
 
-class Failed(Exception):
+class CallFailed(Exception):
     """The call has failed. The message is the reason."""
 
 
-class NotTLS(Failed):
+class NotTLS(CallFailed):
     """A TLS connection got a response that is not TLS. The server may use plain HTTP."""
 
 
-class _Place(NamedTuple):
+class _HttpTarget(NamedTuple):
     scheme: str
     host: str
     port: int
@@ -61,7 +61,7 @@ class _Place(NamedTuple):
         path, mark, query = self.path.partition("#")[0].partition("?")
         return f"{quote(path, _PLAIN)}{mark}{quote(query, f'{_PLAIN}?')}"
 
-    def towards(self, location: str) -> "_Place | None":
+    def towards(self, location: str) -> "_HttpTarget | None":
         """The target of a redirect. None: another host. Raises ValueError."""
         result = urlsplit(urljoin(f"{self.scheme}://{self.authority}{self.path}", location))
         if result.hostname != self.host.lower():
@@ -69,29 +69,29 @@ class _Place(NamedTuple):
         if result.scheme not in _PORTS:
             raise ValueError(f"unsupported protocol scheme {result.scheme}")
         path = (result.path or "/") + (f"?{result.query}" if result.query else "")
-        return _Place(result.scheme, result.hostname, result.port or _PORTS[result.scheme], path)
+        return _HttpTarget(result.scheme, result.hostname, result.port or _PORTS[result.scheme], path)
 
 
-async def get(action: HTTPGetAction, host: str, agent: str) -> int:
+async def http_get(action: HTTPGetAction, host: str, agent: str) -> int:
     """Returns the status code. `agent`: "probe" or another caller, for the user agent. Raises Failed and OSError."""
-    place = _Place((action.scheme or "http").lower(), host, action.port.intVal, f"/{action.path.lstrip('/')}")
+    place = _HttpTarget((action.scheme or "http").lower(), host, action.port.intVal, f"/{action.path.lstrip('/')}")
     for _ in range(REDIRECTS):
         try:
-            status, location = await _ask(place, action.httpHeaders, agent)
+            status, location = await _send_request(place, action.httpHeaders, agent)
             if status not in _FOLLOWED or not location:
                 return status
             there = place.towards(location)
         except ssl.SSLError as error:
-            raise _told(error) from None
+            raise _error_text(error) from None
         except ValueError as error:  # a line without an end, or an invalid URL
-            raise Failed(f"malformed HTTP response: {error}") from None
+            raise CallFailed(f"malformed HTTP response: {error}") from None
         if there is None:
             return status
         place = there
-    raise Failed(f"stopped after {REDIRECTS} redirects")
+    raise CallFailed(f"stopped after {REDIRECTS} redirects")
 
 
-async def connect(
+async def open_connection(
     host: str, port: int, context: ssl.SSLContext | None = None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Raises Failed, TimeoutError and ssl.SSLError."""
@@ -100,35 +100,35 @@ async def connect(
     except (TimeoutError, ssl.SSLError):  # the errno of an SSLError is OpenSSL's, not the system's
         raise
     except UnicodeError:  # not a valid name: a label is empty or too long
-        raise Failed(f"dial tcp: lookup {host[:253]}: no such host") from None
+        raise CallFailed(f"dial tcp: lookup {host[:253]}: no such host") from None
     except OSError as error:
         why = f"connect: {os.strerror(error.errno).lower()}" if error.errno else str(error)
-        raise Failed(f"dial tcp {host}:{port}: {why}") from None
+        raise CallFailed(f"dial tcp {host}:{port}: {why}") from None
 
 
-def _told(error: ssl.SSLError) -> Failed:
+def _error_text(error: ssl.SSLError) -> CallFailed:
     if error.reason in _NOT_TLS:
         return NotTLS("tls: first record does not look like a TLS handshake")
-    return Failed(f"tls: {(error.reason or str(error)).replace('_', ' ').lower()}")
+    return CallFailed(f"tls: {(error.reason or str(error)).replace('_', ' ').lower()}")
 
 
-async def _ask(place: _Place, headers: Iterable[HTTPHeader], agent: str) -> tuple[int, str]:
+async def _send_request(place: _HttpTarget, headers: Iterable[HTTPHeader], agent: str) -> tuple[int, str]:
     """The status code and the redirect target. Raises also ValueError."""
-    context = _trusts_everybody() if place.scheme == "https" else None
-    lines = [f"GET {place.target} HTTP/1.1", *_headers(place, headers, agent), "", ""]
-    reader, writer = await connect(place.host, place.port, context)
+    context = _unverified_context() if place.scheme == "https" else None
+    lines = [f"GET {place.target} HTTP/1.1", *_request_headers(place, headers, agent), "", ""]
+    reader, writer = await open_connection(place.host, place.port, context)
     try:
         writer.write("\r\n".join(lines).encode())
         version, _, rest = (await reader.readline()).partition(b" ")
         status = rest[:3]
         if not version.startswith(b"HTTP/") or not status.isdigit():
-            raise Failed("malformed HTTP response")
-        return int(status), await _location(reader) if int(status) in _FOLLOWED else ""
+            raise CallFailed("malformed HTTP response")
+        return int(status), await _read_location(reader) if int(status) in _FOLLOWED else ""
     finally:
         writer.close()
 
 
-def _headers(place: _Place, given: Iterable[HTTPHeader], agent: str) -> list[str]:
+def _request_headers(place: _HttpTarget, given: Iterable[HTTPHeader], agent: str) -> list[str]:
     usual = {"Host": place.authority, "User-Agent": f"kube-{agent}/1.36", "Accept": "*/*", "Connection": "close"}
     own = [
         (http_header.name.title(), http_header.value)
@@ -140,7 +140,7 @@ def _headers(place: _Place, given: Iterable[HTTPHeader], agent: str) -> list[str
     return [f"{name}: {value}" for name, value in sent if value or name not in usual]
 
 
-async def _location(reader: asyncio.StreamReader) -> str:
+async def _read_location(reader: asyncio.StreamReader) -> str:
     while line := (await reader.readline()).strip():
         name, _, value = line.partition(b":")
         if name.lower() == b"location":
@@ -149,7 +149,7 @@ async def _location(reader: asyncio.StreamReader) -> str:
 
 
 @cache
-def _trusts_everybody() -> ssl.SSLContext:
+def _unverified_context() -> ssl.SSLContext:
     """Does not verify certificates, as in Kubernetes. (A default context loads the machine's trusted certificates, which takes
     20 ms.)
     """
@@ -166,29 +166,29 @@ HOOKS = (CallKind.POST_START, CallKind.PRE_STOP)
 
 
 @dataclass(slots=True)
-class _Begun:
+class _RunningCall:
     view: CallView
     task: "asyncio.Task[None]"
 
 
-class Calls:
+class AttemptCalls:
     """The calls of one attempt. Call `end` when the attempt ends."""
 
     def __init__(self, changed: Callable[[], None], clock: Clock) -> None:
         self._changed = changed
         self._clock = clock
-        self._begun: dict[CallKind, _Begun] = {}
+        self._begun: dict[CallKind, _RunningCall] = {}
 
     @property
     def views(self) -> tuple[CallView, ...]:
         return tuple(begun.view for begun in self._begun.values())
 
-    def begin(self, call: Call, plan: Plan, host: str, now: Instant) -> None:
+    def begin(self, call: ContainerCall, plan: ProcessPlan, host: str, now: Moment) -> None:
         """`plan`: of the container; `host`: the address of its pod."""
         if (earlier := self._begun.get(call.kind)) is not None:
             earlier.task.cancel()
         task = asyncio.get_running_loop().create_task(self._run(call, plan, host))
-        self._begun[call.kind] = _Begun(CallView(call.kind, call.number, now, None, "", None), task)
+        self._begun[call.kind] = _RunningCall(CallView(call.kind, call.number, now, None, "", None), task)
 
     def end(self, failure: str) -> None:
         """Cancels all calls; unfinished calls have failed."""
@@ -197,11 +197,11 @@ class Calls:
                 begun.task.cancel()
                 self._ended(kind, failure)
 
-    async def _run(self, call: Call, plan: Plan, host: str) -> None:
+    async def _run(self, call: ContainerCall, plan: ProcessPlan, host: str) -> None:
         failure = ""
         try:
             async with asyncio.timeout(None if math.isinf(call.timeout) else call.timeout):
-                await _make(call, plan, host)
+                await _run_handler(call, plan, host)
         except TimeoutError:
             failure = f"timed out after {call.timeout:g} s"
         except Exception as error:  # any exception: the kubelet waits for a call that never ends
@@ -211,70 +211,72 @@ class Calls:
 
     def _ended(self, kind: CallKind, failure: str) -> None:
         begun = self._begun[kind]
-        begun.view = begun.view._replace(ended=read(self._clock), failure=failure)
+        begun.view = begun.view._replace(ended=read_clocks(self._clock), failure=failure)
 
 
-async def _make(call: Call, plan: Plan, host: str) -> None:
+async def _run_handler(call: ContainerCall, plan: ProcessPlan, host: str) -> None:
     """Raises Failed, OSError (including TimeoutError), and errors of libraries for invalid values."""
     match call.handler:
         case ExecAction() as action:
-            await _execute(instead(plan, action.command))
+            await _run_exec(with_command(plan, action.command))
         case HTTPGetAction() as action:
-            await _get(action, action.host or host, hook=call.kind in HOOKS)
+            await _run_http_hook(action, action.host or host, hook=call.kind in HOOKS)
         case TCPSocketAction() as action:
             if call.kind in HOOKS:
-                raise Failed("invalid handler")
-            _, writer = await connect(action.host or host, action.port.intVal)
+                raise CallFailed("invalid handler")
+            _, writer = await open_connection(action.host or host, action.port.intVal)
             writer.close()
         case GRPCAction() as action:
-            await _ask_health(action, host)
+            await _check_grpc_health(action, host)
         case action:
             await asyncio.sleep(action.seconds)
 
 
-async def _execute(plan: Plan) -> None:
+async def _run_exec(plan: ProcessPlan) -> None:
     output, code = b"", 0
     async with aclosing(run_command(plan, None)) as responses:
         async for response in responses:
             output = (output + response.stdout + response.stderr)[:MAX_OUTPUT]
             code = response.exit.code
     if code:
-        raise Failed(output.decode(errors="replace").strip() or f"command terminated with exit code {code}")
+        raise CallFailed(output.decode(errors="replace").strip() or f"command terminated with exit code {code}")
 
 
-async def _get(action: HTTPGetAction, host: str, *, hook: bool) -> None:
+async def _run_http_hook(action: HTTPGetAction, host: str, *, hook: bool) -> None:
     """A postStart or preStop HTTP hook. Any response is a success."""
     if hook:
-        await _call(action, host)
-    elif not 200 <= (status := await get(action, host, "probe")) < 400:
-        raise Failed(f"HTTP probe failed with statuscode: {status}")
+        await _get_with_http_fallback(action, host)
+    elif not 200 <= (status := await http_get(action, host, "probe")) < 400:
+        raise CallFailed(f"HTTP probe failed with statuscode: {status}")
 
 
-async def _call(action: HTTPGetAction, host: str) -> None:
+async def _get_with_http_fallback(action: HTTPGetAction, host: str) -> None:
     """Repeats an HTTPS call over HTTP if the server does not use TLS, as in Kubernetes, whose hooks once ignored the scheme.
     The Authorization header is then omitted. If the second call also fails, the first failure is reported.
     Source: pkg/kubelet/lifecycle/handlers.go
     """
     try:
-        await get(action, host, "lifecycle")
+        await http_get(action, host, "lifecycle")
     except NotTLS:
         bare = HTTPGetAction(scheme="HTTP", port=action.port, path=action.path)
         bare.httpHeaders.extend(
             http_header for http_header in action.httpHeaders if http_header.name.lower() != "authorization"
         )
-        with suppress(Failed, OSError):
-            await get(bare, host, "lifecycle")
+        with suppress(CallFailed, OSError):
+            await http_get(bare, host, "lifecycle")
             return
         raise
 
 
-async def _ask_health(action: GRPCAction, host: str) -> None:
+async def _check_grpc_health(action: GRPCAction, host: str) -> None:
     """Source: https://github.com/grpc/grpc/blob/master/doc/health-checking.md"""
     async with grpc.aio.insecure_channel(f"{host}:{action.port}", options=[("grpc.enable_http_proxy", 0)]) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         try:
             answer = await stub.Check(health_pb2.HealthCheckRequest(service=action.service))
         except grpc.aio.AioRpcError as error:
-            raise Failed(f"error: health rpc failed: {error.details() or error.code().name}") from None
+            raise CallFailed(f"error: health rpc failed: {error.details() or error.code().name}") from None
     if answer.status != health_pb2.HealthCheckResponse.SERVING:
-        raise Failed(f'service unhealthy (responded with "{health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)}")')
+        raise CallFailed(
+            f'service unhealthy (responded with "{health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)}")'
+        )

@@ -40,7 +40,7 @@ _HTDOCS = {  # the folders of their documents
 }
 
 
-class Image(NamedTuple):
+class ImageProgram(NamedTuple):
     """One entry of the table."""
 
     command: Sequence[str] = ()
@@ -51,29 +51,29 @@ class Image(NamedTuple):
     """Variables. Those of the container replace them."""
 
 
-def _own_program(module: str, *arguments: str) -> tuple[str, ...]:
+def _python_module_command(module: str, *arguments: str) -> tuple[str, ...]:
     """Runs a module of this package. Its path is not a variable of the container."""
     path = f"PYTHONPATH={Path(str(pinnace.__file__)).parents[1]}"
     return ("env", path, sys.executable, "-S", "-P", "-m", f"pinnace.kubelet.runtime.process.{module}", *arguments)
 
 
-BUILT_IN: Mapping[str, Image] = {
-    "pause": Image(command=_own_program("pause")),
-    "busybox": Image(args=("sh",)),
-    "alpine": Image(args=("/bin/sh",)),
-    "python": Image(args=(sys.executable,)),
-    **{name: Image(args=_own_program("web_server", documents)) for name, documents in _HTDOCS.items()},
+BUILT_IN: Mapping[str, ImageProgram] = {
+    "pause": ImageProgram(command=_python_module_command("pause")),
+    "busybox": ImageProgram(args=("sh",)),
+    "alpine": ImageProgram(args=("/bin/sh",)),
+    "python": ImageProgram(args=(sys.executable,)),
+    **{name: ImageProgram(args=_python_module_command("web_server", documents)) for name, documents in _HTDOCS.items()},
 }
 
 
 class ImageTable:
     """Entries in the order in which they are compared with the name of an image."""
 
-    def __init__(self, entries: Mapping[str, Image] | None = None) -> None:
+    def __init__(self, entries: Mapping[str, ImageProgram] | None = None) -> None:
         """`entries`: come before the built-in ones."""
-        self._entries = [(_pattern(key), image) for key, image in [*(entries or {}).items(), *BUILT_IN.items()]]
+        self._entries = [(_compile_pattern(key), image) for key, image in [*(entries or {}).items(), *BUILT_IN.items()]]
 
-    def find_image(self, reference: str) -> Image | None:
+    def find_image(self, reference: str) -> ImageProgram | None:
         """The entry of an image such as "registry.example/team/api:1.2". None: the image is unknown."""
         name = image_name(reference)
         return next((image for pattern, image in self._entries if pattern.search(name)), None)
@@ -93,7 +93,7 @@ def image_name(reference: str) -> str:
     return f"{head}{slash}{last.partition(':')[0]}"
 
 
-def container_command(container: Container, image: Image | None) -> tuple[Sequence[str], Sequence[str]]:
+def container_command(container: Container, image: ImageProgram | None) -> tuple[Sequence[str], Sequence[str]]:
     """The command and the arguments of a container."""
     if container.command:
         return container.command, container.args
@@ -116,35 +116,35 @@ def load_images(path: Path) -> ImageTable:
         given = fields(raw, "", ("images",)).get("images")
         if not isinstance(given, dict):
             raise ConfigurationError("images: expected entries such as {busybox: {command: [sh]}}")
-        return ImageTable({_key(key): _image(entry, f"images.{key}") for key, entry in given.items()})
+        return ImageTable({_parse_key(key): _parse_image(entry, f"images.{key}") for key, entry in given.items()})
     except ConfigurationError as error:
         raise ConfigurationError(f"{path}: {error}") from None
 
 
-def _key(raw: Any) -> str:
+def _parse_key(raw: Any) -> str:
     if not isinstance(raw, str) or not re.fullmatch(r"[a-z0-9*]([a-z0-9._*/-]*[a-z0-9*])?", raw):
         raise ConfigurationError(f'images: "{raw!s:.100}" is not the name of an image without registry port, tag and digest')
     return raw
 
 
-def _image(raw: Any, path: str) -> Image:
+def _parse_image(raw: Any, path: str) -> ImageProgram:
     result = fields(raw, path, ("command", "args", "env"))
-    command, args = (_words(result.get(name, []), f"{path}.{name}") for name in ("command", "args"))
+    command, args = (_parse_words(result.get(name, []), f"{path}.{name}") for name in ("command", "args"))
     env = result.get("env", {})
     if not isinstance(env, dict) or not all(isinstance(text, str) for pair in env.items() for text in pair):
         raise ConfigurationError(f"{path}.env: expected texts by name")
     if not command and not args:
         raise ConfigurationError(f"{path}: expected command, args, or both")
-    return Image(command, args, env)
+    return ImageProgram(command, args, env)
 
 
-def _words(raw: Any, path: str) -> tuple[str, ...]:
+def _parse_words(raw: Any, path: str) -> tuple[str, ...]:
     words = items(raw, path)
     if not all(isinstance(word, str) for word in words):
         raise ConfigurationError(f"{path}: expected texts; put numbers in quotes")
     return tuple(words)
 
 
-def _pattern(key: str) -> re.Pattern[str]:
+def _compile_pattern(key: str) -> re.Pattern[str]:
     """Matches the end of a name, from a "/" or the beginning."""
     return re.compile(r"(?:^|/)" + re.escape(key).replace(r"\*", "[^/]*") + "$")

@@ -1,11 +1,11 @@
 """The limits of a container's process, and the program that executes the command of an exec. Standard library only.
 
-`bind` sets the limits before the process starts. RLIMIT_DATA limits the private writable memory of a process, but not memory
-that is reserved or shared (RLIMIT_AS would, and the runtimes of Go and Java reserve much). The limit applies to each process,
-not to the container. At the limit, allocations fail, and the process is not killed.
+`limit_process` sets the limits before the process starts. RLIMIT_DATA limits the private writable memory of a process, but not
+memory that is reserved or shared (RLIMIT_AS would, and the runtimes of Go and Java reserve much). The limit applies to
+each process, not to the container. At the limit, allocations fail, and the process is not killed.
 
-The program reads a plan (kubelet.runtime.process.files.Plan) from a descriptor and executes its command in the environment and
-with the limits of the container. Arguments: the descriptor, and the pid of the kubelet.
+The program reads a plan (kubelet.runtime.process.files.ProcessPlan) from a descriptor and executes its command in the
+environment and with the limits of the container. Arguments: the descriptor, and the pid of the kubelet.
 
 Source: getrlimit(2), prctl(2).
 """
@@ -25,7 +25,7 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def bind(memory: int | None, parent: int) -> None:
+def limit_process(memory: int | None, parent: int) -> None:
     """Limits this process, also after exec: `memory` in bytes, and SIGKILL when `parent` (a pid) exits."""
     _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
@@ -45,7 +45,7 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 def main() -> None:
     with os.fdopen(int(sys.argv[1])) as file:
         plan = json.load(file)
-    bind(plan["memory"], int(sys.argv[2]))
+    limit_process(plan["memory"], int(sys.argv[2]))
     command = plan["argv"]
     try:
         if plan.get("terminal"):

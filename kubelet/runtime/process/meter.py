@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from pinnace.kubelet.runtime.process import files
-from pinnace.kubelet.runtime.process.root import Root
-from pinnace.kubelet.stats import Running, Usage
+from pinnace.kubelet.runtime.process.root import RuntimeRoot
+from pinnace.kubelet.stats import ResourceUsage, RunningPod
 from pinnace.runtime import procfs
 from pinnace.runtime.procfs import Entry
 
@@ -21,7 +21,7 @@ Shim = tuple[int, int]
 """Pid and start time identify a process."""
 
 
-class _Sample(NamedTuple):
+class _UsageSample(NamedTuple):
     age: float
     """CPU time of the shim, in seconds."""
     cpu_s: float
@@ -32,30 +32,30 @@ class _Sample(NamedTuple):
 
 
 class ProcessMeter:
-    def __init__(self, root: Root) -> None:
+    def __init__(self, root: RuntimeRoot) -> None:
         self._root = root
-        self._samples: dict[Shim, _Sample] = {}
+        self._samples: dict[Shim, _UsageSample] = {}
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="meter")
         """One measurement at a time, even if a caller was cancelled."""
 
-    async def measure(self, running: Sequence[Running]) -> Sequence[Mapping[str, Usage]]:
+    async def measure(self, running: Sequence[RunningPod]) -> Sequence[Mapping[str, ResourceUsage]]:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._measure, running)
 
-    def _measure(self, running: Sequence[Running]) -> Sequence[Mapping[str, Usage]]:
+    def _measure(self, running: Sequence[RunningPod]) -> Sequence[Mapping[str, ResourceUsage]]:
         table = procfs.table()
         children: dict[int, list[Entry]] = {}
         for entry in table.values():
             children.setdefault(entry.parent, []).append(entry)
-        result: list[Mapping[str, Usage]] = []
+        result: list[Mapping[str, ResourceUsage]] = []
         for pod, names in running:
-            shims = {name: table.get(self._shim(pod.metadata.uid, name)) for name in names}
-            result.append({name: self._used(shim, children) for name, shim in shims.items() if shim is not None})
+            shims = {name: table.get(self._shim_pid(pod.metadata.uid, name)) for name in names}
+            result.append({name: self._read_usage(shim, children) for name, shim in shims.items() if shim is not None})
         self._samples = {
             key: each for key, each in self._samples.items() if key[0] in table and table[key[0]].started == key[1]
         }
         return result
 
-    def _shim(self, uid: str, container: str) -> int:
+    def _shim_pid(self, uid: str, container: str) -> int:
         """The pid; 0: unknown."""
         attempts = self._root.attempts(uid, container)
         try:
@@ -63,20 +63,20 @@ class ProcessMeter:
         except (OSError, ValueError):
             return 0
 
-    def _used(self, shim: Entry, children: Mapping[int, Sequence[Entry]]) -> Usage:
-        processes = list(_below(shim.pid, children))
+    def _read_usage(self, shim: Entry, children: Mapping[int, Sequence[Entry]]) -> ResourceUsage:
+        processes = list(_descendants(shim.pid, children))
         memory = sum(process.rss for process in processes)
         cpu_s, age = shim.waited_s + sum(process.cpu_s + process.waited_s for process in processes), shim.age
-        before = self._samples.get((shim.pid, shim.started), _Sample(0.0, 0.0, 0, 0.0))
+        before = self._samples.get((shim.pid, shim.started), _UsageSample(0.0, 0.0, 0, 0.0))
         window = age - before.age
         if window < LEAST_WINDOW and before.window:
-            return Usage(before.told, memory, before.window)
+            return ResourceUsage(before.told, memory, before.window)
         told = round(max(0.0, cpu_s - before.cpu_s) / max(window, 0.01) * 1e9)
-        self._samples[shim.pid, shim.started] = _Sample(age, cpu_s, told, window)
-        return Usage(told, memory, window)
+        self._samples[shim.pid, shim.started] = _UsageSample(age, cpu_s, told, window)
+        return ResourceUsage(told, memory, window)
 
 
-def _below(pid: int, children: Mapping[int, Sequence[Entry]]) -> Iterator[Entry]:
+def _descendants(pid: int, children: Mapping[int, Sequence[Entry]]) -> Iterator[Entry]:
     """All descendants."""
     waiting = [*children.get(pid, ())]
     while waiting:

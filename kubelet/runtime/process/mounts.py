@@ -8,8 +8,8 @@ its parent is covered by a tmpfs that has the entries of the parent (links, and 
 directory. Then the copy becomes the root (pivot_root), and the old one is detached. The kernel removes the namespace with its
 last process.
 
-This needs root (CAP_SYS_ADMIN), which a container of the machine may lack: `probe` tries it once. Without it, containers have
-links in their root directory only (see plan). It is not a sandbox: a process of root can leave the namespace.
+This needs root (CAP_SYS_ADMIN), which a container of the machine may lack: `can_mount` tries it once. Without it, containers
+have links in their root directory only (see plan). It is not a sandbox: a process of root can leave the namespace.
 
 `python -m pinnace.kubelet.runtime.process.mounts FOLDER` makes an empty namespace in FOLDER, and exits with 0 if that works.
 
@@ -40,7 +40,7 @@ NEW_ROOT, COVER = "rootfs", "cover"
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def probe(environment: dict[str, str]) -> bool:
+def can_mount(environment: dict[str, str]) -> bool:
     """Whether this process may make mount namespaces. `environment`: of the process that tries it. Takes some 50 ms."""
     if os.geteuid() != 0 or platform.machine() not in _PIVOT_ROOT:
         return False
@@ -60,13 +60,13 @@ def enter_new_namespace(mounts: Sequence[BindMount], folder: Path) -> None:
     root, cover = folder / NEW_ROOT, folder / COVER
     for path in (root, cover):
         path.mkdir(exist_ok=True)
-    _check(_libc.unshare(_CLONE_NEWNS), "unshare")
+    _raise_errno(_libc.unshare(_CLONE_NEWNS), "unshare")
     _mount("none", "/", _MS_REC | _MS_PRIVATE)
     _mount("/", str(root), _MS_BIND | _MS_REC)
     for mount in mounts:
-        target = Path(f"{root}{_resolve(mount['target'])}")
+        target = Path(f"{root}{_resolve_path(mount['target'])}")
         source = os.path.realpath(mount["source"])
-        _make_target(root, target, is_directory=Path(source).is_dir(), cover=cover)
+        _make_mount_target(root, target, is_directory=Path(source).is_dir(), cover=cover)
         try:
             _mount(source, str(target), _MS_BIND | _MS_REC)
         except OSError as error:
@@ -75,8 +75,8 @@ def enter_new_namespace(mounts: Sequence[BindMount], folder: Path) -> None:
         if mount["read_only"]:
             _mount("none", str(target), _MS_BIND | _MS_REMOUNT | _MS_RDONLY)
     os.chdir(root)
-    _check(_libc.syscall(_PIVOT_ROOT[platform.machine()], b".", b"."), "pivot_root")
-    _check(_libc.umount2(b".", _MNT_DETACH), "umount")
+    _raise_errno(_libc.syscall(_PIVOT_ROOT[platform.machine()], b".", b"."), "pivot_root")
+    _raise_errno(_libc.umount2(b".", _MNT_DETACH), "umount")
     os.chdir("/")
 
 
@@ -84,17 +84,17 @@ def enter_namespace_of(pid: int) -> None:
     """Moves this process to the mount namespace of another. Raises OSError."""
     descriptor = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        _check(_libc.setns(descriptor, _CLONE_NEWNS), "setns")
+        _raise_errno(_libc.setns(descriptor, _CLONE_NEWNS), "setns")
     finally:
         os.close(descriptor)
 
 
-def _resolve(path: str) -> str:
+def _resolve_path(path: str) -> str:
     """The path without links of the machine, such as /var/run, and without parts that lead upwards."""
     return os.path.realpath(os.path.normpath(f"/{path.lstrip('/')}"))
 
 
-def _make_target(root: Path, target: Path, *, is_directory: bool, cover: Path) -> None:
+def _make_mount_target(root: Path, target: Path, *, is_directory: bool, cover: Path) -> None:
     """Makes the place of a mount without a change of the machine."""
     here = root
     parts = target.relative_to(root).parts
@@ -105,7 +105,7 @@ def _make_target(root: Path, target: Path, *, is_directory: bool, cover: Path) -
         if here.exists():
             continue
         if not _is_cover(parent):
-            _cover(parent, cover)
+            _cover_with_tmpfs(parent, cover)
         if index + 1 < len(parts) or is_directory:
             here.mkdir()
         else:
@@ -113,7 +113,7 @@ def _make_target(root: Path, target: Path, *, is_directory: bool, cover: Path) -
 
 
 def _is_cover(folder: Path) -> bool:
-    """Whether the folder is on a tmpfs of `_cover`."""
+    """Whether the folder is on a tmpfs of `_cover_with_tmpfs`."""
     return folder.stat().st_dev in _covers
 
 
@@ -121,7 +121,7 @@ _covers: set[int] = set()
 """The devices of these file systems."""
 
 
-def _cover(folder: Path, cover: Path) -> None:
+def _cover_with_tmpfs(folder: Path, cover: Path) -> None:
     """Covers a directory with a tmpfs that has the same entries."""
     status = folder.stat()
     _mount("tmpfs", str(cover), 0, b"tmpfs", b"size=1m,nr_inodes=0")
@@ -142,10 +142,10 @@ def _cover(folder: Path, cover: Path) -> None:
 
 def _mount(source: str, target: str, flags: int, kind: bytes | None = None, data: bytes | None = None) -> None:
     done = _libc.mount(os.fsencode(source), os.fsencode(target), kind, ctypes.c_ulong(flags), data)
-    _check(done, f"mount {source} at {target}")
+    _raise_errno(done, f"mount {source} at {target}")
 
 
-def _check(result: int, what: str) -> None:
+def _raise_errno(result: int, what: str) -> None:
     if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")

@@ -32,7 +32,7 @@ from pinnace.api.core_v1_pb2 import (
 from pinnace.api.references import CLAIM, CONFIG_MAP, SECRET, Reference
 from pinnace.kubelet.addresses import Addresses
 from pinnace.kubelet.runtime.downward import field_value, resource_value
-from pinnace.kubelet.runtime.interface import Unsupported
+from pinnace.kubelet.runtime.interface import UnsupportedPod
 from pinnace.kubelet.runtime.process.atomic_writer import ProjectedFile
 
 Objects = Mapping[Reference, Message | None]
@@ -49,7 +49,7 @@ class MissingObject(Exception):
     """A container or a volume waits for an object, or for a key of it. The message is Kubernetes'."""
 
 
-def _object(objects: Objects, reference: Reference, *, optional: bool) -> Message | None:
+def _find_object(objects: Objects, reference: Reference, *, optional: bool) -> Message | None:
     """None: an optional object that does not exist. Raises MissingObject."""
     obj = objects.get(reference)
     if obj is None and not optional:
@@ -57,7 +57,7 @@ def _object(objects: Objects, reference: Reference, *, optional: bool) -> Messag
     return obj
 
 
-def _texts(found: Message | None) -> dict[str, str]:
+def _text_values(found: Message | None) -> dict[str, str]:
     """The values of a ConfigMap or Secret that can be variables."""
     if isinstance(found, ConfigMap):
         return dict(found.data)
@@ -73,8 +73,8 @@ def environment_from(container: Container, objects: Objects) -> dict[str, str]:
         is_map = source.HasField("configMapRef")
         wanted = source.configMapRef if is_map else source.secretRef
         reference = Reference(CONFIG_MAP if is_map else SECRET, wanted.localObjectReference.name)
-        message = _object(objects, reference, optional=wanted.optional)
-        variables.update((f"{source.prefix}{key}", text) for key, text in sorted(_texts(message).items()))
+        message = _find_object(objects, reference, optional=wanted.optional)
+        variables.update((f"{source.prefix}{key}", text) for key, text in sorted(_text_values(message).items()))
     return variables
 
 
@@ -83,8 +83,8 @@ def object_value(source: EnvVarSource, objects: Objects, namespace: str) -> str 
     is_map = source.HasField("configMapKeyRef")
     selector = source.configMapKeyRef if is_map else source.secretKeyRef
     name = selector.localObjectReference.name
-    message = _object(objects, Reference(CONFIG_MAP if is_map else SECRET, name), optional=selector.optional)
-    texts = _texts(message)
+    message = _find_object(objects, Reference(CONFIG_MAP if is_map else SECRET, name), optional=selector.optional)
+    texts = _text_values(message)
     if selector.key not in texts:
         if selector.optional:
             return None
@@ -120,38 +120,38 @@ def volume_files(pod: Pod, volume: Volume, objects: Objects) -> dict[str, Projec
     if source.HasField("configMap"):
         mode = source.configMap.defaultMode if source.configMap.HasField("defaultMode") else FILE_MODE
         reference = Reference(CONFIG_MAP, source.configMap.localObjectReference.name)
-        message = _object(objects, reference, optional=source.configMap.optional)
-        files.update(_keys(message, source.configMap.items, mode, optional=source.configMap.optional))
+        message = _find_object(objects, reference, optional=source.configMap.optional)
+        files.update(_key_files(message, source.configMap.items, mode, optional=source.configMap.optional))
     elif source.HasField("secret"):
         mode = source.secret.defaultMode if source.secret.HasField("defaultMode") else FILE_MODE
-        message = _object(objects, Reference(SECRET, source.secret.secretName), optional=source.secret.optional)
-        files.update(_keys(message, source.secret.items, mode, optional=source.secret.optional))
+        message = _find_object(objects, Reference(SECRET, source.secret.secretName), optional=source.secret.optional)
+        files.update(_key_files(message, source.secret.items, mode, optional=source.secret.optional))
     elif source.HasField("downwardAPI"):
         mode = source.downwardAPI.defaultMode if source.downwardAPI.HasField("defaultMode") else FILE_MODE
-        files.update(_downward(pod, source.downwardAPI.items, mode))
+        files.update(_downward_files(pod, source.downwardAPI.items, mode))
     elif source.HasField("projected"):
         mode = source.projected.defaultMode if source.projected.HasField("defaultMode") else FILE_MODE
         for part in source.projected.sources:
-            files.update(_projection(pod, part, objects, mode))
+            files.update(_projected_files(pod, part, objects, mode))
     if sum(len(file.content) for file in files.values()) > MAX_VOLUME:
         raise MissingObject(f"the files of the volume exceed {MAX_VOLUME >> 20} MiB")
     return files
 
 
-def _projection(pod: Pod, part: VolumeProjection, objects: Objects, mode: int) -> Iterator[tuple[str, ProjectedFile]]:
+def _projected_files(pod: Pod, part: VolumeProjection, objects: Objects, mode: int) -> Iterator[tuple[str, ProjectedFile]]:
     if part.HasField("downwardAPI"):
-        yield from _downward(pod, part.downwardAPI.items, mode)
+        yield from _downward_files(pod, part.downwardAPI.items, mode)
     elif part.HasField("configMap") or part.HasField("secret"):
         is_map = part.HasField("configMap")
         wanted = part.configMap if is_map else part.secret
         reference = Reference(CONFIG_MAP if is_map else SECRET, wanted.localObjectReference.name)
-        message = _object(objects, reference, optional=wanted.optional)
-        yield from _keys(message, wanted.items, mode, optional=wanted.optional)
+        message = _find_object(objects, reference, optional=wanted.optional)
+        yield from _key_files(message, wanted.items, mode, optional=wanted.optional)
     else:
         raise MissingObject("tokens of service accounts are not supported, because the API has no TokenRequest")
 
 
-def _keys(
+def _key_files(
     found: Message | None, items: Sequence[KeyToPath], mode: int, *, optional: bool
 ) -> Iterator[tuple[str, ProjectedFile]]:
     data: dict[str, bytes] = {}
@@ -171,24 +171,24 @@ def _keys(
             raise MissingObject(f"{object_kind} non-existent {kind} key: {item.key}")
 
 
-def _downward(pod: Pod, items: Sequence[DownwardAPIVolumeFile], mode: int) -> Iterator[tuple[str, ProjectedFile]]:
+def _downward_files(pod: Pod, items: Sequence[DownwardAPIVolumeFile], mode: int) -> Iterator[tuple[str, ProjectedFile]]:
     for item in items:
         where = f'file "{item.path}"'
         try:
             if item.HasField("fieldRef"):
                 path = item.fieldRef.fieldPath
                 if path in ("metadata.labels", "metadata.annotations"):
-                    text = _lines(getattr(pod.metadata, path.removeprefix("metadata.")))
+                    text = _format_pairs(getattr(pod.metadata, path.removeprefix("metadata.")))
                 else:
                     text = field_value(pod, item.fieldRef, NO_ADDRESSES, where)
             else:
                 text = resource_value(pod, item.resourceFieldRef.containerName, item.resourceFieldRef, where)
-        except Unsupported as error:
+        except UnsupportedPod as error:
             raise MissingObject(str(error)) from None
         yield item.path, ProjectedFile(text.encode(), item.mode if item.HasField("mode") else mode)
 
 
-def _lines(pairs: Mapping[str, str]) -> str:
+def _format_pairs(pairs: Mapping[str, str]) -> str:
     """Kubernetes' format of labels and annotations."""
     return "\n".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in sorted(pairs.items()))
 

@@ -14,8 +14,8 @@ Environment variables:
 Variables of the spec come after these and override them. `$(NAME)` in commands, arguments and values is replaced by a variable
 that is defined before, or left as it is if there is none; `$$` becomes `$`. References to HOSTNAME,
 PINNACE_TERMINATION_MESSAGE and the first two lines are not replaced: in Kubernetes the image and the runtime set these.
-References can grow exponentially, so the total size is limited to what Linux accepts (`Expansion`). Fields and resources are
-Kubernetes' downward API.
+References can grow exponentially, so the total size is limited to what Linux accepts (`VariableExpansion`). Fields and
+resources are Kubernetes' downward API.
 
 Volumes: a process has no mount namespace, so a mountPath such as /data cannot exist. Each container has a root directory in
 which every mountPath is a symbolic link to the volume, and starts there: `data/index.html` is in the volume,
@@ -34,10 +34,10 @@ from pinnace.api.core_v1_pb2 import Container, EnvVar, Pod, Volume, VolumeMount
 from pinnace.api.quantity import amount
 from pinnace.kubelet.addresses import Addresses
 from pinnace.kubelet.runtime.downward import field_value, resource_value
-from pinnace.kubelet.runtime.interface import Unsupported
+from pinnace.kubelet.runtime.interface import UnsupportedPod
 from pinnace.kubelet.runtime.process import files
-from pinnace.kubelet.runtime.process.files import BindMount, Plan
-from pinnace.kubelet.runtime.process.images import Image, ImageTable, container_command
+from pinnace.kubelet.runtime.process.files import BindMount, ProcessPlan
+from pinnace.kubelet.runtime.process.images import ImageProgram, ImageTable, container_command
 from pinnace.kubelet.runtime.process.objects import NO_OBJECTS, Objects, claim_path, environment_from, has_files, object_value
 
 _REFERENCE = re.compile(r"\$\$|\$\(([^)]*)\)")
@@ -50,7 +50,7 @@ LARGEST = 2 << 20
 """Maximum length of all arguments and variables: a quarter of the default stack limit of 8 MiB."""
 
 
-class Expansion:
+class VariableExpansion:
     """The expansions of one container. Replaced variables count, too."""
 
     def __init__(self, container: str) -> None:
@@ -78,14 +78,14 @@ class Expansion:
             raise self._too_long(what)
         self._left -= len(value)
         if self._left < 0:
-            raise Unsupported(
+            raise UnsupportedPod(
                 f'container "{self._container}": with {what} its command, arguments and variables exceed '
                 f"{LARGEST} characters, the limit of Linux"
             )
         return value
 
-    def _too_long(self, what: str) -> Unsupported:
-        return Unsupported(f'container "{self._container}": {what} exceeds {LONGEST} characters, the limit of Linux')
+    def _too_long(self, what: str) -> UnsupportedPod:
+        return UnsupportedPod(f'container "{self._container}": {what} exceeds {LONGEST} characters, the limit of Linux')
 
 
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -95,7 +95,7 @@ _SHOWN = 100
 """Maximum length of a variable's name in messages."""
 
 
-def surroundings(pod: Pod, home: str) -> dict[str, str]:
+def base_environment(pod: Pod, home: str) -> dict[str, str]:
     """Variables of every process that references cannot use."""
     return {
         "PATH": os.environ.get("PATH", _DEFAULT_PATH),
@@ -108,15 +108,15 @@ def surroundings(pod: Pod, home: str) -> dict[str, str]:
     }
 
 
-def environment(
+def container_environment(
     pod: Pod,
     container: Container,
     addresses: Addresses,
     volumes: Mapping[str, str],
-    expansion: Expansion,
+    expansion: VariableExpansion,
     services: Mapping[str, str] = NO_VARIABLES,
     objects: Objects | None = NO_OBJECTS,
-    image: Image | None = None,
+    image: ImageProgram | None = None,
 ) -> dict[str, str]:
     """Variables that commands and arguments can refer to. `volumes`: paths by name. `services`: variables of services.
     `objects`: None if they are not known yet; then their variables are missing. Raises Unsupported and MissingObject.
@@ -133,12 +133,14 @@ def environment(
         what = f'env "{variable.name:.{_SHOWN}}"'
         if not variable.HasField("valueFrom"):
             variables[variable.name] = expansion.expand(variable.value, variables, what)
-        elif (value := _value(pod, container, variable, addresses, objects)) is not None:
+        elif (value := _variable_value(pod, container, variable, addresses, objects)) is not None:
             variables[variable.name] = expansion.take(value, what)
     return variables
 
 
-def _value(pod: Pod, container: Container, variable: EnvVar, addresses: Addresses, objects: Objects | None) -> str | None:
+def _variable_value(
+    pod: Pod, container: Container, variable: EnvVar, addresses: Addresses, objects: Objects | None
+) -> str | None:
     """The value of a valueFrom. None: an optional variable that is missing, or one of an object that is not known yet."""
     source = variable.valueFrom
     where = f'container "{container.name}": env "{variable.name}"'
@@ -148,7 +150,7 @@ def _value(pod: Pod, container: Container, variable: EnvVar, addresses: Addresse
         return resource_value(pod, container.name, source.resourceFieldRef, where)
     if source.HasField("configMapKeyRef") or source.HasField("secretKeyRef"):
         return object_value(source, objects, pod.metadata.namespace) if objects is not None else None
-    raise Unsupported(f"{where}: the process runtime does not support this valueFrom")
+    raise UnsupportedPod(f"{where}: the process runtime does not support this valueFrom")
 
 
 _MUST_BE = {"Directory": Path.is_dir, "File": Path.is_file, "Socket": Path.is_socket, "CharDevice": Path.is_char_device,
@@ -158,7 +160,7 @@ _MOUNTED = ("emptyDir", "hostPath", "configMap", "secret", "projected", "downwar
 """The supported kinds of volumes."""
 
 
-def places(pod: Pod, folder: Path, objects: Objects | None = None) -> dict[str, str]:
+def volume_paths(pod: Pod, folder: Path, objects: Objects | None = None) -> dict[str, str]:
     """The path of each volume of the pod, by name. Volumes of the pod itself are in `folder`. Claims are missing if `objects`
     is None. Raises Unsupported and MissingObject.
     """
@@ -166,17 +168,17 @@ def places(pod: Pod, folder: Path, objects: Objects | None = None) -> dict[str, 
     for volume in pod.spec.volumes:
         source = volume.volumeSource
         if not source.HasField("persistentVolumeClaim"):
-            result[volume.name] = _place(volume, folder)
+            result[volume.name] = _volume_path(volume, folder)
         elif objects is not None:
             result[volume.name] = claim_path(objects, source.persistentVolumeClaim.claimName).path
     return result
 
 
-def _place(volume: Volume, folder: Path) -> str:
+def _volume_path(volume: Volume, folder: Path) -> str:
     source = volume.volumeSource
     if source.HasField("hostPath"):
         if not PurePosixPath(source.hostPath.path).is_absolute():
-            raise Unsupported(f'volume "{volume.name}": hostPath "{source.hostPath.path}" is not an absolute path')
+            raise UnsupportedPod(f'volume "{volume.name}": hostPath "{source.hostPath.path}" is not an absolute path')
         return source.hostPath.path
     return str(folder / volume.name)
 
@@ -213,7 +215,7 @@ def make_volumes(pod: Pod, where: Mapping[str, str], objects: Objects | None = N
         elif kind == "FileOrCreate":
             path.touch(exist_ok=True)
         elif kind and (kind not in _MUST_BE or not _MUST_BE[kind](path)):
-            raise Unsupported(f'volume "{volume.name}": hostPath type check failed: {path} is not a {kind}')
+            raise UnsupportedPod(f'volume "{volume.name}": hostPath type check failed: {path} is not a {kind}')
 
 
 def link_volumes(
@@ -226,18 +228,18 @@ def link_volumes(
     root.mkdir(parents=True, exist_ok=True)
     mounts = []
     for mount in sorted(container.volumeMounts, key=lambda mount: mount.mountPath):
-        place = inside(root, mount.mountPath)
+        place = path_in_root(root, mount.mountPath)
         if any(parent.is_symlink() for parent in place.parents if parent.is_relative_to(root)):
-            raise Unsupported(f'container "{container.name}": mountPath "{mount.mountPath}" is inside another volume')
+            raise UnsupportedPod(f'container "{container.name}": mountPath "{mount.mountPath}" is inside another volume')
         if mount.name not in where:
             if variables is not None:
-                raise Unsupported(f'container "{container.name}": there is no volume "{mount.name}"')
+                raise UnsupportedPod(f'container "{container.name}": there is no volume "{mount.name}"')
             continue
         target = Path(where[mount.name])
         if mount.subPath or mount.subPathExpr:
             if variables is None:
                 continue
-            target = make_sub_path(target, _sub_path(container, mount, variables), container.name, mount.name)
+            target = make_sub_path(target, _volume_sub_path(container, mount, variables), container.name, mount.name)
         place.parent.mkdir(parents=True, exist_ok=True)
         if not place.is_symlink():
             place.symlink_to(target)
@@ -248,14 +250,16 @@ def link_volumes(
     return mounts
 
 
-def _sub_path(container: Container, mount: VolumeMount, variables: Mapping[str, str]) -> str:
+def _volume_sub_path(container: Container, mount: VolumeMount, variables: Mapping[str, str]) -> str:
     """Raises Unsupported."""
     if not mount.subPathExpr:
         return mount.subPath
     missing = [name for name in _REFERENCE.findall(mount.subPathExpr) if name and name not in variables]
     if missing:
-        raise Unsupported(f'container "{container.name}": subPathExpr of "{mount.mountPath}": missing value for "{missing[0]}"')
-    return Expansion(container.name).expand(mount.subPathExpr, variables, "subPathExpr")
+        raise UnsupportedPod(
+            f'container "{container.name}": subPathExpr of "{mount.mountPath}": missing value for "{missing[0]}"'
+        )
+    return VariableExpansion(container.name).expand(mount.subPathExpr, variables, "subPathExpr")
 
 
 def make_sub_path(volume: Path, part: str, container: str, name: str) -> Path:
@@ -265,14 +269,14 @@ def make_sub_path(volume: Path, part: str, container: str, name: str) -> Path:
     wrong = f'failed to prepare subPath for volumeMount "{name}" of container "{container}"'
     pieces = [piece for piece in part.split("/") if piece not in ("", ".")]
     if ".." in pieces or part.startswith("/"):
-        raise Unsupported(f'{wrong}: subPath "{part:.100}" must be relative and must not contain ".."')
+        raise UnsupportedPod(f'{wrong}: subPath "{part:.100}" must be relative and must not contain ".."')
     base = Path(os.path.realpath(volume))
     here = base
     for piece in pieces:
         here = here / piece
         real = Path(os.path.realpath(here))
         if not real.is_relative_to(base):
-            raise Unsupported(f'{wrong}: subPath "{part:.100}" leads out of the volume through a symbolic link')
+            raise UnsupportedPod(f'{wrong}: subPath "{part:.100}" leads out of the volume through a symbolic link')
         if not here.exists():
             here.mkdir(mode=0o750)
     return volume.joinpath(*pieces)
@@ -285,16 +289,16 @@ def working_directory(container: Container, root: Path) -> str:
         return str(root)
     mounted = (PurePosixPath(wanted).is_relative_to(mount.mountPath) for mount in container.volumeMounts)
     if not PurePosixPath(wanted).is_absolute() or any(mounted):
-        return str(inside(root, wanted))
+        return str(path_in_root(root, wanted))
     return wanted
 
 
-def inside(root: Path, path: str) -> Path:
+def path_in_root(root: Path, path: str) -> Path:
     """The location of a container's path in its root directory."""
-    return root / _downwards(path)
+    return root / _without_parent_parts(path)
 
 
-def _downwards(path: str) -> str:
+def _without_parent_parts(path: str) -> str:
     """The path without parts that lead out of the root directory."""
     return os.path.normpath(f"/{path}").lstrip("/")
 
@@ -308,7 +312,7 @@ POD_MESSAGE_BYTES = 12 << 10
 """Maximum bytes of a termination message, and of all messages of a pod. The containers of a pod have equal shares."""
 
 
-def container_plan(
+def build_process_plan(
     pod: Pod,
     container: Container,
     addresses: Addresses,
@@ -317,22 +321,22 @@ def container_plan(
     services: Mapping[str, str] = NO_VARIABLES,
     objects: Objects | None = NO_OBJECTS,
     images: ImageTable = NO_IMAGES,
-) -> Plan:
+) -> ProcessPlan:
     """`root`: of the container; `where`: the volumes of the pod; `services`: variables of services; `objects`: see
-    `environment`. Raises Unsupported and MissingObject.
+    `container_environment`. Raises Unsupported and MissingObject.
     """
     image = images.find_image(container.image)
     command, args = container_command(container, image)
     if not command and not args:
-        raise Unsupported(
+        raise UnsupportedPod(
             f'container "{container.name}": image "{container.image}" is not in the table of images, and the '
             "container has no command: set one, or name the image in the file of --images"
         )
-    expansion = Expansion(container.name)
-    variables = environment(pod, container, addresses, where, expansion, services, objects, image)
-    message_path = str(inside(root, container.terminationMessagePath or MESSAGE_PATH))
+    expansion = VariableExpansion(container.name)
+    variables = container_environment(pod, container, addresses, where, expansion, services, objects, image)
+    message_path = str(path_in_root(root, container.terminationMessagePath or MESSAGE_PATH))
     memory = container.resources.limits.get("memory")
-    return Plan(
+    return ProcessPlan(
         argv=[
             expansion.expand(word, variables, f"{field}[{index}]") if given else word
             for field, each, given in (
@@ -341,7 +345,7 @@ def container_plan(
             )
             for index, word in enumerate(each)
         ],
-        env=surroundings(pod, str(root)) | {"PINNACE_TERMINATION_MESSAGE": message_path} | variables,
+        env=base_environment(pod, str(root)) | {"PINNACE_TERMINATION_MESSAGE": message_path} | variables,
         cwd=working_directory(container, root),
         memory=amount("memory", memory.string) if memory is not None else None,
         log_bytes=LOG_BYTES,
@@ -353,13 +357,13 @@ def container_plan(
     )
 
 
-def instead(made: Plan, command: Sequence[str]) -> Plan:
+def with_command(made: ProcessPlan, command: Sequence[str]) -> ProcessPlan:
     """The same environment for another command, whose arguments are not expanded."""
     return {**made, "argv": list(command)}
 
 
-def read_running_plan(attempt: Path) -> Plan:
+def read_running_plan(attempt: Path) -> ProcessPlan:
     """The plan of a running attempt, for commands in its container."""
-    made: Plan = files.read(str(attempt / files.PLAN))
-    running = files.read(str(attempt / files.RUNNING)) if made.get("mounts") else None
+    made: ProcessPlan = files.read_record(str(attempt / files.PLAN))
+    running = files.read_record(str(attempt / files.RUNNING)) if made.get("mounts") else None
     return {**made, "enter": running["pid"]} if running is not None else made

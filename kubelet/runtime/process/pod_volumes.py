@@ -28,11 +28,11 @@ from pinnace.api.references import CLAIM, CONFIG_MAP, SECRET, Reference, pod_ref
 from pinnace.api.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, SECRETS, Resource
 from pinnace.client.errors import ApiError, NotFound, unavailable
 from pinnace.client.workqueue import DelayingQueue
-from pinnace.kubelet.runtime.interface import Instant, Progress, Unsupported
+from pinnace.kubelet.runtime.interface import Moment, UnsupportedPod, VolumeProgress
 from pinnace.kubelet.runtime.process.atomic_writer import write_atomically
 from pinnace.kubelet.runtime.process.objects import NO_OBJECTS, MissingObject, Objects, config_error, has_files, volume_files
-from pinnace.kubelet.runtime.process.plan import make_volumes, places, unsupported_volume
-from pinnace.kubelet.runtime.process.root import Root
+from pinnace.kubelet.runtime.process.plan import make_volumes, unsupported_volume, volume_paths
+from pinnace.kubelet.runtime.process.root import RuntimeRoot
 from pinnace.runtime.backoff import KeyedBackoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
@@ -59,13 +59,13 @@ class ObjectReader(Protocol):
         ...
 
 
-class _Mounts:
+class _MountedPod:
     """The volumes and objects of one pod."""
 
     def __init__(self, pod: Pod) -> None:
         self.pod = pod
         self.objects: dict[Reference, Message | None] = {}
-        self.progress = Progress(False, {})
+        self.progress = VolumeProgress(False, {})
         self.told = ""
         """The last failure. There is one event for each."""
 
@@ -74,33 +74,33 @@ class _Mounts:
         return frozenset(pod_references(self.pod))
 
 
-class PodVolumes:
+class ProcessVolumeManager:
     """Implements kubelet.runtime.interface.Volumes for the process runtime. Call `listen` first."""
 
-    def __init__(self, root: Root, read: ObjectReader, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, root: RuntimeRoot, read: ObjectReader, clock: Clock = SYSTEM_CLOCK) -> None:
         self._root = root
         self._read_object = read
         self._clock = clock
-        self._pods: dict[str, _Mounts] = {}
+        self._pods: dict[str, _MountedPod] = {}
         self._queue = DelayingQueue(clock)
         self._pauses = KeyedBackoff(FIRST_RETRY, SYNC_PERIOD)
         self._calls = asyncio.Semaphore(CALLS)
-        self._report: Callable[[str, Progress], None] = lambda uid, progress: None
+        self._report: Callable[[str, VolumeProgress], None] = lambda uid, progress: None
         self._event: Callable[[Pod, str, str, str], None] = lambda pod, type_, reason, message: None
 
-    def listen(self, report: Callable[[str, Progress], None], event: Callable[[Pod, str, str, str], None]) -> None:
+    def listen(self, report: Callable[[str, VolumeProgress], None], event: Callable[[Pod, str, str, str], None]) -> None:
         self._report, self._event = report, event
 
-    def publish(self, pod: Pod, now: Instant) -> float:
+    def publish(self, pod: Pod, now: Moment) -> float:
         needs = any(has_files(volume) or unsupported_volume(volume) for volume in pod.spec.volumes)
         if not needs and next(pod_references(pod), None) is None:
             return now.monotonic
         uid = pod.metadata.uid
-        self._pods[uid] = _Mounts(pod)
+        self._pods[uid] = _MountedPod(pod)
         self._queue.add(uid)
         return WAITING
 
-    def adopt(self, pod: Pod, now: Instant, *, started: bool) -> float:
+    def adopt(self, pod: Pod, now: Moment, *, started: bool) -> float:
         """Running containers continue. None starts before the objects are read."""
         return self.publish(pod, now)
 
@@ -124,20 +124,20 @@ class PodVolumes:
         while True:
             uids = await self._queue.get_batch(PODS_PER_ROUND)
             round_ = {uid: mounts for uid in uids if (mounts := self._pods.get(uid)) is not None}
-            errors = await self._read_all(round_.values())
+            errors = await self._read_objects(round_.values())
             for uid, mounts in round_.items():
                 if self._pods.get(uid) is mounts:
                     await self._sync(uid, mounts, errors)
 
-    async def _read_all(self, round_: Iterable[_Mounts]) -> Mapping[tuple[str, Reference], ApiError]:
+    async def _read_objects(self, round_: Iterable[_MountedPod]) -> Mapping[tuple[str, Reference], ApiError]:
         """Reads the objects of these pods. Returns the failures."""
-        wanted: dict[tuple[str, Reference], list[_Mounts]] = {}
+        wanted: dict[tuple[str, Reference], list[_MountedPod]] = {}
         for mounts in round_:
             for reference in mounts.references:
                 known = mounts.objects.get(reference)
                 if not getattr(known, "immutable", False):
                     wanted.setdefault((mounts.pod.metadata.namespace, reference), []).append(mounts)
-        results = await asyncio.gather(*(self._read(namespace, reference) for namespace, reference in wanted))
+        results = await asyncio.gather(*(self._read_reference(namespace, reference) for namespace, reference in wanted))
         errors = {}
         for (key, owners), result in zip(wanted.items(), results, strict=True):
             if isinstance(result, ApiError):
@@ -147,7 +147,7 @@ class PodVolumes:
                 mounts.objects[key[1]] = result
         return errors
 
-    async def _read(self, namespace: str, reference: Reference) -> Message | ApiError | None:
+    async def _read_reference(self, namespace: str, reference: Reference) -> Message | ApiError | None:
         """None: there is no such object. For a bound claim, the volume."""
         async with self._calls:
             try:
@@ -163,7 +163,7 @@ class PodVolumes:
             except ApiError as error:
                 return error
 
-    async def _sync(self, uid: str, mounts: _Mounts, errors: Mapping[tuple[str, Reference], ApiError]) -> None:
+    async def _sync(self, uid: str, mounts: _MountedPod, errors: Mapping[tuple[str, Reference], ApiError]) -> None:
         """Writes the volumes of a pod, and reports what its containers wait for."""
         pod, failure = mounts.pod, ""
         unread = [reference for reference in mounts.references if reference not in mounts.objects]
@@ -176,7 +176,7 @@ class PodVolumes:
         if failure and failure != mounts.told:
             self._event(pod, "Warning", "FailedMount", failure)
         mounted = mounts.progress.mounted or not failure
-        held = self._held(mounts) if mounted else {}
+        held = self._held_containers(mounts) if mounted else {}
         for message in {message for name, message in held.items() if mounts.progress.held.get(name) != message}:
             self._event(pod, "Warning", "Failed", f"Error: {message}")
         mounts.told = failure
@@ -184,16 +184,16 @@ class PodVolumes:
         self._queue.add_at(uid, now + (self._pauses.next(uid) if failure or held else SYNC_PERIOD))
         if not (failure or held):
             self._pauses.forget(uid)
-        if mounts.progress != (progress := Progress(mounted, held)):
+        if mounts.progress != (progress := VolumeProgress(mounted, held)):
             mounts.progress = progress
             self._report(uid, progress)
 
-    def _held(self, mounts: _Mounts) -> dict[str, str]:
+    def _held_containers(self, mounts: _MountedPod) -> dict[str, str]:
         containers = (*mounts.pod.spec.initContainers, *mounts.pod.spec.containers)
         result = {container.name: config_error(mounts.pod, container, mounts.objects) for container in containers}
         return {name: message for name, message in result.items() if message}
 
-    async def _mount(self, uid: str, mounts: _Mounts) -> str:
+    async def _mount(self, uid: str, mounts: _MountedPod) -> str:
         """Returns the failure, or an empty string. Files are written in a thread."""
         pod, folder = mounts.pod, self._root.pod(uid) / "volumes"
         name = ""
@@ -201,12 +201,12 @@ class PodVolumes:
             for volume in pod.spec.volumes:
                 name = volume.name
                 if kind := unsupported_volume(volume):
-                    raise Unsupported(f"the process runtime does not support {kind}")
+                    raise UnsupportedPod(f"the process runtime does not support {kind}")
                 if has_files(volume):
                     files = volume_files(pod, volume, mounts.objects)
                     await asyncio.to_thread(write_atomically, folder / volume.name, files)
             if not mounts.progress.mounted:
-                make_volumes(pod, places(pod, folder, mounts.objects), mounts.objects)
-        except (MissingObject, Unsupported, OSError, ValueError) as error:
+                make_volumes(pod, volume_paths(pod, folder, mounts.objects), mounts.objects)
+        except (MissingObject, UnsupportedPod, OSError, ValueError) as error:
             return f'MountVolume.SetUp failed for volume "{name}" : {error}'
         return ""

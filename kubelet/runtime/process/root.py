@@ -68,7 +68,7 @@ def reap_ended_shims() -> None:
             _children.pop(pid, None)
 
 
-def shim_lives(folder: Path) -> bool:
+def is_shim_alive(folder: Path) -> bool:
     """Whether a shim of this attempt is alive, even if it has not written its record."""
     try:
         lock = os.open(folder / files.LOCK, os.O_RDWR)
@@ -89,16 +89,16 @@ def shim_pidfd(folder: Path) -> int | None:
         descriptor = os.pidfd_open(int((folder / files.LOCK).read_text() or "0"))
     except (FileNotFoundError, ProcessLookupError, ValueError, OSError):
         return None
-    if shim_lives(folder):
+    if is_shim_alive(folder):
         return descriptor
     os.close(descriptor)
     return None
 
 
 def stop_shim(folder: Path, grace: float, deadline: float) -> None:
-    """Asks the shim to stop its process: see files.Stop. No effect if there is no shim. Raises OSError."""
-    files.write(str(folder / files.STOP), files.Stop(grace=grace, deadline=deadline))
-    _signal(folder, files.NUDGE)
+    """Asks the shim to stop its process: see files.StopRecord. No effect if there is no shim. Raises OSError."""
+    files.write_record(str(folder / files.STOP), files.StopRecord(grace=grace, deadline=deadline))
+    _signal_shim(folder, files.NUDGE)
 
 
 def kill_shim(folder: Path) -> bool:
@@ -106,15 +106,15 @@ def kill_shim(folder: Path) -> bool:
     it again. A shim that has just started, or that an earlier kubelet started, ignores the signal and reads a file instead. The
     disk may be too full for this file.
     """
-    if _heeds(folder, files.KILL):
-        _signal(folder, files.KILL)
-    elif shim_lives(folder):
+    if _handles_signal(folder, files.KILL):
+        _signal_shim(folder, files.KILL)
+    elif is_shim_alive(folder):
         with suppress(OSError):
             stop_shim(folder, 0.0, 0.0)
-    return shim_lives(folder)
+    return is_shim_alive(folder)
 
 
-def _heeds(folder: Path, number: int) -> bool:
+def _handles_signal(folder: Path, number: int) -> bool:
     """Whether the shim has a handler for the signal. Without one, the signal would kill the shim and leave its processes
     running.
     """
@@ -126,7 +126,7 @@ def _heeds(folder: Path, number: int) -> bool:
     return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 
 
-def _signal(folder: Path, number: int) -> None:
+def _signal_shim(folder: Path, number: int) -> None:
     if (descriptor := shim_pidfd(folder)) is not None:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(descriptor, number)
@@ -142,7 +142,7 @@ POLL = 0.02
 """Seconds between checks of a dying process."""
 
 
-class Root:
+class RuntimeRoot:
     """The root directory, locked by one kubelet."""
 
     def __init__(self, path: Path) -> None:
@@ -220,7 +220,7 @@ async def remove_pod(folder: Path, clock: Clock, one_by_one: asyncio.Lock) -> No
     """Kills and deletes a removed pod, in a thread, because volumes can have many files. One pod at a time, because there are
     few threads. After a cancellation the thread continues; the process waits for it and keeps its lock.
     """
-    await end_pod(folder, clock)
+    await kill_pod_containers(folder, clock)
     async with one_by_one:
         try:
             await asyncio.to_thread(remove_tree, folder)
@@ -228,14 +228,14 @@ async def remove_pod(folder: Path, clock: Clock, one_by_one: asyncio.Lock) -> No
             log.warning("files of a removed pod remain until the next start: %s", error)
 
 
-async def end_pod(folder: Path, clock: Clock) -> None:
+async def kill_pod_containers(folder: Path, clock: Clock) -> None:
     """Kills the containers of a pod."""
-    while kill_pod(folder):
+    while request_pod_kill(folder):
         await clock.sleep(POLL)
     reap_ended_shims()
 
 
-def kill_pod(pod: Path) -> list[Path]:
+def request_pod_kill(pod: Path) -> list[Path]:
     """Asks all shims of a pod to kill their processes (see shims.kill). Returns the directories of attempts whose shims are
     still alive.
     """
@@ -246,16 +246,16 @@ RESET_TIMEOUT = 10.0
 """Maximum seconds until the kubelet has exited, and then until all processes have exited."""
 
 
-def reset(folder: Path, *, keep: bool = False) -> None:
+def reset_root(folder: Path, *, keep: bool = False) -> None:
     """Raises OSError, also if a kubelet uses the directory or a process does not exit."""
     if not folder.exists():
         return
     if foreign := {path.name for path in folder.iterdir()} - set(ENTRIES):
         raise OSError(f"{folder} is not the directory of a process runtime: it contains {sorted(foreign)[0]}")
-    root = _taken(folder)
+    root = _claim_pod_folder(folder)
     pods = [*root.pods(), *root.removed()]
     deadline = time.monotonic() + RESET_TIMEOUT
-    while alive := [attempt for pod in pods for attempt in kill_pod(pod)]:
+    while alive := [attempt for pod in pods for attempt in request_pod_kill(pod)]:
         if time.monotonic() >= deadline:
             raise OSError(f"processes in {alive[0]} do not exit")
         time.sleep(POLL)
@@ -264,12 +264,12 @@ def reset(folder: Path, *, keep: bool = False) -> None:
     root.close()
 
 
-def _taken(folder: Path) -> Root:
+def _claim_pod_folder(folder: Path) -> RuntimeRoot:
     """The directory of a pod from now on."""
     deadline = time.monotonic() + RESET_TIMEOUT
     while True:
         try:
-            return Root(folder)
+            return RuntimeRoot(folder)
         except OSError:
             if time.monotonic() >= deadline:
                 raise
@@ -278,6 +278,6 @@ def _taken(folder: Path) -> Root:
 
 if __name__ == "__main__":
     try:
-        reset(Path(sys.argv[-1]), keep=sys.argv[1:-1] == ["--keep"])
+        reset_root(Path(sys.argv[-1]), keep=sys.argv[1:-1] == ["--keep"])
     except OSError as error:
         sys.exit(str(error))

@@ -35,51 +35,51 @@ from pinnace.api.core_v1_pb2 import Container, ContainerStatus, Pod
 from pinnace.api.scalars import to_seconds
 from pinnace.kubelet.addresses import Addresses
 from pinnace.kubelet.runtime.interface import (
-    Call,
+    ContainerCall,
+    ContainerExit,
     ContainerState,
     ContainerView,
-    Exit,
-    Instant,
-    Unsupported,
-    past,
-    read,
+    Moment,
+    UnsupportedPod,
+    read_clocks,
     reported_exit,
+    to_past_moment,
 )
 from pinnace.kubelet.runtime.process import files
-from pinnace.kubelet.runtime.process.files import Ended, Plan, Running
-from pinnace.kubelet.runtime.process.handlers import Calls
+from pinnace.kubelet.runtime.process.files import ExitRecord, ProcessPlan, RunningRecord
+from pinnace.kubelet.runtime.process.handlers import AttemptCalls
 from pinnace.kubelet.runtime.process.images import ImageTable
 from pinnace.kubelet.runtime.process.objects import NO_OBJECTS, MissingObject, Objects
 from pinnace.kubelet.runtime.process.plan import (
     NO_IMAGES,
-    container_plan,
+    build_process_plan,
     link_volumes,
     make_volumes,
-    places,
     read_only_volumes,
     read_running_plan,
+    volume_paths,
 )
 from pinnace.kubelet.runtime.process.root import (
     ADDRESS,
     NODE,
-    Root,
-    end_pod,
-    kill_pod,
+    RuntimeRoot,
+    is_shim_alive,
+    kill_pod_containers,
     kill_shim,
     reap_shim,
     remove_pod,
-    shim_lives,
+    request_pod_kill,
     shim_pidfd,
     start_shim,
     stop_shim,
 )
-from pinnace.kubelet.service_variables import Variables, no_services
+from pinnace.kubelet.service_variables import VariableSource, no_services
 from pinnace.runtime import procfs
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.procfs import Identity
 
 
-def kill_rest(running: Running) -> None:
+def kill_session(running: RunningRecord) -> None:
     """Kills the session of the process. While a process is in the session, the kernel does not reuse its number. So if another
     process has this number, no process of the session remains.
     """
@@ -99,16 +99,16 @@ POLL = 0.05
 """Seconds between checks of a shim that an earlier kubelet has just started."""
 
 
-class Attempt:
+class ContainerAttempt:
     """Call `begin` or `find` first. `stop_grace`: the grace period of the last stop request."""
 
     def __init__(self, folder: Path, number: int, changed: Callable[[], None], clock: Clock) -> None:
         self.folder = folder
         self.number = number
-        self.started: Instant | None = None
-        self.exit: Exit | None = None
+        self.started: Moment | None = None
+        self.exit: ContainerExit | None = None
         self.stop_grace: float | None = None
-        self._changed = changed
+        self._notify_change = changed
         self._clock = clock
         self._deadline: float | None = None
         self._pid = 0  # of a shim that is a child of this process
@@ -126,31 +126,31 @@ class Attempt:
     def log(self) -> Path:
         return self.folder / files.LOG
 
-    def begin(self, plan: Plan, now: Instant) -> None:
+    def begin(self, plan: ProcessPlan, now: Moment) -> None:
         """Starts the attempt. If this fails, it has exited with the reason."""
         try:
             self.folder.mkdir(parents=True)
-            files.write(str(self.folder / files.PLAN), plan)
+            files.write_record(str(self.folder / files.PLAN), plan)
             self._pid, self._ready = start_shim(self.folder)
             self._pidfd = os.pidfd_open(self._pid)
         except OSError as error:
             self.fail(str(error), now)
             return
         loop = asyncio.get_running_loop()
-        loop.add_reader(self._ready, self._runs)
-        loop.add_reader(self._pidfd, self._ended)
+        loop.add_reader(self._ready, self._handle_process_start)
+        loop.add_reader(self._pidfd, self._handle_shim_exit)
 
-    def fail(self, why: str, now: Instant) -> None:
+    def fail(self, why: str, now: Moment) -> None:
         """The attempt could not be started."""
-        self.exit = Exit(START_ERROR, now, now, "StartError", why)
+        self.exit = ContainerExit(START_ERROR, now, now, "StartError", why)
 
-    def find(self, now: Instant) -> None:
+    def find(self, now: Moment) -> None:
         """Adopts the attempt in the directory."""
-        if (stop := files.read(str(self.folder / files.STOP))) is not None:
+        if (stop := files.read_record(str(self.folder / files.STOP))) is not None:
             self.stop_grace, self._deadline = stop["grace"], stop["deadline"]
-        self._look(now)
+        self._adopt_shim(now)
 
-    def stop(self, grace: float, now: Instant) -> None:
+    def stop(self, grace: float, now: Moment) -> None:
         """Implements Runtime.stop. Raises OSError if the disk is full; the caller calls it again. When the grace period is
         over, the process is killed, which needs no disk space.
         """
@@ -176,62 +176,62 @@ class Attempt:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _look(self, now: Instant) -> None:
+    def _adopt_shim(self, now: Moment) -> None:
         """Waits for an attempt of an earlier kubelet, in any state."""
         self._timer = None
-        alive = shim_lives(self.folder)
+        alive = is_shim_alive(self.folder)
         if alive and self._pidfd is None and (descriptor := shim_pidfd(self.folder)) is not None:
             self._pidfd = descriptor
             self._pid = int((self.folder / files.LOCK).read_text())
-            asyncio.get_running_loop().add_reader(descriptor, self._ended)
+            asyncio.get_running_loop().add_reader(descriptor, self._handle_shim_exit)
         self._read_running(now)
         if not alive:
             self._read_exit(now)
         elif self._pidfd is None or self.started is None:
-            self._timer = asyncio.get_running_loop().call_later(POLL, self._look_again)
+            self._timer = asyncio.get_running_loop().call_later(POLL, self._adopt_shim_again)
 
-    def _look_again(self) -> None:
+    def _adopt_shim_again(self) -> None:
         before = self.state
-        self._look(read(self._clock))
+        self._adopt_shim(read_clocks(self._clock))
         if self.state is not before:
-            self._changed()
+            self._notify_change()
 
-    def _runs(self) -> None:
+    def _handle_process_start(self) -> None:
         """The shim has closed its descriptor: the process runs, or the shim has exited."""
         assert self._ready is not None
         asyncio.get_running_loop().remove_reader(self._ready)
         os.close(self._ready)
         self._ready = None
         if self.exit is None and self.started is None:
-            self._read_running(read(self._clock))
+            self._read_running(read_clocks(self._clock))
             if self.started is not None:
-                self._changed()
+                self._notify_change()
 
-    def _ended(self) -> None:
+    def _handle_shim_exit(self) -> None:
         """The shim has exited."""
-        now = read(self._clock)
+        now = read_clocks(self._clock)
         reap_shim(self._pid)
         self.forget()
         self._read_running(now)
         self._read_exit(now)
-        self._changed()
+        self._notify_change()
 
-    def _read_running(self, now: Instant) -> None:
-        running: Running | None = files.read(str(self.folder / files.RUNNING))
+    def _read_running(self, now: Moment) -> None:
+        running: RunningRecord | None = files.read_record(str(self.folder / files.RUNNING))
         if running is not None and self.started is None:
-            self.started = past(running["at"], now)
+            self.started = to_past_moment(running["at"], now)
 
-    def _read_exit(self, now: Instant) -> None:
-        ended: Ended | None = files.read(str(self.folder / files.EXIT))
+    def _read_exit(self, now: Moment) -> None:
+        ended: ExitRecord | None = files.read_record(str(self.folder / files.EXIT))
         if ended is not None:
-            started = self.started or past(ended["started"], now)
-            finished = max(started, past(ended["finished"], now))
-            self.exit = Exit(ended["code"], started, finished, ended["reason"], ended["message"])
+            started = self.started or to_past_moment(ended["started"], now)
+            finished = max(started, to_past_moment(ended["finished"], now))
+            self.exit = ContainerExit(ended["code"], started, finished, ended["reason"], ended["message"])
             return
-        if (running := files.read(str(self.folder / files.RUNNING))) is not None:
-            kill_rest(running)
+        if (running := files.read_record(str(self.folder / files.RUNNING))) is not None:
+            kill_session(running)
         message = "the shim exited without a record of the exit: it was killed, or the machine was rebooted"
-        self.exit = Exit(LOST, self.started or now, now, "ContainerStatusUnknown", message)
+        self.exit = ContainerExit(LOST, self.started or now, now, "ContainerStatusUnknown", message)
 
 
 log = logging.getLogger(__name__)
@@ -247,7 +247,7 @@ class _Sandbox:
         self.pod = pod
         self.addresses = addresses
         self.folder = folder
-        self.containers: dict[str, _Ran] = {}
+        self.containers: dict[str, _LatestAttempt] = {}
 
     def container(self, name: str) -> Container:
         return next(item for item in (*self.pod.spec.initContainers, *self.pod.spec.containers) if item.name == name)
@@ -256,10 +256,10 @@ class _Sandbox:
         return self.folder / "containers" / container
 
 
-class _Ran:
+class _LatestAttempt:
     """The latest attempt of one container."""
 
-    def __init__(self, attempt: Attempt, last_exit: Exit | None, calls: Calls) -> None:
+    def __init__(self, attempt: ContainerAttempt, last_exit: ContainerExit | None, calls: AttemptCalls) -> None:
         self.attempt = attempt
         self.last_exit = last_exit
         self.calls = calls
@@ -277,9 +277,9 @@ class ProcessRuntime:
 
     def __init__(
         self,
-        root: Root,
+        root: RuntimeRoot,
         clock: Clock = SYSTEM_CLOCK,
-        services: Variables = no_services,
+        services: VariableSource = no_services,
         *,
         objects: Callable[[str], Objects] = lambda uid: NO_OBJECTS,
         images: ImageTable = NO_IMAGES,
@@ -303,52 +303,54 @@ class ProcessRuntime:
         self._notify = notify
         for folder in self._root.removed():
             if folder not in self._root.removing:
-                self._bury(folder)
+                self._start_removal(folder)
 
     def prepare(self, pod: Pod, addresses: Addresses) -> None:
         sandbox = _Sandbox(pod, addresses, self._root.pod(pod.metadata.uid))
-        where = places(pod, sandbox.folder / "volumes")
+        where = volume_paths(pod, sandbox.folder / "volumes")
         for container in (*pod.spec.initContainers, *pod.spec.containers):
             home = sandbox.home(container.name) / "root"
-            container_plan(pod, container, addresses, home, where, objects=None, images=self._images)
+            build_process_plan(pod, container, addresses, home, where, objects=None, images=self._images)
         try:
-            _make(sandbox)
-        except (OSError, Unsupported) as error:
+            _make_pod_folder(sandbox)
+        except (OSError, UnsupportedPod) as error:
             shutil.rmtree(sandbox.folder, ignore_errors=True)
-            raise Unsupported(str(error)) from None
-        self._take_up(sandbox, read(self._clock))  # a kubelet that was killed before it could report has already started it
+            raise UnsupportedPod(str(error)) from None
+        self._adopt_containers(
+            sandbox, read_clocks(self._clock)
+        )  # a kubelet that was killed before it could report has already started it
 
-    def adopt(self, pod: Pod, now: Instant) -> None:
+    def adopt(self, pod: Pod, now: Moment) -> None:
         addresses = Addresses(pod.status.hostIP, pod.status.podIP)
         sandbox = _Sandbox(pod, addresses, self._root.pod(pod.metadata.uid))
-        with suppress(OSError, Unsupported):  # then the started attempt is the status
-            _make(sandbox)
-        self._take_up(sandbox, now)
+        with suppress(OSError, UnsupportedPod):  # then the started attempt is the status
+            _make_pod_folder(sandbox)
+        self._adopt_containers(sandbox, now)
 
     def resize(self, pod: Pod) -> None:
         """Memory limits and images count when a process starts. Running processes keep theirs."""
         self._pods[pod.metadata.uid].pod = pod
 
-    def start(self, uid: str, container: str, attempt: int, now: Instant) -> None:
+    def start(self, uid: str, container: str, attempt: int, now: Moment) -> None:
         sandbox = self._pods[uid]
         before = sandbox.containers.get(container)
         home = sandbox.home(container)
-        begun = self._attempt(sandbox, container, attempt)
-        sandbox.containers[container] = self._ran(sandbox, begun, before.attempt.exit if before else None)
+        begun = self._new_attempt(sandbox, container, attempt)
+        sandbox.containers[container] = self._new_latest_attempt(sandbox, begun, before.attempt.exit if before else None)
         try:
             plan = self._plan(sandbox, sandbox.container(container), home / "root")
-        except (OSError, ValueError, Unsupported, MissingObject) as error:  # ValueError: a null character in a path
+        except (OSError, ValueError, UnsupportedPod, MissingObject) as error:  # ValueError: a null character in a path
             begun.fail(str(error), now)
         else:
             begun.begin(plan, now)
         shutil.rmtree(home / str(attempt - KEPT), ignore_errors=True)
 
-    def _plan(self, sandbox: _Sandbox, container: Container, root: Path) -> Plan:
+    def _plan(self, sandbox: _Sandbox, container: Container, root: Path) -> ProcessPlan:
         """Raises OSError, ValueError, Unsupported and MissingObject."""
         pod, objects = sandbox.pod, self._objects(sandbox.pod.metadata.uid)
-        where = places(pod, sandbox.folder / "volumes", objects)
+        where = volume_paths(pod, sandbox.folder / "volumes", objects)
         make_volumes(pod, where, objects)
-        plan = container_plan(
+        plan = build_process_plan(
             pod, container, sandbox.addresses, root, where, self._services(pod), objects=objects, images=self._images
         )
         mounts = link_volumes(container, root, where, plan["env"])
@@ -363,22 +365,22 @@ class ProcessRuntime:
                 plan["cwd"] = wanted
         return plan
 
-    def stop(self, uid: str, container: str, grace: float, now: Instant) -> None:
+    def stop(self, uid: str, container: str, grace: float, now: Moment) -> None:
         self._pods[uid].containers[container].attempt.stop(grace, now)
 
-    def crash(self, uid: str, container: str, attempt: int, code: int, now: Instant) -> None:
+    def crash(self, uid: str, container: str, attempt: int, code: int, now: Moment) -> None:
         """With SIGKILL, regardless of the code."""
         sandbox = self._pods.get(uid)
         ran = sandbox.containers.get(container) if sandbox is not None else None
         if ran is not None and ran.attempt.number == attempt:
             ran.attempt.stop(0.0, now)
 
-    def call(self, uid: str, container: str, call: Call, now: Instant) -> None:
+    def call(self, uid: str, container: str, call: ContainerCall, now: Moment) -> None:
         sandbox = self._pods[uid]
         ran = sandbox.containers[container]
         ran.calls.begin(call, read_running_plan(ran.attempt.folder), sandbox.addresses.pod, now)
 
-    def observe(self, uid: str, now: Instant) -> Sequence[ContainerView]:
+    def observe(self, uid: str, now: Moment) -> Sequence[ContainerView]:
         sandbox = self._pods.get(uid)
         return [ran.view(name) for name, ran in sandbox.containers.items()] if sandbox else ()
 
@@ -388,18 +390,18 @@ class ProcessRuntime:
                 ran.attempt.forget()
                 ran.calls.end("the pod was deleted")
         if (folder := self._root.pod(uid)).exists():
-            self._bury(self._root.move_to_removed(folder))
+            self._start_removal(self._root.move_to_removed(folder))
 
     def end(self, uid: str) -> None:
-        if kill_pod(folder := self._root.pod(uid)):
+        if request_pod_kill(folder := self._root.pod(uid)):
             log.warning("pod %s finished while no kubelet ran: killing its processes", uid)
-            self._see_to(end_pod(folder, self._clock))
+            self._track_removal(kill_pod_containers(folder, self._clock))
 
     def retain(self, nodes: Collection[str], uids: Collection[str]) -> None:
         for folder in self._root.pods():
             if folder.name not in uids and folder.name not in self._pods and self._root.node(folder) in nodes:
                 log.warning("pod %s was deleted while no kubelet ran: killing its processes", folder.name)
-                self._bury(self._root.move_to_removed(folder))
+                self._start_removal(self._root.move_to_removed(folder))
 
     def close(self) -> None:
         """The removal of deleted pods continues."""
@@ -413,64 +415,70 @@ class ProcessRuntime:
         """Waits until removed pods are deleted, and the processes of finished pods have exited."""
         await asyncio.gather(*self._removals)
 
-    def _bury(self, folder: Path) -> None:
+    def _start_removal(self, folder: Path) -> None:
         self._root.removing.add(folder)
-        removal = self._see_to(remove_pod(folder, self._clock, self._removing))
+        removal = self._track_removal(remove_pod(folder, self._clock, self._removing))
         removal.add_done_callback(lambda _: self._root.removing.discard(folder))
 
-    def _see_to(self, removal: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+    def _track_removal(self, removal: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(removal)
         self._removals.add(task)
         task.add_done_callback(self._removals.discard)
         return task
 
-    def _attempt(self, sandbox: _Sandbox, container: str, number: int) -> Attempt:
-        changed = partial(self._changed, sandbox)
-        return Attempt(sandbox.home(container) / str(number), number, changed, self._clock)
+    def _new_attempt(self, sandbox: _Sandbox, container: str, number: int) -> ContainerAttempt:
+        changed = partial(self._notify_change, sandbox)
+        return ContainerAttempt(sandbox.home(container) / str(number), number, changed, self._clock)
 
-    def _ran(self, sandbox: _Sandbox, attempt: Attempt, last_exit: Exit | None) -> _Ran:
-        return _Ran(attempt, last_exit, Calls(partial(self._changed, sandbox), self._clock))
+    def _new_latest_attempt(
+        self, sandbox: _Sandbox, attempt: ContainerAttempt, last_exit: ContainerExit | None
+    ) -> _LatestAttempt:
+        return _LatestAttempt(attempt, last_exit, AttemptCalls(partial(self._notify_change, sandbox), self._clock))
 
-    def _changed(self, sandbox: _Sandbox) -> None:
+    def _notify_change(self, sandbox: _Sandbox) -> None:
         for ran in sandbox.containers.values():
             if ran.attempt.exit is not None:
                 ran.calls.end("the container has exited")
         self._notify(sandbox.pod.metadata.uid)
 
-    def _take_up(self, sandbox: _Sandbox, now: Instant) -> None:
+    def _adopt_containers(self, sandbox: _Sandbox, now: Moment) -> None:
         """Adopts the containers of a pod."""
         pod = sandbox.pod
         self._pods[pod.metadata.uid] = sandbox
         statuses = {status.name: status for status in (*pod.status.initContainerStatuses, *pod.status.containerStatuses)}
         for container in (*pod.spec.initContainers, *pod.spec.containers):
-            if ran := self._find(sandbox, container.name, statuses.get(container.name), now):
+            if ran := self._adopt_container(sandbox, container.name, statuses.get(container.name), now):
                 sandbox.containers[container.name] = ran
 
-    def _find(self, sandbox: _Sandbox, name: str, status: ContainerStatus | None, now: Instant) -> _Ran | None:
+    def _adopt_container(
+        self, sandbox: _Sandbox, name: str, status: ContainerStatus | None, now: Moment
+    ) -> _LatestAttempt | None:
         """Adopts a container. If its directories are missing, its reported status is used. None: it never ran."""
         last_exit = reported_exit(status.lastState, now) if status is not None else None
         numbers = sorted(int(path.name) for path in sandbox.home(name).glob("[0-9]*"))
         if numbers:
-            attempts = [self._attempt(sandbox, name, number) for number in numbers[-KEPT:]]
+            attempts = [self._new_attempt(sandbox, name, number) for number in numbers[-KEPT:]]
             for attempt in attempts:
                 attempt.find(now)
-            return self._ran(sandbox, attempts[-1], attempts[0].exit if len(attempts) > 1 else last_exit)
+            return self._new_latest_attempt(sandbox, attempts[-1], attempts[0].exit if len(attempts) > 1 else last_exit)
         if status is None:
             return None
-        attempt = self._attempt(sandbox, name, status.restartCount)
+        attempt = self._new_attempt(sandbox, name, status.restartCount)
         attempt.exit = reported_exit(status.state, now)
         if status.state.HasField("running"):
-            started = past(to_seconds(status.state.running.startedAt), now)
-            attempt.exit = Exit(LOST, started, now, "ContainerStatusUnknown", "the directory of the container does not exist")
+            started = to_past_moment(to_seconds(status.state.running.startedAt), now)
+            attempt.exit = ContainerExit(
+                LOST, started, now, "ContainerStatusUnknown", "the directory of the container does not exist"
+            )
         if attempt.exit is None:  # it waits for a restart, and the last state has its end
             attempt.exit, last_exit = last_exit, None
-        return self._ran(sandbox, attempt, last_exit) if attempt.exit is not None else None
+        return self._new_latest_attempt(sandbox, attempt, last_exit) if attempt.exit is not None else None
 
 
-def _make(sandbox: _Sandbox) -> None:
+def _make_pod_folder(sandbox: _Sandbox) -> None:
     """The pod's directory. Raises OSError and Unsupported."""
     pod, folder = sandbox.pod, sandbox.folder
-    where = places(pod, folder / "volumes")
+    where = volume_paths(pod, folder / "volumes")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / NODE).write_text(pod.spec.nodeName)
     (folder / ADDRESS).write_text(sandbox.addresses.pod)
@@ -481,4 +489,4 @@ def _make(sandbox: _Sandbox) -> None:
             home.mkdir(parents=True, exist_ok=True)
             link_volumes(container, home / "root", where)
     except ValueError as error:  # such as a null character, which the API rejects now
-        raise Unsupported(f"invalid path of a volume: {error}") from None
+        raise UnsupportedPod(f"invalid path of a volume: {error}") from None

@@ -38,13 +38,13 @@ from functools import partial
 from pathlib import Path
 
 from pinnace.kubelet.runtime.process import files, launch, mounts
-from pinnace.kubelet.runtime.process.files import Ended, Plan, Running, Stop
+from pinnace.kubelet.runtime.process.files import ExitRecord, ProcessPlan, RunningRecord, StopRecord
 
 MAX_LINE = 16 << 10
 """Maximum bytes of an entry, as in containerd."""
 
 
-def stamp(nanoseconds: int) -> str:
+def format_timestamp(nanoseconds: int) -> str:
     """RFC 3339 of a Unix time. All have the same length, so they can be compared as text."""
     seconds, rest = divmod(nanoseconds, 10**9)
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest:09d}Z"
@@ -61,13 +61,13 @@ class LogWriter:
         self._pending: dict[str, bytes] = {}
         self._lost: int | None = None  # lines; 0: parts of a line
         self._why = ""
-        self._file = _open(path)
+        self._file = _open_log(path)
         self._size = os.fstat(self._file).st_size
 
     def write(self, stream: str, data: bytes) -> None:
         """Writes output of "stdout" or "stderr". Bytes after the last line end are kept for the next call."""
         *lines, rest = (self._pending.get(stream, b"") + data).split(b"\n")
-        entries = [entry for line in lines for entry in _entries(line, b"F")]
+        entries = [entry for line in lines for entry in _split_entries(line, b"F")]
         while len(rest) >= MAX_LINE:
             entries.append((b"P", rest[:MAX_LINE]))
             rest = rest[MAX_LINE:]
@@ -80,7 +80,7 @@ class LogWriter:
             if rest:
                 self._append(stream, [(b"P", rest)])
         self._pending.clear()
-        self._tell_loss()
+        self._report_lost_lines()
 
     def close(self) -> None:
         """Writes the remaining bytes of both streams."""
@@ -90,21 +90,21 @@ class LogWriter:
     def _append(self, stream: str, entries: list[tuple[bytes, bytes]]) -> None:
         if not entries:
             return
-        written = self._put(_encoded(stream, entries)) if self._tell_loss() else 0
+        written = self._write_entries(_encode_entries(stream, entries)) if self._report_lost_lines() else 0
         if written < len(entries):
             self._lost = (self._lost or 0) + sum(tag == b"F" for tag, _ in entries[written:])
 
-    def _tell_loss(self) -> bool:
+    def _report_lost_lines(self) -> bool:
         """Reports lost lines. Returns whether the report was written, or not necessary."""
         if self._lost is not None:
             many = self._lost > 1
             text = f"{self._lost if many else 1} line{'s were' if many else ' was'} lost: {self._why}"
-            if not self._put(_encoded("stderr", [(b"F", text.encode())])):
+            if not self._write_entries(_encode_entries("stderr", [(b"F", text.encode())])):
                 return False
             self._lost = None
         return True
 
-    def _put(self, data: bytes) -> int:
+    def _write_entries(self, data: bytes) -> int:
         """Returns the number of entries that were written completely; the file has no part of the others."""
         written = 0
         try:
@@ -123,7 +123,7 @@ class LogWriter:
 
     def _rotate(self) -> None:
         """Raises OSError; then the current file remains open."""
-        fresh = _open(f"{self._path}.new")
+        fresh = _open_log(f"{self._path}.new")
         try:
             for number in range(self._files - 1, 0, -1):
                 older = f"{self._path}.{number - 1}" if number > 1 else self._path
@@ -137,16 +137,16 @@ class LogWriter:
         self._file, self._size = fresh, 0
 
 
-def _open(path: str) -> int:
+def _open_log(path: str) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
 
 
-def _encoded(stream: str, entries: list[tuple[bytes, bytes]]) -> bytes:
-    head = f"{stamp(time.time_ns())} {stream} ".encode()
+def _encode_entries(stream: str, entries: list[tuple[bytes, bytes]]) -> bytes:
+    head = f"{format_timestamp(time.time_ns())} {stream} ".encode()
     return b"".join(head + tag + b" " + content + b"\n" for tag, content in entries)
 
 
-def _entries(line: bytes, tag: bytes) -> list[tuple[bytes, bytes]]:
+def _split_entries(line: bytes, tag: bytes) -> list[tuple[bytes, bytes]]:
     """A whole line, in parts if it is long. All parts except the last are partial."""
     parts = [line[start : start + MAX_LINE] for start in range(0, len(line), MAX_LINE)] or [b""]
     return [(b"P", part) for part in parts[:-1]] + [(tag, parts[-1])]
@@ -167,14 +167,14 @@ def make_message_file(path: str) -> None:
 
 def read_message(path: str, limit: int) -> str:
     """The last `limit` bytes; empty if there is no regular file."""
-    return _text(_tail(path, limit), limit)
+    return _decode_text(_read_tail(path, limit), limit)
 
 
 def end_of_log(path: str, files: int, limit: int) -> str:
     """The last lines of a log in CRI format."""
     data = b""
     for number in range(files):
-        data = _tail(f"{path}.{number}" if number else path, _SCANNED) + data
+        data = _read_tail(f"{path}.{number}" if number else path, _SCANNED) + data
         if data.count(b"\n") > LOG_LINES or len(data) >= _SCANNED:
             break
     text = b""
@@ -184,10 +184,10 @@ def end_of_log(path: str, files: int, limit: int) -> str:
         tag, _, content = rest.partition(b" ")
         text += content if tag == b"P" else content + b"\n"
     limit = min(limit, LOG_BYTES)
-    return _text(text[-limit:], limit)
+    return _decode_text(text[-limit:], limit)
 
 
-def _tail(path: str, limit: int) -> bytes:
+def _read_tail(path: str, limit: int) -> bytes:
     """Does not follow a symbolic link, which the container may have created."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -202,7 +202,7 @@ def _tail(path: str, limit: int) -> bytes:
         os.close(descriptor)
 
 
-def _text(data: bytes, limit: int) -> str:
+def _decode_text(data: bytes, limit: int) -> str:
     """Replaces invalid UTF-8, with at most `limit` bytes."""
     return data.decode(errors="replace").encode()[-limit:].decode(errors="ignore") if data else ""
 
@@ -220,14 +220,14 @@ LONGEST_POLL = 2**31 - 1
 class Shim:
     """Runs in the directory of the attempt, with relative paths, because the directory can be moved."""
 
-    def __init__(self, plan: Plan, ready: int) -> None:
+    def __init__(self, plan: ProcessPlan, ready: int) -> None:
         """`ready`: a descriptor that is closed when the process runs or could not be started."""
         self._plan = plan
         self._ready = ready
         self._folder = Path.cwd()
         self._refusals = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._log = LogWriter(files.LOG, plan["log_bytes"], plan["log_files"])
-        self._stop: Stop | None = None
+        self._stop: StopRecord | None = None
         self._terminated = self._killed = False
         self._began = time.time()
         self._code: int | None = None
@@ -235,8 +235,8 @@ class Shim:
     def run(self) -> None:
         launch.adopt_orphans()
         woken = _wake_on_signals()
-        if files.read(files.STOP) is not None:
-            return self._never(KILLED, message="stopped before it was started")
+        if files.read_record(files.STOP) is not None:
+            return self._record_start_failure(KILLED, message="stopped before it was started")
         make_message_file(self._plan["message_path"])
         try:
             process = self._start()
@@ -244,15 +244,15 @@ class Shim:
             why = f"{self._plan['argv'][0]}: {getattr(error, 'strerror', None) or error}"
             if isinstance(error, OSError) and error.filename == self._plan["cwd"]:
                 why = f"workingDir {error.filename}: {error.strerror}"
-            elif told := self._refusal():
+            elif told := self._mount_error():
                 why = f"{self._plan['argv'][0]}: {told}"
-            return self._never(START_ERROR, "StartError", f"cannot start {why}")
-        self._announce(process.pid)
-        self._tend(process, woken)
+            return self._record_start_failure(START_ERROR, "StartError", f"cannot start {why}")
+        self._write_running_record(process.pid)
+        self._run_until_exit(process, woken)
         code = self._code if self._code is not None else KILLED
-        return self._end(code, message=self._message(code))
+        return self._record_exit(code, message=self._termination_message(code))
 
-    def _message(self, code: int) -> str:
+    def _termination_message(self, code: int) -> str:
         """The termination message."""
         plan = self._plan
         message = read_message(plan["message_path"], plan["message_bytes"])
@@ -263,7 +263,7 @@ class Shim:
 
     def _start(self) -> "subprocess.Popen[bytes]":
         plan = self._plan
-        prepare = partial(launch.bind, plan["memory"], os.getpid())
+        prepare = partial(launch.limit_process, plan["memory"], os.getpid())
         cwd: str | None = plan["cwd"]
         if plan.get("mounts"):
             prepare, cwd = partial(self._prepare_mounts, prepare), None  # the directory may exist in the namespace only
@@ -283,23 +283,23 @@ class Shim:
             raise
         prepare()
 
-    def _refusal(self) -> str:
+    def _mount_error(self) -> str:
         """Why the child could not make its mounts; otherwise empty."""
         try:
             return os.read(self._refusals[0], CHUNK).decode(errors="replace")
         except BlockingIOError:
             return ""
 
-    def _announce(self, pid: int) -> None:
+    def _write_running_record(self, pid: int) -> None:
         self._began = time.time()
         with open(f"/proc/{pid}/stat") as file:  # a zombie has a session, too
             started = int(file.read().rpartition(")")[2].split()[19])
         with open("/proc/sys/kernel/random/boot_id") as file:
             boot = file.read().strip()
-        files.write(files.RUNNING, Running(pid=pid, started=started, boot=boot, at=self._began))
+        files.write_record(files.RUNNING, RunningRecord(pid=pid, started=started, boot=boot, at=self._began))
         os.close(self._ready)
 
-    def _tend(self, process: "subprocess.Popen[bytes]", woken: int) -> None:
+    def _run_until_exit(self, process: "subprocess.Popen[bytes]", woken: int) -> None:
         """Runs until the process and all its descendants have exited."""
         assert process.stdout is not None and process.stderr is not None
         streams = {process.stdout.fileno(): "stdout", process.stderr.fileno(): "stderr"}
@@ -308,22 +308,22 @@ class Shim:
         poll = select.poll()
         for descriptor in (*streams, woken):
             poll.register(descriptor, select.POLLIN)
-        self._look_for_stop(process.pid)
-        while not self._reap(process.pid):
-            for descriptor, _ in poll.poll(self._patience()):
+        self._read_stop_request(process.pid)
+        while not self._reap_children(process.pid):
+            for descriptor, _ in poll.poll(self._poll_timeout_ms()):
                 if descriptor == woken:
                     if files.KILL in os.read(woken, CHUNK):
                         self._kill(process.pid)
-                    self._look_for_stop(process.pid)
-                elif self._copy(descriptor, streams[descriptor]) == 0:
+                    self._read_stop_request(process.pid)
+                elif self._copy_output(descriptor, streams[descriptor]) == 0:
                     poll.unregister(descriptor)
             self._kill_when_due(process.pid)
         _kill_descendants()
         for descriptor, stream in streams.items():
-            while self._copy(descriptor, stream):
+            while self._copy_output(descriptor, stream):
                 pass
 
-    def _copy(self, descriptor: int, stream: str) -> int | None:
+    def _copy_output(self, descriptor: int, stream: str) -> int | None:
         """The number of bytes read; 0 at the end, None if there are none yet."""
         try:
             data = os.read(descriptor, CHUNK)
@@ -332,13 +332,13 @@ class Shim:
         self._log.write(stream, data)
         return len(data)
 
-    def _look_for_stop(self, pid: int) -> None:
-        self._stop = files.read(files.STOP)
+    def _read_stop_request(self, pid: int) -> None:
+        self._stop = files.read_record(files.STOP)
         if self._stop is not None and not self._terminated and self._stop["grace"] > 0:
             self._terminated = True
             _signal_group(pid, signal.SIGTERM)
 
-    def _patience(self) -> int | None:
+    def _poll_timeout_ms(self) -> int | None:
         """Milliseconds until the next timer."""
         if self._stop is None or self._killed:
             return None
@@ -352,7 +352,7 @@ class Shim:
         self._killed = True
         _signal_group(pid, signal.SIGKILL)
 
-    def _reap(self, pid: int) -> bool:
+    def _reap_children(self, pid: int) -> bool:
         """Reaps all children that have exited. Returns whether the process is among them."""
         while True:
             ended, status = os.waitpid(-1, os.WNOHANG)
@@ -363,16 +363,16 @@ class Shim:
                 self._code = code if code >= 0 else 128 - code
                 return True
 
-    def _never(self, code: int, reason: str = "", message: str = "") -> None:
+    def _record_start_failure(self, code: int, reason: str = "", message: str = "") -> None:
         """The process could not be started."""
         self._log.write("stderr", f"{message}\n".encode())
-        self._end(code, reason, message)
+        self._record_exit(code, reason, message)
 
-    def _end(self, code: int, reason: str = "", message: str = "") -> None:
+    def _record_exit(self, code: int, reason: str = "", message: str = "") -> None:
         self._log.close()
         finished = time.time()
-        ended = Ended(code=code, started=self._began, finished=finished, reason=reason, message=message)
-        files.write(files.EXIT, ended)
+        ended = ExitRecord(code=code, started=self._began, finished=finished, reason=reason, message=message)
+        files.write_record(files.EXIT, ended)
 
 
 def _wake_on_signals() -> int:
@@ -421,7 +421,7 @@ def main() -> None:
     folder, lock, ready = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     os.chdir(folder)
     os.pwrite(lock, str(os.getpid()).encode(), 0)
-    Shim(files.read(files.PLAN), ready).run()
+    Shim(files.read_record(files.PLAN), ready).run()
 
 
 if __name__ == "__main__":

@@ -37,10 +37,10 @@ from pinnace.api.pods_pb2 import (
 from pinnace.api.status import Code
 from pinnace.kubelet.runtime.interface import StreamError
 from pinnace.kubelet.runtime.process import files
-from pinnace.kubelet.runtime.process.files import Plan
-from pinnace.kubelet.runtime.process.plan import instead, read_running_plan
-from pinnace.kubelet.runtime.process.root import SHIM_ENVIRONMENT, Root, shim_lives
-from pinnace.kubelet.runtime.process.shim import stamp
+from pinnace.kubelet.runtime.process.files import ProcessPlan
+from pinnace.kubelet.runtime.process.plan import read_running_plan, with_command
+from pinnace.kubelet.runtime.process.root import SHIM_ENVIRONMENT, RuntimeRoot, is_shim_alive
+from pinnace.kubelet.runtime.process.shim import format_timestamp
 
 CHUNK = 1 << 16
 CONNECT_TIMEOUT = 5.0
@@ -63,7 +63,7 @@ class LogSelection(NamedTuple):
 
 async def read_log(path: Path, wanted: LogSelection, ended: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
     """Yields chunks. `ended`: whether the log is complete, so that following ends."""
-    render = _Renderer(wanted)
+    render = _LogRenderer(wanted)
     async with aclosing(read_entries(path, wanted.tail, wanted.follow, ended)) as batches:
         async for entries in batches:
             if text := render.lines(entries):
@@ -76,7 +76,7 @@ async def read_entries(
     path: Path, tail: int | None, follow: bool, ended: Callable[[], bool]
 ) -> AsyncGenerator[list[bytes], None]:
     """Yields the entries of a log in groups."""
-    file = _begin(path, tail)
+    file = _open_first_entry(path, tail)
     try:
         while file is not None:
             last = ended() or not follow
@@ -86,7 +86,7 @@ async def read_entries(
                 *lines, rest = (rest + data).split(b"\n")
                 yield lines
             file.seek(-len(rest), os.SEEK_CUR)  # an incomplete line
-            if not newest and (newer := _next(file, path)) is not None:
+            if not newest and (newer := _open_next_file(file, path)) is not None:
                 file.close()
                 file = newer
             elif newest and last:
@@ -98,7 +98,7 @@ async def read_entries(
             file.close()
 
 
-class _Renderer:
+class _LogRenderer:
     def __init__(self, wanted: LogSelection) -> None:
         self._since = wanted.since.encode()
         self._timestamps = wanted.timestamps
@@ -130,30 +130,30 @@ class _Renderer:
                 yield b"\n"
 
 
-def _files(path: Path) -> list[Path]:
+def _log_files(path: Path) -> list[Path]:
     """Newest first."""
     older = sorted((int(item.suffix[1:]), item) for item in path.parent.glob(f"{path.name}.[0-9]*"))
     return [path, *(each for _, each in older)]
 
 
-def _begin(path: Path, tail: int | None) -> BinaryIO | None:
+def _open_first_entry(path: Path, tail: int | None) -> BinaryIO | None:
     """The file and offset of the first requested entry. None: there is no log."""
     file = None
-    for candidate in _files(path):
-        if (older := _open(candidate)) is None:
+    for candidate in _log_files(path):
+        if (older := _open_file(candidate)) is None:
             continue
         if file is not None:
             file.close()
         file = older
         if tail is not None:
-            offset, tail = _back(file, tail)
+            offset, tail = _seek_back(file, tail)
             file.seek(offset)
             if tail < 0:
                 break
     return file
 
 
-def _back(file: BinaryIO, lines: int) -> tuple[int, int]:
+def _seek_back(file: BinaryIO, lines: int) -> tuple[int, int]:
     """The offset of the last `lines` lines, and how many to read from older files; -1: this file has none of them."""
     position = file.seek(0, os.SEEK_END)
     while position > 0:
@@ -176,11 +176,11 @@ def _is_newest(file: BinaryIO, path: Path) -> bool:
         return not path.parent.exists()
 
 
-def _next(file: BinaryIO, path: Path) -> BinaryIO | None:
+def _open_next_file(file: BinaryIO, path: Path) -> BinaryIO | None:
     """The next newer file. None: there is none yet, during a rotation."""
     mine, newer = os.fstat(file.fileno()), None
-    for candidate in _files(path):
-        opened = _open(candidate)
+    for candidate in _log_files(path):
+        opened = _open_file(candidate)
         if opened is not None and os.path.samestat(os.fstat(opened.fileno()), mine):
             opened.close()
             break
@@ -190,7 +190,7 @@ def _next(file: BinaryIO, path: Path) -> BinaryIO | None:
     return newer
 
 
-def _open(path: Path) -> BinaryIO | None:
+def _open_file(path: Path) -> BinaryIO | None:
     try:
         return path.open("rb")
     except FileNotFoundError:
@@ -206,10 +206,10 @@ Written = asyncio.Queue[ExecResponse | None]
 
 
 async def run_command(
-    plan: Plan, stdin: AsyncIterator[bytes] | None, *, tty: bool = False
+    plan: ProcessPlan, stdin: AsyncIterator[bytes] | None, *, tty: bool = False
 ) -> AsyncGenerator[ExecResponse, None]:
     """`stdin` None: no input. The last response has the exit code. Raises OSError."""
-    command = await (_start_on_terminal(plan) if tty else _start(plan, stdin is not None))
+    command = await (_start_command_on_terminal(plan) if tty else _start_command(plan, stdin is not None))
     written: Written = asyncio.Queue(1)
     tasks = [asyncio.ensure_future(command.copy(written))]
     if stdin is not None:
@@ -333,11 +333,11 @@ class _TerminalCommand(_Command):
             transport.abort()
 
 
-async def _start_on_terminal(plan: Plan) -> _Command:
+async def _start_command_on_terminal(plan: ProcessPlan) -> _Command:
     ours, theirs = os.openpty()
     try:
         termios.tcsetwinsize(theirs, WINDOW)
-        return await _launch({**plan, "terminal": True}, lambda: _TerminalCommand(ours), theirs, theirs)
+        return await _launch_command({**plan, "terminal": True}, lambda: _TerminalCommand(ours), theirs, theirs)
     except BaseException:
         os.close(ours)
         raise
@@ -345,14 +345,14 @@ async def _start_on_terminal(plan: Plan) -> _Command:
         os.close(theirs)
 
 
-async def _start(plan: Plan, has_input: bool) -> _Command:
-    return await _launch(plan, _Command, PIPE if has_input else DEVNULL, PIPE)
+async def _start_command(plan: ProcessPlan, has_input: bool) -> _Command:
+    return await _launch_command(plan, _Command, PIPE if has_input else DEVNULL, PIPE)
 
 
 C = TypeVar("C", bound=_Command)
 
 
-async def _launch(plan: Plan, command: Callable[[], C], stdin: int, output: int) -> C:
+async def _launch_command(plan: ProcessPlan, command: Callable[[], C], stdin: int, output: int) -> C:
     descriptor = os.memfd_create("plan")
     try:
         with os.fdopen(os.dup(descriptor), "w") as file:
@@ -369,7 +369,7 @@ async def _launch(plan: Plan, command: Callable[[], C], stdin: int, output: int)
 
 
 class ProcessStreams:
-    def __init__(self, root: Root) -> None:
+    def __init__(self, root: RuntimeRoot) -> None:
         self._root = root
 
     async def logs(self, request: LogsRequest) -> AsyncGenerator[bytes, None]:
@@ -385,7 +385,9 @@ class ProcessStreams:
                 Code.INVALID_ARGUMENT, f'container "{options.container}" in pod "{request.name}" is waiting to start'
             )
         attempt = attempts[-2 if options.previous else -1]
-        async with aclosing(read_log(attempt / files.LOG, _wanted(options), lambda: not shim_lives(attempt))) as chunks:
+        async with aclosing(
+            read_log(attempt / files.LOG, _log_selection(options), lambda: not is_shim_alive(attempt))
+        ) as chunks:
             async for data in chunks:
                 yield data
 
@@ -393,7 +395,7 @@ class ProcessStreams:
         attempt = self._running(start.uid, start.container, start.name)
         if start.check:
             return
-        plan = instead(read_running_plan(attempt), start.command)
+        plan = with_command(read_running_plan(attempt), start.command)
         try:
             async with aclosing(run_command(plan, stdin if start.stdin else None, tty=start.tty)) as responses:
                 async for response in responses:
@@ -406,9 +408,9 @@ class ProcessStreams:
         if request.check:
             return
         path = attempt / files.LOG
-        async with aclosing(read_entries(path, 0, True, lambda: not shim_lives(attempt))) as batches:
+        async with aclosing(read_entries(path, 0, True, lambda: not is_shim_alive(attempt))) as batches:
             async for entries in batches:
-                for response in _outputs(entries, request):
+                for response in _exec_responses(entries, request):
                     yield response
 
     async def port_forward(
@@ -419,8 +421,8 @@ class ProcessStreams:
         """
         if not start.port:
             return
-        reader, writer = await _connect(start, self._address(start))
-        sending = asyncio.ensure_future(_send(writer, sent))
+        reader, writer = await _connect_to_pod(start, self._address(start))
+        sending = asyncio.ensure_future(_send_to_port(writer, sent))
         try:
             yield PortForwardResponse()
             with suppress(ConnectionError):
@@ -441,22 +443,22 @@ class ProcessStreams:
     def _running(self, uid: str, container: str, name: str) -> Path:
         """The running attempt of the container. Raises StreamError."""
         attempts = self._root.attempts(uid, container)
-        if not attempts or files.read(str(attempts[-1] / files.RUNNING)) is None or not shim_lives(attempts[-1]):
+        if not attempts or files.read_record(str(attempts[-1] / files.RUNNING)) is None or not is_shim_alive(attempts[-1]):
             raise StreamError(Code.INVALID_ARGUMENT, f'container "{container}" in pod "{name}" is not running')
         return attempts[-1]
 
 
-def _outputs(entries: list[bytes], wanted: AttachRequest) -> Iterator[ExecResponse]:
+def _exec_responses(entries: list[bytes], wanted: AttachRequest) -> Iterator[ExecResponse]:
     """The text of entries, by stream."""
     for is_error, group in groupby(entries, lambda entry: entry.split(b" ", 2)[1:2] == [b"stderr"]):
         if not (wanted.stderr if is_error else wanted.stdout):
             continue
-        text = b"".join(_content(entry) for entry in group)
+        text = b"".join(_entry_text(entry) for entry in group)
         if text:
             yield ExecResponse(stderr=text) if is_error else ExecResponse(stdout=text)
 
 
-def _content(entry: bytes) -> bytes:
+def _entry_text(entry: bytes) -> bytes:
     """The text of an entry, with a newline unless it is partial."""
     parts = entry.split(b" ", 3)
     if len(parts) < 4:
@@ -464,7 +466,7 @@ def _content(entry: bytes) -> bytes:
     return parts[3] if parts[2] == b"P" else parts[3] + b"\n"
 
 
-async def _connect(start: PortForwardStart, address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _connect_to_pod(start: PortForwardStart, address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Raises StreamError."""
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT):
@@ -472,16 +474,16 @@ async def _connect(start: PortForwardStart, address: str) -> tuple[asyncio.Strea
     except (OSError, TimeoutError) as error:
         message = (
             f'error forwarding port {start.port} to pod "{start.name}": failed to connect to {address}:{start.port}: '
-            f"{_reason(error)}; a process of the pod must listen there (its address is $POD_IP)"
+            f"{_error_reason(error)}; a process of the pod must listen there (its address is $POD_IP)"
         )
         raise StreamError(Code.INVALID_ARGUMENT, message) from error
 
 
-def _reason(error: OSError) -> str:
+def _error_reason(error: OSError) -> str:
     return os.strerror(error.errno).lower() if error.errno else "timed out"
 
 
-async def _send(writer: asyncio.StreamWriter, sent: AsyncIterator[PortForwardRequest]) -> None:
+async def _send_to_port(writer: asyncio.StreamWriter, sent: AsyncIterator[PortForwardRequest]) -> None:
     """Copies data until the client closes its direction, or the port accepts no more data."""
     with suppress(ConnectionError):
         async for request in sent:
@@ -492,12 +494,12 @@ async def _send(writer: asyncio.StreamWriter, sent: AsyncIterator[PortForwardReq
         writer.write_eof()
 
 
-def _wanted(options: LogOptions) -> LogSelection:
+def _log_selection(options: LogOptions) -> LogSelection:
     since = ""
     if options.HasField("sinceSeconds"):
-        since = stamp(time.time_ns() - options.sinceSeconds * 10**9)
+        since = format_timestamp(time.time_ns() - options.sinceSeconds * 10**9)
     elif options.HasField("sinceTime"):
-        since = stamp(options.sinceTime.seconds * 10**9 + options.sinceTime.nanos)
+        since = format_timestamp(options.sinceTime.seconds * 10**9 + options.sinceTime.nanos)
     return LogSelection(
         tail=options.tailLines if options.HasField("tailLines") else None,
         since=since,

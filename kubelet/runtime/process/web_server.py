@@ -40,7 +40,7 @@ PAGE = """<!DOCTYPE html>
 """
 
 
-class Documents:
+class DocumentRoot:
     """The files below a folder."""
 
     def __init__(self, folder: str) -> None:
@@ -78,7 +78,7 @@ def _inside(root: Path, path: Path) -> Path:
     return target
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
+class WebRequestHandler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = "pinnace-web"
     sys_version = ""
@@ -169,12 +169,12 @@ class WebServer(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, address: tuple[str, int], documents: Documents, page: bytes) -> None:
+    def __init__(self, address: tuple[str, int], documents: DocumentRoot, page: bytes) -> None:
         """`page`: the answer for the root folder if there is no index.html. Raises OSError."""
         self.documents = documents
         self.page = page
         self._slots = threading.BoundedSemaphore(CONNECTIONS)
-        super().__init__(address, Handler)
+        super().__init__(address, WebRequestHandler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Further connections wait in the queue of the kernel."""
@@ -209,15 +209,15 @@ def main() -> None:
     host = os.environ.get("POD_IP", "127.0.0.1")
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     try:
-        server = WebServer((host, port), Documents(documents_folder(documents)), page)
+        server = WebServer((host, port), DocumentRoot(documents_folder(documents)), page)
     except OSError as error:
-        sys.exit(f"cannot listen on {host}:{port}: {error.strerror}{_hint(error, port)}")
+        sys.exit(f"cannot listen on {host}:{port}: {error.strerror}{_bind_error_hint(error, port)}")
     print(f"serving {documents} on http://{host}:{port}/", file=sys.stderr, flush=True)
     with server:
         server.serve_forever()
 
 
-def _hint(error: OSError, port: int) -> str:
+def _bind_error_hint(error: OSError, port: int) -> str:
     if isinstance(error, PermissionError) and port < 1024:
         return " (ports below 1024 need root, or net.ipv4.ip_unprivileged_port_start=0)"
     return ""

@@ -6,7 +6,7 @@ from pinnace.api.wellknown import NOT_READY_TAINT
 from pinnace.apiserver.admission.defaults import TaintNodesByCondition
 from pinnace.apiserver.auth.authentication import UNSECURED
 from pinnace.apiserver.registry.admission import WriteRequest
-from pinnace.kubelet.registration import Machine, new_node
+from pinnace.kubelet.registration import FleetMachine, build_node
 from tests.builders import make_node
 
 NOT_READY = (NOT_READY_TAINT, "NoSchedule")
@@ -30,7 +30,7 @@ def test_unready_node_is_tainted() -> None:
 
 def test_ready_node_of_a_kubelet_is_not_tainted() -> None:
     """It holds the lease already, and would need two more writes."""
-    assert taints(new_node("n", "fleet", Machine(MachineShape({})), 0.0)) == []
+    assert taints(build_node("n", "fleet", FleetMachine(MachineShape({})), 0.0)) == []
 
 
 def test_not_twice() -> None:

@@ -13,7 +13,7 @@ from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest, WatchEventType
 from pinnace.apiserver.registry.strategies import STRATEGIES
 from pinnace.client.errors import unavailable
 from pinnace.client.informer import Delta
-from pinnace.kubelet.lifecycle import Phase
+from pinnace.kubelet.lifecycle import PodPhase
 from pinnace.kubelet.node import VirtualNodes
 from pinnace.kubelet.pod_manager import PodManager
 from pinnace.kubelet.runtime.fake import NO_STAGES, FakeRuntime
@@ -32,7 +32,7 @@ class FakeApi:
         self.pods: dict[str, Pod] = {}
         self.history: list[tuple[str, str]] = []
         """The name and phase of each written status, and (name, "deleted")."""
-        self.written: dict[str, list[Phase]] = {}
+        self.written: dict[str, list[PodPhase]] = {}
         """The written phases of each pod, by uid."""
         self.created: list[str] = []
         self.restarts = False
@@ -147,7 +147,7 @@ class FakeApi:
         pod.status.conditions.add(type=kind, status=status)
         self._changed(pod, WatchEventType.MODIFIED)
 
-    def report_by_another(self, name: str, phase: Phase) -> None:
+    def report_by_another(self, name: str, phase: PodPhase) -> None:
         """Report a phase as another process of the same fleet, which accepted the pod a minute ago."""
         pod = self.pod(name)
         pod.status.phase = phase
@@ -210,7 +210,7 @@ class FakeApi:
         assert not violations, violations
         pod.status.CopyFrom(obj.status)
         self.history.append((pod.metadata.name, pod.status.phase))
-        self.written.setdefault(pod.metadata.uid, []).append(Phase(pod.status.phase))
+        self.written.setdefault(pod.metadata.uid, []).append(PodPhase(pod.status.phase))
         return self._changed(pod, WatchEventType.MODIFIED)
 
     def _delete(self, request: DeleteRequest) -> BatchItem:

@@ -10,17 +10,28 @@ from collections.abc import Sequence
 from pinnace.api.core_v1_pb2 import ContainerStatus, PodCondition, PodStatus
 from pinnace.api.scalars import to_time
 from pinnace.kubelet.addresses import Addresses
-from pinnace.kubelet.lifecycle import BeginCall, Phase, PodState, RecordEvent, RemovePod, Start, Stop, accept, adopt, advance
-from pinnace.kubelet.lifecycle.plan import template_of
-from pinnace.kubelet.pod_record import wanted
+from pinnace.kubelet.lifecycle import (
+    PodPhase,
+    PodState,
+    RecordEvent,
+    RemovePod,
+    StartCall,
+    StartContainer,
+    StopContainer,
+    accept,
+    adopt,
+    advance,
+)
+from pinnace.kubelet.lifecycle.plan import get_template
+from pinnace.kubelet.pod_record import compute_desired_state
 from pinnace.kubelet.runtime.fake import FakeRuntime
-from pinnace.kubelet.runtime.interface import ContainerView, Instant
+from pinnace.kubelet.runtime.interface import ContainerView, Moment
 from pinnace.kubelet.runtime.stages import Behaviour
-from pinnace.kubelet.status import render
+from pinnace.kubelet.status import build_status_update
 from tests.builders import PodBuilder
 
 ADDRESSES = Addresses("192.0.2.1", "192.0.2.2")
-BEGIN = Instant(100.0, 5_000.0)
+BEGIN = Moment(100.0, 5_000.0)
 STEPS = 100
 """The limit of steps at one moment before the test fails."""
 
@@ -31,7 +42,7 @@ class Machine:
         self._mounted_at = BEGIN.monotonic + volumes
         self.pod = builder.build()
         self.uid = self.pod.metadata.uid
-        self.template = template_of(self.pod)
+        self.template = get_template(self.pod)
         self.now = BEGIN
         self.runtime = FakeRuntime(Behaviour())
         self.runtime.prepare(self.pod, ADDRESSES)
@@ -44,7 +55,7 @@ class Machine:
         self.step()
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> PodPhase:
         return self.state.phase
 
     @property
@@ -59,7 +70,7 @@ class Machine:
 
     def step(self) -> None:
         """Take all steps that are due now."""
-        want = wanted(self.pod, self.template)._replace(mounted_at=self._mounted_at)
+        want = compute_desired_state(self.pod, self.template)._replace(mounted_at=self._mounted_at)
         for _ in range(STEPS):
             self.views = self.runtime.observe(self.uid, self.now)
             step = advance(want, self.state, self.views, self.now)
@@ -74,14 +85,14 @@ class Machine:
                 return
         raise AssertionError(f"the pod spins: {self.log[-9:]}")
 
-    def _carry_out(self, action: Start | Stop | BeginCall) -> bool:
+    def _carry_out(self, action: StartContainer | StopContainer | StartCall) -> bool:
         match action:
-            case Start(container, attempt):
+            case StartContainer(container, attempt):
                 assert self.now.monotonic >= self._mounted_at, "no container starts before its volumes are mounted"
                 self.runtime.start(self.uid, container, attempt, self.now)
-            case Stop(container, grace):
+            case StopContainer(container, grace):
                 self.runtime.stop(self.uid, container, grace, self.now)
-            case BeginCall(container, call):
+            case StartCall(container, call):
                 self.runtime.call(self.uid, container, call, self.now)
         return True
 
@@ -113,7 +124,7 @@ class Machine:
 
     @property
     def status(self) -> PodStatus:
-        return render(self.pod, "1", self.template, self.state, self.views, ADDRESSES).status
+        return build_status_update(self.pod, "1", self.template, self.state, self.views, ADDRESSES).status
 
     def container(self, name: str) -> ContainerStatus:
         status = self.status
@@ -131,11 +142,11 @@ class Machine:
 
 def _words(action: object) -> str:
     match action:
-        case Start(container, _):
+        case StartContainer(container, _):
             return f"start {container}"
-        case Stop(container, grace):
+        case StopContainer(container, grace):
             return f"stop {container} {grace:g}"
-        case BeginCall(container, call):
+        case StartCall(container, call):
             return f"call {container} {call.kind.value}"
         case RecordEvent(_, reason, message):
             return f"{reason}: {message}"

@@ -150,7 +150,7 @@ async def test_only_foreign_writes_are_compared(api: FakeApi, monkeypatch: pytes
     def alike(one: PodStatus, other: PodStatus) -> bool:
         raise AssertionError("compared")
 
-    monkeypatch.setattr(pod_record, "alike", alike)
+    monkeypatch.setattr(pod_record, "statuses_equal", alike)
     api.create(make_pod("a").req(cpu="100m").declare(start_seconds="1"))
     await api.clock.advance(0.0)
     api.deaf = late

@@ -7,14 +7,14 @@ from pinnace.kubelet.eviction import (
     CRITICAL,
     THRESHOLD,
     Consumer,
-    Kind,
-    available,
-    barred,
-    consumer,
+    PressureKind,
+    available_bytes,
+    build_consumer,
+    declared_shortages,
     eviction_message,
-    over_limit,
-    shortages,
-    victim,
+    exceeded_storage_limit,
+    pressure_rejection,
+    select_pod_to_evict,
 )
 from tests.builders import PodBuilder, make_node, make_pod
 
@@ -25,21 +25,21 @@ GI = 1 << 30
     ("text", "wanted"),
     [
         ("", {}),
-        ("memory", {Kind.MEMORY: None}),
-        ("memory=4Gi,disk,pid", {Kind.MEMORY: 4 * GI, Kind.DISK: None, Kind.PID: None}),
-        ("memory=lots,patience,pid", {Kind.PID: None}),
+        ("memory", {PressureKind.MEMORY: None}),
+        ("memory=4Gi,disk,pid", {PressureKind.MEMORY: 4 * GI, PressureKind.DISK: None, PressureKind.PID: None}),
+        ("memory=lots,patience,pid", {PressureKind.PID: None}),
     ],
 )
-def test_pressure_annotation_sets_conditions(text: str, wanted: dict[Kind, int | None]) -> None:
+def test_pressure_annotation_sets_conditions(text: str, wanted: dict[PressureKind, int | None]) -> None:
     node = make_node("n").build()
     node.metadata.annotations[PRESSURE_ANNOTATION] = text
-    assert shortages(node) == wanted
+    assert declared_shortages(node) == wanted
 
 
-def order(kind: Kind, *consumers: Consumer) -> list[str]:
+def order(kind: PressureKind, *consumers: Consumer) -> list[str]:
     """The names of the consumers in the order of their eviction."""
     left, gone = list(consumers), list[str]()
-    while uid := victim(kind, left):
+    while uid := select_pod_to_evict(kind, left):
         gone.append(uid)
         left = [item for item in left if item.uid != uid]
     return gone
@@ -47,7 +47,7 @@ def order(kind: Kind, *consumers: Consumer) -> list[str]:
 
 def test_eviction_order_is_excess_then_priority_then_amount() -> None:
     assert order(
-        Kind.MEMORY,
+        PressureKind.MEMORY,
         Consumer("guaranteed", 0, used=2 * GI, requested=4 * GI),
         Consumer("modest", -5, used=GI, requested=GI),
         Consumer("best-effort", 0, used=GI, requested=0),
@@ -66,23 +66,23 @@ def test_eviction_order_is_excess_then_priority_then_amount() -> None:
     ],
 )
 def test_requested_amount_includes_init_containers_sidecars_and_overhead(builder: PodBuilder, requested: int) -> None:
-    assert consumer(builder.build(), Kind.MEMORY).requested == requested * GI
+    assert build_consumer(builder.build(), PressureKind.MEMORY).requested == requested * GI
 
 
 def test_eviction_order_under_pid_pressure_is_by_priority() -> None:
     high, low = Consumer("high", 10, used=9, requested=0), Consumer("low", 1, used=0, requested=0)
-    assert order(Kind.PID, high, low) == ["low", "high"]
+    assert order(PressureKind.PID, high, low) == ["low", "high"]
 
 
 def test_critical_pods_are_not_evicted() -> None:
-    assert order(Kind.MEMORY, Consumer("critical", CRITICAL, used=9 * GI, requested=0), Consumer("a", 0, 0, 0)) == ["a"]
+    assert order(PressureKind.MEMORY, Consumer("critical", CRITICAL, used=9 * GI, requested=0), Consumer("a", 0, 0, 0)) == ["a"]
 
 
 def test_available_amount_decreases_with_other_usage() -> None:
     uses = [3 * GI, GI]
-    assert available(uses, 4 * GI, others=0) == THRESHOLD, "exactly the threshold"
-    assert available(uses, 4 * GI, others=1) == THRESHOLD - 1
-    assert available(uses, 4 * GI, others=9 * GI) == 0
+    assert available_bytes(uses, 4 * GI, others=0) == THRESHOLD, "exactly the threshold"
+    assert available_bytes(uses, 4 * GI, others=1) == THRESHOLD - 1
+    assert available_bytes(uses, 4 * GI, others=9 * GI) == 0
 
 
 def pod(**declared: str) -> PodBuilder:
@@ -100,32 +100,32 @@ def pod(**declared: str) -> PodBuilder:
     ],
 )
 def test_usage_is_declared_or_equals_the_request(builder: PodBuilder, used: int) -> None:
-    assert consumer(builder.build(), Kind.MEMORY).used == used
+    assert build_consumer(builder.build(), PressureKind.MEMORY).used == used
 
 
 def test_eviction_message_names_resource_threshold_and_usage() -> None:
     built = pod(memory_usage__c1="3Gi").build()
-    assert eviction_message(built, Kind.MEMORY, GI // 64) == (
+    assert eviction_message(built, PressureKind.MEMORY, GI // 64) == (
         "The node was low on resource: memory. Threshold quantity: 100Mi, available: 16Mi. "
         "Container c1 was using 3Gi, request is 1Gi, has larger consumption of memory."
     )
-    assert eviction_message(built, Kind.PID, None) == "The node was low on resource: pids."
+    assert eviction_message(built, PressureKind.PID, None) == "The node was low on resource: pids."
 
 
 def test_sidecars_count_for_usage_and_requests() -> None:
     built = pod().init(memory="2Gi").init(sidecar=True, memory="1Gi").declare(memory_usage__i1="5Gi").build()
-    result = consumer(built, Kind.MEMORY)
+    result = build_consumer(built, PressureKind.MEMORY)
     assert (result.used, result.requested) == (7 * GI, 3 * GI)
-    assert eviction_message(built, Kind.MEMORY, None) == (
+    assert eviction_message(built, PressureKind.MEMORY, None) == (
         "The node was low on resource: memory. Container i1 was using 5Gi, request is 1Gi, has larger consumption of memory."
     )
 
 
 def test_sidecar_over_its_local_storage_limit_is_reported() -> None:
     built = local("2Gi").init(sidecar=True).declare(ephemeral_storage_usage__i0="2Gi").build()
-    assert over_limit(built) == "", "the sidecar has no limit, and the limit of the pod suffices"
+    assert exceeded_storage_limit(built) == "", "the sidecar has no limit, and the limit of the pod suffices"
     built.spec.initContainers[0].resources.limits["ephemeral-storage"].string = "1Gi"
-    assert over_limit(built) == 'Container i0 exceeded its local ephemeral storage limit "1Gi".'
+    assert exceeded_storage_limit(built) == 'Container i0 exceeded its local ephemeral storage limit "1Gi".'
 
 
 def local(*limits: str) -> PodBuilder:
@@ -162,7 +162,7 @@ def with_request(amount: str) -> PodBuilder:
     ],
 )
 def test_pod_over_its_local_storage_limit_is_reported(builder: PodBuilder, words: str) -> None:
-    assert over_limit(builder.build()) == words
+    assert exceeded_storage_limit(builder.build()) == words
 
 
 BEST_EFFORT, BURSTABLE = make_pod("a").req(), make_pod("a").req(cpu="1m")
@@ -172,17 +172,17 @@ BEST_EFFORT, BURSTABLE = make_pod("a").req(), make_pod("a").req(cpu="1m")
     ("builder", "pressures", "words"),
     [
         (BEST_EFFORT, (), ""),
-        (BEST_EFFORT, (Kind.MEMORY,), "The node had condition: [MemoryPressure]."),
-        (BURSTABLE, (Kind.MEMORY,), ""),
-        (BURSTABLE, (Kind.DISK,), "The node had condition: [DiskPressure]."),
-        (BURSTABLE, (Kind.MEMORY, Kind.PID), "The node had condition: [MemoryPressure PIDPressure]."),
-        (make_pod("a").req().priority(CRITICAL), (Kind.DISK,), ""),
+        (BEST_EFFORT, (PressureKind.MEMORY,), "The node had condition: [MemoryPressure]."),
+        (BURSTABLE, (PressureKind.MEMORY,), ""),
+        (BURSTABLE, (PressureKind.DISK,), "The node had condition: [DiskPressure]."),
+        (BURSTABLE, (PressureKind.MEMORY, PressureKind.PID), "The node had condition: [MemoryPressure PIDPressure]."),
+        (make_pod("a").req().priority(CRITICAL), (PressureKind.DISK,), ""),
     ],
 )
 def test_admission_under_pressure_depends_on_qos_and_priority(
-    builder: PodBuilder, pressures: tuple[Kind, ...], words: str
+    builder: PodBuilder, pressures: tuple[PressureKind, ...], words: str
 ) -> None:
-    assert barred(builder.build(), pressures) == words
+    assert pressure_rejection(builder.build(), pressures) == words
 
 
 @pytest.mark.parametrize("operator", ["Exists", "Equal", ""])
@@ -190,5 +190,5 @@ def test_pod_that_tolerates_memory_pressure_is_admitted(operator: str) -> None:
     """The taint has no value and equals an empty one. The scheduler assigns such pods to this node."""
     built = make_pod("a").req().build()
     built.spec.tolerations.add(key="node.kubernetes.io/memory-pressure", operator=operator, effect="NoSchedule")
-    assert not barred(built, [Kind.MEMORY])
-    assert barred(built, [Kind.DISK])
+    assert not pressure_rejection(built, [PressureKind.MEMORY])
+    assert pressure_rejection(built, [PressureKind.DISK])

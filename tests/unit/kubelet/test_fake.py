@@ -6,23 +6,23 @@ from pinnace.api.core_v1_pb2 import ContainerState as ContainerStateMessage
 from pinnace.api.core_v1_pb2 import Pod, SleepAction
 from pinnace.kubelet.addresses import Addresses
 from pinnace.kubelet.lifecycle import accept, advance
-from pinnace.kubelet.lifecycle.plan import template_of
-from pinnace.kubelet.pod_record import wanted
+from pinnace.kubelet.lifecycle.plan import get_template
+from pinnace.kubelet.pod_record import compute_desired_state
 from pinnace.kubelet.runtime.fake import KILLED, FakeRuntime
 from pinnace.kubelet.runtime.interface import (
-    Call,
     CallKind,
+    ContainerCall,
     ContainerState,
     ContainerView,
-    Instant,
-    Unsupported,
+    Moment,
+    UnsupportedPod,
     reported_exit,
 )
-from pinnace.kubelet.runtime.stages import Behaviour, script
-from pinnace.kubelet.status import render
+from pinnace.kubelet.runtime.stages import Behaviour, annotated_behaviour
+from pinnace.kubelet.status import build_status_update
 from tests.builders import make_pod
 
-NOW = Instant(100.0, 5_000.0)
+NOW = Moment(100.0, 5_000.0)
 UID = "uid-default-a"
 ADDRESSES = Addresses("h", "p")
 
@@ -34,7 +34,7 @@ def pod(**annotations: str) -> Pod:
     return built
 
 
-def at(seconds: float) -> Instant:
+def at(seconds: float) -> Moment:
     return NOW.after(seconds)
 
 
@@ -62,10 +62,10 @@ def test_container_without_annotations_runs_at_once_and_forever() -> None:
 
 def test_annotations_override_the_defaults_of_the_process() -> None:
     default = Behaviour(start_seconds=9.0, run_seconds=8.0, exit_code=7)
-    declared = script(pod(start_seconds="1.5", exit_code="3"), default)
+    declared = annotated_behaviour(pod(start_seconds="1.5", exit_code="3"), default)
     assert declared is not None
     assert declared.of("c0") == Behaviour(start_seconds=1.5, run_seconds=8.0, exit_code=3)
-    assert script(pod(), default) is None
+    assert annotated_behaviour(pod(), default) is None
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_annotations_override_the_defaults_of_the_process() -> None:
     [("run_seconds", "soon"), ("run_seconds", "-1"), ("start_seconds", "nan"), ("stop_seconds", "inf"), ("exit_code", "256")],
 )
 def test_invalid_annotation_is_rejected_by_name(name: str, value: str) -> None:
-    with pytest.raises(Unsupported, match=f'pinnace.io/{name.replace("_", "-")}: "{value}" is not'):
+    with pytest.raises(UnsupportedPod, match=f'pinnace.io/{name.replace("_", "-")}: "{value}" is not'):
         FakeRuntime(Behaviour()).prepare(pod(**{name: value}), ADDRESSES)
 
 
@@ -139,10 +139,10 @@ def test_removed_pod_has_no_containers() -> None:
 
 def restarted(runtime: FakeRuntime, source: Pod, seconds: float) -> FakeRuntime:
     """The runtime of the next process, which knows only the reported status."""
-    template = template_of(source)
+    template = get_template(source)
     views = runtime.observe(UID, at(seconds))
-    state = advance(wanted(source, template), accept(template.plan, NOW), views, at(seconds)).state
-    source.status.CopyFrom(render(source, "1", template, state, views, ADDRESSES).status)
+    state = advance(compute_desired_state(source, template), accept(template.plan, NOW), views, at(seconds)).state
+    source.status.CopyFrom(build_status_update(source, "1", template, state, views, ADDRESSES).status)
     fresh = FakeRuntime(Behaviour())
     fresh.adopt(source, at(seconds))
     return fresh
@@ -194,12 +194,12 @@ def test_restarted_process_ignores_annotations_invalidated_after_admission() -> 
 
 def test_sleep_hook_takes_its_time_and_a_later_call_replaces_it() -> None:
     runtime = started()
-    runtime.call(UID, "c0", Call(CallKind.PRE_STOP, 0, SleepAction(seconds=3), timeout=30.0), at(1))
+    runtime.call(UID, "c0", ContainerCall(CallKind.PRE_STOP, 0, SleepAction(seconds=3), timeout=30.0), at(1))
     (begun,) = see(runtime, 3.9).calls
     assert (begun.ended, begun.changes_at) == (None, at(4).monotonic)
     (ended,) = see(runtime, 4).calls
     assert (ended.ended, ended.failure) == (at(4), "")
 
-    runtime.call(UID, "c0", Call(CallKind.PRE_STOP, 1, SleepAction(seconds=3), timeout=2.0), at(5))
+    runtime.call(UID, "c0", ContainerCall(CallKind.PRE_STOP, 1, SleepAction(seconds=3), timeout=2.0), at(5))
     (broken_off,) = see(runtime, 7).calls
     assert (broken_off.number, broken_off.ended, broken_off.failure) == (1, at(7), "timed out after 2 s")

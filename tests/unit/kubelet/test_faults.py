@@ -4,7 +4,7 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import ContainerStatus
 from pinnace.api.wellknown import CRASH_ANNOTATION, FAULT_ANNOTATION
-from pinnace.kubelet.node import Crash, Fault, crashes, fault_of
+from pinnace.kubelet.node import ContainerCrash, NodeFault, node_fault, requested_crashes
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
 
@@ -142,19 +142,27 @@ async def test_crash_annotation_with_thousands_of_digits_is_ignored(api: FakeApi
     assert api.history == [("before", "Running"), ("a", "Running")]
 
 
-@pytest.mark.parametrize(("value", "fault"), [("failed", Fault.FAILED), ("frozen", Fault.FROZEN), ("Failed", None), ("", None)])
-def test_fault_annotation_of_a_node_is_parsed(value: str, fault: Fault | None) -> None:
+@pytest.mark.parametrize(
+    ("value", "fault"), [("failed", NodeFault.FAILED), ("frozen", NodeFault.FROZEN), ("Failed", None), ("", None)]
+)
+def test_fault_annotation_of_a_node_is_parsed(value: str, fault: NodeFault | None) -> None:
     node = make_node("n").build()
-    assert fault_of(node) is None
+    assert node_fault(node) is None
     node.metadata.annotations[FAULT_ANNOTATION] = value
-    assert fault_of(node) is fault
+    assert node_fault(node) is fault
 
 
 @pytest.mark.parametrize(
     ("value", "crash"),
-    [("0 1", Crash("c0", 0, 1)), ("12 137", Crash("c0", 12, 137)), ("1", None), ("one 1", None), ("-1 1", None)],
+    [
+        ("0 1", ContainerCrash("c0", 0, 1)),
+        ("12 137", ContainerCrash("c0", 12, 137)),
+        ("1", None),
+        ("one 1", None),
+        ("-1 1", None),
+    ],
 )
-def test_crash_annotation_of_a_container_is_parsed(value: str, crash: Crash | None) -> None:
+def test_crash_annotation_of_a_container_is_parsed(value: str, crash: ContainerCrash | None) -> None:
     pod = make_pod("a").build()
     pod.metadata.annotations[CRASH_ANNOTATION + "c0"] = value
-    assert list(crashes(pod)) == ([crash] if crash else [])
+    assert list(requested_crashes(pod)) == ([crash] if crash else [])

@@ -3,7 +3,7 @@
 import pytest
 
 from pinnace.api.pods import EVICTED
-from pinnace.kubelet.lifecycle import Phase, evict
+from pinnace.kubelet.lifecycle import PodPhase, evict
 from tests.builders import PodBuilder, make_pod
 from tests.unit.kubelet.machine import Machine
 
@@ -20,10 +20,10 @@ def test_next_container_starts_after_the_post_start_hook() -> None:
     machine = Machine(hooked("postStart").declare(post_start_seconds=3))
     assert machine.log == ["start c0", "call c0 PostStartHook"]
     assert machine.container("c0").state.waiting.reason == "ContainerCreating"
-    assert machine.phase is Phase.PENDING
+    assert machine.phase is PodPhase.PENDING
     machine.wait(3)
     assert machine.alive == ["c0", "c1"]
-    assert (machine.phase, machine.state.ready.holds) == (Phase.RUNNING, True)
+    assert (machine.phase, machine.state.ready.holds) == (PodPhase.RUNNING, True)
     assert machine.container("c0").started
 
 
@@ -44,14 +44,14 @@ def test_pre_stop_hook_reduces_the_grace_period_of_its_container() -> None:
     machine.wait(12)
     assert machine.log[-1] == "stop c0 18"
     machine.wait(18)
-    assert (machine.alive, machine.phase) == ([], Phase.FAILED)
+    assert (machine.alive, machine.phase) == ([], PodPhase.FAILED)
 
 
 def test_pre_stop_hook_that_exhausts_the_grace_period_leaves_two_seconds() -> None:
     machine = Machine(hooked("preStop").declare(pre_stop_seconds=99, stop_seconds=1)).delete(grace=10).wait(10)
     assert machine.log[-2:] == ["FailedPreStopHook: PreStopHook failed", "stop c0 2"]
     machine.wait(1)
-    assert machine.phase is Phase.SUCCEEDED
+    assert machine.phase is PodPhase.SUCCEEDED
 
 
 def test_failed_pre_stop_hook_is_reported_and_does_not_delay() -> None:
@@ -77,7 +77,7 @@ def test_eviction_allows_one_second_for_the_pre_stop_hook() -> None:
     machine.step()
     assert "call c0 PreStopHook" in machine.log
     assert machine.wait(1).log[-1] == "stop c0 2"
-    assert machine.wait(1).phase is Phase.FAILED
+    assert machine.wait(1).phase is PodPhase.FAILED
 
 
 def test_sleep_hook_delays_the_stop() -> None:
@@ -85,14 +85,14 @@ def test_sleep_hook_delays_the_stop() -> None:
     builder.main_containers()[0].lifecycle.preStop.sleep.seconds = 4
     machine = Machine(builder).delete(grace=30).wait(3.9)
     assert machine.alive == ["c0"]
-    assert machine.wait(0.1).phase is Phase.SUCCEEDED
+    assert machine.wait(0.1).phase is PodPhase.SUCCEEDED
 
 
 def test_container_that_ends_during_its_hook_is_not_stopped() -> None:
     machine = Machine(hooked("preStop").declare(pre_stop_seconds=20, run_seconds__c0=5, exit_code__c0=0)).delete(grace=30)
     machine.wait(5)
     assert "stop c0" not in " ".join(machine.log)
-    assert machine.phase is Phase.SUCCEEDED
+    assert machine.phase is PodPhase.SUCCEEDED
 
 
 def test_unhealthy_container_is_stopped_after_its_pre_stop_hook() -> None:
@@ -112,4 +112,4 @@ def test_restarted_kubelet_repeats_only_unfinished_hooks() -> None:
     assert machine.log.count("call c0 PostStartHook") == 1
     machine.delete().wait(2).restart()
     assert machine.log.count("call c0 PreStopHook") == 2
-    assert machine.wait(5).phase is Phase.SUCCEEDED
+    assert machine.wait(5).phase is PodPhase.SUCCEEDED

@@ -11,7 +11,7 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.wellknown import PRESSURE_ANNOTATION
 from pinnace.fit import Requests, pod_requests
 from pinnace.kubelet import eviction
-from pinnace.kubelet.eviction import Kind
+from pinnace.kubelet.eviction import PressureKind
 from pinnace.kubelet.lifecycle.container import MIN_GRACE
 from pinnace.kubelet.node import MONITORING_INTERVAL, PRESSURE_TRANSITION_PERIOD, EvictionManager
 from tests.builders import PodBuilder, make_node, make_pod
@@ -73,7 +73,7 @@ async def test_pods_are_evicted_one_by_one_until_the_rest_fits(house: House) -> 
     for name in "abcd":
         await house.create(sized(name).priority(ord(name)))
     house.tell("memory=6Gi")
-    assert house.keeping.pressures("n") == [Kind.MEMORY]
+    assert house.keeping.pressures("n") == [PressureKind.MEMORY]
     await house.pass_()
     assert house.evicted == ["a"]
     await house.pass_()
@@ -93,7 +93,7 @@ async def test_pressure_condition_lasts_for_the_transition_period(house: House) 
     await house.pass_()
     assert house.evicted == ["a"]
     await house.api.clock.advance(PRESSURE_TRANSITION_PERIOD - MONITORING_INTERVAL)
-    assert house.keeping.pressures("n") == [Kind.MEMORY]
+    assert house.keeping.pressures("n") == [PressureKind.MEMORY]
     await house.pass_(2)
     assert house.keeping.pressures("n") == []
     assert house.changes == ["n"]
@@ -115,7 +115,7 @@ async def test_usage_beyond_the_capacity_causes_pressure(house: House) -> None:
     await house.create(sized("greedy").declare(memory_usage="6Gi"))
     await house.pass_(3)
     assert house.evicted == ["greedy"]
-    assert house.keeping.pressures("n") == [Kind.MEMORY]
+    assert house.keeping.pressures("n") == [PressureKind.MEMORY]
     assert "Container c0 was using 6Gi, request is 1Gi" in house.api.pod("greedy").status.message
 
 

@@ -8,8 +8,8 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinnace.kubelet.lifecycle import TRANSITIONS, Condition, DesiredState, Phase, PodState, advance
-from pinnace.kubelet.runtime.interface import ContainerState, ContainerView, Exit
+from pinnace.kubelet.lifecycle import TRANSITIONS, ConditionState, DesiredState, PodPhase, PodState, advance
+from pinnace.kubelet.runtime.interface import ContainerExit, ContainerState, ContainerView
 from tests.builders import PodBuilder, make_pod
 from tests.unit.kubelet.machine import BEGIN, Machine
 
@@ -111,9 +111,9 @@ def test_fast_path_for_plain_pods_equals_the_full_path(data: st.DataObject) -> N
     if data.draw(st.booleans()):
         running = [ContainerView(name, 0, ContainerState.RUNNING, BEGIN, None, None, None, None) for name in ("c0", "c1")]
         state = advance(want._replace(grace=None), state, running, BEGIN).state
-        assert state.phase is Phase.RUNNING
+        assert state.phase is PodPhase.RUNNING
         if data.draw(st.booleans()):  # an adopted pod whose node was unreachable
-            state = state._replace(ready=Condition(False, BEGIN))
+            state = state._replace(ready=ConditionState(False, BEGIN))
     now = BEGIN.after(5)
     assert advance(want, state, views, now) == advance(want._replace(plan=plan._replace(plain=False)), state, views, now)
 
@@ -125,7 +125,7 @@ def views_of(name: str) -> st.SearchStrategy[ContainerView]:
             attempt,
             state,
             None if state is ContainerState.CREATED else BEGIN,
-            Exit(code, BEGIN, BEGIN) if state is ContainerState.EXITED else None,
+            ContainerExit(code, BEGIN, BEGIN) if state is ContainerState.EXITED else None,
             None,
             None,
             None if state is ContainerState.EXITED else changes_at,

@@ -9,10 +9,10 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.status import Code
 from pinnace.api.wellknown import CRASH_ANNOTATION
 from pinnace.client.workqueue import REJECTED_MAX_BACKOFF
-from pinnace.kubelet.lifecycle import Phase
+from pinnace.kubelet.lifecycle import PodPhase
 from pinnace.kubelet.runtime.fake import FakeRuntime
-from pinnace.kubelet.runtime.interface import Instant
-from pinnace.kubelet.runtime.stages import parse
+from pinnace.kubelet.runtime.interface import Moment
+from pinnace.kubelet.runtime.stages import parse_stages
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
 
@@ -173,7 +173,7 @@ async def test_failed_stop_is_retried_with_the_remaining_grace_period(api: FakeA
     await api.clock.advance(5.0)
     stop, graces = api.runtime.stop, list[float]()
 
-    def full(uid: str, container: str, grace: float, now: Instant) -> None:
+    def full(uid: str, container: str, grace: float, now: Moment) -> None:
         graces.append(grace)
         raise OSError(28, "No space left on device")
 
@@ -220,7 +220,7 @@ async def test_pod_accepted_by_another_process_continues_from_its_status(api: Fa
     api.deaf = True
     api.create(small("a").declare(start_seconds="5"))
     api.fleet.handle(api.undelivered())
-    api.report_by_another("a", Phase.RUNNING)  # the fleet has not received it yet
+    api.report_by_another("a", PodPhase.RUNNING)  # the fleet has not received it yet
     started = api.pod("a").status.startTime.seconds
     await api.clock.advance(0.0)
     assert api.phases("a") == []
@@ -236,7 +236,7 @@ async def test_pod_ended_by_another_process_keeps_its_status(api: FakeApi) -> No
     await api.clock.advance(0.0)
     api.deaf = True
     api.delete("a")
-    api.report_by_another("a", Phase.FAILED)
+    api.report_by_another("a", PodPhase.FAILED)
     api.deliver()
     await api.clock.advance(60.0)
     assert api.phases("a") == ["Running", "deleted"]
@@ -468,7 +468,7 @@ async def test_annotations_override_stages(api: FakeApi) -> None:
     stage = "{apiVersion: pinnace.io/v1alpha1, kind: Stage, spec: {resourceRef: {kind: Pod}, next: %s, %s}}"
     exits = stage % ("{exit: {code: 3}}", "delay: {durationMilliseconds: 5000}, selector: {matchLabels: {app: job}}")
     starts = stage % ("{start: {}}", "delay: {durationMilliseconds: 1000}")
-    await api.start_fleet(stages=parse(f"{exits}\n---\n{starts}", "test.yaml"))
+    await api.start_fleet(stages=parse_stages(f"{exits}\n---\n{starts}", "test.yaml"))
     api.create(small("job").label("app", "job").restart_policy("Never").init())
     api.create(small("declared").label("app", "job").restart_policy("Never").declare(run_seconds="60"))
     api.create(small("other"))

@@ -7,10 +7,10 @@ import pytest
 
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.kubelet.admission import PREEMPTING, preempted
+from pinnace.kubelet.admission import PREEMPTING, select_pods_to_preempt
 from pinnace.kubelet.eviction import CRITICAL
 from pinnace.kubelet.runtime.fake import FakeRuntime
-from pinnace.kubelet.runtime.interface import Instant
+from pinnace.kubelet.runtime.interface import Moment
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
 
@@ -60,7 +60,7 @@ def test_preempted_pods_are_few_and_of_low_importance(
     """The cases of Kubernetes' TestGetPodsToPreempt."""
     wanted = {"cpu": cpu, "memory": memory * MI, "pods": pods}
     lacking = {resource: amount for resource, amount in wanted.items() if amount}
-    result = preempted(pod.build(), [other.build() for other in others], lacking)
+    result = select_pods_to_preempt(pod.build(), [other.build() for other in others], lacking)
     assert (result if result is None else sorted(item.metadata.name for item in result)) == expected
 
 
@@ -123,7 +123,7 @@ async def test_failing_pod_is_not_waited_for(api: FakeApi) -> None:
     await api.clock.advance(1)
     adopt = FakeRuntime.adopt
 
-    def tripping(self: FakeRuntime, pod: Pod, now: Instant) -> Any:
+    def tripping(self: FakeRuntime, pod: Pod, now: Moment) -> Any:
         if pod.metadata.name == "bugged":
             raise RuntimeError("a bug")
         return adopt(self, pod, now)

@@ -6,10 +6,10 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import ExecAction, Pod, Probe
 from pinnace.api.intstr_v1_pb2 import IntOrString
-from pinnace.kubelet.lifecycle import Phase, plan_of
-from pinnace.kubelet.lifecycle.container import ProbeResult, probe
+from pinnace.kubelet.lifecycle import PodPhase, build_pod_plan
+from pinnace.kubelet.lifecycle.container import ProbeResult, advance_probe
 from pinnace.kubelet.lifecycle.plan import ProbeMemory, ProbePlan
-from pinnace.kubelet.runtime.interface import Call, CallKind, CallView, ContainerState, ContainerView
+from pinnace.kubelet.runtime.interface import CallKind, CallView, ContainerCall, ContainerState, ContainerView
 from tests.builders import PodBuilder, make_pod
 from tests.unit.kubelet.machine import BEGIN, Machine
 
@@ -27,13 +27,13 @@ def outcome(number: int, failure: str = "", *, begun: float = 0.0, takes: float 
 
 
 def step(memory: ProbeMemory, at: float, *calls: CallView) -> ProbeResult:
-    return probe(PLAN, memory, seen(*calls), BEGIN.monotonic, BEGIN.after(at))
+    return advance_probe(PLAN, memory, seen(*calls), BEGIN.monotonic, BEGIN.after(at))
 
 
 def test_first_call_is_made_after_the_initial_delay() -> None:
     early = step(ProbeMemory(), 4.9)
     assert (early.call, early.wake_at) == (None, 105.0)
-    assert step(ProbeMemory(), 5.0).call == Call(CallKind.READINESS, 0, HANDLER, 1.0)
+    assert step(ProbeMemory(), 5.0).call == ContainerCall(CallKind.READINESS, 0, HANDLER, 1.0)
 
 
 def test_pending_call_is_awaited() -> None:
@@ -99,7 +99,7 @@ def log(machine: Machine, word: str) -> list[str]:
 def test_container_readiness_follows_its_probe() -> None:
     pod = probed(readinessProbe=exec_probe(periodSeconds=5, failureThreshold=2))
     machine = Machine(pod.declare(ready_after_seconds=12, unready_after_seconds=31))
-    assert (machine.phase, machine.state.ready.holds, machine.container("c0").started) == (Phase.RUNNING, False, True)
+    assert (machine.phase, machine.state.ready.holds, machine.container("c0").started) == (PodPhase.RUNNING, False, True)
     assert not machine.wait(14).container("c0").ready
     machine.wait(1)
     assert (machine.container("c0").ready, machine.state.ready.holds) == (True, True)
@@ -148,7 +148,7 @@ def test_container_with_a_failed_liveness_or_startup_probe_is_restarted(
     assert (status.restartCount, status.state.HasField("running")) == (1, True), (
         "the container is restarted despite exit code 0"
     )
-    assert machine.phase is Phase.RUNNING
+    assert machine.phase is PodPhase.RUNNING
 
 
 def test_container_that_succeeds_before_it_is_seen_running_is_completed() -> None:
@@ -159,14 +159,14 @@ def test_container_that_succeeds_before_it_is_seen_running_is_completed() -> Non
     machine.runtime.crash(machine.uid, "c0", 1, 0, machine.now)
     machine.step()
     status = machine.container("c0")
-    assert (machine.phase, status.state.terminated.reason, status.restartCount) == (Phase.SUCCEEDED, "Completed", 1)
+    assert (machine.phase, status.state.terminated.reason, status.restartCount) == (PodPhase.SUCCEEDED, "Completed", 1)
 
 
 def test_unhealthy_container_ends_a_pod_with_restart_policy_never() -> None:
     machine = Machine(probed("Never", livenessProbe=exec_probe(failureThreshold=1)).declare(unhealthy_after_seconds=5))
     machine.wait(10)
     assert log(machine, "Killing") == ["Killing: Container c0 failed liveness probe"]
-    assert (machine.phase, machine.alive) == (Phase.SUCCEEDED, [])
+    assert (machine.phase, machine.alive) == (PodPhase.SUCCEEDED, [])
 
 
 def test_probe_can_shorten_the_grace_period() -> None:
@@ -231,7 +231,7 @@ def test_named_ports_of_probes_are_resolved() -> None:
         assert probe is not None
         return probe.handler.port.intVal  # type: ignore[union-attr]
 
-    (plan,) = plan_of(pod.spec).main
+    (plan,) = build_pod_plan(pod.spec).main
     assert [port(item) for item in (plan.readiness, plan.liveness, plan.startup)] == [8080, 0, 99]
 
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinnace.api.pods import ended
-from pinnace.kubelet.lifecycle import TRANSITIONS, Phase
-from pinnace.kubelet.runtime.interface import read
+from pinnace.kubelet.lifecycle import TRANSITIONS, PodPhase
+from pinnace.kubelet.runtime.interface import read_clocks
 from tests.builders import make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
 
@@ -101,13 +101,13 @@ async def play(sequence: list[tuple[Event, float]]) -> None:
         assert pod.status.HasField("startTime"), "every pod was admitted or rejected"
         assert not pod.metadata.HasField("deletionTimestamp"), "every deleted pod is removed"
     for uid in api.written.keys() - api.pods.keys():
-        assert not api.runtime.observe(uid, read(api.clock)), "a container of a removed pod is left"
+        assert not api.runtime.observe(uid, read_clocks(api.clock)), "a container of a removed pod is left"
     await api.stop_fleet()
 
 
 def check(api: FakeApi) -> None:
     for uid, phases in api.written.items():
-        for before, after in pairwise([Phase.PENDING, *phases]):
+        for before, after in pairwise([PodPhase.PENDING, *phases]):
             assert after is before or after in TRANSITIONS[before], f"{uid}: {phases}"
     used = sum(
         int(pod.spec.containers[0].resources.requests["cpu"].string)

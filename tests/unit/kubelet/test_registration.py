@@ -12,12 +12,12 @@ from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT
 from pinnace.apiserver.server import MAX_REQUEST
 from pinnace.client.errors import Forbidden, Unavailable, from_refusal, unavailable
-from pinnace.kubelet.eviction import Kind
-from pinnace.kubelet.registration import CHUNK, Machine, Registrar, needs_spec, needs_status
+from pinnace.kubelet.eviction import PressureKind
+from pinnace.kubelet.registration import CHUNK, FleetMachine, NodeRegistrar, needs_spec_update, needs_status_update
 from tests.builders import make_node
 from tests.clock import FakeClock
 
-MACHINE = Machine(MachineShape({"cpu": "4"}))
+MACHINE = FleetMachine(MachineShape({"cpu": "4"}))
 
 
 def refusal(code: Code) -> Refusal:
@@ -86,8 +86,8 @@ class Events:
         self.recorded.append((obj.metadata.name, reason))
 
 
-def registrar(nodes: FakeNodes, events: Events | None = None) -> Registrar:
-    return Registrar(nodes, events or Events(), "fleet", MACHINE, clock=FakeClock())  # type: ignore[arg-type]
+def registrar(nodes: FakeNodes, events: Events | None = None) -> NodeRegistrar:
+    return NodeRegistrar(nodes, events or Events(), "fleet", MACHINE, clock=FakeClock())  # type: ignore[arg-type]
 
 
 def added(name: str) -> Node:
@@ -99,7 +99,9 @@ async def test_nodes_are_created_in_chunks_ready_for_pods() -> None:
     api = FakeNodes()
     await registrar(api).create([f"n-{index}" for index in range(CHUNK + 1)])
     assert api.batches == [CHUNK, 1]
-    assert not any(needs_status(node, MACHINE) or needs_spec(node, "fleet", MACHINE) for node in api.nodes.values())
+    assert not any(
+        needs_status_update(node, MACHINE) or needs_spec_update(node, "fleet", MACHINE) for node in api.nodes.values()
+    )
 
 
 async def test_large_nodes_are_reported_in_several_calls() -> None:
@@ -107,7 +109,7 @@ async def test_large_nodes_are_reported_in_several_calls() -> None:
     for node in api.nodes.values():
         node.metadata.annotations["about"] = "x" * (20 << 10)
     await registrar(api).make_ready(list(api.nodes.values()))
-    assert not any(needs_status(node, MACHINE) for node in api.nodes.values())
+    assert not any(needs_status_update(node, MACHINE) for node in api.nodes.values())
     assert sum(api.batches) == CHUNK
 
 
@@ -139,7 +141,11 @@ async def test_rejected_writes_of_a_node_do_not_block_other_nodes() -> None:
     api.refuse["n-0"] = Code.PERMISSION_DENIED
     for _ in range(2):
         assert (await registrar(api).make_ready(list(api.nodes.values()))).keys() == {"n-0"}
-    left = [name for name, node in api.nodes.items() if needs_status(node, MACHINE) or needs_spec(node, "fleet", MACHINE)]
+    left = [
+        name
+        for name, node in api.nodes.items()
+        if needs_status_update(node, MACHINE) or needs_spec_update(node, "fleet", MACHINE)
+    ]
     assert left == ["n-0"]
 
 
@@ -148,7 +154,7 @@ async def test_rejected_taint_removal_does_not_block_other_nodes() -> None:
     await registrar(api).make_ready(list(api.nodes.values()))
     api.refuse["n-0"] = Code.PERMISSION_DENIED
     assert (await registrar(api).make_ready(list(api.nodes.values()))).keys() == {"n-0"}
-    assert not needs_spec(api.nodes["n-1"], "fleet", MACHINE)
+    assert not needs_spec_update(api.nodes["n-1"], "fleet", MACHINE)
 
 
 async def test_rejected_call_rejects_all_its_nodes() -> None:
@@ -161,10 +167,10 @@ async def test_rejected_call_rejects_all_its_nodes() -> None:
 async def test_added_node_is_ready_after_one_pass_and_untainted_after_two() -> None:
     api = FakeNodes(added("n-0"))
     await registrar(api).make_ready(api.nodes.values())
-    assert not needs_status(api.nodes["n-0"], MACHINE)
-    assert needs_spec(api.nodes["n-0"], "fleet", MACHINE)
+    assert not needs_status_update(api.nodes["n-0"], MACHINE)
+    assert needs_spec_update(api.nodes["n-0"], "fleet", MACHINE)
     await registrar(api).make_ready(api.nodes.values())
-    assert not needs_spec(api.nodes["n-0"], "fleet", MACHINE)
+    assert not needs_spec_update(api.nodes["n-0"], "fleet", MACHINE)
 
 
 async def test_unchanged_node_writes_nothing() -> None:
@@ -202,7 +208,7 @@ async def test_node_events_are_recorded_after_the_write() -> None:
     for node in api.nodes.values():
         conditions.say(node.status.conditions, "Ready", "Unknown", "NodeStatusUnknown", "", 0.0)
     api.refuse["n-1"] = Code.ABORTED
-    short: list[Kind] = []
+    short: list[PressureKind] = []
 
     async def run_pass() -> list[tuple[str, str]]:
         events.recorded.clear()
@@ -211,7 +217,7 @@ async def test_node_events_are_recorded_after_the_write() -> None:
 
     assert await run_pass() == [("n-0", "NodeReady")]
     assert await run_pass() == []
-    short += [Kind.MEMORY, Kind.DISK]
+    short += [PressureKind.MEMORY, PressureKind.DISK]
     assert await run_pass() == [("n-0", "NodeHasInsufficientMemory"), ("n-0", "NodeHasDiskPressure")]
     assert await run_pass() == []
     short.clear()
@@ -223,4 +229,4 @@ async def test_starting_nodes_record_no_events() -> None:
     fleet_registrar = registrar(api, events)
     await fleet_registrar.create(["n-1"])
     await fleet_registrar.make_ready(list(api.nodes.values()))
-    assert not needs_status(api.nodes["n-0"], MACHINE) and events.recorded == []
+    assert not needs_status_update(api.nodes["n-0"], MACHINE) and events.recorded == []

@@ -12,7 +12,7 @@ from pinnace.kubelet import run_log
 from pinnace.kubelet.addresses import Addresses
 from pinnace.kubelet.run_log import LoggedRuntime, RunLog
 from pinnace.kubelet.runtime.fake import FakeRuntime
-from pinnace.kubelet.runtime.interface import Runtime, read
+from pinnace.kubelet.runtime.interface import Runtime, read_clocks
 from pinnace.kubelet.runtime.stages import Behaviour
 from tests.builders import PodBuilder, make_pod
 from tests.clock import FakeClock
@@ -54,11 +54,11 @@ async def test_pod_is_recorded_from_its_first_start_to_its_removal(
     runtime: Runtime, clock: FakeClock, records: Recorded
 ) -> None:
     runtime.prepare(pod().build(), ADDRESSES)
-    runtime.observe("u", read(clock))
+    runtime.observe("u", read_clocks(clock))
     assert records == []
-    runtime.start("u", "c", 0, read(clock))
+    runtime.start("u", "c", 0, read_clocks(clock))
     for _ in range(2):
-        runtime.observe("u", read(clock))
+        runtime.observe("u", read_clocks(clock))
     assert records == [ContainerRun(100.0, "n", "u", KEY, "started")]
     await clock.advance(5.0)
     runtime.remove("u")
@@ -68,23 +68,23 @@ async def test_pod_is_recorded_from_its_first_start_to_its_removal(
 async def test_pod_is_running_while_one_of_its_containers_is(runtime: Runtime, clock: FakeClock, records: Recorded) -> None:
     runtime.prepare(pod().annotation("pinnace.io/run-seconds", "3").build(), ADDRESSES)
     for name, delay in (("first", 2.0), ("second", 2.0)):
-        runtime.start("u", name, 0, read(clock))
+        runtime.start("u", name, 0, read_clocks(clock))
         await clock.advance(delay)
-        runtime.observe("u", read(clock))
+        runtime.observe("u", read_clocks(clock))
     assert records.words == ["started"]
     await clock.advance(1.0)
-    runtime.observe("u", read(clock))
+    runtime.observe("u", read_clocks(clock))
     assert records.words == ["started", "stopped"]
-    runtime.start("u", "first", 1, read(clock))
-    runtime.observe("u", read(clock))
+    runtime.start("u", "first", 1, read_clocks(clock))
+    runtime.observe("u", read_clocks(clock))
     assert records.words == ["started", "stopped", "started"]
 
 
 async def test_adopted_running_pod_is_recorded_as_started(runtime: Runtime, clock: FakeClock, records: Recorded) -> None:
     adopted = pod().build()
     adopted.status.containerStatuses.add(name="c").state.running.startedAt.seconds = 50
-    runtime.adopt(adopted, read(clock))
-    runtime.observe("u", read(clock))
+    runtime.adopt(adopted, read_clocks(clock))
+    runtime.observe("u", read_clocks(clock))
     assert records.words == ["started"]
 
 

@@ -19,11 +19,11 @@ from pinnace.api.status import Code
 from pinnace.kubelet.addresses import Addresses
 from pinnace.kubelet.runtime import simulated
 from pinnace.kubelet.runtime.fake import NO_STAGES, FakeRuntime
-from pinnace.kubelet.runtime.interface import StreamError, read
+from pinnace.kubelet.runtime.interface import StreamError, read_clocks
 from pinnace.kubelet.runtime.simulated import CHUNK, SimulatedStreams
 from pinnace.kubelet.runtime.simulated_machine import PodSnapshot
 from pinnace.kubelet.runtime.simulated_terminal import MAX_INPUT, CommandIo, TerminalLine
-from pinnace.kubelet.runtime.stages import Behaviour, Stages, parse
+from pinnace.kubelet.runtime.stages import Behaviour, Stages, parse_stages
 from tests.builders import make_pod
 from tests.clock import FakeClock
 
@@ -48,7 +48,7 @@ class Node:
         self.pod = make_pod("a").container().node("n").image("app:1").label("app", "web").build()
         self.runtime = FakeRuntime(Behaviour(**behaviour))  # type: ignore[arg-type]
         self.runtime.prepare(self.pod, Addresses("172.16.0.1", "10.0.0.9"))
-        self.runtime.start(self.uid, "c0", 0, read(self.clock))
+        self.runtime.start(self.uid, "c0", 0, read_clocks(self.clock))
         self.streams = SimulatedStreams(self.find, stages, self.clock)
 
     @property
@@ -56,7 +56,7 @@ class Node:
         return self.pod.metadata.uid
 
     def find(self, uid: str) -> PodSnapshot | None:
-        views = self.runtime.observe(uid, read(self.clock))
+        views = self.runtime.observe(uid, read_clocks(self.clock))
         return PodSnapshot(self.pod, views, Addresses("172.16.0.1", "10.0.0.9")) if views else None
 
     async def logs(self, **options: object) -> list[str]:
@@ -98,7 +98,7 @@ async def test_logs_are_the_same_on_each_request_and_grow_with_time() -> None:
 
 
 async def test_logs_of_stages_replace_the_default() -> None:
-    node = Node(parse(STAGES, "stages"))
+    node = Node(parse_stages(STAGES, "stages"))
     await node.clock.advance(2)
     assert await node.logs() == ["a listens", "order 1", "order 2"]
 
@@ -110,7 +110,7 @@ async def test_previous_log_ends_with_its_attempt() -> None:
     await node.clock.advance(100)
     ended = await node.logs()
     assert len(ended) == 2, "a log ends with the container"
-    node.runtime.start(node.uid, "c0", 1, read(node.clock))
+    node.runtime.start(node.uid, "c0", 1, read_clocks(node.clock))
     assert await node.logs(previous=True) == ended
     assert await node.logs() == [START]
 

@@ -3,19 +3,26 @@
 import pytest
 
 from pinnace.kubelet.runtime import simulated_log
-from pinnace.kubelet.runtime.simulated_log import SECOND, ContainerLog, LogLine, default_lines, problem_of, rfc3339
+from pinnace.kubelet.runtime.simulated_log import (
+    SECOND,
+    ContainerLog,
+    SimulatedLogLine,
+    default_lines,
+    format_rfc3339,
+    validate_log_text,
+)
 
 STARTED = 1_000_000_000
 VALUES = {"container": "app", "pod": "web-1", "namespace": "shop", "image": "app:1", "node": "n", "ip": "10.0.0.1", "host": "h"}
 MIXED = (
-    LogLine("start of {namespace}/{pod}"),
-    LogLine("second line"),
-    LogLine("beat {number} at {time:%H:%M:%S}", interval=10),
-    LogLine('{"tick": {number}}', interval=3, jitter=3),
+    SimulatedLogLine("start of {namespace}/{pod}"),
+    SimulatedLogLine("second line"),
+    SimulatedLogLine("beat {number} at {time:%H:%M:%S}", interval=10),
+    SimulatedLogLine('{"tick": {number}}', interval=3, jitter=3),
 )
 
 
-def log(lines: tuple[LogLine, ...] = MIXED, started: float = STARTED, seed: str = "uid") -> ContainerLog:
+def log(lines: tuple[SimulatedLogLine, ...] = MIXED, started: float = STARTED, seed: str = "uid") -> ContainerLog:
     return ContainerLog(lines, VALUES, started, seed, 0)
 
 
@@ -81,15 +88,15 @@ def test_default_lines_depend_on_the_name_of_the_image() -> None:
     assert default_lines("registry.local:5000/nginx") != default_lines("registry.local:5000/app")
     assert texts(log(tuple(default_lines("me/app:2"))), -1, 11)[1:] == ["container app: heartbeat 1\n"]
     for lines in simulated_log.DEFAULTS.values():
-        assert not any(problem_of(line.text) for line in lines)
+        assert not any(validate_log_text(line.text) for line in lines)
 
 
 def test_texts_with_mistakes_are_refused() -> None:
-    assert problem_of('{"level": "info", "pod": "{pod}", "at": "{time:%s}"}') == ""
-    assert "{nod} is not a placeholder; there are container, pod" in problem_of("{nod}")
-    assert "only {time:FORMAT}" in problem_of("{pod:%s}")
-    assert "printable" in problem_of("two\nlines")
+    assert validate_log_text('{"level": "info", "pod": "{pod}", "at": "{time:%s}"}') == ""
+    assert "{nod} is not a placeholder; there are container, pod" in validate_log_text("{nod}")
+    assert "only {time:FORMAT}" in validate_log_text("{pod:%s}")
+    assert "printable" in validate_log_text("two\nlines")
 
 
 def test_rfc3339_has_nine_digits() -> None:
-    assert rfc3339(STARTED * SECOND + 5) == "2001-09-09T01:46:40.000000005Z"
+    assert format_rfc3339(STARTED * SECOND + 5) == "2001-09-09T01:46:40.000000005Z"

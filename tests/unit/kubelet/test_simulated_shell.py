@@ -5,7 +5,7 @@ import pytest
 from pinnace.api.core_v1_pb2 import Pod, VolumeMount
 from pinnace.kubelet.addresses import Addresses
 from pinnace.kubelet.runtime.interface import ContainerView
-from pinnace.kubelet.runtime.simulated_machine import Machine, PodSnapshot
+from pinnace.kubelet.runtime.simulated_machine import PodSnapshot, SimulatedMachine
 from pinnace.kubelet.runtime.simulated_programs import BUILTINS, PROGRAMS
 from pinnace.kubelet.runtime.simulated_shell import Shell
 from tests.builders import make_pod
@@ -57,7 +57,9 @@ def build_pod() -> Pod:
 
 async def run(*command: str, stdin: str = "") -> tuple[int, str, str]:
     views: list[ContainerView] = []
-    machine = Machine(PodSnapshot(build_pod(), views, Addresses("172.16.0.1", "10.0.0.9")), "c0", lambda: 1_000_000_000.0)
+    machine = SimulatedMachine(
+        PodSnapshot(build_pod(), views, Addresses("172.16.0.1", "10.0.0.9")), "c0", lambda: 1_000_000_000.0
+    )
     io = Pipes(stdin)
     code = await Shell(machine, io, PROGRAMS, BUILTINS).run_program(command)
     return code, io.out, io.error

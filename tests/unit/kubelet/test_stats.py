@@ -7,7 +7,7 @@ import pytest
 from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
 from pinnace.api.metrics_v1beta1_pb2 import NodeMetrics, PodMetrics
 from pinnace.api.quantity import amounts
-from pinnace.kubelet.stats import Declared, Running, Stats, Usage
+from pinnace.kubelet.stats import DeclaredUsageMeter, ResourceUsage, RunningPod, Stats
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
 
@@ -19,7 +19,7 @@ def web(name: str = "web") -> PodBuilder:
 
 
 async def ask(api: FakeApi, *pods: str, nodes: Sequence[str] = (), beside: int = 0) -> StatsResponse:
-    stats = Stats(api.nodes, api.fleet.what_runs, lambda node: beside, Declared(api.clock), api.clock)
+    stats = Stats(api.nodes, api.fleet.what_runs, lambda node: beside, DeclaredUsageMeter(api.clock), api.clock)
     return await stats.answer(StatsRequest(nodes=nodes, pods=[api.pod(name).metadata.uid for name in pods]))
 
 
@@ -71,7 +71,7 @@ async def test_only_running_pods_are_reported(api: FakeApi) -> None:
 
 
 async def test_unknown_nodes_and_pods_are_left_out(api: FakeApi) -> None:
-    stats = Stats(api.nodes, api.fleet.what_runs, lambda node: 0, Declared(api.clock), api.clock)
+    stats = Stats(api.nodes, api.fleet.what_runs, lambda node: 0, DeclaredUsageMeter(api.clock), api.clock)
     response = await stats.answer(StatsRequest(nodes=["other"], pods=["nobody"]))
     assert (list(response.nodes), list(response.pods)) == ([], [])
 
@@ -89,8 +89,8 @@ async def test_frozen_node_reports_no_usage(api: FakeApi) -> None:
 class Measured:
     """A meter that measures only one of the containers, as if the other had just ended."""
 
-    async def measure(self, running: Sequence[Running]) -> Sequence[Mapping[str, Usage]]:
-        return [{"c0": Usage(cpu=1_234_567, memory=3000, window=2.5)} for _ in running]
+    async def measure(self, running: Sequence[RunningPod]) -> Sequence[Mapping[str, ResourceUsage]]:
+        return [{"c0": ResourceUsage(cpu=1_234_567, memory=3000, window=2.5)} for _ in running]
 
 
 async def test_usage_is_reported_exactly_with_its_window(api: FakeApi) -> None:

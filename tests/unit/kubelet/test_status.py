@@ -6,26 +6,26 @@ from pinnace.api.core_v1_pb2 import Pod, PodCondition, PodStatus
 from pinnace.api.meta_v1_pb2 import Time
 from pinnace.api.pods import EVICTED
 from pinnace.kubelet.addresses import Addresses
-from pinnace.kubelet.lifecycle import Condition, Phase, PodPlan, PodState, accept, evict, refuse
-from pinnace.kubelet.lifecycle.plan import template_of
-from pinnace.kubelet.runtime.interface import ContainerState, ContainerView, Exit, Instant
-from pinnace.kubelet.status import render
+from pinnace.kubelet.lifecycle import ConditionState, PodPhase, PodPlan, PodState, accept, evict, reject_pod
+from pinnace.kubelet.lifecycle.plan import get_template
+from pinnace.kubelet.runtime.interface import ContainerExit, ContainerState, ContainerView, Moment
+from pinnace.kubelet.status import build_status_update
 from tests.builders import make_pod
 
-EARLIER, NOW = Instant(50.0, 4_950.0), Instant(100.0, 5_000.0)
+EARLIER, NOW = Moment(50.0, 4_950.0), Moment(100.0, 5_000.0)
 ADDRESSES = Addresses("192.168.0.1", "10.0.1.2")
 RUNNING = ContainerView("c0", 0, ContainerState.RUNNING, NOW, None, None, None, None)
 CREATED = ContainerView("c0", 0, ContainerState.CREATED, None, None, None, None, 101.0)
-EXIT = Exit(3, EARLIER, NOW)
+EXIT = ContainerExit(3, EARLIER, NOW)
 
 
-def state(phase: Phase, ready: bool = False) -> PodState:
-    fact = Condition(ready, NOW)
-    return PodState(phase, EARLIER, Condition(True, EARLIER), fact, fact, ended=NOW if phase.final else None)
+def state(phase: PodPhase, ready: bool = False) -> PodState:
+    fact = ConditionState(ready, NOW)
+    return PodState(phase, EARLIER, ConditionState(True, EARLIER), fact, fact, ended=NOW if phase.final else None)
 
 
 def status(pod: Pod, state: PodState, *views: ContainerView) -> PodStatus:
-    return render(pod, "7", template_of(pod), state, views, ADDRESSES).status
+    return build_status_update(pod, "7", get_template(pod), state, views, ADDRESSES).status
 
 
 def condition(of: PodStatus, kind: str) -> PodCondition:
@@ -35,7 +35,7 @@ def condition(of: PodStatus, kind: str) -> PodCondition:
 
 def test_report_has_the_identity_and_resource_version() -> None:
     pod = make_pod("a", "web").req(cpu="1").label("x", "y").version(3).build()
-    report = render(pod, "7", template_of(pod), accept(PodPlan(()), NOW), (), ADDRESSES)
+    report = build_status_update(pod, "7", get_template(pod), accept(PodPlan(()), NOW), (), ADDRESSES)
     metadata = report.metadata
     assert (metadata.name, metadata.namespace, metadata.uid, metadata.resourceVersion) == ("a", "web", "uid-web-a", "7")
     assert not report.HasField("spec")
@@ -45,7 +45,7 @@ def test_report_has_the_identity_and_resource_version() -> None:
 def test_status_of_a_running_pod() -> None:
     pod = make_pod("a").req(cpu="1").condition("PodScheduled", "True").build()
     pod.status.qosClass = "Burstable"
-    result = status(pod, state(Phase.RUNNING, ready=True), RUNNING)
+    result = status(pod, state(PodPhase.RUNNING, ready=True), RUNNING)
     assert (result.phase, result.qosClass, result.startTime.seconds) == ("Running", "Burstable", 4_950)
     assert (result.hostIP, result.podIP) == ADDRESSES
     assert ([host_ip.ip for host_ip in result.hostIPs], [pod_ip.ip for pod_ip in result.podIPs]) == (
@@ -66,7 +66,7 @@ def test_status_of_a_running_pod() -> None:
 def test_status_and_conditions_have_the_observed_generation(ready: bool) -> None:
     pod = make_pod("a").req(cpu="1").condition("PodScheduled", "True").build()
     pod.metadata.generation = 4
-    result = status(pod, state(Phase.RUNNING, ready=ready), RUNNING)
+    result = status(pod, state(PodPhase.RUNNING, ready=ready), RUNNING)
     assert result.observedGeneration == 4
     own = [item for item in result.conditions if item.type != "PodScheduled"]
     assert [item.observedGeneration for item in own] == [4] * 4
@@ -75,14 +75,16 @@ def test_status_and_conditions_have_the_observed_generation(ready: bool) -> None
 def test_rejected_pod_has_the_observed_generation() -> None:
     pod = make_pod("a").req(cpu="1").build()
     pod.metadata.generation = 3
-    assert status(pod, refuse("OutOfcpu", "no cpu", NOW)).observedGeneration == 3
+    assert status(pod, reject_pod("OutOfcpu", "no cpu", NOW)).observedGeneration == 3
 
 
 def test_missing_address_is_not_reported() -> None:
     """The server rejects an empty address, and then no status of the pod could be reported."""
     pod = make_pod("a").req(cpu="1").build()
     for _ in range(2):
-        report = render(pod, "7", template_of(pod), state(Phase.RUNNING, ready=True), (RUNNING,), Addresses(ADDRESSES.host, ""))
+        report = build_status_update(
+            pod, "7", get_template(pod), state(PodPhase.RUNNING, ready=True), (RUNNING,), Addresses(ADDRESSES.host, "")
+        )
         assert ([host_ip.ip for host_ip in report.status.hostIPs], list(report.status.podIPs)) == ([ADDRESSES.host], [])
         pod.status.CopyFrom(report.status)
 
@@ -90,14 +92,14 @@ def test_missing_address_is_not_reported() -> None:
 def test_existing_start_time_is_kept() -> None:
     pod = make_pod("a").req(cpu="1").build()
     pod.status.startTime.seconds = 4_000
-    assert status(pod, state(Phase.RUNNING, ready=True), RUNNING).startTime.seconds == 4_000
+    assert status(pod, state(PodPhase.RUNNING, ready=True), RUNNING).startTime.seconds == 4_000
 
 
 def test_repeated_report_has_no_duplicates() -> None:
     pod = make_pod("a").req(cpu="1").condition("PodScheduled", "True").condition("example.com/gate", "False").build()
-    first = status(pod, state(Phase.RUNNING, ready=True), RUNNING)
+    first = status(pod, state(PodPhase.RUNNING, ready=True), RUNNING)
     pod.status.CopyFrom(first)
-    again = status(pod, state(Phase.RUNNING, ready=True), RUNNING)
+    again = status(pod, state(PodPhase.RUNNING, ready=True), RUNNING)
     assert sorted(item.type for item in again.conditions) == sorted(item.type for item in first.conditions)
     assert len(again.containerStatuses) == len(again.podIPs) == len(again.hostIPs) == 1
     assert condition(again, "example.com/gate").status == "False"
@@ -112,20 +114,20 @@ def test_unknown_fields_are_preserved() -> None:
 
 def test_status_of_a_pod_being_created() -> None:
     pod = make_pod("a").req(cpu="1").req(cpu="1").build()
-    result = status(pod, state(Phase.PENDING), RUNNING)
+    result = status(pod, state(PodPhase.PENDING), RUNNING)
     ready = condition(result, "Ready")
     assert (ready.status, ready.reason, ready.message) == (
         "False", "ContainersNotReady", "containers with unready status: [c1]",
     )  # fmt: skip
     assert result.containerStatuses[1].state.waiting.reason == "ContainerCreating"
-    assert status(pod, state(Phase.PENDING), CREATED).containerStatuses[0].state.waiting.reason == "ContainerCreating"
+    assert status(pod, state(PodPhase.PENDING), CREATED).containerStatuses[0].state.waiting.reason == "ContainerCreating"
 
 
 @pytest.mark.parametrize(
     ("phase", "code", "reason", "ready_reason"),
-    [(Phase.SUCCEEDED, 0, "Completed", "PodCompleted"), (Phase.FAILED, 3, "Error", "PodFailed")],
+    [(PodPhase.SUCCEEDED, 0, "Completed", "PodCompleted"), (PodPhase.FAILED, 3, "Error", "PodFailed")],
 )
-def test_status_of_an_ended_pod(phase: Phase, code: int, reason: str, ready_reason: str) -> None:
+def test_status_of_an_ended_pod(phase: PodPhase, code: int, reason: str, ready_reason: str) -> None:
     pod = make_pod("a").req(cpu="1").restart_policy("Never").build()
     exited = ContainerView("c0", 0, ContainerState.EXITED, EARLIER, EXIT._replace(code=code), None, None, None)
     result = status(pod, state(phase), exited)
@@ -138,7 +140,7 @@ def test_status_of_an_ended_pod(phase: Phase, code: int, reason: str, ready_reas
 def test_status_of_a_container_in_backoff() -> None:
     pod = make_pod("a").req(cpu="1").build()
     exited = ContainerView("c0", 2, ContainerState.EXITED, EARLIER, EXIT, None, None, None)
-    (container,) = status(pod, state(Phase.RUNNING), exited).containerStatuses
+    (container,) = status(pod, state(PodPhase.RUNNING), exited).containerStatuses
     assert (container.state.waiting.reason, container.restartCount) == ("CrashLoopBackOff", 2)
     assert container.lastState.terminated.exitCode == 3
 
@@ -146,20 +148,20 @@ def test_status_of_a_container_in_backoff() -> None:
 def test_status_of_a_restarted_container() -> None:
     pod = make_pod("a").req(cpu="1").build()
     view = ContainerView("c0", 1, ContainerState.RUNNING, NOW, None, EXIT, None, None)
-    (container,) = status(pod, state(Phase.RUNNING, ready=True), view).containerStatuses
+    (container,) = status(pod, state(PodPhase.RUNNING, ready=True), view).containerStatuses
     assert (container.ready, container.restartCount, container.lastState.terminated.exitCode) == (True, 1, 3)
     assert container.state.running.startedAt.seconds == 5_000
 
 
 def test_containers_of_a_pod_that_never_started_have_unknown_status() -> None:
     pod = make_pod("a").req(cpu="1").build()
-    (container,) = status(pod, state(Phase.FAILED)).containerStatuses
+    (container,) = status(pod, state(PodPhase.FAILED)).containerStatuses
     assert (container.state.terminated.exitCode, container.state.terminated.reason) == (137, "ContainerStatusUnknown")
 
 
 def test_rejected_pod_has_a_reason_and_no_address_or_containers() -> None:
     pod = make_pod("a").req(cpu="1").condition("PodScheduled", "True").build()
-    result = status(pod, refuse("OutOfcpu", "no room", NOW))
+    result = status(pod, reject_pod("OutOfcpu", "no room", NOW))
     assert (result.phase, result.reason, result.message) == ("Failed", "OutOfcpu", "no room")
     assert not result.podIP
     assert not result.containerStatuses
@@ -171,21 +173,21 @@ def test_exit_reason_and_message_are_reported() -> None:
     killed = ContainerView(
         "c0", 0, ContainerState.EXITED, EARLIER, EXIT._replace(code=137, reason="OOMKilled", message="512Mi"), None, None, None
     )
-    ended = status(pod, state(Phase.FAILED), killed).containerStatuses[0].state.terminated
+    ended = status(pod, state(PodPhase.FAILED), killed).containerStatuses[0].state.terminated
     assert (ended.exitCode, ended.reason, ended.message) == (137, "OOMKilled", "512Mi")
 
 
 def test_ended_pod_is_not_ready_to_start_containers() -> None:
     pod = make_pod("a").req(cpu="1").build()
-    assert condition(status(pod, state(Phase.RUNNING)), "PodReadyToStartContainers").status == "True"
-    ended = condition(status(pod, state(Phase.SUCCEEDED)), "PodReadyToStartContainers")
+    assert condition(status(pod, state(PodPhase.RUNNING)), "PodReadyToStartContainers").status == "True"
+    ended = condition(status(pod, state(PodPhase.SUCCEEDED)), "PodReadyToStartContainers")
     assert (ended.status, ended.lastTransitionTime.seconds) == ("False", 5_000)
 
 
 def evicted() -> PodState:
     """The state of an evicted pod that ended three seconds later."""
-    evicting = evict(state(Phase.RUNNING), EVICTED, "low on memory", NOW, disrupts=True)
-    return evicting._replace(phase=Phase.FAILED, ended=NOW.after(3.0))
+    evicting = evict(state(PodPhase.RUNNING), EVICTED, "low on memory", NOW, disrupts=True)
+    return evicting._replace(phase=PodPhase.FAILED, ended=NOW.after(3.0))
 
 
 def test_disruption_target_has_the_time_of_the_eviction() -> None:
@@ -199,7 +201,7 @@ def test_disruption_target_has_the_time_of_the_eviction() -> None:
 def test_disruption_target_is_set_once_the_pod_has_ended() -> None:
     """A kubelet that restarts meanwhile leaves the pod running, and the condition would stay."""
     pod = make_pod("a").req(cpu="1").build()
-    ending = evicted()._replace(phase=Phase.RUNNING, ended=None)
+    ending = evicted()._replace(phase=PodPhase.RUNNING, ended=None)
     assert not [item for item in status(pod, ending).conditions if item.type == "DisruptionTarget"]
 
 
@@ -213,14 +215,16 @@ def test_existing_disruption_target_keeps_its_transition_time() -> None:
 
 def test_static_node_name_sets_pod_scheduled() -> None:
     pod = make_pod("a").req(cpu="1").build()
-    assert condition(status(pod, state(Phase.RUNNING)), "PodScheduled").status == "True"
+    assert condition(status(pod, state(PodPhase.RUNNING)), "PodScheduled").status == "True"
 
 
 def test_fast_path_for_plain_pods_equals_the_full_path() -> None:
     pod = make_pod("a").req(cpu="1").req(cpu="1").build()
-    template = template_of(pod)
+    template = get_template(pod)
     assert template.plan.plain
     views = (RUNNING._replace(name="c1", started=EARLIER), RUNNING)
     full_path = template._replace(plan=template.plan._replace(plain=False))
-    ready = state(Phase.RUNNING, ready=True)
-    assert render(pod, "7", template, ready, views, ADDRESSES) == render(pod, "7", full_path, ready, views, ADDRESSES)
+    ready = state(PodPhase.RUNNING, ready=True)
+    assert build_status_update(pod, "7", template, ready, views, ADDRESSES) == build_status_update(
+        pod, "7", full_path, ready, views, ADDRESSES
+    )

@@ -1,6 +1,6 @@
 """Claims are attached to a node and mounted for a pod before any of its containers starts."""
 
-from pinnace.kubelet.runtime.interface import Progress
+from pinnace.kubelet.runtime.interface import VolumeProgress
 from tests.builders import PodBuilder, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
 from tests.unit.kubelet.machine import Machine
@@ -75,7 +75,7 @@ async def test_container_without_its_objects_is_held_alone(api: FakeApi) -> None
     """The process runtime reports what a container waits for."""
     pod = api.create(make_pod("a").req().container().claim("data").declare(mount_seconds="60"))
     await api.clock.advance(1.0)
-    api.fleet._handle_volume_progress(pod.metadata.uid, Progress(True, {"c0": 'configmap "m" not found'}))
+    api.fleet._handle_volume_progress(pod.metadata.uid, VolumeProgress(True, {"c0": 'configmap "m" not found'}))
     await api.clock.advance(1.0)
     first, second = api.pod("a").status.containerStatuses
     assert (first.state.waiting.reason, first.state.waiting.message) == (
@@ -83,7 +83,7 @@ async def test_container_without_its_objects_is_held_alone(api: FakeApi) -> None
         'configmap "m" not found',
     )
     assert second.state.HasField("running") and set(api.phases("a")) == {"Pending"}
-    api.fleet._handle_volume_progress(pod.metadata.uid, Progress(True, {}))
+    api.fleet._handle_volume_progress(pod.metadata.uid, VolumeProgress(True, {}))
     await api.clock.advance(1.0)
     assert [container_status.ready for container_status in api.pod("a").status.containerStatuses] == [True, True]
     assert api.phases("a")[-1] == "Running"

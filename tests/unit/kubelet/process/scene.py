@@ -7,9 +7,9 @@ from pathlib import Path
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.kubelet.addresses import Addresses
-from pinnace.kubelet.runtime.interface import ContainerState, ContainerView, read
+from pinnace.kubelet.runtime.interface import ContainerState, ContainerView, read_clocks
 from pinnace.kubelet.runtime.process import files
-from pinnace.kubelet.runtime.process.root import Root
+from pinnace.kubelet.runtime.process.root import RuntimeRoot
 from pinnace.kubelet.runtime.process.runtime import ProcessRuntime
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.builders import make_pod
@@ -42,7 +42,7 @@ class Scene:
         self.reopen()
 
     def reopen(self) -> None:
-        self.root = Root(self.folder)
+        self.root = RuntimeRoot(self.folder)
         self._open_runtime()
 
     def replace_runtime(self) -> None:
@@ -60,13 +60,13 @@ class Scene:
         self.start(pod.spec.containers[0].name, 0)
 
     def start(self, container: str, attempt: int) -> None:
-        self.runtime.start(UID, container, attempt, read(SYSTEM_CLOCK))
+        self.runtime.start(UID, container, attempt, read_clocks(SYSTEM_CLOCK))
 
     def stop(self, grace: float, container: str = "c0") -> None:
-        self.runtime.stop(UID, container, grace, read(SYSTEM_CLOCK))
+        self.runtime.stop(UID, container, grace, read_clocks(SYSTEM_CLOCK))
 
     def view(self, container: str = "c0") -> ContainerView:
-        (result,) = (view for view in self.runtime.observe(UID, read(SYSTEM_CLOCK)) if view.name == container)
+        (result,) = (view for view in self.runtime.observe(UID, read_clocks(SYSTEM_CLOCK)) if view.name == container)
         return result
 
     async def until(self, wanted: Callable[[ContainerView], bool], container: str = "c0") -> ContainerView:
@@ -85,7 +85,7 @@ class Scene:
 
     def pid(self, container: str = "c0", attempt: int = 0) -> int:
         """The pid of the container's process."""
-        pid: int = files.read(str(self.home(container, attempt) / files.RUNNING))["pid"]
+        pid: int = files.read_record(str(self.home(container, attempt) / files.RUNNING))["pid"]
         return pid
 
     def shim(self, container: str = "c0", attempt: int = 0) -> int:
@@ -109,7 +109,7 @@ class Scene:
         self.reopen()
 
     def adopt(self, pod: Pod) -> None:
-        self.runtime.adopt(pod, read(SYSTEM_CLOCK))
+        self.runtime.adopt(pod, read_clocks(SYSTEM_CLOCK))
 
     async def close(self) -> None:
         for folder in self.root.pods():

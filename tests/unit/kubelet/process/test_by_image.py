@@ -10,13 +10,13 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods_pb2 import PortForwardRequest, PortForwardStart
 from pinnace.kubelet.runtime.by_image import MeterByImage, RuntimeByImage, RuntimeChooser, StreamsByImage
 from pinnace.kubelet.runtime.fake import NO_STAGES, FakeRuntime
-from pinnace.kubelet.runtime.interface import ContainerState, StreamError, read
-from pinnace.kubelet.runtime.process.images import Image, ImageTable
+from pinnace.kubelet.runtime.interface import ContainerState, StreamError, read_clocks
+from pinnace.kubelet.runtime.process.images import ImageProgram, ImageTable
 from pinnace.kubelet.runtime.process.meter import ProcessMeter
 from pinnace.kubelet.runtime.process.streams import ProcessStreams
 from pinnace.kubelet.runtime.simulated import SimulatedStreams
 from pinnace.kubelet.runtime.stages import Behaviour
-from pinnace.kubelet.stats import Declared, Running
+from pinnace.kubelet.stats import DeclaredUsageMeter, RunningPod
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.builders import make_pod
 from tests.unit.kubelet.process.scene import ADDRESSES, FOR_EVER, UID, Scene, shell
@@ -51,15 +51,15 @@ async def test_unknown_image_is_simulated_and_users_are_told(scene: Both) -> Non
     assert scene.both.prepare(shell(FOR_EVER), ADDRESSES) is None
     remark = scene.both.prepare(unknown(), ADDRESSES)
     assert remark is not None and remark.startswith('image "app:1" is not in the table of images')
-    now = read(SYSTEM_CLOCK)
+    now = read_clocks(SYSTEM_CLOCK)
     for uid in (UID, OTHER):
         scene.both.start(uid, "c0", 0, now)
     await scene.running()
     (simulated,) = scene.both.observe(OTHER, now)
     assert simulated.state is ContainerState.RUNNING
     assert [pod.name for pod in scene.root.pods()] == [UID]
-    running = [Running(unknown(), ["c0"]), Running(shell(FOR_EVER), ["c0"])]
-    meter = MeterByImage(ProcessMeter(scene.root), Declared(SYSTEM_CLOCK), scene.chooser)
+    running = [RunningPod(unknown(), ["c0"]), RunningPod(shell(FOR_EVER), ["c0"])]
+    meter = MeterByImage(ProcessMeter(scene.root), DeclaredUsageMeter(SYSTEM_CLOCK), scene.chooser)
     declared, measured = await meter.measure(running)
     assert declared["c0"].window == 0 and measured["c0"].window > 0
     scene.both.remove(OTHER)
@@ -68,17 +68,17 @@ async def test_unknown_image_is_simulated_and_users_are_told(scene: Both) -> Non
 
 async def test_pod_stays_where_it_was_prepared(scene: Both) -> None:
     """A process whose image is no longer known is adopted as a process."""
-    scene.chooser._images = ImageTable({"app": Image(("/bin/sh", "-c", FOR_EVER))})
+    scene.chooser._images = ImageTable({"app": ImageProgram(("/bin/sh", "-c", FOR_EVER))})
     pod = shell("unused")
     del pod.spec.containers[0].command[:]
     scene.runtime._images = scene.chooser._images
     scene.both.prepare(pod, ADDRESSES)
-    scene.both.start(UID, "c0", 0, read(SYSTEM_CLOCK))
+    scene.both.start(UID, "c0", 0, read_clocks(SYSTEM_CLOCK))
     await scene.running()
     scene.restart()
-    scene.both.adopt(pod, read(SYSTEM_CLOCK))
+    scene.both.adopt(pod, read_clocks(SYSTEM_CLOCK))
     assert (await scene.running()).attempt == 0
-    assert scene.both.observe(UID, read(SYSTEM_CLOCK)) == [scene.view()]
+    assert scene.both.observe(UID, read_clocks(SYSTEM_CLOCK)) == [scene.view()]
 
 
 async def test_port_forward_reaches_only_the_address_of_the_pod(scene: Both) -> None:

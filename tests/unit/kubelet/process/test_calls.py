@@ -15,7 +15,7 @@ from grpc_health.v1.health import aio as health
 
 from pinnace.api.core_v1_pb2 import ExecAction, GRPCAction, HTTPGetAction, SleepAction, TCPSocketAction
 from pinnace.api.intstr_v1_pb2 import IntOrString
-from pinnace.kubelet.runtime.interface import Call, CallKind, CallView, Handler, read
+from pinnace.kubelet.runtime.interface import CallKind, CallView, ContainerCall, Handler, read_clocks
 from pinnace.pki import Authority, Subject
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.conftest import free_port
@@ -33,8 +33,8 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
 
 
 def begin(scene: Scene, handler: Handler, timeout: float = 5.0, number: int = 0, kind: CallKind = CallKind.READINESS) -> None:
-    call = Call(kind, number, handler, timeout)
-    scene.runtime.call(UID, "c0", call, read(SYSTEM_CLOCK))
+    call = ContainerCall(kind, number, handler, timeout)
+    scene.runtime.call(UID, "c0", call, read_clocks(SYSTEM_CLOCK))
 
 
 async def ended(scene: Scene) -> CallView:

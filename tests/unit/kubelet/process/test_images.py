@@ -8,8 +8,8 @@ from subprocess import Popen
 
 import pytest
 
-from pinnace.kubelet.runtime.process.images import Image, ImageTable, load_images
-from pinnace.kubelet.runtime.process.plan import container_plan
+from pinnace.kubelet.runtime.process.images import ImageProgram, ImageTable, load_images
+from pinnace.kubelet.runtime.process.plan import build_process_plan
 from pinnace.runtime.configuration import ConfigurationError
 from tests.unit.kubelet.process.scene import ADDRESSES, shell
 
@@ -36,8 +36,8 @@ def test_file_comes_before_the_built_in_images(tmp_path: Path) -> None:
     path = tmp_path / "images.yaml"
     path.write_text('images:\n  nginx: {command: [my-nginx]}\n  "team/api-*": {args: [serve], env: {A: "1"}}\n')
     table = load_images(path)
-    assert table.find_image("nginx:1") == Image(("my-nginx",), (), {})
-    assert table.find_image("example.org/team/api-v2:3") == Image((), ("serve",), {"A": "1"})
+    assert table.find_image("nginx:1") == ImageProgram(("my-nginx",), (), {})
+    assert table.find_image("example.org/team/api-v2:3") == ImageProgram((), ("serve",), {"A": "1"})
     assert table.find_image("api-v2") is None
     assert table.find_image("alpine") is not None
 
@@ -73,12 +73,12 @@ def test_invalid_file_is_rejected_with_the_place(tmp_path: Path, text: str, prob
 )
 def test_command_and_args_override_the_image_as_in_kubernetes(command: list[str], args: list[str], runs: list[str]) -> None:
     """Only the words of the container are expanded."""
-    table = ImageTable({"app": Image(("entry",), ("$(A)",), {"A": "1", "B": "3"})})
+    table = ImageTable({"app": ImageProgram(("entry",), ("$(A)",), {"A": "1", "B": "3"})})
     pod = shell("unused")
     container = pod.spec.containers[0]
     container.command[:], container.args[:] = command, args
     container.env.add(name="A", value="2")
-    plan = container_plan(pod, container, ADDRESSES, ROOT, {}, images=table)
+    plan = build_process_plan(pod, container, ADDRESSES, ROOT, {}, images=table)
     assert plan["argv"] == runs
     assert plan["env"]["A"] == "2"
     assert plan["env"]["B"] == "3"

@@ -10,7 +10,7 @@ import pytest
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.kubelet.runtime.process import meter
 from pinnace.kubelet.runtime.process.meter import ProcessMeter
-from pinnace.kubelet.stats import Running, Usage
+from pinnace.kubelet.stats import ResourceUsage, RunningPod
 from tests.unit.kubelet.process.scene import FOR_EVER, Scene, shell
 
 pytestmark = pytest.mark.processes
@@ -34,12 +34,12 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     await scene.close()
 
 
-async def measure(runtime: ProcessMeter, pod: Pod, *containers: str) -> dict[str, Usage]:
-    (result,) = await runtime.measure([Running(pod, containers)])
+async def measure(runtime: ProcessMeter, pod: Pod, *containers: str) -> dict[str, ResourceUsage]:
+    (result,) = await runtime.measure([RunningPod(pod, containers)])
     return dict(result)
 
 
-def cpu_seconds(used: Usage) -> float:
+def cpu_seconds(used: ResourceUsage) -> float:
     return used.cpu / 1e9 * used.window
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.kubelet.runtime.process.mounts import probe
+from pinnace.kubelet.runtime.process.mounts import can_mount
 from pinnace.kubelet.runtime.process.root import SHIM_ENVIRONMENT
 from pinnace.kubelet.runtime.process.runtime import ProcessRuntime
 from tests.unit.kubelet.process.scene import FOR_EVER, Scene, shell
@@ -28,7 +28,7 @@ class Mounting(Scene):
 
 @pytest.fixture
 async def scene(tmp_path: Path) -> AsyncIterator[Mounting]:
-    if not probe(SHIM_ENVIRONMENT):
+    if not can_mount(SHIM_ENVIRONMENT):
         pytest.skip("mount namespaces need root with CAP_SYS_ADMIN")
     scene = Mounting(tmp_path / "root")
     yield scene

@@ -7,9 +7,9 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import Container, Pod
 from pinnace.api.resource_v1_pb2 import Quantity
-from pinnace.kubelet.runtime.interface import Unsupported
+from pinnace.kubelet.runtime.interface import UnsupportedPod
 from pinnace.kubelet.runtime.process import plan as volumes
-from pinnace.kubelet.runtime.process.plan import LARGEST, LONGEST, Expansion, container_plan, environment
+from pinnace.kubelet.runtime.process.plan import LARGEST, LONGEST, VariableExpansion, build_process_plan, container_environment
 from tests.builders import make_pod
 from tests.unit.kubelet.process.scene import ADDRESSES, shell
 
@@ -27,7 +27,7 @@ ROOT = Path("/pods/u/containers/c0/root")
     ],
 )
 def test_references_are_expanded_as_in_kubernetes(text: str, expanded: str) -> None:
-    assert Expansion("c").expand(text, {"A": "1", "B": "2"}, "args[0]") == expanded
+    assert VariableExpansion("c").expand(text, {"A": "1", "B": "2"}, "args[0]") == expanded
 
 
 def pod_and_container() -> tuple[Pod, Container]:
@@ -50,7 +50,7 @@ def pod_and_container() -> tuple[Pod, Container]:
 def test_variable_from_a_pod_field(path: str, value: str) -> None:
     pod, container = pod_and_container()
     container.env.add(name="V").valueFrom.fieldRef.fieldPath = path
-    assert environment(pod, container, ADDRESSES, {}, Expansion("c0"))["V"] == value
+    assert container_environment(pod, container, ADDRESSES, {}, VariableExpansion("c0"))["V"] == value
 
 
 def test_variables_of_services_can_be_referred_to_and_overridden() -> None:
@@ -59,7 +59,7 @@ def test_variables_of_services_can_be_referred_to_and_overridden() -> None:
     container.env.add(name="URL", value="http://$(WEB_SERVICE_HOST):$(WEB_SERVICE_PORT)")
     container.env.add(name="WEB_SERVICE_PORT", value="8080")
     container.args[:] = ["$(WEB_SERVICE_PORT)"]
-    made = container_plan(pod, container, ADDRESSES, ROOT, {}, services)
+    made = build_process_plan(pod, container, ADDRESSES, ROOT, {}, services)
     assert (made["env"]["URL"], made["env"]["WEB_SERVICE_HOST"]) == ("http://10.96.0.7:80", "10.96.0.7")
     assert made["env"]["WEB_SERVICE_PORT"] == made["argv"][-1] == "8080"
 
@@ -67,8 +67,8 @@ def test_variables_of_services_can_be_referred_to_and_overridden() -> None:
 def test_variables_of_services_count_for_the_limit() -> None:
     pod, container = pod_and_container()
     services = {f"S{index}_SERVICE_HOST": "x" * 1000 for index in range(LARGEST // 1000)}
-    with pytest.raises(Unsupported, match="the variables of services \\(see enableServiceLinks\\)"):
-        container_plan(pod, container, ADDRESSES, ROOT, {}, services)
+    with pytest.raises(UnsupportedPod, match="the variables of services \\(see enableServiceLinks\\)"):
+        build_process_plan(pod, container, ADDRESSES, ROOT, {}, services)
 
 
 def test_variable_from_a_resource_with_a_divisor() -> None:
@@ -78,7 +78,7 @@ def test_variable_from_a_resource_with_a_divisor() -> None:
     for name, resource, divisor in (("M", "limits.memory", "1Mi"), ("C", "requests.cpu", ""), ("N", "limits.cpu", "1")):
         selector = container.env.add(name=name).valueFrom.resourceFieldRef
         selector.resource, selector.divisor.string = resource, divisor
-    variables = environment(pod, container, ADDRESSES, {}, Expansion("c0"))
+    variables = container_environment(pod, container, ADDRESSES, {}, VariableExpansion("c0"))
     assert [variables[name] for name in "MCN"] == ["100", "2", "0"]
 
 
@@ -88,14 +88,14 @@ def test_variable_from_a_resource_of_an_init_container() -> None:
     for name, owner in (("OWN", ""), ("NAMED", "i0")):
         selector = container.env.add(name=name).valueFrom.resourceFieldRef
         selector.resource, selector.containerName = "requests.memory", owner
-    variables = environment(pod, container, ADDRESSES, {}, Expansion("i0"))
+    variables = container_environment(pod, container, ADDRESSES, {}, VariableExpansion("i0"))
     assert (variables["OWN"], variables["NAMED"]) == ("1048576", "1048576")
 
 
 def test_container_does_not_inherit_the_kubelets_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PASSWORD", "secret")
     pod, container = pod_and_container()
-    variables = container_plan(pod, container, ADDRESSES, ROOT, {"web-pages": "/volumes/web-pages"})["env"]
+    variables = build_process_plan(pod, container, ADDRESSES, ROOT, {"web-pages": "/volumes/web-pages"})["env"]
     assert "PASSWORD" not in variables
     assert (variables["HOME"], variables["PINNACE_VOLUME_WEB_PAGES"]) == (str(ROOT), "/volumes/web-pages")
 
@@ -112,14 +112,14 @@ def test_container_does_not_inherit_the_kubelets_environment(monkeypatch: pytest
 def test_host_name_is_truncated_to_63_characters(name: str, hostname: str) -> None:
     pod, container = pod_and_container()
     pod.metadata.name = name
-    assert container_plan(pod, container, ADDRESSES, ROOT, {})["env"]["HOSTNAME"] == hostname
+    assert build_process_plan(pod, container, ADDRESSES, ROOT, {})["env"]["HOSTNAME"] == hostname
 
 
 def test_default_variables_cannot_be_referenced() -> None:
     pod, container = pod_and_container()
     container.env.add(name="PATH", value="/opt/bin:$(PATH)")
     container.command[:] = ["echo", "$(HOSTNAME) $(HOME) $(PATH)"]
-    made = container_plan(pod, container, ADDRESSES, ROOT, {})
+    made = build_process_plan(pod, container, ADDRESSES, ROOT, {})
     assert made["env"]["PATH"] == "/opt/bin:$(PATH)"
     assert made["argv"] == ["echo", "$(HOSTNAME) $(HOME) /opt/bin:$(PATH)"]
 
@@ -145,7 +145,7 @@ def test_arguments_follow_the_command_and_memory_is_in_bytes() -> None:
     pod, container = pod_and_container()
     container.args.append("$(POD_IP):8080")
     container.resources.limits["memory"].CopyFrom(Quantity(string="1Mi"))
-    made = container_plan(pod, container, ADDRESSES, ROOT, {})
+    made = build_process_plan(pod, container, ADDRESSES, ROOT, {})
     assert (list(made["argv"][-2:]), made["memory"]) == (["unused", "127.0.1.2:8080"], 1 << 20)
 
 
@@ -160,39 +160,39 @@ class TestLimits:
 
     def test_doubling_variables_are_rejected(self) -> None:
         pod, container = self.doubling(12)
-        with pytest.raises(Unsupported, match='container "c0": env "V8" exceeds 131072 characters, the limit'):
-            container_plan(pod, container, ADDRESSES, ROOT, {})
+        with pytest.raises(UnsupportedPod, match='container "c0": env "V8" exceeds 131072 characters, the limit'):
+            build_process_plan(pod, container, ADDRESSES, ROOT, {})
 
     def test_too_long_argument_is_rejected(self) -> None:
         pod, container = self.doubling(7)
         container.args.append("$(V7)")
-        assert len(container_plan(pod, container, ADDRESSES, ROOT, {})["argv"][-1]) == 128_000
+        assert len(build_process_plan(pod, container, ADDRESSES, ROOT, {})["argv"][-1]) == 128_000
         container.args.append("$(V7)" * 100_000)
-        with pytest.raises(Unsupported, match=r'container "c0": args\[1\] exceeds'):
-            container_plan(pod, container, ADDRESSES, ROOT, {})
+        with pytest.raises(UnsupportedPod, match=r'container "c0": args\[1\] exceeds'):
+            build_process_plan(pod, container, ADDRESSES, ROOT, {})
 
     def test_too_long_command_line_is_rejected(self) -> None:
         pod, container = self.doubling(7)
         container.args.extend(["$(V7)"] * 100)
-        with pytest.raises(Unsupported, match=r"with args\[14\] its command, arguments and variables exceed 2097152"):
-            container_plan(pod, container, ADDRESSES, ROOT, {})
+        with pytest.raises(UnsupportedPod, match=r"with args\[14\] its command, arguments and variables exceed 2097152"):
+            build_process_plan(pod, container, ADDRESSES, ROOT, {})
 
     def test_large_field_in_many_variables_is_rejected(self) -> None:
         pod, container = pod_and_container()
         pod.metadata.annotations["large"] = "x" * LONGEST
         for number in range(LARGEST // LONGEST + 1):
             container.env.add(name=f"V{number}").valueFrom.fieldRef.fieldPath = "metadata.annotations['large']"
-        with pytest.raises(Unsupported, match='with env "V16" its command'):
-            container_plan(pod, container, ADDRESSES, ROOT, {})
+        with pytest.raises(UnsupportedPod, match='with env "V16" its command'):
+            build_process_plan(pod, container, ADDRESSES, ROOT, {})
 
     def test_limit_applies_to_the_expanded_text(self) -> None:
-        assert Expansion("c").expand("$$" * LONGEST, {}, "args[0]") == "$" * LONGEST
+        assert VariableExpansion("c").expand("$$" * LONGEST, {}, "args[0]") == "$" * LONGEST
 
     def test_unclosed_references_are_expanded_in_linear_time(self) -> None:
         """Regression: the end of each reference was searched up to the end of the text."""
         text = "$(" * 30_000
         started = time.process_time()
-        assert Expansion("c").expand(text, {}, "args[0]") == text
+        assert VariableExpansion("c").expand(text, {}, "args[0]") == text
         assert time.process_time() - started < 2  # it took six seconds before the fix
 
 
@@ -208,7 +208,7 @@ class TestVolumes:
 
     def test_volumes_are_linked_at_their_mount_paths(self, tmp_path: Path) -> None:
         pod = self.pod(tmp_path)
-        where = volumes.places(pod, tmp_path / "volumes")
+        where = volumes.volume_paths(pod, tmp_path / "volumes")
         volumes.make_volumes(pod, where)
         volumes.link_volumes(pod.spec.containers[0], tmp_path / "root", where)  # before the variables are known
         for _ in range(2):  # again, after a restart
@@ -222,23 +222,23 @@ class TestVolumes:
         pod = self.pod(tmp_path)
         mount = pod.spec.containers[0].volumeMounts[0]
         mount.subPath, mount.subPathExpr = "", "logs/$(NAME)"
-        where = volumes.places(pod, tmp_path / "volumes")
+        where = volumes.volume_paths(pod, tmp_path / "volumes")
         volumes.make_volumes(pod, where)
         volumes.link_volumes(pod.spec.containers[0], tmp_path / "root", where, {"NAME": "a"})
         assert (tmp_path / "volumes/scratch/logs/a").is_dir()
-        with pytest.raises(Unsupported, match='subPathExpr of "/var/scratch": missing value for "NAME"'):
+        with pytest.raises(UnsupportedPod, match='subPathExpr of "/var/scratch": missing value for "NAME"'):
             volumes.link_volumes(pod.spec.containers[0], tmp_path / "root", where, {})
 
     def test_host_path_type_is_checked(self, tmp_path: Path) -> None:
         pod = self.pod(tmp_path)
         pod.spec.volumes[1].volumeSource.hostPath.type = "File"
-        with pytest.raises(Unsupported, match='volume "host": hostPath type check failed'):
-            volumes.make_volumes(pod, volumes.places(pod, tmp_path / "volumes"))
+        with pytest.raises(UnsupportedPod, match='volume "host": hostPath type check failed'):
+            volumes.make_volumes(pod, volumes.volume_paths(pod, tmp_path / "volumes"))
 
     def test_mount_path_inside_another_volume_is_rejected(self, tmp_path: Path) -> None:
         pod = self.pod(tmp_path)
         pod.spec.containers[0].volumeMounts.add(name="scratch", mountPath="/host/inside")
-        where = volumes.places(pod, tmp_path / "volumes")
+        where = volumes.volume_paths(pod, tmp_path / "volumes")
         volumes.make_volumes(pod, where)
-        with pytest.raises(Unsupported, match='mountPath "/host/inside" is inside another volume'):
+        with pytest.raises(UnsupportedPod, match='mountPath "/host/inside" is inside another volume'):
             volumes.link_volumes(pod.spec.containers[0], tmp_path / "root", where)

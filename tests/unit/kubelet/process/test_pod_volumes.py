@@ -11,10 +11,10 @@ from pinnace.api.core_v1_pb2 import ConfigMap, PersistentVolume, PersistentVolum
 from pinnace.api.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, SECRETS, Resource
 from pinnace.api.status import Code, Refusal
 from pinnace.client.errors import NotFound, unavailable
-from pinnace.kubelet.runtime.interface import Progress, Unsupported, read
+from pinnace.kubelet.runtime.interface import UnsupportedPod, VolumeProgress, read_clocks
 from pinnace.kubelet.runtime.process import pod_volumes
 from pinnace.kubelet.runtime.process.plan import make_sub_path
-from pinnace.kubelet.runtime.process.pod_volumes import PodVolumes
+from pinnace.kubelet.runtime.process.pod_volumes import ProcessVolumeManager
 from pinnace.kubelet.runtime.process.runtime import ProcessRuntime
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.unit.kubelet.process.scene import ADDRESSES, UID, Scene, eventually, shell
@@ -26,12 +26,12 @@ class Cluster(Scene):
     def __init__(self, folder: Path) -> None:
         self.stored: dict[tuple[Resource[Any], str], Any] = {}
         self.down = False
-        self.progress = Progress(False, {})
+        self.progress = VolumeProgress(False, {})
         self.events: list[tuple[str, str]] = []
         super().__init__(folder)
 
     def _open_runtime(self) -> None:
-        self.volumes = PodVolumes(self.root, self._get)
+        self.volumes = ProcessVolumeManager(self.root, self._get)
         self.volumes.listen(lambda uid, progress: setattr(self, "progress", progress), self._event)
         self.runtime = ProcessRuntime(self.root, objects=self.volumes.objects)
         self.runtime.listen(lambda uid: self._changed.set())
@@ -47,13 +47,13 @@ class Cluster(Scene):
         return result
 
     def admit(self, pod: Pod) -> None:
-        self.volumes.publish(pod, read(SYSTEM_CLOCK))
+        self.volumes.publish(pod, read_clocks(SYSTEM_CLOCK))
         self.runtime.prepare(pod, ADDRESSES)
 
     async def lines(self, pod: Pod) -> list[str]:
         """The output of the pod, which ends."""
         self.admit(pod)
-        await eventually(lambda: self.progress == Progress(True, {}))
+        await eventually(lambda: self.progress == VolumeProgress(True, {}))
         self.start("c0", 0)
         await self.exited()
         return [line.removeprefix("stdout F ") for line in self.log()]
@@ -110,11 +110,11 @@ async def test_container_is_held_until_its_object_exists(scene: Cluster) -> None
     key = pod.spec.containers[0].env.add(name="A").valueFrom.configMapKeyRef
     key.localObjectReference.name, key.key = "late", "k"
     scene.admit(pod)
-    await eventually(lambda: scene.progress == Progress(True, {"c0": 'configmap "late" not found'}))
+    await eventually(lambda: scene.progress == VolumeProgress(True, {"c0": 'configmap "late" not found'}))
     scene.stored[CONFIG_MAPS, "late"] = config_map(other="1")
     await eventually(lambda: scene.progress.held == {"c0": "couldn't find key k in ConfigMap default/late"})
     scene.stored[CONFIG_MAPS, "late"] = config_map(k="now")
-    await eventually(lambda: scene.progress == Progress(True, {}))
+    await eventually(lambda: scene.progress == VolumeProgress(True, {}))
     assert scene.events == [
         ("Failed", 'Error: configmap "late" not found'),
         ("Failed", "Error: couldn't find key k in ConfigMap default/late"),
@@ -228,6 +228,6 @@ def test_sub_path_stays_inside_its_volume(tmp_path: Path) -> None:
     (volume / "dangling").symlink_to("../made")
     assert make_sub_path(volume, "in/b", "c", "v").is_dir()
     for part in ("out", "out/new", "dangling", "../outside", "/etc", "a/../../outside"):
-        with pytest.raises(Unsupported, match='failed to prepare subPath for volumeMount "v" of container "c"'):
+        with pytest.raises(UnsupportedPod, match='failed to prepare subPath for volumeMount "v" of container "c"'):
             make_sub_path(volume, part, "c", "v")
     assert list(outside.iterdir()) == [] and not (tmp_path / "made").exists()

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from pinnace.kubelet.runtime.process import files, root
-from pinnace.kubelet.runtime.process.root import Root, remove_pod, reset
+from pinnace.kubelet.runtime.process.root import RuntimeRoot, remove_pod, reset_root
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.unit.kubelet.process.scene import FOR_EVER, TIMEOUT, UID, Scene, eventually, exists, shell
 from tests.unprivileged import read_only, unprivileged
 
 
-def a_pod(root: Root) -> Path:
+def a_pod(root: RuntimeRoot) -> Path:
     """A pod without containers. Its folder and a directory in a volume are read-only."""
     pod = root.pod("uid")
     read_only(pod / "volumes")
@@ -27,7 +27,7 @@ def a_pod(root: Root) -> Path:
 
 async def test_removed_pod_leaves_no_files() -> None:
     with unprivileged() as folder:
-        root = Root(folder / "root")
+        root = RuntimeRoot(folder / "root")
         await remove_pod(root.move_to_removed(a_pod(root)), SYSTEM_CLOCK, asyncio.Lock())
         assert (root.pods(), root.removed()) == ([], [])
         root.close()
@@ -35,10 +35,10 @@ async def test_removed_pod_leaves_no_files() -> None:
 
 def test_reset_leaves_no_files() -> None:
     with unprivileged() as folder:
-        root = Root(folder / "root")
+        root = RuntimeRoot(folder / "root")
         a_pod(root)
         root.close()
-        reset(folder / "root")
+        reset_root(folder / "root")
         assert list(folder.iterdir()) == []
 
 
@@ -47,7 +47,7 @@ def test_reset_rejects_a_folder_of_another_origin(tmp_path: Path) -> None:
     (tmp_path / "pods").mkdir()
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(OSError, match=r"not the directory of a process runtime: it contains thesis\.tex"):
-        reset(tmp_path)
+        reset_root(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pods", "thesis.tex"]
 
 
@@ -66,14 +66,14 @@ async def test_processes_are_killed_on_a_full_disk(by: str, tmp_path: Path, monk
     await scene.running()
     shim, running = scene.shim(), (scene.pid(), int(scene.log()[0].split()[-1]))
     assert all(map(exists, running))
-    monkeypatch.setattr(files, "write", full)
+    monkeypatch.setattr(files, "write_record", full)
     try:
         if by == "removal":
             scene.runtime.remove(UID)
             await scene.runtime.settled()
         scene.root.close()
         if by == "reset":
-            reset(scene.folder)
+            reset_root(scene.folder)
         assert not any(map(exists, running))
     finally:
         if exists(shim):
@@ -87,7 +87,7 @@ async def test_older_shim_receives_requests_by_file(tmp_path: Path, monkeypatch:
     await eventually(lambda: bool(scene.log()))
     await scene.running()
     running = (scene.pid(), int(scene.log()[0].split()[-1]))
-    monkeypatch.setattr(root, "_heeds", lambda folder, number: False)
+    monkeypatch.setattr(root, "_handles_signal", lambda folder, number: False)
     monkeypatch.setattr(files, "KILL", None)  # sending the signal would fail
     scene.runtime.remove(UID)
     await scene.runtime.settled()
@@ -111,7 +111,7 @@ async def test_remaining_files_are_reported(
     def refuse(path: Path) -> None:
         raise PermissionError(13, "Permission denied", f"{path}/file")
 
-    root = Root(tmp_path / "root")
+    root = RuntimeRoot(tmp_path / "root")
     left = root.move_to_removed(a_pod(root))
     monkeypatch.setattr("pinnace.kubelet.runtime.process.root.remove_tree", refuse)
     await remove_pod(left, SYSTEM_CLOCK, asyncio.Lock())
@@ -122,7 +122,7 @@ async def test_remaining_files_are_reported(
 @pytest.mark.parametrize(("uid", "container"), [("..", "c"), ("../secret", "c"), ("uid", "../../x"), ("", "c"), ("uid", "a\0")])
 def test_uid_and_container_name_cannot_escape_the_root(tmp_path: Path, uid: str, container: str) -> None:
     """A client requests a log by the uid of a pod and the name of a container."""
-    root = Root(tmp_path / "root")
+    root = RuntimeRoot(tmp_path / "root")
     for outside in ("secret", "root/secret", "root/pods/c", "root/pods/x"):
         (tmp_path / outside / "containers" / "c" / "0").mkdir(parents=True)
         (tmp_path / outside / "0").mkdir()

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from pinnace.api.resource_v1_pb2 import Quantity
-from pinnace.kubelet.runtime.interface import ContainerState, Unsupported, read
+from pinnace.kubelet.runtime.interface import ContainerState, UnsupportedPod, read_clocks
 from pinnace.kubelet.runtime.process import files
-from pinnace.kubelet.runtime.process.root import Root
+from pinnace.kubelet.runtime.process.root import RuntimeRoot
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.unit.kubelet.process.scene import ADDRESSES, FOR_EVER, UID, Scene, eventually, exists, shell
 
@@ -73,7 +73,7 @@ async def test_failed_start_has_a_reason(scene: Scene) -> None:
 async def test_container_without_a_command_is_rejected(scene: Scene) -> None:
     pod = shell("unused")
     del pod.spec.containers[0].command[:]
-    with pytest.raises(Unsupported, match='image "app:1" is not in the table of images'):
+    with pytest.raises(UnsupportedPod, match='image "app:1" is not in the table of images'):
         scene.runtime.prepare(pod, ADDRESSES)
     assert scene.root.pods() == []
 
@@ -97,7 +97,7 @@ async def test_invalid_volume_path_rejects_its_pod(scene: Scene, where: str, sub
         exit_ = (await scene.exited()).exit
         assert exit_ is not None and exit_.reason == "StartError" and "embedded null" in exit_.message
         return
-    with pytest.raises(Unsupported, match=r"invalid path of a volume: .*embedded null"):
+    with pytest.raises(UnsupportedPod, match=r"invalid path of a volume: .*embedded null"):
         scene.runtime.prepare(pod, ADDRESSES)
     assert scene.root.pods() == []
     scene.adopt(pod)  # an earlier kubelet had admitted the pod
@@ -146,7 +146,7 @@ async def test_stop_that_failed_on_a_full_disk_can_be_repeated(scene: Scene, mon
     scene.run(shell(FOR_EVER))
     await scene.running()
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
-        patch.setattr(files, "write", full)
+        patch.setattr(files, "write_record", full)
         scene.stop(30.0)
     assert scene.view().stop_grace is None
     scene.stop(30.0)
@@ -159,7 +159,7 @@ async def test_expired_container_is_killed_on_a_full_disk(scene: Scene, monkeypa
 
     scene.run(shell("trap '' TERM; echo ready; while :; do sleep 0.05; done"))
     await scene.says("ready")
-    monkeypatch.setattr(files, "write", full)
+    monkeypatch.setattr(files, "write_record", full)
     scene.stop(0.0)
     assert (await scene.exited()).exit is not None
 
@@ -335,7 +335,7 @@ class TestRestartedKubelet:
 
     async def test_second_kubelet_cannot_use_the_root(self, scene: Scene) -> None:
         with pytest.raises(OSError, match="is in use by another kubelet"):
-            Root(scene.folder)
+            RuntimeRoot(scene.folder)
 
 
 async def test_closed_runtime_leaves_containers_to_the_next_one(scene: Scene) -> None:
@@ -345,7 +345,7 @@ async def test_closed_runtime_leaves_containers_to_the_next_one(scene: Scene) ->
     await scene.running()
     pid, before = scene.pid(), scene.runtime
     scene.replace_runtime()
-    assert not before.observe(UID, read(SYSTEM_CLOCK))
+    assert not before.observe(UID, read_clocks(SYSTEM_CLOCK))
     scene.adopt(pod)
     await scene.running()
     assert scene.pid() == pid and exists(pid)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pinnace.kubelet.runtime.process.atomic_writer import ProjectedFile, write_atomically
-from pinnace.kubelet.runtime.process.web_server import Documents, WebServer
+from pinnace.kubelet.runtime.process.web_server import DocumentRoot, WebServer
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def documents(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(documents: Path) -> Iterator[WebServer]:
-    with WebServer(("127.0.0.1", 0), Documents(str(documents)), b"the default page") as server:
+    with WebServer(("127.0.0.1", 0), DocumentRoot(str(documents)), b"the default page") as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield server

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.kubelet.runtime.simulated_log import LogLine
-from pinnace.kubelet.runtime.stages import StagesError, load, parse
+from pinnace.kubelet.runtime.simulated_log import SimulatedLogLine
+from pinnace.kubelet.runtime.stages import StagesError, load_stages, parse_stages
 
 GOOD = """apiVersion: kwok.x-k8s.io/v1alpha1
 kind: Stage
@@ -24,7 +24,7 @@ spec:
 
 
 def test_stages_of_kwok_are_accepted() -> None:
-    (stage,) = parse(GOOD, "good.yaml").stages
+    (stage,) = parse_stages(GOOD, "good.yaml").stages
     assert (stage.name, stage.delay, stage.code) == ("a", (1.0, 1.0), 1)
 
 
@@ -80,29 +80,29 @@ def test_stages_of_kwok_are_accepted() -> None:
 def test_violations_are_reported(old: str, new: str, problem: str) -> None:
     assert old in GOOD
     with pytest.raises(StagesError) as raised:
-        parse(GOOD.replace(old, new), "x.yaml")
+        parse_stages(GOOD.replace(old, new), "x.yaml")
     assert any(line.startswith(problem) for line in str(raised.value).splitlines()), raised.value
 
 
 def test_all_errors_are_reported_at_once() -> None:
     text = GOOD.replace("kind: Stage", "kind: Steak") + "---\n" + GOOD.replace("code: 1", "code: -1")
     with pytest.raises(StagesError) as raised:
-        parse(text, "x.yaml")
+        parse_stages(text, "x.yaml")
     assert [line.split(" ")[0] for line in str(raised.value).splitlines()] == ["x.yaml:2:", "x.yaml:27:"]
 
 
 def test_missing_field_is_reported_once() -> None:
     with pytest.raises(StagesError) as raised:
-        parse("kind: Stage\n", "x.yaml")
+        parse_stages("kind: Stage\n", "x.yaml")
     assert str(raised.value).splitlines() == ["x.yaml:1: apiVersion: is missing", "x.yaml:1: spec: is missing"]
 
 
 def test_unreadable_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StagesError, match=r"No such file or directory; the sets are fast, realistic, chaos"):
-        load(str(tmp_path / "none.yaml"))
+        load_stages(str(tmp_path / "none.yaml"))
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     with pytest.raises(StagesError, match="not UTF-8"):
-        load(str(tmp_path / "binary"))
+        load_stages(str(tmp_path / "binary"))
 
 
 LOGS = """apiVersion: pinnace.io/v1alpha1
@@ -119,8 +119,8 @@ spec:
 
 
 def test_logs_are_lines_with_intervals() -> None:
-    (stage,) = parse(LOGS, "logs.yaml").stages
-    assert [*stage.logs] == [LogLine("{pod} started"), LogLine('{"order": {number}}', 2.0, 0.5, "app")]
+    (stage,) = parse_stages(LOGS, "logs.yaml").stages
+    assert [*stage.logs] == [SimulatedLogLine("{pod} started"), SimulatedLogLine('{"order": {number}}', 2.0, 0.5, "app")]
 
 
 @pytest.mark.parametrize(
@@ -152,5 +152,5 @@ def test_logs_are_lines_with_intervals() -> None:
 )
 def test_mistakes_in_logs_name_their_line(old: str, new: str, problem: str) -> None:
     with pytest.raises(StagesError) as caught:
-        parse(LOGS.replace(old, new, 1), "x.yaml")
+        parse_stages(LOGS.replace(old, new, 1), "x.yaml")
     assert any(line.startswith(problem) for line in str(caught.value).splitlines()), str(caught.value)

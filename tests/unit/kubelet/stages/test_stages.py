@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.kubelet.runtime.stages import SETS, Behaviour, Stages, load, parse
+from pinnace.kubelet.runtime.stages import SETS, Behaviour, Stages, load_stages, parse_stages
 from tests.builders import make_pod
 
 DEFAULT = Behaviour(start_seconds=9.0)
@@ -14,7 +14,7 @@ DEFAULT = Behaviour(start_seconds=9.0)
 def stages(*specs: str) -> Stages:
     """Stages from specs in YAML's flow style, without the resourceRef."""
     head = "apiVersion: pinnace.io/v1alpha1\nkind: Stage\nspec: {resourceRef: {kind: Pod}, "
-    return parse("\n---\n".join(f"{head}{spec}}}" for spec in specs), "test.yaml")
+    return parse_stages("\n---\n".join(f"{head}{spec}}}" for spec in specs), "test.yaml")
 
 
 def numbered(number: int) -> Pod:
@@ -98,14 +98,14 @@ def test_jitter_is_bounded_and_stable_for_each_pod() -> None:
 
 @pytest.mark.parametrize("name", SETS)
 def test_built_in_sets_can_be_loaded(name: str) -> None:
-    result = load(name)
+    result = load_stages(name)
     for number in range(50):
         result.behaviour(numbered(number), DEFAULT)
 
 
 def exits(pod: Pod, name: str) -> set[int | None]:
     """The exit codes of such pods. None stands for a pod that runs on."""
-    stages, result = load(name), set[int | None]()
+    stages, result = load_stages(name), set[int | None]()
     for number in range(300):
         pod.metadata.uid = f"uid-{number}"
         behaviour = stages.behaviour(pod, Behaviour())

@@ -30,7 +30,7 @@ from pinnace.api.verbs_pb2 import DELETED
 from pinnace.api.wire import portions
 from pinnace.client.errors import ApiError, Conflict, Fenced, NotFound, OutcomeUnknown, error_of
 from pinnace.client.informer import Delta, Index
-from pinnace.client.resource import Outcomes, Send, delete_request
+from pinnace.client.resource import BatchOutcomes, BatchSend, delete_request
 from pinnace.controllers.ownership import refers_to
 from pinnace.controllers.pods import PodFacts
 from pinnace.controllers.runtime import Keys, Shared
@@ -120,7 +120,7 @@ class PodControl:
                 return error
         return None
 
-    async def _send(self, key: str, send: Send[T], items: Sequence[T]) -> Outcomes:
+    async def _send(self, key: str, send: BatchSend[T], items: Sequence[T]) -> BatchOutcomes:
         try:
             outcomes = await send(items)
         except OutcomeUnknown:

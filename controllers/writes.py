@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from pinnace.api.resources import Resource
 from pinnace.api.wire import portions
 from pinnace.client.errors import ApiError, Fenced, Unavailable, error_of, timed_out
-from pinnace.client.resource import ResourceClient, Send
+from pinnace.client.resource import BatchSend, ResourceClient
 from pinnace.controllers.informers import Informers
 from pinnace.controllers.runtime import Unfinished
 
@@ -27,7 +27,7 @@ BATCH = 500
 """Maximum number of items per call."""
 
 
-async def in_batches(send: Send[T], items: Sequence[T]) -> list[ApiError | None]:
+async def in_batches(send: BatchSend[T], items: Sequence[T]) -> list[ApiError | None]:
     """Send all items in batches. Return the error of each item, or None. After Unavailable, the remaining items are not sent.
 
     Raise Fenced.
@@ -58,7 +58,7 @@ def unless_refused(again: float | None, errors: Iterable[ApiError | None], *, bu
 class Batcher(Generic[T]):
     """Combines concurrent writes of several workers into one call. While a call runs, the next batch is collected."""
 
-    def __init__(self, send: Send[T]) -> None:
+    def __init__(self, send: BatchSend[T]) -> None:
         self._send = send
         self._waiting: list[tuple[T, asyncio.Future[str]]] = []
         self._sending = False

@@ -96,7 +96,7 @@ class Dispatcher:
         self._ready = ready
         self._discovery = Discovery()
         self._openapi = OpenApi()
-        self._version = dump(version_info(build.version()))
+        self._version = dump(version_info(build.build_version()))
         self._reviews = Reviews(backend)
         self._usage = Usage(backend)
         self._why = Why(servers)

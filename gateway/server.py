@@ -37,7 +37,7 @@ from pinnace.gateway.listener import Listener
 from pinnace.gateway.media_types import PROTOBUF, error_format
 from pinnace.gateway.metrics import OPEN_STREAMS, duration, requests
 from pinnace.gateway.watch_events import status_envelope
-from pinnace.runtime.grpc_server import Refusals
+from pinnace.runtime.grpc_server import RefusalPacer
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Server:
         self._authenticator = authenticator
         self._context = context
         self._connections = Connections(_most_connections(), turns or Turns())
-        self._refusals = Refusals()
+        self._refusals = RefusalPacer()
         self._listener: Listener | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._streams = set[HttpConnection]()

@@ -50,7 +50,7 @@ from pinnace.fit import allocatable
 from pinnace.fit.requests import PODS
 from pinnace.kubelet.addresses import host_ip, pod_cidr
 from pinnace.kubelet.eviction import CONDITIONS, Kind
-from pinnace.runtime.build import version
+from pinnace.runtime.build import build_version
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 READY = ("True", "KubeletReady", "the fleet holds the lease of this node")
@@ -251,7 +251,7 @@ def _system_info(labels: Mapping[str, str], machine: Machine) -> tuple[str, str,
 
 def _versions(machine: Machine) -> tuple[str, str]:
     """The versions of the runtime and the kubelet, in the format of nodeInfo."""
-    return f"{machine.runtime}://1", f"v{version()}"
+    return f"{machine.runtime}://1", f"v{build_version()}"
 
 
 def _addresses(node: Node, machine: Machine) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from pinnace.api.scalars import to_time
 from pinnace.kubelet.eviction import usage
 from pinnace.kubelet.node import VirtualNodes
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.tasks import in_slices
+from pinnace.runtime.tasks import apply_in_slices
 
 _MILLI = 1_000_000
 """Nanocores."""
@@ -54,7 +54,7 @@ class Declared:
         self._clock = clock
 
     async def measure(self, running: Sequence[Running]) -> Sequence[Mapping[str, Usage]]:
-        return await in_slices(_declared, running, self._clock)
+        return await apply_in_slices(_declared, running, self._clock)
 
 
 def _declared(running: Running) -> Mapping[str, Usage]:

@@ -42,7 +42,16 @@ import yaml
 from pinnace.api import documents, names, wellknown
 from pinnace.api.resources import Resource
 from pinnace.api.wellknown import SCHEDULER_ELECTION
-from pinnace.runtime.configuration import ConfigurationError, duration, fields, flag, items, seconds, text, weight
+from pinnace.runtime.configuration import (
+    ConfigurationError,
+    parse_bool,
+    parse_duration,
+    parse_fields,
+    parse_list,
+    parse_seconds,
+    parse_text,
+    parse_weight,
+)
 from pinnace.scheduler.extenders.client import METHODS as RPC_METHODS
 from pinnace.scheduler.extenders.extender import Extenders
 from pinnace.scheduler.extenders.interface import BIND, FILTER, HTTP_TIMEOUT, PREEMPT, PRIORITIZE, ExtenderConfiguration, Tls
@@ -169,7 +178,7 @@ class Resolved:
 
 def resolve(raw: Any, path: str, sources: dict[str, Source]) -> Resolved:
     """Merge the plugin sets of a profile. `sources` maps known names to plugins; newly named plugins are added to it."""
-    given = fields(raw, path, (MULTI_POINT, *Point))
+    given = parse_fields(raw, path, (MULTI_POINT, *Point))
     sets = {name: _set(given.get(name, {}), f"{path}.{name}", sources) for name in (MULTI_POINT, *Point)}
     multi = sets[MULTI_POINT]
     for name in multi.enabled:
@@ -226,19 +235,19 @@ def source(spec: str, path: str, sources: dict[str, Source]) -> tuple[str, Sourc
 
 
 def _set(raw: Any, path: str, sources: dict[str, Source]) -> _Set:
-    both = fields(raw, path, ("enabled", "disabled"))
+    both = parse_fields(raw, path, ("enabled", "disabled"))
     enabled: dict[str, float] = {}
-    for index, item in enumerate(items(both.get("enabled", []), f"{path}.enabled")):
+    for index, item in enumerate(parse_list(both.get("enabled", []), f"{path}.enabled")):
         where = f"{path}.enabled[{index}]"
-        entry = fields(item, where, ("name", "weight"))
-        name, _ = source(text(entry.get("name"), f"{where}.name"), where, sources)
+        entry = parse_fields(item, where, ("name", "weight"))
+        name, _ = source(parse_text(entry.get("name"), f"{where}.name"), where, sources)
         if name in enabled:
             raise ConfigurationError(f"{where}: {name} is enabled twice")
-        enabled[name] = weight(entry.get("weight", 0), f"{where}.weight")
+        enabled[name] = parse_weight(entry.get("weight", 0), f"{where}.weight")
     disabled = set()
-    for index, item in enumerate(items(both.get("disabled", []), f"{path}.disabled")):
+    for index, item in enumerate(parse_list(both.get("disabled", []), f"{path}.disabled")):
         where = f"{path}.disabled[{index}]"
-        spec = text(fields(item, where, ("name", "weight")).get("name"), f"{where}.name")
+        spec = parse_text(parse_fields(item, where, ("name", "weight")).get("name"), f"{where}.name")
         disabled.add(spec if spec == EVERYTHING else source(spec, where, sources)[0])
     return _Set(enabled, frozenset(disabled))
 
@@ -333,7 +342,7 @@ _TLS_FIELDS = ("insecure", "caFile", "certFile", "keyFile")
 
 def parse_extenders(raw: Any, path: str) -> tuple[ExtenderConfiguration, ...]:
     """Parse the list of extenders. Raise ConfigurationError if it is invalid."""
-    extender_configurations = tuple(_extender(item, f"{path}[{index}]") for index, item in enumerate(items(raw, path)))
+    extender_configurations = tuple(_extender(item, f"{path}[{index}]") for index, item in enumerate(parse_list(raw, path)))
     binders = [extender for extender in extender_configurations if BIND in extender.verbs]
     if len(binders) > 1:
         raise ConfigurationError(
@@ -373,8 +382,8 @@ def write_extender(extender: ExtenderConfiguration) -> Mapping[str, Any]:
 
 
 def _extender(raw: Any, path: str) -> ExtenderConfiguration:
-    given = fields(raw, path, _EXTENDER_FIELDS)
-    url = text(given.get("urlPrefix"), f"{path}.urlPrefix")
+    given = parse_fields(raw, path, _EXTENDER_FIELDS)
+    url = parse_text(given.get("urlPrefix"), f"{path}.urlPrefix")
     scheme = _scheme(url, f"{path}.urlPrefix")
     verbs = {verb: _verb(given[name], f"{path}.{name}") for name, verb in _VERBS.items() if given.get(name, "") != ""}
     if not verbs:
@@ -384,7 +393,7 @@ def _extender(raw: Any, path: str) -> ExtenderConfiguration:
             raise ConfigurationError(
                 f"{path}.{name}: expected {RPC_METHODS[verb]}, the name of the method of pinnace.v1.Extender"
             )
-    enable_https = flag(given.get("enableHTTPS", False), f"{path}.enableHTTPS")
+    enable_https = parse_bool(given.get("enableHTTPS", False), f"{path}.enableHTTPS")
     for name in ("enableHTTPS", "tlsConfig"):
         if scheme != "https" and given.get(name):
             raise ConfigurationError(f"{path}.{name}: requires a urlPrefix that begins with https://")
@@ -394,16 +403,16 @@ def _extender(raw: Any, path: str) -> ExtenderConfiguration:
         weight=_extender_weight(given.get("weight", 0), PRIORITIZE in verbs, f"{path}.weight"),
         enable_https=enable_https,
         tls=_tls(given["tlsConfig"], f"{path}.tlsConfig") if "tlsConfig" in given else None,
-        timeout=duration(given["httpTimeout"], f"{path}.httpTimeout") if "httpTimeout" in given else HTTP_TIMEOUT,
-        node_cache_capable=flag(given.get("nodeCacheCapable", False), f"{path}.nodeCacheCapable"),
+        timeout=parse_duration(given["httpTimeout"], f"{path}.httpTimeout") if "httpTimeout" in given else HTTP_TIMEOUT,
+        node_cache_capable=parse_bool(given.get("nodeCacheCapable", False), f"{path}.nodeCacheCapable"),
         managed_resources=_managed(given.get("managedResources", []), f"{path}.managedResources"),
-        ignorable=flag(given.get("ignorable", False), f"{path}.ignorable"),
+        ignorable=parse_bool(given.get("ignorable", False), f"{path}.ignorable"),
     )
 
 
 def _verb(raw: Any, path: str) -> str:
     """Parse a verb, which is a segment of a URL path."""
-    verb = text(raw, path)
+    verb = parse_text(raw, path)
     if not _goes_into_a_url(verb):
         raise ConfigurationError(f"{path}: expected a segment of a URL path, got {verb}")
     return verb
@@ -435,24 +444,26 @@ def _extender_weight(raw: Any, needed: bool, path: str) -> int:
 
 
 def _tls(raw: Any, path: str) -> Tls:
-    given = fields(raw, path, _TLS_FIELDS)
-    files = {name: text(given[name], f"{path}.{name}") if name in given else "" for name in _TLS_FIELDS[1:]}
+    given = parse_fields(raw, path, _TLS_FIELDS)
+    files = {name: parse_text(given[name], f"{path}.{name}") if name in given else "" for name in _TLS_FIELDS[1:]}
     if files["keyFile"] and not files["certFile"]:
         raise ConfigurationError(f"{path}.keyFile: requires certFile")
-    return Tls(flag(given.get("insecure", False), f"{path}.insecure"), files["caFile"], files["certFile"], files["keyFile"])
+    return Tls(
+        parse_bool(given.get("insecure", False), f"{path}.insecure"), files["caFile"], files["certFile"], files["keyFile"]
+    )
 
 
 def _managed(raw: Any, path: str) -> dict[str, bool]:
     result: dict[str, bool] = {}
-    for index, item in enumerate(items(raw, path)):
+    for index, item in enumerate(parse_list(raw, path)):
         where = f"{path}[{index}]"
-        given = fields(item, where, ("name", "ignoredByScheduler"))
-        name = text(given.get("name"), f"{where}.name")
+        given = parse_fields(item, where, ("name", "ignoredByScheduler"))
+        name = parse_text(given.get("name"), f"{where}.name")
         if problems := _extended(name):
             raise ConfigurationError(f"{where}.name: {problems[0]}")
         if name in result:
             raise ConfigurationError(f"{where}.name: duplicate extender managed resource name {name}")
-        result[name] = flag(given.get("ignoredByScheduler", False), f"{where}.ignoredByScheduler")
+        result[name] = parse_bool(given.get("ignoredByScheduler", False), f"{where}.ignoredByScheduler")
     return result
 
 
@@ -494,11 +505,11 @@ def parse(document: str, folder: Path = Path(), *, seed: int = 0) -> Configurati
         raise ConfigurationError(f"line {error.line}: {error}") from None
     if len(result) > 1:
         raise ConfigurationError(f"expected one document, got {len(result)}")
-    top = fields(_with_paths(result[0], folder) if result else None, "", _FIELDS)
+    top = parse_fields(_with_paths(result[0], folder) if result else None, "", _FIELDS)
     if (top.get("apiVersion"), top.get("kind")) != (API_VERSION, KIND):
         raise ConfigurationError(f"expected apiVersion {API_VERSION} and kind {KIND}")
-    election = fields(top.get("leaderElection", {}), "leaderElection", ("resourceName",))
-    raw_profiles = items(top.get("profiles", []), "profiles") or [{}]
+    election = parse_fields(top.get("leaderElection", {}), "leaderElection", ("resourceName",))
+    raw_profiles = parse_list(top.get("profiles", []), "profiles") or [{}]
     nameless = wellknown.DEFAULT_SCHEDULER if len(raw_profiles) == 1 else None
     profiles = tuple(_parse_profile(raw, f"profiles[{index}]", nameless) for index, raw in enumerate(raw_profiles))
     names = [profile.scheduler_name for profile in profiles]
@@ -506,14 +517,14 @@ def parse(document: str, folder: Path = Path(), *, seed: int = 0) -> Configurati
         if name in names[:index]:
             raise ConfigurationError(f"profiles[{index}].schedulerName: duplicate schedulerName {name}")
     default = Configuration()
-    initial = seconds(top.get("podInitialBackoffSeconds", default.initial_backoff), "podInitialBackoffSeconds")
-    longest = seconds(top.get("podMaxBackoffSeconds", default.max_backoff), "podMaxBackoffSeconds")
+    initial = parse_seconds(top.get("podInitialBackoffSeconds", default.initial_backoff), "podInitialBackoffSeconds")
+    longest = parse_seconds(top.get("podMaxBackoffSeconds", default.max_backoff), "podMaxBackoffSeconds")
     if longest < initial:
         raise ConfigurationError(
             f"podMaxBackoffSeconds: must be at least podInitialBackoffSeconds ({initial:g}), got {longest:g}"
         )
     return Configuration(
-        election=text(election.get("resourceName", default.election), "leaderElection.resourceName"),
+        election=parse_text(election.get("resourceName", default.election), "leaderElection.resourceName"),
         initial_backoff=initial,
         max_backoff=longest,
         profiles=profiles,
@@ -550,11 +561,11 @@ def _and(profile: ProfileConfiguration, spec: str) -> ProfileConfiguration:
 
 def _parse_profile(raw: Any, path: str, nameless: str | None) -> ProfileConfiguration:
     """Parse one profile. `nameless` is the default of schedulerName; None makes the field required."""
-    profile = fields(raw, path, ("schedulerName", "plugins", "pluginConfig"))
+    profile = parse_fields(raw, path, ("schedulerName", "plugins", "pluginConfig"))
     sources = built_in()
     resolved = resolve(profile.get("plugins", {}), f"{path}.plugins", sources)
     return ProfileConfiguration(
-        scheduler_name=text(profile.get("schedulerName", nameless), f"{path}.schedulerName"),
+        scheduler_name=parse_text(profile.get("schedulerName", nameless), f"{path}.schedulerName"),
         points=resolved.points,
         weights=resolved.weights,
         args=_parse_args(profile.get("pluginConfig", []), f"{path}.pluginConfig", sources),
@@ -564,10 +575,10 @@ def _parse_profile(raw: Any, path: str, nameless: str | None) -> ProfileConfigur
 
 def _parse_args(raw: Any, path: str, sources: dict[str, Source]) -> dict[str, Mapping[str, Any]]:
     result: dict[str, Mapping[str, Any]] = {}
-    for index, item in enumerate(items(raw, path)):
+    for index, item in enumerate(parse_list(raw, path)):
         where = f"{path}[{index}]"
-        entry = fields(item, where, ("name", "args"))
-        name, _ = source(text(entry.get("name"), f"{where}.name"), f"{where}.name", sources)
+        entry = parse_fields(item, where, ("name", "args"))
+        name, _ = source(parse_text(entry.get("name"), f"{where}.name"), f"{where}.name", sources)
         args = entry.get("args", {})
         if not isinstance(args, dict):
             raise ConfigurationError(f"{where}.args: expected an object")

@@ -25,7 +25,7 @@ from pinnace.api.wire import portions
 from pinnace.client.client import EventClient
 from pinnace.client.errors import Conflict, Fenced, Unavailable
 from pinnace.client.events import EventRecorder
-from pinnace.client.resource import errors_of
+from pinnace.client.resource import batch_errors
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import unending
 from pinnace.runtime.tracing import NO_TRACER, SAMPLED, Tracer
@@ -122,7 +122,7 @@ class Reporter:
             await self._send(portion)
 
     async def _send(self, changes: Sequence[_Change]) -> None:
-        answers = await errors_of(self._statuses.update_status_batch, [pod for _, _, pod in changes])
+        answers = await batch_errors(self._statuses.update_status_batch, [pod for _, _, pod in changes])
         for (key, each, _), answer in zip(changes, answers, strict=True):
             if isinstance(answer, Conflict | Unavailable):
                 self._wanted.setdefault(key, each)

@@ -26,7 +26,7 @@ from functools import partial
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.client.client import Client
 from pinnace.client.informer import Delta
-from pinnace.client.resource import errors_of
+from pinnace.client.resource import batch_errors
 from pinnace.client.standby import ProgressTimeout, Standby
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
@@ -232,7 +232,7 @@ class Scheduler:
 
     async def _mark(self, queued: QueuedPod, token: int) -> bool:
         """Mark the start of an attempt of the pod. Return False if the attempt must not start."""
-        writing = errors_of(self._marks.update_status_batch, [marked(queued.info.raw, self._clock.time())])
+        writing = batch_errors(self._marks.update_status_batch, [marked(queued.info.raw, self._clock.time())])
         try:
             (problem,) = await self._extender_scheduling.hold_while(queued, writing, lambda: self._leads(token))
         except Superseded:

@@ -72,12 +72,12 @@ class RoleAggregator:
         def step(version: Version[ClusterRole] | None) -> Next[ClusterRole]:
             if version is None or version.revision != revision:
                 raise Rejected(errors.contended(CLUSTER_ROLES, name))
-            return Put(_with_rules(version.obj, rules))
+            return Put(_replace_rules(version.obj, rules))
 
         return Mutation(entry.key, name, step)
 
 
-def _with_rules(role: ClusterRole, rules: Iterable[PolicyRule]) -> ClusterRole:
+def _replace_rules(role: ClusterRole, rules: Iterable[PolicyRule]) -> ClusterRole:
     aggregated = copy(CLUSTER_ROLES, role)
     del aggregated.rules[:]
     aggregated.rules.extend(rules)

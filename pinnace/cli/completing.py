@@ -47,11 +47,11 @@ def _complete_verbs(request: str, line: list[str], incomplete: str) -> None:
 
 def _complete_logs(request: str, line: list[str], incomplete: str) -> None:
     """The pods of kubectl, and the components of the local cluster."""
-    from pinnace.client.config import ConfigError, load
+    from pinnace.client.config import ConfigError, load_config
 
     said = kubectl.flag_of(line, "--context")
     try:
-        data_dir: Path | None = load(context=said[1] if said else None).data_dir
+        data_dir: Path | None = load_config(context=said[1] if said else None).data_dir
     except ConfigError:
         data_dir = None
     if data_dir is not None:

@@ -119,7 +119,7 @@ async def _run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -
     config = configuration(settings, can_impersonate=True)
     log.debug("API servers: %s; namespace: %s", ", ".join(config.endpoints), settings.namespace or config.namespace)
     await reach(config)
-    metadata = [*tracing.metadata(os.environ), *_impersonation(settings, config)]
+    metadata = [*tracing.trace_metadata(os.environ), *_impersonation(settings, config)]
     connection = Connection(
         config.endpoints,
         tls=config.tls,

@@ -26,7 +26,7 @@ from pinnace.apiserver.services.sessions import Timing
 from pinnace.apiserver.storage.committer import Committer
 from pinnace.apiserver.storage.interface import Changes, Committed, CompareFailed, KeyValue, Page, Storage, Unavailable, Write
 from pinnace.runtime.clock import SYSTEM_CLOCK
-from pinnace.runtime.grpc_server import Refusals
+from pinnace.runtime.grpc_server import RefusalPacer
 
 PATIENCE = 10.0
 """Maximum wait of a test, in seconds."""
@@ -122,7 +122,7 @@ class Server:
         methods: dict[str, Method] = {}
         for each, service in services:
             methods.update(build_methods(each.methods, service, lambda: None, FlowControl(), allow, authorizations, fences))
-        handlers = MethodHandlers(methods, None, CallRunner(RequestIds("test"), Refusals()))
+        handlers = MethodHandlers(methods, None, CallRunner(RequestIds("test"), RefusalPacer()))
         self._grpc.add_generic_rpc_handlers((handlers,))
         self.address = f"127.0.0.1:{self._grpc.add_insecure_port('127.0.0.1:0')}"
         self._running = [asyncio.ensure_future(part.run()) for part in (self.committer, self.cacher, self.elections)]

@@ -288,7 +288,7 @@ async def test_secret_does_not_appear_in_responses_logs_or_storage(
         ]
         election = Election.FromString(outputs[0])
         assert (election.holder, election.user, list(election.scheduler_names)) == ("one", SCHEDULER.name, [DEFAULT])
-        for secret in (SECRET, fencing.hashed(SECRET)):
+        for secret in (SECRET, fencing.hash_secret(SECRET)):
             assert not [output for output in outputs if secret in output or secret.hex().encode() in output]
         assert not election.session
         stored = [record for record in (await storage.page("/registry/")).items if SECRET in record.value]

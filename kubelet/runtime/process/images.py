@@ -30,7 +30,7 @@ import yaml
 
 import pinnace
 from pinnace.api.core_v1_pb2 import Container, Pod
-from pinnace.runtime.configuration import ConfigurationError, fields, items
+from pinnace.runtime.configuration import ConfigurationError, parse_fields, parse_list
 
 MAX_FILE = 1 << 20
 """Maximum size of a file with images, in bytes."""
@@ -113,7 +113,7 @@ def load_images(path: Path) -> ImageTable:
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigurationError(f"{path}: invalid YAML: {error}") from None
     try:
-        given = fields(raw, "", ("images",)).get("images")
+        given = parse_fields(raw, "", ("images",)).get("images")
         if not isinstance(given, dict):
             raise ConfigurationError("images: expected entries such as {busybox: {command: [sh]}}")
         return ImageTable({_key(key): _image(entry, f"images.{key}") for key, entry in given.items()})
@@ -128,7 +128,7 @@ def _key(raw: Any) -> str:
 
 
 def _image(raw: Any, path: str) -> Image:
-    result = fields(raw, path, ("command", "args", "env"))
+    result = parse_fields(raw, path, ("command", "args", "env"))
     command, args = (_words(result.get(name, []), f"{path}.{name}") for name in ("command", "args"))
     env = result.get("env", {})
     if not isinstance(env, dict) or not all(isinstance(text, str) for pair in env.items() for text in pair):
@@ -139,7 +139,7 @@ def _image(raw: Any, path: str) -> Image:
 
 
 def _words(raw: Any, path: str) -> tuple[str, ...]:
-    words = items(raw, path)
+    words = parse_list(raw, path)
     if not all(isinstance(word, str) for word in words):
         raise ConfigurationError(f"{path}: expected texts; put numbers in quotes")
     return tuple(words)

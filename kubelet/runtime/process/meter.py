@@ -13,7 +13,7 @@ from pinnace.kubelet.runtime.process import files
 from pinnace.kubelet.runtime.process.root import Root
 from pinnace.kubelet.stats import Running, Usage
 from pinnace.runtime import procfs
-from pinnace.runtime.procfs import Entry
+from pinnace.runtime.procfs import ProcessEntry
 
 LEAST_WINDOW = 1.0
 """Seconds for which a result is reused. The kernel counts in hundredths of a second."""
@@ -42,8 +42,8 @@ class ProcessMeter:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._measure, running)
 
     def _measure(self, running: Sequence[Running]) -> Sequence[Mapping[str, Usage]]:
-        table = procfs.table()
-        children: dict[int, list[Entry]] = {}
+        table = procfs.read_process_table()
+        children: dict[int, list[ProcessEntry]] = {}
         for entry in table.values():
             children.setdefault(entry.parent, []).append(entry)
         result: list[Mapping[str, Usage]] = []
@@ -63,7 +63,7 @@ class ProcessMeter:
         except (OSError, ValueError):
             return 0
 
-    def _used(self, shim: Entry, children: Mapping[int, Sequence[Entry]]) -> Usage:
+    def _used(self, shim: ProcessEntry, children: Mapping[int, Sequence[ProcessEntry]]) -> Usage:
         processes = list(_below(shim.pid, children))
         memory = sum(process.rss for process in processes)
         cpu_s, age = shim.waited_s + sum(process.cpu_s + process.waited_s for process in processes), shim.age
@@ -76,7 +76,7 @@ class ProcessMeter:
         return Usage(told, memory, window)
 
 
-def _below(pid: int, children: Mapping[int, Sequence[Entry]]) -> Iterator[Entry]:
+def _below(pid: int, children: Mapping[int, Sequence[ProcessEntry]]) -> Iterator[ProcessEntry]:
     """All descendants."""
     waiting = [*children.get(pid, ())]
     while waiting:

@@ -29,14 +29,14 @@ from pinnace.client.config import (
     Configuration,
     configuration_in_use,
     gateway_of,
-    load,
+    load_config,
     read_configuration,
 )
 from pinnace.client.contexts import stale_contexts
-from pinnace.client.kubeconfig_file import risks
+from pinnace.client.kubeconfig_file import describe_risks
 from pinnace.cluster.errors import ClusterError
 from pinnace.cluster.etcd import EtcdMissing, find_etcd
-from pinnace.cluster.processes import Ports
+from pinnace.cluster.processes import PortAllocator
 
 DEADLINE = 8.0
 """Deadline of one check, in seconds. It exceeds the longest timeout within a check."""
@@ -238,7 +238,7 @@ def files(limit: int | None = None) -> Sequence[Finding]:
 
 def ports() -> Sequence[Finding]:
     try:
-        return [ok("ports", f"{Ports().next()} and others on 127.0.0.1 are free")]
+        return [ok("ports", f"{PortAllocator().next()} and others on 127.0.0.1 are free")]
     except ClusterError as error:
         return [problem("ports", error.message, error.hint)]
 
@@ -273,7 +273,7 @@ def configuration(settings: Settings) -> tuple[ClientConfig | None, Sequence[Fin
         files, context = configuration_in_use(settings.context, settings.kubeconfig)
         if not files.exists and not (settings.server or os.environ.get("PINNACE_SERVER")):
             return None, [warning(CHECK, f"{files.shown} does not exist: no cluster is configured", ConfigError("").hint)]
-        config = load(settings.server, context=settings.context, file=settings.kubeconfig, can_impersonate=True)
+        config = load_config(settings.server, context=settings.context, file=settings.kubeconfig, can_impersonate=True)
     except ConfigError as error:
         return None, [problem(CHECK, str(error), error.hint)]
     where = f'{files.shown}, context "{context}"' if files.is_ours(context) else "no context"
@@ -281,7 +281,7 @@ def configuration(settings: Settings) -> tuple[ClientConfig | None, Sequence[Fin
 
 
 def _risks(files: Configuration) -> Sequence[Finding]:
-    result = [(path, risk) for path in files.documents if (risk := risks(path))]
+    result = [(path, risk) for path in files.documents if (risk := describe_risks(path))]
     return [warning(CHECK, f"{path}: {risk}, and so redirect commands", f"chmod go-w {path}") for path, risk in result]
 
 

@@ -18,10 +18,10 @@ from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError, Forbidden
 from pinnace.cluster import etcd
-from pinnace.cluster.folder import Folder
-from pinnace.cluster.processes import is_free
+from pinnace.cluster.folder import ClusterFolder
+from pinnace.cluster.processes import is_port_free
 from pinnace.cluster.spec import ELECTIONS, ETCD, PROXY, ClusterState, ProcessRecord, data_dir_flag
-from pinnace.cluster.view import DEAD, problems
+from pinnace.cluster.view import DEAD, process_problems
 from pinnace.runtime import build
 
 TIMEOUT = 3.0
@@ -45,8 +45,8 @@ async def server(config: ClientConfig, endpoint: str) -> Sequence[Finding]:
         return [problem(name, failure.report.lines[0], failure.report.hint)]
     except (ApiError, OSError) as error:
         return [problem(name, f"{endpoint}: {error}", "see the log of the API server")]
-    if theirs != build.version():
-        return [warning(name, f"{endpoint} has version {theirs}, this client has {build.version()}", UPGRADING)]
+    if theirs != build.build_version():
+        return [warning(name, f"{endpoint} has version {theirs}, this client has {build.build_version()}", UPGRADING)]
     return [ok(name, f"{endpoint} responds; version {theirs}")]
 
 
@@ -120,7 +120,7 @@ async def services(config: ClientConfig, state: ClusterState) -> Sequence[Findin
     silent = [store_key(each) for each, why in zip(asked, await asyncio.gather(*map(_refused, asked)), strict=True) if why]
     if silent:
         names = ", ".join(silent[:SHOWN]) + (f" and {len(silent) - SHOWN} more" if len(silent) > SHOWN else "")
-        log = Folder(state.spec.data_dir).log(state.of(PROXY)[0].name)
+        log = ClusterFolder(state.spec.data_dir).log(state.of(PROXY)[0].name)
         hint = f"`pinnace describe service` shows the endpoints; see the log of the proxy, {log}"
         return [problem("services", f"no connection to {names}", hint)]
     return [ok("services", f"services with ready endpoints that accept connections: {len(asked)} of {len(asked)}")]
@@ -147,7 +147,7 @@ async def processes(state: ClusterState) -> Sequence[Finding]:
     if state.stopped:
         folder = state.spec.data_dir
         return [problem("processes", f"the cluster in {folder} is stopped", f"pinnace start{data_dir_flag(folder)}")]
-    reasons = zip(state.processes, await problems(state), strict=True)
+    reasons = zip(state.processes, await process_problems(state), strict=True)
     findings = [_describe_unready_process(state, record, reason) for record, reason in reasons if reason]
     return findings or [ok("processes", f"all {len(state.processes)} of the cluster in {state.spec.data_dir} are ready")]
 
@@ -159,17 +159,17 @@ def elections(state: ClusterState) -> list[str]:
 
 def _describe_unready_process(state: ClusterState, record: ProcessRecord, reason: str) -> Finding:
     folder = state.spec.data_dir
-    log = f"see its log, {Folder(folder).log(record.name)}"
+    log = f"see its log, {ClusterFolder(folder).log(record.name)}"
     if reason != DEAD:
         if record.component == ETCD and "NOSPACE" in reason:
             return problem(
                 "processes", f"{record.name} is not ready: out of space, only reads and deletes are possible", OUT_OF_SPACE
             )
         return problem("processes", f"{record.name} is not ready: {reason}", log)
-    taken = [item for item in {record.plan.address, record.plan.http} if not is_free(item)]
+    taken = [item for item in {record.plan.address, record.plan.http} if not is_port_free(item)]
     if taken:
         hint = "`pinnace stop` and `pinnace start` select another port; `ss -ltnp` shows the program"
         return problem("processes", f"{record.name} is not running, and another program uses {taken[0]}", hint)
-    if lost := etcd.lost_member(record.name, Folder(folder).log_tail(record.name)):
+    if lost := etcd.lost_member_hint(record.name, ClusterFolder(folder).log_tail(record.name)):
         return problem("processes", f"{record.name} is not running", lost)
     return problem("processes", f"{record.name} is not running", f"pinnace start{data_dir_flag(folder)} {record.name}; {log}")

@@ -252,7 +252,7 @@ async def recorded(cluster: Cluster, client: Client, html: Path | None) -> Async
         history, states = Path(folder) / "history.jsonl", Path(folder) / "processes.jsonl"
 
         async def follow() -> None:
-            async with aclosing(recording.record(KeyReader(client.connection), history, "pinnace demo")) as changes:
+            async with aclosing(recording.record_cluster(KeyReader(client.connection), history, "pinnace demo")) as changes:
                 async for _ in changes:
                     pass
 
@@ -267,7 +267,7 @@ async def recorded(cluster: Cluster, client: Client, html: Path | None) -> Async
             if not following.cancelled():
                 following.result()
             await asyncio.to_thread(
-                lambda: html.write_bytes(site.export(recording.RecordedSource([history, states], check=check)))
+                lambda: html.write_bytes(site.export_page(recording.RecordedSource([history, states], check=check)))
             )
             written.append(html)
         except (ApiError, HistoryError, OSError) as error:

@@ -22,7 +22,7 @@ from pinnace.cli.terminal import out
 from pinnace.client.config import ClientConfig, configuration_in_use
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import FolderError
-from pinnace.cluster.folder import Folder
+from pinnace.cluster.folder import ClusterFolder
 from pinnace.cluster.spec import ELECTION, PROXY, ClusterState, data_dir_flag, default_data_dir, pki_folder
 from pinnace.runtime import process
 
@@ -68,7 +68,7 @@ async def examine(settings: Settings, data_dir: Path | None, deadline: float) ->
     def local() -> Sequence[Finding]:
         nonlocal state
         try:
-            state = Folder(folder).read()
+            state = ClusterFolder(folder).read()
         except FolderError as error:
             return [problem("cluster", error.message, error.hint)]
         if state is not None:

@@ -25,8 +25,8 @@ from pinnace.cli.terminal import Table, note, one_line
 from pinnace.cluster import certificates, inputs, processes, view
 from pinnace.cluster.cluster import START_TIMEOUT, STOP_GRACE, Cluster
 from pinnace.cluster.errors import ClusterError, FolderError, NoCluster, StartFailed
-from pinnace.cluster.folder import Folder
-from pinnace.cluster.spec import ELECTION, SCHEDULER, ProcessRecord, data_dir_flag, fleets, pki_folder
+from pinnace.cluster.folder import ClusterFolder
+from pinnace.cluster.spec import ELECTION, SCHEDULER, ProcessRecord, data_dir_flag, fleet_node_names, pki_folder
 from pinnace.cluster.view import ProcessStatus
 from pinnace.runtime import procfs
 
@@ -34,7 +34,7 @@ from pinnace.runtime import procfs
 def complete_process(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The process names of the selected local cluster."""
     try:
-        state = Folder(clusters.present_data_dir(ctx.ensure_object(Settings), ctx.params.get("data_dir"))).read()
+        state = ClusterFolder(clusters.present_data_dir(ctx.ensure_object(Settings), ctx.params.get("data_dir"))).read()
     except (ClusterError, Failure):
         return []
     records = state.processes if state is not None else ()
@@ -83,7 +83,9 @@ def bring_up(settings: Settings, data_dir: Path | None, names: Sequence[str], *,
         if damaged:
             raise damaged
         suspended = [
-            record.name for record in cluster.state.processes if (pid := processes.running(record)) and procfs.suspended(pid)
+            record.name
+            for record in cluster.state.processes
+            if (pid := processes.find_running(record)) and procfs.is_suspended(pid)
         ]
         if suspended:
             where = data_dir_flag(folder)
@@ -143,7 +145,7 @@ async def _leaders(cluster: Cluster, names: Sequence[str]) -> list[str]:
         return []
     try:
         async with cluster.client() as client:
-            return await view.leaders(client)
+            return await view.election_leaders(client)
     except FolderError:
         return []
 
@@ -167,7 +169,7 @@ async def _restart_process(cluster: Cluster, name: str, steps: Steps, timeout: f
 def _note_ignored_environment(cluster: Cluster) -> None:
     """A note about environment variables that differ from the stored configuration."""
     plans, environ = [record.plan for record in cluster.state.processes], os.environ
-    names = list(inputs.differing(plans, environ, Path.cwd()))
+    names = list(inputs.changed_variables(plans, environ, Path.cwd()))
     names += [variable for _, variable in inputs.FLAGS.values() if variable in environ]
     if names:
         note(f"the cluster keeps the configuration that it was started with: {', '.join(names)} of the environment is not used")
@@ -177,7 +179,9 @@ def _renew(cluster: Cluster) -> tuple[list[str], Failure | None]:
     """Renews certificates. Returns the names of renewed ones, and prints problems. Raises ClusterError."""
     try:
         with cluster.folder.locked(), cluster.folder.usable():
-            return certificates.renew(pki_folder(cluster.spec.data_dir), fleets(cluster.reloaded().spec)), None
+            return certificates.renew_certificates(
+                pki_folder(cluster.spec.data_dir), fleet_node_names(cluster.reloaded().spec)
+            ), None
     except ValueError as error:
         hint = "put back what was there; `pinnace doctor` looks into all of them"
         return [], Failure(f"certificates cannot be renewed: {error}", hint=hint)
@@ -295,16 +299,16 @@ def down(settings: Settings, data_dir: Path | None) -> None:
     """
     folder = clusters.present_data_dir(settings, data_dir)
     named, left = data_dir or settings.context, None
-    written = Folder(folder).kubeconfigs()
+    written = ClusterFolder(folder).kubeconfigs()
     clusters.check_removable(settings, folder, written)
     with running.translated(), Steps(settings) as steps:
         try:
             cluster = Cluster.load(folder)
         except NoCluster as nothing:
-            if ran_on := running.run(processes.end(folder)):
+            if ran_on := running.run(processes.end_processes(folder)):
                 steps.done(f"the state of a cluster in {folder} is gone; its processes ran on, and were killed: {ran_on}")
-            elif (made := Folder(folder).remove_failed_start()) is not None:
-                Folder(folder).prune(made)
+            elif (made := ClusterFolder(folder).remove_failed_start()) is not None:
+                ClusterFolder(folder).prune(made)
                 steps.done(f"removed the logs of a start that failed from {folder}")
             elif not named and (others := clusters.hint(settings, folder, "down")):
                 left = Failure(nothing.message, hint=others, code=ExitCode.NOT_FOUND)
@@ -380,14 +384,14 @@ async def _kill(cluster: Cluster, names: Sequence[str], number: signal.Signals, 
     if LEADER in names:
         leader, token = (_frozen_scheduler(cluster), 0) if number is signal.SIGCONT else await _leader(cluster)
     names = list(dict.fromkeys(leader if name == LEADER else name for name in names))
-    hit = {name: process for name in names if (process := processes.running(cluster.state.find(name)))}
+    hit = {name: process for name in names if (process := processes.find_running(cluster.state.find(name)))}
     for name, process in hit.items():
         cluster.kill(name, number)
         leads = f', which leads the election "{ELECTION}" with token {token}' if name == leader and token else ""
         click.echo(f"kill -{number.name.removeprefix('SIG')} {process.pid}: {name}{leads}")
     if number in ENDING:
         steps.waiting(f"{', '.join(hit)} to end")
-        if not await processes.gone(hit.values(), STOP_GRACE):
+        if not await processes.wait_ended(hit.values(), STOP_GRACE):
             steps.warn(f"still there after {STOP_GRACE:g} s: {', '.join(hit)}")
     if dead := [name for name in names if name not in hit]:
         where, several = data_dir_flag(cluster.spec.data_dir), len(dead) > 1
@@ -397,7 +401,7 @@ async def _kill(cluster: Cluster, names: Sequence[str], number: signal.Signals, 
 
 def _frozen_scheduler(cluster: Cluster) -> str:
     """The name of the frozen scheduler. Raises Failure."""
-    frozen = processes.frozen(cluster.state.of(SCHEDULER))
+    frozen = processes.suspended_processes(cluster.state.of(SCHEDULER))
     if len(frozen) == 1:
         return frozen[0]
     if frozen:
@@ -409,7 +413,7 @@ def _frozen_scheduler(cluster: Cluster) -> str:
 async def _leader(cluster: Cluster) -> tuple[str, int]:
     """The name of the leading scheduler, and its token. Raises Failure."""
     async with cluster.client() as client:
-        election = await view.try_leader(client)
+        election = await view.try_scheduler_leader(client)
     if election is None or not election.holder:
         hint = f"`pinnace status{data_dir_flag(cluster.spec.data_dir)}` shows which processes run; or name one of them"
         raise Failure("no scheduler leads", hint=hint, code=ExitCode.NOT_FOUND)
@@ -441,7 +445,7 @@ def status(settings: Settings, data_dir: Path | None, output: str) -> None:
         except FolderError as error:
             note(f"the leaders are unknown: {error.message}")
             print_hint(error.hint)
-            process_statuses = running.run(view.status(cluster.state, None))
+            process_statuses = running.run(view.cluster_status(cluster.state, None))
     if output == "json":
         click.echo(json.dumps([asdict(process) for process in process_statuses], indent=2))
     else:

@@ -22,12 +22,12 @@ from pinnace.cli.local.running import Steps
 from pinnace.cli.outcomes import Failure
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import note
-from pinnace.client.contexts import Written
-from pinnace.client.flags import Machines, check_registering
-from pinnace.client.flags import machines as machine_options
+from pinnace.client.contexts import WrittenContext
+from pinnace.client.flags import NodeShapeOptions, check_node_labels
+from pinnace.client.flags import machine_options as machine_options
 from pinnace.cluster import inputs, processes, view
 from pinnace.cluster.cluster import START_TIMEOUT, Cluster
-from pinnace.cluster.errors import Busy, FolderError, NoCluster, OtherOptions, SpecError
+from pinnace.cluster.errors import ClusterBusy, FolderError, NoCluster, OtherOptions, SpecError
 from pinnace.cluster.spec import (
     DNS,
     ELECTIONS,
@@ -110,7 +110,13 @@ POSITIVE = click.IntRange(min=1)
 @click.option("--open", "opens", is_flag=True, help="Open the timeline of the cluster in a browser.")
 @click.option("--detach", is_flag=True, help="Run the cluster in the background and return when it is ready.")
 def up(
-    settings: Settings, data_dir: Path | None, fresh: bool, opens: bool, detach: bool, machines: Machines, **options: Any
+    settings: Settings,
+    data_dir: Path | None,
+    fresh: bool,
+    opens: bool,
+    detach: bool,
+    machines: NodeShapeOptions,
+    **options: Any,
 ) -> None:
     """Start a local cluster, or resume an existing one.
 
@@ -124,7 +130,7 @@ def up(
     """
     with running.translated():
         folder = data_dir or default_data_dir()
-        check_registering(machines)
+        check_node_labels(machines)
         if options["proxy"] is None:
             options["proxy"] = options["runtime"] == PROCESS
         sharing = options["gateways"] > 1
@@ -139,7 +145,7 @@ def up(
 def _list_given_options(spec: ClusterSpec) -> dict[str, Any]:
     """Return the options on the command line."""
     source = click.get_current_context().get_parameter_source
-    return {name: value for name, value in inputs.options_of(spec).items() if source(name) is ParameterSource.COMMANDLINE}
+    return {name: value for name, value in inputs.options_by_name(spec).items() if source(name) is ParameterSource.COMMANDLINE}
 
 
 def _stages(given: str) -> str:
@@ -198,7 +204,7 @@ async def _start_cluster(
         steps.done(f"going on with the cluster in {spec.data_dir}, which was made with {described(there.spec)}")
         return there, await there.resume(steps, timeout=timeout)
     if there is not None:
-        inputs.gather(spec, os.environ, Path.cwd())  # what cannot be used is refused before anything is removed
+        inputs.read_inputs(spec, os.environ, Path.cwd())  # what cannot be used is refused before anything is removed
         await _check_scheduler(inputs.with_environment(spec, os.environ))
         await running.remove(there, steps)
     cluster = Cluster(spec)
@@ -249,7 +255,7 @@ def described(spec: ClusterSpec) -> str:
     """Return the size and the configuration of the cluster, by the options of `up`."""
     return " ".join(
         option(name, value)
-        for name, value in inputs.options_of(spec).items()
+        for name, value in inputs.options_by_name(spec).items()
         if value is not False and value not in ("", (), FAKE)
     )
 
@@ -262,8 +268,8 @@ def check_options(cluster: Cluster, given: Mapping[str, Any], environ: Mapping[s
     files = {name: value for name, value in given.items() if name in inputs.FLAGS}
     bare = ClusterSpec(data_dir=spec.data_dir, runtime=FAKE if files.get("stages") else spec.runtime)
     asked = inputs.with_environment(inputs.with_options(bare, files), environ)
-    digests, before = inputs.digests(asked, cwd), inputs.options_of(spec)
-    wanted = inputs.options_of(inputs.absolute(asked, cwd))
+    digests, before = inputs.file_digests(asked, cwd), inputs.options_by_name(spec)
+    wanted = inputs.options_by_name(inputs.with_absolute_paths(asked, cwd))
     had, now, changed = [], [], []
     for name, new in sizes.items():
         if before[name] != new:
@@ -275,7 +281,7 @@ def check_options(cluster: Cluster, given: Mapping[str, Any], environ: Mapping[s
             had.append(option(name, old))
             now.append(option(name, new) + (" with other contents" if old == new else ""))
             changed.append(name)
-    for variable, stored in inputs.differing([record.plan for record in state.processes], environ, cwd).items():
+    for variable, stored in inputs.changed_variables([record.plan for record in state.processes], environ, cwd).items():
         had.append(f"no {variable}" if stored is None else f"{variable}={quote(stored)}")
         now.append(f"{variable}={quote(environ[variable])}")
     if not had:
@@ -328,12 +334,12 @@ async def _stop_cluster(settings: Settings, cluster: Cluster, steps: Steps) -> F
         stopped, ran = result.state.stopped, len(result.ended()) < len(result.state.processes)
         await result.halt()
     except NoCluster:
-        if not await processes.end(folder):
+        if not await processes.end_processes(folder):
             return None
         clusters.remove_context(settings, folder, written)
         steps.done("its processes were killed")
         return Failure(f"the state of the cluster was removed from {folder}", hint="`pinnace down` ends a cluster")
-    except Busy:
+    except ClusterBusy:
         return None
     finally:
         steps.quiet()
@@ -354,7 +360,7 @@ def example_pods() -> Path | None:
     return next((path for path in (ours, packaged) if path.is_file()), None)
 
 
-def _welcome(cluster: Cluster, detach: bool, context: Written, *, resumed: Sequence[str] | None) -> str:
+def _welcome(cluster: Cluster, detach: bool, context: WrittenContext, *, resumed: Sequence[str] | None) -> str:
     """`resumed`: the processes that were started of a cluster that was there; None: it is new."""
     spec, example = cluster.spec, example_pods()
     commands = [
@@ -389,7 +395,7 @@ def _names(cluster: Cluster) -> list[tuple[str, str]]:
     return []
 
 
-def _context(written: Written) -> list[str]:
+def _context(written: WrittenContext) -> list[str]:
     """Name the context, and the one that it replaces."""
     lines = [f'kubectl and pinnace use it: context "{written.context}" in {written.path}']
     if written.previous:
@@ -406,7 +412,7 @@ async def follow(cluster: Cluster, before: Sequence[ProcessStatus], say: Callabl
     with suppress(NoCluster, FolderError):
         async with cluster.client() as client:
             while True:
-                after = await view.status(cluster.reloaded().state, client)
+                after = await view.cluster_status(cluster.reloaded().state, client)
                 for line in changes(before, after):
                     say(line)
                 if not any(process.pid for process in after):

@@ -41,9 +41,9 @@ from pinnace.client.election import CAMPAIGN_METHOD, SECRET_SIZE
 from pinnace.client.errors import ApiError
 from pinnace.cluster import certificates
 from pinnace.cluster.spec import APISERVER, ELECTION, SCHEDULER, pki_folder
-from pinnace.cluster.startup import Progress
+from pinnace.cluster.startup import StartProgress
 from pinnace.pki import Subject
-from pinnace.pki.folder import CertificateSpec, Folder
+from pinnace.pki.folder import CertificateSpec, PkiFolder
 from pinnace.runtime.tls import TlsFiles
 from pinnace.verification.bench import BenchError, load
 from pinnace.verification.bench.calibration import Bench
@@ -65,13 +65,13 @@ Arguments = Callable[[int], Sequence[str]]
 HeartbeatStream = Duplex[CampaignRequest, CampaignResponse]
 
 
-async def flood(bench: Bench, rate: float, seconds: float, progress: Progress) -> Run:
+async def flood(bench: Bench, rate: float, seconds: float, progress: StartProgress) -> Run:
     """Measure a flood of creates. `rate`: requested creates per second. The created pods are read back after the measurement.
     Raises BenchError, ApiError."""
     folder, server = pki_folder(bench.cluster.spec.data_dir), bench.cluster.endpoints[0]
-    Folder(folder).provide([CertificateSpec(SOMEBODY, Subject(SOMEBODY, ("system:masters",)))], datetime.now(UTC))
-    somebody = Connection([server], tls=certificates.files(folder, SOMEBODY))
-    scheduler = Connection([server], tls=certificates.files(folder, SCHEDULER))
+    PkiFolder(folder).provide([CertificateSpec(SOMEBODY, Subject(SOMEBODY, ("system:masters",)))], datetime.now(UTC))
+    somebody = Connection([server], tls=certificates.component_files(folder, SOMEBODY))
+    scheduler = Connection([server], tls=certificates.component_files(folder, SCHEDULER))
     probe = Probe(Client(somebody))
     try:
         await probe.begin(scheduler)
@@ -239,18 +239,22 @@ REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 MEMORY = "process_resident_memory_bytes"
 
 
-async def flood_as(bench: Bench, who: str, tokens_at: str, service: str, calls: int, seconds: float, progress: Progress) -> Run:
+async def flood_as(
+    bench: Bench, who: str, tokens_at: str, service: str, calls: int, seconds: float, progress: StartProgress
+) -> Run:
     """Measure a flood of open calls. `tokens_at`: the address of the server's token port. `service`: its full name, or "all"
     for all services in sequence. `calls`: the number of open calls. `seconds`: the duration per service. Raises BenchError,
     ApiError."""
     folder, server = pki_folder(bench.cluster.spec.data_dir), bench.cluster.endpoints[0]
     wanted = [CertificateSpec(SOMEBODY, Subject(SOMEBODY, ("system:masters",))), CertificateSpec(STRANGER, Subject(STRANGER))]
-    Folder(folder).provide(wanted, datetime.now(UTC))
+    PkiFolder(folder).provide(wanted, datetime.now(UTC))
     result = await registered(server, bench.cluster.tls)
     if service not in (ALL, *result):
         raise BenchError(f"unknown service {service}; the API server has {', '.join(result)}")
     chosen = result if service == ALL else {service: result[service]}
-    target, tls = (tokens_at, TlsFiles(folder / "ca.crt")) if who == NOBODY else (server, certificates.files(folder, STRANGER))
+    target, tls = (
+        (tokens_at, TlsFiles(folder / "ca.crt")) if who == NOBODY else (server, certificates.component_files(folder, STRANGER))
+    )
     samples, counts, meter = dict[str, Sequence[float]](), dict[str, int](), Meter(bench.cluster.state)
     async with _probing(folder, server) as probe:
         samples |= {f"{what}, quiet": times for what, times in (await probe.measure(seconds)).items()}
@@ -271,7 +275,9 @@ async def flood_as(bench: Bench, who: str, tokens_at: str, service: str, calls: 
 @asynccontextmanager
 async def _probing(folder: Path, server: str) -> AsyncIterator[Probe]:
     """A probe that is sending heartbeats for its election."""
-    somebody, scheduler = (Connection([server], tls=certificates.files(folder, item)) for item in (SOMEBODY, SCHEDULER))
+    somebody, scheduler = (
+        Connection([server], tls=certificates.component_files(folder, item)) for item in (SOMEBODY, SCHEDULER)
+    )
     probe = Probe(Client(somebody))
     try:
         await probe.begin(scheduler)

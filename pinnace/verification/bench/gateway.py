@@ -32,12 +32,12 @@ from pinnace.api.verbs_pb2 import ListRequest
 from pinnace.api.wire import kubernetes_envelope
 from pinnace.client.channel import Peer
 from pinnace.cluster import certificates
-from pinnace.cluster.processes import Ports
+from pinnace.cluster.processes import PortAllocator
 from pinnace.cluster.spec import APISERVER, ETCD, GATEWAY, pki_folder
-from pinnace.cluster.startup import Progress
+from pinnace.cluster.startup import StartProgress
 from pinnace.runtime import procfs
 from pinnace.runtime.procfs import ProcessUsage
-from pinnace.runtime.tls import Renewed, TlsFiles
+from pinnace.runtime.tls import ReloadingCredentials, TlsFiles
 from pinnace.verification.bench import BenchError
 from pinnace.verification.bench.calibration import Bench
 from pinnace.verification.bench.haproxy import answering, find_haproxy
@@ -84,7 +84,7 @@ Calibrate = Callable[[], Awaitable[None]]
 """Appends a static rate to the results."""
 
 
-async def gateway(bench: Bench, requests: int, listed: int, watchers: int, events: int, progress: Progress) -> Run:
+async def gateway(bench: Bench, requests: int, listed: int, watchers: int, events: int, progress: StartProgress) -> Run:
     """Measure all stages in turn. `requests`: creates and gets of each kind. `listed`: pods in a list. `events`: creates that
     `watchers` receive. The rate is that of creates in JSON. Raises BenchError, ApiError."""
     (record,) = bench.cluster.state.of(GATEWAY)
@@ -128,7 +128,7 @@ async def gateway(bench: Bench, requests: int, listed: int, watchers: int, event
 
 
 @asynccontextmanager
-async def _calibration(bench: Bench, done: Measured, progress: Progress) -> AsyncIterator[Calibrate]:
+async def _calibration(bench: Bench, done: Measured, progress: StartProgress) -> AsyncIterator[Calibrate]:
     """Yield a function that measures HAProxy's static answer, or does nothing if HAProxy is not installed."""
 
     async def nothing() -> None:
@@ -138,7 +138,10 @@ async def _calibration(bench: Bench, done: Measured, progress: Progress) -> Asyn
         progress.warn("HAProxy is not installed, so there are no ratios: install haproxy, or set HAPROXY to its path")
         yield nothing
         return
-    server, listen = certificates.files(pki_folder(bench.cluster.spec.data_dir), APISERVER), f"127.0.0.1:{Ports().next()}"
+    server, listen = (
+        certificates.component_files(pki_folder(bench.cluster.spec.data_dir), APISERVER),
+        f"127.0.0.1:{PortAllocator().next()}",
+    )
     assert server.cert is not None and server.key is not None
     threads = len(os.sched_getaffinity(0))
     with answering(program, server.cert, server.key, listen, threads):
@@ -345,7 +348,7 @@ def _directly(bench: Bench) -> Opener:
 @asynccontextmanager
 async def _open_connection(bench: Bench) -> AsyncIterator[Peer]:
     """Yield a connection of its own to the API server."""
-    peer = Peer(bench.cluster.endpoints[0], tls=Renewed(bench.cluster.tls))
+    peer = Peer(bench.cluster.endpoints[0], tls=ReloadingCredentials(bench.cluster.tls))
     try:
         if not await peer.connect():
             raise BenchError(f"API server {peer.endpoint} does not accept more connections")
@@ -376,5 +379,5 @@ def cpu_per_item(usage: Mapping[str, ProcessUsage], items: int) -> dict[str, flo
 def _memory(bench: Bench, component: str) -> int:
     """Return the resident memory of a component with its descendants in MB."""
     running = [record.process for record in bench.cluster.state.of(component) if record.process]
-    result = map(procfs.usage, (*running, *procfs.descendants(running)))
+    result = map(procfs.read_usage, (*running, *procfs.find_descendants(running)))
     return round(sum(usage.rss_mb for usage in result if usage))

@@ -24,8 +24,8 @@ from pinnace.api.verbs_pb2 import WatchEventType
 from pinnace.client.client import Client
 from pinnace.client.errors import Conflict, Unavailable
 from pinnace.cluster.cluster import Cluster
-from pinnace.cluster.spec import KUBELET, NODE_PREFIX, shares
-from pinnace.cluster.startup import Progress
+from pinnace.cluster.spec import KUBELET, NODE_PREFIX, split_evenly
+from pinnace.cluster.startup import StartProgress
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.verification.bench import BenchError
 from pinnace.verification.bench.calibration import Bench
@@ -195,7 +195,7 @@ def deployment(name: str, replicas: int) -> Deployment:
 
 def nodes_of(cluster: Cluster, fleet: int) -> frozenset[str]:
     """Return the names of the nodes that a kubelet process runs."""
-    first, count = shares(cluster.spec.nodes, cluster.spec.kubelets)[fleet]
+    first, count = split_evenly(cluster.spec.nodes, cluster.spec.kubelets)[fleet]
     return frozenset(f"{NODE_PREFIX}{number}" for number in range(first, first + count))
 
 
@@ -217,7 +217,7 @@ async def deploy(client: Client, deployments: Sequence[Deployment], observer: Ob
     await observer.until(lambda: observer.outage.serving == replicas, f"{replicas:,} replicas to serve", timeout)
 
 
-async def lose(cluster: Cluster, fleet: int, replicas: int, observer: Observer, progress: Progress) -> Loss:
+async def lose(cluster: Cluster, fleet: int, replicas: int, observer: Observer, progress: StartProgress) -> Loss:
     """Kill a kubelet process, wait until all replicas serve again, and restart it. Raises BenchError, ClusterError."""
     name, outage = f"{KUBELET}-{fleet}", observer.outage
     on_it, pid = outage.there, cluster.state.find(name).pid
@@ -242,11 +242,11 @@ async def lose(cluster: Cluster, fleet: int, replicas: int, observer: Observer, 
     )  # fmt: skip
 
 
-async def node_loss(bench: Bench, replicas: int, deployments: int, progress: Progress) -> Run:
+async def node_loss(bench: Bench, replicas: int, deployments: int, progress: StartProgress) -> Run:
     """Kill the last kubelet process, and return one sample of each stage."""
     cluster, client = bench.cluster, bench.clients[0]
     fleet = cluster.spec.kubelets - 1
-    made = [deployment(f"app-{i}", count) for i, (_, count) in enumerate(shares(replicas, deployments))]
+    made = [deployment(f"app-{i}", count) for i, (_, count) in enumerate(split_evenly(replicas, deployments))]
     outage = Outage(nodes_of(cluster, fleet), counts=of_a_deployment)
     async with observing(client, outage) as observer:
         progress.waiting(f"{replicas:,} replicas to serve")

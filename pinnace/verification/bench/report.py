@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from pinnace.runtime.build import commit
+from pinnace.runtime.build import build_commit
 from pinnace.runtime.procfs import ProcessUsage
 from pinnace.verification.bench.calibration import Calibration
 
@@ -28,7 +28,9 @@ class Machine:
 
 def this_machine() -> Machine:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-    return Machine(len(os.sched_getaffinity(0)), round(memory, 1), platform.release(), platform.python_version(), commit())
+    return Machine(
+        len(os.sched_getaffinity(0)), round(memory, 1), platform.release(), platform.python_version(), build_commit()
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pinnace.api.resources import DEPLOYMENTS, PODS
 from pinnace.client.client import Client
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.spec import KUBELET
-from pinnace.cluster.startup import Progress
+from pinnace.cluster.startup import StartProgress
 from pinnace.verification.bench import BenchError, usage
 from pinnace.verification.bench.calibration import Bench
 from pinnace.verification.bench.load import Load
@@ -30,7 +30,7 @@ UNAVAILABLE = 0.25
 """The default maxUnavailable of a Deployment."""
 
 
-async def scale(bench: Bench, pods: int, replicas: int, rest: float, progress: Progress) -> Run:
+async def scale(bench: Bench, pods: int, replicas: int, rest: float, progress: StartProgress) -> Run:
     """Fill the cluster with pods, `replicas` of them in one Deployment. Measure the usage of the idle cluster for `rest`
     seconds. Then update the template of the Deployment."""
     client, load = bench.clients[0], Load()

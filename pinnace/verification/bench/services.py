@@ -29,8 +29,8 @@ from pinnace.api.discovery_v1_pb2 import EndpointSlice
 from pinnace.api.resources import DEPLOYMENTS, ENDPOINT_SLICES, SERVICES
 from pinnace.api.wellknown import SERVICE_LABEL
 from pinnace.client.client import Client
-from pinnace.cluster.processes import Ports
-from pinnace.cluster.startup import Progress
+from pinnace.cluster.processes import PortAllocator
+from pinnace.cluster.startup import StartProgress
 from pinnace.verification.bench import BenchError, pages
 from pinnace.verification.bench.calibration import Bench
 from pinnace.verification.bench.haproxy import find_haproxy, forwarding
@@ -68,13 +68,13 @@ while True:
 """A stream until the client closes, or an answer of 100 bytes."""
 
 
-async def services(bench: Bench, requests: int, count: int, changed: int, progress: Progress) -> Run:
+async def services(bench: Bench, requests: int, count: int, changed: int, progress: StartProgress) -> Run:
     """Measure all parts in turn. `requests`: through rolling updates. `count`: services with ENDPOINTS endpoints each.
     `changed`: changes of endpoints. The rate is that of requests. Raises BenchError, ApiError."""
     client, began = bench.clients[0], Meter(bench.cluster.state)
     counts: dict[str, int] = {}
     samples: dict[str, Sequence[float]] = {}
-    ports = Ports()
+    ports = PortAllocator()
     await client.of(DEPLOYMENTS).create(pages.deployment("web", 3))
     web = await pages.create_service(client, pages.service("web", type="NodePort"), "127.250.255.1", ports.next())
     await pages.ready(client, "web", 3)
@@ -111,7 +111,12 @@ async def _spread(address: str) -> Counter[str]:
 
 
 async def _measure_rolling_update(
-    client: Client, address: str, requests: int, counts: dict[str, int], samples: dict[str, Sequence[float]], progress: Progress
+    client: Client,
+    address: str,
+    requests: int,
+    counts: dict[str, int],
+    samples: dict[str, Sequence[float]],
+    progress: StartProgress,
 ) -> float:
     version = 1
     began = time.monotonic()
@@ -133,7 +138,7 @@ def _replace(template: PodTemplateSpec, each: Deployment) -> None:
     each.spec.template.CopyFrom(template)
 
 
-async def _measure_after_kill(client: Client, address: str, counts: dict[str, int], progress: Progress) -> None:
+async def _measure_after_kill(client: Client, address: str, counts: dict[str, int], progress: StartProgress) -> None:
     progress.waiting("a killed pod")
     victim = next(
         item
@@ -166,11 +171,11 @@ def kill_listener(address: str, port: int) -> None:
     raise BenchError(f"no process listens at {address}:{port}")
 
 
-async def _measure_endpoint_changes(client: Client, count: int, changed: int, progress: Progress) -> list[float]:
+async def _measure_endpoint_changes(client: Client, count: int, changed: int, progress: StartProgress) -> list[float]:
     """Move services from ten endpoints to ten others, one service at a time."""
     progress.waiting(f"{count:,} services with {ENDPOINTS} endpoints")
     groups = [[f"127.249.{group}.{index}" for index in range(1, ENDPOINTS + 1)] for group in range(2)]
-    port = Ports().next()
+    port = PortAllocator().next()
     probe = await client.of(SERVICES).create(_plain("probe", ""))
     numbers = range(count)
     made = [
@@ -264,7 +269,7 @@ async def _measure_until_named_server_answers(address: str, name: str) -> None:
 
 
 async def _measure_streams(
-    client: Client, ports: Ports, counts: dict[str, int], samples: dict[str, Sequence[float]], progress: Progress
+    client: Client, ports: PortAllocator, counts: dict[str, int], samples: dict[str, Sequence[float]], progress: StartProgress
 ) -> None:
     host, port = "127.249.2.1", ports.next()
     with _process([sys.executable, "-S", "-c", BACKEND, host, str(port)], "ready"):
@@ -376,7 +381,7 @@ print(json.dumps(count / (time.monotonic() - began)))
 """
 
 
-def _measure_nftables(counts: dict[str, int], progress: Progress) -> None:
+def _measure_nftables(counts: dict[str, int], progress: StartProgress) -> None:
     """New connections per second from one network namespace to another, directly and through a service. Rounds alternate."""
     if os.geteuid() or shutil.which("nft") is None or shutil.which("ip") is None:
         progress.warn("nftables is not measured: it requires root, nft and ip")

@@ -23,7 +23,7 @@ from pinnace.client.election import LeaderElector
 from pinnace.cluster import processes
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.spec import ELECTION, KUBELET, SCHEDULER
-from pinnace.cluster.startup import Progress
+from pinnace.cluster.startup import StartProgress
 from pinnace.verification.bench import BenchError, workloads
 from pinnace.verification.bench.calibration import Bench
 from pinnace.verification.bench.load import CALLERS, Load, cpu_of, lost
@@ -94,7 +94,7 @@ class Setting:
     zones: dict[str, str]
 
 
-async def set_up(bench: Bench, workload: Workload, pods: int, witness: Witness, progress: Progress) -> Setting:
+async def set_up(bench: Bench, workload: Workload, pods: int, witness: Witness, progress: StartProgress) -> Setting:
     """Prepare the cluster, and wait until the existing pods are Running. Raises BenchError, ApiError."""
     client = bench.clients[0]
     await common_objects(bench.clients)
@@ -128,7 +128,7 @@ async def common_objects(clients: Sequence[Client]) -> None:
         await client.priority_classes.list()
 
 
-async def _group(bench: Bench, workload: Workload, group: Group, nodes: int, prefix: str, progress: Progress) -> Load:
+async def _group(bench: Bench, workload: Workload, group: Group, nodes: int, prefix: str, progress: StartProgress) -> Load:
     load, count = Load(prefix, group.shape, BEFORE), workload.scaled(group.count, nodes)
     if count:
         progress.waiting(f"{count:,} existing pods")
@@ -181,13 +181,13 @@ QUIET_INTERVAL, QUIET_CPU, QUIET_TIMEOUT = 0.25, 0.03, 120.0
 """In seconds. A scheduler has processed all events if it uses at most QUIET_CPU of CPU time in an interval."""
 
 
-async def backlog(bench: Bench, workload: Workload, pods: int, progress: Progress, *, bound_only: bool = False) -> Run:
+async def backlog(bench: Bench, workload: Workload, pods: int, progress: StartProgress, *, bound_only: bool = False) -> Run:
     """Measure from the resignation of the benchmark to the last observed bind. `bound_only`: the kubelets are stopped."""
     cluster = bench.cluster
     async with cluster.client() as client, witnessing(client) as witness:
         setting = await set_up(bench, workload, pods, witness, progress)
         if bound_only:
-            await processes.stop(cluster.state.of(KUBELET))  # without controllers, the nodes stay Ready
+            await processes.stop_processes(cluster.state.of(KUBELET))  # without controllers, the nodes stay Ready
         await quiet(cluster)
         progress.waiting("the schedulers to take in the backlog")
         async with leaderless(cluster, client) as caretaker:
@@ -253,7 +253,7 @@ class PlaceholderLeader:
 async def leaderless(cluster: Cluster, client: Client) -> AsyncIterator[PlaceholderLeader]:
     """Run all schedulers as standbys while the benchmark leads. Raises BenchError."""
     schedulers = [record.name for record in cluster.state.of(SCHEDULER)]
-    await processes.stop(cluster.state.of(SCHEDULER))
+    await processes.stop_processes(cluster.state.of(SCHEDULER))
     caretaker = PlaceholderLeader(client.connection)
     campaigning = asyncio.create_task(caretaker.candidate.run())
     try:

@@ -25,7 +25,7 @@ from pinnace.client.connection import Connection
 from pinnace.client.errors import from_status
 from pinnace.cluster.spec import APISERVER
 from pinnace.runtime import procfs
-from pinnace.runtime.tls import Renewed, TlsFiles
+from pinnace.runtime.tls import ReloadingCredentials, TlsFiles
 from pinnace.verification.bench import BenchError
 from pinnace.verification.bench.calibration import Bench
 from pinnace.verification.bench.load import Load
@@ -261,14 +261,14 @@ async def _count_late_listeners(listeners: Sequence[Listener], revision: int) ->
 
 def _memory(bench: Bench) -> int:
     """Return the memory of all API servers in MB."""
-    result = (procfs.usage(record.process) for record in bench.cluster.state.of(APISERVER) if record.process)
+    result = (procfs.read_usage(record.process) for record in bench.cluster.state.of(APISERVER) if record.process)
     return round(sum(usage.rss_mb for usage in result if usage))
 
 
 @asynccontextmanager
 async def _connected(bench: Bench, streams: int) -> AsyncIterator[list[Peer]]:
     """Connections for this number of streams, distributed over the servers."""
-    endpoints, tls = bench.cluster.endpoints, Renewed(bench.cluster.tls)
+    endpoints, tls = bench.cluster.endpoints, ReloadingCredentials(bench.cluster.tls)
     peers = [Peer(endpoints[i % len(endpoints)], tls=tls) for i in range(-(-streams // STREAMS))]
     try:
         for peer in peers:  # in sequence, because a server processes handshakes in one thread

@@ -10,7 +10,7 @@ from typing import Any
 
 from pinnace.client.errors import ApiError
 from pinnace.cluster.spec import ELECTION
-from pinnace.cluster.startup import Progress
+from pinnace.cluster.startup import StartProgress
 from pinnace.history.verdict import Status, Verdict, verdict_document
 from pinnace.runtime.logs import (
     LeadershipAbandoned,
@@ -19,7 +19,7 @@ from pinnace.runtime.logs import (
     NodesTakenOver,
     NodesYielded,
     TokenFenced,
-    read,
+    read_log,
 )
 from pinnace.verification.chaos import workers
 from pinnace.verification.chaos.clients import Journal
@@ -111,7 +111,7 @@ class ScenarioReport:
         }
 
 
-async def perform(scenario: Scenario, folder: Path, progress: Progress, seed: int) -> ScenarioReport:
+async def perform(scenario: Scenario, folder: Path, progress: StartProgress, seed: int) -> ScenarioReport:
     """Execute a scenario. Afterwards all files are in `folder`, and no process of the cluster is left. Raises ScenarioError,
     ChaosError, LoadError, HelperError, NotPossible, ClusterError, HistoryError."""
     offset = time.time() - time.monotonic()
@@ -178,7 +178,7 @@ def _build_report(
         *list_compacted_watches(records, act.zero),
     ]
     for name in dict.fromkeys(act.watched):
-        moments += list_log_moments(read(folder / LOGS / f"{name}.log"), name, act.zero, offset, SHOWN)
+        moments += list_log_moments(read_log(folder / LOGS / f"{name}.log"), name, act.zero, offset, SHOWN)
     timeline = act.moments_since_fault(m for m in moments if m.at <= end)
     return ScenarioReport(
         scenario.name,

@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 
 from pinnace.cluster.etcd import find_etcd
 from pinnace.cluster.spec import ClusterSpec
-from pinnace.cluster.startup import Progress
+from pinnace.cluster.startup import StartProgress
 from pinnace.history import records
 from pinnace.history.records import Call, Record, Told
 from pinnace.history.verdict import CheckReport as Check
@@ -243,7 +243,7 @@ class Options:
     repeat: str
 
 
-async def run(options: Options, folder: Path, progress: Progress, say: Say) -> ChaosReport:
+async def run(options: Options, folder: Path, progress: StartProgress, say: Say) -> ChaosReport:
     """Execute a run. Afterwards, the history and the logs are in `folder`, and no process of the cluster is left. Raises
     ChaosError, LoadError, ClusterError, HelperError, HistoryError."""
     skipped = {kind.name: reason for kind in options.kinds if (reason := lacking(kind, options.spec))}

@@ -19,9 +19,9 @@ from typing import Self
 
 from pinnace.cluster import certificates, processes
 from pinnace.cluster.cluster import Cluster
-from pinnace.cluster.links import Helper, Links, dying_with_us
+from pinnace.cluster.links import HelperProcess, Links, dying_with_parent
 from pinnace.cluster.observer import ProcessRecorder
-from pinnace.cluster.processes import Ports
+from pinnace.cluster.processes import PortAllocator
 from pinnace.cluster.spec import (
     APISERVER,
     ETCD,
@@ -33,12 +33,12 @@ from pinnace.cluster.spec import (
     ProcessHooks,
     pki_folder,
 )
-from pinnace.cluster.startup import Progress
+from pinnace.cluster.startup import StartProgress
 from pinnace.history import records
 from pinnace.history.records import Record
 from pinnace.pki import Subject
 from pinnace.pki.folder import CertificateSpec
-from pinnace.pki.folder import Folder as Pki
+from pinnace.pki.folder import PkiFolder as Pki
 from pinnace.runtime.steps import PROFILE
 from pinnace.verification.bench.calibration import START_TIMEOUT
 from pinnace.verification.chaos import ChaosError
@@ -66,7 +66,7 @@ class EtcdHistoryRecorder:
         with self._log.open("ab") as log:
             command = [sys.executable, "-m", "pinnace.apiserver.storage.etcd.record", *self._etcd]
             self._process = await asyncio.create_subprocess_exec(
-                *dying_with_us(command), "--output", self.output,
+                *dying_with_parent(command), "--output", self.output,
                 stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         return self
@@ -157,7 +157,9 @@ class Stage:
         """A user that is independent of the load."""
         folder = pki_folder(self.cluster.spec.data_dir)
         Pki(folder).provide([CertificateSpec(BYSTANDER, Subject(BYSTANDER, ("system:masters",)))], datetime.now(UTC))
-        return Bystander(self.cluster.endpoints, certificates.files(folder, BYSTANDER), self.output / f"{BYSTANDER}.jsonl")
+        return Bystander(
+            self.cluster.endpoints, certificates.component_files(folder, BYSTANDER), self.output / f"{BYSTANDER}.jsonl"
+        )
 
     @asynccontextmanager
     async def start_gateway_bystander(self) -> AsyncIterator[None]:
@@ -171,7 +173,9 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(spec: ClusterSpec, folder: Path, progress: Progress, props: ChaosOptions = NO_PROPS) -> AsyncIterator[Stage]:
+async def stage(
+    spec: ClusterSpec, folder: Path, progress: StartProgress, props: ChaosOptions = NO_PROPS
+) -> AsyncIterator[Stage]:
     """Start a cluster; the data directory of `spec` is ignored. Afterwards all files are in `folder`, and no process is left.
     Raises ChaosError, ClusterError, HelperError."""
     clocks = props.clocks
@@ -184,7 +188,7 @@ async def stage(spec: ClusterSpec, folder: Path, progress: Progress, props: Chao
 
     tokens = folder / "tokens.csv"
     tokens.write_text(f"{secrets.token_hex()},somebody,1\n")
-    ports = Ports()
+    ports = PortAllocator()
 
     def arguments(process: str) -> Sequence[str]:
         return () if process.startswith(ETCD) else (*JSON_LOGS, *parts(process))
@@ -210,7 +214,7 @@ async def stage(spec: ClusterSpec, folder: Path, progress: Progress, props: Chao
     data_dir = folder / "cluster"
     guarded = [f"--disk={mount}" for mount in mounts.values()]
     async with (
-        Helper("pinnace.verification.chaos.reaper", "--data-dir", str(data_dir), *guarded),
+        HelperProcess("pinnace.verification.chaos.reaper", "--data-dir", str(data_dir), *guarded),
         _mounted(mounts) as disks,
         Links(count) as links,
     ):
@@ -223,7 +227,7 @@ async def stage(spec: ClusterSpec, folder: Path, progress: Progress, props: Chao
                 cluster.client() as client,
                 EtcdHistoryRecorder(etcd, folder / STORED, folder / "recorder.log") as recorder,
                 ProcessRecorder(lambda: cluster.state.processes, folder / PROCESSES),
-                Helper("pinnace.apiserver.storage.etcd.surgery", *etcd) as surgeon,
+                HelperProcess("pinnace.apiserver.storage.etcd.surgery", *etcd) as surgeon,
             ):
                 await recorder.reached((await client.namespaces.list()).resource_version, CATCH_UP)
                 world = ClusterUnderTest(cluster, links, surgeon, client, clocks, lambda: recorder.revision, disks)
@@ -231,7 +235,7 @@ async def stage(spec: ClusterSpec, folder: Path, progress: Progress, props: Chao
         finally:
             progress.waiting("the processes to end")
             try:
-                await processes.stop(cluster.state.processes)  # stopped first, so that the logs include the shutdown
+                await processes.stop_processes(cluster.state.processes)  # stopped first, so that the logs include the shutdown
                 with suppress(OSError):  # for example, a full disk: most of the verdict does not need logs
                     shutil.copytree(cluster.folder.logs, folder / LOGS, dirs_exist_ok=True)
             finally:

@@ -19,7 +19,7 @@ from pinnace.apiserver.services.calls import MAX_ITEMS
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError, Forbidden, NotFound, OutcomeUnknown, Timeout, Unavailable
-from pinnace.client.exchange import EXCHANGE_METHOD, PART_SIZE, Exchange, _Pending
+from pinnace.client.exchange import EXCHANGE_METHOD, PART_SIZE, Exchange, _PendingCall
 from tests.garbage import freed_at_once
 from tests.storage.memory import MemoryStorage
 
@@ -121,7 +121,7 @@ async def test_request_id_of_the_client_is_kept(served: Served) -> None:
 
 async def test_failed_call_frees_its_request_at_once(served: Served) -> None:
     """A gateway that refused 800 objects of 300 kB kept 380 MB of them until the garbage collection."""
-    with freed_at_once(_Pending), pytest.raises(NotFound):
+    with freed_at_once(_PendingCall), pytest.raises(NotFound):
         await served.get("none")
 
 

@@ -20,7 +20,7 @@ from pinnace.api.elections_pb2 import Election
 from pinnace.api.records import to_json
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import GetRequest
-from pinnace.cli.verbs.why import lines, understood
+from pinnace.cli.verbs.why import lines, parse_explanation
 from pinnace.client.errors import Forbidden
 from pinnace.fit.table import BoolArray
 from pinnace.scheduler.config import with_plugin
@@ -333,5 +333,5 @@ async def test_call_that_is_refused() -> None:
     finally:
         await servers.stop()
     with pytest.raises(Forbidden) as raised:
-        understood(said, b"")
+        parse_explanation(said, b"")
     assert raised.value.refusal == refused

@@ -19,7 +19,7 @@ from pinnace.apiserver.election.history import (
 )
 from pinnace.apiserver.storage.committer import Committer
 from pinnace.apiserver.storage.interface import Committed, CompareFailed, OutcomeUnknown, Write
-from pinnace.runtime.tasks import race
+from pinnace.runtime.tasks import run_until_first
 from tests.clock import FakeClock
 from tests.storage.memory import MemoryStorage
 from tests.unit.storage.faults import JumpingClock
@@ -90,7 +90,7 @@ async def written_down(storage: MemoryStorage, *noted: Term) -> list[Term]:
         for item in noted:
             await log._write_with_retries(item, clock.monotonic() + terms.WRITE_TIMEOUT)
 
-    await race(write(), committer.run())
+    await run_until_first(write(), committer.run())
     page = await storage.page(terms_prefix("e"))
     return decode_terms(page.items)
 

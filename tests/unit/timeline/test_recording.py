@@ -5,9 +5,9 @@ import shutil
 from pathlib import Path
 
 from pinnace.history.records import ElectionFacts, Fault, NodeFacts, PodFacts, Record, Run, Stored, TermFacts, encode, read
-from pinnace.timeline.items import Item
+from pinnace.timeline.items import TimelineItem
 from pinnace.timeline.recording import RecordedSource
-from pinnace.timeline.site import export
+from pinnace.timeline.site import export_page
 from pinnace.verification.check.check import check
 
 NODE = NodeFacts("u", (("cpu", 4000), ("memory", 1 << 30), ("pods", 10)))
@@ -31,7 +31,7 @@ def files(folder: Path) -> list[Path]:
     return result
 
 
-def verdicts(items: list[Item]) -> dict[str, str]:
+def verdicts(items: list[TimelineItem]) -> dict[str, str]:
     return {item[3]: item[4] for item in items if item[0] == "v"}
 
 
@@ -55,7 +55,7 @@ def test_recording_does_not_depend_on_path_or_file_order(tmp_path: Path) -> None
 
 def test_exported_page_has_the_verdicts(tmp_path: Path) -> None:
     source = RecordedSource(files(tmp_path / "run"))
-    data = export(source).decode().split('id="recording">', 1)[1].split("</script>", 1)[0]
+    data = export_page(source).decode().split('id="recording">', 1)[1].split("</script>", 1)[0]
     assert verdicts(json.loads(data)["items"]) == verdicts(source.log.all())
 
 

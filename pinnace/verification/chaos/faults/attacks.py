@@ -48,7 +48,7 @@ class GatewayAttack(MeasuringFault):
     async def inject(self) -> None:
         cluster = self._world.cluster
         record = cluster.state.find(self._target)
-        process = processes.running(record)
+        process = processes.find_running(record)
         if process is None:
             raise NotPossible(f"{self._target} does not run")
         try:
@@ -65,7 +65,7 @@ class GatewayAttack(MeasuringFault):
         if attacker is None:
             return
         try:
-            if process := processes.running(self._world.cluster.state.find(self._target)):
+            if process := processes.find_running(self._world.cluster.state.find(self._target)):
                 growth = procfs.peak_memory([process]) - self._memory
                 self.read(self._target, "MB by which its memory grew", round(growth, 1), most=GROWTH)
             outcomes = await attacker.end_attack()

@@ -19,7 +19,7 @@ from pinnace.cluster.links import Link
 from pinnace.cluster.spec import APISERVER, ETCD, KUBELET, SCHEDULER, pki_folder
 from pinnace.pki import folder as pki
 from pinnace.pki.authority import LIFETIME
-from pinnace.pki.folder import CLUSTER_CA, ETCD_CA, Ca, Folder
+from pinnace.pki.folder import CLUSTER_CA, ETCD_CA, AuthoritySpec, PkiFolder
 from pinnace.verification.bench import BenchError, usage
 from pinnace.verification.chaos.faults.base import MeasuringFault
 from pinnace.verification.chaos.host import Clocks
@@ -197,7 +197,7 @@ class LogRotation:
 class _ServedFiles:
     """A certificate: its CA, its name, and the links that use it."""
 
-    ca: Ca
+    ca: AuthoritySpec
     name: str
     links: tuple[Link, ...]
 
@@ -238,8 +238,8 @@ def _resolve_served_files(world: ClusterUnderTest, target: str) -> _ServedFiles:
     return _ServedFiles(CLUSTER_CA, target, links(target, APISERVER))
 
 
-async def _reissue(world: ClusterUnderTest, ca: Ca, names: Sequence[str], lifetime: timedelta = LIFETIME) -> None:
-    folder = Folder(pki_folder(world.cluster.spec.data_dir), ca)
+async def _reissue(world: ClusterUnderTest, ca: AuthoritySpec, names: Sequence[str], lifetime: timedelta = LIFETIME) -> None:
+    folder = PkiFolder(pki_folder(world.cluster.spec.data_dir), ca)
     await asyncio.to_thread(folder.reissue, names, datetime.now(UTC), lifetime)
 
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pinnace.cluster.folder import Folder
-from pinnace.cluster.links import Link, Mode, dying_with_us
-from pinnace.cluster.processes import Ports
-from pinnace.cluster.spec import Plan
-from pinnace.cluster.view import problem
+from pinnace.cluster.folder import ClusterFolder
+from pinnace.cluster.links import Link, Mode, dying_with_parent
+from pinnace.cluster.processes import PortAllocator
+from pinnace.cluster.spec import ProcessPlan
+from pinnace.cluster.view import probe_readiness
 from pinnace.verification.chaos.world import ClusterUnderTest, NotPossible
 
 RUN_LOG = "--run-log"
@@ -91,18 +91,18 @@ class DuplicateProcess:
 
     async def inject(self) -> None:
         plan = self._world.cluster.state.find(self._target).plan
-        argv = duplicate_argv(plan.argv, Ports().next)
-        with Folder(self._world.cluster.spec.data_dir).log(f"{self._target}.twin").open("ab") as output:
+        argv = duplicate_argv(plan.argv, PortAllocator().next)
+        with ClusterFolder(self._world.cluster.spec.data_dir).log(f"{self._target}.twin").open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
-                *dying_with_us(argv), stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+                *dying_with_parent(argv), stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
         self.details = f"pid {self._process.pid}"
         await self._ready(self._process, replace(plan, http=argv[argv.index(HTTP) + 1]))
 
-    async def _ready(self, process: asyncio.subprocess.Process, plan: Plan) -> None:
+    async def _ready(self, process: asyncio.subprocess.Process, plan: ProcessPlan) -> None:
         """Wait until the process runs the nodes. Returns after TWIN_TIMEOUT, because other faults may prevent this."""
         deadline = time.monotonic() + TWIN_TIMEOUT
-        while process.returncode is None and await problem(plan):
+        while process.returncode is None and await probe_readiness(plan):
             if time.monotonic() > deadline:
                 return
             await asyncio.sleep(POLL)

@@ -330,7 +330,7 @@ class _StoppedEtcd:
 
 async def _wait_for_election(act: ScenarioContext, before: set[int]) -> Election | None:
     with suppress(ApiError):
-        election = await view.leader(act.client)
+        election = await view.scheduler_leader(act.client)
         return election if election is not None and election.token not in before else None
     return None
 

@@ -40,7 +40,8 @@ def no_certificate(path: Path, data: bytes, *, mode: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("owner", "call", "full"), [(Path, "write_text", half_a_file), (Path, "mkdir", no_logs), (pki, "replace", no_certificate)]
+    ("owner", "call", "full"),
+    [(Path, "write_text", half_a_file), (Path, "mkdir", no_logs), (pki, "write_atomically", no_certificate)],
 )
 async def test_start_on_a_full_disk_leaves_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, call: str, full: Any

@@ -15,7 +15,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 class CommitHook(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         build = runpy.run_path(str(Path(self.root, "pinnace", "runtime", "build.py")))
-        commit = build["commit"]() or os.environ.get("PINNACE_COMMIT", "")
+        commit = build["build_commit"]() or os.environ.get("PINNACE_COMMIT", "")
         if version == "editable" or not commit or build["BAKED"].exists():
             return
         with tempfile.NamedTemporaryFile("w", suffix=".txt", delete=False) as file:

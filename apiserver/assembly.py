@@ -82,8 +82,8 @@ from pinnace.apiserver.storage.compactor import INTERVAL, Compactor
 from pinnace.apiserver.storage.interface import Storage
 from pinnace.apiserver.webhooks.webhook import Webhook, WebhookAdmission
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.cpu import never
-from pinnace.runtime.grpc_server import Refusals
+from pinnace.runtime.cpu import no_preemptions
+from pinnace.runtime.grpc_server import RefusalPacer
 from pinnace.runtime.supervise import unending
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
@@ -112,7 +112,7 @@ class ServerSettings:
     webhooks: Sequence[Webhook] = ()
     min_request_timeout: float = MIN_TIMEOUT
     """The minimum duration of a watch in seconds (see pinnace.apiserver.services.methods)."""
-    preempted: Callable[[], int] = never
+    preempted: Callable[[], int] = no_preemptions
     """Returns the number of preemptions of this process (see pinnace.runtime.cpu)."""
     cluster: Claim = field(default_factory=Claim)
     """The cluster to which the server belongs."""
@@ -179,7 +179,7 @@ class Assembly:
         self.opening = ReadinessGate(self.cacher, self._identity, bootstrap, restores, self._elections)
         ids = RequestIds(f"{self._rng.getrandbits(48):012x}")
         impersonator = Impersonator(self.policy, lambda: self._rbac.versions)
-        self.runner = CallRunner(ids, Refusals(clock), impersonator, settings.tracer)
+        self.runner = CallRunner(ids, RefusalPacer(clock), impersonator, settings.tracer)
         self._calls = CallsService(self.runner)
         self._authorizations = StreamAuthorizations(
             self.policy, self._role_versions, settings.min_request_timeout, clock, self._rng

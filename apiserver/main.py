@@ -33,7 +33,7 @@ from pinnace.apiserver.webhooks.webhook import Webhook
 from pinnace.runtime import flags, process
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.configuration import ConfigurationError
-from pinnace.runtime.cpu import Affinity, preempted
+from pinnace.runtime.cpu import ProcessorPinning, count_preemptions
 from pinnace.runtime.http import StatusServer, format_address
 from pinnace.runtime.supervise import unending
 from pinnace.runtime.tls import TlsFiles
@@ -73,10 +73,12 @@ def kubelet_credentials(command: Callable[..., None]) -> Callable[..., None]:
     return with_credentials
 
 
-@click.command("pinnace-apiserver", cls=flags.Component)
+@click.command("pinnace-apiserver", cls=flags.ComponentCommand)
 @click.option("--name", default=socket.gethostname, show_default="the host name", help="Name of this server in traces.")
-@click.option("--listen", type=flags.address, default="127.0.0.1:7443", help="Address of the gRPC API.")
-@click.option("--http", type=flags.address, default="127.0.0.1:7480", help="Address of /metrics, /livez and /readyz.")
+@click.option("--listen", type=flags.parse_address_option, default="127.0.0.1:7443", help="Address of the gRPC API.")
+@click.option(
+    "--http", type=flags.parse_address_option, default="127.0.0.1:7480", help="Address of /metrics, /livez and /readyz."
+)
 @click.option("--etcd", default="127.0.0.1:2379", help="Comma-separated list of etcd client addresses.")
 @click.option(
     "--etcd-prefix",
@@ -130,7 +132,9 @@ def kubelet_credentials(command: Callable[..., None]) -> Callable[..., None]:
     "--token-auth-file", "tokens", type=_FILE, help='Path to a CSV file of static tokens, with lines token,user,uid,"groups".'
 )
 @click.option(
-    "--token-listen", type=flags.address, help="Address for clients that send a bearer token instead of a certificate."
+    "--token-listen",
+    type=flags.parse_address_option,
+    help="Address for clients that send a bearer token instead of a certificate.",
 )
 @click.option(
     "--max-requests-inflight",
@@ -183,7 +187,7 @@ def kubelet_credentials(command: Callable[..., None]) -> Callable[..., None]:
     "--profile-stages", is_flag=True, help="Report CPU time by stage in /metrics. This option uses a few percent of CPU time."
 )
 @click.option("--insecure", is_flag=True, help="Serve without TLS. Every client has all permissions.")
-@flags.tracing_endpoint
+@flags.tracing_endpoint_option
 @click.option(
     "--tracing-sampling-rate-per-million",
     type=click.IntRange(0, 1_000_000),
@@ -221,7 +225,7 @@ def main(
 ) -> None:
     """The API server validates and stores the objects of the cluster in etcd. All other components connect to it."""
     if profile_stages:
-        stages.profile()
+        stages.install_profiler()
     endpoints = [endpoint.strip() for endpoint in etcd.split(",") if endpoint.strip()]
     if not endpoints:
         raise click.BadParameter("at least one address is required", param_hint="--etcd")
@@ -261,8 +265,10 @@ def main(
             tolerations=DefaultTolerationSeconds(not_ready_seconds, unreachable_seconds),
             kubelets=_kubelet_client(kubelet_tls) if kubelet_tls is not None or tls is None else DEFAULTS.kubelets,
             webhooks=_load_webhooks(admission, tls),
-            tracer=flags.tracer(tracing_endpoint, "apiserver", name, per_million=tracing_sampling_rate_per_million),
-            preempted=preempted,
+            tracer=flags.connect_tracer_option(
+                tracing_endpoint, "apiserver", name, per_million=tracing_sampling_rate_per_million
+            ),
+            preempted=count_preemptions,
             cluster=Claim(
                 cluster_id, authority_reader(tls.ca) if tls is not None else frozenset, _describe_storage(endpoints, prefix)
             ),
@@ -270,7 +276,7 @@ def main(
         ),
     )
     # A single create runs twenty callbacks of the event loop, most of them in gRPC. uvloop saves 5% of the server's CPU time.
-    sys.exit(process.run(lambda stop: serve(stop, options), new_loop=uvloop.new_event_loop))
+    sys.exit(process.run_component(lambda stop: serve(stop, options), new_loop=uvloop.new_event_loop))
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +335,7 @@ async def serve(stop: asyncio.Event, options: ServerOptions) -> None:
     audit = AuditLog(options.audit, metrics.AuditMeter()) if options.audit is not None else None
     settings = replace(options.settings, tokens=tokens or NoTokenAuthenticator(), audit=audit or options.settings.audit)
     server = ApiServer(storage, authenticator, settings)
-    affinity = Affinity(options.processor) if options.processor is not None else None
+    affinity = ProcessorPinning(options.processor) if options.processor is not None else None
     status = StatusServer(*options.http, {"cache": server.readiness}, asyncio.get_running_loop())
     status.start()
     try:

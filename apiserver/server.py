@@ -29,7 +29,7 @@ from pinnace.apiserver.services.methods import Method
 from pinnace.apiserver.storage.interface import Storage
 from pinnace.runtime import grpc_server
 from pinnace.runtime.clock import SYSTEM_CLOCK
-from pinnace.runtime.tls import TlsFiles, line_credentials
+from pinnace.runtime.tls import TlsFiles, shared_port_credentials
 
 MAX_REQUEST = 4 << 20
 """Maximum size of a request in bytes. The limit is larger than the limit of an object, because a request can be a batch."""
@@ -59,7 +59,7 @@ OPTIONS: Sequence[tuple[str, int]] = (
 )
 
 
-def options(election_lease: int) -> Sequence[tuple[str, int]]:
+def grpc_options(election_lease: int) -> Sequence[tuple[str, int]]:
     """Return the options of the gRPC servers. An unreachable peer is detected within two seconds and the duration of the leases
     of elections, in seconds. Clients may send pings at the same rate."""
     timeout = election_lease * 1000
@@ -80,7 +80,7 @@ class ApiServer:
     ) -> None:
         self._assembly = Assembly(storage, settings)
         self._authenticator = authenticator
-        self._options = options(settings.election_lease)
+        self._options = grpc_options(settings.election_lease)
         self._lines = [ListenerShards(self._options, self._handlers)]
 
     @property
@@ -98,12 +98,12 @@ class ApiServer:
         handlers = partial(self._handlers, by_token=True)
         lines = ListenerShards(self._options, handlers, count=TOKEN_SHARDS, connections=TOKEN_CONNECTIONS, share=TOKEN_SHARE)
         self._lines.append(lines)
-        return lines.listen(address, line_credentials(tls, ask=False))
+        return lines.listen(address, shared_port_credentials(tls, ask=False))
 
     async def start(self, address: str, tls: TlsFiles | None = None) -> str:
         """Start to listen, and return the address with the actual port. With `tls`, clients must present a certificate that its
         CA signed. Raises OSError."""
-        listening = self._lines[0].listen(address, line_credentials(tls) if tls is not None else None)
+        listening = self._lines[0].listen(address, shared_port_credentials(tls) if tls is not None else None)
         for lines in self._lines:
             await lines.start()
         return listening
@@ -157,7 +157,7 @@ class ListenerShards:
     ) -> None:
         """`handlers` creates the handlers of a shard. `count` is the number of shards. `connections` is the maximum of all
         shards together. `share` is the share of the process's file descriptors (see pinnace.runtime.grpc_server)."""
-        options = (*options, *grpc_server.options(connections, count, share), ("grpc.so_reuseport", 1))
+        options = (*options, *grpc_server.server_options(connections, count, share), ("grpc.so_reuseport", 1))
         self._servers = [grpc.aio.server(options=options) for _ in range(count)]
         for server in self._servers:
             server.add_generic_rpc_handlers((handlers(),))

@@ -121,7 +121,7 @@ class CpuStages(Collector):
                 step, sent = coroutine.throw, error
 
 
-def profile(registry: CollectorRegistry = REGISTRY) -> None:
+def install_profiler(registry: CollectorRegistry = REGISTRY) -> None:
     """Install the profiler and register its metric. Call it once per process, before creating a server."""
     stages = CpuStages()
     stages.install()

@@ -90,8 +90,8 @@ from pinnace.apiserver.storage.committer import WriteConflict
 from pinnace.apiserver.storage.interface import Committed, KeyValue, OutOfSpace, Storage, StorageError, Write
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.logs import BootstrapFailed
-from pinnace.runtime.process import Fatal
-from pinnace.runtime.tasks import in_slices
+from pinnace.runtime.process import FatalError
+from pinnace.runtime.tasks import apply_in_slices
 
 
 class ReadinessGate:
@@ -176,7 +176,7 @@ FINGERPRINT_LENGTH = 16
 """The number of hexadecimal digits of a fingerprint in messages."""
 
 
-class OtherCluster(Fatal):
+class OtherCluster(FatalError):
     """The keys in etcd belong to another cluster."""
 
 
@@ -519,7 +519,9 @@ class Migration:
             return []
         entries = self._cacher.cache_of(resource).select(SelectionPredicate.parse(resource, "", "", ""))
         stale = [
-            each for each, due in zip(entries, await in_slices(_needs_migration, entries, self._clock), strict=True) if due
+            each
+            for each, due in zip(entries, await apply_in_slices(_needs_migration, entries, self._clock), strict=True)
+            if due
         ]
         refused: list[Refusal] = []
         for start in range(0, len(stale), BATCH):

@@ -11,7 +11,7 @@ import click
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
-from pinnace.client.flags import Servers, servers
+from pinnace.client.flags import Servers, server_options
 from pinnace.client.informer import RestartSupervisor
 from pinnace.client.standby import ProgressTimeout
 from pinnace.controllers.deployment import DeploymentController
@@ -57,10 +57,12 @@ OPTIONS = NodeLifecycleOptions()
 RATES = OPTIONS.rates
 
 
-@click.command("pinnace-controllers", cls=flags.Component)
-@flags.replica
-@servers
-@click.option("--http", type=flags.address, default="127.0.0.1:7483", help="Address of /metrics, /livez and /readyz.")
+@click.command("pinnace-controllers", cls=flags.ComponentCommand)
+@flags.replica_name_option
+@server_options
+@click.option(
+    "--http", type=flags.parse_address_option, default="127.0.0.1:7483", help="Address of /metrics, /livez and /readyz."
+)
 @click.option(
     "--node-monitor-grace-period",
     "grace",

@@ -120,7 +120,7 @@ class PodControl:
                 return error
         return None
 
-    async def _send(self, key: str, send: Send[T], items: Sequence[T]) -> Outcomes:
+    async def _send(self, key: str, send: BatchSend[T], items: Sequence[T]) -> BatchOutcomes:
         try:
             outcomes = await send(items)
         except OutcomeUnknown:

@@ -53,8 +53,8 @@ from pinnace.controllers.informers import Informers
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.logs import SyncAbandoned, SyncSlow, SyncTimedOut
 from pinnace.runtime.stalls import Culprit
-from pinnace.runtime.supervise import EndedEarly, describe, unending
-from pinnace.runtime.tasks import TimeSlice, in_slices
+from pinnace.runtime.supervise import EndedEarly, describe_error, unending
+from pinnace.runtime.tasks import TimeSlice, apply_in_slices
 
 log = logging.getLogger(__name__)
 
@@ -235,7 +235,7 @@ class WorkerPool:
         """
         for watch in self._controller.watches:
             result = list(stores(watch.resource).values())
-            await in_slices(partial(self._handle_existing, watch.keys), result, self._clock)
+            await apply_in_slices(partial(self._handle_existing, watch.keys), result, self._clock)
 
     def _handle_existing(self, keys: Keys[Any], obj: Any) -> None:
         self.handle(keys, (Delta(ADDED, obj, None),))
@@ -354,7 +354,7 @@ class WorkerPool:
         SYNCS.labels(name, result).inc()
         RETRIES.labels(name).inc()
         level = logging.WARNING if self._queue.num_requeues(key) >= WARN_FAILURES else logging.DEBUG
-        log.log(level, "%s: %s: %s; retry in %.3g s", name, key, describe(error), delay)
+        log.log(level, "%s: %s: %s; retry in %.3g s", name, key, describe_error(error), delay)
 
 
 async def _sync(controller: Controller, key: str) -> float | None:

@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from pinnace.api.resources import Resource
 from pinnace.api.wire import portions
 from pinnace.client.errors import ApiError, Fenced, Unavailable, error_of, timed_out
-from pinnace.client.resource import ResourceClient, Send
+from pinnace.client.resource import BatchSend, ResourceClient
 from pinnace.controllers.informers import Informers
 from pinnace.controllers.runtime import PartialSyncError
 
@@ -60,7 +60,7 @@ def raise_first_error(
 class WriteBatcher(Generic[T]):
     """Combines concurrent writes of several workers into one call. While a call runs, the next batch is collected."""
 
-    def __init__(self, send: Send[T]) -> None:
+    def __init__(self, send: BatchSend[T]) -> None:
         self._send = send
         self._waiting: list[tuple[T, asyncio.Future[str]]] = []
         self._sending = False

@@ -14,7 +14,7 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.keys_pb2 import KeyVersion, WatchKeysRequest, WatchKeysResponse
 from pinnace.api.resources import ELECTIONS_PREFIX, PODS
-from pinnace.client.config import ConfigError, load
+from pinnace.client.config import ConfigError, load_config
 from pinnace.client.connection import Connection
 
 
@@ -42,7 +42,7 @@ async def watch(connection: Connection, prefixes: Sequence[str]) -> None:
 
 
 async def main() -> None:
-    config = load()
+    config = load_config()
     connection = Connection(config.endpoints, tls=config.tls)
     try:
         await watch(connection, sys.argv[1:] or [PODS.prefix, ELECTIONS_PREFIX])

@@ -13,7 +13,7 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import store_key
 from pinnace.api.verbs_pb2 import DELETED, WatchEventType
 from pinnace.client.client import Client
-from pinnace.client.config import ConfigError, load
+from pinnace.client.config import ConfigError, load_config
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError, Expired
 
@@ -45,7 +45,7 @@ async def inform(client: Client, store: dict[str, Pod], revision: int = 0) -> No
 
 
 async def main() -> None:
-    config = load()
+    config = load_config()
     connection = Connection(config.endpoints, tls=config.tls)
     try:
         await inform(Client(connection), {})

@@ -28,7 +28,7 @@ from pinnace.gateway.errors import convert_error
 from pinnace.gateway.flow import too_many_requests
 from pinnace.gateway.http import ANONYMOUS, User, bad_request, unauthorized
 from pinnace.pki import Subject
-from pinnace.runtime.grpc_server import Refusals
+from pinnace.runtime.grpc_server import RefusalPacer
 
 MAX_REMEMBERED = 10_000
 """The maximum number of cached certificates, and of cached tokens."""
@@ -72,7 +72,7 @@ class Authenticator:
         self._known: OrderedDict[bytes, _CertificateUser] = OrderedDict()
         self._reviewed: OrderedDict[bytes, _TokenUser] = OrderedDict()
         """Reviews by digest of the token."""
-        self._unknown = Refusals()
+        self._unknown = RefusalPacer()
 
     async def user(self, certificate: bytes | None, headers: Mapping[str, str]) -> User:
         """Return the authenticated user, or system:anonymous without credentials. `certificate`: the client certificate in DER.

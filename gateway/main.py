@@ -15,7 +15,7 @@ from pinnace.api.version_pb2 import GetVersionRequest, VersionInfo
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError
-from pinnace.client.flags import Servers, servers
+from pinnace.client.flags import Servers, server_options
 from pinnace.gateway import metrics
 from pinnace.gateway.authentication import Authenticator
 from pinnace.gateway.backend import Backend, add_warning, record_created
@@ -34,16 +34,20 @@ CHECK_TIMEOUT = 2.0
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.command("pinnace-gateway", cls=flags.Component)
-@flags.replica
-@servers
-@click.option("--listen", type=flags.address, default="127.0.0.1:6443", help="Address of the Kubernetes API (HTTPS).")
+@click.command("pinnace-gateway", cls=flags.ComponentCommand)
+@flags.replica_name_option
+@server_options
+@click.option(
+    "--listen", type=flags.parse_address_option, default="127.0.0.1:6443", help="Address of the Kubernetes API (HTTPS)."
+)
 @click.option("--permit-port-sharing", is_flag=True, help="Let other gateways listen on the same address (SO_REUSEPORT).")
 @click.option("--tls-cert-file", type=_FILE, required=True, help="File containing the serving certificate (PEM).")
 @click.option("--tls-private-key-file", type=_FILE, required=True, help="File containing its private key (PEM).")
 @click.option("--client-ca-file", type=_FILE, required=True, help="File containing the CA of client certificates (PEM).")
-@click.option("--http", type=flags.address, default="127.0.0.1:7483", help="Address of /metrics, /livez and /readyz (HTTP).")
-@click.option("--timeline", type=flags.address, default="127.0.0.1:7484", help="Address of the timeline (HTTP).")
+@click.option(
+    "--http", type=flags.parse_address_option, default="127.0.0.1:7483", help="Address of /metrics, /livez and /readyz (HTTP)."
+)
+@click.option("--timeline", type=flags.parse_address_option, default="127.0.0.1:7484", help="Address of the timeline (HTTP).")
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path),
@@ -70,7 +74,7 @@ def main(
     except OSError as error:
         raise click.UsageError(f"unable to load the certificates: {error}") from None
     options = Options(name, servers(), listen, permit_port_sharing, context, http, timeline, data_dir)
-    sys.exit(process.run(lambda stop: serve(stop, options), new_loop=uvloop.new_event_loop))
+    sys.exit(process.run_component(lambda stop: serve(stop, options), new_loop=uvloop.new_event_loop))
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from pinnace.gateway.listener import Listener
 from pinnace.gateway.media_types import PROTOBUF, error_format
 from pinnace.gateway.metrics import OPEN_STREAMS, duration_histogram, request_counter
 from pinnace.gateway.watch_events import status_envelope
-from pinnace.runtime.grpc_server import Refusals
+from pinnace.runtime.grpc_server import RefusalPacer
 
 log = logging.getLogger(__name__)
 

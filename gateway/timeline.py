@@ -37,7 +37,7 @@ from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError
 from pinnace.cluster import processes
 from pinnace.cluster.errors import ClusterError
-from pinnace.cluster.folder import Folder
+from pinnace.cluster.folder import ClusterFolder
 from pinnace.cluster.observer import ProcessObserver
 from pinnace.cluster.spec import SCHEDULER, SLOW_LEASE, ProcessRecord
 from pinnace.gateway.backend import Backend
@@ -90,11 +90,11 @@ class LocalCluster:
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
-        self._folder = Folder(data_dir)
+        self._folder = ClusterFolder(data_dir)
         self._observer = ProcessObserver(self._records)
         self._http: dict[str, str] = {}
 
-    def changes(self, now: float) -> list[Item]:
+    def changes(self, now: float) -> list[TimelineItem]:
         """Return items for the processes whose state has changed since the last call."""
         return [process_item(now, change.name, change.state) for change in self._observer.changes()]
 
@@ -107,7 +107,7 @@ class LocalCluster:
         return self._http.get(name)
 
     def frozen_schedulers(self) -> Sequence[str]:
-        return processes.frozen(record for record in self._records() if record.component == SCHEDULER)
+        return processes.suspended_processes(record for record in self._records() if record.component == SCHEDULER)
 
     def lease_ttl(self) -> float | None:
         """Return the seconds of the leases of elections; None for the default."""
@@ -148,7 +148,7 @@ class LocalCluster:
 class ClusterActions:
     """The actions of viewers. Each leaves a mark."""
 
-    def __init__(self, cluster: LocalCluster | None, source: LiveSource, backend: Backend) -> None:
+    def __init__(self, cluster: LocalCluster | None, source: LiveTimelineSource, backend: Backend) -> None:
         self._cluster = cluster
         self._source = source
         self._backend = backend
@@ -232,20 +232,20 @@ class TimelineService:
     def __init__(self, connection: Connection, backend: Backend, address: tuple[str, int], data_dir: Path | None) -> None:
         self._backend = backend
         self._address = address
-        self._source = LiveSource(connection, f"pinnace · {data_dir.name}" if data_dir else "pinnace")
+        self._source = LiveTimelineSource(connection, f"pinnace · {data_dir.name}" if data_dir else "pinnace")
         self._cluster = LocalCluster(data_dir) if data_dir else None
-        self._sessions = Sessions()
+        self._sessions = ViewerSessions()
         self._viewed = asyncio.Event()
         self._viewers = 0
         actions = ClusterActions(self._cluster, self._source, backend)
         lease_ttl = self._cluster.lease_ttl if self._cluster else lambda: None
-        self._site = Site(self._source, self._sessions, actions, self._permits, self._watched, lease_ttl)
+        self._site = TimelineSite(self._source, self._sessions, actions, self._permits, self._watched, lease_ttl)
         self._url = ""
 
     async def run(self) -> None:
         """Serve until cancelled. If the address is in use, an error is logged and the gateway runs without the timeline."""
         try:
-            runner, self._url = await serve(self._site, *self._address)
+            runner, self._url = await serve_site(self._site, *self._address)
         except OSError as error:
             log.error("unable to serve the timeline on %s:%d: %s", *self._address, error.strerror or error)
             return

@@ -17,7 +17,7 @@ from pinnace.api.resources import SERVICES
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
-from pinnace.client.flags import Machines, Servers, check_registering, machines, servers
+from pinnace.client.flags import NodeShapeOptions, Servers, check_node_labels, machine_options, server_options
 from pinnace.client.informer import RestartSupervisor
 from pinnace.kubelet.fleet import Fleet
 from pinnace.kubelet.registration import FleetMachine, KubeletEndpoint
@@ -53,14 +53,16 @@ FLEET_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 """The name is used as a label value."""
 
 
-@click.command("pinnace-kubelet", cls=flags.Component)
+@click.command("pinnace-kubelet", cls=flags.ComponentCommand)
 @click.option("--name", default=socket.gethostname, show_default="the host name", help="Name of the fleet.")
-@servers
+@server_options
 @click.option("--nodes", default=10, type=click.IntRange(min=0), help="How many nodes the fleet registers.")
 @click.option("--node-prefix", help="Prefix of node names, followed by a number.  [default: the fleet's name and a dash]")
 @click.option("--first-index", default=0, type=click.IntRange(min=0), help="Number of the first node.")
-@click.option("--http", type=flags.address, default="127.0.0.1:7482", help="Address of /metrics, /livez and /readyz.")
-@machines
+@click.option(
+    "--http", type=flags.parse_address_option, default="127.0.0.1:7482", help="Address of /metrics, /livez and /readyz."
+)
+@machine_options
 @click.option(
     "--start-delay",
     default=0.0,
@@ -86,7 +88,9 @@ FLEET_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
     help="Commands of images for the process runtime: see docs/process-runtime.md.  [default: a few are built in]",
 )
 @click.option("--root-dir", type=click.Path(path_type=Path, file_okay=False), help="Where the process runtime keeps its pods.")
-@click.option("--listen", type=flags.address, help="Address for logs, exec and top of API servers.  [default: nowhere]")
+@click.option(
+    "--listen", type=flags.parse_address_option, help="Address for logs, exec and top of API servers.  [default: nowhere]"
+)
 @click.option(
     "--advertise-address",
     "advertised",
@@ -98,7 +102,7 @@ FLEET_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
     type=click.Path(path_type=Path, dir_okay=False),
     help="File to which the times of running pods are appended, for `pinnace check`.",
 )
-@flags.tracing_endpoint
+@flags.tracing_endpoint_option
 def main(
     name: str,
     servers: Servers,
@@ -117,7 +121,7 @@ def main(
     advertised: str | None,
     run_log: Path | None,
     tracing_endpoint: str | None,
-    machines: Machines,
+    machines: NodeShapeOptions,
 ) -> None:
     """A fleet of virtual nodes: registers them, keeps them alive, and runs the pods that are bound to them.
 
@@ -127,7 +131,7 @@ def main(
         raise click.BadParameter(f'"{name}" cannot be the value of a label', param_hint="--name")
     known = servers()
     prefix = f"{name}-" if node_prefix is None else node_prefix
-    check_registering(machines)
+    check_node_labels(machines)
     numbers = range(first_index, first_index + nodes)
     own = {f"{prefix}{index}": machines.shapes.of(index) for index in numbers}
     machine = FleetMachine(machines.options.shape(), runtime, local=runtime == "process", own=own)
@@ -147,7 +151,7 @@ def main(
             serving=_serving(listen, advertised, streams) if listen is not None else None,
             tracer=tracer,
         )
-        code = process.run(lambda stop: serve(stop, options))
+        code = process.run_component(lambda stop: serve(stop, options))
     sys.exit(code)
 
 

@@ -66,8 +66,8 @@ from pinnace.kubelet.status import adopt_resize
 from pinnace.kubelet.status_manager import PodWriter, StatusManager
 from pinnace.runtime.backoff import KeyedBackoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.supervise import describe, unending
-from pinnace.runtime.tasks import race
+from pinnace.runtime.supervise import describe_error, unending
+from pinnace.runtime.tasks import run_until_first
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class PanicIsolation:
         metrics.TRIPPED.inc()
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
         log.error("unexpected error while syncing pod %s; retrying in %.3g s", name, pause, exc_info=error)
-        self._record_event(pod, "Warning", "FailedSync", f"Error syncing pod, it is tried again: {describe(error)}")
+        self._record_event(pod, "Warning", "FailedSync", f"Error syncing pod, it is tried again: {describe_error(error)}")
         self._queue.add_at(uid, self._clock.monotonic() + pause)
 
     def reset_backoff(self, uid: str) -> None:
@@ -561,7 +561,7 @@ class PodWatch:
             selector = f"spec.nodeName in ({','.join(sorted(self._watched_nodes))})"
             informer = self._informer = Informer(self._client, fields=selector, clock=self._clock)
             informer.add_handler(self._handle_updates)
-            await race(informer.run(), self._relist_until_nodes_added(informer))
+            await run_until_first(informer.run(), self._relist_until_nodes_added(informer))
 
     def _handle_updates(self, deltas: Sequence[Delta[Pod]]) -> None:
         """Events before the initial state are already in the store."""

@@ -253,7 +253,7 @@ def _system_info(labels: Mapping[str, str], machine: FleetMachine) -> tuple[str,
 
 def _node_versions(machine: FleetMachine) -> tuple[str, str]:
     """The versions of the runtime and the kubelet, in the format of nodeInfo."""
-    return f"{machine.runtime}://1", f"v{version()}"
+    return f"{machine.runtime}://1", f"v{build_version()}"
 
 
 def _node_addresses(node: Node, machine: FleetMachine) -> list[tuple[str, str]]:

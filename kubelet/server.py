@@ -31,7 +31,7 @@ from pinnace.kubelet.runtime.interface import StreamError, Streams
 from pinnace.pki import Subject
 from pinnace.pki.authority import CLIENT
 from pinnace.runtime import grpc_server
-from pinnace.runtime.grpc_server import Refusals, abort, let_go
+from pinnace.runtime.grpc_server import RefusalPacer, abort_call, break_reference_cycle
 from pinnace.runtime.tls import TlsFiles, server_credentials
 
 SERVICE = "pinnace.v1.Kubelet"
@@ -68,8 +68,8 @@ class KubeletServer:
     def __init__(self, streams: Streams, tls: TlsFiles | None) -> None:
         self._streams = streams
         self._tls = tls
-        self._refusals = Refusals()
-        self._server = grpc.aio.server(options=(*OPTIONS, *grpc_server.options(MAX_CONNECTIONS)))
+        self._refusals = RefusalPacer()
+        self._server = grpc.aio.server(options=(*OPTIONS, *grpc_server.server_options(MAX_CONNECTIONS)))
 
     def bind(self, host: str, port: int) -> KubeletEndpoint:
         """Binds the address, and returns it with the actual port. Raises OSError."""
@@ -218,8 +218,8 @@ class _CommandInput:
 
 
 async def _abort(context: "grpc.aio.ServicerContext", error: StreamError) -> NoReturn:
-    let_go(error)
-    await abort(context, _GRPC[error.code], str(error))
+    break_reference_cycle(error)
+    await abort_call(context, _GRPC[error.code], str(error))
 
 
 def is_loopback(host: str) -> bool:

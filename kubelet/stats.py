@@ -16,7 +16,7 @@ from pinnace.api.scalars import to_time
 from pinnace.kubelet.eviction import container_usage
 from pinnace.kubelet.node import VirtualNodes
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.tasks import in_slices
+from pinnace.runtime.tasks import apply_in_slices
 
 _MILLI = 1_000_000
 """Nanocores."""

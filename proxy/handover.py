@@ -25,7 +25,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
 from pinnace.proxy.plan import Frontend
-from pinnace.runtime.process import Fatal
+from pinnace.runtime.process import FatalError
 
 log = logging.getLogger(__name__)
 
@@ -64,17 +64,17 @@ class Predecessor:
             return None
         try:
             if _user(peer) != os.geteuid():
-                raise Fatal(f"the proxy with the status address {status} belongs to another user")
+                raise FatalError(f"the proxy with the status address {status} belongs to another user")
             while batch := _receive(peer):
                 sockets.update(batch)
-        except (OSError, Fatal) as error:
+        except (OSError, FatalError) as error:
             peer.close()
             for item in sockets.values():
                 item.close()
-            if isinstance(error, Fatal):
+            if isinstance(error, FatalError):
                 raise
             why = "no answer" if isinstance(error, TimeoutError) else str(error)
-            raise Fatal(f"cannot take over from the proxy with the status address {status}: {why}; end it first") from None
+            raise FatalError(f"cannot take over from the proxy with the status address {status}: {why}; end it first") from None
         return cls(peer, sockets)
 
     def ready(self) -> None:

@@ -15,7 +15,7 @@ from pinnace.api.discovery_v1_pb2 import EndpointSlice
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
-from pinnace.client.flags import Servers, servers
+from pinnace.client.flags import Servers, server_options
 from pinnace.client.informer import RestartSupervisor
 from pinnace.proxy.dns import DnsServer
 from pinnace.proxy.dns_records import Resolver
@@ -50,10 +50,12 @@ def _with_ip_address(
     return address
 
 
-@click.command("pinnace-proxy", cls=flags.Component)
-@flags.replica
-@servers
-@click.option("--http", type=flags.address, default="127.0.0.1:10249", help="Address of /metrics, /livez and /readyz.")
+@click.command("pinnace-proxy", cls=flags.ComponentCommand)
+@flags.replica_name_option
+@server_options
+@click.option(
+    "--http", type=flags.parse_address_option, default="127.0.0.1:10249", help="Address of /metrics, /livez and /readyz."
+)
 @click.option(
     "--proxy-mode",
     "mode",
@@ -79,11 +81,16 @@ def _with_ip_address(
     is_flag=True,
     help="Take over the listeners of a running proxy with the same --http address. It ends when this one is ready.",
 )
-@click.option("--dns", type=flags.address, help="Address of the DNS server (UDP and TCP).  [default: none]", show_default=False)
+@click.option(
+    "--dns",
+    type=flags.parse_address_option,
+    help="Address of the DNS server (UDP and TCP).  [default: none]",
+    show_default=False,
+)
 @click.option("--cluster-domain", default="cluster.local", help="The domain of the DNS server.")
 @click.option(
     "--gateway",
-    type=flags.address,
+    type=flags.parse_address_option,
     callback=_with_ip_address,
     help="Address of the gateway, for the name kubernetes.default.  [default: none]",
     show_default=False,
@@ -105,7 +112,7 @@ def main(
     options = ProxyOptions(
         name, servers(), http, mode, node, nodeport_addresses, max_connections, take_over, dns, cluster_domain, gateway
     )
-    sys.exit(process.run(lambda stop: serve(stop, options), new_loop=uvloop.new_event_loop))
+    sys.exit(process.run_component(lambda stop: serve(stop, options), new_loop=uvloop.new_event_loop))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from pinnace.runtime import flags
 
 @click.command()
 @click.option("--services", type=click.IntRange(min=1, max=100_000), default=1, show_default=True, help="How many.")
-@click.option("--endpoint", type=flags.address, required=True, help="The endpoint of all services.")
+@click.option("--endpoint", type=flags.parse_address_option, required=True, help="The endpoint of all services.")
 def main(services: int, endpoint: tuple[str, int]) -> None:
     """Print nftables commands for a benchmark."""
     pairs = []

@@ -32,11 +32,11 @@ from pinnace.api.core_v1_pb2 import Binding, Pod
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.errors import ApiError, Fenced, Internal, NotFound, Unavailable
-from pinnace.client.resource import errors_of
+from pinnace.client.resource import batch_errors
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.logs import PluginAbandoned, PluginSlow
 from pinnace.runtime.supervise import EndedEarly, unending
-from pinnace.runtime.tasks import race
+from pinnace.runtime.tasks import run_until_first
 from pinnace.scheduler import metrics
 from pinnace.scheduler.cache.cache import Cache
 from pinnace.scheduler.framework.plugin_errors import PluginErrorLog
@@ -467,7 +467,7 @@ class BindingCycles:
         if due is None:
             await self._work.wait()
         else:
-            await race(self._work.wait(), self._clock.sleep(due - self._clock.monotonic()))
+            await run_until_first(self._work.wait(), self._clock.sleep(due - self._clock.monotonic()))
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)

@@ -44,7 +44,16 @@ import yaml
 from pinnace.api import documents, names, wellknown
 from pinnace.api.resources import Resource
 from pinnace.api.wellknown import SCHEDULER_ELECTION
-from pinnace.runtime.configuration import ConfigurationError, duration, fields, flag, items, seconds, text, weight
+from pinnace.runtime.configuration import (
+    ConfigurationError,
+    parse_bool,
+    parse_duration,
+    parse_fields,
+    parse_list,
+    parse_seconds,
+    parse_text,
+    parse_weight,
+)
 from pinnace.scheduler.extenders.client import METHODS as RPC_METHODS
 from pinnace.scheduler.extenders.extender import Extenders
 from pinnace.scheduler.extenders.interface import (
@@ -271,15 +280,15 @@ def parse_source(spec: str, path: str, sources: dict[str, PluginSource]) -> tupl
 def _parse_plugin_set(raw: Any, path: str, sources: dict[str, PluginSource]) -> _PluginSet:
     both = fields(raw, path, ("enabled", "disabled"))
     enabled: dict[str, float] = {}
-    for index, item in enumerate(items(both.get("enabled", []), f"{path}.enabled")):
+    for index, item in enumerate(parse_list(both.get("enabled", []), f"{path}.enabled")):
         where = f"{path}.enabled[{index}]"
         entry = fields(item, where, ("name", "weight"))
         name, _ = parse_source(text(entry.get("name"), f"{where}.name"), where, sources)
         if name in enabled:
             raise ConfigurationError(f"{where}: {name} is enabled twice")
-        enabled[name] = weight(entry.get("weight", 0), f"{where}.weight")
+        enabled[name] = parse_weight(entry.get("weight", 0), f"{where}.weight")
     disabled = set()
-    for index, item in enumerate(items(both.get("disabled", []), f"{path}.disabled")):
+    for index, item in enumerate(parse_list(both.get("disabled", []), f"{path}.disabled")):
         where = f"{path}.disabled[{index}]"
         spec = text(fields(item, where, ("name", "weight")).get("name"), f"{where}.name")
         disabled.add(spec if spec == EVERYTHING else parse_source(spec, where, sources)[0])
@@ -413,7 +422,7 @@ def _parse_extender(raw: Any, path: str) -> ExtenderConfiguration:
             raise ConfigurationError(
                 f"{path}.{name}: expected {RPC_METHODS[verb]}, the name of the method of pinnace.v1.Extender"
             )
-    enable_https = flag(given.get("enableHTTPS", False), f"{path}.enableHTTPS")
+    enable_https = parse_bool(given.get("enableHTTPS", False), f"{path}.enableHTTPS")
     for name in ("enableHTTPS", "tlsConfig"):
         if scheme != "https" and given.get(name):
             raise ConfigurationError(f"{path}.{name}: requires a urlPrefix that begins with https://")
@@ -475,7 +484,7 @@ def _parse_tls(raw: Any, path: str) -> ExtenderTls:
 
 def _parse_managed_resources(raw: Any, path: str) -> dict[str, bool]:
     result: dict[str, bool] = {}
-    for index, item in enumerate(items(raw, path)):
+    for index, item in enumerate(parse_list(raw, path)):
         where = f"{path}[{index}]"
         given = fields(item, where, ("name", "ignoredByScheduler"))
         name = text(given.get("name"), f"{where}.name")
@@ -483,7 +492,7 @@ def _parse_managed_resources(raw: Any, path: str) -> dict[str, bool]:
             raise ConfigurationError(f"{where}.name: {problems[0]}")
         if name in result:
             raise ConfigurationError(f"{where}.name: duplicate extender managed resource name {name}")
-        result[name] = flag(given.get("ignoredByScheduler", False), f"{where}.ignoredByScheduler")
+        result[name] = parse_bool(given.get("ignoredByScheduler", False), f"{where}.ignoredByScheduler")
     return result
 
 
@@ -512,11 +521,11 @@ def parse_configuration(document: str, folder: Path = Path(), *, seed: int = 0) 
         raise ConfigurationError(f"line {error.line}: {error}") from None
     if len(result) > 1:
         raise ConfigurationError(f"expected one document, got {len(result)}")
-    top = fields(_with_paths(result[0], folder) if result else None, "", _FIELDS)
+    top = parse_fields(_with_paths(result[0], folder) if result else None, "", _FIELDS)
     if (top.get("apiVersion"), top.get("kind")) != (API_VERSION, KIND):
         raise ConfigurationError(f"expected apiVersion {API_VERSION} and kind {KIND}")
-    election = fields(top.get("leaderElection", {}), "leaderElection", ("resourceName",))
-    raw_profiles = items(top.get("profiles", []), "profiles") or [{}]
+    election = parse_fields(top.get("leaderElection", {}), "leaderElection", ("resourceName",))
+    raw_profiles = parse_list(top.get("profiles", []), "profiles") or [{}]
     nameless = wellknown.DEFAULT_SCHEDULER if len(raw_profiles) == 1 else None
     profiles = tuple(_parse_profile(raw, f"profiles[{index}]", nameless) for index, raw in enumerate(raw_profiles))
     names = [profile.scheduler_name for profile in profiles]
@@ -524,14 +533,14 @@ def parse_configuration(document: str, folder: Path = Path(), *, seed: int = 0) 
         if name in names[:index]:
             raise ConfigurationError(f"profiles[{index}].schedulerName: duplicate schedulerName {name}")
     default = Configuration()
-    initial = seconds(top.get("podInitialBackoffSeconds", default.initial_backoff), "podInitialBackoffSeconds")
-    longest = seconds(top.get("podMaxBackoffSeconds", default.max_backoff), "podMaxBackoffSeconds")
+    initial = parse_seconds(top.get("podInitialBackoffSeconds", default.initial_backoff), "podInitialBackoffSeconds")
+    longest = parse_seconds(top.get("podMaxBackoffSeconds", default.max_backoff), "podMaxBackoffSeconds")
     if longest < initial:
         raise ConfigurationError(
             f"podMaxBackoffSeconds: must be at least podInitialBackoffSeconds ({initial:g}), got {longest:g}"
         )
     return Configuration(
-        election=text(election.get("resourceName", default.election), "leaderElection.resourceName"),
+        election=parse_text(election.get("resourceName", default.election), "leaderElection.resourceName"),
         initial_backoff=initial,
         max_backoff=longest,
         profiles=profiles,
@@ -568,11 +577,11 @@ def _add_plugin(profile: ProfileConfiguration, spec: str) -> ProfileConfiguratio
 
 def _parse_profile(raw: Any, path: str, nameless: str | None) -> ProfileConfiguration:
     """Parse one profile. `nameless` is the default of schedulerName; None makes the field required."""
-    profile = fields(raw, path, ("schedulerName", "plugins", "pluginConfig"))
+    profile = parse_fields(raw, path, ("schedulerName", "plugins", "pluginConfig"))
     sources = built_in()
     resolved = resolve_plugins(profile.get("plugins", {}), f"{path}.plugins", sources)
     return ProfileConfiguration(
-        scheduler_name=text(profile.get("schedulerName", nameless), f"{path}.schedulerName"),
+        scheduler_name=parse_text(profile.get("schedulerName", nameless), f"{path}.schedulerName"),
         points=resolved.points,
         weights=resolved.weights,
         args=_parse_args(profile.get("pluginConfig", []), f"{path}.pluginConfig", sources),
@@ -582,7 +591,7 @@ def _parse_profile(raw: Any, path: str, nameless: str | None) -> ProfileConfigur
 
 def _parse_args(raw: Any, path: str, sources: dict[str, PluginSource]) -> dict[str, Mapping[str, Any]]:
     result: dict[str, Mapping[str, Any]] = {}
-    for index, item in enumerate(items(raw, path)):
+    for index, item in enumerate(parse_list(raw, path)):
         where = f"{path}[{index}]"
         entry = fields(item, where, ("name", "args"))
         name, _ = parse_source(text(entry.get("name"), f"{where}.name"), f"{where}.name", sources)

@@ -25,7 +25,7 @@ from pinnace.api.wire import portions
 from pinnace.client.client import EventClient
 from pinnace.client.errors import Conflict, Fenced, Unavailable
 from pinnace.client.events import EventRecorder
-from pinnace.client.resource import errors_of
+from pinnace.client.resource import batch_errors
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import unending
 from pinnace.runtime.tracing import NO_TRACER, SAMPLED, Tracer

@@ -31,7 +31,7 @@ from pinnace.api.resources import ELECTIONS_PREFIX, NODES, PODS, Resource, T, st
 from pinnace.api.status import encode
 from pinnace.api.wellknown import SCHEDULER_ELECTION
 from pinnace.client.client import Client
-from pinnace.client.config import ClientConfig, ConfigError, load, parse_endpoints
+from pinnace.client.config import ClientConfig, ConfigError, load_config, parse_endpoints
 from pinnace.client.connection import Connection, Metadata, impersonation
 from pinnace.client.errors import ApiError, Forbidden
 from pinnace.runtime.configuration import ConfigurationError
@@ -214,7 +214,7 @@ def main(
             with bounded_calls(PLUGIN_TIMEOUT):
                 said = Answer(_explain_offline(store_key_of(namespace, name), node, read_objects(Path(objects)), given, own))
         else:
-            servers = _impersonating(server, tls) if user else load(server, context=context)
+            servers = _impersonating(server, tls) if user else load_config(server, context=context)
             acting_as = impersonation(user, groups) if user else ()
             said = Answer(asyncio.run(_explain_from_server(namespace, name, node, servers, given, own, timeout, acting_as)))
     except ApiError as error:

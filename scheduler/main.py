@@ -13,7 +13,7 @@ from pinnace.api.records import CacheDump, QueueDump, to_json
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
-from pinnace.client.flags import Servers, servers
+from pinnace.client.flags import Servers, server_options
 from pinnace.client.informer import RestartSupervisor
 from pinnace.client.standby import ProgressTimeout
 from pinnace.runtime import flags, process
@@ -29,12 +29,12 @@ log = logging.getLogger(__name__)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.command("pinnace-scheduler", cls=flags.Component)
-@flags.replica
-@servers
+@click.command("pinnace-scheduler", cls=flags.ComponentCommand)
+@flags.replica_name_option
+@server_options
 @click.option(
     "--http",
-    type=flags.address,
+    type=flags.parse_address_option,
     default="127.0.0.1:7481",
     help="Address of /metrics, /livez, /readyz, /debug/queue and /debug/cache.",
 )
@@ -57,7 +57,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Write the configuration with all defaults to this file and exit.",
 )
 @click.option("--seed", default=0, help="Seed of the choice between nodes with equal scores.")
-@flags.tracing_endpoint
+@flags.tracing_endpoint_option
 def main(
     name: str,
     servers: Servers,

@@ -29,7 +29,7 @@ from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest, Disruption
 from pinnace.api.wellknown import DISRUPTION_TARGET
 from pinnace.client.errors import Conflict, Exhausted, Fenced, Internal, NotFound, Unauthenticated, Unavailable
-from pinnace.client.resource import delete_request, errors_of
+from pinnace.client.resource import batch_errors, delete_request
 from pinnace.fit.requests import PODS
 from pinnace.fit.table import BoolArray, IntArray
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock

@@ -25,7 +25,7 @@ from functools import partial
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.client.client import Client
 from pinnace.client.informer import Delta
-from pinnace.client.resource import errors_of
+from pinnace.client.resource import batch_errors
 from pinnace.client.standby import ProgressTimeout, Standby
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check

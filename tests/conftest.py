@@ -20,7 +20,7 @@ from aetcd.rpc import CompactionRequest, DeleteRangeRequest, KVStub, LeaseLeases
 
 from pinnace.apiserver.storage.etcd import EtcdStorage
 from pinnace.cluster.etcd import EtcdBinary, EtcdMember, EtcdTls, etcd_command, etcd_environment, find_etcd, is_healthy
-from pinnace.cluster.processes import Ports
+from pinnace.cluster.processes import PortAllocator
 
 # How fast a busy machine makes examples says nothing about the code.
 hypothesis.settings.register_profile(
@@ -87,7 +87,7 @@ def logging_as_before() -> Iterator[None]:
     root.setLevel(level)
 
 
-free_port = Ports().next
+free_port = PortAllocator().next
 """A loopback port on which nothing listens, and that no outgoing connection of another test will take before a server does."""
 
 

@@ -38,7 +38,7 @@ from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.logs import StoreRestored
 from pinnace.runtime.supervise import supervise
-from pinnace.runtime.tasks import race
+from pinnace.runtime.tasks import run_until_first
 
 MAX_CHANGES = 1000
 MAX_BYTES = 1 << 20
@@ -208,7 +208,7 @@ class Reflector:
             revision = self._target.revision
             self._unproven = self._recent if self._recent and self._recent[-1].mod_revision == revision else ()
             self._goal = now
-            await race(self._follow(), self._load_late())
+            await run_until_first(self._follow(), self._load_late())
         except Compacted:
             last = _changes_of_revision(self._target.revision, self._recent)
             if self._unproven and len(last) < len(self._unproven):

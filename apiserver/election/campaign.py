@@ -30,7 +30,7 @@ from pinnace.apiserver.services.sessions import LeaseSession, SessionStream, Str
 from pinnace.apiserver.storage.committer import WriteConflict
 from pinnace.apiserver.storage.interface import KeyValue, LeaseNotFound, Storage, StorageError
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.tasks import race
+from pinnace.runtime.tasks import run_until_first
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,9 @@ class CampaignSession:
         self._queue.add_candidate(self._stream)
         try:
             if await self._open_campaign() is CampaignStep.CONTINUE:
-                await race(self._session.keep_alive(self._acknowledge_heartbeat, self._post_expiry), self._serve_stream())
+                await run_until_first(
+                    self._session.keep_alive(self._acknowledge_heartbeat, self._post_expiry), self._serve_stream()
+                )
         finally:
             self._queue.remove_candidate(self._stream)
 

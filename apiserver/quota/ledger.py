@@ -65,7 +65,7 @@ from pinnace.apiserver.storage.interface import (
     failure_of,
 )
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.cpu import never
+from pinnace.runtime.cpu import no_preemptions
 from pinnace.runtime.supervise import unending
 
 GROWTH = 8
@@ -414,7 +414,7 @@ class Quotas:
         clock: Clock,
         rng: random.Random,
         *,
-        preempted: Callable[[], int] = never,
+        preempted: Callable[[], int] = no_preemptions,
     ) -> None:
         self.states = QuotaStates(cacher)
         self.tally = UsageTally(cacher, clock)

@@ -41,7 +41,7 @@ from pinnace.apiserver.registry.validation.fields import IMMUTABLE, invalid
 from pinnace.apiserver.storage.committer import CommitOutcome, GuardFailed, WriteConflict, WriteDenied
 from pinnace.apiserver.storage.interface import Guard, KeyValue, Storage, StorageError, Write
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.tasks import in_slices
+from pinnace.runtime.tasks import apply_in_slices
 
 T = TypeVar("T", bound=Object)
 
@@ -186,7 +186,7 @@ class Mutator(Generic[T]):
                     attempt.outcome = errors.unreadable(self._resource, attempt.mutation.name)
         pending: Sequence[_MutationAttempt[T]] = attempts
         for _ in range(MAX_ROUNDS):
-            await in_slices(lambda attempt: attempt.run_step(dry_run), pending, self._clock)
+            await apply_in_slices(lambda attempt: attempt.run_step(dry_run), pending, self._clock)
             if deferred := [attempt.await_deferred(dry_run) for attempt in pending if attempt.deferred is not None]:
                 await asyncio.gather(*deferred)
             await self._read_current([attempt for attempt in pending if attempt.must_read])

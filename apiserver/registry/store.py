@@ -58,7 +58,7 @@ from pinnace.apiserver.registry.mutation import (
 from pinnace.apiserver.registry.strategy import MAX_PARTS, Strategy, parts_exceeded, warn
 from pinnace.apiserver.storage.interface import StorageError
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.tasks import in_slices
+from pinnace.runtime.tasks import apply_in_slices
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 T = TypeVar("T", bound=Object)
@@ -562,10 +562,10 @@ class ObjectCreator(Generic[T]):
                 return rejected.refusal
             return None
 
-        refusals = await in_slices(attempt, objs, self._clock)
+        refusals = await apply_in_slices(attempt, objs, self._clock)
         if refused := [index for index, refusal in enumerate(refusals) if refusal is not None]:
             await self._refresh()
-            retry_admission = await in_slices(attempt, [objs[index] for index in refused], self._clock)
+            retry_admission = await apply_in_slices(attempt, [objs[index] for index in refused], self._clock)
             for index, refusal in zip(refused, retry_admission, strict=True):
                 refusals[index] = refusal
         return refusals

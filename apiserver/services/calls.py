@@ -35,7 +35,7 @@ from pinnace.apiserver.registry import fencing
 from pinnace.apiserver.registry.strategy import CollectedWarnings, collect_warnings
 from pinnace.apiserver.services.methods import Context, Method
 from pinnace.runtime import logs, tracing
-from pinnace.runtime.grpc_server import Refusals, let_go
+from pinnace.runtime.grpc_server import RefusalPacer, break_reference_cycle
 from pinnace.runtime.tasks import DeadlineTimer
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
@@ -105,7 +105,7 @@ class CallRunner:
     """Runs calls of unary methods. Shared by all ports and streams of a server."""
 
     def __init__(
-        self, ids: RequestIds, refusals: Refusals, impersonator: Impersonator | None = None, tracer: Tracer = NO_TRACER
+        self, ids: RequestIds, refusals: RefusalPacer, impersonator: Impersonator | None = None, tracer: Tracer = NO_TRACER
     ) -> None:
         """`impersonator`: authorizes impersonation; without it, impersonation is refused."""
         self.ids = ids
@@ -406,12 +406,12 @@ class _Exchange:
                 result.created = warnings.created
                 self._queue_result(_PendingResult(result, answer, context.callbacks))
             except Rejected as rejected:
-                let_go(rejected)
+                break_reference_cycle(rejected)
                 refusal = await self._runner.pace_refusal(rejected.refusal, caller, len(data), deadline - now())
                 result.error = encode(refusal).SerializeToString()
                 self._queue_result(_PendingResult(result))
         except asyncio.CancelledError as cancelled:  # by the client, or at the deadline: nobody waits for the result
-            let_go(cancelled)
+            break_reference_cycle(cancelled)
 
     def _refusal_of(self, call: Call, method: Method | None) -> Refusal | None:
         """Return the reason why a call cannot be run."""

@@ -77,7 +77,7 @@ class RoleAggregator:
         return Mutation(entry.key, name, step)
 
 
-def _with_rules(role: ClusterRole, rules: Iterable[PolicyRule]) -> ClusterRole:
+def _replace_rules(role: ClusterRole, rules: Iterable[PolicyRule]) -> ClusterRole:
     aggregated = copy(CLUSTER_ROLES, role)
     del aggregated.rules[:]
     aggregated.rules.extend(rules)

@@ -29,7 +29,7 @@ from pinnace.apiserver.registry.store import Store
 from pinnace.apiserver.services.methods import Context
 from pinnace.apiserver.services.resource import ResourceService
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.tasks import in_slices
+from pinnace.runtime.tasks import apply_in_slices
 
 
 class ConvertingService(ResourceService[Any]):
@@ -55,7 +55,7 @@ class ConvertingService(ResourceService[Any]):
             return data
         page: Any = self._conversion.stored.list_message.FromString(data)
         served = self._conversion.to_served
-        items = await in_slices(lambda obj: field(2, served(obj).SerializeToString()), page.items, self._clock)
+        items = await apply_in_slices(lambda obj: field(2, served(obj).SerializeToString()), page.items, self._clock)
         return b"".join((field(1, page.metadata.SerializeToString()), *items))
 
     async def watch(self, request: WatchRequest, context: Context) -> AsyncIterator[bytes]:

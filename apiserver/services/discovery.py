@@ -38,7 +38,7 @@ from pinnace.apiserver.auth.authorizer import UnionAuthorizer
 from pinnace.apiserver.auth.permissions import ActionTarget, ResourceAction
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.services.methods import Context
-from pinnace.runtime.build import version
+from pinnace.runtime.build import build_version
 
 HEALTH: Sequence[MethodDescriptor] = (health_pb2.DESCRIPTOR.services_by_name["Health"].methods_by_name["Check"],)
 REFLECTION: Sequence[MethodDescriptor] = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"].methods
@@ -102,30 +102,30 @@ class ReflectionService:
                     file_descriptor = self._pool.FindFileContainingSymbol(request.file_containing_symbol)
                     response.file_descriptor_response.file_descriptor_proto[:] = self._encoded(file_descriptor)
                 case "file_containing_extension" | "all_extension_numbers_of_type":  # the API has no extensions
-                    _fail(response, _NOT_FOUND, "the API has no extensions")
+                    _set_error(response, _NOT_FOUND, "the API has no extensions")
                 case _:
-                    _fail(response, _INVALID, "unknown kind of request")
+                    _set_error(response, _INVALID, "unknown kind of request")
         except KeyError:
-            _fail(response, _NOT_FOUND, "not found")
+            _set_error(response, _NOT_FOUND, "not found")
         return response
 
     def _encoded(self, file: FileDescriptor) -> Sequence[bytes]:
         result = self._files.get(file.name)
         if result is None:
             files: dict[str, bytes] = {}
-            _collect(file, files)
+            _collect_files(file, files)
             result = self._files[file.name] = tuple(files.values())
         return result
 
 
-def _collect(file: FileDescriptor, into: dict[str, bytes]) -> None:
+def _collect_files(file: FileDescriptor, into: dict[str, bytes]) -> None:
     if file.name not in into:
         into[file.name] = file.serialized_pb
         for imported in file.dependencies:
-            _collect(imported, into)
+            _collect_files(imported, into)
 
 
-def _fail(response: ServerReflectionResponse, code: Code, message: str) -> None:
+def _set_error(response: ServerReflectionResponse, code: Code, message: str) -> None:
     response.error_response.error_code, response.error_response.error_message = int(code), message
 
 
@@ -149,7 +149,7 @@ class AuthorizationService:
         if not request.user and not request.groups:
             raise Rejected(errors.bad_request("user: Required value: at least one of user or group must be specified"))
         if request.ByteSize() > MAX_QUESTION:
-            raise Rejected(_too_long())
+            raise Rejected(_too_many_attributes())
         return await self._review(User(request.user, tuple(request.groups)), request.attributes)
 
     async def token_review(self, request: TokenReviewRequest, context: Context) -> TokenReviewResponse:
@@ -169,17 +169,17 @@ class AuthorizationService:
         if not wanted.verb or not wanted.resource:
             raise Rejected(errors.bad_request("attributes: Required value: verb and resource"))
         if wanted.ByteSize() > MAX_QUESTION:
-            raise Rejected(_too_long())
+            raise Rejected(_too_many_attributes())
         resource = f"{wanted.resource}/{wanted.subresource}" if wanted.subresource else wanted.resource
         action = ResourceAction(wanted.verb, resource, wanted.group)
         allowed, reason = await self._policy.review(user, action, ActionTarget(wanted.namespace, wanted.name))
         return AccessReview(allowed=allowed, reason=reason)
 
 
-def _too_long() -> Refusal:
+def _too_many_attributes() -> Refusal:
     return errors.bad_request(f"user and attributes of a review: Too long: may not be more than {MAX_QUESTION} bytes")
 
 
 class VersionService:
     async def get(self, request: GetVersionRequest, context: Context) -> VersionInfo:
-        return VersionInfo(version=version())
+        return VersionInfo(version=build_version())

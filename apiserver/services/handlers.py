@@ -35,7 +35,7 @@ from pinnace.apiserver.services import metrics
 from pinnace.apiserver.services.calls import CallContext, CallRunner, Metadata
 from pinnace.apiserver.services.methods import Method
 from pinnace.runtime import logs
-from pinnace.runtime.grpc_server import abort, let_go
+from pinnace.runtime.grpc_server import abort_call, break_reference_cycle
 
 MAX_MESSAGE = 1000
 """Maximum size of a status message in bytes, percent-encoded: a byte outside printable ASCII takes three. The trailers also
@@ -125,7 +125,7 @@ class _CallHandlers:
             try:
                 caller = self._authenticate(context).user.name
             except Rejected as rejected:
-                let_go(rejected)
+                break_reference_cycle(rejected)
                 refusal = rejected.refusal
             else:
                 metrics.UNKNOWN.inc()
@@ -151,10 +151,10 @@ class _CallHandlers:
                     context.set_trailing_metadata(((REQUEST_ID_KEY, logs.request_id.get()), *trailers))
                 return answer
             except Rejected as rejected:
-                let_go(rejected)
+                break_reference_cycle(rejected)
                 await self._refuse(context, rejected.refusal, caller, len(data))
             except asyncio.CancelledError as cancelled:
-                let_go(cancelled)
+                break_reference_cycle(cancelled)
                 raise cancelled from None
             finally:
                 del data
@@ -178,7 +178,7 @@ class _CallHandlers:
                     async for response in responses:
                         yield response
             except Rejected as rejected:
-                let_go(rejected)
+                break_reference_cycle(rejected)
                 size = 0 if method.client_streaming else len(data)
                 data = request = None
                 await self._refuse(context, rejected.refusal, caller, size)
@@ -231,7 +231,7 @@ async def _abort(context: grpc.aio.ServicerContext, refusal: Refusal) -> NoRetur
     """End the call with the refusal."""
     shortened = replace(refusal, message=truncate_message(refusal.message))
     trailers = ((DETAILS_KEY, encode(shortened).SerializeToString()), (REQUEST_ID_KEY, logs.request_id.get()))
-    await abort(context, _GRPC_CODES[shortened.code], shortened.message, trailers)
+    await abort_call(context, _GRPC_CODES[shortened.code], shortened.message, trailers)
 
 
 def truncate_message(message: str) -> str:

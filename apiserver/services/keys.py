@@ -49,9 +49,9 @@ class KeysService:
             prefix = request.prefix or "/"  # etcd has no empty key
             page = await self._storage.page(prefix, after=request.after, limit=limit, revision=request.revision)
         except Compacted as compacted:
-            raise _compacted(compacted) from None
+            raise _compacted_refusal(compacted) from None
         ages = await self._ages(page.items) if request.leases else {}
-        items = [_of_key(item, ages.get(item.lease), keys_only=request.keys_only) for item in page.items]
+        items = [_key_response(item, ages.get(item.lease), keys_only=request.keys_only) for item in page.items]
         return ListKeysResponse(revision=page.revision, items=items, more=page.more)
 
     async def watch(self, request: WatchKeysRequest, context: Context) -> AsyncIterator[WatchKeysResponse]:
@@ -69,10 +69,10 @@ class KeysService:
                 async for changes in received:
                     result = [change for change in changes.changes if not prefixes or change.key.startswith(prefixes)]
                     if result or not changes.changes:
-                        versions = [_of_change(item, keys_only=request.keys_only) for item in result]
+                        versions = [_change_response(item, keys_only=request.keys_only) for item in result]
                         yield WatchKeysResponse(revision=changes.revision, changes=versions)
         except Compacted as compacted:
-            raise _compacted(compacted) from None
+            raise _compacted_refusal(compacted) from None
         finally:
             self._streams -= 1
 
@@ -87,15 +87,15 @@ class KeysService:
         return ages
 
 
-def _compacted(compacted: Compacted) -> Rejected:
+def _compacted_refusal(compacted: Compacted) -> Rejected:
     message = f"the revision was compacted; the oldest revision is {compacted.compact_revision}"
     return Rejected(Refusal(Code.OUT_OF_RANGE, "Expired", message))
 
 
-def _of_key(item: KeyValue, age: float | None, *, keys_only: bool) -> KeyVersion:
+def _key_response(item: KeyValue, age: float | None, *, keys_only: bool) -> KeyVersion:
     return KeyVersion(
         key=item.key,
-        value=b"" if keys_only else readable(item.key, item.value),
+        value=b"" if keys_only else redact_value(item.key, item.value),
         create_revision=item.create_revision,
         mod_revision=item.mod_revision,
         version=item.version,
@@ -109,7 +109,7 @@ def _of_change(change: KeyChange, *, keys_only: bool) -> KeyVersion:
     value = change.value
     return KeyVersion(
         key=change.key,
-        value=b"" if keys_only or value is None else readable(change.key, value),
+        value=b"" if keys_only or value is None else redact_value(change.key, value),
         create_revision=change.create_revision if value is not None else 0,
         mod_revision=change.mod_revision,
         lease=change.lease,
@@ -118,7 +118,7 @@ def _of_change(change: KeyChange, *, keys_only: bool) -> KeyVersion:
     )
 
 
-def readable(key: str, value: bytes) -> bytes:
+def redact_value(key: str, value: bytes) -> bytes:
     """Return the value without secrets."""
     if key.startswith(SECRETS_PREFIX):
         return b""

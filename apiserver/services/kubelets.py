@@ -26,7 +26,7 @@ from pinnace.apiserver.errors import Rejected, bad_request
 from pinnace.pki.authority import SERVER_NAME
 from pinnace.runtime import grpc_stream
 from pinnace.runtime.tasks import CallCancelled, CancellationGuard
-from pinnace.runtime.tls import Renewed, TlsFiles
+from pinnace.runtime.tls import ReloadingCredentials, TlsFiles
 
 _PREFERRED = ("ExternalIP", "ExternalDNS", "InternalIP")
 """Preferred types of node addresses. Simulated nodes are reachable only at their external address."""
@@ -184,7 +184,7 @@ _NAMED = ("grpc.ssl_target_name_override", SERVER_NAME)
 class GrpcKubelets:
     def __init__(self, tls: TlsFiles | None) -> None:
         """`tls`: client certificate and CA; None in a cluster without TLS. Raises OSError if the files cannot be read."""
-        self._tls = Renewed(tls) if tls is not None else None
+        self._tls = ReloadingCredentials(tls) if tls is not None else None
 
     async def logs(self, at: KubeletEndpoint, request: LogsRequest) -> AsyncGenerator[bytes, None]:
         async with self._connected(at) as channel:
@@ -280,7 +280,7 @@ async def _send(call: Any, requests: AsyncIterator[Message]) -> None:
     """Send the requests until the iterator ends. Errors are ignored: the reader of the responses reports them."""
     with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
         async for request in requests:
-            await grpc_stream.write(call, request)
+            await grpc_stream.write_request(call, request)
         await call.done_writing()
 
 

@@ -66,7 +66,7 @@ from pinnace.apiserver.services.sessions import (
 from pinnace.apiserver.storage.committer import Committer, WriteConflict
 from pinnace.apiserver.storage.interface import KeyValue, LeaseNotFound, Storage, StorageError, Write
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.tasks import TimeSlice, in_slices, race
+from pinnace.runtime.tasks import TimeSlice, apply_in_slices, run_until_first
 
 
 class NodeService(ResourceService[Node]):
@@ -230,7 +230,7 @@ class FleetSession:
             birth=self._signature.birth,
         )
         self._stream.send(HeartbeatResponse(opened=opened))
-        await race(self._session.keep_alive(self._acknowledge_heartbeat, self._post_expiry), self._serve_stream())
+        await run_until_first(self._session.keep_alive(self._acknowledge_heartbeat, self._post_expiry), self._serve_stream())
 
     async def _serve_stream(self) -> None:
         while await self._claim_nodes() and await self._handle_event():
@@ -431,7 +431,7 @@ class FleetSession:
             await self._clock.sleep(RETRY_INTERVAL)
             return
         nodes, self._uncertain = list(self._uncertain), {}
-        ours = await in_slices(self._is_held_by_fleet, nodes, self._clock)
+        ours = await apply_in_slices(self._is_held_by_fleet, nodes, self._clock)
         self._to_delete.update((node, 0) for node, held in zip(nodes, ours, strict=True) if held)
 
     def _is_held_by_fleet(self, node: str) -> bool:

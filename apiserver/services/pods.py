@@ -70,7 +70,7 @@ from pinnace.apiserver.services.kubelets import KubeletEndpoint, Kubelets, endpo
 from pinnace.apiserver.services.methods import Context, read_timeout
 from pinnace.apiserver.services.resource import ResourceService, batch_response, is_batch_dry_run
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.tasks import in_slices
+from pinnace.runtime.tasks import apply_in_slices
 
 _LOST = (Code.ABORTED, Code.NOT_FOUND)
 """Status codes of a bind that is too late for its pod."""
@@ -368,7 +368,7 @@ class EvictionHandler:
         """Evict pods and return the outcome of each, in order. The caller must have refreshed the caches."""
         now = self._clock.time()
         finder = _BudgetFinder(await self._protections_in({item.metadata.namespace for item in items}))
-        evictions = await in_slices(lambda item: self._validate_eviction(item, finder, now), items, self._clock)
+        evictions = await apply_in_slices(lambda item: self._validate_eviction(item, finder, now), items, self._clock)
         refusals = await self._request_disruptions(
             [eviction for eviction in evictions if isinstance(eviction, _ValidEviction)], now, dry_run
         )

@@ -61,7 +61,7 @@ from pinnace.apiserver.services.methods import MAX_BATCH, READ_TIMEOUT, Context,
 from pinnace.printers import COLUMNS
 from pinnace.printers.columns import Columns
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.tasks import in_slices
+from pinnace.runtime.tasks import apply_in_slices
 
 T = TypeVar("T", bound=Object)
 DRY_RUN_ALL = "All"
@@ -445,7 +445,7 @@ class TablesService:
         def print_row(obj: Any) -> None:
             table.rows.add(cells=columns.row(obj, now), object=obj.metadata if with_metadata else None)
 
-        await in_slices(print_row, page.items, self._clock)
+        await apply_in_slices(print_row, page.items, self._clock)
         return table
 
 

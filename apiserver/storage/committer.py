@@ -90,7 +90,7 @@ from pinnace.apiserver.storage.interface import (
 )
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.cpu import Pressure, never
+from pinnace.runtime.cpu import CpuPressure, no_preemptions
 
 RESOLVE_TIMEOUT = 10.0
 """Seconds after which the outcome of a lost response is unknown."""
@@ -471,12 +471,12 @@ class Committer:
         send: SendGroup = send_directly,
         clock: Clock = SYSTEM_CLOCK,
         rng: random.Random | None = None,
-        preempted: Callable[[], int] = never,
+        preempted: Callable[[], int] = no_preemptions,
     ) -> None:
         """`preempted`: see pinnace.runtime.cpu."""
         self._send = send
         self._clock = clock
-        self._pressure = Pressure(preempted, clock)
+        self._pressure = CpuPressure(preempted, clock)
         rng = rng or random.Random()
         keys = marker_keys(rng)
         self._idle = [TransactionPipeline(storage, keys, clock, rng) for _ in range(max_in_flight)]

@@ -16,7 +16,7 @@ from pinnace.api.admission_pb2 import ReviewRequest, ReviewResponse
 from pinnace.apiserver.webhooks.webhook import Webhook, WebhookConfiguration, WebhookError, WebhookMetrics, parse_configuration
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.configuration import ConfigurationError
-from pinnace.runtime.tls import Renewed, TlsFiles
+from pinnace.runtime.tls import ReloadingCredentials, TlsFiles
 
 METHOD = "/pinnace.admission.v1.Admission/Review"
 MAX_ANSWER = 16 << 20
@@ -38,7 +38,7 @@ class GrpcWebhookTransport:
         """`own` contains the certificate, key and CA of the server; None without TLS. Raises OSError if the files cannot be
         read, and ValueError if there is no CA."""
         self._address = configuration.address
-        self._tls = Renewed(_files(configuration, own)) if configuration.tls else None
+        self._tls = ReloadingCredentials(_files(configuration, own)) if configuration.tls else None
         self._channels: list[
             grpc.aio.Channel
         ] = []  # new calls use the last one; created by the first call, because it needs the running event loop

@@ -66,7 +66,7 @@ from pinnace.apiserver.registry.admission import AdmissionOperation, WriteAttrib
 from pinnace.apiserver.registry.mutation import FINALIZE, RESIZE, STATUS, patch_function
 from pinnace.apiserver.registry.validation.fields import validate_selector
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.configuration import ConfigurationError, fields, items, text
+from pinnace.runtime.configuration import ConfigurationError, parse_fields, parse_list, parse_text
 from pinnace.runtime.http import parse_address
 from pinnace.runtime.logs import WebhookFailed
 
@@ -419,12 +419,12 @@ def parse_configuration(document: str, folder: Path = Path()) -> tuple[WebhookCo
 
 
 def _parse_document(raw: Any, folder: Path) -> Sequence[WebhookConfiguration]:
-    top = fields(raw, "", ("apiVersion", "kind", "metadata", "webhooks"))
+    top = parse_fields(raw, "", ("apiVersion", "kind", "metadata", "webhooks"))
     if top.get("apiVersion") != API_VERSION or top.get("kind") not in (MUTATING, VALIDATING):
         raise ConfigurationError(f"expected apiVersion {API_VERSION} and kind {MUTATING} or {VALIDATING}")
     webhooks = [
         _parse_webhook(item, f"webhooks[{index}]", top["kind"] == MUTATING, folder)
-        for index, item in enumerate(items(top.get("webhooks"), "webhooks"))
+        for index, item in enumerate(parse_list(top.get("webhooks"), "webhooks"))
     ]
     for index, each in enumerate(webhooks):
         if each.name in (other.name for other in webhooks[:index]):
@@ -433,15 +433,15 @@ def _parse_document(raw: Any, folder: Path) -> Sequence[WebhookConfiguration]:
 
 
 def _parse_webhook(raw: Any, path: str, mutating: bool, folder: Path) -> WebhookConfiguration:
-    given = fields(raw, path, _FIELDS)
-    name = text(given.get("name"), f"{path}.name")
+    given = parse_fields(raw, path, _FIELDS)
+    name = parse_text(given.get("name"), f"{path}.name")
     if problems := names.dns_subdomain(name):
         raise ConfigurationError(f"{path}.name: {problems[0]}")
     if len(name.split(".")) < 3:
         raise ConfigurationError(f"{path}.name: should be a domain with at least three segments separated by dots")
-    client = fields(given.get("clientConfig"), f"{path}.clientConfig", ("url", "caFile"))
+    client = parse_fields(given.get("clientConfig"), f"{path}.clientConfig", ("url", "caFile"))
     tls, address = _parse_url(client.get("url"), f"{path}.clientConfig.url")
-    rules = items(given.get("rules"), f"{path}.rules")
+    rules = parse_list(given.get("rules"), f"{path}.rules")
     return WebhookConfiguration(
         name=name,
         address=address,
@@ -460,7 +460,7 @@ def _parse_webhook(raw: Any, path: str, mutating: bool, folder: Path) -> Webhook
 
 def _parse_url(raw: Any, path: str) -> tuple[bool, str]:
     """Parse a URL. Return whether it uses TLS, and host:port."""
-    scheme, _, address = text(raw, path).partition("://")
+    scheme, _, address = parse_text(raw, path).partition("://")
     try:
         if scheme not in ("grpc", "grpcs"):
             raise ValueError
@@ -471,7 +471,7 @@ def _parse_url(raw: Any, path: str) -> tuple[bool, str]:
 
 
 def _parse_file(raw: Any, path: str, tls: bool, folder: Path) -> Path:
-    file = folder / text(raw, path)
+    file = folder / parse_text(raw, path)
     if not tls:
         raise ConfigurationError(f"{path}: requires a url that begins with grpcs://")
     if not file.is_file():
@@ -480,7 +480,7 @@ def _parse_file(raw: Any, path: str, tls: bool, folder: Path) -> Path:
 
 
 def _parse_rule(raw: Any, path: str) -> Sequence[Concern]:
-    given = fields(raw, path, _RULE_FIELDS)
+    given = parse_fields(raw, path, _RULE_FIELDS)
     operations = _parse_names_or_wildcard(given.get("operations"), f"{path}.operations", (*(name for name, _ in _WHOLE), "*"))
     groups = _parse_names_or_wildcard(given.get("apiGroups"), f"{path}.apiGroups")
     versions = _parse_names_or_wildcard(given.get("apiVersions"), f"{path}.apiVersions")
@@ -530,7 +530,7 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 
 def _parse_names(raw: Any, path: str, allowed: Sequence[str] = ()) -> Sequence[str]:
     """Return a list of at least one string. Raises ConfigurationError."""
-    parsed: list[str] = items(raw, path)
+    parsed: list[str] = parse_list(raw, path)
     for index, each in enumerate(parsed):
         if not isinstance(each, str) or (allowed and each not in allowed):
             raise ConfigurationError(f"{path}[{index}]: expected {' or '.join(allowed) or 'text'}")

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from pinnace.api.pods_pb2 import ExecResponse
 from pinnace.kubelet.runtime.simulated_shell import Interrupted
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.tasks import race
+from pinnace.runtime.tasks import run_until_first
 
 MAX_INPUT = 64 << 10
 """Bytes of input that wait for the command, and of the longest line."""
@@ -187,7 +187,7 @@ class CommandIo:
 
     async def sleep(self, seconds: float) -> None:
         """Until then, or an interrupt."""
-        await race(self._clock.sleep(min(seconds, 1e9)), self._until_interrupted())
+        await run_until_first(self._clock.sleep(min(seconds, 1e9)), self._until_interrupted())
 
     async def end(self) -> None:
         """No more output follows."""

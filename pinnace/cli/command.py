@@ -48,7 +48,7 @@ class Verb(click.Command):
         if ctx.ensure_object(Settings).verbose:
             from pinnace.runtime import logs
 
-            logs.configure("pinnace", verbosity=1)
+            logs.configure_logging("pinnace", verbosity=1)
         else:  # logs of libraries are shown with -v only
             logging.getLogger().addHandler(logging.NullHandler())
         try:

@@ -53,7 +53,7 @@ def _complete_logs(request: str, line: list[str], incomplete: str) -> None:
 
     said = kubectl.find_flag(line, "--context")
     try:
-        data_dir: Path | None = load(context=said[1] if said else None).data_dir
+        data_dir: Path | None = load_config(context=said[1] if said else None).data_dir
     except ConfigError:
         data_dir = None
     if data_dir is not None:

@@ -199,11 +199,11 @@ def is_component(words: list[str], at: int) -> bool:
     name = rest[index] if index < len(rest) else ""
     if not name or name.startswith(COMPONENT):
         return bool(name)
-    from pinnace.client.config import ConfigError, load
+    from pinnace.client.config import ConfigError, load_config
 
     said = find_flag(words, "--context")
     try:
-        data_dir = load(context=said[1] if said else None).data_dir
+        data_dir = load_config(context=said[1] if said else None).data_dir
     except ConfigError:
         return False
     return data_dir is not None and "/" not in name and (data_dir / "logs" / f"{name}.log").is_file()

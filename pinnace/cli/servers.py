@@ -6,9 +6,9 @@ from contextlib import suppress
 
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
-from pinnace.client.config import HINT, ClientConfig, ConfigError, load, unusable
+from pinnace.client.config import HINT, ClientConfig, ConfigError, describe_unusable_file, load_config
 from pinnace.client.connection import NO_ANSWER, probe
-from pinnace.runtime.tls import TlsFiles, Unusable
+from pinnace.runtime.tls import TlsFiles, UnusableFile
 
 CERTIFICATES = (
     "set the certificates of the cluster in the kubeconfig, or create them with `pinnace pki`; "
@@ -32,7 +32,7 @@ HINTS_BY_ERROR = (
 def load_configuration(settings: Settings, *, can_impersonate: bool = False) -> ClientConfig:
     """Load the addresses and certificates of the API servers; see `load`. Raises Failure."""
     try:
-        return load(settings.server, context=settings.context, file=settings.kubeconfig, can_impersonate=can_impersonate)
+        return load_config(settings.server, context=settings.context, file=settings.kubeconfig, can_impersonate=can_impersonate)
     except ConfigError as error:
         code = ExitCode.USAGE if settings.server or settings.context else ExitCode.UNAVAILABLE
         raise Failure(str(error), hint=error.hint, code=code) from None
@@ -45,11 +45,11 @@ async def connect_to_any_server(config: ClientConfig) -> None:
     endpoints = config.endpoints
     try:
         secure = config.tls.context() if config.tls is not None else None
-    except Unusable as error:
+    except UnusableFile as error:
         assert config.tls is not None
         if (ended := _stopped_cluster_error(config)) is not None:
             raise ended from None
-        why = unusable(config.tls, error)
+        why = describe_unusable_file(config.tls, error)
         raise Failure(f"the certificates cannot be used: {why}", hint=CERTIFICATES, code=ExitCode.USAGE) from None
     attempts = [asyncio.ensure_future(probe(endpoint, secure)) for endpoint in endpoints]
     try:
@@ -88,21 +88,21 @@ def _untrusted_hint(tried: str) -> str:
 def _stopped_cluster_error(config: ClientConfig) -> Failure | None:
     """Return the error if the local cluster of this configuration does not exist or has no running process; otherwise None."""
     from pinnace.cluster.errors import FolderError  # only needed for errors
-    from pinnace.cluster.folder import Folder
-    from pinnace.cluster.processes import running
+    from pinnace.cluster.folder import ClusterFolder
+    from pinnace.cluster.processes import find_running
     from pinnace.cluster.spec import data_dir_flag
 
     if (data_dir := config.data_dir) is None:
         return None
     try:
-        state = Folder(data_dir).read()
+        state = ClusterFolder(data_dir).read()
     except FolderError:
         return None
     where = data_dir_flag(data_dir)
     if state is None:
         hint = f"start one with `pinnace up{where}`, or choose another context: `kubectl config get-contexts` lists them"
         return Failure(f"no cluster is running at {data_dir}: it does not exist", hint=hint, code=ExitCode.UNAVAILABLE)
-    if any(map(running, state.processes)) or set(config.endpoints).isdisjoint(state.endpoints):
+    if any(map(find_running, state.processes)) or set(config.endpoints).isdisjoint(state.endpoints):
         return None
     how = "it is stopped" if state.stopped else f"all of its {len(state.processes)} processes have exited"
     hint = f"start it with `pinnace start{where}`; its objects are kept"
@@ -112,18 +112,18 @@ def _stopped_cluster_error(config: ClientConfig) -> Failure | None:
 def _unreachable_hint(config: ClientConfig, tried: str) -> str:
     """Return the hint for servers that do not respond."""
     from pinnace.cluster.errors import FolderError  # only needed for errors
-    from pinnace.cluster.folder import Folder
-    from pinnace.cluster.processes import running
+    from pinnace.cluster.folder import ClusterFolder
+    from pinnace.cluster.processes import find_running
     from pinnace.cluster.spec import APISERVER, data_dir_flag
 
     data_dir, state = config.data_dir, None
     if data_dir is not None:
         with suppress(FolderError):
-            state = Folder(data_dir).read()
+            state = ClusterFolder(data_dir).read()
     if data_dir is None or state is None or set(config.endpoints).isdisjoint(state.endpoints):
         return HINT
     where = data_dir_flag(data_dir)
-    if NO_ANSWER in tried and (stuck := [process.pid for record in state.of(APISERVER) if (process := running(record))]):
+    if NO_ANSWER in tried and (stuck := [process.pid for record in state.of(APISERVER) if (process := find_running(record))]):
         pids = " ".join(map(str, stuck))
         return (
             f"the API servers are running but do not respond in time: `pinnace doctor{where}` finds the "

@@ -19,7 +19,7 @@ from pinnace.client.errors import ApiError, from_rpc, unavailable, unimplemented
 from pinnace.client.exchange import Exchange
 from pinnace.runtime import grpc_stream
 from pinnace.runtime.tasks import CallCancelled, CancellationGuard
-from pinnace.runtime.tls import Credentials, Renewed
+from pinnace.runtime.tls import Credentials, ReloadingCredentials
 
 CONNECT_TIMEOUT = 1.0
 """Seconds to wait for a connection to one server before the next server is tried."""
@@ -48,7 +48,7 @@ OPTIONS: Sequence[tuple[str, int]] = (
 class Peer:
     """One API server. Its channel is created on first use."""
 
-    def __init__(self, endpoint: str, host: str = "", tls: Renewed | None = None) -> None:
+    def __init__(self, endpoint: str, host: str = "", tls: ReloadingCredentials | None = None) -> None:
         """`host`: the host name of the endpoint. With `tls`, the server's certificate must be valid for it."""
         self.endpoint = endpoint
         self._host = host
@@ -281,7 +281,7 @@ class Duplex(Stream[R], Generic[Q, R]):
         try:
             async with asyncio.timeout(patience):
                 with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, CallCancelled), CancellationGuard():
-                    await grpc_stream.write(self._call, request)
+                    await grpc_stream.write_request(self._call, request)
         except TimeoutError:
             self.abandon()
             raise unavailable(f"API server {self.endpoint} does not accept requests") from None

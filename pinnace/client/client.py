@@ -50,7 +50,7 @@ from pinnace.api.resources import EVENTS, LEASES, NAMESPACES, NODES, PODS, PRIOR
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
 from pinnace.api.verbs_pb2 import ListRequest
 from pinnace.client.channel import Caller, Duplex, Guarded, PresentFence, Stream
-from pinnace.client.resource import Outcomes, ResourceClient
+from pinnace.client.resource import BatchOutcomes, ResourceClient
 
 LIST_TIMEOUT = 10.0
 """Seconds for one page of keys."""
@@ -138,12 +138,12 @@ M = TypeVar("M", bound=Message)
 
 
 class PodClient(ResourceClient[Pod]):
-    async def bind_batch(self, bindings: Sequence[Binding], fence: Fence | None) -> Outcomes:
+    async def bind_batch(self, bindings: Sequence[Binding], fence: Fence | None) -> BatchOutcomes:
         """Bind at most 1,000 pods to nodes. Each item succeeds or fails separately. An invalid fence fails all items with
         Fenced."""
         return await self._batch("BindBatch", BindBatchRequest(items=bindings, fence=fence), retry=False)
 
-    async def evict_batch(self, evictions: Sequence[Eviction]) -> Outcomes:
+    async def evict_batch(self, evictions: Sequence[Eviction]) -> BatchOutcomes:
         """Evict at most 1,000 pods. Pods that are protected by a disruption budget fail with Exhausted."""
         return await self._batch("EvictBatch", EvictBatchRequest(items=evictions), retry=False)
 
@@ -157,7 +157,7 @@ class PodClient(ResourceClient[Pod]):
 
 
 class EventClient(ResourceClient[Event]):
-    async def record(self, events: Sequence[Event]) -> Outcomes:
+    async def record(self, events: Sequence[Event]) -> BatchOutcomes:
         """Record at most 1,000 events. Existing events are merged, so a call whose response is lost raises OutcomeUnknown."""
         return await self._batch("Record", self.resource.request("Create", "BatchRequest")(items=events), retry=False)
 

@@ -43,11 +43,11 @@ from pathlib import Path
 from typing import Any
 
 from pinnace.api.integers import natural
-from pinnace.client.kubeconfig import CURRENT, HINT, ConfigError, Document, Kind, entries
+from pinnace.client.kubeconfig import CURRENT, HINT, ConfigError, Document, Kind, list_entries
 from pinnace.client.kubeconfig_file import kubectl_paths, parse_file, read_text
-from pinnace.runtime.tls import TlsFiles, Unusable
+from pinnace.runtime.tls import TlsFiles, UnusableFile
 
-__all__ = ["CURRENT", "HINT", "ClientConfig", "ConfigError", "KubectlContext", "find_kubectl_context", "load"]
+__all__ = ["CURRENT", "HINT", "ClientConfig", "ConfigError", "KubectlContext", "find_kubectl_context", "load_config"]
 
 EXTENSION = "pinnace.io/cluster"
 _OLD_EXTENSION = "pinnace"
@@ -73,7 +73,7 @@ class ClientConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ConfigEntry:
     """The value of an entry, and the file that contains it."""
 
     value: Mapping[str, Any]
@@ -89,16 +89,16 @@ class Configuration:
     """Of the files that exist."""
     is_old: bool = False
     """Whether it is a file of an earlier version, in which each cluster is one of pinnace."""
-    _found: dict[Kind, dict[str, Entry]] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _found: dict[Kind, dict[str, ConfigEntry]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         kinds: tuple[Kind, ...] = ("cluster", "user", "context")
         for kind in kinds:
             result = self._found.setdefault(kind, {})
             for path in self.paths:
-                for entry in entries(self.documents.get(path, {}), kind):
+                for entry in list_entries(self.documents.get(path, {}), kind):
                     if isinstance(entry.get("name"), str) and isinstance(entry.get(kind), dict):
-                        result.setdefault(entry["name"], Entry(entry[kind], path))
+                        result.setdefault(entry["name"], ConfigEntry(entry[kind], path))
 
     @property
     def exists(self) -> bool:
@@ -118,10 +118,10 @@ class Configuration:
     def names(self, kind: Kind) -> list[str]:
         return list(self._found[kind])
 
-    def find(self, kind: Kind, name: str) -> Entry | None:
+    def find(self, kind: Kind, name: str) -> ConfigEntry | None:
         return self._found[kind].get(name)
 
-    def entry(self, kind: Kind, name: str) -> Entry:
+    def entry(self, kind: Kind, name: str) -> ConfigEntry:
         """Raises ConfigError with the list of known names."""
         if (result := self.find(kind, name)) is not None:
             return result
@@ -154,54 +154,54 @@ class Configuration:
 
 def read_configuration(file: Path | None = None, *, environ: Mapping[str, str] = os.environ) -> Configuration:
     """Read the kubeconfig, or only `file`. Raises ConfigError for invalid files; a missing file is not an error."""
-    return _read([file] if file is not None else kubectl_paths(environ))
+    return _read_files([file] if file is not None else kubectl_paths(environ))
 
 
-def old_configuration(environ: Mapping[str, str] = os.environ) -> Configuration:
+def read_old_configuration(environ: Mapping[str, str] = os.environ) -> Configuration:
     """Read the file of earlier versions: $PINNACE_CONFIG, or ~/.config/pinnace/config. Raises ConfigError."""
     if named := environ.get("PINNACE_CONFIG"):
-        return _read([Path(named)], is_old=True)
+        return _read_files([Path(named)], is_old=True)
     home = environ.get("XDG_CONFIG_HOME")
     folder = Path(home) if home else Path(environ.get("HOME") or Path.home()) / ".config"
-    return _read([folder / "pinnace" / "config"], is_old=True)
+    return _read_files([folder / "pinnace" / "config"], is_old=True)
 
 
-def _read(paths: Iterable[Path], *, is_old: bool = False) -> Configuration:
+def _read_files(paths: Iterable[Path], *, is_old: bool = False) -> Configuration:
     paths = tuple(paths)
     texts = {path: text for path in paths if (text := read_text(path)) is not None}
     return Configuration(paths, {path: parse_file(path, text).document for path, text in texts.items()}, is_old)
 
 
-def _select(
+def _select_context(
     context: str | None, file: Path | None, environ: Mapping[str, str], *, warn: bool = True
 ) -> tuple[Configuration, str]:
     """Return the configuration to use, and the name of the context in it: `context`, or the current one ("" if it is not
     set)."""
     if file is None and environ.get("PINNACE_CONFIG"):
-        old = old_configuration(environ)
+        old = read_old_configuration(environ)
         if warn:
-            _warn(f"PINNACE_CONFIG is deprecated{'' if old.exists else ' and its file is missing'}: use KUBECONFIG")
+            _warn_once(f"PINNACE_CONFIG is deprecated{'' if old.exists else ' and its file is missing'}: use KUBECONFIG")
         if old.exists:
             return old, context or old.current
     new = read_configuration(file, environ=environ)
     name = context or new.current
     if file is None and not new.is_ours(name):
-        old = old_configuration(environ)
+        old = read_old_configuration(environ)
         chosen = context or old.current
         if old.exists and old.is_ours(chosen):
             if warn:
-                _warn(f"{old.shown} is deprecated: `pinnace up` writes the kubeconfig; then remove this file")
+                _warn_once(f"{old.shown} is deprecated: `pinnace up` writes the kubeconfig; then remove this file")
             return old, chosen
     return new, name
 
 
 @lru_cache
-def _warn(text: str) -> None:
+def _warn_once(text: str) -> None:
     """Print a warning once."""
     print(f"warning: {text}", file=sys.stderr)
 
 
-def load(
+def load_config(
     server: str | None = None,
     *,
     context: str | None = None,
@@ -212,15 +212,15 @@ def load(
     """Load the configuration. Raises ConfigError. `can_impersonate`: whether the caller sends `acting_as` and `acting_groups`
     with its requests. Otherwise, a user with these fields is an error, because requests would have more rights than wanted."""
     named = server or ("" if context else environ.get("PINNACE_SERVER", ""))
-    configuration, name = _select(context, file, environ)
+    configuration, name = _select_context(context, file, environ)
     if named and not context and (file is None or configuration.exists) and not configuration.is_ours(name):
         return ClientConfig(parse_endpoints(named))
     if not configuration.exists:
         raise ConfigError(f"no configuration has been provided: {configuration.shown} does not exist")
-    return _in_context(configuration, _our_context(configuration, name), named, can_impersonate=can_impersonate)
+    return _load_context(configuration, _require_our_context(configuration, name), named, can_impersonate=can_impersonate)
 
 
-def _our_context(configuration: Configuration, name: str) -> str:
+def _require_our_context(configuration: Configuration, name: str) -> str:
     """Return the name. Raises ConfigError if there is no context of this name, or if its cluster is not one of pinnace."""
     ours, where = configuration.our_contexts(), configuration.shown
     choice = f"choose a context with --context: {', '.join(ours)}" if ours else HINT
@@ -235,7 +235,7 @@ def _our_context(configuration: Configuration, name: str) -> str:
     return name
 
 
-def _in_context(configuration: Configuration, name: str, named: str, *, can_impersonate: bool) -> ClientConfig:
+def _load_context(configuration: Configuration, name: str, named: str, *, can_impersonate: bool) -> ClientConfig:
     """Load a context. `named`: servers that override the servers of the context, or ""."""
     context = configuration.entry("context", name)
     cluster = configuration.entry("cluster", context.value["cluster"])
@@ -243,13 +243,13 @@ def _in_context(configuration: Configuration, name: str, named: str, *, can_impe
     servers = named or ",".join(servers_of(cluster.value)) or server
     if not isinstance(servers, str) or not servers:
         raise ConfigError(f'{path}: cluster "{context.value["cluster"]}" has no server')
-    _refuse(cluster, "cluster", "insecure-skip-tls-verify", "proxy-url")
+    _refuse_fields(cluster, "cluster", "insecure-skip-tls-verify", "proxy-url")
     tls: TlsFiles | None = None
     acting_as, acting_groups = "", tuple[str, ...]()
-    if _has(cluster, "certificate-authority") and not servers.startswith(_PLAIN):
+    if _has_value(cluster, "certificate-authority") and not servers.startswith(_PLAIN):
         user = configuration.entry("user", context.value.get("user", ""))
-        tls = _credentials(cluster, user)
-        acting_as, acting_groups = _impersonated(user, can_impersonate=can_impersonate)
+        tls = _load_credentials(cluster, user)
+        acting_as, acting_groups = _impersonated_user(user, can_impersonate=can_impersonate)
     return ClientConfig(
         parse_endpoints(servers),
         context.value.get("namespace") or "default",
@@ -261,22 +261,22 @@ def _in_context(configuration: Configuration, name: str, named: str, *, can_impe
     )
 
 
-def _credentials(cluster: Entry, user: Entry) -> TlsFiles:
-    _refuse(user, "user", "exec", "auth-provider", "username", "password", "as-uid", "as-user-extra")
-    ca = _file(cluster, "certificate-authority")
-    if token := _token(user):
+def _load_credentials(cluster: ConfigEntry, user: ConfigEntry) -> TlsFiles:
+    _refuse_fields(user, "user", "exec", "auth-provider", "username", "password", "as-uid", "as-user-extra")
+    ca = _pem_path(cluster, "certificate-authority")
+    if token := _read_token(user):
         return TlsFiles(ca, token=token)
-    return TlsFiles(ca, _file(user, "client-certificate"), _file(user, "client-key"))
+    return TlsFiles(ca, _pem_path(user, "client-certificate"), _pem_path(user, "client-key"))
 
 
-def _refuse(entry: Entry, kind: Kind, *keys: str) -> None:
+def _refuse_fields(entry: ConfigEntry, kind: Kind, *keys: str) -> None:
     """Raise ConfigError if the entry has one of these fields."""
     if key := next((key for key in keys if entry.value.get(key)), None):
         hint = "authenticate with a client certificate or a token" if kind == "user" else f"remove it from {entry.path}"
         raise ConfigError(f"{entry.path}: {key} of a {kind} is not supported by pinnace (kubectl uses it)", hint)
 
 
-def _impersonated(user: Entry, *, can_impersonate: bool) -> tuple[str, tuple[str, ...]]:
+def _impersonated_user(user: ConfigEntry, *, can_impersonate: bool) -> tuple[str, tuple[str, ...]]:
     acting_as, groups = user.value.get("as") or "", user.value.get("as-groups") or []
     if not isinstance(acting_as, str) or not isinstance(groups, list):
         raise ConfigError(f"{user.path}: `as` must be a name, and `as-groups` a list of names", f"repair {user.path}")
@@ -287,34 +287,34 @@ def _impersonated(user: Entry, *, can_impersonate: bool) -> tuple[str, tuple[str
     return acting_as, tuple(map(str, groups))
 
 
-def _token(user: Entry) -> str:
+def _read_token(user: ConfigEntry) -> str:
     """Return the user's bearer token from `tokenFile` or `token`, or "" if the user has none."""
     if "tokenFile" not in user.value:
         return str(user.value.get("token") or "")
     try:
-        return _path(user, "tokenFile").read_text().strip()
+        return _path_value(user, "tokenFile").read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{user.path}: unable to read the token: {error}", f"repair {user.path}") from None
 
 
-def _has(entry: Entry, key: str) -> bool:
+def _has_value(entry: ConfigEntry, key: str) -> bool:
     return key in entry.value or f"{key}-data" in entry.value
 
 
-def _file(entry: Entry, key: str) -> Path:
+def _pem_path(entry: ConfigEntry, key: str) -> Path:
     """Return the path of a PEM file. Data takes precedence over a path, as for kubectl; its path is the one of a file in
     memory. Raises ConfigError."""
     data = entry.value.get(f"{key}-data")
     if not data:
-        return _path(entry, key)
+        return _path_value(entry, key)
     try:
-        return _in_memory(base64.b64decode(str(data), validate=True))
+        return _memory_file(base64.b64decode(str(data), validate=True))
     except (binascii.Error, ValueError):
         raise ConfigError(f"{entry.path}: {key}-data is not valid base64", f"repair {entry.path}") from None
 
 
 @lru_cache
-def _in_memory(content: bytes) -> Path:
+def _memory_file(content: bytes) -> Path:
     """Return the path of a file with this content, for libraries that read files only. It ends with this process, and is never
     on a disk."""
     handle = os.memfd_create("pinnace-kubeconfig")
@@ -322,7 +322,7 @@ def _in_memory(content: bytes) -> Path:
     return Path(f"/proc/self/fd/{handle}")
 
 
-def _path(entry: Entry, key: str) -> Path:
+def _path_value(entry: ConfigEntry, key: str) -> Path:
     """Return the path in a field of the configuration. Raises ConfigError."""
     named = entry.value.get(key)
     if not isinstance(named, str) or not named:
@@ -330,7 +330,7 @@ def _path(entry: Entry, key: str) -> Path:
     return entry.path.parent / named
 
 
-def unusable(tls: TlsFiles, error: Unusable) -> str:
+def describe_unusable_file(tls: TlsFiles, error: UnusableFile) -> str:
     """Describe an invalid file of `tls`: its key in the configuration, and the problem."""
     keys = {tls.ca: "certificate-authority", tls.cert: "client-certificate", tls.key: "client-key"}
     return f"{keys[error.path]} {error}"
@@ -338,13 +338,13 @@ def unusable(tls: TlsFiles, error: Unusable) -> str:
 
 def parse_endpoints(text: str) -> tuple[str, ...]:
     """ "https://a:7443,b" is parsed to ("a:7443", "b:7443"). Raises ConfigError."""
-    endpoints = tuple(_endpoint(part.strip()) for part in text.split(",") if part.strip())
+    endpoints = tuple(_parse_endpoint(part.strip()) for part in text.split(",") if part.strip())
     if not endpoints:
         raise ConfigError(f'"{text}" contains no API server')
     return endpoints
 
 
-def _endpoint(text: str) -> str:
+def _parse_endpoint(text: str) -> str:
     address = text.partition("://")[2] if "://" in text else text
     address = address.rstrip("/")
     host, colon, port = address.rpartition(":")
@@ -407,10 +407,10 @@ def find_kubectl_context(
 ) -> KubectlContext:
     """Return the context for kubectl: `context`, or the current one. Raises ConfigError if its cluster is not one of pinnace,
     so that `pinnace delete` never reaches a foreign cluster, or if it has no gateway. `file`: the value of --kubeconfig."""
-    configuration, name = _select(context, file, environ)
+    configuration, name = _select_context(context, file, environ)
     if not configuration.exists:
         raise ConfigError(f"no configuration has been provided: {configuration.shown} does not exist")
-    name = _our_context(configuration, name)
+    name = _require_our_context(configuration, name)
     cluster = configuration.entry("cluster", configuration.cluster_of(name))
     if gateway := gateway_of(cluster.value):
         path = cluster.path if configuration.is_old or file is not None else None
@@ -428,18 +428,20 @@ def known_contexts(file: Path | None = None, *, environ: Mapping[str, str] = os.
     configuration = read_configuration(file, environ=environ)
     known = {name: configuration.data_dir_of(configuration.cluster_of(name)) for name in configuration.our_contexts()}
     if file is None:
-        old = old_configuration(environ)
+        old = read_old_configuration(environ)
         known = {name: old.data_dir_of(old.cluster_of(name)) for name in old.our_contexts()} | known
     return known
 
 
 def current_context(file: Path | None = None, *, environ: Mapping[str, str] = os.environ) -> str:
     """Return the name of the current context that commands use, or "" if it is not set. Raises ConfigError."""
-    return _select(None, file, environ, warn=False)[1]
+    return _select_context(None, file, environ, warn=False)[1]
 
 
 def configuration_in_use(
     context: str | None = None, file: Path | None = None, *, environ: Mapping[str, str] = os.environ
 ) -> tuple[Configuration, str]:
-    """Return the files that `load` uses, and the name of the context, which may be missing or foreign. Raises ConfigError."""
-    return _select(context, file, environ, warn=False)
+    """Return the files that `load_config` uses, and the name of the context, which may be missing or foreign. Raises
+    ConfigError.
+    """
+    return _select_context(context, file, environ, warn=False)

@@ -54,7 +54,7 @@ from pinnace.client.errors import (
 )
 from pinnace.runtime.backoff import Backoff, new_rng
 from pinnace.runtime.tasks import CallCancelled, CancellationGuard
-from pinnace.runtime.tls import Renewed, TlsFiles
+from pinnace.runtime.tls import ReloadingCredentials, TlsFiles
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ class Connection:
         if not endpoints:
             raise ValueError("no API server is configured: at least one HOST:PORT is required")
         self._rng = rng or new_rng()
-        self._tls = Renewed(tls) if tls is not None else None
+        self._tls = ReloadingCredentials(tls) if tls is not None else None
         self._endpoints = self._rng.sample(list(endpoints), len(endpoints))
         self._metadata = metadata
         self._on_warning = on_warning

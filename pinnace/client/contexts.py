@@ -26,8 +26,8 @@ from pinnace.client.config import (
     extension_of,
     read_configuration,
 )
-from pinnace.client.kubeconfig import CURRENT, Kind, entries
-from pinnace.client.kubeconfig_file import editing, file_for_new_entries, kubectl_paths
+from pinnace.client.kubeconfig import CURRENT, Kind, list_entries
+from pinnace.client.kubeconfig_file import edit_kubeconfig, file_for_new_entries, kubectl_paths
 from pinnace.client.kubeconfig_text import KubeconfigText
 
 _PREVIOUS = "previousContext"
@@ -35,7 +35,7 @@ _KINDS: tuple[Kind, ...] = ("cluster", "user", "context")
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenContext:
     """`previous`: the context that was current before, or "". `already`: whether this context was current before."""
 
     path: Path
@@ -47,10 +47,10 @@ class Written:
 def write_context(name: str, config: ClientConfig, *, file: Path, embed: bool = False) -> Path:
     """Write cluster, user and context `name` into a file of pinnace's own, and make it current. `embed`: with the data of the
     certificates instead of their paths. Returns the path. Raises ConfigError and OSError."""
-    with editing(file) as kubeconfig:
+    with edit_kubeconfig(file) as kubeconfig:
         kubeconfig.put("cluster", name, cluster_entry(config, embed=embed))
         kubeconfig.put("user", name, user_entry(config, embed=embed))
-        before = _value(kubeconfig, "context", name) or {}
+        before = _entry_value(kubeconfig, "context", name) or {}
         kubeconfig.put("context", name, {**before, "cluster": name, "user": name})
         kubeconfig.set_current(name)
     return file
@@ -62,7 +62,7 @@ def cluster_entry(config: ClientConfig, *, embed: bool = False, **more: Any) -> 
     scheme = "https" if config.tls is not None else "http"
     cluster: dict[str, Any] = {"server": f"{scheme}://{config.gateway or config.endpoints[0]}"}
     if config.tls is not None and embed:
-        cluster["certificate-authority-data"] = _data(config.tls.ca)
+        cluster["certificate-authority-data"] = _encode_file(config.tls.ca)
     elif config.tls is not None:
         cluster["certificate-authority"] = str(config.tls.ca)
     extension: dict[str, Any] = {"servers": list(config.endpoints)}
@@ -81,11 +81,11 @@ def user_entry(config: ClientConfig, *, embed: bool = False) -> dict[str, Any]:
     assert config.tls.cert is not None
     assert config.tls.key is not None
     if embed:
-        return {"client-certificate-data": _data(config.tls.cert), "client-key-data": _data(config.tls.key)}
+        return {"client-certificate-data": _encode_file(config.tls.cert), "client-key-data": _encode_file(config.tls.key)}
     return {"client-certificate": str(config.tls.cert), "client-key": str(config.tls.key)}
 
 
-def _data(path: Path) -> str:
+def _encode_file(path: Path) -> str:
     return base64.b64encode(path.read_bytes()).decode()
 
 
@@ -103,7 +103,7 @@ def write_cluster_context(
     file: Path | None = None,
     make_current: bool = True,
     environ: Mapping[str, str] = os.environ,
-) -> Written:
+) -> WrittenContext:
     """Write the context of a local cluster into the kubeconfig that kubectl uses, or into `file`. Raises ConfigError and
     OSError.
 
@@ -116,7 +116,7 @@ def write_cluster_context(
     there = configuration.find("cluster", cluster)
     path = there.path if there is not None else file_for_new_entries(paths)
     first = file_for_new_entries(paths)
-    with editing(path) as kubeconfig:
+    with edit_kubeconfig(path) as kubeconfig:
         configuration = replace(
             configuration, documents={**configuration.documents, path: kubeconfig.document}
         )  # as it is with the lock
@@ -137,13 +137,13 @@ def write_cluster_context(
         if make_current and path == first:
             kubeconfig.set_current(context)
     if make_current and path != first:
-        with editing(first) as kubeconfig:
+        with edit_kubeconfig(first) as kubeconfig:
             kubeconfig.set_current(context)
     already = configuration.current == context
-    return Written(path, context, "" if already else configuration.current, already)
+    return WrittenContext(path, context, "" if already else configuration.current, already)
 
 
-def is_written(data_dir: Path, *, file: Path | None = None, environ: Mapping[str, str] = os.environ) -> bool:
+def has_cluster_context(data_dir: Path, *, file: Path | None = None, environ: Mapping[str, str] = os.environ) -> bool:
     """Whether the kubeconfig has a context of this local cluster. Raises ConfigError."""
     configuration = read_configuration(file, environ=environ)
     return any(
@@ -174,39 +174,41 @@ def remove_cluster_context(data_dir: Path, *, file: Path | None = None, environ:
     for path in configuration.documents:
         names = [name for name in _clusters_in(configuration, path) if configuration.data_dir_of(name) == data_dir]
         for name in names:
-            with editing(path) as kubeconfig:
-                value = _value(kubeconfig, "cluster", name)
+            with edit_kubeconfig(path) as kubeconfig:
+                value = _entry_value(kubeconfig, "cluster", name)
                 if value is None or data_dir_of(value, path) != data_dir:
                     continue  # another process has changed it
                 previous = extension_of(value).get(_PREVIOUS)
-                gone = [entry["name"] for entry in entries(kubeconfig.document, "context") if _refers(entry, name)]
+                gone = [
+                    entry["name"] for entry in list_entries(kubeconfig.document, "context") if _refers_to_cluster(entry, name)
+                ]
                 kubeconfig.remove("cluster", name)
                 kubeconfig.remove("user", name)
                 for context in gone:
                     kubeconfig.remove("context", context)
                 removed |= set(gone)
-                _inherit(kubeconfig, removed, previous)
+                _inherit_previous(kubeconfig, removed, previous)
                 if kubeconfig.document.get(CURRENT) in removed:
-                    previous = _existing(
+                    previous = _existing_context(
                         replace(configuration, documents={**configuration.documents, path: kubeconfig.document}), previous
                     )
                     kubeconfig.set_current(previous)
     for path in configuration.paths:  # the current context may be set in another file than the one with the entries
         if removed and configuration.documents.get(path, {}).get(CURRENT) in removed:
-            with editing(path) as kubeconfig:
+            with edit_kubeconfig(path) as kubeconfig:
                 if kubeconfig.document.get(CURRENT) in removed:
-                    kubeconfig.set_current(_existing(read_configuration(file, environ=environ), previous))
+                    kubeconfig.set_current(_existing_context(read_configuration(file, environ=environ), previous))
     return (previous or "") if configuration.current in removed else ""
 
 
-def _existing(found: Configuration, previous: str | None) -> str | None:
+def _existing_context(found: Configuration, previous: str | None) -> str | None:
     """Return the previous context, or "" if it does not exist any more."""
     return previous if not previous or (isinstance(previous, str) and found.find("context", previous) is not None) else ""
 
 
-def _inherit(kubeconfig: KubeconfigText, removed: set[str], previous: str | None) -> None:
+def _inherit_previous(kubeconfig: KubeconfigText, removed: set[str], previous: str | None) -> None:
     """Let clusters whose previous context is removed remember the one before it."""
-    for entry in entries(kubeconfig.document, "cluster"):
+    for entry in list_entries(kubeconfig.document, "cluster"):
         value = entry.get("cluster")
         if isinstance(value, dict) and (extension := extension_of(value)) and extension.get(_PREVIOUS) in removed:
             extensions = [
@@ -216,15 +218,15 @@ def _inherit(kubeconfig: KubeconfigText, removed: set[str], previous: str | None
             kubeconfig.put("cluster", entry["name"], {**value, "extensions": extensions})
 
 
-def _value(kubeconfig: KubeconfigText, kind: Kind, name: str) -> Mapping[str, Any] | None:
-    for entry in entries(kubeconfig.document, kind):
+def _entry_value(kubeconfig: KubeconfigText, kind: Kind, name: str) -> Mapping[str, Any] | None:
+    for entry in list_entries(kubeconfig.document, kind):
         if entry.get("name") == name and isinstance(entry.get(kind), dict):
             value: Mapping[str, Any] = entry[kind]
             return value
     return None
 
 
-def _refers(context: Mapping[str, Any], cluster: str) -> bool:
+def _refers_to_cluster(context: Mapping[str, Any], cluster: str) -> bool:
     value = context.get("context")
     return isinstance(value, dict) and value.get("cluster") == cluster and isinstance(context.get("name"), str)
 

@@ -38,7 +38,7 @@ from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock, HeartbeatTimer
 from pinnace.runtime.logs import LeadershipAcquired, LeadershipLost
 from pinnace.runtime.supervise import supervise
-from pinnace.runtime.tasks import race
+from pinnace.runtime.tasks import run_until_first
 
 log = logging.getLogger(__name__)
 
@@ -168,7 +168,7 @@ class LeaderElector:
             clock=self._clock,
         )
         try:
-            await race(campaigning, self._enforce_expiry(), self._resigned.wait())
+            await run_until_first(campaigning, self._enforce_expiry(), self._resigned.wait())
         finally:
             self._lose(STOPPED)
 
@@ -203,7 +203,7 @@ class LeaderElector:
         stream = await self._connection.duplex(CAMPAIGN_METHOD, CampaignRequest, CampaignResponse)
         try:
             await self._open_session(stream)
-            await race(self._receive_responses(stream), self._renew(stream))
+            await run_until_first(self._receive_responses(stream), self._renew(stream))
         except Unavailable as error:
             if error.retry_after != 0.0 or self._connection.endpoint == stream.endpoint:
                 raise

@@ -65,7 +65,7 @@ class EventKey(NamedTuple):
 
 
 @dataclass(slots=True)
-class Tally:
+class EventTally:
     """The occurrences of an event. Times are Unix time. `message`: the latest message."""
 
     count: int
@@ -74,7 +74,7 @@ class Tally:
     message: str
 
 
-class Similar:
+class SimilarEvents:
     """The different messages of similar events."""
 
     def __init__(self) -> None:
@@ -107,8 +107,8 @@ class EventRecorder:
         self._component = component
         self._clock = clock
         self._instance = instance
-        self._similar = Similar()
-        self._pending: dict[EventKey, Tally] = {}
+        self._similar = SimilarEvents()
+        self._pending: dict[EventKey, EventTally] = {}
         self._full = asyncio.Event()
 
     def event(self, obj: Object, type_: str, reason: str, message: str) -> None:
@@ -123,11 +123,11 @@ class EventRecorder:
     def report(self, component: str, obj: Object, type_: str, reason: str, message: str) -> None:
         metadata = obj.metadata
         kind = type(obj).__name__
-        message, now = _cut(message), self._clock.time()
+        message, now = _truncate_message(message), self._clock.time()
         alike = EventKey(component, kind, metadata.namespace, metadata.name, metadata.uid, type_, reason, message)
         if self._similar.many(alike, now):
-            alike, message = alike._replace(message=COMBINED), _cut(COMBINED + message)
-        self._count(alike, Tally(1, now, now, message))
+            alike, message = alike._replace(message=COMBINED), _truncate_message(COMBINED + message)
+        self._count(alike, EventTally(1, now, now, message))
 
     async def run(self) -> None:
         """Send events until cancelled."""
@@ -147,7 +147,7 @@ class EventRecorder:
         for start in range(0, len(items), FLUSH_SIZE):
             await self._send(items[start : start + FLUSH_SIZE])
 
-    async def _send(self, items: list[tuple[EventKey, Tally]]) -> None:
+    async def _send(self, items: list[tuple[EventKey, EventTally]]) -> None:
         try:
             outcomes = await self._client.record([self._message(alike, tally) for alike, tally in items])
         except OutcomeUnknown as error:
@@ -163,7 +163,7 @@ class EventRecorder:
             if refused:
                 self._drop(len(refused), "Refused", refused[0])
 
-    def _count(self, alike: EventKey, tally: Tally) -> None:
+    def _count(self, alike: EventKey, tally: EventTally) -> None:
         known = self._pending.get(alike)
         if known is not None:
             known.count += tally.count
@@ -181,7 +181,7 @@ class EventRecorder:
         DROPPED.labels(reason).inc(count)
         log.warning("dropped %d events: %s", count, error)
 
-    def _message(self, alike: EventKey, tally: Tally) -> Event:
+    def _message(self, alike: EventKey, tally: EventTally) -> Event:
         event = Event(reportingComponent=alike.component, reportingInstance=self._instance)
         event.source.component, event.source.host = alike.component, self._instance
         event.reason, event.message, event.type, event.count = alike.reason, tally.message, alike.type, tally.count
@@ -208,7 +208,7 @@ class Reporter:
         self.recorder.report(self.component, obj, type_, reason, message)
 
 
-def _cut(message: str) -> str:
+def _truncate_message(message: str) -> str:
     data = message.encode()
     return message if len(data) <= MAX_MESSAGE else data[: MAX_MESSAGE - len(_CUT)].decode(errors="ignore") + _CUT
 

@@ -136,7 +136,7 @@ class Exchange:
                         if (pause := sent + BATCH_INTERVAL - now()) > 0:
                             await asyncio.sleep(pause)
                         sent = now()
-                        await grpc_stream.write(self._call, self._next_batch())
+                        await grpc_stream.write_request(self._call, self._next_batch())
                 await self._call.done_writing()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, CallCancelled):
             return  # the reader reports the error

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import click
 
 from pinnace.api.machines import ARCH, CPU, MEMORY, OS, PODS, REGION, STORAGE, ZONES, MachineOptions, ShapeError, Shapes
-from pinnace.client.config import ClientConfig, ConfigError, load
+from pinnace.client.config import ClientConfig, ConfigError, load_config
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -17,7 +17,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 Servers = Callable[[], ClientConfig]
 
 
-def servers(command: Callable[..., None]) -> Callable[..., None]:
+def server_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add --server and --kubeconfig to a command. The command receives `servers`, a function that loads the client's
     configuration and raises click.UsageError."""
 
@@ -27,7 +27,7 @@ def servers(command: Callable[..., None]) -> Callable[..., None]:
     def with_servers(*args: Any, server: str | None, kubeconfig: Path | None, **options: Any) -> None:
         def configured() -> ClientConfig:
             try:
-                return load(server, file=kubeconfig)
+                return load_config(server, file=kubeconfig)
             except ConfigError as error:
                 raise click.UsageError(f"{error}\nhint: {error.hint}") from None
 
@@ -36,14 +36,14 @@ def servers(command: Callable[..., None]) -> Callable[..., None]:
     return with_servers
 
 
-class Machines(NamedTuple):
+class NodeShapeOptions(NamedTuple):
     """`options`: the options as given on the command line. `shapes`: the parsed options."""
 
     options: MachineOptions
     shapes: Shapes
 
 
-def machines(command: Callable[..., None]) -> Callable[..., None]:
+def machine_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that describe nodes to a command, which receives `machines`. Raises click.BadParameter for invalid
     values."""
 
@@ -72,12 +72,12 @@ def machines(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def with_machines(*args: Any, **given: Any) -> None:
         told = {name: given.pop(name) for name in MachineOptions.__dataclass_fields__}
-        command(*args, machines=_machines(MachineOptions(**told)), **given)
+        command(*args, machines=_parse_machine_options(MachineOptions(**told)), **given)
 
     return with_machines
 
 
-def check_registering(found: Machines) -> None:
+def check_node_labels(found: NodeShapeOptions) -> None:
     """Raise click.BadParameter if kubelets are not allowed to register nodes with these labels."""
     try:
         found.shapes.check_registering()
@@ -85,7 +85,7 @@ def check_registering(found: Machines) -> None:
         raise click.BadParameter(str(error), param_hint=error.option) from None
 
 
-def _machines(options: MachineOptions) -> Machines:
+def _parse_machine_options(options: MachineOptions) -> NodeShapeOptions:
     """Parse the options. The path of the file becomes absolute, because components have different working directories."""
     text = ""
     if options.machines:
@@ -97,6 +97,6 @@ def _machines(options: MachineOptions) -> Machines:
             raise click.BadParameter(f"{path}: {reason}", param_hint="--machines") from None
         options = replace(options, machines=str(path.resolve()))
     try:
-        return Machines(options, options.shapes(text))
+        return NodeShapeOptions(options, options.shapes(text))
     except ShapeError as error:
         raise click.BadParameter(str(error), param_hint=error.option) from None

@@ -26,7 +26,7 @@ from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock, HeartbeatTimer
 from pinnace.runtime.logs import NodesTakenOver
 from pinnace.runtime.supervise import supervise
-from pinnace.runtime.tasks import race
+from pinnace.runtime.tasks import run_until_first
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ class NodeSession:
             backoff=Backoff(initial=0.02, maximum=0.5),
             clock=self._clock,
         )
-        await race(beating, self._closed.wait())
+        await run_until_first(beating, self._closed.wait())
 
     async def close(self) -> None:
         """End the session and delete its leases. Takes at most CLOSE_TIMEOUT."""
@@ -139,7 +139,7 @@ class NodeSession:
         stream = await self._connection.duplex(HEARTBEAT_METHOD, HeartbeatRequest, HeartbeatResponse)
         try:
             await self._open_session(stream)
-            await race(self._receive_responses(stream), self._send_heartbeats(stream))
+            await run_until_first(self._receive_responses(stream), self._send_heartbeats(stream))
         finally:
             self._stream = None
             self._open = False
@@ -179,7 +179,7 @@ class NodeSession:
             await stream.write(HeartbeatRequest(beat=HeartbeatRequest.Beat(sequence=sequence)))
             due = self._clock.monotonic() + self._heartbeat_timer.interval
             while (remaining := due - self._clock.monotonic()) > 0:
-                await race(self._clock.sleep(remaining), self._changed.wait())
+                await run_until_first(self._clock.sleep(remaining), self._changed.wait())
                 await self._send_changes(stream)
             if self._heartbeat_timer.silent(self._clock.monotonic()):
                 stream.abandon()

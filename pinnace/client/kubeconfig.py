@@ -32,6 +32,6 @@ class KubeconfigSyntaxError(ValueError):
         self.line = line
 
 
-def entries(document: Mapping[str, Any], kind: Kind) -> list[Mapping[str, Any]]:
+def list_entries(document: Mapping[str, Any], kind: Kind) -> list[Mapping[str, Any]]:
     """Return the entries of a kind. An entry has a `name`, and its value under the name of the kind."""
     return [entry for entry in document.get(f"{kind}s") or [] if isinstance(entry, dict)]

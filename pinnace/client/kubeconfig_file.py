@@ -1,6 +1,6 @@
 """Kubeconfig files on the disk: where kubectl looks for them, how they are read, locked and replaced.
 
-Guarantees of `editing`:
+Guarantees of `edit_kubeconfig`:
 
 - At any time the file has its complete old or its complete new text, also after `kill -9` or a power failure: the new text is
   written to `FILE.pinnace-new`, synced, and renamed. The file keeps its mode and owner; a new file has mode 0600.
@@ -82,7 +82,7 @@ def parse_file(path: Path, text: str) -> "KubeconfigText":
         raise ConfigError(f"{path}:{error.line}: {error}", f"repair or remove {path}") from None
 
 
-def risks(path: Path) -> str:
+def describe_risks(path: Path) -> str:
     """Describe who else can change the file, and so redirect commands to another server. "": nobody."""
     try:
         result = path.stat()
@@ -96,15 +96,15 @@ def risks(path: Path) -> str:
 
 
 @contextmanager
-def editing(path: Path, timeout: float = LOCK_TIMEOUT) -> "Iterator[KubeconfigText]":
+def edit_kubeconfig(path: Path, timeout: float = LOCK_TIMEOUT) -> "Iterator[KubeconfigText]":
     """Yield the kubeconfig for changes, and replace the file if the block succeeds and has changed it.
 
     A missing file and its directory are created. A file that pinnace has created is removed when it has no entry any more.
     Raises ConfigError, and OSError if the file cannot be written."""
-    target = _resolved(path)
+    target = _resolve_path(path)
     with ExitStack() as locks:
         for fromkey in dict.fromkeys((path, target)):
-            locks.enter_context(locked(fromkey, timeout))
+            locks.enter_context(hold_kubeconfig_lock(fromkey, timeout))
         _check_owner(path, target)
         before = read_text(target)
         if before is not None and not stat.S_ISREG(target.stat().st_mode):
@@ -115,17 +115,17 @@ def editing(path: Path, timeout: float = LOCK_TIMEOUT) -> "Iterator[KubeconfigTe
             if before is not None and before.strip():
                 target.unlink()
         elif kubeconfig.text != (before or SKELETON):
-            _replace(target, kubeconfig.text)
+            _replace_file(target, kubeconfig.text)
 
 
 def check_writable(path: Path) -> None:
-    """Raise the errors that `editing` would raise, without a change of the file."""
+    """Raise the errors that `edit_kubeconfig` would raise, without a change of the file."""
     made = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
     try:
-        with editing(path):
+        with edit_kubeconfig(path):
             if path.exists() or not made:
-                _open_draft(_draft(_resolved(path)))
-                _draft(_resolved(path)).unlink()
+                _open_draft(_create_draft(_resolve_path(path)))
+                _create_draft(_resolve_path(path)).unlink()
     finally:
         for folder in made:
             with suppress(OSError):
@@ -133,7 +133,7 @@ def check_writable(path: Path) -> None:
 
 
 @contextmanager
-def locked(path: Path, timeout: float = LOCK_TIMEOUT) -> Iterator[None]:
+def hold_kubeconfig_lock(path: Path, timeout: float = LOCK_TIMEOUT) -> Iterator[None]:
     """Hold client-go's lock of a kubeconfig, `FILE.lock`. The directory is created. Raises ConfigError after `timeout` seconds,
     and OSError."""
     lock = Path(f"{path}.lock")
@@ -213,7 +213,7 @@ def _remove_abandoned(lock: Path) -> bool:
         os.close(handle)
 
 
-def _resolved(path: Path) -> Path:
+def _resolve_path(path: Path) -> Path:
     try:
         return path.resolve(strict=True)
     except FileNotFoundError:
@@ -238,7 +238,7 @@ def _check_owner(path: Path, target: Path) -> None:
         raise ConfigError(f"{path}: is read-only, and is not changed", f"chmod u+w {path}, or name another with --kubeconfig")
 
 
-def _draft(target: Path) -> Path:
+def _create_draft(target: Path) -> Path:
     return target.with_name(f"{target.name}.pinnace-new")
 
 
@@ -247,8 +247,8 @@ def _open_draft(draft: Path) -> int:
     return os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
-def _replace(target: Path, text: str) -> None:
-    draft = _draft(target)
+def _replace_file(target: Path, text: str) -> None:
+    draft = _create_draft(target)
     handle = _open_draft(draft)
     try:
         with os.fdopen(handle, "wb") as file:

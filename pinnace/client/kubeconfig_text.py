@@ -21,13 +21,13 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from pinnace.api import documents
-from pinnace.client.kubeconfig import CURRENT, Document, Kind, KubeconfigSyntaxError, entries
+from pinnace.client.kubeconfig import CURRENT, Document, Kind, KubeconfigSyntaxError, list_entries
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BOM = "\ufeff"
 
 
-class _Dumper(yaml.SafeDumper):
+class _KubeconfigDumper(yaml.SafeDumper):
     """Quotes text that Kubernetes' tools would read as something else, such as `y`, and has no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
@@ -39,15 +39,15 @@ class _Dumper(yaml.SafeDumper):
         return node
 
 
-_Dumper.add_representer(str, _Dumper.text)
+_KubeconfigDumper.add_representer(str, _KubeconfigDumper.text)
 
 
-def _dump(value: Any) -> str:
-    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=1 << 16)
+def _dump_yaml(value: Any) -> str:
+    text: str = yaml.dump(value, Dumper=_KubeconfigDumper, sort_keys=False, width=1 << 16)
     return text
 
 
-def parse(text: str) -> Document:
+def parse_kubeconfig(text: str) -> Document:
     """Return the data. An empty text is an empty kubeconfig, as for kubectl. Raises KubeconfigSyntaxError, including for two
     entries of the same name."""
     try:
@@ -63,7 +63,7 @@ def parse(text: str) -> Document:
     for kind in kinds:
         if not isinstance(document.get(f"{kind}s") or [], list):
             raise KubeconfigSyntaxError(1, f"{kind}s: not a list")
-        names = [entry.get("name") for entry in entries(document, kind)]
+        names = [entry.get("name") for entry in list_entries(document, kind)]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise KubeconfigSyntaxError(1, f'{kind}s: duplicate name "{twice}"')
     return document
@@ -74,12 +74,12 @@ class KubeconfigText:
 
     def __init__(self, text: str) -> None:
         """Raises KubeconfigSyntaxError."""
-        self.document = parse(text)
+        self.document = parse_kubeconfig(text)
         self.text = text
 
     def put(self, kind: Kind, name: str, value: Mapping[str, Any]) -> None:
         """Add an entry at the end of its list, or replace the value of the entry of this name."""
-        before = next((entry for entry in entries(self.document, kind) if entry.get("name") == name), None)
+        before = next((entry for entry in list_entries(self.document, kind) if entry.get("name") == name), None)
         entry = {**(before or {"name": name}), kind: dict(value)}
         if entry == before:
             return
@@ -108,15 +108,15 @@ class KubeconfigText:
         bom = _BOM if self.text.startswith(_BOM) else ""
         try:
             text = bom + edit(self.text.removeprefix(_BOM))
-            correct = parse(text) == intended
+            correct = parse_kubeconfig(text) == intended
         except (ValueError, yaml.YAMLError):  # a structure without positions
             correct = False
         if not correct:
-            text = _dump(intended)
+            text = _dump_yaml(intended)
         self.text, self.document = text, intended
 
 
-def _root(text: str) -> MappingNode | None:
+def _root_node(text: str) -> MappingNode | None:
     """Return the node of the document. None: the text has comments only. Raises ValueError."""
     root = yaml.compose(text, Loader=_LOADER)
     if root is None or isinstance(root, MappingNode):
@@ -124,117 +124,119 @@ def _root(text: str) -> MappingNode | None:
     raise ValueError("not a mapping")
 
 
-def _field(root: MappingNode, key: str) -> tuple[Node, Node] | None:
+def _find_field(root: MappingNode, key: str) -> tuple[Node, Node] | None:
     return next(((name, value) for name, value in root.value if name.value == key), None)
 
 
-def _name(item: Node) -> str | None:
-    result = _field(item, "name") if isinstance(item, MappingNode) else None
+def _entry_name(item: Node) -> str | None:
+    result = _find_field(item, "name") if isinstance(item, MappingNode) else None
     return result[1].value if result is not None and isinstance(result[1], ScalarNode) else None
 
 
 def _put_item(text: str, key: str, entry: Mapping[str, Any]) -> str:
-    root = _root(text)
-    result = _field(root, key) if root is not None else None
+    root = _root_node(text)
+    result = _find_field(root, key) if root is not None else None
     if root is None or result is None:
-        return _add_field(text, root, key, _dump([entry]), [entry])
+        return _add_field(text, root, key, _dump_yaml([entry]), [entry])
     name, value = result
     if isinstance(value, SequenceNode) and value.value:
-        item = next((item for item in value.value if _name(item) == entry["name"]), None)
+        item = next((item for item in value.value if _entry_name(item) == entry["name"]), None)
         if value.flow_style:
             if item is not None:
-                return _spliced(text, item.start_mark.index, item.end_mark.index, json.dumps(entry))
+                return _splice_text(text, item.start_mark.index, item.end_mark.index, json.dumps(entry))
             at = _content_end(text, value.value[-1])
-            return _spliced(text, at, at, f", {json.dumps(entry)}")
+            return _splice_text(text, at, at, f", {json.dumps(entry)}")
         column = value.start_mark.column  # of the dashes
-        lines = _indented(_dump([entry]), column)
+        lines = _indent_lines(_dump_yaml([entry]), column)
         if item is not None:
-            return _with_lines(text, *_item_span(text, item), lines)
+            return _replace_lines(text, *_item_span(text, item), lines)
         at = _line_end(text, _content_end(text, value.value[-1]))
-        return _with_lines(text, at, at, lines)
+        return _replace_lines(text, at, at, lines)
     end = _content_end(text, value)
     if root.flow_style:
-        return _spliced(text, value.start_mark.index, end, json.dumps([entry]))
+        return _splice_text(text, value.start_mark.index, end, json.dumps([entry]))
     colon = text.index(":", name.end_mark.index) + 1
-    lines = _indented(_dump([entry]), root.start_mark.column)
-    text = _spliced(text, colon, end, "")
+    lines = _indent_lines(_dump_yaml([entry]), root.start_mark.column)
+    text = _splice_text(text, colon, end, "")
     at = _line_end(text, colon)
-    return _with_lines(text, at, at, lines)
+    return _replace_lines(text, at, at, lines)
 
 
 def _remove_item(text: str, key: str, name: str) -> str:
-    root = _root(text)
-    result = _field(root, key) if root is not None else None
+    root = _root_node(text)
+    result = _find_field(root, key) if root is not None else None
     if result is None or not isinstance(result[1], SequenceNode):
         raise ValueError(f"no list {key}")
     value, items = result[1], result[1].value
-    index = next(index for index, item in enumerate(items) if _name(item) == name)
+    index = next(index for index, item in enumerate(items) if _entry_name(item) == name)
     if value.flow_style:
         begin, end = items[index].start_mark.index, _content_end(text, items[index])
         if index:
             begin = _content_end(text, items[index - 1])
         elif len(items) > 1:
             end = items[1].start_mark.index
-        return _spliced(text, begin, end, "")
+        return _splice_text(text, begin, end, "")
     begin, end = _item_span(text, items[index])
     if len(items) == 1:
         colon = text.index(":", result[0].end_mark.index) + 1
-        return _spliced(_spliced(text, begin, end, ""), colon, colon, " []")
-    return _spliced(text, begin, end, "")
+        return _splice_text(_splice_text(text, begin, end, ""), colon, colon, " []")
+    return _splice_text(text, begin, end, "")
 
 
 def _set_field(text: str, key: str, value: str) -> str:
-    root = _root(text)
-    result = _field(root, key) if root is not None else None
+    root = _root_node(text)
+    result = _find_field(root, key) if root is not None else None
     if root is None or result is None:
-        return _add_field(text, root, key, f" {_scalar(value)}\n", value)
+        return _add_field(text, root, key, f" {_format_scalar(value)}\n", value)
     node = result[1]
     begin, end = node.start_mark.index, node.end_mark.index
-    quoted = json.dumps(value, ensure_ascii=False) if text[begin:end].startswith('"') or root.flow_style else _scalar(value)
-    return _spliced(text, begin, end, quoted if text[begin - 1].isspace() or root.flow_style else f" {quoted}")
+    quoted = (
+        json.dumps(value, ensure_ascii=False) if text[begin:end].startswith('"') or root.flow_style else _format_scalar(value)
+    )
+    return _splice_text(text, begin, end, quoted if text[begin - 1].isspace() or root.flow_style else f" {quoted}")
 
 
 def _remove_field(text: str, key: str) -> str:
-    root = _root(text)
-    result = _field(root, key) if root is not None else None
+    root = _root_node(text)
+    result = _find_field(root, key) if root is not None else None
     if root is None or result is None or root.flow_style:
         raise ValueError("not a line of its own")
     begin = result[0].start_mark.index
-    return _spliced(text, text.rfind("\n", 0, begin) + 1, _line_end(text, _content_end(text, result[1])), "")
+    return _splice_text(text, text.rfind("\n", 0, begin) + 1, _line_end(text, _content_end(text, result[1])), "")
 
 
 def _add_field(text: str, root: MappingNode | None, key: str, block: str, value: Any) -> str:
     """Append a field to the document. `block`: its value in block style, as it follows the colon; `value`: its data."""
     if root is None:
-        return _with_lines(text, len(text), len(text), f"{key}:{_below(block)}")
+        return _replace_lines(text, len(text), len(text), f"{key}:{_indent_below(block)}")
     if root.flow_style:
         at = root.start_mark.index + 1
-        return _spliced(text, at, at, f"{json.dumps(key)}: {json.dumps(value)}{', ' if root.value else ''}")
+        return _splice_text(text, at, at, f"{json.dumps(key)}: {json.dumps(value)}{', ' if root.value else ''}")
     at = _line_end(text, _content_end(text, root))
-    return _with_lines(text, at, at, _indented(f"{key}:{_below(block)}", root.start_mark.column))
+    return _replace_lines(text, at, at, _indent_lines(f"{key}:{_indent_below(block)}", root.start_mark.column))
 
 
-def _below(block: str) -> str:
+def _indent_below(block: str) -> str:
     return block if block.startswith(" ") else f"\n{block}"
 
 
-def _scalar(value: str) -> str:
-    return _dump(value).removesuffix("\n...\n").removesuffix("\n")
+def _format_scalar(value: str) -> str:
+    return _dump_yaml(value).removesuffix("\n...\n").removesuffix("\n")
 
 
-def _indented(lines: str, column: int) -> str:
+def _indent_lines(lines: str, column: int) -> str:
     return "".join(" " * column + line for line in lines.splitlines(keepends=True))
 
 
-def _spliced(text: str, begin: int, end: int, new: str) -> str:
+def _splice_text(text: str, begin: int, end: int, new: str) -> str:
     return text[:begin] + new + text[end:]
 
 
-def _with_lines(text: str, begin: int, end: int, lines: str) -> str:
+def _replace_lines(text: str, begin: int, end: int, lines: str) -> str:
     """Replace whole lines. The new ones end as the first line of the text does. A missing line end before them is added."""
     ending = "\r\n" if "\r\n" in text[: text.find("\n") + 1] else "\n"
     separator = ending if begin and text[begin - 1] != "\n" else ""
-    return _spliced(text, begin, end, separator + lines.replace("\n", ending))
+    return _splice_text(text, begin, end, separator + lines.replace("\n", ending))
 
 
 def _item_span(text: str, item: Node) -> tuple[int, int]:

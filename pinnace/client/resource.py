@@ -36,11 +36,11 @@ from pinnace.client.channel import Caller, Stream
 from pinnace.client.errors import ApiError, Conflict, Expired, NotFound, error_of, unavailable
 
 T = TypeVar("T", bound=Object)
-M = TypeVar("M", bound=Message)
+RequestT = TypeVar("RequestT", bound=Message)
 
-Outcomes: TypeAlias = list[BatchItem]
+BatchOutcomes: TypeAlias = list[BatchItem]
 """One item for each item of the request, in the same order; see errors.error_of."""
-Send: TypeAlias = Callable[[Sequence[M]], Awaitable[Outcomes]]
+BatchSend: TypeAlias = Callable[[Sequence[RequestT]], Awaitable[BatchOutcomes]]
 
 LIST_ATTEMPTS = 3
 """The number of times that a paged list is started if its snapshot expires between two pages."""
@@ -90,7 +90,7 @@ class ResourceClient(Generic[T]):
         request = self._object_request("Create", obj, dry_run)
         return await self._call_for_object("Create", request, retry=False)
 
-    async def create_batch(self, objs: Sequence[T]) -> Outcomes:
+    async def create_batch(self, objs: Sequence[T]) -> BatchOutcomes:
         """Create at most 1,000 objects."""
         return await self._batch("CreateBatch", self.resource.request("Create", "BatchRequest")(items=objs), retry=False)
 
@@ -166,10 +166,10 @@ class ResourceClient(Generic[T]):
         """Replace the status only."""
         return await self._update("UpdateStatus", obj, False)
 
-    async def update_status_batch(self, objs: Sequence[T]) -> Outcomes:
+    async def update_status_batch(self, objs: Sequence[T]) -> BatchOutcomes:
         """Replace the status of at most 1,000 objects."""
         request = self.resource.request("Update", "BatchRequest")(items=objs)
-        return await self._batch("UpdateStatusBatch", request, retry=all(map(_says_version, objs)))
+        return await self._batch("UpdateStatusBatch", request, retry=all(map(_has_resource_version, objs)))
 
     async def patch(
         self,
@@ -221,14 +221,14 @@ class ResourceClient(Generic[T]):
         )
         return await self._call_for_object("Delete", request, retry=bool(uid))
 
-    async def delete_batch(self, requests: Sequence[DeleteRequest]) -> Outcomes:
+    async def delete_batch(self, requests: Sequence[DeleteRequest]) -> BatchOutcomes:
         """Delete at most 1,000 objects; see `delete_request`."""
         retry = all(request.options.preconditions.uid for request in requests)
         return await self._batch("DeleteBatch", DeleteBatchRequest(items=requests), retry=retry)
 
     async def delete_collection(
         self, namespace: str = "", *, labels: str = "", fields: str = "", grace: int | None = None, dry_run: bool = False
-    ) -> Outcomes:
+    ) -> BatchOutcomes:
         """Delete the objects that currently match. An empty `namespace` selects all namespaces. Returns one item for each
         object, with its name and uid, including objects that could not be deleted. Raises Expired if the snapshot expires:
         start again."""
@@ -268,7 +268,7 @@ class ResourceClient(Generic[T]):
 
     async def _update(self, verb: str, obj: T, dry_run: bool) -> T:
         request = self._object_request("Update", obj, dry_run)
-        return await self._call_for_object(verb, request, retry=_says_version(obj))
+        return await self._call_for_object(verb, request, retry=_has_resource_version(obj))
 
     def _object_request(self, verb: str, obj: T, dry_run: bool) -> Any:
         request: Any = self.resource.request(verb)(object=obj)
@@ -276,7 +276,7 @@ class ResourceClient(Generic[T]):
             request.options.dryRun[:] = _DRY_RUN
         return request
 
-    async def _batch(self, verb: str, request: Any, *, retry: bool) -> Outcomes:
+    async def _batch(self, verb: str, request: Any, *, retry: bool) -> BatchOutcomes:
         return list((await self._connection.call(self._method(verb), request, BatchResponse, retry=retry)).items)
 
     async def _call_for_object(self, verb: str, request: Message, *, retry: bool) -> T:
@@ -288,7 +288,7 @@ class ResourceClient(Generic[T]):
         return f"/{self.resource.service}/{verb}"
 
 
-async def errors_of(send: Send[M], items: Sequence[M]) -> list[ApiError | None]:
+async def batch_errors(send: BatchSend[RequestT], items: Sequence[RequestT]) -> list[ApiError | None]:
     """Send a batch. Return the error of each item in order; None means success. If the call fails, all items have its error."""
     try:
         outcomes = await send(items)
@@ -297,7 +297,7 @@ async def errors_of(send: Send[M], items: Sequence[M]) -> list[ApiError | None]:
     return list(map(error_of, outcomes))
 
 
-def _says_version(obj: Object) -> bool:
+def _has_resource_version(obj: Object) -> bool:
     """Return whether an update contains a resourceVersion, and is therefore safe to repeat."""
     return obj.metadata.resourceVersion not in UNSAID
 
@@ -333,13 +333,13 @@ ATTEMPTS = 10
 """The maximum number of attempts. A conflict means that another client's write succeeded."""
 
 
-class Client(Protocol[T]):
+class ObjectClient(Protocol[T]):
     async def get(self, name: str, namespace: str) -> T: ...
 
     async def update(self, obj: T) -> T: ...
 
 
-async def retry_on_conflict(client: Client[T], obj: T, change: Callable[[T], object]) -> T:
+async def retry_on_conflict(client: ObjectClient[T], obj: T, change: Callable[[T], object]) -> T:
     """Apply `change` to a copy of `obj`, update the object, and return the stored object. `change` modifies its argument in
     place. After a conflict, it is called again with the latest version. If it changes nothing, no update is sent. Raises
     ApiError and the exceptions of `change`."""
@@ -361,20 +361,20 @@ async def retry_on_conflict(client: Client[T], obj: T, change: Callable[[T], obj
             return await client.update(new)
         except Conflict as conflict:
             before, obj = obj, await client.get(obj.metadata.name, obj.metadata.namespace)
-            if conflict.in_doubt and _stored(before, new, obj):
+            if conflict.in_doubt and _is_own_update(before, new, obj):
                 return obj
             raise
 
     return await attempts(attempt)
 
 
-def _stored(old: T, sent: T, found: T) -> bool:
+def _is_own_update(old: T, sent: T, found: T) -> bool:
     """Return whether the conflict was caused by an earlier attempt of the same update, whose response was lost.
 
     The caller checks first that a response was lost. Otherwise equality proves nothing: another client may have made the same
     change. Fields that may have changed since the update are ignored: those that the server sets, the status, and labels and
     annotations that the update did not change."""
-    ours, present = _settled(sent), _settled(found)
+    ours, present = _without_server_fields(sent), _without_server_fields(found)
     for name in ("labels", "annotations"):
         before, mine, theirs = (getattr(obj.metadata, name) for obj in (old, ours, present))
         for key in {*before, *mine, *theirs}:
@@ -384,7 +384,7 @@ def _stored(old: T, sent: T, found: T) -> bool:
     return bool(ours == present)
 
 
-def _settled(obj: T) -> Any:
+def _without_server_fields(obj: T) -> Any:
     """Return a copy without the status and the fields that the server sets."""
     copy: Any = type(obj)()
     copy.CopyFrom(obj)

@@ -31,7 +31,7 @@ from pinnace.runtime.backoff import exponential_delay
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
 from pinnace.runtime.logs import LeadershipAbandoned
-from pinnace.runtime.supervise import LOG_INTERVAL, EndedEarly, describe, unending
+from pinnace.runtime.supervise import LOG_INTERVAL, EndedEarly, describe_error, unending
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class ProgressTimeout:
         return exponential_delay(self.first, self.longest, self.failures)
 
 
-class Informed(Protocol):
+class InformerSet(Protocol):
     """A set of informers. `timeout` is in seconds and applies to each informer. A TimeoutError names the informer that is
     behind."""
 
@@ -86,7 +86,7 @@ class Standby:
         connection: Caller,
         election: str,
         holder: str,
-        informers: Informed,
+        informers: InformerSet,
         *,
         lead: Callable[[int], Coroutine[Any, Any, None]],
         on_lost: Callable[[], None],
@@ -205,7 +205,7 @@ class Standby:
             if self._term is asyncio.current_task() and not self._ending:
                 self._term = None  # otherwise `resign` would cancel this task
                 self._on_lost()
-                await self._abandon_leadership(f"the term with token {token} ended early: {describe(problem)}", problem)
+                await self._abandon_leadership(f"the term with token {token} ended early: {describe_error(problem)}", problem)
 
     async def _resign_if_stuck(self) -> None:
         """Resign if a term makes no progress."""

@@ -17,7 +17,7 @@ from itertools import count
 from pinnace.client.errors import ApiError
 from pinnace.runtime.backoff import KeyedBackoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.tasks import race
+from pinnace.runtime.tasks import run_until_first
 
 BASE_BACKOFF, MAX_BACKOFF = 0.005, 1000.0
 """Default backoff of a `RateLimitingQueue` in seconds, after the first failure and at most."""
@@ -90,7 +90,7 @@ class DelayingQueue:
             await self._changed.wait()
             return
         delay = max(0.0, self._heap[0][0] - self._clock.monotonic())
-        await race(self._changed.wait(), self._clock.sleep(delay))
+        await run_until_first(self._changed.wait(), self._clock.sleep(delay))
 
 
 class RateLimitingQueue:

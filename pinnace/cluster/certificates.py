@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pinnace.client.config import ClientConfig, load
+from pinnace.client.config import ClientConfig, load_config
 from pinnace.client.contexts import write_context
 from pinnace.cluster.etcd import EtcdTls
 from pinnace.pki import Subject
@@ -30,7 +30,7 @@ from pinnace.pki.folder import (
     ETCD_SERVER,
     KUBELET_CLIENT,
     CertificateSpec,
-    Folder,
+    PkiFolder,
 )
 from pinnace.runtime.tls import TlsFiles
 
@@ -48,7 +48,7 @@ _ETCD_SERVER, _ETCD_PEER, _ETCD_CLIENT = map(Subject, ("kube-etcd", "kube-etcd-p
 _CONTEXT = "pinnace"
 
 
-def provide(
+def create_certificates(
     folder: Path,
     endpoints: Sequence[str],
     fleets: Mapping[str, Sequence[str]],
@@ -64,49 +64,49 @@ def provide(
     the configurations name; `gateway`: "host:port" of a gateway, for the administrator's kubectl. Raises OSError, and
     ValueError for files that pinnace has not created.
     """
-    clients = _clients(fleets)
-    made = _certify(folder, clients, fleets, hosts, etcd_hosts)
+    clients = _client_subjects(fleets)
+    made = _create_certificates(folder, clients, fleets, hosts, etcd_hosts)
     for name in clients if endpoints else ():
-        _configure(folder, name, ClientConfig(tuple(endpoints), gateway=gateway if name == ADMIN else ""), local)
+        _write_client_config(folder, name, ClientConfig(tuple(endpoints), gateway=gateway if name == ADMIN else ""), local)
     return made
 
 
 def write_kubeconfig(path: Path, pki: Path, config: ClientConfig) -> None:
     """Writes a kubeconfig of the administrator with absolute paths to the certificates in `pki`. Raises OSError."""
-    write_context(_CONTEXT, replace(config, tls=files(pki, ADMIN)), file=path)
+    write_context(_CONTEXT, replace(config, tls=component_files(pki, ADMIN)), file=path)
 
 
 def export_kubeconfig(folder: Path, path: Path, endpoints: Sequence[str] = (), gateway: str = "") -> None:
     """Adds the administrator's context to the kubeconfig `path`, with the certificates as data, so that the file can be used on
     other machines. By default, the addresses are those of the administrator. Raises OSError and ConfigError.
     """
-    admin = load(file=configuration(folder, ADMIN))
+    admin = load_config(file=client_config_path(folder, ADMIN))
     config = replace(admin, data_dir=None, endpoints=tuple(endpoints) or admin.endpoints, gateway=gateway or admin.gateway)
     write_context(_CONTEXT, config, file=path, embed=True)
 
 
-def renew(folder: Path, fleets: Mapping[str, Sequence[str]]) -> list[str]:
+def renew_certificates(folder: Path, fleets: Mapping[str, Sequence[str]]) -> list[str]:
     """Renews missing, expiring and expired certificates of a local cluster, and returns their names. Authorities are not
-    renewed, because running members of etcd would not trust the new one. Raises as `provide`.
+    renewed, because running members of etcd would not trust the new one. Raises as `create_certificates`.
     """
-    if not complete(folder):
+    if not has_authorities(folder):
         return []
-    return _certify(folder, _clients(fleets), fleets, LOOPBACK, LOOPBACK)
+    return _create_certificates(folder, _client_subjects(fleets), fleets, LOOPBACK, LOOPBACK)
 
 
-def complete(folder: Path) -> bool:
+def has_authorities(folder: Path) -> bool:
     """Whether both authorities are there."""
     authorities = (folder / f"{ca.name}.{ending}" for ca in (CLUSTER_CA, ETCD_CA) for ending in ("crt", "key"))
     return all(path.is_file() for path in authorities)
 
 
-def _clients(fleets: Mapping[str, Sequence[str]]) -> dict[str, Subject]:
+def _client_subjects(fleets: Mapping[str, Sequence[str]]) -> dict[str, Subject]:
     return _CLIENTS | {
         fleet: Subject(f"system:node:{fleet}", ("system:nodes",), tuple(nodes)) for fleet, nodes in fleets.items()
     }
 
 
-def _certify(
+def _create_certificates(
     folder: Path, clients: Mapping[str, Subject], fleets: Container[str], hosts: Sequence[str], etcd_hosts: Sequence[str]
 ) -> list[str]:
     now = datetime.now(UTC)
@@ -120,81 +120,83 @@ def _certify(
         CertificateSpec(ETCD_PEER, _ETCD_PEER, tuple(etcd_hosts)),
         CertificateSpec(ETCD_CLIENT, _ETCD_CLIENT),
     ]
-    return Folder(folder).provide(wanted, now) + Folder(folder, ETCD_CA).provide(of_etcd, now)
+    return PkiFolder(folder).provide(wanted, now) + PkiFolder(folder, ETCD_CA).provide(of_etcd, now)
 
 
-def point(folder: Path, moved: Mapping[str, str]) -> None:
+def update_addresses(folder: Path, moved: Mapping[str, str]) -> None:
     """Writes the new addresses of API servers and gateways to the client configurations. Raises OSError and ConfigError."""
     for path in folder.rglob("*.conf"):
-        config = load(file=path)
+        config = load_config(file=path)
         if not set(moved).isdisjoint((*config.endpoints, config.gateway)):
             endpoints = tuple(moved.get(endpoint, endpoint) for endpoint in config.endpoints)
             gateway = moved.get(config.gateway, config.gateway)
             name = str(path.relative_to(folder).with_suffix(""))
-            _configure(folder, name, replace(config, endpoints=endpoints, gateway=gateway), config.data_dir is not None)
+            _write_client_config(
+                folder, name, replace(config, endpoints=endpoints, gateway=gateway), config.data_dir is not None
+            )
 
 
-def provide_user(folder: Path, user: str, groups: Sequence[str], endpoints: Sequence[str] = ()) -> list[str]:
+def create_user_certificate(folder: Path, user: str, groups: Sequence[str], endpoints: Sequence[str] = ()) -> list[str]:
     """Creates the certificate of a person with the existing authority. The configuration has the administrator's gateway and,
     by default, API servers. `user` must be valid as a file name. Raises OSError, ValueError and ConfigError.
     """
-    admin = configuration(folder, ADMIN)
-    cluster = load(file=admin) if not endpoints or admin.is_file() else ClientConfig(tuple(endpoints))
+    admin = client_config_path(folder, ADMIN)
+    cluster = load_config(file=admin) if not endpoints or admin.is_file() else ClientConfig(tuple(endpoints))
     cluster = replace(cluster, endpoints=tuple(endpoints) or cluster.endpoints)
-    made = Folder(folder).provide([CertificateSpec(user_name(user), Subject(user, tuple(groups)))], datetime.now(UTC))
-    _configure(folder, user_name(user), cluster, cluster.data_dir is not None)
+    made = PkiFolder(folder).provide([CertificateSpec(user_path(user), Subject(user, tuple(groups)))], datetime.now(UTC))
+    _write_client_config(folder, user_path(user), cluster, cluster.data_dir is not None)
     return made
 
 
-def user_name(user: str) -> str:
+def user_path(user: str) -> str:
     """The paths of a person's certificate and configuration."""
     return f"users/{user}"
 
 
-def authority(folder: Path) -> Path | None:
+def find_pki_folder(folder: Path) -> Path | None:
     """The certificate directory at this path, or in the local cluster at this path. None: there is none."""
     return next((path for path in (folder, folder / "pki") if (path / f"{CLUSTER_CA.name}.key").is_file()), None)
 
 
-def _configure(folder: Path, name: str, cluster: ClientConfig, local: bool) -> None:
+def _write_client_config(folder: Path, name: str, cluster: ClientConfig, local: bool) -> None:
     """Writes the configuration of a client, with relative paths, so that the directory can be moved."""
     upwards, own = Path(*[".."] * name.count("/")), name.rpartition("/")[2]
     shown = TlsFiles(upwards / "ca.crt", Path(f"{own}.crt"), Path(f"{own}.key"))
     config = replace(cluster, data_dir=upwards / ".." if local else None, tls=shown)
-    write_context(_CONTEXT, config, file=configuration(folder, name))
+    write_context(_CONTEXT, config, file=client_config_path(folder, name))
 
 
-def files(folder: Path, name: str) -> TlsFiles:
-    """The files of a component for which `provide` has created a certificate."""
-    return Folder(folder).files(name)
+def component_files(folder: Path, name: str) -> TlsFiles:
+    """The files of a component for which `create_certificates` has created a certificate."""
+    return PkiFolder(folder).files(name)
 
 
-def etcd_member(folder: Path) -> EtcdTls:
+def etcd_member_files(folder: Path) -> EtcdTls:
     """The files of each member of etcd."""
-    of_etcd = Folder(folder, ETCD_CA)
+    of_etcd = PkiFolder(folder, ETCD_CA)
     return EtcdTls(of_etcd.files(ETCD_SERVER), of_etcd.files(ETCD_PEER))
 
 
-def etcd_client(folder: Path) -> TlsFiles:
+def etcd_client_files(folder: Path) -> TlsFiles:
     """The files of clients of etcd: API servers, and programs that replace them."""
-    return Folder(folder, ETCD_CA).files(ETCD_CLIENT)
+    return PkiFolder(folder, ETCD_CA).files(ETCD_CLIENT)
 
 
 def etcd_arguments(folder: Path) -> tuple[str, ...]:
     """The flags for the client certificate to etcd, as in kube-apiserver."""
-    shown = etcd_client(folder)
+    shown = etcd_client_files(folder)
     return ("--etcd-cafile", f"{shown.ca}", "--etcd-certfile", f"{shown.cert}", "--etcd-keyfile", f"{shown.key}")
 
 
 def kubelet_arguments(folder: Path) -> tuple[str, ...]:
     """The flags for the client certificate to kubelets, as in kube-apiserver."""
-    shown = files(folder, KUBELET_CLIENT)
+    shown = component_files(folder, KUBELET_CLIENT)
     return (
         "--kubelet-certificate-authority", f"{shown.ca}",
         "--kubelet-client-certificate", f"{shown.cert}", "--kubelet-client-key", f"{shown.key}",
     )  # fmt: skip
 
 
-def configuration(folder: Path, name: str) -> Path:
+def client_config_path(folder: Path, name: str) -> Path:
     """The path of a component's client configuration."""
     return folder / f"{name}.conf"

@@ -28,10 +28,10 @@ from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.cluster import certificates, inputs, processes, startup, view
-from pinnace.cluster.errors import AlreadyRunning, ClusterError, FolderError, NoCluster, StartFailed, joined
+from pinnace.cluster.errors import AlreadyRunning, ClusterError, FolderError, NoCluster, StartFailed, join_errors
 from pinnace.cluster.etcd import EtcdBinary, EtcdMissing, find_etcd
-from pinnace.cluster.folder import Folder
-from pinnace.cluster.processes import Ports, is_free
+from pinnace.cluster.folder import ClusterFolder
+from pinnace.cluster.processes import PortAllocator, is_port_free
 from pinnace.cluster.spec import (
     APISERVER,
     CONTROLLERS,
@@ -44,20 +44,20 @@ from pinnace.cluster.spec import (
     TAKE_OVER,
     ClusterSpec,
     ClusterState,
-    Plan,
     ProcessHooks,
+    ProcessPlan,
     ProcessRecord,
-    by_us,
+    etcd_data_dir,
     etcd_folder,
-    fleets,
+    fleet_node_names,
+    initial_state,
     kubeconfig_file,
-    listening,
+    listening_addresses,
     pki_folder,
-    plan,
-    planned,
-    stores,
+    plan_processes,
+    with_current_installation,
 )
-from pinnace.cluster.startup import SILENT, Progress
+from pinnace.cluster.startup import SILENT_PROGRESS, StartProgress
 from pinnace.cluster.view import ProcessStatus
 from pinnace.pki.folder import ADMIN
 from pinnace.runtime import procfs
@@ -77,7 +77,7 @@ Hook = Callable[[ClusterState], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
+class RemovalResult:
     """The result of taking down a cluster. `killed`: processes that did not stop in time. `kept`: files in the directory that
     the cluster did not create.
     """
@@ -92,16 +92,16 @@ class Cluster:
     def __init__(self, spec: ClusterSpec, hooks: ProcessHooks = PLAIN) -> None:
         self.spec = spec
         self._fittings = hooks
-        self.folder = Folder(spec.data_dir)
+        self.folder = ClusterFolder(spec.data_dir)
         self._state: ClusterState | None = None
-        self._ports = Ports()
+        self._ports = PortAllocator()
         self._children: dict[str, subprocess.Popen[bytes]] = {}
-        self._waiting = startup.Waiting(self.folder)
+        self._waiting = startup.StartWaiter(self.folder)
 
     @classmethod
     def load(cls, data_dir: Path) -> "Cluster":
         """The cluster in this directory, running or not. Raises NoCluster and FolderError."""
-        state = Folder(data_dir).read()
+        state = ClusterFolder(data_dir).read()
         if state is None:
             raise NoCluster(f"there is no cluster in {data_dir}", hint="start one with `pinnace up`, or use another --data-dir")
         if state.spec.data_dir.resolve() != data_dir.resolve():
@@ -138,24 +138,26 @@ class Cluster:
     @property
     def tls(self) -> TlsFiles:
         """The client configuration of the administrator."""
-        return certificates.files(pki_folder(self.spec.data_dir), ADMIN)
+        return certificates.component_files(pki_folder(self.spec.data_dir), ADMIN)
 
     @property
     def etcd_tls(self) -> TlsFiles:
         """The client certificate of API servers for etcd."""
-        return certificates.etcd_client(pki_folder(self.spec.data_dir))
+        return certificates.etcd_client_files(pki_folder(self.spec.data_dir))
 
     @property
     def config(self) -> ClientConfig:
         """The administrator's configuration."""
         return ClientConfig(tuple(self.endpoints), data_dir=self.spec.data_dir, tls=self.tls, gateway=self.gateway)
 
-    async def up(self, progress: Progress = SILENT, *, timeout: float = START_TIMEOUT, with_etcd: Hook | None = None) -> None:
+    async def up(
+        self, progress: StartProgress = SILENT_PROGRESS, *, timeout: float = START_TIMEOUT, with_etcd: Hook | None = None
+    ) -> None:
         """Creates a cluster. Returns when all processes are ready, all nodes are Ready and a scheduler leads. `with_etcd` is
         called when etcd is ready, before other processes start. Raises ClusterError; then only the logs of failed processes
         remain.
         """
-        binary = _etcd(progress)
+        binary = _find_etcd_binary(progress)
         made = self.folder.create()
         try:
             with self.folder.locked():
@@ -176,7 +178,7 @@ class Cluster:
             self.folder.prune(self._state.made if self._state else made)
             raise
 
-    async def resume(self, progress: Progress = SILENT, *, timeout: float = START_TIMEOUT) -> list[str]:
+    async def resume(self, progress: StartProgress = SILENT_PROGRESS, *, timeout: float = START_TIMEOUT) -> list[str]:
         """Starts the stopped processes of an existing cluster. Returns their names when they are ready, a scheduler leads, and
         the nodes are Ready or the wait for them has timed out. Raises ClusterError; started processes keep running.
         """
@@ -184,7 +186,7 @@ class Cluster:
         with self.folder.locked():
             self._refresh()
             pki = pki_folder(self.spec.data_dir)
-            if not certificates.complete(pki) and not any(map(_has_data, self._staged((ETCD,)))):  # `up` was killed
+            if not certificates.has_authorities(pki) and not any(map(_has_data, self._staged((ETCD,)))):  # `up` was killed
                 with self.folder.usable():
                     self._provide_certificates()
         await self.settle(progress)
@@ -193,24 +195,24 @@ class Cluster:
             await self.restart(names, progress, timeout=timeout)
         async with self.client() as client, self._waiting.deadline(max(1.0, timeout - (time.monotonic() - began))):
             if self.state.of(SCHEDULER):
-                await self._waiting.until(lambda: startup.leader(client), nothing, progress)
-                if election := await view.try_leader(client):
+                await self._waiting.until(lambda: startup.check_leader(client), no_cleanup, progress)
+                if election := await view.try_scheduler_leader(client):
                     progress.done(f"{election.holder} leads (token {election.token})")
             with suppress(TimeoutError):  # nodes of other kubelets may remain NotReady
                 async with asyncio.timeout(NODES_TIMEOUT):
-                    await self._waiting.until(lambda: startup.all_nodes(client), nothing, progress, poll=NODES_POLL)
+                    await self._waiting.until(lambda: startup.check_all_nodes(client), no_cleanup, progress, poll=NODES_POLL)
         return names
 
-    async def settle(self, progress: Progress = SILENT, names: Sequence[str] | None = None) -> None:
+    async def settle(self, progress: StartProgress = SILENT_PROGRESS, names: Sequence[str] | None = None) -> None:
         """Waits, up to a timeout, for processes that are stopping, all or the named ones."""
         known = [record.name for record in self.state.processes] if names is None else names
 
         def running() -> list[ProcessRecord]:
-            return [record for record in map(self.state.find, known) if processes.running(record)]
+            return [record for record in map(self.state.find, known) if processes.find_running(record)]
 
         with suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_TIMEOUT):
-                await self._waiting.until(lambda: startup.settled(running()), nothing, progress)
+                await self._waiting.until(lambda: startup.check_settled(running()), no_cleanup, progress)
 
     async def stop(self, grace: float = STOP_GRACE, names: Sequence[str] | None = None) -> list[str]:
         """Stops these processes, or all of them with the containers of a process runtime. Data is kept. Returns the names of
@@ -219,17 +221,17 @@ class Cluster:
         with self.folder.locked():
             self._refresh()
             records = self.state.processes if names is None else [self.state.find(name) for name in names]
-            killed = await processes.stop(records, grace, keep_data=True)
+            killed = await processes.stop_processes(records, grace, keep_data=True)
             for name in [record.name for record in records]:
                 if child := self._children.get(name):
                     child.wait()
             if names is None:
-                await processes.end_pods(self.folder.pods(), keep=True)
+                await processes.kill_pod_containers(self.folder.pods(), keep=True)
                 self._state = replace(self.state, stopped=True)
                 self.folder.write(self._state)
         return killed
 
-    async def down(self, grace: float = processes.GRACE) -> Removed:
+    async def down(self, grace: float = processes.GRACE) -> RemovalResult:
         """Stops all processes and removes the cluster's files. Raises NoCluster if another cluster is in its directory. After a
         cancellation, the rest can be taken down or started again.
         """
@@ -260,7 +262,7 @@ class Cluster:
                 await asyncio.wait((work,))
             except asyncio.CancelledError:
                 cancelled = True
-                processes.kill(self.state.processes)
+                processes.kill_processes(self.state.processes)
         work.result()
         if cancelled:
             raise asyncio.CancelledError
@@ -275,7 +277,7 @@ class Cluster:
 
     async def status(self) -> list[ProcessStatus]:
         async with self.client() as client:
-            return await view.status(self.state, client)
+            return await view.cluster_status(self.state, client)
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:
@@ -294,13 +296,13 @@ class Cluster:
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
         """Sends a signal to a process. Raises KeyError, and ClusterError if it does not run."""
-        process = processes.running(self.state.find(name))
+        process = processes.find_running(self.state.find(name))
         if process is None or not procfs.send_signal(process, number):
             raise ClusterError(f"{name} does not run")
 
     def ended(self) -> list[str]:
         """The stopped processes, in starting order."""
-        return [record.name for record in self.state.processes if not processes.running(record)]
+        return [record.name for record in self.state.processes if not processes.find_running(record)]
 
     def exit_code(self, name: str) -> int | None:
         """The exit code of a process that this object has started; negative for a signal. None: it runs, or another program
@@ -311,14 +313,16 @@ class Cluster:
 
     def pid(self, name: str) -> int:
         """The pid of a running process; 0 if it does not run. Raises KeyError."""
-        process = processes.running(self.state.find(name))
+        process = processes.find_running(self.state.find(name))
         return process.pid if process else 0
 
     async def start(self, name: str, *, timeout: float = START_TIMEOUT) -> None:
         """Starts a process that has ended, at the address it had; returns when it is ready. Raises KeyError, ClusterError."""
         await self.restart([name], timeout=timeout)
 
-    async def restart(self, names: Sequence[str], progress: Progress = SILENT, *, timeout: float = START_TIMEOUT) -> None:
+    async def restart(
+        self, names: Sequence[str], progress: StartProgress = SILENT_PROGRESS, *, timeout: float = START_TIMEOUT
+    ) -> None:
         """Starts processes that have ended, at the addresses they had; returns when they are ready. Those that fail keep others
         back only where too few are left to serve these. What has been started stays. Raises KeyError, ClusterError; StartFailed
         at the end, with all failures."""
@@ -332,9 +336,9 @@ class Cluster:
         except StartFailed as last:
             failures.append(last)
         if failures:
-            raise joined(failures, hint="see what its log says, and try again; `pinnace status` shows what runs")
+            raise join_errors(failures, hint="see what its log says, and try again; `pinnace status` shows what runs")
 
-    async def _restart_stages(self, names: Sequence[str], failures: list[StartFailed], progress: Progress) -> None:
+    async def _restart_stages(self, names: Sequence[str], failures: list[StartFailed], progress: StartProgress) -> None:
         """The lock is held only while a process is started: a wait for their start does not block `down`."""
         left: list[str] = []
         needed: Sequence[ProcessRecord] = ()
@@ -343,13 +347,13 @@ class Cluster:
             for name in [name for name in left if not self.pid(name)]:
                 left.remove(name)
                 failures.append(self._ended(name))
-            startup.enough(needed)
+            startup.require_quorum(needed)
 
         for stage in STAGES:
             here = [name for name in names if self.state.find(name).component in stage]
             if not here:
                 continue
-            await self._waiting.until(partial(startup.service, needed), drop, progress)
+            await self._waiting.until(partial(startup.check_quorum, needed), drop, progress)
             for name in here:
                 try:
                     self.revive([name])
@@ -359,14 +363,14 @@ class Cluster:
                     left.append(name)
             needed = self._staged(stage)
         needed = ()
-        await self._waiting.until(lambda: startup.readiness(list(map(self.state.find, left))), drop, progress)
+        await self._waiting.until(lambda: startup.check_readiness(list(map(self.state.find, left))), drop, progress)
         if left:
             progress.done(f"{', '.join(left)} ready")
 
     def can_succeed(self, name: str) -> bool:
         """Whether `succeed` can replace the process. Raises KeyError."""
         record = self.state.find(name)
-        return TAKE_OVER in record.plan.argv and processes.running(record) is not None
+        return TAKE_OVER in record.plan.argv and processes.find_running(record) is not None
 
     async def succeed(self, name: str, *, timeout: float = START_TIMEOUT) -> None:
         """Replaces a process by a successor that takes over its listeners. The process ends when the successor is ready. If
@@ -374,19 +378,19 @@ class Cluster:
         with self.folder.locked():
             self._refresh()
             record = self.state.find(name)
-            before = processes.running(record)
+            before = processes.find_running(record)
             if before is None:
                 raise ClusterError(f"{name} does not run")
-            anew = ProcessRecord(by_us(record.plan))
-            child = processes.spawn(anew.plan, self.folder.log(name), successor=True)
+            anew = ProcessRecord(with_current_installation(record.plan))
+            child = processes.spawn_process(anew.plan, self.folder.log(name), successor=True)
             try:
-                if (process := procfs.identify(child.pid)) is not None:
+                if (process := procfs.identify_process(child.pid)) is not None:
                     anew = replace(anew, process=process)
                     async with asyncio.timeout(timeout):
-                        while procfs.alive(before) and child.poll() is None:  # noqa: ASYNC110 (a process)
+                        while procfs.is_running(before) and child.poll() is None:  # noqa: ASYNC110 (a process)
                             await asyncio.sleep(processes.POLL)
                 if child.poll() is not None:
-                    raise startup.ended(name, child.returncode, self.folder)
+                    raise startup.exited_during_start(name, child.returncode, self.folder)
             except BaseException as error:
                 child.kill()
                 child.wait()
@@ -409,11 +413,11 @@ class Cluster:
         with self.folder.locked():
             self._refresh()
             for name in names:
-                if processes.running(self.state.find(name)):
+                if processes.find_running(self.state.find(name)):
                     raise ClusterError(f"{name} runs already")
                 self._spawn(name)
 
-    def replan(self, plan: Plan) -> None:
+    def replan(self, plan: ProcessPlan) -> None:
         """Changes the plan of this process for its next start. Raises KeyError, and ClusterError as `revive`."""
         with self.folder.locked():
             cluster_state = self.folder.read() or self.state
@@ -429,7 +433,7 @@ class Cluster:
         self._expect(cluster_state)
         self._state = cluster_state
 
-    def _readdress(self, names: Sequence[str], progress: Progress) -> None:
+    def _readdress(self, names: Sequence[str], progress: StartProgress) -> None:
         """Replaces ports of processes to start that other programs use now, for example after a reboot. Raises StartFailed if
         running processes or other members of etcd depend on the old port.
         """
@@ -437,8 +441,8 @@ class Cluster:
             self._refresh()
             moved: dict[str, str] = {}
             for record in [self.state.find(name) for name in names]:
-                for address in listening(record.plan) if not processes.running(record) else ():
-                    if is_free(address, shared=record.plan.shares(address)):
+                for address in listening_addresses(record.plan) if not processes.find_running(record) else ():
+                    if is_port_free(address, shared=record.plan.shares(address)):
                         continue
                     if (hint := self._bound_to(address, record)) is not None:
                         message = f"{address}, an address of {record.name}, is in use by another program"
@@ -451,7 +455,7 @@ class Cluster:
                 self._state = self.state.with_record(replace(record, plan=record.plan.moved(moved)))
             self.folder.write(self.state)
             with self.folder.usable():
-                certificates.point(pki_folder(self.spec.data_dir), {old: moved.get(old, old) for old in before})
+                certificates.update_addresses(pki_folder(self.spec.data_dir), {old: moved.get(old, old) for old in before})
                 self._write_kubeconfig()
         for old, new in moved.items():
             progress.warn(f"{old} is in use by another program: using {new} instead")
@@ -459,7 +463,7 @@ class Cluster:
     def _provide_certificates(self) -> None:
         """Raises OSError."""
         pki = pki_folder(self.spec.data_dir)
-        certificates.provide(pki, self.endpoints, fleets(self.spec), local=True, gateway=self.gateway)
+        certificates.create_certificates(pki, self.endpoints, fleet_node_names(self.spec), local=True, gateway=self.gateway)
 
     def _write_kubeconfig(self) -> None:
         """Raises OSError."""
@@ -470,28 +474,28 @@ class Cluster:
         """A hint for an address that cannot be changed now. None: it can be changed."""
         if owner.component == ETCD and len(self.state.of(ETCD)) > 1 and address not in (owner.plan.address, owner.plan.http):
             return "members of etcd know each other by it: end that program (`ss -ltnp` shows it), and start again"
-        others = [record for record in self.state.processes if record.name != owner.name and processes.running(record)]
+        others = [record for record in self.state.processes if record.name != owner.name and processes.find_running(record)]
         if any(record.plan.knows(address) for record in others):
             return "processes that run know it: `pinnace stop`, and then `pinnace start`, which chooses another one"
         return None
 
-    def _claim(self, binary: EtcdBinary, made: Sequence[Path], progress: Progress) -> None:
+    def _claim(self, binary: EtcdBinary, made: Sequence[Path], progress: StartProgress) -> None:
         """Locks the directory for this cluster. Raises AlreadyRunning if it belongs to another one."""
         if (cluster_state := self.folder.read()) is not None:
-            raise _there(self.folder.path, cluster_state)
-        processes.refuse(self.folder.path)
+            raise _existing_data(self.folder.path, cluster_state)
+        processes.refuse_running(self.folder.path)
         made = self.folder.remove_failed_start() or made
         cwd = Path.cwd()
         given = inputs.with_environment(self.spec, os.environ)
-        gathered = inputs.gather(given, os.environ, cwd)
-        plans = plan(self.spec, binary, self._ports.next, self._fittings, os.sched_getaffinity(0), gathered)
-        for warning in (*gathered.notes, *inputs.overruled(plans, os.environ)):
+        gathered = inputs.read_inputs(given, os.environ, cwd)
+        plans = plan_processes(self.spec, binary, self._ports.next, self._fittings, os.sched_getaffinity(0), gathered)
+        for warning in (*gathered.notes, *inputs.overruled_variables(plans, os.environ)):
             progress.warn(warning)
-        self.spec = inputs.absolute(given, cwd)
-        self._state = replace(planned(self.spec, plans, made, time.time()), digests=inputs.digests(given, cwd))
+        self.spec = inputs.with_absolute_paths(given, cwd)
+        self._state = replace(initial_state(self.spec, plans, made, time.time()), digests=inputs.file_digests(given, cwd))
         self.folder.claim(self._state, gathered.files)
 
-    async def _start_all(self, progress: Progress, with_etcd: Hook | None) -> None:
+    async def _start_all(self, progress: StartProgress, with_etcd: Hook | None) -> None:
         etcd, *others = STAGES
         await self._start_stage(etcd, progress)
         if with_etcd:
@@ -501,18 +505,22 @@ class Cluster:
         all_run = partial(self._all_run, [record.name for record in self.state.processes])
         async with self.client() as client:
             if self.spec.nodes:
-                await self._waiting.until(lambda: startup.nodes(client, self.spec.nodes), all_run, progress, poll=NODES_POLL)
+                await self._waiting.until(
+                    lambda: startup.check_node_count(client, self.spec.nodes), all_run, progress, poll=NODES_POLL
+                )
                 progress.done(f"{self.spec.nodes:,} nodes are Ready")
             if self.spec.schedulers:
-                await self._waiting.until(lambda: startup.leader(client), all_run, progress)
-                if election := await view.try_leader(client):
+                await self._waiting.until(lambda: startup.check_leader(client), all_run, progress)
+                if election := await view.try_scheduler_leader(client):
                     progress.done(f"{election.holder} leads (token {election.token})")
 
-    async def _start_stage(self, components: Sequence[str], progress: Progress) -> None:
+    async def _start_stage(self, components: Sequence[str], progress: StartProgress) -> None:
         names = [record.name for record in self._staged(components)]
         for name in names:
             self._spawn(name)
-        await self._waiting.until(lambda: startup.readiness(self._staged(components)), partial(self._all_run, names), progress)
+        await self._waiting.until(
+            lambda: startup.check_readiness(self._staged(components)), partial(self._all_run, names), progress
+        )
         if names:
             progress.done(f"{', '.join(names)} ready")
 
@@ -521,12 +529,12 @@ class Cluster:
         if name in self._children:
             self._children[name].wait()  # it has exited and only needs to be reaped
         before = self.state.find(name)
-        anew = ProcessRecord(by_us(before.plan))
+        anew = ProcessRecord(with_current_installation(before.plan))
         if anew != before:  # until the record is written, an exited process would hide this one
             self._state = self.state.with_record(anew)
             self.folder.write(self._state)
-        child = self._children[name] = processes.spawn(anew.plan, self.folder.log(name))
-        process = procfs.identify(child.pid)
+        child = self._children[name] = processes.spawn_process(anew.plan, self.folder.log(name))
+        process = procfs.identify_process(child.pid)
         if process is None:
             raise self._ended(name)
         self._state = replace(self.state.with_process(name, process), stopped=False)
@@ -548,23 +556,23 @@ class Cluster:
                 raise self._ended(name)
 
     def _ended(self, name: str) -> StartFailed:
-        return startup.ended(name, self.exit_code(name), self.folder)
+        return startup.exited_during_start(name, self.exit_code(name), self.folder)
 
-    async def _stop_and_remove(self, grace: float = processes.GRACE, *, keep_logs: bool = False) -> Removed:
-        killed = await processes.stop(self.state.processes, grace)
+    async def _stop_and_remove(self, grace: float = processes.GRACE, *, keep_logs: bool = False) -> RemovalResult:
+        killed = await processes.stop_processes(self.state.processes, grace)
         for child in self._children.values():
             child.wait()
-        await processes.end_pods(self.folder.pods())
-        return Removed(killed, self.folder.remove(self.state, keep_logs=keep_logs))
+        await processes.kill_pod_containers(self.folder.pods())
+        return RemovalResult(killed, self.folder.remove(self.state, keep_logs=keep_logs))
 
 
-def nothing() -> None:
+def no_cleanup() -> None:
     pass
 
 
-def _there(folder: Path, state: ClusterState) -> AlreadyRunning:
+def _existing_data(folder: Path, state: ClusterState) -> AlreadyRunning:
     named = f"--data-dir {quote(str(folder))}"
-    pids = [process.pid for process in map(processes.running, state.processes) if process]
+    pids = [process.pid for process in map(processes.find_running, state.processes) if process]
     runs = f"runs in {folder} already (pid {pids[0]}{', ...' * (len(pids) > 1)})" if pids else f"is in {folder} already"
     hint = f"`pinnace start {named}` starts its stopped processes, `pinnace down {named}` removes it; or use another --data-dir"
     return AlreadyRunning(f"a cluster {runs}", hint=hint)
@@ -572,14 +580,14 @@ def _there(folder: Path, state: ClusterState) -> AlreadyRunning:
 
 def _has_data(record: ProcessRecord) -> bool:
     """Whether this member of etcd has data."""
-    return any(Path(store, "member").exists() for store in stores(record.plan))
+    return any(Path(store, "member").exists() for store in etcd_data_dir(record.plan))
 
 
 def _lacks_data(record: ProcessRecord) -> bool:
-    return bool(stores(record.plan)) and not _has_data(record)
+    return bool(etcd_data_dir(record.plan)) and not _has_data(record)
 
 
-def _etcd(progress: Progress) -> EtcdBinary:
+def _find_etcd_binary(progress: StartProgress) -> EtcdBinary:
     try:
         binary = find_etcd()
     except EtcdMissing as error:

@@ -35,7 +35,7 @@ class AlreadyRunning(ClusterError):
     pass
 
 
-class Busy(ClusterError):
+class ClusterBusy(ClusterError):
     pass
 
 
@@ -67,7 +67,7 @@ class StartTimeout(StartFailed):
     pass
 
 
-def joined(failures: Sequence[StartFailed], hint: str) -> StartFailed:
+def join_errors(failures: Sequence[StartFailed], hint: str) -> StartFailed:
     """Combines several errors. `hint`: used if no error has a hint. The result is a timeout if all errors are timeouts."""
     kind = StartTimeout if all(isinstance(failure, StartTimeout) for failure in failures) else StartFailed
     logs = {name: tail for failure in failures for name, tail in failure.logs.items()}

@@ -129,7 +129,7 @@ def find_etcd(environ: Mapping[str, str] | None = None) -> EtcdBinary:
             raise EtcdMissing(f"ETCD_BIN={chosen} is no etcd that runs", "correct it, or unset it to search PATH")
         return EtcdBinary(Path(chosen), version, loses_writes(version))
     fallback = None
-    for path in _candidates(environ):
+    for path in _candidate_binaries(environ):
         version = read_version(path)
         if version is None:
             continue
@@ -215,7 +215,7 @@ def is_healthy(http: str, timeout: float = 1.0) -> bool:
         return False
 
 
-def alarms(endpoint: str, tls: TlsFiles | None, timeout: float = 1.0) -> list[str]:
+def read_alarms(endpoint: str, tls: TlsFiles | None, timeout: float = 1.0) -> list[str]:
     """Return the alarms of the member's cluster, such as NOSPACE, which make all members unhealthy. The list is empty if the
     member does not respond. Blocks up to `timeout` seconds.
 
@@ -233,7 +233,7 @@ def alarms(endpoint: str, tls: TlsFiles | None, timeout: float = 1.0) -> list[st
         return []
 
 
-def lost_member(name: str, log_tail: Sequence[str]) -> str:
+def lost_member_hint(name: str, log_tail: Sequence[str]) -> str:
     """Return a hint for a member that cannot start because its data is missing, as the end of its log shows; otherwise "".
 
     Source: `bootstrapExistingClusterNoWAL` in https://github.com/etcd-io/etcd/blob/main/server/etcdserver/bootstrap.go
@@ -243,7 +243,7 @@ def lost_member(name: str, log_tail: Sequence[str]) -> str:
     return f"{name} has lost its data, and the other members still have it: see docs/storage.md to replace the member"
 
 
-def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
+def _candidate_binaries(environ: Mapping[str, str]) -> Iterator[Path]:
     for folder in environ.get("PATH", os.defpath).split(os.pathsep):
         if result := shutil.which("etcd", path=folder):
             yield Path(result)

@@ -26,7 +26,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pinnace.cluster import spec as states
-from pinnace.cluster.errors import Busy, FolderError
+from pinnace.cluster.errors import ClusterBusy, FolderError
 from pinnace.cluster.spec import (
     KUBELET,
     ClusterState,
@@ -65,7 +65,7 @@ SEGMENT = 64 * MB
 """The size of a preallocated file of etcd's log. Source: `SegmentSizeBytes` in its server/storage/wal/wal.go."""
 
 
-class Folder:
+class ClusterFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._state = path / states.FILE
@@ -157,8 +157,8 @@ class Folder:
             return self._lock.read_bytes()[:32].decode(errors="replace").strip()
         return ""
 
-    def _busy(self, owner: str) -> Busy:
-        return Busy(
+    def _busy(self, owner: str) -> ClusterBusy:
+        return ClusterBusy(
             f"another pinnace (pid {owner or '?'}) is starting or stopping the cluster in {self.path}",
             hint="wait until it has finished",
         )
@@ -166,7 +166,7 @@ class Folder:
     def read(self) -> ClusterState | None:
         """The stored state. None: there is none. Raises FolderError if it is invalid."""
         try:
-            return states.decode(self._state.read_text())
+            return states.decode_state(self._state.read_text())
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -181,7 +181,7 @@ class Folder:
     def write(self, state: ClusterState) -> None:
         """Atomic: a reader finds the old or the new state."""
         with self.usable():
-            self._draft.write_text(states.encode(state))
+            self._draft.write_text(states.encode_state(state))
             self._draft.replace(self._state)
 
     def claim(self, state: ClusterState, files: Mapping[str, bytes] | None = None) -> None:
@@ -237,7 +237,7 @@ class Folder:
             if keep_logs and folder == self.logs:
                 continue
             try:
-                kept += _remove(folder, state.identity)
+                kept += _remove_directory(folder, state.identity)
             except OSError as error:
                 raise FolderError(
                     f"{folder} cannot be removed: {error.strerror or error}: {error.filename}",
@@ -262,7 +262,7 @@ class Folder:
             return None
         with self.usable():
             (self.logs / MARK).write_text(f"{identity}\n")
-            _remove(self.logs, identity)
+            _remove_directory(self.logs, identity)
         return made
 
     def prune(self, made: Sequence[Path]) -> None:
@@ -275,7 +275,7 @@ class Folder:
 
     def describe(self) -> str:
         """A description of the files that `remove` deletes."""
-        size = _size(etcd_folder(self.path)) / MB
+        size = _disk_usage(etcd_folder(self.path)) / MB
         return f"etcd's data ({size:,.1f} MB), certificates, logs and configuration"
 
     def kubeconfigs(self) -> list[Path]:
@@ -326,7 +326,7 @@ class Folder:
         return FolderError(f"{self.path} cannot be used: {error.strerror or error}", hint=hint)
 
 
-def _remove(folder: Path, identity: str) -> list[Path]:
+def _remove_directory(folder: Path, identity: str) -> list[Path]:
     """Removes a directory of the cluster, except files that the cluster did not create, which are returned. Raises OSError."""
     if not folder.is_symlink() and not folder.exists():
         return []
@@ -350,7 +350,7 @@ def _remove(folder: Path, identity: str) -> list[Path]:
     return foreign
 
 
-def _size(folder: Path) -> int:
+def _disk_usage(folder: Path) -> int:
     """Bytes on the disk, as in `du`."""
     total = 0
     for path in folder.rglob("*"):

@@ -1,6 +1,6 @@
 """The configuration of the components of a cluster: files that are copied, and environment variables that are stored.
 
-`gather` reads the configuration once, when the cluster is created:
+`read_inputs` reads the configuration once, when the cluster is created:
 
     --scheduler-config FILE, --scheduler-plugin SPEC,      copied to <data_dir>/config, and passed to the components as
     --admission-config, --stages, --images FILE            arguments
@@ -40,8 +40,8 @@ from pinnace.cluster.spec import (
     SCHEDULER,
     STAGES,
     ClusterSpec,
-    Inputs,
-    Plan,
+    ComponentInputs,
+    ProcessPlan,
     config_folder,
 )
 
@@ -57,7 +57,7 @@ FLAGS = {
     "images": ("--images", "PINNACE_KUBELET_IMAGES"),
     "machines": ("--machines", "PINNACE_KUBELET_MACHINES"),
 }
-"""Options that name files, as in `options_of`: the flag of `pinnace up`, and the equivalent variable."""
+"""Options that name files, as in `options_by_name`: the flag of `pinnace up`, and the equivalent variable."""
 COPIES = {
     "scheduler_config": ("scheduler.yaml", SCHEDULER),
     "admission_config": ("admission.yaml", APISERVER),
@@ -89,10 +89,10 @@ LARGEST = 10_000_000
 """Maximum size of a file in bytes."""
 
 
-def gather(spec: ClusterSpec, environ: Mapping[str, str], cwd: Path) -> Inputs:
+def read_inputs(spec: ClusterSpec, environ: Mapping[str, str], cwd: Path) -> ComponentInputs:
     """Reads the configuration of the components of this cluster. Raises SpecError for an unreadable file."""
     spec = with_environment(spec, environ)
-    copies = _Copies(config_folder(spec.data_dir), cwd)
+    copies = _ConfigCopies(config_folder(spec.data_dir), cwd)
     arguments: dict[str, list[str]] = {SCHEDULER: [], APISERVER: [], KUBELET: []}
     if spec.scheduler_config:
         text = copies.scheduler_config(copies.read(spec.scheduler_config, "--scheduler-config"), cwd / spec.scheduler_config)
@@ -114,12 +114,12 @@ def gather(spec: ClusterSpec, environ: Mapping[str, str], cwd: Path) -> Inputs:
         text = copies.read(machine.machines, "--machines")
         machine = replace(machine, machines=copies.add("machines.yaml", text))
     arguments[KUBELET] += machine.arguments()
-    return Inputs(copies.files, arguments, _environment(spec, environ, copies), copies.notes)
+    return ComponentInputs(copies.files, arguments, _component_environments(spec, environ, copies), copies.notes)
 
 
 def with_environment(spec: ClusterSpec, environ: Mapping[str, str]) -> ClusterSpec:
     """The spec, with missing values from the variables in FLAGS."""
-    told = options_of(spec)
+    told = options_by_name(spec)
     said: dict[str, Any] = {}
     for name, (_, variable) in FLAGS.items():
         if environ.get(variable) and not told[name]:
@@ -127,7 +127,7 @@ def with_environment(spec: ClusterSpec, environ: Mapping[str, str]) -> ClusterSp
     return with_options(spec, said)
 
 
-def options_of(spec: ClusterSpec) -> dict[str, Any]:
+def options_by_name(spec: ClusterSpec) -> dict[str, Any]:
     """All options of `pinnace up`, by name."""
     said = spec.chosen()
     machine: dict[str, Any] = said.pop("machine")
@@ -135,19 +135,19 @@ def options_of(spec: ClusterSpec) -> dict[str, Any]:
 
 
 def with_options(spec: ClusterSpec, options: Mapping[str, Any]) -> ClusterSpec:
-    """The spec with these values of `options_of`."""
+    """The spec with these values of `options_by_name`."""
     machine = {name: value for name, value in options.items() if name in MachineOptions.__dataclass_fields__}
     others = {name: value for name, value in options.items() if name not in machine}
     return replace(spec, **others, machine=replace(spec.machine, **machine))
 
 
-def absolute(spec: ClusterSpec, cwd: Path) -> ClusterSpec:
+def with_absolute_paths(spec: ClusterSpec, cwd: Path) -> ClusterSpec:
     """The spec with absolute paths of files, as stored in the state and shown to users."""
 
     def full(given: str) -> str:
         return str(cwd / given) if given and given not in STAGES else given
 
-    told = options_of(spec)
+    told = options_by_name(spec)
     files = {name: full(told[name]) for name in FLAGS if name != "scheduler_plugins"}
     plugins = tuple(
         full(scheduler_plugin) if ".py:" in scheduler_plugin else scheduler_plugin
@@ -156,23 +156,25 @@ def absolute(spec: ClusterSpec, cwd: Path) -> ClusterSpec:
     return with_options(spec, {**files, "scheduler_plugins": plugins})
 
 
-def spawn_environment(plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
+def spawn_environment(plan: ProcessPlan, environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of a process: the caller's variables that do not configure a component, and the stored ones."""
-    return etcd_environment({name: value for name, value in environ.items() if not _configures(name)} | dict(plan.environment))
+    return etcd_environment(
+        {name: value for name, value in environ.items() if not _configures_component(name)} | dict(plan.environment)
+    )
 
 
-def options(plan: Plan) -> dict[str, str | list[str]]:
-    """The configuration of the process of this plan: arguments from `gather`, and stored variables."""
+def component_options(plan: ProcessPlan) -> dict[str, str | list[str]]:
+    """The configuration of the process of this plan: arguments from `read_inputs`, and stored variables."""
     said: dict[str, str | list[str]] = {}
     for flag, value in pairwise(plan.argv):
         if flag == PLUGIN and plan.component == SCHEDULER:
             said[flag] = [*said.get(flag, ()), value]
         elif flag in CONFIGURING.get(plan.component, ()):
             said[flag] = value
-    return said | {name: value for name, value in plan.environment if _configures(name)}
+    return said | {name: value for name, value in plan.environment if _configures_component(name)}
 
 
-def overruled(plans: Iterable[Plan], environ: Mapping[str, str]) -> list[str]:
+def overruled_variables(plans: Iterable[ProcessPlan], environ: Mapping[str, str]) -> list[str]:
     """Notes on variables without effect, because `pinnace up` sets the flag itself. One sentence each."""
     names = {variable for _, variable in FLAGS.values()}
     result = {}
@@ -184,18 +186,18 @@ def overruled(plans: Iterable[Plan], environ: Mapping[str, str]) -> list[str]:
     return list(result.values())
 
 
-def digests(spec: ClusterSpec, cwd: Path) -> dict[str, str]:
+def file_digests(spec: ClusterSpec, cwd: Path) -> dict[str, str]:
     """A digest of all files of each given option, to compare two starts. Raises SpecError."""
-    bare, told, result = ClusterSpec(data_dir=spec.data_dir, runtime=spec.runtime), options_of(spec), dict[str, str]()
+    bare, told, result = ClusterSpec(data_dir=spec.data_dir, runtime=spec.runtime), options_by_name(spec), dict[str, str]()
     for name in FLAGS:
         if told[name]:
-            alone = gather(with_options(bare, {name: told[name]}), {}, cwd)
+            alone = read_inputs(with_options(bare, {name: told[name]}), {}, cwd)
             said = (sorted(alone.files.items()), sorted((key, list(value)) for key, value in alone.arguments.items()))
             result[name] = hashlib.sha256(repr(said).encode()).hexdigest()
     return result
 
 
-def differing(plans: Sequence[Plan], environ: Mapping[str, str], cwd: Path) -> dict[str, str | None]:
+def changed_variables(plans: Sequence[ProcessPlan], environ: Mapping[str, str], cwd: Path) -> dict[str, str | None]:
     """Variables of PREFIXES whose value differs from the value at the start of the cluster, with that value; None: not set.
     Without the variables in FLAGS.
     """
@@ -223,11 +225,13 @@ def _read(path: Path) -> bytes | None:
         return None
 
 
-def _configures(name: str) -> bool:
+def _configures_component(name: str) -> bool:
     return name in AMBIENT or name.startswith((AMBIENT_PREFIX, *PREFIXES.values()))
 
 
-def _environment(spec: ClusterSpec, environ: Mapping[str, str], copies: "_Copies") -> dict[str, dict[str, str]]:
+def _component_environments(
+    spec: ClusterSpec, environ: Mapping[str, str], copies: "_ConfigCopies"
+) -> dict[str, dict[str, str]]:
     """The stored variables of each component."""
     ambient = {name: value for name, value in environ.items() if name in AMBIENT or name.startswith(AMBIENT_PREFIX)}
     if "PYTHONPATH" in ambient:
@@ -248,7 +252,7 @@ def _environment(spec: ClusterSpec, environ: Mapping[str, str], copies: "_Copies
 
 
 @dataclass(slots=True)
-class _Copies:
+class _ConfigCopies:
     """The files to copy into `folder`. `modules`: the import path of copied modules, if there are any."""
 
     folder: Path
@@ -307,16 +311,18 @@ class _Copies:
             document = yaml.safe_load(text)
         except (yaml.YAMLError, UnicodeDecodeError):
             return text  # the scheduler reports the error
-        named = dict.fromkeys(value for key, value in _strings(document) if key == "name" and ":" in value)
+        named = dict.fromkeys(value for key, value in _iterate_strings(document) if key == "name" and ":" in value)
         plugins = {name: self.plugin(name, f"{path}: plugin", path.parent) for name in named}
-        text = _replaced(text, plugins, lambda key: key == "name")
-        elections = {value: ELECTION for key, value in _strings(document) if key == "resourceName" and value != ELECTION}
+        text = _replace_values(text, plugins, lambda key: key == "name")
+        elections = {
+            value: ELECTION for key, value in _iterate_strings(document) if key == "resourceName" and value != ELECTION
+        }
         for election in elections:
             self.notes.append(
                 f'the schedulers hold the election "{ELECTION}", as in every cluster, and not "{election}" as {path} says: '
                 "that is for schedulers beside them"
             )
-        return _replaced(text, elections, lambda key: key == "resourceName", before=r"\bresourceName:\s*[\"']?")
+        return _replace_values(text, elections, lambda key: key == "resourceName", before=r"\bresourceName:\s*[\"']?")
 
 
 def _with_paths(text: bytes, folder: Path) -> bytes:
@@ -325,18 +331,20 @@ def _with_paths(text: bytes, folder: Path) -> bytes:
         documents = list(yaml.safe_load_all(text))
     except (yaml.YAMLError, UnicodeDecodeError):
         return text
-    named = {value: str(folder / value) for document in documents for key, value in _strings(document) if key in _TLS_FILES}
-    return _replaced(text, named, lambda key: key in _TLS_FILES)
+    named = {
+        value: str(folder / value) for document in documents for key, value in _iterate_strings(document) if key in _TLS_FILES
+    }
+    return _replace_values(text, named, lambda key: key in _TLS_FILES)
 
 
-def _replaced(text: bytes, values: Mapping[str, str], wanted: Callable[[str], bool], *, before: str = "") -> bytes:
+def _replace_values(text: bytes, values: Mapping[str, str], wanted: Callable[[str], bool], *, before: str = "") -> bytes:
     """YAML documents with new values at the keys in `wanted`. Comments are kept if possible. `before`: a regular expression for
     the text before such a value.
     """
     values = {old: new for old, new in values.items() if old != new}
     if not values:
         return text
-    expected = [_mapped(item, values, wanted) for item in yaml.safe_load_all(text)]
+    expected = [_map_strings(item, values, wanted) for item in yaml.safe_load_all(text)]
     pattern = "|".join(re.escape(old) for old in sorted(values, key=len, reverse=True))
     made = re.sub(rf"({before})(?<![\w./-])({pattern})(?!\w)", lambda found: found[1] + values[found[2]], text.decode())
     try:
@@ -347,21 +355,21 @@ def _replaced(text: bytes, values: Mapping[str, str], wanted: Callable[[str], bo
     return yaml.safe_dump_all(expected, sort_keys=False).encode()
 
 
-def _strings(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+def _iterate_strings(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
     """All strings of a document, with their keys."""
     if isinstance(value, dict):
         for name, each in value.items():
-            yield from _strings(each, str(name))
+            yield from _iterate_strings(each, str(name))
     elif isinstance(value, list):
         for item in value:
-            yield from _strings(item, key)
+            yield from _iterate_strings(item, key)
     elif isinstance(value, str):
         yield key, value
 
 
-def _mapped(value: Any, values: Mapping[str, str], wanted: Callable[[str], bool], key: str = "") -> Any:
+def _map_strings(value: Any, values: Mapping[str, str], wanted: Callable[[str], bool], key: str = "") -> Any:
     if isinstance(value, dict):
-        return {name: _mapped(each, values, wanted, str(name)) for name, each in value.items()}
+        return {name: _map_strings(each, values, wanted, str(name)) for name, each in value.items()}
     if isinstance(value, list):
-        return [_mapped(item, values, wanted, key) for item in value]
+        return [_map_strings(item, values, wanted, key) for item in value]
     return values.get(value, value) if isinstance(value, str) and wanted(key) else value

@@ -34,7 +34,7 @@ from typing import Any, Self
 import click
 
 from pinnace.cluster.errors import ClusterError
-from pinnace.cluster.processes import Ports
+from pinnace.cluster.processes import PortAllocator
 from pinnace.runtime import process
 
 _SETPRIV = shutil.which("setpriv")
@@ -43,7 +43,7 @@ ANSWER_TIMEOUT = 20.0
 END_TIMEOUT = 5.0
 
 
-def dying_with_us(command: Sequence[str]) -> list[str]:
+def dying_with_parent(command: Sequence[str]) -> list[str]:
     """A command that is killed when this process dies, for processes that do not read stdin. Without setpriv (util-linux), it
     survives if this process is killed.
     """
@@ -54,7 +54,7 @@ class HelperError(ClusterError):
     """The helper rejected a request, did not respond in time, or has exited."""
 
 
-class Helper:
+class HelperProcess:
     """An async context manager that runs `python -m <module> <arguments>`. Responses have the order of the requests."""
 
     def __init__(self, module: str, *arguments: str) -> None:
@@ -108,17 +108,17 @@ class Helper:
             if answer.done():
                 continue
             if "error" in said:
-                _fail(answer, HelperError(said["error"]))
+                _fail_answer(answer, HelperError(said["error"]))
             else:
                 answer.set_result(said["answer"])
         for answer in self._waiting:
-            _fail(answer, self._gone())
+            _fail_answer(answer, self._gone())
 
     def _gone(self) -> HelperError:
         return HelperError(f"{self._module} is gone")
 
 
-def _fail(answer: asyncio.Future[Any], error: HelperError) -> None:
+def _fail_answer(answer: asyncio.Future[Any], error: HelperError) -> None:
     if not answer.done():
         answer.set_exception(error)
         answer.exception()  # a caller that does not wait ignores errors
@@ -179,7 +179,7 @@ class Proxy:
         self.requests = Direction()
         self.answers = Direction()
         self._server: asyncio.Server | None = None
-        self._connections: set[_Connection] = set()
+        self._connections: set[_ProxyConnection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -228,7 +228,7 @@ class Proxy:
         except OSError:
             writer.transport.abort()
             return
-        connection = _Connection(writer, far_writer)
+        connection = _ProxyConnection(writer, far_writer)
         self._connections.add(connection)
         try:
             await asyncio.gather(
@@ -239,7 +239,7 @@ class Proxy:
             self._connections.discard(connection)
 
 
-class _Connection:
+class _ProxyConnection:
     def __init__(self, *writers: asyncio.StreamWriter) -> None:
         self._writers = writers
 
@@ -252,7 +252,7 @@ class _Connection:
     async def forward(self, direction: Direction, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         """Forwards data until the source has closed and all data is sent, or until the connection breaks."""
         queue: asyncio.Queue[tuple[float, bytes | None]] = asyncio.Queue(_QUEUE)
-        taking = asyncio.create_task(_take(source, queue))
+        taking = asyncio.create_task(_read_chunks(source, queue))
         lost = False
         try:
             while True:
@@ -276,7 +276,7 @@ class _Connection:
             taking.cancel()
 
 
-async def _take(source: asyncio.StreamReader, queue: asyncio.Queue[tuple[float, bytes | None]]) -> None:
+async def _read_chunks(source: asyncio.StreamReader, queue: asyncio.Queue[tuple[float, bytes | None]]) -> None:
     """Puts received chunks with their times into the queue. b"" is a close, None a reset."""
     now = asyncio.get_running_loop().time
     try:
@@ -296,7 +296,7 @@ class Links:
 
     def __init__(self, count: int) -> None:
         """`count`: the maximum number of links."""
-        self._helper = Helper("pinnace.cluster.links", "--count", str(count))
+        self._helper = HelperProcess("pinnace.cluster.links", "--count", str(count))
         self._free: list[str] = []
         self._addresses: dict[Link, str] = {}
 
@@ -387,12 +387,12 @@ def main(count: int) -> None:
 
 
 async def _serve(count: int) -> None:
-    ports = Ports()
+    ports = PortAllocator()
     async with AsyncExitStack() as stack:
         proxies = [await stack.enter_async_context(Proxy("", f"127.0.0.1:{ports.next()}")) for _ in range(count)]
         board = _LinkServer(proxies)
         commands = (board.addresses, board.connect, board.set, board.reset, board.refuse, board.accept)
-        await process.serve({command.__name__: command for command in commands})
+        await process.serve_requests({command.__name__: command for command in commands})
 
 
 if __name__ == "__main__":

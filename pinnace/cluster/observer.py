@@ -16,7 +16,7 @@ from pinnace.cluster import processes
 from pinnace.cluster.spec import ProcessRecord
 from pinnace.history.records import ProcessState, encode_record
 from pinnace.runtime import procfs
-from pinnace.runtime.procfs import Identity
+from pinnace.runtime.procfs import ProcessIdentity
 
 POLL = 0.05
 """Seconds between two polls of a recorder."""
@@ -33,8 +33,8 @@ class ProcessObserver:
 
     def __init__(self, records: Callable[[], Iterable[ProcessRecord]]) -> None:
         self._records = records
-        self._seen: dict[str, tuple[Identity | None, str]] = {}
-        self._handles: dict[Identity, int] = {}
+        self._seen: dict[str, tuple[ProcessIdentity | None, str]] = {}
+        self._handles: dict[ProcessIdentity, int] = {}
         self._ended = asyncio.Event()
 
     def changes(self) -> list[ProcessChange]:
@@ -43,8 +43,8 @@ class ProcessObserver:
         self._ended.clear()
         result = []
         for record in self._records():
-            process = processes.running(record)
-            state = _state_of(process)
+            process = processes.find_running(record)
+            state = _process_state(process)
             before, last = self._seen.get(record.name, (None, ""))
             if before and process and before != process and last != "down":
                 result.append(ProcessChange(record.name, "down"))
@@ -66,7 +66,7 @@ class ProcessObserver:
         for process in list(self._handles):
             self._forget(process)
 
-    def _watch(self, process: Identity) -> None:
+    def _watch(self, process: ProcessIdentity) -> None:
         try:
             handle = os.pidfd_open(process.pid)
         except OSError:  # it has ended, or there are too many open files: the next poll observes its end
@@ -74,20 +74,20 @@ class ProcessObserver:
         self._handles[process] = handle
         asyncio.get_running_loop().add_reader(handle, self._end, process)
 
-    def _end(self, process: Identity) -> None:
+    def _end(self, process: ProcessIdentity) -> None:
         self._forget(process)
         self._ended.set()
 
-    def _forget(self, process: Identity) -> None:
+    def _forget(self, process: ProcessIdentity) -> None:
         handle = self._handles.pop(process)
         asyncio.get_running_loop().remove_reader(handle)
         os.close(handle)
 
 
-def _state_of(process: Identity | None) -> str:
+def _process_state(process: ProcessIdentity | None) -> str:
     if process is None:
         return "down"
-    return "frozen" if procfs.suspended(process) else "up"
+    return "frozen" if procfs.is_suspended(process) else "up"
 
 
 class ProcessRecorder:

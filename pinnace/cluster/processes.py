@@ -24,7 +24,7 @@ from pathlib import Path
 from shlex import quote
 
 from pinnace.cluster.errors import AlreadyRunning, ClusterError, StartFailed
-from pinnace.cluster.folder import Folder
+from pinnace.cluster.folder import ClusterFolder
 from pinnace.cluster.inputs import spawn_environment
 from pinnace.cluster.spec import (
     APISERVER,
@@ -35,14 +35,14 @@ from pinnace.cluster.spec import (
     PROXY,
     SCHEDULER,
     STORE,
-    Plan,
+    ProcessPlan,
     ProcessRecord,
     etcd_folder,
     pki_folder,
     pods_folder,
 )
 from pinnace.runtime import procfs
-from pinnace.runtime.procfs import Identity
+from pinnace.runtime.procfs import ProcessIdentity
 
 STOPPING_ORDER = (
     ((KUBELET, CONTROLLERS, SCHEDULER, GATEWAY, PROXY), signal.SIGTERM),
@@ -56,13 +56,13 @@ GRACE = 5.0
 POLL = 0.02
 
 
-def spawn(plan: Plan, log: Path, *, successor: bool = False) -> subprocess.Popen[bytes]:
+def spawn_process(plan: ProcessPlan, log: Path, *, successor: bool = False) -> subprocess.Popen[bytes]:
     """Starts a process, with its output appended to `log`. Keep the handle, so that the process is reaped when it exits.
     `successor`: it takes the addresses over from the running process. Raises StartFailed if it cannot be started, or if another
     program uses its address.
     """
     for address in sorted({plan.address, plan.http}) if not successor else ():
-        if not is_free(address, shared=plan.shares(address)):
+        if not is_port_free(address, shared=plan.shares(address)):
             raise StartFailed(
                 f"{address}, the address of {plan.name}, is in use by another program",
                 hint="find it with `ss -ltnp`; `pinnace stop` and `pinnace start` select another address",
@@ -77,47 +77,47 @@ def spawn(plan: Plan, log: Path, *, successor: bool = False) -> subprocess.Popen
         raise StartFailed(f"{plan.name} cannot be started: {plan.argv[0]}: {error.strerror or error}") from error
 
 
-def frozen(records: Iterable[ProcessRecord]) -> list[str]:
+def suspended_processes(records: Iterable[ProcessRecord]) -> list[str]:
     """Return the names of the processes that are suspended by SIGSTOP."""
-    return [record.name for record in records if (process := running(record)) and procfs.suspended(process)]
+    return [record.name for record in records if (process := find_running(record)) and procfs.is_suspended(process)]
 
 
-def running(record: ProcessRecord) -> Identity | None:
+def find_running(record: ProcessRecord) -> ProcessIdentity | None:
     """The process of the record, if it runs. If `up` was killed before it could write the start, the process is found by its
     unique command line.
     """
     if record.process is None:
-        return procfs.find(record.plan.argv)
-    return record.process if procfs.alive(record.process) else None
+        return procfs.find_process(record.plan.argv)
+    return record.process if procfs.is_running(record.process) else None
 
 
-async def stop(records: Sequence[ProcessRecord], grace: float = GRACE, *, keep_data: bool = False) -> list[str]:
+async def stop_processes(records: Sequence[ProcessRecord], grace: float = GRACE, *, keep_data: bool = False) -> list[str]:
     """Stops all processes in order, and returns the names of those that had to be killed. Afterwards none of them runs."""
     killed: list[str] = []
     for components, order in STOPPING_ORDER:
         number = signal.SIGTERM if keep_data else order
-        group = {r.name: process for r in records if r.component in components and (process := running(r))}
+        group = {r.name: process for r in records if r.component in components and (process := find_running(r))}
         for process in group.values():
             procfs.send_signal(process, number)
             procfs.send_signal(process, signal.SIGCONT)  # a stopped process does not handle other signals
-        if await gone(group.values(), grace):
+        if await wait_ended(group.values(), grace):
             continue
         for name, process in group.items():
             if procfs.send_signal(process, signal.SIGKILL):
                 killed.append(name)
-        if not await gone(group.values(), grace):
-            stuck = ", ".join(f"{name} (pid {p.pid})" for name, p in group.items() if procfs.alive(p))
+        if not await wait_ended(group.values(), grace):
+            stuck = ", ".join(f"{name} (pid {p.pid})" for name, p in group.items() if procfs.is_running(p))
             raise ClusterError(f"{stuck} cannot be killed", hint="`cat /proc/PID/stack` shows its system call")
     return killed
 
 
-def kill(records: Sequence[ProcessRecord]) -> None:
+def kill_processes(records: Sequence[ProcessRecord]) -> None:
     """Kills all processes without order or grace, and does not wait for their exit."""
-    for process in filter(None, map(running, records)):
+    for process in filter(None, map(find_running, records)):
         procfs.send_signal(process, signal.SIGKILL)
 
 
-async def end_pods(folders: Sequence[Path], *, keep: bool = False) -> None:
+async def kill_pod_containers(folders: Sequence[Path], *, keep: bool = False) -> None:
     """Kills containers in the kubelets' directories, which survive their kubelets. With `keep`, the directories remain, and the
     next kubelet finds terminated containers.
     """
@@ -131,11 +131,11 @@ async def end_pods(folders: Sequence[Path], *, keep: bool = False) -> None:
             raise ClusterError(f"the pods of {left.name} cannot be stopped: {why.decode().strip()}", hint=f"look into {left}")
 
 
-async def gone(processes: Iterable[Identity], timeout: float) -> bool:
+async def wait_ended(processes: Iterable[ProcessIdentity], timeout: float) -> bool:
     """Waits until none of them runs. False: some still run after `timeout` seconds."""
     waiting = list(processes)
     deadline = time.monotonic() + timeout
-    while waiting := [process for process in waiting if procfs.alive(process)]:
+    while waiting := [process for process in waiting if procfs.is_running(process)]:
         if time.monotonic() >= deadline:
             return False
         await asyncio.sleep(POLL)
@@ -149,7 +149,7 @@ BLOCK = 40
 ATTEMPTS = 1_000
 
 
-class Ports:
+class PortAllocator:
     """`next()` returns a different free port at each call. This object reserves blocks by listening on their first port, so no
     other process uses them.
     """
@@ -163,7 +163,7 @@ class Ports:
             if not self._left:
                 self._left = self._claim()
             port = self._left.pop()
-            if is_free(f"127.0.0.1:{port}"):
+            if is_port_free(f"127.0.0.1:{port}"):
                 return port
 
     def _claim(self) -> list[int]:
@@ -172,7 +172,7 @@ class Ports:
             first, *others = range(start := self._rng.randrange(LOWEST, HIGHEST, BLOCK), start + BLOCK)
             seat = _reserve_port(first)
             if seat is not None:
-                if all(is_free(f"127.0.0.1:{port}") for port in others):
+                if all(is_port_free(f"127.0.0.1:{port}") for port in others):
                     weakref.finalize(self, seat.close)
                     return others
                 seat.close()
@@ -193,7 +193,7 @@ def _reserve_port(port: int) -> socket.socket | None:
     return seat
 
 
-def is_free(address: str, *, shared: bool = False) -> bool:
+def is_port_free(address: str, *, shared: bool = False) -> bool:
     """Whether a server can listen at host:port. Lingering connections of an earlier server are ignored. `shared`: whether it
     permits others to listen there, too."""
     host, _, port = address.rpartition(":")
@@ -211,7 +211,7 @@ MODULES = (*(f"pinnace.{component}.main" for component in _COMPONENTS), "pinnace
 """Modules that run as `python -m MODULE`. A shim is the parent of a container process."""
 
 
-def find(data_dir: Path) -> list[Identity]:
+def find_processes(data_dir: Path) -> list[ProcessIdentity]:
     """The running processes of the directory, also if they were started with another path to it. Takes a few milliseconds."""
     folder = data_dir.resolve()
     etcd, *others = (make(folder) for make in (etcd_folder, pki_folder, pods_folder))
@@ -225,12 +225,12 @@ def find(data_dir: Path) -> list[Identity]:
         stores = (argument.removeprefix(STORE) for argument in argv if argument.startswith(STORE))
         return any(inside(store, etcd) for store in stores)
 
-    return [process for pid, argv in procfs.own() if ours(argv) and (process := procfs.identify(pid))]
+    return [process for pid, argv in procfs.list_own_processes() if ours(argv) and (process := procfs.identify_process(pid))]
 
 
-def refuse(data_dir: Path) -> None:
+def refuse_running(data_dir: Path) -> None:
     """Raises AlreadyRunning if there are any."""
-    if left := find(data_dir):
+    if left := find_processes(data_dir):
         pids = ", ".join(str(process.pid) for process in left)
         raise AlreadyRunning(
             f"processes of an earlier cluster in {data_dir}, whose state is gone, still run (pid {pids})",
@@ -238,29 +238,29 @@ def refuse(data_dir: Path) -> None:
         )
 
 
-async def end(data_dir: Path, patience: float = GRACE) -> int:
+async def end_processes(data_dir: Path, patience: float = GRACE) -> int:
     """Kills them and their descendants without grace. Returns their number; 0 also if the directory has a state. Raises
     ClusterError.
     """
-    if not find(data_dir):
+    if not find_processes(data_dir):
         return 0
-    folder = Folder(data_dir)
+    folder = ClusterFolder(data_dir)
     made = folder.create()
     try:
         with folder.locked():
-            return 0 if folder.read() else await _kill(data_dir, patience)
+            return 0 if folder.read() else await _kill_identities(data_dir, patience)
     finally:
         folder.prune(made)
 
 
-async def _kill(data_dir: Path, patience: float) -> int:
-    killed: set[Identity] = set()
+async def _kill_identities(data_dir: Path, patience: float) -> int:
+    killed: set[ProcessIdentity] = set()
     deadline = time.monotonic() + patience
-    while identities := find(data_dir):  # again, because a kubelet may have started a container meanwhile
-        for process in (*identities, *procfs.descendants(identities)):
+    while identities := find_processes(data_dir):  # again, because a kubelet may have started a container meanwhile
+        for process in (*identities, *procfs.find_descendants(identities)):
             procfs.send_signal(process, signal.SIGKILL)
         killed.update(identities)
-        if not await gone(identities, max(0.0, deadline - time.monotonic())):
-            stuck = ", ".join(str(process.pid) for process in identities if procfs.alive(process))
+        if not await wait_ended(identities, max(0.0, deadline - time.monotonic())):
+            stuck = ", ".join(str(process.pid) for process in identities if procfs.is_running(process))
             raise ClusterError(f"pid {stuck} cannot be killed", hint="`cat /proc/PID/stack` shows its system call")
     return len(killed)

@@ -21,7 +21,7 @@ from pinnace.api.wellknown import CONTROLLERS_ELECTION, SCHEDULER_ELECTION
 from pinnace.cluster import certificates
 from pinnace.cluster.errors import SpecError
 from pinnace.cluster.etcd import EtcdBinary, EtcdMember, etcd_command
-from pinnace.runtime.procfs import Identity
+from pinnace.runtime.procfs import ProcessIdentity
 
 Wiring = Callable[[str, str, str], str]
 """(source, target, address) -> the address that the process `source` uses for the process `target`, which listens at `address`.
@@ -29,7 +29,7 @@ Called once, when the cluster is planned; a restarted process keeps the address.
 """
 
 
-def direct(source: str, target: str, address: str) -> str:
+def same_address(source: str, target: str, address: str) -> str:
     return address
 
 
@@ -51,7 +51,7 @@ class ProcessHooks:
     directory of a member of etcd outside of the cluster's directory (its owner removes it).
     """
 
-    wiring: Wiring = direct
+    wiring: Wiring = same_address
     arguments: Callable[[str], Sequence[str]] = no_arguments
     environment: Callable[[str], Mapping[str, str]] = no_environment
     etcd_data: Callable[[str], Path | None] = no_folder
@@ -184,7 +184,7 @@ SHARING = "--permit-port-sharing"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ProcessPlan:
     """The plan of a process. `name` is unique in the cluster; it is the name of the log and of the candidate in elections.
     `address` is for clients, `http` for health checks; a process without clients has one address for both. `environment`:
     variables in addition to the caller's.
@@ -197,7 +197,7 @@ class Plan:
     argv: tuple[str, ...]
     environment: tuple[tuple[str, str], ...] = ()
 
-    def moved(self, addresses: Mapping[str, str]) -> "Plan":
+    def moved(self, addresses: Mapping[str, str]) -> "ProcessPlan":
         """The plan with these addresses replaced."""
 
         def new(text: str) -> str:
@@ -215,7 +215,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
+class ComponentInputs:
     """The configuration of components, beyond their number and addresses."""
 
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -228,17 +228,17 @@ class Inputs:
     """Notes on settings without effect, one sentence each."""
 
 
-NO_INPUTS = Inputs()
+NO_INPUTS = ComponentInputs()
 
 
-def plan(
+def plan_processes(
     spec: ClusterSpec,
     binary: EtcdBinary,
     port: Callable[[], int],
     hooks: ProcessHooks = PLAIN,
     processors: Collection[int] = (),
-    inputs: Inputs = NO_INPUTS,
-) -> list[Plan]:
+    inputs: ComponentInputs = NO_INPUTS,
+) -> list[ProcessPlan]:
     """The plans of a cluster's processes, in starting order. `port` returns another free port at each call. `processors`: the
     processors of the machine, if API servers are pinned. `inputs`: the configuration of the components.
     """
@@ -250,14 +250,14 @@ def plan(
         return ",".join(hooks.wiring(source, target, address) for target, address in targets)
 
     pki = pki_folder(spec.data_dir)
-    tls = certificates.etcd_member(pki)
+    tls = certificates.etcd_member_files(pki)
     names = [f"{ETCD}-{i}" for i in range(spec.etcd_members)]
     folders = [hooks.etcd_data(name) or etcd_folder(spec.data_dir) / name for name in names]
     members = [EtcdMember(name, each, port(), port(), port()) for name, each in zip(names, folders, strict=True)]
-    plans = [Plan(ETCD, m.name, m.endpoint, m.http, tuple(etcd_command(binary, m, members, tls=tls))) for m in members]
+    plans = [ProcessPlan(ETCD, m.name, m.endpoint, m.http, tuple(etcd_command(binary, m, members, tls=tls))) for m in members]
     stores = [(member.name, member.endpoint) for member in members]
 
-    shown = certificates.files(pki, APISERVER)
+    shown = certificates.component_files(pki, APISERVER)
     serving = ("--tls-cert-file", f"{shown.cert}", "--tls-private-key-file", f"{shown.key}", "--client-ca-file", f"{shown.ca}")
     servers = [(f"{APISERVER}-{i}", address(), address()) for i in range(spec.apiservers)]
     for name, listen, http in servers:
@@ -267,7 +267,7 @@ def plan(
             *((ELECTION_LEASE, str(SLOW_LEASE)) if spec.slow_motion else ()),
             "--service-cluster-ip-range", SERVICE_NETWORKS[spec.runtime],
         )  # fmt: skip
-        plans.append(Plan(APISERVER, name, listen, http, argv))
+        plans.append(ProcessPlan(APISERVER, name, listen, http, argv))
     endpoints = [(name, listen) for name, listen, _ in servers]
 
     for component, count in ((SCHEDULER, spec.schedulers), (CONTROLLERS, spec.controllers)):
@@ -275,9 +275,9 @@ def plan(
             name, http = f"{component}-{i}", address()
             argv = _module(
                 component, "--name", name, "--server", reaching(name, endpoints), "--http", http,
-                "--kubeconfig", str(certificates.configuration(pki, component)),
+                "--kubeconfig", str(certificates.client_config_path(pki, component)),
             )  # fmt: skip
-            plans.append(Plan(component, name, http, http, argv))
+            plans.append(ProcessPlan(component, name, http, http, argv))
 
     gateway: tuple[str, ...] = ()
     shared, sharing = (address(), ("--permit-port-sharing",)) if spec.gateways_share_port else ("", ())
@@ -286,68 +286,68 @@ def plan(
         argv = _module(
             GATEWAY, "--name", name, "--server", reaching(name, endpoints), "--listen", listen, "--http", http, *serving,
             "--timeline", address(), "--data-dir", str(spec.data_dir),
-            "--kubeconfig", str(certificates.configuration(pki, GATEWAY)), *sharing,
+            "--kubeconfig", str(certificates.client_config_path(pki, GATEWAY)), *sharing,
         )  # fmt: skip
-        plans.append(Plan(GATEWAY, name, listen, http, argv))
+        plans.append(ProcessPlan(GATEWAY, name, listen, http, argv))
         gateway = gateway or ("--gateway", listen)
 
     if spec.proxy:
         name, http = f"{PROXY}-0", address()
         argv = _module(
             PROXY, "--name", name, "--server", reaching(name, endpoints), "--http", http,
-            "--kubeconfig", str(certificates.configuration(pki, PROXY)), DNS, address(), *gateway, TAKE_OVER,
+            "--kubeconfig", str(certificates.client_config_path(pki, PROXY)), DNS, address(), *gateway, TAKE_OVER,
         )  # fmt: skip
-        plans.append(Plan(PROXY, name, http, http, argv))
+        plans.append(ProcessPlan(PROXY, name, http, http, argv))
 
-    for i, (first, count) in enumerate(shares(spec.nodes, spec.kubelets)):
+    for i, (first, count) in enumerate(split_evenly(spec.nodes, spec.kubelets)):
         name, http = f"{KUBELET}-{i}", address()
         argv = _module(
             KUBELET, "--name", name, "--server", reaching(name, endpoints), "--http", http,
-            "--kubeconfig", str(certificates.configuration(pki, name)),
+            "--kubeconfig", str(certificates.client_config_path(pki, name)),
             "--nodes", str(count), "--node-prefix", NODE_PREFIX, "--first-index", str(first),
             "--runtime", spec.runtime, "--root-dir", str(pods_folder(spec.data_dir) / name), "--listen", address(),
         )  # fmt: skip
-        plans.append(Plan(KUBELET, name, http, http, argv))
-    return [_with_hooks(_configured(plan, inputs), hooks) for plan in _staying(plans, processors)]
+        plans.append(ProcessPlan(KUBELET, name, http, http, argv))
+    return [_with_hooks(_with_inputs(plan, inputs), hooks) for plan in _assign_processors(plans, processors)]
 
 
-def _staying(plans: Sequence[Plan], processors: Collection[int]) -> list[Plan]:
+def _assign_processors(plans: Sequence[ProcessPlan], processors: Collection[int]) -> list[ProcessPlan]:
     """Assigns a processor to each API server (pinnace.runtime.procfs), if there are fewer processors than processes."""
     if not 1 < len(processors) < len(plans):
         return list(plans)
     dealt = cycle(sorted(processors))
 
-    def staying(plan: Plan) -> Plan:
+    def staying(plan: ProcessPlan) -> ProcessPlan:
         return replace(plan, argv=(*plan.argv, "--stay-on-cpu", str(next(dealt))))
 
     return [staying(plan) if plan.component == APISERVER else plan for plan in plans]
 
 
-def _configured(plan: Plan, inputs: Inputs) -> Plan:
+def _with_inputs(plan: ProcessPlan, inputs: ComponentInputs) -> ProcessPlan:
     environment = tuple(sorted(inputs.environment.get(plan.component, {}).items()))
     return replace(plan, argv=(*plan.argv, *inputs.arguments.get(plan.component, ())), environment=environment)
 
 
-def _with_hooks(plan: Plan, hooks: ProcessHooks) -> Plan:
+def _with_hooks(plan: ProcessPlan, hooks: ProcessHooks) -> ProcessPlan:
     environment = tuple(sorted({**dict(plan.environment), **hooks.environment(plan.name)}.items()))
     return replace(plan, argv=(*plan.argv, *hooks.arguments(plan.name)), environment=environment)
 
 
-def by_us(plan: Plan) -> Plan:
+def with_current_installation(plan: ProcessPlan) -> ProcessPlan:
     """The same process with the current installation: after an upgrade, restarted processes use the new version. etcd is not
     changed.
     """
     return plan if plan.component == ETCD else replace(plan, argv=(sys.executable, *plan.argv[1:]))
 
 
-def listening(plan: Plan) -> list[str]:
+def listening_addresses(plan: ProcessPlan) -> list[str]:
     """The listening addresses of this process."""
     said = [value for flag, value in pairwise(plan.argv) if flag in ("--listen", DNS)]
     peers = [argument for argument in plan.argv if argument.startswith("--listen-peer-urls=")]
     return list(dict.fromkeys((plan.address, plan.http, *said, *(item for peer in peers for item in ADDRESS.findall(peer)))))
 
 
-def stores(plan: Plan) -> list[str]:
+def etcd_data_dir(plan: ProcessPlan) -> list[str]:
     """The data directory of a member of etcd."""
     return [argument.removeprefix(STORE) for argument in plan.argv if argument.startswith(STORE)]
 
@@ -375,15 +375,15 @@ def pods_folder(data_dir: Path) -> Path:
     return data_dir / "pods"
 
 
-def fleets(spec: ClusterSpec) -> dict[str, list[str]]:
+def fleet_node_names(spec: ClusterSpec) -> dict[str, list[str]]:
     """The names of each fleet's own nodes, as in its certificate."""
     return {
         f"{KUBELET}-{i}": [f"{NODE_PREFIX}{first}..{first + count - 1}"] if count else []
-        for i, (first, count) in enumerate(shares(spec.nodes, spec.kubelets))
+        for i, (first, count) in enumerate(split_evenly(spec.nodes, spec.kubelets))
     }
 
 
-def shares(total: int, parts: int) -> list[tuple[int, int]]:
+def split_evenly(total: int, parts: int) -> list[tuple[int, int]]:
     """`total` items split into `parts` as evenly as possible: (index of the first, count) of each part."""
     bounds = [total * i // parts for i in range(parts + 1)] if parts else []
     return [(first, end - first) for first, end in pairwise(bounds)]
@@ -407,8 +407,8 @@ class StateError(ValueError):
 class ProcessRecord:
     """A process of the cluster. `process` is None until it is started, and during a restart."""
 
-    plan: Plan
-    process: Identity | None = None
+    plan: ProcessPlan
+    process: ProcessIdentity | None = None
 
     @property
     def name(self) -> str:
@@ -454,7 +454,7 @@ class ClusterState:
     def of(self, component: str) -> list[ProcessRecord]:
         return [record for record in self.processes if record.component == component]
 
-    def with_process(self, name: str, process: Identity | None) -> "ClusterState":
+    def with_process(self, name: str, process: ProcessIdentity | None) -> "ClusterState":
         """Raises KeyError."""
         return self.with_record(replace(self.find(name), process=process))
 
@@ -463,12 +463,12 @@ class ClusterState:
         return replace(self, processes=tuple(record if r.name == record.name else r for r in self.processes))
 
 
-def planned(spec: ClusterSpec, plans: Sequence[Plan], made: Sequence[Path], now: float) -> ClusterState:
+def initial_state(spec: ClusterSpec, plans: Sequence[ProcessPlan], made: Sequence[Path], now: float) -> ClusterState:
     """The state before any process has been started."""
     return ClusterState(spec, now, tuple(made), tuple(ProcessRecord(plan) for plan in plans), uuid.uuid4().hex)
 
 
-def encode(state: ClusterState) -> str:
+def encode_state(state: ClusterState) -> str:
     return json.dumps(
         {
             "format": FORMAT,
@@ -488,7 +488,7 @@ def encode(state: ClusterState) -> str:
     )
 
 
-def decode(text: str) -> ClusterState:
+def decode_state(text: str) -> ClusterState:
     """Raises StateError."""
     try:
         result = json.loads(text)
@@ -500,7 +500,7 @@ def decode(text: str) -> ClusterState:
             made=tuple(Path(folder) for folder in result["made"]),
             processes=tuple(
                 ProcessRecord(
-                    Plan(
+                    ProcessPlan(
                         p["component"],
                         p["name"],
                         p["address"],
@@ -508,7 +508,7 @@ def decode(text: str) -> ClusterState:
                         tuple(p["argv"]),
                         tuple((name, value) for name, value in p["environment"]),
                     ),
-                    Identity(**p["process"]) if p["process"] else None,
+                    ProcessIdentity(**p["process"]) if p["process"] else None,
                 )
                 for p in result["processes"]
             ),

@@ -11,14 +11,14 @@ from pinnace.client.client import Client
 from pinnace.client.errors import ApiError
 from pinnace.cluster import view
 from pinnace.cluster.errors import StartFailed, StartTimeout
-from pinnace.cluster.etcd import lost_member
-from pinnace.cluster.folder import Folder
-from pinnace.cluster.processes import running
+from pinnace.cluster.etcd import lost_member_hint
+from pinnace.cluster.folder import ClusterFolder
+from pinnace.cluster.processes import find_running
 from pinnace.cluster.spec import APISERVER, ETCD, KUBELET, SCHEDULER, ProcessRecord
-from pinnace.cluster.view import ending
+from pinnace.cluster.view import is_stopping
 
 
-class Progress(Protocol):
+class StartProgress(Protocol):
     def waiting(self, what: str) -> None:
         """Starts a step and replaces the previous one."""
         ...
@@ -32,7 +32,7 @@ class Progress(Protocol):
         ...
 
 
-class Silent:
+class SilentProgress:
     def waiting(self, what: str) -> None:
         pass
 
@@ -43,32 +43,32 @@ class Silent:
         pass
 
 
-SILENT = Silent()
+SILENT_PROGRESS = SilentProgress()
 
 
 POLL = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingCondition:
     """`process`: the one whose log most likely shows the cause."""
 
     what: str
     process: str
 
 
-class Waiting:
+class StartWaiter:
     """Conditions for the start of the cluster in this directory."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: ClusterFolder) -> None:
         self._folder = folder
-        self._missing = Missing("processes to start", "")
+        self._missing = MissingCondition("processes to start", "")
 
     async def until(
         self,
-        question: Callable[[], Awaitable[Missing | None]],
+        question: Callable[[], Awaitable[MissingCondition | None]],
         look: Callable[[], None],
-        progress: Progress,
+        progress: StartProgress,
         *,
         poll: float = POLL,
     ) -> None:
@@ -94,31 +94,31 @@ class Waiting:
             ) from None
 
 
-def ended(name: str, code: int | None, folder: Folder) -> StartFailed:
+def exited_during_start(name: str, code: int | None, folder: ClusterFolder) -> StartFailed:
     """A process exited during its start. `code`: None if unknown (see Cluster.exit_code)."""
     tail = folder.log_tail(name)
     how = "ended" if code is None else f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
-    hint = lost_member(name, tail) or folder.full_disk_hint(tail)
+    hint = lost_member_hint(name, tail) or folder.full_disk_hint(tail)
     return StartFailed(f"{name} {how} while it was starting", logs={name: tail}, paths={name: folder.log(name)}, hint=hint)
 
 
-async def readiness(records: Sequence[ProcessRecord]) -> Missing | None:
+async def check_readiness(records: Sequence[ProcessRecord]) -> MissingCondition | None:
     """The readiness of these processes."""
-    reasons = await asyncio.gather(*map(view.unready, records))
-    return unready([(record.name, why) for record, why in zip(records, reasons, strict=True)])
+    reasons = await asyncio.gather(*map(view.process_problem, records))
+    return missing_readiness([(record.name, why) for record, why in zip(records, reasons, strict=True)])
 
 
-async def service(records: Sequence[ProcessRecord]) -> Missing | None:
+async def check_quorum(records: Sequence[ProcessRecord]) -> MissingCondition | None:
     """The readiness of enough processes of one component for the next ones."""
-    reasons = await asyncio.gather(*map(view.unready, records))
+    reasons = await asyncio.gather(*map(view.process_problem, records))
     if reasons.count("") >= _quorum(records):
         return None
-    return unready([(record.name, why) for record, why in zip(records, reasons, strict=True)])
+    return missing_readiness([(record.name, why) for record, why in zip(records, reasons, strict=True)])
 
 
-def enough(records: Sequence[ProcessRecord]) -> None:
+def require_quorum(records: Sequence[ProcessRecord]) -> None:
     """Raises StartFailed if too few processes of one component run."""
-    run = sum(map(bool, map(running, records)))
+    run = sum(map(bool, map(find_running, records)))
     if run < _quorum(records):
         what = f"{run} of {len(records)} processes of {records[0].component}"
         raise StartFailed(f"{what} run, and what needs {_quorum(records)} was not started")
@@ -130,7 +130,7 @@ def _quorum(records: Sequence[ProcessRecord]) -> int:
     return {ETCD: len(records) // 2 + 1, APISERVER: 1}.get(component, 0)
 
 
-def unready(reasons: Sequence[tuple[str, str]]) -> Missing | None:
+def missing_readiness(reasons: Sequence[tuple[str, str]]) -> MissingCondition | None:
     """The processes that are not ready, grouped by reason."""
     names: dict[str, list[str]] = {}
     for name, why in reasons:
@@ -138,33 +138,37 @@ def unready(reasons: Sequence[tuple[str, str]]) -> Missing | None:
     names.pop("", None)
     if not names:
         return None
-    return Missing("; ".join(f"{', '.join(group)} ({why})" for why, group in names.items()), next(iter(names.values()))[0])
+    return MissingCondition(
+        "; ".join(f"{', '.join(group)} ({why})" for why, group in names.items()), next(iter(names.values()))[0]
+    )
 
 
-async def settled(records: Sequence[ProcessRecord]) -> Missing | None:
+async def check_settled(records: Sequence[ProcessRecord]) -> MissingCondition | None:
     """No process is stopping."""
-    reasons = await asyncio.gather(*map(view.unready, records))
-    return unready([(record.name, why if ending(why) else "") for record, why in zip(records, reasons, strict=True)])
+    reasons = await asyncio.gather(*map(view.process_problem, records))
+    return missing_readiness(
+        [(record.name, why if is_stopping(why) else "") for record, why in zip(records, reasons, strict=True)]
+    )
 
 
-async def all_nodes(client: Client) -> Missing | None:
+async def check_all_nodes(client: Client) -> MissingCondition | None:
     """All existing nodes are Ready."""
     try:
-        ready = [view.is_ready(node) for node in (await client.nodes.list()).items]
+        ready = [view.is_node_ready(node) for node in (await client.nodes.list()).items]
     except ApiError as error:
-        return Missing(f"nodes to be Ready ({error})", f"{KUBELET}-0")
-    return None if all(ready) else Missing(f"nodes to be Ready: {sum(ready):,} of {len(ready):,}", f"{KUBELET}-0")
+        return MissingCondition(f"nodes to be Ready ({error})", f"{KUBELET}-0")
+    return None if all(ready) else MissingCondition(f"nodes to be Ready: {sum(ready):,} of {len(ready):,}", f"{KUBELET}-0")
 
 
-async def nodes(client: Client, expected: int) -> Missing | None:
+async def check_node_count(client: Client, expected: int) -> MissingCondition | None:
     """This number of nodes is Ready."""
     try:
-        count = await view.ready_nodes(client)
+        count = await view.count_ready_nodes(client)
     except ApiError as error:
-        return Missing(f"nodes to be Ready ({error})", f"{KUBELET}-0")
-    return Missing(f"nodes to be Ready: {count:,} of {expected:,}", f"{KUBELET}-0") if count < expected else None
+        return MissingCondition(f"nodes to be Ready ({error})", f"{KUBELET}-0")
+    return MissingCondition(f"nodes to be Ready: {count:,} of {expected:,}", f"{KUBELET}-0") if count < expected else None
 
 
-async def leader(client: Client) -> Missing | None:
+async def check_leader(client: Client) -> MissingCondition | None:
     """A scheduler leads."""
-    return None if await view.try_leader(client) else Missing("a scheduler to lead", f"{SCHEDULER}-0")
+    return None if await view.try_scheduler_leader(client) else MissingCondition("a scheduler to lead", f"{SCHEDULER}-0")

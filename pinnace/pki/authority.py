@@ -52,12 +52,12 @@ class Subject:
         if len(users) != 1:
             raise ValueError("the certificate's subject has no common name")
         groups = certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
-        nodes = (uri.removeprefix(_NODES) for uri in _uris(certificate) if uri.startswith(_NODES))
+        nodes = (uri.removeprefix(_NODES) for uri in _node_pattern_uris(certificate) if uri.startswith(_NODES))
         return cls(str(users[0].value), tuple(str(group.value) for group in groups), tuple(nodes))
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class CertificatePair:
     """A certificate and its private key, both PEM."""
 
     certificate: bytes
@@ -67,7 +67,7 @@ class Pair:
 class Authority:
     """Signs certificates with the key of a trusted authority."""
 
-    def __init__(self, pair: Pair) -> None:
+    def __init__(self, pair: CertificatePair) -> None:
         """Raises ValueError if the certificate and key are not those of an authority."""
         self.pair = pair
         self._certificate = x509.load_pem_x509_certificate(pair.certificate)
@@ -80,10 +80,10 @@ class Authority:
     def create(cls, name: str, now: datetime, lifetime: timedelta = CA_LIFETIME) -> "Authority":
         key = ec.generate_private_key(ec.SECP256R1())
         subject = Subject(name).name()
-        builder = _builder(subject, subject, key, now, lifetime)
+        builder = _certificate_builder(subject, subject, key, now, lifetime)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        builder = builder.add_extension(_usage(signs_certificates=True), critical=True)
-        return cls(_signed(builder, key, key))
+        builder = builder.add_extension(_key_usage(signs_certificates=True), critical=True)
+        return cls(_sign(builder, key, key))
 
     def signed(self, certificate: x509.Certificate) -> bool:
         """Whether the certificate was issued by this authority."""
@@ -100,22 +100,22 @@ class Authority:
         *,
         hosts: Sequence[str] = (),
         lifetime: timedelta = LIFETIME,
-    ) -> Pair:
+    ) -> CertificatePair:
         """A client certificate; with `hosts` (names and addresses), also a server certificate."""
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = _builder(subject.name(), self._certificate.subject, key, now, lifetime)
+        builder = _certificate_builder(subject.name(), self._certificate.subject, key, now, lifetime)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        builder = builder.add_extension(_usage(signs_certificates=False), critical=True)
+        builder = builder.add_extension(_key_usage(signs_certificates=False), critical=True)
         usages = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if hosts else [])]
         builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         names = [*map(_general_name, hosts), *(x509.UniformResourceIdentifier(_NODES + node) for node in subject.nodes)]
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
-        return _signed(builder.add_extension(issuer, critical=False), key, self._key)
+        return _sign(builder.add_extension(issuer, critical=False), key, self._key)
 
 
-def _builder(
+def _certificate_builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, lifetime: timedelta
 ) -> x509.CertificateBuilder:
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
@@ -131,13 +131,13 @@ def _builder(
     )
 
 
-def _signed(builder: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey, by: ec.EllipticCurvePrivateKey) -> Pair:
+def _sign(builder: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey, by: ec.EllipticCurvePrivateKey) -> CertificatePair:
     certificate = builder.sign(by, hashes.SHA256())
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    return Pair(certificate.public_bytes(Encoding.PEM), private)
+    return CertificatePair(certificate.public_bytes(Encoding.PEM), private)
 
 
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=True,
         content_commitment=False,
@@ -158,7 +158,7 @@ def _general_name(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _uris(certificate: x509.Certificate) -> list[str]:
+def _node_pattern_uris(certificate: x509.Certificate) -> list[str]:
     """The node patterns in the alternative names."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

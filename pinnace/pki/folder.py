@@ -27,7 +27,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from pinnace.pki.authority import LIFETIME, Authority, Pair, Subject
+from pinnace.pki.authority import LIFETIME, Authority, CertificatePair, Subject
 from pinnace.runtime import files
 from pinnace.runtime.tls import TlsFiles
 
@@ -38,14 +38,14 @@ RENEW_BEFORE = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)
-class Ca:
+class AuthoritySpec:
     """An authority in the directory. `name`: its path without the extension; `subject`: its name."""
 
     name: str
     subject: str
 
 
-CLUSTER_CA, ETCD_CA = Ca("ca", "pinnace-ca"), Ca("etcd/ca", "etcd-ca")
+CLUSTER_CA, ETCD_CA = AuthoritySpec("ca", "pinnace-ca"), AuthoritySpec("etcd/ca", "etcd-ca")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +57,10 @@ class CertificateSpec:
     hosts: tuple[str, ...] = ()
 
 
-class Folder:
+class PkiFolder:
     """An authority and its certificates."""
 
-    def __init__(self, path: Path, ca: Ca = CLUSTER_CA) -> None:
+    def __init__(self, path: Path, ca: AuthoritySpec = CLUSTER_CA) -> None:
         self.path = path
         self._ca = ca
 
@@ -71,13 +71,18 @@ class Folder:
         """Creates certificates that are missing, expiring or have another identity, and returns their names. The authority and
         the hosts of existing certificates are kept. Raises OSError, and ValueError for files that pinnace has not created.
         """
-        _make(self.path)
-        with files.locked(self.path / "lock"):
+        _create_pair(self.path)
+        with files.hold_file_lock(self.path / "lock"):
             authority, made = self._authority(now), []
             for certificate_spec in wanted:
                 certificate = self._found(certificate_spec, authority)
                 hosts = list(
-                    dict.fromkeys((*map(_spelled, certificate_spec.hosts), *(_hosts(certificate) if certificate else ())))
+                    dict.fromkeys(
+                        (
+                            *map(_canonical_host, certificate_spec.hosts),
+                            *(_certificate_hosts(certificate) if certificate else ()),
+                        )
+                    )
                 )
                 if not certificate or not self._will_do(certificate, hosts, certificate_spec, now):
                     self._write(certificate_spec.name, authority.issue(certificate_spec.subject, now, hosts=hosts))
@@ -88,12 +93,12 @@ class Folder:
         """Replaces certificates and keys by new ones with the same subjects and hosts. Raises OSError, and ValueError for files
         that pinnace has not created.
         """
-        with files.locked(self.path / "lock"):
+        with files.hold_file_lock(self.path / "lock"):
             authority = self._authority(now)
             for name in names:
                 pem_x509_certificate = x509.load_pem_x509_certificate(self._path(name, "crt").read_bytes())
                 pair = authority.issue(
-                    Subject.of(pem_x509_certificate), now, hosts=_hosts(pem_x509_certificate), lifetime=lifetime
+                    Subject.of(pem_x509_certificate), now, hosts=_certificate_hosts(pem_x509_certificate), lifetime=lifetime
                 )
                 self._write(name, pair)
 
@@ -101,7 +106,7 @@ class Folder:
         cert, key = self._path(self._ca.name, "crt"), self._path(self._ca.name, "key")
         if cert.exists():  # the creation of this authority was interrupted
             try:
-                return Authority(Pair(cert.read_bytes(), key.read_bytes()))
+                return Authority(CertificatePair(cert.read_bytes(), key.read_bytes()))
             except ValueError as error:
                 raise ValueError(f"{cert} and {key} are not a certificate and its key in PEM: {error}") from None
         authority = Authority.create(self._ca.subject, now)
@@ -123,26 +128,26 @@ class Folder:
         key = self._path(wanted.name, "key")
         return (
             key.exists()
-            and _belongs(key.read_bytes(), found)
+            and _has_identity(key.read_bytes(), found)
             and found.not_valid_after_utc - RENEW_BEFORE > now
-            and set(_hosts(found)) == set(hosts)
+            and set(_certificate_hosts(found)) == set(hosts)
         )
 
-    def _write(self, name: str, pair: Pair) -> None:
+    def _write(self, name: str, pair: CertificatePair) -> None:
         """Writes the key first, so that readers of the new certificate find its key."""
-        _make(self._path(name, "crt").parent)
-        replace(self._path(name, "key"), pair.key, mode=0o600)
-        replace(self._path(name, "crt"), pair.certificate, mode=0o644)
+        _create_pair(self._path(name, "crt").parent)
+        write_atomically(self._path(name, "key"), pair.key, mode=0o600)
+        write_atomically(self._path(name, "crt"), pair.certificate, mode=0o644)
 
     def _path(self, name: str, ending: str) -> Path:
         return self.path / f"{name}.{ending}"
 
 
-def _make(folder: Path) -> None:
+def _create_pair(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
-def replace(path: Path, data: bytes, *, mode: int) -> None:
+def write_atomically(path: Path, data: bytes, *, mode: int) -> None:
     """Writes a file atomically."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     try:
@@ -155,14 +160,14 @@ def replace(path: Path, data: bytes, *, mode: int) -> None:
         raise
 
 
-def _belongs(key: bytes, certificate: x509.Certificate) -> bool:
+def _has_identity(key: bytes, certificate: x509.Certificate) -> bool:
     try:
         return load_pem_private_key(key, password=None).public_key() == certificate.public_key()
     except (ValueError, TypeError):  # not a key, or protected by a password
         return False
 
 
-def _spelled(host: str) -> str:
+def _canonical_host(host: str) -> str:
     """The canonical form, as in certificates; IPv6 addresses have several forms."""
     try:
         return str(ipaddress.ip_address(host))
@@ -170,7 +175,7 @@ def _spelled(host: str) -> str:
         return host
 
 
-def _hosts(certificate: x509.Certificate) -> Sequence[str]:
+def _certificate_hosts(certificate: x509.Certificate) -> Sequence[str]:
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:

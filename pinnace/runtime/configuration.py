@@ -17,7 +17,7 @@ class ConfigurationError(Exception):
     """The configuration is invalid. The message contains the field's path and the problem."""
 
 
-def fields(raw: Any, path: str, allowed: Sequence[str]) -> Mapping[str, Any]:
+def parse_fields(raw: Any, path: str, allowed: Sequence[str]) -> Mapping[str, Any]:
     """Return the fields of a mapping without null values, which count as absent as in Kubernetes. Raises ConfigurationError for
     a field that is not `allowed`."""
     if not isinstance(raw, dict):
@@ -30,25 +30,25 @@ def fields(raw: Any, path: str, allowed: Sequence[str]) -> Mapping[str, Any]:
     return {name: value for name, value in raw.items() if value is not None}
 
 
-def items(raw: Any, path: str) -> list[Any]:
+def parse_list(raw: Any, path: str) -> list[Any]:
     if not isinstance(raw, list):
         raise ConfigurationError(f"{path}: expected a list")
     return raw
 
 
-def text(raw: Any, path: str) -> str:
+def parse_text(raw: Any, path: str) -> str:
     if not isinstance(raw, str) or not raw:
         raise ConfigurationError(f"{path}: expected text")
     return raw
 
 
-def seconds(raw: Any, path: str) -> float:
+def parse_seconds(raw: Any, path: str) -> float:
     if isinstance(raw, bool) or not isinstance(raw, int | float) or raw <= 0:
         raise ConfigurationError(f"{path}: expected a number of seconds greater than 0")
     return float(raw)
 
 
-def duration(raw: Any, path: str) -> float:
+def parse_duration(raw: Any, path: str) -> float:
     """Parse a duration in Go's notation. Return seconds."""
     result = sum(float(number) * _SECONDS[unit] for number, unit in _PARTS(raw)) if _is_duration(raw) else 0.0
     if not result:
@@ -60,13 +60,13 @@ def _is_duration(raw: Any) -> bool:
     return isinstance(raw, str) and _DURATION(raw) is not None
 
 
-def flag(raw: Any, path: str) -> bool:
+def parse_bool(raw: Any, path: str) -> bool:
     if not isinstance(raw, bool):
         raise ConfigurationError(f"{path}: expected true or false")
     return raw
 
 
-def weight(raw: Any, path: str) -> float:
+def parse_weight(raw: Any, path: str) -> float:
     if isinstance(raw, bool) or not isinstance(raw, int) or raw < 0:
         raise ConfigurationError(f"{path}: expected an integer, 0 or greater")
     return float(raw)

@@ -15,7 +15,7 @@ times per second with 16 writing clients, and 1,000 times with one client, becau
 cores)."""
 
 
-def preempted() -> int:
+def count_preemptions() -> int:
     """Return the number of involuntary context switches of this process.
 
     Source: ru_nivcsw in https://man7.org/linux/man-pages/man2/getrusage.2.html
@@ -23,12 +23,12 @@ def preempted() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
-def never() -> int:
-    """A replacement for `preempted` that reports no preemption."""
+def no_preemptions() -> int:
+    """A replacement for `count_preemptions` that reports no preemption."""
     return 0
 
 
-class Pressure:
+class CpuPressure:
     """Detects a shortage of CPU time from the rate of preemptions."""
 
     def __init__(self, preempted: Callable[[], int], clock: Clock) -> None:
@@ -53,20 +53,20 @@ INTERVAL = 0.25
 """Seconds between two measurements."""
 
 
-def switches() -> int:
+def count_context_switches() -> int:
     """Return the number of context switches of this process, voluntary and involuntary."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_nvcsw + usage.ru_nivcsw
 
 
-def move(processors: Collection[int]) -> None:
+def set_affinity(processors: Collection[int]) -> None:
     """Set the CPU affinity of all threads of this process. New threads inherit it."""
     for thread in Path("/proc/self/task").iterdir():
         with suppress(OSError):  # the thread has ended, or the processor is not available
             os.sched_setaffinity(int(thread.name), processors)
 
 
-class Affinity:
+class ProcessorPinning:
     """Pins this process to `processor` while its rate of context switches is high, and releases it otherwise.
 
     Python runs on one processor at a time, and gRPC's threads exchange requests and responses with it. With many small calls,
@@ -83,8 +83,8 @@ class Affinity:
         processor: int,
         *,
         clock: Clock = SYSTEM_CLOCK,
-        switches: Callable[[], int] = switches,
-        move: Callable[[Collection[int]], None] = move,
+        switches: Callable[[], int] = count_context_switches,
+        move: Callable[[Collection[int]], None] = set_affinity,
     ) -> None:
         self._all = os.sched_getaffinity(0)
         self._own = {processor}

@@ -17,12 +17,12 @@ concurrently."""
 
 
 @contextmanager
-def locked(path: Path, timeout: float = TIMEOUT) -> Iterator[None]:
+def hold_file_lock(path: Path, timeout: float = TIMEOUT) -> Iterator[None]:
     """Hold the lock file `path`. The file and its directory are created, and the file is removed when the lock is released.
 
     The lock is a flock(2). The kernel releases it if its holder dies, and the next process reuses the remaining file. Raises
     OSError, and TimeoutError if another process holds the lock for `timeout` seconds."""
-    handle = _acquire(path, timeout)
+    handle = _acquire_lock(path, timeout)
     try:
         yield
     finally:
@@ -30,12 +30,12 @@ def locked(path: Path, timeout: float = TIMEOUT) -> Iterator[None]:
         os.close(handle)
 
 
-def _acquire(path: Path, timeout: float) -> int:
+def _acquire_lock(path: Path, timeout: float) -> int:
     deadline = time.monotonic() + timeout
     missing = 0  # consecutive attempts without the directory
     while True:
         try:
-            if (handle := _attempt(path)) is not None:
+            if (handle := _try_lock(path)) is not None:
                 return handle
             missing = 0
         except FileNotFoundError:
@@ -49,7 +49,7 @@ def _acquire(path: Path, timeout: float) -> int:
         time.sleep(_POLL)  # flock has no timeout
 
 
-def _attempt(path: Path) -> int | None:
+def _try_lock(path: Path) -> int | None:
     """Try to take the lock. Return its descriptor, or None if the lock is held. Raises FileNotFoundError if the directory does
     not exist."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)

@@ -11,12 +11,12 @@ import click
 
 from pinnace.runtime import build, logs
 from pinnace.runtime.http import parse_address
-from pinnace.runtime.tracing import Tracer, connect
+from pinnace.runtime.tracing import Tracer, connect_tracer
 
 log = logging.getLogger(__name__)
 
 
-class Component(click.Command):
+class ComponentCommand(click.Command):
     """The command `pinnace-COMPONENT`. Each option can be set by an environment variable, which is named after its longest
     flag. For example, PINNACE_CONTROLLERS_NODE_EVICTION_RATE sets --node-eviction-rate of `pinnace-controllers`. Flags take
     precedence. A variable that has the prefix but matches no option is logged as a warning.
@@ -27,16 +27,16 @@ class Component(click.Command):
     def __init__(self, name: str, **attributes: Any) -> None:
         # A fixed width keeps the names of variables on one line, so that they can be searched and copied.
         super().__init__(name, context_settings={"show_default": True, "terminal_width": 110}, **attributes)
-        self.params += _logging()
-        self._prefix = f"{_variable(name)}_"
+        self.params += _logging_options()
+        self._prefix = f"{_variable_name(name)}_"
         for param in self.params:
             assert isinstance(param, click.Option)
-            param.envvar = self._prefix + _variable(max(param.opts, key=len))
+            param.envvar = self._prefix + _variable_name(max(param.opts, key=len))
             param.show_envvar = True
 
     def invoke(self, ctx: click.Context) -> Any:
-        logs.configure(ctx.params["name"], ctx.params.pop("verbose"), ctx.params.pop("logging_format"))
-        log.info("%s %s", self.name, build.version())
+        logs.configure_logging(ctx.params["name"], ctx.params.pop("verbose"), ctx.params.pop("logging_format"))
+        log.info("%s %s", self.name, build.build_version())
         self._warn_of_unknown_variables()
         return super().invoke(ctx)
 
@@ -45,23 +45,23 @@ class Component(click.Command):
         for variable in sorted(os.environ):
             name = variable.removeprefix(self._prefix)
             if variable.startswith(self._prefix) and name not in known:
-                nearest = _nearest(name, known)
+                nearest = _nearest_name(name, known)
                 hint = f"did you mean {self._prefix}{nearest}?" if nearest else "see --help"
                 log.warning("the environment variable %s matches no option; %s", variable, hint)
 
 
-def _variable(name: str) -> str:
+def _variable_name(name: str) -> str:
     return name.lstrip("-").replace("-", "_").upper()
 
 
-def _nearest(name: str, known: Iterable[str]) -> str | None:
+def _nearest_name(name: str, known: Iterable[str]) -> str | None:
     """Return the shortest known name that contains all words of `name`, or else the most similar one."""
     words = set(name.split("_"))
     longer = sorted((item for item in known if words <= set(item.split("_"))), key=len)
     return next(iter(longer or difflib.get_close_matches(name, known, n=1)), None)
 
 
-def _logging() -> list[click.Parameter]:
+def _logging_options() -> list[click.Parameter]:
     return [
         click.Option(
             ["--logging-format"],
@@ -73,7 +73,7 @@ def _logging() -> list[click.Parameter]:
     ]
 
 
-def address(text: str) -> tuple[str, int]:
+def parse_address_option(text: str) -> tuple[str, int]:
     """Parse the option value HOST:PORT to a pair. Raises click.BadParameter."""
     try:
         return parse_address(text)
@@ -81,20 +81,22 @@ def address(text: str) -> tuple[str, int]:
         raise click.BadParameter(str(error)) from None
 
 
-replica = click.option("--name", default=socket.gethostname, show_default="the host name", help="The name of this replica.")
-tracing_endpoint = click.option(
+replica_name_option = click.option(
+    "--name", default=socket.gethostname, show_default="the host name", help="The name of this replica."
+)
+tracing_endpoint_option = click.option(
     "--tracing-endpoint",
     metavar="HOST:PORT",
     help="Endpoint of an OTLP collector (gRPC without TLS) that traces are sent to.  [default: none]",
 )
 
 
-def tracer(endpoint: str | None, component: str, name: str, *, per_million: int = 0) -> Tracer:
-    """Call pinnace.runtime.tracing.connect. Errors are reported for --tracing-endpoint. Raises click.UsageError."""
+def connect_tracer_option(endpoint: str | None, component: str, name: str, *, per_million: int = 0) -> Tracer:
+    """Call pinnace.runtime.tracing.connect_tracer. Errors are reported for --tracing-endpoint. Raises click.UsageError."""
     try:
         if endpoint is not None:
             parse_address(endpoint)
-        return connect(endpoint, component, name, per_million=per_million)
+        return connect_tracer(endpoint, component, name, per_million=per_million)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--tracing-endpoint") from None
     except ModuleNotFoundError as error:

@@ -36,7 +36,7 @@ DESCRIPTOR_SHARE = 0.75
 """The share of the process's file descriptors for clients. The process uses the rest for its own files and connections."""
 
 
-def options(most: int, servers: int = 1, share: float = DESCRIPTOR_SHARE) -> tuple[tuple[str, int], ...]:
+def server_options(most: int, servers: int = 1, share: float = DESCRIPTOR_SHARE) -> tuple[tuple[str, int], ...]:
     """Return the gRPC options for each of `servers` servers of a process, which together accept at most `most` connections.
     Further connections are closed; existing ones are kept. `share`: the maximum share of the file descriptors.
 
@@ -67,7 +67,7 @@ MAX_CALLERS = 1_000
 """The maximum number of callers that are tracked without a waiting refusal."""
 
 
-class Refusals:
+class RefusalPacer:
     """Paces refusals by caller. `waiting` is the number of waiting refusals."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -104,7 +104,7 @@ class Refusals:
         return turn - now
 
 
-async def abort(
+async def abort_call(
     context: "grpc.aio.ServicerContext", code: grpc.StatusCode, message: str, trailers: Sequence[tuple[str, str | bytes]] = ()
 ) -> NoReturn:
     """End the call with an error, and release its memory."""
@@ -113,18 +113,18 @@ async def abort(
     except grpc.aio.AbortError as aborted:  # a reference cycle: call, error, traceback
         call = asyncio.current_task()
         assert call is not None
-        call.add_done_callback(partial(_over, aborted))
+        call.add_done_callback(partial(_break_cycle_when_done, aborted))
         raise
     raise AssertionError("abort raises")
 
 
-def _over(aborted: grpc.aio.AbortError, call: object) -> None:
+def _break_cycle_when_done(aborted: grpc.aio.AbortError, call: object) -> None:
     """Break the reference cycle when the call is done. Otherwise each refused call forms a cycle that includes gRPC's memory.
     Cycles that survive one collection persist for a long time, because full collections are rare."""
-    let_go(aborted)
+    break_reference_cycle(aborted)
 
 
-def let_go(error: BaseException) -> None:
+def break_reference_cycle(error: BaseException) -> None:
     """Break the reference cycle of a call that ended with an exception. gRPC stores the exception, and its traceback refers to
     all objects of the call until the garbage collector runs. A few requests of some megabytes occupy hundreds of megabytes.
     Frames are not cleared, because tasks that await the same future share its exception and may still be running."""

@@ -12,7 +12,7 @@ import grpc.aio
 from google.protobuf.message import Message
 
 
-async def write(call: Any, request: Message) -> None:
+async def write_request(call: Any, request: Message) -> None:
     """Write a request to a StreamStreamCall. Has no effect if the call has ended: `read` returns the remaining responses, and
     raises the server's status. Calls of other channels, such as simulated ones, write themselves."""
     if not isinstance(call, grpc.aio.StreamStreamCall):

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
 
-from pinnace.runtime.stalls import stalled
+from pinnace.runtime.stalls import describe_stall
 
 T = TypeVar("T")
 Check = Callable[[], str | None]
@@ -154,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
             wait((answer,), LOOP_DEADLINE)
             if answer.done() or not answer.cancel():
                 return answer.result()
-        where = stalled(self.loop)
+        where = describe_stall(self.loop)
         self._answer(503, f"[-] event loop: no answer{f'; {where}' if where else ''}\n".encode())
         return None
 

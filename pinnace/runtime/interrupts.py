@@ -29,13 +29,13 @@ def raise_first_interrupt() -> None:
     """Make the first SIGINT raise KeyboardInterrupt, and the second end the process silently."""
 
     def handle(number: int, frame: object) -> None:
-        end_as(INTERRUPTED)
+        exit_on_signals_with(INTERRUPTED)
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGINT, handle)
 
 
-def end_as(code: int) -> None:
+def exit_on_signals_with(code: int) -> None:
     """Make SIGINT and SIGTERM end the process immediately with this exit code. Used when only the interpreter's shutdown
     remains."""
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -307,11 +307,11 @@ class LogLine(NamedTuple):
     event: LogEvent | None = None
 
 
-def parse(line: str) -> LogLine | None:
+def parse_line(line: str) -> LogLine | None:
     """Parse a line. Return None for truncated lines and lines of other programs."""
     try:
         result = json.loads(line)
-        happened = _event(result["event"], result["fields"]) if "event" in result else None
+        happened = _decode_log_event(result["event"], result["fields"]) if "event" in result else None
         return LogLine(
             float(result["ts"]), result["severity"], result["component"], result["logger"], str(result["msg"]), happened
         )
@@ -319,18 +319,18 @@ def parse(line: str) -> LogLine | None:
         return None
 
 
-def read(path: Path) -> Iterator[LogLine]:
-    """Yield the lines of a log that `parse` accepts. Raises OSError."""
+def read_log(path: Path) -> Iterator[LogLine]:
+    """Yield the lines of a log that `parse_line` accepts. Raises OSError."""
     with path.open(errors="replace") as log:
-        yield from filter(None, map(parse, log))
+        yield from filter(None, map(parse_line, log))
 
 
-def of_kind(lines: Iterable[LogLine], kind: type[E]) -> list[E]:
+def select_events(lines: Iterable[LogLine], kind: type[E]) -> list[E]:
     """Return the events of one class in order."""
     return [line.event for line in lines if isinstance(line.event, kind)]
 
 
-def _event(name: str, values: Mapping[str, Any]) -> LogEvent | None:
+def _decode_log_event(name: str, values: Mapping[str, Any]) -> LogEvent | None:
     if (kind := EVENTS.get(name)) is None:
         return None
     return kind(**{field: value for field, value in values.items() if field in kind.fields})  # a newer version may add fields
@@ -345,7 +345,7 @@ _ESCAPED = {number: repr(chr(number))[1:-1] for number in (*range(0x20), *range(
 """Control characters and line separators, which are escaped as in Python strings."""
 
 
-class _OneLine(logging.Formatter):
+class _TextFormatter(logging.Formatter):
     """The text format. A traceback follows the message on separate lines."""
 
     def __init__(self, component: str) -> None:
@@ -358,7 +358,7 @@ class _OneLine(logging.Formatter):
         return f"{line} (request {of})" if (of := request_id.get()) else line
 
 
-class _Json(logging.Formatter):
+class _JsonFormatter(logging.Formatter):
     """The JSON format. The traceback is a field."""
 
     def __init__(self, component: str) -> None:
@@ -389,10 +389,10 @@ def _is_departed_peer(record: logging.LogRecord) -> bool:
     return record.name == "grpc._cython.cygrpc" and error is not None and error.__name__ == "ExecuteBatchError"
 
 
-def configure(component: str, verbosity: int = 0, form: Format = "text") -> None:
+def configure_logging(component: str, verbosity: int = 0, form: Format = "text") -> None:
     """Configure the root logger. `verbosity`: 0 logs info and above; 1 or more logs debug as well."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Json(component) if form == "json" else _OneLine(component))
+    handler.setFormatter(_JsonFormatter(component) if form == "json" else _TextFormatter(component))
     handler.addFilter(lambda record: not _is_departed_peer(record))
     root = logging.getLogger()
     root.handlers[:] = [handler]

@@ -71,14 +71,14 @@ class OtelTracer:
         self._provider.shutdown()
 
 
-def exporting(endpoint: str, component: str, name: str, per_million: int) -> TracerProvider:
+def exporting_provider(endpoint: str, component: str, name: str, per_million: int) -> TracerProvider:
     """Return a provider that exports OTLP over gRPC without TLS, and samples by the parent span, as Kubernetes' components
     do."""
     exporter = OTLPSpanExporter(endpoint=endpoint, insecure=True, timeout=EXPORT_TIMEOUT)
-    return provider(BatchSpanProcessor(exporter), component, name, per_million)
+    return create_provider(BatchSpanProcessor(exporter), component, name, per_million)
 
 
-def provider(processor: SpanProcessor, component: str, name: str, per_million: int) -> TracerProvider:
+def create_provider(processor: SpanProcessor, component: str, name: str, per_million: int) -> TracerProvider:
     resource = Resource.create({"service.namespace": "pinnace", "service.name": component, "service.instance.id": name})
     tracer_provider = TracerProvider(ParentBased(TraceIdRatioBased(per_million / 1_000_000)), resource, shutdown_on_exit=False)
     tracer_provider.add_span_processor(processor)

@@ -20,7 +20,7 @@ from pinnace.runtime import interrupts
 from pinnace.runtime.http import stopping
 from pinnace.runtime.logs import ProcessFailed
 from pinnace.runtime.stalls import Blame, LoopWatchdog
-from pinnace.runtime.steps import PROFILE, StepWatch
+from pinnace.runtime.steps import PROFILE, StepMonitor
 
 log = logging.getLogger(__name__)
 
@@ -34,12 +34,12 @@ leaders and nodes were considered dead. The first threshold bounds the frequent 
 call, and the collection after 2,700 calls took 20 ms. It occurred once per second under load and affected 2% of all gets."""
 
 
-class Fatal(Exception):
+class FatalError(Exception):
     """Ends the process with this message and without a traceback. Used if the cause is outside the process and a restart does
     not help."""
 
 
-def run(
+def run_component(
     main: Callable[[asyncio.Event], Awaitable[None]],
     *,
     grace: float = 10.0,
@@ -58,7 +58,7 @@ def run(
     async def watched() -> int:
         loop, profile = asyncio.get_running_loop(), os.environ.get(PROFILE)
         watch = LoopWatchdog(loop, blame) if blame is not None else LoopWatchdog(loop)
-        steps = StepWatch(loop, Path(profile) if profile else None)
+        steps = StepMonitor(loop, Path(profile) if profile else None)
         watch.start()
         steps.start()
         try:
@@ -81,10 +81,10 @@ def run(
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, asked)
         task = asyncio.ensure_future(main(stop))
-        await _first(task, stop)
+        await _wait_first(task, stop)
         if not task.done():
             log.info("stopping")
-            await _first(task, now, grace)
+            await _wait_first(task, now, grace)
         if not task.done():
             log.error("still running %s; cancelling", "at the second signal" if now.is_set() else f"after {grace:.0f} s")
             task.cancel()
@@ -96,7 +96,7 @@ def run(
         if error := task.exception():
             while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
                 error = error.exceptions[0]
-            expected = isinstance(error, OSError | Fatal)  # for example, a port in use or a missing file
+            expected = isinstance(error, OSError | FatalError)  # for example, a port in use or a missing file
             failed = ProcessFailed(type(error).__name__, expected).extra
             log.critical("%s", error if expected else "failed", exc_info=None if expected else error, extra=failed)
             return 1
@@ -115,7 +115,7 @@ def run(
         log.critical("%s was raised in a task", type(error).__name__, exc_info=error)
         code = 1
     finally:
-        interrupts.end_as(code)
+        interrupts.exit_on_signals_with(code)
         sys.stderr.flush()
     return code
 
@@ -187,7 +187,7 @@ def _raise_open_files_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _first(task: asyncio.Future[None], event: asyncio.Event, timeout: float | None = None) -> None:
+async def _wait_first(task: asyncio.Future[None], event: asyncio.Event, timeout: float | None = None) -> None:
     """Wait until the task is done or the event is set, for at most `timeout` seconds."""
     waiting = asyncio.ensure_future(event.wait())
     await asyncio.wait((task, waiting), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -204,7 +204,7 @@ class RequestRefused(Exception):
 Handler = Callable[..., Awaitable[Any]]
 
 
-async def serve(handlers: Mapping[str, Handler]) -> None:
+async def serve_requests(handlers: Mapping[str, Handler]) -> None:
     """Execute requests from stdin, one JSON object per line, in order. Write one JSON object per request to stdout. Returns at
     the end of stdin, so the process does not outlive its parent. A handler receives the other fields of the request as keyword
     arguments.

@@ -20,7 +20,7 @@ _STATE, _PARENT, _UTIME, _STIME, _CUTIME, _CSTIME, _STARTED, _RSS = 0, 1, 11, 12
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ProcessIdentity:
     """The identity of a process. `started` is in clock ticks since the boot with the ID `boot`."""
 
     pid: int
@@ -39,7 +39,7 @@ class ProcessUsage:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ProcessEntry:
     """A snapshot of a process. `started` is in clock ticks since the boot. `rss` is the resident memory in bytes. `cpu_s` is
     the CPU time of the process, and `waited_s` of its ended and reaped descendants, both in seconds."""
 
@@ -56,27 +56,27 @@ class Entry:
         return time.clock_gettime(time.CLOCK_BOOTTIME) - self.started / _TICKS
 
 
-def boot_id() -> str:
+def read_boot_id() -> str:
     return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
 
 
-def identify(pid: int) -> Identity | None:
+def identify_process(pid: int) -> ProcessIdentity | None:
     """Return the identity of a running process, or None. Zombies do not count as running."""
-    fields = _stat(pid)
-    return Identity(pid, int(fields[_STARTED]), boot_id()) if fields else None
+    fields = _stat_fields_if_running(pid)
+    return ProcessIdentity(pid, int(fields[_STARTED]), read_boot_id()) if fields else None
 
 
-def alive(process: Identity) -> bool:
-    return identify(process.pid) == process
+def is_running(process: ProcessIdentity) -> bool:
+    return identify_process(process.pid) == process
 
 
-def suspended(process: Identity) -> bool:
+def is_suspended(process: ProcessIdentity) -> bool:
     """Return whether the process is stopped, for example by SIGSTOP."""
-    fields = _stat(process.pid)
+    fields = _stat_fields_if_running(process.pid)
     return bool(fields) and fields[_STATE] in "Tt" and int(fields[_STARTED]) == process.started
 
 
-def send_signal(process: Identity, number: signal.Signals) -> bool:
+def send_signal(process: ProcessIdentity, number: signal.Signals) -> bool:
     """Send a signal to this process. Return False if the process has ended. A process that reuses the pid is never
     signalled."""
     try:
@@ -84,7 +84,7 @@ def send_signal(process: Identity, number: signal.Signals) -> bool:
     except ProcessLookupError:
         return False
     try:
-        if not alive(process):
+        if not is_running(process):
             return False
         signal.pidfd_send_signal(handle, number)
     except ProcessLookupError:
@@ -94,7 +94,7 @@ def send_signal(process: Identity, number: signal.Signals) -> bool:
     return True
 
 
-def find(argv: Sequence[str]) -> Identity | None:
+def find_process(argv: Sequence[str]) -> ProcessIdentity | None:
     """Return the process whose command line is exactly `argv`, or None."""
     wanted = b"".join(os.fsencode(argument) + b"\0" for argument in argv)
     for entry in _PROC.iterdir():
@@ -104,11 +104,11 @@ def find(argv: Sequence[str]) -> Identity | None:
             except OSError:
                 continue
             if result:
-                return identify(int(entry.name))
+                return identify_process(int(entry.name))
     return None
 
 
-def own() -> Iterator[tuple[int, list[str]]]:
+def list_own_processes() -> Iterator[tuple[int, list[str]]]:
     """Yield the pid and command line of each process of this user."""
     user = os.geteuid()
     for entry in _PROC.iterdir():
@@ -120,23 +120,23 @@ def own() -> Iterator[tuple[int, list[str]]]:
                 continue
 
 
-def descendants(processes: Iterable[Identity]) -> list[Identity]:
+def find_descendants(processes: Iterable[ProcessIdentity]) -> list[ProcessIdentity]:
     """Return all running descendants of these processes."""
-    children: dict[int, list[Entry]] = {}
-    for entry in table().values():
+    children: dict[int, list[ProcessEntry]] = {}
+    for entry in read_process_table().values():
         children.setdefault(entry.parent, []).append(entry)
-    boot = boot_id()
-    left, identities = [process.pid for process in processes], list[Identity]()
+    boot = read_boot_id()
+    left, identities = [process.pid for process in processes], list[ProcessIdentity]()
     while left:
         below = children.pop(left.pop(), [])
-        identities += (Identity(entry.pid, entry.started, boot) for entry in below)
+        identities += (ProcessIdentity(entry.pid, entry.started, boot) for entry in below)
         left += (entry.pid for entry in below)
     return identities
 
 
-def usage(process: Identity) -> ProcessUsage | None:
+def read_usage(process: ProcessIdentity) -> ProcessUsage | None:
     """Return the usage of the process, or None if it has ended."""
-    fields = _stat(process.pid)
+    fields = _stat_fields_if_running(process.pid)
     try:
         status = (_PROC / str(process.pid) / "status").read_text()
     except OSError:
@@ -148,32 +148,32 @@ def usage(process: Identity) -> ProcessUsage | None:
     )
 
 
-def reset_peaks(processes: Sequence[Identity]) -> float:
+def reset_peaks(processes: Sequence[ProcessIdentity]) -> float:
     """Start the measurement of `peak_memory` anew. Return the resident memory of these processes and their descendants in MB.
     Raises OSError."""
-    identities = [*processes, *descendants(processes)]
+    identities = [*processes, *find_descendants(processes)]
     for process in identities:
         (_PROC / str(process.pid) / "clear_refs").write_text("5\n")
-    return sum(each.rss_mb for process in identities if (each := usage(process)))
+    return sum(each.rss_mb for process in identities if (each := read_usage(process)))
 
 
-def peak_memory(processes: Sequence[Identity]) -> float:
+def peak_memory(processes: Sequence[ProcessIdentity]) -> float:
     """Return the sum of the peaks of these processes and their running descendants in MB."""
-    return sum(each.peak_rss_mb for process in (*processes, *descendants(processes)) if (each := usage(process)))
+    return sum(each.peak_rss_mb for process in (*processes, *find_descendants(processes)) if (each := read_usage(process)))
 
 
-def table() -> dict[int, Entry]:
+def read_process_table() -> dict[int, ProcessEntry]:
     """Return all processes by pid. Zombies are included, so that their CPU time does not disappear from the totals. Takes about
     60 us per process."""
     pids = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
-    return {pid: _entry(pid, fields) for pid in pids if (fields := _fields(pid))}
+    return {pid: _entry(pid, fields) for pid in pids if (fields := _stat_fields(pid))}
 
 
-def _entry(pid: int, fields: Sequence[str]) -> Entry:
+def _entry(pid: int, fields: Sequence[str]) -> ProcessEntry:
     def seconds(first: int, second: int) -> float:
         return (int(fields[first]) + int(fields[second])) / _TICKS
 
-    return Entry(
+    return ProcessEntry(
         pid, int(fields[_PARENT]), int(fields[_STARTED]), seconds(_UTIME, _STIME), seconds(_CUTIME, _CSTIME),
         int(fields[_RSS]) * _PAGE,
     )  # fmt: skip
@@ -184,13 +184,13 @@ def _megabytes(status: str, name: str) -> float:
     return next((int(line.split()[1]) for line in status.splitlines() if line.startswith(f"{name}:")), 0) * 1024 / 1e6
 
 
-def _stat(pid: int) -> list[str]:
-    """Return the fields like `_fields`, or [] if the process is not running."""
-    fields = _fields(pid)
+def _stat_fields_if_running(pid: int) -> list[str]:
+    """Return the fields like `_stat_fields`, or [] if the process is not running."""
+    fields = _stat_fields(pid)
     return [] if not fields or fields[_STATE] in "ZX" else fields
 
 
-def _fields(pid: int) -> list[str]:
+def _stat_fields(pid: int) -> list[str]:
     """Return the fields after the command name, which can contain spaces and parentheses. Return [] if the process does not
     exist."""
     try:

@@ -66,7 +66,7 @@ Blame = Callable[[FrameType | None], Culprit | None]
 """Returns the culprit for a stack, or None if it is unknown. Called from another thread and from a signal handler."""
 
 
-def _nobody(frame: FrameType | None) -> Culprit | None:
+def _unknown_culprit(frame: FrameType | None) -> Culprit | None:
     return None
 
 
@@ -74,7 +74,7 @@ class LoopWatchdog:
     """Watches an event loop on the main thread. Call `start` and `stop` on the main thread."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, blame: Blame = _nobody, *, stall: float = STALL, limit: float = LIMIT
+        self, loop: asyncio.AbstractEventLoop, blame: Blame = _unknown_culprit, *, stall: float = STALL, limit: float = LIMIT
     ) -> None:
         self._loop = loop
         self._blame = blame
@@ -134,7 +134,7 @@ class LoopWatchdog:
     def _act(self) -> None:
         frame = sys._current_frames().get(self._main or 0)
         culprit = self._blame(frame)
-        told = f": {culprit.name if culprit is not None else 'no plugin'}{place_of(frame)}"
+        told = f": {culprit.name if culprit is not None else 'no plugin'}{format_location(frame)}"
         if not self._told:
             STALLS.inc()
             if culprit is not None and culprit.count is not None:
@@ -166,12 +166,12 @@ class LoopWatchdog:
 _watches: "WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWatchdog]" = WeakKeyDictionary()
 
 
-def stalled(loop: asyncio.AbstractEventLoop) -> str | None:
+def describe_stall(loop: asyncio.AbstractEventLoop) -> str | None:
     """Return a description of the loop's current stall, or None if it is not stalled or not watched."""
     watch = _watches.get(loop)
     return watch.stalled if watch is not None else None
 
 
-def place_of(frame: FrameType | None) -> str:
+def format_location(frame: FrameType | None) -> str:
     """Format the location of a frame, for example " (bad.py:12)", or "" if the frame is unknown."""
     return f" ({Path(frame.f_code.co_filename).name}:{frame.f_lineno})" if frame is not None else ""

@@ -79,7 +79,7 @@ LONG_STEPS = Histogram(
 )
 
 
-class Stack(NamedTuple):
+class CallbackStack(NamedTuple):
     """The functions that the loop executes. `callback` identifies the callback or coroutine. `line`: the line of the innermost
     function."""
 
@@ -88,7 +88,7 @@ class Stack(NamedTuple):
     line: int
 
 
-def stack_of(frame: FrameType | None) -> Stack | None:
+def callback_stack_of(frame: FrameType | None) -> CallbackStack | None:
     """Return the stack of the loop's current callback, or None if the loop waits."""
     frames: list[FrameType] = []
     while frame is not None and frame.f_code.co_filename not in _LOOP_FILES:
@@ -100,10 +100,10 @@ def stack_of(frame: FrameType | None) -> Stack | None:
         f"{frame_type.f_globals.get('__name__', '?')}.{frame_type.f_code.co_qualname}"
         for frame_type in reversed(frames[:DEPTH])
     ]
-    return Stack(id(frames[-1]), ";".join(names), frames[0].f_lineno)
+    return CallbackStack(id(frames[-1]), ";".join(names), frames[0].f_lineno)
 
 
-class Step(NamedTuple):
+class LoopStep(NamedTuple):
     """A step: its wall time, its CPU time, the part of garbage collections, and its most frequent stack with the line of the
     innermost function, or ""."""
 
@@ -113,32 +113,32 @@ class Step(NamedTuple):
     stack: str
 
 
-def longest_of(seconds: float, cpu_seconds: float, gc_seconds: float, samples: Sequence[Stack]) -> Step:
+def longest_step(seconds: float, cpu_seconds: float, gc_seconds: float, samples: Sequence[CallbackStack]) -> LoopStep:
     """Return the longest step of a delay, in which the stacks were sampled at equal intervals."""
     runs = [list(run) for _, run in groupby(samples, lambda stack: stack.callback)]
     if not runs:
-        return Step(seconds, cpu_seconds, gc_seconds, "")
+        return LoopStep(seconds, cpu_seconds, gc_seconds, "")
     longest = max(runs, key=len)
     part = len(longest) / len(samples)
     ((text, _),) = Counter(f"{stack.functions}:{stack.line}" for stack in longest).most_common(1)
-    return Step(seconds * part, max(cpu_seconds * part, min(gc_seconds, cpu_seconds)), gc_seconds, text)
+    return LoopStep(seconds * part, max(cpu_seconds * part, min(gc_seconds, cpu_seconds)), gc_seconds, text)
 
 
-class StepWatch:
+class StepMonitor:
     """Measures the steps of an event loop. Call `start` and `stop` on the loop's thread. `profile`: the file of the profile."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, profile: Path | None = None) -> None:
         self._loop = loop
-        self._profile = _Profile(profile) if profile is not None else None
+        self._profile = _StepProfile(profile) if profile is not None else None
         self._ident = threading.get_ident()
         self._thread = threading.Thread(target=self._run, name="step-watch", daemon=True)
         self._stopped = threading.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._began = self._due = self._cpu = 0.0
-        self._samples: list[Stack] = []
+        self._samples: list[CallbackStack] = []
         self._collecting = self._collected = 0.0
         self._window, self._current, self._previous = 0, 0.0, 0.0
-        self._unlogged: Step | None = None
+        self._unlogged: LoopStep | None = None
         self._long = 0
         self._quiet_until = 0.0
 
@@ -164,7 +164,7 @@ class StepWatch:
         now, cpu = monotonic(), thread_time()
         late, self._due = now - self._due, inf  # the thread takes no samples of this method
         used = min(late, cpu - self._cpu)
-        step = longest_of(late, used, self._collected, self._samples) if used > LEAST else Step(late, used, 0.0, "")
+        step = longest_step(late, used, self._collected, self._samples) if used > LEAST else LoopStep(late, used, 0.0, "")
         if (window := int(now / WINDOW)) != self._window:
             self._previous = self._current if window == self._window + 1 else 0.0
             self._window, self._current = window, 0.0
@@ -194,7 +194,7 @@ class StepWatch:
             late = now > self._due + LEAST
             if late or self._profile is not None:
                 samples = self._samples
-                stack = stack_of(sys._current_frames().get(self._ident))
+                stack = callback_stack_of(sys._current_frames().get(self._ident))
                 if late and stack is not None:
                     samples.append(stack)
                 if self._profile is not None:
@@ -216,7 +216,7 @@ class StepWatch:
             log.info(text, cpu * 1000, step.stack.rpartition(";")[2] or "unknown", extra=event)
 
 
-class _Profile:
+class _StepProfile:
     """The file of a profile. A full disk loses seconds of the profile, and does not end the process."""
 
     def __init__(self, path: Path) -> None:
@@ -225,7 +225,7 @@ class _Profile:
         self._samples = 0
         self._stacks: Counter[str] = Counter()
 
-    def add(self, now: float, stack: Stack | None) -> None:
+    def add(self, now: float, stack: CallbackStack | None) -> None:
         if int(now) != self._second:
             self.write()
             self._second, self._samples = int(now), 0

@@ -45,7 +45,7 @@ async def supervise(
     assert task is not None
     before = task.cancelling()
     backoff = backoff or Backoff()
-    account = _Account(name, clock)
+    account = _FailureLog(name, clock)
     try:
         while True:
             started = clock.monotonic()
@@ -60,7 +60,7 @@ async def supervise(
                 if clock.monotonic() - started >= healthy_after:
                     backoff.reset()
                 delay = max(backoff.next(), asked(error))
-                account.failed(describe(error), delay)
+                account.failed(describe_error(error), delay)
                 await clock.sleep(delay)
             else:
                 await asyncio.sleep(0)
@@ -89,11 +89,11 @@ async def unending(name: str, activity: Callable[[], Awaitable[Any]]) -> NoRetur
             raise
         raise EndedEarly(f"{name}: it cancelled itself") from error
     except (SystemExit, KeyboardInterrupt) as error:
-        raise EndedEarly(f"{name}: {describe(error)}") from error
+        raise EndedEarly(f"{name}: {describe_error(error)}") from error
     raise EndedEarly(f"{name}: it returned")
 
 
-class _Account:
+class _FailureLog:
     """Logs the failures of a loop until its recovery."""
 
     def __init__(self, name: str, clock: Clock) -> None:
@@ -138,6 +138,6 @@ class _Account:
             self._recovery.cancel()
 
 
-def describe(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Format an error as one line of a log."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

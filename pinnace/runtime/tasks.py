@@ -41,7 +41,7 @@ class CancellationGuard:
             raise CallCancelled from None
 
 
-async def race(*contenders: Coroutine[Any, Any, Any]) -> None:
+async def run_until_first(*contenders: Coroutine[Any, Any, Any]) -> None:
     """Run all coroutines. When the first one ends, cancel the others and wait for them. Raises the exception of the first
     one."""
     tasks = [asyncio.ensure_future(contender) for contender in contenders]
@@ -79,7 +79,7 @@ class TimeSlice:
             self._began = self._clock.monotonic()
 
 
-async def in_slices(work: Callable[[A], B], items: Iterable[A], clock: Clock) -> list[B]:
+async def apply_in_slices(work: Callable[[A], B], items: Iterable[A], clock: Clock) -> list[B]:
     """Call `work` for each item in order, and yield to other tasks between items. Return the results."""
     done: list[B] = []
     turn = TimeSlice(clock)

@@ -45,7 +45,7 @@ class Credentials:
         return grpc.ssl_server_certificate_configuration([(self.key, self.cert)], self.ca)
 
 
-class Unusable(OSError):
+class UnusableFile(OSError):
     """The file `path` cannot be read or has invalid content."""
 
     def __init__(self, path: Path, why: str) -> None:
@@ -64,7 +64,7 @@ class TlsFiles:
     token: str = field(default="", repr=False)
 
     def stamp(self) -> Stamp:
-        return tuple(_stamp(path) for path in (self.ca, self.cert, self.key) if path is not None)
+        return tuple(_file_stamp(path) for path in (self.ca, self.cert, self.key) if path is not None)
 
     def context(self) -> ssl.SSLContext:
         """Return an SSL context for HTTP/2 clients other than gRPC's. Raises Unusable if a file cannot be read or the key does
@@ -86,7 +86,7 @@ class TlsFiles:
         cert, key = (path.read_bytes() if path is not None else None for path in (self.cert, self.key))
         return Credentials(self.ca.read_bytes(), cert, key, self.token)
 
-    def _unusable(self, met: OSError) -> Unusable:
+    def _unusable(self, met: OSError) -> UnusableFile:
         """Return an error with the invalid file and the reason, which Python's error does not contain."""
         import ssl
 
@@ -96,19 +96,19 @@ class TlsFiles:
                 if path != self.key:
                     ssl.create_default_context(cafile=path)
             except ssl.SSLError:
-                return Unusable(path, "not a PEM certificate")
+                return UnusableFile(path, "not a PEM certificate")
             except OSError as error:
-                return Unusable(path, (error.strerror or str(error)).lower())
+                return UnusableFile(path, (error.strerror or str(error)).lower())
         other = isinstance(met, ssl.SSLError) and met.reason == "KEY_VALUES_MISMATCH"
         kind = f"the key of {self.cert}" if other else "a PEM private key without a passphrase"
-        return Unusable(self.key or self.ca, f"not {kind}")
+        return UnusableFile(self.key or self.ca, f"not {kind}")
 
 
 REPLACEMENT_TIMEOUT = 5.0
 """Seconds within which a certificate and its key must be replaced. They are separate files."""
 
 
-class Renewed:
+class ReloadingCredentials:
     """The current content of the files, or their last valid content."""
 
     def __init__(self, files: TlsFiles, clock: Clock | None = None) -> None:
@@ -138,27 +138,27 @@ class Renewed:
                 self._unusable = stamp, now
             elif now - self._unusable[1] >= REPLACEMENT_TIMEOUT:
                 self._seen = stamp
-                _log().error("%s; continuing with the previous certificates", error)
+                _credentials_log().error("%s; continuing with the previous certificates", error)
             return False
         from pinnace.runtime.logs import CertificateReloaded
 
         self._seen, self.current, self._unusable = stamp, current, None
         file = str(self._files.cert or self._files.ca)
-        _log().info("reloaded the certificate %s", file, extra=CertificateReloaded(file).extra)
+        _credentials_log().info("reloaded the certificate %s", file, extra=CertificateReloaded(file).extra)
         return True
 
 
 def server_credentials(files: TlsFiles, *, ask: bool = True) -> grpc.ServerCredentials:
-    """Return the credentials of a single server; see `line_credentials`. Raises OSError."""
-    return line_credentials(files, ask=ask)()
+    """Return the credentials of a single server; see `shared_port_credentials`. Raises OSError."""
+    return shared_port_credentials(files, ask=ask)()
 
 
-def line_credentials(files: TlsFiles, *, ask: bool = True) -> Callable[[], grpc.ServerCredentials]:
+def shared_port_credentials(files: TlsFiles, *, ask: bool = True) -> Callable[[], grpc.ServerCredentials]:
     """Return a factory of credentials for servers that share a port. Each handshake uses the current files. With `ask`, clients
     must present a certificate issued by the CA; without `ask`, no client certificate is requested. Raises OSError."""
     import grpc
 
-    renewed = Renewed(files)
+    renewed = ReloadingCredentials(files)
 
     def make() -> grpc.ServerCredentials:
         shown = renewed.current
@@ -176,13 +176,13 @@ def line_credentials(files: TlsFiles, *, ask: bool = True) -> Callable[[], grpc.
     return make
 
 
-def _log() -> logging.Logger:
+def _credentials_log() -> logging.Logger:
     import logging
 
     return logging.getLogger(__name__)
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+def _file_stamp(path: Path) -> tuple[int, int, int] | None:
     try:
         result = path.stat()
     except OSError:

@@ -25,7 +25,7 @@ SAMPLED = "-01"
 _SOUND = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
-def metadata(environment: Mapping[str, str]) -> list[tuple[str, str]]:
+def trace_metadata(environment: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return the call metadata of a program whose environment contains a valid $TRACEPARENT.
 
     Source: https://opentelemetry.io/docs/specs/otel/context/env-carriers/
@@ -87,12 +87,12 @@ _NOTHING = nullcontext()
 NO_TRACER = NoTracer()
 
 
-def connect(endpoint: str | None, component: str, name: str, *, per_million: int = 0) -> Tracer:
+def connect_tracer(endpoint: str | None, component: str, name: str, *, per_million: int = 0) -> Tracer:
     """Return a tracer that exports to the OTLP collector (gRPC) at `endpoint`, or NO_TRACER if `endpoint` is None.
     `per_million`: the number of calls per million without a parent that start a trace. Raises ModuleNotFoundError if
     OpenTelemetry is missing."""
     if endpoint is None:
         return NO_TRACER
-    from pinnace.runtime.otel import OtelTracer, exporting  # an optional dependency whose import takes 100 ms
+    from pinnace.runtime.otel import OtelTracer, exporting_provider  # an optional dependency whose import takes 100 ms
 
-    return OtelTracer(exporting(endpoint, component, name, per_million))
+    return OtelTracer(exporting_provider(endpoint, component, name, per_million))

@@ -54,7 +54,7 @@ from pinnace.history.records import (
 )
 from pinnace.history.verdict import Verdict
 
-Item = Sequence[Any]
+TimelineItem = Sequence[Any]
 PHASES = ("pending", "bound", "running", "succeeded", "failed", "terminating", "deleted")
 MAX_ITEMS = 200_000
 """Items that a log keeps. Older ones are folded into its base."""
@@ -92,14 +92,14 @@ class ItemLog:
     def __init__(self, limit: int = MAX_ITEMS, last: int = 0) -> None:
         """`last`: the sequence number before the first item, for a log that follows another one."""
         self._limit = limit
-        self._base: dict[tuple[Any, ...], Item] = {}
-        self._items: deque[Item] = deque()
+        self._base: dict[tuple[Any, ...], TimelineItem] = {}
+        self._items: deque[TimelineItem] = deque()
         self.last = last
         """The sequence number of the last item."""
         self.last_term = last
         """The sequence number of the last term."""
 
-    def extend(self, items: Iterable[Item]) -> None:
+    def extend(self, items: Iterable[TimelineItem]) -> None:
         for item in items:
             self._items.append(item)
             self.last += 1
@@ -108,27 +108,27 @@ class ItemLog:
         while len(self._items) > self._limit:
             self._fold(self._items.popleft())
 
-    def base(self) -> list[Item]:
+    def base(self) -> list[TimelineItem]:
         return list(self._base.values())
 
-    def after(self, sequence: int) -> list[Item] | None:
+    def after(self, sequence: int) -> list[TimelineItem] | None:
         """The items after this sequence number; None if some of them are in the base."""
         count = self.last - sequence
         if count < 0 or count > len(self._items):
             return None
         return [self._items[index] for index in range(len(self._items) - count, len(self._items))]
 
-    def all(self) -> list[Item]:
+    def all(self) -> list[TimelineItem]:
         return list(self._items)
 
-    def _fold(self, item: Item) -> None:
-        key = subject(item)
+    def _fold(self, item: TimelineItem) -> None:
+        key = item_subject(item)
         self._base.pop(key, None)
         if not _is_over(item):
             self._base[key] = item
 
 
-def subject(item: Item) -> tuple[Any, ...]:
+def item_subject(item: TimelineItem) -> tuple[Any, ...]:
     """What the item describes: items with equal subjects replace each other."""
     kind = item[0]
     if kind in ("n", "p", "m"):
@@ -140,12 +140,12 @@ def subject(item: Item) -> tuple[Any, ...]:
     return (kind,)
 
 
-def known_at(item: Item) -> float:
+def item_time(item: TimelineItem) -> float:
     """The time from which on the item holds. The time of a term that has ended is that of its begin."""
     return float(item[6] if item[0] == "t" and item[6] is not None else item[1])
 
 
-def _is_over(item: Item) -> bool:
+def _is_over(item: TimelineItem) -> bool:
     kind = item[0]
     return (
         (kind == "p" and item[5] == "deleted")
@@ -156,7 +156,7 @@ def _is_over(item: Item) -> bool:
 
 
 @dataclass(slots=True)
-class _Term:
+class _TimelineTerm:
     """`began` and `ended`: where the term is drawn. `elected` and `end`: the recorded times, from which gaps are computed."""
 
     holder: str
@@ -168,7 +168,7 @@ class _Term:
 
 
 @dataclass(slots=True)
-class _Burst:
+class _NodeBurst:
     """Equal changes of several nodes."""
 
     name: str
@@ -192,16 +192,16 @@ class _Eviction:
         count = len(self.pods)
         what = "pod is" if count == 1 else "pods are"
         state = f"{count} {what} terminating" if not self.gone else f"{self.gone} of {count} terminated"
-        replaced = f"; replaced by {_names(self.replacements)}" if self.replacements else ""
-        return f"{self.head}: {state}: {_names(self.pods)}{replaced}"
+        replaced = f"; replaced by {_join_names(self.replacements)}" if self.replacements else ""
+        return f"{self.head}: {state}: {_join_names(self.pods)}{replaced}"
 
 
-def _names(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     more = len(names) - NAMED
     return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-class Translator:
+class RecordTranslator:
     """Translates records in their order. `offset`: Unix seconds minus the monotonic seconds of the records."""
 
     def __init__(self, offset: float = 0.0) -> None:
@@ -211,10 +211,10 @@ class Translator:
         self._pods: dict[str, int] = {}
         self._pod_nodes: dict[str, tuple[int, int, int]] = {}
         self._ids = {"n": 0, "p": 0, "m": 0}
-        self._terms: defaultdict[str, dict[int, _Term]] = defaultdict(dict)
+        self._terms: defaultdict[str, dict[int, _TimelineTerm]] = defaultdict(dict)
         """By election and token, in order of the tokens."""
         self._marks: dict[str, int] = {}
-        self._bursts: dict[str, _Burst] = {}
+        self._bursts: dict[str, _NodeBurst] = {}
         self._evictions: dict[str, _Eviction] = {}
         """By node and reason."""
         self._evicted: dict[str, _Eviction] = {}
@@ -225,7 +225,7 @@ class Translator:
         self._start = 0.0
         """The time of the first change."""
 
-    def of(self, record: Record) -> Iterator[Item]:
+    def of(self, record: Record) -> Iterator[TimelineItem]:
         """The items of one record."""
         if isinstance(record, StoredChange):
             yield from self._stored(record)
@@ -252,7 +252,7 @@ class Translator:
         ended: float | None = None,
         revision: int = 0,
         count: int = 1,
-    ) -> Item:
+    ) -> TimelineItem:
         """A mark. Marks with equal names replace each other."""
         number = self._marks.get(name)
         if number is None:
@@ -264,7 +264,7 @@ class Translator:
         current = self._current(election)
         return self._terms[election][current].holder if current else ""
 
-    def verdicts(self, t: float, verdicts: Iterable[Verdict]) -> Iterator[Item]:
+    def verdicts(self, t: float, verdicts: Iterable[Verdict]) -> Iterator[TimelineItem]:
         for verdict in verdicts:
             yield ["v", t, 0, verdict.name, verdict.status, verdict.statement, verdict.count]
 
@@ -316,13 +316,13 @@ class Translator:
         self._pod_nodes[key] = node, amounts.get("cpu", 0), amounts.get("memory", 0)
         # a pod that is older than the timeline changed before
         changed = float(facts.changed) if is_first and facts.changed < t - CLOCK_TOLERANCE else t
-        yield ["p", t, record.revision, number, key, _phase(facts), *self._pod_nodes[key], changed]
+        yield ["p", t, record.revision, number, key, _pod_phase(facts), *self._pod_nodes[key], changed]
         if is_first and facts.owner and not facts.terminating:
             yield from self._replacement(f"{key.partition('/')[0]}/{facts.owner}", key)
         elif not is_first and facts.disruption and key not in self._evicted:
             yield self._evict(key, facts, t)
 
-    def _evict(self, key: str, facts: PodFacts, t: float) -> Item:
+    def _evict(self, key: str, facts: PodFacts, t: float) -> TimelineItem:
         place = f"{facts.node}/{facts.disruption}"
         eviction = self._evictions.get(place)
         if eviction is None or t - eviction.began > BURST:
@@ -334,7 +334,7 @@ class Translator:
             self._owed[f"{key.partition('/')[0]}/{facts.owner}"].append(eviction)
         return self._eviction_mark(eviction)
 
-    def _replacement(self, owner: str, key: str) -> Iterator[Item]:
+    def _replacement(self, owner: str, key: str) -> Iterator[TimelineItem]:
         """`owner`: with its namespace."""
         if (owed := self._owed.get(owner)) is None:
             return
@@ -344,7 +344,7 @@ class Translator:
         eviction.replacements.append(key)
         yield self._eviction_mark(eviction)
 
-    def _eviction_mark(self, eviction: _Eviction) -> Item:
+    def _eviction_mark(self, eviction: _Eviction) -> TimelineItem:
         return self.mark(eviction.name, eviction.began, NODES_LANE, "evicted", eviction.text, count=len(eviction.pods))
 
     def _node(self, record: StoredChange, t: float) -> Iterator[Item]:
@@ -362,10 +362,10 @@ class Translator:
         for what in _taint_changes(before, facts.taints) if before is not None else ():
             yield self._burst_mark(name, what, t)
 
-    def _burst_mark(self, node: str, what: str, t: float) -> Item:
+    def _burst_mark(self, node: str, what: str, t: float) -> TimelineItem:
         burst = self._bursts.get(what)
         if burst is None or t - burst.began > BURST:
-            burst = self._bursts[what] = _Burst(f"taint/{what}/{t}", t)
+            burst = self._bursts[what] = _NodeBurst(f"taint/{what}/{t}", t)
         burst.nodes.add(node)
         count = len(burst.nodes)
         text = f"{node if count == 1 else f'{count} nodes'} {what}"
@@ -387,7 +387,7 @@ class Translator:
             # the timeline begins with the present terms
             is_older = not terms and 0 < facts.began < self._start
             began = facts.began if is_older or abs(facts.began - t) <= CLOCK_TOLERANCE else t
-            terms[token] = _Term(facts.holder, began, facts.began or t)
+            terms[token] = _TimelineTerm(facts.holder, began, facts.began or t)
             yield self._term_item(election, token, record.revision)
         while len(terms) > MAX_TERMS:
             del terms[next(iter(terms))]
@@ -401,7 +401,7 @@ class Translator:
         token, terms = int(number), self._terms[election]
         term = terms.get(token)
         if term is None:
-            term = terms[token] = _Term(facts.holder, facts.began, facts.began)
+            term = terms[token] = _TimelineTerm(facts.holder, facts.began, facts.began)
             self._terms[election] = terms = dict(sorted(terms.items()))
         if term.ended is None or abs(facts.ended - term.ended) <= CLOCK_TOLERANCE:
             term.ended = facts.ended
@@ -411,7 +411,7 @@ class Translator:
         if following := next((other for other in terms if other > token), 0):
             yield self._term_item(election, following, record.revision)
 
-    def _term_item(self, election: str, token: int, revision: int) -> Item:
+    def _term_item(self, election: str, token: int, revision: int) -> TimelineItem:
         terms = self._terms[election]
         term = terms[token]
         previous = max((other for other in terms if other < token), default=0)
@@ -470,7 +470,7 @@ def _taint_changes(before: Sequence[str], after: Sequence[str]) -> Iterator[str]
                 yield f"{verb} {taint}"
 
 
-def _phase(facts: PodFacts) -> str:
+def _pod_phase(facts: PodFacts) -> str:
     if facts.phase in ("Succeeded", "Failed"):
         return facts.phase.lower()
     if facts.terminating:
@@ -480,10 +480,10 @@ def _phase(facts: PodFacts) -> str:
     return "bound" if facts.node else "pending"
 
 
-def process_item(t: float, name: str, state: str) -> Item:
+def process_item(t: float, name: str, state: str) -> TimelineItem:
     return ["s", t, 0, name, state]
 
 
-def queue_item(t: float, sizes: Mapping[str, int]) -> Item:
+def queue_item(t: float, sizes: Mapping[str, int]) -> TimelineItem:
     """`sizes`: pods by the name of the queue, as in the metric scheduler_pending_pods."""
     return ["q", t, 0, *(sizes.get(name, 0) for name in ("active", "backoff", "unschedulable", "gated"))]

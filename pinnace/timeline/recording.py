@@ -25,17 +25,17 @@ from pinnace.history.records import (
     read_history,
 )
 from pinnace.history.verdict import CheckReport
-from pinnace.timeline.items import Item, ItemLog, Translator, known_at
-from pinnace.timeline.source import DecisionError, KeyReader, explain, objects_file
+from pinnace.timeline.items import ItemLog, RecordTranslator, TimelineItem, item_time
+from pinnace.timeline.source import DecisionError, KeyReader, explain_pod, write_objects_file
 
-Check = Callable[[Iterable[Record]], CheckReport]
+HistoryCheck = Callable[[Iterable[Record]], CheckReport]
 """The checkers of histories (pinnace.verification.check)."""
 
 MAX_ITEMS = 400_000
 """Items that a page gets. Older ones are folded into the state with which it begins."""
 
 
-async def record(reader: KeyReader, path: Path, what: str) -> AsyncGenerator[int, None]:
+async def record_cluster(reader: KeyReader, path: Path, what: str) -> AsyncGenerator[int, None]:
     """Record a live cluster until closed. Yields the number of recorded changes now and then. Raises ApiError, OSError."""
     count = 0
     with path.open("x", encoding="utf-8") as file:
@@ -69,7 +69,7 @@ class RecordedSource:
 
     live = False
 
-    def __init__(self, paths: Sequence[Path], title: str = "", check: Check | None = None) -> None:
+    def __init__(self, paths: Sequence[Path], title: str = "", check: HistoryCheck | None = None) -> None:
         """Read all of them, and check the history of a run with faults. Raise HistoryError, OSError."""
         records = [item for path in paths for item in read_history(path)]
         run = next((item for item in records if isinstance(item, RunInfo)), None)
@@ -94,17 +94,17 @@ class RecordedSource:
             if not item.key.startswith(EVENTS.prefix):
                 state[item.key] = item.value
         with tempfile.TemporaryDirectory(prefix="pinnace-") as folder:
-            path = objects_file(Path(folder), ((key, b64decode(value)) for key, value in state.items() if value))
-            return await explain(pod, path)
+            path = write_objects_file(Path(folder), ((key, b64decode(value)) for key, value in state.items() if value))
+            return await explain_pod(pod, path)
 
     async def keys(self, prefix: str, after: str) -> Mapping[str, Any]:
         raise DecisionError("a recording has no present keys")
 
 
-def _with_final_terms(items: Iterable[Item]) -> Iterator[Item]:
+def _with_final_terms(items: Iterable[TimelineItem]) -> Iterator[TimelineItem]:
     """The items with two for each term, its begin and its end, by its last version. The ends in earlier versions are the times
     at which the changes were recorded, which can be later than that in the record of the term."""
-    terms: dict[tuple[str, int], Item] = {}
+    terms: dict[tuple[str, int], TimelineItem] = {}
     for item in items:
         if item[0] == "t":
             terms[item[3], item[4]] = item
@@ -125,7 +125,7 @@ def _items(records: Iterable[Record], run: RunInfo | None, check: Check | None) 
         (each for each in records if isinstance(each, StoredChange)), key=lambda each: (each.revision, each.key)
     ):
         for item in translator.of(each):
-            last = max(last, known_at(item))
+            last = max(last, item_time(item))
             yield item
     for other in records:
         if not isinstance(other, StoredChange):

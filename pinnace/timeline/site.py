@@ -43,8 +43,8 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from pinnace.api.integers import natural
-from pinnace.timeline.source import DecisionError, Source
-from pinnace.timeline.trace import trace
+from pinnace.timeline.source import DecisionError, TimelineSource
+from pinnace.timeline.trace import build_trace
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class Viewer:
     groups: tuple[str, ...] = ()
 
 
-class Actions(Protocol):
+class ViewerActions(Protocol):
     """The changes that a viewer may make."""
 
     async def permitted(self, viewer: Viewer) -> Sequence[str]:
@@ -108,7 +108,7 @@ class ActionError(Exception):
     """An action was not possible. The message is for the viewer."""
 
 
-class NoActions:
+class NoViewerActions:
     async def permitted(self, viewer: Viewer) -> Sequence[str]:
         return ()
 
@@ -116,7 +116,7 @@ class NoActions:
         raise ActionError("a recording cannot be changed")
 
 
-class Sessions:
+class ViewerSessions:
     """One-time tokens, and the sessions that they open. In memory: they end with the process."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -153,7 +153,7 @@ class Sessions:
         self._sessions = {each: result for each, result in self._sessions.items() if result[1] != viewer}
 
 
-Permits = Callable[[Viewer], Awaitable[bool]]
+PermissionCheck = Callable[[Viewer], Awaitable[bool]]
 """Whether a viewer may see the timeline, asked whenever a stream is opened and every PERMISSION_INTERVAL seconds."""
 PERMISSION_INTERVAL = 30.0
 
@@ -162,7 +162,7 @@ async def permit_all(viewer: Viewer) -> bool:
     return True
 
 
-class _Stream:
+class _EventStream:
     """An open event stream of a viewer. An empty frame is its end."""
 
     def __init__(self, viewer: Viewer, transport: asyncio.BaseTransport | None) -> None:
@@ -188,7 +188,7 @@ class _Stream:
             self._abort()
         while not self.frames.empty():
             self.frames.get_nowait()
-        self.frames.put_nowait(event("end", 0, {"reason": reason}))
+        self.frames.put_nowait(encode_sse_event("end", 0, {"reason": reason}))
         self.frames.put_nowait(b"")
 
     def _abort(self) -> None:
@@ -196,28 +196,28 @@ class _Stream:
             self._transport.abort()
 
 
-class Site:
+class TimelineSite:
     """Handles the requests of all viewers. `watched` is called with the number of viewers whenever it changes."""
 
     def __init__(
         self,
-        source: Source,
-        sessions: Sessions,
-        actions: Actions | None = None,
-        permits: Permits = permit_all,
+        source: TimelineSource,
+        sessions: ViewerSessions,
+        actions: ViewerActions | None = None,
+        permits: PermissionCheck = permit_all,
         watched: Callable[[int], None] = lambda count: None,
         lease_ttl: Callable[[], float | None] = lambda: None,
     ) -> None:
         """`lease_ttl`: seconds of the leases of elections, if they are known."""
         self._source = source
         self._sessions = sessions
-        self._actions: Actions = actions or NoActions()
+        self._actions: ViewerActions = actions or NoViewerActions()
         self._permits = permits
         self._watched = watched
         self._lease_ttl = lease_ttl
-        self._streams: list[_Stream] = []
+        self._streams: list[_EventStream] = []
         """Open streams, oldest first."""
-        self._files = {name: _asset(name) for name in ("index.html", "style.css", *MODULES)}
+        self._files = {name: _read_asset(name) for name in ("index.html", "style.css", *MODULES)}
 
     def application(self) -> web.Application:
         app = web.Application(client_max_size=64 << 10)
@@ -249,7 +249,7 @@ class Site:
                 continue
             items = self._source.log.after(sent)
             sent = self._source.log.last
-            frame = self._reset() if items is None else event("frame", sent, {"items": items, "now": time.time()})
+            frame = self._reset() if items is None else encode_sse_event("frame", sent, {"items": items, "now": time.time()})
             for stream in list(self._streams):
                 if stream.frames.full():
                     self._forget(stream)
@@ -311,7 +311,7 @@ class Site:
         after = natural(last)
         items = self._source.log.after(after) if after is not None else None
         sequence = self._source.log.last
-        first = self._reset() if items is None else event("frame", sequence, {"items": items, "now": time.time()})
+        first = self._reset() if items is None else encode_sse_event("frame", sequence, {"items": items, "now": time.time()})
         stream = self._open(viewer, request.transport)
         checked = time.monotonic()
         try:
@@ -327,7 +327,7 @@ class Site:
             self._forget(stream)
         return response
 
-    def _open(self, viewer: Viewer, transport: asyncio.BaseTransport | None) -> "_Stream":
+    def _open(self, viewer: Viewer, transport: asyncio.BaseTransport | None) -> "_EventStream":
         """Add a stream. Within the limits, it ends another one."""
         counts = Counter(stream.viewer.name for stream in self._streams)
         user = ""
@@ -339,12 +339,12 @@ class Site:
             oldest = next(stream for stream in self._streams if stream.viewer.name == user)
             self._forget(oldest)
             oldest.end("the same user has opened other pages")
-        stream = _Stream(viewer, transport)
+        stream = _EventStream(viewer, transport)
         self._streams.append(stream)
         self._watched(len(self._streams))
         return stream
 
-    def _forget(self, stream: "_Stream") -> None:
+    def _forget(self, stream: "_EventStream") -> None:
         if stream in self._streams:
             self._streams.remove(stream)
             self._watched(len(self._streams))
@@ -357,7 +357,7 @@ class Site:
     def _reset(self) -> bytes:
         source = self._source.log
         result = {"base": source.base(), "items": source.all(), "now": time.time()}
-        return event("reset", source.last, result)
+        return encode_sse_event("reset", source.last, result)
 
     async def _decision(self, request: web.Request) -> web.StreamResponse:
         await self._require(self._viewer(request))
@@ -377,13 +377,13 @@ class Site:
             return web.json_response({"error": str(error)}, status=409)
 
     async def _export(self, request: web.Request) -> web.StreamResponse:
-        return await self._download(request, export, "text/html", "pinnace-timeline.html")
+        return await self._download(request, export_page, "text/html", "pinnace-timeline.html")
 
     async def _trace(self, request: web.Request) -> web.StreamResponse:
         return await self._download(request, export_trace, "application/json", "pinnace-trace.json")
 
     async def _download(
-        self, request: web.Request, make: Callable[[Source], bytes], kind: str, name: str
+        self, request: web.Request, make: Callable[[TimelineSource], bytes], kind: str, name: str
     ) -> web.StreamResponse:
         await self._require(self._viewer(request))
         body = await asyncio.to_thread(make, self._source)
@@ -407,20 +407,20 @@ class Site:
             return web.json_response({"error": str(error)}, status=409)
 
 
-def event(name: str, sequence: int, data: Mapping[str, Any]) -> bytes:
+def encode_sse_event(name: str, sequence: int, data: Mapping[str, Any]) -> bytes:
     """One server-sent event. JSON has no line breaks."""
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=True)
     return f"event: {name}\nid: {sequence}\ndata: {text}\n\n".encode()
 
 
-def export(source: Source) -> bytes:
+def export_page(source: TimelineSource) -> bytes:
     """The page with its data in one HTML file, which needs no server."""
     data = {"title": source.title, "base": source.log.base(), "items": source.log.all(), "now": time.time()}
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
-    page = _asset("index.html").decode()
-    style = f"<style>{_asset('style.css').decode()}</style>"
-    sources = {name: _asset(name).replace(b'from "/static/', b'from "static/') for name in MODULES}
-    imports = {f"static/{name}": f"data:text/javascript;base64,{_base64(source)}" for name, source in sources.items()}
+    page = _read_asset("index.html").decode()
+    style = f"<style>{_read_asset('style.css').decode()}</style>"
+    sources = {name: _read_asset(name).replace(b'from "/static/', b'from "static/') for name in MODULES}
+    imports = {f"static/{name}": f"data:text/javascript;base64,{_encode_base64(source)}" for name, source in sources.items()}
     scripts = (
         f'<script type="application/json" id="recording">{text}</script>'
         f'<script type="importmap">{json.dumps({"imports": imports})}</script>'
@@ -431,16 +431,16 @@ def export(source: Source) -> bytes:
     return page.encode()
 
 
-def export_trace(source: Source) -> bytes:
+def export_trace(source: TimelineSource) -> bytes:
     """The data as a trace in the Trace Event Format (JSON)."""
-    return json.dumps(trace(source.title, source.log.base(), source.log.all()), separators=(",", ":")).encode()
+    return json.dumps(build_trace(source.title, source.log.base(), source.log.all()), separators=(",", ":")).encode()
 
 
-def _base64(data: bytes) -> str:
+def _encode_base64(data: bytes) -> str:
     return b64encode(data).decode()
 
 
-def _asset(name: str) -> bytes:
+def _read_asset(name: str) -> bytes:
     return (resources.files("pinnace.timeline") / "static" / name).read_bytes()
 
 
@@ -448,7 +448,7 @@ async def _protect(request: web.Request, response: web.StreamResponse) -> None:
     response.headers.update(HEADERS)
 
 
-async def serve(site: Site, host: str, port: int) -> tuple[web.AppRunner, str]:
+async def serve_site(site: TimelineSite, host: str, port: int) -> tuple[web.AppRunner, str]:
     """Start serving; return the runner, and the URL. Raises OSError."""
     runner = web.AppRunner(site.application(), access_log=None, handler_cancellation=True)
     await runner.setup()

@@ -39,7 +39,7 @@ class DecisionError(Exception):
     """A decision cannot be explained. The message names the reason."""
 
 
-class Source(Protocol):
+class TimelineSource(Protocol):
     title: str
     live: bool
     log: ItemLog
@@ -95,7 +95,7 @@ class KeyReader:
         return await self._keys.list(request)
 
 
-class LiveSource:
+class LiveTimelineSource:
     live = True
 
     def __init__(self, connection: Caller, title: str, *, now: Callable[[], float] = time.time) -> None:
@@ -103,7 +103,7 @@ class LiveSource:
         self.log = ItemLog()
         self._reader = KeyReader(connection)
         self.now = now
-        self._translator = Translator()
+        self._translator = RecordTranslator()
         self._grown = asyncio.Condition()
 
     async def run(self) -> None:
@@ -116,7 +116,7 @@ class LiveSource:
             except Expired:  # compacted while no viewer was connected
                 self._reader.revision = 0
                 self.log = ItemLog(last=self.log.last + 1)
-                self._translator = Translator()
+                self._translator = RecordTranslator()
             except ApiError as error:
                 await self.add([self._translator.mark("connection", self.now(), "gateway", "event", error.message)])
                 await asyncio.sleep(RETRY_INTERVAL)
@@ -124,7 +124,7 @@ class LiveSource:
     def translate(self, record: StoredChange) -> Iterator[Item]:
         return self._translator.of(record)
 
-    async def add(self, items: Iterable[Item]) -> None:
+    async def add(self, items: Iterable[TimelineItem]) -> None:
         self.log.extend(items)
         async with self._grown:
             self._grown.notify_all()
@@ -133,7 +133,7 @@ class LiveSource:
         """The holder of an election; "" without one."""
         return self._translator.leader(election)
 
-    def mark(self, name: str, lane: str, kind: str, text: str, at: float) -> Item:
+    def mark(self, name: str, lane: str, kind: str, text: str, at: float) -> TimelineItem:
         return self._translator.mark(name, at, lane, kind, text)
 
     async def wait(self, sequence: int) -> None:
@@ -148,7 +148,7 @@ class LiveSource:
         now = self.now()
         for start in range(0, len(versions), _TURN):
             await self.add(
-                item for version in versions[start : start + _TURN] for item in self.translate(_stored(version, now))
+                item for version in versions[start : start + _TURN] for item in self.translate(_stored_change(version, now))
             )
             await asyncio.sleep(0)
 
@@ -162,7 +162,7 @@ class LiveSource:
         except ApiError as error:
             raise DecisionError(error.message) from None
         with tempfile.TemporaryDirectory(prefix="pinnace-") as folder:
-            return await explain(pod, objects_file(Path(folder), result))
+            return await explain_pod(pod, write_objects_file(Path(folder), result))
 
     async def keys(self, prefix: str, after: str) -> Mapping[str, Any]:
         leases = prefix.startswith((ELECTIONS_PREFIX, CANDIDATES_PREFIX))
@@ -192,15 +192,15 @@ def _key_document(each: KeyVersion) -> Mapping[str, Any]:
     }
 
 
-def objects_file(folder: Path, objects: Iterable[tuple[str, bytes]]) -> Path:
-    """A file for `explain`, see scheduler.explaining.read_objects."""
+def write_objects_file(folder: Path, objects: Iterable[tuple[str, bytes]]) -> Path:
+    """A file for `explain_pod`, see scheduler.explaining.read_objects."""
     path = folder / "objects"
     with path.open("wb") as file:
         file.writelines(key.encode() + b" " + b64encode(value) + b"\n" for key, value in objects if value)
     return path
 
 
-async def explain(pod: str, objects: Path) -> Mapping[str, Any]:
+async def explain_pod(pod: str, objects: Path) -> Mapping[str, Any]:
     """The scheduler's explanation of a pod by a file of objects. Raises DecisionError."""
     namespace, _, name = pod.partition("/")
     arguments = ("-m", "pinnace.scheduler.explaining", "--objects", str(objects), "--", namespace, name)

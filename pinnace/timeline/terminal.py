@@ -22,7 +22,7 @@ from textual.app import App, ComposeResult
 from textual.containers import Horizontal
 from textual.widgets import DataTable, Footer, Static
 
-from pinnace.timeline.items import PHASES, Item
+from pinnace.timeline.items import PHASES, TimelineItem
 
 MAX_ROWS = 200
 MAX_EVENTS = 500
@@ -40,15 +40,15 @@ class StreamError(Exception):
     """The gateway refuses the stream. The message names the reason."""
 
 
-class Frame(NamedTuple):
+class TimelineFrame(NamedTuple):
     """`reset`: the items replace all earlier ones."""
 
     reset: bool
-    items: Sequence[Item]
+    items: Sequence[TimelineItem]
     now: float
 
 
-async def stream(link: str) -> AsyncIterator[Frame | None]:
+async def stream_frames(link: str) -> AsyncIterator[TimelineFrame | None]:
     """Frames of the gateway, for a one-time link; None when the connection is lost. Raises StreamError."""
     parts, last = urlsplit(link), ""
     site = f"{parts.scheme}://{parts.netloc}"
@@ -77,7 +77,9 @@ async def stream(link: str) -> AsyncIterator[Frame | None]:
                             if fields["event"] == "end":
                                 raise StreamError(data["reason"])
                             last = fields["id"]
-                            yield Frame(fields["event"] == "reset", [*data.get("base", ()), *data["items"]], data["now"])
+                            yield TimelineFrame(
+                                fields["event"] == "reset", [*data.get("base", ()), *data["items"]], data["now"]
+                            )
                             fields = {}
             except (ClientError, TimeoutError, ValueError, KeyError):
                 pass
@@ -85,18 +87,18 @@ async def stream(link: str) -> AsyncIterator[Frame | None]:
             await asyncio.sleep(RETRY_INTERVAL)
 
 
-class Snapshot:
+class TimelineSnapshot:
     """The latest state of every subject."""
 
     def __init__(self) -> None:
-        self.terms: dict[tuple[str, int], Item] = {}
-        self.nodes: dict[int, Item] = {}
-        self.pods: dict[int, Item] = {}
+        self.terms: dict[tuple[str, int], TimelineItem] = {}
+        self.nodes: dict[int, TimelineItem] = {}
+        self.pods: dict[int, TimelineItem] = {}
         self.lanes: set[str] = set()
         self.candidates: dict[tuple[str, str], str] = {}
         """Holders of candidates by election and session."""
         self.processes: dict[str, str] = {}
-        self.queue: Item | None = None
+        self.queue: TimelineItem | None = None
         self._events: dict[Hashable, tuple[float, str]] = {}
 
     @property
@@ -104,7 +106,7 @@ class Snapshot:
         """Times and texts, oldest first."""
         return sorted(self._events.values())
 
-    def apply(self, items: Sequence[Item]) -> None:
+    def apply(self, items: Sequence[TimelineItem]) -> None:
         for item in items:
             kind = item[0]
             if kind == "t":
@@ -131,7 +133,7 @@ class Snapshot:
         for election in sorted({election for election, _ in self.terms}):
             term = self._last(election)
             held = f"{term[5]}  token {term[4]}" if term[6] is None else f"no leader for {max(0.0, now - term[6]):.1f} s"
-            result.append(f"{election}: {held}" + (f"  outage {_short(term[9])}" if term[9] is not None else ""))
+            result.append(f"{election}: {held}" + (f"  outage {_format_short(term[9])}" if term[9] is not None else ""))
         return result
 
     def lane(self, name: str, start: float, end: float, width: int) -> str:
@@ -150,19 +152,21 @@ class Snapshot:
         leads = any(term[5] == name and term[6] is None for term in self.terms.values())
         return name in self.candidates.values() and not leads
 
-    def _candidate(self, item: Item) -> None:
+    def _candidate(self, item: TimelineItem) -> None:
         if item[5]:
             self.lanes.add(item[5])
             self.candidates[item[3], item[4]] = item[5]
         else:
             self.candidates.pop((item[3], item[4]), None)
 
-    def _term(self, item: Item) -> None:
+    def _term(self, item: TimelineItem) -> None:
         _, began, _, election, token, holder, ended, reason, gap, outage = item
         self.terms[election, token] = item
         self.lanes.add(holder)
         times = (
-            f", {_short(gap)} after the last leader, {_short(outage)} after its last heartbeat" if outage is not None else ""
+            f", {_format_short(gap)} after the last leader, {_format_short(outage)} after its last heartbeat"
+            if outage is not None
+            else ""
         )
         self._note(("begun", election, token), began, f'{holder} was elected in "{election}" with token {token}{times}')
         if ended is not None:
@@ -175,23 +179,23 @@ class Snapshot:
         if len(self._events) > MAX_EVENTS:
             del self._events[next(iter(self._events))]
 
-    def _last(self, election: str) -> Item:
+    def _last(self, election: str) -> TimelineItem:
         """The last term of an election."""
         return self.terms[election, max(token for name, token in self.terms if name == election)]
 
     @staticmethod
-    def _replace(subjects: dict[int, Item], item: Item, over: str) -> None:
+    def _replace(subjects: dict[int, TimelineItem], item: TimelineItem, over: str) -> None:
         if item[5] == over:
             subjects.pop(item[3], None)
         else:
             subjects[item[3]] = item
 
 
-def _short(seconds: float) -> str:
+def _format_short(seconds: float) -> str:
     return f"{seconds * 1000:.0f} ms" if seconds < 1.0 else f"{seconds:.2f} s"
 
 
-def clean(text: str) -> Text:
+def strip_markup(text: str) -> Text:
     """Text without markup and control characters."""
     return Text("".join(item if item.isprintable() else "?" for item in text))
 
@@ -208,14 +212,14 @@ class TerminalTimeline(App[str]):
     BINDINGS: ClassVar[Any] = [("space", "pause", "Pause"), ("q", "quit", "Quit")]
     ENABLE_COMMAND_PALETTE = False
 
-    def __init__(self, frames: AsyncIterator[Frame | None]) -> None:
+    def __init__(self, frames: AsyncIterator[TimelineFrame | None]) -> None:
         super().__init__()
-        self.snapshot = Snapshot()
+        self.snapshot = TimelineSnapshot()
         self.paused = False
         self.connected = False
         self._frames = frames
         self._offset = 0.0
-        self._waiting: list[Frame] = []
+        self._waiting: list[TimelineFrame] = []
 
     def compose(self) -> ComposeResult:
         yield Static(id="leaders", markup=False)
@@ -256,9 +260,9 @@ class TerminalTimeline(App[str]):
         except StreamError as error:
             self.exit(str(error))
 
-    def _apply(self, frame: Frame) -> None:
+    def _apply(self, frame: TimelineFrame) -> None:
         if frame.reset:
-            self.snapshot = Snapshot()
+            self.snapshot = TimelineSnapshot()
         self._offset = time.time() - frame.now
         self.snapshot.apply(frame.items)
 
@@ -267,14 +271,14 @@ class TerminalTimeline(App[str]):
             return
         snapshot, now = self.snapshot, time.time() - self._offset
         status = "paused" if self.paused else "live" if self.connected else "disconnected"
-        self.query_one("#leaders", Static).update(clean(f"{status}   " + "   ".join(snapshot.leaders(now))))
+        self.query_one("#leaders", Static).update(strip_markup(f"{status}   " + "   ".join(snapshot.leaders(now))))
         self.query_one("#lanes", Static).update(self._lanes(now))
-        self.query_one("#counts", Static).update(Text("\n").join(map(clean, _counts(snapshot))))
+        self.query_one("#counts", Static).update(Text("\n").join(map(strip_markup, _format_counts(snapshot))))
         pods = list(snapshot.pods.values())
-        rows = [(pod[4], pod[5], _node(snapshot.nodes, pod[6])) for pod in pods[-MAX_ROWS:][::-1]]
-        _fill(self.query_one("#pods", DataTable), rows, len(pods))
+        rows = [(pod[4], pod[5], _node_text(snapshot.nodes, pod[6])) for pod in pods[-MAX_ROWS:][::-1]]
+        _fill_table(self.query_one("#pods", DataTable), rows, len(pods))
         events = [(time.strftime("%H:%M:%S", time.localtime(at)), text) for at, text in reversed(snapshot.events)]
-        _fill(self.query_one("#events", DataTable), events[:MAX_ROWS], len(events))
+        _fill_table(self.query_one("#events", DataTable), events[:MAX_ROWS], len(events))
 
     def _lanes(self, now: float) -> Text:
         snapshot, text = self.snapshot, Text()
@@ -283,14 +287,14 @@ class TerminalTimeline(App[str]):
         width = max(10, self.size.width - gutter - 12)
         for number, name in enumerate(names):
             state = snapshot.processes.get(name, "up")
-            text.append_text(clean(f"{name:<{gutter}}"))
+            text.append_text(strip_markup(f"{name:<{gutter}}"))
             text.append(snapshot.lane(name, now - SPAN, now, width), COLOURS[number % len(COLOURS)])
             text.append(f" {state}" if state != "up" else "", "bold red")
             text.append(" waiting\n" if state == "up" and snapshot.waits(name) else "\n", "dim")
         return text
 
 
-def _counts(found: Snapshot) -> list[str]:
+def _format_counts(found: TimelineSnapshot) -> list[str]:
     nodes = Counter(str(node[5]) for node in found.nodes.values())
     phases = Counter(str(pod[5]) for pod in found.pods.values())
     lines = [f"{len(found.nodes):,} nodes: " + ", ".join(f"{count:,} {state}" for state, count in sorted(nodes.items()))]
@@ -301,13 +305,13 @@ def _counts(found: Snapshot) -> list[str]:
     return lines
 
 
-def _node(nodes: Mapping[int, Item], number: int) -> str:
+def _node_text(nodes: Mapping[int, TimelineItem], number: int) -> str:
     return str(nodes[number][4]) if number in nodes else ""
 
 
-def _fill(table: DataTable[Any], rows: Sequence[Sequence[str]], total: int) -> None:
+def _fill_table(table: DataTable[Any], rows: Sequence[Sequence[str]], total: int) -> None:
     table.clear()
     for row in rows:
-        table.add_row(*(clean(cell) for cell in row))
+        table.add_row(*(strip_markup(cell) for cell in row))
     if total > len(rows):
-        table.add_row(clean(f"... and {total - len(rows):,} more"), *("" for _ in table.ordered_columns[1:]))
+        table.add_row(strip_markup(f"... and {total - len(rows):,} more"), *("" for _ in table.ordered_columns[1:]))

@@ -17,7 +17,7 @@ Source: the Trace Event Format, https://docs.google.com/document/d/1CvAClvFfyA5R
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pinnace.timeline.items import PHASES, Item, known_at
+from pinnace.timeline.items import PHASES, TimelineItem, item_time
 
 Event = dict[str, Any]
 SCHEDULER = "scheduler"
@@ -29,9 +29,9 @@ COUNTER_INTERVAL = 0.1
 QUEUES = ("active", "backoff", "unschedulable", "gated")
 
 
-def trace(title: str, base: Sequence[Item], items: Sequence[Item]) -> Mapping[str, Any]:
+def build_trace(title: str, base: Sequence[TimelineItem], items: Sequence[TimelineItem]) -> Mapping[str, Any]:
     """The trace of a log's base and items, as a JSON object. All items must be in order of time."""
-    builder = _Builder(known_at(items[0]) if items else 0.0, max(map(known_at, items), default=0.0))
+    builder = _TraceBuilder(item_time(items[0]) if items else 0.0, max(map(item_time, items), default=0.0))
     for item in base:
         builder.add(item, quiet=True)
     for item in items:
@@ -39,14 +39,14 @@ def trace(title: str, base: Sequence[Item], items: Sequence[Item]) -> Mapping[st
     return {"traceEvents": builder.events(), "displayTimeUnit": "ms", "otherData": {"title": title, "started": builder.first}}
 
 
-class _Builder:
+class _TraceBuilder:
     def __init__(self, first: float, last: float) -> None:
         self.first = first
         self._last = last
         self._lanes: dict[str, int] = {}
         self._threads: dict[tuple[int, str], int] = {}
-        self._terms: dict[tuple[str, int], Item] = {}
-        self._marks: dict[int, Item] = {}
+        self._terms: dict[tuple[str, int], TimelineItem] = {}
+        self._marks: dict[int, TimelineItem] = {}
         self._states: dict[str, tuple[float, str]] = {}
         self._leader = ""
         self._nodes: dict[int, str] = {}
@@ -55,7 +55,7 @@ class _Builder:
         self._counted = float("-inf")
         self._events: list[Event] = []
 
-    def add(self, item: Item, *, quiet: bool = False) -> None:
+    def add(self, item: TimelineItem, *, quiet: bool = False) -> None:
         """`quiet`: the item is from before the trace."""
         kind, t = item[0], float(item[1])
         if kind == "n":
@@ -85,7 +85,7 @@ class _Builder:
             self._mark(mark)
         return [*self._metadata(), *sorted(self._events, key=lambda event: (event["ts"], -event.get("dur", 0.0)))]
 
-    def _pod(self, item: Item, quiet: bool) -> None:
+    def _pod(self, item: TimelineItem, quiet: bool) -> None:
         t, revision, number, key, phase, node = float(item[1]), *item[2:7]
         before, bound = self._pods.get(number, ("", -1))
         if before:
@@ -112,19 +112,19 @@ class _Builder:
         self._interval(before, "state", began, t, name, "process", {})
         self._states[name] = t, state
 
-    def _term(self, term: Item) -> None:
+    def _term(self, term: TimelineItem) -> None:
         _, began, revision, election, token, holder, ended, reason, *_ = term
         args = {"election": election, "token": token, "revision": revision, "ended": reason or ("ended" if ended else "")}
         end = self._last if ended is None else ended
         self._interval(f"{election} · token {token}", "term", began, end, holder, f"terms of {election}", args)
 
-    def _outage(self, term: Item) -> None:
+    def _outage(self, term: TimelineItem) -> None:
         _, began, _, election, _, _, _, _, gap, outage = term
         if outage:
             args = {"election": election, "milliseconds": round(outage * 1000, 3), "gapMilliseconds": round(gap * 1000, 3)}
             self._interval("no working leader", "gap", began - outage, began, ELECTIONS, election, args)
 
-    def _mark(self, mark: Item) -> None:
+    def _mark(self, mark: TimelineItem) -> None:
         _, t, revision, number, lane, kind, text, ended, count = mark
         if (t if ended is None else ended) < self.first:
             return
@@ -150,18 +150,18 @@ class _Builder:
         self._events.append(event | ({"s": "t"} if phase == "i" else {}))
 
     def _metadata(self) -> Iterator[Event]:
-        for position, lane in enumerate(_sorted(self._lanes)):
+        for position, lane in enumerate(_sort_lanes(self._lanes)):
             pid = self._lanes[lane]
-            yield _named("process_name", pid, 0, {"name": lane})
-            yield _named("process_sort_index", pid, 0, {"sort_index": position})
+            yield _name_event("process_name", pid, 0, {"name": lane})
+            yield _name_event("process_sort_index", pid, 0, {"sort_index": position})
         for (pid, thread), tid in self._threads.items():
-            yield _named("thread_name", pid, tid, {"name": thread})
+            yield _name_event("thread_name", pid, tid, {"name": thread})
 
 
-def _named(name: str, pid: int, tid: int, args: Event) -> Event:
+def _name_event(name: str, pid: int, tid: int, args: Event) -> Event:
     return {"ph": "M", "name": name, "ts": 0, "pid": pid, "tid": tid, "args": args}
 
 
-def _sorted(lanes: Iterable[str]) -> list[str]:
+def _sort_lanes(lanes: Iterable[str]) -> list[str]:
     """First what concerns the whole cluster."""
     return sorted(lanes, key=lambda lane: (lane not in (ELECTIONS, CLUSTER), lane))

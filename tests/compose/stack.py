@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from pinnace.client.config import ClientConfig, load
-from pinnace.cluster.processes import is_free
+from pinnace.client.config import ClientConfig, load_config
+from pinnace.cluster.processes import is_port_free
 from tests.conftest import free_port
 from tests.integration.processes import pinnace
 
@@ -66,7 +66,7 @@ def eventually(what: str, look: Callable[[], T | None], timeout: float) -> T:
 class Stack:
     def __init__(self, nodes: int = 3, env_file: str = "") -> None:
         """`env_file`: as with --env-file."""
-        first = next(port for port in iter(free_port, None) if is_free(f"127.0.0.1:{port + 1}"))
+        first = next(port for port in iter(free_port, None) if is_port_free(f"127.0.0.1:{port + 1}"))
         self.server = f"127.0.0.1:{first},127.0.0.1:{first + 1}"
         self._project = f"pinnace-test-{os.getpid()}"
         self._folder = Path(tempfile.mkdtemp(prefix="pinnace-compose-"))
@@ -119,7 +119,7 @@ class Stack:
     @property
     def config(self) -> ClientConfig:
         """Of the administrator, from this machine."""
-        return load(file=self.kubeconfig)
+        return load_config(file=self.kubeconfig)
 
     def pinnace(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run one of our verbs."""

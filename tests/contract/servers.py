@@ -35,7 +35,7 @@ from pinnace.apiserver.storage.interface import (
     Write,
 )
 from pinnace.runtime.clock import SYSTEM_CLOCK
-from pinnace.runtime.grpc_server import Refusals
+from pinnace.runtime.grpc_server import RefusalPacer
 
 PATIENCE = 10.0
 """Maximum wait of a test, in seconds."""

@@ -64,7 +64,7 @@ class Gateway:
     def __init__(self, folder: Path, server: str) -> None:
         self.pki = folder / "pki"
         self.port = free_port()
-        shown = certificates.files(self.pki, "apiserver")
+        shown = certificates.component_files(self.pki, "apiserver")
         self.process = Component(
             folder, "gateway", "gateway", "--server", server, "--kubeconfig", str(self.pki / "gateway.conf"),
             "--listen", f"127.0.0.1:{self.port}", "--timeline", f"127.0.0.1:{free_port()}",
@@ -79,7 +79,7 @@ class Gateway:
         return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:")) * 1024 / 1e6
 
     def context(self, who: Who | None) -> ssl.SSLContext:
-        files = certificates.files(self.pki, (who or Who.ADMIN).value)
+        files = certificates.component_files(self.pki, (who or Who.ADMIN).value)
         context = ssl.create_default_context(cafile=str(files.ca))
         context.check_hostname = False
         if who is not None:

@@ -15,7 +15,7 @@ import grpc.aio
 
 from pinnace.cluster import certificates
 from pinnace.pki import Subject
-from pinnace.pki.folder import CertificateSpec, Folder
+from pinnace.pki.folder import CertificateSpec, PkiFolder
 from pinnace.runtime.tls import TlsFiles
 from tests.conftest import free_port
 from tests.fuzz.shots import Who
@@ -47,7 +47,7 @@ class Live:
     def tls(self, who: Who) -> TlsFiles:
         if who is Who.STRANGER:
             return TlsFiles(self._folder / "ca.crt")
-        return certificates.files(self._folder, who.value)
+        return certificates.component_files(self._folder, who.value)
 
     def channel(self, who: Who) -> grpc.aio.Channel:
         """A connection of its own."""
@@ -80,11 +80,11 @@ class Live:
 async def live(folder: Path, etcd: str) -> AsyncIterator[Live]:
     """`etcd`: its address; it must be empty."""
     pki = folder / "pki"
-    certificates.provide(pki, ["127.0.0.1:1"], {Who.FLEET.value: ["edge-*"]})
-    Folder(pki).provide([CertificateSpec(Who.NOBODY.value, Subject("nobody"))], datetime.now(UTC))
+    certificates.create_certificates(pki, ["127.0.0.1:1"], {Who.FLEET.value: ["edge-*"]})
+    PkiFolder(pki).provide([CertificateSpec(Who.NOBODY.value, Subject("nobody"))], datetime.now(UTC))
     tokens = pki / "tokens.csv"
     tokens.write_text("s3cret,eve,1,\n")
-    shown, token_address = certificates.files(pki, "apiserver"), f"127.0.0.1:{free_port()}"
+    shown, token_address = certificates.component_files(pki, "apiserver"), f"127.0.0.1:{free_port()}"
     arguments = (
         "--tls-cert-file", f"{shown.cert}", "--tls-private-key-file", f"{shown.key}", "--client-ca-file", f"{shown.ca}",
         "--token-auth-file", f"{tokens}", "--token-listen", token_address, "--etcd", etcd,

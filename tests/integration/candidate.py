@@ -14,7 +14,7 @@ from typing import Any
 
 from pinnace.client.connection import Connection
 from pinnace.client.election import LeaderElector
-from pinnace.runtime.process import run
+from pinnace.runtime.process import run_component
 
 PULSE = 0.02
 
@@ -48,4 +48,4 @@ async def main(stop: asyncio.Event) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run(main))
+    sys.exit(run_component(main))

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from pinnace.api.pods_pb2 import LogOptions, LogsRequest
 from pinnace.client.client import Client
-from pinnace.runtime.logs import LogEvent, of_kind, read
+from pinnace.runtime.logs import LogEvent, read_log, select_events
 from tests.conftest import dying_with_us, free_port
 
 E = TypeVar("E", bound=LogEvent)
@@ -61,7 +61,7 @@ class Component:
 
     def logged(self, kind: type[E]) -> list[E]:
         """The events of this kind in its log."""
-        return of_kind(read(self._log), kind)
+        return select_events(read_log(self._log), kind)
 
     def _start(self) -> "subprocess.Popen[bytes]":
         with self._log.open("ab") as log:

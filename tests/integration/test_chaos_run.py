@@ -64,10 +64,10 @@ async def test_killed_command_leaves_no_process(tmp_path: Path) -> None:
     async for line in command.stderr:
         if b"freeze-apiserver" in line:
             break
-    cluster = spec.decode((kept / "cluster" / "cluster.json").read_text())
+    cluster = spec.decode_state((kept / "cluster" / "cluster.json").read_text())
     command.kill()
     left = [record.process for record in cluster.processes if record.process]
     assert len(left) == len(cluster.processes)
-    assert await processes.gone(left, PATIENCE)
+    assert await processes.wait_ended(left, PATIENCE)
     async with asyncio.timeout(PATIENCE):
         await command.communicate()  # until nobody holds its stderr any more

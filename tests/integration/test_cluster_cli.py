@@ -16,7 +16,7 @@ import pytest
 
 from pinnace.cluster import spec
 from pinnace.runtime import procfs
-from pinnace.runtime.procfs import Identity
+from pinnace.runtime.procfs import ProcessIdentity
 from tests.unit.client.test_kubeconfig_text import FOREIGN
 
 pytestmark = [pytest.mark.stories, pytest.mark.timeout(180)]
@@ -60,17 +60,17 @@ class Home:
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "pinnace.cli.entry", *arguments]
 
-    def processes(self) -> list[Identity]:
+    def processes(self) -> list[ProcessIdentity]:
         """Those that the state file names."""
-        result = spec.decode((self.data_dir / "cluster.json").read_text())
+        result = spec.decode_state((self.data_dir / "cluster.json").read_text())
         return [record.process for record in result.processes if record.process]
 
     def status(self) -> list[dict[str, Any]]:
         result: list[dict[str, Any]] = json.loads(self.run("status", "-o", "json").stdout)
         return result
 
-    def assert_nothing_left(self, processes: list[Identity]) -> None:
-        assert not [process for process in processes if procfs.alive(process)]
+    def assert_nothing_left(self, processes: list[ProcessIdentity]) -> None:
+        assert not [process for process in processes if procfs.is_running(process)]
         assert not self.state.exists() or not list(self.state.iterdir())
         assert not self.kube.exists() or [path.name for path in self.kube.iterdir()] in ([], ["cache"]), "kubectl has a cache"
 
@@ -165,7 +165,7 @@ def test_restart_starts_what_has_ended(home: Home) -> None:
     assert running.returncode == 0 and f"scheduler-0 runs already (pid {pids['scheduler-0']})" in running.stdout
     again = home.run("restart", "scheduler-0")
     assert again.returncode == 0 and again.stdout.startswith("scheduler-0 started again"), again
-    assert procfs.identify(pids["scheduler-0"]) is None
+    assert procfs.identify_process(pids["scheduler-0"]) is None
     unknown = home.run("restart", "schedular-0")
     assert unknown.returncode == 3 and 'did you mean "scheduler-0"?' in unknown.stderr
     assert "nothing to do" in home.run("start").stdout
@@ -226,7 +226,7 @@ def test_up_goes_on_with_a_cluster_whose_processes_were_all_killed(home: Home, t
 
     stop = home.run("stop")
     assert stop.returncode == 0 and "is stopped (7 processes); its data is kept" in stop.stdout, stop
-    assert not any(map(procfs.alive, home.processes()))
+    assert not any(map(procfs.is_running, home.processes()))
     assert "it is stopped" in home.run("leader").stderr
     start = home.run("start")
     assert start.returncode == 0 and len(start.stdout.splitlines()) == 7, start
@@ -305,7 +305,7 @@ def test_down_finds_processes_of_a_killed_up(home: Home) -> None:
     with home.running(*SMALL) as (up, _):
         processes = home.processes()
         up.kill()
-    assert len(processes) == 6 and all(map(procfs.alive, processes))
+    assert len(processes) == 6 and all(map(procfs.is_running, processes))
     assert home.run("down").returncode == 0
     home.assert_nothing_left(processes)
 
@@ -318,7 +318,7 @@ def test_up_in_the_foreground_tells_what_changes_and_stops_the_cluster_when_inte
         assert any("kubelet-0 has ended" in line for line in lines)
         up.send_signal(signal.SIGINT)
         assert up.wait(20) == 130
-    assert not any(map(procfs.alive, processes))
+    assert not any(map(procfs.is_running, processes))
     assert home.run("start").returncode == 0
     assert len(home.run("get", "nodes", "-o", "name").stdout.split()) == 3
 

@@ -31,7 +31,7 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clu
 
 def stranger(cluster: Cluster, name: str) -> TlsFiles:
     """Who knows etcd's authority, but is of the cluster's."""
-    shown = certificates.files(pki_folder(cluster.spec.data_dir), name)
+    shown = certificates.component_files(pki_folder(cluster.spec.data_dir), name)
     return TlsFiles(cluster.etcd_tls.ca, shown.cert, shown.key)
 
 
@@ -70,7 +70,7 @@ async def test_etcd_refuses_peers_without_a_peer_certificate(cluster: Cluster) -
         with build_opener(ProxyHandler({}), HTTPSHandler(context=context)).open(f"{url}/members", timeout=PATIENCE) as answer:
             return bytes(answer.read())
 
-    peer = certificates.etcd_member(pki_folder(cluster.spec.data_dir)).peer
+    peer = certificates.etcd_member_files(pki_folder(cluster.spec.data_dir)).peer
     for record in cluster.state.of(ETCD):
         url = next(flag.partition("=")[2] for flag in record.plan.argv if flag.startswith("--listen-peer-urls="))
         assert record.name.encode() in ask(url, peer)

@@ -53,7 +53,7 @@ def left_in(folder: Path) -> list[str]:
     """Command lines of processes that know a path in the folder."""
     lines = []
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and procfs.identify(int(entry.name)):
+        if entry.name.isdigit() and procfs.identify_process(int(entry.name)):
             try:
                 lines.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
             except OSError:

@@ -279,17 +279,17 @@ class TestTls:
     @pytest.fixture
     async def server(self, start_etcd: EtcdFactory, tmp_path: Path) -> EtcdServer:
         """An etcd that asks for certificates of the authority in `pki`."""
-        certificates.provide(tmp_path / "pki", [], {})
-        (server,) = await start_etcd(1, tls=certificates.etcd_member(tmp_path / "pki"))
+        certificates.create_certificates(tmp_path / "pki", [], {})
+        (server,) = await start_etcd(1, tls=certificates.etcd_member_files(tmp_path / "pki"))
         return server
 
     async def test_both_sides_show_a_certificate(self, server: EtcdServer, tmp_path: Path) -> None:
-        storage = EtcdStorage([server.endpoint], tls=certificates.etcd_client(tmp_path / "pki"))
+        storage = EtcdStorage([server.endpoint], tls=certificates.etcd_client_files(tmp_path / "pki"))
         await put(storage, "a")
         await storage.close()
 
     async def test_without_the_right_ca_there_is_no_connection(self, server: EtcdServer, tmp_path: Path) -> None:
-        shown = certificates.etcd_client(tmp_path / "pki")
+        shown = certificates.etcd_client_files(tmp_path / "pki")
         storage = EtcdStorage([server.endpoint], tls=replace(shown, ca=tmp_path / "pki/ca.crt"), timeout=2)
         with pytest.raises(StorageUnavailable):
             await storage.transact([Write("a", b"", 0)])
@@ -297,9 +297,9 @@ class TestTls:
 
     async def test_renewed_certificate_is_used_for_the_next_connection(self, server: EtcdServer, tmp_path: Path) -> None:
         """All of it, the authority included: what was there before opens nothing any more."""
-        storage = EtcdStorage([server.endpoint], tls=certificates.etcd_client(tmp_path / "pki"))
+        storage = EtcdStorage([server.endpoint], tls=certificates.etcd_client_files(tmp_path / "pki"))
         await put(storage, "a")
-        certificates.provide(tmp_path / "new", [], {})
+        certificates.create_certificates(tmp_path / "new", [], {})
         shutil.copytree(tmp_path / "new", tmp_path / "pki", dirs_exist_ok=True)
         assert await storage.get("a"), "what is connected stays so"
         server.kill()
@@ -313,10 +313,10 @@ class TestTls:
     ) -> None:
         """Chaos, 2026-11: API servers offered an expired certificate to etcd three times a second until they were restarted."""
         monkeypatch.setattr(members, "RETIRED", 0.1)
-        storage = EtcdStorage([server.endpoint], tls=certificates.etcd_client(tmp_path / "pki"))
+        storage = EtcdStorage([server.endpoint], tls=certificates.etcd_client_files(tmp_path / "pki"))
         await put(storage, "a")
         former = storage._members.current
-        certificates.provide(tmp_path / "new", [], {})
+        certificates.create_certificates(tmp_path / "new", [], {})
         shutil.copytree(tmp_path / "new", tmp_path / "pki", dirs_exist_ok=True)
         server.kill()
         server.start()

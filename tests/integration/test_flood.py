@@ -17,7 +17,7 @@ from pinnace.client.connection import Connection
 from pinnace.client.election import LeaderElector
 from pinnace.cluster import certificates
 from pinnace.pki import Subject
-from pinnace.pki.folder import CertificateSpec, Folder
+from pinnace.pki.folder import CertificateSpec, PkiFolder
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.builders import make_pod
 
@@ -30,19 +30,19 @@ class Server:
     """With few seats, so that a flood is one on any machine."""
 
     def __init__(self, folder: Path, storage: EtcdStorage) -> None:
-        certificates.provide(folder, ["127.0.0.1:1"], {})
+        certificates.create_certificates(folder, ["127.0.0.1:1"], {})
         people = [CertificateSpec(name, Subject(name, ("system:masters",))) for name in ("mallory", "eve")]
-        Folder(folder).provide(people, datetime.now(UTC))
+        PkiFolder(folder).provide(people, datetime.now(UTC))
         self._folder = folder
         self._server = ApiServer(storage, RequestAuthenticator(SYSTEM_CLOCK.time), ServerSettings(seats=SEATS))
         self._connections: list[Connection] = []
 
     async def start(self) -> None:
-        self._address = await self._server.start("127.0.0.1:0", certificates.files(self._folder, "apiserver"))
+        self._address = await self._server.start("127.0.0.1:0", certificates.component_files(self._folder, "apiserver"))
         self._running = asyncio.ensure_future(self._server.run())
 
     def connect(self, name: str) -> Connection:
-        self._connections.append(Connection([self._address], tls=certificates.files(self._folder, name)))
+        self._connections.append(Connection([self._address], tls=certificates.component_files(self._folder, name)))
         return self._connections[-1]
 
     async def close(self) -> None:

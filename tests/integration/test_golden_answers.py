@@ -12,7 +12,7 @@ from yarl import URL
 
 from pinnace.cluster import certificates
 from pinnace.pki import Subject
-from pinnace.pki.folder import CertificateSpec, Folder
+from pinnace.pki.folder import CertificateSpec, PkiFolder
 from tests import golden
 from tests.conftest import EtcdServer, start_members
 from tests.fuzz.http_run import gateway
@@ -30,8 +30,8 @@ async def new_etcd(tmp_path: Path) -> AsyncIterator[EtcdServer]:
 
 async def test_answers_over_https_match_kube_apiserver(new_etcd: EtcdServer, tmp_path: Path) -> None:
     async with gateway(tmp_path, new_etcd.endpoint) as target, ClientSession(timeout=TIMEOUT) as session:
-        Folder(target.pki).provide([CertificateSpec("golden", Subject("admin", ("system:masters",)))], datetime.now(UTC))
-        files = certificates.files(target.pki, "golden")
+        PkiFolder(target.pki).provide([CertificateSpec("golden", Subject("admin", ("system:masters",)))], datetime.now(UTC))
+        files = certificates.component_files(target.pki, "golden")
         contexts = {False: target.context(None), True: target.context(None)}
         contexts[False].load_cert_chain(files.cert, files.key)
 

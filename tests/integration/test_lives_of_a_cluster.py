@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from pinnace.cluster import spec as states
-from pinnace.cluster.processes import is_free
-from pinnace.cluster.spec import listening
+from pinnace.cluster.processes import is_port_free
+from pinnace.cluster.spec import listening_addresses
 from pinnace.runtime import procfs
 
 SEED = int(os.environ.get("PINNACE_SEED", "1"))
@@ -54,7 +54,7 @@ class Life:
         return done.stdout
 
     def state(self) -> states.ClusterState:
-        return states.decode((self.data_dir / "cluster.json").read_text())
+        return states.decode_state((self.data_dir / "cluster.json").read_text())
 
     def pods(self) -> dict[str, Any]:
         """By UID, those that are Running."""
@@ -132,12 +132,14 @@ def test_no_order_of_kills_and_starts_loses_anything(life: Life, tmp_path: Path)
             did.append(deed.__name__)
             deed(life, rng)
         taken = []
-        if rng.random() < 0.3 and not any(record.process and procfs.alive(record.process) for record in life.state().processes):
+        if rng.random() < 0.3 and not any(
+            record.process and procfs.is_running(record.process) for record in life.state().processes
+        ):
             record = rng.choice(life.state().processes)  # another program has a port of it
-            address = rng.choice(listening(record.plan))
+            address = rng.choice(listening_addresses(record.plan))
             taken.append(holder := subprocess.Popen([sys.executable, "-m", "http.server", address.rpartition(":")[2]]))
             did.append(f"{address} of {record.name} is taken")
-            while is_free(address):
+            while is_port_free(address):
                 assert holder.poll() is None
         start = rng.choice([("start", "--data-dir", str(life.data_dir)), ("up", "--detach", "--data-dir", str(life.data_dir))])
         print(f"{order}: {', '.join(did)}; {start[0]}", flush=True)

@@ -242,7 +242,7 @@ async def allocated(client: Client) -> set[str]:
 
 def _doctor(cluster: Cluster) -> str:
     command = [sys.executable, "-m", "pinnace.cli.entry", "doctor", "--data-dir", str(cluster.spec.data_dir)]
-    config = certificates.configuration(pki_folder(cluster.spec.data_dir), "admin")
+    config = certificates.client_config_path(pki_folder(cluster.spec.data_dir), "admin")
     environment = {**os.environ, "COLUMNS": "200", "KUBECONFIG": str(config)}
     return subprocess.run(command, capture_output=True, text=True, timeout=40, check=False, env=environment).stdout
 

@@ -6,13 +6,13 @@ import pytest
 
 from pinnace.apiserver.storage.etcd import EtcdStorage
 from pinnace.apiserver.storage.interface import Compacted, OutOfSpace, Write
-from pinnace.cluster.links import Helper, HelperError
+from pinnace.cluster.links import HelperError, HelperProcess
 from tests.conftest import EtcdFactory, EtcdServer
 from tests.contract.steps import put
 
 
-def surgeon(etcd: EtcdServer) -> Helper:
-    return Helper("pinnace.apiserver.storage.etcd.surgery", "--etcd", f"127.0.0.1:1,{etcd.endpoint}")
+def surgeon(etcd: EtcdServer) -> HelperProcess:
+    return HelperProcess("pinnace.apiserver.storage.etcd.surgery", "--etcd", f"127.0.0.1:1,{etcd.endpoint}")
 
 
 async def test_leader_is_the_member_that_says_so(etcd: EtcdServer) -> None:
@@ -43,7 +43,7 @@ async def test_history_is_gone_after_a_compaction(etcd: EtcdServer, etcd_storage
 
 
 async def test_impossible_operation_is_refused_with_a_message(etcd: EtcdServer) -> None:
-    async with Helper("pinnace.apiserver.storage.etcd.surgery", "--etcd", "127.0.0.1:1") as helper:
+    async with HelperProcess("pinnace.apiserver.storage.etcd.surgery", "--etcd", "127.0.0.1:1") as helper:
         assert await helper.ask("leader") is None
         with pytest.raises(HelperError, match="no leader"):
             await helper.ask("alarm", on=True)
@@ -52,7 +52,7 @@ async def test_impossible_operation_is_refused_with_a_message(etcd: EtcdServer) 
 async def test_member_is_removed_and_added_again_once(start_etcd: EtcdFactory) -> None:
     servers = await start_etcd(3)
     member = servers[2]
-    async with Helper(
+    async with HelperProcess(
         "pinnace.apiserver.storage.etcd.surgery", "--etcd", ",".join(server.endpoint for server in servers[:2])
     ) as helper:
         peer = next(
@@ -65,7 +65,7 @@ async def test_member_is_removed_and_added_again_once(start_etcd: EtcdFactory) -
         assert not await _allowed(helper, "add", peer=peer)
 
 
-async def _allowed(helper: Helper, do: str, **fields: object) -> object:
+async def _allowed(helper: HelperProcess, do: str, **fields: object) -> object:
     """etcd refuses to change its members until they have been connected for five seconds."""
     async with asyncio.timeout(30):
         while True:

@@ -75,7 +75,7 @@ def test_replay_depends_on_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of which nodes tell, as the version of their kubelet."""
     seed = eventful(Kind.WHOLE)
     expected = play(seed).digest
-    monkeypatch.setattr(registration, "version", lambda: "0.1.0+0123456-dirty")
+    monkeypatch.setattr(registration, "build_version", lambda: "0.1.0+0123456-dirty")
     assert play(seed).digest == expected
 
 

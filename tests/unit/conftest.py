@@ -19,7 +19,7 @@ def _refuse_processes(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 sys.addaudithook(_refuse_processes)
-build.version()  # runs git once
+build.build_version()  # runs git once
 
 
 @pytest.fixture(autouse=True)

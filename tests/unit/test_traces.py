@@ -19,7 +19,7 @@ from pinnace.kubelet.fleet import Fleet
 from pinnace.kubelet.registration import FleetMachine
 from pinnace.kubelet.runtime.fake import Behaviour, FakeRuntime
 from pinnace.runtime import tracing
-from pinnace.runtime.otel import OtelTracer, provider
+from pinnace.runtime.otel import OtelTracer, create_provider
 from pinnace.scheduler.config import Configuration
 from pinnace.scheduler.scheduler import Scheduler
 from tests.builders import make_pod
@@ -28,7 +28,7 @@ from tests.storage.memory import MemoryStorage
 PATIENCE = 20.0
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 CAPACITY = {"cpu": "4", "memory": "8Gi", "pods": "10"}
-FROM_HERE = tracing.metadata({"TRACEPARENT": f"00-{TRACE}-b7ad6b7169203331-01"})
+FROM_HERE = tracing.trace_metadata({"TRACEPARENT": f"00-{TRACE}-b7ad6b7169203331-01"})
 
 
 class Kept(SpanExporter):
@@ -60,7 +60,7 @@ def tracer(kept: Kept) -> Callable[..., OtelTracer]:
     """Makes the tracer of a component. `per_million`: the sampled calls per million."""
 
     def make(component: str, per_million: int = 0) -> OtelTracer:
-        return OtelTracer(provider(SimpleSpanProcessor(kept), component, f"{component}-0", per_million))
+        return OtelTracer(create_provider(SimpleSpanProcessor(kept), component, f"{component}-0", per_million))
 
     return make
 
@@ -147,4 +147,4 @@ async def test_trace_is_exported_if_sampled_here_or_by_the_caller(
 
 @pytest.mark.parametrize("told", ["", "1", f"00-{TRACE}-b7ad6b7169203331-01\nx-y: z", TRACE])
 def test_invalid_traceparent_is_not_sent(told: str) -> None:
-    assert tracing.metadata({"TRACEPARENT": told}) == []
+    assert tracing.trace_metadata({"TRACEPARENT": told}) == []

@@ -13,7 +13,7 @@ import click
 import grpc
 from aetcd.rpc import ClusterStub, KVStub, LeaseStub, MaintenanceStub, WatchStub
 
-from pinnace.runtime.tls import Credentials, Renewed, TlsFiles
+from pinnace.runtime.tls import Credentials, ReloadingCredentials, TlsFiles
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -92,7 +92,7 @@ class EtcdMembers:
         if not endpoints:
             raise ValueError("no etcd endpoint given; expected HOST:PORT, such as 127.0.0.1:2379")
         self._endpoints = endpoints
-        self._tls = Renewed(tls) if tls is not None else None
+        self._tls = ReloadingCredentials(tls) if tls is not None else None
         self._retiring: set[asyncio.Task[None]] = set()
         self.all = self._connected()
         self.current = self.all[0]

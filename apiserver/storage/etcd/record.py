@@ -194,8 +194,8 @@ class HistoryFile:
 @click.option("--output", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The history file.")
 def main(etcd: str, etcd_tls: TlsFiles | None, output: Path) -> None:
     """Record every change in etcd since revision 1, until SIGTERM."""
-    logs.configure("recorder", 0)
-    sys.exit(process.run(lambda stop: record(stop, etcd.split(","), etcd_tls, output)))
+    logs.configure_logging("recorder", 0)
+    sys.exit(process.run_component(lambda stop: record(stop, etcd.split(","), etcd_tls, output)))
 
 
 async def record(stop: asyncio.Event, endpoints: Sequence[str], tls: TlsFiles | None, path: Path) -> None:

@@ -147,7 +147,7 @@ async def _serve(endpoints: list[str], tls: TlsFiles | None) -> None:
     admin = EtcdAdmin(endpoints, tls)
     commands = (admin.leader, admin.transfer, admin.compact, admin.alarm, admin.remove, admin.add)
     try:
-        await process.serve({command.__name__: command for command in commands})
+        await process.serve_requests({command.__name__: command for command in commands})
     finally:
         await admin.close()
 

@@ -30,7 +30,7 @@ import yaml
 
 import pinnace
 from pinnace.api.core_v1_pb2 import Container, Pod
-from pinnace.runtime.configuration import ConfigurationError, fields, items
+from pinnace.runtime.configuration import ConfigurationError, parse_fields, parse_list
 
 MAX_FILE = 1 << 20
 """Maximum size of a file with images, in bytes."""
@@ -113,7 +113,7 @@ def load_images(path: Path) -> ImageTable:
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigurationError(f"{path}: invalid YAML: {error}") from None
     try:
-        given = fields(raw, "", ("images",)).get("images")
+        given = parse_fields(raw, "", ("images",)).get("images")
         if not isinstance(given, dict):
             raise ConfigurationError("images: expected entries such as {busybox: {command: [sh]}}")
         return ImageTable({_parse_key(key): _parse_image(entry, f"images.{key}") for key, entry in given.items()})

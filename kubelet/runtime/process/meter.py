@@ -13,7 +13,7 @@ from pinnace.kubelet.runtime.process import files
 from pinnace.kubelet.runtime.process.root import RuntimeRoot
 from pinnace.kubelet.stats import ResourceUsage, RunningPod
 from pinnace.runtime import procfs
-from pinnace.runtime.procfs import Entry
+from pinnace.runtime.procfs import ProcessEntry
 
 LEAST_WINDOW = 1.0
 """Seconds for which a result is reused. The kernel counts in hundredths of a second."""

@@ -76,15 +76,15 @@ from pinnace.kubelet.runtime.process.root import (
 from pinnace.kubelet.service_variables import VariableSource, no_services
 from pinnace.runtime import procfs
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.procfs import Identity
+from pinnace.runtime.procfs import ProcessIdentity
 
 
 def kill_session(running: RunningRecord) -> None:
     """Kills the session of the process. While a process is in the session, the kernel does not reuse its number. So if another
     process has this number, no process of the session remains.
     """
-    leader = Identity(running["pid"], running["started"], running["boot"])
-    if leader.boot != procfs.boot_id() or procfs.identify(leader.pid) not in (None, leader):
+    leader = ProcessIdentity(running["pid"], running["started"], running["boot"])
+    if leader.boot != procfs.read_boot_id() or procfs.identify_process(leader.pid) not in (None, leader):
         return
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -29,14 +29,14 @@ from pinnace.client.config import (
     Configuration,
     configuration_in_use,
     gateway_of,
-    load,
+    load_config,
     read_configuration,
 )
 from pinnace.client.contexts import stale_contexts
-from pinnace.client.kubeconfig_file import risks
+from pinnace.client.kubeconfig_file import describe_risks
 from pinnace.cluster.errors import ClusterError
 from pinnace.cluster.etcd import EtcdMissing, find_etcd
-from pinnace.cluster.processes import Ports
+from pinnace.cluster.processes import PortAllocator
 
 DEADLINE = 8.0
 """Deadline of one check, in seconds. It exceeds the longest timeout within a check."""

@@ -18,10 +18,10 @@ from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError, Forbidden
 from pinnace.cluster import etcd
-from pinnace.cluster.folder import Folder
-from pinnace.cluster.processes import is_free
+from pinnace.cluster.folder import ClusterFolder
+from pinnace.cluster.processes import is_port_free
 from pinnace.cluster.spec import ELECTIONS, ETCD, PROXY, ClusterState, ProcessRecord, data_dir_flag
-from pinnace.cluster.view import DEAD, problems
+from pinnace.cluster.view import DEAD, process_problems
 from pinnace.runtime import build
 
 TIMEOUT = 3.0
@@ -120,7 +120,7 @@ async def check_services(config: ClientConfig, state: ClusterState) -> Sequence[
     silent = [store_key(each) for each, why in zip(asked, await asyncio.gather(*map(_is_refused, asked)), strict=True) if why]
     if silent:
         names = ", ".join(silent[:SHOWN]) + (f" and {len(silent) - SHOWN} more" if len(silent) > SHOWN else "")
-        log = Folder(state.spec.data_dir).log(state.of(PROXY)[0].name)
+        log = ClusterFolder(state.spec.data_dir).log(state.of(PROXY)[0].name)
         hint = f"`pinnace describe service` shows the endpoints; see the log of the proxy, {log}"
         return [build_problem("services", f"no connection to {names}", hint)]
     return [build_ok("services", f"services with ready endpoints that accept connections: {len(asked)} of {len(asked)}")]
@@ -159,7 +159,7 @@ def list_expected_elections(state: ClusterState) -> list[str]:
 
 def _describe_unready_process(state: ClusterState, record: ProcessRecord, reason: str) -> Finding:
     folder = state.spec.data_dir
-    log = f"see its log, {Folder(folder).log(record.name)}"
+    log = f"see its log, {ClusterFolder(folder).log(record.name)}"
     if reason != DEAD:
         if record.component == ETCD and "NOSPACE" in reason:
             return build_problem(

@@ -14,13 +14,13 @@ from pinnace.cli.servers import connect_to_any_server, load_configuration
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import print_note
 from pinnace.client import contexts, kubeconfig_file
-from pinnace.client.config import ClientConfig, ConfigError, known_contexts, load
-from pinnace.client.contexts import Written
+from pinnace.client.config import ClientConfig, ConfigError, known_contexts, load_config
+from pinnace.client.contexts import WrittenContext
 from pinnace.client.kubeconfig_file import file_for_new_entries, kubectl_paths
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import FolderError, NoCluster
-from pinnace.cluster.folder import NO_ROOM, Folder
-from pinnace.cluster.processes import running
+from pinnace.cluster.folder import NO_ROOM, ClusterFolder
+from pinnace.cluster.processes import find_running
 from pinnace.cluster.spec import FILE as STATE_FILE
 from pinnace.cluster.spec import default_data_dir
 from pinnace.runtime import process
@@ -66,10 +66,10 @@ def _find_answering_servers(settings: Settings) -> str:
 
 def _is_running(data_dir: Path) -> bool:
     try:
-        state = Folder(data_dir).read()
+        state = ClusterFolder(data_dir).read()
     except FolderError:
         return False
-    return state is not None and any(map(running, state.processes))
+    return state is not None and any(map(find_running, state.processes))
 
 
 def _resolve_named_folder(context: click.Context, option: click.Parameter, given: str | None) -> Path | None:
@@ -104,7 +104,7 @@ def present_data_dir(settings: Settings, named: Path | None) -> Path:
             raise Failure(message, hint="if it is local, specify its directory with --data-dir", code=ExitCode.NOT_FOUND)
         return path
     try:
-        path = load(settings.server, file=settings.kubeconfig, can_impersonate=True).data_dir
+        path = load_config(settings.server, file=settings.kubeconfig, can_impersonate=True).data_dir
     except ConfigError:
         path = _only_data_dir(settings)
     return path or default_data_dir()
@@ -148,7 +148,7 @@ def check_writable(settings: Settings) -> None:
             print_note(f"warning: {file}: {result}")
 
 
-def write_context(settings: Settings, found: ClientConfig, *, make_current: bool = True) -> Written:
+def write_context(settings: Settings, found: ClientConfig, *, make_current: bool = True) -> WrittenContext:
     """Write the context of the cluster into the kubeconfig, and make it the current one. Raises Failure."""
     assert found.data_dir is not None
     name = contexts.context_name(found.data_dir, is_default=found.data_dir == default_data_dir())
@@ -157,7 +157,7 @@ def write_context(settings: Settings, found: ClientConfig, *, make_current: bool
             found, name, is_dead_context, file=settings.kubeconfig, make_current=make_current
         )
     with suppress(FolderError):  # `down` then looks in the usual files only
-        Folder(found.data_dir).add_kubeconfig(written.path)
+        ClusterFolder(found.data_dir).add_kubeconfig(written.path)
     return written
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cluster import certificates
 from pinnace.cluster.cluster import Cluster
-from pinnace.cluster.processes import running
+from pinnace.cluster.processes import find_running
 from pinnace.cluster.spec import GATEWAY, data_dir_flag, pki_folder
 from pinnace.pki.folder import ADMIN
 from pinnace.timeline.link import LinkError, request_link
@@ -20,11 +20,11 @@ def local_link(cluster: Cluster) -> str:
     if not gateways:
         hint = f"`pinnace up{data_dir_flag(folder)} --fresh --gateways 1` makes a cluster with one"
         raise Failure(f"the cluster in {folder} has no gateway", hint=hint, code=ExitCode.NOT_FOUND)
-    alive = [gateway for gateway in gateways if running(gateway)]
+    alive = [gateway for gateway in gateways if find_running(gateway)]
     if not alive:
         raise Failure("no gateway runs", hint="`pinnace start` starts stopped processes", code=ExitCode.UNAVAILABLE)
     try:
-        return request_link(alive[0].plan.address, certificates.files(pki_folder(folder), ADMIN))
+        return request_link(alive[0].plan.address, certificates.component_files(pki_folder(folder), ADMIN))
     except (LinkError, OSError) as error:
         raise Failure(str(error), hint="`pinnace doctor` looks for the cause", code=ExitCode.UNAVAILABLE) from None
 

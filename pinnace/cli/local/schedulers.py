@@ -13,8 +13,8 @@ from pinnace.api.records import Dump, Malformed, from_json
 from pinnace.cli.outcomes import ExitCode, Failure, usage_failure
 from pinnace.cli.terminal import print_note
 from pinnace.cluster.errors import FolderError
-from pinnace.cluster.folder import Folder
-from pinnace.cluster.inputs import CONFIG, PLUGIN, options
+from pinnace.cluster.folder import ClusterFolder
+from pinnace.cluster.inputs import CONFIG, PLUGIN, component_options
 from pinnace.cluster.spec import SCHEDULER
 from pinnace.runtime.http import parse_address
 
@@ -58,19 +58,19 @@ def ask_scheduler(kind: type[D], http: str, data_dir: Path) -> D:
 def read_scheduler_options(data_dir: Path) -> SchedulerOptions:
     """Return the flags of the schedulers of a local cluster. Empty if there is no cluster, or the flags are the defaults."""
     try:
-        state = Folder(data_dir).read()
+        state = ClusterFolder(data_dir).read()
     except FolderError:
         return SchedulerOptions()
     plan = next((record.plan for record in state.of(SCHEDULER)), None) if state is not None else None
     if plan is None:
         return SchedulerOptions()
-    said = options(plan)
+    said = component_options(plan)
     python_path = dict(plan.environment).get("PYTHONPATH", "")
     return SchedulerOptions(str(said.get(CONFIG, "")), list(said.get(PLUGIN, ())), str(data_dir), python_path)
 
 
 def _of_cluster(kind: type[D], data_dir: Path) -> D:
-    state = Folder(data_dir).read()
+    state = ClusterFolder(data_dir).read()
     addresses = [record.plan.http for record in state.of(SCHEDULER)] if state is not None else []
     if not addresses:
         hint = "specify the address of a scheduler with --http, or a local cluster with --data-dir"

@@ -17,7 +17,7 @@ from pinnace.cli.local import running
 from pinnace.cli.local.running import Steps
 from pinnace.cli.outcomes import ExitCode, Failure, usage_failure
 from pinnace.cli.settings import Settings
-from pinnace.cluster.processes import Ports
+from pinnace.cluster.processes import PortAllocator
 from pinnace.cluster.spec import PROCESS, ClusterSpec
 from pinnace.verification.bench import load
 from pinnace.verification.bench.calibration import BenchCluster, calibrated_cluster
@@ -278,7 +278,7 @@ def flood_row(
         return
     spec = replace(spec, apiservers=1)  # all of them have the same flags, and the port for tokens is one of these
     options = {"as": who, "service": service, "calls": calls, "seconds": seconds}
-    tokens_at = f"127.0.0.1:{Ports().next()}"
+    tokens_at = f"127.0.0.1:{PortAllocator().next()}"
     with tempfile.NamedTemporaryFile("w", suffix=".csv") as tokens:
         tokens.write(f"{secrets.token_hex()},somebody,1\n")
         tokens.flush()

@@ -261,7 +261,7 @@ async def record_timeline(cluster: Cluster, client: Client, html: Path | None) -
         history, states = Path(folder) / "history.jsonl", Path(folder) / "processes.jsonl"
 
         async def follow() -> None:
-            async with aclosing(recording.record(KeyReader(client.connection), history, "pinnace demo")) as changes:
+            async with aclosing(recording.record_cluster(KeyReader(client.connection), history, "pinnace demo")) as changes:
                 async for _ in changes:
                     pass
 

@@ -31,7 +31,7 @@ from pinnace.cli.terminal import print_result
 from pinnace.client.config import ClientConfig, configuration_in_use
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import FolderError
-from pinnace.cluster.folder import Folder
+from pinnace.cluster.folder import ClusterFolder
 from pinnace.cluster.spec import ELECTION, PROXY, ClusterState, data_dir_flag, default_data_dir, pki_folder
 from pinnace.runtime import process
 
@@ -81,7 +81,7 @@ async def examine_cluster(settings: Settings, data_dir: Path | None, deadline: f
     def local() -> Sequence[Finding]:
         nonlocal state
         try:
-            state = Folder(folder).read()
+            state = ClusterFolder(folder).read()
         except FolderError as error:
             return [build_problem("cluster", error.message, error.hint)]
         if state is not None:

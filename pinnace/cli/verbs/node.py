@@ -24,8 +24,8 @@ from pinnace.cli.session import CommandSession, run_session
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import print_result
 from pinnace.client.errors import error_of
-from pinnace.client.flags import Machines
-from pinnace.client.flags import machines as machine_options
+from pinnace.client.flags import NodeShapeOptions
+from pinnace.client.flags import machine_options as machine_options
 
 BATCH = 200
 """Nodes per batch."""
@@ -78,7 +78,7 @@ def node() -> None:
 @machine_options
 @click.option("--prefix", default="node-", show_default=True, help="The prefix of the names, followed by a number.")
 @click.option("--fleet", metavar="NAME", help="The kubelet fleet that runs the nodes. Required if there are several fleets.")
-def add(settings: Settings, count: int | None, machines: Machines, prefix: str, fleet: str | None) -> None:
+def add(settings: Settings, count: int | None, machines: NodeShapeOptions, prefix: str, fleet: str | None) -> None:
     """Add virtual nodes, which a kubelet fleet simulates.
 
     A node becomes Ready once the fleet has acquired it. The fleet sets the labels that every node has, such as

@@ -76,7 +76,7 @@ def pki(
     local cluster. The addresses are taken from the administrator's kubeconfig unless they are given.
     """
     from pinnace.client.config import parse_endpoints
-    from pinnace.cluster.certificates import configuration, export_kubeconfig, user_name
+    from pinnace.cluster.certificates import client_config_path, export_kubeconfig, user_path
     from pinnace.pki.folder import ADMIN
 
     if export is not None:
@@ -123,17 +123,17 @@ def _create_cluster_certificates(
     gateway: str,
 ) -> Sequence[str]:
     from pinnace.client.config import parse_endpoints
-    from pinnace.cluster.certificates import LOOPBACK, provide
+    from pinnace.cluster.certificates import LOOPBACK, create_certificates
 
     addresses = parse_endpoints(servers)
-    return provide(folder, addresses, fleets, (*LOOPBACK, *hosts), (*LOOPBACK, *etcd_hosts), gateway=gateway)
+    return create_certificates(folder, addresses, fleets, (*LOOPBACK, *hosts), (*LOOPBACK, *etcd_hosts), gateway=gateway)
 
 
 def _create_user_certificate(folder: Path, user: str, groups: Sequence[str], servers: str) -> Sequence[str]:
     from pinnace.client.config import parse_endpoints
-    from pinnace.cluster.certificates import provide_user
+    from pinnace.cluster.certificates import create_user_certificate
 
-    return provide_user(folder, user, groups, parse_endpoints(servers) if servers else ())
+    return create_user_certificate(folder, user, groups, parse_endpoints(servers) if servers else ())
 
 
 def _is_of_local_cluster(folder: Path) -> bool:
@@ -144,9 +144,9 @@ def _is_of_local_cluster(folder: Path) -> bool:
 
 def _find_signing_folder(folder: Path) -> Path:
     """Return the directory with the certificate authority for `folder`. Raises Failure."""
-    from pinnace.cluster.certificates import authority
+    from pinnace.cluster.certificates import find_pki_folder
 
-    path = authority(folder)
+    path = find_pki_folder(folder)
     if path is None:
         hint = "specify a directory of `pinnace pki` or of a local cluster"
         raise Failure(f"{folder}: no certificate authority key (ca.key) found", hint=hint, code=ExitCode.NOT_FOUND)

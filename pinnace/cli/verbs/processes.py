@@ -25,8 +25,8 @@ from pinnace.cli.terminal import Table, one_line, print_note
 from pinnace.cluster import certificates, inputs, processes, view
 from pinnace.cluster.cluster import START_TIMEOUT, STOP_GRACE, Cluster
 from pinnace.cluster.errors import ClusterError, FolderError, NoCluster, StartFailed
-from pinnace.cluster.folder import Folder
-from pinnace.cluster.spec import ELECTION, SCHEDULER, ProcessRecord, data_dir_flag, fleets, pki_folder
+from pinnace.cluster.folder import ClusterFolder
+from pinnace.cluster.spec import ELECTION, SCHEDULER, ProcessRecord, data_dir_flag, fleet_node_names, pki_folder
 from pinnace.cluster.view import ProcessStatus
 from pinnace.runtime import procfs
 
@@ -39,7 +39,7 @@ ENDING = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 def complete_process(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the process names of the selected local cluster."""
     try:
-        state = Folder(clusters.present_data_dir(ctx.ensure_object(Settings), ctx.params.get("data_dir"))).read()
+        state = ClusterFolder(clusters.present_data_dir(ctx.ensure_object(Settings), ctx.params.get("data_dir"))).read()
     except (ClusterError, Failure):
         return []
     records = state.processes if state is not None else ()
@@ -88,7 +88,9 @@ def bring_up(settings: Settings, data_dir: Path | None, names: Sequence[str], *,
         if damaged:
             raise damaged
         suspended = [
-            record.name for record in cluster.state.processes if (pid := processes.running(record)) and procfs.suspended(pid)
+            record.name
+            for record in cluster.state.processes
+            if (pid := processes.find_running(record)) and procfs.is_suspended(pid)
         ]
         if suspended:
             where = data_dir_flag(folder)
@@ -148,7 +150,7 @@ async def _find_leaders(cluster: Cluster, names: Sequence[str]) -> list[str]:
         return []
     try:
         async with cluster.client() as client:
-            return await view.leaders(client)
+            return await view.election_leaders(client)
     except FolderError:
         return []
 
@@ -172,7 +174,7 @@ async def _restart_process(cluster: Cluster, name: str, steps: Steps, timeout: f
 def _note_ignored_environment(cluster: Cluster) -> None:
     """Print a note about environment variables that differ from the stored configuration."""
     plans, environ = [record.plan for record in cluster.state.processes], os.environ
-    names = list(inputs.differing(plans, environ, Path.cwd()))
+    names = list(inputs.changed_variables(plans, environ, Path.cwd()))
     names += [variable for _, variable in inputs.FLAGS.values() if variable in environ]
     if names:
         print_note(
@@ -184,7 +186,9 @@ def _renew_certificates(cluster: Cluster) -> tuple[list[str], Failure | None]:
     """Renew certificates. Return the names of renewed ones, and print problems. Raises ClusterError."""
     try:
         with cluster.folder.locked(), cluster.folder.usable():
-            return certificates.renew(pki_folder(cluster.spec.data_dir), fleets(cluster.reloaded().spec)), None
+            return certificates.renew_certificates(
+                pki_folder(cluster.spec.data_dir), fleet_node_names(cluster.reloaded().spec)
+            ), None
     except ValueError as error:
         hint = "put back what was there; `pinnace doctor` looks into all of them"
         return [], Failure(f"certificates cannot be renewed: {error}", hint=hint)
@@ -302,7 +306,7 @@ def down(settings: Settings, data_dir: Path | None) -> None:
     """
     folder = clusters.present_data_dir(settings, data_dir)
     named, left = data_dir or settings.context, None
-    written = Folder(folder).kubeconfigs()
+    written = ClusterFolder(folder).kubeconfigs()
     clusters.check_removable(settings, folder, written)
     with running.translate_cluster_errors(), Steps(settings) as steps:
         try:
@@ -310,8 +314,8 @@ def down(settings: Settings, data_dir: Path | None) -> None:
         except NoCluster as nothing:
             if ran_on := running.run_coroutine(processes.end(folder)):
                 steps.done(f"the state of a cluster in {folder} is gone; its processes ran on, and were killed: {ran_on}")
-            elif (made := Folder(folder).remove_failed_start()) is not None:
-                Folder(folder).prune(made)
+            elif (made := ClusterFolder(folder).remove_failed_start()) is not None:
+                ClusterFolder(folder).prune(made)
                 steps.done(f"removed the logs of a start that failed from {folder}")
             elif not named and (others := clusters.hint_at_other_clusters(settings, folder, "down")):
                 left = Failure(nothing.message, hint=others, code=ExitCode.NOT_FOUND)
@@ -381,14 +385,14 @@ async def _kill_processes(cluster: Cluster, names: Sequence[str], number: signal
     if LEADER in names:
         leader, token = (_find_frozen_scheduler(cluster), 0) if number is signal.SIGCONT else await _find_leader(cluster)
     names = list(dict.fromkeys(leader if name == LEADER else name for name in names))
-    hit = {name: process for name in names if (process := processes.running(cluster.state.find(name)))}
+    hit = {name: process for name in names if (process := processes.find_running(cluster.state.find(name)))}
     for name, process in hit.items():
         cluster.kill(name, number)
         leads = f', which leads the election "{ELECTION}" with token {token}' if name == leader and token else ""
         click.echo(f"kill -{number.name.removeprefix('SIG')} {process.pid}: {name}{leads}")
     if number in ENDING:
         steps.waiting(f"{', '.join(hit)} to end")
-        if not await processes.gone(hit.values(), STOP_GRACE):
+        if not await processes.wait_ended(hit.values(), STOP_GRACE):
             steps.warn(f"still there after {STOP_GRACE:g} s: {', '.join(hit)}")
     if dead := [name for name in names if name not in hit]:
         where, several = data_dir_flag(cluster.spec.data_dir), len(dead) > 1
@@ -410,7 +414,7 @@ def _find_frozen_scheduler(cluster: Cluster) -> str:
 async def _find_leader(cluster: Cluster) -> tuple[str, int]:
     """Return the name of the leading scheduler, and its token. Raises Failure."""
     async with cluster.client() as client:
-        election = await view.try_leader(client)
+        election = await view.try_scheduler_leader(client)
     if election is None or not election.holder:
         hint = f"`pinnace status{data_dir_flag(cluster.spec.data_dir)}` shows which processes run; or name one of them"
         raise Failure("no scheduler leads", hint=hint, code=ExitCode.NOT_FOUND)

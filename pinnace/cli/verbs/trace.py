@@ -35,7 +35,7 @@ from pinnace.client.config import HINT
 from pinnace.client.errors import ApiError, Expired
 from pinnace.printers.cluster import event_count
 from pinnace.printers.columns import NONE
-from pinnace.timeline.source import DecisionError, LiveSource
+from pinnace.timeline.source import DecisionError, LiveTimelineSource
 
 DEADLINE = 60.0
 """Default time limit, in seconds."""
@@ -256,7 +256,7 @@ async def _add_decision(client: Client, pod: Pod, bind: int, found: PodTrace) ->
         )
     revision = bind - 1 if bind else 0
     try:
-        document = await LiveSource(client.connection, "").decision(found.pod, revision)
+        document = await LiveTimelineSource(client.connection, "").decision(found.pod, revision)
         explanation = from_json(Explanation, document)
     except (DecisionError, Malformed) as error:
         return _set_decision(found, None, "", f"The filters and scores of the decision are unknown: {error}.")

@@ -87,7 +87,7 @@ def record(settings: Settings, file: Path, seconds: float | None) -> None:
         try:
             async with (
                 asyncio.timeout(seconds),
-                aclosing(recording.record(KeyReader(session.client.connection), file, "")) as made,
+                aclosing(recording.record_cluster(KeyReader(session.client.connection), file, "")) as made,
             ):
                 async for count in made:
                     changes = count
@@ -134,7 +134,7 @@ def open_(
         ) from None
     if not source.log.last:
         raise Failure("the files have nothing to show", hint="a history begins with the records of etcd", code=ExitCode.INVALID)
-    exports = [(html, site.export), (perfetto, site.export_trace)]
+    exports = [(html, site.export_page), (perfetto, site.export_trace)]
     if any(file for file, _ in exports):
         for file, export in exports:
             if file is not None:
@@ -142,9 +142,9 @@ def open_(
         return
 
     async def serve() -> None:
-        sessions = site.Sessions()
-        page = site.Site(source, sessions)
-        runner, url = await site.serve(page, "127.0.0.1", 0)
+        sessions = site.ViewerSessions()
+        page = site.TimelineSite(source, sessions)
+        runner, url = await site.serve_site(page, "127.0.0.1", 0)
         try:
             link = sessions.link(url, site.Viewer("you"))
             print_result(f"{link}\n")
@@ -181,7 +181,7 @@ def _check_terminal(opens: bool | None) -> None:
 def _show_terminal_timeline(url: str) -> None:
     from pinnace.timeline.terminal import TerminalTimeline, stream
 
-    if reason := TerminalTimeline(stream(url)).run():
+    if reason := TerminalTimeline(stream_frames(url)).run():
         raise Failure(reason, hint="`pinnace ui --terminal` connects again", code=ExitCode.UNAVAILABLE)
 
 

@@ -27,7 +27,7 @@ from pinnace.client.flags import Machines, check_registering
 from pinnace.client.flags import machines as machine_options
 from pinnace.cluster import inputs, processes, view
 from pinnace.cluster.cluster import START_TIMEOUT, Cluster
-from pinnace.cluster.errors import Busy, FolderError, NoCluster, OtherOptions, SpecError
+from pinnace.cluster.errors import ClusterBusy, FolderError, NoCluster, OtherOptions, SpecError
 from pinnace.cluster.spec import (
     DNS,
     ELECTIONS,
@@ -113,7 +113,13 @@ INTERVAL = 0.5
 @click.option("--open", "opens", is_flag=True, help="Open the timeline of the cluster in a browser.")
 @click.option("--detach", is_flag=True, help="Run the cluster in the background and return when it is ready.")
 def up(
-    settings: Settings, data_dir: Path | None, fresh: bool, opens: bool, detach: bool, machines: Machines, **options: Any
+    settings: Settings,
+    data_dir: Path | None,
+    fresh: bool,
+    opens: bool,
+    detach: bool,
+    machines: NodeShapeOptions,
+    **options: Any,
 ) -> None:
     """Start a local cluster, or resume an existing one.
 
@@ -127,7 +133,7 @@ def up(
     """
     with running.translate_cluster_errors():
         folder = data_dir or default_data_dir()
-        check_registering(machines)
+        check_node_labels(machines)
         if options["proxy"] is None:
             options["proxy"] = options["runtime"] == PROCESS
         sharing = options["gateways"] > 1
@@ -144,7 +150,7 @@ def up(
 def _list_given_options(spec: ClusterSpec) -> dict[str, Any]:
     """Return the options on the command line."""
     source = click.get_current_context().get_parameter_source
-    return {name: value for name, value in inputs.options_of(spec).items() if source(name) is ParameterSource.COMMANDLINE}
+    return {name: value for name, value in inputs.options_by_name(spec).items() if source(name) is ParameterSource.COMMANDLINE}
 
 
 def _list_stages(given: str) -> str:
@@ -205,7 +211,7 @@ async def _start_cluster(
         steps.done(f"going on with the cluster in {spec.data_dir}, which was made with {describe_spec(there.spec)}")
         return there, await there.resume(steps, timeout=timeout)
     if there is not None:
-        inputs.gather(spec, os.environ, Path.cwd())  # what cannot be used is refused before anything is removed
+        inputs.read_inputs(spec, os.environ, Path.cwd())  # what cannot be used is refused before anything is removed
         await _check_scheduler(inputs.with_environment(spec, os.environ))
         await running.remove_cluster(there, steps)
     cluster = Cluster(spec)
@@ -266,8 +272,8 @@ def check_options(cluster: Cluster, given: Mapping[str, Any], environ: Mapping[s
     files = {name: value for name, value in given.items() if name in inputs.FLAGS}
     bare = ClusterSpec(data_dir=spec.data_dir, runtime=FAKE if files.get("stages") else spec.runtime)
     asked = inputs.with_environment(inputs.with_options(bare, files), environ)
-    digests, before = inputs.digests(asked, cwd), inputs.options_of(spec)
-    wanted = inputs.options_of(inputs.absolute(asked, cwd))
+    digests, before = inputs.file_digests(asked, cwd), inputs.options_by_name(spec)
+    wanted = inputs.options_by_name(inputs.with_absolute_paths(asked, cwd))
     had, now, changed = [], [], []
     for name, new in sizes.items():
         if before[name] != new:
@@ -279,7 +285,7 @@ def check_options(cluster: Cluster, given: Mapping[str, Any], environ: Mapping[s
             had.append(find_option(name, old))
             now.append(find_option(name, new) + (" with other contents" if old == new else ""))
             changed.append(name)
-    for variable, stored in inputs.differing([record.plan for record in state.processes], environ, cwd).items():
+    for variable, stored in inputs.changed_variables([record.plan for record in state.processes], environ, cwd).items():
         had.append(f"no {variable}" if stored is None else f"{variable}={quote(stored)}")
         now.append(f"{variable}={quote(environ[variable])}")
     if not had:
@@ -332,12 +338,12 @@ async def _stop_cluster(settings: Settings, cluster: Cluster, steps: Steps) -> F
         stopped, ran = result.state.stopped, len(result.ended()) < len(result.state.processes)
         await result.halt()
     except NoCluster:
-        if not await processes.end(folder):
+        if not await processes.end_processes(folder):
             return None
         clusters.remove_context(settings, folder, written)
         steps.done("its processes were killed")
         return Failure(f"the state of the cluster was removed from {folder}", hint="`pinnace down` ends a cluster")
-    except Busy:
+    except ClusterBusy:
         return None
     finally:
         steps.quiet()

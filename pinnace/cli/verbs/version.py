@@ -54,7 +54,7 @@ def version(settings: Settings, client: bool, output: str | None) -> None:
 
 
 def own_version() -> str:
-    return build.version()
+    return build.build_version()
 
 
 def format_versions(versions: Mapping[str, str]) -> str:

@@ -17,7 +17,7 @@ from pinnace.cluster import certificates
 from pinnace.cluster.cluster import Cluster, Hook
 from pinnace.cluster.links import Links
 from pinnace.cluster.spec import APISERVER, ETCD, PLAIN, SCHEDULER, ClusterSpec, ClusterState, ProcessHooks, Wiring, pki_folder
-from pinnace.cluster.startup import Progress
+from pinnace.cluster.startup import StartProgress
 from pinnace.verification.bench import BenchError
 
 START_TIMEOUT = 180.0
@@ -27,7 +27,7 @@ CALIBRATION_SECONDS = 2.0
 
 @asynccontextmanager
 async def scratch_cluster(
-    spec: ClusterSpec, progress: Progress, with_etcd: Hook | None = None, hooks: ProcessHooks = PLAIN
+    spec: ClusterSpec, progress: StartProgress, with_etcd: Hook | None = None, hooks: ProcessHooks = PLAIN
 ) -> AsyncIterator[Cluster]:
     """Start a cluster with the sizes of `spec`; the data directory of `spec` is ignored. `with_etcd`: see `Cluster.up`."""
     with tempfile.TemporaryDirectory(prefix="pinnace-") as folder:

@@ -21,7 +21,7 @@ from pinnace.client.errors import ApiError, Fenced, error_of
 from pinnace.cluster import processes, startup, view
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.links import Link, Links, Mode
-from pinnace.cluster.startup import Progress
+from pinnace.cluster.startup import StartProgress
 from pinnace.verification.bench import BenchError, usage
 from pinnace.verification.bench.calibration import BenchCluster
 from pinnace.verification.bench.load import CreatedPods
@@ -102,7 +102,7 @@ async def hit_leader(
 async def present_leader(client: Client) -> Election:
     """Return the current leader. Raises BenchError if there is no leader within LEADER_TIMEOUT."""
     deadline = time.monotonic() + LEADER_TIMEOUT
-    while not (election := await view.leader(client)):
+    while not (election := await view.scheduler_leader(client)):
         if time.monotonic() > deadline:
             raise BenchError(f"timed out after {LEADER_TIMEOUT:g} s waiting for a leader")
         await asyncio.sleep(POLL)
@@ -115,10 +115,10 @@ async def bring_back(cluster: Cluster, name: str, number: signal.Signals) -> Non
         cluster.kill(name, signal.SIGCONT)
     else:
         ended = cluster.state.find(name).process
-        await processes.gone([ended] if ended else [], LEADER_TIMEOUT)
+        await processes.wait_ended([ended] if ended else [], LEADER_TIMEOUT)
         await cluster.start(name)
     deadline = time.monotonic() + LEADER_TIMEOUT
-    while missing := await startup.readiness([cluster.state.find(name)]):
+    while missing := await startup.check_readiness([cluster.state.find(name)]):
         if time.monotonic() > deadline:
             raise BenchError(f"timed out after {LEADER_TIMEOUT:g} s waiting for readiness: {missing.what}")
         await asyncio.sleep(POLL)
@@ -210,7 +210,7 @@ class VacancyLog:
         """Poll until the vacancy is observed or the task is cancelled."""
         while self.seen is None:
             try:
-                if await view.leader(client) is None:
+                if await view.scheduler_leader(client) is None:
                     self.seen = time.monotonic()
             except ApiError:
                 pass

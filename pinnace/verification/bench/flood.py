@@ -41,9 +41,9 @@ from pinnace.client.election import CAMPAIGN_METHOD, SECRET_SIZE
 from pinnace.client.errors import ApiError
 from pinnace.cluster import certificates
 from pinnace.cluster.spec import APISERVER, ELECTION, SCHEDULER, pki_folder
-from pinnace.cluster.startup import Progress
+from pinnace.cluster.startup import StartProgress
 from pinnace.pki import Subject
-from pinnace.pki.folder import CertificateSpec, Folder
+from pinnace.pki.folder import CertificateSpec, PkiFolder
 from pinnace.runtime.tls import TlsFiles
 from pinnace.verification.bench import BenchError, load
 from pinnace.verification.bench.calibration import BenchCluster

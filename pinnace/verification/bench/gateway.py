@@ -32,12 +32,12 @@ from pinnace.api.verbs_pb2 import ListRequest
 from pinnace.api.wire import kubernetes_envelope
 from pinnace.client.channel import Peer
 from pinnace.cluster import certificates
-from pinnace.cluster.processes import Ports
+from pinnace.cluster.processes import PortAllocator
 from pinnace.cluster.spec import APISERVER, ETCD, GATEWAY, pki_folder
-from pinnace.cluster.startup import Progress
+from pinnace.cluster.startup import StartProgress
 from pinnace.runtime import procfs
 from pinnace.runtime.procfs import ProcessUsage
-from pinnace.runtime.tls import Renewed, TlsFiles
+from pinnace.runtime.tls import ReloadingCredentials, TlsFiles
 from pinnace.verification.bench import BenchError
 from pinnace.verification.bench.calibration import BenchCluster
 from pinnace.verification.bench.haproxy import find_haproxy, serve_static_answer
@@ -142,7 +142,10 @@ async def _measure_static_answers(bench: BenchCluster, done: GatewayResults, pro
         progress.warn("HAProxy is not installed, so there are no ratios: install haproxy, or set HAPROXY to its path")
         yield nothing
         return
-    server, listen = certificates.files(pki_folder(bench.cluster.spec.data_dir), APISERVER), f"127.0.0.1:{Ports().next()}"
+    server, listen = (
+        certificates.component_files(pki_folder(bench.cluster.spec.data_dir), APISERVER),
+        f"127.0.0.1:{PortAllocator().next()}",
+    )
     assert server.cert is not None and server.key is not None
     threads = len(os.sched_getaffinity(0))
     with serve_static_answer(program, server.cert, server.key, listen, threads):
@@ -345,7 +348,7 @@ def _directly(bench: BenchCluster) -> Opener:
 @asynccontextmanager
 async def _open_connection(bench: BenchCluster) -> AsyncIterator[Peer]:
     """Yield a connection of its own to the API server."""
-    peer = Peer(bench.cluster.endpoints[0], tls=Renewed(bench.cluster.tls))
+    peer = Peer(bench.cluster.endpoints[0], tls=ReloadingCredentials(bench.cluster.tls))
     try:
         if not await peer.connect():
             raise BenchError(f"API server {peer.endpoint} does not accept more connections")
@@ -376,5 +379,5 @@ def cpu_per_item(usage: Mapping[str, ProcessUsage], items: int) -> dict[str, flo
 def _memory(bench: BenchCluster, component: str) -> int:
     """Return the resident memory of a component with its descendants in MB."""
     running = [record.process for record in bench.cluster.state.of(component) if record.process]
-    result = map(procfs.usage, (*running, *procfs.descendants(running)))
+    result = map(procfs.read_usage, (*running, *procfs.find_descendants(running)))
     return round(sum(usage.rss_mb for usage in result if usage))

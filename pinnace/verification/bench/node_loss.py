@@ -24,8 +24,8 @@ from pinnace.api.verbs_pb2 import WatchEventType
 from pinnace.client.client import Client
 from pinnace.client.errors import Conflict, Unavailable
 from pinnace.cluster.cluster import Cluster
-from pinnace.cluster.spec import KUBELET, NODE_PREFIX, shares
-from pinnace.cluster.startup import Progress
+from pinnace.cluster.spec import KUBELET, NODE_PREFIX, split_evenly
+from pinnace.cluster.startup import StartProgress
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.verification.bench import BenchError
 from pinnace.verification.bench.calibration import BenchCluster
@@ -195,7 +195,7 @@ def build_deployment(name: str, replicas: int) -> Deployment:
 
 def nodes_of(cluster: Cluster, fleet: int) -> frozenset[str]:
     """Return the names of the nodes that a kubelet process runs."""
-    first, count = shares(cluster.spec.nodes, cluster.spec.kubelets)[fleet]
+    first, count = split_evenly(cluster.spec.nodes, cluster.spec.kubelets)[fleet]
     return frozenset(f"{NODE_PREFIX}{number}" for number in range(first, first + count))
 
 

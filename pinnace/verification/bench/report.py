@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from pinnace.runtime.build import commit
+from pinnace.runtime.build import build_commit
 from pinnace.runtime.procfs import ProcessUsage
 from pinnace.verification.bench.calibration import Calibration
 

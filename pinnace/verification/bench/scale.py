@@ -8,7 +8,7 @@ from pinnace.api.resources import DEPLOYMENTS, PODS
 from pinnace.client.client import Client
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.spec import KUBELET
-from pinnace.cluster.startup import Progress
+from pinnace.cluster.startup import StartProgress
 from pinnace.verification.bench import BenchError, usage
 from pinnace.verification.bench.calibration import BenchCluster
 from pinnace.verification.bench.load import CreatedPods

@@ -29,8 +29,8 @@ from pinnace.api.discovery_v1_pb2 import EndpointSlice
 from pinnace.api.resources import DEPLOYMENTS, ENDPOINT_SLICES, SERVICES
 from pinnace.api.wellknown import SERVICE_LABEL
 from pinnace.client.client import Client
-from pinnace.cluster.processes import Ports
-from pinnace.cluster.startup import Progress
+from pinnace.cluster.processes import PortAllocator
+from pinnace.cluster.startup import StartProgress
 from pinnace.verification.bench import BenchError, pages
 from pinnace.verification.bench.calibration import BenchCluster
 from pinnace.verification.bench.haproxy import find_haproxy, forward_tcp
@@ -127,7 +127,12 @@ async def _count_answers(address: str) -> Counter[str]:
 
 
 async def _measure_rolling_update(
-    client: Client, address: str, requests: int, counts: dict[str, int], samples: dict[str, Sequence[float]], progress: Progress
+    client: Client,
+    address: str,
+    requests: int,
+    counts: dict[str, int],
+    samples: dict[str, Sequence[float]],
+    progress: StartProgress,
 ) -> float:
     version = 1
     began = time.monotonic()
@@ -149,7 +154,7 @@ def _set_pod_template(template: PodTemplateSpec, each: Deployment) -> None:
     each.spec.template.CopyFrom(template)
 
 
-async def _measure_after_kill(client: Client, address: str, counts: dict[str, int], progress: Progress) -> None:
+async def _measure_after_kill(client: Client, address: str, counts: dict[str, int], progress: StartProgress) -> None:
     progress.waiting("a killed pod")
     victim = next(
         item
@@ -182,7 +187,7 @@ def kill_listener(address: str, port: int) -> None:
     raise BenchError(f"no process listens at {address}:{port}")
 
 
-async def _measure_endpoint_changes(client: Client, count: int, changed: int, progress: Progress) -> list[float]:
+async def _measure_endpoint_changes(client: Client, count: int, changed: int, progress: StartProgress) -> list[float]:
     """Move services from ten endpoints to ten others, one service at a time."""
     progress.waiting(f"{count:,} services with {ENDPOINTS} endpoints")
     groups = [[f"127.249.{group}.{index}" for index in range(1, ENDPOINTS + 1)] for group in range(2)]
@@ -281,7 +286,7 @@ async def _measure_until_named_server_answers(address: str, name: str) -> None:
 
 
 async def _measure_streams(
-    client: Client, ports: Ports, counts: dict[str, int], samples: dict[str, Sequence[float]], progress: Progress
+    client: Client, ports: PortAllocator, counts: dict[str, int], samples: dict[str, Sequence[float]], progress: StartProgress
 ) -> None:
     host, port = "127.249.2.1", ports.next()
     with _run_process([sys.executable, "-S", "-c", BACKEND, host, str(port)], "ready"):
@@ -379,7 +384,7 @@ while True:
 """
 
 
-def _measure_nftables(counts: dict[str, int], progress: Progress) -> None:
+def _measure_nftables(counts: dict[str, int], progress: StartProgress) -> None:
     """New connections per second from one network namespace to another, directly and through a service. Rounds alternate."""
     if os.geteuid() or shutil.which("nft") is None or shutil.which("ip") is None:
         progress.warn("nftables is not measured: it requires root, nft and ip")

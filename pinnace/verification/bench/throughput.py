@@ -23,7 +23,7 @@ from pinnace.client.election import LeaderElector
 from pinnace.cluster import processes
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.spec import ELECTION, KUBELET, SCHEDULER
-from pinnace.cluster.startup import Progress
+from pinnace.cluster.startup import StartProgress
 from pinnace.verification.bench import BenchError, workloads
 from pinnace.verification.bench.calibration import BenchCluster
 from pinnace.verification.bench.load import CALLERS, CreatedPods, count_lost_pods, cpu_of
@@ -265,7 +265,7 @@ class PlaceholderLeader:
 async def run_without_leader(cluster: Cluster, client: Client) -> AsyncIterator[PlaceholderLeader]:
     """Run all schedulers as standbys while the benchmark leads. Raises BenchError."""
     schedulers = [record.name for record in cluster.state.of(SCHEDULER)]
-    await processes.stop(cluster.state.of(SCHEDULER))
+    await processes.stop_processes(cluster.state.of(SCHEDULER))
     caretaker = PlaceholderLeader(client.connection)
     campaigning = asyncio.create_task(caretaker.candidate.run())
     try:

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pinnace.cluster.spec import APISERVER, ClusterState
 from pinnace.runtime import procfs
-from pinnace.runtime.procfs import Identity, ProcessUsage
+from pinnace.runtime.procfs import ProcessIdentity, ProcessUsage
 from pinnace.verification.bench import BenchError
 
 TIMEOUT = 5.0
@@ -58,7 +58,7 @@ class ProcessMeter:
     process. The running descendants of a process of the cluster count as parts of it."""
 
     def __init__(self, state: ClusterState) -> None:
-        own = procfs.identify(os.getpid())
+        own = procfs.identify_process(os.getpid())
         assert own is not None
         self._processes = {record.name: record.process for record in state.processes if record.process} | {LOAD: own}
         self._before = self._read()
@@ -74,10 +74,10 @@ class ProcessMeter:
             if (process_usage := self._usage_of_process(name, process))
         }
 
-    def _usage_of_process(self, name: str, process: Identity) -> ProcessUsage | None:
-        below = () if name == LOAD else procfs.descendants([process])
-        usages = [usage for item in (process, *below) if (usage := procfs.usage(item))]
-        if not usages or not procfs.alive(process):
+    def _usage_of_process(self, name: str, process: ProcessIdentity) -> ProcessUsage | None:
+        below = () if name == LOAD else procfs.find_descendants([process])
+        usages = [usage for item in (process, *below) if (usage := procfs.read_usage(item))]
+        if not usages or not procfs.is_running(process):
             return None
         return ProcessUsage(*(sum(getattr(usage, field.name) for usage in usages) for field in fields(ProcessUsage)))
 

@@ -25,7 +25,7 @@ from pinnace.client.connection import Connection
 from pinnace.client.errors import from_status
 from pinnace.cluster.spec import APISERVER
 from pinnace.runtime import procfs
-from pinnace.runtime.tls import Renewed, TlsFiles
+from pinnace.runtime.tls import ReloadingCredentials, TlsFiles
 from pinnace.verification.bench import BenchError
 from pinnace.verification.bench.calibration import BenchCluster
 from pinnace.verification.bench.load import CreatedPods
@@ -265,7 +265,7 @@ async def _count_late_listeners(listeners: Sequence[WatchReader], revision: int)
 
 def _memory(bench: BenchCluster) -> int:
     """Return the memory of all API servers in MB."""
-    result = (procfs.usage(record.process) for record in bench.cluster.state.of(APISERVER) if record.process)
+    result = (procfs.read_usage(record.process) for record in bench.cluster.state.of(APISERVER) if record.process)
     return round(sum(usage.rss_mb for usage in result if usage))
 
 

@@ -23,7 +23,7 @@ from pinnace.client.client import Client
 from pinnace.client.errors import NotFound
 from pinnace.cluster import certificates
 from pinnace.cluster.cluster import Cluster
-from pinnace.cluster.links import dying_with_us
+from pinnace.cluster.links import dying_with_parent
 from pinnace.runtime import process
 from pinnace.runtime.tls import TlsFiles
 from pinnace.verification.chaos import ChaosError
@@ -58,7 +58,7 @@ class Bystander:
             reads, writes = self._rates
             command += ["--gateway", ",".join(self._addresses), "--reads", f"{reads:g}", "--writes", f"{writes:g}"]
         self._process = await asyncio.create_subprocess_exec(
-            *dying_with_us(command), stdin=asyncio.subprocess.DEVNULL, start_new_session=True
+            *dying_with_parent(command), stdin=asyncio.subprocess.DEVNULL, start_new_session=True
         )
         return self
 
@@ -82,7 +82,7 @@ async def create_gateway_user(cluster: Cluster, client: Client) -> TlsFiles:
     folder = create_user_certificates(cluster, GATEWAY_BYSTANDER)
     await bind_role(client, GATEWAY_BYSTANDER, "edit")
     await provide_namespace(client, GATEWAY_BYSTANDER)
-    return certificates.files(folder, GATEWAY_BYSTANDER)
+    return certificates.component_files(folder, GATEWAY_BYSTANDER)
 
 
 class _MissingPodReader:
@@ -118,7 +118,7 @@ def main(
             elif server is not None:
                 await _read_until_stopped(stop, server.split(","), tls, journal)
 
-    sys.exit(process.run(work))
+    sys.exit(process.run_component(work))
 
 
 async def _read_until_stopped(stop: asyncio.Event, servers: Sequence[str], tls: TlsFiles, journal: HistoryJournal) -> None:

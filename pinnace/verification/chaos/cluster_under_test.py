@@ -10,8 +10,8 @@ from pinnace.client.client import Client
 from pinnace.cluster import processes, startup, view
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import ClusterError
-from pinnace.cluster.links import Helper, HelperError, Links
-from pinnace.cluster.spec import ETCD, SCHEDULER, Plan
+from pinnace.cluster.links import HelperError, HelperProcess, Links
+from pinnace.cluster.spec import ETCD, SCHEDULER, ProcessPlan
 from pinnace.runtime import procfs
 from pinnace.verification.chaos.host import TmpfsDisk, WallClocks
 from pinnace.verification.chaos.log_scan import ErrorExcuse
@@ -37,7 +37,7 @@ class ClusterUnderTest:
         self,
         cluster: Cluster,
         links: Links,
-        surgeon: Helper,
+        surgeon: HelperProcess,
         client: Client,
         clocks: WallClocks | None,
         recorded: Callable[[], int],
@@ -57,7 +57,7 @@ class ClusterUnderTest:
         """Periods in which a process was allowed to log errors and to end."""
         self._excused: dict[str, list[tuple[float, bool]]] = {}
         """By process: the start of each active excuse, and whether the process may end."""
-        self._plans: dict[str, Plan] = {}
+        self._plans: dict[str, ProcessPlan] = {}
         """The original plans of processes that run with a different plan."""
         self._downed: set[str] = set()
         self._reviving: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -94,7 +94,7 @@ class ClusterUnderTest:
 
     def resume_process(self, name: str) -> None:
         """Resume a stopped process. Does nothing if it has ended."""
-        if process := processes.running(self.cluster.state.find(name)):
+        if process := processes.find_running(self.cluster.state.find(name)):
             procfs.send_signal(process, signal.SIGCONT)
 
     async def restart_stopped_process(self, name: str) -> None:
@@ -105,7 +105,7 @@ class ClusterUnderTest:
                 await self.start_process(name)
                 self._downed.discard(name)
 
-    async def restart_with_plan(self, name: str, plan: Plan) -> None:
+    async def restart_with_plan(self, name: str, plan: ProcessPlan) -> None:
         """Restart a process with a different plan. Does not wait until it is ready. Raises NotPossible."""
         original = self.cluster.state.find(name).plan
         self.end_process(name, signal.SIGKILL)
@@ -147,10 +147,10 @@ class ClusterUnderTest:
     async def wait_until_exited(self, name: str) -> None:
         process = self.cluster.state.find(name).process
         ending = [process] if process else []
-        if not await processes.gone(ending, END_TIMEOUT):
+        if not await processes.wait_ended(ending, END_TIMEOUT):
             self.unstoppable_processes.append(f"{name} did not stop within {END_TIMEOUT:g} s")
             procfs.send_signal(ending[0], signal.SIGKILL)
-            await processes.gone(ending, END_TIMEOUT)
+            await processes.wait_ended(ending, END_TIMEOUT)
         code = self.cluster.exit_code(name)
         if code is not None and code not in AS_ASKED:
             self.unstoppable_processes.append(f"{name} failed while it was stopping: exit code {code}; see its log")
@@ -173,7 +173,7 @@ class ClusterUnderTest:
     async def wait_until_ready(self, name: str) -> bool:
         """Wait until the process is ready. Return False on timeout."""
         deadline = time.monotonic() + READY_TIMEOUT
-        while await startup.readiness([self.cluster.state.find(name)]):
+        while await startup.check_readiness([self.cluster.state.find(name)]):
             if time.monotonic() > deadline:
                 return False
             await asyncio.sleep(POLL)
@@ -239,7 +239,7 @@ class ClusterUnderTest:
         return [record.name for record in self.cluster.state.of(component)]
 
     async def _find_leader(self) -> str | None:
-        election = await view.try_leader(self.client)
+        election = await view.try_scheduler_leader(self.client)
         return election.holder if election else None
 
     async def _find_etcd_leader(self) -> str | None:

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from pinnace.cluster.spec import ETCD
-from pinnace.runtime.logs import LogLine, read
+from pinnace.runtime.logs import LogLine, read_log
 
 SHOWN = 3
 """The number of reported lines per log. A log can contain thousands of similar errors."""
@@ -54,10 +54,10 @@ def find_log_errors(logs: Path, excuses: Sequence[ErrorExcuse] = ()) -> list[str
 def _scan_log(path: Path, excuses: Sequence[ErrorExcuse]) -> Iterator[str]:
     if path.stem.startswith(ETCD):
         return
-    if path.stat().st_size and not any(read(path)):
+    if path.stat().st_size and not any(read_log(path)):
         yield f"{path.stem} contains no JSON lines and cannot be checked for errors; see {path.name}"
     own = [excuse for excuse in excuses if excuse.process == path.stem]
-    errors = _errors(read(path), own)
+    errors = _errors(read_log(path), own)
     for line in islice(errors, SHOWN):
         yield f"{path.stem} logged an error: {line.logger}: {line.message}"[:LENGTH]
     if more := sum(1 for _ in errors):

@@ -12,7 +12,7 @@ from pathlib import Path
 from pinnace.cluster.spec import ETCD
 from pinnace.history.records import FaultRecord, Record
 from pinnace.history.verdict import CheckReport, Violation
-from pinnace.runtime.logs import EventLoopStepLong, of_kind, read
+from pinnace.runtime.logs import EventLoopStepLong, read_log, select_events
 
 BEFORE = 5.0
 """Seconds before a violation of L2 or L3 whose stacks are reported."""
@@ -67,7 +67,7 @@ def find_long_steps(logs: Path) -> list[LongStep]:
 
 
 def _read_long_steps(path: Path) -> Iterator[LongStep]:
-    events = of_kind(read(path), EventLoopStepLong)
+    events = select_events(read_log(path), EventLoopStepLong)
     for stack, lines in Counter(event.stack for event in events).items():
         longest = max((event for event in events if event.stack == stack), key=lambda event: event.cpu_seconds)
         yield LongStep(path.stem, lines, longest.cpu_seconds, longest.seconds, longest.gc_seconds, stack)

@@ -10,7 +10,7 @@ from typing import Any
 
 from pinnace.client.errors import ApiError
 from pinnace.cluster.spec import ELECTION
-from pinnace.cluster.startup import Progress
+from pinnace.cluster.startup import StartProgress
 from pinnace.history.verdict import Status, Verdict, verdict_document
 from pinnace.runtime.logs import (
     LeadershipAbandoned,
@@ -19,7 +19,7 @@ from pinnace.runtime.logs import (
     NodesTakenOver,
     NodesYielded,
     TokenFenced,
-    read,
+    read_log,
 )
 from pinnace.verification.chaos import workers
 from pinnace.verification.chaos.clients import HistoryJournal

@@ -23,7 +23,7 @@ def main(data_dir: Path, disks: tuple[Path, ...]) -> None:
 
 
 async def _remove_at_end_of_input(data_dir: Path, disks: tuple[Path, ...]) -> None:
-    await process.serve({})
+    await process.serve_requests({})
     with suppress(NoCluster):
         await Cluster.load(data_dir).down()
     for disk in disks:

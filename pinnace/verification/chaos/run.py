@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 
 from pinnace.cluster.etcd import find_etcd
 from pinnace.cluster.spec import ClusterSpec
-from pinnace.cluster.startup import Progress
+from pinnace.cluster.startup import StartProgress
 from pinnace.history import records
 from pinnace.history.records import CallRecord, Record, WatchMessage
 from pinnace.history.verdict import CheckReport as Check

@@ -19,9 +19,9 @@ from typing import Self
 
 from pinnace.cluster import certificates, processes
 from pinnace.cluster.cluster import Cluster
-from pinnace.cluster.links import Helper, Links, dying_with_us
+from pinnace.cluster.links import HelperProcess, Links, dying_with_parent
 from pinnace.cluster.observer import ProcessRecorder
-from pinnace.cluster.processes import Ports
+from pinnace.cluster.processes import PortAllocator
 from pinnace.cluster.spec import (
     APISERVER,
     ETCD,
@@ -33,12 +33,12 @@ from pinnace.cluster.spec import (
     ProcessHooks,
     pki_folder,
 )
-from pinnace.cluster.startup import Progress
+from pinnace.cluster.startup import StartProgress
 from pinnace.history import records
 from pinnace.history.records import Record
 from pinnace.pki import Subject
 from pinnace.pki.folder import CertificateSpec
-from pinnace.pki.folder import Folder as Pki
+from pinnace.pki.folder import PkiFolder as Pki
 from pinnace.runtime.steps import PROFILE
 from pinnace.verification.bench.calibration import START_TIMEOUT
 from pinnace.verification.chaos import ChaosError
@@ -74,7 +74,7 @@ class EtcdHistoryRecorder:
         with self._log.open("ab") as log:
             command = [sys.executable, "-m", "pinnace.apiserver.storage.etcd.record", *self._etcd]
             self._process = await asyncio.create_subprocess_exec(
-                *dying_with_us(command), "--output", self.output,
+                *dying_with_parent(command), "--output", self.output,
                 stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         return self
@@ -155,7 +155,9 @@ class ChaosCluster:
         """A user that is independent of the load."""
         folder = pki_folder(self.cluster.spec.data_dir)
         Pki(folder).provide([CertificateSpec(BYSTANDER, Subject(BYSTANDER, ("system:masters",)))], datetime.now(UTC))
-        return Bystander(self.cluster.endpoints, certificates.files(folder, BYSTANDER), self.output / f"{BYSTANDER}.jsonl")
+        return Bystander(
+            self.cluster.endpoints, certificates.component_files(folder, BYSTANDER), self.output / f"{BYSTANDER}.jsonl"
+        )
 
     @asynccontextmanager
     async def start_gateway_bystander(self) -> AsyncIterator[None]:
@@ -184,7 +186,7 @@ async def start_chaos_cluster(
 
     tokens = folder / "tokens.csv"
     tokens.write_text(f"{secrets.token_hex()},somebody,1\n")
-    ports = Ports()
+    ports = PortAllocator()
 
     def arguments(process: str) -> Sequence[str]:
         return () if process.startswith(ETCD) else (*JSON_LOGS, *parts(process))
@@ -223,7 +225,7 @@ async def start_chaos_cluster(
                 cluster.client() as client,
                 EtcdHistoryRecorder(etcd, folder / STORED, folder / "recorder.log") as recorder,
                 ProcessRecorder(lambda: cluster.state.processes, folder / PROCESSES),
-                Helper("pinnace.apiserver.storage.etcd.surgery", *etcd) as surgeon,
+                HelperProcess("pinnace.apiserver.storage.etcd.surgery", *etcd) as surgeon,
             ):
                 await recorder.wait_for_revision((await client.namespaces.list()).resource_version, CATCH_UP)
                 under_test = ClusterUnderTest(cluster, links, surgeon, client, clocks, lambda: recorder.revision, disks)
@@ -231,7 +233,7 @@ async def start_chaos_cluster(
         finally:
             progress.waiting("the processes to end")
             try:
-                await processes.stop(cluster.state.processes)  # stopped first, so that the logs include the shutdown
+                await processes.stop_processes(cluster.state.processes)  # stopped first, so that the logs include the shutdown
                 with suppress(OSError):  # for example, a full disk: most of the verdict does not need logs
                     shutil.copytree(cluster.folder.logs, folder / LOGS, dirs_exist_ok=True)
             finally:

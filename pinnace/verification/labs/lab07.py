@@ -11,7 +11,7 @@ from pinnace.api.elections_pb2 import Term
 from pinnace.api.resources import PODS
 from pinnace.api.scalars import to_seconds
 from pinnace.client.client import Client
-from pinnace.client.config import load
+from pinnace.client.config import load_config
 from pinnace.client.errors import Expired
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import ClusterError
@@ -29,16 +29,16 @@ WITHOUT = 2.0
 
 def _member_start_times() -> dict[str, float | None]:
     """When each member of etcd was started, in seconds since the epoch. None: it does not run."""
-    folder = load().data_dir
+    folder = load_config().data_dir
     try:
         records = Cluster.load(folder).state.of(ETCD) if folder else []
     except ClusterError as error:
         raise CheckFailed(str(error)) from None
     if len(records) != MEMBERS:
         raise CheckFailed(f"the cluster has {len(records)} members of etcd, not {MEMBERS}: it may be another cluster")
-    entries, now = procfs.table(), time.time()
+    entries, now = procfs.read_process_table(), time.time()
     return {
-        record.name: now - entries[record.pid].age if record.process and procfs.alive(record.process) else None
+        record.name: now - entries[record.pid].age if record.process and procfs.is_running(record.process) else None
         for record in records
     }
 

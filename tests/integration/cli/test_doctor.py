@@ -7,7 +7,7 @@ from pathlib import Path
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.contexts import write_context
-from pinnace.cluster.spec import ClusterSpec, Plan, encode, planned
+from pinnace.cluster.spec import ClusterSpec, ProcessPlan, encode_state, initial_state
 from tests.integration.cli.commands import Commands
 
 LOCAL = {"disk", "memory", "files", "ports", "cluster"}
@@ -39,8 +39,8 @@ async def test_server_that_does_not_answer(pinnace: Commands) -> None:
 
 async def test_local_cluster_whose_processes_are_gone(pinnace: Commands, tmp_path: Path, free_port: Callable[[], int]) -> None:
     address = f"127.0.0.1:{free_port()}"
-    plan = Plan("apiserver", "apiserver-0", address, address, ("true",))
-    (tmp_path / "cluster.json").write_text(encode(planned(ClusterSpec(data_dir=tmp_path), [plan], [], 0.0)))
+    plan = ProcessPlan("apiserver", "apiserver-0", address, address, ("true",))
+    (tmp_path / "cluster.json").write_text(encode_state(initial_state(ClusterSpec(data_dir=tmp_path), [plan], [], 0.0)))
     done = await pinnace("doctor", "--data-dir", str(tmp_path))
     assert done.code == 10
     assert any(line.startswith("problem  processes      apiserver-0 is not running") for line in done.lines)

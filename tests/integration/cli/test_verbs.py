@@ -104,18 +104,18 @@ async def test_version(pinnace: Commands) -> None:
     done = await pinnace("version", "-o", "json")
     versions = json.loads(done.out)["pinnace"]
     assert done.code == 0 and set(versions["servers"].values()) == {versions["client"]}
-    ours = [f"Pinnace Client Version: {build.version()}", f"Pinnace Server Version: {build.version()}"]
+    ours = [f"Pinnace Client Version: {build.build_version()}", f"Pinnace Server Version: {build.build_version()}"]
     assert (await pinnace("version")).lines[-2:] == ours
 
 
 async def test_version_of_servers_that_are_upgraded(pinnace: Commands, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pinnace.apiserver.services.discovery.version", lambda: "0.2.0")
+    monkeypatch.setattr("pinnace.apiserver.services.discovery.build_version", lambda: "0.2.0")
     done = await pinnace("version")
     assert (done.code, done.lines[-1]) == (0, "Pinnace Server Version: 0.2.0")
     assert done.errors[-1] == "note: the versions of client and servers differ: docs/upgrading.md lists compatible versions"
 
     versions = iter(("0.2.0", "0.3.0"))
-    monkeypatch.setattr("pinnace.apiserver.services.discovery.version", lambda: next(versions))
+    monkeypatch.setattr("pinnace.apiserver.services.discovery.build_version", lambda: next(versions))
     two = (server, server.replace("127.0.0.1", "localhost"))
     done = await replace(pinnace, servers=(*two, f"127.0.0.1:{free_port()}"))("version")
     assert sorted(line.rpartition(" ")[2] for line in done.lines[-2:]) == ["0.2.0", "0.3.0"]

@@ -10,7 +10,7 @@ import pytest
 
 from pinnace.client.client import Client
 from pinnace.cluster.cluster import Cluster
-from pinnace.cluster.links import Helper
+from pinnace.cluster.links import HelperProcess
 from pinnace.cluster.spec import ClusterSpec
 from pinnace.verification.bench.load import CreatedPods
 from pinnace.verification.chaos.attacks.table import Attack
@@ -41,7 +41,7 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clu
     """etcd, an API server and a gateway."""
     folder = tmp_path_factory.mktemp("door") / "cluster"
     cluster = Cluster(ClusterSpec(nodes=0, kubelets=0, schedulers=0, apiservers=1, gateways=1, data_dir=folder))
-    async with Helper("pinnace.verification.chaos.reaper", "--data-dir", f"{folder}"):
+    async with HelperProcess("pinnace.verification.chaos.reaper", "--data-dir", f"{folder}"):
         await cluster.up(timeout=START_TIMEOUT)
         try:
             async with cluster.client() as client:

@@ -18,7 +18,7 @@ from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.spec import APISERVER, GATEWAY, ProcessRecord
 from pinnace.history.records import CallRecord, read_history
 from pinnace.runtime import procfs
-from pinnace.runtime.procfs import Identity
+from pinnace.runtime.procfs import ProcessIdentity
 from pinnace.verification.bench.report import percentile
 from pinnace.verification.chaos.attacks.attacker import Attacker
 from pinnace.verification.chaos.attacks.callers import create_attackers
@@ -101,14 +101,14 @@ def phase(calls: Sequence[CallRecord], began: float, ended: float) -> Phase:
     )
 
 
-async def _restart(cluster: Cluster, record: ProcessRecord) -> Identity:
+async def _restart(cluster: Cluster, record: ProcessRecord) -> ProcessIdentity:
     """Kill a process, and start it again at its address. Return it when it is ready."""
     assert record.process is not None
     cluster.kill(record.name)
     async with asyncio.timeout(START_TIMEOUT):
-        assert await processes.gone([record.process], START_TIMEOUT)
+        assert await processes.wait_ended([record.process], START_TIMEOUT)
         cluster.revive([record.name])
-        while await startup.readiness([cluster.state.find(record.name)]):  # noqa: ASYNC110 (a process)
+        while await startup.check_readiness([cluster.state.find(record.name)]):  # noqa: ASYNC110 (a process)
             await asyncio.sleep(POLL)
     process = cluster.state.find(record.name).process
     assert process is not None

@@ -26,7 +26,7 @@ from pinnace.client.heartbeat import HEARTBEAT_METHOD
 from pinnace.client.resource import delete_request
 from pinnace.cluster import certificates
 from pinnace.pki.authority import LIFETIME, Subject
-from pinnace.pki.folder import CertificateSpec, Folder
+from pinnace.pki.folder import CertificateSpec, PkiFolder
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.tls import TlsFiles
 from pinnace.scheduler.plugins.volume_binding import bind_volume
@@ -50,14 +50,14 @@ class Door:
         self.tokens_at = ""
 
     async def start(self) -> None:
-        shown = certificates.files(self.folder, "apiserver")
+        shown = certificates.component_files(self.folder, "apiserver")
         self.tokens_at = self._server.listen_for_tokens("127.0.0.1:0", shown)
         self.address = await self._server.start("127.0.0.1:0", shown)
         self._running = asyncio.ensure_future(self._server.run())
         await self.client("scheduler").authorization.who_am_i()  # it is asked again until the server knows the state
 
     def client(self, name: str) -> Client:
-        return self.connect(self.address, certificates.files(self.folder, name))
+        return self.connect(self.address, certificates.component_files(self.folder, name))
 
     def connect(self, address: str, tls: TlsFiles | None) -> Client:
         self._connections.append(Connection([address], tls=tls))
@@ -168,7 +168,7 @@ async def test_page_token_opens_no_other_door(tmp_path: Path) -> None:
 
 async def test_tokens_are_taken_where_no_certificate_is_asked_for(tmp_path: Path) -> None:
     async with door(tmp_path) as server:
-        ca = certificates.files(tmp_path, "admin").ca
+        ca = certificates.component_files(tmp_path, "admin").ca
         eve = server.connect(server.tokens_at, TlsFiles(ca, token="s3cret"))
         assert (await eve.authorization.who_am_i()).username == "eve"
         with pytest.raises(Forbidden, match='User "eve" cannot list'):
@@ -181,7 +181,7 @@ async def test_tokens_are_taken_where_no_certificate_is_asked_for(tmp_path: Path
 
 async def test_token_is_not_taken_in_place_of_a_certificate(tmp_path: Path) -> None:
     async with door(tmp_path) as server:
-        ca = certificates.files(tmp_path, "admin").ca
+        ca = certificates.component_files(tmp_path, "admin").ca
         with pytest.raises(Unavailable):
             stranger = server.connect(server.address, TlsFiles(ca, token="s3cret"))
             await stranger.connection.call("/pinnace.v1.Version/Get", GetVersionRequest(), VersionInfo, timeout=1.0)
@@ -260,7 +260,7 @@ async def test_watches_end_with_the_token(tmp_path: Path) -> None:
 def provide_admin(folder: Path, now: datetime) -> None:
     """A certificate made at that time, in place of the one that is there."""
     (folder / "admin.crt").unlink()
-    Folder(folder).provide([CertificateSpec("admin", Subject("kubernetes-admin", ("system:masters",)))], now)
+    PkiFolder(folder).provide([CertificateSpec("admin", Subject("kubernetes-admin", ("system:masters",)))], now)
 
 
 def _bound_to(name: str, role: str) -> RoleBinding:

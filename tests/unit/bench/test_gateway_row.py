@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pinnace.pki import Subject
-from pinnace.pki.folder import CertificateSpec, Folder
+from pinnace.pki.folder import CertificateSpec, PkiFolder
 from pinnace.runtime.procfs import ProcessUsage
 from pinnace.verification.bench import BenchError, haproxy
 from pinnace.verification.bench.gateway import GatewayResults, cpu_per_item
@@ -62,7 +62,7 @@ def test_failure_of_haproxy_is_reported(tmp_path: Path, free_port: Callable[[], 
 @pytest.mark.processes
 @pytest.mark.skipif(haproxy.find_haproxy() is None, reason="HAProxy is not installed")
 def test_haproxy_serves_the_static_answer(tmp_path: Path, free_port: Callable[[], int]) -> None:
-    folder = Folder(tmp_path)
+    folder = PkiFolder(tmp_path)
     folder.provide([CertificateSpec("server", Subject("server"), ("127.0.0.1",))], datetime.now(UTC))
     tls, program, listen = folder.files("server"), haproxy.find_haproxy(), f"127.0.0.1:{free_port()}"
     assert program is not None and tls.cert is not None and tls.key is not None

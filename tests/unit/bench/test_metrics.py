@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from pinnace.cluster.processes import Ports
+from pinnace.cluster.processes import PortAllocator
 from pinnace.runtime.http import StatusServer
 from pinnace.verification.bench import BenchError, usage
 
@@ -32,7 +32,7 @@ async def test_metric_of_a_process_is_read() -> None:
 
 async def test_unreachable_process_is_an_error() -> None:
     with pytest.raises(BenchError):
-        await usage.read_metric(f"127.0.0.1:{Ports().next()}", "python_info")
+        await usage.read_metric(f"127.0.0.1:{PortAllocator().next()}", "python_info")
 
 
 def test_label_may_be_called_name() -> None:

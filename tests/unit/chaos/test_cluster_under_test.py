@@ -18,7 +18,7 @@ from pinnace.verification.chaos.faults.processes import Kill, Terminate
 NAME = "apiserver-0"
 
 
-PLAN = Plan("apiserver", NAME, "a:1", "a:1", ("python", "-m", "pinnace.apiserver.main"))
+PLAN = ProcessPlan("apiserver", NAME, "a:1", "a:1", ("python", "-m", "pinnace.apiserver.main"))
 
 
 class FakeCluster:
@@ -32,7 +32,7 @@ class FakeCluster:
         self.answers = -signal.SIGKILL
         """The exit code after a signal."""
 
-    def replan(self, plan: Plan) -> None:
+    def replan(self, plan: ProcessPlan) -> None:
         self.state.find(NAME).plan = plan
 
     def pid(self, name: str) -> int:

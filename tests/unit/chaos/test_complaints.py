@@ -16,7 +16,7 @@ def write(tmp_path: Path) -> Iterator[logging.Logger]:
     """A logger that writes the lines of a component to scheduler-0.log."""
     logger = logging.Logger("scheduler.part")
     handler = logging.FileHandler(tmp_path / "scheduler-0.log")
-    handler.setFormatter(logs._Json("scheduler-0"))
+    handler.setFormatter(logs._JsonFormatter("scheduler-0"))
     logger.addHandler(handler)
     yield logger
     handler.close()

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pinnace.cluster.spec import ClusterSpec, Plan
+from pinnace.cluster.spec import ClusterSpec, ProcessPlan
 from pinnace.history import records
 from pinnace.history.verdict import Findings
 from pinnace.scheduler.config import parse_configuration
@@ -51,10 +51,10 @@ class FakeWorld:
     """One process, and the attributes of a ClusterUnderTest that faults use."""
 
     def __init__(self, pid: int, argv: tuple[str, ...] = ("python", "-m", "pinnace.apiserver.main")) -> None:
-        plan = Plan("apiserver", NAME, "a:1", "a:1", argv)
+        plan = ProcessPlan("apiserver", NAME, "a:1", "a:1", argv)
         self.pid = pid
         self.reset: list[tuple[str, str]] = []
-        self.started: list[Plan] = []
+        self.started: list[ProcessPlan] = []
         self.excused: list[bool] = []
         self.excused_logs: list[str] = []
         self.recovered = 0
@@ -79,7 +79,7 @@ class FakeWorld:
         self.recovered += 1
         return False
 
-    async def restart_with_plan(self, name: str, plan: Plan) -> None:
+    async def restart_with_plan(self, name: str, plan: ProcessPlan) -> None:
         self.started.append(plan)
 
     async def restore_original_plan(self, name: str) -> None:
@@ -247,10 +247,10 @@ async def test_second_control_plane_must_exit_with_an_error(
     world.cluster.spec = SimpleNamespace(data_dir=tmp_path)
     (tmp_path / "logs").mkdir()
 
-    async def problem(plan: Plan) -> str | None:
+    async def problem(plan: ProcessPlan) -> str | None:
         return None if served else "no answer"
 
-    monkeypatch.setattr(clients, "problem", problem)
+    monkeypatch.setattr(clients, "probe_readiness", problem)
     fault = clients.SecondControlPlane(world, NAME, random.Random())  # type: ignore[arg-type] # a stand-in
     await fault.inject()
     await fault.undo()

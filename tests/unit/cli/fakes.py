@@ -13,7 +13,7 @@ from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest, WatchEventType
 from pinnace.client.client import Client
 from pinnace.client.errors import ApiError, from_refusal
-from pinnace.client.resource import Listing, Outcomes, WatchBatch
+from pinnace.client.resource import BatchOutcomes, Listing, WatchBatch
 
 Log = list[tuple[int, WatchEventType, Any]]
 
@@ -79,7 +79,7 @@ class FakeResource:
         self._end("create")
         return created
 
-    async def create_batch(self, objs: Sequence[Any]) -> Outcomes:
+    async def create_batch(self, objs: Sequence[Any]) -> BatchOutcomes:
         self._begin("create_batch")
         items = []
         for obj in objs:
@@ -195,7 +195,7 @@ class FakeResource:
             return result
         return await self.remove(name, namespace)
 
-    async def delete_batch(self, requests: Sequence[DeleteRequest]) -> Outcomes:
+    async def delete_batch(self, requests: Sequence[DeleteRequest]) -> BatchOutcomes:
         items = []
         for request in requests:
             options = request.options

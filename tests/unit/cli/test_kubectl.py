@@ -160,7 +160,7 @@ def test_where_kubectl_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_logs_of_a_component(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "scheduler-0.log").touch()
-    monkeypatch.setattr(config, "load", lambda **_: config.ClientConfig(("h:1",), data_dir=tmp_path))
+    monkeypatch.setattr(config, "load_config", lambda **_: config.ClientConfig(("h:1",), data_dir=tmp_path))
     ours = ("logs scheduler-0", "logs -f --tail 5 scheduler-0", "logs component/x")
     assert all(kubectl.is_component(words.split(), 0) for words in ours)
     theirs = ("logs web -c scheduler-0", "logs web", "logs -l a=b")

@@ -14,11 +14,11 @@ from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.servers import CERTIFICATES, connect_to_any_server
 from pinnace.client import connection
 from pinnace.client.config import ClientConfig
-from pinnace.cluster.folder import Folder as ClusterFolder
-from pinnace.cluster.spec import APISERVER, ClusterSpec, ClusterState, Plan, ProcessRecord
+from pinnace.cluster.folder import ClusterFolder as ClusterFolder
+from pinnace.cluster.spec import APISERVER, ClusterSpec, ClusterState, ProcessPlan, ProcessRecord
 from pinnace.pki import Authority, Subject
-from pinnace.pki.authority import Pair
-from pinnace.pki.folder import Folder
+from pinnace.pki.authority import CertificatePair
+from pinnace.pki.folder import PkiFolder
 from pinnace.runtime import procfs
 from pinnace.runtime.http import StatusServer
 from pinnace.runtime.tls import TlsFiles
@@ -27,12 +27,12 @@ from tests.unit.client.fakeserver import FakeServer
 
 
 @pytest.fixture
-def pki(tmp_path: Path) -> Folder:
+def pki(tmp_path: Path) -> PkiFolder:
     return certificates(tmp_path / "pki", "127.0.0.1")
 
 
 @pytest.fixture
-async def server(pki: Folder) -> AsyncIterator[FakeServer]:
+async def server(pki: PkiFolder) -> AsyncIterator[FakeServer]:
     server = await FakeServer().start(tls=pki.files("server"))
     yield server
     await server.stop()
@@ -61,13 +61,13 @@ async def test_server_of_another_authority_is_refused(server: FakeServer, tmp_pa
     assert "invalid certificate: unable to get local issuer certificate" in str(failure)
 
 
-async def test_client_certificate_of_another_authority_is_refused(server: FakeServer, pki: Folder, tmp_path: Path) -> None:
+async def test_client_certificate_of_another_authority_is_refused(server: FakeServer, pki: PkiFolder, tmp_path: Path) -> None:
     stranger = certificates(tmp_path / "other").files("client")
     failure = await refused(server, TlsFiles(pki.files("client").ca, stranger.cert, stranger.key))
     assert "it rejects the client certificate" in str(failure) or "alert" in str(failure)
 
 
-async def test_http_address_is_recognized(server: FakeServer, pki: Folder) -> None:
+async def test_http_address_is_recognized(server: FakeServer, pki: PkiFolder) -> None:
     """`pinnace status` shows this address next to the gRPC address."""
     status = StatusServer("127.0.0.1", 0, {}, asyncio.get_running_loop())
     status.start()
@@ -79,16 +79,16 @@ async def test_http_address_is_recognized(server: FakeServer, pki: Folder) -> No
 
 @pytest.mark.parametrize("silent", [True, False])
 async def test_hint_for_an_unresponsive_process_is_to_kill_it(
-    pki: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silent: bool
+    pki: PkiFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silent: bool
 ) -> None:
     monkeypatch.setattr(connection, "TIMEOUT", 0.05)
-    us = procfs.identify(os.getpid())
+    us = procfs.identify_process(os.getpid())
     assert us is not None
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         if not silent:
             listener.close()
-        record = ProcessRecord(Plan(APISERVER, "apiserver-0", address, "127.0.0.1:1", ("x",)), us)
+        record = ProcessRecord(ProcessPlan(APISERVER, "apiserver-0", address, "127.0.0.1:1", ("x",)), us)
         ClusterFolder(tmp_path).write(ClusterState(ClusterSpec(data_dir=tmp_path), 0.0, (), (record,)))
         with pytest.raises(Failure) as caught:
             await connect_to_any_server(ClientConfig((address,), data_dir=tmp_path, tls=pki.files("client")))
@@ -96,9 +96,9 @@ async def test_hint_for_an_unresponsive_process_is_to_kill_it(
 
 
 @pytest.mark.parametrize(("days", "said", "hint"), [(-400, "has expired", "`pinnace restart`"), (9, "not yet valid", "clock")])
-async def test_expired_or_future_server_certificate_is_refused(pki: Folder, days: int, said: str, hint: str) -> None:
+async def test_expired_or_future_server_certificate_is_refused(pki: PkiFolder, days: int, said: str, hint: str) -> None:
     ours = pki.files("server")
-    ca = Authority(Pair((pki.path / "ca.crt").read_bytes(), (pki.path / "ca.key").read_bytes()))
+    ca = Authority(CertificatePair((pki.path / "ca.crt").read_bytes(), (pki.path / "ca.key").read_bytes()))
     pair = ca.issue(Subject("server"), datetime.now(UTC) + timedelta(days=days), hosts=["127.0.0.1"])
     ours.cert.write_bytes(pair.certificate)
     ours.key.write_bytes(pair.key)
@@ -131,7 +131,7 @@ NO_CERTIFICATE, NO_KEY = "not a PEM certificate", "not a PEM private key without
         ("client-key", "client.key", "server.key", "not the key of {}/client.crt"),
     ],
 )
-async def test_unusable_certificate_file_is_named(pki: Folder, key: str, file: str, holds: str | None, said: str) -> None:
+async def test_unusable_certificate_file_is_named(pki: PkiFolder, key: str, file: str, holds: str | None, said: str) -> None:
     changed, other = pki.path / file, pki.path / (holds or "none")
     if holds is None:
         changed.unlink()
@@ -143,7 +143,7 @@ async def test_unusable_certificate_file_is_named(pki: Folder, key: str, file: s
     assert caught.value.report.code is ExitCode.USAGE
 
 
-async def test_encrypted_key_prompts_for_no_passphrase(pki: Folder) -> None:
+async def test_encrypted_key_prompts_for_no_passphrase(pki: PkiFolder) -> None:
     """A component has no terminal for a prompt."""
     file = pki.path / "client.key"
     key = serialization.load_pem_private_key(file.read_bytes(), None)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.client.config import ClientConfig, ConfigError, known_contexts, load, parse_endpoints
+from pinnace.client.config import ClientConfig, ConfigError, known_contexts, load_config, parse_endpoints
 from pinnace.client.contexts import write_context
 from pinnace.runtime.tls import TlsFiles
 
@@ -73,18 +73,18 @@ def test_malformed_endpoint_is_refused(text: str) -> None:
 
 def test_argument_overrides_the_environment(file: Path, environ: dict[str, str]) -> None:
     environ["PINNACE_SERVER"] = "env:1"
-    assert load("arg:1", environ=environ).endpoints == ("arg:1",)
-    assert load(environ=environ).endpoints == ("env:1",)
+    assert load_config("arg:1", environ=environ).endpoints == ("arg:1",)
+    assert load_config(environ=environ).endpoints == ("env:1",)
 
 
 def test_current_context_is_loaded(file: Path, environ: dict[str, str]) -> None:
-    config = load(environ=environ)
+    config = load_config(environ=environ)
     assert (config.endpoints, config.namespace, config.data_dir) == (("far.example:7443",), "work", None)
 
 
 def test_missing_file_error_has_a_hint(environ: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="does not exist") as caught:
-        load(environ=environ)
+        load_config(environ=environ)
     assert "pinnace up" in caught.value.hint
     assert "--server" in caught.value.hint
 
@@ -93,43 +93,43 @@ def test_missing_file_error_has_a_hint(environ: dict[str, str]) -> None:
 def test_malformed_file_is_named(file: Path, environ: dict[str, str], text: str) -> None:
     file.write_text(text)
     with pytest.raises(ConfigError) as caught:
-        load(environ=environ)
+        load_config(environ=environ)
     assert str(file) in caught.value.hint
 
 
 def test_unknown_context_lists_the_known_ones(file: Path, environ: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=r'no context "near" \(known: far\)'):
-        load(context="near", environ=environ)
+        load_config(context="near", environ=environ)
 
 
 def test_context_with_an_unknown_cluster(file: Path, environ: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match='no cluster "nowhere"'):
-        load(context="broken", environ=environ)
+        load_config(context="broken", environ=environ)
 
 
 def test_file_without_contexts_error_has_a_hint(file: Path, environ: dict[str, str]) -> None:
     file.write_text("{apiVersion: v1, kind: Config, contexts: []}")
     with pytest.raises(ConfigError, match="no configuration has been provided") as caught:
-        load(environ=environ)
+        load_config(environ=environ)
     assert "pinnace up" in caught.value.hint
 
 
 def test_certificate_paths_are_relative_to_the_file(file: Path, environ: dict[str, str]) -> None:
     folder = file.parent
-    assert load(environ=environ).tls == TlsFiles(folder / "ca.crt", folder / "me.crt", folder / "keys" / "me.key")
+    assert load_config(environ=environ).tls == TlsFiles(folder / "ca.crt", folder / "me.crt", folder / "keys" / "me.key")
 
 
 def test_given_context_overrides_the_server_of_the_environment(file: Path, environ: dict[str, str]) -> None:
     environ["PINNACE_SERVER"] = "env:1"
-    assert load(context="far", environ=environ).endpoints == ("far.example:7443",)
-    assert load("arg:1", context="far", environ=environ).endpoints == ("arg:1",)
+    assert load_config(context="far", environ=environ).endpoints == ("far.example:7443",)
+    assert load_config("arg:1", context="far", environ=environ).endpoints == ("arg:1",)
 
 
 @pytest.mark.parametrize("user", ["{token: s3cret}", "{tokenFile: token}"])
 def test_user_with_a_token(file: Path, environ: dict[str, str], user: str) -> None:
     (file.parent / "token").write_text("s3cret\n")
     file.write_text(KUBECONFIG.replace(ME, user))
-    assert load(environ=environ).tls == TlsFiles(file.parent / "ca.crt", token="s3cret")
+    assert load_config(environ=environ).tls == TlsFiles(file.parent / "ca.crt", token="s3cret")
 
 
 def test_written_context_can_be_loaded(tmp_path: Path, environ: dict[str, str]) -> None:
@@ -138,37 +138,37 @@ def test_written_context_can_be_loaded(tmp_path: Path, environ: dict[str, str]) 
         ClientConfig(("127.0.0.1:1",)),
         ClientConfig(("127.0.0.1:1",), tls=TlsFiles(TLS.ca, token="s3cret")),
     ):
-        assert load(file=write_context("pinnace", config, file=tmp_path / "file"), environ=environ) == config
+        assert load_config(file=write_context("pinnace", config, file=tmp_path / "file"), environ=environ) == config
 
 
 @pytest.mark.parametrize("cluster", ['{server: "127.0.0.1:1,127.0.0.1:2"}', "{server: 'a:1', extensions: []}"])
 def test_file_of_a_component_may_name_the_servers_only(file: Path, environ: dict[str, str], cluster: str) -> None:
     file.write_text(f"{{contexts: [{{name: a, context: {{cluster: a}}}}], clusters: [{{name: a, cluster: {cluster}}}]}}")
-    assert load(context="a", file=file, environ=environ).tls is None
+    assert load_config(context="a", file=file, environ=environ).tls is None
 
 
 def test_given_servers_replace_only_the_endpoints_of_the_context(file: Path, tmp_path: Path, environ: dict[str, str]) -> None:
     environ["KUBECONFIG"] = str(write_context("local", LOCAL, file=tmp_path / "local"))
     for named in ("other:1", "https://other:1"):
-        assert load(named, environ=environ) == replace(LOCAL, endpoints=("other:1",))
-        assert load(environ=environ | {"PINNACE_SERVER": named}) == replace(LOCAL, endpoints=("other:1",))
-        assert load(named, context="far", file=file, environ=environ).namespace == "work"
-    assert load("http://other:1", environ=environ) == replace(LOCAL, endpoints=("other:1",), tls=None)
+        assert load_config(named, environ=environ) == replace(LOCAL, endpoints=("other:1",))
+        assert load_config(environ=environ | {"PINNACE_SERVER": named}) == replace(LOCAL, endpoints=("other:1",))
+        assert load_config(named, context="far", file=file, environ=environ).namespace == "work"
+    assert load_config("http://other:1", environ=environ) == replace(LOCAL, endpoints=("other:1",), tls=None)
 
 
 def test_given_servers_never_get_the_credentials_of_a_foreign_context(file: Path, environ: dict[str, str]) -> None:
     file.write_text(KUBECONFIG.replace("current-context: far", "current-context: kind"))
-    assert load("other:1", environ=environ) == ClientConfig(("other:1",))
+    assert load_config("other:1", environ=environ) == ClientConfig(("other:1",))
     with pytest.raises(ConfigError, match="is not the one of a pinnace cluster"):
-        load("other:1", context="kind", environ=environ)
+        load_config("other:1", context="kind", environ=environ)
 
 
 def test_given_file_overrides_the_environment(file: Path, tmp_path: Path) -> None:
     environ = {"KUBECONFIG": str(tmp_path / "nothing")}
-    assert load(file=file, environ=environ).endpoints == ("far.example:7443",)
-    assert load("other:1", file=file, environ=environ).tls is not None
+    assert load_config(file=file, environ=environ).endpoints == ("far.example:7443",)
+    assert load_config("other:1", file=file, environ=environ).tls is not None
     with pytest.raises(ConfigError, match="does not exist"):
-        load("other:1", file=tmp_path / "nothing", environ=environ)
+        load_config("other:1", file=tmp_path / "nothing", environ=environ)
 
 
 def test_several_files_are_merged_and_the_first_wins(file: Path, tmp_path: Path, environ: dict[str, str]) -> None:
@@ -177,8 +177,8 @@ def test_several_files_are_merged_and_the_first_wins(file: Path, tmp_path: Path,
         "{users: [{name: me, user: {token: s3cret}}], contexts: [{name: near, context: {cluster: far, user: me}}]}"
     )
     environ["KUBECONFIG"] = f"{tmp_path / 'none'}:{first}:{file}"
-    assert load(environ=environ).tls == TlsFiles(file.parent / "ca.crt", token="s3cret")
-    assert load(context="near", environ=environ).endpoints == ("far.example:7443",)
+    assert load_config(environ=environ).tls == TlsFiles(file.parent / "ca.crt", token="s3cret")
+    assert load_config(context="near", environ=environ).endpoints == ("far.example:7443",)
 
 
 @pytest.mark.parametrize(
@@ -198,14 +198,14 @@ def test_several_files_are_merged_and_the_first_wins(file: Path, tmp_path: Path,
 def test_unusable_credentials(file: Path, environ: dict[str, str], user: str, message: str) -> None:
     file.write_text(KUBECONFIG.replace(ME, user))
     with pytest.raises(ConfigError, match=message):
-        load(environ=environ, can_impersonate=True)
+        load_config(environ=environ, can_impersonate=True)
 
 
 @pytest.mark.parametrize("option", ["insecure-skip-tls-verify: true", "proxy-url: http://proxy"])
 def test_unsupported_fields_of_a_cluster(file: Path, environ: dict[str, str], option: str) -> None:
     file.write_text(KUBECONFIG.replace("certificate-authority: ca.crt", f"certificate-authority: ca.crt\n    {option}"))
     with pytest.raises(ConfigError, match=f"{option.partition(':')[0]} of a cluster is not supported"):
-        load(environ=environ)
+        load_config(environ=environ)
 
 
 def test_data_takes_precedence_over_paths(file: Path, environ: dict[str, str]) -> None:
@@ -213,17 +213,17 @@ def test_data_takes_precedence_over_paths(file: Path, environ: dict[str, str]) -
     file.write_text(
         KUBECONFIG.replace(ME, f"{{client-certificate-data: {data}, client-certificate: me.crt, client-key-data: {data}}}")
     )
-    tls = load(environ=environ).tls
+    tls = load_config(environ=environ).tls
     assert tls is not None and tls.cert is not None and tls.cert.read_bytes() == b"PEM"
     assert tls.cert.read_bytes() == b"PEM", "it can be read again, as for its renewal"
 
 
 def test_impersonated_user_is_only_for_programs_that_send_it(file: Path, environ: dict[str, str]) -> None:
     file.write_text(KUBECONFIG.replace(ME, "{token: a, as: ada, as-groups: [keepers]}"))
-    result = load(environ=environ, can_impersonate=True)
+    result = load_config(environ=environ, can_impersonate=True)
     assert (result.acting_as, result.acting_groups) == ("ada", ("keepers",))
     with pytest.raises(ConfigError, match="`as` of a user is not supported by this program"):
-        load(environ=environ)
+        load_config(environ=environ)
 
 
 OLD = """
@@ -241,12 +241,12 @@ def test_file_of_an_earlier_version_is_read_with_a_warning(
     old = Path(environ["HOME"], ".config", "pinnace", "config")
     old.parent.mkdir(parents=True)
     old.write_text(OLD)
-    assert load(environ=environ).endpoints == ("far.example:7443",), "the kubeconfig has a context of pinnace"
+    assert load_config(environ=environ).endpoints == ("far.example:7443",), "the kubeconfig has a context of pinnace"
     assert not capsys.readouterr().err
-    assert load(context="local", environ=environ).data_dir == Path("/old")
+    assert load_config(context="local", environ=environ).data_dir == Path("/old")
     file.write_text(KUBECONFIG.replace("current-context: far", "current-context: kind"))
-    assert load(environ=environ).endpoints == ("127.0.0.1:5",)
-    assert load(environ=environ).endpoints == ("127.0.0.1:5",)
+    assert load_config(environ=environ).endpoints == ("127.0.0.1:5",)
+    assert load_config(environ=environ).endpoints == ("127.0.0.1:5",)
     warning = capsys.readouterr().err
     assert warning.count("\n") == 1 and warning.startswith(f"warning: {old} is deprecated")
     assert known_contexts(environ=environ).keys() == {"far", "local"}
@@ -256,8 +256,8 @@ def test_pinnace_config_is_read_with_a_warning(
     file: Path, tmp_path: Path, environ: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     environ["PINNACE_CONFIG"] = str(tmp_path / "old")
-    assert load(environ=environ).endpoints == ("far.example:7443",)
+    assert load_config(environ=environ).endpoints == ("far.example:7443",)
     assert "its file is missing: use KUBECONFIG" in capsys.readouterr().err
     (tmp_path / "old").write_text(OLD)
-    assert load(environ=environ).endpoints == ("127.0.0.1:5",)
+    assert load_config(environ=environ).endpoints == ("127.0.0.1:5",)
     assert capsys.readouterr().err == "warning: PINNACE_CONFIG is deprecated: use KUBECONFIG\n"

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import yaml
 
-from pinnace.client.config import ClientConfig, ConfigError, KubectlContext, current_context, find_kubectl_context, load
+from pinnace.client.config import ClientConfig, ConfigError, KubectlContext, current_context, find_kubectl_context, load_config
 from pinnace.client.contexts import (
-    Written,
+    WrittenContext,
     context_name,
-    is_written,
+    has_cluster_context,
     remove_cluster_context,
     stale_contexts,
     write_cluster_context,
@@ -39,7 +39,7 @@ class User:
     def config(self, name: str, *servers: str, gateway: str = GATEWAY) -> ClientConfig:
         return ClientConfig(servers or ("127.0.0.1:1",), data_dir=self.home / name, tls=self.tls, gateway=gateway)
 
-    def up(self, name: str = "default", *servers: str, gateway: str = GATEWAY, make_current: bool = True) -> Written:
+    def up(self, name: str = "default", *servers: str, gateway: str = GATEWAY, make_current: bool = True) -> WrittenContext:
         (self.home / name).mkdir(exist_ok=True)
         wanted = context_name(self.home / name, is_default=name == "default")
         config = self.config(name, *servers, gateway=gateway)
@@ -79,14 +79,14 @@ def owner(user: User) -> User:
 
 
 def test_first_cluster_creates_the_kubeconfig_and_down_removes_it(user: User) -> None:
-    assert user.up() == Written(user.path, "pinnace", "", already=False)
+    assert user.up() == WrittenContext(user.path, "pinnace", "", already=False)
     cluster = user.document()["clusters"][0]["cluster"]
     assert cluster["server"] == f"https://{GATEWAY}" and cluster["certificate-authority-data"] == "Q0E="
     assert user.document()["users"][0]["user"] == {
         "client-certificate": str(user.tls.cert),
         "client-key": str(user.tls.key),
     }
-    result = load(environ=user.environ)
+    result = load_config(environ=user.environ)
     assert (result.endpoints, result.data_dir, result.gateway) == (("127.0.0.1:1",), user.home / "default", GATEWAY)
     assert result.tls is not None and result.tls.ca.read_bytes() == b"CA"
     assert user.kubectl() == KubectlContext(None, "pinnace", f"https://{GATEWAY}")
@@ -97,7 +97,7 @@ def test_foreign_entries_keep_their_bytes(owner: User) -> None:
     assert owner.up().previous == "work"
     lines = iter(owner.path.read_text().splitlines())
     assert all(line in lines for line in FOREIGN.splitlines() if "current-context" not in line)
-    assert owner.up() == Written(owner.path, "pinnace", "", already=True)
+    assert owner.up() == WrittenContext(owner.path, "pinnace", "", already=True)
     assert owner.down() == "work" and owner.path.read_text() == FOREIGN
 
 
@@ -127,8 +127,8 @@ def test_previous_context_that_is_gone_is_not_restored(owner: User) -> None:
 @pytest.mark.parametrize("order", [("default", "big"), ("big", "default")])
 def test_clusters_are_removed_in_any_order(owner: User, order: tuple[str, str]) -> None:
     assert owner.up().context == "pinnace"
-    assert owner.up("big", gateway=OTHER_GATEWAY) == Written(owner.path, "pinnace-big", "pinnace", already=False)
-    assert load(context="pinnace", environ=owner.environ).gateway == GATEWAY
+    assert owner.up("big", gateway=OTHER_GATEWAY) == WrittenContext(owner.path, "pinnace-big", "pinnace", already=False)
+    assert load_config(context="pinnace", environ=owner.environ).gateway == GATEWAY
     owner.down(order[0])
     assert owner.current == ("pinnace-big" if order[0] == "default" else "pinnace")
     owner.down(order[1])
@@ -138,7 +138,7 @@ def test_clusters_are_removed_in_any_order(owner: User, order: tuple[str, str]) 
 def test_restarted_cluster_has_its_new_addresses(owner: User) -> None:
     owner.up()
     owner.up("default", "127.0.0.1:8", "127.0.0.1:9", gateway=OTHER_GATEWAY, make_current=False)
-    result = load(environ=owner.environ)
+    result = load_config(environ=owner.environ)
     assert (result.endpoints, result.gateway) == (("127.0.0.1:8", "127.0.0.1:9"), OTHER_GATEWAY)
     owner.down()
     assert owner.path.read_text() == FOREIGN
@@ -151,8 +151,8 @@ def test_renamed_and_additional_contexts_belong_to_the_cluster(owner: User) -> N
     text = text.replace('"pinnace" # where', '"home" # where')
     more = "- name: team\n  context: {cluster: pinnace, user: pinnace, namespace: team}\n"
     owner.path.write_text(text.replace("current-context:", f"{more}current-context:"))
-    assert owner.up("default", "127.0.0.1:8") == Written(owner.path, "home", "", already=True)
-    assert load(context="team", environ=owner.environ).namespace == "team"
+    assert owner.up("default", "127.0.0.1:8") == WrittenContext(owner.path, "home", "", already=True)
+    assert load_config(context="team", environ=owner.environ).namespace == "team"
     assert owner.down() == "work" and owner.path.read_text() == FOREIGN
 
 
@@ -182,7 +182,7 @@ def test_entries_of_a_dead_cluster_are_replaced_and_those_of_a_stopped_one_kept(
     assert stale_contexts(is_dead, environ=user.environ) == {"pinnace": user.home / "default"}
     other = user.config("elsewhere")
     assert write_cluster_context(other, "pinnace", is_dead, environ=user.environ).context == "pinnace"
-    assert load(environ=user.environ).data_dir == user.home / "elsewhere"
+    assert load_config(environ=user.environ).data_dir == user.home / "elsewhere"
     (user.home / "elsewhere").mkdir()
     assert write_cluster_context(user.config("third"), "pinnace", is_dead, environ=user.environ).context != "pinnace"
 
@@ -208,7 +208,9 @@ def test_named_file_is_used_instead(owner: User, tmp_path: Path) -> None:
     config = owner.config("default")
     assert write_cluster_context(config, "pinnace", is_dead, file=file, environ=owner.environ).path == file
     assert owner.path.read_text() == FOREIGN
-    assert is_written(owner.home / "default", file=file) and not is_written(owner.home / "default", environ=owner.environ)
+    assert has_cluster_context(owner.home / "default", file=file) and not has_cluster_context(
+        owner.home / "default", environ=owner.environ
+    )
     assert find_kubectl_context(None, file=file, environ=owner.environ) == KubectlContext(file, "pinnace", f"https://{GATEWAY}")
     remove_cluster_context(owner.home / "default", file=file, environ=owner.environ)
     assert not file.exists()
@@ -225,7 +227,7 @@ def test_kubectl_never_gets_a_foreign_context(owner: User) -> None:
             owner.kubectl(context)
         assert caught.value.hint == "choose a context with --context: pinnace"
         with pytest.raises(ConfigError, match="is not the one of a pinnace cluster"):
-            load(context=context, environ=owner.environ)
+            load_config(context=context, environ=owner.environ)
     assert owner.kubectl("pinnace") == KubectlContext(None, "pinnace", f"https://{GATEWAY}")
     with pytest.raises(ConfigError, match=r'no context "gone" \(known: pinnace\)'):
         owner.kubectl("gone")
@@ -237,7 +239,7 @@ def test_kubectl_needs_a_kubeconfig_and_a_gateway(user: User) -> None:
     user.up(gateway="")
     with pytest.raises(ConfigError, match="has no gateway"):
         user.kubectl()
-    assert load(environ=user.environ).endpoints == ("127.0.0.1:1",)
+    assert load_config(environ=user.environ).endpoints == ("127.0.0.1:1",)
 
 
 def test_portable_kubeconfig_has_the_certificates_as_data(user: User, tmp_path: Path) -> None:
@@ -245,7 +247,7 @@ def test_portable_kubeconfig_has_the_certificates_as_data(user: User, tmp_path: 
     user.tls.cert.write_text("CERT")
     user.tls.key.write_text("KEY")
     file = write_context("pinnace", ClientConfig(("a:1",), tls=user.tls, gateway="g:2"), file=tmp_path / "out", embed=True)
-    result = load(file=file)
+    result = load_config(file=file)
     assert result.tls is not None and result.tls.cert is not None and result.tls.key is not None
     assert [path.read_text() for path in (result.tls.ca, result.tls.cert, result.tls.key)] == ["CA", "CERT", "KEY"]
     assert (result.endpoints, result.gateway) == (("a:1",), "g:2")

@@ -10,7 +10,7 @@ from pinnace.api.resources import DEPLOYMENTS, NODES, PODS, Resource
 from pinnace.client.errors import ApiError, unavailable
 from pinnace.client.informer import STALE_AFTER, Informer
 from pinnace.client.resource import WatchBatch
-from pinnace.client.standby import Informed, Standby
+from pinnace.client.standby import InformerSet, Standby
 from pinnace.controllers.informers import Informers as ControllersInformers
 from pinnace.scheduler.informers import Informers as SchedulerInformers
 from tests.clock import FakeClock
@@ -70,7 +70,7 @@ def of_scheduler(client: Any, clock: FakeClock) -> Any:
 async def test_replica_is_unready_without_a_watch(make: Callable[..., Any], named: str) -> None:
     """A replica that had been synced once counted as ready. After a restore of etcd it was ready and made no progress."""
     server, clock = Server(), FakeClock()
-    informers: Informed = make(FakeClient(server), clock)
+    informers: InformerSet = make(FakeClient(server), clock)
     nobody: Any = None  # campaigns
     ready = Standby(nobody, "controllers", "a", informers, lead=nobody, on_lost=nobody).checks["informers"]
     assert ready() == f"{named} are not synced (and 1 more)"

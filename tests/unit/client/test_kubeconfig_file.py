@@ -14,19 +14,19 @@ import pytest
 from pinnace.client.kubeconfig import SKELETON, ConfigError
 from pinnace.client.kubeconfig_file import (
     check_writable,
-    editing,
+    describe_risks,
+    edit_kubeconfig,
     file_for_new_entries,
+    hold_kubeconfig_lock,
     kubectl_paths,
-    locked,
     read_text,
-    risks,
 )
 
 FOREIGN = "# mine\nkind: Config\nclusters:\n- name: work # keep\n  cluster: {server: 'https://work'}\n"
 
 
 def put(path: Path, name: str = "pinnace", timeout: float = 10.0) -> None:
-    with editing(path, timeout) as kubeconfig:
+    with edit_kubeconfig(path, timeout) as kubeconfig:
         kubeconfig.put("cluster", name, {"server": "https://127.0.0.1:6443"})
 
 
@@ -47,7 +47,7 @@ def test_new_file_is_private_and_goes_with_its_last_entry(tmp_path: Path) -> Non
     path = tmp_path / "kube" / "config"
     put(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    with editing(path) as kubeconfig:
+    with edit_kubeconfig(path) as kubeconfig:
         kubeconfig.remove("cluster", "pinnace")
     assert not path.exists() and not list(path.parent.iterdir())
 
@@ -58,7 +58,7 @@ def test_file_of_the_user_is_never_removed(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     link.symlink_to(path)
     put(link)
-    with editing(link) as kubeconfig:
+    with edit_kubeconfig(link) as kubeconfig:
         kubeconfig.remove("cluster", "pinnace")
     assert link.is_symlink() and path.read_text() in (text, SKELETON)
 
@@ -80,7 +80,7 @@ def test_replaced_file_keeps_mode_and_symbolic_link(tmp_path: Path, mode: int) -
 def test_failed_change_leaves_the_file(tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text(FOREIGN)
-    with pytest.raises(KeyError), editing(path) as kubeconfig:
+    with pytest.raises(KeyError), edit_kubeconfig(path) as kubeconfig:
         kubeconfig.put("cluster", "pinnace", {})
         raise KeyError
     assert path.read_text() == FOREIGN and list(tmp_path.iterdir()) == [path]
@@ -131,7 +131,7 @@ def test_file_of_another_user_is_not_changed(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
     with pytest.raises(ConfigError, match="belongs to another user"):
         put(path)
-    assert "belongs to another user" in risks(path) or path.stat().st_uid == 0
+    assert "belongs to another user" in describe_risks(path) or path.stat().st_uid == 0
     assert path.read_text() == FOREIGN
 
 
@@ -142,7 +142,7 @@ def test_files_that_others_can_write(tmp_path: Path, mode: int, risk: str) -> No
     path = tmp_path / "config"
     path.touch()
     path.chmod(mode)
-    assert risk in risks(path) and bool(risks(path)) == bool(risk)
+    assert risk in describe_risks(path) and bool(describe_risks(path)) == bool(risk)
 
 
 def test_check_leaves_nothing(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_lock_of_another_program_is_named_and_not_removed(tmp_path: Path) -> Non
 
 def test_lock_excludes_client_go_and_waits_for_it(tmp_path: Path) -> None:
     path, lock = tmp_path / "config", tmp_path / "config.lock"
-    with locked(path):
+    with hold_kubeconfig_lock(path):
         with pytest.raises(FileExistsError):
             os.open(lock, os.O_CREAT | os.O_EXCL, 0)
         with pytest.raises(ConfigError, match="holds its lock"):
@@ -211,12 +211,12 @@ def test_concurrent_writers_lose_no_entry(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from pinnace.client.kubeconfig_file import editing
+from pinnace.client.kubeconfig_file import edit_kubeconfig
 path, link = Path(sys.argv[1]), Path(sys.argv[2])
 old = path.read_bytes()
 
 def edit(server):
-    with editing(link, 5.0) as kubeconfig:
+    with edit_kubeconfig(link, 5.0) as kubeconfig:
         kubeconfig.put("cluster", "pinnace", {"server": server})
 
 edit("https://warm-up")  # imports everything

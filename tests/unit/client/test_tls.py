@@ -16,7 +16,7 @@ from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.verbs_pb2 import GetRequest
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError
-from pinnace.pki.folder import Folder
+from pinnace.pki.folder import PkiFolder
 from pinnace.runtime.tls import TlsFiles
 from tests.unit.client.certificates import certificates
 from tests.unit.client.fakeserver import FakeServer
@@ -25,12 +25,12 @@ GET = "/pinnace.v1.Nodes/Get"
 
 
 @pytest.fixture
-def pki(tmp_path: Path) -> Folder:
+def pki(tmp_path: Path) -> PkiFolder:
     return certificates(tmp_path / "pki", "127.0.0.1", "localhost")
 
 
 @pytest.fixture
-async def server(pki: Folder) -> AsyncIterator[FakeServer]:
+async def server(pki: PkiFolder) -> AsyncIterator[FakeServer]:
     """A server that returns the serial number of the client's certificate."""
 
     async def answer(request: object, context: Any) -> Node:
@@ -53,14 +53,14 @@ async def shown(connection: Connection, timeout: float = 5.0) -> str:
     return (await connection.call(GET, GetRequest(name="a"), Node, timeout=timeout)).metadata.name
 
 
-async def test_mutual_tls_connection(server: FakeServer, pki: Folder) -> None:
+async def test_mutual_tls_connection(server: FakeServer, pki: PkiFolder) -> None:
     client = pki.files("client")
     connection = Connection([server.address], tls=client)
     assert await shown(connection) == serial(client)
     await connection.close()
 
 
-async def test_server_is_verified_by_the_requested_name(server: FakeServer, pki: Folder) -> None:
+async def test_server_is_verified_by_the_requested_name(server: FakeServer, pki: PkiFolder) -> None:
     connection = Connection([f"localhost:{server.address.rpartition(':')[2]}"], tls=pki.files("client"))
     assert await shown(connection)
     await connection.close()
@@ -74,7 +74,7 @@ async def test_client_without_a_certificate_is_refused(server: FakeServer) -> No
     assert not server.calls
 
 
-async def test_client_certificate_of_another_authority_is_refused(server: FakeServer, pki: Folder, tmp_path: Path) -> None:
+async def test_client_certificate_of_another_authority_is_refused(server: FakeServer, pki: PkiFolder, tmp_path: Path) -> None:
     stranger = certificates(tmp_path / "other").files("client")
     connection = Connection([server.address], tls=TlsFiles(pki.files("client").ca, stranger.cert, stranger.key))
     with pytest.raises(ApiError):
@@ -83,7 +83,7 @@ async def test_client_certificate_of_another_authority_is_refused(server: FakeSe
     assert not server.calls
 
 
-async def test_server_of_another_authority_receives_nothing(server: FakeServer, pki: Folder, tmp_path: Path) -> None:
+async def test_server_of_another_authority_receives_nothing(server: FakeServer, pki: PkiFolder, tmp_path: Path) -> None:
     client = pki.files("client")
     connection = Connection(
         [server.address], tls=TlsFiles(certificates(tmp_path / "other").files("client").ca, client.cert, client.key)
@@ -105,7 +105,7 @@ async def test_server_with_another_name_receives_nothing(tmp_path: Path) -> None
     assert not server.calls
 
 
-async def test_renewed_certificate_is_used_for_the_next_connection(server: FakeServer, pki: Folder, tmp_path: Path) -> None:
+async def test_renewed_certificate_is_used_for_the_next_connection(server: FakeServer, pki: PkiFolder, tmp_path: Path) -> None:
     """The authority and all certificates are replaced without a restart."""
     client = pki.files("client")
     before = serial(client)

@@ -29,7 +29,9 @@ OTHERS = {
 
 
 def provide(folder: Path) -> list[str]:
-    return certificates.provide(folder, ["apiserver:7443"], {"kubelet": ["kubelet-*"]}, ["apiserver"], ["etcd", "10.0.0.7"])
+    return certificates.create_certificates(
+        folder, ["apiserver:7443"], {"kubelet": ["kubelet-*"]}, ["apiserver"], ["etcd", "10.0.0.7"]
+    )
 
 
 def load(path: Path) -> x509.Certificate:
@@ -84,7 +86,7 @@ def test_user_certificate_is_issued_by_the_existing_authority(tmp_path: Path, be
     certificate = load(folder / "users/ada.crt")
     certificate.verify_directly_issued_by(load(folder / "ca.crt"))
     assert Subject.of(certificate) == Subject("ada", ("keepers",))
-    result = config.load(file=folder / "users/ada.conf")
+    result = config.load_config(file=folder / "users/ada.conf")
     assert result.endpoints == ("apiserver:7443",)
     assert result.tls is not None and result.tls.context()
     assert run_command_line(words) == ExitCode.OK and load(folder / "users/ada.crt") == certificate, (
@@ -96,11 +98,11 @@ def test_user_certificate_is_issued_by_the_existing_authority(tmp_path: Path, be
 @pytest.mark.parametrize("local", [True, False])
 def test_client_configurations_name_the_folder_of_a_local_cluster(tmp_path: Path, local: bool) -> None:
     """The folder of a cluster may be moved."""
-    certificates.provide(pki_folder(tmp_path / "made"), ["127.0.0.1:1"], {}, local=local)
-    certificates.provide_user(pki_folder(tmp_path / "made"), "ada", [])
+    certificates.create_certificates(pki_folder(tmp_path / "made"), ["127.0.0.1:1"], {}, local=local)
+    certificates.create_user_certificate(pki_folder(tmp_path / "made"), "ada", [])
     moved = (tmp_path / "made").rename(tmp_path / "moved")
     for name in ("admin", "scheduler", "users/ada"):
-        result = config.load(file=pki_folder(moved) / f"{name}.conf")
+        result = config.load_config(file=pki_folder(moved) / f"{name}.conf")
         assert result.data_dir == (moved if local else None), name
         assert result.tls is not None and result.tls.context()
 
@@ -127,7 +129,7 @@ def test_exported_kubeconfig_needs_no_other_file(tmp_path: Path) -> None:
     assert run_command_line([*words, "--server", "127.0.0.1:7443", "--gateway", "127.0.0.1:6443"]) == ExitCode.OK
     assert before == {path: path.read_bytes() for path in (tmp_path / "pki").rglob("*") if path.is_file()}
     (tmp_path / "pki").rename(tmp_path / "gone")
-    result = config.load(file=tmp_path / "kube" / "config")
+    result = config.load_config(file=tmp_path / "kube" / "config")
     assert (result.endpoints, result.gateway) == (("127.0.0.1:7443",), "127.0.0.1:6443")
     assert result.tls is not None and result.tls.context()
     assert config.find_kubectl_context(None, file=tmp_path / "kube" / "config").name == "pinnace"

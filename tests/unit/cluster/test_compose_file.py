@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pinnace.client.config import load
+from pinnace.client.config import load_config
 from pinnace.cluster import certificates
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -45,7 +45,7 @@ def test_components_are_started_with_existing_options(services: dict[str, Any], 
 
 
 def test_pki_creates_the_files_of_all_components(services: dict[str, Any], tmp_path: Path) -> None:
-    certificates.provide(tmp_path, ["apiserver:7443"], {"kubelet": ["kubelet-*"]})
+    certificates.create_certificates(tmp_path, ["apiserver:7443"], {"kubelet": ["kubelet-*"]})
     for component in (*COMPONENTS, "proxy", "processes"):
         named = [word for word in words(services, component) if word.startswith("/pki/")]
         named += [service for service in services[component]["environment"].values() if str(service).startswith("/pki/")]
@@ -80,7 +80,7 @@ def test_kubeconfig_of_this_machine_names_the_published_ports(
     """The command of the service, with the paths of this test."""
     shell, flags, text = services["kubeconfig"]["command"]
     text = text.replace("$$", "$").replace("/pki", f"{tmp_path}/pki").replace("/kube", f"{tmp_path}/kube")
-    certificates.provide(tmp_path / "pki", ["apiserver:7443"], {}, gateway="gateway:6443")
+    certificates.create_certificates(tmp_path / "pki", ["apiserver:7443"], {}, gateway="gateway:6443")
     (tmp_path / "kube").mkdir()
     environment = {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -88,7 +88,7 @@ def test_kubeconfig_of_this_machine_names_the_published_ports(
         "GATEWAY_PORT": services["kubeconfig"]["environment"]["GATEWAY_PORT"],
     }
     subprocess.run([shell, flags, text], env=environment, check=True, timeout=60)
-    result = load(file=tmp_path / "kube" / "config")
+    result = load_config(file=tmp_path / "kube" / "config")
     assert (",".join(result.endpoints), result.gateway) == (servers, "127.0.0.1:6443")
     assert result.tls is not None and result.tls.context()
 

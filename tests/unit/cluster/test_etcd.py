@@ -12,12 +12,12 @@ from pinnace.cluster.etcd import (
     EtcdMember,
     EtcdMissing,
     EtcdTls,
-    alarms,
     etcd_command,
     etcd_environment,
     find_etcd,
     is_healthy,
     loses_writes,
+    read_alarms,
     read_version,
 )
 from pinnace.runtime.tls import TlsFiles
@@ -144,17 +144,17 @@ def test_is_healthy_distinguishes_a_running_etcd_from_a_closed_port(etcd: EtcdSe
 
 
 def test_alarms_lists_the_active_alarms(etcd: EtcdServer) -> None:
-    assert alarms(etcd.endpoint, None) == []
+    assert read_alarms(etcd.endpoint, None) == []
     raised = json.dumps({"action": "ACTIVATE", "alarm": "NOSPACE", "memberID": "1"}).encode()
     with urlopen(f"http://{etcd.endpoint}/v3/maintenance/alarm", raised, timeout=5):
-        assert alarms(etcd.endpoint, None) == ["NOSPACE"]
+        assert read_alarms(etcd.endpoint, None) == ["NOSPACE"]
     cleared = raised.replace(b"ACTIVATE", b"DEACTIVATE")
     with urlopen(f"http://{etcd.endpoint}/v3/maintenance/alarm", cleared, timeout=5):
-        assert alarms(etcd.endpoint, None) == []
-    assert alarms(f"127.0.0.1:{free_port()}", None) == []
+        assert read_alarms(etcd.endpoint, None) == []
+    assert read_alarms(f"127.0.0.1:{free_port()}", None) == []
 
 
 def test_member_without_data_is_distinguished_from_a_rejoined_member() -> None:
     lost = '{"level":"fatal","msg":"discovery failed","error":"member 4329bc03adae7f1a has already been bootstrapped"}'
-    assert "docs/storage.md" in etcd.lost_member("etcd-0", ["no leader", lost])
-    assert etcd.lost_member("etcd-0", [lost, "no leader"]) == etcd.lost_member("etcd-0", []) == ""
+    assert "docs/storage.md" in etcd.lost_member_hint("etcd-0", ["no leader", lost])
+    assert etcd.lost_member_hint("etcd-0", [lost, "no leader"]) == etcd.lost_member_hint("etcd-0", []) == ""

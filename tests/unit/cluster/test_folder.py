@@ -15,31 +15,31 @@ from pathlib import Path
 import pytest
 
 from pinnace.cluster import spec as states
-from pinnace.cluster.errors import Busy, FolderError
-from pinnace.cluster.folder import Folder
-from pinnace.cluster.spec import ClusterSpec, ClusterState, Plan, StateError, planned
-from pinnace.runtime.procfs import Identity
+from pinnace.cluster.errors import ClusterBusy, FolderError
+from pinnace.cluster.folder import ClusterFolder
+from pinnace.cluster.spec import ClusterSpec, ClusterState, ProcessPlan, StateError, initial_state
+from pinnace.runtime.procfs import ProcessIdentity
 from tests.unprivileged import read_only, unprivileged
 
 pytestmark = pytest.mark.processes
 
 OPEN = os.open
 PLANS = [
-    Plan("apiserver", "apiserver-0", "127.0.0.1:1", "127.0.0.1:2", ("python", "-m", "pinnace.apiserver.main")),
-    Plan(
+    ProcessPlan("apiserver", "apiserver-0", "127.0.0.1:1", "127.0.0.1:2", ("python", "-m", "pinnace.apiserver.main")),
+    ProcessPlan(
         "scheduler", "scheduler-0", "127.0.0.1:3", "127.0.0.1:3", ("python", "-m", "pinnace.scheduler.main"), (("TZ", "UTC"),)
     ),
 ]
-PROCESS = Identity(7, 42, "boot")
+PROCESS = ProcessIdentity(7, 42, "boot")
 
 
 def a_state(folder: Path) -> ClusterState:
-    state = planned(ClusterSpec(data_dir=folder, scheduler_plugins=("a:B",)), PLANS, [], 1000.5)
+    state = initial_state(ClusterSpec(data_dir=folder, scheduler_plugins=("a:B",)), PLANS, [], 1000.5)
     return replace(state, identity="mine", digests={"stages": "1"}).with_process("scheduler-0", PROCESS)
 
 
 def test_written_state_is_read_back(tmp_path: Path) -> None:
-    folder = Folder(tmp_path)
+    folder = ClusterFolder(tmp_path)
     assert folder.read() is None
     folder.write(a_state(tmp_path))
     assert folder.read() == a_state(tmp_path)
@@ -54,17 +54,17 @@ def test_state_has_processes_and_endpoints(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 99}', '{"format": 1, "spec": {"nodes": "x"}}'])
 def test_invalid_state_is_rejected_with_a_hint(tmp_path: Path, text: str) -> None:
     with pytest.raises(StateError):
-        states.decode(text)
+        states.decode_state(text)
     (tmp_path / "cluster.json").write_text(text)
     with pytest.raises(FolderError) as refused:
-        Folder(tmp_path).read()
+        ClusterFolder(tmp_path).read()
     assert refused.value.hint
 
 
 def test_folder_lock_is_exclusive(tmp_path: Path) -> None:
-    with Folder(tmp_path).locked(), pytest.raises(Busy, match=str(os.getpid())), Folder(tmp_path).locked():
+    with ClusterFolder(tmp_path).locked(), pytest.raises(ClusterBusy, match=str(os.getpid())), ClusterFolder(tmp_path).locked():
         pass
-    with Folder(tmp_path).locked():
+    with ClusterFolder(tmp_path).locked():
         pass
     assert not list(tmp_path.iterdir()), "the lock file is removed"
 
@@ -72,20 +72,20 @@ def test_folder_lock_is_exclusive(tmp_path: Path) -> None:
 def test_lock_of_a_killed_process_is_released(tmp_path: Path) -> None:
     script = f"""
 from pathlib import Path
-from pinnace.cluster.folder import Folder
-with Folder(Path({str(tmp_path)!r})).locked():
+from pinnace.cluster.folder import ClusterFolder
+with ClusterFolder(Path({str(tmp_path)!r})).locked():
     print(flush=True)
     input()
 """
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
-        with pytest.raises(Busy, match=str(holder.pid)), Folder(tmp_path).locked():
+        with pytest.raises(ClusterBusy, match=str(holder.pid)), ClusterFolder(tmp_path).locked():
             pass
         holder.send_signal(signal.SIGKILL)
         holder.wait(10)
     assert (tmp_path / "lock").exists()
-    with Folder(tmp_path).locked():
+    with ClusterFolder(tmp_path).locked():
         pass
 
 
@@ -104,15 +104,15 @@ def test_full_disk_does_not_prevent_down(
     """Regression: `pinnace down` failed because it could not write its pid into the lock. A full disk may not even have
     room for the lock.
     """
-    folder = Folder(tmp_path)
+    folder = ClusterFolder(tmp_path)
     folder.claim(a_state(tmp_path))
     with monkeypatch.context() as patched:
         patched.setattr(os, call, full)
         with folder.locked():
-            with pytest.raises(Busy), Folder(tmp_path).locked():
+            with pytest.raises(ClusterBusy), ClusterFolder(tmp_path).locked():
                 pass
             patched.undo()
-            with pytest.raises(Busy), Folder(tmp_path).locked():
+            with pytest.raises(ClusterBusy), ClusterFolder(tmp_path).locked():
                 pass
             folder.remove(a_state(tmp_path))
     assert not list(tmp_path.iterdir())
@@ -128,20 +128,20 @@ def test_lock_file_is_locked_where_folders_cannot_be(tmp_path: Path, monkeypatch
         flock(handle, operation)
 
     monkeypatch.setattr(fcntl, "flock", as_on_nfs)
-    with Folder(tmp_path).locked(), pytest.raises(Busy, match=str(os.getpid())), Folder(tmp_path).locked():
+    with ClusterFolder(tmp_path).locked(), pytest.raises(ClusterBusy, match=str(os.getpid())), ClusterFolder(tmp_path).locked():
         pass
 
 
 def test_full_disk_error_has_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "write_text", no_room)
     with pytest.raises(FolderError, match="No space left on device") as refused:
-        Folder(tmp_path).write(a_state(tmp_path))
+        ClusterFolder(tmp_path).write(a_state(tmp_path))
     assert refused.value.hint == "free some space"
 
 
 def test_created_folder_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b"
-    folder = Folder(path)
+    folder = ClusterFolder(path)
     made = folder.create()
     assert made == [tmp_path / "a", path]
     with folder.locked():
@@ -155,7 +155,7 @@ def test_created_folder_is_removed(tmp_path: Path) -> None:
 
 
 def test_foreign_files_in_the_folder_are_kept(tmp_path: Path) -> None:
-    folder = Folder(tmp_path / "a")
+    folder = ClusterFolder(tmp_path / "a")
     made = folder.create()
     (tmp_path / "a" / "notes.txt").write_text("mine")
     folder.claim(a_state(tmp_path / "a"))
@@ -166,7 +166,7 @@ def test_foreign_files_in_the_folder_are_kept(tmp_path: Path) -> None:
 
 def test_read_only_container_files_are_removed() -> None:
     with unprivileged() as path:
-        folder = Folder(path)
+        folder = ClusterFolder(path)
         folder.claim(a_state(path))
         read_only(path / "pods" / "kubelet-0")
         assert folder.remove(a_state(path)) == []
@@ -179,7 +179,7 @@ def test_folder_with_unremovable_files_keeps_its_mark(tmp_path: Path, monkeypatc
     def refuse(path: Path) -> None:
         raise PermissionError(13, "Permission denied", f"{path}/file")
 
-    folder = Folder(tmp_path)
+    folder = ClusterFolder(tmp_path)
     folder.claim(a_state(tmp_path))
     with monkeypatch.context() as patched:
         patched.setattr("pinnace.cluster.folder.remove_tree", refuse)
@@ -193,7 +193,7 @@ def test_folder_with_unremovable_files_keeps_its_mark(tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize("foreign", ["etcd/backup.db", "pki/mine.pem", "logs/notes.txt", "pods/x", "config/other.yaml"])
 def test_foreign_file_in_a_subfolder_is_kept_and_named(tmp_path: Path, foreign: str) -> None:
-    folder = Folder(tmp_path)
+    folder = ClusterFolder(tmp_path)
     folder.claim(a_state(tmp_path), {"scheduler.yaml": b"x", "plugins/0/a.py": b"y"})
     (tmp_path / "etcd" / "etcd-0" / "member").mkdir(parents=True)
     (tmp_path / foreign).write_text("mine")
@@ -203,7 +203,7 @@ def test_foreign_file_in_a_subfolder_is_kept_and_named(tmp_path: Path, foreign: 
 
 def test_subfolder_without_the_mark_of_the_cluster_is_kept(tmp_path: Path) -> None:
     """Another cluster may have been created in its place."""
-    folder = Folder(tmp_path)
+    folder = ClusterFolder(tmp_path)
     folder.claim(a_state(tmp_path))
     (tmp_path / "pki" / ".pinnace").unlink()
     (tmp_path / "etcd" / ".pinnace").write_text("another")
@@ -212,7 +212,7 @@ def test_subfolder_without_the_mark_of_the_cluster_is_kept(tmp_path: Path) -> No
 
 
 def test_link_is_removed_and_its_target_is_kept(tmp_path: Path) -> None:
-    folder = Folder(tmp_path / "cluster")
+    folder = ClusterFolder(tmp_path / "cluster")
     folder.create()
     folder.claim(a_state(tmp_path / "cluster"))
     (tmp_path / "cluster" / "etcd").rename(tmp_path / "elsewhere")
@@ -222,7 +222,7 @@ def test_link_is_removed_and_its_target_is_kept(tmp_path: Path) -> None:
 
 
 def test_state_of_the_previous_format_is_read_and_removable(tmp_path: Path) -> None:
-    folder = Folder(tmp_path)
+    folder = ClusterFolder(tmp_path)
     folder.claim(a_state(tmp_path))
     old = json.loads((tmp_path / "cluster.json").read_text())
     old["format"] = 2
@@ -240,7 +240,7 @@ def test_state_of_the_previous_format_is_read_and_removable(tmp_path: Path) -> N
 
 def test_logs_of_a_failed_start_are_kept_until_the_next_start(tmp_path: Path) -> None:
     path = tmp_path / "made"
-    folder, state = Folder(path), replace(a_state(path), made=(path,))
+    folder, state = ClusterFolder(path), replace(a_state(path), made=(path,))
     folder.create()
     folder.claim(state)
     folder.log("scheduler-0").write_text("why")
@@ -259,7 +259,7 @@ def test_inaccessible_folder_is_rejected_with_a_hint() -> None:
         (path / "closed").mkdir(mode=0)
         for folder in (path / "closed", path / "closed" / "x"):
             with pytest.raises(FolderError, match=r"cannot be used: Permission denied") as refused:
-                Folder(folder).create()
+                ClusterFolder(folder).create()
             assert "--data-dir" in refused.value.hint
 
 
@@ -273,7 +273,7 @@ def claim_and_die(path: Path, calls: int) -> bool:
                 os._exit(9)
 
         sys.addaudithook(hook)
-        Folder(path).claim(a_state(path), {"scheduler.yaml": b"x"})
+        ClusterFolder(path).claim(a_state(path), {"scheduler.yaml": b"x"})
         os._exit(0)
     return os.waitpid(child, 0)[1] != 0
 
@@ -283,7 +283,7 @@ def test_killed_claim_leaves_nothing_in_the_way_of_the_next(tmp_path: Path) -> N
     """`up` was killed between the state and the marks: `down` kept all private keys, and each further `up` failed."""
     calls = 0
     while claim_and_die(tmp_path, calls):
-        folder = Folder(tmp_path)
+        folder = ClusterFolder(tmp_path)
         if (state := folder.read()) is None:
             folder.claim(state := a_state(tmp_path), {"scheduler.yaml": b"x"})
         assert folder.remove(state) == []
@@ -295,12 +295,12 @@ def test_killed_claim_leaves_nothing_in_the_way_of_the_next(tmp_path: Path) -> N
 def test_claim_rejects_data_of_an_unknown_cluster(tmp_path: Path) -> None:
     (tmp_path / "etcd" / "member").mkdir(parents=True)
     with pytest.raises(FolderError, match="does not belong to a known cluster"):
-        Folder(tmp_path).claim(a_state(tmp_path))
-    assert Folder(tmp_path).read() is None
+        ClusterFolder(tmp_path).claim(a_state(tmp_path))
+    assert ClusterFolder(tmp_path).read() is None
 
 
 def test_folder_that_cannot_be_created_is_rejected_with_a_hint(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(FolderError, match="cannot be used") as refused:
-        Folder(tmp_path / "file" / "x").create()
+        ClusterFolder(tmp_path / "file" / "x").create()
     assert "--data-dir" in refused.value.hint

@@ -13,12 +13,12 @@ from pinnace.cli.verbs.up import _stop_cluster, follow_processes, list_process_c
 from pinnace.cluster import certificates
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import FolderError, NoCluster
-from pinnace.cluster.folder import Folder
-from pinnace.cluster.spec import ClusterSpec, ClusterState, Plan, pki_folder, planned
+from pinnace.cluster.folder import ClusterFolder
+from pinnace.cluster.spec import ClusterSpec, ClusterState, ProcessPlan, initial_state, pki_folder
 from pinnace.cluster.view import ProcessStatus
 from pinnace.runtime import procfs
 from pinnace.runtime.files import remove_tree
-from pinnace.runtime.procfs import Identity
+from pinnace.runtime.procfs import ProcessIdentity
 
 pytestmark = pytest.mark.processes
 
@@ -65,17 +65,17 @@ def test_output_distinguishes_scheduler_and_controller_elections() -> None:
 
 
 def a_state(folder: Path, name: str, created: float) -> ClusterState:
-    plans = [Plan("apiserver", item, "127.0.0.1:1", "127.0.0.1:1", ("sh",)) for item in ("apiserver-0", name)]
-    return planned(ClusterSpec(data_dir=folder), plans, [], created)
+    plans = [ProcessPlan("apiserver", item, "127.0.0.1:1", "127.0.0.1:1", ("sh",)) for item in ("apiserver-0", name)]
+    return initial_state(ClusterSpec(data_dir=folder), plans, [], created)
 
 
 @pytest.fixture
 def replaced(tmp_path: Path) -> Cluster:
     """A cluster whose folder was claimed by another cluster after it ended."""
-    Folder(tmp_path).claim(a_state(tmp_path, "apiserver-1", 1.0))
-    certificates.provide(pki_folder(tmp_path), ["127.0.0.1:1"], {})
+    ClusterFolder(tmp_path).claim(a_state(tmp_path, "apiserver-1", 1.0))
+    certificates.create_certificates(pki_folder(tmp_path), ["127.0.0.1:1"], {})
     cluster = Cluster.load(tmp_path)
-    Folder(tmp_path).write(a_state(tmp_path, "apiserver-2", 2.0))
+    ClusterFolder(tmp_path).write(a_state(tmp_path, "apiserver-2", 2.0))
     return cluster
 
 
@@ -95,16 +95,16 @@ async def test_follow_ends_if_another_cluster_replaces_it(replaced: Cluster) -> 
 
 
 @pytest.fixture
-def its_process() -> Iterator[Identity]:
+def its_process() -> Iterator[ProcessIdentity]:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        result = procfs.identify(child.pid)
+        result = procfs.identify_process(child.pid)
         assert result is not None
         yield result
         child.kill()
 
 
-async def test_replacing_cluster_is_neither_stopped_nor_restarted(replaced: Cluster, its_process: Identity) -> None:
-    folder = Folder(replaced.spec.data_dir)
+async def test_replacing_cluster_is_neither_stopped_nor_restarted(replaced: Cluster, its_process: ProcessIdentity) -> None:
+    folder = ClusterFolder(replaced.spec.data_dir)
     other = a_state(folder.path, "apiserver-2", 2.0).with_process("apiserver-0", its_process)
     folder.write(other)
     settings = Settings()
@@ -113,4 +113,4 @@ async def test_replacing_cluster_is_neither_stopped_nor_restarted(replaced: Clus
     for act in (replaced.down, lambda: replaced.restart(["apiserver-0"])):
         with pytest.raises(NoCluster, match="another cluster"):
             await act()
-    assert procfs.alive(its_process) and folder.read() == other
+    assert procfs.is_running(its_process) and folder.read() == other

@@ -12,9 +12,9 @@ import pytest
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import FolderError
 from pinnace.cluster.etcd import EtcdBinary
-from pinnace.cluster.folder import MB, Folder
+from pinnace.cluster.folder import MB, ClusterFolder
 from pinnace.cluster.spec import ClusterSpec
-from pinnace.cluster.startup import ended
+from pinnace.cluster.startup import exited_during_start
 from pinnace.pki import folder as pki
 from tests.unit.cluster.test_strays import nothing_in
 
@@ -40,7 +40,8 @@ def no_certificate(path: Path, data: bytes, *, mode: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("owner", "call", "full"), [(Path, "write_text", half_a_file), (Path, "mkdir", no_logs), (pki, "replace", no_certificate)]
+    ("owner", "call", "full"),
+    [(Path, "write_text", half_a_file), (Path, "mkdir", no_logs), (pki, "write_atomically", no_certificate)],
 )
 async def test_start_on_a_full_disk_leaves_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, call: str, full: Any
@@ -65,14 +66,14 @@ go.uber.org/zap/zapcore.(*CheckedEntry).Write(0xc00022c000)
 
 def test_error_quotes_an_etcd_that_ended_on_a_full_disk(tmp_path: Path) -> None:
     """The error quotes the panic, not the stack trace that follows it."""
-    folder = Folder(tmp_path)
+    folder = ClusterFolder(tmp_path)
     folder.logs.mkdir()
     folder.log("etcd-0").write_text(PANIC + "main.main()\n" * 15)
-    failure = ended("etcd-0", 2, folder)
+    failure = exited_during_start("etcd-0", 2, folder)
     assert failure.logs == {"etcd-0": PANIC.splitlines()[:3]}
     assert failure.hint.startswith("free disk space: ")
     folder.log("etcd-0").write_text(PANIC + "2026-11-26 02:56:03.084313 I | etcdserver: starting server\n")
-    assert ended("etcd-0", 2, folder).logs["etcd-0"][-1].endswith("starting server")
+    assert exited_during_start("etcd-0", 2, folder).logs["etcd-0"][-1].endswith("starting server")
 
 
 @pytest.mark.parametrize(("left", "log", "hint"), [(10, "", "free disk"), (10, "bad flag", ""), (100, "", "")])
@@ -80,7 +81,7 @@ def test_process_that_could_not_write_its_log_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: int, log: str, hint: str
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=left * MB))
-    folder = Folder(tmp_path)
+    folder = ClusterFolder(tmp_path)
     folder.logs.mkdir()
     folder.log("etcd-0").write_text(log)
-    assert ended("etcd-0", 1, folder).hint[:9] == hint
+    assert exited_during_start("etcd-0", 1, folder).hint[:9] == hint

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.cluster.links import Helper, HelperError
+from pinnace.cluster.links import HelperError, HelperProcess
 
 pytestmark = pytest.mark.processes
 
@@ -23,7 +23,7 @@ async def refuse():
 async def die():
     os._exit(3)
 
-asyncio.run(process.serve({"add": add, "refuse": refuse, "die": die}))
+asyncio.run(process.serve_requests({"add": add, "refuse": refuse, "die": die}))
 """
 
 
@@ -34,20 +34,20 @@ def a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_answers_come_in_the_order_of_the_requests() -> None:
-    async with Helper("a_helper") as helper:
+    async with HelperProcess("a_helper") as helper:
         answers = [helper.tell("add", a=1, b=number) for number in range(5)]
         assert [await answer for answer in answers] == [1, 2, 3, 4, 5]
 
 
 async def test_rejected_request_raises_its_message_and_the_helper_continues() -> None:
-    async with Helper("a_helper") as helper:
+    async with HelperProcess("a_helper") as helper:
         with pytest.raises(HelperError, match="not today"):
             await helper.ask("refuse")
         assert await helper.ask("add", a=1, b=1) == 2
 
 
 async def test_request_to_a_helper_that_exits_fails() -> None:
-    async with Helper("a_helper") as helper:
+    async with HelperProcess("a_helper") as helper:
         waiting = [asyncio.ensure_future(helper.ask(do)) for do in ("die", "refuse")]
         async with asyncio.timeout(DEADLINE):
             for item in waiting:

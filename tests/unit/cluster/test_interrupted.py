@@ -26,8 +26,8 @@ from pinnace.cluster import processes
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import StartFailed
 from pinnace.cluster.etcd import EtcdBinary
-from pinnace.cluster.processes import Ports
-from pinnace.cluster.spec import APISERVER, KUBELET, ClusterSpec, Plan
+from pinnace.cluster.processes import PortAllocator
+from pinnace.cluster.spec import APISERVER, KUBELET, ClusterSpec, ProcessPlan
 from pinnace.cluster.view import ProcessStatus
 from pinnace.runtime import procfs
 from pinnace.verification.bench.calibration import scratch_cluster
@@ -43,7 +43,7 @@ class Stubborn:
     """Starts two processes that end only on SIGKILL in place of a cluster. It calls `then` when they run."""
 
     def __init__(self) -> None:
-        self.started: list[procfs.Identity] = []
+        self.started: list[procfs.ProcessIdentity] = []
         self.children: list[subprocess.Popen[bytes]] = []
         self.then: Then = lambda cluster: None
 
@@ -60,23 +60,23 @@ class Stubborn:
         self.then(cluster)
 
     @property
-    def left(self) -> list[procfs.Identity]:
-        return list(filter(procfs.alive, self.started))
+    def left(self) -> list[procfs.ProcessIdentity]:
+        return list(filter(procfs.is_running, self.started))
 
 
 @pytest.fixture
 def stubborn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubborn]:
-    def plans(*_: object) -> list[Plan]:
-        addresses = [f"127.0.0.1:{Ports().next()}" for _ in range(2)]
+    def plans(*_: object) -> list[ProcessPlan]:
+        addresses = [f"127.0.0.1:{PortAllocator().next()}" for _ in range(2)]
         script = RESISTS.format(ready=READY)
         return [
-            Plan(component, f"{component}-0", address, address, (sys.executable, "-c", script, str(tmp_path), component))
+            ProcessPlan(component, f"{component}-0", address, address, (sys.executable, "-c", script, str(tmp_path), component))
             for component, address in zip((APISERVER, KUBELET), addresses, strict=True)
         ]
 
     made = Stubborn()
     monkeypatch.setattr(clusters, "find_etcd", lambda: EtcdBinary(Path("/bin/false"), (3, 5, 21), False))
-    monkeypatch.setattr(clusters, "plan", plans)
+    monkeypatch.setattr(clusters, "plan_processes", plans)
     monkeypatch.setattr(Cluster, "_start_all", lambda cluster, *_: made.start(cluster))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
@@ -174,5 +174,5 @@ async def test_container_cleanup_ignores_ctrl_c(tmp_path: Path, monkeypatch: pyt
     script.write_text(f"#!/bin/sh\ncut -d' ' -f6 /proc/self/stat > {tmp_path}/session\n")
     script.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(script))
-    await processes.end_pods([tmp_path])
+    await processes.kill_pod_containers([tmp_path])
     assert int((tmp_path / "session").read_text()) != os.getsid(0)

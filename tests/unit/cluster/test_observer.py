@@ -29,7 +29,7 @@ class Component:
     def start(self) -> None:
         argv = (sys.executable, "-c", "import signal; signal.pause()")
         self.child = subprocess.Popen(argv)
-        self.records = [ProcessRecord(Plan("scheduler", NAME, "", "", argv), procfs.identify(self.child.pid))]
+        self.records = [ProcessRecord(ProcessPlan("scheduler", NAME, "", "", argv), procfs.identify_process(self.child.pid))]
 
     def send(self, number: signal.Signals) -> None:
         os.kill(self.child.pid, number)

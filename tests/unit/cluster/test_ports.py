@@ -5,40 +5,40 @@ import sys
 
 import pytest
 
-from pinnace.cluster.processes import BLOCK, HIGHEST, LOWEST, Ports, is_free
+from pinnace.cluster.processes import BLOCK, HIGHEST, LOWEST, PortAllocator, is_port_free
 
 pytestmark = pytest.mark.processes
 
 
 def test_ports_are_free_distinct_and_below_the_ephemeral_range() -> None:
-    ports = Ports(random.Random(1))
+    ports = PortAllocator(random.Random(1))
     given = [ports.next() for _ in range(50)]
     assert len(set(given)) == 50
     assert all(LOWEST <= port <= HIGHEST for port in given)
-    assert all(is_free(f"127.0.0.1:{port}") for port in given)
+    assert all(is_port_free(f"127.0.0.1:{port}") for port in given)
 
 
 def test_listening_port_is_not_allocated() -> None:
-    taken = Ports(random.Random(1)).next()
+    taken = PortAllocator(random.Random(1)).next()
     with socket.create_server(("127.0.0.1", taken)):
-        assert not is_free(f"127.0.0.1:{taken}")
-        assert Ports(random.Random(1)).next() != taken
+        assert not is_port_free(f"127.0.0.1:{taken}")
+        assert PortAllocator(random.Random(1)).next() != taken
 
 
 def test_two_clusters_reserve_different_port_blocks() -> None:
-    one, other = Ports(random.Random(1)), Ports(random.Random(1))
+    one, other = PortAllocator(random.Random(1)), PortAllocator(random.Random(1))
     first, second = one.next(), other.next()
     assert first // BLOCK != second // BLOCK
-    script = "import random; from pinnace.cluster.processes import Ports; print(Ports(random.Random(1)).next())"
+    script = "import random; from pinnace.cluster.processes import PortAllocator; print(PortAllocator(random.Random(1)).next())"
     elsewhere = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=20, check=True)
     assert int(elsewhere.stdout) // BLOCK not in (first // BLOCK, second // BLOCK)
     del one
-    assert Ports(random.Random(1)).next() // BLOCK == first // BLOCK, "a deleted allocator releases its block"
+    assert PortAllocator(random.Random(1)).next() // BLOCK == first // BLOCK, "a deleted allocator releases its block"
 
 
 def test_port_block_with_a_used_port_is_skipped() -> None:
-    ports = Ports(random.Random(1))
+    ports = PortAllocator(random.Random(1))
     used = ports.next()
     del ports
     with socket.create_server(("127.0.0.1", used)):
-        assert Ports(random.Random(1)).next() // BLOCK != used // BLOCK
+        assert PortAllocator(random.Random(1)).next() // BLOCK != used // BLOCK

@@ -18,18 +18,18 @@ from pinnace.client.config import ClientConfig
 from pinnace.cluster import certificates, processes
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import AlreadyRunning, FolderError, NoCluster, StartFailed, StartTimeout
-from pinnace.cluster.folder import Folder
-from pinnace.cluster.processes import Ports
-from pinnace.cluster.spec import ClusterSpec, ClusterState, Plan, fleets, pki_folder, planned
+from pinnace.cluster.folder import ClusterFolder
+from pinnace.cluster.processes import PortAllocator
+from pinnace.cluster.spec import ClusterSpec, ClusterState, ProcessPlan, fleet_node_names, initial_state, pki_folder
 from pinnace.pki import Authority, Subject
-from pinnace.pki.authority import Pair
+from pinnace.pki.authority import CertificatePair
 from pinnace.runtime import procfs
-from pinnace.runtime.procfs import Identity
+from pinnace.runtime.procfs import ProcessIdentity
 from pinnace.runtime.tls import TlsFiles
 
 pytestmark = pytest.mark.processes
 
-DEAD = Identity(1, 1, "an earlier boot")
+DEAD = ProcessIdentity(1, 1, "an earlier boot")
 SERVES = """
 import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -44,7 +44,7 @@ HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 BROKEN = "import sys; sys.exit('member 8e9e has already been bootstrapped' if 'etcd' in sys.argv[2] else 'no')"
 """etcd reports this when its data is gone."""
-PLANS = [Plan("scheduler", f"scheduler-{i}", "127.0.0.1:1", "127.0.0.1:1", ("sh",)) for i in range(2)]
+PLANS = [ProcessPlan("scheduler", f"scheduler-{i}", "127.0.0.1:1", "127.0.0.1:1", ("sh",)) for i in range(2)]
 
 
 @pytest.fixture(autouse=True)
@@ -59,10 +59,10 @@ def own_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.fixture
 def cluster(tmp_path: Path) -> Cluster:
     """A cluster of two processes: scheduler-0 is the test process, scheduler-1 is dead."""
-    myself = procfs.identify(os.getpid())
+    myself = procfs.identify_process(os.getpid())
     assert myself is not None
-    state = planned(ClusterSpec(data_dir=tmp_path), PLANS, [], 0.0)
-    Folder(tmp_path).write(state.with_process("scheduler-0", myself).with_process("scheduler-1", DEAD))
+    state = initial_state(ClusterSpec(data_dir=tmp_path), PLANS, [], 0.0)
+    ClusterFolder(tmp_path).write(state.with_process("scheduler-0", myself).with_process("scheduler-1", DEAD))
     return Cluster.load(tmp_path)
 
 
@@ -70,7 +70,7 @@ def cluster(tmp_path: Path) -> Cluster:
 def serving(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
     """Makes a cluster of dead processes. Each argument names a process, and tells whether it can start."""
     clusters: list[Cluster] = []
-    ports = Ports()  # reserves its ports while it exists
+    ports = PortAllocator()  # reserves its ports while it exists
 
     def make(**processes: bool) -> Cluster:
         plans = []
@@ -78,12 +78,12 @@ def serving(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
             component, _, number = name.partition("_")
             address = f"127.0.0.1:{ports.next()}"
             argv = (sys.executable, "-c", SERVES if well else BROKEN, address.rpartition(":")[2], name, str(tmp_path))
-            plans.append(Plan(component, f"{component}-{number}", address, address, argv))
-        made = Folder(tmp_path / "cluster").create()
-        state = planned(ClusterSpec(data_dir=tmp_path / "cluster"), plans, made, 0.0)
+            plans.append(ProcessPlan(component, f"{component}-{number}", address, address, argv))
+        made = ClusterFolder(tmp_path / "cluster").create()
+        state = initial_state(ClusterSpec(data_dir=tmp_path / "cluster"), plans, made, 0.0)
         for plan in plans:
             state = state.with_process(plan.name, DEAD)
-        Folder(tmp_path / "cluster").claim(state)
+        ClusterFolder(tmp_path / "cluster").claim(state)
         clusters.append(Cluster.load(tmp_path / "cluster"))
         return clusters[-1]
 
@@ -124,13 +124,13 @@ def test_running_process_is_kept_by_start_and_replaced_by_restart(
 def rolling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What a restart does, in its order, on a running cluster whose schedulers and controllers have the leaders scheduler-0 and
     controllers-1."""
-    myself, done = procfs.identify(os.getpid()), list[str]()
+    myself, done = procfs.identify_process(os.getpid()), list[str]()
     names = ["apiserver-0", "apiserver-1", "scheduler-0", "scheduler-1", "scheduler-2", "controllers-0", "controllers-1"]
-    plans = [Plan(name.partition("-")[0], name, "127.0.0.1:1", "127.0.0.1:1", ("sh",)) for name in names]
-    state = planned(ClusterSpec(data_dir=tmp_path), plans, [], 0.0)
+    plans = [ProcessPlan(name.partition("-")[0], name, "127.0.0.1:1", "127.0.0.1:1", ("sh",)) for name in names]
+    state = initial_state(ClusterSpec(data_dir=tmp_path), plans, [], 0.0)
     for name in names:
         state = state.with_process(name, myself)
-    Folder(tmp_path).write(state)
+    ClusterFolder(tmp_path).write(state)
 
     async def restart(self: Cluster, names: Sequence[str], *_: object, **__: object) -> None:
         done.append(f"start {' '.join(names)}")
@@ -171,15 +171,15 @@ def test_expired_certificates_are_renewed(cluster: Cluster, capsys: pytest.Captu
     folder = cluster.spec.data_dir
     pki = pki_folder(folder)
     command = ["restart", "--data-dir", str(folder)]
-    of_cluster = fleets(cluster.spec)
+    of_cluster = fleet_node_names(cluster.spec)
     running = cluster.state.find("scheduler-0").process
-    Folder(folder).write(cluster.state.with_process("scheduler-1", running))
+    ClusterFolder(folder).write(cluster.state.with_process("scheduler-1", running))
     assert run_main(command) == 0 and "nothing to do" in capsys.readouterr().out
     assert not pki.exists(), "a missing authority is not replaced: etcd would not trust a new one"
 
-    certificates.provide(pki, ["127.0.0.1:1"], of_cluster)
+    certificates.create_certificates(pki, ["127.0.0.1:1"], of_cluster)
     before = {path: path.read_bytes() for path in pki.rglob("*.crt")}
-    authority = Authority(Pair(before[pki / "ca.crt"], (pki / "ca.key").read_bytes()))
+    authority = Authority(CertificatePair(before[pki / "ca.crt"], (pki / "ca.key").read_bytes()))
     ended = authority.issue(Subject("kubernetes-admin", ("system:masters",)), datetime.now(UTC) - timedelta(days=360))
     (pki / "admin.crt").write_bytes(ended.certificate)
     (pki / "admin.key").write_bytes(ended.key)
@@ -203,10 +203,10 @@ def test_damaged_certificate_does_not_block_other_processes(
         return started
 
     pki = pki_folder(cluster.spec.data_dir)
-    certificates.provide(pki, ["127.0.0.1:1"], {"kubelet-0": ["n0"]})
+    certificates.create_certificates(pki, ["127.0.0.1:1"], {"kubelet-0": ["n0"]})
     (pki / damaged).write_text("x")
     monkeypatch.setattr(Cluster, "resume", start)
-    monkeypatch.setattr("pinnace.cli.verbs.processes.fleets", lambda spec: {"kubelet-0": ["n0"]})
+    monkeypatch.setattr("pinnace.cli.verbs.processes.fleet_node_names", lambda spec: {"kubelet-0": ["n0"]})
     assert run_main(["restart", "--data-dir", str(cluster.spec.data_dir)]) != 0
     assert started == ["scheduler-1"] and damaged in capsys.readouterr().err
 
@@ -245,7 +245,7 @@ async def test_unready_process_blocks_no_independent_process(serving: Callable[.
 
 
 async def test_cluster_removed_meanwhile_is_not_started(cluster: Cluster) -> None:
-    Folder(cluster.spec.data_dir).remove(cluster.state)
+    ClusterFolder(cluster.spec.data_dir).remove(cluster.state)
     with pytest.raises(NoCluster):
         await cluster.restart(["scheduler-1"])
     assert not list(cluster.spec.data_dir.iterdir())
@@ -260,11 +260,11 @@ async def test_up_of_a_partly_running_cluster_suggests_start_or_down(cluster: Cl
 
 def test_unreachable_cluster_is_reported_as_stopped_or_missing(tmp_path: Path) -> None:
     """Regression: a removed cluster was reported to have invalid certificates."""
-    server = Plan("apiserver", "apiserver-0", "127.0.0.1:1", "127.0.0.1:1", ("sh",))
-    scheduler = Plan("scheduler", "scheduler-0", "127.0.0.1:3", "127.0.0.1:3", ("sh",))
-    state = planned(ClusterSpec(data_dir=tmp_path), [server, scheduler], [], 0.0)
-    state = state.with_process("apiserver-0", DEAD).with_process("scheduler-0", procfs.identify(os.getpid()))
-    folder = Folder(tmp_path)
+    server = ProcessPlan("apiserver", "apiserver-0", "127.0.0.1:1", "127.0.0.1:1", ("sh",))
+    scheduler = ProcessPlan("scheduler", "scheduler-0", "127.0.0.1:3", "127.0.0.1:3", ("sh",))
+    state = initial_state(ClusterSpec(data_dir=tmp_path), [server, scheduler], [], 0.0)
+    state = state.with_process("apiserver-0", DEAD).with_process("scheduler-0", procfs.identify_process(os.getpid()))
+    folder = ClusterFolder(tmp_path)
     gone = TlsFiles(*(tmp_path / "pki" / name for name in ("ca.crt", "admin.crt", "admin.key")))
 
     def refusal(*servers: str, tls: TlsFiles | None = None) -> tuple[str, str]:
@@ -294,17 +294,17 @@ async def test_restarted_process_uses_the_current_installation(tmp_path: Path) -
     program.
     """
     path, elsewhere = tmp_path / "cluster", "/elsewhere/bin/python"
-    addresses = iter(Ports().next, None)
+    addresses = iter(PortAllocator().next, None)
     plans = [
-        Plan(component, f"{component}-0", f"127.0.0.1:{next(addresses)}", f"127.0.0.1:{next(addresses)}", argv)
+        ProcessPlan(component, f"{component}-0", f"127.0.0.1:{next(addresses)}", f"127.0.0.1:{next(addresses)}", argv)
         for component, argv in {
             "etcd": (sys.executable, "-c", "import time; time.sleep(60)", "etcd", str(path)),
             "scheduler": (elsewhere, "-c", "import time; time.sleep(60)", "scheduler", str(path)),
         }.items()
     ]
-    made = Folder(path).create()
-    state = planned(ClusterSpec(data_dir=path), plans, made, 0.0)
-    Folder(path).claim(state.with_process("etcd-0", DEAD).with_process("scheduler-0", DEAD))
+    made = ClusterFolder(path).create()
+    state = initial_state(ClusterSpec(data_dir=path), plans, made, 0.0)
+    ClusterFolder(path).claim(state.with_process("etcd-0", DEAD).with_process("scheduler-0", DEAD))
     cluster = Cluster.load(path)
     try:
         cluster.revive(["etcd-0", "scheduler-0"])
@@ -312,36 +312,36 @@ async def test_restarted_process_uses_the_current_installation(tmp_path: Path) -
         assert records["etcd"].plan == plans[0]
         assert records["scheduler"].plan == replace(plans[1], argv=(sys.executable, *plans[1].argv[1:]))
         for name, record in records.items():
-            assert procfs.find(record.plan.argv) == record.process, name
+            assert procfs.find_process(record.plan.argv) == record.process, name
     finally:
         await cluster.down()
 
 
 async def test_unrecorded_process_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "cluster"
-    address = f"127.0.0.1:{Ports().next()}"
-    plan = Plan("etcd", "etcd-0", address, address, (sys.executable, "-c", "import time; time.sleep(60)", str(path)))
-    made = Folder(path).create()
-    Folder(path).claim(planned(ClusterSpec(data_dir=path), [plan], made, 0.0).with_process("etcd-0", DEAD))
+    address = f"127.0.0.1:{PortAllocator().next()}"
+    plan = ProcessPlan("etcd", "etcd-0", address, address, (sys.executable, "-c", "import time; time.sleep(60)", str(path)))
+    made = ClusterFolder(path).create()
+    ClusterFolder(path).claim(initial_state(ClusterSpec(data_dir=path), [plan], made, 0.0).with_process("etcd-0", DEAD))
     children: list[subprocess.Popen[bytes]] = []
-    spawn = processes.spawn
+    spawn = processes.spawn_process
 
-    def fill_the_disk(plan: Plan, log: Path) -> subprocess.Popen[bytes]:
+    def fill_the_disk(plan: ProcessPlan, log: Path) -> subprocess.Popen[bytes]:
         children.append(spawn(plan, log))
-        monkeypatch.setattr(Folder, "write", full)
+        monkeypatch.setattr(ClusterFolder, "write", full)
         return children[-1]
 
-    def full(folder: Folder, state: ClusterState) -> None:
+    def full(folder: ClusterFolder, state: ClusterState) -> None:
         (path / "cluster.tmp").write_text("{")
         raise FolderError("no space left on device")
 
-    monkeypatch.setattr(processes, "spawn", fill_the_disk)
+    monkeypatch.setattr(processes, "spawn_process", fill_the_disk)
     try:
         with pytest.raises(FolderError):
             Cluster.load(path).revive(["etcd-0"])
         assert Cluster.load(path).pid("etcd-0") == children[0].pid
         await Cluster.load(path).down()
-        assert procfs.identify(children[0].pid) is None, "the process is killed"
+        assert procfs.identify_process(children[0].pid) is None, "the process is killed"
         assert not path.exists()
     finally:
         children[0].kill()

@@ -16,22 +16,31 @@ import pytest
 from pinnace.cli.main import run_command_line
 from pinnace.cli.outcomes import ExitCode
 from pinnace.cli.verbs.up import check_options
-from pinnace.client.config import load
+from pinnace.client.config import load_config
 from pinnace.cluster import certificates, inputs, view
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import FolderError, OtherOptions, StartFailed
 from pinnace.cluster.etcd import EtcdBinary
-from pinnace.cluster.folder import Folder
-from pinnace.cluster.processes import Ports
-from pinnace.cluster.spec import ClusterSpec, ClusterState, Plan, fleets, listening, pki_folder, plan, planned
-from pinnace.cluster.startup import SILENT
-from pinnace.cluster.view import ending
+from pinnace.cluster.folder import ClusterFolder
+from pinnace.cluster.processes import PortAllocator
+from pinnace.cluster.spec import (
+    ClusterSpec,
+    ClusterState,
+    ProcessPlan,
+    fleet_node_names,
+    initial_state,
+    listening_addresses,
+    pki_folder,
+    plan_processes,
+)
+from pinnace.cluster.startup import SILENT_PROGRESS
+from pinnace.cluster.view import is_stopping
 from pinnace.runtime import procfs
-from pinnace.runtime.procfs import Identity
+from pinnace.runtime.procfs import ProcessIdentity
 
 pytestmark = pytest.mark.processes
 
-DEAD = Identity(1, 1, "an earlier boot")
+DEAD = ProcessIdentity(1, 1, "an earlier boot")
 BINARY = EtcdBinary(Path("/bin/false"), (3, 5, 21), False)
 
 
@@ -45,9 +54,9 @@ def own_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def dead(spec: ClusterSpec) -> Cluster:
     """A cluster whose processes have all ended."""
-    ports = Ports()
-    folder = Folder(spec.data_dir)
-    state = planned(spec, plan(spec, BINARY, ports.next), folder.create(), 0.0)
+    ports = PortAllocator()
+    folder = ClusterFolder(spec.data_dir)
+    state = initial_state(spec, plan_processes(spec, BINARY, ports.next), folder.create(), 0.0)
     for record in state.processes:
         state = state.with_process(record.name, DEAD)
     folder.claim(state)
@@ -71,14 +80,14 @@ def test_port_in_use_is_replaced_in_all_plans_and_configurations(tmp_path: Path,
     """Regression: the only remedy was to remove the cluster."""
     cluster = dead(ClusterSpec(nodes=2, data_dir=tmp_path / "data"))
     pki = pki_folder(cluster.spec.data_dir)
-    certificates.provide(pki, cluster.endpoints, fleets(cluster.spec), local=True)
+    certificates.create_certificates(pki, cluster.endpoints, fleet_node_names(cluster.spec), local=True)
     before = {record.name: record.plan for record in cluster.state.processes}
-    old = [before["etcd-0"].address, before["apiserver-0"].address, listening(before["kubelet-0"])[-1]]
-    peer = listening(before["etcd-0"])[-1]
+    old = [before["etcd-0"].address, before["apiserver-0"].address, listening_addresses(before["kubelet-0"])[-1]]
+    peer = listening_addresses(before["etcd-0"])[-1]
     assert len({*old, peer, before["etcd-0"].http, before["kubelet-0"].http}) == 6
     for address in (*old, peer):
         taken(address)
-    cluster._readdress(cluster.ended(), SILENT)
+    cluster._readdress(cluster.ended(), SILENT_PROGRESS)
 
     after = {record.name: record.plan for record in Cluster.load(cluster.spec.data_dir).state.processes}
     text = str(after)
@@ -87,25 +96,25 @@ def test_port_in_use_is_replaced_in_all_plans_and_configurations(tmp_path: Path,
     servers = cluster.endpoints
     assert servers[1] == before["apiserver-1"].address and servers[0] != old[1]
     assert all(",".join(servers) in after[name].argv for name in ("scheduler-0", "kubelet-0"))
-    assert sorted(load(file=pki / "scheduler.conf").endpoints) == sorted(servers)
+    assert sorted(load_config(file=pki / "scheduler.conf").endpoints) == sorted(servers)
 
 
 def test_port_known_to_a_running_process_is_not_replaced(tmp_path: Path, taken: Callable[[str], None]) -> None:
     cluster = dead(ClusterSpec(nodes=1, data_dir=tmp_path))
-    myself = procfs.identify(os.getpid())
-    Folder(tmp_path).write(cluster.state.with_process("scheduler-0", myself))
+    myself = procfs.identify_process(os.getpid())
+    ClusterFolder(tmp_path).write(cluster.state.with_process("scheduler-0", myself))
     cluster = Cluster.load(tmp_path)
     taken(cluster.endpoints[0])
     with pytest.raises(StartFailed, match="is in use by another program") as refused:
-        cluster._readdress(["apiserver-0"], SILENT)
+        cluster._readdress(["apiserver-0"], SILENT_PROGRESS)
     assert "`pinnace stop`" in refused.value.hint
 
 
 def test_peer_ports_of_etcd_members_are_not_replaced(tmp_path: Path, taken: Callable[[str], None]) -> None:
     cluster = dead(ClusterSpec(nodes=1, etcd_members=3, data_dir=tmp_path))
-    taken(listening(cluster.state.find("etcd-1").plan)[-1])
+    taken(listening_addresses(cluster.state.find("etcd-1").plan)[-1])
     with pytest.raises(StartFailed) as refused:
-        cluster._readdress(cluster.ended(), SILENT)
+        cluster._readdress(cluster.ended(), SILENT_PROGRESS)
     assert "end that program" in refused.value.hint
 
 
@@ -139,7 +148,7 @@ def test_changed_options_are_rejected_by_name(tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text("a: 1")
     spec = ClusterSpec(nodes=4, controllers=2, data_dir=tmp_path / "data", scheduler_config=str(tmp_path / "policy.yaml"))
     cluster = dead(spec)
-    cluster._state = replace(cluster.state, digests=inputs.digests(spec, tmp_path))
+    cluster._state = replace(cluster.state, digests=inputs.file_digests(spec, tmp_path))
 
     check_options(cluster, {}, {}, tmp_path)
     check_options(cluster, {"nodes": 4, "scheduler_config": "policy.yaml"}, {}, tmp_path)
@@ -164,7 +173,7 @@ def test_changed_configuration_file_is_rejected_with_the_way_to_change_it(tmp_pa
     policy.write_text("a: 1")
     spec = ClusterSpec(nodes=1, schedulers=2, data_dir=folder, scheduler_config=str(policy), stages="fast")
     cluster = dead(spec)
-    cluster._state = replace(cluster.state, digests=inputs.digests(spec, tmp_path))
+    cluster._state = replace(cluster.state, digests=inputs.file_digests(spec, tmp_path))
     (folder / "config" / "scheduler.yaml").write_text("a: 1")
     policy.write_text("a: 2")
     with pytest.raises(OtherOptions) as refused:
@@ -193,7 +202,7 @@ def test_changed_configuration_file_is_rejected_with_the_way_to_change_it(tmp_pa
     ],
 )
 def test_stopping_process_is_recognized_by_its_problem(problem: str, expected: bool) -> None:
-    assert ending(problem) is expected
+    assert is_stopping(problem) is expected
 
 
 SERVES_AND_STOPS = """
@@ -207,23 +216,25 @@ async def main(stop):
     await stop.wait()
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)  # the process ends after its stdin is closed
 
-sys.exit(process.run(main))
+sys.exit(process.run_component(main))
 """
 
 
 async def test_settle_waits_for_a_stopping_process(tmp_path: Path) -> None:
     """Regression: `pinnace restart` right after a kill found that all processes ran, and then they ended."""
-    address = f"127.0.0.1:{(ports := Ports()).next()}"
+    address = f"127.0.0.1:{(ports := PortAllocator()).next()}"
     argv = (sys.executable, "-c", SERVES_AND_STOPS, address.rpartition(":")[2], str(tmp_path))
     with subprocess.Popen(argv, stdin=subprocess.PIPE) as child:  # noqa: ASYNC220 (the call does not block)
-        state = planned(ClusterSpec(data_dir=tmp_path), [Plan("scheduler", "scheduler-0", address, address, argv)], [], 0.0)
-        Folder(tmp_path).write(state.with_process("scheduler-0", procfs.identify(child.pid)))
+        state = initial_state(
+            ClusterSpec(data_dir=tmp_path), [ProcessPlan("scheduler", "scheduler-0", address, address, argv)], [], 0.0
+        )
+        ClusterFolder(tmp_path).write(state.with_process("scheduler-0", procfs.identify_process(child.pid)))
         cluster = Cluster.load(tmp_path)
         (record,) = cluster.state.processes
-        while await view.unready(record):
+        while await view.process_problem(record):
             assert child.poll() is None
         child.terminate()
-        while not (why := await view.unready(record)):
+        while not (why := await view.process_problem(record)):
             assert child.poll() is None
         assert why == "shutdown: the process is stopping" and cluster.ended() == []
 
@@ -246,10 +257,10 @@ async def test_settle_waits_for_a_stopping_process(tmp_path: Path) -> None:
 def process(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The process scheduler-0 of a cluster in tmp_path, which also has a dead process, scheduler-1."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        result = procfs.identify(child.pid)
-        plans = [Plan("scheduler", f"scheduler-{i}", "127.0.0.1:1", "127.0.0.1:1", ("sh", str(i))) for i in range(2)]
-        state: ClusterState = planned(ClusterSpec(data_dir=tmp_path), plans, [], 0.0)
-        Folder(tmp_path).write(state.with_process("scheduler-0", result).with_process("scheduler-1", DEAD))
+        result = procfs.identify_process(child.pid)
+        plans = [ProcessPlan("scheduler", f"scheduler-{i}", "127.0.0.1:1", "127.0.0.1:1", ("sh", str(i))) for i in range(2)]
+        state: ClusterState = initial_state(ClusterSpec(data_dir=tmp_path), plans, [], 0.0)
+        ClusterFolder(tmp_path).write(state.with_process("scheduler-0", result).with_process("scheduler-1", DEAD))
         yield child
         child.kill()
 

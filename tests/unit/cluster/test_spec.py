@@ -9,7 +9,15 @@ import pytest
 from pinnace.api.machines import MachineOptions
 from pinnace.cluster.errors import SpecError
 from pinnace.cluster.etcd import EtcdBinary
-from pinnace.cluster.spec import APISERVER, ClusterSpec, ProcessHooks, data_dir_flag, default_data_dir, plan, shares
+from pinnace.cluster.spec import (
+    APISERVER,
+    ClusterSpec,
+    ProcessHooks,
+    data_dir_flag,
+    default_data_dir,
+    plan_processes,
+    split_evenly,
+)
 
 BINARY = EtcdBinary(Path("/bin/etcd"), (3, 5, 9), fallback=False)
 
@@ -24,7 +32,7 @@ def argument(argv: tuple[str, ...], name: str) -> str:
 
 
 def test_plan_lists_processes_in_starting_order() -> None:
-    plans = plan(ClusterSpec(nodes=10, kubelets=3, controllers=2, data_dir=Path("/d")), BINARY, ports())
+    plans = plan_processes(ClusterSpec(nodes=10, kubelets=3, controllers=2, data_dir=Path("/d")), BINARY, ports())
     assert [p.name for p in plans] == [
         "etcd-0", "apiserver-0", "apiserver-1", "scheduler-0", "scheduler-1", "scheduler-2", "controllers-0", "controllers-1",
         "kubelet-0", "kubelet-1", "kubelet-2",
@@ -32,21 +40,23 @@ def test_plan_lists_processes_in_starting_order() -> None:
 
 
 def test_no_two_processes_share_an_address() -> None:
-    plans = plan(ClusterSpec(etcd_members=3, data_dir=Path("/d")), BINARY, ports())
+    plans = plan_processes(ClusterSpec(etcd_members=3, data_dir=Path("/d")), BINARY, ports())
     addresses = [address for p in plans for address in {p.address, p.http}]
     assert len(set(addresses)) == len(addresses)
 
 
 def test_kubelets_share_the_nodes_without_gap_or_overlap() -> None:
     fleets = [
-        p for p in plan(ClusterSpec(nodes=10, kubelets=3, data_dir=Path("/d")), BINARY, ports()) if p.component == "kubelet"
+        p
+        for p in plan_processes(ClusterSpec(nodes=10, kubelets=3, data_dir=Path("/d")), BINARY, ports())
+        if p.component == "kubelet"
     ]
     dealt = [(int(argument(p.argv, "--first-index")), int(argument(p.argv, "--nodes"))) for p in fleets]
     assert [index for first, number in dealt for index in range(first, first + number)] == list(range(10))
 
 
 def test_components_have_all_addresses_of_their_servers() -> None:
-    plans = plan(ClusterSpec(etcd_members=3, data_dir=Path("/d")), BINARY, ports())
+    plans = plan_processes(ClusterSpec(etcd_members=3, data_dir=Path("/d")), BINARY, ports())
     by_name = {p.name: p for p in plans}
     stores = [by_name[f"etcd-{i}"].address for i in range(3)]
     servers = [by_name[f"apiserver-{i}"].address for i in range(2)]
@@ -56,7 +66,7 @@ def test_components_have_all_addresses_of_their_servers() -> None:
 
 
 def test_etcd_authority_is_trusted_by_api_servers_only() -> None:
-    plans = plan(ClusterSpec(data_dir=Path("/d")), BINARY, ports())
+    plans = plan_processes(ClusterSpec(data_dir=Path("/d")), BINARY, ports())
     by_name = {p.name: p.argv for p in plans}
     authority = "/d/pki/etcd/ca.crt"
     assert {f"--trusted-ca-file={authority}", f"--peer-trusted-ca-file={authority}"} <= set(by_name["etcd-0"])
@@ -69,7 +79,9 @@ def test_etcd_authority_is_trusted_by_api_servers_only() -> None:
     [((), []), ({5}, []), ({5, 2}, ["2", "5", "2"]), (range(8), ["0", "1", "2"]), (range(9), [])],
 )
 def test_api_servers_are_pinned_if_processors_are_fewer_than_processes(processors: Collection[int], dealt: list[str]) -> None:
-    plans = plan(ClusterSpec(apiservers=3, controllers=1, data_dir=Path("/d")), BINARY, ports(), processors=processors)
+    plans = plan_processes(
+        ClusterSpec(apiservers=3, controllers=1, data_dir=Path("/d")), BINARY, ports(), processors=processors
+    )
     assert len(plans) == 9
     assert [argument(p.argv, "--stay-on-cpu") for p in plans if "--stay-on-cpu" in p.argv] == dealt
     assert all(p.component == APISERVER for p in plans if "--stay-on-cpu" in p.argv)
@@ -81,7 +93,7 @@ def test_hooks_change_addresses_arguments_and_environment() -> None:
         arguments=lambda name: ["--run-log", f"/{name}"] if name == "kubelet-0" else [],
         environment=lambda name: {"NAME": name},
     )
-    plans = plan(ClusterSpec(etcd_members=3, data_dir=Path("/d")), BINARY, ports(), hooks)
+    plans = plan_processes(ClusterSpec(etcd_members=3, data_dir=Path("/d")), BINARY, ports(), hooks)
     by_name = {p.name: p for p in plans}
     etcd = "apiserver-1>etcd-0,apiserver-1>etcd-1,apiserver-1>etcd-2"
     assert argument(by_name["apiserver-1"].argv, "--etcd") == etcd
@@ -93,7 +105,7 @@ def test_hooks_change_addresses_arguments_and_environment() -> None:
 
 
 def test_process_kubelets_serve_api_servers_and_use_the_cluster_folder() -> None:
-    plans = plan(ClusterSpec(kubelets=2, runtime="process", data_dir=Path("/d")), BINARY, ports())
+    plans = plan_processes(ClusterSpec(kubelets=2, runtime="process", data_dir=Path("/d")), BINARY, ports())
     by_name = {p.name: p.argv for p in plans}
     assert argument(by_name["kubelet-1"], "--runtime") == "process"
     assert argument(by_name["kubelet-1"], "--root-dir") == "/d/pods/kubelet-1"
@@ -121,7 +133,7 @@ def test_cluster_without_schedulers_and_nodes_is_valid() -> None:
 
 @pytest.mark.parametrize(("total", "parts"), [(10, 3), (1, 1), (1000, 7), (5, 5), (0, 0), (0, 1)])
 def test_shares_are_even_and_complete(total: int, parts: int) -> None:
-    dealt = shares(total, parts)
+    dealt = split_evenly(total, parts)
     counts = [number for _, number in dealt]
     assert sum(counts) == total and len(dealt) == parts
     assert not counts or max(counts) - min(counts) <= 1
@@ -143,7 +155,7 @@ def test_default_folder_follows_the_base_directory_specification(monkeypatch: py
 
 def test_hook_moves_the_data_of_an_etcd_member() -> None:
     hooks = ProcessHooks(etcd_data=lambda member: Path("/disk/data") if member == "etcd-2" else None)
-    plans = plan(ClusterSpec(etcd_members=3, data_dir=Path("/d")), BINARY, ports(), hooks)
+    plans = plan_processes(ClusterSpec(etcd_members=3, data_dir=Path("/d")), BINARY, ports(), hooks)
     folders = [option for item in plans for option in item.argv if option.startswith("--data-dir=")]
     assert folders == ["--data-dir=/d/etcd/etcd-0", "--data-dir=/d/etcd/etcd-1", "--data-dir=/disk/data"]
 
@@ -161,7 +173,7 @@ def test_state_without_machine_options_is_read() -> None:
 
 def test_slow_motion_gives_all_api_servers_longer_leases() -> None:
     def servers(spec: ClusterSpec) -> list[tuple[str, ...]]:
-        return [p.argv for p in plan(spec, BINARY, ports()) if p.component == APISERVER]
+        return [p.argv for p in plan_processes(spec, BINARY, ports()) if p.component == APISERVER]
 
     assert [argument(argv, "--election-lease-duration") for argv in servers(ClusterSpec(slow_motion=True))] == ["10", "10"]
     assert not any("--election-lease-duration" in argv for argv in servers(ClusterSpec()))

@@ -10,8 +10,8 @@ import pytest
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import AlreadyRunning
 from pinnace.cluster.etcd import EtcdBinary
-from pinnace.cluster.spec import ClusterSpec, plan, planned, pods_folder
-from pinnace.runtime.procfs import Identity
+from pinnace.cluster.spec import ClusterSpec, initial_state, plan_processes, pods_folder
+from pinnace.runtime.procfs import ProcessIdentity
 from tests.unit.kubelet.process.scene import FOR_EVER, Scene, exists, shell
 
 NO_ETCD = EtcdBinary(Path("/bin/false"), (3, 5, 21), False)
@@ -20,9 +20,11 @@ NO_ETCD = EtcdBinary(Path("/bin/false"), (3, 5, 21), False)
 def died(spec: ClusterSpec) -> Cluster:
     """The state of a cluster whose processes were all killed."""
     cluster = Cluster(spec)
-    state = planned(spec, plan(spec, NO_ETCD, iter(range(1, 100)).__next__), cluster.folder.create(), time.time())
+    state = initial_state(
+        spec, plan_processes(spec, NO_ETCD, iter(range(1, 100)).__next__), cluster.folder.create(), time.time()
+    )
     for record in state.processes:
-        state = state.with_process(record.name, Identity(1, 1, "another boot"))
+        state = state.with_process(record.name, ProcessIdentity(1, 1, "another boot"))
     cluster.folder.claim(state)
     return Cluster.load(spec.data_dir)
 

@@ -1,10 +1,10 @@
-from pinnace.cluster.startup import Missing, unready
+from pinnace.cluster.startup import MissingCondition, missing_readiness
 
 
 def test_ready_cluster_has_no_missing_process() -> None:
-    assert unready([("a", ""), ("b", "")]) is None
+    assert missing_readiness([("a", ""), ("b", "")]) is None
 
 
 def test_processes_with_the_same_problem_are_reported_together() -> None:
     reasons = [("a", ""), ("b", "no answer"), ("c", "cache: empty"), ("d", "no answer")]
-    assert unready(reasons) == Missing("b, d (no answer); c (cache: empty)", "b")
+    assert missing_readiness(reasons) == MissingCondition("b, d (no answer); c (cache: empty)", "b")

@@ -12,8 +12,8 @@ from pinnace.cluster import processes
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import AlreadyRunning
 from pinnace.cluster.etcd import EtcdBinary
-from pinnace.cluster.folder import Folder
-from pinnace.cluster.spec import ClusterSpec, planned
+from pinnace.cluster.folder import ClusterFolder
+from pinnace.cluster.spec import ClusterSpec, initial_state
 from tests.unit.kubelet.process.scene import eventually, exists
 
 pytestmark = pytest.mark.processes
@@ -72,12 +72,12 @@ async def test_strays_are_ended_with_their_children(tmp_path: Path, running: Run
             running.start("-m", "pinnace.cli.entry", "status", "--data-dir", f"{data}/pki"),
         ]
     )
-    assert {process.pid for process in processes.find(data)} == set(ours)
-    assert await processes.end(data) == len(ours)
+    assert {process.pid for process in processes.find_processes(data)} == set(ours)
+    assert await processes.end_processes(data) == len(ours)
     await eventually(lambda: not any(exists(pid) for pid in (*ours, *ours.values())))
     assert all(exists(pid) for pid in (*others, *others.values())), "other clusters and clients are not affected"
     assert nothing_in(tmp_path), "the removed folder is not created again"
-    assert await processes.end(data) == 0
+    assert await processes.end_processes(data) == 0
 
 
 async def test_strays_are_found_by_any_path_of_the_folder(tmp_path: Path, running: Running) -> None:
@@ -86,14 +86,14 @@ async def test_strays_are_found_by_any_path_of_the_folder(tmp_path: Path, runnin
     link.symlink_to("real")
     ours = {*some(running, link / "data"), *some(running, tmp_path / "real" / "data")}
     for data in (link / "data", tmp_path / "real" / "data"):
-        assert {process.pid for process in processes.find(data)} == ours
+        assert {process.pid for process in processes.find_processes(data)} == ours
 
 
 async def test_processes_of_a_cluster_with_a_state_are_not_strays(tmp_path: Path, running: Running) -> None:
     """Another `up` may have started the cluster. Processes of a cluster with a state are not strays."""
     ours = some(running, tmp_path)
-    Folder(tmp_path).write(planned(ClusterSpec(data_dir=tmp_path), [], [], 1.0))
-    assert await processes.end(tmp_path) == 0
+    ClusterFolder(tmp_path).write(initial_state(ClusterSpec(data_dir=tmp_path), [], [], 1.0))
+    assert await processes.end_processes(tmp_path) == 0
     assert all(map(exists, ours))
 
 

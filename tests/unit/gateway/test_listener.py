@@ -29,8 +29,8 @@ class Greeting(asyncio.Protocol):
 
 @asynccontextmanager
 async def listening(folder: Path, *, shared: bool = False, port: int = 0) -> AsyncIterator[tuple[Listener, int]]:
-    certificates.provide(folder, ["127.0.0.1:1"], {})
-    shown = certificates.files(folder, "apiserver")
+    certificates.create_certificates(folder, ["127.0.0.1:1"], {})
+    shown = certificates.component_files(folder, "apiserver")
     made = Listener(tls_context(str(shown.cert), str(shown.key), str(shown.ca)), Greeting)
     _, port = await made.open("127.0.0.1", port, shared=shared)
     try:
@@ -40,7 +40,7 @@ async def listening(folder: Path, *, shared: bool = False, port: int = 0) -> Asy
 
 
 async def greeting(folder: Path, port: int) -> bytes:
-    context = ssl.create_default_context(cafile=str(certificates.files(folder, "admin").ca))
+    context = ssl.create_default_context(cafile=str(certificates.component_files(folder, "admin").ca))
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
     try:
         return await reader.read()

@@ -84,8 +84,8 @@ class NoTokens:
 @asynccontextmanager
 async def serving(folder: Path, dispatcher: Any) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A connection with the administrator's certificate."""
-    certificates.provide(folder, ["127.0.0.1:1"], {})
-    shown, mine = certificates.files(folder, "apiserver"), certificates.files(folder, "admin")
+    certificates.create_certificates(folder, ["127.0.0.1:1"], {})
+    shown, mine = certificates.component_files(folder, "apiserver"), certificates.component_files(folder, "admin")
     result = Server(dispatcher, Authenticator(NoTokens()), tls_context(str(shown.cert), str(shown.key), str(shown.ca)))
     address, port = await result.start("127.0.0.1", 0)
     context = ssl.create_default_context(cafile=str(mine.ca))

@@ -21,7 +21,7 @@ from pinnace.gateway.http import Request
 from pinnace.gateway.timeline import ClusterActions, LocalCluster
 from pinnace.history.records import ElectionFacts, StoredChange
 from pinnace.timeline.site import ActionError, Viewer
-from pinnace.timeline.source import LiveSource
+from pinnace.timeline.source import LiveTimelineSource
 
 MASTER, READER = Viewer("admin", ("system:masters",)), Viewer("reader")
 
@@ -56,8 +56,8 @@ def backend() -> FakeBackend:
 
 
 @pytest.fixture
-def source() -> LiveSource:
-    return LiveSource(Connection(["127.0.0.1:1"]), "test", now=lambda: 5.0)
+def source() -> LiveTimelineSource:
+    return LiveTimelineSource(Connection(["127.0.0.1:1"]), "test", now=lambda: 5.0)
 
 
 async def test_permitted_actions_follow_the_api_servers(backend: FakeBackend, source: LiveSource) -> None:
@@ -109,7 +109,7 @@ class FakeCluster(LocalCluster):
         return ""
 
 
-async def test_leader_stands_for_a_process(backend: FakeBackend, source: LiveSource) -> None:
+async def test_leader_stands_for_a_process(backend: FakeBackend, source: LiveTimelineSource) -> None:
     """`resume leader` resumed the present leader and left the frozen one frozen. Its mark was on a lane named "leader"."""
     await source.add(source.translate(StoredChange(5.0, 7, election_key("scheduler"), "", 7, 0, ElectionFacts("scheduler-1"))))
     cluster = FakeCluster()

@@ -40,8 +40,8 @@ class NoTokens:
 
 async def watched(served: Gateway, folder: Path, target: str) -> AsyncIterator[bytes]:
     """Yield the decrypted text of a watch each time that a byte completes more of it."""
-    certificates.provide(folder, ["127.0.0.1:1"], {})
-    shown, mine = certificates.files(folder, "apiserver"), certificates.files(folder, "admin")
+    certificates.create_certificates(folder, ["127.0.0.1:1"], {})
+    shown, mine = certificates.component_files(folder, "apiserver"), certificates.component_files(folder, "admin")
     server = Server(served.dispatcher, Authenticator(NoTokens()), tls_context(str(shown.cert), str(shown.key), str(shown.ca)))
     reader, writer = await asyncio.open_connection(*await server.start("127.0.0.1", 0))
     context = ssl.create_default_context(cafile=str(mine.ca))

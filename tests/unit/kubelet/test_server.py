@@ -75,7 +75,7 @@ class Counting:
 @pytest.fixture(scope="module")
 def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pki")
-    certificates.provide(folder, ["127.0.0.1:7443"], {"fleet": ["fleet-*"]})
+    certificates.create_certificates(folder, ["127.0.0.1:7443"], {"fleet": ["fleet-*"]})
     return folder
 
 
@@ -115,10 +115,10 @@ async def whole_refusal(client: GrpcKubelets, at: KubeletEndpoint, request: Logs
 
 
 async def test_only_api_servers_can_read_logs(pki: Path) -> None:
-    async with Serving(Echo(), certificates.files(pki, "fleet")) as at:
-        assert await read(GrpcKubelets(certificates.files(pki, KUBELET_CLIENT)), at, asked("web")) == b"web"
+    async with Serving(Echo(), certificates.component_files(pki, "fleet")) as at:
+        assert await read(GrpcKubelets(certificates.component_files(pki, KUBELET_CLIENT)), at, asked("web")) == b"web"
         for other in (ADMIN, "fleet"):
-            code, message = await refusal(GrpcKubelets(certificates.files(pki, other)), at, asked())
+            code, message = await refusal(GrpcKubelets(certificates.component_files(pki, other)), at, asked())
             assert (code, "call an API server" in message) == (Code.PERMISSION_DENIED, True)
 
 
@@ -129,9 +129,9 @@ async def test_every_method_rejects_other_clients(pki: Path) -> None:
     methods = [method.name for method in kubelet_pb2.DESCRIPTOR.services_by_name["Kubelet"].methods]
     paths = [*(f"/{SERVICE}/{name}" for name in methods), "/a/b", "/grpc.health.v1.Health/Check"]
     options = (("grpc.ssl_target_name_override", SERVER_NAME), ("grpc.use_local_subchannel_pool", 1))
-    async with Serving(Echo(), certificates.files(pki, "fleet")) as at:
+    async with Serving(Echo(), certificates.component_files(pki, "fleet")) as at:
         for name, known, unknown in ((ADMIN, *["PERMISSION_DENIED"] * 2), (KUBELET_CLIENT, "", "UNIMPLEMENTED")):
-            credentials = certificates.files(pki, name).read().for_channel()
+            credentials = certificates.component_files(pki, name).read().for_channel()
             async with grpc.aio.secure_channel(f"127.0.0.1:{at.port}", credentials, options=options) as channel:
                 for path in paths:
                     call = channel.stream_stream(path)(timeout=TIMEOUT)
@@ -142,8 +142,8 @@ async def test_every_method_rejects_other_clients(pki: Path) -> None:
 
 
 async def test_half_replaced_key_pair_does_not_break_kubelet_calls(pki: Path, tmp_path: Path) -> None:
-    files = certificates.files(shutil.copytree(pki, tmp_path / "pki"), KUBELET_CLIENT)
-    async with Serving(Echo(), certificates.files(pki, "fleet")) as at:
+    files = certificates.component_files(shutil.copytree(pki, tmp_path / "pki"), KUBELET_CLIENT)
+    async with Serving(Echo(), certificates.component_files(pki, "fleet")) as at:
         client = GrpcKubelets(files)
         assert files.key is not None
         files.key.write_text("")
@@ -151,12 +151,12 @@ async def test_half_replaced_key_pair_does_not_break_kubelet_calls(pki: Path, tm
 
 
 async def test_only_api_servers_can_read_stats(pki: Path) -> None:
-    async with Serving(Echo(), certificates.files(pki, "fleet")) as at:
+    async with Serving(Echo(), certificates.component_files(pki, "fleet")) as at:
         request = StatsRequest(pods=[f"{number:036}" for number in range(100_000)])  # close to the default limit of gRPC
-        answer = await GrpcKubelets(certificates.files(pki, KUBELET_CLIENT)).stats(at, request, TIMEOUT)
+        answer = await GrpcKubelets(certificates.component_files(pki, KUBELET_CLIENT)).stats(at, request, TIMEOUT)
         assert [pod.metadata.uid for pod in answer.pods] == list(request.pods)
         with pytest.raises(Rejected) as caught:
-            await GrpcKubelets(certificates.files(pki, ADMIN)).stats(at, request, TIMEOUT)
+            await GrpcKubelets(certificates.component_files(pki, ADMIN)).stats(at, request, TIMEOUT)
         assert caught.value.refusal.code is Code.PERMISSION_DENIED
 
 
@@ -170,8 +170,8 @@ async def test_stats_call_without_an_answer_is_unavailable() -> None:
 async def test_server_calls_only_kubelets(pki: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For example, an API server's certificate is not accepted as a kubelet's."""
     monkeypatch.setattr(kubelets, "CONNECT_TIMEOUT", 0.3)
-    async with Serving(Echo(), certificates.files(pki, "apiserver")) as at:
-        code, _ = await refusal(GrpcKubelets(certificates.files(pki, KUBELET_CLIENT)), at, asked())
+    async with Serving(Echo(), certificates.component_files(pki, "apiserver")) as at:
+        code, _ = await refusal(GrpcKubelets(certificates.component_files(pki, KUBELET_CLIENT)), at, asked())
         assert code is Code.UNAVAILABLE
 
 

@@ -6,7 +6,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from pinnace.pki import Authority, Pair, Subject
+from pinnace.pki import Authority, CertificatePair, Subject
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -56,7 +56,7 @@ def test_certificate_tolerates_clock_skew_and_expires(authority: Authority) -> N
 def test_key_of_another_certificate_is_refused(authority: Authority) -> None:
     other = Authority.create("other", NOW)
     with pytest.raises(ValueError, match="the key is not that of the authority's certificate"):
-        Authority(Pair(authority.pair.certificate, other.pair.key))
+        Authority(CertificatePair(authority.pair.certificate, other.pair.key))
 
 
 def test_certificate_without_a_common_name() -> None:

@@ -10,7 +10,7 @@ from cryptography import x509
 
 from pinnace.pki import Subject
 from pinnace.pki.authority import Authority
-from pinnace.pki.folder import ADMIN, APISERVER, ETCD_CA, ETCD_CLIENT, ETCD_SERVER, CertificateSpec, Folder
+from pinnace.pki.folder import ADMIN, APISERVER, ETCD_CA, ETCD_CLIENT, ETCD_SERVER, CertificateSpec, PkiFolder
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SERVER = CertificateSpec(APISERVER, Subject("kube-apiserver"), ("localhost", "127.0.0.1"))
@@ -24,7 +24,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_certificates_are_created_once(tmp_path: Path) -> None:
-    folder = Folder(tmp_path / "pki")
+    folder = PkiFolder(tmp_path / "pki")
     assert folder.provide([SERVER, PERSON], NOW) == [APISERVER, ADMIN]
     before = contents(folder.path)
     assert sorted(before) == sorted(f"{name}.{ending}" for name in ("ca", APISERVER, ADMIN) for ending in ("crt", "key"))
@@ -33,20 +33,20 @@ def test_certificates_are_created_once(tmp_path: Path) -> None:
 
 def test_address_may_be_written_in_several_ways(tmp_path: Path) -> None:
     wanted = CertificateSpec(APISERVER, SERVER.subject, ("0:0:0::1", "127.0.0.1"))
-    assert Folder(tmp_path).provide([wanted], NOW) == [APISERVER]
-    assert Folder(tmp_path).provide([wanted], NOW) == []
+    assert PkiFolder(tmp_path).provide([wanted], NOW) == [APISERVER]
+    assert PkiFolder(tmp_path).provide([wanted], NOW) == []
 
 
 def test_keys_are_readable_by_the_owner_only(tmp_path: Path) -> None:
-    folder = Folder(tmp_path / "pki")
+    folder = PkiFolder(tmp_path / "pki")
     folder.provide([SERVER], NOW)
-    Folder(tmp_path / "pki", ETCD_CA).provide([STORE], NOW)
+    PkiFolder(tmp_path / "pki", ETCD_CA).provide([STORE], NOW)
     assert {stat.S_IMODE(path.stat().st_mode) for path in (folder.path, folder.path / "etcd")} == {0o700}
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.path.rglob("*.key")} == {0o600}
 
 
 def test_expiring_certificates_are_renewed_and_the_authority_kept(tmp_path: Path) -> None:
-    folder = Folder(tmp_path)
+    folder = PkiFolder(tmp_path)
     folder.provide([SERVER], NOW)
     before = contents(tmp_path)
     assert folder.provide([SERVER], NOW + timedelta(days=330)) == []
@@ -63,13 +63,13 @@ def test_expiring_certificates_are_renewed_and_the_authority_kept(tmp_path: Path
     ],
 )
 def test_certificate_for_other_names_is_renewed(tmp_path: Path, other: CertificateSpec) -> None:
-    folder = Folder(tmp_path)
+    folder = PkiFolder(tmp_path)
     folder.provide([SERVER], NOW)
     assert folder.provide([other], NOW) == [APISERVER]
 
 
 def test_renewed_certificate_replaces_the_file(tmp_path: Path) -> None:
-    folder = Folder(tmp_path)
+    folder = PkiFolder(tmp_path)
     folder.provide([CertificateSpec(APISERVER, SERVER.subject, ("localhost", "10.0.0.1", "api.example"))], NOW)
     later = NOW + timedelta(days=340)
     assert folder.provide([SERVER], later) == [APISERVER]
@@ -81,7 +81,7 @@ def test_renewed_certificate_replaces_the_file(tmp_path: Path) -> None:
 
 
 def test_new_authority_signs_all_certificates_again(tmp_path: Path) -> None:
-    folder = Folder(tmp_path)
+    folder = PkiFolder(tmp_path)
     folder.provide([SERVER, PERSON], NOW)
     for ending in ("crt", "key"):
         (tmp_path / f"ca.{ending}").unlink()
@@ -89,7 +89,7 @@ def test_new_authority_signs_all_certificates_again(tmp_path: Path) -> None:
 
 
 def test_two_authorities_share_a_folder_and_no_certificate(tmp_path: Path) -> None:
-    cluster, etcd = Folder(tmp_path / "pki"), Folder(tmp_path / "pki", ETCD_CA)
+    cluster, etcd = PkiFolder(tmp_path / "pki"), PkiFolder(tmp_path / "pki", ETCD_CA)
     assert etcd.provide([STORE, ITS_CLIENT], NOW) == [ETCD_SERVER, ETCD_CLIENT]
     assert cluster.provide([SERVER, PERSON], NOW) == [APISERVER, ADMIN]
     assert etcd.provide([STORE, ITS_CLIENT], NOW) == cluster.provide([SERVER, PERSON], NOW) == []
@@ -100,7 +100,7 @@ def test_two_authorities_share_a_folder_and_no_certificate(tmp_path: Path) -> No
 @pytest.mark.parametrize("key", [None, b"", b"no key"], ids=["another's", "empty", "none"])
 def test_key_that_does_not_match_its_certificate_is_replaced(tmp_path: Path, key: bytes | None) -> None:
     """As when somebody was killed after he had written the key."""
-    folder, other = Folder(tmp_path / "pki"), Folder(tmp_path / "other")
+    folder, other = PkiFolder(tmp_path / "pki"), PkiFolder(tmp_path / "other")
     for item in (folder, other):
         item.provide([SERVER, PERSON], NOW)
     folder.files(ADMIN).key.write_bytes(other.files(ADMIN).key.read_bytes() if key is None else key)
@@ -109,7 +109,7 @@ def test_key_that_does_not_match_its_certificate_is_replaced(tmp_path: Path, key
 
 
 def test_incomplete_authority_is_replaced(tmp_path: Path) -> None:
-    folder = Folder(tmp_path)
+    folder = PkiFolder(tmp_path)
     folder.provide([PERSON], NOW)
     (tmp_path / "ca.crt").unlink()
     assert folder.provide([PERSON], NOW) == [ADMIN]
@@ -118,7 +118,7 @@ def test_incomplete_authority_is_replaced(tmp_path: Path) -> None:
 
 def test_certificate_of_an_authority_without_its_key_stays(tmp_path: Path) -> None:
     """Whom others trust is not replaced: the key may be kept elsewhere."""
-    folder = Folder(tmp_path)
+    folder = PkiFolder(tmp_path)
     folder.provide([PERSON], NOW)
     (tmp_path / "ca.key").unlink()
     before = contents(tmp_path)
@@ -137,14 +137,14 @@ def test_concurrent_creators_write_certificates_once(tmp_path: Path, monkeypatch
 
     made_by = Authority.create
     monkeypatch.setattr(Authority, "create", create)
-    folders = [Folder(tmp_path / "pki") for _ in range(2)]
+    folders = [PkiFolder(tmp_path / "pki") for _ in range(2)]
     with ThreadPoolExecutor(len(folders)) as pool:
         made = list(pool.map(lambda folder: folder.provide([SERVER, PERSON], NOW), folders))
     assert sorted(made) == [[], [APISERVER, ADMIN]]
 
 
 def test_certificate_is_reissued_with_its_subject_and_hosts_and_another_key(tmp_path: Path) -> None:
-    folder = Folder(tmp_path)
+    folder = PkiFolder(tmp_path)
     folder.provide([SERVER, PERSON], NOW)
     before = contents(tmp_path)
     folder.reissue([APISERVER], NOW, timedelta(seconds=3))

@@ -142,8 +142,8 @@ async def test_proxy_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPat
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as hung:
         hung.bind(handover.socket_name(STATUS))
         hung.listen()
-        with pytest.raises(Fatal, match=r"cannot take over from the proxy .*: no answer; end it first"):
+        with pytest.raises(FatalError, match=r"cannot take over from the proxy .*: no answer; end it first"):
             Predecessor.find(STATUS)
         monkeypatch.setattr(os, "geteuid", lambda: 12345)
-        with pytest.raises(Fatal, match="belongs to another user"):
+        with pytest.raises(FatalError, match="belongs to another user"):
             Predecessor.find(STATUS)

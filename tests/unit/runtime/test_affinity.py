@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Collection
 
 import pytest
 
-from pinnace.runtime.cpu import INTERVAL, PIN_ABOVE, RELEASE_BELOW, Affinity, move, switches
+from pinnace.runtime.cpu import INTERVAL, PIN_ABOVE, RELEASE_BELOW, ProcessorPinning, count_context_switches, set_affinity
 from tests.clock import FakeClock
 
 pytestmark = pytest.mark.processes
@@ -36,7 +36,7 @@ class Process:
 async def process(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Process]:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: ALL)
     process = Process()
-    stays = Affinity(5, clock=process.clock, switches=lambda: process.switches, move=process.move)
+    stays = ProcessorPinning(5, clock=process.clock, switches=lambda: process.switches, move=process.move)
     running = asyncio.create_task(stays.run())
     await asyncio.sleep(0)
     yield process
@@ -63,7 +63,7 @@ async def test_missing_or_only_processor_is_ignored(processor: int, monkeypatch:
     """The machine may have fewer processors than before."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {5})
     process = Process()
-    await asyncio.wait_for(Affinity(processor, clock=process.clock, move=process.move).run(), 5)
+    await asyncio.wait_for(ProcessorPinning(processor, clock=process.clock, move=process.move).run(), 5)
     assert not process.moves
 
 
@@ -72,11 +72,11 @@ async def test_move_applies_to_all_threads() -> None:
     other = threading.Thread(target=over.wait, args=[20])
     other.start()
     try:
-        move({min(before)})
+        set_affinity({min(before)})
         assert other.native_id is not None
         assert os.sched_getaffinity(other.native_id) == os.sched_getaffinity(0) == {min(before)}
     finally:
-        move(before)
+        set_affinity(before)
         over.set()
         other.join()
     assert os.sched_getaffinity(0) == before
@@ -84,11 +84,11 @@ async def test_move_applies_to_all_threads() -> None:
 
 async def test_move_to_an_unavailable_processor_changes_nothing() -> None:
     before = os.sched_getaffinity(0)
-    move({max(before) + 1000})
+    set_affinity({max(before) + 1000})
     assert os.sched_getaffinity(0) == before
 
 
 def test_waiting_counts_as_a_switch() -> None:
-    before = switches()
+    before = count_context_switches()
     assert not threading.Event().wait(0.001)
-    assert switches() > before
+    assert count_context_switches() > before

@@ -27,7 +27,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 def commit_of(sources: Path) -> str:
-    result: str = runpy.run_path(str(sources / "pinnace" / "runtime" / "build.py"))["commit"]()
+    result: str = runpy.run_path(str(sources / "pinnace" / "runtime" / "build.py"))["build_commit"]()
     return result
 
 
@@ -65,6 +65,6 @@ def test_commit_of_a_wheel_comes_from_the_build(sources: Path) -> None:
 
 @pytest.mark.parametrize(("commit", "version"), [("73b2091-dirty", "0.1.0+73b2091-dirty"), ("", "0.1.0")])
 def test_version_contains_the_commit(monkeypatch: pytest.MonkeyPatch, commit: str, version: str) -> None:
-    monkeypatch.setattr(build, "commit", lambda: commit)
+    monkeypatch.setattr(build, "build_commit", lambda: commit)
     monkeypatch.setattr("importlib.metadata.version", lambda name: "0.1.0")
-    assert build.version.__wrapped__() == version
+    assert build.build_version.__wrapped__() == version

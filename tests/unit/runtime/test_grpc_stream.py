@@ -47,13 +47,13 @@ async def test_responses_and_status_survive_a_write_after_the_end(channel: grpc.
 
 async def write_until_done(call: Any) -> None:
     while not call.done():
-        await grpc_stream.write(call, REQUEST)
+        await grpc_stream.write_request(call, REQUEST)
         await asyncio.sleep(0)
 
 
 async def test_cancelled_write_cancels_the_call(channel: grpc.aio.Channel) -> None:
     call = channel.stream_stream("/a/B", GetRequest.SerializeToString, GetRequest.FromString)()
-    writing = asyncio.create_task(grpc_stream.write(call, GetRequest(name="x" * (3 << 20))))
+    writing = asyncio.create_task(grpc_stream.write_request(call, GetRequest(name="x" * (3 << 20))))
     await asyncio.sleep(0)
     writing.cancel()
     with pytest.raises(asyncio.CancelledError):

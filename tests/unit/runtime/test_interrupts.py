@@ -61,8 +61,8 @@ def interrupted(name: str, module: str, *arguments: str, begin: str = "") -> sub
 def _serving() -> tuple[str, ...]:
     """The options of a server with certificates."""
     folder = Path(mkdtemp())
-    certificates.provide(folder, ["127.0.0.1:1"], {})
-    shown = certificates.files(folder, "apiserver")
+    certificates.create_certificates(folder, ["127.0.0.1:1"], {})
+    shown = certificates.component_files(folder, "apiserver")
     return "--tls-cert-file", str(shown.cert), "--tls-private-key-file", str(shown.key), "--client-ca-file", str(shown.ca)
 
 

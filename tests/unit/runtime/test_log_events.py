@@ -8,25 +8,34 @@ from pathlib import Path
 import pytest
 
 from pinnace.runtime import logs
-from pinnace.runtime.logs import EVENTS, LeadershipLost, NodesReclaimed, PluginFailed, TokenFenced, of_kind, parse, read
+from pinnace.runtime.logs import (
+    EVENTS,
+    LeadershipLost,
+    NodesReclaimed,
+    PluginFailed,
+    TokenFenced,
+    parse_line,
+    read_log,
+    select_events,
+)
 
 ROOT = Path(__file__).parents[3]
 PRODUCT = ("apiserver", "scheduler", "kubelet", "controllers", "pinnace")
 
 
 def test_json_line_has_the_event_and_its_fields(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.configure("scheduler-0", form="json")
+    logs.configure_logging("scheduler-0", form="json")
     logging.getLogger("a.b").warning("token %d is fenced", 7, extra=TokenFenced(7).extra)
     (text,) = capsys.readouterr().err.splitlines()
     document = json.loads(text)
     assert (document["event"], document["fields"]) == ("token.fenced", {"token": 7})
-    line = parse(text)
+    line = parse_line(text)
     assert line is not None and line.event == TokenFenced(7)
     assert (line.severity, line.component, line.logger, line.message) == ("WARNING", "scheduler-0", "a.b", "token 7 is fenced")
 
 
 def test_text_line_has_only_the_message(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.configure("scheduler-0")
+    logs.configure_logging("scheduler-0")
     logging.getLogger("a.b").warning("token %d is fenced", 7, extra=TokenFenced(7).extra)
     assert capsys.readouterr().err.endswith("W scheduler-0 a.b: token 7 is fenced\n")
 
@@ -43,7 +52,7 @@ def test_text_line_has_only_the_message(capsys: pytest.CaptureFixture[str]) -> N
     ],
 )
 def test_foreign_and_malformed_lines_are_ignored(line: str) -> None:
-    assert parse(line) is None
+    assert parse_line(line) is None
 
 
 def _line(name: str, fields: dict[str, object]) -> str:
@@ -52,7 +61,7 @@ def _line(name: str, fields: dict[str, object]) -> str:
 
 
 def test_reader_ignores_events_and_fields_of_newer_versions() -> None:
-    unknown, extended = parse(_line("no.such", {"a": 1})), parse(_line("token.fenced", {"token": 7, "new": 1}))
+    unknown, extended = parse_line(_line("no.such", {"a": 1})), parse_line(_line("token.fenced", {"token": 7, "new": 1}))
     assert unknown is not None and unknown.event is None
     assert extended is not None and extended.event == TokenFenced(7)
 
@@ -61,8 +70,8 @@ def test_log_is_filtered_by_kind_of_event(tmp_path: Path) -> None:
     log = tmp_path / "scheduler-0.log"
     lines = [_line("token.fenced", {"token": 7}), "Traceback", _line("nodes.reclaimed", {"count": 3})]
     log.write_text("\n".join(lines))
-    assert of_kind(read(log), NodesReclaimed) == [NodesReclaimed(3)]
-    assert of_kind(read(log), LeadershipLost) == []
+    assert select_events(read_log(log), NodesReclaimed) == [NodesReclaimed(3)]
+    assert select_events(read_log(log), LeadershipLost) == []
 
 
 def test_every_event_is_emitted() -> None:

@@ -22,7 +22,7 @@ OWN_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)
 @asynccontextmanager
 async def serving(most: int, folder: Path | None = None) -> AsyncIterator[int]:
     """The port of a server without services. With a folder, the server requires client certificates."""
-    server = grpc.aio.server(options=grpc_server.options(most))
+    server = grpc.aio.server(options=grpc_server.server_options(most))
     if folder is None:
         port = server.add_insecure_port("127.0.0.1:0")
     else:
@@ -76,7 +76,7 @@ async def test_connections_beyond_the_limit_are_closed_and_existing_ones_stay() 
 
 def test_connection_limit_reserves_file_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda number: (1024, 1024))
-    assert dict(grpc_server.options(10_000, servers=8))["grpc.max_allowed_incoming_connections"] == 96
-    assert dict(grpc_server.options(100))["grpc.max_allowed_incoming_connections"] == 100
+    assert dict(grpc_server.server_options(10_000, servers=8))["grpc.max_allowed_incoming_connections"] == 96
+    assert dict(grpc_server.server_options(100))["grpc.max_allowed_incoming_connections"] == 100
     monkeypatch.setattr(resource, "getrlimit", lambda number: (resource.RLIM_INFINITY,) * 2)
-    assert dict(grpc_server.options(10_000, servers=8))["grpc.max_allowed_incoming_connections"] == 1250
+    assert dict(grpc_server.server_options(10_000, servers=8))["grpc.max_allowed_incoming_connections"] == 1250

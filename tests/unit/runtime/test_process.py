@@ -11,7 +11,7 @@ pytestmark = pytest.mark.processes
 
 PROGRAM = """
 import asyncio, sys
-from pinnace.runtime.process import run
+from pinnace.runtime.process import run_component
 
 async def obedient(stop):
     print("up", flush=True)
@@ -52,7 +52,7 @@ async def files(stop):
 async def nowhere(stop):
     raise OSError("no such port")
 
-sys.exit(run(globals()[sys.argv[1]], grace=60.0))
+sys.exit(run_component(globals()[sys.argv[1]], grace=60.0))
 """
 Start = Callable[[str], "subprocess.Popen[str]"]
 

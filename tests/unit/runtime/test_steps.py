@@ -13,15 +13,15 @@ from prometheus_client import REGISTRY
 
 from pinnace.runtime import steps
 from pinnace.runtime.logs import EventLoopStepLong
-from pinnace.runtime.steps import LIMIT, PERIOD, Stack, Step, StepWatch, longest_of
+from pinnace.runtime.steps import LIMIT, PERIOD, CallbackStack, LoopStep, StepMonitor, longest_step
 from tests.logged import logged
 
 LONG = LIMIT + 4 * PERIOD
 
 
 @contextmanager
-def watched(profile: Path | None = None) -> Iterator[StepWatch]:
-    watch = StepWatch(asyncio.get_running_loop(), profile)
+def watched(profile: Path | None = None) -> Iterator[StepMonitor]:
+    watch = StepMonitor(asyncio.get_running_loop(), profile)
     watch.start()
     try:
         yield watch
@@ -89,11 +89,11 @@ async def test_log_has_the_longest_step_of_an_interval(
 
 
 def test_many_callbacks_are_not_one_long_step() -> None:
-    a, b, c = Stack(1, "a", 1), Stack(2, "b", 1), Stack(3, "c", 1)
-    assert longest_of(0.1, 0.08, 0.0, [a, b, b, c]) == Step(0.05, 0.04, 0.0, "b:1")
-    assert longest_of(0.1, 0.08, 0.0, [b, b]) == Step(0.1, 0.08, 0.0, "b:1")
-    assert longest_of(0.1, 0.08, 0.06, [a, b, c, a]).cpu_seconds == 0.06, "a garbage collection cannot be divided"
-    assert longest_of(0.1, 0.08, 0.0, []) == Step(0.1, 0.08, 0.0, ""), "the GIL was held"
+    a, b, c = CallbackStack(1, "a", 1), CallbackStack(2, "b", 1), CallbackStack(3, "c", 1)
+    assert longest_step(0.1, 0.08, 0.0, [a, b, b, c]) == LoopStep(0.05, 0.04, 0.0, "b:1")
+    assert longest_step(0.1, 0.08, 0.0, [b, b]) == LoopStep(0.1, 0.08, 0.0, "b:1")
+    assert longest_step(0.1, 0.08, 0.06, [a, b, c, a]).cpu_seconds == 0.06, "a garbage collection cannot be divided"
+    assert longest_step(0.1, 0.08, 0.0, []) == LoopStep(0.1, 0.08, 0.0, ""), "the GIL was held"
 
 
 async def test_profile_has_the_stacks_of_busy_seconds(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from pinnace.pki import Subject
-from pinnace.pki.folder import ADMIN, CertificateSpec, Folder, replace
-from pinnace.runtime.tls import REPLACEMENT_TIMEOUT, Renewed, TlsFiles
+from pinnace.pki.folder import ADMIN, CertificateSpec, PkiFolder, write_atomically
+from pinnace.runtime.tls import REPLACEMENT_TIMEOUT, ReloadingCredentials, TlsFiles
 from tests.clock import FakeClock
 from tests.unprivileged import unprivileged
 
@@ -15,7 +15,7 @@ NOW = datetime.now(UTC)
 
 def certificate(path: Path) -> TlsFiles:
     """Issue a new certificate in place of the existing one."""
-    folder = Folder(path)
+    folder = PkiFolder(path)
     for ending in ("crt", "key"):
         (path / f"{ADMIN}.{ending}").unlink(missing_ok=True)
     folder.provide([CertificateSpec(ADMIN, Subject("me"))], NOW)
@@ -23,7 +23,7 @@ def certificate(path: Path) -> TlsFiles:
 
 
 def test_replaced_certificate_is_loaded(tmp_path: Path) -> None:
-    renewed = Renewed(certificate(tmp_path))
+    renewed = ReloadingCredentials(certificate(tmp_path))
     first = renewed.current
     assert not renewed.renew() and renewed.current == first
     certificate(tmp_path)
@@ -33,18 +33,18 @@ def test_replaced_certificate_is_loaded(tmp_path: Path) -> None:
 
 def test_replaced_key_is_not_used_before_its_certificate_is_replaced(tmp_path: Path) -> None:
     files = certificate(tmp_path / "a")
-    renewed = Renewed(files)
+    renewed = ReloadingCredentials(files)
     first = renewed.current
     other = certificate(tmp_path / "b")
-    replace(files.key, other.key.read_bytes(), mode=0o600)
+    write_atomically(files.key, other.key.read_bytes(), mode=0o600)
     assert not renewed.renew() and renewed.current == first
-    replace(files.cert, other.cert.read_bytes(), mode=0o644)
+    write_atomically(files.cert, other.cert.read_bytes(), mode=0o644)
     assert renewed.renew() and renewed.current.cert == other.cert.read_bytes()
 
 
 def test_removed_certificate_stays_in_use(tmp_path: Path) -> None:
     files = certificate(tmp_path)
-    renewed = Renewed(files)
+    renewed = ReloadingCredentials(files)
     files.cert.unlink()
     assert not renewed.renew() and renewed.current.cert
 
@@ -55,16 +55,16 @@ def test_unusable_file_is_an_error_at_startup(tmp_path: Path, broken: str) -> No
     path: Path = getattr(files, broken)
     path.write_text("no certificate")
     with pytest.raises(OSError, match=f"{path}: not a "):
-        Renewed(files)
+        ReloadingCredentials(files)
     path.unlink()
     with pytest.raises(OSError, match=f"{path}: no such file"):
-        Renewed(files)
+        ReloadingCredentials(files)
 
 
 def test_partially_written_certificate_is_loaded_once_complete(tmp_path: Path) -> None:
     """This also holds if the modification time of the file stays the same."""
     files, other = certificate(tmp_path / "a"), certificate(tmp_path / "b")
-    renewed = Renewed(files)
+    renewed = ReloadingCredentials(files)
     files.key.write_bytes(other.key.read_bytes())
     whole = other.cert.read_bytes()
     files.cert.write_bytes(whole[:100])
@@ -78,7 +78,7 @@ def test_partially_written_certificate_is_loaded_once_complete(tmp_path: Path) -
 def test_unreadable_key_is_loaded_once_readable() -> None:
     with unprivileged() as folder:
         files = certificate(folder)
-        renewed = Renewed(files)
+        renewed = ReloadingCredentials(files)
         certificate(folder)
         files.key.chmod(0)
         assert not renewed.renew()
@@ -88,7 +88,7 @@ def test_unreadable_key_is_loaded_once_readable() -> None:
 
 def test_files_that_stay_unusable_are_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     files, clock = certificate(tmp_path), FakeClock()
-    renewed = Renewed(files, clock)
+    renewed = ReloadingCredentials(files, clock)
     files.key.rename(tmp_path / "away")
     assert not renewed.renew()
     clock.stall(REPLACEMENT_TIMEOUT)
@@ -101,7 +101,7 @@ def test_files_that_stay_unusable_are_reported_once(tmp_path: Path, caplog: pyte
 
 def test_slow_replacement_logs_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     files, other, clock = certificate(tmp_path / "a"), certificate(tmp_path / "b"), FakeClock()
-    renewed = Renewed(files, clock)
+    renewed = ReloadingCredentials(files, clock)
     files.cert.write_bytes(other.cert.read_bytes())
     assert not renewed.renew()
     clock.stall(REPLACEMENT_TIMEOUT / 2)

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from pinnace.runtime.tasks import SLICE, YIELDS, in_slices
+from pinnace.runtime.tasks import SLICE, YIELDS, apply_in_slices
 from tests.clock import FakeClock
 
 
@@ -21,7 +21,7 @@ async def turns_meanwhile(seconds: float, items: int) -> int:
         return -item
 
     other = asyncio.create_task(other_task())
-    assert await in_slices(work, range(items), clock) == [-item for item in range(items)]
+    assert await apply_in_slices(work, range(items), clock) == [-item for item in range(items)]
     other.cancel()
     return turns
 
@@ -42,7 +42,7 @@ async def test_cancellation_is_handled_between_items() -> None:
         clock.stall(SLICE * 2)
         done.append(item)
 
-    working = asyncio.create_task(in_slices(work, range(100), clock))
+    working = asyncio.create_task(apply_in_slices(work, range(100), clock))
     await asyncio.sleep(0)
     working.cancel()
     await asyncio.wait((working,))

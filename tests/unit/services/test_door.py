@@ -26,7 +26,7 @@ from pinnace.apiserver.services.handlers import MethodHandlers
 from pinnace.apiserver.services.methods import MAX_REFLECTIONS
 from pinnace.cluster import certificates
 from pinnace.pki import Subject
-from pinnace.pki.folder import CertificateSpec, Folder
+from pinnace.pki.folder import CertificateSpec, PkiFolder
 from pinnace.runtime import grpc_server
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.tls import TlsFiles
@@ -60,7 +60,7 @@ class Server:
         self.address = self.tokens_at = ""
 
     async def start(self) -> None:
-        shown = certificates.files(self.folder, "apiserver")
+        shown = certificates.component_files(self.folder, "apiserver")
         self.tokens_at = self._server.listen_for_tokens("127.0.0.1:0", shown)
         self.address = await self._server.start("127.0.0.1:0", shown)
         self._running = asyncio.ensure_future(self._server.run())
@@ -69,7 +69,7 @@ class Server:
                 pass
 
     def connect(self, name: str) -> grpc.aio.Channel:
-        return channel(self.address, certificates.files(self.folder, name))
+        return channel(self.address, certificates.component_files(self.folder, name))
 
     async def stop(self) -> None:
         await self._server.stop()
@@ -159,8 +159,8 @@ async def test_caller_without_a_token_is_refused(server: Server) -> None:
 
 async def test_caller_without_a_certificate_of_the_authority_is_refused(server: Server, tmp_path: Path) -> None:
     (other := tmp_path / "other").mkdir()
-    certificates.provide(other, ["127.0.0.1:1"], {})
-    strange = certificates.files(other, "admin")
+    certificates.create_certificates(other, ["127.0.0.1:1"], {})
+    strange = certificates.component_files(other, "admin")
     for tls in (TlsFiles(server.folder / "ca.crt"), TlsFiles(server.folder / "ca.crt", strange.cert, strange.key)):
         async with channel(server.address, tls) as nobody:
             assert await codes(nobody, [CHECK, REFLECTION, "/pinnace.v1.Pods/Get"]) == {
@@ -185,7 +185,7 @@ async def test_user_without_roles_is_denied_all_that_takes_one(server: Server, s
         "/pinnace.v1.Nodes/Heartbeat",
         "/pinnace.v1.Elections/Campaign",
     }
-    tls = certificates.files(server.folder, "nemo") if shown == "certificate" else TlsFiles(server.folder / "ca.crt")
+    tls = certificates.component_files(server.folder, "nemo") if shown == "certificate" else TlsFiles(server.folder / "ca.crt")
     metadata = () if shown == "certificate" else (("authorization", "Bearer s3cret"),)
     async with channel(server.address if shown == "certificate" else server.tokens_at, tls) as nemo:
         result = await codes(nemo, paths, *metadata)
@@ -215,11 +215,11 @@ async def test_methods_that_every_user_may_call_are_paced(server: Server, monkey
     """A user without roles that called for the version 4,000 times at once kept others waiting for more than a second."""
     waited = Counter[str]()
 
-    async def wait(self: grpc_server.Refusals, caller: str, size: int = 0, remaining: float | None = None) -> float:
+    async def wait(self: grpc_server.RefusalPacer, caller: str, size: int = 0, remaining: float | None = None) -> float:
         waited[caller] += 1
         return 0.0
 
-    monkeypatch.setattr(grpc_server.Refusals, "wait", wait)
+    monkeypatch.setattr(grpc_server.RefusalPacer, "wait", wait)
     paths = [path for path in server.paths if path.removeprefix("/").removeprefix("pinnace.v1.").startswith(OPEN)]
     paths.remove("/pinnace.v1.Calls/Exchange")  # its calls are paced, and the number of its streams is limited
     async with server.connect("nemo") as nemo, server.connect("admin") as admin:

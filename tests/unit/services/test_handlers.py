@@ -17,7 +17,7 @@ from pinnace.apiserver.auth.authentication import RequestAuthenticator
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.services.calls import CallRunner, RequestIds
 from pinnace.apiserver.services.handlers import MethodHandlers
-from pinnace.runtime.grpc_server import Refusals
+from pinnace.runtime.grpc_server import RefusalPacer
 
 
 class Large:
@@ -67,7 +67,7 @@ async def test_call_that_fails_keeps_nothing(end: BaseException) -> None:
     method: Any = SimpleNamespace(
         call=fail, parse=lambda data: data, is_paced=False, client_streaming=False, server_streaming=False
     )
-    handlers = MethodHandlers({"/a/B": method}, None, CallRunner(RequestIds("s"), Refusals()))
+    handlers = MethodHandlers({"/a/B": method}, None, CallRunner(RequestIds("s"), RefusalPacer()))
     handler = handlers.service(SimpleNamespace(method="/a/B"))
     context = Context()
     try:
@@ -143,7 +143,9 @@ async def test_call_refused_before_its_request_is_freed(path: str) -> None:
 async def serving(method: Any, authenticator: RequestAuthenticator | None = None) -> AsyncIterator[grpc.aio.Channel]:
     """The method as /a/B, until the server has stopped."""
     server = grpc.aio.server()
-    server.add_generic_rpc_handlers((MethodHandlers({"/a/B": method}, authenticator, CallRunner(RequestIds("s"), Refusals())),))
+    server.add_generic_rpc_handlers(
+        (MethodHandlers({"/a/B": method}, authenticator, CallRunner(RequestIds("s"), RefusalPacer())),)
+    )
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:

@@ -13,7 +13,7 @@ import pytest
 
 from pinnace.apiserver.server import SHARDS, ApiServer, ListenerShards
 from pinnace.runtime.logs import CertificateReloaded
-from pinnace.runtime.tls import TlsFiles, line_credentials
+from pinnace.runtime.tls import TlsFiles, shared_port_credentials
 from tests.logged import logged
 from tests.storage.memory import MemoryStorage
 from tests.unit.client.certificates import certificates
@@ -133,7 +133,7 @@ async def test_renewed_certificate_is_used_by_all_shards_and_logged_once(
     pki = certificates(tmp_path, "localhost")
     files = pki.files("server")
     lines = numbered()
-    port = lines.listen("127.0.0.1:0", line_credentials(files)).rpartition(":")[2]
+    port = lines.listen("127.0.0.1:0", shared_port_credentials(files)).rpartition(":")[2]
     await lines.start()
 
     async def seen() -> set[bytes]:

@@ -79,7 +79,7 @@ async def test_bug_can_be_looked_up(
     def fail(self: ResourceCache[Any], key: str) -> None:
         raise ZeroDivisionError
 
-    logs.configure("apiserver", form="json")
+    logs.configure_logging("apiserver", form="json")
     async with serving(tmp_path / "audit") as address:
         connection = Connection([address])
         with pytest.raises(NotFound) as ordinary:

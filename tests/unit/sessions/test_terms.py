@@ -90,7 +90,7 @@ async def written_down(storage: MemoryStorage, *noted: Term) -> list[Term]:
         for item in noted:
             await log._write_with_retries(item, clock.monotonic() + terms.WRITE_TIMEOUT)
 
-    await race(write(), committer.run())
+    await run_until_first(write(), committer.run())
     page = await storage.page(terms_prefix("e"))
     return decode_terms(page.items)
 

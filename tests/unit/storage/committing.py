@@ -8,7 +8,7 @@ from pinnace.api.resources import COMMITS_PREFIX
 from pinnace.apiserver.storage.committer import Committer, SendGroup, send_directly
 from pinnace.apiserver.storage.interface import Storage, Write
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.cpu import never
+from pinnace.runtime.cpu import no_preemptions
 from tests.contract.steps import DEADLINE
 from tests.unit.storage.faults import FaultyStorage
 
@@ -22,7 +22,7 @@ async def committing(
     max_in_flight: int = 2,
     clock: Clock = SYSTEM_CLOCK,
     send: SendGroup = send_directly,
-    preempted: Callable[[], int] = never,
+    preempted: Callable[[], int] = no_preemptions,
 ) -> AsyncIterator[Committer]:
     committer = Committer(storage, max_in_flight=max_in_flight, send=send, clock=clock, preempted=preempted)
     running = asyncio.create_task(committer.run())

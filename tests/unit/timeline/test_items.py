@@ -19,7 +19,7 @@ from pinnace.history.records import (
     TermFacts,
     decode_facts,
 )
-from pinnace.timeline.items import Item, ItemLog, Translator
+from pinnace.timeline.items import ItemLog, RecordTranslator, TimelineItem
 
 POD, NODE = "/registry/pods/default/a", "/registry/nodes/n-1"
 ELECTION, TERM = "/registry/elections/scheduler", "/registry/terms/scheduler/7"
@@ -33,8 +33,8 @@ def gone(revision: int, key: str) -> StoredChange:
     return StoredChange(float(revision), revision, key)
 
 
-def items(*records: Any, offset: float = 0.0) -> list[Item]:
-    translator = Translator(offset)
+def items(*records: Any, offset: float = 0.0) -> list[TimelineItem]:
+    translator = RecordTranslator(offset)
     return [item for record in records for item in translator.of(record)]
 
 
@@ -90,7 +90,7 @@ def test_term_record_adds_the_reason_and_the_recorded_end() -> None:
     )
 
 
-def failover(*, began: float, record: TermFacts) -> list[Item]:
+def failover(*, began: float, record: TermFacts) -> list[TimelineItem]:
     """The last versions of two terms. Their changes arrive at 7, 9 and 10; the record of the first one at 11."""
     result = items(
         put(7, ELECTION, ElectionFacts("s-0", began=7.0)),
@@ -182,7 +182,7 @@ def test_evicted_pods_are_one_mark_until_they_are_replaced() -> None:
 
 def test_pod_that_is_older_than_the_timeline_changed_before() -> None:
     """The column Changed had the time at which the viewer connected."""
-    translator, old = Translator(1000.0), replace(pod("n-1", "Running"), changed=600)
+    translator, old = RecordTranslator(1000.0), replace(pod("n-1", "Running"), changed=600)
     assert next(iter(translator.of(put(2, POD, old))))[9] == 600.0
     assert next(iter(translator.of(put(3, POD, old, created=2))))[9] == 1003.0
 
@@ -211,7 +211,7 @@ def test_taints_are_not_cordons_and_leave_marks() -> None:
 
 def test_fault_of_a_role_is_on_the_lane_of_its_process() -> None:
     """The lanes had one named "leader"."""
-    translator = Translator()
+    translator = RecordTranslator()
     for record in (put(7, ELECTION, ElectionFacts("s-0")), gone(9, ELECTION), put(10, ELECTION, ElectionFacts("s-1"))):
         list(translator.of(record))
     lanes = [

@@ -69,7 +69,7 @@ def test_recording_does_not_depend_on_path_or_file_order(tmp_path: Path) -> None
 
 def test_exported_page_has_the_verdicts(tmp_path: Path) -> None:
     source = RecordedSource(files(tmp_path / "run"))
-    data = export(source).decode().split('id="recording">', 1)[1].split("</script>", 1)[0]
+    data = export_page(source).decode().split('id="recording">', 1)[1].split("</script>", 1)[0]
     assert verdicts(json.loads(data)["items"]) == verdicts(source.log.all())
 
 

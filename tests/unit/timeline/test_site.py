@@ -16,11 +16,11 @@ from pinnace.timeline.site import (
     MAX_STREAMS_OF_USER,
     TOKEN_TTL,
     ActionError,
-    Sessions,
-    Site,
+    TimelineSite,
     Viewer,
-    export,
-    serve,
+    ViewerSessions,
+    export_page,
+    serve_site,
 )
 from pinnace.timeline.source import DecisionError
 
@@ -80,12 +80,12 @@ class World:
     def __init__(self) -> None:
         self.source = FakeSource()
         self.now = 0.0
-        self.sessions = Sessions(lambda: self.now)
+        self.sessions = ViewerSessions(lambda: self.now)
         self.actions = FakeActions()
         self.permitted = True
         self.viewers: list[int] = []
         self.viewers_changed = asyncio.Event()
-        self.site = Site(self.source, self.sessions, self.actions, self.permits, self.count_viewers, lambda: 10.0)
+        self.site = TimelineSite(self.source, self.sessions, self.actions, self.permits, self.count_viewers, lambda: 10.0)
         self.url = ""
 
     def count_viewers(self, count: int) -> None:
@@ -114,7 +114,7 @@ class World:
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     made = World()
-    runner, made.url = await serve(made.site, "127.0.0.1", 0)
+    runner, made.url = await serve_site(made.site, "127.0.0.1", 0)
     running = asyncio.ensure_future(made.site.run())
     yield made
     running.cancel()
@@ -330,6 +330,6 @@ async def test_action_needs_the_origin_and_the_permission(world: World) -> None:
 
 async def test_exported_page_is_self_contained_and_escapes_names(world: World) -> None:
     world.source.add(HOSTILE)
-    page = export(world.source).decode()
+    page = export_page(world.source).decode()
     assert "<script>alert" not in page and "\\u003cscript>alert(1)\\u003c/script>" in page
     assert 'src="/static' not in page and "http://" not in page.replace("http://www.w3.org/", "")

@@ -24,7 +24,7 @@ from pinnace.history.records import (
 from pinnace.timeline.items import ItemLog
 from pinnace.timeline.recording import RecordedSource
 from pinnace.timeline.site import export_trace
-from pinnace.timeline.trace import trace
+from pinnace.timeline.trace import build_trace
 
 ELECTION, POD = "/registry/elections/scheduler", "/registry/pods/default/a"
 RECORDS = [
@@ -139,14 +139,14 @@ def test_trace_starts_at_the_beginning_of_the_log() -> None:
         [["t", 1.0, 1, "scheduler", 1, "s-0", 2.0, "", None, None], ["t", 2.5, 2, "scheduler", 2, "s-1", None, "", None, None]]
     )
     log.extend([["m", 2.6, 0, 0, "s-1", "fault", "kill", 2.7, 1], ["s", 3.0, 0, "s-1", "down"], ["s", 4.0, 0, "s-1", "up"]])
-    document = trace("", log.base(), log.all())
+    document = build_trace("", log.base(), log.all())
     validate(document)
     assert found(document, "term") == [("s-1", "X", "scheduler · token 2", 0.0, 1.0)] and not found(document, "fault")
     assert found(document, "state") == [("s-1", "X", "down", 0.0, 1.0)]
 
 
 def test_empty_log_gives_an_empty_trace() -> None:
-    document = trace("", [], [])
+    document = build_trace("", [], [])
     validate(document)
     assert not found(document, "term")
 

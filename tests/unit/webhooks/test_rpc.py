@@ -71,8 +71,8 @@ async def behind_tls(files: TlsFiles) -> AsyncIterator[str]:
 
 async def test_both_sides_show_a_certificate(tmp_path: Path) -> None:
     for name in ("cluster", "others"):
-        certificates.provide(tmp_path / name, ["127.0.0.1:1"], {})
-    own, other = (certificates.files(tmp_path / name, "apiserver") for name in ("cluster", "others"))
+        certificates.create_certificates(tmp_path / name, ["127.0.0.1:1"], {})
+    own, other = (certificates.component_files(tmp_path / name, "apiserver") for name in ("cluster", "others"))
     request = ReviewRequest()
     request.items.add(uid="1")
     async with behind_tls(own) as address:

@@ -15,7 +15,7 @@ from typing import Self
 import click
 import uvloop
 
-from pinnace.cluster.links import dying_with_us
+from pinnace.cluster.links import dying_with_parent
 from pinnace.runtime import process
 from pinnace.verification.chaos import ChaosError
 from pinnace.verification.chaos.attacks.callers import create_tls_contexts
@@ -34,7 +34,7 @@ class Attacker:
     def __init__(self, address: str, folder: Path, attack: Attack, limit: float, *, nice: int = 0) -> None:
         arguments = ("--gateway", address, "--certificates", f"{folder}", "--attack", attack.name, "--limit", f"{limit:g}")
         command = ("nice", "-n", f"{nice}", sys.executable, "-m", "pinnace.verification.chaos.attacks.attacker", *arguments)
-        self._command = dying_with_us(command)
+        self._command = dying_with_parent(command)
         self._process: asyncio.subprocess.Process | None = None
 
     async def prepare(self) -> Self:
@@ -89,7 +89,11 @@ class Attacker:
 def main(gateway: str, folder: Path, attack: str, limit: float) -> None:
     """Attack a gateway until SIGTERM."""
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    sys.exit(process.run(lambda stop: _attack(stop, gateway, folder, ATTACKS[attack], limit), new_loop=uvloop.new_event_loop))
+    sys.exit(
+        process.run_component(
+            lambda stop: _attack(stop, gateway, folder, ATTACKS[attack], limit), new_loop=uvloop.new_event_loop
+        )
+    )
 
 
 async def _attack(stop: asyncio.Event, gateway: str, folder: Path, attack: Attack, limit: float) -> None:

@@ -16,7 +16,7 @@ from pinnace.cluster import certificates
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.spec import pki_folder
 from pinnace.pki import Subject as PodOwner
-from pinnace.pki.folder import CertificateSpec, Folder
+from pinnace.pki.folder import CertificateSpec, PkiFolder
 from pinnace.verification.chaos.attacks.wire import ANONYMOUS
 from pinnace.verification.chaos.workers import NOBODY, build_pod
 
@@ -30,7 +30,7 @@ ATTACKERS = (STRANGER, *ROLES)
 def create_user_certificates(cluster: Cluster, *users: str) -> Path:
     """Create missing certificates of these users without a group. Return the folder."""
     folder = pki_folder(cluster.spec.data_dir)
-    Folder(folder).provide([CertificateSpec(user, PodOwner(user)) for user in users], datetime.now(UTC))
+    PkiFolder(folder).provide([CertificateSpec(user, PodOwner(user)) for user in users], datetime.now(UTC))
     return folder
 
 
@@ -66,6 +66,6 @@ def create_tls_contexts(folder: Path) -> Mapping[str, ssl.SSLContext]:
     """Return the TLS contexts of the attackers and of callers without a certificate."""
     ssl_contexts = {user: ssl.create_default_context(cafile=str(folder / "ca.crt")) for user in (ANONYMOUS, *ATTACKERS)}
     for user in ATTACKERS:
-        tls = certificates.files(folder, user)
+        tls = certificates.component_files(folder, user)
         ssl_contexts[user].load_cert_chain(str(tls.cert), str(tls.key))
     return ssl_contexts

@@ -48,7 +48,7 @@ class GatewayAttack(MeasuringFault):
     async def inject(self) -> None:
         cluster = self._under_test.cluster
         record = cluster.state.find(self._target)
-        process = processes.running(record)
+        process = processes.find_running(record)
         if process is None:
             raise NotPossible(f"{self._target} does not run")
         try:

@@ -21,14 +21,14 @@ from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError, Exhausted, Invalid, NotFound
 from pinnace.cluster import certificates
-from pinnace.cluster.folder import Folder as ClusterFolder
-from pinnace.cluster.links import dying_with_us
-from pinnace.cluster.processes import Ports
-from pinnace.cluster.spec import ELECTION, SCHEDULER, Plan, pki_folder
-from pinnace.cluster.view import problem
+from pinnace.cluster.folder import ClusterFolder as ClusterFolder
+from pinnace.cluster.links import dying_with_parent
+from pinnace.cluster.processes import PortAllocator
+from pinnace.cluster.spec import ELECTION, SCHEDULER, ProcessPlan, pki_folder
+from pinnace.cluster.view import probe_readiness
 from pinnace.pki import Subject
 from pinnace.pki import folder as certificates_folder
-from pinnace.pki.folder import CertificateSpec, Folder
+from pinnace.pki.folder import CertificateSpec, PkiFolder
 from pinnace.runtime.tls import TlsFiles
 from pinnace.verification.bench import BenchError, usage
 from pinnace.verification.bench.flood import NOBODY, PROCESSES, STRANGER, FloodResult, flood_server, list_methods_by_service
@@ -182,13 +182,13 @@ class CallFloodFault(MeasuringFault):
             ended = made.outcomes.total() - made.outcomes["wanted"]
             self.read(self._target, "calls of the flood that were refused or answered", ended, least=FLOOD_CALLS / 4)
 
-    def _resolve_served_files(self, plan: Plan) -> tuple[str, TlsFiles]:
+    def _resolve_served_files(self, plan: ProcessPlan) -> tuple[str, TlsFiles]:
         """Return the address of the flood, and its TLS files."""
         folder = pki_folder(self._under_test.cluster.spec.data_dir)
         if self._who == NOBODY:
             return plan.argv[plan.argv.index(TOKEN_LISTEN) + 1], TlsFiles(folder / "ca.crt")
-        Folder(folder).provide([CertificateSpec(STRANGER, Subject(STRANGER))], datetime.now(UTC))
-        return plan.address, certificates.files(folder, STRANGER)
+        PkiFolder(folder).provide([CertificateSpec(STRANGER, Subject(STRANGER))], datetime.now(UTC))
+        return plan.address, certificates.component_files(folder, STRANGER)
 
 
 _numbers = count()
@@ -360,7 +360,7 @@ class SecondControlPlane(MeasuringFault):
         plan = self._under_test.cluster.state.find(self._target).plan
         self._folder = TemporaryDirectory(prefix="pinnace-other-")
         pki = Path(self._folder.name)
-        ports = Ports()
+        ports = PortAllocator()
         listen, http = f"127.0.0.1:{ports.next()}", f"127.0.0.1:{ports.next()}"
         await asyncio.to_thread(certificates.provide, pki, [listen], {})
         own = certificates.files(pki, certificates_folder.APISERVER)
@@ -378,7 +378,7 @@ class SecondControlPlane(MeasuringFault):
         )
         with ClusterFolder(self._under_test.cluster.spec.data_dir).log(f"{self._target}.stranger").open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
-                *dying_with_us(argv), stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+                *dying_with_parent(argv), stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
         self.details = f"pid {self._process.pid}"
         served = await self._became_ready(replace(plan, http=http), self._process)
@@ -398,11 +398,11 @@ class SecondControlPlane(MeasuringFault):
             self._folder.cleanup()
             self._folder = None
 
-    async def _became_ready(self, plan: Plan, process: asyncio.subprocess.Process) -> bool:
+    async def _became_ready(self, plan: ProcessPlan, process: asyncio.subprocess.Process) -> bool:
         """Return whether the process became ready before it exited."""
         deadline = time.monotonic() + REFUSED_WITHIN
         while process.returncode is None and time.monotonic() < deadline:
-            if await problem(plan) is None:
+            if await probe_readiness(plan) is None:
                 return True
             await asyncio.sleep(POLL)
         return False

@@ -19,7 +19,7 @@ from pinnace.cluster.links import Link
 from pinnace.cluster.spec import APISERVER, ETCD, KUBELET, SCHEDULER, pki_folder
 from pinnace.pki import folder as pki
 from pinnace.pki.authority import LIFETIME
-from pinnace.pki.folder import CLUSTER_CA, ETCD_CA, Ca, Folder
+from pinnace.pki.folder import CLUSTER_CA, ETCD_CA, AuthoritySpec, PkiFolder
 from pinnace.verification.bench import BenchError, usage
 from pinnace.verification.chaos.cluster_under_test import ClusterUnderTest, NotPossible
 from pinnace.verification.chaos.faults.base import MeasuringFault
@@ -197,7 +197,7 @@ class LogRotation:
 class _ServedFiles:
     """A certificate: its CA, its name, and the links that use it."""
 
-    ca: Ca
+    ca: AuthoritySpec
     name: str
     links: tuple[Link, ...]
 

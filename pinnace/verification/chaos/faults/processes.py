@@ -97,15 +97,15 @@ class DuplicateProcess:
         argv = duplicate_argv(plan.argv, Ports().next)
         with Folder(self._under_test.cluster.spec.data_dir).log(f"{self._target}.twin").open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
-                *dying_with_us(argv), stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+                *dying_with_parent(argv), stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
         self.details = f"pid {self._process.pid}"
         await self._ready(self._process, replace(plan, http=argv[argv.index(HTTP) + 1]))
 
-    async def _ready(self, process: asyncio.subprocess.Process, plan: Plan) -> None:
+    async def _ready(self, process: asyncio.subprocess.Process, plan: ProcessPlan) -> None:
         """Wait until the process runs the nodes. Returns after TWIN_TIMEOUT, because other faults may prevent this."""
         deadline = time.monotonic() + TWIN_TIMEOUT
-        while process.returncode is None and await problem(plan):
+        while process.returncode is None and await probe_readiness(plan):
             if time.monotonic() > deadline:
                 return
             await asyncio.sleep(POLL)

@@ -23,8 +23,8 @@ from pinnace.cluster.links import HelperError
 from pinnace.cluster.spec import APISERVER, ClusterSpec
 from pinnace.history import records
 from pinnace.history.records import Record
-from pinnace.runtime.logs import LogEvent, of_kind
-from pinnace.runtime.logs import read as read_log
+from pinnace.runtime.logs import LogEvent, select_events
+from pinnace.runtime.logs import read_log as read_log
 from pinnace.verification.bench import BenchError, usage
 from pinnace.verification.chaos.clients import HistoryJournal
 from pinnace.verification.chaos.cluster_under_test import ETCD_LEADER, NotPossible
@@ -198,7 +198,7 @@ class ScenarioContext:
 
         async def probe() -> Election | None:
             with suppress(ApiError):
-                election = await view.leader(self.client)
+                election = await view.scheduler_leader(self.client)
                 return election if election and election.token > after else None
             return None
 
@@ -211,7 +211,7 @@ class ScenarioContext:
 
         async def probe() -> Election | None:
             with suppress(ApiError):
-                election = await view.leader(self.client)
+                election = await view.scheduler_leader(self.client)
                 if election and election.token > after:
                     binds = await self.count_binds(election.holder, "bound")
                     return election if binds > before.setdefault(election.token, binds) else None
@@ -224,7 +224,7 @@ class ScenarioContext:
         records = [self.cluster.state.find(name) for name in names]
 
         async def probe() -> bool:
-            return await startup.readiness(records) is None
+            return await startup.check_readiness(records) is None
 
         await self.poll_until(probe, f"{', '.join(record.name for record in records)} to be ready")
 
@@ -270,6 +270,6 @@ class ScenarioContext:
         """Wait until a process has logged an event of this class. Raises ScenarioError."""
 
         async def probe() -> bool:
-            return bool(of_kind(read_log(self.cluster.folder.log(name)), kind))
+            return bool(select_events(read_log(self.cluster.folder.log(name)), kind))
 
         await self.poll_until(probe, f"{name} to log {kind.name}")

@@ -10,7 +10,7 @@ from pinnace.cli.settings import Settings
 from pinnace.cli.verbs.doctor import hint_at_renewal
 from pinnace.client.config import ClientConfig
 from pinnace.client.contexts import write_cluster_context, write_context
-from pinnace.cluster.spec import ClusterSpec, planned
+from pinnace.cluster.spec import ClusterSpec, initial_state
 from pinnace.pki import Authority, Subject
 
 NOW = datetime.now(UTC)
@@ -128,7 +128,7 @@ def test_malformed_certificate_is_a_problem(tmp_path: Path) -> None:
 
 
 def test_hint_for_the_renewal_of_a_certificate(tmp_path: Path) -> None:
-    state = planned(ClusterSpec(data_dir=tmp_path), [], [], 0.0)
+    state = initial_state(ClusterSpec(data_dir=tmp_path), [], [], 0.0)
     pki = tmp_path / "pki"
     assert f"`pinnace restart --data-dir {tmp_path}`" in hint_at_renewal(state, pki / "etcd" / "peer.crt")
     assert "`pinnace up --fresh`" in hint_at_renewal(state, pki / "etcd" / "ca.crt")

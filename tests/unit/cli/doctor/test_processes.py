@@ -8,8 +8,8 @@ import pytest
 
 from pinnace.cli.doctor import servers
 from pinnace.cluster import etcd, view
-from pinnace.cluster.folder import Folder
-from pinnace.cluster.spec import ClusterSpec, ClusterState, Plan, planned
+from pinnace.cluster.folder import ClusterFolder
+from pinnace.cluster.spec import ClusterSpec, ClusterState, ProcessPlan, initial_state
 from pinnace.runtime import procfs
 
 ADDRESS = "127.0.0.1:1"
@@ -21,11 +21,13 @@ def member(tmp_path: Path) -> Callable[..., ClusterState]:
     """A cluster of one member of etcd."""
 
     def make(log: str, *, runs: bool) -> ClusterState:
-        Folder(tmp_path).logs.mkdir()
-        Folder(tmp_path).log("etcd-0").write_text(log)
-        state = planned(ClusterSpec(data_dir=tmp_path), [Plan("etcd", "etcd-0", ADDRESS, ADDRESS, ("sh",))], [], 0.0)
-        myself = procfs.identify(os.getpid())
-        return state.with_process("etcd-0", myself if runs else procfs.Identity(1, 1, "an earlier boot"))
+        ClusterFolder(tmp_path).logs.mkdir()
+        ClusterFolder(tmp_path).log("etcd-0").write_text(log)
+        state = initial_state(
+            ClusterSpec(data_dir=tmp_path), [ProcessPlan("etcd", "etcd-0", ADDRESS, ADDRESS, ("sh",))], [], 0.0
+        )
+        myself = procfs.identify_process(os.getpid())
+        return state.with_process("etcd-0", myself if runs else procfs.ProcessIdentity(1, 1, "an earlier boot"))
 
     return make
 
@@ -48,8 +50,8 @@ async def test_alarms_of_etcd(
 
 async def test_status_tells_alarms_too(member: Callable[..., ClusterState], monkeypatch: pytest.MonkeyPatch) -> None:
     """A member of etcd 3.4 that is full says no more than that it is not healthy."""
-    monkeypatch.setattr(etcd, "alarms", lambda endpoint, tls: ["NOSPACE"])
-    assert await view.problems(member("", runs=True)) == ["alarm NOSPACE"]
+    monkeypatch.setattr(etcd, "read_alarms", lambda endpoint, tls: ["NOSPACE"])
+    assert await view.process_problems(member("", runs=True)) == ["alarm NOSPACE"]
 
 
 async def test_member_that_has_ended(member: Callable[..., ClusterState]) -> None:

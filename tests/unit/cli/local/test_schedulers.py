@@ -12,9 +12,9 @@ from pinnace.api.records import Bounded, CacheDump, Dump, QueueDump, to_json
 from pinnace.cli.local import schedulers
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.verbs.sched import queue_lines
-from pinnace.cluster.folder import Folder
-from pinnace.cluster.processes import Ports
-from pinnace.cluster.spec import SCHEDULER, ClusterSpec, Plan, planned
+from pinnace.cluster.folder import ClusterFolder
+from pinnace.cluster.processes import PortAllocator
+from pinnace.cluster.spec import SCHEDULER, ClusterSpec, ProcessPlan, initial_state
 from pinnace.runtime.http import StatusServer
 from tests.says import says
 
@@ -39,12 +39,12 @@ async def ask(http: str, data_dir: Path, kind: type[Dump] = QueueDump) -> Dump:
 
 
 def cluster_of(data_dir: Path, *addresses: str) -> None:
-    plans = [Plan(SCHEDULER, f"scheduler-{i}", address, address, ()) for i, address in enumerate(addresses)]
-    Folder(data_dir).write(planned(ClusterSpec(data_dir=data_dir), plans, (), 0.0))
+    plans = [ProcessPlan(SCHEDULER, f"scheduler-{i}", address, address, ()) for i, address in enumerate(addresses)]
+    ClusterFolder(data_dir).write(initial_state(ClusterSpec(data_dir=data_dir), plans, (), 0.0))
 
 
 async def test_leader_of_a_local_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    dead = f"127.0.0.1:{Ports().next()}"
+    dead = f"127.0.0.1:{PortAllocator().next()}"
     async with scheduler("scheduler-1", leading=False) as standby, scheduler("scheduler-2", leading=True) as leader:
         cluster_of(tmp_path, dead, standby, leader)
         assert (await ask("", tmp_path)).name == "scheduler-2"
@@ -67,7 +67,7 @@ async def test_scheduler_that_cannot_be_asked_is_a_failure(tmp_path: Path) -> No
 
     assert await failure("nowhere") == ('--http: "nowhere" is not HOST:PORT', ExitCode.USAGE)
     assert await failure("") == (f"no schedulers of a local cluster found in {tmp_path}", ExitCode.NOT_FOUND)
-    dead = f"127.0.0.1:{Ports().next()}"
+    dead = f"127.0.0.1:{PortAllocator().next()}"
     assert await failure(dead) == (f"no scheduler responds at {dead}: connection refused", ExitCode.UNAVAILABLE)
     async with scheduler("apiserver-0", leading=True) as other:
         missing = f"{other} responds to /debug/cache with 404 Not Found"

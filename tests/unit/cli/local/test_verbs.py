@@ -20,12 +20,12 @@ from pinnace.cli.settings import Settings
 from pinnace.cli.verbs.processes import format_process_table as status_table
 from pinnace.cli.verbs.up import example_pods
 from pinnace.client import kubeconfig_file
-from pinnace.client.config import ClientConfig, current_context, load
+from pinnace.client.config import ClientConfig, current_context, load_config
 from pinnace.client.contexts import write_context
 from pinnace.client.kubeconfig_file import kubectl_paths
 from pinnace.cluster import errors
-from pinnace.cluster.folder import Folder
-from pinnace.cluster.spec import STAGES, ClusterSpec, ClusterState, Plan, ProcessRecord, default_data_dir, planned
+from pinnace.cluster.folder import ClusterFolder
+from pinnace.cluster.spec import STAGES, ClusterSpec, ClusterState, ProcessPlan, ProcessRecord, default_data_dir, initial_state
 from pinnace.cluster.view import ProcessStatus
 from pinnace.kubelet.runtime.stages import SETS
 from pinnace.runtime import procfs
@@ -83,11 +83,11 @@ def test_table_fits_a_terminal_of_80_columns_and_says_what_the_processes_were_co
         (errors.NoCluster("x"), ExitCode.NOT_FOUND),
         (errors.OtherOptions("x"), ExitCode.CONFLICT),
         (errors.AlreadyRunning("x"), ExitCode.CONFLICT),
-        (errors.Busy("x"), ExitCode.CONFLICT),
+        (errors.ClusterBusy("x"), ExitCode.CONFLICT),
         (errors.StartTimeout("x"), ExitCode.UNAVAILABLE),
         (errors.StartFailed("x"), ExitCode.SERVER),
         (BenchError("x"), ExitCode.SERVER),
-        (ExceptionGroup("g", [ExceptionGroup("h", [errors.Busy("x")])]), ExitCode.CONFLICT),
+        (ExceptionGroup("g", [ExceptionGroup("h", [errors.ClusterBusy("x")])]), ExitCode.CONFLICT),
     ],
 )
 def test_errors_end_with_the_exit_codes_of_the_interface(error: Exception, code: ExitCode) -> None:
@@ -191,9 +191,11 @@ def test_default_folder_has_one_name_though_there_is_a_link_on_the_way(monkeypat
 
 def ours(data_dir: Path) -> Path:
     """A cluster of which one process runs: this one."""
-    record = ProcessRecord(Plan("etcd", "etcd-0", "127.0.0.1:1", "127.0.0.1:1", ("etcd",)), procfs.identify(os.getpid()))
+    record = ProcessRecord(
+        ProcessPlan("etcd", "etcd-0", "127.0.0.1:1", "127.0.0.1:1", ("etcd",)), procfs.identify_process(os.getpid())
+    )
     data_dir.mkdir()
-    Folder(data_dir).write(ClusterState(ClusterSpec(data_dir=data_dir), 0.0, (), (record,)))
+    ClusterFolder(data_dir).write(ClusterState(ClusterSpec(data_dir=data_dir), 0.0, (), (record,)))
     clusters.write_context(Settings(), ClientConfig(("127.0.0.1:1",), data_dir=data_dir))
     return data_dir
 
@@ -245,7 +247,7 @@ def test_down_deletes_nothing_if_the_kubeconfig_is_locked(
     """It deleted the cluster, failed, and kept the context of a cluster that did not exist."""
     data_dir = tmp_path / "one"
     data_dir.mkdir()
-    Folder(data_dir).write(ClusterState(ClusterSpec(data_dir=data_dir), 0.0, (), ()))
+    ClusterFolder(data_dir).write(ClusterState(ClusterSpec(data_dir=data_dir), 0.0, (), ()))
     clusters.write_context(Settings(), ClientConfig(("127.0.0.1:1",), data_dir=data_dir))
     lock = Path(f"{kubectl_paths()[0]}.lock")
     lock.touch()
@@ -264,9 +266,9 @@ def test_doctor_reports_a_stopped_cluster_as_one_problem(tmp_path: Path, capsys:
     data_dir = tmp_path / "one"
     data_dir.mkdir()
     endpoints = ("127.0.0.1:1", "127.0.0.1:2")
-    plans = [Plan("apiserver", f"apiserver-{number}", each, each, ("sh",)) for number, each in enumerate(endpoints)]
-    state = planned(ClusterSpec(data_dir=data_dir), plans, [], 0.0)
-    Folder(data_dir).write(replace(state, stopped=True))
+    plans = [ProcessPlan("apiserver", f"apiserver-{number}", each, each, ("sh",)) for number, each in enumerate(endpoints)]
+    state = initial_state(ClusterSpec(data_dir=data_dir), plans, [], 0.0)
+    ClusterFolder(data_dir).write(replace(state, stopped=True))
     clusters.write_context(Settings(), ClientConfig(endpoints, data_dir=data_dir))
     assert run_command_line(["doctor", "-o", "json"]) == ExitCode.VERDICT
     result = json.loads(capsys.readouterr().out)
@@ -285,11 +287,11 @@ def test_down_removes_the_context_from_every_file_that_up_has_written(
     monkeypatch.setenv("KUBECONFIG", str(elsewhere))
     data_dir = ours(tmp_path / "one")
     monkeypatch.delenv("KUBECONFIG")
-    written = Folder(data_dir).kubeconfigs()
+    written = ClusterFolder(data_dir).kubeconfigs()
     assert written == [elsewhere] and elsewhere.read_bytes() != before
     clusters.refresh_context(Settings(), ClientConfig(("127.0.0.1:9",), data_dir=data_dir))
     assert not kubectl_paths()[0].exists(), "a start adds no second context"
-    assert load(file=elsewhere).endpoints == ("127.0.0.1:9",)
+    assert load_config(file=elsewhere).endpoints == ("127.0.0.1:9",)
     clusters.remove_context(Settings(), data_dir, written)
     assert elsewhere.read_bytes() == before
     assert 'use the context "far" again' in capsys.readouterr().err

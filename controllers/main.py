@@ -116,7 +116,7 @@ def main(
     """Reconcile the cluster with its desired state. One replica is the leader; the other replicas are standbys."""
     known = servers()
     options = NodeLifecycleOptions(grace, startup, EvictionRates(**rates))
-    sys.exit(process.run(lambda stop: serve(stop, http, known, name, options), blame=on_stack))
+    sys.exit(process.run_component(lambda stop: serve(stop, http, known, name, options), blame=on_stack))
 
 
 async def serve(

@@ -30,7 +30,7 @@ from pinnace.api.verbs_pb2 import DELETED
 from pinnace.api.wire import portions
 from pinnace.client.errors import ApiError, Conflict, Fenced, NotFound, OutcomeUnknown, error_of
 from pinnace.client.informer import Delta, Index
-from pinnace.client.resource import Outcomes, Send, delete_request
+from pinnace.client.resource import BatchOutcomes, BatchSend, delete_request
 from pinnace.controllers.ownership import new_controller_ref
 from pinnace.controllers.pods import PodProperties
 from pinnace.controllers.runtime import ControllerContext, Keys

@@ -27,7 +27,7 @@ BATCH = 500
 """Maximum number of items per call."""
 
 
-async def send_in_batches(send: Send[T], items: Sequence[T]) -> list[ApiError | None]:
+async def send_in_batches(send: BatchSend[T], items: Sequence[T]) -> list[ApiError | None]:
     """Send all items in batches. Return the error of each item, or None. After Unavailable, the remaining items are not sent.
 
     Raise Fenced.

@@ -98,7 +98,7 @@ class Dispatcher:
         self._ready = ready
         self._discovery = Discovery()
         self._openapi = OpenApi()
-        self._version = dump_json(version_info(build.version()))
+        self._version = dump_json(version_info(build.build_version()))
         self._reviews = Reviews(backend)
         self._usage = UsageHandlers(backend)
         self._why = ExplainHandler(servers)

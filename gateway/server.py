@@ -67,7 +67,7 @@ class Server:
         self._authenticator = authenticator
         self._context = context
         self._connections = Connections(_raise_descriptor_limit(), turns or ChunkTurns())
-        self._refusals = Refusals()
+        self._refusals = RefusalPacer()
         self._listener: Listener | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._streams = set[HttpConnection]()

@@ -43,9 +43,9 @@ from pinnace.cluster.spec import SCHEDULER, SLOW_LEASE, ProcessRecord
 from pinnace.gateway.backend import Backend
 from pinnace.gateway.dispatch import LINKS_PATH
 from pinnace.gateway.http import ApiStatus, Request, Response, User, dump_json
-from pinnace.timeline.items import NODES_LANE, Item, process_item, queue_item
-from pinnace.timeline.site import ActionError, Sessions, Site, Viewer, serve
-from pinnace.timeline.source import LiveSource
+from pinnace.timeline.items import NODES_LANE, TimelineItem, process_item, queue_item
+from pinnace.timeline.site import ActionError, TimelineSite, Viewer, ViewerSessions, serve_site
+from pinnace.timeline.source import LiveTimelineSource
 
 log = logging.getLogger(__name__)
 

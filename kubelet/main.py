@@ -135,7 +135,7 @@ def main(
     numbers = range(first_index, first_index + nodes)
     own = {f"{prefix}{index}": machines.shapes.of(index) for index in numbers}
     machine = FleetMachine(machines.options.shape(), runtime, local=runtime == "process", own=own)
-    tracer = flags.tracer(tracing_endpoint, "kubelet", name)
+    tracer = flags.connect_tracer_option(tracing_endpoint, "kubelet", name)
     simulation = SimulationOptions(
         Behaviour(start_seconds=start_delay), _stages(stages), VolumeDelays(attach_delay, mount_delay)
     )

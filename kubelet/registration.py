@@ -50,7 +50,7 @@ from pinnace.fit import allocatable_amounts
 from pinnace.fit.requests import PODS
 from pinnace.kubelet.addresses import host_ip, pod_cidr
 from pinnace.kubelet.eviction import CONDITIONS, PressureKind
-from pinnace.runtime.build import version
+from pinnace.runtime.build import build_version
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 READY = ("True", "KubeletReady", "the fleet holds the lease of this node")

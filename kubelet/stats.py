@@ -54,7 +54,7 @@ class DeclaredUsageMeter:
         self._clock = clock
 
     async def measure(self, running: Sequence[RunningPod]) -> Sequence[Mapping[str, ResourceUsage]]:
-        return await in_slices(_declared, running, self._clock)
+        return await apply_in_slices(_declared, running, self._clock)
 
 
 def _declared(running: RunningPod) -> Mapping[str, ResourceUsage]:

@@ -209,7 +209,7 @@ class Binder:
         self._sent += 1
         number, self._sending[self._sent] = self._sent, self._clock.monotonic()
         try:
-            answers = await errors_of(bind, [_create_binding(decision) for decision in batch])
+            answers = await batch_errors(bind, [_create_binding(decision) for decision in batch])
         finally:
             del self._sending[number]
         fenced = 0

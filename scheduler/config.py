@@ -221,7 +221,7 @@ class ResolvedPlugins:
 
 def resolve_plugins(raw: Any, path: str, sources: dict[str, PluginSource]) -> ResolvedPlugins:
     """Merge the plugin sets of a profile. `sources` maps known names to plugins; newly named plugins are added to it."""
-    given = fields(raw, path, (MULTI_POINT, *Point))
+    given = parse_fields(raw, path, (MULTI_POINT, *Point))
     sets = {name: _parse_plugin_set(given.get(name, {}), f"{path}.{name}", sources) for name in (MULTI_POINT, *Point)}
     multi = sets[MULTI_POINT]
     for name in multi.enabled:
@@ -278,19 +278,19 @@ def parse_source(spec: str, path: str, sources: dict[str, PluginSource]) -> tupl
 
 
 def _parse_plugin_set(raw: Any, path: str, sources: dict[str, PluginSource]) -> _PluginSet:
-    both = fields(raw, path, ("enabled", "disabled"))
+    both = parse_fields(raw, path, ("enabled", "disabled"))
     enabled: dict[str, float] = {}
     for index, item in enumerate(parse_list(both.get("enabled", []), f"{path}.enabled")):
         where = f"{path}.enabled[{index}]"
-        entry = fields(item, where, ("name", "weight"))
-        name, _ = parse_source(text(entry.get("name"), f"{where}.name"), where, sources)
+        entry = parse_fields(item, where, ("name", "weight"))
+        name, _ = parse_source(parse_text(entry.get("name"), f"{where}.name"), where, sources)
         if name in enabled:
             raise ConfigurationError(f"{where}: {name} is enabled twice")
         enabled[name] = parse_weight(entry.get("weight", 0), f"{where}.weight")
     disabled = set()
     for index, item in enumerate(parse_list(both.get("disabled", []), f"{path}.disabled")):
         where = f"{path}.disabled[{index}]"
-        spec = text(fields(item, where, ("name", "weight")).get("name"), f"{where}.name")
+        spec = parse_text(parse_fields(item, where, ("name", "weight")).get("name"), f"{where}.name")
         disabled.add(spec if spec == EVERYTHING else parse_source(spec, where, sources)[0])
     return _PluginSet(enabled, frozenset(disabled))
 
@@ -371,7 +371,9 @@ def _sorting_plugin(profile: ProfileConfiguration) -> list[tuple[str, Mapping[st
 
 def parse_extenders(raw: Any, path: str) -> tuple[ExtenderConfiguration, ...]:
     """Parse the list of extenders. Raise ConfigurationError if it is invalid."""
-    extender_configurations = tuple(_parse_extender(item, f"{path}[{index}]") for index, item in enumerate(items(raw, path)))
+    extender_configurations = tuple(
+        _parse_extender(item, f"{path}[{index}]") for index, item in enumerate(parse_list(raw, path))
+    )
     binders = [extender for extender in extender_configurations if BIND in extender.verbs]
     if len(binders) > 1:
         raise ConfigurationError(
@@ -411,8 +413,8 @@ def write_extender(extender: ExtenderConfiguration) -> Mapping[str, Any]:
 
 
 def _parse_extender(raw: Any, path: str) -> ExtenderConfiguration:
-    given = fields(raw, path, _EXTENDER_FIELDS)
-    url = text(given.get("urlPrefix"), f"{path}.urlPrefix")
+    given = parse_fields(raw, path, _EXTENDER_FIELDS)
+    url = parse_text(given.get("urlPrefix"), f"{path}.urlPrefix")
     scheme = _parse_scheme(url, f"{path}.urlPrefix")
     verbs = {verb: _parse_verb(given[name], f"{path}.{name}") for name, verb in _VERBS.items() if given.get(name, "") != ""}
     if not verbs:
@@ -432,16 +434,16 @@ def _parse_extender(raw: Any, path: str) -> ExtenderConfiguration:
         weight=_parse_extender_weight(given.get("weight", 0), PRIORITIZE in verbs, f"{path}.weight"),
         enable_https=enable_https,
         tls=_parse_tls(given["tlsConfig"], f"{path}.tlsConfig") if "tlsConfig" in given else None,
-        timeout=duration(given["httpTimeout"], f"{path}.httpTimeout") if "httpTimeout" in given else HTTP_TIMEOUT,
-        node_cache_capable=flag(given.get("nodeCacheCapable", False), f"{path}.nodeCacheCapable"),
+        timeout=parse_duration(given["httpTimeout"], f"{path}.httpTimeout") if "httpTimeout" in given else HTTP_TIMEOUT,
+        node_cache_capable=parse_bool(given.get("nodeCacheCapable", False), f"{path}.nodeCacheCapable"),
         managed_resources=_parse_managed_resources(given.get("managedResources", []), f"{path}.managedResources"),
-        ignorable=flag(given.get("ignorable", False), f"{path}.ignorable"),
+        ignorable=parse_bool(given.get("ignorable", False), f"{path}.ignorable"),
     )
 
 
 def _parse_verb(raw: Any, path: str) -> str:
     """Parse a verb, which is a segment of a URL path."""
-    verb = text(raw, path)
+    verb = parse_text(raw, path)
     if not _is_url_segment(verb):
         raise ConfigurationError(f"{path}: expected a segment of a URL path, got {verb}")
     return verb
@@ -473,12 +475,12 @@ def _parse_extender_weight(raw: Any, needed: bool, path: str) -> int:
 
 
 def _parse_tls(raw: Any, path: str) -> ExtenderTls:
-    given = fields(raw, path, _TLS_FIELDS)
-    files = {name: text(given[name], f"{path}.{name}") if name in given else "" for name in _TLS_FIELDS[1:]}
+    given = parse_fields(raw, path, _TLS_FIELDS)
+    files = {name: parse_text(given[name], f"{path}.{name}") if name in given else "" for name in _TLS_FIELDS[1:]}
     if files["keyFile"] and not files["certFile"]:
         raise ConfigurationError(f"{path}.keyFile: requires certFile")
     return ExtenderTls(
-        flag(given.get("insecure", False), f"{path}.insecure"), files["caFile"], files["certFile"], files["keyFile"]
+        parse_bool(given.get("insecure", False), f"{path}.insecure"), files["caFile"], files["certFile"], files["keyFile"]
     )
 
 
@@ -486,8 +488,8 @@ def _parse_managed_resources(raw: Any, path: str) -> dict[str, bool]:
     result: dict[str, bool] = {}
     for index, item in enumerate(parse_list(raw, path)):
         where = f"{path}[{index}]"
-        given = fields(item, where, ("name", "ignoredByScheduler"))
-        name = text(given.get("name"), f"{where}.name")
+        given = parse_fields(item, where, ("name", "ignoredByScheduler"))
+        name = parse_text(given.get("name"), f"{where}.name")
         if problems := _check_extended_resource(name):
             raise ConfigurationError(f"{where}.name: {problems[0]}")
         if name in result:
@@ -593,8 +595,8 @@ def _parse_args(raw: Any, path: str, sources: dict[str, PluginSource]) -> dict[s
     result: dict[str, Mapping[str, Any]] = {}
     for index, item in enumerate(parse_list(raw, path)):
         where = f"{path}[{index}]"
-        entry = fields(item, where, ("name", "args"))
-        name, _ = parse_source(text(entry.get("name"), f"{where}.name"), f"{where}.name", sources)
+        entry = parse_fields(item, where, ("name", "args"))
+        name, _ = parse_source(parse_text(entry.get("name"), f"{where}.name"), f"{where}.name", sources)
         args = entry.get("args", {})
         if not isinstance(args, dict):
             raise ConfigurationError(f"{where}.args: expected an object")

@@ -124,7 +124,7 @@ class StatusReporter:
             await self._send_statuses(portion)
 
     async def _send_statuses(self, changes: Sequence[_StatusChange]) -> None:
-        answers = await errors_of(self._statuses.update_status_batch, [pod for _, _, pod in changes])
+        answers = await batch_errors(self._statuses.update_status_batch, [pod for _, _, pod in changes])
         for (key, each, _), answer in zip(changes, answers, strict=True):
             if isinstance(answer, Conflict | Unavailable):
                 self._wanted.setdefault(key, each)

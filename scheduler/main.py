@@ -80,8 +80,8 @@ def main(
         written.write_text(config.write_configuration(configuration))
         return
     known = servers()
-    tracer = flags.tracer(tracing_endpoint, "scheduler", name)
-    sys.exit(process.run(lambda stop: serve(stop, http, known, name, configuration, tracer), blame=plugin_on_stack))
+    tracer = flags.connect_tracer_option(tracing_endpoint, "scheduler", name)
+    sys.exit(process.run_component(lambda stop: serve(stop, http, known, name, configuration, tracer), blame=plugin_on_stack))
 
 
 async def serve(

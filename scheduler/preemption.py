@@ -636,7 +636,7 @@ class Evictions:
 
     async def _evict_batch(self, batch: Sequence[_Eviction]) -> list[_Eviction]:
         """Delete a batch of victims. Return the evictions to retry."""
-        answers = await errors_of(self._pods.delete_batch, [_create_delete_request(eviction) for eviction in batch])
+        answers = await batch_errors(self._pods.delete_batch, [_create_delete_request(eviction) for eviction in batch])
         left = []
         for each, answer in zip(batch, answers, strict=True):
             if answer is None:

@@ -247,7 +247,7 @@ class Scheduler:
 
     async def _mark_attempt(self, queued: QueuedPod, token: int) -> bool:
         """Mark the start of an attempt of the pod. Return False if the attempt must not start."""
-        writing = errors_of(self._marks.update_status_batch, [with_attempt_mark(queued.info.raw, self._clock.time())])
+        writing = batch_errors(self._marks.update_status_batch, [with_attempt_mark(queued.info.raw, self._clock.time())])
         try:
             (problem,) = await self._extender_scheduling.hold_while(queued, writing, lambda: self._leads(token))
         except Superseded:

@@ -72,7 +72,7 @@ class RoleAggregator:
         def step(version: ObjectVersion[ClusterRole] | None) -> Next[ClusterRole]:
             if version is None or version.revision != revision:
                 raise Rejected(errors.contended(CLUSTER_ROLES, name))
-            return PutObject(_with_rules(version.obj, rules))
+            return PutObject(_replace_rules(version.obj, rules))
 
         return Mutation(entry.key, name, step)
 

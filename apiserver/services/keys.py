@@ -105,7 +105,7 @@ def _key_response(item: KeyValue, age: float | None, *, keys_only: bool) -> KeyV
     )
 
 
-def _of_change(change: KeyChange, *, keys_only: bool) -> KeyVersion:
+def _change_response(change: KeyChange, *, keys_only: bool) -> KeyVersion:
     value = change.value
     return KeyVersion(
         key=change.key,

@@ -383,7 +383,7 @@ class EvictionHandler:
         ]
         budgets = [entry.obj for selection in selections for entry in self._cached_budgets.select(selection)]
         protections = defaultdict[str, list[ParsedBudget]](list)
-        for result in await in_slices(protection, budgets, self._clock):
+        for result in await apply_in_slices(protection, budgets, self._clock):
             protections[result.budget.metadata.namespace].append(result)
         return protections
 

@@ -29,7 +29,7 @@ from pinnace.api.core_v1_pb2 import (
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.pods import ENDED
 from pinnace.fit import Requests, has_node_requirements, pod_requests
-from pinnace.kubelet.runtime.interface import ContainerCall, CallKind, Handler, Moment
+from pinnace.kubelet.runtime.interface import CallKind, ContainerCall, Handler, Moment
 
 
 class ProbePlan(NamedTuple):

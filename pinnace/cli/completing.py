@@ -49,7 +49,7 @@ def _complete_verbs(request: str, line: list[str], incomplete: str) -> None:
 
 def _complete_logs(request: str, line: list[str], incomplete: str) -> None:
     """Return the pods of kubectl, and the components of the local cluster."""
-    from pinnace.client.config import ConfigError, load
+    from pinnace.client.config import ConfigError, load_config
 
     said = kubectl.find_flag(line, "--context")
     try:

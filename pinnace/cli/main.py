@@ -64,7 +64,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
     terminal.prepare_streams()
     try:
         code = run_command_line(arguments)
-        interrupts.end_as(code)
+        interrupts.exit_on_signals_with(code)
     except KeyboardInterrupt:
         code = interrupts.INTERRUPTED
     sys.exit(code)

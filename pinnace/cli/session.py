@@ -120,7 +120,7 @@ async def _run_with_client(settings: Settings, body: Callable[[CommandSession], 
     config = load_configuration(settings, can_impersonate=True)
     log.debug("API servers: %s; namespace: %s", ", ".join(config.endpoints), settings.namespace or config.namespace)
     await connect_to_any_server(config)
-    metadata = [*tracing.metadata(os.environ), *_impersonation(settings, config)]
+    metadata = [*tracing.trace_metadata(os.environ), *_impersonation(settings, config)]
     connection = Connection(
         config.endpoints,
         tls=config.tls,

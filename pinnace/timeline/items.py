@@ -268,7 +268,7 @@ class RecordTranslator:
         for verdict in verdicts:
             yield ["v", t, 0, verdict.name, verdict.status, verdict.statement, verdict.count]
 
-    def _stored(self, record: StoredChange) -> Iterator[Item]:
+    def _stored(self, record: StoredChange) -> Iterator[TimelineItem]:
         key, t = record.key, record.at + self._offset
         self._start = self._start or t
         if key.startswith(PODS.prefix):
@@ -286,7 +286,7 @@ class RecordTranslator:
                 yield self._refused(record, record.facts, t)
             yield ["k", t, record.revision, key, "put" if record.create_revision else "delete", record.lease]
 
-    def _refused(self, record: StoredChange, facts: FencedFacts, t: float) -> Item:
+    def _refused(self, record: StoredChange, facts: FencedFacts, t: float) -> TimelineItem:
         began = self._fenced.setdefault(record.key, t)
         text = facts.message
         if facts.count and facts.token:
@@ -298,7 +298,7 @@ class RecordTranslator:
         revision, count = record.revision, max(1, facts.count)
         return self.mark(record.key, began, facts.reporter, "fenced", text, revision=revision, count=count)
 
-    def _pod(self, record: StoredChange, t: float) -> Iterator[Item]:
+    def _pod(self, record: StoredChange, t: float) -> Iterator[TimelineItem]:
         key = record.key.removeprefix(PODS.prefix)
         number, facts = self._pods.get(key), record.facts
         is_first = number is None
@@ -347,7 +347,7 @@ class RecordTranslator:
     def _eviction_mark(self, eviction: _Eviction) -> TimelineItem:
         return self.mark(eviction.name, eviction.began, NODES_LANE, "evicted", eviction.text, count=len(eviction.pods))
 
-    def _node(self, record: StoredChange, t: float) -> Iterator[Item]:
+    def _node(self, record: StoredChange, t: float) -> Iterator[TimelineItem]:
         name = record.key.removeprefix(NODES.prefix)
         number, facts = self._node_id(name), record.facts
         if not isinstance(facts, NodeFacts):
@@ -376,7 +376,7 @@ class RecordTranslator:
         token, term = next(reversed(self._terms[election].items()), (0, None))
         return token if term is not None and term.ended is None else 0
 
-    def _election(self, record: StoredChange, t: float) -> Iterator[Item]:
+    def _election(self, record: StoredChange, t: float) -> Iterator[TimelineItem]:
         election = record.key.removeprefix(ELECTIONS_PREFIX)
         terms, current, facts = self._terms[election], self._current(election), record.facts
         token = record.create_revision
@@ -392,7 +392,7 @@ class RecordTranslator:
         while len(terms) > MAX_TERMS:
             del terms[next(iter(terms))]
 
-    def _term(self, record: StoredChange) -> Iterator[Item]:
+    def _term(self, record: StoredChange) -> Iterator[TimelineItem]:
         """The term as the API server recorded it after its end, with the reason and times. The next term then has a gap."""
         facts = record.facts
         election, _, number = record.key.removeprefix(TERMS_PREFIX).partition("/")
@@ -419,12 +419,12 @@ class RecordTranslator:
         gap, outage = (end.gap(term.elected), end.outage(term.elected)) if end is not None else (None, None)
         return ["t", term.began, revision, election, token, term.holder, term.ended, term.reason, gap, outage]
 
-    def _candidate(self, record: StoredChange, t: float) -> Item:
+    def _candidate(self, record: StoredChange, t: float) -> TimelineItem:
         election, _, session = record.key.removeprefix(CANDIDATES_PREFIX).partition("/")
         holder = record.facts.holder if isinstance(record.facts, CandidateFacts) else ""
         return ["c", t, record.revision, election, session, holder]
 
-    def _fault(self, record: FaultRecord) -> Item:
+    def _fault(self, record: FaultRecord) -> TimelineItem:
         began = record.began + self._offset
         ended = record.ended + self._offset if record.ended is not None else None
         text = f"{record.name} {record.details}".strip()

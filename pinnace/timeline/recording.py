@@ -75,7 +75,7 @@ class RecordedSource:
         run = next((item for item in records if isinstance(item, RunInfo)), None)
         self.title = title or (run.what if run else "") or ", ".join(path.name for path in paths)
         self.log = ItemLog(MAX_ITEMS)
-        self.log.extend(sorted(_with_final_terms(_items(records, run, check)), key=known_at))
+        self.log.extend(sorted(_with_final_terms(_items(records, run, check)), key=item_time))
         self._stored = [item for item in records if isinstance(item, StoredChange) and (item.value or not item.create_revision)]
         self.has_values = any(item.value for item in self._stored)
 
@@ -116,10 +116,10 @@ def _with_final_terms(items: Iterable[TimelineItem]) -> Iterator[TimelineItem]:
             yield term
 
 
-def _items(records: Iterable[Record], run: RunInfo | None, check: Check | None) -> Iterator[Item]:
+def _items(records: Iterable[Record], run: RunInfo | None, check: HistoryCheck | None) -> Iterator[TimelineItem]:
     records = list(records)
     first = next((each.at for each in records if isinstance(each, StoredChange)), 0.0)
-    translator = Translator(run.started - (run.at or first) if run else 0.0)
+    translator = RecordTranslator(run.started - (run.at or first) if run else 0.0)
     last = 0.0
     for each in sorted(
         (each for each in records if isinstance(each, StoredChange)), key=lambda each: (each.revision, each.key)

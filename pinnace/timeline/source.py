@@ -22,7 +22,7 @@ from pinnace.client.channel import Caller
 from pinnace.client.client import KeysClient
 from pinnace.client.errors import ApiError, Expired
 from pinnace.history.records import StoredChange, decode_facts
-from pinnace.timeline.items import Item, ItemLog, Translator
+from pinnace.timeline.items import ItemLog, RecordTranslator, TimelineItem
 
 DECISION_TIMEOUT = 20.0
 SILENCE_TIMEOUT = 5.0
@@ -121,7 +121,7 @@ class LiveTimelineSource:
                 await self.add([self._translator.mark("connection", self.now(), "gateway", "event", error.message)])
                 await asyncio.sleep(RETRY_INTERVAL)
 
-    def translate(self, record: StoredChange) -> Iterator[Item]:
+    def translate(self, record: StoredChange) -> Iterator[TimelineItem]:
         return self._translator.of(record)
 
     async def add(self, items: Iterable[TimelineItem]) -> None:
@@ -174,7 +174,7 @@ class LiveTimelineSource:
         return {"revision": page.revision, "more": page.more, "items": [_key_document(item) for item in page.items]}
 
 
-def _stored(each: KeyVersion, now: float) -> StoredChange:
+def _stored_change(each: KeyVersion, now: float) -> StoredChange:
     facts = decode_facts(each.key, each.value)
     return StoredChange(now, each.mod_revision, each.key, "", each.create_revision, each.lease, facts)
 

@@ -391,7 +391,9 @@ def _port_text(port: HostPort) -> str:
 class ResourceAdvisor:
     def remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
         """Return advice for the closest node, which lacks the smallest share of the pod's requests."""
-        wanted = [(resource, amount) for resource, amount in case.pod.requests.amounts if insufficient_reason(resource) in reasons]
+        wanted = [
+            (resource, amount) for resource, amount in case.pod.requests.amounts if insufficient_reason(resource) in reasons
+        ]
         rows = np.array(refused_rows(reasons))
         enough = np.logical_and.reduce([case.nodes.allocatable(resource)[rows] >= amount for resource, amount in wanted])
         if not enough.any():

@@ -133,7 +133,7 @@ class Server:
             methods.update(
                 build_methods(each.methods, service, lambda: None, PriorityAndFairness(), allow, authorizations, fences)
             )
-        handlers = MethodHandlers(methods, None, CallRunner(RequestIds("test"), Refusals()))
+        handlers = MethodHandlers(methods, None, CallRunner(RequestIds("test"), RefusalPacer()))
         self._grpc.add_generic_rpc_handlers((handlers,))
         self.address = f"127.0.0.1:{self._grpc.add_insecure_port('127.0.0.1:0')}"
         self._running = [asyncio.ensure_future(part.run()) for part in (self.committer, self.cacher, self.elections)]

@@ -128,7 +128,7 @@ def _parse_key(raw: Any) -> str:
 
 
 def _parse_image(raw: Any, path: str) -> ImageProgram:
-    result = fields(raw, path, ("command", "args", "env"))
+    result = parse_fields(raw, path, ("command", "args", "env"))
     command, args = (_parse_words(result.get(name, []), f"{path}.{name}") for name in ("command", "args"))
     env = result.get("env", {})
     if not isinstance(env, dict) or not all(isinstance(text, str) for pair in env.items() for text in pair):
@@ -139,7 +139,7 @@ def _parse_image(raw: Any, path: str) -> ImageProgram:
 
 
 def _parse_words(raw: Any, path: str) -> tuple[str, ...]:
-    words = items(raw, path)
+    words = parse_list(raw, path)
     if not all(isinstance(word, str) for word in words):
         raise ConfigurationError(f"{path}: expected texts; put numbers in quotes")
     return tuple(words)

@@ -42,16 +42,18 @@ class ProcessMeter:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._measure, running)
 
     def _measure(self, running: Sequence[RunningPod]) -> Sequence[Mapping[str, ResourceUsage]]:
-        table = procfs.table()
-        children: dict[int, list[Entry]] = {}
-        for entry in table.values():
+        read_process_table = procfs.read_process_table()
+        children: dict[int, list[ProcessEntry]] = {}
+        for entry in read_process_table.values():
             children.setdefault(entry.parent, []).append(entry)
         result: list[Mapping[str, ResourceUsage]] = []
         for pod, names in running:
-            shims = {name: table.get(self._shim_pid(pod.metadata.uid, name)) for name in names}
+            shims = {name: read_process_table.get(self._shim_pid(pod.metadata.uid, name)) for name in names}
             result.append({name: self._read_usage(shim, children) for name, shim in shims.items() if shim is not None})
         self._samples = {
-            key: each for key, each in self._samples.items() if key[0] in table and table[key[0]].started == key[1]
+            key: each
+            for key, each in self._samples.items()
+            if key[0] in read_process_table and read_process_table[key[0]].started == key[1]
         }
         return result
 
@@ -63,7 +65,7 @@ class ProcessMeter:
         except (OSError, ValueError):
             return 0
 
-    def _read_usage(self, shim: Entry, children: Mapping[int, Sequence[Entry]]) -> ResourceUsage:
+    def _read_usage(self, shim: ProcessEntry, children: Mapping[int, Sequence[ProcessEntry]]) -> ResourceUsage:
         processes = list(_descendants(shim.pid, children))
         memory = sum(process.rss for process in processes)
         cpu_s, age = shim.waited_s + sum(process.cpu_s + process.waited_s for process in processes), shim.age
@@ -76,7 +78,7 @@ class ProcessMeter:
         return ResourceUsage(told, memory, window)
 
 
-def _descendants(pid: int, children: Mapping[int, Sequence[Entry]]) -> Iterator[Entry]:
+def _descendants(pid: int, children: Mapping[int, Sequence[ProcessEntry]]) -> Iterator[ProcessEntry]:
     """All descendants."""
     waiting = [*children.get(pid, ())]
     while waiting:

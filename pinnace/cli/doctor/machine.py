@@ -239,7 +239,7 @@ def check_open_files(limit: int | None = None) -> Sequence[Finding]:
 
 def check_ports() -> Sequence[Finding]:
     try:
-        return [build_ok("ports", f"{Ports().next()} and others on 127.0.0.1 are free")]
+        return [build_ok("ports", f"{PortAllocator().next()} and others on 127.0.0.1 are free")]
     except ClusterError as error:
         return [build_problem("ports", error.message, error.hint)]
 
@@ -271,7 +271,7 @@ def check_configuration(settings: Settings) -> tuple[ClientConfig | None, Sequen
         files, context = configuration_in_use(settings.context, settings.kubeconfig)
         if not files.exists and not (settings.server or os.environ.get("PINNACE_SERVER")):
             return None, [build_warning(CHECK, f"{files.shown} does not exist: no cluster is configured", ConfigError("").hint)]
-        config = load(settings.server, context=settings.context, file=settings.kubeconfig, can_impersonate=True)
+        config = load_config(settings.server, context=settings.context, file=settings.kubeconfig, can_impersonate=True)
     except ConfigError as error:
         return None, [build_problem(CHECK, str(error), error.hint)]
     where = f'{files.shown}, context "{context}"' if files.is_ours(context) else "no context"
@@ -279,7 +279,7 @@ def check_configuration(settings: Settings) -> tuple[ClientConfig | None, Sequen
 
 
 def _check_file_permissions(files: Configuration) -> Sequence[Finding]:
-    result = [(path, risk) for path in files.documents if (risk := risks(path))]
+    result = [(path, risk) for path in files.documents if (risk := describe_risks(path))]
     return [build_warning(CHECK, f"{path}: {risk}, and so redirect commands", f"chmod go-w {path}") for path, risk in result]
 
 

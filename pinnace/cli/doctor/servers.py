@@ -45,8 +45,8 @@ async def check_server(config: ClientConfig, endpoint: str) -> Sequence[Finding]
         return [build_problem(name, failure.report.lines[0], failure.report.hint)]
     except (ApiError, OSError) as error:
         return [build_problem(name, f"{endpoint}: {error}", "see the log of the API server")]
-    if theirs != build.version():
-        return [build_warning(name, f"{endpoint} has version {theirs}, this client has {build.version()}", UPGRADING)]
+    if theirs != build.build_version():
+        return [build_warning(name, f"{endpoint} has version {theirs}, this client has {build.build_version()}", UPGRADING)]
     return [build_ok(name, f"{endpoint} responds; version {theirs}")]
 
 
@@ -147,7 +147,7 @@ async def check_processes(state: ClusterState) -> Sequence[Finding]:
     if state.stopped:
         folder = state.spec.data_dir
         return [build_problem("processes", f"the cluster in {folder} is stopped", f"pinnace start{data_dir_flag(folder)}")]
-    reasons = zip(state.processes, await problems(state), strict=True)
+    reasons = zip(state.processes, await process_problems(state), strict=True)
     findings = [_describe_unready_process(state, record, reason) for record, reason in reasons if reason]
     return findings or [build_ok("processes", f"all {len(state.processes)} of the cluster in {state.spec.data_dir} are ready")]
 
@@ -166,11 +166,11 @@ def _describe_unready_process(state: ClusterState, record: ProcessRecord, reason
                 "processes", f"{record.name} is not ready: out of space, only reads and deletes are possible", OUT_OF_SPACE
             )
         return build_problem("processes", f"{record.name} is not ready: {reason}", log)
-    taken = [item for item in {record.plan.address, record.plan.http} if not is_free(item)]
+    taken = [item for item in {record.plan.address, record.plan.http} if not is_port_free(item)]
     if taken:
         hint = "`pinnace stop` and `pinnace start` select another port; `ss -ltnp` shows the program"
         return build_problem("processes", f"{record.name} is not running, and another program uses {taken[0]}", hint)
-    if lost := etcd.lost_member(record.name, Folder(folder).log_tail(record.name)):
+    if lost := etcd.lost_member_hint(record.name, ClusterFolder(folder).log_tail(record.name)):
         return build_problem("processes", f"{record.name} is not running", lost)
     return build_problem(
         "processes", f"{record.name} is not running", f"pinnace start{data_dir_flag(folder)} {record.name}; {log}"

@@ -144,7 +144,7 @@ def check_writable(settings: Settings) -> None:
     with translate_kubeconfig_errors():
         file = settings.kubeconfig or file_for_new_entries(kubectl_paths())
         kubeconfig_file.check_writable(file)
-        if result := kubeconfig_file.risks(file):
+        if result := kubeconfig_file.describe_risks(file):
             print_note(f"warning: {file}: {result}")
 
 
@@ -166,9 +166,9 @@ def refresh_context(settings: Settings, found: ClientConfig) -> None:
     Raises Failure."""
     assert found.data_dir is not None
     data_dir, known = found.data_dir, []
-    for file in dict.fromkeys((settings.kubeconfig, *Folder(data_dir).kubeconfigs())):
+    for file in dict.fromkeys((settings.kubeconfig, *ClusterFolder(data_dir).kubeconfigs())):
         with translate_kubeconfig_errors():
-            if contexts.is_written(data_dir, file=file):
+            if contexts.has_cluster_context(data_dir, file=file):
                 known.append(file)
     for file in known:
         write_context(replace(settings, kubeconfig=file), found, make_current=False)

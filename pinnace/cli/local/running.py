@@ -31,7 +31,7 @@ _CODES: tuple[tuple[type[errors.ClusterError], ExitCode], ...] = (
     (errors.NoCluster, ExitCode.NOT_FOUND),
     (errors.OtherOptions, ExitCode.CONFLICT),
     (errors.AlreadyRunning, ExitCode.CONFLICT),
-    (errors.Busy, ExitCode.CONFLICT),
+    (errors.ClusterBusy, ExitCode.CONFLICT),
     (errors.StartTimeout, ExitCode.UNAVAILABLE),
 )
 GOOD, BAD = "green", "bold red"

@@ -276,7 +276,7 @@ async def record_timeline(cluster: Cluster, client: Client, html: Path | None) -
             if not following.cancelled():
                 following.result()
             await asyncio.to_thread(
-                lambda: html.write_bytes(site.export(recording.RecordedSource([history, states], check=check_history)))
+                lambda: html.write_bytes(site.export_page(recording.RecordedSource([history, states], check=check_history)))
             )
             written.append(html)
         except (ApiError, HistoryError, OSError) as error:

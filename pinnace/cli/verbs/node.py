@@ -90,7 +90,7 @@ def add(settings: Settings, count: int | None, machines: NodeShapeOptions, prefi
     run_session(settings, lambda session: add_nodes(session, wanted, prefix, fleet, machines))
 
 
-async def add_nodes(session: CommandSession, count: int, prefix: str, fleet: str | None, machines: Machines) -> None:
+async def add_nodes(session: CommandSession, count: int, prefix: str, fleet: str | None, machines: NodeShapeOptions) -> None:
     session.wait_for_each(count)
     existing = (await session.client.nodes.list()).items
     owner = find_fleet(existing, fleet)

@@ -111,7 +111,7 @@ def pki(
         print_result(f"{folder / name}.crt created\n")
     if not made:
         print_note(f"{'the certificate' if user else 'all certificates'} in {folder} remain valid for at least 30 days")
-    print_note(f"to use it: export KUBECONFIG={quote(str(configuration(folder, user_name(user) if user else ADMIN)))}")
+    print_note(f"to use it: export KUBECONFIG={quote(str(client_config_path(folder, user_path(user) if user else ADMIN)))}")
 
 
 def _create_cluster_certificates(

@@ -312,7 +312,7 @@ def down(settings: Settings, data_dir: Path | None) -> None:
         try:
             cluster = Cluster.load(folder)
         except NoCluster as nothing:
-            if ran_on := running.run_coroutine(processes.end(folder)):
+            if ran_on := running.run_coroutine(processes.end_processes(folder)):
                 steps.done(f"the state of a cluster in {folder} is gone; its processes ran on, and were killed: {ran_on}")
             elif (made := ClusterFolder(folder).remove_failed_start()) is not None:
                 ClusterFolder(folder).prune(made)
@@ -402,11 +402,11 @@ async def _kill_processes(cluster: Cluster, names: Sequence[str], number: signal
 
 def _find_frozen_scheduler(cluster: Cluster) -> str:
     """Return the name of the frozen scheduler. Raises Failure."""
-    frozen = processes.frozen(cluster.state.of(SCHEDULER))
-    if len(frozen) == 1:
-        return frozen[0]
-    if frozen:
-        raise usage_failure(f"several schedulers are frozen: {', '.join(frozen)}", hint="name one of them")
+    suspended_processes = processes.suspended_processes(cluster.state.of(SCHEDULER))
+    if len(suspended_processes) == 1:
+        return suspended_processes[0]
+    if suspended_processes:
+        raise usage_failure(f"several schedulers are frozen: {', '.join(suspended_processes)}", hint="name one of them")
     hint = f"`pinnace kill leader{data_dir_flag(cluster.spec.data_dir)} --signal STOP` freezes the leading one"
     raise Failure("no scheduler is frozen", hint=hint, code=ExitCode.CONFLICT)
 
@@ -446,7 +446,7 @@ def status(settings: Settings, data_dir: Path | None, output: str) -> None:
         except FolderError as error:
             print_note(f"the leaders are unknown: {error.message}")
             print_hint(error.hint)
-            process_statuses = running.run_coroutine(view.status(cluster.state, None))
+            process_statuses = running.run_coroutine(view.cluster_status(cluster.state, None))
     if output == "json":
         click.echo(json.dumps([asdict(process) for process in process_statuses], indent=2))
     else:

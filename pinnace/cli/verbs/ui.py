@@ -179,7 +179,7 @@ def _check_terminal(opens: bool | None) -> None:
 
 
 def _show_terminal_timeline(url: str) -> None:
-    from pinnace.timeline.terminal import TerminalTimeline, stream
+    from pinnace.timeline.terminal import TerminalTimeline, stream_frames
 
     if reason := TerminalTimeline(stream_frames(url)).run():
         raise Failure(reason, hint="`pinnace ui --terminal` connects again", code=ExitCode.UNAVAILABLE)

@@ -22,9 +22,9 @@ from pinnace.cli.local.running import Steps
 from pinnace.cli.outcomes import Failure
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import print_note
-from pinnace.client.contexts import Written
-from pinnace.client.flags import Machines, check_registering
-from pinnace.client.flags import machines as machine_options
+from pinnace.client.contexts import WrittenContext
+from pinnace.client.flags import NodeShapeOptions, check_node_labels
+from pinnace.client.flags import machine_options as machine_options
 from pinnace.cluster import inputs, processes, view
 from pinnace.cluster.cluster import START_TIMEOUT, Cluster
 from pinnace.cluster.errors import ClusterBusy, FolderError, NoCluster, OtherOptions, SpecError
@@ -259,7 +259,7 @@ def describe_spec(spec: ClusterSpec) -> str:
     """Return the size and the configuration of the cluster, by the options of `up`."""
     return " ".join(
         find_option(name, value)
-        for name, value in inputs.options_of(spec).items()
+        for name, value in inputs.options_by_name(spec).items()
         if value is not False and value not in ("", (), FAKE)
     )
 
@@ -364,7 +364,7 @@ def example_pods() -> Path | None:
     return next((path for path in (ours, packaged) if path.is_file()), None)
 
 
-def _format_welcome(cluster: Cluster, detach: bool, context: Written, *, resumed: Sequence[str] | None) -> str:
+def _format_welcome(cluster: Cluster, detach: bool, context: WrittenContext, *, resumed: Sequence[str] | None) -> str:
     """Return the text after the start. `resumed`: the processes that were started of a cluster that was there; None: it is
     new."""
     spec, example = cluster.spec, example_pods()
@@ -402,7 +402,7 @@ def _format_dns_example(cluster: Cluster) -> list[tuple[str, str]]:
     return []
 
 
-def _format_context(written: Written) -> list[str]:
+def _format_context(written: WrittenContext) -> list[str]:
     """Name the context, and the one that it replaces."""
     lines = [f'kubectl and pinnace use it: context "{written.context}" in {written.path}']
     if written.previous:
@@ -416,7 +416,7 @@ async def follow_processes(cluster: Cluster, before: Sequence[ProcessStatus], sa
     with suppress(NoCluster, FolderError):
         async with cluster.client() as client:
             while True:
-                after = await view.status(cluster.reloaded().state, client)
+                after = await view.cluster_status(cluster.reloaded().state, client)
                 for line in list_process_changes(before, after):
                     say(line)
                 if not any(process.pid for process in after):

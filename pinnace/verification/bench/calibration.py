@@ -61,7 +61,7 @@ class BenchCluster:
 
 @asynccontextmanager
 async def calibrated_cluster(
-    spec: ClusterSpec, progress: Progress, *, linked: bool = False, flags: Sequence[str] = ()
+    spec: ClusterSpec, progress: StartProgress, *, linked: bool = False, flags: Sequence[str] = ()
 ) -> AsyncIterator[BenchCluster]:
     """Start a cluster. etcd is calibrated before the other processes start. `linked`: the schedulers connect to the API servers
     through links. `flags`: additional flags of the API servers. Raises BenchError, ClusterError, HelperError."""

@@ -144,7 +144,7 @@ async def create_in_background(load: CreatedPods, client: Client, pods: int = TR
         await asyncio.wait((creating,))
 
 
-async def measure_failovers(bench: BenchCluster, number: signal.Signals, times: int, progress: Progress) -> BenchRun:
+async def measure_failovers(bench: BenchCluster, number: signal.Signals, times: int, progress: StartProgress) -> BenchRun:
     """Run `times` failovers. The leader is restarted or resumed after each one. With links, requests of the frozen leader are
     held back and arrive when it resumes."""
     load, gaps, refused, refusals = CreatedPods(), list[float](), 0, 0

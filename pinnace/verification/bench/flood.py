@@ -69,13 +69,13 @@ REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 MEMORY = "process_resident_memory_bytes"
 
 
-async def measure_flood(bench: BenchCluster, rate: float, seconds: float, progress: Progress) -> BenchRun:
+async def measure_flood(bench: BenchCluster, rate: float, seconds: float, progress: StartProgress) -> BenchRun:
     """Measure a flood of creates. `rate`: requested creates per second. The created pods are read back after the measurement.
     Raises BenchError, ApiError."""
     folder, server = pki_folder(bench.cluster.spec.data_dir), bench.cluster.endpoints[0]
-    Folder(folder).provide([CertificateSpec(SOMEBODY, Subject(SOMEBODY, ("system:masters",)))], datetime.now(UTC))
-    somebody = Connection([server], tls=certificates.files(folder, SOMEBODY))
-    scheduler = Connection([server], tls=certificates.files(folder, SCHEDULER))
+    PkiFolder(folder).provide([CertificateSpec(SOMEBODY, Subject(SOMEBODY, ("system:masters",)))], datetime.now(UTC))
+    somebody = Connection([server], tls=certificates.component_files(folder, SOMEBODY))
+    scheduler = Connection([server], tls=certificates.component_files(folder, SCHEDULER))
     probe = LeaderProbe(Client(somebody))
     try:
         await probe.begin_election(scheduler)
@@ -240,19 +240,21 @@ async def flood_server(
 
 
 async def flood_as(
-    bench: BenchCluster, who: str, tokens_at: str, service: str, calls: int, seconds: float, progress: Progress
+    bench: BenchCluster, who: str, tokens_at: str, service: str, calls: int, seconds: float, progress: StartProgress
 ) -> BenchRun:
     """Measure a flood of open calls. `tokens_at`: the address of the server's token port. `service`: its full name, or "all"
     for all services in sequence. `calls`: the number of open calls. `seconds`: the duration per service. Raises BenchError,
     ApiError."""
     folder, server = pki_folder(bench.cluster.spec.data_dir), bench.cluster.endpoints[0]
     wanted = [CertificateSpec(SOMEBODY, Subject(SOMEBODY, ("system:masters",))), CertificateSpec(STRANGER, Subject(STRANGER))]
-    Folder(folder).provide(wanted, datetime.now(UTC))
+    PkiFolder(folder).provide(wanted, datetime.now(UTC))
     result = await list_methods_by_service(server, bench.cluster.tls)
     if service not in (ALL_METHODS, *result):
         raise BenchError(f"unknown service {service}; the API server has {', '.join(result)}")
     chosen = result if service == ALL_METHODS else {service: result[service]}
-    target, tls = (tokens_at, TlsFiles(folder / "ca.crt")) if who == NOBODY else (server, certificates.files(folder, STRANGER))
+    target, tls = (
+        (tokens_at, TlsFiles(folder / "ca.crt")) if who == NOBODY else (server, certificates.component_files(folder, STRANGER))
+    )
     samples, counts, meter = dict[str, Sequence[float]](), dict[str, int](), ProcessMeter(bench.cluster.state)
     async with _run_probe(folder, server) as probe:
         samples |= {f"{what}, quiet": times for what, times in (await probe.measure_calls(seconds)).items()}
@@ -275,7 +277,9 @@ async def flood_as(
 @asynccontextmanager
 async def _run_probe(folder: Path, server: str) -> AsyncIterator[LeaderProbe]:
     """Yield a probe that is sending heartbeats for its election."""
-    somebody, scheduler = (Connection([server], tls=certificates.files(folder, item)) for item in (SOMEBODY, SCHEDULER))
+    somebody, scheduler = (
+        Connection([server], tls=certificates.component_files(folder, item)) for item in (SOMEBODY, SCHEDULER)
+    )
     probe = LeaderProbe(Client(somebody))
     try:
         await probe.begin_election(scheduler)

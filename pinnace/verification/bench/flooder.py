@@ -129,7 +129,7 @@ def main(
     limit: float,
 ) -> None:
     credentials = TlsFiles(ca, cert, key).read().for_channel()
-    process.run(lambda stop: run_flood(stop, server, credentials, prefix, rate, methods, calls, limit))
+    process.run_component(lambda stop: run_flood(stop, server, credentials, prefix, rate, methods, calls, limit))
 
 
 async def run_flood(

@@ -87,7 +87,7 @@ Calibrate = Callable[[], Awaitable[None]]
 
 
 async def measure_gateway(
-    bench: BenchCluster, requests: int, listed: int, watchers: int, events: int, progress: Progress
+    bench: BenchCluster, requests: int, listed: int, watchers: int, events: int, progress: StartProgress
 ) -> BenchRun:
     """Measure all stages in turn. `requests`: creates and gets of each kind. `listed`: pods in a list. `events`: creates that
     `watchers` receive. The rate is that of creates in JSON. Raises BenchError, ApiError."""
@@ -132,7 +132,9 @@ async def measure_gateway(
 
 
 @asynccontextmanager
-async def _measure_static_answers(bench: BenchCluster, done: GatewayResults, progress: Progress) -> AsyncIterator[Calibrate]:
+async def _measure_static_answers(
+    bench: BenchCluster, done: GatewayResults, progress: StartProgress
+) -> AsyncIterator[Calibrate]:
     """Yield a function that measures HAProxy's static answer, or does nothing if HAProxy is not installed."""
 
     async def nothing() -> None:

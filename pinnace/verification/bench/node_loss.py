@@ -220,7 +220,7 @@ async def create_deployments(
 
 
 async def kill_fleet(
-    cluster: Cluster, fleet: int, replicas: int, observer: OutageObserver, progress: Progress
+    cluster: Cluster, fleet: int, replicas: int, observer: OutageObserver, progress: StartProgress
 ) -> NodeLossResult:
     """Kill a kubelet process, wait until all replicas serve again, and restart it. Raises BenchError, ClusterError."""
     name, outage = f"{KUBELET}-{fleet}", observer.outage
@@ -248,11 +248,11 @@ async def kill_fleet(
     )  # fmt: skip
 
 
-async def measure_node_loss(bench: BenchCluster, replicas: int, deployments: int, progress: Progress) -> BenchRun:
+async def measure_node_loss(bench: BenchCluster, replicas: int, deployments: int, progress: StartProgress) -> BenchRun:
     """Kill the last kubelet process, and return one sample of each stage."""
     cluster, client = bench.cluster, bench.clients[0]
     fleet = cluster.spec.kubelets - 1
-    made = [build_deployment(f"app-{i}", count) for i, (_, count) in enumerate(shares(replicas, deployments))]
+    made = [build_deployment(f"app-{i}", count) for i, (_, count) in enumerate(split_evenly(replicas, deployments))]
     outage = Outage(nodes_of(cluster, fleet), counts=of_a_deployment)
     async with observe_outage(client, outage) as observer:
         progress.waiting(f"{replicas:,} replicas to serve")

@@ -28,7 +28,9 @@ class MachineInfo:
 
 def describe_machine() -> MachineInfo:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-    return MachineInfo(len(os.sched_getaffinity(0)), round(memory, 1), platform.release(), platform.python_version(), commit())
+    return MachineInfo(
+        len(os.sched_getaffinity(0)), round(memory, 1), platform.release(), platform.python_version(), build_commit()
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ UNAVAILABLE = 0.25
 """The default maxUnavailable of a Deployment."""
 
 
-async def measure_scale(bench: BenchCluster, pods: int, replicas: int, rest: float, progress: Progress) -> BenchRun:
+async def measure_scale(bench: BenchCluster, pods: int, replicas: int, rest: float, progress: StartProgress) -> BenchRun:
     """Fill the cluster with pods, `replicas` of them in one Deployment. Measure the usage of the idle cluster for `rest`
     seconds. Then update the template of the Deployment."""
     client, load = bench.clients[0], CreatedPods()

@@ -82,13 +82,13 @@ print(json.dumps(count / (time.monotonic() - began)))
 """
 
 
-async def measure_services(bench: BenchCluster, requests: int, count: int, changed: int, progress: Progress) -> BenchRun:
+async def measure_services(bench: BenchCluster, requests: int, count: int, changed: int, progress: StartProgress) -> BenchRun:
     """Measure all parts in turn. `requests`: through rolling updates. `count`: services with ENDPOINTS endpoints each.
     `changed`: changes of endpoints. The rate is that of requests. Raises BenchError, ApiError."""
     client, began = bench.clients[0], ProcessMeter(bench.cluster.state)
     counts: dict[str, int] = {}
     samples: dict[str, Sequence[float]] = {}
-    ports = Ports()
+    ports = PortAllocator()
     await client.of(DEPLOYMENTS).create(pages.build_page_deployment("web", 3))
     web = await pages.create_page_service(
         client, pages.build_page_service("web", type="NodePort"), "127.250.255.1", ports.next()
@@ -191,7 +191,7 @@ async def _measure_endpoint_changes(client: Client, count: int, changed: int, pr
     """Move services from ten endpoints to ten others, one service at a time."""
     progress.waiting(f"{count:,} services with {ENDPOINTS} endpoints")
     groups = [[f"127.249.{group}.{index}" for index in range(1, ENDPOINTS + 1)] for group in range(2)]
-    port = Ports().next()
+    port = PortAllocator().next()
     probe = await client.of(SERVICES).create(_build_service("probe", ""))
     numbers = range(count)
     made = [

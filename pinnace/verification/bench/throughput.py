@@ -107,7 +107,7 @@ class PreparedWorkload:
 
 
 async def prepare_workload(
-    bench: BenchCluster, workload: Workload, pods: int, witness: PodWitness, progress: Progress
+    bench: BenchCluster, workload: Workload, pods: int, witness: PodWitness, progress: StartProgress
 ) -> PreparedWorkload:
     """Prepare the cluster, and wait until the existing pods are Running. Raises BenchError, ApiError."""
     client = bench.clients[0]
@@ -143,7 +143,7 @@ async def common_objects(clients: Sequence[Client]) -> None:
 
 
 async def _create_pod_group(
-    bench: BenchCluster, workload: Workload, group: PodGroup, nodes: int, prefix: str, progress: Progress
+    bench: BenchCluster, workload: Workload, group: PodGroup, nodes: int, prefix: str, progress: StartProgress
 ) -> CreatedPods:
     load, count = CreatedPods(prefix, group.shape, BEFORE), workload.scaled(group.count, nodes)
     if count:
@@ -192,14 +192,14 @@ async def call_for_all(items: Iterable[Item], call: Callable[[Item], Awaitable[o
 
 
 async def measure_backlog(
-    bench: BenchCluster, workload: Workload, pods: int, progress: Progress, *, bound_only: bool = False
+    bench: BenchCluster, workload: Workload, pods: int, progress: StartProgress, *, bound_only: bool = False
 ) -> BenchRun:
     """Measure from the resignation of the benchmark to the last observed bind. `bound_only`: the kubelets are stopped."""
     cluster = bench.cluster
     async with cluster.client() as client, watch_pods(client) as witness:
         setting = await prepare_workload(bench, workload, pods, witness, progress)
         if bound_only:
-            await processes.stop(cluster.state.of(KUBELET))  # without controllers, the nodes stay Ready
+            await processes.stop_processes(cluster.state.of(KUBELET))  # without controllers, the nodes stay Ready
         await wait_for_idle_schedulers(cluster)
         progress.waiting("the schedulers to take in the backlog")
         async with run_without_leader(cluster, client) as caretaker:

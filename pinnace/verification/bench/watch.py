@@ -272,7 +272,7 @@ def _memory(bench: BenchCluster) -> int:
 @asynccontextmanager
 async def _open_connections(bench: BenchCluster, streams: int) -> AsyncIterator[list[Peer]]:
     """Open connections for this number of streams, distributed over the servers."""
-    endpoints, tls = bench.cluster.endpoints, Renewed(bench.cluster.tls)
+    endpoints, tls = bench.cluster.endpoints, ReloadingCredentials(bench.cluster.tls)
     peers = [Peer(endpoints[i % len(endpoints)], tls=tls) for i in range(-(-streams // STREAMS))]
     try:
         for peer in peers:  # in sequence, because a server processes handshakes in one thread

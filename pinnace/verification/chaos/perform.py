@@ -116,7 +116,7 @@ class ScenarioReport:
         }
 
 
-async def perform_scenario(scenario: Scenario, folder: Path, progress: Progress, seed: int) -> ScenarioReport:
+async def perform_scenario(scenario: Scenario, folder: Path, progress: StartProgress, seed: int) -> ScenarioReport:
     """Execute a scenario. Afterwards all files are in `folder`, and no process of the cluster is left. Raises ScenarioError,
     ChaosError, LoadError, HelperError, NotPossible, ClusterError, HistoryError."""
     offset = time.time() - time.monotonic()
@@ -189,7 +189,7 @@ def _build_report(
         *list_compacted_watches(records, context.zero),
     ]
     for name in dict.fromkeys(context.watched):
-        moments += list_log_moments(read(folder / LOGS / f"{name}.log"), name, context.zero, offset, SHOWN)
+        moments += list_log_moments(read_log(folder / LOGS / f"{name}.log"), name, context.zero, offset, SHOWN)
     timeline = context.moments_since_fault(m for m in moments if m.at <= end)
     return ScenarioReport(
         scenario.name,

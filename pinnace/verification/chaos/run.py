@@ -241,7 +241,7 @@ class RunOptions:
     repeat: str
 
 
-async def run_chaos(options: RunOptions, folder: Path, progress: Progress, say: ReportLine) -> ChaosReport:
+async def run_chaos(options: RunOptions, folder: Path, progress: StartProgress, say: ReportLine) -> ChaosReport:
     """Execute a run. Afterwards, the history and the logs are in `folder`, and no process of the cluster is left. Raises
     ChaosError, LoadError, ClusterError, HelperError, HistoryError."""
     skipped = {kind.name: reason for kind in options.kinds if (reason := find_missing_requirement(kind, options.spec))}

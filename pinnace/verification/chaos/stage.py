@@ -172,7 +172,7 @@ class ChaosCluster:
 
 @asynccontextmanager
 async def start_chaos_cluster(
-    spec: ClusterSpec, folder: Path, progress: Progress, props: ChaosOptions = NO_OPTIONS
+    spec: ClusterSpec, folder: Path, progress: StartProgress, props: ChaosOptions = NO_OPTIONS
 ) -> AsyncIterator[ChaosCluster]:
     """Start a cluster; the data directory of `spec` is ignored. Afterwards all files are in `folder`, and no process is left.
     Raises ChaosError, ClusterError, HelperError."""
@@ -212,7 +212,7 @@ async def start_chaos_cluster(
     data_dir = folder / "cluster"
     guarded = [f"--disk={mount}" for mount in mounts.values()]
     async with (
-        Helper("pinnace.verification.chaos.reaper", "--data-dir", str(data_dir), *guarded),
+        HelperProcess("pinnace.verification.chaos.reaper", "--data-dir", str(data_dir), *guarded),
         _mount_disks(mounts) as disks,
         Links(count) as links,
     ):

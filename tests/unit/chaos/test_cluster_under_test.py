@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pinnace.cluster.errors import ClusterError
-from pinnace.cluster.spec import Plan
+from pinnace.cluster.spec import ProcessPlan
 from pinnace.verification.chaos.cluster_under_test import ClusterUnderTest, NotPossible
 from pinnace.verification.chaos.faults.processes import Kill, Terminate
 

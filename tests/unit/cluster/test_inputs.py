@@ -15,8 +15,16 @@ from pinnace.api.machines import MachineOptions
 from pinnace.cluster import inputs
 from pinnace.cluster.errors import SpecError
 from pinnace.cluster.etcd import EtcdBinary
-from pinnace.cluster.inputs import PREFIXES, differing, digests, gather, options, overruled, spawn_environment
-from pinnace.cluster.spec import FAKE, PROCESS, ClusterSpec, Inputs, Plan, plan
+from pinnace.cluster.inputs import (
+    PREFIXES,
+    changed_variables,
+    component_options,
+    file_digests,
+    overruled_variables,
+    read_inputs,
+    spawn_environment,
+)
+from pinnace.cluster.spec import FAKE, PROCESS, ClusterSpec, ComponentInputs, ProcessPlan, plan_processes
 from pinnace.scheduler.config import parse_configuration
 
 BINARY = EtcdBinary(Path("/bin/etcd"), (3, 5, 21), fallback=False)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pinnace.cluster.observer import ProcessObserver, ProcessRecorder
-from pinnace.cluster.spec import Plan, ProcessRecord
+from pinnace.cluster.spec import ProcessPlan, ProcessRecord
 from pinnace.history.records import ProcessState, read_history
 from pinnace.runtime import procfs
 

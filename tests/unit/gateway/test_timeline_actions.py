@@ -60,19 +60,19 @@ def source() -> LiveTimelineSource:
     return LiveTimelineSource(Connection(["127.0.0.1:1"]), "test", now=lambda: 5.0)
 
 
-async def test_permitted_actions_follow_the_api_servers(backend: FakeBackend, source: LiveSource) -> None:
+async def test_permitted_actions_follow_the_api_servers(backend: FakeBackend, source: LiveTimelineSource) -> None:
     actions = ClusterActions(None, source, backend)
     assert await actions.permitted(MASTER) == ("fail", "recover", "transfer"), "process actions need a local cluster"
     assert await actions.permitted(READER) == ()
 
 
-async def test_transfer_runs_as_the_viewer_and_is_recorded(backend: FakeBackend, source: LiveSource) -> None:
+async def test_transfer_runs_as_the_viewer_and_is_recorded(backend: FakeBackend, source: LiveTimelineSource) -> None:
     assert await ClusterActions(None, source, backend).run(MASTER, "transfer", "scheduler") == "scheduler-1 leads scheduler"
     assert backend.calls == [("admin", "Elections/Transfer", TransferElectionRequest(name="scheduler"))]
     assert source.log.all() == [["m", 5.0, 0, 0, "scheduler-0", "action", "admin: transfer scheduler", None, 1]]
 
 
-async def test_node_fails_and_recovers(backend: FakeBackend, source: LiveSource) -> None:
+async def test_node_fails_and_recovers(backend: FakeBackend, source: LiveTimelineSource) -> None:
     actions = ClusterActions(None, source, backend)
     assert await actions.run(MASTER, "fail", "node-3") == "node-3 failed"
     assert await actions.run(MASTER, "recover", "node-3") == "node-3 recovered"
@@ -81,7 +81,7 @@ async def test_node_fails_and_recovers(backend: FakeBackend, source: LiveSource)
     assert [item[4] for item in source.log.all()] == ["nodes", "nodes"]
 
 
-async def test_refused_action_is_not_recorded(backend: FakeBackend, source: LiveSource) -> None:
+async def test_refused_action_is_not_recorded(backend: FakeBackend, source: LiveTimelineSource) -> None:
     actions = ClusterActions(None, source, backend)
     for viewer, target, message in (
         (READER, "node-3", 'user "reader" cannot'),

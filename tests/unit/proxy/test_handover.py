@@ -12,7 +12,7 @@ from pinnace.proxy import handover
 from pinnace.proxy.handover import Handover, Predecessor
 from pinnace.proxy.plan import Endpoint, Frontend
 from pinnace.proxy.userspace import UserspaceBackend
-from pinnace.runtime.process import Fatal
+from pinnace.runtime.process import FatalError
 from tests.unit.proxy.test_userspace import ADDRESS, ask, endpoint, free_port, proxy, rules
 
 STATUS = f"test-{os.getpid()}:1"

@@ -53,7 +53,7 @@ class Server:
         self.later = 0.0
         (folder / "tokens.csv").write_text("s3cret,nemo,1,\n")
         certificates.provide(folder, ["127.0.0.1:1"], {})
-        Folder(folder).provide([CertificateSpec("nemo", Subject("nemo"))], datetime.now(UTC))
+        PkiFolder(folder).provide([CertificateSpec("nemo", Subject("nemo"))], datetime.now(UTC))
         authenticator = RequestAuthenticator(lambda: SYSTEM_CLOCK.time() + self.later, TokenFile(folder / "tokens.csv"))
         self._server = ApiServer(MemoryStorage(), authenticator)
         self.paths = sorted(self._server.methods)

@@ -19,7 +19,7 @@ from pinnace.apiserver.election.history import (
 )
 from pinnace.apiserver.storage.committer import Committer
 from pinnace.apiserver.storage.interface import CommitOutcomeUnknown, Committed, CompareFailed, Write
-from pinnace.runtime.tasks import race
+from pinnace.runtime.tasks import run_until_first
 from tests.clock import FakeClock
 from tests.storage.memory import MemoryStorage
 from tests.unit.storage.faults import JumpingClock

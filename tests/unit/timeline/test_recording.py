@@ -18,7 +18,7 @@ from pinnace.history.records import (
 )
 from pinnace.timeline.items import CallItem
 from pinnace.timeline.recording import RecordedSource
-from pinnace.timeline.site import export
+from pinnace.timeline.site import export_page
 from pinnace.verification.check.check import check_history
 
 NODE = NodeFacts("u", (("cpu", 4000), ("memory", 1 << 30), ("pods", 10)))

@@ -65,7 +65,7 @@ class GatewayAttack(MeasuringFault):
         if attacker is None:
             return
         try:
-            if process := processes.running(self._under_test.cluster.state.find(self._target)):
+            if process := processes.find_running(self._under_test.cluster.state.find(self._target)):
                 growth = procfs.peak_memory([process]) - self._memory
                 self.read(self._target, "MB by which its memory grew", round(growth, 1), most=GROWTH)
             outcomes = await attacker.end_attack()

@@ -362,8 +362,8 @@ class SecondControlPlane(MeasuringFault):
         pki = Path(self._folder.name)
         ports = PortAllocator()
         listen, http = f"127.0.0.1:{ports.next()}", f"127.0.0.1:{ports.next()}"
-        await asyncio.to_thread(certificates.provide, pki, [listen], {})
-        own = certificates.files(pki, certificates_folder.APISERVER)
+        await asyncio.to_thread(certificates.create_certificates, pki, [listen], {})
+        own = certificates.component_files(pki, certificates_folder.APISERVER)
         argv = replace_options(
             plan.argv,
             {

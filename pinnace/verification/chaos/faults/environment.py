@@ -238,8 +238,10 @@ def _resolve_served_files(under_test: ClusterUnderTest, target: str) -> _ServedF
     return _ServedFiles(CLUSTER_CA, target, links(target, APISERVER))
 
 
-async def _reissue(under_test: ClusterUnderTest, ca: Ca, names: Sequence[str], lifetime: timedelta = LIFETIME) -> None:
-    folder = Folder(pki_folder(under_test.cluster.spec.data_dir), ca)
+async def _reissue(
+    under_test: ClusterUnderTest, ca: AuthoritySpec, names: Sequence[str], lifetime: timedelta = LIFETIME
+) -> None:
+    folder = PkiFolder(pki_folder(under_test.cluster.spec.data_dir), ca)
     await asyncio.to_thread(folder.reissue, names, datetime.now(UTC), lifetime)
 
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pinnace.cluster.folder import Folder
-from pinnace.cluster.links import Link, Mode, dying_with_us
-from pinnace.cluster.processes import Ports
-from pinnace.cluster.spec import Plan
-from pinnace.cluster.view import problem
+from pinnace.cluster.folder import ClusterFolder
+from pinnace.cluster.links import Link, Mode, dying_with_parent
+from pinnace.cluster.processes import PortAllocator
+from pinnace.cluster.spec import ProcessPlan
+from pinnace.cluster.view import probe_readiness
 from pinnace.verification.chaos.cluster_under_test import ClusterUnderTest, NotPossible
 
 RUN_LOG = "--run-log"
@@ -94,8 +94,8 @@ class DuplicateProcess:
 
     async def inject(self) -> None:
         plan = self._under_test.cluster.state.find(self._target).plan
-        argv = duplicate_argv(plan.argv, Ports().next)
-        with Folder(self._under_test.cluster.spec.data_dir).log(f"{self._target}.twin").open("ab") as output:
+        argv = duplicate_argv(plan.argv, PortAllocator().next)
+        with ClusterFolder(self._under_test.cluster.spec.data_dir).log(f"{self._target}.twin").open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
                 *dying_with_parent(argv), stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )

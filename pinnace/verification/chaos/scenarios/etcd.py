@@ -352,7 +352,7 @@ class _StoppedEtcd:
 
 async def _wait_for_election(context: ScenarioContext, before: set[int]) -> Election | None:
     with suppress(ApiError):
-        election = await view.leader(context.client)
+        election = await view.scheduler_leader(context.client)
         return election if election is not None and election.token not in before else None
     return None
 

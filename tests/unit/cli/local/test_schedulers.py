@@ -118,8 +118,8 @@ async def test_later_version(tmp_path: Path) -> None:
 def test_read_scheduler_options_returns_the_options_of_the_running_schedulers(tmp_path: Path) -> None:
     assert schedulers.read_scheduler_options(tmp_path) == schedulers.SchedulerOptions()
     argv = ("python", "-m", "pinnace.scheduler.main", "--config", "/c/scheduler.yaml", "--plugin", "a:B", "--plugin", "/p.py:C")
-    plan = Plan(SCHEDULER, "scheduler-0", "127.0.0.1:1", "127.0.0.1:1", argv, (("PYTHONPATH", "/c/modules"),))
-    Folder(tmp_path).write(planned(ClusterSpec(data_dir=tmp_path), [plan], (), 0.0))
+    plan = ProcessPlan(SCHEDULER, "scheduler-0", "127.0.0.1:1", "127.0.0.1:1", argv, (("PYTHONPATH", "/c/modules"),))
+    ClusterFolder(tmp_path).write(initial_state(ClusterSpec(data_dir=tmp_path), [plan], (), 0.0))
     assert schedulers.read_scheduler_options(tmp_path) == schedulers.SchedulerOptions(
         "/c/scheduler.yaml", ["a:B", "/p.py:C"], str(tmp_path), "/c/modules"
     )

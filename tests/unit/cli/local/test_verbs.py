@@ -255,10 +255,10 @@ def test_down_deletes_nothing_if_the_kubeconfig_is_locked(
         kubeconfig_file, "time", SimpleNamespace(monotonic=count(0.0, 1.0).__next__, sleep=lambda seconds: None)
     )
     assert run_command_line(["down"]) == ExitCode.SERVER
-    assert f"remove {lock}" in capsys.readouterr().err and Folder(data_dir).read() is not None
+    assert f"remove {lock}" in capsys.readouterr().err and ClusterFolder(data_dir).read() is not None
     lock.unlink()
     assert run_command_line(["down"]) == ExitCode.OK
-    assert Folder(data_dir).read() is None and current_context() == ""
+    assert ClusterFolder(data_dir).read() is None and current_context() == ""
 
 
 def test_doctor_reports_a_stopped_cluster_as_one_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,7 +60,7 @@ async def measure(stack: Stack, times: int) -> tuple[list[float], dict[str, int]
         async with watch_pods(client) as witness:
             for turn in range(times):
                 async with create_in_background(load, client):
-                    await witness.reached(BOUND, witness.history.counts[BOUND] + WARM_UP, LEADER_TIMEOUT)
+                    await witness.wait_for_stage(BOUND, witness.history.counts[BOUND] + WARM_UP, LEADER_TIMEOUT)
                     leader = await present_leader(client)
                     hit = time.monotonic()
                     killing = await asyncio.create_subprocess_exec(
@@ -71,7 +71,7 @@ async def measure(stack: Stack, times: int) -> tuple[list[float], dict[str, int]
                 gaps.append(bound - hit)
                 click.echo(f"{turn + 1:3}  {leader.holder} killed, the next leader binds after {gaps[-1]:.3f} s")
                 await asyncio.to_thread(bring_back, stack, leader.holder)
-            await witness.reached(BOUND, len(load.uids), LEADER_TIMEOUT)
+            await witness.wait_for_stage(BOUND, len(load.uids), LEADER_TIMEOUT)
             return gaps, witness.history.violations(load.uids)
     finally:
         await connection.close()

@@ -178,7 +178,7 @@ class Workload:
                 watched: Resource[Any] = resource
                 watcher = RecordingWatcher(name, watched, cluster.endpoints, journal, rng, fields=fields, verified=verified)
                 self._followers.append((process, watcher))
-                await watcher.run()
+                await watcher.watch_until_cancelled()
             client = Client(Connection(cluster.endpoints)).of(resource)
             while True:
                 informer = RecordedInformer(name, client, journal, process.clock, fields)

@@ -45,7 +45,7 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clu
         await cluster.up(timeout=START_TIMEOUT)
         try:
             async with cluster.client() as client:
-                await CreatedPods("listed-").create([client], PODS, batch=500)
+                await CreatedPods("listed-").create_pods([client], PODS, batch=500)
             yield cluster
         finally:
             await cluster.end()

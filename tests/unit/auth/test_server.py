@@ -43,7 +43,7 @@ class Door:
     def __init__(self, folder: Path, now: Callable[[], float]) -> None:
         self.folder = folder
         (folder / "tokens.csv").write_text("s3cret,eve,1,\n")
-        certificates.provide(folder, ["127.0.0.1:1"], {EDGE: ["edge-*"]})
+        certificates.create_certificates(folder, ["127.0.0.1:1"], {EDGE: ["edge-*"]})
         self._server = ApiServer(MemoryStorage(), RequestAuthenticator(now, TokenFile(folder / "tokens.csv")))
         self._connections: list[Connection] = []
         self.address = ""

@@ -173,7 +173,7 @@ async def test_attack_that_is_not_answered_as_expected_did_not_take_place(monkey
                 def find(name: str) -> None:
                     return None
 
-    monkeypatch.setattr("pinnace.verification.chaos.faults.attacks.processes.running", lambda record: None)
+    monkeypatch.setattr("pinnace.verification.chaos.faults.attacks.processes.find_running", lambda record: None)
     fault = GatewayAttack(ClusterUnderTest, "gateway-0", ATTACKS["refusals"])  # type: ignore[arg-type]
     fault._attacker = FakeAttacker(Counter({"silent": 3}))  # type: ignore[assignment]
     await fault.undo()

@@ -38,14 +38,14 @@ async def server(pki: PkiFolder) -> AsyncIterator[FakeServer]:
     await server.stop()
 
 
-async def test_server_is_reachable_with_and_without_tls(server: FakeServer, pki: ClusterFolder) -> None:
+async def test_server_is_reachable_with_and_without_tls(server: FakeServer, pki: PkiFolder) -> None:
     await connect_to_any_server(ClientConfig((server.address,), tls=pki.files("client")))
     plain = await FakeServer().start()
     await connect_to_any_server(ClientConfig((plain.address,)))
     await plain.stop()
 
 
-async def test_connect_to_any_server_needs_one_reachable_server(server: FakeServer, pki: ClusterFolder) -> None:
+async def test_connect_to_any_server_needs_one_reachable_server(server: FakeServer, pki: PkiFolder) -> None:
     await connect_to_any_server(ClientConfig(("127.0.0.1:1", server.address), tls=pki.files("client")))
 
 

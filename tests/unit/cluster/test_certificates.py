@@ -116,10 +116,10 @@ def test_kubeconfig_of_the_administrator_is_for_kubectl_and_pinnace(tmp_path: Pa
     assert cluster["server"] == "https://gateway:6443"
     for name in (cluster["certificate-authority"], user["client-certificate"], user["client-key"]):
         assert not Path(name).is_absolute() and (moved / name).is_file()
-    assert config.load(file=moved / "admin.conf").endpoints == ("a:7443", "b:7443")
-    assert config.load(file=moved / "scheduler.conf").gateway == ""
+    assert config.load_config(file=moved / "admin.conf").endpoints == ("a:7443", "b:7443")
+    assert config.load_config(file=moved / "scheduler.conf").gateway == ""
     assert run_command_line(["pki", str(moved), "--user", "ada"]) == ExitCode.OK
-    assert config.load(file=moved / "users/ada.conf").gateway == "gateway:6443"
+    assert config.load_config(file=moved / "users/ada.conf").gateway == "gateway:6443"
 
 
 def test_exported_kubeconfig_needs_no_other_file(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ class Server:
         self.registered = registered
         self.later = 0.0
         (folder / "tokens.csv").write_text("s3cret,nemo,1,\n")
-        certificates.provide(folder, ["127.0.0.1:1"], {})
+        certificates.create_certificates(folder, ["127.0.0.1:1"], {})
         PkiFolder(folder).provide([CertificateSpec("nemo", Subject("nemo"))], datetime.now(UTC))
         authenticator = RequestAuthenticator(lambda: SYSTEM_CLOCK.time() + self.later, TokenFile(folder / "tokens.csv"))
         self._server = ApiServer(MemoryStorage(), authenticator)

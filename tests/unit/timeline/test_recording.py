@@ -16,7 +16,7 @@ from pinnace.history.records import (
     encode_record,
     read_history,
 )
-from pinnace.timeline.items import CallItem
+from pinnace.timeline.items import TimelineItem
 from pinnace.timeline.recording import RecordedSource
 from pinnace.timeline.site import export_page
 from pinnace.verification.check.check import check_history
@@ -42,7 +42,7 @@ def files(folder: Path) -> list[Path]:
     return result
 
 
-def verdicts(items: list[CallItem]) -> dict[str, str]:
+def verdicts(items: list[TimelineItem]) -> dict[str, str]:
     return {item[3]: item[4] for item in items if item[0] == "v"}
 
 

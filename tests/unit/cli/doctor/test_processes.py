@@ -43,7 +43,7 @@ def member(tmp_path: Path) -> Callable[..., ClusterState]:
 async def test_alarms_of_etcd(
     member: Callable[..., ClusterState], monkeypatch: pytest.MonkeyPatch, alarms: list[str], message: str, hint: str
 ) -> None:
-    monkeypatch.setattr(etcd, "alarms", lambda endpoint, tls: alarms)
+    monkeypatch.setattr(etcd, "read_alarms", lambda endpoint, tls: alarms)
     (result,) = await servers.check_processes(member("", runs=True))
     assert result.message == f"etcd-0 is not ready: {message}" and hint in result.hint
 

@@ -285,7 +285,7 @@ def test_suspended_process_is_reported_as_suspended(
     capsys.readouterr()
     monkeypatch.setattr("pinnace.cluster.cluster.SETTLE_TIMEOUT", 0.0)
     (record, _) = Cluster.load(tmp_path).state.processes
-    assert asyncio.run(view.probe_readiness(record.plan)) == "suspended by a signal"
+    assert asyncio.run(view.process_problem(record)) == "suspended by a signal"
     assert run_command_line(["start", "scheduler-0", "--data-dir", str(tmp_path)]) == 0
     assert "`pinnace kill scheduler-0 --signal CONT" in capsys.readouterr().err
 

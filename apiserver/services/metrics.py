@@ -219,11 +219,11 @@ def show(levels: Mapping[str, PriorityLevel[Seat]], cacher: Cacher, retention: E
         EVENTS_DROPPED.show(reason, read=partial(retention.dropped.__getitem__, reason))
     for name, level in levels.items():
         FLOW_LIMIT.labels(name).set(level.seats)
-        FLOW_SEATS.labels(name).set_function(partial(getattr, level, "held"))
-        FLOW_EXECUTING.labels(name).set_function(partial(getattr, level, "calls"))
-        FLOW_QUEUED.labels(name).set_function(partial(getattr, level, "waiting"))
-        FLOW_DISPATCHED.show(name, read=partial(getattr, level, "begun"))
+        FLOW_SEATS.labels(name).set_function(lambda level=level: level.seats_in_use)
+        FLOW_EXECUTING.labels(name).set_function(lambda level=level: level.calls)
+        FLOW_QUEUED.labels(name).set_function(lambda level=level: level.waiting)
+        FLOW_DISPATCHED.show(name, read=lambda level=level: level.started_calls)
     for resource in ALL:
         cache = cacher.cache_of(resource)
         OBJECTS.labels(resource.group, resource.plural).set_function(cache.__len__)
-        WATCH_EVENTS.show(resource.group, "v1", resource.plural, read=partial(getattr, cache, "delivered_events"))
+        WATCH_EVENTS.show(resource.group, "v1", resource.plural, read=lambda cache=cache: cache.delivered_events)

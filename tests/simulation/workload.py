@@ -108,7 +108,7 @@ class Workload:
             await asyncio.sleep(0.2)
         revision = journal.revision
         for process, follower in self._followers:
-            reaching = process.context.copy().run(loop.create_task, follower.reached(revision, PATIENCE))
+            reaching = process.context.copy().run(loop.create_task, follower.wait_for_revision(revision, PATIENCE))
             if not await reaching:
                 lacking.append(f"{follower.name} has not been told everything up to revision {revision}")
         for name, scheduler in self._cluster.schedulers.items():

@@ -36,7 +36,7 @@ INTERRUPTING = """
 """
 RUNNING = """
 import pinnace.{component}.main as program
-program.process.run = lambda main, **options: os.kill(os.getpid(), signal.SIGINT)
+program.process.run_component = lambda main, **options: os.kill(os.getpid(), signal.SIGINT)
 """
 SERVING = """
 import pinnace.{component}.main as program

@@ -59,7 +59,7 @@ async def test_full_binder_has_no_room_until_a_batch_leaves(world: World) -> Non
     assert not world.binder.has_room
     await world.settle()
     assert world.binder.has_room and [len(batch) for batch, _ in world.api.batches] == [BATCH] * IN_FLIGHT
-    await asyncio.wait_for(world.binder.room(), 1.0)
+    await asyncio.wait_for(world.binder.wait_for_room(), 1.0)
 
 
 async def test_pod_that_is_gone_is_forgotten(world: World) -> None:

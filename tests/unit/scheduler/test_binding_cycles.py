@@ -261,7 +261,7 @@ class TestPreBind:
         world.decide("last")
         assert not world.binder.has_room
         gate.set()
-        await asyncio.wait_for(world.binder.room(), 5.0)
+        await asyncio.wait_for(world.binder.wait_for_room(), 5.0)
         while len(world.told) < CYCLES + MAX_QUEUED:
             await world.settle()
 

@@ -36,7 +36,7 @@ class Gate:
     """Wants all that a constructor can have."""
 
     name = "Gate"
-    required_resources = (PRIORITY_CLASSES,)
+    needs = (PRIORITY_CLASSES,)
 
     def __init__(self, args: dict[str, Any], handle: Handle) -> None:
         if args.get("open", True) not in (True, False):

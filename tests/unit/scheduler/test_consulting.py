@@ -234,7 +234,7 @@ class TestPreemption:
     async def test_node_that_has_changed_meanwhile_is_left_out(self) -> None:
         transport = FakeTransport(preempt={"n0": ["big"], "n1": ["y"]})
         story = self.story(transport.extender())
-        outcome = await story.told_after(transport, lambda: self.bench.cache.remove("y"))
+        outcome = await story.told_after(transport, lambda: self.bench.cache.remove_pod("y"))
         assert isinstance(outcome, Unschedulable)
         assert (outcome.nominated, self.bench.evicted, outcome.outdated) == ("n0", ["big"], False)
 
@@ -248,12 +248,12 @@ class TestPreemption:
     async def test_room_stays_kept_when_nothing_has_been_found_out(self, answer: ExtenderError | dict[str, list[str]]) -> None:
         transport = FakeTransport(preempt=answer)
         story = self.story(transport.extender())
-        self.bench.cache.nominate(story.queued.info, "n0")
+        self.bench.cache.nominate_pod(story.queued.info, "n0")
         outcome = await story.told_after(transport, lambda: self.bench.cache.set_node(node("n1").label("new", "er").build()))
         assert isinstance(outcome, Unschedulable) and outcome.outdated and outcome.nominated == "n0"
 
     async def test_no_room_is_kept_any_more_when_extenders_object_to_all_nodes(self) -> None:
         story = self.story(FakeTransport(preempt={}).extender())
-        self.bench.cache.nominate(story.queued.info, "n0")
+        self.bench.cache.nominate_pod(story.queued.info, "n0")
         outcome = await story.told()
         assert isinstance(outcome, Unschedulable) and not outcome.nominated

@@ -109,7 +109,7 @@ def test_limit_makes_no_list_slim_that_selects() -> None:
 
 
 def test_list_of_one_name_is_as_slim_as_a_get() -> None:
-    cacher: Any = SimpleNamespace(of=lambda resource: SimpleNamespace(count=lambda namespace: 250))
+    cacher: Any = SimpleNamespace(cache_of=lambda resource: SimpleNamespace(count=lambda namespace: 250))
     authorizer: Any = None
     stores: list[Any] = [SimpleNamespace(resource=item) for item in (PODS, NODES)]
     pods, nodes = (ResourceService[Any](store, cacher, NoAudit(), authorizer) for store in stores)

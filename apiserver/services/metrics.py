@@ -6,15 +6,16 @@ Source: https://kubernetes.io/docs/reference/instrumentation/metrics/
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import cache, partial
+from typing import Any
 
 from prometheus_client import Counter, Gauge, Histogram, Metric
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import REGISTRY, Collector
 
-from pinnace.api.resources import ALL
+from pinnace.api.resources import ALL, Resource
 from pinnace.api.status import Code
 from pinnace.apiserver.auth.permissions import ResourceAction
-from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.cacher.cacher import Cacher, ResourceCache
 from pinnace.apiserver.flow.control import Seat
 from pinnace.apiserver.flow.levels import PriorityLevel
 from pinnace.apiserver.registry.events import EventRetention
@@ -217,13 +218,20 @@ def show(levels: Mapping[str, PriorityLevel[Seat]], cacher: Cacher, retention: E
     EVENTS_BYTES.set_function(lambda: retention.usage.size)
     for reason in retention.dropped:
         EVENTS_DROPPED.show(reason, read=partial(retention.dropped.__getitem__, reason))
-    for name, level in levels.items():
-        FLOW_LIMIT.labels(name).set(level.seats)
-        FLOW_SEATS.labels(name).set_function(lambda level=level: level.seats_in_use)
-        FLOW_EXECUTING.labels(name).set_function(lambda level=level: level.calls)
-        FLOW_QUEUED.labels(name).set_function(lambda level=level: level.waiting)
-        FLOW_DISPATCHED.show(name, read=lambda level=level: level.started_calls)
+    for level in levels.values():
+        _show_level(level)
     for resource in ALL:
-        cache = cacher.cache_of(resource)
-        OBJECTS.labels(resource.group, resource.plural).set_function(cache.__len__)
-        WATCH_EVENTS.show(resource.group, "v1", resource.plural, read=lambda cache=cache: cache.delivered_events)
+        _show_cache(resource, cacher.cache_of(resource))
+
+
+def _show_level(level: PriorityLevel[Seat]) -> None:
+    FLOW_LIMIT.labels(level.name).set(level.seats)
+    FLOW_SEATS.labels(level.name).set_function(lambda: level.seats_in_use)
+    FLOW_EXECUTING.labels(level.name).set_function(lambda: level.calls)
+    FLOW_QUEUED.labels(level.name).set_function(lambda: level.waiting)
+    FLOW_DISPATCHED.show(level.name, read=lambda: level.started_calls)
+
+
+def _show_cache(resource: Resource[Any], cache: ResourceCache[Any]) -> None:
+    OBJECTS.labels(resource.group, resource.plural).set_function(cache.__len__)
+    WATCH_EVENTS.show(resource.group, "v1", resource.plural, read=lambda: cache.delivered_events)

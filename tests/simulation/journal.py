@@ -72,7 +72,7 @@ class RecordedInformer(Informer[Any]):
         self._initial = False
         self.add_handler(self._handle)
 
-    async def reached(self, revision: int, timeout: float) -> bool:
+    async def wait_for_revision(self, revision: int, timeout: float) -> bool:
         try:
             await self.wait_for(revision, timeout)
         except TimeoutError:

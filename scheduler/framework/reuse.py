@@ -216,7 +216,7 @@ class _EquivalenceClass:
         if feasible is not self._feasible:
             return rows_with_highest_score(np.where(feasible, self._scores, -np.inf)) if np.count_nonzero(feasible) else None
         if not self._best:
-            self._top = float(self._scores.max())
+            self._top = float(self._scores.max(initial=-np.inf))  # there may be no nodes
             self._best = rows_with_highest_score(self._scores).tolist() if self._top > -np.inf else []
         return self._best or None
 
@@ -229,7 +229,7 @@ class _EquivalenceClass:
         )
 
     def store_diagnosis(self, state: CycleState, diagnosis: Diagnosis) -> None:
-        if not self._pre_filters and not self._filters:
+        if not self._pre_filters and not self._filters and self._scores.size:  # without nodes, no filter gave a reason
             self._cached_diagnosis = CachedDiagnosis(dict(state), diagnosis, self._row_filters)
 
     # --- cached results

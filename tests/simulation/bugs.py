@@ -439,7 +439,7 @@ def _informer_resumes_too_late(surgery: Surgery) -> None:
 
     def tell(self: Any, deltas: Any, revision: int) -> None:
         original(self, deltas, revision)
-        self._resume = revision + 1
+        self._resume_revision = revision + 1
 
     original = surgery.replace(Informer, "_notify_handlers", tell)
 

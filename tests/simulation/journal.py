@@ -79,13 +79,13 @@ class RecordedInformer(Informer[Any]):
             return False
         return True
 
-    def _replace(self, state: dict[str, Any], revision: int) -> None:
+    def _replace_store(self, state: dict[str, Any], revision: int) -> None:
         if self.revision:
             self._say("relisted", revision)
         else:
             self._say("began", key=self._resource.prefix, selection=self._selection)
         self._initial = True
-        super()._replace(state, revision)
+        super()._replace_store(state, revision)
 
     def _notify_handlers(self, deltas: Sequence[Delta[Any]], revision: int) -> None:
         super()._notify_handlers(deltas, revision)

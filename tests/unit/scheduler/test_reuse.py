@@ -526,3 +526,13 @@ def test_internal_error_of_the_cache_is_counted_and_logged_once(
     assert [record.getMessage() for record in caplog.records if record.exc_info] == [
         "the equivalence cache failed, the pod is evaluated without it: row 7"
     ]
+
+
+def test_pod_without_nodes_is_no_error_of_the_cache() -> None:
+    cache = cache_of()
+    equivalence, plugins = EquivalenceCache(cache.nodes), framework()
+    before = REGISTRY.get_sample_value("scheduler_equivalence_cache_failures_total") or 0.0
+    for name in ("a", "b"):
+        outcome = schedule_one(info(make_pod(name)), NodeSelector(cache, plugins, 0, equivalence))
+        assert isinstance(outcome, Unschedulable)
+    assert (REGISTRY.get_sample_value("scheduler_equivalence_cache_failures_total") or 0.0) == before

@@ -44,6 +44,6 @@ async def test_etcd_is_killed_again_and_again(start_etcd: EtcdFactory) -> None:
 
     said = Counter(type(outcome).__name__ for _, outcome in log.outcomes)
     assert said["int"] > 100, f"it did nothing: {said}"
-    assert said["Unavailable"] + said["OutcomeUnknown"] > 0, f"the kills did nothing: {said}"
+    assert said["StorageUnavailable"] + said["OutcomeUnknown"] > 0, f"the kills did nothing: {said}"
     assert await violations(storage, log) == []
     await storage.close()

@@ -217,11 +217,11 @@ def authority_reader(path: Path) -> Callable[[], frozenset[str]]:
     def read() -> frozenset[str]:
         nonlocal last
         try:
-            pem_x509_certificates = x509.load_pem_x509_certificates(path.read_bytes())
+            certificates = x509.load_pem_x509_certificates(path.read_bytes())
         except (OSError, ValueError) as error:
             log.warning("%s cannot be read: %s", path, error)
         else:
-            last = frozenset(certificate.fingerprint(hashes.SHA256()).hex() for certificate in pem_x509_certificates)
+            last = frozenset(certificate.fingerprint(hashes.SHA256()).hex() for certificate in certificates)
         return last
 
     return read

@@ -84,7 +84,7 @@ def max_pods(deployment: Deployment) -> int:
 
 
 def total_size(sets: Iterable[ReplicaSet]) -> int:
-    return sum(set_.spec.replicas for set_ in sets)
+    return sum(replica_set.spec.replicas for replica_set in sets)
 
 
 def available_replicas(each: ReplicaSet) -> int:
@@ -99,15 +99,15 @@ def is_status_outdated(each: ReplicaSet) -> bool:
 def creatable_pods(deployment: Deployment, sets: Iterable[ReplicaSet]) -> int:
     """Return the number of pods that may be created in addition to the existing pods, or 0 while a replica set lags."""
     there = 0
-    for set_ in sets:
-        if is_status_outdated(set_):
+    for replica_set in sets:
+        if is_status_outdated(replica_set):
             return 0
-        there += max(set_.spec.replicas, set_.status.replicas)
+        there += max(replica_set.spec.replicas, replica_set.status.replicas)
     return max(0, max_pods(deployment) - there)
 
 
 def sort_oldest_first(sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
-    return sorted(sets, key=lambda set_: (to_seconds(set_.metadata.creationTimestamp), set_.metadata.name))
+    return sorted(sets, key=lambda replica_set: (to_seconds(replica_set.metadata.creationTimestamp), replica_set.metadata.name))
 
 
 def new_replica_set_size(deployment: Deployment, size: int, sets: Iterable[ReplicaSet]) -> int:
@@ -239,7 +239,7 @@ def read_size_annotation(replica_set: ReplicaSet, annotation: str) -> int | None
 
 def is_scaling_event(deployment: Deployment, sets: Sequence[ReplicaSet]) -> bool:
     """Return True if the deployment's size has changed since its replica sets were scaled."""
-    sizes = [read_size_annotation(set_, DESIRED_ANNOTATION) for set_ in sets if set_.spec.replicas]
+    sizes = [read_size_annotation(replica_set, DESIRED_ANNOTATION) for replica_set in sets if replica_set.spec.replicas]
     return any(size is not None and size != deployment.spec.replicas for size in sizes)
 
 
@@ -322,12 +322,12 @@ def calculate_status(deployment: Deployment, new: ReplicaSet | None, old: Sequen
     status = DeploymentStatus()
     status.CopyFrom(deployment.status)
     status.observedGeneration = deployment.metadata.generation
-    status.replicas = _sum_int32(set_.status.replicas for set_ in sets)
+    status.replicas = _sum_int32(replica_set.status.replicas for replica_set in sets)
     status.updatedReplicas = new.status.replicas if new is not None else 0
-    status.readyReplicas = _sum_int32(set_.status.readyReplicas for set_ in sets)
-    status.availableReplicas = _sum_int32(set_.status.availableReplicas for set_ in sets)
+    status.readyReplicas = _sum_int32(replica_set.status.readyReplicas for replica_set in sets)
+    status.availableReplicas = _sum_int32(replica_set.status.availableReplicas for replica_set in sets)
     status.unavailableReplicas = min(MAX_INT32, max(0, total_size(sets) - status.availableReplicas))
-    status.terminatingReplicas = _sum_int32(set_.status.terminatingReplicas for set_ in sets)
+    status.terminatingReplicas = _sum_int32(replica_set.status.terminatingReplicas for replica_set in sets)
     if status.availableReplicas >= deployment.spec.replicas - resolve_rolling_update_bounds(deployment)[1]:
         text = "Deployment has minimum availability."
         set_condition(status, AVAILABLE, "True", "MinimumReplicasAvailable", text, now)
@@ -442,8 +442,12 @@ def plan_deployment_sync(deployment: Deployment, sets: Sequence[ReplicaSet], lin
     if new is None and not scaling_only and (deployment.spec.strategy.type != "Recreate" or _are_empty(old, lingering)):
         create = new = build_replica_set(deployment, new_replica_set_size(deployment, 0, old), old)
     sizes = scale_proportionally(deployment, new, old) if scaling_only else _plan_sizes(deployment, new, old, lingering)
-    changed = {set_.metadata.name: _updated_replica_set(set_, deployment, new, old, sizes) for set_ in sets}
-    made = DeploymentPlan(DeploymentStatus(), create, [(set_, changed[set_.metadata.name]) for set_ in sets])
+    changed = {
+        replica_set.metadata.name: _updated_replica_set(replica_set, deployment, new, old, sizes) for replica_set in sets
+    }
+    made = DeploymentPlan(
+        DeploymentStatus(), create, [(replica_set, changed[replica_set.metadata.name]) for replica_set in sets]
+    )
     made.update = [(before, after) for before, after in made.update if before != after]
     if new is not None:
         new = changed.get(new.metadata.name, new)

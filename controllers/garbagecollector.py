@@ -149,9 +149,9 @@ class _Search:
         """Return True if all dependents wait for the owner, or None if more steps are needed."""
         uid = self._owner.metadata.uid
         for step in range(1, steps + 1):
-            if (upward := next(self._upwards, None)) is None:
+            if (ancestor := next(self._upwards, None)) is None:
                 return False
-            self._missing.pop(upward, None)
+            self._missing.pop(ancestor, None)
             if not self._missing:
                 return True
             if uid not in self._below and next(self._downwards, None) is None and uid not in self._below:

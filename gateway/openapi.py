@@ -300,7 +300,7 @@ def _served_operations(resource: ApiResource, operations: Iterable[_Operation]) 
 
 
 def _operation_v3(resource: ApiResource, op: _Operation, answer: dict[str, str], body: dict[str, str]) -> dict[str, Any]:
-    content = {body_type_: {"schema": answer} for body_type_ in _BODY_TYPES}
+    content = {media_type: {"schema": answer} for media_type in _BODY_TYPES}
     result: dict[str, Any] = {
         "tags": [_tag(resource)],
         "operationId": _operation_id(resource, op),
@@ -310,10 +310,10 @@ def _operation_v3(resource: ApiResource, op: _Operation, answer: dict[str, str],
         "x-kubernetes-group-version-kind": _group_version_kind(resource, resource.kind),
     }
     if op.body:
-        result["requestBody"] = {"content": {body_type_: {"schema": body} for body_type_ in _BODY_TYPES}, "required": True}
+        result["requestBody"] = {"content": {media_type: {"schema": body} for media_type in _BODY_TYPES}, "required": True}
     if op.action == "patch":
         result["requestBody"] = {
-            "content": {patch_type_: {"schema": {"type": "object"}} for patch_type_ in _PATCH_TYPES},
+            "content": {media_type: {"schema": {"type": "object"}} for media_type in _PATCH_TYPES},
             "required": True,
         }
     return result

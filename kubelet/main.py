@@ -168,7 +168,7 @@ class StreamServerOptions:
     port: int
     advertised: str | None
 
-    def told(self, bound: KubeletEndpoint) -> KubeletEndpoint:
+    def advertise(self, bound: KubeletEndpoint) -> KubeletEndpoint:
         everywhere = self.host in ("0.0.0.0", "::")
         return bound._replace(host=self.advertised or (socket.gethostname() if everywhere else bound.host))
 
@@ -215,7 +215,7 @@ async def serve(stop: asyncio.Event, options: FleetOptions) -> None:
     servers, machine, server = options.servers, options.machine, None
     if (serving := options.serving) is not None:
         server = KubeletServer(serving.streams(lambda uid: lives.now.find_pod(uid)), servers.tls)
-        machine = machine._replace(endpoint=serving.told(server.bind(serving.host, serving.port)))
+        machine = machine._replace(endpoint=serving.advertise(server.bind(serving.host, serving.port)))
     connection = Connection(servers.endpoints, tls=servers.tls)
 
     def fleet() -> Fleet:

@@ -450,7 +450,7 @@ class PodManager:
             state = step.state
             if not self._execute_actions(uid, record, step, now):
                 break
-        told = before is not None and (state is before or state.told == before.told)
+        told = before is not None and (state is before or state.reported_fields == before.reported_fields)
         if not told or [view.past for view in containers] != [view.past for view in record.containers]:
             self._report_change(uid, record, state, containers)
         record.state, record.containers = state, containers

@@ -158,8 +158,8 @@ class Handover:
         except OSError as error:
             log.warning("cannot pass the listeners to the successor: %s", error)
         finally:
-            for copy_ in copies.values():
-                os.close(copy_)
+            for descriptor in copies.values():
+                os.close(descriptor)
         log.warning("the successor has ended before it was ready; this process continues")
         await self._resume()
         return False

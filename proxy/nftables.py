@@ -250,14 +250,14 @@ class NftablesBackend:
         self, changes: Mapping[str, ServiceRules], after: Mapping[str, ServiceRules]
     ) -> dict[str, ServiceRules]:
         """Return the rules without frontends that belong to other services. Services that inherit frontends are added."""
-        service_ruleses = dict(changes)
+        rules_by_service = dict(changes)
         for key, rules in changes.items():
             for frontend in self._applied.get(key, NO_RULES).rules.keys() - rules.rules.keys():
                 del self._owners[frontend]
-                service_ruleses.update(
-                    {heir: after[heir] for heir in self._waiting.pop(frontend, ()) if heir not in service_ruleses}
+                rules_by_service.update(
+                    {heir: after[heir] for heir in self._waiting.pop(frontend, ()) if heir not in rules_by_service}
                 )
-        for key, rules in service_ruleses.items():
+        for key, rules in rules_by_service.items():
             own: dict[Frontend, Rule] = {}
             for frontend, rule in rules.rules.items():
                 if (owner := self._owners.setdefault(frontend, key)) == key:
@@ -265,8 +265,8 @@ class NftablesBackend:
                 elif key not in (waiting := self._waiting.setdefault(frontend, {})):
                     waiting[key] = None
                     log.warning("%s of service %s belongs to service %s", tuple(frontend), key, owner)
-            service_ruleses[key] = ServiceRules(own, rules.health_check)
-        return service_ruleses
+            rules_by_service[key] = ServiceRules(own, rules.health_check)
+        return rules_by_service
 
     @property
     def descriptors(self) -> Mapping[Frontend, int]:

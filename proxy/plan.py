@@ -93,10 +93,10 @@ def plan_rules(services: Iterable[Service], slices: Iterable[EndpointSlice], nod
     grouped: dict[str, list[EndpointSlice]] = {}
     for slice_ in slices:
         grouped.setdefault(service_key_of_slice(slice_), []).append(slice_)
-    service_ruleses = {
+    rules_by_service = {
         service_key(service): plan_service(service, grouped.get(service_key(service), ()), node) for service in services
     }
-    return {name: rules for name, rules in service_ruleses.items() if rules != NO_RULES}
+    return {name: rules for name, rules in rules_by_service.items() if rules != NO_RULES}
 
 
 def service_key(service: Service) -> str:

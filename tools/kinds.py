@@ -126,7 +126,7 @@ KINDS = (
         "storage_v1",
         "What the CSI drivers of nodes can attach",
         CLUSTER,
-        notes={"Update": "Drivers come and go; one that stays is immutable, but for what is allocatable."},
+        notes={"Update": "Drivers may be added and removed. Of an existing driver, only allocatable is mutable."},
     ),
     Kind(
         "Deployments",

@@ -120,7 +120,7 @@ def import_image(root: Path, tag: str, settings: dict[str, str]) -> None:
 
 
 def find_missing_tool() -> str | None:
-    """Return what is missing and the remedy, or None."""
+    """Return an error that names the missing tool and how to install it, or None."""
     if shutil.which("debootstrap") is None:
         return "debootstrap is not installed\nhint: apt-get install debootstrap"
     return "debootstrap needs root\nhint: run this with sudo" if os.geteuid() else None

@@ -158,8 +158,8 @@ class SendBudget:
         if not self._selections[watch.selection]:
             del self._selections[watch.selection]
             self.requirement_count -= watch.selection.requirement_count
-        if reserve_turn := self._queue.pop(watch, None):
-            _wake_turn(reserve_turn)
+        if turn := self._queue.pop(watch, None):
+            _wake_turn(turn)
 
     def added_requirements(self, selection: WatchPredicate) -> int:
         """Return the number of requirements that a watch with this selector adds."""
@@ -193,15 +193,15 @@ class SendBudget:
     async def reserve_turn(self, watch: BudgetedWatch) -> AsyncIterator[None]:
         """Wait as `wait`. Charge the budget inside the context. Later watches of the flow wait until the context exits."""
         loop = asyncio.get_running_loop()
-        reserve_turn = self._queue[watch] = loop.create_future()
+        turn = self._queue[watch] = loop.create_future()
         self._pool.queued[self] = None
         self.wake_next()
         try:
             async with asyncio.timeout(SEND_TIMEOUT):
-                await reserve_turn
+                await turn
                 while self.full and watch in self._queue:  # another response has used the budget
-                    reserve_turn = self._queue[watch] = loop.create_future()
-                    await reserve_turn
+                    turn = self._queue[watch] = loop.create_future()
+                    await turn
             yield
         finally:
             self._queue.pop(watch, None)

@@ -565,8 +565,8 @@ class ObjectCreator(Generic[T]):
         refusals = await apply_in_slices(attempt, objs, self._clock)
         if refused := [index for index, refusal in enumerate(refusals) if refusal is not None]:
             await self._refresh()
-            retry_admission = await apply_in_slices(attempt, [objs[index] for index in refused], self._clock)
-            for index, refusal in zip(refused, retry_admission, strict=True):
+            outcomes = await apply_in_slices(attempt, [objs[index] for index in refused], self._clock)
+            for index, refusal in zip(refused, outcomes, strict=True):
                 refusals[index] = refusal
         return refusals
 

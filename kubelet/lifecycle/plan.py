@@ -332,7 +332,7 @@ class PodState(NamedTuple):
         return self.phase.final and self.ended is None
 
     @property
-    def told(self) -> tuple[object, ...]:
+    def reported_fields(self) -> tuple[object, ...]:
         """The part of the state that is reported."""
         return (self[:10], self.images, [(name, record.started, record.ready) for name, record in self.records.items()])
 

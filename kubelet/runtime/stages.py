@@ -218,13 +218,13 @@ class Stages:
             return default
         chance = Random(pod.metadata.uid)
         fields: dict[str, float | int] = {}
-        for what in StageTransition:
-            if candidates := [stage for stage in matching if stage.what is what]:
+        for transition in StageTransition:
+            if candidates := [stage for stage in matching if stage.what is transition]:
                 chosen = _choose_by_weight(candidates, chance)
                 seconds = chance.uniform(*chosen.delay)
                 if not chosen.never:
-                    fields[_SECONDS[what]] = seconds
-                    if what is StageTransition.EXIT:
+                    fields[_SECONDS[transition]] = seconds
+                    if transition is StageTransition.EXIT:
                         fields["exit_code"] = chosen.code
         return replace(default, **fields)  # type: ignore[arg-type]  # each has the type of its field
 
@@ -383,13 +383,13 @@ class _StageReader:
                 self._problem(at, f"expected exactly one of {', '.join(StageTransition)}")
             return StageTransition.START, 0, False
         ((name, value),) = result.items()
-        what = StageTransition(name)
+        transition = StageTransition(name)
         if value == _NEVER:
-            return what, 0, True
+            return transition, 0, True
         details = self._fields(
-            value if value is not None else {}, (*at, name), ("code",) if what is StageTransition.EXIT else ()
+            value if value is not None else {}, (*at, name), ("code",) if transition is StageTransition.EXIT else ()
         )
-        return what, self._number(details.get("code", 0), (*at, name, "code"), 255), False
+        return transition, self._number(details.get("code", 0), (*at, name, "code"), 255), False
 
     def _delay(self, data: Any, at: Where) -> tuple[float, float]:
         result = self._fields(data, at, ("durationMilliseconds", "jitterDurationMilliseconds"))

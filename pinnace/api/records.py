@@ -110,7 +110,7 @@ def _scalar(hint: Any) -> Callable[[Any], Any]:
 
 
 def _choice(kind: type[StrEnum]) -> Callable[[Any], Any]:
-    known = {str_enum.value: str_enum for str_enum in kind}
+    known = {member.value: member for member in kind}
 
     def read(value: Any) -> Any:
         if not isinstance(value, str) or value not in known:

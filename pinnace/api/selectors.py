@@ -144,10 +144,10 @@ class FieldSelector:
 
     def allowed(self, name: str) -> frozenset[str] | None:
         """Return the values that the selector accepts for the field, or None if it accepts any value."""
-        valueses = [
+        value_sets = [
             requirement.values for requirement in self.requirements if requirement.name == name and not requirement.negated
         ]
-        return reduce(frozenset.intersection, valueses) if valueses else None
+        return reduce(frozenset.intersection, value_sets) if value_sets else None
 
     def __str__(self) -> str:
         return ",".join(map(str, self.requirements))

@@ -103,8 +103,8 @@ def edit_kubeconfig(path: Path, timeout: float = LOCK_TIMEOUT) -> "Iterator[Kube
     Raises ConfigError, and OSError if the file cannot be written."""
     target = _resolve_path(path)
     with ExitStack() as locks:
-        for fromkey in dict.fromkeys((path, target)):
-            locks.enter_context(hold_kubeconfig_lock(fromkey, timeout))
+        for locked in dict.fromkeys((path, target)):
+            locks.enter_context(hold_kubeconfig_lock(locked, timeout))
         _check_owner(path, target)
         before = read_text(target)
         if before is not None and not stat.S_ISREG(target.stat().st_mode):

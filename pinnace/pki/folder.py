@@ -96,10 +96,8 @@ class PkiFolder:
         with files.hold_file_lock(self.path / "lock"):
             authority = self._authority(now)
             for name in names:
-                pem_x509_certificate = x509.load_pem_x509_certificate(self._path(name, "crt").read_bytes())
-                pair = authority.issue(
-                    Subject.of(pem_x509_certificate), now, hosts=_certificate_hosts(pem_x509_certificate), lifetime=lifetime
-                )
+                certificate = x509.load_pem_x509_certificate(self._path(name, "crt").read_bytes())
+                pair = authority.issue(Subject.of(certificate), now, hosts=_certificate_hosts(certificate), lifetime=lifetime)
                 self._write(name, pair)
 
     def _authority(self, now: datetime) -> Authority:

@@ -78,8 +78,8 @@ def remove_tree(folder: Path) -> None:
     left = [folder]
     while left:
         here = left.pop()
-        with os.scandir(here) as scandir_iterator:
-            entries = list(scandir_iterator)
+        with os.scandir(here) as scan:
+            entries = list(scan)
         for entry in entries:
             path = Path(entry.path)
             if not entry.is_dir(follow_symlinks=False):

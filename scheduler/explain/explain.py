@@ -146,16 +146,16 @@ def plugin_scores(
 
 
 def _nodes_by_reason(plugin: str, result: FilterResult) -> dict[str, BoolArray]:
-    bool_arrays: dict[str, BoolArray] = {}
+    nodes_by_reason: dict[str, BoolArray] = {}
     try:
         verdicts = result.explain()
         for code in np.unique(verdicts.codes[~result.passed]).tolist():
             nodes = (verdicts.codes == code) & ~result.passed
             for reason in verdicts.reasons(code):
-                bool_arrays[reason] = bool_arrays[reason] | nodes if reason in bool_arrays else nodes
+                nodes_by_reason[reason] = nodes_by_reason[reason] | nodes if reason in nodes_by_reason else nodes
     except BaseException as error:
         raise plugin_failure(plugin, "Filter", error) from error
-    return bool_arrays
+    return nodes_by_reason
 
 
 def find_remedies(case: AdvisorInput, survey: Survey) -> list[Remedy]:

@@ -171,13 +171,13 @@ def parse_priorities(answer: bytes) -> list[tuple[str, int]]:
 def parse_preemption_result(answer: bytes) -> dict[str, VictimUids]:
     """Parse an ExtenderPreemptionResult. Raise Malformed."""
     result = _fields(_parse_json(answer), "the response")
-    victim_uidses = {}
+    victims_by_node = {}
     for node, raw in _mapping(result.get("nodenametometavictims"), "NodeNameToMetaVictims").items():
         victims = _fields(raw or {}, f"NodeNameToMetaVictims[{node}]")
         pods = [_fields(pod, "Pods[]") for pod in _items(victims.get("pods"), "Pods")]
         uids = [_text(pod.get("uid"), "UID") for pod in pods]
-        victim_uidses[node] = VictimUids(uids, _number(victims.get("numpdbviolations", 0), "NumPDBViolations"))
-    return victim_uidses
+        victims_by_node[node] = VictimUids(uids, _number(victims.get("numpdbviolations", 0), "NumPDBViolations"))
+    return victims_by_node
 
 
 def parse_binding_error(answer: bytes) -> str:

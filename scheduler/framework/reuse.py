@@ -84,11 +84,11 @@ class EquivalenceCache:
         if nodes is not self._nodes or pod.volumes is not None:
             return None
         signature = _signature(pod, framework)
-        kind_ = self._classes.pop(signature, None)
+        equivalence_class = self._classes.pop(signature, None)
         try:
-            if kind_ is None or kind_.generation != nodes.generation:
-                kind_ = _EquivalenceClass(framework, state, pod, nodes)
-            best = kind_.find_best_rows(state, pod, nodes)
+            if equivalence_class is None or equivalence_class.generation != nodes.generation:
+                equivalence_class = _EquivalenceClass(framework, state, pod, nodes)
+            best = equivalence_class.find_best_rows(state, pod, nodes)
         except PluginError as error:
             if error.severe:  # a second run may take as long
                 raise
@@ -98,7 +98,7 @@ class EquivalenceCache:
         except Exception as error:
             self._record_failure(error)
             return None
-        self._classes[signature] = kind_
+        self._classes[signature] = equivalence_class
         if len(self._classes) > MAX_CLASSES:
             del self._classes[next(iter(self._classes))]
         return best
@@ -110,9 +110,13 @@ class EquivalenceCache:
         """
         if nodes is not self._nodes or pod.volumes is not None:
             return False
-        kind_ = self._classes.get(_signature(pod, framework))
+        equivalence_class = self._classes.get(_signature(pod, framework))
         try:
-            return kind_ is not None and kind_.generation == nodes.generation and kind_.fits_nominated(pod, nodes, row)
+            return (
+                equivalence_class is not None
+                and equivalence_class.generation == nodes.generation
+                and equivalence_class.fits_nominated(pod, nodes, row)
+            )
         except PluginError as error:
             if error.severe:
                 raise
@@ -123,8 +127,8 @@ class EquivalenceCache:
 
     def store_diagnosis(self, state: CycleState, pod: PodInfo, framework: Framework, diagnosis: Diagnosis) -> None:
         """Store the diagnosis and its state for the class of the pod."""
-        if (kind_ := self._classes.get(_signature(pod, framework))) is not None:
-            kind_.store_diagnosis(state, diagnosis)
+        if (equivalence_class := self._classes.get(_signature(pod, framework))) is not None:
+            equivalence_class.store_diagnosis(state, diagnosis)
 
     def _record_failure(self, error: Exception) -> None:
         """Count an internal error, and log the first of each type with its traceback. The framework decides instead."""

@@ -33,13 +33,13 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def taken(batches: AsyncGenerator[ChangeBatch], until: int) -> list[ChangeBatch]:
     """Return the batches up to that revision."""
-    changeses: list[ChangeBatch] = []
+    received: list[ChangeBatch] = []
     async with asyncio.timeout(DEADLINE), aclosing(batches):
         async for batch in batches:
-            changeses.append(batch)
+            received.append(batch)
             if batch.revision >= until:
                 break
-    return changeses
+    return received
 
 
 async def drained(batches: AsyncGenerator[ChangeBatch]) -> list[ChangeBatch]:

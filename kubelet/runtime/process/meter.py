@@ -42,18 +42,16 @@ class ProcessMeter:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._measure, running)
 
     def _measure(self, running: Sequence[RunningPod]) -> Sequence[Mapping[str, ResourceUsage]]:
-        read_process_table = procfs.read_process_table()
+        table = procfs.read_process_table()
         children: dict[int, list[ProcessEntry]] = {}
-        for entry in read_process_table.values():
+        for entry in table.values():
             children.setdefault(entry.parent, []).append(entry)
         result: list[Mapping[str, ResourceUsage]] = []
         for pod, names in running:
-            shims = {name: read_process_table.get(self._shim_pid(pod.metadata.uid, name)) for name in names}
+            shims = {name: table.get(self._shim_pid(pod.metadata.uid, name)) for name in names}
             result.append({name: self._read_usage(shim, children) for name, shim in shims.items() if shim is not None})
         self._samples = {
-            key: each
-            for key, each in self._samples.items()
-            if key[0] in read_process_table and read_process_table[key[0]].started == key[1]
+            key: each for key, each in self._samples.items() if key[0] in table and table[key[0]].started == key[1]
         }
         return result
 

@@ -95,10 +95,7 @@ def queue_lines(found: QueueDump) -> Iterator[str]:
         for place in Place
         for queued in found.places.get(place, ())
     ]
-    rows += [
-        (in_permit.pod, f"permit on {in_permit.node}", "", "", "", "", ", ".join(in_permit.plugins))
-        for in_permit in permit.first
-    ]
+    rows += [(waiting.pod, f"permit on {waiting.node}", "", "", "", "", ", ".join(waiting.plugins)) for waiting in permit.first]
     if rows:
         yield from Table(["POD", "PLACE", "PRIORITY", "ATTEMPTS", "SINCE", "BACKOFF", "WAITS FOR"]).render(rows).splitlines()
     yield from _format_omitted(sum(counts.values()) + permit.number - len(rows))

@@ -215,14 +215,14 @@ class StateVisit:
 
 
 def visit_states(history: History, visits: Iterable[StateVisit]) -> None:
-    """CallRecord each look with the state at its revision. Revisions after the end of the history are skipped."""
+    """Call each visit with the state at its revision. Revisions after the end of the history are skipped."""
     state = StoredState()
     changes = iter(history.stored)
     change = next(changes, None)
-    for look in sorted(visits, key=lambda look: look.revision):
-        if look.revision > history.last_revision:
+    for visit in sorted(visits, key=lambda visit: visit.revision):
+        if visit.revision > history.last_revision:
             return
-        while change is not None and change.revision <= look.revision:
+        while change is not None and change.revision <= visit.revision:
             state.apply_version(change)
             change = next(changes, None)
-        look.see(state)
+        visit.see(state)

@@ -7,7 +7,6 @@ be asked again, so it changes nothing, and it reads what lasts: objects, events 
 The checks of a module with CLUSTER = False read files of the current directory. They ignore the client.
 """
 
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
 from types import ModuleType
@@ -73,8 +72,3 @@ async def list_events(client: Client, reason: str, kind: str = "Pod", name: str 
 async def list_terms(client: Client) -> list[Term]:
     """Return the terms of the schedulers, the current one last."""
     return list(await client.elections.history(SCHEDULER_ELECTION))
-
-
-def format_ago(seconds: float) -> str:
-    """Format a time in seconds since the epoch: "12 s ago"."""
-    return f"{max(0.0, time.time() - seconds):.0f} s ago"

@@ -72,7 +72,7 @@ def _is_ready(pod: Pod) -> bool:
 async def check_rolling(client: Client) -> str:
     uid = (await _deployment(client)).metadata.uid
     sets = (await client.of(REPLICA_SETS).list("default")).items
-    versions = sum(uid in {reference.uid for reference in set_.metadata.ownerReferences} for set_ in sets)
+    versions = sum(uid in {reference.uid for reference in replica_set.metadata.ownerReferences} for replica_set in sets)
     if versions < 2:
         raise CheckFailed(f"deployment/web has had {versions} version: it was not updated")
     pods = await _pods(client)

@@ -60,11 +60,11 @@ async def client(cluster: Cluster) -> AsyncIterator[Client]:
 @pytest.fixture(scope="session")
 def figures() -> Iterator[dict[str, Measured]]:
     """The measurements by name of the attack. They are printed at the end, and written to the file in PINNACE_DOOR_JSON."""
-    measureds: dict[str, Measured] = {}
-    yield measureds
-    print("", COLUMNS.format(*HEADS), *(row(name, measured) for name, measured in measureds.items()), sep="\n")
+    results: dict[str, Measured] = {}
+    yield results
+    print("", COLUMNS.format(*HEADS), *(row(name, measured) for name, measured in results.items()), sep="\n")
     if path := os.environ.get(JSON):
-        Path(path).write_text(json.dumps({name: asdict(measured) for name, measured in measureds.items()}, indent=1) + "\n")
+        Path(path).write_text(json.dumps({name: asdict(measured) for name, measured in results.items()}, indent=1) + "\n")
 
 
 def row(name: str, measured: Measured) -> str:

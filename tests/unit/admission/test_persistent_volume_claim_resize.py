@@ -36,7 +36,9 @@ def claim(size: str, class_name: str = "", annotation: str = "") -> PersistentVo
 
 def plugin() -> PersistentVolumeClaimResize:
     cacher = Cacher(MemoryStorage())
-    stored = [(STORAGE_CLASSES.key("", kind_.metadata.name), kind_.SerializeToString()) for kind_ in CLASSES]
+    stored = [
+        (STORAGE_CLASSES.key("", storage_class.metadata.name), storage_class.SerializeToString()) for storage_class in CLASSES
+    ]
     cacher.install(5, [KeyValue(key, value, 1, 1, 1) for key, value in stored])
     return PersistentVolumeClaimResize(cacher.cache_of(STORAGE_CLASSES))
 
@@ -76,8 +78,8 @@ def test_claim_grows_within_its_storage_class(before: str, after: str) -> None:
 
 async def test_bound_claim_of_a_class_that_does_not_grow_stays_as_it_is() -> None:
     async with serving() as assembly:
-        for kind_ in CLASSES:
-            await call(assembly, "StorageClasses/Create", asked(assembly, "StorageClasses/Create", kind_))
+        for storage_class in CLASSES:
+            await call(assembly, "StorageClasses/Create", asked(assembly, "StorageClasses/Create", storage_class))
         for class_name, allowed in (("fixed", False), ("grows", True)):
             wanted = claim("1Gi", class_name)
             wanted.metadata.name = class_name

@@ -150,8 +150,8 @@ def test_attack_faults_need_gateways_and_excuse_nothing() -> None:
 
 def test_attack_is_chosen_by_the_seed() -> None:
     make = build_attack_maker(READS)
-    detailses = {make(None, "gateway-0", random.Random(seed)).details for seed in range(40)}  # type: ignore[arg-type]
-    assert detailses == {f"gateway-0: {ATTACKS[name].what}" for name in READS}
+    details = {make(None, "gateway-0", random.Random(seed)).details for seed in range(40)}  # type: ignore[arg-type]
+    assert details == {f"gateway-0: {ATTACKS[name].what}" for name in READS}
 
 
 class FakeAttacker:
@@ -166,7 +166,7 @@ class FakeAttacker:
 
 
 async def test_attack_that_is_not_answered_as_expected_did_not_take_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    class ClusterUnderTest:
+    class FakeClusterUnderTest:
         class cluster:  # noqa: N801
             class state:  # noqa: N801
                 @staticmethod
@@ -174,7 +174,7 @@ async def test_attack_that_is_not_answered_as_expected_did_not_take_place(monkey
                     return None
 
     monkeypatch.setattr("pinnace.verification.chaos.faults.attacks.processes.find_running", lambda record: None)
-    fault = GatewayAttack(ClusterUnderTest, "gateway-0", ATTACKS["refusals"])  # type: ignore[arg-type]
+    fault = GatewayAttack(FakeClusterUnderTest, "gateway-0", ATTACKS["refusals"])  # type: ignore[arg-type]
     fault._attacker = FakeAttacker(Counter({"silent": 3}))  # type: ignore[assignment]
     await fault.undo()
     await fault.undo()

@@ -145,8 +145,8 @@ def test_sizes_and_annotations_fit_in_an_int32(before: int, after: int, big: int
     deployment = rolling(after, str(MAX_INT32), "0")
     for most in (1, MAX_INT32, before + MAX_INT32):
         sets = [noted(a_set("big", big, 4), before, most), noted(a_set("small", small, small), before, most)]
-        for set_ in sets:
-            set_.spec.template.spec.containers[0].image = f"app:{set_.metadata.name}"
+        for replica_set in sets:
+            replica_set.spec.template.spec.containers[0].image = f"app:{replica_set.metadata.name}"
         wanted = plan_deployment_sync(deployment, sets, False, 0.0)
         changed = [each for _, each in wanted.update]
         assert all(0 <= item.spec.replicas <= MAX_INT32 for item in changed)

@@ -47,7 +47,7 @@ def test_frontends_without_endpoints_are_rejected() -> None:
 
 def test_affinity_remembers_clients_in_a_set_for_each_endpoint() -> None:
     result = of(*ENDPOINTS, affinity=60)
-    assert len(result.sets) == 3 and all("timeout 60s" in set_ for set_ in result.sets.values())
+    assert len(result.sets) == 3 and all("timeout 60s" in elements for elements in result.sets.values())
     assert of(*ENDPOINTS, affinity=90).sets.keys().isdisjoint(result.sets)
 
 

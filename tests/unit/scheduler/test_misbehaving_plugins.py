@@ -359,7 +359,7 @@ async def test_attempt_fails_and_an_event_names_the_plugin(cluster: Cluster, plu
     assert not [name for name in names if (await cluster.pod(name)).spec.nodeName]
 
 
-@pytest.mark.parametrize(("plugin", "point", "kinds"), GOES_ON, ids=[goe[1] for goe in GOES_ON])
+@pytest.mark.parametrize(("plugin", "point", "kinds"), GOES_ON, ids=[case[1] for case in GOES_ON])
 async def test_pod_is_bound_all_the_same_and_the_log_names_the_plugin(
     cluster: Cluster, caplog: pytest.LogCaptureFixture, plugin: type, point: str, kinds: Any
 ) -> None:

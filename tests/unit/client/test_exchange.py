@@ -120,7 +120,7 @@ async def test_request_id_of_the_client_is_kept(served: Served) -> None:
 
 
 async def test_failed_call_frees_its_request_at_once(served: Served) -> None:
-    """A gateway that refused 800 objects of 300 kB kept 380 MB of them until the garbage collection."""
+    """Otherwise refused objects stay in the memory of a gateway until the garbage collection."""
     with freed_at_once(_PendingCall), pytest.raises(NotFound):
         await served.get("none")
 

@@ -28,14 +28,14 @@ demo: setup ## Start a cluster, kill its leading scheduler three times and a kub
 # The tests that need clusters, browsers or clients have targets of their own.
 PLAIN := -m 'not compose and not chaos and not stories and not clients and not browser and not door'
 
-test: setup ## Run the unit and contract tests, the model and the regressions (real etcd; four minutes; make test WORKERS=2)
+test: setup ## Run the unit and contract tests, the model and the regressions (real etcd; five minutes; make test WORKERS=2)
 	@$(BIN)/pytest $(PLAIN) -n $(or $(WORKERS),4) --dist worksteal \
 		tests/unit tests/contract tests/model tests/regression tests/simulation tests/fuzz
 
-test-cluster: setup ## Run the tests of real processes: components, failures, the command line (four minutes)
+test-cluster: setup ## Run the tests of real processes: components, failures, the command line (three minutes)
 	@$(BIN)/pytest $(PLAIN) -n $(or $(WORKERS),4) --dist worksteal tests/integration tests/labs
 
-test-quick: setup ## Run the unit tests that start no process and need no etcd (one minute)
+test-quick: setup ## Run the unit tests that start no process and need no etcd (four minutes on two cores)
 	@$(BIN)/pytest -m 'not processes' --hypothesis-profile quick -n $(or $(WORKERS),2) --dist worksteal tests/unit
 
 agreement: setup ## Compare each plugin of the scheduler with its plain form, on 100,000 random pairs of pod and node

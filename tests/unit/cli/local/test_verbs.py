@@ -261,6 +261,7 @@ def test_down_deletes_nothing_if_the_kubeconfig_is_locked(
     assert ClusterFolder(data_dir).read() is None and current_context() == ""
 
 
+@pytest.mark.processes
 def test_doctor_reports_a_stopped_cluster_as_one_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It listed every process and every API server."""
     data_dir = tmp_path / "one"

@@ -114,12 +114,12 @@ def contended(resource: Resource[Any], name: str) -> Refusal:
 def invalid(resource: Resource[Any], name: str, violations: Sequence[Violation]) -> Refusal:
     """The refusal contains the first violations, up to MAX_VIOLATIONS bytes, and the number of the omitted ones. (Kubernetes
     returns all violations.)"""
-    shown = _limit_violations(violations)
+    shown = _truncate_violations(violations)
     message = f'{resource.kind} "{name}" is invalid: {summarize(shown)}'
     return Refusal(Code.INVALID_ARGUMENT, "Invalid", message, violations=tuple(shown))
 
 
-def _limit_violations(violations: Sequence[Violation]) -> list[Violation]:
+def _truncate_violations(violations: Sequence[Violation]) -> list[Violation]:
     shown, room = list[Violation](), MAX_VIOLATIONS
     for violation in violations:
         room -= len(violation.field.encode()) + len(violation.message.encode()) + 16
@@ -152,7 +152,7 @@ def unmergeable(message: str) -> Refusal:
 
 def apply_conflict(conflicts: Sequence[Violation]) -> Refusal:
     """Each conflict contains a field and the manager that owns it."""
-    shown = _limit_violations(conflicts)
+    shown = _truncate_violations(conflicts)
     return Refusal(Code.ABORTED, APPLY_CONFLICT, conflict_message(conflicts), violations=tuple(shown))
 
 

@@ -46,14 +46,14 @@ class StaleNodeCheck:
         until = self._until.setdefault(node, {}).setdefault(uid, now + STALE_NODE_TIMEOUT)
         if int(revision) > self._known() and now < until:
             return now + RETRY_INTERVAL
-        self.over(node, uid)
+        self.forget_pod(node, uid)
         return None
 
     def waiting(self, node: str) -> Iterable[str]:
         """The uids of pods of this node whose rejection waits."""
         return tuple(self._until.get(node, ()))
 
-    def over(self, node: str, uid: str) -> None:
+    def forget_pod(self, node: str, uid: str) -> None:
         """Forgets a pod that was admitted or deleted."""
         if (waiting := self._until.get(node)) is not None:
             waiting.pop(uid, None)
@@ -180,7 +180,7 @@ class PodAdmission:
             again = self._stale_node_check.at(pod.spec.nodeName, uid, record.revision, now.monotonic) if wanted else None
             room = self._make_room(record, node, now) if wanted and again is None and is_critical(pod) else None
             return again or room or self._refuse(uid, admitted.admission_reason, admitted.admission_message, now)
-        self._stale_node_check.over(pod.spec.nodeName, uid)
+        self._stale_node_check.forget_pod(pod.spec.nodeName, uid)
         try:
             if needs_volumes(pod):
                 record.want = record.want._replace(mounted_at=self._volumes.publish(pod, now))
@@ -282,7 +282,7 @@ class PodAdmission:
     def forget(self, pod: Pod) -> None:
         self._forget_resize(pod)
         self._stop_making_room(pod)
-        self._stale_node_check.over(pod.spec.nodeName, pod.metadata.uid)
+        self._stale_node_check.forget_pod(pod.spec.nodeName, pod.metadata.uid)
 
     def _refuse(self, uid: str, reason: str, message: str, now: Moment) -> PodState:
         self._runtime.remove(uid)  # volumes of a process that was killed before it could report

@@ -99,7 +99,7 @@ class FullEvaluator:
             conflicts = find_nominated_conflicts(pod, row, self.cache, framework)
             if not conflicts:
                 return row
-            budget -= framework.estimate(pod, nodes)
+            budget -= framework.estimate_filter_cost(pod, nodes)
             refusals += conflicts
             feasible[row] = False
         return replace(diagnosis, refusals=refusals)

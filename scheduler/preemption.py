@@ -477,7 +477,11 @@ class _DryRuns:
         self._one_by_one = one_by_one
         self._budgets = DisruptionBudgets(budgets)
         alone = SomeNodes(cache.nodes, slice(0, 1))
-        self._ask = _ROW + filters.cost(pod, alone) if one_by_one is not None else filters.estimate(pod, cache.nodes)
+        self._ask = (
+            _ROW + filters.filter_cost_bound(pod, alone)
+            if one_by_one is not None
+            else filters.estimate_filter_cost(pod, cache.nodes)
+        )
         """Estimated seconds per evaluation of a node."""
         self._left = BUDGET
         self._runs = 0

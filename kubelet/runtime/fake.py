@@ -266,7 +266,7 @@ AT_ONCE = VolumeDelays()
 
 
 @dataclass(slots=True)
-class _Attachment:
+class _VolumeAttachment:
     done: float
     """Monotonic time."""
     pods: set[str] = field(default_factory=set)
@@ -275,7 +275,7 @@ class _Attachment:
 class FakeVolumes:
     def __init__(self, delays: VolumeDelays = AT_ONCE) -> None:
         self._delays = delays
-        self._attached: dict[tuple[str, str], _Attachment] = {}
+        self._attached: dict[tuple[str, str], _VolumeAttachment] = {}
         """By node and claim."""
 
     def listen(self, report: Callable[[str, VolumeProgress], None], event: Callable[[Pod, str, str, str], None]) -> None:
@@ -303,7 +303,7 @@ class FakeVolumes:
             key = pod.spec.nodeName, claim
             attachment = self._attached.get(key)
             if attachment is None:
-                attachment = self._attached[key] = _Attachment(now.monotonic + delays.attach)
+                attachment = self._attached[key] = _VolumeAttachment(now.monotonic + delays.attach)
             attachment.pods.add(pod.metadata.uid)
             done = max(done, attachment.done + delays.mount, now.monotonic + delays.mount)
         return done

@@ -148,7 +148,7 @@ class NodeTable:
         """
         return self._text("labels", key)
 
-    def has_label(self, key: str) -> bool:
+    def any_node_has_label(self, key: str) -> bool:
         """Return True if at least one node has the label."""
         return ("labels", key) in self._keys
 
@@ -418,8 +418,8 @@ class SomeNodes(NodeTable):
     def has_image(self, name: str) -> bool:
         return self._all.has_image(name)
 
-    def has_label(self, key: str) -> bool:
-        return self._all.has_label(key)
+    def any_node_has_label(self, key: str) -> bool:
+        return self._all.any_node_has_label(key)
 
     def _text(self, field: str, key: str) -> EncodedColumn[str | None]:
         return self._all._text(field, key).view_rows(self._some)

@@ -143,7 +143,7 @@ class VolumeClaimAdvisor:
 def _unbound(case: AdvisorInput) -> list[PersistentVolumeClaim]:
     """Return the pod's unbound claims that do not use WaitForFirstConsumer."""
     objects = Volumes(case.objects)
-    claims = [objects.claim_of(case.pod, key) for key in claims_of(case.pod)]
+    claims = [objects.find_usable_claim(case.pod, key) for key in claims_of(case.pod)]
     return [claim for claim in claims if not isinstance(claim, str) and needs_immediate_binding(objects, claim)]
 
 

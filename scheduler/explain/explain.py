@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.records import Asked, Explanation, Objection, Ranked, Refusal, Remedy, listing
+from pinnace.api.records import Asked, Explanation, NodePluginScores, Objection, Refusal, Remedy, listing
 from pinnace.fit.requests import PODS
 from pinnace.fit.table import BoolArray, IntArray
 from pinnace.scheduler.cache.cache import Cache
@@ -360,10 +360,10 @@ def _add_scores(
     wanted = {found.bound, found.asked.node if found.asked else ""}
     shown = [row for place, row in enumerate(rows) if place < MAX_RANKED or case.nodes.names[row] in wanted]
 
-    def ranked() -> Iterator[Ranked]:
+    def ranked() -> Iterator[NodePluginScores]:
         for row in shown:
             rank = 1 + int(np.count_nonzero(total[feasible] > total[row]))
-            yield Ranked(
+            yield NodePluginScores(
                 case.nodes.names[row], rank, float(total[row]), {plugin: float(score[row]) for plugin, _, score in table}
             )
 

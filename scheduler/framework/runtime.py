@@ -308,13 +308,13 @@ class Framework:
         reason = self._cost_bound.find_refusal(pod, nodes)
         return Diagnosis(len(nodes), pre_filter=(CostLimit.name, reason)) if reason else None
 
-    def cost(self, pod: PodInfo, nodes: NodeTable) -> float:
+    def filter_cost_bound(self, pod: PodInfo, nodes: NodeTable) -> float:
         """Return an upper estimate of the CPU seconds for the items of the pod. Raise PluginError."""
         return self._cost_bound.estimate(pod, nodes)
 
-    def estimate(self, pod: PodInfo, nodes: NodeTable) -> float:
+    def estimate_filter_cost(self, pod: PodInfo, nodes: NodeTable) -> float:
         """Return an upper estimate of the CPU seconds of `run_filters`. Raise PluginError."""
-        return self.cost(pod, nodes) + _JUDGE + len(nodes) * _JUDGE_NODE
+        return self.filter_cost_bound(pod, nodes) + _JUDGE + len(nodes) * _JUDGE_NODE
 
     def run_filters(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Diagnosis:
         """Run all filters on all nodes. Raise PluginError."""

@@ -402,7 +402,7 @@ class VolumeBinding:
         claims = _PodClaims()
         immediate = False
         for key in keys:
-            claim = self._objects.claim_of(pod, key)
+            claim = self._objects.find_usable_claim(pod, key)
             if isinstance(claim, str):
                 return Status(claim)
             if is_bound(claim):

@@ -60,7 +60,7 @@ class Volumes:
         self.volumes: Mapping[str, PersistentVolume] = handle.objects(PERSISTENT_VOLUMES)
         self.classes: Mapping[str, StorageClass] = handle.objects(STORAGE_CLASSES)
 
-    def claim_of(self, pod: PodInfo, key: str) -> PersistentVolumeClaim | str:
+    def find_usable_claim(self, pod: PodInfo, key: str) -> PersistentVolumeClaim | str:
         """Return a claim of the pod, or the reason why the pod cannot use it."""
         name = key.partition("/")[2]
         claim = self.claims.get(key)

@@ -20,6 +20,7 @@ _CATEGORY_ALL = ("pods", "services", "deployments", "replicasets", "jobs")
 _WITHOUT_STATUS = (
     "events", "priorityclasses", "leases", "storageclasses", "csinodes", "limitranges", "roles", "clusterroles", "rolebindings",
     "clusterrolebindings", "endpointslices", "configmaps", "secrets", "serviceaccounts", "ipaddresses",
+    "ingressclasses", "networkpolicies",
 )  # fmt: skip
 SCALED = ("deployments", "replicasets")
 """The plurals with a `scale` subresource."""

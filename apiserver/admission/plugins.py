@@ -3,10 +3,11 @@
 Source: pkg/kubeapiserver/options/plugins.go of Kubernetes.
 """
 
-from pinnace.api.resources import LIMIT_RANGES, NAMESPACES, PRIORITY_CLASSES, STORAGE_CLASSES
+from pinnace.api.resources import INGRESS_CLASSES, LIMIT_RANGES, NAMESPACES, PRIORITY_CLASSES, STORAGE_CLASSES
 from pinnace.apiserver.admission import AdmissionChain, MutatingPlugin
 from pinnace.apiserver.admission.authorization import ElectionLeases, NodeRestriction, RoleEscalation
 from pinnace.apiserver.admission.defaults import (
+    DefaultIngressClass,
     DefaultStorageClass,
     NamespaceLifecycle,
     PersistentVolumeClaimResize,
@@ -36,6 +37,7 @@ def chain(
         priority,
         TaintNodesByCondition(),
         DefaultStorageClass(cache_of(STORAGE_CLASSES)),
+        DefaultIngressClass(cache_of(INGRESS_CLASSES)),
         limits,
         *([TraceContext(tracer)] if tracer.on else []),
     )

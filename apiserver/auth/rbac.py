@@ -40,9 +40,11 @@ from pinnace.api.resources import (
     ENDPOINT_SLICES,
     EVENTS,
     EVENTS_V1,
+    INGRESSES,
     JOBS,
     LIMIT_RANGES,
     NAMESPACES,
+    NETWORK_POLICIES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
@@ -113,7 +115,7 @@ _READ_BY_SCHEDULER = (
 """Resources that the scheduler reads, other than pods."""
 _EDITABLE = (
     PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS, REPLICA_SETS, JOBS, CONFIG_MAPS,
-    SERVICE_ACCOUNTS,
+    SERVICE_ACCOUNTS, INGRESSES, NETWORK_POLICIES,
 )  # fmt: skip
 _VIEWABLE = (*_EDITABLE, LIMIT_RANGES, RESOURCE_QUOTAS, EVENTS, ENDPOINT_SLICES)
 """Namespaced resources that the role view can read. As in Kubernetes, secrets are excluded."""

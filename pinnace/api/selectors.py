@@ -408,5 +408,8 @@ FIELDS: Mapping[str, Mapping[str, Read]] = {
     "serviceaccounts": _NAMESPACED,
     "ipaddresses": {**_NAME, "spec.parentRef.name": lambda address: address.spec.parentRef.name},
     "servicecidrs": _NAME,
+    "ingresses": _NAMESPACED,
+    "ingressclasses": _NAME,
+    "networkpolicies": _NAMESPACED,
 }
 """The selectable fields of each resource, by plural name."""

@@ -16,6 +16,7 @@ from tests.fuzz import sound
 from tests.unit.registry.objects import created
 
 WITH_CONDITIONS = {
+    "HTTPIngressPath.path",  # for Exact and Prefix
     "Ingress.spec",  # empty without its fields
     "IngressClassParametersReference.namespace",  # for the scope Namespace
     "LabelSelectorRequirement.values",  # for In

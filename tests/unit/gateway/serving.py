@@ -19,6 +19,7 @@ from pinnace.gateway.http import JSON, ApiStatus, Request, Response, User
 from pinnace.gateway.server import error_response
 from pinnace.gateway.workers import ConversionWorker
 from tests.storage.memory import MemoryStorage
+from tests.unit.cacher.world import eventually
 
 DEADLINE = 60.0
 """Seconds for one request."""
@@ -93,7 +94,7 @@ async def gateway() -> AsyncIterator[Gateway]:
     workers = ConversionWorker()
     converting = asyncio.create_task(workers.run())
     try:
-        await client.namespaces.get("default")
+        await eventually(lambda: server.readiness() is None)
         yield Gateway(Dispatcher(Backend(connection), lambda: "", ClientConfig((at,)), workers), client, at)
     finally:
         await connection.close()

@@ -39,6 +39,8 @@ from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import PEOPLE, Caller
 from tests.workloads import make_deployment
 
+pytestmark = pytest.mark.slow
+
 PATIENCE = 10.0
 Change = Callable[[Any], object]
 MINE = "example.com/mine"

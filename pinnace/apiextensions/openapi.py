@@ -1,7 +1,7 @@
 """OpenAPI schemas of custom resources, versions 2 and 3, as `kubectl explain` and clients read them.
 
-Version 2 leaves out what clients of swagger 2.0 cannot read: allOf, anyOf, oneOf, not, nullable, and the fields below nodes that
-are nullable or that preserve unknown fields.
+Version 2 leaves out what clients of swagger 2.0 cannot read: allOf, anyOf, oneOf, not, nullable, and the fields below nodes
+that are nullable or that preserve unknown fields.
 
 Source: k8s.io/apiextensions-apiserver/pkg/controller/openapi (builder, v2) of Kubernetes 1.36.
 """
@@ -22,8 +22,8 @@ _API_VERSION = (
     f"the latest internal value, and may reject unrecognized values. More info: {_CONVENTIONS}#resources"
 )
 _KIND = (
-    "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the "
-    f"client submits requests to. Cannot be updated. In CamelCase. More info: {_CONVENTIONS}#types-kinds"
+    "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint "
+    f"the client submits requests to. Cannot be updated. In CamelCase. More info: {_CONVENTIONS}#types-kinds"
 )
 _EMBEDDED_API_VERSION = (
     f"apiVersion defines the versioned schema of this representation of an object. More info: {_CONVENTIONS}#resources"

@@ -13,6 +13,14 @@ from pinnace.apiextensions.patterns import Pattern, PatternError, compile_patter
 from pinnace.apiextensions.schema import StructuralSchema, mapping, objects, text, texts
 from pinnace.apiextensions.violations import format_supported, to_json
 
+_PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {
+    "array": (list,),
+    "boolean": (bool,),
+    "integer": (int,),
+    "number": (int, float),
+    "object": (dict,),
+    "string": (str,),
+}
 INT_OR_STRING = ("integer", "string")
 
 
@@ -25,6 +33,8 @@ class ValueValidation:
         self.schema = schema
         self.types: tuple[str, ...] = INT_OR_STRING if schema.int_or_string else ((schema.type,) if schema.type else ())
         sole_type = self.types[0] if len(self.types) == 1 else ""
+        self.python_types = frozenset(python for kind in self.types for python in _PYTHON_TYPES.get(kind, ()))
+        """The types of valid values, except for floats without a fraction, which are integers."""
         name = text(get("format"))
         self.format = name if name and is_recognized(name, sole_type) else ""
         """The name of a format that is checked; "" for none."""
@@ -81,7 +91,7 @@ class ValueValidation:
     def negated(self) -> StructuralSchema | None:
         """The schema of `not`."""
         props = self.schema.props.get("not")
-        return StructuralSchema(props) if isinstance(props, Mapping) else None
+        return StructuralSchema(props) if isinstance(props, dict) else None
 
     def _nested(self, keyword: str) -> Sequence[StructuralSchema]:
         return [StructuralSchema(mapping(props)) for props in objects(self.schema.props.get(keyword))]

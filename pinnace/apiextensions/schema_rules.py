@@ -29,6 +29,7 @@ RuleCheck = Callable[[Mapping[str, Any], str], Sequence[Violation]]
 TYPES = ("array", "boolean", "integer", "number", "object", "string")
 _REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
 _LIST_TYPE, _MAP_TYPE, _MAP_KEYS = "x-kubernetes-list-type", "x-kubernetes-map-type", "x-kubernetes-list-map-keys"
+_TOPOLOGY = frozenset({_LIST_TYPE, _MAP_TYPE, _MAP_KEYS})
 _RULES, _PRESERVE, _EMBEDDED = (
     "x-kubernetes-validations",
     "x-kubernetes-preserve-unknown-fields",
@@ -70,14 +71,14 @@ def validate_schema(
     out = list(_check_root(props, path)) if status else []
     if props.get("nullable"):
         out.append(forbidden(f"{path}.nullable", "nullable cannot be true at the root"))
-    unconvertible, structural = "", False
+    unconvertible, structural, keywords = "", False, set[str]()
     if options.require_structural:
         violations = list[Violation]()
         try:
-            check_convertible(props)
-            violations = validate_structural(props, path, PatternBudget()) or validate_defaults(
-                props, path, evaluate_rules, require_pruned=options.require_pruned_defaults
-            )
+            keywords = check_convertible(props)
+            violations = validate_structural(props, path, PatternBudget())
+            if not violations and "default" in keywords:
+                violations = validate_defaults(props, path, evaluate_rules, require_pruned=options.require_pruned_defaults)
             structural = not violations
         except NotConvertible as error:
             unconvertible = str(error)
@@ -87,7 +88,7 @@ def validate_schema(
     out += checker.out
     if unconvertible and not out:
         out.append(invalid(path, "", unconvertible))
-    if structural and not checker.out and check_rules is not None and has_rules(props):
+    if structural and not checker.out and check_rules is not None and _RULES in keywords:
         out += check_rules(props, path)
     return out
 
@@ -146,11 +147,8 @@ class _SchemaChecker:
         self._check_children(node, path, place)
         if node.get(_PRESERVE) is False:
             self.out.append(invalid(f"{path}.{_PRESERVE}", False, "must be true or undefined"))
-        self._check_topology(node, path)
-        if node.get(_LIST_TYPE) == "map":
-            self._check_map_items(node, path)
-        if self._options.require_map_keys:
-            self.out += check_list_keys(node, path)
+        if not _TOPOLOGY.isdisjoint(node):
+            self._check_topology(node, path)
         for index, rule in enumerate(objects(node.get(_RULES))):
             self._check_rule(rule, node, f"{path}.{_RULES}[{index}]")
 
@@ -217,6 +215,10 @@ class _SchemaChecker:
             detail = f"must be map if {_MAP_KEYS} is non-empty"
             field = f"{path}.{_LIST_TYPE}"
             self.out.append(required(field, detail) if list_type is None else invalid(field, list_type, detail))
+        if list_type == "map":
+            self._check_map_items(node, path)
+        if self._options.require_map_keys:
+            self.out += check_list_keys(node, path)
 
     def _add_wrong_type(self, path: str, kind: str, detail: str) -> None:
         self.out.append(invalid(path, kind, detail) if kind else required(path, detail))

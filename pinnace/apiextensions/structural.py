@@ -20,6 +20,7 @@ _INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
 _UNSUPPORTED = frozenset({"id", "$schema", "$ref", "patternProperties", "dependencies", "additionalItems", "definitions"})
 _SCHEMAS = frozenset({"items", "not", "additionalProperties", "additionalItems", "allOf", "anyOf", "oneOf"})
 """Keywords with schemas, or lists of schemas."""
+_VALUE_KEYWORDS = frozenset({"allOf", "anyOf", "oneOf", "not", "pattern"})
 _MAPS_OF_SCHEMAS = frozenset({"properties", "patternProperties", "definitions", "dependencies"})
 _UNSUPPORTED_NAMES = {"$schema": "schema"}
 _METADATA_FIELDS = frozenset({"type", "default", "properties"})
@@ -55,11 +56,13 @@ class NotConvertible(ValueError):
     """The schema has keywords that structural schemas do not have. The message is Kubernetes'."""
 
 
-def check_convertible(props: Props) -> None:
-    """Raise NotConvertible. The walk is over all nodes."""
+def check_convertible(props: Props) -> set[str]:
+    """Return the keywords that occur in a schema. Raise NotConvertible."""
+    keywords = set[str]()
     waiting: list[Any] = [props]
     while waiting:
         node = waiting.pop()
+        keywords.update(node)
         if not _UNSUPPORTED.isdisjoint(node):
             name = next(name for name in node if name in _UNSUPPORTED)
             raise NotConvertible(f"OpenAPIV3Schema '{_UNSUPPORTED_NAMES.get(name, name)}' is not supported")
@@ -69,6 +72,7 @@ def check_convertible(props: Props) -> None:
         if isinstance(node.get("items"), list) and node["items"]:
             raise NotConvertible("OpenAPIV3Schema 'items' must be a schema, but is an array")
         waiting.extend(inner_schemas(node))
+    return keywords
 
 
 def inner_schemas(node: Props) -> list[Props]:
@@ -110,7 +114,8 @@ class _Checker:
         if "additionalProperties" in node:
             self._check_additional(node, level, f"{path}.additionalProperties")
         self._check_extensions(node, path)
-        self._check_values(node, level, path, outside=True)
+        if not _VALUE_KEYWORDS.isdisjoint(node):
+            self._check_values(node, level, path, outside=True)
         self._check_node_type(node, kind, level, path)
         self._check_meta_properties(node, properties, level, path)
 

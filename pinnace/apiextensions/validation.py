@@ -488,7 +488,9 @@ def _validate_list_types(value: Any, schema: StructuralSchema | None, path: str,
                     _validate_list_types(child, schema.values, f"{path}[{name}]", out)
     elif isinstance(value, list):
         if schema.list_type == "set":
-            _add_duplicates(map(canonical_form, value), value, path, out)
+            kinds = set(map(type, value))
+            keys = value if len(kinds) == 1 and kinds <= {str, int} else map(canonical_form, value)
+            _add_duplicates(keys, value, path, out)
         elif schema.list_type == "map":
             _validate_list_map(value, schema, path, out)
         if schema.items is not None:

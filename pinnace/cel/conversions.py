@@ -307,7 +307,8 @@ def last_index_of(text: str, part: str, offset: int | None = None) -> int:
 
 
 def substring(text: str, start: int, end: int | None = None) -> str:
-    end = len(text) if end is None else end
+    if end is None:
+        end = max(start, len(text))
     if start > end:
         raise EvaluationFailure(f"invalid substring range. start: {start}, end: {end}")
     for index in (start, end):

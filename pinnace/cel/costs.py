@@ -350,6 +350,7 @@ _ACCESSORS = frozenset(
         "getHostname", "getHost", "getPort", "getEscapedPath", "getQuery", "format.named",
     }
 )  # fmt: skip
+_PARSERS = frozenset({"cidr", "isIP", "isCIDR", "ip", "ip.isCanonical", "quantity", "isQuantity", "semver", "isSemver"})
 _SCANS = frozenset({"isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"})
 _O1_TYPES = frozenset({"net.IP", "net.CIDR", "kubernetes.Quantity", "kubernetes.Semver"})
 
@@ -402,6 +403,8 @@ def _estimate_library_call(overload: Overload, target: Operand | None, args: Seq
         return Estimate(cost.plus(args[0].bound.scaled(TRAVERSAL)) if overload.id.endswith("string") else cost)
     if name == "ip" and target is not None:
         return Estimate(ONE)
+    if name in _PARSERS:
+        return Estimate(args[0].bound.scaled(2 * TRAVERSAL if name == "ip.isCanonical" else TRAVERSAL))
     if name == "validate" and target is not None:
         return Estimate(args[0].bound.scaled(TRAVERSAL).scaled(MAX_FORMAT_REGEX * REGEX))
     if name == "_==_" and args[0].type.same(args[1].type):

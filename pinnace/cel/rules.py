@@ -9,7 +9,7 @@ Source: staging/src/k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel and 
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from pinnace.api.status import Violation
 from pinnace.cel import costs, libraries, syntax
@@ -349,19 +349,15 @@ class _Walk:
         try:
             return program.evaluate(meter, bindings)
         except CostExceeded:
-            if meter.cost > meter.cost_limit:
-                reason = "no further validation rules will be run due to call cost exceeds limit for rule"
-                self._stop(path, shown_type, f"'{EXCEEDED}': {reason}: {rule.shown}")
-            self._stop(path, shown_type, NO_BUDGET)
+            if meter.cost <= meter.cost_limit:
+                self._stop(path, shown_type, NO_BUDGET)
+            reason = "no further validation rules will be run due to call cost exceeds limit for rule"
+            self._stop(path, shown_type, f"'{EXCEEDED}': {reason}: {rule.shown}")
         finally:
             self._budget -= meter.cost
-            if self._budget < 0:
-                self._stop(path, shown_type, NO_BUDGET)
 
-    def _stop(self, path: str, shown_type: str, detail: str) -> None:
-        violation = _invalid(path, shown_type, detail)
-        if violation not in self.violations[-1:]:
-            self.violations.append(violation)
+    def _stop(self, path: str, shown_type: str, detail: str) -> NoReturn:
+        self.violations.append(_invalid(path, shown_type, detail))
         raise Exhausted
 
     def _refuse(self, rule: Rule, obj: Any, shown_type: str, bindings: Mapping[str, Any], path: str, ratchet: Ratchet) -> None:

@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pinnace.cel.conversions import decode_base64, parse_duration, parse_timestamp
+from pinnace.cel.conversions import SECOND, check_int, decode_base64, parse_duration, parse_timestamp
 from pinnace.cel.meter import Meter
-from pinnace.cel.types import EvaluationFailure, Field, MapList, SetList, Type, list_of, map_of
+from pinnace.cel.types import Duration, EvaluationFailure, Field, MapList, SetList, Type, list_of, map_of
 
 Schema = Mapping[str, Any]
 
@@ -225,12 +225,36 @@ class Converter:
         return converted
 
 
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-zµ]+)", re.ASCII)
+_DURATION_UNITS = {
+    **dict.fromkeys(("ns", "nano", "nanosecond", "nanoseconds"), 1),
+    **dict.fromkeys(("us", "µs", "micro", "microsecond", "microseconds"), 10**3),
+    **dict.fromkeys(("ms", "milli", "millisecond", "milliseconds"), 10**6),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), SECOND),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60 * SECOND),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600 * SECOND),
+    **dict.fromkeys(("d", "day", "days"), 86400 * SECOND),
+    **dict.fromkeys(("w", "wk", "week", "weeks"), 7 * 86400 * SECOND),
+}
+"""Units of the format duration in nanoseconds: more than those of the function `duration`."""
+
+
+def _convert_duration(text: str) -> Duration:
+    try:
+        return parse_duration(text)
+    except EvaluationFailure:
+        parts = _DURATION_PART.findall(text[:100])
+        if not parts or _DURATION_PART.sub("", text[:100]).strip() or any(unit not in _DURATION_UNITS for _, unit in parts):
+            raise
+    return Duration(check_int(sum(int(float(number) * _DURATION_UNITS[unit]) for number, unit in parts)))
+
+
 def _convert_text(text: str, form: str | None) -> Any:
     try:
         if form == "byte":
             return decode_base64(text)
         if form == "duration":
-            return parse_duration(text.replace(" ", ""))
+            return _convert_duration(text)
         if form == "date":
             return parse_timestamp(f"{text}T00:00:00Z")
         if form == "date-time":

@@ -13,7 +13,7 @@ from google.protobuf.descriptor import MethodDescriptor
 
 from pinnace.api.conversion import SERVED_VERSIONS
 from pinnace.api.resources import ALL, DEFAULT_NAMESPACE, NAMESPACES, NODES, PODS, Resource
-from pinnace.api.selectors import FIELDS, SelectorError, parse_fields
+from pinnace.api.selectors import SelectorError, parse_fields, selectable_fields
 
 ELECTIONS_GROUP = "pinnace.io"
 REVIEWS_GROUP = "authorization.k8s.io"
@@ -197,7 +197,7 @@ def _only_name(resource: Resource[Any], selector: str) -> str:
     if len(selector) > MAX_NAMING or NAME not in selector:
         return ""
     try:
-        names = parse_fields(selector, FIELDS[resource.plural]).allowed(NAME)
+        names = parse_fields(selector, selectable_fields(resource)).allowed(NAME)
     except SelectorError:
         return ""
     return next(iter(names)) if names is not None and len(names) == 1 else ""

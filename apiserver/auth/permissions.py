@@ -100,10 +100,14 @@ def permission_of(method: MethodDescriptor) -> Permission:
     special = _SPECIAL.get(f"{service}/{method.name}")
     if special is not None:
         return special
-    resource = _RESOURCES[service]
-    if method.name == "Patch":
+    return standard_permission(_RESOURCES[service], method.name)
+
+
+def standard_permission(resource: Resource[Any], method: str) -> Permission:
+    """Return the permission of a standard method of a resource. Raises LookupError if it is not a standard one."""
+    if method == "Patch":
         return Permission(_patch_actions(resource), _named_target(resource))
-    verb, subresource, targets = _STANDARD[method.name]
+    verb, subresource, targets = _STANDARD[method]
     return Permission(_fixed_action(action_on(resource, verb, subresource)), targets(resource))
 
 

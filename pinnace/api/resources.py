@@ -144,6 +144,10 @@ class CustomSchema(Protocol):
         """Return the form in which a stored object is served in this version: with defaults, without unknown fields."""
         ...
 
+    def has_versions(self, *api_versions: str) -> bool:
+        """Return whether the kind has these versions."""
+        ...
+
     def ownership_type(self) -> Any:
         """Return the type of the objects for server-side apply (pinnace.api.schema)."""
         ...
@@ -182,14 +186,26 @@ class CustomResource(Resource[CustomObject]):
         return f"{self.prefix}{namespace}/{name}" if self.namespaced else f"{self.prefix}{name}"
 
 
+CUSTOM_OBJECTS = Resource(
+    "customobjects", "CustomObject", "v1", CustomObject, CUSTOM_SERVICE, customobjects_pb2, namespaced=True
+)
+"""Stands for all custom resources in tables of resources. It has no objects."""
+
+
 def custom_service(version: str, plural: str, group: str) -> str:
     """Return the gRPC service of a version of a custom kind."""
     return f"{CUSTOM_SERVICE}.{version}.{plural}.{group}"
 
 
 def is_custom_prefix(prefix: str) -> bool:
-    """Return whether keys with this prefix (`prefix_of`) are those of custom objects."""
-    return "." in prefix
+    """Return whether keys with this prefix (`prefix_of`) are those of custom objects: "/registry/widgets.example.com/"."""
+    return "." in prefix and prefix.startswith(ROOT)
+
+
+def custom_row(prefix: str) -> CustomResource:
+    """Return a row for the metadata of the objects with a custom prefix, which are those of any scope."""
+    plural, _, group = prefix.removeprefix(ROOT).rstrip("/").partition(".")
+    return CustomResource(plural, "", f"{group}/", CustomObject, CUSTOM_SERVICE, customobjects_pb2, namespaced=True)
 
 
 def prefix_of(key: str) -> str:

@@ -14,7 +14,16 @@ from typing import Any
 
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
-from pinnace.api import authorization_pb2, calls_pb2, customobjects_pb2, elections_pb2, keys_pb2, metrics_pb2, tables_pb2, version_pb2
+from pinnace.api import (
+    authorization_pb2,
+    calls_pb2,
+    customobjects_pb2,
+    elections_pb2,
+    keys_pb2,
+    metrics_pb2,
+    tables_pb2,
+    version_pb2,
+)
 from pinnace.api.conversion import SERVED_VERSIONS, conversion_of
 from pinnace.api.resources import (
     ALL,

@@ -19,7 +19,9 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from pinnace.api.codec import INLINED, SHOWN_WHEN_ZERO, map_value
-from pinnace.api.resources import ALL, Resource
+from pinnace.api.customobjects import dump_canonical
+from pinnace.api.customobjects_pb2 import CustomObject
+from pinnace.api.resources import ALL, CustomResource, Resource
 from pinnace.api.scalars import SCALARS, write_primitive
 
 SHOWN_WHEN_EMPTY: dict[str, tuple[str, ...]] = {
@@ -177,22 +179,34 @@ class JsonCache:
         self._limit = limit
         self.size = 0
         """The current size in bytes."""
-        self._known: OrderedDict[tuple[type, bytes], bytes] = OrderedDict()
+        self._known: OrderedDict[tuple[type | CustomResource, bytes], bytes] = OrderedDict()
 
     def json(self, resource: Resource[Any], data: bytes) -> bytes:
-        """Return the JSON of an encoded object. Raises DecodeError if the bytes are malformed."""
-        key = (resource.message, data)
+        """Return the JSON of an encoded object: of a built-in kind without apiVersion and kind, of a custom kind with them.
+        Raises DecodeError if the bytes are malformed."""
+        key = (resource if isinstance(resource, CustomResource) else resource.message, data)
         result = self._known.get(key)
         if result is not None:
             self._known.move_to_end(key)
             return result
-        result = to_json(resource.message.FromString(data))
+        result = self._encode(resource, data)
         self._known[key] = result
         self.size += len(data) + len(result)
         while self.size > self._limit and self._known:
             (_, old), text = self._known.popitem(last=False)
             self.size -= len(old) + len(text)
         return result
+
+    def typed_json(self, resource: Resource[Any], data: bytes) -> bytes:
+        """Return the JSON of an encoded object with apiVersion and kind. Raises DecodeError."""
+        text = self.json(resource, data)
+        return text if isinstance(resource, CustomResource) else with_type(resource.api_version, resource.kind, text)
+
+    @staticmethod
+    def _encode(resource: Resource[Any], data: bytes) -> bytes:
+        if isinstance(resource, CustomResource) and resource.schema is not None:
+            return dump_canonical(resource.schema.to_served(CustomObject.FromString(data)))
+        return to_json(resource.message.FromString(data))
 
 
 __all__ = ["DecodeError", "JsonCache", "to_json", "with_type", "writer"]

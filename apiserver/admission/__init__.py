@@ -16,7 +16,6 @@ from pinnace.api.resources import ALL, CUSTOM_OBJECTS, CustomResource, Object, R
 from pinnace.apiserver.registry.admission import AdmissionOperation, WriteRequest
 from pinnace.apiserver.storage.interface import Guard
 
-
 _ROWS = (*ALL, CUSTOM_OBJECTS)
 
 

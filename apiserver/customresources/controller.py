@@ -3,8 +3,8 @@
     new or changed definition --accepted names, conditions--> Established
     deleted definition        --its objects are deleted, until none is left--> its finalizer is removed --> gone
 
-Two definitions never get the same name: the write of a status compares the definitions that ask for the same names. No object is
-created while a definition is being deleted (pinnace.apiserver.customresources.store).
+Two definitions never get the same name: the write of a status compares the definitions that ask for the same names. No object
+is created while a definition is being deleted (pinnace.apiserver.customresources.store).
 """
 
 import asyncio
@@ -183,9 +183,7 @@ class DefinitionController:
         suffix = f".{definition.spec.group}"
         every = self._cache.select(SelectionPredicate.parse(CUSTOM_RESOURCE_DEFINITIONS, "", "", ""))
         return [
-            entry
-            for entry in every
-            if entry.key.endswith(suffix) and entry.key.rpartition("/")[2] != definition.metadata.name
+            entry for entry in every if entry.key.endswith(suffix) and entry.key.rpartition("/")[2] != definition.metadata.name
         ]
 
 

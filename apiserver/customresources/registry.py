@@ -86,7 +86,7 @@ class CustomResources:
 
     def method(self, path: str) -> Method | None:
         """Return the method with a path such as "/pinnace.v1.CustomObjects.v1.widgets.example.com/Get"."""
-        service, _, name = path[1:].rpartition("/")
+        service = path[1:].rpartition("/")[0]
         if service not in self._services:
             version = self._version_of(service)
             if version is None:

@@ -1,12 +1,13 @@
 """Writes of custom objects in one version.
 
-Steps see objects in the version (`VersionForm`), and etcd has them in the storage version. An update that changes nothing writes
-an object nevertheless if it is stored in another version, or without defaults: so clients migrate objects.
+Steps see objects in the version (`VersionForm`), and etcd has them in the storage version. An update that changes nothing
+writes an object nevertheless if it is stored in another version, or without defaults: so clients migrate objects.
 
-A new object is written only if its definition is the one by which it was validated, and is not being deleted. So no object stays
-behind when a definition is gone.
+A new object is written only if its definition is the one by which it was validated, and is not being deleted. So no object
+stays behind when a definition is gone.
 """
 
+from pinnace.api.apiextensions_v1_pb2 import CustomResourceDefinition
 from pinnace.api.customobjects_pb2 import CustomObject
 from pinnace.api.resources import CUSTOM_RESOURCE_DEFINITIONS
 from pinnace.api.status import Code, Refusal
@@ -33,12 +34,12 @@ class VersionForm:
 
 
 class CustomStore(Store[CustomObject]):
-    definitions: ResourceCache
+    definitions: ResourceCache[CustomResourceDefinition]
     """The cache of definitions."""
     definition: str
     """The name of the definition."""
 
-    def follow_definition(self, definitions: ResourceCache, name: str) -> None:
+    def follow_definition(self, definitions: ResourceCache[CustomResourceDefinition], name: str) -> None:
         """Guard new objects by a definition in this cache."""
         self.definitions = definitions
         self.definition = name

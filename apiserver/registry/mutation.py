@@ -410,7 +410,6 @@ class _MutationAttempt(Generic[T]):
         else:
             self.write = Write(self.mutation.key, value, expected, self._guards, grows=put.grows, companions=put.companions)
 
-
     def _encoded(self, obj: T) -> bytes:
         return (obj if self._form is None else self._form.to_stored(obj)).SerializeToString()
 

@@ -47,7 +47,14 @@ from pinnace.api.wire import Envelope
 from pinnace.apiserver.auth.audit import AuditEvent, CallAudit, NoAudit
 from pinnace.apiserver.auth.authentication import MASTERS, Credential, User
 from pinnace.apiserver.auth.authorizer import Authorizer
-from pinnace.apiserver.auth.permissions import AUTHENTICATION_GROUP, REVIEWS_GROUP, ActionTarget, ResourceAction, permission_of, standard_permission
+from pinnace.apiserver.auth.permissions import (
+    AUTHENTICATION_GROUP,
+    REVIEWS_GROUP,
+    ActionTarget,
+    ResourceAction,
+    permission_of,
+    standard_permission,
+)
 from pinnace.apiserver.cacher.store import CacheError
 from pinnace.apiserver.errors import Rejected, bad_request, caller_left, to_refusal
 from pinnace.apiserver.flow.control import MAX_STREAMS, ExemptSeat, PriorityAndFairness, Seat, StreamAdmission, set_current_seat
@@ -92,8 +99,8 @@ class Method:
         audit: CallAudit,
         custom: CustomResource | None = None,
     ) -> None:
-        """`custom`: the version of a custom kind that a method of CustomObjects serves. Raises TypeError if the service does not
-        implement the method, and LookupError if the method has no permission in apiserver.auth.permissions."""
+        """`custom`: the version of a custom kind that a method of CustomObjects serves. Raises TypeError if the service does
+        not implement the method, and LookupError if the method has no permission in apiserver.auth.permissions."""
         name = re.sub(r"(?<!^)(?=[A-Z])", "_", descriptor.name).lower()
         self.name = f"{custom.service if custom is not None else descriptor.containing_service.full_name}/{descriptor.name}"
         self.path = f"/{self.name}"

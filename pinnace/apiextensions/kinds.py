@@ -122,9 +122,7 @@ class CustomVersion:
         form = {"apiVersion": storage.api_version, "kind": obj.kind, "metadata": {}, **read_content(obj)}
         if not self.kind.preserves_unknown_fields:
             prune(form, storage.schema)
-        return CustomObject(
-            metadata=obj.metadata, apiVersion=storage.api_version, kind=obj.kind, content=write_content(form)
-        )
+        return CustomObject(metadata=obj.metadata, apiVersion=storage.api_version, kind=obj.kind, content=write_content(form))
 
     def _read_selectable(self, label: str, obj: CustomObject) -> str:
         return selectable_values(self.to_served(obj), self.form).get(label, "")
@@ -152,6 +150,11 @@ class CustomKind:
     def qualified(self) -> str:
         """The name of the definition: "widgets.example.com"."""
         return f"{self.plural}.{self.group}"
+
+    @cached_property
+    def form(self) -> dict[str, Any]:
+        """The JSON form of the definition."""
+        return to_dict(self.definition)
 
     @property
     def served(self) -> list[CustomVersion]:

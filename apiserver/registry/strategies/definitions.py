@@ -1,7 +1,8 @@
 """CustomResourceDefinitions: defaults, validation, and the first steps of their deletion.
 
-The first delete adds the finalizer `customresourcecleanup.apiextensions.k8s.io` and the condition Terminating, and does not start
-a new generation. The API servers then delete the objects, and remove the finalizer (pinnace.apiserver.customresources.controller).
+The first delete adds the finalizer `customresourcecleanup.apiextensions.k8s.io` and the condition Terminating, and does not
+start a new generation. The API servers then delete the objects, and remove the finalizer
+(pinnace.apiserver.customresources.controller).
 
 Source: pkg/registry/customresourcedefinition of k8s.io/apiextensions-apiserver 1.36.
 """
@@ -52,9 +53,7 @@ class DefinitionStrategy(Strategy[CustomResourceDefinition]):
         carry_over(obj, old, "metadata", "spec")
 
     def validate(self, obj: CustomResourceDefinition) -> list[Violation]:
-        return definitions.validate_definition(
-            to_dict(obj), check_rules=self._check_rules, evaluate_rules=self._evaluate_rules
-        )
+        return definitions.validate_definition(to_dict(obj), check_rules=self._check_rules, evaluate_rules=self._evaluate_rules)
 
     def validate_update(self, obj: CustomResourceDefinition, old: CustomResourceDefinition) -> list[Violation]:
         return definitions.validate_definition(

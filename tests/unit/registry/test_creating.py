@@ -131,9 +131,7 @@ async def test_some_updates_must_say_which_version_they_change(service: str, obj
         assert await call(assembly, f"{service}/Update", asked(assembly, f"{service}/Update", stored))
         for unsaid in ("", "0"):
             stored.metadata.resourceVersion = unsaid
-            with pytest.raises(
-                Rejected, match=r"metadata\.resourceVersion: Invalid value: 0: must be specified for an update"
-            ):
+            with pytest.raises(Rejected, match=r"metadata\.resourceVersion: Invalid value: 0: must be specified for an update"):
                 await call(assembly, f"{service}/Update", asked(assembly, f"{service}/Update", stored))
 
 

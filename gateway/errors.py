@@ -132,6 +132,8 @@ def _invalid_status(group: str, kind: str, name: str, violations: Sequence[Viola
 
 def _status_cause(violation: Violation) -> dict[str, str]:
     message, field = violation.message, {"field": violation.field} if violation.field else {}
+    if violation.reason:
+        return {"reason": violation.reason, "message": message} | field
     for beginning, reason in _CAUSES:
         if message.startswith(beginning):
             return {"reason": reason, "message": message} | field

@@ -22,6 +22,8 @@ TOO_LARGE = "TooLarge"
 """The reason of a refusal: etcd does not store objects of this size."""
 UNMERGEABLE = "Unmergeable"
 """The reason of a refusal: a strategic merge patch cannot be merged into the object."""
+TYPE_INVALID = "FieldValueTypeInvalid"
+"""The reason of a violation: the value of a custom object has another type or format than its schema."""
 UNTYPED = "Untyped"
 """The reason when a configuration does not have the types of its kind."""
 DETAILS_KEY = "grpc-status-details-bin"
@@ -57,6 +59,8 @@ class Violation:
 
     field: str
     message: str
+    reason: str = ""
+    """The reason of Kubernetes' cause. Empty: the reason that belongs to the beginning of the message."""
 
     def __str__(self) -> str:
         return f"{self.field}: {self.message}" if self.field else self.message
@@ -84,7 +88,7 @@ def encode(refusal: Refusal) -> status_pb2.Status:
     if refusal.violations:
         bad = error_details_pb2.BadRequest()
         for violation in refusal.violations:
-            bad.field_violations.add(field=violation.field, description=violation.message)
+            bad.field_violations.add(field=violation.field, description=violation.message, reason=violation.reason)
         status.details.add().Pack(bad)
     if refusal.retry_after is not None:
         delay = Duration()
@@ -103,7 +107,7 @@ def decode(status: status_pb2.Status) -> Refusal:
         code=Code(status.code),
         reason=info.reason,
         message=status.message,
-        violations=tuple(Violation(v.field, v.description) for v in bad.field_violations),
+        violations=tuple(Violation(v.field, v.description, v.reason) for v in bad.field_violations),
         retry_after=retry.retry_delay.ToMilliseconds() / 1000 if has_retry else None,
         metadata=tuple(sorted(info.metadata.items())),
     )

@@ -1,0 +1,78 @@
+"""Regular expressions of schemas: Go's syntax (RE2), matched in linear time.
+
+Source: https://github.com/google/re2/wiki/Syntax, and the messages of Go's regexp/syntax.
+"""
+
+from functools import lru_cache
+from typing import Protocol
+
+import re2
+
+MAX_MEMORY = 4 << 20
+"""Memory of one compiled expression in bytes. Go has its own limits, which are similar."""
+_CACHED_LENGTH = 1_000
+_GO_MESSAGES = {
+    "missing )": "missing closing )",
+    "missing ]": "missing closing ]",
+    "trailing \\": "trailing backslash at end of expression",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "invalid repetition size": "invalid repeat count",
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+    "invalid named capture group": "invalid named capture",
+    "pattern too large - compile failed": "expression too large",
+}
+
+
+class PatternError(ValueError):
+    """The text is no regular expression. The message is Go's: "error parsing regexp: missing closing ): `(`"."""
+
+
+class Pattern(Protocol):
+    def search(self, text: str) -> object | None: ...
+
+    @property
+    def programsize(self) -> int: ...
+
+
+def compile_pattern(pattern: str) -> Pattern:
+    """Raise PatternError."""
+    return _compile_cached(pattern) if len(pattern) <= _CACHED_LENGTH else _compile(pattern)
+
+
+def _compile(pattern: str) -> Pattern:
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = MAX_MEMORY
+    try:
+        return re2.compile(replace_surrogates(pattern), options)  # type: ignore[no-any-return]
+    except re2.error as error:
+        raise PatternError(_go_message(error)) from None
+
+
+_compile_cached = lru_cache(4096)(_compile)
+
+
+def _go_message(error: Exception) -> str:
+    text = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
+    problem, separator, where = text.partition(": ")
+    return f"error parsing regexp: {_GO_MESSAGES.get(problem, problem)}" + (f": `{where}`" if separator else "")
+
+
+def matches(pattern: Pattern, text: str) -> bool:
+    return pattern.search(replace_surrogates(text)) is not None
+
+
+def replace_surrogates(text: str) -> str:
+    """Replace half surrogates, which JSON can contain and UTF-8 cannot, as Go does."""
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "replace").decode() if _has_surrogate(text) else text
+
+
+def _has_surrogate(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False

@@ -74,7 +74,7 @@ def is_date_time(text: str) -> bool:
     if len(parts) < 2 or not is_date(parts[0]):
         return False
     match = _match_time(parts[1])
-    return bool(match) and match[1] <= "23" and match[2] <= "59" and match[3] <= "59"
+    return match is not None and match[1] <= "23" and match[2] <= "59" and match[3] <= "59"
 
 
 def is_duration(text: str) -> bool:

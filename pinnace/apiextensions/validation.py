@@ -9,7 +9,6 @@ Source: k8s.io/apiextensions-apiserver/pkg/apiserver/validation, k8s.io/kube-ope
 k8s.io/apiextensions-apiserver/pkg/registry/customresource of Kubernetes 1.36.
 """
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -19,7 +18,8 @@ from pinnace.api.scalars import MAX_INT32
 from pinnace.api.status import TYPE_INVALID, Violation
 from pinnace.apiextensions.metadata import validate_embedded
 from pinnace.apiextensions.patterns import matches
-from pinnace.apiextensions.schema import ABSENT, StructuralSchema, mapping, text
+from pinnace.apiextensions.schema import ABSENT, StructuralSchema
+from pinnace.apiextensions.subresources import LABEL_SELECTOR, SPEC_REPLICAS, STATUS_REPLICAS, validate_scale
 from pinnace.apiextensions.value_validation import ValueValidation, canonical_form
 from pinnace.apiextensions.violations import (
     NO_FIELD,
@@ -491,13 +491,13 @@ def validate_object(
     out = list[Violation]()
     if not status:
         out += validate_value(obj, schema, ABSENT if old is None else old)
-        out += validate_scale(obj, scale, ("specReplicasPath", "statusReplicasPath", "labelSelectorPath"))
+        out += validate_scale(obj, scale, (SPEC_REPLICAS, STATUS_REPLICAS, LABEL_SELECTOR))
     else:
         status_schema = schema.property_schema("status")
         if "status" in obj and status_schema is not None:
             before = ABSENT if old is None else old.get("status")
             out += validate_value(obj["status"], status_schema, before, path="status")
-        out += validate_scale(obj, scale, ("statusReplicasPath", "labelSelectorPath"))
+        out += validate_scale(obj, scale, (STATUS_REPLICAS, LABEL_SELECTOR))
     out += validate_embedded(obj, schema)
     if old is None or not validate_list_types(old, schema):
         out += validate_list_types(obj, schema)
@@ -512,62 +512,3 @@ def validate_object(
 def blocks_rules(violation: Violation) -> bool:
     """Return whether a violation makes the evaluation of rules meaningless."""
     return violation.reason == TYPE_INVALID or violation.message.startswith(_BLOCKING)
-
-
-def validate_scale(obj: Mapping[str, Any], scale: Mapping[str, Any] | None, keys: Iterable[str]) -> list[Violation]:
-    """Return what is invalid in the fields that the scale subresource reads. `keys`: the paths to check."""
-    out = list[Violation]()
-    for key in keys:
-        path = text(mapping(scale).get(key))
-        if not path:
-            continue
-        value, problem = find_nested(obj, path, str if key == "labelSelectorPath" else int)
-        if problem:
-            out.append(invalid(path, "" if key == "labelSelectorPath" else 0, problem))
-        elif isinstance(value, int):
-            if value < 0:
-                out.append(invalid(path, value, "should be a non-negative integer"))
-            elif value > MAX_INT32:
-                out.append(invalid(path, value, f"should be less than or equal to {MAX_INT32}"))
-    return out
-
-
-def find_nested(obj: Mapping[str, Any], path: str, kind: type[int] | type[str]) -> tuple[Any, str]:
-    """Return the value at a path (".spec.replicas") or None, and why it cannot be read, in the words of Go's unstructured."""
-    names = path.removeprefix(".").split(".")
-    value: Any = obj
-    for index, name in enumerate(names):
-        if not isinstance(value, Mapping):
-            where = "." + ".".join(names[:index])
-            return None, f"{where} accessor error: {_show_go(value)} is of the type {_go_type(value)}, expected map[string]interface{{}}"
-        if name not in value:
-            return None, ""
-        value = value[name]
-    if isinstance(value, kind) and not isinstance(value, bool):
-        return value, ""
-    expected = "string" if kind is str else "int64"
-    where = "." + ".".join(names)
-    return None, f"{where} accessor error: {_show_go(value)} is of the type {_go_type(value)}, expected {expected}"
-
-
-def _go_type(value: Any) -> str:
-    match value:
-        case None:
-            return "<nil>"
-        case bool():
-            return "bool"
-        case int():
-            return "int64"
-        case float():
-            return "float64"
-        case str():
-            return "string"
-    return "[]interface {}" if isinstance(value, list) else "map[string]interface {}"
-
-
-def _show_go(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    if value is None:
-        return "<nil>"
-    return format_scalar(value) if isinstance(value, int | float) else json.dumps(value)

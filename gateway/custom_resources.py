@@ -162,6 +162,9 @@ class ServedResources:
         return self._groups
 
 
+BUILT_IN = ServedResources(CustomKinds())
+
+
 def _api_resource(version: CustomVersion) -> ApiResource:
     row, kind = version.resource, version.kind
     subresources = {}

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pinnace.gateway.api_resources import ApiResource, Subresource
-from pinnace.gateway.custom_resources import ServedResources, storage_version_hash
+from pinnace.gateway.custom_resources import BUILT_IN, ServedResources, storage_version_hash
 from pinnace.gateway.http import JSON, PageNotFound, Request, Response, dump_json
 from pinnace.gateway.media_types import parse_accept
 
@@ -40,7 +40,7 @@ def version_info(version: str) -> dict[str, str]:
 
 
 class Discovery:
-    def __init__(self, served: ServedResources, address: str = "") -> None:
+    def __init__(self, served: ServedResources = BUILT_IN, address: str = "") -> None:
         """`address`: the external "host:port", for the legacy list of server addresses."""
         self._served = served
         self._state = -1

@@ -28,7 +28,7 @@ from pinnace.apiextensions.openapi import schema_name as custom_schema_name
 from pinnace.apiextensions.openapi import schemas_v2, schemas_v3
 from pinnace.gateway import api_resources, openapi_protobuf
 from pinnace.gateway.api_resources import ELECTIONS, ApiResource
-from pinnace.gateway.custom_resources import ServedResources
+from pinnace.gateway.custom_resources import BUILT_IN, ServedResources
 from pinnace.gateway.elections import STATUS_SCHEMA
 from pinnace.gateway.http import JSON, ApiStatus, PageNotFound, Request, Response, dump_json
 from pinnace.gateway.media_types import PROTOBUF, YAML, parse_accept
@@ -203,7 +203,7 @@ class OpenApi:
     """The documents. Those of a group and version with custom kinds are made again after a change of a definition of its group,
     and v2 after each change."""
 
-    def __init__(self, served: ServedResources) -> None:
+    def __init__(self, served: ServedResources = BUILT_IN) -> None:
         self._served = served
         self._state = -1
         self._sources: dict[str, tuple[Any, ...]] = {}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from pinnace.gateway.api_resources import ApiResource
-from pinnace.gateway.custom_resources import ServedResources
+from pinnace.gateway.custom_resources import BUILT_IN, ServedResources
 from pinnace.gateway.http import PageNotFound, Request, method_not_allowed, path_not_found
 
 _OF_NAMESPACE = ("status", "finalize")
@@ -27,7 +27,7 @@ class Route:
     subresource: str = ""
 
 
-def resolve_route(request: Request, served: ServedResources) -> Route:
+def resolve_route(request: Request, served: ServedResources = BUILT_IN) -> Route:
     """Resolve a request. Raises ApiStatus: 404 for an unknown resource, 405 for an unsupported method."""
     path = request.path.strip("/")
     segments = [unquote(part) for part in path.split("/")] if "%" in path else path.split("/")

@@ -112,6 +112,11 @@ class Resource(Generic[T_co]):
         return message_factory.GetMessageClass(message.DESCRIPTOR.file.message_types_by_name[f"{self.kind}List"])
 
     @property
+    def stored_name(self) -> str:
+        """The name in etcd keys, which no other resource has: the plural, or of a custom resource "widgets.example.com"."""
+        return self.plural
+
+    @property
     def prefix(self) -> str:
         """The prefix of the etcd keys of this resource."""
         return f"{ROOT}{self.plural}/"
@@ -166,13 +171,12 @@ class CustomResource(Resource[CustomObject]):
     """The fields of field selectors."""
 
     @property
-    def qualified(self) -> str:
-        """The name of the definition: "widgets.example.com"."""
+    def stored_name(self) -> str:
         return f"{self.plural}.{self.group}"
 
     @property
     def prefix(self) -> str:
-        return f"{ROOT}{self.qualified}/"
+        return f"{ROOT}{self.stored_name}/"
 
     @property
     def list_message(self) -> type[Message]:

@@ -99,9 +99,7 @@ def _is_go_duration(text: str) -> bool:
 
 def _is_scala_duration(match: re.Match[str]) -> bool:
     unit = match[2].lower()
-    return len(match[1]) <= _MAX_SCALA_DIGITS and any(
-        unit in names or unit.startswith(names[-1]) for names in _SCALA_UNITS
-    )
+    return len(match[1]) <= _MAX_SCALA_DIGITS and any(unit in names or unit.startswith(names[-1]) for names in _SCALA_UNITS)
 
 
 def is_ipv4(text: str) -> bool:
@@ -216,9 +214,7 @@ def _within(limit: int, check: Check) -> Check:
 
 FORMATS: Mapping[str, Check] = {
     "bsonobjectid": _by_pattern(r"[0-9a-fA-F]{24}"),
-    "byte": _by_pattern(
-        r"(?:[A-Za-z0-9+\/]{4})*(?:[A-Za-z0-9+\/]{2}==|[A-Za-z0-9+\/]{3}=|[A-Za-z0-9+\/]{4})"
-    ),
+    "byte": _by_pattern(r"(?:[A-Za-z0-9+\/]{4})*(?:[A-Za-z0-9+\/]{2}==|[A-Za-z0-9+\/]{3}=|[A-Za-z0-9+\/]{4})"),
     "cidr": is_cidr,
     "creditcard": is_credit_card,
     "date": is_date,

@@ -47,8 +47,7 @@ MAX_PATTERN_WORK = 50_000_000
 _TOO_EXPENSIVE = "the validation of the object takes too many steps"
 _TOO_DEEP = "nested too deeply"
 _UNCHECKED_RULES = (
-    "some validation rules were not checked because the object was invalid; "
-    "correct the existing errors to complete validation"
+    "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"
 )
 _BLOCKING = ("Unsupported value", "Required value", "Too long", "Too many")
 _MAX_SAFE_INTEGER = (1 << 53) - 1
@@ -113,9 +112,7 @@ class _Validator:
                 result.differs = True
         return result
 
-    def _check(
-        self, value: Any, schema: StructuralSchema, path: str, old: Any, structural: StructuralSchema | None
-    ) -> _Result:
+    def _check(self, value: Any, schema: StructuralSchema, path: str, old: Any, structural: StructuralSchema | None) -> _Result:
         rules = schema.validation
         if rules is None:
             rules = schema.validation = ValueValidation(schema)

@@ -88,8 +88,8 @@ _BUILT_IN_GROUPS = frozenset(
 
 
 def may_collect(user: User, action: ResourceAction) -> bool:
-    """Return whether the action is one of the controllers on custom objects. Rules of a role cannot say "all groups but those of
-    built-in kinds", which contain secrets."""
+    """Return whether the action is one of the controllers on custom objects. Rules of a role cannot say "all groups but those
+    of built-in kinds", which contain secrets."""
     return (
         user.name == CONTROLLERS
         and action.verb in _COLLECTOR_VERBS

@@ -11,6 +11,10 @@ import re2
 MAX_MEMORY = 4 << 20
 """Memory of one compiled expression in bytes. Go has its own limits, which are similar."""
 _CACHED_LENGTH = 1_000
+MAX_PROGRAMS = 300_000
+"""Maximum size of all expressions of a schema, in instructions of RE2."""
+_LEAST_COST, _FAILURE_COST = 50, 100_000
+"""What an expression counts at least, and what it counts if it is too large."""
 _GO_MESSAGES = {
     "missing )": "missing closing )",
     "missing ]": "missing closing ]",
@@ -57,6 +61,31 @@ def _go_message(error: Exception) -> str:
     text = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
     problem, separator, where = text.partition(": ")
     return f"error parsing regexp: {_GO_MESSAGES.get(problem, problem)}" + (f": `{where}`" if separator else "")
+
+
+class PatternBudget:
+    """The work to compile the expressions of one schema: at most about 100 ms. An equal expression is compiled once."""
+
+    def __init__(self) -> None:
+        self._room = MAX_PROGRAMS
+        self._checked: dict[str, str] = {}
+
+    def check(self, pattern: str) -> str:
+        """Return why an expression is invalid, or ""."""
+        if pattern not in self._checked:
+            self._checked[pattern] = self._compile(pattern)
+        return self._checked[pattern]
+
+    def _compile(self, pattern: str) -> str:
+        self._room -= _LEAST_COST + len(pattern)
+        if self._room < 0:
+            return "the regular expressions of the schema are too large"
+        try:
+            self._room -= compile_pattern(pattern).programsize
+        except PatternError as error:
+            self._room -= _FAILURE_COST if "too large" in str(error) else 0
+            return str(error)
+        return ""
 
 
 def matches(pattern: Pattern, text: str) -> bool:

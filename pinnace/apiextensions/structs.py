@@ -71,12 +71,13 @@ class StructError(ValueError):
     """A value has another type. The message is Go's."""
 
 
-def read_struct(value: Any, struct: Struct, unknown: list[str], path: str = "") -> dict[str, Any]:
+def read_struct(value: Any, struct: Struct, unknown: list[str], path: str = "", go_path: str = "") -> dict[str, Any]:
     """Return the object as Kubernetes writes it. Append the paths of unknown fields to `unknown`. `path`: of the value.
+    `go_path`: of the value in errors, which have no indexes and keys of maps.
 
     Raises StructError.
     """
-    result = _Reader(unknown).read(value, struct, path, "", struct.name)
+    result = _Reader(unknown).read(value, struct, path, go_path, struct.name)
     return result if isinstance(result, dict) else {}
 
 
@@ -111,7 +112,7 @@ class _Reader:
 
     def _read_struct(self, value: Any, of: Struct, path: str, name: str, struct: str) -> Any:
         if not isinstance(value, dict):
-            raise _mismatch(value, of.name, name, struct)
+            raise _mismatch(value, f"v1.{of.name}", name, struct)
         result = dict[str, Any]()
         for key, entry in value.items():
             field_type = of.fields.get(key)
@@ -192,5 +193,5 @@ def _go_type(of: GoType) -> str:
         case MapOf():
             return f"map[string]{_go_type(of.of)}"
         case Struct():
-            return of.name
+            return f"v1.{of.name}"
     return "v1.JSON"

@@ -20,14 +20,15 @@ class ScaleError(ValueError):
     """An object has no scale. The message is Kubernetes', for a 500 with reason InternalError."""
 
 
-def scale_of(obj: Mapping[str, Any], scale: Mapping[str, Any]) -> dict[str, Any]:
-    """Return {"spec": ..., "status": ...} of the Scale of an object. `scale`: subresources.scale of the version.
+def scale_of(obj: Mapping[str, Any], scale: Mapping[str, Any], *, required: bool = True) -> dict[str, Any]:
+    """Return {"spec": ..., "status": ...} of the Scale of an object. `scale`: subresources.scale of the version. `required`:
+    the object must have spec replicas; an update of the Scale sets them.
 
-    Raises ScaleError if the object has no spec replicas.
+    Raises ScaleError.
     """
     spec_path = text(scale.get(SPEC_REPLICAS))
     replicas = _read_field(obj, spec_path, int)
-    if replicas is None:
+    if replicas is None and required:
         raise ScaleError(f'the spec replicas field "{spec_path}" does not exist')
     status = {"replicas": _read_field(obj, text(scale.get(STATUS_REPLICAS)), int) or 0}
     if selector_path := text(scale.get(LABEL_SELECTOR)):

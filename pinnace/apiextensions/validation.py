@@ -105,12 +105,28 @@ class _Validator:
     ) -> _Result:
         """`structural`: the schema that says how the parts of value and old correspond; None: they do not."""
         result = self._check(value, schema, path, old, structural)
-        if result.errors and old is not ABSENT and not result.differs:
-            if equal(value, old):
+        if result.errors and old is not ABSENT and structural is not None and not result.differs:
+            if self._is_unchanged(value, old, structural):
                 result.errors.clear()
             else:
                 result.differs = True
         return result
+
+    def _is_unchanged(self, value: Any, old: Any, schema: StructuralSchema) -> bool:
+        """Return whether a value equals its old value. Items of lists of type map may have another order. Objects with fields
+        that the schema does not declare are changed, as in Kubernetes."""
+        if isinstance(value, dict) and isinstance(old, dict):
+            return len(value) == len(old) and all(
+                name in old and (inner := schema.child(name)) is not None and self._is_unchanged(child, old[name], inner)
+                for name, child in value.items()
+            )
+        if isinstance(value, list) and isinstance(old, list) and schema.list_type == "map" and schema.items is not None:
+            items = schema.items
+            return len(value) == len(old) and all(
+                (before := self._find_old_item(item, old, schema)) is not ABSENT and self._is_unchanged(item, before, items)
+                for item in value
+            )
+        return equal(value, old)
 
     def _check(self, value: Any, schema: StructuralSchema, path: str, old: Any, structural: StructuralSchema | None) -> _Result:
         rules = schema.validation
@@ -273,6 +289,7 @@ class _Validator:
                 before = self._find_old_item(item, old, structural)
                 child = self.validate(item, items, f"{path}[{index}]", before, inner)
                 result.merge(child)
+                result.differs = result.differs or child.differs
                 if len(result.errors) > MAX_VIOLATIONS:
                     return
         if rules.min_items is not None and len(value) < rules.min_items:
@@ -303,7 +320,7 @@ class _Validator:
             self._add_invalid(result, path, len(value), f"should have at least {rules.min_properties} properties")
         if rules.max_properties is not None and len(value) > rules.max_properties:
             result.add(too_many(self._field(path), len(value), rules.max_properties))
-        correlated = old if isinstance(old, dict) and structural is not None and structural.map_type != "atomic" else None
+        correlated = old if isinstance(old, dict) else None
         for name, child_value in value.items():
             child = schema.property_schema(name)
             if child is not None:

@@ -24,6 +24,10 @@ _TEXT_EXPONENTS, _JSON_EXPONENTS = range(-4, 6), range(-6, 21)
 """The decimal exponents of floats that Go writes without an exponent, in text and in JSON: 100000 but 1e+06."""
 
 
+class GoStruct(dict[str, Any]):
+    """A struct of Go, which JSON shows in the order of its fields. Keys of maps are sorted."""
+
+
 def required(field: str, detail: str = "") -> Violation:
     return Violation(field or NO_FIELD, _join("Required value", detail))
 
@@ -107,7 +111,7 @@ def to_json(value: Any) -> str:
 def _json_parts(value: Any) -> Iterable[str]:
     if isinstance(value, Mapping):
         yield "{"
-        for index, key in enumerate(sorted(value)):
+        for index, key in enumerate(value if isinstance(value, GoStruct) else sorted(value)):
             yield f"{',' if index else ''}{json.dumps(key, ensure_ascii=False)}:"
             yield from _json_parts(value[key])
         yield "}"

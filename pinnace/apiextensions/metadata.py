@@ -135,7 +135,8 @@ def _read_valid_fields(metadata: Mapping[str, Any], unknown: list[str], path: st
 
 
 def validate_embedded(obj: Any, schema: StructuralSchema | None, *, root: bool = False, path: str = "") -> list[Violation]:
-    """Return what is invalid in apiVersion, kind and metadata of embedded resources (and, with `root`, of the object itself)."""
+    """Return what is invalid in apiVersion, kind and metadata of embedded resources (and, with `root`, of the object
+    itself)."""
     out = list[Violation]()
     _validate(obj, schema, path, out, embedded=root or _is_embedded(schema))
     return out

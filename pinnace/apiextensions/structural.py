@@ -83,8 +83,8 @@ def inner_schemas(node: Props) -> list[Props]:
 
 
 def validate_structural(props: Props, path: str, budget: PatternBudget | None = None) -> list[Violation]:
-    """Return where a convertible schema is not structural, sorted by text. `budget`: the work for regular expressions, which are
-    not checked if it is None."""
+    """Return where a convertible schema is not structural, sorted by text. `budget`: the work for regular expressions,
+    which are not checked if it is None."""
     checker = _Checker(budget)
     checker.check_node(props, _Level.ROOT, path)
     checker.check_completeness(props, props, path, path)
@@ -159,8 +159,8 @@ class _Checker:
             self.out.append(required(f"{path}.properties", detail))
 
     def _check_values(self, node: Props, level: _Level, path: str, *, outside: bool, skip_any_of: bool = False) -> None:
-        """Check allOf, anyOf, oneOf, not and pattern. `outside`: the node is not itself in one of them. `skip_any_of`: anyOf is the
-        form of int-or-string, which may have types."""
+        """Check allOf, anyOf, oneOf, not and pattern. `outside`: the node is not itself in one of them. `skip_any_of`:
+        anyOf is the form of int-or-string, which may have types."""
         any_of, all_of = objects(node.get("anyOf")), objects(node.get("allOf"))
         if not skip_any_of and not (outside and any_of == _INT_OR_STRING):
             for index, child in enumerate(any_of):
@@ -187,7 +187,7 @@ class _Checker:
         for name, child in properties.items():
             self._check_nested(mapping(child), _Level.FIELD, f"{path}.properties[{name}]")
         for name, detail in _OUTSIDE_ONLY.items():
-            if node.get(name):
+            if name in node and (node[name] is not False or name == "default"):
                 self.out.append(forbidden(f"{path}.{name}", detail))
         if "metadata" in properties:
             self.out.append(forbidden(f"{path}.properties[metadata]", "must not be specified in a nested context"))

@@ -88,7 +88,8 @@ class ValueValidation:
 
 
 def canonical_form(value: Any) -> Any:
-    """Return a hashable value that is equal for equal JSON values. Numbers are equal by value, and are never equal to booleans."""
+    """Return a hashable value that is equal for equal JSON values. Numbers are equal by value, and are never equal to
+    booleans."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):

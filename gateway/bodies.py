@@ -34,6 +34,7 @@ from pinnace.gateway.workers import LARGE_YAML, is_large_json
 M = TypeVar("M", bound=Message)
 
 _POLICIES = ("Foreground", "Background", "Orphan")
+_TYPE_AND_METADATA = ("apiVersion", "kind", "metadata")
 MAX_MANAGER = 128
 """The maximum length of a field manager's name in bytes."""
 MAX_WARNINGS = 10
@@ -114,6 +115,8 @@ def _check_custom_type(request: Request, data: Mapping[str, Any], resource: ApiR
             f"the object provided is unrecognized (must be of type {resource.kind}): Object 'Kind' is missing in '{body[:256]}'"
         )
     if api_version and api_version != resource.api_version:
+        if read_field_validation(request) == WARN:
+            request.warnings += [f'unknown field "{name}"' for name in sorted(data) if name not in _TYPE_AND_METADATA]
         raise bad_request(
             f"the API version in the data ({api_version}) does not match the expected API version ({resource.api_version})"
         )

@@ -101,7 +101,8 @@ def convert_error(error: ApiError, resource: ApiResource | None = None, name: st
             return ApiStatus(503, "ServiceUnavailable", refusal.message, retry_after=RETRY_AFTER)
         case Code.UNIMPLEMENTED:
             return ApiStatus(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
-    return ApiStatus(500, "InternalError", f"Internal error occurred: {refusal.message}")
+    message = refusal.message
+    return ApiStatus(500, "InternalError", f"Internal error occurred: {message}", {"causes": [{"message": message}]})
 
 
 def invalid_options(kind: str, field: str, message: str) -> ApiStatus:

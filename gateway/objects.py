@@ -144,6 +144,10 @@ class ObjectHandlers:
         message = DeleteCollectionRequest(
             namespace=route.namespace, options=self._list_options(request), deleteOptions=read_delete_options(request)
         )
+        listed = b""
+        if route.resource.custom is not None:  # Kubernetes returns the deleted objects
+            listing = ListRequest(namespace=route.namespace, options=message.options)
+            listed = await self.call(request, route, "List", listing, retry=True)
         while True:
             answer = BatchResponse.FromString(await self.call(request, route, "DeleteCollection", message))
             failed = next((item for item in answer.items if item.HasField("error") and item.error.code != 5), None)
@@ -153,6 +157,8 @@ class ObjectHandlers:
             if not token:
                 break
             setattr(message.options, "continue", token)
+        if listed:
+            return await self._render_list(request, route.resource, listed, form)
         return status_response(success_status({"kind": route.resource.plural}), form)
 
     async def call(
@@ -225,6 +231,8 @@ class ObjectHandlers:
             return Response(200, envelope(resource.api_version, resource.list_kind, data), PROTOBUF)
         encoded_meta, items = split_list(data)
         list_meta = _list_meta(ListMeta.FromString(encoded_meta))
+        if resource.custom is not None and not form.transform:
+            list_meta = {"continue": "", **list_meta}
         if form.transform == TABLE:
             head, parts = self._table_parts(request, resource, items, list_meta, form)
         elif form.transform:

@@ -53,6 +53,8 @@ _INTEGERS: Mapping[str, Collection[str]] = {
     "replicasets": ("DESIRED", "CURRENT", "READY"),
 }
 """Columns of the type integer, by plural."""
+_DATES = ("CREATED AT",)
+"""Columns of the type date. The cells are times."""
 _NUMBERS: Mapping[str, Collection[str]] = {
     **_INTEGERS,
     "configmaps": ("DATA",),
@@ -134,7 +136,7 @@ def _definitions(resource: ApiResource) -> list[dict[str, Any]]:
     return [
         {
             "name": _NAMES.get(name, name.title()),
-            "type": "integer" if name in integers else "string",
+            "type": "integer" if name in integers else "date" if name in _DATES else "string",
             "format": "name" if name == "NAME" else "",
             "description": "",
             "priority": priority,

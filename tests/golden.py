@@ -48,6 +48,8 @@ _RETRIED = ("crd: established",)
 """Requests about a state that the server reaches soon after the previous request."""
 _RETRIES, _RETRY_DELAY = 100, 0.05
 
+_NAMED = {"resourceVersion": "RV", "storageVersionHash": "HASH"}
+
 
 class Answer(NamedTuple):
     code: int
@@ -93,7 +95,7 @@ def normalize(value: Any) -> Any:
     """Replace what differs between two runs."""
     match value:
         case dict():
-            return {key: "RV" if key == "resourceVersion" and item else normalize(item) for key, item in value.items()}
+            return {key: _NAMED[key] if key in _NAMED and item else normalize(item) for key, item in value.items()}
         case list():
             return [normalize(item) for item in value]
         case str():

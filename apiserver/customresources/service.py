@@ -43,6 +43,15 @@ class CustomObjectService(ScaledService[CustomObject]):
         scale.status.SetInParent()
         return scale
 
+    def _scale_to_change(self, obj: CustomObject) -> Scale:
+        with_replicas = CustomObject()
+        with_replicas.CopyFrom(obj)
+        try:
+            return self._scale_of(obj)
+        except Rejected:  # Kubernetes writes the first replicas, too
+            self._set_replicas(with_replicas, 0)
+            return self._scale_of(with_replicas)
+
     def _set_replicas(self, obj: CustomObject, replicas: int) -> None:
         form = to_dict(obj)
         try:

@@ -46,7 +46,7 @@ class ScaledService(ResourceService[T]):
         by = self.write_request(request, context)
 
         def scaled(present: ObjectVersion[T]) -> T:
-            wanted = change(self._scale_of(present.obj))
+            wanted = change(self._scale_to_change(present.obj))
             return self._with(present.obj, wanted)
 
         writing = self.store.modify(named.namespace, named.name, scaled, by)
@@ -111,6 +111,10 @@ class ScaledService(ResourceService[T]):
     def _encoded(self, data: bytes) -> bytes:
         message: Any = self._resource.message
         return self._scale_of(message.FromString(data)).SerializeToString()
+
+    def _scale_to_change(self, obj: T) -> Scale:
+        """Return the Scale that a write changes. Raises Rejected."""
+        return self._scale_of(obj)
 
     def _scale_of(self, obj: T) -> Scale:
         """Raises Rejected if the object has no scale."""

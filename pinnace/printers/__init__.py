@@ -38,5 +38,6 @@ COLUMNS: Mapping[str, Columns[Any]] = {
     resources.SERVICE_ACCOUNTS.plural: cluster.SERVICE_ACCOUNTS,
     resources.IP_ADDRESSES.plural: storage.IP_ADDRESSES,
     resources.SERVICE_CIDRS.plural: storage.SERVICE_CIDRS,
+    resources.CUSTOM_RESOURCE_DEFINITIONS.plural: cluster.CUSTOM_RESOURCE_DEFINITIONS,
 }
 """By plural name of the resource."""

@@ -19,7 +19,7 @@ from pinnace.apiextensions.pruning import META_FIELDS, prune
 from pinnace.apiextensions.schema import StructuralSchema, mapping, objects, text, texts
 from pinnace.apiextensions.schema_types import GO_NAMES, go_schema
 from pinnace.apiextensions.structural import NotConvertible, Props, check_convertible, inner_schemas, validate_structural
-from pinnace.apiextensions.validation import MAX_VIOLATIONS, RuleEvaluation, validate_value
+from pinnace.apiextensions.validation import MAX_VIOLATIONS, RuleEvaluation, ValidationBudget, validate_value
 from pinnace.apiextensions.violations import forbidden, invalid, required, unsupported
 
 RuleCheck = Callable[[Mapping[str, Any], str], Sequence[Violation]]
@@ -103,8 +103,8 @@ def _check_root(props: Props, path: str) -> Iterator[Violation]:
                 yield invalid(f"{path}.type", props[name], detail)
                 return
         elif go_name not in _ROOT_FIELDS:
-            detail = f"only [{' '.join(_ROOT_FIELDS)}] fields are allowed at the root of the schema if the status
-            subresource is enabled" yield invalid(path, go_schema(props), detail)
+            allowed = f"[{' '.join(_ROOT_FIELDS)}] fields are allowed at the root of the schema"
+            yield invalid(path, go_schema(props), f"only {allowed} if the status subresource is enabled")
             return
 
 
@@ -330,6 +330,7 @@ class _DefaultChecker:
         self.out = list[Violation]()
         self._evaluate_rules = evaluate_rules
         self._require_pruned = require_pruned
+        self._budget = ValidationBudget()
 
     def check(
         self,
@@ -385,7 +386,7 @@ class _DefaultChecker:
             if violations := validate_embedded(coerced, node, root=embedded):
                 self.out += [_below(path, violation) for violation in violations]
                 return
-        violations = validate_value(default, node, path=path)
+        violations = validate_value(default, node, path=path, budget=self._budget)
         if not violations and self._evaluate_rules is not None and has_rules(node.props):
             violations = [*self._evaluate_rules(node, default, default, path)]
             violations = violations or [*self._evaluate_rules(node, default, None, path)]

@@ -60,6 +60,24 @@ class _TooExpensive(Exception):
     """The validation of the object takes more steps than an object may."""
 
 
+class ValidationBudget:
+    """The work that remains for one object, or for all defaults of a schema."""
+
+    def __init__(self) -> None:
+        self._steps = MAX_NESTED_STEPS
+        self._work = MAX_PATTERN_WORK
+
+    def take_steps(self, number: int) -> None:
+        self._steps -= number
+        if self._steps < 0:
+            raise _TooExpensive
+
+    def take_pattern_work(self, work: int) -> None:
+        self._work -= work
+        if self._work < 0:
+            raise _TooExpensive
+
+
 class _Result:
     """`errors` has the violations in order; equal ones once. `matched` counts the restrictions that were checked: Kubernetes
     reports the errors of the alternative (anyOf, oneOf) with most of them. `differs`: the old value is known to be another."""
@@ -79,10 +97,15 @@ class _Result:
         self.errors[violation] = None
 
 
-def validate_value(value: Any, schema: StructuralSchema, old: Any = ABSENT, *, path: str = "") -> list[Violation]:
-    """Return what is invalid in a value by its schema alone. `old`: the value before an update, for ratcheting."""
+def validate_value(
+    value: Any, schema: StructuralSchema, old: Any = ABSENT, *, path: str = "", budget: ValidationBudget | None = None
+) -> list[Violation]:
+    """Return what is invalid in a value by its schema alone. `old`: the value before an update, for ratcheting. `budget`:
+    shared with other values."""
     try:
-        return list(_Validator(path).validate(value, schema, "", old, schema).errors)[:MAX_VIOLATIONS]
+        return list(_Validator(path, budget or ValidationBudget()).validate(value, schema, "", old, schema).errors)[
+            :MAX_VIOLATIONS
+        ]
     except _TooExpensive:
         return [invalid(path, "", _TOO_EXPENSIVE)]
     except RecursionError:
@@ -92,10 +115,9 @@ def validate_value(value: Any, schema: StructuralSchema, old: Any = ABSENT, *, p
 class _Validator:
     """Validates one object. `prefix`: the path of the value in violations, but not in their texts."""
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, budget: ValidationBudget) -> None:
         self._prefix = prefix
-        self._steps = MAX_NESTED_STEPS
-        self._work = MAX_PATTERN_WORK
+        self._budget = budget
         self._nesting = 0
         self._items: dict[int, Mapping[Any, Any]] = {}
         """The items of old lists of type map, by their keys; by the id of the list."""
@@ -134,7 +156,7 @@ class _Validator:
             rules = schema.validation = ValueValidation(schema)
         result = _Result()
         if self._nesting:
-            self._take_steps(1)
+            self._budget.take_steps(1)
         if value is None:
             self._check_null(rules, path, result)
             return result
@@ -163,11 +185,6 @@ class _Validator:
             result.matched += 1
             self._check_object(value, rules, path, old, structural, result)
         return result
-
-    def _take_steps(self, number: int) -> None:
-        self._steps -= number
-        if self._steps < 0:
-            raise _TooExpensive
 
     def _field(self, path: str) -> str:
         name = path.removeprefix(".")
@@ -222,7 +239,7 @@ class _Validator:
             self._check_pattern(value, rules, path, result)
         if rules.string_format is not None:
             if self._nesting:
-                self._take_steps(len(value) // 100)
+                self._budget.take_steps(len(value) // 100)
             if not rules.string_format(value):
                 self._add_type(result, path, rules.format, value)
 
@@ -231,9 +248,7 @@ class _Validator:
         if isinstance(pattern, str):
             self._add_invalid(result, path, value, f"should match '{rules.pattern}, but pattern is invalid: {pattern}'")
             return
-        self._work -= len(value) * pattern.programsize
-        if self._work < 0:
-            raise _TooExpensive
+        self._budget.take_pattern_work(len(value) * pattern.programsize)
         if not matches(pattern, value):
             self._add_invalid(result, path, value, f"should match '{rules.pattern}'")
 
@@ -340,7 +355,7 @@ class _Validator:
                 return
         if rules.required:
             if self._nesting:
-                self._take_steps(len(rules.required) // 10)
+                self._budget.take_steps(len(rules.required) // 10)
             if not rules.required_names <= value.keys():
                 missing = (name for name in rules.required if name not in value)
                 for name in islice(missing, MAX_VIOLATIONS):

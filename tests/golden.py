@@ -1,4 +1,4 @@
-"""Recorded answers of kube-apiserver 1.36.2 (tests/data/kubernetes-{golden,kinds}-1.36.jsonl), which the gateway must give, too.
+"""Recorded answers of kube-apiserver 1.36.2, which the gateway must give (tests/data/kubernetes-{golden,kinds}-1.36.jsonl).
 
 The requests are replayed in order. Code, media type, warnings, Retry-After and body are compared to the letter; only UIDs,
 resource versions, times and generated names vary. tests/golden_differences.py has the accepted differences with their reasons.
@@ -70,8 +70,8 @@ class Exchange(NamedTuple):
 
 
 class Recording(NamedTuple):
-    """A file of exchanges, with the accepted differences. `waiting`: the requests whose answers differ in managedFields; None if
-    all may. `unserved`: the beginnings of the names of requests that are not sent, with the reasons."""
+    """A file of exchanges, with the accepted differences. `waiting`: the requests whose answers differ in managedFields; None
+    if all may. `unserved`: the beginnings of the names of requests that are not sent, with the reasons."""
 
     file: str
     accepted: Mapping[str, tuple[Sequence[str], str]]

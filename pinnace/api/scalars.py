@@ -139,15 +139,16 @@ def _write_fields(message: FieldsV1) -> Any:
 def _read_schema(message: JSONSchemaProps, value: object) -> None:
     if not isinstance(value, Mapping):
         raise ValueError(f"expected an object, got {kind_of(value)}")
-    message.raw = json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    message.raw = json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
 
 
 def _write_schema(message: JSONSchemaProps) -> Any:
-    """Return an empty schema for invalid JSON, which the server never stores."""
+    """Return an empty schema for what is no JSON object, which the server never stores."""
     try:
-        return json.loads(message.raw)
-    except ValueError:
+        schema = json.loads(message.raw)
+    except (ValueError, RecursionError):
         return {}
+    return schema if isinstance(schema, dict) else {}
 
 
 def int_or_string(message: IntOrString) -> str | int:

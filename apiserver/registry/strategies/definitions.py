@@ -20,12 +20,13 @@ from pinnace.apiextensions import definitions
 from pinnace.apiextensions.definitions import CLEANUP_FINALIZER, RuleCheck
 from pinnace.apiextensions.naming import set_condition, terminating_condition
 from pinnace.apiextensions.validation import RuleEvaluation
-from pinnace.apiserver.registry.strategy import Strategy, carry_over
+from pinnace.apiserver.registry.strategy import StatusStrategy, added_violations, carry_over
+from pinnace.apiserver.registry.validation.fields import validate_metadata, validate_metadata_update
 
 _PENDING = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
 
 
-class DefinitionStrategy(Strategy[CustomResourceDefinition]):
+class DefinitionStrategy(StatusStrategy[CustomResourceDefinition]):
     """`check_rules` and `evaluate_rules`: of the rules in schemas; None: they are not checked."""
 
     has_generation = True
@@ -53,12 +54,17 @@ class DefinitionStrategy(Strategy[CustomResourceDefinition]):
         carry_over(obj, old, "metadata", "spec")
 
     def validate(self, obj: CustomResourceDefinition) -> list[Violation]:
-        return definitions.validate_definition(to_dict(obj), check_rules=self._check_rules, evaluate_rules=self._evaluate_rules)
+        return _merge_violations(_metadata_violations(obj), self._violations(to_dict(obj), None))
 
     def validate_update(self, obj: CustomResourceDefinition, old: CustomResourceDefinition) -> list[Violation]:
-        return definitions.validate_definition(
-            to_dict(obj), to_dict(old), check_rules=self._check_rules, evaluate_rules=self._evaluate_rules
-        )
+        out = _metadata_violations(obj)
+        if out:
+            out = added_violations(out, _metadata_violations(old))
+        validate_metadata_update(obj.metadata, old.metadata, out)
+        return _merge_violations(out, self._violations(to_dict(obj), to_dict(old)))
+
+    def _violations(self, form: dict[str, Any], old: dict[str, Any] | None) -> list[Violation]:
+        return definitions.validate_definition(form, old, check_rules=self._check_rules, evaluate_rules=self._evaluate_rules)
 
     def validate_status_update(self, obj: CustomResourceDefinition, old: CustomResourceDefinition) -> list[Violation]:
         return definitions.validate_definition_status(to_dict(obj), to_dict(old))
@@ -74,6 +80,19 @@ class DefinitionStrategy(Strategy[CustomResourceDefinition]):
             instant = format_rfc3339(to_time(now))
             set_condition(status, terminating_condition("InstanceDeletionPending", _PENDING, instant))
             _assign(obj, form, "status")
+
+
+def _metadata_violations(obj: CustomResourceDefinition) -> list[Violation]:
+    """Return the violations in the metadata. The name belongs to the spec."""
+    out: list[Violation] = []
+    validate_metadata(obj.metadata, out, namespaced=False, name_check=lambda name: ())
+    return out
+
+
+def _merge_violations(metadata: list[Violation], others: list[Violation]) -> list[Violation]:
+    """A missing name is not also a wrong one."""
+    fields = {violation.field for violation in metadata}
+    return metadata + [violation for violation in others if violation.field not in fields]
 
 
 def _assign(obj: CustomResourceDefinition, form: dict[str, Any], *fields: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pinnace.api import go_time
-from pinnace.apiextensions.jsonpath import JSONPathError, compile_jsonpath
+from pinnace.apiextensions.jsonpath import JSONPathError, Steps, compile_jsonpath
 from pinnace.apiextensions.schema import objects, text
 from pinnace.apiextensions.violations import format_scalar, to_json
 from pinnace.printers.columns import human_duration
@@ -62,9 +62,9 @@ def columns_of(version: Mapping[str, Any]) -> tuple[Column, ...]:
 def cells(columns: Sequence[Column], obj: Mapping[str, Any], now: float) -> list[Any]:
     """Return the cells of an object, without its name. Dates are ages at `now` (Unix time in seconds), as Kubernetes' tables
     have."""
-    result = list[Any]()
+    result, steps = list[Any](), Steps()
     for column in columns:
-        values = compile_jsonpath(column.path).find(obj)
+        values = compile_jsonpath(column.path).find(obj, steps)
         result.append(_cell(column.definition["type"], values[0], now) if values else None)
     return result
 

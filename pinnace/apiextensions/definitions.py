@@ -44,6 +44,10 @@ CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 APPROVAL_ANNOTATION = "api-approved.kubernetes.io"
 MAX_SELECTABLE_FIELDS = 8
 DEFAULT_PORT = 443
+MAX_LABELS = 1_000
+"""Maximum number of short names, and of categories. Kubernetes has no maximum."""
+MAX_SHOWN_VERSIONS = 20
+"""Maximum number of versions in a message. Kubernetes has no maximum."""
 _MAX_PORT = 65535
 _MAX_WARNING = 256
 _COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
@@ -119,7 +123,7 @@ def _versions(crd: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _schema_of(version: Mapping[str, Any]) -> Mapping[str, Any] | None:
     props = mapping(version.get("schema")).get("openAPIV3Schema")
-    return props if isinstance(props, Mapping) else None
+    return props if isinstance(props, dict) else None
 
 
 def sort_versions(versions: Sequence[str]) -> list[str]:
@@ -244,7 +248,7 @@ class _Validator:
             self.out.append(invalid("spec.version", kinds[0], ",".join(problems)))
 
     def _add_versions(self, detail: str) -> None:
-        versions = [go_version(version) for version in self._internal.versions]
+        versions = [go_version(version) for version in self._internal.versions[:MAX_SHOWN_VERSIONS]]
         self.out.append(invalid("spec.versions", versions or None, detail))
 
     def _validate_version(self, version: Mapping[str, Any], path: str) -> None:
@@ -284,7 +288,7 @@ class _Validator:
 
     def _validate_parts(self, version: Mapping[str, Any], path: str) -> None:
         scale = mapping(version.get("subresources")).get("scale")
-        if isinstance(scale, Mapping):
+        if isinstance(scale, dict):
             self.out += _validate_scale(scale, f"{path}.subresources")
         for index, column in enumerate(objects(version.get("additionalPrinterColumns"))):
             self.out += _validate_column(column, f"{path}.additionalPrinterColumns[{index}]")
@@ -382,7 +386,7 @@ class _Validator:
             self.out.append(invalid(f"{path}.strategy", strategy, detail))
         self._check_choice(f"{path}.strategy", strategy, _STRATEGIES)
         if strategy == "Webhook":
-            if isinstance(config, Mapping):
+            if isinstance(config, dict):
                 self._validate_client(config, f"{path}.webhookClientConfig")
             else:
                 self.out.append(required(f"{path}.webhookClientConfig", "required when strategy is set to Webhook"))
@@ -481,11 +485,14 @@ def validate_names(kinds: Mapping[str, Any], path: str) -> list[Violation]:
 
 
 def _validate_labels(kinds: Mapping[str, Any], name: str, path: str) -> list[Violation]:
+    labels = texts(kinds.get(name))
+    if len(labels) > MAX_LABELS:
+        return [too_many(f"{path}.{name}", len(labels), MAX_LABELS)]
     return [
         invalid(f"{path}.{name}[{index}]", label, ",".join(problems))
-        for index, label in enumerate(texts(kinds.get(name)))
+        for index, label in enumerate(labels)
         if (problems := names.dns_1035_label(label))
-    ][:MAX_VIOLATIONS]
+    ]
 
 
 def _deprecation_problems(deprecated: bool, warning: Any) -> Iterator[str]:

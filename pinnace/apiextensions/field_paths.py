@@ -69,10 +69,10 @@ def _descend(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     properties, additional = mapping(schema.get("properties")), schema.get("additionalProperties")
     if properties:
         child = properties.get(name)
-    elif isinstance(additional, Mapping):
+    elif isinstance(additional, dict):
         child = additional
     else:
         child = None
-    if not isinstance(child, Mapping):
+    if not isinstance(child, dict):
         raise FieldPathError(_NO_FIELD)
     return child

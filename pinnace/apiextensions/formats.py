@@ -12,7 +12,7 @@ from calendar import monthrange
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from pinnace.apiextensions.patterns import compile_pattern, matches
+from pinnace.apiextensions.patterns import compile_pattern
 
 MAX_IP = 64
 """Characters of the longest address or network."""
@@ -47,8 +47,7 @@ Check = Callable[[str], bool]
 
 
 def _by_pattern(pattern: str) -> Check:
-    compiled = compile_pattern(f"^({pattern})$")
-    return lambda text: matches(compiled, text)
+    return compile_pattern(f"^({pattern})$").matches
 
 
 _match_hostname = _by_pattern(

@@ -15,8 +15,8 @@ from typing import Any
 
 MAX_LENGTH = 2_048
 """Maximum number of characters of a path. Kubernetes has no maximum."""
-MAX_STEPS = 10_000
-"""Maximum number of values that the evaluation of a path visits. A path that visits more has no values."""
+MAX_STEPS = 5_000
+"""Maximum number of values that evaluations visit, for one object. A path that visits more has no values."""
 _MAX_NESTING = 8
 _TERMINATORS = frozenset(" \t\r\n.,[]$@{}")
 _OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {"<": lt, ">": gt, "==": eq, "!=": ne, "<=": le, ">=": ge}
@@ -36,8 +36,8 @@ class _EvaluationError(ValueError):
     """The path does not fit the object."""
 
 
-class _Steps:
-    """The steps that remain for an evaluation."""
+class Steps:
+    """The steps that remain for evaluations on one object."""
 
     def __init__(self) -> None:
         self._left = MAX_STEPS
@@ -48,7 +48,7 @@ class _Steps:
             raise _EvaluationError("too many values")
 
 
-Node = Callable[[list[Any], _Steps], list[Any]]
+Node = Callable[[list[Any], Steps], list[Any]]
 """Returns the values that a part of a path selects from each of several values."""
 
 
@@ -56,15 +56,16 @@ class JSONPath:
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
 
-    def find(self, obj: Any) -> list[Any]:
-        """Return the values at the path. Missing fields have none, and a path that does not fit the object has none."""
+    def find(self, obj: Any, steps: Steps | None = None) -> list[Any]:
+        """Return the values at the path. Missing fields have none, and a path that does not fit the object has none. `steps`:
+        shared with other evaluations."""
         try:
-            return _walk(self._nodes, [obj], _Steps())
+            return _walk(self._nodes, [obj], steps or Steps())
         except (_EvaluationError, RecursionError):
             return []
 
 
-def _walk(nodes: Sequence[Node], values: list[Any], steps: _Steps) -> list[Any]:
+def _walk(nodes: Sequence[Node], values: list[Any], steps: Steps) -> list[Any]:
     for node in nodes:
         steps.take(len(values) + 1)
         values = node(values, steps)
@@ -218,7 +219,7 @@ def _identifier(name: str) -> Node:
     if name in ("true", "false"):
         return _constant(name == "true")
 
-    def evaluate(values: list[Any], steps: _Steps) -> list[Any]:
+    def evaluate(values: list[Any], steps: Steps) -> list[Any]:
         raise _EvaluationError(f"unrecognized identifier {name}")
 
     return evaluate
@@ -228,7 +229,7 @@ def _field(name: str) -> Node:
     return lambda values, _: [value[name] for value in values if isinstance(value, dict) and name in value]
 
 
-def _select_all(values: list[Any], steps: _Steps) -> list[Any]:
+def _select_all(values: list[Any], steps: Steps) -> list[Any]:
     result = list[Any]()
     for value in values:
         children = list(_children(value))
@@ -244,7 +245,7 @@ def _children(value: Any) -> Iterator[Any]:
         yield from value
 
 
-def _descend(values: list[Any], steps: _Steps) -> list[Any]:
+def _descend(values: list[Any], steps: Steps) -> list[Any]:
     """Return all objects and lists at any depth, and the values themselves."""
     result = list[Any]()
     for value in values:
@@ -263,7 +264,7 @@ def _union(parts: Sequence[Sequence[Node]]) -> Node:
 def _slice(first: int | None, last: int | None, step: int | None, *, is_index: bool) -> Node:
     """`is_index`: the text has no colon: one item."""
 
-    def evaluate(values: list[Any], steps: _Steps) -> list[Any]:
+    def evaluate(values: list[Any], steps: Steps) -> list[Any]:
         result = list[Any]()
         for value in values:
             if value is None:
@@ -287,7 +288,7 @@ def _slice(first: int | None, last: int | None, step: int | None, *, is_index: b
 
 
 def _filter(left: Sequence[Node], right: Sequence[Node], operator: str) -> Node:
-    def evaluate(values: list[Any], steps: _Steps) -> list[Any]:
+    def evaluate(values: list[Any], steps: Steps) -> list[Any]:
         result = list[Any]()
         for value in values:
             if not isinstance(value, list):
@@ -299,7 +300,7 @@ def _filter(left: Sequence[Node], right: Sequence[Node], operator: str) -> Node:
     return evaluate
 
 
-def _passes(item: Any, left: Sequence[Node], right: Sequence[Node], operator: str, steps: _Steps) -> bool:
+def _passes(item: Any, left: Sequence[Node], right: Sequence[Node], operator: str, steps: Steps) -> bool:
     lefts = _walk(left, [item], steps)
     if operator == "exists":
         return bool(lefts)

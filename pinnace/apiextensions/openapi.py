@@ -123,7 +123,7 @@ def _convert(props: Mapping[str, Any], prefix: str) -> Schema:
     if is_v2:
         _strip_for_v2(schema)
     for name in ("items", "additionalProperties"):
-        if isinstance(child := schema.get(name), Mapping):
+        if isinstance(child := schema.get(name), dict):
             schema[name] = _convert(child, prefix)
     if properties := mapping(schema.get("properties")):
         schema["properties"] = {name: _convert(mapping(child), prefix) for name, child in properties.items()}

@@ -3,15 +3,15 @@
 Source: https://github.com/google/re2/wiki/Syntax, and the messages of Go's regexp/syntax.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Protocol
 
 import re2
 
 MAX_MEMORY = 4 << 20
 """Memory of one compiled expression in bytes. Go has its own limits, which are similar."""
 _CACHED_LENGTH = 1_000
-MAX_PROGRAMS = 300_000
+MAX_PROGRAMS = 150_000
 """Maximum size of all expressions of a schema, in instructions of RE2."""
 _LEAST_COST, _FAILURE_COST = 50, 100_000
 """What an expression counts at least, and what it counts if it is too large."""
@@ -32,29 +32,40 @@ class PatternError(ValueError):
     """The text is no regular expression. The message is Go's: "error parsing regexp: missing closing ): `(`"."""
 
 
-class Pattern(Protocol):
-    def search(self, text: str) -> object | None: ...
+class Pattern:
+    """A regular expression. `size`: the number of its instructions; a match can take this times the length of the text."""
 
-    @property
-    def programsize(self) -> int: ...
+    __slots__ = ("_search", "size")
+
+    def __init__(self, pattern: str) -> None:
+        """Raise PatternError."""
+        options = re2.Options()
+        options.log_errors = False
+        options.never_capture = True
+        options.max_mem = MAX_MEMORY
+        try:
+            compiled = re2.compile(_encode(pattern), options)
+        except re2.error as error:
+            raise PatternError(_go_message(error)) from None
+        self._search: Callable[[bytes], object | None] = compiled.search
+        self.size: int = compiled.programsize
+
+    def matches(self, text: str) -> bool:
+        """Return whether some part of the text matches."""
+        return self._search(_encode(text)) is not None
 
 
 def compile_pattern(pattern: str) -> Pattern:
     """Raise PatternError."""
-    return _compile_cached(pattern) if len(pattern) <= _CACHED_LENGTH else _compile(pattern)
+    return _compile_cached(pattern) if len(pattern) <= _CACHED_LENGTH else Pattern(pattern)
 
 
-def _compile(pattern: str) -> Pattern:
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = MAX_MEMORY
-    try:
-        return re2.compile(replace_surrogates(pattern), options)  # type: ignore[no-any-return]
-    except re2.error as error:
-        raise PatternError(_go_message(error)) from None
+_compile_cached = lru_cache(4096)(Pattern)
 
 
-_compile_cached = lru_cache(4096)(_compile)
+def _encode(text: str) -> bytes:
+    """JSON can contain half surrogates, which UTF-8 cannot."""
+    return text.encode(errors="replace")
 
 
 def _go_message(error: Exception) -> str:
@@ -81,27 +92,8 @@ class PatternBudget:
         if self._room < 0:
             return "the regular expressions of the schema are too large"
         try:
-            self._room -= compile_pattern(pattern).programsize
+            self._room -= compile_pattern(pattern).size
         except PatternError as error:
             self._room -= _FAILURE_COST if "too large" in str(error) else 0
             return str(error)
         return ""
-
-
-def matches(pattern: Pattern, text: str) -> bool:
-    return pattern.search(replace_surrogates(text)) is not None
-
-
-def replace_surrogates(text: str) -> str:
-    """Replace half surrogates, which JSON can contain and UTF-8 cannot, as Go does."""
-    if text.isascii():
-        return text
-    return text.encode("utf-8", "replace").decode() if _has_surrogate(text) else text
-
-
-def _has_surrogate(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False

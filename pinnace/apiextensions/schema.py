@@ -77,13 +77,13 @@ class StructuralSchema:
     @cached_property
     def items(self) -> "StructuralSchema | None":
         props = self.props.get("items")
-        return StructuralSchema(props) if isinstance(props, Mapping) else None
+        return StructuralSchema(props) if isinstance(props, dict) else None
 
     @cached_property
     def additional(self) -> "StructuralSchema | bool | None":
         """The schema of the values of a map; True or False for a boolean; None if it is absent."""
         props = self.props.get("additionalProperties")
-        if isinstance(props, Mapping):
+        if isinstance(props, dict):
             return StructuralSchema(props)
         return props if isinstance(props, bool) else None
 
@@ -107,7 +107,7 @@ class StructuralSchema:
         return [
             (name, child)
             for name, props in self._raw_properties.items()
-            if isinstance(props, Mapping)
+            if isinstance(props, dict)
             and props.get("default") is not None
             and (child := self.property_schema(name)) is not None
         ]
@@ -128,7 +128,7 @@ def compile_schema(props: Mapping[str, Any]) -> StructuralSchema:
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else _NO_PROPS
+    return value if isinstance(value, dict) else _NO_PROPS
 
 
 def text(value: Any) -> str:
@@ -141,4 +141,4 @@ def texts(value: Any) -> tuple[str, ...]:
 
 def objects(value: Any) -> list[Mapping[str, Any]]:
     """Return the objects in a list; [] for another value."""
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -29,13 +29,14 @@ RuleCheck = Callable[[Mapping[str, Any], str], Sequence[Violation]]
 TYPES = ("array", "boolean", "integer", "number", "object", "string")
 _REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
 _LIST_TYPE, _MAP_TYPE, _MAP_KEYS = "x-kubernetes-list-type", "x-kubernetes-map-type", "x-kubernetes-list-map-keys"
+_TOPOLOGY = frozenset({_LIST_TYPE, _MAP_TYPE, _MAP_KEYS})
 _RULES, _PRESERVE, _EMBEDDED = (
     "x-kubernetes-validations",
     "x-kubernetes-preserve-unknown-fields",
     "x-kubernetes-embedded-resource",
 )
 _LIST_TYPES, _MAP_TYPES = ("atomic", "set", "map"), ("atomic", "granular")
-_UNSUPPORTED = ("id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref")
+_UNSUPPORTED = frozenset({"id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"})
 _ROOT_FIELDS = (
     "Description", "Type", "Format", "Title", "Maximum", "ExclusiveMaximum", "Minimum", "ExclusiveMinimum", "MaxLength",
     "MinLength", "Pattern", "MaxItems", "MinItems", "UniqueItems", "MultipleOf", "Required", "Items", "Properties",
@@ -70,14 +71,14 @@ def validate_schema(
     out = list(_check_root(props, path)) if status else []
     if props.get("nullable"):
         out.append(forbidden(f"{path}.nullable", "nullable cannot be true at the root"))
-    unconvertible, structural = "", False
+    unconvertible, structural, keywords = "", False, set[str]()
     if options.require_structural:
         violations = list[Violation]()
         try:
-            check_convertible(props)
-            violations = validate_structural(props, path, PatternBudget()) or validate_defaults(
-                props, path, evaluate_rules, require_pruned=options.require_pruned_defaults
-            )
+            keywords = check_convertible(props)
+            violations = validate_structural(props, path, PatternBudget())
+            if not violations and "default" in keywords:
+                violations = validate_defaults(props, path, evaluate_rules, require_pruned=options.require_pruned_defaults)
             structural = not violations
         except NotConvertible as error:
             unconvertible = str(error)
@@ -87,7 +88,7 @@ def validate_schema(
     out += checker.out
     if unconvertible and not out:
         out.append(invalid(path, "", unconvertible))
-    if structural and not checker.out and check_rules is not None and has_rules(props):
+    if structural and not checker.out and check_rules is not None and _RULES in keywords:
         out += check_rules(props, path)
     return out
 
@@ -143,14 +144,11 @@ class _SchemaChecker:
         if node.get("uniqueItems"):
             detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
             self.out.append(forbidden(f"{path}.uniqueItems", detail))
-        self._check_children(node, path, replace(place, is_root=False), is_root=place.is_root)
+        self._check_children(node, path, place)
         if node.get(_PRESERVE) is False:
             self.out.append(invalid(f"{path}.{_PRESERVE}", False, "must be true or undefined"))
-        self._check_topology(node, path)
-        if node.get(_LIST_TYPE) == "map":
-            self._check_map_items(node, path)
-        if self._options.require_map_keys:
-            self.out += check_list_keys(node, path)
+        if not _TOPOLOGY.isdisjoint(node):
+            self._check_topology(node, path)
         for index, rule in enumerate(objects(node.get(_RULES))):
             self._check_rule(rule, node, f"{path}.{_RULES}[{index}]")
 
@@ -160,9 +158,8 @@ class _SchemaChecker:
             self.out.append(unsupported(f"{path}.type", kind, TYPES))
         if "default" in node and place.no_default:
             self.out.append(forbidden(f"{path}.default", f"must not be set {place.no_default}"))
-        for name in _UNSUPPORTED:
-            if name in node:
-                self.out.append(forbidden(f"{path}.{name}", f"{name} is not supported"))
+        for name in sorted(_UNSUPPORTED.intersection(node)):
+            self.out.append(forbidden(f"{path}.{name}", f"{name} is not supported"))
         if kind == "null":
             self.out.append(forbidden(f"{path}.type", "type cannot be set to null, use nullable as an alternative"))
         if isinstance(node.get("items"), list) and node["items"]:
@@ -170,30 +167,33 @@ class _SchemaChecker:
         if place.in_meta and node.get(_EMBEDDED):
             self.out.append(forbidden(f"{path}.{_EMBEDDED}", "must not be used inside of resource meta"))
 
-    def _check_children(self, node: Props, path: str, place: _Place, *, is_root: bool) -> None:
+    def _check_children(self, node: Props, path: str, place: _Place) -> None:
+        is_root = place.is_root
+        place = replace(place, is_root=False) if is_root else place
         properties, additional = mapping(node.get("properties")), node.get("additionalProperties")
         if additional is not None:
             if properties and additional is not True:
                 detail = "additionalProperties and properties are mutual exclusive"
                 self.out.append(forbidden(f"{path}.additionalProperties", detail))
-            if isinstance(additional, Mapping):
-                inside = "inside additionalProperties applying to object metadata" if place.in_meta else place.no_default
-                self.check(additional, f"{path}.additionalProperties", replace(place, no_default=inside))
+            if isinstance(additional, dict):
+                reason = "inside additionalProperties applying to object metadata"
+                inner = replace(place, no_default=reason) if place.in_meta else place
+                self.check(additional, f"{path}.additionalProperties", inner)
         for name, child in properties.items():
             inner = place
             if (is_root or node.get(_EMBEDDED)) and name in META_FIELDS:
                 inner = replace(place, in_meta=True, no_default=f"in top-level {name}" if is_root else place.no_default)
             self.check(mapping(child), f"{path}.properties[{name}]", inner)
-        if isinstance(negated := node.get("not"), Mapping):
+        if isinstance(negated := node.get("not"), dict):
             self.check(negated, f"{path}.not", place)
         for name in ("allOf", "oneOf", "anyOf", "items"):
             for index, child in enumerate(objects(node.get(name))):
                 self.check(child, f"{path}.{name}[{index}]", place)
         for name in ("definitions", "dependencies"):
             for key, child in mapping(node.get(name)).items():
-                if isinstance(child, Mapping):
+                if isinstance(child, dict):
                     self.check(child, f"{path}.{name}[{key}]", place)
-        if isinstance(items := node.get("items"), Mapping):
+        if isinstance(items := node.get("items"), dict):
             self.check(items, f"{path}.items", place)
 
     def _check_topology(self, node: Props, path: str) -> None:
@@ -215,6 +215,10 @@ class _SchemaChecker:
             detail = f"must be map if {_MAP_KEYS} is non-empty"
             field = f"{path}.{_LIST_TYPE}"
             self.out.append(required(field, detail) if list_type is None else invalid(field, list_type, detail))
+        if list_type == "map":
+            self._check_map_items(node, path)
+        if self._options.require_map_keys:
+            self.out += check_list_keys(node, path)
 
     def _add_wrong_type(self, path: str, kind: str, detail: str) -> None:
         self.out.append(invalid(path, kind, detail) if kind else required(path, detail))
@@ -225,7 +229,7 @@ class _SchemaChecker:
             self.out.append(required(f"{path}.{_MAP_KEYS}", f"must not be empty if {_LIST_TYPE} is map"))
         if items is None:
             self.out.append(required(f"{path}.items", f"must have a schema if {_LIST_TYPE} is map"))
-        elif not isinstance(items, Mapping):
+        elif not isinstance(items, dict):
             value = {"Schema": None, "JSONSchemas": [go_schema(mapping(item)) for item in items]}
             self.out.append(invalid(f"{path}.items", value, f"must only have a single schema if {_LIST_TYPE} is map"))
         elif (kind := text(items.get("type"))) != "object":
@@ -286,7 +290,7 @@ def _has_line_breaks(value: str) -> bool:
 def find_non_atomic_set(node: Props) -> str:
     """Return the keyword that makes the items of a set not atomic, or "" if they are."""
     items = node.get("items")
-    if node.get(_LIST_TYPE) != "set" or not isinstance(items, Mapping):
+    if node.get(_LIST_TYPE) != "set" or not isinstance(items, dict):
         return ""
     if items.get("type") == "array" and items.get(_LIST_TYPE, "atomic") != "atomic":
         return _LIST_TYPE
@@ -297,14 +301,14 @@ def check_list_keys(node: Props, path: str) -> list[Violation]:
     """Check that items of sets and maps are not nullable, and that the keys of maps always have a value."""
     out = list[Violation]()
     items, list_type = node.get("items"), node.get(_LIST_TYPE)
-    if not isinstance(items, Mapping) or list_type not in ("set", "map"):
+    if not isinstance(items, dict) or list_type not in ("set", "map"):
         return out
     if items.get("nullable"):
         out.append(forbidden(f"{path}.items.nullable", f"cannot be nullable when {_LIST_TYPE} is {list_type}"))
     names, properties = frozenset(texts(items.get("required"))), mapping(items.get("properties"))
     for key in texts(node.get(_MAP_KEYS))[:MAX_VIOLATIONS] if list_type == "map" else ():
         field = properties.get(key)
-        if not isinstance(field, Mapping):
+        if not isinstance(field, dict):
             continue
         where = f"{path}.items.properties[{key}]"
         if key not in names and "default" not in field:

@@ -130,14 +130,14 @@ def _go_value(value: Any, of: GoType) -> Any:
     if value is None:
         return _ZEROS.get(of.go_type) if isinstance(of, type(STRING)) else None
     if of is _OR_ARRAY:
-        is_schema = isinstance(value, Mapping)
+        is_schema = isinstance(value, dict)
         schemas = None if is_schema else [go_schema(item) for item in value]
         return GoStruct({"Schema": go_schema(value) if is_schema else None, "JSONSchemas": schemas})
     if of is _OR_BOOL:
-        is_schema = isinstance(value, Mapping)
+        is_schema = isinstance(value, dict)
         return GoStruct({"Allows": is_schema or bool(value), "Schema": go_schema(value) if is_schema else None})
     if of is _OR_STRINGS:
-        is_schema = isinstance(value, Mapping)
+        is_schema = isinstance(value, dict)
         return GoStruct({"Schema": go_schema(value) if is_schema else None, "Property": None if is_schema else value})
     if of is SCHEMA:
         return go_schema(value)

@@ -17,7 +17,11 @@ from pinnace.apiextensions.violations import forbidden, invalid, required
 Props = Mapping[str, Any]
 
 _INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
-_UNSUPPORTED = ("id", "$schema", "$ref", "patternProperties", "dependencies", "additionalItems", "definitions")
+_UNSUPPORTED = frozenset({"id", "$schema", "$ref", "patternProperties", "dependencies", "additionalItems", "definitions"})
+_SCHEMAS = frozenset({"items", "not", "additionalProperties", "additionalItems", "allOf", "anyOf", "oneOf"})
+"""Keywords with schemas, or lists of schemas."""
+_VALUE_KEYWORDS = frozenset({"allOf", "anyOf", "oneOf", "not", "pattern"})
+_MAPS_OF_SCHEMAS = frozenset({"properties", "patternProperties", "definitions", "dependencies"})
 _UNSUPPORTED_NAMES = {"$schema": "schema"}
 _METADATA_FIELDS = frozenset({"type", "default", "properties"})
 _METADATA_PROPERTIES = frozenset({"name", "generateName"})
@@ -52,33 +56,33 @@ class NotConvertible(ValueError):
     """The schema has keywords that structural schemas do not have. The message is Kubernetes'."""
 
 
-def check_convertible(props: Props) -> None:
-    """Raise NotConvertible. The walk is over all nodes."""
+def check_convertible(props: Props) -> set[str]:
+    """Return the keywords that occur in a schema. Raise NotConvertible."""
+    keywords = set[str]()
     waiting: list[Any] = [props]
     while waiting:
         node = waiting.pop()
-        for name in _UNSUPPORTED:
-            if node.get(name) or (name == "additionalItems" and name in node):
-                raise NotConvertible(f"OpenAPIV3Schema '{_UNSUPPORTED_NAMES.get(name, name)}' is not supported")
+        keywords.update(node)
+        if not _UNSUPPORTED.isdisjoint(node):
+            name = next(name for name in node if name in _UNSUPPORTED)
+            raise NotConvertible(f"OpenAPIV3Schema '{_UNSUPPORTED_NAMES.get(name, name)}' is not supported")
         if node.get("x-kubernetes-preserve-unknown-fields") is False:
             message = "internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined"
             raise NotConvertible(message)
         if isinstance(node.get("items"), list) and node["items"]:
             raise NotConvertible("OpenAPIV3Schema 'items' must be a schema, but is an array")
         waiting.extend(inner_schemas(node))
+    return keywords
 
 
 def inner_schemas(node: Props) -> list[Props]:
     """Return the schemas directly below a node, in all keywords."""
-    result = [
-        node[name]
-        for name in ("items", "not", "additionalProperties", "additionalItems")
-        if isinstance(node.get(name), Mapping)
-    ]
-    for name in ("allOf", "anyOf", "oneOf", "items"):
-        result += objects(node.get(name))
-    for name in ("properties", "patternProperties", "definitions", "dependencies"):
-        result += [props for props in mapping(node.get(name)).values() if isinstance(props, Mapping)]
+    result = list[Props]()
+    for name, value in node.items():
+        if name in _SCHEMAS:
+            result += [value] if isinstance(value, dict) else objects(value)
+        elif name in _MAPS_OF_SCHEMAS:
+            result += [props for props in mapping(value).values() if isinstance(props, dict)]
     return result
 
 
@@ -103,21 +107,22 @@ class _Checker:
         items, properties = node.get("items"), mapping(node.get("properties"))
         if kind == "array" and items is None:
             self.out.append(required(f"{path}.items", "must be specified"))
-        if isinstance(items, Mapping):
+        if isinstance(items, dict):
             self.check_node(items, _Level.ITEM, f"{path}.items")
         for name, child in properties.items():
             self.check_node(mapping(child), _Level.FIELD, f"{path}.properties[{name}]")
         if "additionalProperties" in node:
             self._check_additional(node, level, f"{path}.additionalProperties")
         self._check_extensions(node, path)
-        self._check_values(node, level, path, outside=True)
+        if not _VALUE_KEYWORDS.isdisjoint(node):
+            self._check_values(node, level, path, outside=True)
         self._check_node_type(node, kind, level, path)
         self._check_meta_properties(node, properties, level, path)
 
     def _check_additional(self, node: Props, level: _Level, path: str) -> None:
         if level is _Level.ROOT:
             self.out.append(forbidden(path, "must not be used at the root"))
-        if isinstance(additional := node["additionalProperties"], Mapping):
+        if isinstance(additional := node["additionalProperties"], dict):
             self.check_node(additional, _Level.FIELD, path)
         if node.get("x-kubernetes-embedded-resource"):
             self.out.append(forbidden(path, "must not be used if x-kubernetes-embedded-resource is set"))
@@ -170,7 +175,7 @@ class _Checker:
             self._check_nested(child, level, f"{path}.allOf[{index}]", skip_any_of=skip)
         for index, child in enumerate(objects(node.get("oneOf"))):
             self._check_nested(child, level, f"{path}.oneOf[{index}]")
-        if isinstance(negated := node.get("not"), Mapping):
+        if isinstance(negated := node.get("not"), dict):
             self._check_nested(negated, level, f"{path}.not")
         pattern = text(node.get("pattern"))
         if pattern and self._budget is not None and (problem := self._budget.check(pattern)):
@@ -181,12 +186,12 @@ class _Checker:
         if len(self.out) >= MAX_VIOLATIONS:
             return
         self._check_values(node, level, path, outside=False, skip_any_of=skip_any_of)
-        if isinstance(items := node.get("items"), Mapping):
+        if isinstance(items := node.get("items"), dict):
             self._check_nested(items, level, f"{path}.items")
         properties = mapping(node.get("properties"))
         for name, child in properties.items():
             self._check_nested(mapping(child), _Level.FIELD, f"{path}.properties[{name}]")
-        for name, detail in _OUTSIDE_ONLY.items():
+        for name, detail in _OUTSIDE_ONLY.items() if not _OUTSIDE_ONLY.keys().isdisjoint(node) else ():
             if name in node and (node[name] is not False or name == "default"):
                 self.out.append(forbidden(f"{path}.{name}", detail))
         if "metadata" in properties:
@@ -196,7 +201,7 @@ class _Checker:
         """Check that the node declares what value validations restrict. `values`: the node itself, or a validation of it."""
         for keyword in ("not", "allOf", "anyOf", "oneOf"):
             nested = values.get(keyword)
-            if isinstance(nested, Mapping):
+            if isinstance(nested, dict):
                 self._check_nested_completeness(nested, node, path, f"{values_path}.{keyword}")
             for index, child in enumerate(objects(nested)):
                 self._check_nested_completeness(child, node, path, f"{values_path}.{keyword}[{index}]")
@@ -208,9 +213,9 @@ class _Checker:
             self.out.append(required(path, f"because it is defined in {values_path}"))
             return
         self.check_completeness(values, node, path, values_path)
-        if isinstance(items := values.get("items"), Mapping):
+        if isinstance(items := values.get("items"), dict):
             declared = node.get("items")
-            inner = declared if isinstance(declared, Mapping) else None
+            inner = declared if isinstance(declared, dict) else None
             self._check_nested_completeness(items, inner, f"{path}.items", f"{values_path}.items")
         properties = mapping(node.get("properties"))
         for name, child in mapping(values.get("properties")).items():

@@ -101,7 +101,7 @@ def find_nested(obj: Mapping[str, Any], path: str, kind: type[int] | type[str]) 
     for index, name in enumerate(names):
         if value is None:
             return None, ""
-        if not isinstance(value, Mapping):
+        if not isinstance(value, dict):
             return None, _accessor_error(names[: index + 1], value, "map[string]interface{}")
         if name not in value:
             return None, ""

@@ -17,7 +17,6 @@ from pinnace.api.patch import equal
 from pinnace.api.scalars import MAX_INT32
 from pinnace.api.status import TYPE_INVALID, Violation
 from pinnace.apiextensions.metadata import validate_embedded
-from pinnace.apiextensions.patterns import matches
 from pinnace.apiextensions.schema import ABSENT, StructuralSchema
 from pinnace.apiextensions.subresources import LABEL_SELECTOR, SPEC_REPLICAS, STATUS_REPLICAS, validate_scale
 from pinnace.apiextensions.value_validation import ValueValidation, canonical_form
@@ -39,10 +38,10 @@ RuleEvaluation = Callable[[StructuralSchema, Any, Any, str], Sequence[Violation]
 whole object)."""
 
 MAX_VIOLATIONS = 1_000
-MAX_NESTED_STEPS = 50_000
+MAX_NESTED_STEPS = 20_000
 """Maximum number of values that allOf, anyOf, oneOf and not compare with their schemas, for one object. Their number can be the
 product of the sizes of schema and object. Kubernetes has no maximum."""
-MAX_PATTERN_WORK = 50_000_000
+MAX_PATTERN_WORK = 20_000_000
 """Maximum sum of length times size of the expression, for all texts that one object compares with regular expressions."""
 _TOO_EXPENSIVE = "the validation of the object takes too many steps"
 _TOO_DEEP = "nested too deeply"
@@ -90,7 +89,8 @@ class _Result:
         self.differs = False
 
     def merge(self, other: "_Result") -> None:
-        self.errors.update(other.errors)
+        if other.errors:
+            self.errors.update(other.errors)
         self.matched += other.matched
 
     def add(self, violation: Violation) -> None:
@@ -121,6 +121,8 @@ class _Validator:
         self._nesting = 0
         self._items: dict[int, Mapping[Any, Any]] = {}
         """The items of old lists of type map, by their keys; by the id of the list."""
+        self._forms: dict[int, Any] = {}
+        """The canonical forms of objects and lists, by id."""
 
     def validate(
         self, value: Any, schema: StructuralSchema, path: str, old: Any, structural: StructuralSchema | None
@@ -161,30 +163,38 @@ class _Validator:
             self._check_null(rules, path, result)
             return result
         result.matched = 4
-        if rules.types or rules.format:
+        kind = type(value)
+        if kind in rules.python_types:
+            result.matched += 2
+        elif rules.types or rules.format:
             result.matched += 1
             self._check_type(value, rules, path, result)
         if rules.has_junctors:
             self._check_junctors(value, rules, path, old, structural, result)
-        match value:
-            case str():
-                result.matched += 1 + bool(rules.string_format)
-                self._check_string(value, rules, path, result)
-            case bool():
-                pass
-            case int() | float():
-                result.matched += 2
-                if rules.restricts_numbers or rules.number_type:
-                    self._check_number(value, rules, path, result)
-            case list():
-                result.matched += 2
-                self._check_list(value, rules, path, old, structural, result)
-        if rules.has_enum and canonical_form(value) not in rules.enum:
+        if kind is str:
+            result.matched += 1 + (rules.string_format is not None)
+            self._check_string(value, rules, path, result)
+        elif kind is int or kind is float:
+            result.matched += 2
+            if rules.restricts_numbers or rules.number_type:
+                self._check_number(value, rules, path, result)
+        elif kind is list:
+            result.matched += 2
+            self._check_list(value, rules, path, old, structural, result)
+        if rules.has_enum and self._canonical_form(value) not in rules.enum:
             self._add_unsupported(value, rules, path, result)
-        if isinstance(value, dict):
+        if kind is dict:
             result.matched += 1
             self._check_object(value, rules, path, old, structural, result)
         return result
+
+    def _canonical_form(self, value: Any) -> Any:
+        """Many alternatives can compare the same large value with their enums."""
+        if not isinstance(value, dict | list):
+            return canonical_form(value)
+        if id(value) not in self._forms:
+            self._forms[id(value)] = canonical_form(value)
+        return self._forms[id(value)]
 
     def _field(self, path: str) -> str:
         name = path.removeprefix(".")
@@ -248,8 +258,8 @@ class _Validator:
         if isinstance(pattern, str):
             self._add_invalid(result, path, value, f"should match '{rules.pattern}, but pattern is invalid: {pattern}'")
             return
-        self._budget.take_pattern_work(len(value) * pattern.programsize)
-        if not matches(pattern, value):
+        self._budget.take_pattern_work(len(value) * pattern.size)
+        if not pattern.matches(value):
             self._add_invalid(result, path, value, f"should match '{rules.pattern}'")
 
     def _check_number(self, value: int | float, rules: ValueValidation, path: str, result: _Result) -> None:
@@ -336,7 +346,11 @@ class _Validator:
         if rules.max_properties is not None and len(value) > rules.max_properties:
             result.add(too_many(self._field(path), len(value), rules.max_properties))
         correlated = old if isinstance(old, dict) else None
-        for name, child_value in value.items():
+        names: Iterable[str] = value
+        if schema.values is None and not rules.forbids_unknown and len(schema.property_names) < len(value):
+            names = [name for name in schema.property_names if name in value]
+        for name in names:
+            child_value = value[name]
             child = schema.property_schema(name)
             if child is not None:
                 child_path = f"{path}.{name}" if path else name
@@ -474,7 +488,9 @@ def _validate_list_types(value: Any, schema: StructuralSchema | None, path: str,
                     _validate_list_types(child, schema.values, f"{path}[{name}]", out)
     elif isinstance(value, list):
         if schema.list_type == "set":
-            _add_duplicates(map(canonical_form, value), value, path, out)
+            kinds = set(map(type, value))
+            keys = value if len(kinds) == 1 and kinds <= {str, int} else map(canonical_form, value)
+            _add_duplicates(keys, value, path, out)
         elif schema.list_type == "map":
             _validate_list_map(value, schema, path, out)
         if schema.items is not None:
@@ -494,6 +510,9 @@ def _validate_list_map(value: list[Any], schema: StructuralSchema, path: str, ou
 
 def _add_duplicates(keys: Iterable[Any], shown: Sequence[Any], path: str, out: list[Violation]) -> None:
     """Report the second item of each key."""
+    keys = list(keys)
+    if len(frozenset(keys)) == len(keys):
+        return
     counts = dict[Any, int]()
     for index, key in enumerate(keys):
         counts[key] = counts.get(key, 0) + 1

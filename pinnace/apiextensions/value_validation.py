@@ -4,7 +4,7 @@ An enum is a set of hashed canonical forms, because schemas can have enums of 10
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -13,11 +13,33 @@ from pinnace.apiextensions.patterns import Pattern, PatternError, compile_patter
 from pinnace.apiextensions.schema import StructuralSchema, mapping, objects, text, texts
 from pinnace.apiextensions.violations import format_supported, to_json
 
+_PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {
+    "array": (list,),
+    "boolean": (bool,),
+    "integer": (int,),
+    "number": (int, float),
+    "object": (dict,),
+    "string": (str,),
+}
 INT_OR_STRING = ("integer", "string")
 
 
 class ValueValidation:
     """The restrictions of one node. Keywords with values of wrong types are ignored."""
+
+    maximum: int | float | None = None
+    minimum: int | float | None = None
+    multiple_of: int | float | None = None
+    exclusive_maximum = exclusive_minimum = False
+    max_length: int | None = None
+    min_length: int | None = None
+    max_items: int | None = None
+    min_items: int | None = None
+    max_properties: int | None = None
+    min_properties: int | None = None
+    pattern = ""
+    required: tuple[str, ...] = ()
+    has_enum = has_junctors = forbids_unknown = False
 
     def __init__(self, schema: StructuralSchema) -> None:
         props = schema.props
@@ -25,24 +47,18 @@ class ValueValidation:
         self.schema = schema
         self.types: tuple[str, ...] = INT_OR_STRING if schema.int_or_string else ((schema.type,) if schema.type else ())
         sole_type = self.types[0] if len(self.types) == 1 else ""
+        self.python_types = frozenset(python for kind in self.types for python in _PYTHON_TYPES.get(kind, ()))
+        """The types of valid values, except for floats without a fraction, which are integers."""
         name = text(get("format"))
         self.format = name if name and is_recognized(name, sole_type) else ""
         """The name of a format that is checked; "" for none."""
         self.string_format: Check | None = format_check(self.format) if self.format else None
         self.number_type = sole_type if sole_type in ("integer", "number") else ""
         self.has_number = any(kind in ("integer", "number") for kind in self.types)
-        self.maximum, self.minimum, self.multiple_of = map(_number, map(get, ("maximum", "minimum", "multipleOf")))
-        self.exclusive_maximum = get("exclusiveMaximum") is True
-        self.exclusive_minimum = get("exclusiveMinimum") is True
+        for keyword, (attribute, read) in _KEYWORDS.items() if not _KEYWORDS.keys().isdisjoint(props) else ():
+            if keyword in props:
+                setattr(self, attribute, read(props[keyword]))
         self.restricts_numbers = self.maximum is not None or self.minimum is not None or self.multiple_of is not None
-        self.max_length, self.min_length = _integer(get("maxLength")), _integer(get("minLength"))
-        self.max_items, self.min_items = _integer(get("maxItems")), _integer(get("minItems"))
-        self.max_properties, self.min_properties = _integer(get("maxProperties")), _integer(get("minProperties"))
-        self.pattern = text(get("pattern"))
-        self.has_enum = isinstance(get("enum"), list) and bool(get("enum"))
-        self.required = texts(get("required"))
-        self.has_junctors = any(get(name) for name in ("allOf", "anyOf", "oneOf", "not"))
-        self.forbids_unknown = get("additionalProperties") is False
 
     @cached_property
     def compiled_pattern(self) -> Pattern | str:
@@ -81,7 +97,7 @@ class ValueValidation:
     def negated(self) -> StructuralSchema | None:
         """The schema of `not`."""
         props = self.schema.props.get("not")
-        return StructuralSchema(props) if isinstance(props, Mapping) else None
+        return StructuralSchema(props) if isinstance(props, dict) else None
 
     def _nested(self, keyword: str) -> Sequence[StructuralSchema]:
         return [StructuralSchema(mapping(props)) for props in objects(self.schema.props.get(keyword))]
@@ -99,9 +115,34 @@ def canonical_form(value: Any) -> Any:
     return ("json", json.dumps(value, sort_keys=True))
 
 
+def _is_true(value: Any) -> bool:
+    return value is True
+
+
 def _number(value: Any) -> int | float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _integer(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+_KEYWORDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "maximum": ("maximum", _number),
+    "minimum": ("minimum", _number),
+    "multipleOf": ("multiple_of", _number),
+    "exclusiveMaximum": ("exclusive_maximum", _is_true),
+    "exclusiveMinimum": ("exclusive_minimum", _is_true),
+    "maxLength": ("max_length", _integer),
+    "minLength": ("min_length", _integer),
+    "maxItems": ("max_items", _integer),
+    "minItems": ("min_items", _integer),
+    "maxProperties": ("max_properties", _integer),
+    "minProperties": ("min_properties", _integer),
+    "pattern": ("pattern", text),
+    "required": ("required", texts),
+    "enum": ("has_enum", lambda values: isinstance(values, list) and bool(values)),
+    "additionalProperties": ("forbids_unknown", lambda value: value is False),
+    **dict.fromkeys(("allOf", "anyOf", "oneOf", "not"), ("has_junctors", bool)),
+}
+"""The keywords and the attributes that they set."""

@@ -129,6 +129,15 @@ KINDS = (
         notes={"Update": "Drivers may be added and removed. Of an existing driver, only allocatable is mutable."},
     ),
     Kind(
+        "CustomResourceDefinitions",
+        "CustomResourceDefinition",
+        "apiextensions_v1",
+        "Definitions of custom resources",
+        CLUSTER,
+        status=True,
+        notes={"Update": "spec.group, spec.scope and the accepted names are immutable."},
+    ),
+    Kind(
         "Deployments",
         "Deployment",
         "apps_v1",

@@ -46,6 +46,7 @@ from pinnace.api.networking_v1_pb2 import Ingress, IngressClass
 from pinnace.api.pods import class_of
 from pinnace.api.resources import (
     ALL,
+    CUSTOM_OBJECTS,
     DEFAULT_NAMESPACE,
     EVENTS,
     INGRESS_CLASSES,
@@ -87,7 +88,7 @@ _NOT_READY_TAINT = Taint(key=NOT_READY_TAINT, effect="NoSchedule")
 
 PERMANENT_NAMESPACES = (DEFAULT_NAMESPACE, "kube-system", "kube-public", NODE_LEASE_NAMESPACE)
 """Namespaces that the server creates at startup and never deletes."""
-_PLURALS: Mapping[type, str] = {resource.message: resource.plural for resource in ALL}
+_PLURALS: Mapping[type, str] = {resource.message: resource.plural for resource in (*ALL, CUSTOM_OBJECTS)}
 
 _RESIZE_REFUSED = (
     "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize "
@@ -240,7 +241,7 @@ class TraceContext:
 
 
 class NamespaceLifecycle:
-    resources = tuple(resource for resource in ALL if resource.namespaced)
+    resources = (*(resource for resource in ALL if resource.namespaced), CUSTOM_OBJECTS)
     guarded_resources = tuple(resource for resource in resources if resource is not EVENTS)
     """Events expire, and do not block the deletion of a namespace."""
 
@@ -248,16 +249,17 @@ class NamespaceLifecycle:
         self._namespaces = namespaces
 
     def admit(self, request: WriteRequest, obj: Object) -> None:
-        self._require_active(obj)
+        if obj.metadata.namespace:
+            self._require_active(obj, request.qualified)
 
     def guards(self, obj: Object) -> tuple[Guard, ...]:
-        if obj.metadata.namespace in PERMANENT_NAMESPACES:
+        if obj.metadata.namespace in ("", *PERMANENT_NAMESPACES):
             return ()
         entry = self._require_active(obj)
         return (Guard(entry.key, entry.create_revision, entry.mod_revision),)
 
-    def _require_active(self, obj: Object) -> CacheEntry[Namespace]:
-        """Return the namespace of a new object. Raises Rejected with Kubernetes' messages."""
+    def _require_active(self, obj: Object, qualified: str = "") -> CacheEntry[Namespace]:
+        """Return the namespace of a new object. `qualified`: see WriteRequest. Raises Rejected with Kubernetes' messages."""
         name = obj.metadata.namespace
         entry = self._namespaces.get(NAMESPACES.key("", name))
         if entry is None:
@@ -265,7 +267,7 @@ class NamespaceLifecycle:
             raise Rejected(Refusal(Code.NOT_FOUND, "NamespaceNotFound", message))
         if entry.obj.metadata.HasField("deletionTimestamp"):
             why = f"unable to create new content in namespace {name} because it is being terminated"
-            message = f'{_PLURALS[type(obj)]} "{obj.metadata.name}" is forbidden: {why}'
+            message = f'{qualified or _PLURALS[type(obj)]} "{obj.metadata.name}" is forbidden: {why}'
             cause = Violation("metadata.namespace", f"namespace {name} is being terminated")
             raise Rejected(Refusal(Code.PERMISSION_DENIED, "NamespaceTerminating", message, (cause,)))
         return entry

@@ -36,6 +36,7 @@ from pinnace.api.resources import (
     COLLECTED,
     CONFIG_MAPS,
     CSI_NODES,
+    CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
     ENDPOINT_SLICES,
     EVENTS,
@@ -590,6 +591,7 @@ def _gateway() -> list[PolicyRule]:
     return [
         PolicyRule(verbs=["impersonate"], apiGroups=[""], resources=["users", "groups", SERVICE_ACCOUNTS.plural]),
         PolicyRule(verbs=["create"], apiGroups=[AUTHENTICATION_GROUP], resources=["tokenreviews"]),
+        _rule(_READ, [CUSTOM_RESOURCE_DEFINITIONS]),
         _KEYS,
     ]
 

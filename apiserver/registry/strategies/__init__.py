@@ -37,6 +37,7 @@ from pinnace.api.resources import (
 )
 from pinnace.apiserver.registry.strategies.cluster import EventStrategy, LeaseStrategy, NamespaceStrategy, NodeStrategy
 from pinnace.apiserver.registry.strategies.configuration import ConfigMapStrategy, SecretStrategy, ServiceAccountStrategy
+from pinnace.apiserver.registry.strategies.definitions import DefinitionStrategy
 from pinnace.apiserver.registry.strategies.networking import IngressClassStrategy, IngressStrategy, NetworkPolicyStrategy
 from pinnace.apiserver.registry.strategies.pods import PodStrategy
 from pinnace.apiserver.registry.strategies.policy import (
@@ -93,6 +94,7 @@ _ALL: Sequence[Strategy[Any]] = (
     IngressStrategy(INGRESSES),
     IngressClassStrategy(INGRESS_CLASSES),
     NetworkPolicyStrategy(NETWORK_POLICIES),
+    DefinitionStrategy(),
 )
 STRATEGIES: Mapping[str, Strategy[Any]] = {strategy.resource.plural: strategy for strategy in _ALL}
 """Strategies by the plural name of the resource."""

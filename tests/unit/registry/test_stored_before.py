@@ -13,6 +13,7 @@ from pinnace.api.pods_pb2 import BindRequest
 from pinnace.api.resourcequotas_pb2 import ResourceQuotaWatchResponse
 from pinnace.api.resources import (
     ALL,
+    CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
     EVENTS,
     IP_ADDRESSES,
@@ -134,8 +135,10 @@ BODIES: Mapping[str, tuple[Change, Change]] = {
     ),
 }
 """By plural: what spoils what an update judges beside the metadata, and what is changed there afterwards."""
-WITHOUT = {NAMESPACES.plural, SERVICE_ACCOUNTS.plural, IP_ADDRESSES.plural, SERVICE_CIDRS.plural}
-"""Where there is no such thing."""
+WITHOUT = {
+    NAMESPACES.plural, SERVICE_ACCOUNTS.plural, IP_ADDRESSES.plural, SERVICE_CIDRS.plural, CUSTOM_RESOURCE_DEFINITIONS.plural,
+}  # fmt: skip
+"""Where there is no such thing. The tests of pinnace.apiextensions are about definitions."""
 STATUSES: Mapping[str, tuple[Change, Change]] = {
     "pods": (lambda obj: setattr(obj.status, "podIP", "spoilt"), lambda obj: setattr(obj.status, "message", "more")),
     "nodes": (
@@ -257,7 +260,8 @@ async def write(assembly: Assembly, resource: Resource[Any], method: str, obj: A
 
 def test_no_kind_is_forgotten() -> None:
     assert BODIES.keys() | WITHOUT == STRATEGIES.keys() and BODIES.keys().isdisjoint(WITHOUT)
-    assert STATUSES.keys() == {plural for plural, strategy in STRATEGIES.items() if isinstance(strategy, StatusStrategy)}
+    with_status = {plural for plural, strategy in STRATEGIES.items() if isinstance(strategy, StatusStrategy)}
+    assert STATUSES.keys() == with_status - {CUSTOM_RESOURCE_DEFINITIONS.plural}
 
 
 @every_resource
@@ -295,7 +299,8 @@ async def test_all_of_it_can_be_changed_reported_on_and_let_go(resource: Resourc
         assert (await call(assembly, resource, "Patch", patch)).metadata.labels["e"] == "f"
         await call(assembly, resource, "Delete", DeleteRequest(options={"gracePeriodSeconds": 0}, **key))
         gone = await write(assembly, resource, "Update", obj, lambda obj: obj.metadata.finalizers.remove(MINE))
-        assert gone.metadata.HasField("deletionTimestamp") and list(gone.metadata.finalizers) == ["spoilt"]
+        added = STRATEGIES[resource.plural].finalizers_at_deletion
+        assert gone.metadata.HasField("deletionTimestamp") and list(gone.metadata.finalizers) == ["spoilt", *added]
         await write(assembly, resource, "Update", obj, lambda obj: obj.metadata.ClearField("finalizers"))
         with pytest.raises(Rejected, match="not found"):
             await get(assembly, resource, obj)

@@ -79,6 +79,8 @@ class ApiServer:
         self, storage: Storage, authenticator: RequestAuthenticator | None = None, settings: ServerSettings = DEFAULTS
     ) -> None:
         self._assembly = Assembly(storage, settings)
+        if authenticator is not None:
+            authenticator.tokens = self._assembly.tokens
         self._authenticator = authenticator
         self._options = grpc_options(settings.election_lease)
         self._lines = [ListenerShards(self._options, self._handlers)]

@@ -45,7 +45,15 @@ from pinnace.api.users import MAX_GROUPS, Impersonation
 from pinnace.api.wellknown import FLEET_LABEL, IMPERSONATE_GROUP_KEY, IMPERSONATE_USER_KEY
 from pinnace.apiserver.auth.audit import AuditEvent, AuditSink, NoAudit
 from pinnace.apiserver.auth.authentication import MASTERS, Credential, User
-from pinnace.apiserver.auth.permissions import DENIED, HEARTBEAT, ActionTarget, AuthorizationDecision, ResourceAction, action_on
+from pinnace.apiserver.auth.permissions import (
+    CREATE_TOKEN,
+    DENIED,
+    HEARTBEAT,
+    ActionTarget,
+    AuthorizationDecision,
+    ResourceAction,
+    action_on,
+)
 from pinnace.apiserver.auth.rbac import ALL_RULES, RbacAuthorizer
 from pinnace.apiserver.cacher.cacher import ResourceCache
 from pinnace.apiserver.cacher.store import SelectionPredicate
@@ -91,6 +99,7 @@ class NodeAuthorizer:
             action_on(SECRETS, "get"): partial(self._own_object, SECRET),
             action_on(PERSISTENT_VOLUME_CLAIMS, "get"): partial(self._own_object, CLAIM),
             action_on(PERSISTENT_VOLUMES, "get"): self._own_volume,
+            CREATE_TOKEN: self._own_account,
             action_on(SERVICES, "get"): _any_target,  # for the variables of containers
             action_on(SERVICES, "list"): _any_target,
             action_on(SERVICES, "watch"): _any_target,
@@ -149,6 +158,13 @@ class NodeAuthorizer:
         name, reference = target.name.encode(), Reference(kind, target.name)
         return any(
             entry.node and name in entry.value and self.owns(user, entry.node) and reference in pod_references(entry.obj)
+            for entry in self._pods.select(SelectionPredicate.parse(PODS, target.namespace, "", ""))
+        )
+
+    def _own_account(self, user: User, target: ActionTarget) -> bool:
+        """Report whether a pod of the fleet has the service account. The token's own checks are in services.tokens."""
+        return any(
+            entry.node and self.owns(user, entry.node) and entry.obj.spec.serviceAccountName == target.name
             for entry in self._pods.select(SelectionPredicate.parse(PODS, target.namespace, "", ""))
         )
 

@@ -61,6 +61,7 @@ from pinnace.api.resources import (
 )
 from pinnace.api.selectors import from_message
 from pinnace.api.users import AUTHENTICATED, UNAUTHENTICATED
+from pinnace.api.users import SERVICE_ACCOUNTS as ALL_SERVICE_ACCOUNTS
 from pinnace.api.wellknown import CONTROLLERS_ELECTION, SCHEDULER_ELECTION
 from pinnace.apiserver.auth.authentication import MASTERS, User
 from pinnace.apiserver.auth.permissions import (
@@ -68,6 +69,7 @@ from pinnace.apiserver.auth.permissions import (
     DENIED,
     ELECTIONS_GROUP,
     HEALTH,
+    KEY_SET,
     METRICS_GROUP,
     REFLECTION,
     REVIEWS_GROUP,
@@ -128,6 +130,10 @@ _READ_METRICS = PolicyRule(verbs=_READ, apiGroups=[METRICS_GROUP], resources=[PO
 """Source: https://github.com/kubernetes-sigs/metrics-server, the role system:aggregated-metrics-reader."""
 
 _INFORMATION = (HEALTH, "/livez", "/readyz", VERSION, f"{VERSION}/")
+_ISSUER_DISCOVERY = "system:service-account-issuer-discovery"
+_ISSUER = (
+    "/.well-known/openid-configuration", "/.well-known/openid-configuration/", KEY_SET, f"{KEY_SET}/",
+)  # fmt: skip
 _DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", REFLECTION)
 _MONITORING = (
     HEALTH, f"{HEALTH}/*", "/livez", "/livez/*", "/metrics", "/metrics/slis", "/readyz", "/readyz/*",
@@ -539,6 +545,7 @@ def cluster_roles() -> Iterator[ClusterRole]:
         _rule(("create",), [PODS], "eviction"),
         *(_rule(("create",), [PODS], candidate) for candidate in ("attach", "exec", "portforward")),
         _rule(("impersonate",), [SERVICE_ACCOUNTS]),
+        _rule(("create",), [SERVICE_ACCOUNTS], "token"),
     ]
     yield _role("cluster-admin", ALL_RULES)
     yield from _aggregated("admin", _rules((*_READ, *_WRITE), [ROLES, ROLE_BINDINGS]))
@@ -564,6 +571,7 @@ def cluster_roles() -> Iterator[ClusterRole]:
     )
     yield _role("system:public-info-viewer", [PolicyRule(verbs=["get"], nonResourceURLs=_INFORMATION)])
     yield _role("system:discovery", [PolicyRule(verbs=["get"], nonResourceURLs=[*_INFORMATION, *_DISCOVERY])])
+    yield _role(_ISSUER_DISCOVERY, [PolicyRule(verbs=["get"], nonResourceURLs=_ISSUER)])
     yield _role("system:monitoring", [PolicyRule(verbs=["get"], nonResourceURLs=_MONITORING)])
     yield _role("system:kube-scheduler", _scheduler())
     yield _role("system:kube-controller-manager", _controllers())
@@ -578,6 +586,7 @@ def cluster_role_bindings() -> Iterator[ClusterRoleBinding]:
     for role in ("system:basic-user", "system:discovery"):
         yield _binding(role, "Group", AUTHENTICATED)
     yield _binding("system:public-info-viewer", "Group", AUTHENTICATED, UNAUTHENTICATED)
+    yield _binding(_ISSUER_DISCOVERY, "Group", ALL_SERVICE_ACCOUNTS)
     yield _binding("system:monitoring", "Group", "system:monitoring")
     for component in ("system:kube-scheduler", "system:kube-controller-manager", "system:gateway"):
         yield _binding(component, "User", component)
@@ -614,7 +623,7 @@ def _controllers() -> list[PolicyRule]:
         *_rules(_READ, _ALL_BUT_SECRETS),
         *_rules(("update", "patch", "delete"), COLLECTED),
         *_rules(("delete", "deletecollection"), [resource for resource in ALL if resource.namespaced]),
-        *_rules(("create",), (PODS, REPLICA_SETS, JOBS, ENDPOINT_SLICES)),
+        *_rules(("create",), (PODS, REPLICA_SETS, JOBS, ENDPOINT_SLICES, SERVICE_ACCOUNTS, CONFIG_MAPS)),
         *_rules(("update", "patch"), _STATUS_OF_CONTROLLERS, "status"),
         *_rules(("create", "update", "patch"), [EVENTS, EVENTS_V1]),
         _elections("get", "campaign", of=CONTROLLERS_ELECTION),

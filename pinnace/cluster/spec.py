@@ -81,6 +81,8 @@ DNS = "--dns"
 """The flag of a proxy for its DNS address."""
 TAKE_OVER = "--take-over"
 """The flag of a process that takes over from the running process with the same addresses."""
+NO_ACCOUNTS = ("--disable-admission-plugins", "ServiceAccount")
+"""The flags of API servers without controllers, which create the service accounts of pods."""
 STORE = "--data-dir="
 """The flags of a member of etcd for its own addresses."""
 MOST_PROCESSES = 1_000
@@ -264,6 +266,7 @@ def plan_processes(
         argv = _module(
             APISERVER, "--name", name, "--listen", listen, "--http", http, *serving,
             "--etcd", reaching(name, stores), *certificates.etcd_arguments(pki), *certificates.kubelet_arguments(pki),
+            *certificates.account_key_arguments(pki), *(() if spec.controllers else NO_ACCOUNTS),
             *((ELECTION_LEASE, str(SLOW_LEASE)) if spec.slow_motion else ()),
             "--service-cluster-ip-range", SERVICE_NETWORKS[spec.runtime],
         )  # fmt: skip
@@ -276,6 +279,7 @@ def plan_processes(
             argv = _module(
                 component, "--name", name, "--server", reaching(name, endpoints), "--http", http,
                 "--kubeconfig", str(certificates.client_config_path(pki, component)),
+                *(("--root-ca-file", f"{shown.ca}") if component == CONTROLLERS else ()),
             )  # fmt: skip
             plans.append(ProcessPlan(component, name, http, http, argv))
 

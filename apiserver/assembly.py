@@ -43,7 +43,7 @@ from pinnace.apiserver.auth.audit import AuditSink, CallAudit, NoAudit
 from pinnace.apiserver.auth.authentication import NoTokenAuthenticator, TokenAuthenticator
 from pinnace.apiserver.auth.authorizer import Impersonator, NodeAuthorizer, UnionAuthorizer
 from pinnace.apiserver.auth.rbac import RbacAuthorizer
-from pinnace.apiserver.auth.tokens import AccountTokenAuthenticator, TokenSettings, UnionTokenAuthenticator
+from pinnace.apiserver.auth.tokens import AccountTokenAuthenticator, TokenSettings
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.election.history import RestoreHandler
 from pinnace.apiserver.election.service import DEFAULT_LEASE, ElectionsService, timing_of
@@ -166,7 +166,8 @@ class Assembly:
         self._rbac = RbacAuthorizer(of(ROLES), of(CLUSTER_ROLES), of(ROLE_BINDINGS), of(CLUSTER_ROLE_BINDINGS))
         self._audit = CallAudit(settings.audit)
         self.policy = UnionAuthorizer(self._rbac, self._nodes, self._refresh, self._audit)
-        self._account_tokens = self._token_authenticator()
+        self.account_tokens = self._token_authenticator()
+        """None: the server accepts no tokens of service accounts."""
         self._fences = FenceVerifier(storage, self.cacher, self.policy)
         self._flow = PriorityAndFairness(settings.seats, clock=clock, meter=metrics.FlowMeter())
         self._retention = EventRetention(storage, self.cacher, clock, settings.events)
@@ -209,13 +210,6 @@ class Assembly:
         )
         self.methods = self._methods()
         self._calls.set_methods(self.methods)
-
-    @property
-    def tokens(self) -> TokenAuthenticator:
-        """The bearer tokens that the server accepts."""
-        if self._account_tokens is None:
-            return self._settings.tokens
-        return UnionTokenAuthenticator(self._settings.tokens, self._account_tokens)
 
     async def run(self) -> None:
         """Run until cancelled. If a task fails, all tasks are cancelled and the error is raised. Raises OtherCluster before
@@ -271,7 +265,7 @@ class Assembly:
         services.append((keys_pb2.DESCRIPTOR.services_by_name["Keys"], KeysService(self._storage), opening.refusal))
         services.append((calls_pb2.DESCRIPTOR.services_by_name["Calls"], self._calls, opening.refusal))
         authorization = authorization_pb2.DESCRIPTOR.services_by_name["Authorization"]
-        reviews = AuthorizationService(self.policy, self._settings.tokens, self._account_tokens, self._refresh)
+        reviews = AuthorizationService(self.policy, self._settings.tokens, self.account_tokens, self._refresh)
         services.append((authorization, reviews, opening.refusal))
         tokens = TokensService(self._settings.account_tokens, self.cacher, self._nodes.owns, self._clock, self._rng)
         services.append((tokens_pb2.DESCRIPTOR.services_by_name["Tokens"], tokens, opening.refusal))

@@ -101,7 +101,7 @@ class RequestAuthenticator:
 
     def __init__(self, now: Callable[[], float], tokens: TokenAuthenticator | None = None) -> None:
         self._unix_time = now
-        self.tokens = tokens
+        self.tokens = tokens or NoTokenAuthenticator()
         """The bearer tokens."""
         self._verified: OrderedDict[bytes, _VerifiedCertificate] = OrderedDict()
 
@@ -123,7 +123,7 @@ class RequestAuthenticator:
         if header is None:
             raise _unauthenticated("Anonymous", "Unauthorized: a client certificate or a bearer token is required")
         scheme, _, token = header.partition(" ")
-        user = self.tokens.user(token.strip()) if self.tokens is not None and scheme.lower() == _BEARER else None
+        user = self.tokens.user(token.strip()) if scheme.lower() == _BEARER else None
         if user is None:
             raise _unauthenticated("BadToken", "Unauthorized: the bearer token is unknown")
         return user

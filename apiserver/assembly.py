@@ -48,6 +48,7 @@ from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.election.history import RestoreHandler
 from pinnace.apiserver.election.service import DEFAULT_LEASE, ElectionsService, timing_of
 from pinnace.apiserver.flow.control import SEATS, PriorityAndFairness
+from pinnace.apiserver.kubernetes_service import DEFAULT_PORT, KubernetesServiceKeeper
 from pinnace.apiserver.quota.ledger import Quotas
 from pinnace.apiserver.registry.allocation import AddressGuard, ServiceAllocator, ServiceRanges
 from pinnace.apiserver.registry.events import EventLimits, EventRegistry, EventRetention, LeasedEventCommitter
@@ -114,6 +115,8 @@ class ServerSettings:
     """The tokens of service accounts. None: the server signs and accepts none, and pods have no credentials."""
     disabled_plugins: frozenset[str] = frozenset()
     """The names of admission plugins that are not called."""
+    kubernetes_port: int = DEFAULT_PORT
+    """The port of the service kubernetes, which exists if pods have credentials."""
     audit: AuditSink = field(default_factory=NoAudit)
     tracer: Tracer = NO_TRACER
     kubelets: Kubelets = field(default_factory=NoKubelets)
@@ -200,6 +203,9 @@ class Assembly:
         )
         self._migration = Migration(storage, self._stores, self.cacher, clock)
         restores = RestoreHandler(storage, self._elections_committer, self.cacher, clock, self._rng)
+        self._kubernetes = KubernetesServiceKeeper(
+            self._stores[SERVICES], self.cacher, settings.services.networks, settings.kubernetes_port, clock
+        )
         self.opening = ReadinessGate(self.cacher, self._identity, bootstrap, restores, self._elections)
         ids = RequestIds(f"{self._rng.getrandbits(48):012x}")
         impersonator = Impersonator(self.policy, lambda: self._rbac.versions)
@@ -231,6 +237,12 @@ class Assembly:
             tasks.create_task(unending("elections", self._elections.run), name="elections")
             tasks.create_task(unending("opening", self.opening.run), name="opening")
             tasks.create_task(self._migrate(), name="migration")
+            if self._settings.account_tokens is not None:
+                tasks.create_task(unending("service kubernetes", self._keep_kubernetes_service), name="service kubernetes")
+
+    async def _keep_kubernetes_service(self) -> None:
+        await self.opening.bootstrapped.wait()
+        await self._kubernetes.run()
 
     async def _migrate(self) -> None:
         await self.opening.bootstrapped.wait()

@@ -196,6 +196,13 @@ def kubelet_credentials(command: Callable[..., None]) -> Callable[..., None]:
     'as the ServiceCIDR "kubernetes". Add more ranges as ServiceCIDR objects.',
 )
 @click.option(
+    "--kubernetes-service-port",
+    "kubernetes_port",
+    type=click.IntRange(1, 65535),
+    default=DEFAULTS.kubernetes_port,
+    help="Port of the service kubernetes, at which pods find the gateways. Proxies without root need one from 1024 on.",
+)
+@click.option(
     "--service-node-port-range", "node_ports", default="30000-32767", help="Range of the node ports of services, inclusive."
 )
 @click.option(

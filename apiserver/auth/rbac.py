@@ -41,6 +41,7 @@ from pinnace.api.resources import (
     EVENTS,
     EVENTS_V1,
     JOBS,
+    LEASES,
     LIMIT_RANGES,
     NAMESPACES,
     NODES,
@@ -597,6 +598,7 @@ def _gateway() -> list[PolicyRule]:
     return [
         PolicyRule(verbs=["impersonate"], apiGroups=[""], resources=["users", "groups", SERVICE_ACCOUNTS.plural]),
         PolicyRule(verbs=["create"], apiGroups=[AUTHENTICATION_GROUP], resources=["tokenreviews"]),
+        *_rules(("create", "delete", "get", "list", "update"), [LEASES, ENDPOINT_SLICES]),  # the service kubernetes
         _KEYS,
     ]
 

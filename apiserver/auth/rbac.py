@@ -61,7 +61,7 @@ from pinnace.api.resources import (
     Resource,
 )
 from pinnace.api.selectors import from_message
-from pinnace.api.users import AUTHENTICATED, UNAUTHENTICATED
+from pinnace.api.users import AUTHENTICATED, UNAUTHENTICATED, service_account, service_account_user
 from pinnace.api.users import SERVICE_ACCOUNTS as ALL_SERVICE_ACCOUNTS
 from pinnace.api.wellknown import CONTROLLERS_ELECTION, SCHEDULER_ELECTION
 from pinnace.apiserver.auth.authentication import MASTERS, User
@@ -152,11 +152,15 @@ class ParsedBinding(NamedTuple):
     role: RoleRef
     users: frozenset[str]
     groups: frozenset[str]
+    accounts: frozenset[str] = frozenset()
+    """The user names of service accounts."""
 
     def subject(self, user: User) -> str | None:
         """Return the subject that matches the user, such as 'Group "dev"'; None if no subject matches."""
         if user.name in self.users:
             return f'User "{user.name}"'
+        if user.name in self.accounts and (account := service_account(user.name)) is not None:
+            return f'ServiceAccount "{account.name}/{account.namespace}"'
         group = next((group for group in user.groups if group in self.groups), None)
         return f'Group "{group}"' if group is not None else None
 
@@ -213,17 +217,19 @@ def _parse_binding(entry: CacheEntry[Any], before: CacheEntry[Any] | None, bound
     if bound is not None and entry is before:
         return bound
     binding: RoleBinding = entry.parse_uncached()
-    metadata, users, groups = binding.metadata, set[str](), set[str]()
+    metadata, users, groups, accounts = binding.metadata, set[str](), set[str](), set[str]()
     for subject in binding.subjects:
         match subject.kind:
             case "User":
                 users.add(subject.name)
             case "Group":
                 groups.add(subject.name)
+            case "ServiceAccount" if namespace := subject.namespace or metadata.namespace:
+                accounts.add(service_account_user(namespace, subject.name))
     role = RoleRef()
     role.CopyFrom(binding.roleRef)  # a reference to the field would keep the whole binding in memory
     name = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
-    return ParsedBinding(name, role, frozenset(users), frozenset(groups))
+    return ParsedBinding(name, role, frozenset(users), frozenset(groups), frozenset(accounts))
 
 
 @dataclass(slots=True)

@@ -28,7 +28,7 @@ from pinnace.cluster.folder import SEGMENT
 from pinnace.cluster.processes import kill_pod_containers
 from pinnace.cluster.spec import ClusterSpec, kubeconfig_file
 from pinnace.testing.forkserver import ForkServer
-from pinnace.testing.sessions import ANSWER
+from pinnace.testing.sessions import ANSWER, PREFIX
 
 LOCK, CLUSTER = "lock", "cluster"
 KEPT_POLL = 0.5
@@ -133,7 +133,7 @@ def free_preallocated(folder: Path) -> None:
 def remove_leftovers(base: Path) -> None:
     """Remove the folders of servers that were killed. Their processes died with them, but not the containers of a process
     runtime."""
-    for folder in base.iterdir():
+    for folder in base.glob(f"{PREFIX}*"):
         with suppress(OSError):
             if is_abandoned(folder):
                 asyncio.run(kill_pod_containers(sorted((folder / CLUSTER / "pods").glob("kubelet-*"))))

@@ -27,6 +27,8 @@ SHARED_MEMORY = Path("/dev/shm")
 ROOM = 256_000_000
 """Bytes that must be free on tmpfs: etcd allocates two files of 64 MB."""
 ANSWER, LOG, STARTING = "answer.json", "server.log", "starting"
+PREFIX = "cluster-"
+"""What the names of clusters' folders begin with."""
 POLL = 0.01
 STOP_TIMEOUT = 15.0
 NOT_INHERITED = (
@@ -144,7 +146,7 @@ def new_folder(base: Path | None) -> Path:
     try:
         parent = base if base is not None else private_folder(choose_parent())
         parent.mkdir(parents=True, exist_ok=True)
-        folder = parent / f"cluster-{secrets.token_hex(6)}"
+        folder = parent / f"{PREFIX}{secrets.token_hex(6)}"
         folder.mkdir(mode=0o700)
     except OSError as error:
         raise ClusterFailed(

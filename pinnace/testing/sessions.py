@@ -89,6 +89,7 @@ def start_session(options: ClusterOptions, folder: Path, owner: int) -> ClusterS
     except BaseException:  # such as KeyboardInterrupt
         server.terminate()
         server.wait()
+        shutil.rmtree(folder, ignore_errors=True)  # a server that had not begun to handle signals has left it
         raise
     return ClusterSession(folder, server.pid, PinnaceCluster.of(answer))
 

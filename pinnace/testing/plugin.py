@@ -94,11 +94,13 @@ def pinnace_cluster(request: pytest.FixtureRequest) -> "Iterator[PinnaceCluster]
     """A cluster for the session: one API server, scheduler, controller manager, gateway and kubelet, on a real etcd."""
     from pinnace.testing.sessions import ClusterFailed
 
-    config = request.config
+    config, failure = request.config, ""
     try:
         session, is_owner = _open_session(config)
     except ClusterFailed as error:
-        pytest.fail(str(error), pytrace=False)
+        failure = str(error)
+    if failure:  # outside of `except`: a report would show the failure twice
+        pytest.fail(failure, pytrace=False)
     config.stash[_session] = session
     config.stash[_sizes] = _log_sizes(session)
     yield session.cluster
@@ -187,7 +189,7 @@ def _install_manifests(config: pytest.Config, session: "ClusterSession") -> None
         session.cluster.apply(*paths)
     except (KubernetesError, OSError, ValueError) as error:
         session.stop()
-        raise ClusterFailed(f"the manifests cannot be applied: {error}") from error
+        raise ClusterFailed(f"the manifests cannot be applied: {error}") from None
 
 
 # --- reports

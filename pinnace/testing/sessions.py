@@ -31,6 +31,7 @@ PREFIX = "cluster-"
 """What the names of clusters' folders begin with."""
 POLL = 0.01
 STOP_TIMEOUT = 15.0
+LOG_LINES = 30
 NOT_INHERITED = (
     "PYTHONWARNINGS",
     "PYTHONDEVMODE",
@@ -99,11 +100,12 @@ def wait_for_answer(folder: Path, server: "subprocess.Popen[bytes]", timeout: fl
     deadline = time.monotonic() + timeout
     while (answer := read_answer(folder)) is None:
         if server.poll() is not None or time.monotonic() > deadline:
-            log = (folder / LOG).read_text(errors="replace") if folder.exists() else ""
-            raise ClusterFailed(f"the cluster did not start; its server printed:\n{log.strip() or '(nothing)'}")
+            failure = {"error": "its server has ended", "logs": {"the server of the cluster": read_log(folder)}}
+            raise ClusterFailed(describe_failure(failure))
         time.sleep(POLL)
     if "error" in answer:
         server.wait()
+        answer = {**answer, "logs": {**answer["logs"], "the server of the cluster": read_log(folder)}}
         with suppress(OSError):
             shutil.rmtree(folder)
         raise ClusterFailed(describe_failure(answer))
@@ -118,12 +120,20 @@ def read_answer(folder: Path) -> Mapping[str, Any] | None:
     return answer
 
 
+def read_log(folder: Path) -> list[str]:
+    """Return the last lines that a server has printed."""
+    try:
+        return (folder / LOG).read_text(errors="replace").splitlines()[-LOG_LINES:]
+    except OSError:
+        return []
+
+
 def describe_failure(answer: Mapping[str, Any]) -> str:
     lines = [f"the cluster did not start: {answer['error']}"]
     if answer.get("hint"):
         lines.append(f"hint: {answer['hint']}")
     for name, tail in answer.get("logs", {}).items():
-        lines += [f"last lines of the log of {name}:", *(f"  {line}" for line in tail)]
+        lines += [f"last lines of the log of {name}:", *(f"  {line}" for line in tail)] if tail else []
     return "\n".join(lines)
 
 

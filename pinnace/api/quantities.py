@@ -1,8 +1,8 @@
 """Quantities in API messages: their canonical form, and comparison by value.
 
 The API server stores and serves quantities in Kubernetes' canonical form (`canonicalize`). Two canonical texts can have the
-same value ("1Gi", "1073741824"). `semantically_equal` compares objects with quantities by value, as `Semantic.DeepEqual` does in
-Kubernetes. `keep_equal` applies this to an update.
+same value ("1Gi", "1073741824"). `semantically_equal` compares objects with quantities by value, as `Semantic.DeepEqual` does
+in Kubernetes. `keep_equal` applies this to an update.
 """
 
 from collections.abc import Callable, Iterable

@@ -374,13 +374,13 @@ class _MethodSignature:
     waits: bool
 
     @classmethod
-    def of(cls, method: Callable[..., Any]) -> "_MethodSignature":
+    def from_method(cls, method: Callable[..., Any]) -> "_MethodSignature":
         named = [parameter for parameter in inspect.signature(method).parameters if parameter != "self"]
         return cls(named, inspect.iscoroutinefunction(method))
 
 
 _METHODS = {
-    method: _MethodSignature.of(getattr(protocol, method))
+    method: _MethodSignature.from_method(getattr(protocol, method))
     for protocol, method in (
         *METHODS.values(),
         (interface.NormalizePlugin, "normalize"),

@@ -8,7 +8,7 @@ simulation call the same methods, with the same checks. All time and randomness 
 
 import asyncio
 import random
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,9 +21,11 @@ from pinnace.api.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     DEPLOYMENTS,
+    ENDPOINT_SLICES,
     EVENTS,
     IP_ADDRESSES,
     LEASES,
+    MUTATING_WEBHOOK_CONFIGURATIONS,
     NAMESPACES,
     NODES,
     PERSISTENT_VOLUMES,
@@ -33,6 +35,7 @@ from pinnace.api.resources import (
     ROLE_BINDINGS,
     ROLES,
     SERVICES,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
     Resource,
 )
 from pinnace.apiserver.admission import AdmissionChain
@@ -80,7 +83,10 @@ from pinnace.apiserver.startup import Bootstrap, Claim, ClusterIdentity, Migrati
 from pinnace.apiserver.storage.committer import Committer, MarkerSweeper
 from pinnace.apiserver.storage.compactor import INTERVAL, Compactor
 from pinnace.apiserver.storage.interface import Storage
-from pinnace.apiserver.webhooks.webhook import Webhook, WebhookAdmission
+from pinnace.apiserver.webhooks.client import WebhookClient
+from pinnace.apiserver.webhooks.configurations import WebhookConfigurations
+from pinnace.apiserver.webhooks.dispatch import WebhookAdmission
+from pinnace.apiserver.webhooks.services import EndpointResolver
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.cpu import no_preemptions
 from pinnace.runtime.grpc_server import RefusalPacer
@@ -90,7 +96,7 @@ from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """The configuration of an API server. By default there is no audit log, tracer, kubelet client or webhook."""
+    """The configuration of an API server. By default there is no audit log, tracer or kubelet client."""
 
     compaction_interval: float = INTERVAL
     """Seconds between compactions of the storage. If 0, this server does not compact."""
@@ -109,7 +115,6 @@ class ServerSettings:
     audit: AuditSink = field(default_factory=NoAudit)
     tracer: Tracer = NO_TRACER
     kubelets: Kubelets = field(default_factory=NoKubelets)
-    webhooks: Sequence[Webhook] = ()
     min_request_timeout: float = MIN_TIMEOUT
     """The minimum duration of a watch in seconds (see pinnace.apiserver.services.methods)."""
     preempted: Callable[[], int] = no_preemptions
@@ -169,7 +174,11 @@ class Assembly:
         )
         self._heartbeats = HeartbeatsService(storage, self._committer, self.cacher, self.policy, clock=clock, rng=self._rng)
         admission = chain(self.cacher, self._nodes, self._rbac, self._quotas, settings.tracer, clock)
-        self._webhooks = WebhookAdmission(settings.webhooks, of(NAMESPACES))
+        self._webhook_client = WebhookClient(EndpointResolver(of(SERVICES), of(ENDPOINT_SLICES), self._rng).resolve)
+        configurations = WebhookConfigurations((of(MUTATING_WEBHOOK_CONFIGURATIONS), of(VALIDATING_WEBHOOK_CONFIGURATIONS)))
+        self._reviewers = WebhookAdmission(
+            configurations, of(NAMESPACES), self._webhook_client, metrics.WebhookMeter(), clock, self._rng
+        )
         self._stores = {resource: self._store(resource, admission) for resource in ALL}
         self._aggregator = RoleAggregator(self._stores[CLUSTER_ROLES], self.cacher, self._rbac)
         networks = [str(network) for network in settings.services.networks]
@@ -191,22 +200,27 @@ class Assembly:
         """Run until cancelled. If a task fails, all tasks are cancelled and the error is raised. Raises OtherCluster before
         the first write."""
         await self._identity.check()
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(unending("identity", self._identity.run), name="identity")
-            tasks.create_task(unending("committer", self._committer.run), name="committer")
-            tasks.create_task(unending("committer of elections", self._elections_committer.run), name="committer of elections")
-            for committer in (self._committer, self._elections_committer):
-                tasks.create_task(unending("pipelines", committer.keep_pipelines), name="pipelines")
-            tasks.create_task(unending("flow control", self._flow.run), name="flow control")
-            tasks.create_task(unending("tenures", self._authorizations.run), name="tenures")
-            tasks.create_task(unending("sweeper", self._sweeper.run), name="sweeper")
-            tasks.create_task(unending("compactor", self._compactor.run), name="compactor")
-            tasks.create_task(unending("retention of events", self._retention.run), name="retention of events")
-            tasks.create_task(unending("cacher", self.cacher.run), name="cacher")
-            tasks.create_task(unending("quotas", self._quotas.run), name="quotas")
-            tasks.create_task(unending("elections", self._elections.run), name="elections")
-            tasks.create_task(unending("opening", self.opening.run), name="opening")
-            tasks.create_task(self._migrate(), name="migration")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(unending("identity", self._identity.run), name="identity")
+                tasks.create_task(unending("committer", self._committer.run), name="committer")
+                tasks.create_task(
+                    unending("committer of elections", self._elections_committer.run), name="committer of elections"
+                )
+                for committer in (self._committer, self._elections_committer):
+                    tasks.create_task(unending("pipelines", committer.keep_pipelines), name="pipelines")
+                tasks.create_task(unending("flow control", self._flow.run), name="flow control")
+                tasks.create_task(unending("tenures", self._authorizations.run), name="tenures")
+                tasks.create_task(unending("sweeper", self._sweeper.run), name="sweeper")
+                tasks.create_task(unending("compactor", self._compactor.run), name="compactor")
+                tasks.create_task(unending("retention of events", self._retention.run), name="retention of events")
+                tasks.create_task(unending("cacher", self.cacher.run), name="cacher")
+                tasks.create_task(unending("quotas", self._quotas.run), name="quotas")
+                tasks.create_task(unending("elections", self._elections.run), name="elections")
+                tasks.create_task(unending("opening", self.opening.run), name="opening")
+                tasks.create_task(self._migrate(), name="migration")
+        finally:
+            await self._webhook_client.close()
 
     async def _migrate(self) -> None:
         await self.opening.bootstrapped.wait()
@@ -297,7 +311,7 @@ class Assembly:
         elif resource is IP_ADDRESSES:
             allocator = AddressGuard(self._storage)
         mutator = Mutator(resource, self.cacher.cache_of(resource), self._storage, committer, clock, allocator)
-        return Store(resource, strategy, admission, mutator, self._refresh, clock, rng, self._webhooks, self._settings.tracer)
+        return Store(resource, strategy, admission, mutator, self._refresh, clock, rng, self._reviewers, self._settings.tracer)
 
     def _role_versions(self) -> Hashable | None:
         """Return the versions of all roles and bindings; None while bootstrap roles may be missing."""

@@ -4,6 +4,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import Any, cast
 
+from pinnace.api.json_codec import JsonCache
 from pinnace.client.config import ClientConfig
 from pinnace.client.errors import ApiError
 from pinnace.gateway.access import AccessChecker
@@ -28,7 +29,6 @@ from pinnace.gateway.http import (
     path_not_found,
     unauthorized,
 )
-from pinnace.gateway.json_codec import JsonCache
 from pinnace.gateway.media_types import SERVED_TYPES
 from pinnace.gateway.objects import ObjectHandlers
 from pinnace.gateway.openapi import OpenApi

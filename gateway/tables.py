@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from pinnace.api.conversion import conversion_of
+from pinnace.api.json_codec import to_json
 from pinnace.api.resources import Object
 from pinnace.gateway.api_resources import ApiResource
 from pinnace.gateway.http import ApiStatus, Request
-from pinnace.gateway.json_codec import to_json
 from pinnace.printers import COLUMNS
 from pinnace.printers.columns import Columns, format_age
 
@@ -27,15 +27,22 @@ _NAMES = {
     "EXTERNAL-IP": "External-IP",
     "CLUSTER-IP": "Cluster-IP",
     "OS-IMAGE": "OS-Image",
+    "PARAMKIND": "ParamKind",
+    "PARAMREF": "ParamRef",
+    "POLICYNAME": "PolicyName",
 }
 """Column names that are not in title case."""
 
 
 _INTEGERS: Mapping[str, Collection[str]] = {
     "csinodes": ("DRIVERS",),
+    "mutatingadmissionpolicies": ("MUTATIONS",),
+    "mutatingwebhookconfigurations": ("WEBHOOKS",),
     "poddisruptionbudgets": ("ALLOWED DISRUPTIONS",),
     "priorityclasses": ("VALUE",),
     "replicasets": ("DESIRED", "CURRENT", "READY"),
+    "validatingadmissionpolicies": ("VALIDATIONS",),
+    "validatingwebhookconfigurations": ("WEBHOOKS",),
 }
 """Columns of the type integer, by plural."""
 _NUMBERS: Mapping[str, Collection[str]] = {

@@ -48,7 +48,10 @@ INLINED = frozenset(
         "ConfigMapProjection.localObjectReference",
         "SecretProjection.localObjectReference",
     )
-)
+) | {
+    "pinnace.admissionregistration.v1.RuleWithOperations.rule",
+    "pinnace.admissionregistration.v1.NamedRuleWithOperations.ruleWithOperations",
+}
 """Message fields that are inlined in JSON: their fields appear in the parent (`json:",inline"` in Go)."""
 
 

@@ -118,6 +118,13 @@ def conversion_to(resource: Resource[Any], api_version: str) -> Conversion | Non
 
 
 @cache
+def served_versions(resource: Resource[Any]) -> tuple[str, ...]:
+    """Return the API versions in which the objects of a resource are served, the stored one first."""
+    stored = conversion_of(resource).stored
+    return (stored.api_version, *(item.served.api_version for item in _CONVERSIONS if item.stored is stored))
+
+
+@cache
 def renamed_fields(resource: Resource[Any], source: str, target: str) -> Mapping[str, str] | None:
     """Return the names in the API version `target` of the fields that have other names in `source`. None: the kind of the
     resource does not have both versions."""

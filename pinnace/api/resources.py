@@ -12,6 +12,7 @@ from google.protobuf import message_factory
 from google.protobuf.message import Message
 
 from pinnace.api import (
+    admissionregistration_v1_pb2,
     apps_v1_pb2,
     batch_v1_pb2,
     clusterrolebindings_pb2,
@@ -30,6 +31,9 @@ from pinnace.api import (
     jobs_pb2,
     leases_pb2,
     limitranges_pb2,
+    mutatingadmissionpolicies_pb2,
+    mutatingadmissionpolicybindings_pb2,
+    mutatingwebhookconfigurations_pb2,
     namespaces_pb2,
     networking_v1_pb2,
     nodes_pb2,
@@ -51,6 +55,9 @@ from pinnace.api import (
     services_pb2,
     storage_v1_pb2,
     storageclasses_pb2,
+    validatingadmissionpolicies_pb2,
+    validatingadmissionpolicybindings_pb2,
+    validatingwebhookconfigurations_pb2,
 )
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 
@@ -256,6 +263,36 @@ SERVICE_CIDRS = Resource(
     "servicecidrs", "ServiceCIDR", "networking.k8s.io/v1", networking_v1_pb2.ServiceCIDR, "pinnace.v1.ServiceCIDRs",
     servicecidrs_pb2, namespaced=False,
 )  # fmt: skip
+MUTATING_WEBHOOK_CONFIGURATIONS = Resource(
+    "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", "admissionregistration.k8s.io/v1",
+    admissionregistration_v1_pb2.MutatingWebhookConfiguration, "pinnace.v1.MutatingWebhookConfigurations",
+    mutatingwebhookconfigurations_pb2, namespaced=False,
+)  # fmt: skip
+VALIDATING_WEBHOOK_CONFIGURATIONS = Resource(
+    "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", "admissionregistration.k8s.io/v1",
+    admissionregistration_v1_pb2.ValidatingWebhookConfiguration, "pinnace.v1.ValidatingWebhookConfigurations",
+    validatingwebhookconfigurations_pb2, namespaced=False,
+)  # fmt: skip
+VALIDATING_ADMISSION_POLICIES = Resource(
+    "validatingadmissionpolicies", "ValidatingAdmissionPolicy", "admissionregistration.k8s.io/v1",
+    admissionregistration_v1_pb2.ValidatingAdmissionPolicy, "pinnace.v1.ValidatingAdmissionPolicies",
+    validatingadmissionpolicies_pb2, namespaced=False,
+)  # fmt: skip
+VALIDATING_ADMISSION_POLICY_BINDINGS = Resource(
+    "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", "admissionregistration.k8s.io/v1",
+    admissionregistration_v1_pb2.ValidatingAdmissionPolicyBinding, "pinnace.v1.ValidatingAdmissionPolicyBindings",
+    validatingadmissionpolicybindings_pb2, namespaced=False,
+)  # fmt: skip
+MUTATING_ADMISSION_POLICIES = Resource(
+    "mutatingadmissionpolicies", "MutatingAdmissionPolicy", "admissionregistration.k8s.io/v1",
+    admissionregistration_v1_pb2.MutatingAdmissionPolicy, "pinnace.v1.MutatingAdmissionPolicies",
+    mutatingadmissionpolicies_pb2, namespaced=False,
+)  # fmt: skip
+MUTATING_ADMISSION_POLICY_BINDINGS = Resource(
+    "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", "admissionregistration.k8s.io/v1",
+    admissionregistration_v1_pb2.MutatingAdmissionPolicyBinding, "pinnace.v1.MutatingAdmissionPolicyBindings",
+    mutatingadmissionpolicybindings_pb2, namespaced=False,
+)  # fmt: skip
 
 ALL: tuple[Resource[Any], ...] = (
     PODS,
@@ -285,6 +322,12 @@ ALL: tuple[Resource[Any], ...] = (
     SERVICE_ACCOUNTS,
     IP_ADDRESSES,
     SERVICE_CIDRS,
+    MUTATING_WEBHOOK_CONFIGURATIONS,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
+    VALIDATING_ADMISSION_POLICIES,
+    VALIDATING_ADMISSION_POLICY_BINDINGS,
+    MUTATING_ADMISSION_POLICIES,
+    MUTATING_ADMISSION_POLICY_BINDINGS,
 )
 _NOT_COLLECTED = (
     EVENTS, LEASES, ROLES, CLUSTER_ROLES, ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS, SECRETS, IP_ADDRESSES, SERVICE_CIDRS,
@@ -401,7 +444,6 @@ _DEPLOYMENT = "a Deployment keeps pods running"
 _CERTIFICATES = "users are identified by certificates: `pinnace pki DIR --user NAME`; bind roles to users and groups"
 _ROUTING = "traffic is not routed; the EndpointSlices of a Service list the addresses of its pods"
 _KINDS = "the kinds are fixed; `pinnace api-resources` shows them"
-_ADMISSION = "webhooks are configured in a file of the API servers; see docs/admission.md"
 _CLAIMS = "request storage with a PersistentVolumeClaim and a StorageClass; see docs/workloads.md"
 _DEVICES = "extended resources of nodes, such as example.com/gpu, are requested like cpu"
 
@@ -447,7 +489,6 @@ ABSENT = (
     Absent("HorizontalPodAutoscaler", "HorizontalPodAutoscalers", "`pinnace scale deployment/NAME --replicas N`", ("hpa",)),
     Absent("Ingress", "Ingresses", _ROUTING, ("ing",)),
     Absent("IngressClass", "IngressClasses", _ROUTING),
-    Absent("MutatingWebhookConfiguration", "MutatingWebhookConfigurations", _ADMISSION),
     Absent("NetworkPolicy", "NetworkPolicies", _ROUTING, ("netpol",)),
     Absent("PodTemplate", "PodTemplates", "a Deployment or a Job has the template of its pods in its spec"),
     Absent("PriorityLevelConfiguration", "PriorityLevelConfigurations", "flow control is the API servers' own"),
@@ -458,9 +499,6 @@ ABSENT = (
     Absent("RuntimeClass", "RuntimeClasses", "all containers of a fleet use the same runtime: `pinnace-kubelet --runtime`"),
     Absent("StatefulSet", "StatefulSets", f"{_DEPLOYMENT}, without names or volumes of their own", ("sts",)),
     Absent("TokenRequest", "TokenRequests", _CERTIFICATES, ("token",)),
-    Absent("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicies", _ADMISSION),
-    Absent("ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicyBindings", _ADMISSION),
-    Absent("ValidatingWebhookConfiguration", "ValidatingWebhookConfigurations", _ADMISSION),
     Absent("VolumeAttachment", "VolumeAttachments", "`pinnace describe pod NAME` shows the volumes that a pod waits for"),
     Absent("VolumeAttributesClass", "VolumeAttributesClasses", _CLAIMS, ("vac",)),
 )

@@ -408,5 +408,11 @@ FIELDS: Mapping[str, Mapping[str, Read]] = {
     "serviceaccounts": _NAMESPACED,
     "ipaddresses": {**_NAME, "spec.parentRef.name": lambda address: address.spec.parentRef.name},
     "servicecidrs": _NAME,
+    "mutatingwebhookconfigurations": _NAME,
+    "validatingwebhookconfigurations": _NAME,
+    "validatingadmissionpolicies": _NAME,
+    "validatingadmissionpolicybindings": _NAME,
+    "mutatingadmissionpolicies": _NAME,
+    "mutatingadmissionpolicybindings": _NAME,
 }
 """The selectable fields of each resource, by plural name."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pinnace.api import resources
-from pinnace.printers import cluster, storage, workloads
+from pinnace.printers import admission, cluster, storage, workloads
 from pinnace.printers.columns import Columns
 
 COLUMNS: Mapping[str, Columns[Any]] = {
@@ -38,5 +38,11 @@ COLUMNS: Mapping[str, Columns[Any]] = {
     resources.SERVICE_ACCOUNTS.plural: cluster.SERVICE_ACCOUNTS,
     resources.IP_ADDRESSES.plural: storage.IP_ADDRESSES,
     resources.SERVICE_CIDRS.plural: storage.SERVICE_CIDRS,
+    resources.MUTATING_WEBHOOK_CONFIGURATIONS.plural: admission.WEBHOOK_CONFIGURATIONS,
+    resources.VALIDATING_WEBHOOK_CONFIGURATIONS.plural: admission.WEBHOOK_CONFIGURATIONS,
+    resources.VALIDATING_ADMISSION_POLICIES.plural: admission.VALIDATING_ADMISSION_POLICIES,
+    resources.VALIDATING_ADMISSION_POLICY_BINDINGS.plural: admission.BINDINGS,
+    resources.MUTATING_ADMISSION_POLICIES.plural: admission.MUTATING_ADMISSION_POLICIES,
+    resources.MUTATING_ADMISSION_POLICY_BINDINGS.plural: admission.BINDINGS,
 }
 """By plural name of the resource."""

@@ -16,6 +16,9 @@ from pinnace.api.resources import (
     JOBS,
     LEASES,
     LIMIT_RANGES,
+    MUTATING_ADMISSION_POLICIES,
+    MUTATING_ADMISSION_POLICY_BINDINGS,
+    MUTATING_WEBHOOK_CONFIGURATIONS,
     NAMESPACES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
@@ -31,6 +34,15 @@ from pinnace.api.resources import (
     SERVICE_CIDRS,
     SERVICES,
     STORAGE_CLASSES,
+    VALIDATING_ADMISSION_POLICIES,
+    VALIDATING_ADMISSION_POLICY_BINDINGS,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
+)
+from pinnace.apiserver.registry.strategies.admission import (
+    MutatingAdmissionPolicyStrategy,
+    PolicyBindingStrategy,
+    ValidatingAdmissionPolicyStrategy,
+    WebhookConfigurationStrategy,
 )
 from pinnace.apiserver.registry.strategies.cluster import EventStrategy, LeaseStrategy, NamespaceStrategy, NodeStrategy
 from pinnace.apiserver.registry.strategies.configuration import ConfigMapStrategy, SecretStrategy, ServiceAccountStrategy
@@ -86,6 +98,12 @@ _ALL: Sequence[Strategy[Any]] = (
     ServiceAccountStrategy(SERVICE_ACCOUNTS),
     IPAddressStrategy(IP_ADDRESSES),
     ServiceCIDRStrategy(SERVICE_CIDRS),
+    WebhookConfigurationStrategy(MUTATING_WEBHOOK_CONFIGURATIONS),
+    WebhookConfigurationStrategy(VALIDATING_WEBHOOK_CONFIGURATIONS),
+    ValidatingAdmissionPolicyStrategy(VALIDATING_ADMISSION_POLICIES),
+    PolicyBindingStrategy(VALIDATING_ADMISSION_POLICY_BINDINGS),
+    MutatingAdmissionPolicyStrategy(MUTATING_ADMISSION_POLICIES),
+    PolicyBindingStrategy(MUTATING_ADMISSION_POLICY_BINDINGS),
 )
 STRATEGIES: Mapping[str, Strategy[Any]] = {strategy.resource.plural: strategy for strategy in _ALL}
 """Strategies by the plural name of the resource."""

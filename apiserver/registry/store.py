@@ -65,6 +65,7 @@ from pinnace.runtime.tasks import apply_in_slices
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 T = TypeVar("T", bound=Object)
+M = TypeVar("M", bound=Object)
 Owners = Sequence[ManagedFieldsEntry]
 _PATCHES = {"": AdmissionOperation.UPDATE, STATUS: AdmissionOperation.UPDATE_STATUS, RESIZE: AdmissionOperation.RESIZE}
 """By subresource."""
@@ -198,17 +199,67 @@ class Store(Generic[T]):
         return await self._retry_until_uncontended(self._patch_mutation(request, by), by)
 
     async def modify(
-        self, namespace: str, name: str, change: Callable[[ObjectVersion[T]], T], by: WriteRequest
+        self,
+        namespace: str,
+        name: str,
+        subresource: str,
+        request_of: Callable[[ObjectVersion[T]], WriteAttributes],
+        change: Callable[[ObjectVersion[T], Any], T],
+        by: WriteRequest,
     ) -> list[Outcome]:
-        """Update the latest version to the result of `change`, as `patch` does. `change` may raise Rejected."""
+        """Update the latest version by a request to a subresource, as `patch` does. `request_of`: the request for a version,
+        which webhooks and policies review. `change`: the new version for a version and the object of the request. Both may
+        raise Rejected."""
 
         def step(version: ObjectVersion[T] | None) -> Next[T]:
             present = self._require_present(name, version)
-            return self._apply_step(change(present), present, by, AdmissionOperation.UPDATE)
+            request = request_of(present)
+
+            def apply(obj: Any) -> Next[T]:
+                return self._apply_step(change(present, obj), present, by, AdmissionOperation.UPDATE, reviewed=True)
+
+            async def apply_reviewed() -> Final[T]:
+                judged = apply(await self.review(request))
+                return await judged.final() if isinstance(judged, DeferredState) else judged
+
+            if not self.reviewers.reviews(by, request.operation, self.resource, subresource):
+                return apply(request.obj)
+            return DeferredState(apply_reviewed)
 
         return await self._retry_until_uncontended(
             Mutation(self.resource.key(namespace or DEFAULT_NAMESPACE, name), name, step), by
         )
+
+    async def review(self, request: WriteAttributes) -> Any:
+        """Let webhooks and policies review a request to a subresource, and return its object. Raises Rejected."""
+        obj = await self.reviewers.mutate(request)
+        await self.reviewers.validate(request._replace(obj=obj))
+        return obj
+
+    async def write_reviewed(
+        self,
+        items: Sequence[M],
+        request_of: Callable[[M], WriteAttributes],
+        write: Callable[[Sequence[M]], Awaitable[Sequence[Outcome]]],
+    ) -> Sequence[Outcome]:
+        """Write the objects of requests to a subresource after webhooks and policies have reviewed them. `request_of`: the
+        request for an object; all have the same operation and subresource."""
+        if not items:
+            return await write(items)
+        first = request_of(items[0])
+        if not self.reviewers.reviews(first.request, first.operation, self.resource, first.subresource):
+            return await write(items)
+
+        async def review(item: M) -> M | Refusal:
+            try:
+                reviewed: M = await self.review(request_of(item))
+            except Rejected as rejected:
+                return rejected.refusal
+            return reviewed
+
+        reviews = await asyncio.gather(*map(review, items))
+        outcomes = iter(await write([item for item in reviews if not isinstance(item, Refusal)]))
+        return [item if isinstance(item, Refusal) else next(outcomes) for item in reviews]
 
     async def _retry_until_uncontended(self, mutation: Mutation[T], by: WriteRequest) -> list[Outcome]:
         await self._prepare_dry_run(by)

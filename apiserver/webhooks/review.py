@@ -17,7 +17,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from pinnace.api.codec import Problem, revised
+from pinnace.api.codec import Problem, readable, revised
 from pinnace.api.conversion import Conversion, conversion_to
 from pinnace.api.json_codec import to_json, with_type
 from pinnace.api.patch import applied, operations
@@ -290,11 +290,15 @@ def read_object(change: WriteAttributes, before: Any, after: Any, api_version: s
     """Return the object of a write with another JSON form. `before`: its present form. Raises ValueError."""
     if isinstance(change.obj, Mapping):
         return after
-    if own_kind := change.kind[1]:
-        raise ValueError(f"a {own_kind} cannot be changed")
-    served = conversion(change, api_version)
     if not isinstance(after, Mapping):
         raise ValueError("the patched object is not a JSON object")
+    if change.kind[1]:
+        fields = {name: value for name, value in after.items() if name not in ("kind", "apiVersion")}
+        request, problems = readable(type(change.obj), fields)
+        if wrong := [str(problem) for problem in problems if not problem.unknown]:
+            raise ValueError("; ".join(wrong))
+        return request
+    served = conversion(change, api_version)
     shown = served.to_served(change.obj)
     new = served.to_stored(revised(served.served, shown, before, after, _is_unknown), change.obj)
     return restore_identity(new, change.obj, change.operation)

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pinnace.api.admissionregistration_v1_pb2 import MatchCondition
-from pinnace.apiserver.registry.strategies.admission import MATCH_VARIABLES, PARAMS
-from pinnace.cel.programs import CompileError, EvaluationError, Program, compile_expression
+from pinnace.apiserver.registry.validation.expressions import VariableTypes, variable_types
+from pinnace.cel.programs import EvaluationError, Program, compile_expression
+from pinnace.cel.syntax import CompileError
 
 
 class MatchResult(NamedTuple):
@@ -38,7 +39,7 @@ class MatchConditions:
     def compile(
         cls, conditions: Iterable[MatchCondition], *, ignores_failures: bool, has_params: bool = False
     ) -> "MatchConditions":
-        variables = MATCH_VARIABLES | (PARAMS if has_params else {})
+        variables = variable_types(has_params=has_params)
         return cls([_compile(item.expression.strip(), variables) for item in conditions], ignores_failures=ignores_failures)
 
     def __bool__(self) -> bool:
@@ -64,7 +65,7 @@ class MatchConditions:
         return MatchResult(False, errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]")
 
 
-def _compile(expression: str, variables: Mapping[str, str]) -> _Condition:
+def _compile(expression: str, variables: VariableTypes) -> _Condition:
     try:
         return _Condition(expression, compile_expression(expression, variables, result_types=("bool",)))
     except CompileError as error:

@@ -22,9 +22,7 @@
 `from_rpc` converts gRPC errors to these classes.
 """
 
-from collections.abc import Collection
-
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import grpc
 import grpc.aio

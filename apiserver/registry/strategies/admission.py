@@ -6,7 +6,7 @@ Source: pkg/apis/admissionregistration/validation/validation.go and v1/defaults.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -31,6 +31,7 @@ from pinnace.api.admissionregistration_v1_pb2 import (
 )
 from pinnace.api.status import Violation
 from pinnace.apiserver.registry.strategy import StatusStrategy, Strategy
+from pinnace.apiserver.registry.validation.expressions import NamedExpressions, VariableTypes, variable_types
 from pinnace.apiserver.registry.validation.fields import (
     MAX_PORT,
     between,
@@ -43,7 +44,8 @@ from pinnace.apiserver.registry.validation.fields import (
     validate_key,
     validate_selector,
 )
-from pinnace.cel.programs import CompileError, compile_expression
+from pinnace.cel.programs import compile_expression
+from pinnace.cel.syntax import CompileError
 
 AnyWebhookConfiguration = MutatingWebhookConfiguration | ValidatingWebhookConfiguration
 AnyPolicy = MutatingAdmissionPolicy | ValidatingAdmissionPolicy
@@ -69,13 +71,6 @@ _REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge")
 _NOT_FOUND_ACTIONS = ("Deny", "Allow")
 _PATCH_TYPES = ("ApplyConfiguration", "JSONPatch")
 _CONDITION_STATUSES = ("False", "True", "Unknown")
-
-MATCH_VARIABLES = {"object": "dyn", "oldObject": "dyn", "request": "request", "authorizer": "authorizer"}
-"""The types of the variables of match conditions by name."""
-PARAMS = {"params": "dyn"}
-POLICY_VARIABLES = {**MATCH_VARIABLES, "namespaceObject": "dyn", "variables": "dyn"}
-"""The types of the variables of policies by name, without parameters."""
-MESSAGE_VARIABLES = {name: kind for name, kind in POLICY_VARIABLES.items() if name != "authorizer"}
 
 _LABEL_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _NO_LABEL_1035 = (
@@ -134,13 +129,13 @@ class ValidatingAdmissionPolicyStrategy(StatusStrategy[ValidatingAdmissionPolicy
 
     def check_fields(self, obj: ValidatingAdmissionPolicy, out: list[Violation]) -> None:
         spec = obj.spec
-        params = _validate_policy(obj, out)
+        named = _validate_policy(obj, out)
         if not spec.validations and not spec.auditAnnotations:
             detail = "validations or auditAnnotations must contain at least one item"
             out += [required("spec.validations", detail), required("spec.auditAnnotations", detail)]
             return
         for index, validation in enumerate(spec.validations):
-            _validate_validation(validation, params, f"spec.validations[{index}]", out)
+            _validate_validation(validation, named, f"spec.validations[{index}]", out)
         if len(spec.auditAnnotations) > MAX_AUDIT_ANNOTATIONS:
             keys = [annotation.key for annotation in spec.auditAnnotations]
             detail = f"must not have more than {MAX_AUDIT_ANNOTATIONS} auditAnnotations"
@@ -149,9 +144,7 @@ class ValidatingAdmissionPolicyStrategy(StatusStrategy[ValidatingAdmissionPolicy
         for index, annotation in enumerate(spec.auditAnnotations):
             path = f"spec.auditAnnotations[{index}]"
             validate_key(f"{obj.metadata.name}/{annotation.key}", f"{path}.key", out)
-            _validate_value_expression(
-                annotation.valueExpression, POLICY_VARIABLES | dict(params), f"{path}.valueExpression", out
-            )
+            _validate_value_expression(annotation.valueExpression, named.types(), f"{path}.valueExpression", out)
             if annotation.key in seen:
                 out.append(duplicate(f"{path}.key", annotation.key))
             seen.add(annotation.key)
@@ -174,11 +167,11 @@ class MutatingAdmissionPolicyStrategy(Strategy[MutatingAdmissionPolicy]):
 
     def check_fields(self, obj: MutatingAdmissionPolicy, out: list[Violation]) -> None:
         spec = obj.spec
-        params = _validate_policy(obj, out)
+        named = _validate_policy(obj, out)
         if not spec.mutations:
             out.append(required("spec.mutations", "mutations must contain at least one item"))
         for index, mutation in enumerate(spec.mutations):
-            _validate_mutation(mutation, POLICY_VARIABLES | dict(params), f"spec.mutations[{index}]", out)
+            _validate_mutation(mutation, named.types(), f"spec.mutations[{index}]", out)
         if not spec.reinvocationPolicy:
             out.append(required("spec.reinvocationPolicy"))
         elif spec.reinvocationPolicy not in REINVOCATION_POLICIES:
@@ -251,7 +244,7 @@ def _validate_webhook(webhook: Any, path: str, out: list[Violation]) -> None:
     if "reinvocationPolicy" in webhook.DESCRIPTOR.fields_by_name:
         _validate_choice(webhook, "reinvocationPolicy", REINVOCATION_POLICIES, path, out)
     validate_client_config(webhook.clientConfig, f"{path}.clientConfig", out)
-    _validate_conditions(webhook.matchConditions, MATCH_VARIABLES, f"{path}.matchConditions", out)
+    _validate_conditions(webhook.matchConditions, variable_types(has_params=False), f"{path}.matchConditions", out)
 
 
 def _validate_qualified_name(name: str, path: str, out: list[Violation]) -> None:
@@ -391,7 +384,7 @@ def _label_1035(text: str) -> tuple[str, ...]:
 
 
 def _validate_conditions(
-    conditions: Sequence[MatchCondition], variables: Mapping[str, str], path: str, out: list[Violation]
+    conditions: Sequence[MatchCondition], variables: VariableTypes, path: str, out: list[Violation]
 ) -> None:
     if len(conditions) > MAX_CONDITIONS:
         out.append(too_many(path, len(conditions), MAX_CONDITIONS))
@@ -413,21 +406,20 @@ def _validate_conditions(
 
 
 def _validate_expression(
-    text: str, variables: Mapping[str, str], result_types: tuple[str, ...], path: str, out: list[Violation]
+    text: str, variables: VariableTypes, result_types: tuple[str, ...], path: str, out: list[Violation]
 ) -> None:
     try:
         compile_expression(text, variables, result_types=result_types)
     except CompileError as error:
-        out.append(Violation(path, f"{invalid(path, text, '').message.removesuffix(': ')}: {error}"))
+        out.append(invalid(path, text, str(error)))
 
 
-def _validate_policy(obj: AnyPolicy, out: list[Violation]) -> Mapping[str, str]:
-    """Check what both kinds of policies have. Return the types of the parameters by the name of their variable."""
+def _validate_policy(obj: AnyPolicy, out: list[Violation]) -> NamedExpressions:
+    """Check what both kinds of policies have. Return the compiled variables."""
     spec = obj.spec
     _validate_choice(spec, "failurePolicy", FAILURE_POLICIES, "spec", out)
-    params: Mapping[str, str] = {}
-    if spec.HasField("paramKind"):
-        params = PARAMS
+    has_params = spec.HasField("paramKind")
+    if has_params:
         _validate_param_kind(spec.paramKind, "spec.paramKind", out)
     if not spec.HasField("matchConstraints"):
         out.append(required("spec.matchConstraints"))
@@ -435,7 +427,8 @@ def _validate_policy(obj: AnyPolicy, out: list[Violation]) -> Mapping[str, str]:
         _validate_match_resources(spec.matchConstraints, "spec.matchConstraints", out)
         if not spec.matchConstraints.resourceRules:
             out.append(required("spec.matchConstraints.resourceRules"))
-    _validate_conditions(spec.matchConditions, MATCH_VARIABLES | dict(params), "spec.matchConditions", out)
+    _validate_conditions(spec.matchConditions, variable_types(has_params=has_params), "spec.matchConditions", out)
+    named = NamedExpressions(spec.variables, has_params=has_params)
     for index, variable in enumerate(spec.variables):
         path = f"spec.variables[{index}]"
         if not variable.name.strip():
@@ -444,9 +437,9 @@ def _validate_policy(obj: AnyPolicy, out: list[Violation]) -> Mapping[str, str]:
             out.append(invalid(f"{path}.name", variable.name, "name is not a valid CEL identifier"))
         if not variable.expression.strip():
             out.append(required(f"{path}.expression", "expression is not specified"))
-        else:
-            _validate_expression(variable.expression, POLICY_VARIABLES | dict(params), (), f"{path}.expression", out)
-    return params
+        elif index in named.problems:
+            out.append(invalid(f"{path}.expression", variable.expression, named.problems[index]))
+    return named
 
 
 def _validate_param_kind(kind: ParamKind, path: str, out: list[Violation]) -> None:
@@ -493,16 +486,16 @@ def _validate_named_rule(rule: NamedRuleWithOperations, path: str, out: list[Vio
     _validate_rule(rule.ruleWithOperations, path, out)
 
 
-def _validate_validation(validation: Validation, params: Mapping[str, str], path: str, out: list[Violation]) -> None:
+def _validate_validation(validation: Validation, named: NamedExpressions, path: str, out: list[Violation]) -> None:
     message, message_expression = validation.message, validation.messageExpression
     if not validation.expression.strip():
         out.append(required(f"{path}.expression", "expression is not specified"))
     else:
-        _validate_expression(validation.expression, POLICY_VARIABLES | dict(params), ("bool",), f"{path}.expression", out)
+        _validate_expression(validation.expression, named.types(), ("bool",), f"{path}.expression", out)
     if message_expression and not message_expression.strip():
         out.append(invalid(f"{path}.messageExpression", message_expression, "must be non-empty if specified"))
     elif message_expression:
-        variables = MESSAGE_VARIABLES | dict(params)
+        variables = named.types(has_authorizer=False)
         _validate_expression(message_expression, variables, ("string",), f"{path}.messageExpression", out)
     if message and not message.strip():
         out.append(invalid(f"{path}.message", message, "message must be non-empty if specified"))
@@ -511,17 +504,17 @@ def _validate_validation(validation: Validation, params: Mapping[str, str], path
     _validate_choice(validation, "reason", _REASONS, path, out)
 
 
-def _validate_value_expression(text: str, variables: Mapping[str, str], path: str, out: list[Violation]) -> None:
+def _validate_value_expression(text: str, variables: VariableTypes, path: str, out: list[Violation]) -> None:
     trimmed = text.strip()
     if not trimmed:
         out.append(required(path, "valueExpression is not specified"))
     elif len(trimmed.encode()) > MAX_VALUE_EXPRESSION:
         out.append(required(path, f"must not exceed {MAX_VALUE_EXPRESSION} bytes in length"))
     else:
-        _validate_expression(trimmed, variables, ("string", "null_type"), path, out)
+        _validate_expression(trimmed, variables, ("string", "null"), path, out)
 
 
-def _validate_mutation(mutation: Mutation, variables: Mapping[str, str], path: str, out: list[Violation]) -> None:
+def _validate_mutation(mutation: Mutation, variables: VariableTypes, path: str, out: list[Violation]) -> None:
     changes: Iterable[tuple[str, str, Any]] = (
         ("ApplyConfiguration", "applyConfiguration", mutation.applyConfiguration),
         ("JSONPatch", "jsonPatch", mutation.jsonPatch),

@@ -1,4 +1,7 @@
-"""An HTTPS server that answers AdmissionReviews, for tests of webhooks. `Answer` functions are what the webhooks do."""
+"""An HTTPS server that answers AdmissionReviews, for tests of webhooks. `Answer` functions are what the webhooks do.
+
+python -m tests.webhook_server: a server whose webhooks misbehave (BAD). It prints its port, and runs until its input ends.
+"""
 
 import asyncio
 import base64
@@ -6,6 +9,7 @@ import inspect
 import ipaddress
 import json
 import ssl
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -148,3 +152,46 @@ class WebhookServer:
 async def hang(_: Request) -> Mapping[str, Any]:
     await asyncio.Event().wait()
     return {"allowed": True}
+
+
+async def _flood(request: web.Request, review: Any) -> web.StreamResponse:
+    """Send an endless response."""
+    response = web.StreamResponse()
+    await response.prepare(request)
+    while True:
+        await response.write(b"[" * (256 << 10))
+
+
+async def _answer_huge(request: web.Request, review: Any) -> web.Response:
+    return web.Response(text='{"kind": "AdmissionReview", "response": ' + "[" * 1_000_000 + "]" * 1_000_000 + "}")
+
+
+async def _lie(request: web.Request, review: Any) -> web.Response:
+    return web.json_response({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": {"uid": "lie"}})
+
+
+async def _break_off(request: web.Request, review: Any) -> web.StreamResponse:
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+async def _hang(request: web.Request, review: Any) -> web.StreamResponse:
+    await asyncio.Event().wait()
+    return web.Response()
+
+
+BAD = {"hang": _hang, "flood": _flood, "huge": _answer_huge, "lie": _lie, "break": _break_off}
+"""What webhooks do that misbehave, by path."""
+
+
+async def _serve_bad_webhooks() -> None:
+    server = WebhookServer()
+    server.raw = dict(BAD)
+    async with server.run():
+        print(server.port, flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve_bad_webhooks())

@@ -35,6 +35,8 @@ class WriteRequest(NamedTuple):
     """The API version whose rules apply. Empty: the stored one."""
     options: Message | None = None
     """The CreateOptions, UpdateOptions, PatchOptions or DeleteOptions of the request."""
+    qualified: str = ""
+    """The name of a custom resource in messages, such as "widgets.example.com". Empty for built-in kinds."""
 
 
 class AdmissionControl(Protocol):

@@ -59,7 +59,7 @@ from pinnace.apiserver.registry.mutation import (
     patch_function,
 )
 from pinnace.apiserver.registry.strategy import MAX_PARTS, Strategy, parts_exceeded, warn
-from pinnace.apiserver.storage.interface import StorageError
+from pinnace.apiserver.storage.interface import Guard, StorageError
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import apply_in_slices
 from pinnace.runtime.tracing import NO_TRACER, Tracer
@@ -202,6 +202,27 @@ class Store(Generic[T]):
         self,
         namespace: str,
         name: str,
+        change: Callable[[ObjectVersion[T]], T],
+        by: WriteRequest,
+        *,
+        operation: AdmissionOperation = AdmissionOperation.UPDATE,
+        guards: tuple[Guard, ...] = (),
+    ) -> list[Outcome]:
+        """Update the latest version to the result of `change`, as `patch` does. `change` may raise Rejected. `guards`: see
+        Mutation."""
+
+        def step(version: ObjectVersion[T] | None) -> Next[T]:
+            present = self._require_present(name, version)
+            return self._apply_step(change(present), present, by, operation)
+
+        return await self._retry_until_uncontended(
+            Mutation(self.resource.key(namespace or DEFAULT_NAMESPACE, name), name, step, guards), by
+        )
+
+    async def modify_reviewed(
+        self,
+        namespace: str,
+        name: str,
         subresource: str,
         request_of: Callable[[ObjectVersion[T]], WriteAttributes],
         change: Callable[[ObjectVersion[T], Any], T],
@@ -320,11 +341,8 @@ class Store(Generic[T]):
         if not name:
             return errors.invalid(self.resource, "", [Violation("metadata.name", "Required value")])
         if metadata.resourceVersion in UNSAID and not self.strategy.allow_unconditional_update:
-            return errors.invalid(
-                self.resource,
-                name,
-                [Violation("metadata.resourceVersion", "Invalid value: 0x0: must be specified for an update")],
-            )
+            violation = Violation("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
+            return errors.invalid(self.resource, name, [violation], kind=self.resource.plural)
         metadata.namespace = self.resource.home(metadata.namespace)
 
         def step(version: ObjectVersion[T] | None) -> Next[T]:

@@ -18,9 +18,11 @@ from typing import Any
 from google.protobuf.message import Message
 
 from pinnace.api.codec import Problem, readable, revised
-from pinnace.api.conversion import Conversion, conversion_to
+from pinnace.api.conversion import Conversion, conversion_between
+from pinnace.api.customobjects import dump_canonical
 from pinnace.api.json_codec import to_json, with_type
 from pinnace.api.patch import applied, operations
+from pinnace.api.resources import CustomResource
 from pinnace.api.status import STATUS_CODE, STATUS_DETAILS, STATUS_REASON, Code, Refusal
 from pinnace.apiserver.registry.admission import CONNECT, CREATE, DELETE, UPDATE, WriteAttributes
 from pinnace.apiserver.webhooks.matching import name_of, namespace_of
@@ -96,12 +98,14 @@ def object_json(change: WriteAttributes, obj: Any, api_version: str) -> bytes:
     if own_kind:
         return with_type(own_version, own_kind, to_json(obj))
     converting = conversion(change, api_version)
+    if isinstance(converting.served, CustomResource) and converting.served.schema is not None:
+        return dump_canonical(converting.served.schema.to_served(obj))
     return with_type(converting.served.api_version, converting.served.kind, to_json(converting.to_served(obj)))
 
 
 def conversion(change: WriteAttributes, api_version: str) -> Conversion:
     """Return the conversion between the stored form of the objects and an API version of their resource."""
-    result = conversion_to(change.resource, api_version)
+    result = conversion_between(change.resource, api_version)
     assert result is not None
     return result
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pinnace.cel import syntax, types
-from pinnace.cel.functions import FUNCTIONS, Overload, compile_pattern, parse_duration, parse_timestamp
+from pinnace.cel.conversions import compile_pattern, parse_duration, parse_timestamp
+from pinnace.cel.functions import FUNCTIONS, Overload
 from pinnace.cel.syntax import (
     Call,
     CompileError,
@@ -34,8 +35,10 @@ _LITERALS: dict[type, Type] = {
 }  # fmt: skip
 _A, _B = Type("param", "A"), Type("param", "B")
 TYPE_NAMES: dict[str, Type] = {
-    "bool": types.BOOL, "bytes": types.BYTES, "double": types.DOUBLE, "int": types.INT, "uint": types.UINT, "string": types.STRING,
-    "null_type": types.NULL, "type": types.TYPE, "list": list_of(DYN), "map": map_of(DYN, DYN), "optional_type": optional_of(DYN),
+    "bool": types.BOOL, "bytes": types.BYTES, "double": types.DOUBLE, "int": types.INT, "uint": types.UINT,
+    "string": types.STRING,
+    "null_type": types.NULL, "type": types.TYPE, "list": list_of(DYN), "map": map_of(DYN, DYN),
+    "optional_type": optional_of(DYN),
     "google.protobuf.Timestamp": types.TIMESTAMP, "google.protobuf.Duration": types.DURATION,
 }  # fmt: skip
 """Identifiers that are types. Libraries add theirs."""
@@ -71,7 +74,8 @@ class _Checker:
         self._literals: list[ListNode | MapNode] = []
         self._format_depth = 0
         self._checks: dict[type, Callable[[Any], Type]] = {
-            Literal: self._literal, Ident: self._ident, Select: self._select, Call: self._call, ListNode: self._list, MapNode: self._map,
+            Literal: self._literal, Ident: self._ident, Select: self._select, Call: self._call, ListNode: self._list,
+            MapNode: self._map,
             StructNode: self._struct, Comprehension: self._comprehension,
         }  # fmt: skip
 

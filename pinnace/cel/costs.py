@@ -46,7 +46,7 @@ class Range(NamedTuple):
 
 
 def _scale(value: int, factor: float) -> int:
-    return min(MAX, math.ceil(float(value) * factor)) if value < 2**53 else min(MAX, int(math.ceil(float(value) * factor)))
+    return min(MAX, math.ceil(float(value) * factor))
 
 
 ZERO, ONE, UNKNOWN = Range(0, 0), Range(1, 1), Range(0, MAX)
@@ -107,7 +107,8 @@ class _Estimator:
         self._entries: dict[int, _Entry] = {}
         self._declared: dict[int, Type | None] = {}
         self._costs: dict[type, Callable[[Any], Range]] = {
-            Literal: lambda node: ZERO, Ident: self._ident, Select: self._select, Call: self._call, ListNode: self._list, MapNode: self._map,
+            Literal: lambda node: ZERO, Ident: self._ident, Select: self._select, Call: self._call, ListNode: self._list,
+            MapNode: self._map,
             StructNode: self._struct, Comprehension: self._comprehension,
         }  # fmt: skip
 
@@ -341,10 +342,15 @@ _COMPARISONS = frozenset(
     f"{word}_{kind}" for word in ("less", "less_equals", "greater", "greater_equals") for kind in ("string", "bytes")
 ) | {"equals", "not_equals"}
 _ACCESSORS = frozenset(
-    "serviceAccount path group resource subresource namespace name allowed reason error errored masked prefixLength family isUnspecified "
-    "isLoopback isLinkLocalMulticast isLinkLocalUnicast isGlobalUnicast sign asInteger isInteger asApproximateFloat isGreaterThan "
-    "isLessThan compareTo add sub major minor patch getScheme getHostname getHost getPort getEscapedPath getQuery format.named".split()
-)
+    {
+        "serviceAccount", "path", "group", "resource", "subresource", "namespace", "name", "allowed", "reason",
+        "error", "errored", "masked", "prefixLength", "family", "isUnspecified", "isLoopback", "isLinkLocalMulticast",
+        "isLinkLocalUnicast", "isGlobalUnicast", "sign", "asInteger", "isInteger", "asApproximateFloat",
+        "isGreaterThan", "isLessThan", "compareTo", "add", "sub", "major", "minor", "patch", "getScheme",
+        "getHostname", "getHost", "getPort", "getEscapedPath", "getQuery", "format.named",
+    }
+)  # fmt: skip
+_PARSERS = frozenset({"cidr", "isIP", "isCIDR", "ip", "ip.isCanonical", "quantity", "isQuantity", "semver", "isSemver"})
 _SCANS = frozenset({"isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"})
 _O1_TYPES = frozenset({"net.IP", "net.CIDR", "kubernetes.Quantity", "kubernetes.Semver"})
 
@@ -397,6 +403,8 @@ def _estimate_library_call(overload: Overload, target: Operand | None, args: Seq
         return Estimate(cost.plus(args[0].bound.scaled(TRAVERSAL)) if overload.id.endswith("string") else cost)
     if name == "ip" and target is not None:
         return Estimate(ONE)
+    if name in _PARSERS:
+        return Estimate(args[0].bound.scaled(2 * TRAVERSAL if name == "ip.isCanonical" else TRAVERSAL))
     if name == "validate" and target is not None:
         return Estimate(args[0].bound.scaled(TRAVERSAL).scaled(MAX_FORMAT_REGEX * REGEX))
     if name == "_==_" and args[0].type.same(args[1].type):
@@ -572,7 +580,22 @@ _BY_NAME: dict[str, CallCost] = {
     **dict.fromkeys(("fieldSelector", "labelSelector"), lambda args, result: _selector_cost(Range(0, size_of(args[1]))).max),
     **dict.fromkeys(_SCANS, lambda args, result: _traversal(args[0])),
     **dict.fromkeys(
-        "url lowerAscii upperAscii substring trim jsonpatch.escapeKey cidr isIP isCIDR ip quantity isQuantity semver isSemver".split(),
+        (
+            "url",
+            "lowerAscii",
+            "upperAscii",
+            "substring",
+            "trim",
+            "jsonpatch.escapeKey",
+            "cidr",
+            "isIP",
+            "isCIDR",
+            "ip",
+            "quantity",
+            "isQuantity",
+            "semver",
+            "isSemver",
+        ),
         _FIRST,
     ),
     **dict.fromkeys(("replace", "split", "ip.isCanonical"), _DOUBLE),

@@ -1,7 +1,8 @@
 """Compile checked expressions into closures, and evaluate them.
 
-A closure takes a frame, a list: the meter, then the values of the variables. Every closure counts its cost in cel-go's units; each
-iteration of a loop also counts the work of its body, and checks both limits (`pinnace.cel.meter`). So no data makes an evaluation long.
+A closure takes a frame, a list: the meter, then the values of the variables. Every closure counts its cost in cel-go's units;
+each iteration of a loop also counts the work of its body, and checks both limits (`pinnace.cel.meter`). So no data makes an
+evaluation long.
 
 Errors are exceptions of Python, which cost nothing until they happen. `&&`, `||`, `all` and `exists` absorb them as CEL does.
 """
@@ -11,8 +12,9 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pinnace.cel.costs import LIST, MAP, STRUCT, CallCost, call_cost, size_of
-from pinnace.cel.functions import Overload, equals, to_text
+from pinnace.cel.conversions import to_text
+from pinnace.cel.costs import LIST, MAP, STRUCT, call_cost, size_of
+from pinnace.cel.functions import Overload, equals
 from pinnace.cel.meter import EXCEEDED, CostExceeded, Meter
 from pinnace.cel.syntax import Call, Comprehension, Ident, ListNode, Literal, MapNode, Node, Select, StructNode, qualified_name
 from pinnace.cel.types import (
@@ -32,8 +34,8 @@ from pinnace.cel.types import (
 
 Frame = list[Any]
 Closure = Callable[[Frame], Any]
-Construct = Callable[[str, dict[str, Any]], Any]
-"""Makes the value of a literal `Name{field: value}`."""
+Convert = Callable[[Meter, Any, Mapping[str, Any]], Any]
+"""Makes a value of a part of an object and its schema."""
 
 UNBOUND: Any = object()
 """The value of a variable that has none."""
@@ -45,7 +47,8 @@ _LIST_TYPES = frozenset({list, SetList, MapList})
 _CLASSES: dict[str, frozenset[type]] = {
     "bool": frozenset({bool}), "int": frozenset({int}), "uint": frozenset({Uint}), "double": frozenset({float}),
     "string": frozenset({str}), "bytes": frozenset({bytes}), "null": frozenset({type(None)}), "list": _LIST_TYPES,
-    "map": frozenset({dict}), "duration": frozenset({Duration}), "timestamp": frozenset({Timestamp}), "type": frozenset({TypeValue}),
+    "map": frozenset({dict}), "duration": frozenset({Duration}), "timestamp": frozenset({Timestamp}),
+    "type": frozenset({TypeValue}),
 }  # fmt: skip
 
 
@@ -54,8 +57,8 @@ class Program:
 
     __slots__ = ("_closure", "_names", "_size")
 
-    def __init__(self, node: Node, names: Sequence[str], construct: Construct | None = None) -> None:
-        compiler = _Compiler(names, construct)
+    def __init__(self, node: Node, names: Sequence[str], convert: Convert | None = None) -> None:
+        compiler = _Compiler(names, convert)
         self._closure = compiler.compile(node)
         self._names = tuple(names)
         self._size = compiler.size
@@ -78,19 +81,34 @@ class Program:
 
 
 class _Compiler:
-    def __init__(self, names: Sequence[str], construct: Construct | None) -> None:
+    def __init__(self, names: Sequence[str], convert: Convert | None) -> None:
         self._slots: dict[str, list[int]] = {name: [index + 1] for index, name in enumerate(names)}
-        self._construct = construct
+        self._convert = convert
         self.size = len(names) + 1
         self._compilers: dict[type, Callable[[Any], Closure]] = {
-            Literal: self._literal, Ident: self._ident, Select: self._select, Call: self._call, ListNode: self._list, MapNode: self._map,
+            Literal: self._literal, Ident: self._ident, Select: self._select, Call: self._call, ListNode: self._list,
+            MapNode: self._map,
             StructNode: self._struct, Comprehension: self._comprehension,
         }  # fmt: skip
         self._nodes = 0
 
-    def compile(self, node: Node) -> Closure:
+    def compile(self, node: Node, *, whole: bool = True) -> Closure:
+        """Compile a node. `whole`: its value is used as a whole, not for one field."""
         self._nodes += 1
-        return self._compilers[type(node)](node)
+        closure = self._compilers[type(node)](node)
+        schema, convert = node.type.schema, self._convert
+        if (
+            schema is None
+            or convert is None
+            or not isinstance(node, Ident | Select)
+            or (node.type.kind == "struct" and not whole)
+        ):
+            return closure
+
+        def converted(frame: Frame) -> Any:
+            return convert(frame[0], closure(frame), schema)
+
+        return converted
 
     def _push(self, name: str) -> int:
         slot = self.size
@@ -128,13 +146,10 @@ class _Compiler:
                 return self._ident(Ident(node.id, name))
             if node.type.kind == "type" and not self._slots.get(name.partition(".")[0]):
                 return _type_name(name)
-        operand = self.compile(node.operand)
-        key = _json_key(node.operand.type, node.field)
-        if node.test:
-            return _test(operand, key)
-        if is_optional(node.operand.type):
-            return _select_optional(operand, key)
-        return _select(operand, key)
+        if not node.test and is_optional(node.operand.type):
+            return self._select_optional(node, node.operand, node.field)
+        operand, key = self.compile(node.operand, whole=False), _json_key(node.operand.type, node.field)
+        return _test(operand, key) if node.test else _select(operand, key)
 
     def _list(self, node: ListNode) -> Closure:
         elements = [self.compile(element) for element in node.elements]
@@ -176,7 +191,6 @@ class _Compiler:
 
     def _struct(self, node: StructNode) -> Closure:
         fields = [(name, self.compile(value), optional) for _, name, value, optional in node.fields]
-        name, construct = node.name, self._construct
 
         def create(frame: Frame) -> Any:
             frame[0].charge(STRUCT, len(fields))
@@ -187,7 +201,7 @@ class _Compiler:
                     values[field] = item
                 elif item is not ABSENT:
                     values[field] = item.value
-            return construct(name, values) if construct is not None else values
+            return values
 
         return create
 
@@ -234,22 +248,28 @@ class _Compiler:
         return compare_any
 
     def _optional_select(self, node: Call) -> Closure:
-        operand = self.compile(node.args[0])
         field = node.args[1]
         assert isinstance(field, Literal)
-        operand_type = node.args[0].type
-        key = _json_key(operand_type.params[0] if is_optional(operand_type) else operand_type, field.value)
+        return self._select_optional(node, node.args[0], field.value)
+
+    def _select_optional(self, node: Node, container: Node, field: str) -> Closure:
+        """Select a field that may be absent, or a field of an optional value."""
+        operand, key = self.compile(container, whole=False), _json_key(container.type, field)
+        schema, convert = (node.type.params[0].schema if node.type.params else None), self._convert
 
         def select(frame: Frame) -> Optional:
-            container = operand(frame)
+            value = operand(frame)
             frame[0].cost += 1
-            if type(container) is Optional:
-                if container is ABSENT:
+            if type(value) is Optional:
+                if value is ABSENT:
                     return ABSENT
-                container = container.value
-            if not isinstance(container, dict):
+                value = value.value
+            if not isinstance(value, dict):
                 raise EvaluationFailure(NO_OVERLOAD)
-            return Optional(container[key]) if key in container else ABSENT
+            if key not in value:
+                return ABSENT
+            item = value[key]
+            return Optional(item if schema is None or convert is None else convert(frame[0], item, schema))
 
         return select
 
@@ -286,7 +306,8 @@ class _Compiler:
         return closure
 
     def _step(self, step: Node, loop: Comprehension, accumulator: int) -> Closure:
-        """Compile a step. A list or a map that the loop builds is changed in place: nothing else sees it before the loop ends."""
+        """Compile a step. A list or a map that the loop builds is changed in place: nothing else sees it before the loop
+        ends."""
         if not isinstance(step, Call) or not isinstance(loop.init, ListNode | MapNode):
             return self.compile(step)
         if step.function == "_?_:_" and all(_is_step(branch, loop.accumulator) for branch in step.args[1:]):
@@ -351,17 +372,6 @@ def _select(operand: Closure, key: str) -> Closure:
     return select
 
 
-def _select_optional(operand: Closure, key: str) -> Closure:
-    def select(frame: Frame) -> Any:
-        container = operand(frame)
-        frame[0].cost += 1
-        if container is ABSENT or not isinstance(container.value, dict) or key not in container.value:
-            return ABSENT
-        return Optional(container.value[key])
-
-    return select
-
-
 def _test(operand: Closure, key: str) -> Closure:
     def test(frame: Frame) -> bool:
         container = operand(frame)
@@ -383,6 +393,7 @@ def _logical(left: Closure, right: Closure, *, stop: bool) -> Closure:
         except CostExceeded:
             raise
         except EvaluationFailure as failure:
+            frame[0].work += 20
             if right(frame) is stop:
                 return stop
             raise failure
@@ -472,43 +483,22 @@ def _comparison(left: Closure, right: Closure, compare: Callable[[Any, Any], Any
 def _invoke(overloads: Sequence[Overload], closures: Sequence[Closure], types: Sequence[Type]) -> Closure:
     dynamic = len(overloads) > 1 or any(found.kind in ("dyn", "param") for found in types)
     if not dynamic:
-        (overload,) = overloads
-        return _invoke_one(overload, closures)
-    candidates = [(overload, [_classes(param) for param in overload.params], call_cost(overload)) for overload in overloads]
+        return _invoke_one(overloads[0], closures)
+    candidates = [([_classes(param) for param in overload.params], _runner(overload)) for overload in overloads]
 
     def invoke(frame: Frame) -> Any:
         values = [closure(frame) for closure in closures]
-        for overload, params, cost in candidates:
+        for params, run in candidates:
             if all(classes is None or type(value) in classes for classes, value in zip(params, values, strict=True)):
-                return _run(overload, cost, frame[0], values)
+                return run(frame[0], values)
         raise EvaluationFailure(NO_OVERLOAD)
 
     return invoke
 
 
-def _run(overload: Overload, cost: CallCost | None, meter: Meter, values: list[Any]) -> Any:
-    implementation = overload.impl
-    if implementation is None:
-        raise EvaluationFailure(NO_OVERLOAD)
-    if cost is None:
-        meter.cost += 1
-        return implementation(meter, *values) if overload.takes_meter else implementation(*values)
-    if overload.name in _COST_BEFORE:
-        meter.charge(cost(values, None), 0)
-        meter.charge(0, sum(map(size_of, values)) // 20)
-        return implementation(meter, *values) if overload.takes_meter else implementation(*values)
-    result = implementation(meter, *values) if overload.takes_meter else implementation(*values)
-    meter.charge(cost(values, result), 1)
-    return result
-
-
-_COST_BEFORE = frozenset({"matches", "find", "findAll", "contains", "check", "validate", "sort", "distinct"})
-"""Functions that may take long: their cost does not depend on the result, and is counted before."""
-
-
 def _invoke_one(overload: Overload, closures: Sequence[Closure]) -> Closure:
-    cost, implementation = call_cost(overload), overload.impl
-    if cost is None and not overload.takes_meter and implementation is not None:
+    implementation = overload.impl
+    if overload.name in _FAST and call_cost(overload) is None and not overload.takes_meter and implementation is not None:
         if len(closures) == 1:
             (only,) = closures
 
@@ -527,11 +517,51 @@ def _invoke_one(overload: Overload, closures: Sequence[Closure]) -> Closure:
                 return implementation(a, b)
 
             return invoke_two
+    run = _runner(overload)
 
     def invoke(frame: Frame) -> Any:
-        return _run(overload, cost, frame[0], [closure(frame) for closure in closures])
+        return run(frame[0], [closure(frame) for closure in closures])
 
     return invoke
+
+
+def _runner(overload: Overload) -> Callable[[Meter, list[Any]], Any]:
+    """Return what calls a function, and counts its cost and its work."""
+    implementation, takes_meter, cost = overload.impl, overload.takes_meter, call_cost(overload)
+    if implementation is None:
+        return _run_nothing
+    before = cost is not None and overload.name in _COST_BEFORE
+    per_step = 4 if overload.name in _SLOW else 200 if cost is not None else 0
+    """Characters for each step of work; 0: the size does not matter."""
+
+    def run(meter: Meter, values: list[Any]) -> Any:
+        meter.work += 15
+        if before and cost is not None:
+            meter.cost += cost(values, None)
+        if per_step:
+            meter.charge(0, sum(map(size_of, values)) // per_step)
+        result = implementation(meter, *values) if takes_meter else implementation(*values)
+        if cost is None:
+            meter.cost += 1
+        elif not before:
+            meter.charge(cost(values, result), 0)
+        return result
+
+    return run
+
+
+def _run_nothing(meter: Meter, values: list[Any]) -> Any:
+    raise EvaluationFailure(NO_OVERLOAD)
+
+
+_COST_BEFORE = frozenset({"matches", "find", "findAll", "contains", "check", "validate", "sort", "distinct"})
+"""Functions that may take long: their cost does not depend on the result, and is counted before."""
+_SLOW = frozenset({"url", "isURL", "validate", "semver", "isSemver", "strings.quote", "upperAscii", "lowerAscii"})
+"""Functions that take about 10 ns for each character."""
+_FAST = frozenset(
+    {"size", "_+_", "_-_", "_*_", "_/_", "_%_", "-_", "_[_]", "_[?_]", "@in", "hasValue", "value", "optional.of", "type", "dyn"}
+)
+"""Functions that take less than a step of the interpreter."""
 
 
 def _classes(param: Type) -> frozenset[type] | None:
@@ -610,6 +640,7 @@ def _quantify(range_: Closure, body: Closure, first: int, second: int, work: int
             except CostExceeded:
                 raise
             except EvaluationFailure as error:
+                meter.work += 20
                 failure = failure or error
                 continue
             if value is stop:

@@ -1,5 +1,5 @@
-"""Kubernetes' libraries: quantities, URLs, IP addresses and networks, semantic versions, named formats, regular expressions, and the
-authorizer.
+"""Kubernetes' libraries: quantities, URLs, IP addresses and networks, semantic versions, named formats, regular expressions,
+and the authorizer.
 
 Source: staging/src/k8s.io/apiserver/pkg/cel/library of Kubernetes 1.36
 """
@@ -17,7 +17,9 @@ from urllib.parse import parse_qs, unquote
 from pinnace.api import names
 from pinnace.api import quantity as quantities
 from pinnace.cel.checker import TYPE_NAMES
-from pinnace.cel.functions import MAX_INT, MIN_INT, _find, _find_all, declare, define_type, parse_timestamp, quote
+from pinnace.cel.conversions import MAX_INT, MIN_INT, find_all_patterns, find_pattern, parse_timestamp, quote
+from pinnace.cel.functions import declare, define_type
+from pinnace.cel.meter import Meter
 from pinnace.cel.types import ABSENT, NAMES, EvaluationFailure, Optional, Type
 
 _EXACT = Context(prec=400)
@@ -150,8 +152,14 @@ def _port(url: Url) -> str:
     return rest.rpartition(":")[2] if ":" in rest else ""
 
 
-def _escaped_path(url: Url) -> str:
+def _escaped_path(meter: Meter, url: Url) -> str:
+    meter.charge(0, len(url.path) // 8)
     return _PATH_SAFE.sub(lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), url.path)
+
+
+def _query(meter: Meter, url: Url) -> dict[str, list[str]]:
+    meter.charge(0, len(url.query) // 2)
+    return parse_qs(url.query, keep_blank_values=True)
 
 
 def _declare_urls() -> None:
@@ -162,10 +170,8 @@ def _declare_urls() -> None:
     declare("url_get_host", ":url:getHost(): string", lambda url: unquote(url.host))
     declare("url_get_hostname", ":url:getHostname(): string", _host_name)
     declare("url_get_port", ":url:getPort(): string", _port)
-    declare("url_get_escaped_path", ":url:getEscapedPath(): string", _escaped_path)
-    declare(
-        "url_get_query", ":url:getQuery(): map(string, list(string))", lambda url: parse_qs(url.query, keep_blank_values=True)
-    )
+    declare("url_get_escaped_path", ":url:getEscapedPath(): string", _escaped_path, takes_meter=True)
+    declare("url_get_query", ":url:getQuery(): map(string, list(string))", _query, takes_meter=True)
 
 
 # Addresses
@@ -219,7 +225,8 @@ def _cidr(text: str) -> Cidr:
     bits = int(bits_text) if re.fullmatch(r"0|[1-9]\d{0,2}", bits_text, re.ASCII) else -1
     if not slash or not 0 <= bits <= address.max_prefixlen:
         raise EvaluationFailure(
-            "network address parse error during conversion from string: network address parse error during conversion from string: "
+            "network address parse error during conversion from string: "
+            "network address parse error during conversion from string: "
             f"netip.ParsePrefix({quote(text[:100])}): prefix length out of range"
         )
     return Cidr(address, bits)
@@ -357,8 +364,8 @@ class NamedFormat:
 
 _LABEL_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _LABEL_1035_RULE = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an "
-    "alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end "
+    "with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
 )
 _UUID = re.compile(r"(?i)[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}", re.ASCII)
 
@@ -431,9 +438,9 @@ def _declare_formats() -> None:
 
 
 def _declare_patterns() -> None:
-    declare("string_find_string", ":string:find(string): string", _find)
-    declare("string_find_all_string", ":string:findAll(string): list(string)", _find_all, takes_meter=True)
-    declare("string_find_all_string_int", ":string:findAll(string, int): list(string)", _find_all, takes_meter=True)
+    declare("string_find_string", ":string:find(string): string", find_pattern, takes_meter=True)
+    declare("string_find_all_string", ":string:findAll(string): list(string)", find_all_patterns, takes_meter=True)
+    declare("string_find_all_string_int", ":string:findAll(string, int): list(string)", find_all_patterns, takes_meter=True)
 
 
 # The authorizer
@@ -449,8 +456,8 @@ class Authorizer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AccessQuestion:
-    """What a rule asks the authorizer. `path` is set for a request that names no resource. `service_account`: namespace and name,
-    or None for the user of the request."""
+    """What a rule asks the authorizer. `path` is set for a request that names no resource. `service_account`: namespace and
+    name, or None for the user of the request."""
 
     verb: str = ""
     path: str = ""
@@ -527,7 +534,8 @@ def _decide(a: AuthorizerValue, verb: str) -> Decision:
 def _declare_authorizer() -> None:
     prefix = "kubernetes.authorization"
     for short, name, value_class in (
-        ("authorizer", "Authorizer", AuthorizerValue), ("pathcheck", "PathCheck", _PathCheck), ("groupcheck", "GroupCheck", _GroupCheck),
+        ("authorizer", "Authorizer", AuthorizerValue), ("pathcheck", "PathCheck", _PathCheck),
+        ("groupcheck", "GroupCheck", _GroupCheck),
         ("resourcecheck", "ResourceCheck", ResourceCheck), ("decision", "Decision", Decision),
     ):  # fmt: skip
         _register(short, f"{prefix}.{name}", "struct", value_class)

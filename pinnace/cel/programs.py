@@ -1,6 +1,7 @@
 """Single expressions with named variables: match conditions of webhooks, admission policies, mutations.
 
-A caller compiles an expression once and evaluates it often. Results and errors are values. Expressions of one request share a `Meter`.
+A caller compiles an expression once and evaluates it often. Results and errors are values. Expressions of one request share a
+`Meter`.
 
 Source: staging/src/k8s.io/apiserver/pkg/admission/plugin/cel and pkg/cel/mutation of Kubernetes 1.36
 """
@@ -12,7 +13,8 @@ from typing import Any
 
 from pinnace.cel import costs, evaluation, libraries, syntax, types
 from pinnace.cel.checker import check
-from pinnace.cel.functions import format_duration, format_timestamp, parse_timestamp, parse_type
+from pinnace.cel.conversions import format_duration, format_timestamp, parse_timestamp
+from pinnace.cel.functions import parse_type
 from pinnace.cel.meter import CALL_LIMIT, WORK_LIMIT, Meter
 from pinnace.cel.syntax import CompileError
 from pinnace.cel.types import Duration, EvaluationFailure, Field, Optional, Timestamp, Type, Uint
@@ -53,8 +55,10 @@ _TEXT_MAP = "map(string, string)"
 _NAMESPACE_META = object_type(
     "kubernetes.NamespaceMetadata",
     {
-        "name": "string", "generateName": "string", "namespace": "string", "labels": _TEXT_MAP, "annotations": _TEXT_MAP, "UID": "string",
-        "creationTimestamp": "timestamp", "deletionGracePeriodSeconds": "int", "deletionTimestamp": "timestamp", "generation": "int",
+        "name": "string", "generateName": "string", "namespace": "string", "labels": _TEXT_MAP, "annotations": _TEXT_MAP,
+        "UID": "string",
+        "creationTimestamp": "timestamp", "deletionGracePeriodSeconds": "int", "deletionTimestamp": "timestamp",
+        "generation": "int",
         "resourceVersion": "string", "finalizers": "list(string)",
     },
 )  # fmt: skip
@@ -68,10 +72,12 @@ NAMESPACE = object_type(
 )
 """The type of `namespaceObject`."""
 ADMISSION_VARIABLES: Mapping[str, str | Type] = {
-    "object": "dyn", "oldObject": "dyn", "request": REQUEST, "params": "dyn", "namespaceObject": NAMESPACE, "authorizer": "authorizer",
+    "object": "dyn", "oldObject": "dyn", "request": REQUEST, "params": "dyn", "namespaceObject": NAMESPACE,
+    "authorizer": "authorizer",
     "authorizer.requestResource": "resourcecheck",
 }  # fmt: skip
-"""The variables of an admission policy without `variables`. A match condition of a webhook has no params and no namespaceObject."""
+"""The variables of an admission policy without `variables`. A match condition of a webhook has no params and no
+namespaceObject."""
 _PATCH = object_type("JSONPatch", {"op": "string", "path": "string", "from": "string", "value": "dyn"})
 
 
@@ -101,8 +107,8 @@ class Program:
         """Return the result as JSON, or an EvaluationError. Never raises.
 
         `bindings`: JSON by the name of the variable; None is null, and a missing name is an error when the expression reads it.
-        `authorizer` is bound to an `AuthorizerValue`, `variables` to `Variables`. `meter`: it limits the cost of this evaluation to
-        its `cost_limit`, and the work of all evaluations with it.
+        `authorizer` is bound to an `AuthorizerValue`, `variables` to `Variables`. `meter`: it limits the cost of this
+        evaluation to its `cost_limit`, and the work of all evaluations with it.
         """
         value = self.evaluate_value(bindings, meter)
         return value if isinstance(value, EvaluationError) else to_json(value)
@@ -124,8 +130,8 @@ def compile_expression(
 ) -> Program:
     """Compile an expression over variables. Types are names of CEL: "dyn", "bool", "list(string)", "authorizer"; or types.
 
-    Raises CompileError: "compilation failed: ERROR: <input>:1:5: ...", or "must evaluate to bool" if the type of the result is not
-    one of `result_types`.
+    Raises CompileError: "compilation failed: ERROR: <input>:1:5: ...", or "must evaluate to bool" if the type of the result is
+    not one of `result_types`.
     """
     libraries.load_libraries()
     declared = {name: _as_type(found) for name, found in variables.items()}
@@ -163,7 +169,8 @@ class Variables(dict[str, Any]):
 
 
 def variables_type(programs: Mapping[str, Program], declared: Mapping[str, str | Type]) -> Type:
-    """Return the type of `variables`, for the expressions after these programs. `declared`: types that replace those of the results."""
+    """Return the type of `variables`, for the expressions after these programs. `declared`: types that replace those of the
+    results."""
     return object_type(
         "kubernetes.variables", {name: declared.get(name, program.result_type) for name, program in programs.items()}
     )

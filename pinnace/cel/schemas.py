@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pinnace.cel import types
-from pinnace.cel.functions import decode_base64, parse_duration, parse_timestamp
-from pinnace.cel.types import EvaluationFailure, Field, MapList, SetList, Type, list_of, map_of
+from pinnace.cel.conversions import SECOND, check_int, decode_base64, parse_duration, parse_timestamp
+from pinnace.cel.meter import Meter
+from pinnace.cel.types import Duration, EvaluationFailure, Field, MapList, SetList, Type, list_of, map_of
 
 Schema = Mapping[str, Any]
 
@@ -19,8 +19,11 @@ MAX_TIME, MIN_TIME, MIN_DURATION, DATE = 32, 21, 3, 12
 """Sizes in JSON in bytes."""
 _TEXT_MAX = {"duration": MAX_TIME, "date": DATE, "date-time": MAX_TIME}
 _RESERVED = frozenset(
-    "true false null in as break const continue else for function if import let loop package namespace return var void while".split()
-)
+    {
+        "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import",
+        "let", "loop", "package", "namespace", "return", "var", "void", "while",
+    }
+)  # fmt: skip
 _ESCAPES = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
 _TO_ESCAPE = re.compile(r"__|[-./]")
 _IDENTIFIER = re.compile(r"[a-zA-Z_./-][a-zA-Z0-9_./-]*", re.ASCII)
@@ -46,14 +49,18 @@ def with_object_meta(schema: Schema) -> Schema:
 class SchemaTypes:
     """The types of the nodes of one schema. Each node is converted once. `type_of` returns None for what no rule may read."""
 
-    def __init__(self) -> None:
+    def __init__(self, converter: "Converter") -> None:
         self._known: dict[tuple[int, bool], tuple[Schema, Type | None]] = {}
+        self._converter = converter
         self._names = 0
 
     def type_of(self, schema: Schema, *, root: bool = False) -> Type | None:
         key = (id(schema), root)
         if key not in self._known:
-            self._known[key] = (schema, self._convert(schema, root))
+            found = self._convert(schema, root)
+            if found is not None and self._converter.is_needed(schema):
+                found.schema = schema
+            self._known[key] = (schema, found)
         return self._known[key][1]
 
     def _child(self, schema: Schema) -> Type | None:
@@ -139,7 +146,8 @@ _CONVERTED = frozenset({"duration", "date", "date-time", "byte"})
 
 
 class Converter:
-    """Converts objects of a schema: numbers into doubles, texts of some formats, and lists of type set and map.
+    """Converts parts of objects when an expression reads them: numbers into doubles, texts of some formats, lists of type set
+    and map.
 
     A part of an object that needs no conversion is not copied.
     """
@@ -169,30 +177,44 @@ class Converter:
             additional = schema.get("additionalProperties")
             if isinstance(additional, Mapping):
                 return self.is_needed(additional)
-            return any([self.is_needed(child) for child in (schema.get("properties") or {}).values()])
+            return any(self.is_needed(child) for child in (schema.get("properties") or {}).values())
         return False
 
-    def convert(self, value: Any, schema: Schema) -> Any:
-        """Return the value of a part of a valid object. A text that its format does not permit stays as it is."""
-        if value is None or schema.get("x-kubernetes-int-or-string") or not self.is_needed(schema):
-            return value
-        if isinstance(value, dict):
-            additional = schema.get("additionalProperties")
-            if isinstance(additional, Mapping):
-                return {key: self.convert(item, additional) for key, item in value.items()}
-            properties = schema.get("properties") or {}
-            return {key: self.convert(item, properties[key]) if key in properties else item for key, item in value.items()}
-        if isinstance(value, list):
-            return self._convert_list(value, schema)
-        if schema.get("type") == "number" and isinstance(value, int) and not isinstance(value, bool):
-            return float(value)
-        if isinstance(value, str):
-            return _convert_text(value, schema.get("format"))
-        return value
+    def convert(self, meter: Meter, value: Any, schema: Schema) -> Any:
+        """Return the value of a part of a valid object. A text that its format does not permit stays as it is.
 
-    def _convert_list(self, value: list[Any], schema: Schema) -> list[Any]:
+        A container is converted once for each meter. Raises CostExceeded.
+        """
+        kind = type(value)
+        if value is None or kind is bool or not self.is_needed(schema) or schema.get("x-kubernetes-int-or-string"):
+            return value
+        if kind is int:
+            return float(value) if schema.get("type") == "number" else value
+        if kind is str:
+            meter.work += 20
+            return _convert_text(value, schema.get("format"))
+        if kind is not dict and kind is not list:
+            return value
+        known = meter.converted.get(id(value))
+        if known is not None:
+            return known[1]
+        meter.charge(0, 10 + 5 * len(value))
+        converted = self._convert_object(meter, value, schema) if kind is dict else self._convert_list(meter, value, schema)
+        meter.converted[id(value)] = meter.converted[id(converted)] = (value, converted)
+        return converted
+
+    def _convert_object(self, meter: Meter, value: dict[str, Any], schema: Schema) -> dict[str, Any]:
+        additional = schema.get("additionalProperties")
+        if isinstance(additional, Mapping):
+            return {key: self.convert(meter, item, additional) for key, item in value.items()}
+        properties = schema.get("properties") or {}
+        return {key: self.convert(meter, item, properties[key]) if key in properties else item for key, item in value.items()}
+
+    def _convert_list(self, meter: Meter, value: list[Any], schema: Schema) -> list[Any]:
         items = schema.get("items")
-        converted = [self.convert(item, items) for item in value] if isinstance(items, Mapping) else value
+        converted = value
+        if isinstance(items, Mapping) and self.is_needed(items):
+            converted = [self.convert(meter, item, items) for item in value]
         kind = schema.get("x-kubernetes-list-type")
         if kind == "set":
             return SetList(converted)
@@ -203,7 +225,28 @@ class Converter:
         return converted
 
 
-_DAYS = re.compile(r"(\d+\.?\d*|\.\d+)\s*(d|w|days?|weeks?)", re.ASCII)
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-zµ]+)", re.ASCII)
+_DURATION_UNITS = {
+    **dict.fromkeys(("ns", "nano", "nanosecond", "nanoseconds"), 1),
+    **dict.fromkeys(("us", "µs", "micro", "microsecond", "microseconds"), 10**3),
+    **dict.fromkeys(("ms", "milli", "millisecond", "milliseconds"), 10**6),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), SECOND),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60 * SECOND),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600 * SECOND),
+    **dict.fromkeys(("d", "day", "days"), 86400 * SECOND),
+    **dict.fromkeys(("w", "wk", "week", "weeks"), 7 * 86400 * SECOND),
+}
+"""Units of the format duration in nanoseconds: more than those of the function `duration`."""
+
+
+def _convert_duration(text: str) -> Duration:
+    try:
+        return parse_duration(text)
+    except EvaluationFailure:
+        parts = _DURATION_PART.findall(text[:100])
+        if not parts or _DURATION_PART.sub("", text[:100]).strip() or any(unit not in _DURATION_UNITS for _, unit in parts):
+            raise
+    return Duration(check_int(sum(int(float(number) * _DURATION_UNITS[unit]) for number, unit in parts)))
 
 
 def _convert_text(text: str, form: str | None) -> Any:
@@ -211,7 +254,7 @@ def _convert_text(text: str, form: str | None) -> Any:
         if form == "byte":
             return decode_base64(text)
         if form == "duration":
-            return parse_duration(text.replace(" ", ""))
+            return _convert_duration(text)
         if form == "date":
             return parse_timestamp(f"{text}T00:00:00Z")
         if form == "date-time":
@@ -219,6 +262,3 @@ def _convert_text(text: str, form: str | None) -> Any:
     except EvaluationFailure:
         pass
     return text
-
-
-__all__ = ["Converter", "SchemaTypes", "escape", "types", "with_object_meta"]

@@ -1,7 +1,7 @@
 """Parse expressions into trees.
 
-The parser is that of cel-cpp (package cel-expr-python): its grammar and its messages are those of cel-go, which Kubernetes uses. It
-limits the depth of an expression to 32 levels (cel-go: 250). The macros of the standard are expanded by it; those of
+The parser is that of cel-cpp (package cel-expr-python): its grammar and its messages are those of cel-go, which Kubernetes
+uses. It limits the depth of an expression to 32 levels (cel-go: 250). The macros of the standard are expanded by it; those of
 two variables, `optMap` and `optFlatMap` are expanded here.
 
 Source: https://github.com/cel-expr/cel-spec/blob/master/proto/cel/expr/syntax.proto
@@ -22,7 +22,7 @@ RESULT = "@result"
 
 
 class CompileError(Exception):
-    """The text lists what is wrong and where, as cel-go does: "ERROR: <input>:1:5: undefined field 'nope'\\n | self.nope..." """
+    """The text lists what is wrong and where, as cel-go does: "ERROR: <input>:1:5: undefined field 'nope'\\n | self..." """
 
 
 class Node:
@@ -100,7 +100,8 @@ class StructNode(Node):
 
 
 class Comprehension(Node):
-    """`condition` and `step` are evaluated for each element of `range`, then `result`. `var2` is "" if there is one variable."""
+    """`condition` and `step` are evaluated for each element of `range`, then `result`. `var2` is "" if there is one
+    variable."""
 
     __slots__ = ("accumulator", "condition", "init", "range", "result", "step", "var", "var2")
 
@@ -134,9 +135,9 @@ class Source:
         start = self.text.rfind("\n", 0, offset) + 1
         end = self.text.find("\n", offset)
         line = self.text[start : end if end >= 0 else len(self.text)].replace("\t", " ")
-        dots = "".join("." if char.isascii() else "．" for char in line[: offset - start])
+        dots = "".join("." if char.isascii() else "\uff0e" for char in line[: offset - start])
         number = self.text.count("\n", 0, offset) + 1
-        mark = "^" if offset - start >= len(line) or line[offset - start].isascii() else "＾"
+        mark = "^" if offset - start >= len(line) or line[offset - start].isascii() else "\uff3e"
         return f"ERROR: <input>:{number}:{offset - start + 1}: {message}\n | {line}\n | {dots}{mark}"
 
 
@@ -232,7 +233,8 @@ class _Decoder:
         self._source = source
         self._next_id = max(source.positions, default=0) + 1
         self._decoders: dict[int, Callable[[int, dict[int, list[Any]]], Node]] = {
-            3: self._literal, 4: self._ident, 5: self._select, 6: self._call, 7: self._list, 8: self._struct, 9: self._comprehension,
+            3: self._literal, 4: self._ident, 5: self._select, 6: self._call, 7: self._list, 8: self._struct,
+            9: self._comprehension,
         }  # fmt: skip
 
     def decode(self, data: bytes) -> Node:
@@ -309,7 +311,7 @@ class _Decoder:
 
         if len(args) == 2 and function in ("optMap", "optFlatMap"):
             return self._expand_optional(node_id, function, target, args)
-        if not (len(args) == 3 and function in _QUANTIFIERS | _TRANSFORMS or len(args) == 4 and function in _TRANSFORMS):
+        if function not in (_QUANTIFIERS | _TRANSFORMS if len(args) == 3 else _TRANSFORMS if len(args) == 4 else ()):
             return Call(node_id, function, target, args)
         var, var2 = (self._variable(arg, "argument must be a simple name") for arg in args[:2])
         if var == var2:

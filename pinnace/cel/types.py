@@ -1,6 +1,7 @@
 """Types of expressions and of their values.
 
-JSON values are themselves: bool, int, float, str, None, list, dict. An unsigned integer, a duration, a timestamp, an optional, a type,
+JSON values are themselves: bool, int, float, str, None, list, dict. An unsigned integer, a duration, a timestamp,
+an optional, a type,
 and the types of Kubernetes' libraries (`pinnace.cel.libraries`) are classes.
 """
 
@@ -18,11 +19,12 @@ class Field(NamedTuple):
 class Type:
     """A type of CEL. `kind` is its name without parameters, "struct" for objects and "opaque" for abstract types.
 
-    `fields`: the fields of an object, by escaped name; None for objects with any field. `max_elements`: maximum length that a schema
-    allows. `min_size`: minimum size in JSON. The last two do not take part in comparisons.
+    `fields`: the fields of an object, by escaped name; None for objects with any field. `max_elements`: maximum length that a
+    schema allows. `min_size`: minimum size in JSON. `schema`: the schema of JSON that is converted before it is a value of
+    this type, or None. The last three do not take part in comparisons.
     """
 
-    __slots__ = ("fields", "kind", "max_elements", "min_size", "name", "params")
+    __slots__ = ("fields", "kind", "max_elements", "min_size", "name", "params", "schema")
 
     def __init__(
         self,
@@ -35,6 +37,7 @@ class Type:
     ) -> None:
         self.kind, self.name, self.params, self.fields = kind, name or kind, params, fields
         self.max_elements, self.min_size = max_elements, min_size
+        self.schema: Mapping[str, Any] | None = None
 
     def same(self, other: "Type") -> bool:
         if self is other:
@@ -134,7 +137,8 @@ class EvaluationFailure(Exception):
 
 
 NAMES: dict[type, str] = {
-    bool: "bool", int: "int", Uint: "uint", float: "double", str: "string", bytes: "bytes", type(None): "null_type", list: "list",
+    bool: "bool", int: "int", Uint: "uint", float: "double", str: "string", bytes: "bytes", type(None): "null_type",
+    list: "list",
     SetList: "list", MapList: "list", dict: "map", Duration: "google.protobuf.Duration", Timestamp: "google.protobuf.Timestamp",
     TypeValue: "type", Optional: "optional_type",
 }  # fmt: skip

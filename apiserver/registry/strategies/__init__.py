@@ -12,6 +12,8 @@ from pinnace.api.resources import (
     DEPLOYMENTS,
     ENDPOINT_SLICES,
     EVENTS,
+    INGRESS_CLASSES,
+    INGRESSES,
     IP_ADDRESSES,
     JOBS,
     LEASES,
@@ -20,6 +22,7 @@ from pinnace.api.resources import (
     MUTATING_ADMISSION_POLICY_BINDINGS,
     MUTATING_WEBHOOK_CONFIGURATIONS,
     NAMESPACES,
+    NETWORK_POLICIES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
@@ -46,6 +49,8 @@ from pinnace.apiserver.registry.strategies.admission import (
 )
 from pinnace.apiserver.registry.strategies.cluster import EventStrategy, LeaseStrategy, NamespaceStrategy, NodeStrategy
 from pinnace.apiserver.registry.strategies.configuration import ConfigMapStrategy, SecretStrategy, ServiceAccountStrategy
+from pinnace.apiserver.registry.strategies.definitions import DefinitionStrategy
+from pinnace.apiserver.registry.strategies.networking import IngressClassStrategy, IngressStrategy, NetworkPolicyStrategy
 from pinnace.apiserver.registry.strategies.pods import PodStrategy
 from pinnace.apiserver.registry.strategies.policy import (
     LimitRangeStrategy,
@@ -104,6 +109,10 @@ _ALL: Sequence[Strategy[Any]] = (
     PolicyBindingStrategy(VALIDATING_ADMISSION_POLICY_BINDINGS),
     MutatingAdmissionPolicyStrategy(MUTATING_ADMISSION_POLICIES),
     PolicyBindingStrategy(MUTATING_ADMISSION_POLICY_BINDINGS),
+    IngressStrategy(INGRESSES),
+    IngressClassStrategy(INGRESS_CLASSES),
+    NetworkPolicyStrategy(NETWORK_POLICIES),
+    DefinitionStrategy(),
 )
 STRATEGIES: Mapping[str, Strategy[Any]] = {strategy.resource.plural: strategy for strategy in _ALL}
 """Strategies by the plural name of the resource."""

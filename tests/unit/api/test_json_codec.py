@@ -15,7 +15,17 @@ from pinnace.api.resources import ALL, EVENTS_V1, PODS, Resource
 from tests.builders import make_node, make_pod
 from tests.messages import messages
 
-EMPTY = ("status", "resources", "state", "lastState", "involvedObject", "source", "regarding", "deprecatedSource")
+EMPTY = (
+    "status",
+    "resources",
+    "state",
+    "lastState",
+    "involvedObject",
+    "source",
+    "regarding",
+    "deprecatedSource",
+    "acceptedNames",
+)
 
 
 def without_empty(value: Any) -> Any:

@@ -138,11 +138,13 @@ async def test_hanging_webhook_ends_at_its_timeout(server: WebhookServer, client
 
 
 async def test_hanging_webhook_does_not_delay_others(server: WebhookServer, client: WebhookClient) -> None:
-    hanging = [asyncio.ensure_future(error_of(client, target(server, "hang"), 1)) for _ in range(2 * MAX_CONNECTIONS)]
-    async with asyncio.timeout(0.9):
-        for _ in range(20):
-            await client.post(target(server, "allow"), REVIEW, 5)
-    assert all("deadline" in error for error in await asyncio.gather(*hanging))
+    hanging = [asyncio.ensure_future(error_of(client, target(server, "hang"), 60)) for _ in range(2 * MAX_CONNECTIONS)]
+    for _ in range(20):
+        await client.post(target(server, "allow"), REVIEW, 5)
+    assert not any(call.done() for call in hanging)
+    for call in hanging:
+        call.cancel()
+    await asyncio.gather(*hanging, return_exceptions=True)
 
 
 async def test_large_response_is_cut_off(server: WebhookServer, client: WebhookClient) -> None:

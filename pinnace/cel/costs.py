@@ -61,7 +61,7 @@ class _Entry(NamedTuple):
 
 
 class _Local(NamedTuple):
-    """What is known of a variable. `declared`: the type in the schema, if the variable is a part of the object."""
+    """What is known of a variable. `declared`: its place in the schema: a type, None if the schema has no such place, or _NOWHERE."""
 
     declared: Type | None
     size: Range | None
@@ -87,6 +87,10 @@ class Operand(NamedTuple):
 class Estimate(NamedTuple):
     cost: Range
     size: Range | None = None
+
+
+_NOWHERE = Type("nowhere")
+"""The place of what is no part of the object, e.g. the result of a function."""
 
 
 def _declared_size(declared: Type | None) -> Range | None:
@@ -123,7 +127,11 @@ class _Estimator:
 
     def _declaration(self, node: Node) -> Type | None:
         local = self._local(node)
-        return local.declared if local is not None else self._declared.get(node.id)
+        return local.declared if local is not None else self._declared.get(node.id, _NOWHERE)
+
+    def _below(self, declared: Type | None, found: Type | None) -> Type | None:
+        """Return the place of a part. As in cel-go, a part of what is nowhere is where the object is."""
+        return self._root if declared is _NOWHERE else found
 
     def _size(self, node: Node) -> Range | None:
         if node.id in self._sizes:
@@ -166,7 +174,7 @@ class _Estimator:
             return operand
         declared = self._declaration(node.operand)
         field = declared.fields.get(node.field) if declared is not None and declared.fields is not None else None
-        self._declared[node.id] = field.type if field is not None else None
+        self._declared[node.id] = self._below(declared, field.type if field is not None else None)
         return operand.plus(ONE) if node.operand.type.kind in ("map", "struct", "param") else operand
 
     def _call(self, node: Call) -> Range:
@@ -193,7 +201,8 @@ class _Estimator:
                 entry = self._entry(node.args[0])
                 size = entry.value if entry is not None else None
                 declared = self._declaration(node.args[0])
-                self._declared[node.id] = declared.params[-1] if declared is not None and declared.params else None
+                found_type = declared.params[-1] if declared is not None and declared.params else None
+                self._declared[node.id] = self._below(declared, found_type)
             if size is None:
                 size = self._size(node)
         if size is not None:
@@ -273,8 +282,9 @@ class _Estimator:
         kind = entry.kind if entry is not None else node.range.type.kind
         params = declared.params if declared is not None and declared.params else (None,)
         key_size, value_size = (entry.key, entry.value) if entry is not None else (None, None)
-        value = _Local(params[-1], value_size, None)
-        key = _Local(None if kind == "list" or len(params) < 2 else params[0], key_size, None)
+        value = _Local(self._below(declared, params[-1]), value_size, None)
+        key_type = None if kind == "list" or len(params) < 2 else params[0]
+        key = _Local(self._below(declared, key_type), key_size, None)
         if not node.var2:
             self._push(node.var, value if kind == "list" else key)
             return [node.var]

@@ -62,8 +62,8 @@ def test_expensive_rule_is_refused() -> None:
         ),
         (
             PATH,
-            "Forbidden: x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema exceeds budget by factor "
-            f"of more than 100x {HINT}",
+            "Forbidden: x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema exceeds budget by "
+            f"factor of more than 100x {HINT}",
         ),
     ]
 

@@ -129,8 +129,8 @@ def test_runtime_errors_name_rule() -> None:
         "1 / (self.n - 5) == 0": "division by zero evaluating rule: 1 / (self.n - 5) == 0",
         "[1][self.n] == 0": "index out of bounds: 5 evaluating rule: [1][self.n] == 0",
         "self.n + 9223372036854775807 > 0": "integer overflow evaluating rule: self.n + 9223372036854775807 > 0",
-        "self.either > 3": "'no such overload': call arguments did not match a supported operator, function or macro signature for "
-        "rule: self.either > 3",
+        "self.either > 3": "'no such overload': call arguments did not match a supported operator, function or macro "
+        "signature for rule: self.either > 3",
     }
     for rule, detail in cases.items():
         assert evaluate(with_rule(SCALARS, rule), VALUES) == [f'<nil>: Invalid value: "object": {detail}']

@@ -61,7 +61,7 @@ class _Entry(NamedTuple):
 
 
 class _Local(NamedTuple):
-    """What is known of a variable. `declared`: its place in the schema: a type, None if the schema has no such place, or _NOWHERE."""
+    """What is known of a variable. `declared`: its place in the schema: a type, None if there is no such place, or _NOWHERE."""
 
     declared: Type | None
     size: Range | None
@@ -495,6 +495,14 @@ def _squared(factor: float) -> Callable[[Operand | None, Sequence[Operand]], Est
     return estimate_list
 
 
+def _keys_squared(factor: float) -> Callable[[Operand | None, Sequence[Operand]], Estimate]:
+    def estimate_list(target: Operand | None, args: Sequence[Operand]) -> Estimate:
+        size = args[0].bound
+        return Estimate(_new_list(factor, size.times(size)).cost, size)
+
+    return estimate_list
+
+
 def _estimate_flatten(target: Operand | None, args: Sequence[Operand]) -> Estimate:
     return _new_list(_literal_size(args, 0, MAX) if args else 1, target.bound if target is not None else UNKNOWN)
 
@@ -503,6 +511,11 @@ def _estimate_sets(factor: int) -> Callable[[Operand | None, Sequence[Operand]],
     return lambda target, args: Estimate(args[0].bound.times(args[1].bound).scaled(factor).plus(ONE))
 
 
+def _compare_factor(kind: str) -> float:
+    return 2 + (TRAVERSAL if kind in ("string", "bytes") else 0)
+
+
+_COMPARABLE = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
 _LIST_ESTIMATES: dict[str, Callable[[Operand | None, Sequence[Operand]], Estimate]] = {
     "list_slice": _estimate_slice,
     "lists_range": _estimate_range,
@@ -510,10 +523,8 @@ _LIST_ESTIMATES: dict[str, Callable[[Operand | None, Sequence[Operand]], Estimat
     "list_flatten": _estimate_flatten,
     "list_flatten_int": _estimate_flatten,
     "list_distinct": _squared(2),
-    **{
-        f"list_{kind}_sort": _squared(2 + (TRAVERSAL if kind in ("string", "bytes") else 0))
-        for kind in ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
-    },
+    **{f"list_{kind}_sort": _squared(_compare_factor(kind)) for kind in _COMPARABLE},
+    **{f"list_{kind}_sortByAssociatedKeys": _keys_squared(_compare_factor(kind)) for kind in _COMPARABLE},
     "list_sets_contains_list": _estimate_sets(1),
     "list_sets_intersects_list": _estimate_sets(1),
     "list_sets_equivalent_list": _estimate_sets(2),
@@ -615,6 +626,7 @@ _BY_NAME: dict[str, CallCost] = {
     **dict.fromkeys(("containsIP", "containsCIDR"), lambda args, result: 3 + _per_character(args[1])),
     **dict.fromkeys(("lists.range", "slice", "reverse", "flatten"), lambda args, result: 1 + LIST + size_of(result)),
     "sort": _self_compared,
+    "@sortByAssociatedKeys": _self_compared,
 }
 
 

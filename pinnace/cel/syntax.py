@@ -311,6 +311,8 @@ class _Decoder:
 
         if len(args) == 2 and function in ("optMap", "optFlatMap"):
             return self._expand_optional(node_id, function, target, args)
+        if len(args) == 2 and function == "sortBy":
+            return self._expand_sort(node_id, target, args)
         if function not in (_QUANTIFIERS | _TRANSFORMS if len(args) == 3 else _TRANSFORMS if len(args) == 4 else ()):
             return Call(node_id, function, target, args)
         var, var2 = (self._variable(arg, "argument must be a simple name") for arg in args[:2])
@@ -351,6 +353,18 @@ class _Decoder:
         present = Call(new(node_id), "hasValue", Ident(new(node_id), held), [])
         absent = Call(new(node_id), "optional.none", None, [])
         return self._bind(node_id, held, target, Call(new(node_id), "_?_:_", None, [present, bound, absent]))
+
+    def _expand_sort(self, node_id: int, target: Node, args: list[Node]) -> Node:
+        new = self._new_id
+        var = self._variable(args[0], "argument is not an identifier")
+        held = f"@sorted{new(node_id)}"
+        key = ListNode(new(node_id), [args[1]])
+        step = Call(new(node_id), "_+_", None, [Ident(new(node_id), RESULT), key])
+        always, result = Literal(new(node_id), True), Ident(new(node_id), RESULT)
+        empty = ListNode(new(node_id), [])
+        keys = Comprehension(new(node_id), Ident(new(node_id), held), var, "", RESULT, empty, always, step, result)
+        call = Call(new(node_id), "@sortByAssociatedKeys", Ident(new(node_id), held), [keys])
+        return self._bind(node_id, held, target, call)
 
     def _bind(self, node_id: int, name: str, value: Node, body: Node) -> Node:
         new = self._new_id

@@ -220,13 +220,6 @@ def test_rules_run_at_every_depth() -> None:
     assert found == {"list[1]", "map[a]", "deep.leaf"}
 
 
-def test_rules_of_all_of_apply() -> None:
-    schema = {**obj(a=STRING), "allOf": [{"x-kubernetes-validations": [{"rule": "self.a != 'x'"}]}]}
-    assert evaluate(schema, {"a": "x"}) == ["<nil>: Invalid value: failed rule: self.a != 'x'"]
-    nested = {**obj(a=STRING), "allOf": [{"properties": {"a": {"x-kubernetes-validations": [{"rule": "self != 'x'"}]}}}]}
-    assert evaluate(nested, {"a": "x"}) == ["a: Invalid value: \"x\": failed rule: self != 'x'"]
-
-
 # Updates
 
 

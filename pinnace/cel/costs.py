@@ -547,8 +547,12 @@ def size_of(value: Any) -> int:
 _SIZED = frozenset({str, bytes, list, dict, SetList, MapList})
 
 
-def _per_character(value: Any, factor: float = TRAVERSAL) -> int:
-    return math.ceil(size_of(value) * factor)
+def _per_character(value: Any) -> int:
+    return (size_of(value) + 9) // 10
+
+
+def _twice_per_character(value: Any) -> int:
+    return (size_of(value) + 4) // 5
 
 
 def _traversal(value: Any) -> int:
@@ -560,7 +564,7 @@ def _traversal(value: Any) -> int:
 
 
 def _regex_cost(args: Sequence[Any], result: Any) -> int:
-    return math.ceil((1 + size_of(args[0])) * TRAVERSAL) * math.ceil(size_of(args[1]) * REGEX)
+    return (len(args[0]) + 10) // 10 * ((len(args[1]) + 3) // 4)
 
 
 def _smaller(args: Sequence[Any], result: Any) -> int:
@@ -577,7 +581,7 @@ def _self_compared(args: Sequence[Any], result: Any) -> int:
 
 CallCost = Callable[[Sequence[Any], Any], int]
 _FIRST: CallCost = lambda args, result: _per_character(args[0])  # noqa: E731
-_DOUBLE: CallCost = lambda args, result: _per_character(args[0], 2 * TRAVERSAL)  # noqa: E731
+_DOUBLE: CallCost = lambda args, result: _twice_per_character(args[0])  # noqa: E731
 _BY_ID: dict[str, CallCost] = {
     **dict.fromkeys(
         ("starts_with_string", "ends_with_string", "string_to_bytes", "bytes_to_string", "strings_quote", "string_format"),
@@ -620,7 +624,7 @@ _BY_NAME: dict[str, CallCost] = {
         _FIRST,
     ),
     **dict.fromkeys(("replace", "split", "ip.isCanonical"), _DOUBLE),
-    "join": lambda args, result: _per_character(result, 2 * TRAVERSAL),
+    "join": lambda args, result: _twice_per_character(result),
     **dict.fromkeys(("find", "findAll"), _regex_cost),
     "validate": lambda args, result: math.ceil((1 + size_of(args[1])) * TRAVERSAL) * math.ceil(60 * REGEX),
     **dict.fromkeys(("containsIP", "containsCIDR"), lambda args, result: 3 + _per_character(args[1])),

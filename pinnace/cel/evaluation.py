@@ -518,11 +518,10 @@ def _invoke_one(overload: Overload, closures: Sequence[Closure]) -> Closure:
 
             return invoke_two
     run = _runner(overload)
-
-    def invoke(frame: Frame) -> Any:
-        return run(frame[0], [closure(frame) for closure in closures])
-
-    return invoke
+    if len(closures) == 2:
+        target, argument = closures
+        return lambda frame: run(frame[0], [target(frame), argument(frame)])
+    return lambda frame: run(frame[0], [closure(frame) for closure in closures])
 
 
 def _runner(overload: Overload) -> Callable[[Meter, list[Any]], Any]:
@@ -544,7 +543,7 @@ def _runner(overload: Overload) -> Callable[[Meter, list[Any]], Any]:
         if cost is None:
             meter.cost += 1
         elif not before:
-            meter.charge(cost(values, result), 0)
+            meter.cost += cost(values, result)
         return result
 
     return run

@@ -9,7 +9,7 @@ Source: staging/src/k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel and 
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from pinnace.api.status import Violation
 from pinnace.cel import costs, libraries, syntax
@@ -169,7 +169,7 @@ class RuleNode:
         for keyword, name, child in _children(schema):
             if not tree.contains(child):
                 continue
-            node = RuleNode(tree, child, bool(child.get("x-kubernetes-embedded-resource")))
+            node = tree.node(child, root=_is_embedded(child))
             if keyword == "properties":
                 self.properties[name] = node
             elif keyword == "items":
@@ -203,7 +203,8 @@ class CompiledRules:
         self._contains: dict[int, bool] = {}
         self.converter = Converter()
         self.types = SchemaTypes(self.converter)
-        self.root = RuleNode(self, schema, resource_root) if self.contains(schema) else None
+        self._nodes: dict[tuple[int, bool], RuleNode] = {}
+        self.root = self.node(schema, root=resource_root) if self.contains(schema) else None
 
     @property
     def has_rules(self) -> bool:
@@ -217,14 +218,25 @@ class CompiledRules:
         """
         if self.root is None:
             return Evaluation([], [])
-        walk = _Walk(self.converter, work_limit)
+        return self.evaluate(self.root, obj, old, path, Meter(CALL_LIMIT, work_limit))
+
+    def evaluate(self, node: RuleNode, obj: Any, old: Any, path: str, meter: Meter) -> Evaluation:
+        """Evaluate the rules of a part of the schema. Several evaluations may share the work of a meter."""
+        walk = _Walk(self.converter, meter)
         try:
-            walk.visit(self.root, obj, old, path, Ratchet(Correlation(old, obj), None) if old is not None else _NO_RATCHET)
+            walk.visit(node, obj, old, path, Ratchet(Correlation(old, obj), None) if old is not None else _NO_RATCHET)
         except Exhausted:
             pass
         except RecursionError:
             walk.violations.append(_invalid(path, "object", "the object is nested too deeply for its rules"))
         return Evaluation(walk.violations, walk.warnings)
+
+    def node(self, schema: Schema, *, root: bool) -> RuleNode:
+        """Return the node of a part of the schema. The caller keeps the part."""
+        known = self._nodes.get((id(schema), root))
+        if known is None:
+            known = self._nodes[id(schema), root] = RuleNode(self, schema, root)
+        return known
 
     def prepare(self) -> None:
         """Compile all rules now, 0.2 ms for each one. Call it in a thread if there may be many."""
@@ -246,6 +258,33 @@ def compile_rules(schema: Mapping[str, Any], *, resource_root: bool = True) -> C
     return CompiledRules(schema, resource_root)
 
 
+class _Part(Protocol):
+    @property
+    def props(self) -> Mapping[str, Any]: ...
+
+
+class DefaultRules:
+    """Evaluates the rules of the parts of one schema on the defaults in them, as pinnace.apiextensions calls it.
+
+    Use one object for each check of a definition: all evaluations share one budget, and each rule compiles once.
+    """
+
+    def __init__(self, work_limit: int = WORK_LIMIT) -> None:
+        self._rules = CompiledRules({}, False)
+        self._meter = Meter(CALL_LIMIT, work_limit)
+
+    def __call__(self, part: _Part, value: Any, old: Any, path: str) -> list[Violation]:
+        """Return the violations of a default. `part`: the part of the schema; its JSON may not change."""
+        if not self._rules.contains(part.props):
+            return []
+        node = self._rules.node(part.props, root=_is_embedded(part.props))
+        return self._rules.evaluate(node, value, old, path, self._meter).violations
+
+
+def _is_embedded(schema: Schema) -> bool:
+    return bool(schema.get("x-kubernetes-embedded-resource"))
+
+
 def _children(schema: Schema) -> Iterator[tuple[str, str, Schema]]:
     """Yield the nodes below: the keyword, the name of a field, and the node. Kubernetes permits no rules in `allOf`."""
     for keyword in ("additionalProperties", "items"):
@@ -260,10 +299,10 @@ def _children(schema: Schema) -> Iterator[tuple[str, str, Schema]]:
 class _Walk:
     """One evaluation of all rules on one object."""
 
-    def __init__(self, converter: Converter, work_limit: int) -> None:
+    def __init__(self, converter: Converter, meter: Meter) -> None:
         self._convert = converter.convert
         self._budget = OBJECT_LIMIT
-        self._meter = Meter(CALL_LIMIT, work_limit)
+        self._meter = meter
         self.violations: list[Violation] = []
         self.warnings: list[Violation] = []
 

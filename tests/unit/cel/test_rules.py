@@ -1,10 +1,11 @@
 """The rules of custom resources, evaluated on objects."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from pinnace.cel.rules import CompiledRules, Evaluation, compile_rules, field_path
+from pinnace.cel.rules import NO_BUDGET, CompiledRules, DefaultRules, Evaluation, compile_rules, field_path
 
 Schema = dict[str, Any]
 STRING, INTEGER, NUMBER = {"type": "string"}, {"type": "integer"}, {"type": "number"}
@@ -284,6 +285,18 @@ def test_broken_rule_refuses_object() -> None:
     assert message.startswith(
         '<nil>: Invalid value: "object": rule compile error: compilation failed: ERROR: <input>:1:5: undefined field'
     )
+
+
+def test_defaults_share_one_budget() -> None:
+    leaf = with_rule(obj(a=INTEGER), "lists.range(4000).all(x, x >= 0) && self.a > 0", message="small")
+    parts = [SimpleNamespace(props=obj(**{f"p{index}": leaf})) for index in range(20)]
+    evaluate_defaults = DefaultRules()
+    assert evaluate_defaults(parts[0], {"p0": {"a": 1}}, None, "x.default") == []
+    assert [str(each) for each in evaluate_defaults(parts[1], {"p1": {"a": 0}}, None, "x.default")] == [
+        "x.default.p1: Invalid value: small"
+    ]
+    messages = [evaluate_defaults(part, {f"p{index}": {"a": 1}}, None, "x") for index, part in enumerate(parts)]
+    assert NO_BUDGET in messages[-1][0].message
 
 
 @pytest.mark.parametrize(

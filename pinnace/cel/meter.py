@@ -30,7 +30,7 @@ class Meter:
         self.cost = self.work = 0
         self.cost_limit, self.work_limit = cost_limit, work_limit
         self.converted: dict[tuple[int, int], tuple[Any, Any]] = {}
-        """Parts of the object that an expression has read, and their values, by the identities of the part and of its schema."""
+        """Parts of the object that an expression has read, and their values, by the identities of the part and its schema."""
 
     def charge(self, cost: int, work: int) -> None:
         """Count cost and work. Raises CostExceeded."""

@@ -6,6 +6,8 @@ common (always, if there is one version) stands at the top: `spec.validation.ope
 
 A schema that an update does not change is not validated again.
 
+The functions take the JSON form of the message. It has the types of the message; only schemas can be any JSON.
+
 Source: k8s.io/apiextensions-apiserver/pkg/apis/apiextensions (v1/defaults.go, v1/conversion.go, validation) and
 k8s.io/apiextensions-apiserver/pkg/registry/customresourcedefinition of Kubernetes 1.36.
 """
@@ -147,12 +149,11 @@ class _Internal:
     versions: Sequence[Mapping[str, Any]]
 
 
-def _internal(spec: Mapping[str, Any]) -> _Internal:
-    versions = objects(spec.get("versions"))
+def _internal(versions: Sequence[Mapping[str, Any]]) -> _Internal:
     shared = dict[str, Any]()
     for name in _SHARED_FIELDS:
         values = [version.get(name) for version in versions]
-        if values and all(value == values[0] or (not value and value == values[0]) for value in values):
+        if values and all(value == values[0] for value in values):
             shared[name] = values[0]
     rest = [{name: value for name, value in version.items() if name not in shared} for version in versions]
     return _Internal({name: value for name, value in shared.items() if value is not None}, rest)
@@ -183,9 +184,27 @@ class _Validator:
         self._check_rules, self._evaluate_rules = check_rules, evaluate_rules
         self._spec = mapping(new.get("spec"))
         self._old_spec = mapping(old.get("spec")) if old is not None else {}
-        self._internal = _internal(self._spec)
         self._established = old is not None and _has_condition(old, "Established")
         self.out = list[Violation]()
+        self._versions = self._read_versions()
+        self._internal = _internal(self._versions)
+
+    def _read_versions(self) -> list[Mapping[str, Any]]:
+        """Return the versions with schemas as Kubernetes reads them. The schemas of old definitions have been read before."""
+        known = [version.get("schema") for version in _versions(self._old or {})]
+        result = list[Mapping[str, Any]]()
+        for index, version in enumerate(_versions(self._new)):
+            props = _schema_of(version)
+            if props is None or version.get("schema") in known:
+                result.append(version)
+                continue
+            try:
+                read, _ = read_schema(props)
+            except StructError as error:
+                self.out.append(invalid(f"spec.versions[{index}].schema.openAPIV3Schema", "", str(error)))
+                read = {}
+            result.append({**version, "schema": {"openAPIV3Schema": read}})
+        return result
 
     def validate(self) -> list[Violation]:
         self._validate_name()
@@ -234,7 +253,7 @@ class _Validator:
             for index, version in enumerate(versions):
                 if _schema_of(version) is None:
                     self.out.append(required(f"spec.versions[{index}].schema.openAPIV3Schema"))
-        if preserve and any("default" in node for version in _versions(self._new) for node in _nodes(version)):
+        if preserve and any("default" in node for version in self._versions for node in _nodes(version)):
             detail = "must be false in order to use defaults in the schema"
             self.out.append(invalid("spec.preserveUnknownFields", True, detail))
         for index, version in enumerate(versions):
@@ -276,7 +295,7 @@ class _Validator:
         """Validate what all versions have in common."""
         shared, versions = self._internal.shared, self._internal.versions
         first = text(versions[0].get("name")) if versions else ""
-        has_status = any(mapping(version.get("subresources")).get("status") is not None for version in _versions(self._new))
+        has_status = any(mapping(version.get("subresources")).get("status") is not None for version in self._versions)
         self._validate_version_schema(shared, first, "spec.validation", status=has_status)
         self._validate_parts(shared, "spec")
         if fields := objects(shared.get("selectableFields")):
@@ -297,13 +316,8 @@ class _Validator:
         props = _schema_of(version)
         if props is None or self._is_unchanged(props, name):
             return
-        try:
-            read, _ = read_schema(props)
-        except StructError as error:
-            self.out.append(invalid(f"{path}.openAPIV3Schema", "", str(error)))
-            return
         self.out += validate_schema(
-            read,
+            props,
             f"{path}.openAPIV3Schema",
             status=status,
             options=self._schema_options,
@@ -316,11 +330,12 @@ class _Validator:
         if self._old is None:
             return False
 
-        def parts(crd: Definition) -> tuple[Any, ...]:
-            version = next((item for item in _versions(crd) if item.get("name") == name), {})
+        def parts(versions: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:
+            version = next((item for item in versions if item.get("name") == name), {})
             return _schema_of(version), mapping(version.get("subresources")).get("status")
 
-        return parts(self._new) == parts(self._old) and parts(self._old)[0] == props
+        old = parts(_versions(self._old))
+        return parts(self._versions) == old and old[0] == props
 
     @property
     def _schema_options(self) -> SchemaOptions:
@@ -669,7 +684,7 @@ def definition_warnings(new: Definition, old: Definition | None = None) -> list[
 
 
 def _unrecognized_formats(crd: Definition) -> list[str]:
-    spec = _internal(mapping(crd.get("spec")))
+    spec = _internal(_versions(crd))
     return [
         name
         for version in (spec.shared, *spec.versions)

@@ -119,9 +119,9 @@ def read_schema(props: Any, path: str = "") -> tuple[dict[str, Any], list[str]]:
     return read_struct(props, SCHEMA, unknown, path, _GO_PATH), unknown
 
 
-def go_schema(props: Mapping[str, Any] | None) -> GoStruct | None:
-    """Return a schema as Go marshals the internal type, for messages."""
-    if props is None:
+def go_schema(props: Any) -> GoStruct | None:
+    """Return a schema as Go marshals the internal type, for messages; None for what is no schema."""
+    if not isinstance(props, dict):
         return None
     return GoStruct({go_name: _go_value(props.get(name), of) for name, (go_name, of) in _FIELDS.items()})
 

@@ -16,6 +16,7 @@ import base64
 import binascii
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -65,7 +66,8 @@ _STABILITY = {"": 2, "beta": 1, "alpha": 0}
 
 
 def set_definition_defaults(crd: Definition) -> None:
-    """Set singular, listKind, the conversion strategy and the ports of webhooks, in place, before `validate_definition`."""
+    """Set singular, listKind, the conversion strategy and the ports of webhooks, and read the schemas, in place, before
+    `validate_definition`."""
     spec = crd.setdefault("spec", {})
     kinds = spec.setdefault("names", {})
     kind = text(kinds.get("kind"))
@@ -77,6 +79,24 @@ def set_definition_defaults(crd: Definition) -> None:
     service = mapping(mapping(spec["conversion"].get("webhook")).get("clientConfig")).get("service")
     if isinstance(service, dict) and service.get("port") is None:
         service["port"] = DEFAULT_PORT
+    with suppress(StructError):
+        read_schemas(crd)
+
+
+def read_schemas(crd: Definition) -> list[str]:
+    """Read the schemas as Kubernetes does, in place: without unknown fields and empty values. Return the paths of the unknown
+    fields: "spec.versions[0].schema.openAPIV3Schema.x".
+
+    Raises StructError, with Go's message for a 400, if a value in a schema has the wrong type.
+    """
+    unknown = list[str]()
+    for index, version in enumerate(_versions(crd)):
+        schema = version.get("schema")
+        if isinstance(schema, dict) and schema.get("openAPIV3Schema") is not None:
+            path = f"spec.versions[{index}].schema.openAPIV3Schema"
+            schema["openAPIV3Schema"], paths = read_schema(schema["openAPIV3Schema"], path)
+            unknown += paths
+    return unknown
 
 
 def prepare_create(crd: Definition) -> None:
@@ -190,20 +210,18 @@ class _Validator:
         self._internal = _internal(self._versions)
 
     def _read_versions(self) -> list[Mapping[str, Any]]:
-        """Return the versions with schemas as Kubernetes reads them. The schemas of old definitions have been read before."""
+        """Return the versions. Those whose schemas cannot be read have none, and a violation."""
         known = [version.get("schema") for version in _versions(self._old or {})]
         result = list[Mapping[str, Any]]()
         for index, version in enumerate(_versions(self._new)):
             props = _schema_of(version)
-            if props is None or version.get("schema") in known:
-                result.append(version)
-                continue
-            try:
-                read, _ = read_schema(props)
-            except StructError as error:
-                self.out.append(invalid(f"spec.versions[{index}].schema.openAPIV3Schema", "", str(error)))
-                read = {}
-            result.append({**version, "schema": {"openAPIV3Schema": read}})
+            if props is not None and version.get("schema") not in known:
+                try:
+                    version = {**version, "schema": {"openAPIV3Schema": read_schema(props)[0]}}
+                except StructError as error:
+                    self.out.append(invalid(f"spec.versions[{index}].schema.openAPIV3Schema", "", str(error)))
+                    version = {**version, "schema": {"openAPIV3Schema": {}}}
+            result.append(version)
         return result
 
     def validate(self) -> list[Violation]:

@@ -1,4 +1,4 @@
-"""OpenAPI schemas of custom resources, versions 2 and 3, as `kubectl explain` and clients read them.
+"""OpenAPI schemas of valid definitions, versions 2 and 3, as `kubectl explain` and clients read them.
 
 Version 2 leaves out what clients of swagger 2.0 cannot read: allOf, anyOf, oneOf, not, nullable, and the fields below nodes
 that are nullable or that preserve unknown fields.

@@ -113,10 +113,13 @@ def read_schema(props: Any, path: str = "") -> tuple[dict[str, Any], list[str]]:
 
     Empty values vanish: properties {}, nullable false, default null. `path`: of the schema, in the paths.
 
-    Raises StructError: a value has the wrong type.
+    Raises StructError: a value has the wrong type, or the schema is nested too deeply.
     """
     unknown = list[str]()
-    return read_struct(props, SCHEMA, unknown, path, _GO_PATH), unknown
+    try:
+        return read_struct(props, SCHEMA, unknown, path, _GO_PATH), unknown
+    except RecursionError:
+        raise StructError("exceeded max depth") from None
 
 
 def go_schema(props: Any) -> GoStruct | None:

@@ -121,8 +121,8 @@ class _Validator:
         self._nesting = 0
         self._items: dict[int, Mapping[Any, Any]] = {}
         """The items of old lists of type map, by their keys; by the id of the list."""
-        self._forms: dict[int, Any] = {}
-        """The canonical forms of objects and lists, by id."""
+        self._forms: dict[int, tuple[Any, str]] = {}
+        """The canonical forms of objects and lists, and their texts in messages, by id."""
 
     def validate(
         self, value: Any, schema: StructuralSchema, path: str, old: Any, structural: StructuralSchema | None
@@ -193,8 +193,11 @@ class _Validator:
         if not isinstance(value, dict | list):
             return canonical_form(value)
         if id(value) not in self._forms:
-            self._forms[id(value)] = canonical_form(value)
-        return self._forms[id(value)]
+            self._forms[id(value)] = canonical_form(value), format_value(value)
+        return self._forms[id(value)][0]
+
+    def _format_value(self, value: Any) -> str:
+        return self._forms[id(value)][1] if isinstance(value, dict | list) else format_value(value)
 
     def _field(self, path: str) -> str:
         name = path.removeprefix(".")
@@ -212,7 +215,9 @@ class _Validator:
         result.add(type_invalid(self._field(path), actual, detail))
 
     def _add_unsupported(self, value: Any, rules: ValueValidation, path: str, result: _Result) -> None:
-        message = f"Unsupported value: {format_value(value)}: {rules.enum_text}"
+        message = f"Unsupported value: {self._format_value(value)}: {rules.enum_text}"
+        if self._nesting:
+            self._budget.take_steps(len(message) // 200)
         result.add(Violation(self._field(path) or NO_FIELD, message))
 
     def _check_null(self, rules: ValueValidation, path: str, result: _Result) -> None:

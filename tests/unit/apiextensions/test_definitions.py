@@ -10,10 +10,13 @@ from pinnace.apiextensions.definitions import (
     definition_warnings,
     prepare_status_update,
     prepare_update,
+    read_schemas,
     sort_versions,
     validate_definition,
     validate_definition_status,
+    version_schema,
 )
+from pinnace.apiextensions.structs import StructError
 from tests.unit.apiextensions.definitions import establish, make_definition, make_schema, make_version
 
 ROOT = "spec.validation.openAPIV3Schema"
@@ -186,8 +189,8 @@ def test_root_of_schema_is_limited_by_status_subresource() -> None:
             'spec.names.listKind: Invalid value: "Widget": kind and listKind may not be the same'
         ]),
         ({"preserveUnknownFields": True}, [
-            "spec.preserveUnknownFields: Invalid value: true: cannot set to true, set x-kubernetes-preserve-unknown-fields to true "
-            "in spec.versions[*].schema instead"
+            "spec.preserveUnknownFields: Invalid value: true: cannot set to true, set x-kubernetes-preserve-unknown-fields to "
+            "true in spec.versions[*].schema instead"
         ]),
         ({"conversion": {"strategy": "Webhook"}}, [
             "spec.conversion.webhookClientConfig: Required value: required when strategy is set to Webhook",
@@ -357,6 +360,18 @@ def test_defaults_in_embedded_metadata_are_valid_metadata() -> None:
         f'{FIELD}.properties[metadata].properties[name].default: Invalid value: "a/b": must result in valid metadata: '
         "metadata.name: Invalid value: \"a/b\": may not contain '/'"
     ]
+
+
+def test_schemas_lose_unknown_fields_and_empty_values() -> None:
+    crd = make_definition()
+    crd["spec"]["versions"] = [
+        make_version({"type": "object", "nope": 1, "properties": {}, "nullable": False, "minProperties": 0})
+    ]
+    assert read_schemas(crd) == ["spec.versions[0].schema.openAPIV3Schema.nope"]
+    assert version_schema(crd, "v1") == {"type": "object", "minProperties": 0}
+    crd["spec"]["versions"] = [make_version({"properties": {"a": {"maxLength": "x"}}})]
+    with pytest.raises(StructError, match=r"^json: cannot unmarshal string into Go struct field JSONSchemaProps\.spec\."):
+        read_schemas(crd)
 
 
 def test_unknown_formats_have_warnings_once() -> None:

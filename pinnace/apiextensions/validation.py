@@ -41,8 +41,9 @@ MAX_VIOLATIONS = 1_000
 MAX_NESTED_STEPS = 20_000
 """Maximum number of values that allOf, anyOf, oneOf and not compare with their schemas, for one object. Their number can be the
 product of the sizes of schema and object. Kubernetes has no maximum."""
-MAX_PATTERN_WORK = 20_000_000
-"""Maximum sum of length times size of the expression, for all texts that one object compares with regular expressions."""
+MAX_PATTERN_WORK = 50_000_000
+"""Maximum sum of length times cost of the expression, for all texts that one object compares with regular expressions: at most
+about 200 ms."""
 _TOO_EXPENSIVE = "the validation of the object takes too many steps"
 _TOO_DEEP = "nested too deeply"
 _UNCHECKED_RULES = (
@@ -263,7 +264,7 @@ class _Validator:
         if isinstance(pattern, str):
             self._add_invalid(result, path, value, f"should match '{rules.pattern}, but pattern is invalid: {pattern}'")
             return
-        self._budget.take_pattern_work(len(value) * pattern.size)
+        self._budget.take_pattern_work(len(value) * pattern.cost)
         if not pattern.matches(value):
             self._add_invalid(result, path, value, f"should match '{rules.pattern}'")
 

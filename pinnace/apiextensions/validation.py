@@ -552,9 +552,11 @@ def validate_object(
             before = ABSENT if old is None else old.get("status")
             out += validate_value(obj["status"], status_schema, before, path="status")
         out += validate_scale(obj, scale, (STATUS_REPLICAS, LABEL_SELECTOR))
-    out += validate_embedded(obj, schema)
-    if old is None or not validate_list_types(old, schema):
-        out += validate_list_types(obj, schema)
+    if not status:
+        out += validate_embedded(obj, schema)
+    duplicates = validate_list_types(obj, schema)
+    if duplicates and (old is None or not validate_list_types(old, schema)):
+        out += duplicates
     if evaluate_rules is not None:
         if any(map(blocks_rules, out)):
             out.append(Violation(NO_FIELD, f"Invalid value: null: {_UNCHECKED_RULES}"))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pinnace.apiextensions.defaulting import DefaultsTooLarge, drop_invalid_nulls, set_defaults
-from pinnace.apiextensions.metadata import coerce_metadata, validate_embedded
+from pinnace.apiextensions.metadata import coerce_metadata, finalizer_warnings, validate_embedded
 from pinnace.apiextensions.pruning import MAX_PATHS, prune
 from pinnace.apiextensions.schema import StructuralSchema, compile_schema
 
@@ -129,6 +129,14 @@ def test_embedded_metadata_of_wrong_type_is_refused_or_dropped() -> None:
     obj = make_object()
     assert coerce_metadata(obj, schema, drop_invalid=True) == (None, [])
     assert obj["spec"]["t"] == {"kind": "Pod", "metadata": {"name": "n"}}
+
+
+def test_unqualified_finalizers_have_warnings_when_they_are_added() -> None:
+    prefer, avoid = "prefer a domain-qualified finalizer name", "to avoid accidental conflicts with other finalizer writers"
+    assert finalizer_warnings(["e.com/a", "orphan", "b", "e.com", "old"], ["old"]) == [
+        f'metadata.finalizers: "b": {prefer} {avoid}',
+        f'metadata.finalizers: "e.com": {prefer} including a path (/) {avoid}',
+    ]
 
 
 def test_embedded_resource_needs_type_and_valid_metadata() -> None:

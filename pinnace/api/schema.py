@@ -23,12 +23,15 @@ from typing import Any, Protocol
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+from pinnace.api.apiextensions_v1_pb2 import JSONSchemaProps
 from pinnace.api.codec import Field, fields_of, of_field
 from pinnace.api.merge import DEFAULTS
 from pinnace.api.meta_v1_pb2 import FieldsV1
+from pinnace.api.resources import CustomResource, Resource
 from pinnace.api.scalars import SCALARS
 
 META_PACKAGE = "io.k8s.apimachinery.pkg.apis.meta.v1"
+_APIEXTENSIONS_PACKAGE = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
 _FILE = Path(__file__).with_name("schema_extensions.json")
 _LIST_TYPE, _LIST_KEYS, _MAP_TYPE = "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-map-type"
 _ATOMIC = "atomic"
@@ -155,19 +158,29 @@ def extensions() -> Mapping[str, Any]:
 def schema_name(descriptor: Descriptor) -> str:
     """Return the name of a message in Kubernetes' OpenAPI: "io.k8s.api.core.v1.Pod" for pinnace.core.v1.Pod."""
     package, _, name = descriptor.full_name.removeprefix("pinnace.").rpartition(".")
+    if package == "apiextensions.v1":
+        return f"{_APIEXTENSIONS_PACKAGE}.{name}"
     return f"{META_PACKAGE}.{name}" if package == "meta.v1" else f"io.k8s.api.{package}.{name}"
 
 
 @cache
 def type_of(message: Descriptor, atomic: bool | None = None) -> Type:
     """Return the type of a message. `atomic`: the map type of the field that contains it; None: that of the message."""
-    if message.full_name == FieldsV1.DESCRIPTOR.full_name:
+    if message.full_name in (FieldsV1.DESCRIPTOR.full_name, JSONSchemaProps.DESCRIPTOR.full_name):
         return Map(None, None, atomic=True)
     if message.full_name in SCALARS:
         return Scalar(Kind.ANY)
     if atomic is None:
         atomic = extensions().get(schema_name(message), {}).get(_MAP_TYPE) == _ATOMIC
     return Map(MessageFields(message), None, atomic)
+
+
+def type_of_resource(resource: Resource[Any]) -> Type:
+    """Return the type of the objects of a resource."""
+    if isinstance(resource, CustomResource) and resource.schema is not None:
+        result: Type = resource.schema.ownership_type()
+        return result
+    return type_of(resource.message.DESCRIPTOR)
 
 
 @cache

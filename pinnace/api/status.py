@@ -14,6 +14,8 @@ from google.rpc import error_details_pb2, status_pb2
 DOMAIN = "pinnace"
 APPLY_CONFLICT = "ApplyConflict"
 """The reason when an apply changes fields of other managers. Each violation is a field, and the manager that owns it."""
+INVALID_KIND = "invalidKind"
+"""The metadata with the kind in the message about an invalid object, if it is not that of the resource."""
 PRECONDITION_KIND = "preconditionKind"
 """The metadata with the kind of the object, if a precondition of a delete did not hold."""
 TOO_LARGE = "TooLarge"
@@ -24,6 +26,9 @@ TYPE_INVALID = "FieldValueTypeInvalid"
 """The reason of a violation: the value of a custom object has another type or format than its schema."""
 UNTYPED = "Untyped"
 """The reason when a configuration does not have the types of its kind."""
+STATUS_CODE, STATUS_REASON, STATUS_DETAILS = "statusCode", "statusReason", "statusDetails"
+"""The metadata of a refusal whose HTTP status somebody else has chosen, such as a webhook: its code, reason, and details as
+JSON. The gateway sends them unchanged."""
 DETAILS_KEY = "grpc-status-details-bin"
 """The trailer that contains the Status."""
 

@@ -12,7 +12,7 @@ from pinnace.api.status import Violation
 from pinnace.apiextensions.kinds import CustomVersion
 from pinnace.apiextensions.validation import RuleEvaluation, validate_object
 from pinnace.apiserver.registry.strategy import Strategy, added_violations
-from pinnace.apiserver.registry.validation.fields import forbidden, invalid, validate_metadata_update
+from pinnace.apiserver.registry.validation.fields import forbidden, invalid, validate_metadata, validate_metadata_update
 
 STATUS = "status"
 
@@ -86,6 +86,9 @@ class CustomObjectStrategy(Strategy[CustomObject]):
             status=status,
         )
         return out
+
+    def check_metadata(self, obj: CustomObject, out: list[Violation]) -> None:
+        validate_metadata(obj.metadata, out, namespaced=self.resource.namespaced, any_finalizer=True)
 
     @property
     def _scale(self) -> dict[str, Any] | None:

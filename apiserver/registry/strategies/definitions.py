@@ -85,7 +85,7 @@ class DefinitionStrategy(StatusStrategy[CustomResourceDefinition]):
 def _metadata_violations(obj: CustomResourceDefinition) -> list[Violation]:
     """Return the violations in the metadata. The name belongs to the spec."""
     out: list[Violation] = []
-    validate_metadata(obj.metadata, out, namespaced=False, name_check=lambda name: ())
+    validate_metadata(obj.metadata, out, namespaced=False, name_check=lambda name: (), any_finalizer=True)
     return out
 
 

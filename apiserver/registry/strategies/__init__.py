@@ -9,6 +9,7 @@ from pinnace.api.resources import (
     CLUSTER_ROLES,
     CONFIG_MAPS,
     CSI_NODES,
+    CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
     ENDPOINT_SLICES,
     EVENTS,
@@ -87,7 +88,7 @@ _ALL: Sequence[Strategy[Any]] = (
     ServiceAccountStrategy(SERVICE_ACCOUNTS),
     IPAddressStrategy(IP_ADDRESSES),
     ServiceCIDRStrategy(SERVICE_CIDRS),
-    DefinitionStrategy(),
+    DefinitionStrategy(CUSTOM_RESOURCE_DEFINITIONS),
 )
 STRATEGIES: Mapping[str, Strategy[Any]] = {strategy.resource.plural: strategy for strategy in _ALL}
 """Strategies by the plural name of the resource."""

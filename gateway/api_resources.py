@@ -24,6 +24,7 @@ _CATEGORIES: Mapping[str, tuple[str, ...]] = {
 _WITHOUT_STATUS = (
     "events", "priorityclasses", "leases", "storageclasses", "csinodes", "limitranges", "roles", "clusterroles", "rolebindings",
     "clusterrolebindings", "endpointslices", "configmaps", "secrets", "serviceaccounts", "ipaddresses",
+    "ingressclasses", "networkpolicies",
 )  # fmt: skip
 SCALED = ("deployments", "replicasets")
 """The plurals with a `scale` subresource."""
@@ -96,6 +97,8 @@ def _subresources(resource: Resource[Any]) -> Iterator[Subresource]:
         yield Subresource("attach", "PodAttachOptions", ("create", "get"), "", "v1")
         yield Subresource("portforward", "PodPortForwardOptions", ("create", "get"), "", "v1")
         yield Subresource("resize", "Pod", ("get", "patch", "update"), "", "v1")
+    if resource is resources.SERVICE_ACCOUNTS:
+        yield Subresource("token", "TokenRequest", ("create",), "authentication.k8s.io", "v1")
 
 
 def _from_resource(resource: Resource[Any]) -> ApiResource:

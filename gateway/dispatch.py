@@ -38,6 +38,7 @@ from pinnace.gateway.portforward import PortForward
 from pinnace.gateway.reviews import Reviews
 from pinnace.gateway.routes import Route, find_custom_resource, resolve_route
 from pinnace.gateway.subresources import Subresources
+from pinnace.gateway.tokens import CONFIGURATION_PATH, KEYS_PATH, TokenHandlers, is_issuer_path
 from pinnace.gateway.usage import UsageHandlers
 from pinnace.gateway.watches import Watches
 from pinnace.gateway.why import ExplainHandler
@@ -73,7 +74,7 @@ Link = Callable[[Request], Awaitable[Response]]
 
 REVIEW_VERBS = ("create",)
 """The verbs of reviews. The API server authorizes them, and every user may send reviews of itself, so bodies are small."""
-SMALL_SUBRESOURCES = ("scale", "binding", "eviction")
+SMALL_SUBRESOURCES = ("scale", "binding", "eviction", "token")
 MAX_SMALL_BODY = 64 << 10
 """The maximum size of a review, or of the body of one of the SMALL_SUBRESOURCES, in bytes."""
 _WITH_BODY = ("POST", "PUT", "PATCH", "DELETE")
@@ -111,6 +112,7 @@ class Dispatcher:
         self._reviews = Reviews(backend)
         self._usage = UsageHandlers(backend)
         self._why = ExplainHandler(servers)
+        self._tokens = TokenHandlers(backend)
         elections = Elections(backend)
         self._elections: dict[str, Handler] = {"get": elections.get, "list": elections.list, "watch": elections.watch}
         self._subresources: dict[str, Handler] = {
@@ -121,6 +123,7 @@ class Dispatcher:
             "exec": commands.exec,
             "attach": commands.attach,
             "portforward": PortForward(backend).port_forward,
+            "token": self._tokens.create,
         }
         self._verbs: dict[str, Handler] = {
             "get": objects.get,
@@ -183,6 +186,8 @@ class Dispatcher:
         if path == LINKS_PATH and request.method == "POST":
             return await self._link(request)
         await self._reviews.check_path(request)
+        if is_issuer_path(path) and request.method in _READS:
+            return await self._tokens.respond(request)
         if path.startswith("/openapi/") and request.method in _READS:
             return await self._openapi.respond(request)
         return self._information(request)
@@ -230,7 +235,8 @@ class Dispatcher:
             return Response(200, self._version)
         if path == "/":
             checks = (f"/{endpoint}/{check}" for endpoint, checks in CHECKS.items() for check in checks)
-            paths = (*self._discovery.paths, *self._openapi.paths, *PUBLIC[:-1], *checks)
+            issuer = (CONFIGURATION_PATH, KEYS_PATH)
+            paths = (*self._discovery.paths, *self._openapi.paths, *issuer, *PUBLIC[:-1], *checks)
             return Response(200, dump_json({"paths": sorted(paths)}))
         check_content_type(request, SERVED_TYPES)
         return self._discovery.respond(request)

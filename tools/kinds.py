@@ -156,6 +156,15 @@ KINDS = (
         notes={"Update": "addressType is immutable."},
     ),
     Kind(
+        "IngressClasses",
+        "IngressClass",
+        "networking_v1",
+        "Classes of ingresses",
+        CLUSTER,
+        notes={"Update": "spec.controller is immutable."},
+    ),
+    Kind("Ingresses", "Ingress", "networking_v1", "Ingresses", NAMESPACED, status=True),
+    Kind(
         "IPAddresses",
         "IPAddress",
         "networking_v1",
@@ -174,6 +183,7 @@ KINDS = (
     ),
     Kind("Leases", "Lease", "coordination_v1", "Leases", NAMESPACED, more=("Nodes.Heartbeat creates the leases of nodes.",)),
     Kind("LimitRanges", "LimitRange", "core_v1", "Limit ranges", NAMESPACED),
+    Kind("NetworkPolicies", "NetworkPolicy", "networking_v1", "Network policies", NAMESPACED),
     Kind(
         "PersistentVolumeClaims",
         "PersistentVolumeClaim",

@@ -48,6 +48,7 @@ from pinnace.apiserver.auth.audit import AuditEvent, AuditSink, NoAudit
 from pinnace.apiserver.auth.authentication import MASTERS, Credential, User
 from pinnace.apiserver.auth.permissions import (
     AUTHENTICATION_GROUP,
+    CREATE_TOKEN,
     DENIED,
     ELECTIONS_GROUP,
     HEARTBEAT,
@@ -127,6 +128,7 @@ class NodeAuthorizer:
             action_on(SECRETS, "get"): partial(self._own_object, SECRET),
             action_on(PERSISTENT_VOLUME_CLAIMS, "get"): partial(self._own_object, CLAIM),
             action_on(PERSISTENT_VOLUMES, "get"): self._own_volume,
+            CREATE_TOKEN: self._own_account,
             action_on(SERVICES, "get"): _any_target,  # for the variables of containers
             action_on(SERVICES, "list"): _any_target,
             action_on(SERVICES, "watch"): _any_target,
@@ -185,6 +187,13 @@ class NodeAuthorizer:
         name, reference = target.name.encode(), Reference(kind, target.name)
         return any(
             entry.node and name in entry.value and self.owns(user, entry.node) and reference in pod_references(entry.obj)
+            for entry in self._pods.select(SelectionPredicate.parse(PODS, target.namespace, "", ""))
+        )
+
+    def _own_account(self, user: User, target: ActionTarget) -> bool:
+        """Report whether a pod of the fleet has the service account. The token's own checks are in services.tokens."""
+        return any(
+            entry.node and self.owns(user, entry.node) and entry.obj.spec.serviceAccountName == target.name
             for entry in self._pods.select(SelectionPredicate.parse(PODS, target.namespace, "", ""))
         )
 

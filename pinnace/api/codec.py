@@ -36,20 +36,25 @@ from pinnace.api.resources import ALL, EVENTS_V1, CustomResource, Object, Resour
 from pinnace.api.scalars import SCALARS, Scalar, kind_of, primitive_reader, write_primitive, zero_primitive
 
 INLINED = frozenset(
-    "pinnace.core.v1." + name
-    for name in (
-        "Volume.volumeSource",
-        "PersistentVolumeSpec.persistentVolumeSource",
-        "Probe.handler",
-        "EphemeralContainer.ephemeralContainerCommon",
-        "ConfigMapKeySelector.localObjectReference",
-        "SecretKeySelector.localObjectReference",
-        "ConfigMapEnvSource.localObjectReference",
-        "SecretEnvSource.localObjectReference",
-        "ConfigMapVolumeSource.localObjectReference",
-        "ConfigMapProjection.localObjectReference",
-        "SecretProjection.localObjectReference",
-    )
+    {
+        "pinnace.networking.v1.IngressRule.ingressRuleValue",
+        *(
+            "pinnace.core.v1." + name
+            for name in (
+                "Volume.volumeSource",
+                "PersistentVolumeSpec.persistentVolumeSource",
+                "Probe.handler",
+                "EphemeralContainer.ephemeralContainerCommon",
+                "ConfigMapKeySelector.localObjectReference",
+                "SecretKeySelector.localObjectReference",
+                "ConfigMapEnvSource.localObjectReference",
+                "SecretEnvSource.localObjectReference",
+                "ConfigMapVolumeSource.localObjectReference",
+                "ConfigMapProjection.localObjectReference",
+                "SecretProjection.localObjectReference",
+            )
+        ),
+    }
 )
 """Message fields that are inlined in JSON: their fields appear in the parent (`json:",inline"` in Go)."""
 

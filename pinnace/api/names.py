@@ -48,6 +48,11 @@ _1035_RULE = (
     "and end with an alphanumeric character"
 )
 _SUBDOMAIN_RULE = f"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and {_RULE}"
+_WILDCARD = rf"\*\.{_SUBDOMAIN}"
+_WILDCARD_RULE = (
+    "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case "
+    "alphanumeric characters, '-' or '.' and end with an alphanumeric character"
+)
 _SEARCH_RULE = _SUBDOMAIN_RULE.replace("characters, '-'", "characters, '_', '-'")
 _KEY_RULE = f"must consist of alphanumeric characters, '-', '_' or '.', and {_RULE}"
 _VALUE_RULE = f"a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and {_RULE}"
@@ -61,6 +66,7 @@ def _pattern(rule: str, pattern: str, *examples: str) -> str:
 _NO_LABEL = (_pattern(_LABEL_RULE, _LABEL, "my-name", "123-abc"),)
 _NO_1035_LABEL = _pattern(_1035_RULE, _1035_LABEL, "my-name", "abc-123")
 _NO_SUBDOMAIN = (_pattern(_SUBDOMAIN_RULE, _SUBDOMAIN, "example.com"),)
+_NO_WILDCARD = (_pattern(_WILDCARD_RULE, _WILDCARD, "*.example.com"),)
 _NO_SEARCH = (_pattern(_SEARCH_RULE, _SEARCH, "example.com"),)
 _NO_KEY = _pattern(_KEY_RULE, _KEY, "MyName", "my.name", "123-abc")
 _NO_VALUE = (_pattern(_VALUE_RULE, _VALUE, "MyValue", "my_value", "12345"),)
@@ -71,6 +77,13 @@ def dns_subdomain(text: str) -> tuple[str, ...]:
     if len(text) > MAX_SUBDOMAIN:
         return (f"must be no more than {MAX_SUBDOMAIN} characters",)
     return OK if _match_subdomain(text) else _NO_SUBDOMAIN
+
+
+def wildcard_dns_subdomain(text: str) -> tuple[str, ...]:
+    """Validate a host whose first label is "*": "*.example.com"."""
+    if len(text) > MAX_SUBDOMAIN:
+        return (f"must be no more than {MAX_SUBDOMAIN} characters",)
+    return OK if text.startswith("*.") and _match_subdomain(text[2:]) else _NO_WILDCARD
 
 
 def domain(text: str) -> tuple[str, ...]:

@@ -29,12 +29,15 @@ from pinnace.api import (
     events_pb2,
     events_v1_pb2,
     events_v1_service_pb2,
+    ingressclasses_pb2,
+    ingresses_pb2,
     ipaddresses_pb2,
     jobs_pb2,
     leases_pb2,
     limitranges_pb2,
     namespaces_pb2,
     networking_v1_pb2,
+    networkpolicies_pb2,
     nodes_pb2,
     persistentvolumeclaims_pb2,
     persistentvolumes_pb2,
@@ -348,6 +351,18 @@ SERVICE_CIDRS = Resource(
     "servicecidrs", "ServiceCIDR", "networking.k8s.io/v1", networking_v1_pb2.ServiceCIDR, "pinnace.v1.ServiceCIDRs",
     servicecidrs_pb2, namespaced=False,
 )  # fmt: skip
+INGRESSES = Resource(
+    "ingresses", "Ingress", "networking.k8s.io/v1", networking_v1_pb2.Ingress, "pinnace.v1.Ingresses", ingresses_pb2,
+    namespaced=True, short_names=("ing",),
+)  # fmt: skip
+INGRESS_CLASSES = Resource(
+    "ingressclasses", "IngressClass", "networking.k8s.io/v1", networking_v1_pb2.IngressClass, "pinnace.v1.IngressClasses",
+    ingressclasses_pb2, namespaced=False,
+)  # fmt: skip
+NETWORK_POLICIES = Resource(
+    "networkpolicies", "NetworkPolicy", "networking.k8s.io/v1", networking_v1_pb2.NetworkPolicy, "pinnace.v1.NetworkPolicies",
+    networkpolicies_pb2, namespaced=True, short_names=("netpol",),
+)  # fmt: skip
 
 ALL: tuple[Resource[Any], ...] = (
     PODS,
@@ -377,6 +392,9 @@ ALL: tuple[Resource[Any], ...] = (
     SERVICE_ACCOUNTS,
     IP_ADDRESSES,
     SERVICE_CIDRS,
+    INGRESSES,
+    INGRESS_CLASSES,
+    NETWORK_POLICIES,
     CUSTOM_RESOURCE_DEFINITIONS,
 )
 _NOT_COLLECTED = (
@@ -492,7 +510,6 @@ SYSTEM_NAMESPACE = "kube-system"
 
 _DEPLOYMENT = "a Deployment keeps pods running"
 _CERTIFICATES = "users are identified by certificates: `pinnace pki DIR --user NAME`; bind roles to users and groups"
-_ROUTING = "traffic is not routed; the EndpointSlices of a Service list the addresses of its pods"
 _KINDS = "the kinds are fixed; `pinnace api-resources` shows them"
 _ADMISSION = "webhooks are configured in a file of the API servers; see docs/admission.md"
 _CLAIMS = "request storage with a PersistentVolumeClaim and a StorageClass; see docs/workloads.md"
@@ -537,10 +554,7 @@ ABSENT = (
     Absent("Endpoints", "Endpoints", "`pinnace get endpointslices` shows the addresses of the pods of services", ("ep",)),
     Absent("FlowSchema", "FlowSchemas", "flow control is the API servers' own"),
     Absent("HorizontalPodAutoscaler", "HorizontalPodAutoscalers", "`pinnace scale deployment/NAME --replicas N`", ("hpa",)),
-    Absent("Ingress", "Ingresses", _ROUTING, ("ing",)),
-    Absent("IngressClass", "IngressClasses", _ROUTING),
     Absent("MutatingWebhookConfiguration", "MutatingWebhookConfigurations", _ADMISSION),
-    Absent("NetworkPolicy", "NetworkPolicies", _ROUTING, ("netpol",)),
     Absent("PodTemplate", "PodTemplates", "a Deployment or a Job has the template of its pods in its spec"),
     Absent("PriorityLevelConfiguration", "PriorityLevelConfigurations", "flow control is the API servers' own"),
     Absent("ReplicationController", "ReplicationControllers", _DEPLOYMENT, ("rc",)),

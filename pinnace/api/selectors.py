@@ -409,6 +409,9 @@ FIELDS: Mapping[str, Mapping[str, Read]] = {
     "serviceaccounts": _NAMESPACED,
     "ipaddresses": {**_NAME, "spec.parentRef.name": lambda address: address.spec.parentRef.name},
     "servicecidrs": _NAME,
+    "ingresses": _NAMESPACED,
+    "ingressclasses": _NAME,
+    "networkpolicies": _NAMESPACED,
     "customresourcedefinitions": _NAME,
 }
 """The selectable fields of each built-in resource, by plural name."""

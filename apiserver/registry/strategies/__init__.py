@@ -13,11 +13,14 @@ from pinnace.api.resources import (
     DEPLOYMENTS,
     ENDPOINT_SLICES,
     EVENTS,
+    INGRESS_CLASSES,
+    INGRESSES,
     IP_ADDRESSES,
     JOBS,
     LEASES,
     LIMIT_RANGES,
     NAMESPACES,
+    NETWORK_POLICIES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
@@ -36,6 +39,7 @@ from pinnace.api.resources import (
 from pinnace.apiserver.registry.strategies.cluster import EventStrategy, LeaseStrategy, NamespaceStrategy, NodeStrategy
 from pinnace.apiserver.registry.strategies.configuration import ConfigMapStrategy, SecretStrategy, ServiceAccountStrategy
 from pinnace.apiserver.registry.strategies.definitions import DefinitionStrategy
+from pinnace.apiserver.registry.strategies.networking import IngressClassStrategy, IngressStrategy, NetworkPolicyStrategy
 from pinnace.apiserver.registry.strategies.pods import PodStrategy
 from pinnace.apiserver.registry.strategies.policy import (
     LimitRangeStrategy,
@@ -88,6 +92,9 @@ _ALL: Sequence[Strategy[Any]] = (
     ServiceAccountStrategy(SERVICE_ACCOUNTS),
     IPAddressStrategy(IP_ADDRESSES),
     ServiceCIDRStrategy(SERVICE_CIDRS),
+    IngressStrategy(INGRESSES),
+    IngressClassStrategy(INGRESS_CLASSES),
+    NetworkPolicyStrategy(NETWORK_POLICIES),
     DefinitionStrategy(CUSTOM_RESOURCE_DEFINITIONS),
 )
 STRATEGIES: Mapping[str, Strategy[Any]] = {strategy.resource.plural: strategy for strategy in _ALL}

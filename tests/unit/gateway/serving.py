@@ -20,6 +20,7 @@ from pinnace.gateway.http import JSON, ApiStatus, Request, Response, User
 from pinnace.gateway.server import error_response
 from pinnace.gateway.workers import ConversionWorker
 from tests.storage.memory import MemoryStorage
+from tests.unit.cacher.world import eventually
 
 DEADLINE = 60.0
 """Seconds for one request."""
@@ -95,7 +96,7 @@ async def gateway() -> AsyncIterator[Gateway]:
     custom = CustomKinds(client)
     converting, following = asyncio.create_task(workers.run()), asyncio.create_task(custom.run())
     try:
-        await client.namespaces.get("default")
+        await eventually(lambda: server.readiness() is None)
         dispatcher = Dispatcher(Backend(connection), lambda: "", ClientConfig((at,)), workers, custom=custom)
         yield Gateway(dispatcher, client, at)
     finally:

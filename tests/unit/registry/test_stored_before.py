@@ -40,6 +40,8 @@ from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import PEOPLE, Caller
 from tests.workloads import make_deployment
 
+pytestmark = pytest.mark.slow
+
 PATIENCE = 10.0
 Change = Callable[[Any], object]
 MINE = "example.com/mine"
@@ -119,6 +121,18 @@ BODIES: Mapping[str, tuple[Change, Change]] = {
         lambda obj: obj.endpoints[0].addresses.append("spoilt"),
         lambda obj: setattr(obj.endpoints[0].conditions, "ready", False),
     ),
+    "ingresses": (
+        lambda obj: obj.spec.rules.add(host="Spoilt"),
+        lambda obj: obj.spec.rules.add(host="b.example"),
+    ),
+    "ingressclasses": (
+        lambda obj: setattr(obj.spec.parameters, "scope", "Spoilt"),
+        lambda obj: setattr(obj.spec.parameters, "name", "other"),
+    ),
+    "networkpolicies": (
+        lambda obj: obj.spec.ingress[0].ports.add(protocol="SPOILT"),
+        lambda obj: obj.spec.ingress.add(),
+    ),
 }
 """By plural: what spoils what an update judges beside the metadata, and what is changed there afterwards."""
 WITHOUT = {
@@ -138,6 +152,10 @@ STATUSES: Mapping[str, tuple[Change, Change]] = {
     "services": (
         lambda obj: (setattr(obj.spec, "type", "LoadBalancer"), obj.status.loadBalancer.ingress.add(ip="spoilt")),
         lambda obj: obj.status.conditions.add(type="Ready", status="True"),
+    ),
+    "ingresses": (
+        lambda obj: obj.status.loadBalancer.ingress.add(ip="spoilt"),
+        lambda obj: obj.status.loadBalancer.ingress.add(ip="192.0.2.2"),
     ),
     "persistentvolumes": (
         lambda obj: setattr(obj.status, "phase", "Spoilt"),

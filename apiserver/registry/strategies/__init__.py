@@ -9,6 +9,7 @@ from pinnace.api.resources import (
     CLUSTER_ROLES,
     CONFIG_MAPS,
     CSI_NODES,
+    CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
     ENDPOINT_SLICES,
     EVENTS,
@@ -112,7 +113,7 @@ _ALL: Sequence[Strategy[Any]] = (
     IngressStrategy(INGRESSES),
     IngressClassStrategy(INGRESS_CLASSES),
     NetworkPolicyStrategy(NETWORK_POLICIES),
-    DefinitionStrategy(),
+    DefinitionStrategy(CUSTOM_RESOURCE_DEFINITIONS),
 )
 STRATEGIES: Mapping[str, Strategy[Any]] = {strategy.resource.plural: strategy for strategy in _ALL}
 """Strategies by the plural name of the resource."""

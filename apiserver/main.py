@@ -14,9 +14,11 @@ import click
 import uvloop
 
 from pinnace.apiserver import stages
+from pinnace.apiserver.admission.plugins import parse_plugin_names
 from pinnace.apiserver.assembly import DEFAULTS, ServerSettings
 from pinnace.apiserver.auth.audit import AuditLog
 from pinnace.apiserver.auth.authentication import NoTokenAuthenticator, RequestAuthenticator, TokenFile
+from pinnace.apiserver.auth.tokens import DEFAULT_ISSUER, TokenKeyFiles, TokenSettings
 from pinnace.apiserver.election.service import DEFAULT_LEASE, MAX_LEASE
 from pinnace.apiserver.registry.allocation import ServiceRanges, parse_networks, parse_node_ports
 from pinnace.apiserver.registry.events import EventLimits
@@ -24,6 +26,7 @@ from pinnace.apiserver.registry.strategies.pods import DEFAULT_TOLERATION_SECOND
 from pinnace.apiserver.server import ApiServer
 from pinnace.apiserver.services import metrics
 from pinnace.apiserver.services.kubelets import GrpcKubelets
+from pinnace.apiserver.services.tokens import MIN_SECONDS
 from pinnace.apiserver.startup import Claim, authority_reader
 from pinnace.apiserver.storage.etcd import EtcdStorage
 from pinnace.apiserver.storage.etcd.members import credentials
@@ -137,6 +140,48 @@ def kubelet_credentials(command: Callable[..., None]) -> Callable[..., None]:
     help="Address for clients that send a bearer token instead of a certificate.",
 )
 @click.option(
+    "--service-account-signing-key-file",
+    "signing_key",
+    type=_FILE,
+    help="Path to the PEM private key (RSA or EC) that signs tokens of service accounts. Without it, pods have no credentials. "
+    "All API servers need the same key.",
+)
+@click.option(
+    "--service-account-key-file",
+    "verifying_keys",
+    type=_FILE,
+    multiple=True,
+    help="Path to a PEM file with keys that verify tokens of service accounts, besides the signing key. Can be repeated.",
+)
+@click.option(
+    "--service-account-issuer", "issuer", default=DEFAULT_ISSUER, help="Issuer of tokens of service accounts: the claim iss."
+)
+@click.option("--service-account-jwks-uri", "jwks_uri", default="", help="Address of the key set in the discovery document.")
+@click.option(
+    "--api-audiences", default="", show_default="the issuer", help="Comma-separated list of the audiences of the API server."
+)
+@click.option(
+    "--service-account-max-token-expiration",
+    "max_token_seconds",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default="no maximum",
+    help="Maximum lifetime of a token of a service account in seconds. Longer requests are shortened.",
+)
+@click.option(
+    "--service-account-extend-token-expiration/--no-service-account-extend-token-expiration",
+    "extend_tokens",
+    default=True,
+    help="Let the tokens in pods work for a year, although kubelets replace them every hour.",
+)
+@click.option(
+    "--disable-admission-plugins",
+    "disabled",
+    default="",
+    show_default="none",
+    help="Comma-separated list of admission plugins that are not called, such as ServiceAccount.",
+)
+@click.option(
     "--max-requests-inflight",
     "seats",
     type=click.IntRange(min=1),
@@ -149,6 +194,13 @@ def kubelet_credentials(command: Callable[..., None]) -> Callable[..., None]:
     default="10.96.0.0/16",
     help="CIDR of the cluster IPs of services, or a comma-separated pair of an IPv4 and an IPv6 CIDR. A new cluster stores it "
     'as the ServiceCIDR "kubernetes". Add more ranges as ServiceCIDR objects.',
+)
+@click.option(
+    "--kubernetes-service-port",
+    "kubernetes_port",
+    type=click.IntRange(1, 65535),
+    default=DEFAULTS.kubernetes_port,
+    help="Port of the service kubernetes, at which pods find the gateways. Proxies without root need one from 1024 on.",
 )
 @click.option(
     "--service-node-port-range", "node_ports", default="30000-32767", help="Range of the node ports of services, inclusive."
@@ -208,6 +260,14 @@ def main(
     ca: Path | None,
     tokens: Path | None,
     token_listen: tuple[str, int] | None,
+    signing_key: Path | None,
+    verifying_keys: tuple[Path, ...],
+    issuer: str,
+    jwks_uri: str,
+    api_audiences: str,
+    max_token_seconds: int,
+    extend_tokens: bool,
+    disabled: str,
     networks: str,
     node_ports: str,
     not_ready_seconds: int,
@@ -237,8 +297,16 @@ def main(
         _parse_option(parse_networks, networks, "--service-cluster-ip-range"),
         _parse_option(parse_node_ports, node_ports, "--service-node-port-range"),
     )
-    if token_listen is not None and tokens is None:
-        raise click.UsageError("--token-listen requires --token-auth-file")
+    if token_listen is not None and tokens is None and signing_key is None:
+        raise click.UsageError("--token-listen requires --token-auth-file or --service-account-signing-key-file")
+    if 0 < max_token_seconds < MIN_SECONDS:
+        message = f"must be at least {MIN_SECONDS} seconds"
+        raise click.BadParameter(message, param_hint="--service-account-max-token-expiration")
+    audiences = tuple(filter(None, map(str.strip, api_audiences.split(",")))) or (issuer,)
+    account_tokens = None
+    if signing_key is not None:
+        keys = _token_keys(signing_key, verifying_keys)
+        account_tokens = TokenSettings(keys.current, issuer, audiences, max_token_seconds, extend_tokens, jwks_uri)
     if insecure:
         tls = None
         if tokens:
@@ -269,6 +337,8 @@ def main(
                 tracing_endpoint, "apiserver", name, per_million=tracing_sampling_rate_per_million
             ),
             preempted=count_preemptions,
+            account_tokens=account_tokens,
+            disabled_plugins=_parse_option(parse_plugin_names, disabled, "--disable-admission-plugins"),
             cluster=Claim(
                 cluster_id, authority_reader(tls.ca) if tls is not None else frozenset, _describe_storage(endpoints, prefix)
             ),
@@ -315,6 +385,14 @@ def _kubelet_client(tls: TlsFiles | None) -> GrpcKubelets:
         return GrpcKubelets(tls)
     except OSError as error:
         raise click.BadParameter(str(error), param_hint="--kubelet-client-certificate") from None
+
+
+def _token_keys(signing: Path, verifying: Sequence[Path]) -> TokenKeyFiles:
+    """Raises click.BadParameter."""
+    try:
+        return TokenKeyFiles(signing, verifying)
+    except (OSError, ValueError) as error:
+        raise click.BadParameter(str(error), param_hint="--service-account-signing-key-file") from None
 
 
 def _load_webhooks(file: Path | None, tls: TlsFiles | None) -> Sequence[Webhook]:

@@ -22,6 +22,9 @@ class User:
 
     name: str
     groups: tuple[str, ...] = ()
+    uid: str = field(default="", compare=False)
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = field(default=(), compare=False)
+    """Facts about the credential, such as the pod of a token."""
 
 
 ANONYMOUS = User(ANONYMOUS_NAME, (UNAUTHENTICATED,))

@@ -19,6 +19,7 @@ from pinnace.api.authorization_pb2 import (
     SubjectAccessReviewRequest,
     TokenReviewRequest,
     TokenReviewResponse,
+    UserExtra,
     UserInfo,
 )
 from pinnace.api.codec import to_dict
@@ -54,9 +55,9 @@ _SCHEMAS: Mapping[str, _Schema] = {
     "SubjectAccessReview": {2: ("spec", _SPEC)},
     "LocalSubjectAccessReview": {2: ("spec", _SPEC)},
     "SelfSubjectRulesReview": {2: ("spec", {1: ("namespace", None)})},
-    "TokenReview": {2: ("spec", {1: ("token", None)})},
+    "TokenReview": {2: ("spec", {1: ("token", None), 2: ("audiences", None)})},
 }
-_REPEATED = ("groups",)
+_REPEATED = ("groups", "audiences")
 _SERVICE = "/pinnace.v1.Authorization/"
 _EVERY_PATH = "/*"
 """Stands for a path without a leading slash, which only rules for all paths match."""
@@ -104,13 +105,15 @@ class Reviews:
         kind = route.resource.kind
         if kind == "SelfSubjectReview":
             user = UserInfo.FromString(await self._call(request, "SelfSubjectReview", SelfSubjectReviewRequest()))
-            return {"userInfo": {"username": user.username, "groups": list(user.groups)}}
+            own = UserInfo(username=user.username, groups=user.groups, uid=request.user.uid)
+            own.extra.extend(UserExtra(key=key, values=values) for key, values in request.user.extra)
+            return {"userInfo": _user_document(own)}
         if kind == "SelfSubjectRulesReview":
             rules = SelfSubjectRulesReviewRequest(namespace=_string_field(spec, "namespace"))
             rules_review = RulesReview.FromString(await self._call(request, "SelfSubjectRulesReview", rules))
             return _rules_status(rules_review)
         if kind == "TokenReview":
-            token = TokenReviewRequest(token=_string_field(spec, "token"))
+            token = TokenReviewRequest(token=_string_field(spec, "token"), audiences=_string_list_field(spec, "audiences"))
             return _token_status(TokenReviewResponse.FromString(await self._call(request, "TokenReview", token)))
         attributes = _review_attributes(route, spec)
         if kind == "LocalSubjectAccessReview" and attributes.namespace != route.namespace:
@@ -135,7 +138,14 @@ class Reviews:
 def _token_status(review: TokenReviewResponse) -> dict[str, Any]:
     if not review.HasField("user"):
         return {"user": {}, "error": review.error}
-    return {"authenticated": True, "user": {"username": review.user.username, "groups": list(review.user.groups)}}
+    audiences = {"audiences": list(review.audiences)} if review.audiences else {}
+    return {"authenticated": True, "user": _user_document(review.user)} | audiences
+
+
+def _user_document(user: UserInfo) -> dict[str, Any]:
+    extra = {item.key: list(item.values) for item in user.extra}
+    result = {"username": user.username, "uid": user.uid, "groups": list(user.groups), "extra": extra}
+    return {name: value for name, value in result.items() if value}
 
 
 def _read_review(request: Request, resource: ApiResource) -> Mapping[str, Any]:

@@ -3,10 +3,22 @@
 Source: pkg/kubeapiserver/options/plugins.go of Kubernetes.
 """
 
-from pinnace.api.resources import LIMIT_RANGES, NAMESPACES, PRIORITY_CLASSES, STORAGE_CLASSES
+import random
+from collections.abc import Collection
+
+from pinnace.api.resources import (
+    INGRESS_CLASSES,
+    LIMIT_RANGES,
+    NAMESPACES,
+    PRIORITY_CLASSES,
+    SERVICE_ACCOUNTS,
+    STORAGE_CLASSES,
+)
 from pinnace.apiserver.admission import AdmissionChain, MutatingPlugin
+from pinnace.apiserver.admission.accounts import ServiceAccountAdmission
 from pinnace.apiserver.admission.authorization import ElectionLeases, NodeRestriction, RoleEscalation
 from pinnace.apiserver.admission.defaults import (
+    DefaultIngressClass,
     DefaultStorageClass,
     NamespaceLifecycle,
     PersistentVolumeClaimResize,
@@ -22,11 +34,31 @@ from pinnace.apiserver.quota.ledger import Quotas
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tracing import Tracer
 
+SERVICE_ACCOUNT = "ServiceAccount"
+OPTIONAL = (SERVICE_ACCOUNT,)
+"""The names of the plugins that --disable-admission-plugins disables."""
+
+
+def parse_plugin_names(text: str) -> frozenset[str]:
+    """Return the names in a comma-separated list. Raises ValueError for a plugin that cannot be disabled."""
+    names = frozenset(filter(None, map(str.strip, text.split(","))))
+    if unknown := sorted(names.difference(OPTIONAL)):
+        raise ValueError(f"{unknown[0]} cannot be disabled: use {', '.join(OPTIONAL)}")
+    return names
+
 
 def chain(
-    cacher: Cacher, nodes: NodeAuthorizer, rbac: RbacAuthorizer, quotas: Quotas, tracer: Tracer, clock: Clock
+    cacher: Cacher,
+    nodes: NodeAuthorizer,
+    rbac: RbacAuthorizer,
+    quotas: Quotas,
+    tracer: Tracer,
+    clock: Clock,
+    rng: random.Random,
+    optional: Collection[str] = (),
 ) -> AdmissionChain:
-    """Return the chain of all plugins. A plugin that sets defaults and validates is in both lists."""
+    """Return the chain of all plugins. A plugin that sets defaults and validates is in both lists. `optional`: the names of the
+    enabled plugins of OPTIONAL."""
     cache_of = cacher.cache_of
     limits = LimitRanger(cache_of(LIMIT_RANGES))
     lifecycle = NamespaceLifecycle(cache_of(NAMESPACES))
@@ -36,7 +68,9 @@ def chain(
         priority,
         TaintNodesByCondition(),
         DefaultStorageClass(cache_of(STORAGE_CLASSES)),
+        DefaultIngressClass(cache_of(INGRESS_CLASSES)),
         limits,
+        *([ServiceAccountAdmission(cache_of(SERVICE_ACCOUNTS), rng)] if SERVICE_ACCOUNT in optional else []),
         *([TraceContext(tracer)] if tracer.on else []),
     )
     validating = (

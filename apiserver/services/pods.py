@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pinnace.api.core_v1_pb2 import Binding, Node, Pod
 from pinnace.api.meta_v1_pb2 import DeleteOptions
@@ -37,9 +37,18 @@ from pinnace.api.pods_pb2 import (
     UpdatePodRequest,
 )
 from pinnace.api.policy_v1_pb2 import Eviction, PodDisruptionBudget
-from pinnace.api.resources import DEFAULT_NAMESPACE, NODES, POD_DISRUPTION_BUDGETS, PODS, election_key
+from pinnace.api.resources import (
+    DEFAULT_NAMESPACE,
+    NAMESPACES,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    SERVICE_ACCOUNTS,
+    election_key,
+)
 from pinnace.api.status import Code, Refusal
-from pinnace.api.verbs_pb2 import BatchItem, BatchResponse
+from pinnace.api.verbs_pb2 import BatchItem, BatchResponse, PatchRequest
+from pinnace.api.wellknown import DEFAULT_ACCOUNT
 from pinnace.apiserver import errors
 from pinnace.apiserver.auth.audit import AuditEvent, AuditSink
 from pinnace.apiserver.auth.authentication import MASTERS, User
@@ -72,8 +81,35 @@ from pinnace.apiserver.services.resource import ResourceService, batch_response,
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import apply_in_slices
 
+ACCOUNT_TIMEOUT, ACCOUNT_INTERVAL = 1.5, 0.02
+"""Maximum seconds for which a create waits for the default service account of its namespace, and between two looks."""
 _LOST = (Code.ABORTED, Code.NOT_FOUND)
 """Status codes of a bind that is too late for its pod."""
+
+
+class DefaultAccounts:
+    """The default service accounts of new namespaces, which a controller creates."""
+
+    def __init__(self, cacher: Cacher, clock: Clock) -> None:
+        self._accounts = cacher.cache_of(SERVICE_ACCOUNTS)
+        self._namespaces = cacher.cache_of(NAMESPACES)
+        self._clock = clock
+
+    async def wait_for(self, namespace: str) -> None:
+        """Return when the account exists, or after ACCOUNT_TIMEOUT. As in Kubernetes, a pod of a new namespace waits."""
+        key = SERVICE_ACCOUNTS.key(namespace, DEFAULT_ACCOUNT)
+        if self._accounts.get(key) is not None:
+            return
+        deadline = self._clock.monotonic() + ACCOUNT_TIMEOUT
+        while self._accounts.get(key) is None and self._clock.monotonic() < deadline:
+            entry = self._namespaces.get(NAMESPACES.key("", namespace))
+            if entry is not None and entry.obj.metadata.HasField("deletionTimestamp"):
+                return
+            await self._clock.sleep(ACCOUNT_INTERVAL)
+
+
+def uses_default_account(pod: Pod) -> bool:
+    return (pod.spec.serviceAccountName or pod.spec.serviceAccount or DEFAULT_ACCOUNT) == DEFAULT_ACCOUNT
 
 
 class PodService(ResourceService[Pod]):
@@ -87,12 +123,27 @@ class PodService(ResourceService[Pod]):
         clock: Clock,
         streaming: ContainerStreams,
         fences: FenceVerifier,
+        *,
+        requires_accounts: bool = False,
     ) -> None:
+        """`requires_accounts`: the service accounts of new pods must exist."""
         super().__init__(store, cacher, audit, authorizer)
+        self._accounts = DefaultAccounts(cacher, clock) if requires_accounts else None
         self._evictions = EvictionHandler(store, budgets, cacher, clock)
         self._clock = clock
         self._streaming = streaming
         self._fences = fences
+
+    async def _create(self, objs: Sequence[Pod], request: Any, context: Context) -> Sequence[Outcome]:
+        if self._accounts is not None:
+            for namespace in {obj.metadata.namespace or DEFAULT_NAMESPACE for obj in objs if uses_default_account(obj)}:
+                await self._accounts.wait_for(namespace)
+        return await super()._create(objs, request, context)
+
+    async def _apply(self, request: PatchRequest, by: WriteRequest) -> Sequence[Outcome]:
+        if self._accounts is not None:
+            await self._accounts.wait_for(request.namespace or DEFAULT_NAMESPACE)
+        return await super()._apply(request, by)
 
     async def bind(self, request: BindRequest, context: Context) -> BatchItem:
         stored = require_single_outcome(await self._bind([request.binding], _fence_of(request), context.user))

@@ -62,6 +62,7 @@ from pinnace.pki.folder import ADMIN
 from pinnace.runtime import procfs
 from pinnace.runtime.tls import TlsFiles
 
+HTTPS_PORT = 443
 START_TIMEOUT = 60.0
 STOP_GRACE = 10.0
 """Seconds until SIGKILL for processes whose data is kept."""
@@ -489,7 +490,15 @@ class Cluster:
         cwd = Path.cwd()
         given = inputs.with_environment(self.spec, os.environ)
         gathered = inputs.read_inputs(given, os.environ, cwd)
-        plans = plan_processes(self.spec, binary, self._ports.next, self._fittings, os.sched_getaffinity(0), gathered)
+        plans = plan_processes(
+            self.spec,
+            binary,
+            self._ports.next,
+            self._fittings,
+            os.sched_getaffinity(0),
+            gathered,
+            low_ports=procfs.can_listen(HTTPS_PORT),
+        )
         for warning in (*gathered.notes, *inputs.overruled_variables(plans, os.environ)):
             progress.warn(warning)
         self.spec = inputs.with_absolute_paths(given, cwd)

@@ -46,7 +46,7 @@ FAILED, MADE = "failed", "made"
 """The content of the marker in the logs of a failed start."""
 OURS: Mapping[str, Sequence[str]] = {
     "etcd": ("etcd-*",),
-    "pki": ("*.crt*", "*.key*", "*.conf*", "etcd", "users"),
+    "pki": ("*.crt*", "*.key*", "*.pub*", "*.conf*", "etcd", "users"),
     "pods": ("kubelet-*",),
     "logs": ("*.log", "core", "core.*"),
     "config": (

@@ -25,7 +25,7 @@ import logging
 import os
 import shutil
 import signal
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -51,8 +51,11 @@ from pinnace.kubelet.runtime.process.handlers import AttemptCalls
 from pinnace.kubelet.runtime.process.images import ImageTable
 from pinnace.kubelet.runtime.process.objects import NO_OBJECTS, MissingObject, Objects
 from pinnace.kubelet.runtime.process.plan import (
+    CREDENTIALS_PATH,
+    KUBECONFIG,
     NO_IMAGES,
     build_process_plan,
+    credentials_kubeconfig,
     link_volumes,
     make_volumes,
     read_only_volumes,
@@ -363,7 +366,20 @@ class ProcessRuntime:
             ]
             if (wanted := container.workingDir).startswith("/"):
                 plan["cwd"] = wanted
+        else:
+            self._provide_kubeconfig(sandbox, container, where, plan["env"])
         return plan
+
+    def _provide_kubeconfig(
+        self, sandbox: _Sandbox, container: Container, where: Mapping[str, str], environment: dict[str, str]
+    ) -> None:
+        """Set KUBECONFIG in a container whose credentials are not at their path, because it has no mount namespace."""
+        name = next((mount.name for mount in container.volumeMounts if mount.mountPath == CREDENTIALS_PATH), "")
+        text = credentials_kubeconfig(where.get(name, ""), environment, sandbox.pod.metadata.namespace)
+        if text and KUBECONFIG not in environment:
+            path = sandbox.home(container.name) / "kubeconfig"
+            path.write_text(text)
+            environment[KUBECONFIG] = str(path)
 
     def stop(self, uid: str, container: str, grace: float, now: Moment) -> None:
         self._pods[uid].containers[container].attempt.stop(grace, now)

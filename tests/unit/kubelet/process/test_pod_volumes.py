@@ -80,6 +80,7 @@ def mounting(pod: Pod, name: str) -> Any:
     return pod.spec.volumes.add(name=name).volumeSource
 
 
+@pytest.mark.processes
 async def test_variables_from_config_maps_and_secrets(scene: Cluster) -> None:
     scene.stored[CONFIG_MAPS, "conf"] = config_map(LEVEL="debug", **{"odd.key": "1"})
     scene.stored[SECRETS, "cred"] = Secret(data={"LEVEL": b"secret", "password": "pä".encode()})
@@ -105,6 +106,7 @@ async def test_variables_from_config_maps_and_secrets(scene: Cluster) -> None:
     ]
 
 
+@pytest.mark.processes
 async def test_container_is_held_until_its_object_exists(scene: Cluster) -> None:
     pod = shell("echo $A; exit 0", "exit 0")
     key = pod.spec.containers[0].env.add(name="A").valueFrom.configMapKeyRef
@@ -173,6 +175,7 @@ async def test_missing_volume_keeps_the_pod_waiting(scene: Cluster, fill: Any, m
     assert not scene.progress.mounted
 
 
+@pytest.mark.processes
 async def test_unreadable_object_is_read_again(scene: Cluster) -> None:
     scene.down = True
     scene.stored[SECRETS, "s"] = Secret(data={"k": b"x" * (1 << 20)})
@@ -200,6 +203,7 @@ async def test_huge_value_cannot_be_a_variable(scene: Cluster) -> None:
     assert exit_.message == 'container "c0": the variable "BIG" of envFrom exceeds 131072 characters, the limit of Linux'
 
 
+@pytest.mark.processes
 async def test_claim_is_the_path_of_its_volume(scene: Cluster, tmp_path: Path) -> None:
     volume, claim = PersistentVolume(), PersistentVolumeClaim()
     volume.spec.persistentVolumeSource.hostPath.path = str(tmp_path / "disk")

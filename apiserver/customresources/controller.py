@@ -32,7 +32,7 @@ from pinnace.apiserver.registry.store import Store
 from pinnace.apiserver.storage.interface import Guard, StorageError
 from pinnace.runtime.backoff import KeyedBackoff
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.supervise import unending
+from pinnace.runtime.supervise import run_unending
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class DefinitionController:
         """Process definitions until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for _ in range(WORKERS):
-                tasks.create_task(unending("definitions", self._work), name="definitions")
+                tasks.create_task(run_unending("definitions", self._work), name="definitions")
 
     def _add(self, name: str) -> None:
         self._due[name] = None
@@ -107,7 +107,7 @@ class DefinitionController:
             if complete:
                 self._backoff.forget(name)
             else:
-                asyncio.get_running_loop().call_later(self._backoff.next(name), self._add, name)
+                asyncio.get_running_loop().call_later(self._backoff.next_delay(name), self._add, name)
 
     async def _process(self, name: str) -> bool:
         """Return whether nothing more is to do until the definition changes. Raises CacheError, StorageError."""

@@ -28,7 +28,7 @@ from google.protobuf.message import Message
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim, Pod
 from pinnace.api.references import CLAIM, CONFIG_MAP, SECRET, Reference, pod_references
 from pinnace.api.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, SECRETS, Resource
-from pinnace.client.errors import ApiError, NotFound, unavailable
+from pinnace.client.errors import ApiError, NotFound, unavailable_error
 from pinnace.client.workqueue import DelayingQueue
 from pinnace.kubelet.runtime.interface import Moment, UnsupportedPod, VolumeProgress
 from pinnace.kubelet.runtime.process.atomic_writer import write_atomically
@@ -165,7 +165,7 @@ class ProcessVolumeManager:
             except NotFound:
                 return None
             except TimeoutError:
-                return unavailable(f"timed out after {TIMEOUT:g} s")
+                return unavailable_error(f"timed out after {TIMEOUT:g} s")
             except ApiError as error:
                 return error
 
@@ -188,7 +188,7 @@ class ProcessVolumeManager:
             self._event(pod, "Warning", "Failed", f"Error: {message}")
         mounts.told = failure
         now = self._clock.monotonic()
-        self._queue.add_at(uid, now + (self._pauses.next(uid) if failure or held else SYNC_PERIOD))
+        self._queue.add_at(uid, now + (self._pauses.next_delay(uid) if failure or held else SYNC_PERIOD))
         if not (failure or held):
             self._pauses.forget(uid)
         if mounts.progress != (progress := VolumeProgress(mounted, held)):

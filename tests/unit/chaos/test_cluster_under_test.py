@@ -27,7 +27,7 @@ class FakeCluster:
     def __init__(self, logs: Path) -> None:
         self.folder = SimpleNamespace(log=lambda name: logs / f"{name}.log")
         record = SimpleNamespace(name=NAME, process=None, plan=PLAN)
-        self.state: Any = SimpleNamespace(processes=[record], find=lambda name: record)
+        self.state: Any = SimpleNamespace(processes=[record], find_process=lambda name: record)
         self.code: int | None = None
         self.answers = -signal.SIGKILL
         """The exit code after a signal."""
@@ -49,7 +49,7 @@ class FakeCluster:
     def exit_code(self, name: str) -> int | None:
         return self.code
 
-    def revive(self, names: list[str]) -> None:
+    def start_without_waiting(self, names: list[str]) -> None:
         self.code = None
 
 

@@ -10,7 +10,7 @@ import pytest
 from pinnace.api.core_v1_pb2 import ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret
 from pinnace.api.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, SECRETS, Resource
 from pinnace.api.status import Code, Refusal
-from pinnace.client.errors import NotFound, unavailable
+from pinnace.client.errors import NotFound, unavailable_error
 from pinnace.kubelet.runtime.interface import UnsupportedPod, VolumeProgress, read_clocks
 from pinnace.kubelet.runtime.process import pod_volumes
 from pinnace.kubelet.runtime.process.plan import make_sub_path
@@ -41,7 +41,7 @@ class Cluster(Scene):
 
     async def _get(self, resource: Resource[Any], name: str, namespace: str) -> Any:
         if self.down:
-            raise unavailable("no server")
+            raise unavailable_error("no server")
         if (result := self.stored.get((resource, name))) is None:
             raise NotFound(Refusal(Code.NOT_FOUND, "NotFound", "not found"))
         return result

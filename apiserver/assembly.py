@@ -14,12 +14,23 @@ from typing import Any
 
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
-from pinnace.api import authorization_pb2, calls_pb2, elections_pb2, keys_pb2, metrics_pb2, tables_pb2, tokens_pb2, version_pb2
+from pinnace.api import (
+    authorization_pb2,
+    calls_pb2,
+    customobjects_pb2,
+    elections_pb2,
+    keys_pb2,
+    metrics_pb2,
+    tables_pb2,
+    tokens_pb2,
+    version_pb2,
+)
 from pinnace.api.conversion import SERVED_VERSIONS, conversion_of
 from pinnace.api.resources import (
     ALL,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
+    CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
     EVENTS,
     IP_ADDRESSES,
@@ -37,6 +48,7 @@ from pinnace.api.resources import (
     SERVICES,
     Resource,
 )
+from pinnace.apiextensions.kinds import CustomVersion
 from pinnace.apiserver.admission import AdmissionChain
 from pinnace.apiserver.admission.plugins import OPTIONAL, SERVICE_ACCOUNT, chain
 from pinnace.apiserver.auth.audit import AuditSink, CallAudit, NoAudit
@@ -45,6 +57,11 @@ from pinnace.apiserver.auth.authorizer import Impersonator, NodeAuthorizer, Unio
 from pinnace.apiserver.auth.rbac import RbacAuthorizer
 from pinnace.apiserver.auth.tokens import AccountTokenAuthenticator, TokenSettings
 from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.customresources.controller import DefinitionController
+from pinnace.apiserver.customresources.registry import CustomResources, MethodTable
+from pinnace.apiserver.customresources.service import CustomObjectService
+from pinnace.apiserver.customresources.store import CustomStore, VersionForm
+from pinnace.apiserver.customresources.strategy import CustomObjectStrategy
 from pinnace.apiserver.election.history import RestoreHandler
 from pinnace.apiserver.election.service import DEFAULT_LEASE, ElectionsService, timing_of
 from pinnace.apiserver.flow.control import SEATS, PriorityAndFairness
@@ -186,7 +203,7 @@ class Assembly:
             timing=timing_of(settings.election_lease),
         )
         self._heartbeats = HeartbeatsService(storage, self._committer, self.cacher, self.policy, clock=clock, rng=self._rng)
-        admission = chain(
+        self._admission = admission = chain(
             self.cacher, self._nodes, self._rbac, self._quotas, settings.tracer, clock, self._rng, settings.optional_plugins
         )
         self._webhooks = WebhookAdmission(settings.webhooks, of(NAMESPACES))
@@ -214,7 +231,17 @@ class Assembly:
         self._authorizations = StreamAuthorizations(
             self.policy, self._role_versions, settings.min_request_timeout, clock, self._rng
         )
-        self.methods = self._methods()
+        self._custom = CustomResources(self.cacher, self._custom_methods, self._refresh)
+        self._definitions = DefinitionController(
+            self._custom,
+            self._stores[CUSTOM_RESOURCE_DEFINITIONS],
+            self._custom_store_of,
+            self.cacher,
+            self.opening.bootstrapped,
+            self._refresh,
+            clock,
+        )
+        self.methods = MethodTable(self._methods(), self._custom)
         self._calls.set_methods(self.methods)
 
     async def run(self) -> None:
@@ -236,6 +263,7 @@ class Assembly:
             tasks.create_task(unending("quotas", self._quotas.run), name="quotas")
             tasks.create_task(unending("elections", self._elections.run), name="elections")
             tasks.create_task(unending("opening", self.opening.run), name="opening")
+            tasks.create_task(unending("definitions", self._definitions.run), name="definitions")
             tasks.create_task(self._migrate(), name="migration")
             if self._settings.account_tokens is not None:
                 tasks.create_task(unending("service kubernetes", self._keep_kubernetes_service), name="service kubernetes")
@@ -344,6 +372,46 @@ class Assembly:
             allocator = AddressGuard(self._storage)
         mutator = Mutator(resource, self.cacher.cache_of(resource), self._storage, committer, clock, allocator)
         return Store(resource, strategy, admission, mutator, self._refresh, clock, rng, self._webhooks, self._settings.tracer)
+
+    def _custom_methods(self, version: CustomVersion) -> Mapping[str, Method]:
+        """Return the methods of a version of a custom kind."""
+        resource = version.resource
+        service = CustomObjectService(version, self._custom_store(version), self.cacher, self._audit, self.policy)
+        return build_methods(
+            customobjects_pb2.DESCRIPTOR.services_by_name["CustomObjects"].methods,
+            service,
+            self.opening.gate(resource),
+            self._flow,
+            self.policy,
+            self._authorizations,
+            self._fences,
+            self._audit,
+            resource,
+        )
+
+    def _custom_store(self, version: CustomVersion) -> CustomStore:
+        resource, clock, rng = version.resource, self._clock, self._rng
+        committer, cache = self._quotas.commits(resource), self.cacher.cache_of(resource)
+        mutator = Mutator(resource, cache, self._storage, committer, clock, form=VersionForm(version))
+        strategy = CustomObjectStrategy(version)
+        store = CustomStore(
+            resource,
+            strategy,
+            self._admission,
+            mutator,
+            self._refresh,
+            clock,
+            rng,
+            self._webhooks,
+            self._settings.tracer,
+        )
+        store.follow_definition(self.cacher.cache_of(CUSTOM_RESOURCE_DEFINITIONS), version.kind.qualified)
+        return store
+
+    def _custom_store_of(self, definition: str) -> CustomStore | None:
+        """Return the store of the objects of a definition; None if it is not established."""
+        kind = self._custom.kinds.get(definition)
+        return self._custom_store(kind.storage) if kind is not None else None
 
     def _role_versions(self) -> Hashable | None:
         """Return the versions of all roles and bindings; None while bootstrap roles may be missing."""

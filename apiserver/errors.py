@@ -26,6 +26,7 @@ from pinnace.api.resources import Resource
 from pinnace.api.selectors import SelectorError
 from pinnace.api.status import (
     APPLY_CONFLICT,
+    INVALID_KIND,
     PRECONDITION_KIND,
     TOO_LARGE,
     UNMERGEABLE,
@@ -111,12 +112,13 @@ def contended(resource: Resource[Any], name: str) -> Refusal:
     return Refusal(Code.ABORTED, "Contended", message, retry_after=RETRY_AFTER)
 
 
-def invalid(resource: Resource[Any], name: str, violations: Sequence[Violation]) -> Refusal:
+def invalid(resource: Resource[Any], name: str, violations: Sequence[Violation], kind: str = "") -> Refusal:
     """The refusal contains the first violations, up to MAX_VIOLATIONS bytes, and the number of the omitted ones. (Kubernetes
-    returns all violations.)"""
+    returns all violations.) `kind`: the kind in the message, if it is not that of the resource."""
     shown = _limit_violations(violations)
-    message = f'{resource.kind} "{name}" is invalid: {summarize(shown)}'
-    return Refusal(Code.INVALID_ARGUMENT, "Invalid", message, violations=tuple(shown))
+    message = f'{kind or resource.kind} "{name}" is invalid: {summarize(shown)}'
+    metadata = ((INVALID_KIND, kind),) if kind and kind != resource.kind else ()
+    return Refusal(Code.INVALID_ARGUMENT, "Invalid", message, violations=tuple(shown), metadata=metadata)
 
 
 def _limit_violations(violations: Sequence[Violation]) -> list[Violation]:

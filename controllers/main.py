@@ -30,6 +30,7 @@ from pinnace.controllers.replicaset import ReplicaSetController
 from pinnace.controllers.runtime import Controller, ControllerContext, on_stack
 from pinnace.controllers.schedulernames import SchedulerNameController
 from pinnace.controllers.tainteviction import TaintEvictionController
+from pinnace.controllers.unenforced import UnenforcedController
 from pinnace.runtime import flags, process
 from pinnace.runtime.http import StatusServer
 
@@ -52,6 +53,7 @@ def build_controllers(shared: ControllerContext, options: NodeLifecycleOptions, 
         ServiceAccountController(shared),
         RootCAPublisher(shared, root_ca),
         SchedulerNameController(shared.with_component("scheduler-name-controller")),
+        UnenforcedController(shared.with_component("unenforced-controller")),
     ]
 
 

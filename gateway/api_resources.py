@@ -12,14 +12,19 @@ from typing import Any
 
 from pinnace.api import resources
 from pinnace.api.resources import Resource
+from pinnace.apiextensions.kinds import CustomVersion
 
 READ = ("get", "list", "watch")
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
-_CATEGORY_ALL = ("pods", "services", "deployments", "replicasets", "jobs")
-"""The plurals that `kubectl get all` lists."""
+_CATEGORIES: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("pods", "services", "deployments", "replicasets", "jobs"), ("all",)),
+    "customresourcedefinitions": ("api-extensions",),
+}
+"""Groups of resources by plural, such as those of `kubectl get all`."""
 _WITHOUT_STATUS = (
     "events", "priorityclasses", "leases", "storageclasses", "csinodes", "limitranges", "roles", "clusterroles", "rolebindings",
     "clusterrolebindings", "endpointslices", "configmaps", "secrets", "serviceaccounts", "ipaddresses",
+    "ingressclasses", "networkpolicies",
 )  # fmt: skip
 SCALED = ("deployments", "replicasets")
 """The plurals with a `scale` subresource."""
@@ -48,6 +53,8 @@ class ApiResource:
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     subresources: Mapping[str, Subresource] = field(default_factory=dict)
+    custom: CustomVersion | None = None
+    """The version of the custom kind that it is."""
 
     @property
     def api_version(self) -> str:
@@ -55,6 +62,8 @@ class ApiResource:
 
     @property
     def singular(self) -> str:
+        if self.custom is not None:
+            return self.custom.resource.singular
         return "" if self.group == METRICS_GROUP else self.kind.lower()
 
     @property
@@ -62,9 +71,14 @@ class ApiResource:
         """The name in messages, for example "deployments.apps"."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
+    @property
+    def has_protobuf(self) -> bool:
+        """Whether clients can read and send the objects as protobuf."""
+        return self.custom is None and self.resource is not resources.CUSTOM_RESOURCE_DEFINITIONS
+
     @cached_property
     def list_kind(self) -> str:
-        return f"{self.kind}List"
+        return self.custom.resource.list_kind if self.custom is not None else f"{self.kind}List"
 
 
 def _subresources(resource: Resource[Any]) -> Iterator[Subresource]:
@@ -98,7 +112,7 @@ def _from_resource(resource: Resource[Any]) -> ApiResource:
         tuple(verb for verb in ALL_VERBS if verb != "deletecollection" or resource is not resources.NAMESPACES),
         resource,
         resource.short_names,
-        ("all",) if resource.plural in _CATEGORY_ALL else (),
+        _CATEGORIES.get(resource.plural, ()),
         {subresource.name: subresource for subresource in _subresources(resource)},
     )
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from http import HTTPStatus
 from typing import Any, cast
 
 from pinnace.client.config import ClientConfig
@@ -10,6 +11,7 @@ from pinnace.gateway.access import AccessChecker
 from pinnace.gateway.api_resources import ELECTIONS, METRICS_GROUP
 from pinnace.gateway.backend import Backend
 from pinnace.gateway.connection import MAX_BODY, BodyBudget
+from pinnace.gateway.custom_resources import CustomKinds, ServedResources
 from pinnace.gateway.discovery import Discovery, version_info
 from pinnace.gateway.elections import Elections
 from pinnace.gateway.errors import convert_error
@@ -34,7 +36,7 @@ from pinnace.gateway.objects import ObjectHandlers
 from pinnace.gateway.openapi import OpenApi
 from pinnace.gateway.portforward import PortForward
 from pinnace.gateway.reviews import Reviews
-from pinnace.gateway.routes import Route, resolve_route
+from pinnace.gateway.routes import Route, find_custom_resource, resolve_route
 from pinnace.gateway.subresources import Subresources
 from pinnace.gateway.tokens import CONFIGURATION_PATH, KEYS_PATH, TokenHandlers, is_issuer_path
 from pinnace.gateway.usage import UsageHandlers
@@ -84,11 +86,18 @@ async def refuse_link(request: Request) -> Response:
 
 class Dispatcher:
     def __init__(
-        self, backend: Backend, ready: Ready, servers: ClientConfig, workers: ConversionWorker, link: Link = refuse_link
+        self,
+        backend: Backend,
+        ready: Ready,
+        servers: ClientConfig,
+        workers: ConversionWorker,
+        link: Link = refuse_link,
+        custom: CustomKinds | None = None,
     ) -> None:
         """`servers`: the API servers that `backend` calls. `workers`: does large conversions. `link`: handles requests for a
-        link to the timeline."""
+        link to the timeline. `custom`: the kinds of definitions; None: there are none."""
         self._link = link
+        self._served = ServedResources(custom or CustomKinds())
         self.turns = ChunkTurns()
         cache = JsonCache()
         objects = ObjectHandlers(backend, cache, workers, self.turns)
@@ -97,8 +106,8 @@ class Dispatcher:
         self._flow = FlowControl()
         self._access = AccessChecker(backend)
         self._ready = ready
-        self._discovery = Discovery()
-        self._openapi = OpenApi()
+        self._discovery = Discovery(self._served)
+        self._openapi = OpenApi(self._served)
         self._version = dump_json(version_info(build.build_version()))
         self._reviews = Reviews(backend)
         self._usage = UsageHandlers(backend)
@@ -137,7 +146,7 @@ class Dispatcher:
         if (other := request.impersonation) is not None:
             await self._reviews.check_impersonation(request, other)
             request.user = User(other.user, other.all_groups())
-        route = resolve_route(request) if _is_object_path(path) else None
+        route = await self._resolve_route(request) if _is_object_path(path) else None
         user, seats = request.user.name, _count_seats(request, route)
         await self._flow.enter(user, seats)
         held = True
@@ -151,6 +160,16 @@ class Dispatcher:
         finally:
             if held:
                 self._flow.leave(user, seats)
+
+    async def _resolve_route(self, request: Request) -> Route:
+        """Resolve a request. An unknown resource may be one of a new definition. Raises ApiStatus."""
+        try:
+            return resolve_route(request, self._served)
+        except ApiStatus as status:
+            group, plural = find_custom_resource(request)
+            if status.code != HTTPStatus.NOT_FOUND or not group or not await self._served.custom.find(group, plural):
+                raise
+        return resolve_route(request, self._served)
 
     async def _hold_seats(self, chunks: AsyncIterator[bytes], user: str, seats: int) -> AsyncIterator[bytes]:
         """The chunks of a large response. Its seats are released when the client has it."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from pinnace.api.status import (
     APPLY_CONFLICT,
+    INVALID_KIND,
     PRECONDITION_KIND,
     TOO_LARGE,
     UNMERGEABLE,
@@ -77,7 +78,7 @@ def convert_error(error: ApiError, resource: ApiResource | None = None, name: st
             cause = {"reason": TOO_LARGE_VERSION, "message": "Too large resource version"}
             return ApiStatus(504, "Timeout", f"Timeout: {refusal.message}", {"causes": [cause]}, retry_after=RETRY_AFTER)
         case Code.INVALID_ARGUMENT if refusal.violations:
-            return invalid_object(resource, name, refusal.violations)
+            return invalid_object(resource, name, refusal.violations, dict(refusal.metadata).get(INVALID_KIND, ""))
         case Code.INVALID_ARGUMENT:
             unknown = _UNKNOWN_FIELD.match(refusal.message)
             return ApiStatus(400, "BadRequest", f"field label not supported: {unknown[1]}" if unknown else refusal.message)
@@ -100,7 +101,8 @@ def convert_error(error: ApiError, resource: ApiResource | None = None, name: st
             return ApiStatus(503, "ServiceUnavailable", refusal.message, retry_after=RETRY_AFTER)
         case Code.UNIMPLEMENTED:
             return ApiStatus(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
-    return ApiStatus(500, "InternalError", f"Internal error occurred: {refusal.message}")
+    message = refusal.message
+    return ApiStatus(500, "InternalError", f"Internal error occurred: {message}", {"causes": [{"message": message}]})
 
 
 def invalid_options(kind: str, field: str, message: str) -> ApiStatus:
@@ -113,11 +115,11 @@ def invalid_list_options(violations: Sequence[Violation]) -> ApiStatus:
     return _invalid_status(META_GROUP, "ListOptions", "", violations)
 
 
-def invalid_object(resource: ApiResource | None, name: str, violations: Sequence[Violation]) -> ApiStatus:
-    """Return a 422 with a cause for each violation."""
+def invalid_object(resource: ApiResource | None, name: str, violations: Sequence[Violation], kind: str = "") -> ApiStatus:
+    """Return a 422 with a cause for each violation. `kind`: in the message, if it is not that of the resource."""
     if resource is None:
         return _invalid_status("", "object", name, violations)
-    return _invalid_status(resource.group, resource.kind, name, violations)
+    return _invalid_status(resource.group, kind or resource.kind, name, violations)
 
 
 def _invalid_status(group: str, kind: str, name: str, violations: Sequence[Violation]) -> ApiStatus:
@@ -131,6 +133,8 @@ def _invalid_status(group: str, kind: str, name: str, violations: Sequence[Viola
 
 def _status_cause(violation: Violation) -> dict[str, str]:
     message, field = violation.message, {"field": violation.field} if violation.field else {}
+    if violation.reason:
+        return {"reason": violation.reason, "message": message} | field
     for beginning, reason in _CAUSES:
         if message.startswith(beginning):
             return {"reason": reason, "message": message} | field

@@ -19,7 +19,9 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from pinnace.api.codec import INLINED, SHOWN_WHEN_ZERO, map_value
-from pinnace.api.resources import ALL, Resource
+from pinnace.api.customobjects import dump_canonical
+from pinnace.api.customobjects_pb2 import CustomObject
+from pinnace.api.resources import ALL, CustomResource, Resource
 from pinnace.api.scalars import SCALARS, write_primitive
 
 SHOWN_WHEN_EMPTY: dict[str, tuple[str, ...]] = {
@@ -28,6 +30,7 @@ SHOWN_WHEN_EMPTY: dict[str, tuple[str, ...]] = {
         for resource in ALL
         if "status" in resource.message.DESCRIPTOR.fields_by_name
     },
+    "pinnace.apiextensions.v1.CustomResourceDefinitionStatus": ("acceptedNames",),
     "pinnace.core.v1.Container": ("resources",),
     "pinnace.core.v1.ContainerStatus": ("state", "lastState"),
     "pinnace.core.v1.Event": ("involvedObject", "source"),
@@ -35,6 +38,8 @@ SHOWN_WHEN_EMPTY: dict[str, tuple[str, ...]] = {
 }
 """Messages that Kubernetes serializes as {} if they are empty, because clients read their fields without a check."""
 SHOWN_AS_NULL: dict[str, tuple[str, ...]] = {
+    "pinnace.apiextensions.v1.CustomResourceDefinitionCondition": ("lastTransitionTime",),
+    "pinnace.apiextensions.v1.CustomResourceDefinitionStatus": ("conditions", "storedVersions"),
     "pinnace.apps.v1.DeploymentCondition": ("lastUpdateTime", "lastTransitionTime"),
     "pinnace.apps.v1.ReplicaSetCondition": ("lastTransitionTime",),
     "pinnace.batch.v1.JobCondition": ("lastProbeTime", "lastTransitionTime"),
@@ -50,7 +55,7 @@ SHOWN_AS_NULL: dict[str, tuple[str, ...]] = {
     "pinnace.events.v1.EventSeries": ("lastObservedTime",),
     "pinnace.meta.v1.Condition": ("lastTransitionTime",),
 }
-"""Times that Kubernetes serializes as null if they are absent: Go's `omitempty` does not omit a struct."""
+"""Times and lists that Kubernetes serializes as null if they are absent: Go's `omitempty` does not omit a struct."""
 Writer = Callable[[Any], str]
 _text: Writer = encode_basestring
 _ZERO = {FieldDescriptor.TYPE_BOOL: "false", FieldDescriptor.TYPE_STRING: '""'}
@@ -174,22 +179,34 @@ class JsonCache:
         self._limit = limit
         self.size = 0
         """The current size in bytes."""
-        self._known: OrderedDict[tuple[type, bytes], bytes] = OrderedDict()
+        self._known: OrderedDict[tuple[type | CustomResource, bytes], bytes] = OrderedDict()
 
     def json(self, resource: Resource[Any], data: bytes) -> bytes:
-        """Return the JSON of an encoded object. Raises DecodeError if the bytes are malformed."""
-        key = (resource.message, data)
+        """Return the JSON of an encoded object: of a built-in kind without apiVersion and kind, of a custom kind with them.
+        Raises DecodeError if the bytes are malformed."""
+        key = (resource if isinstance(resource, CustomResource) else resource.message, data)
         result = self._known.get(key)
         if result is not None:
             self._known.move_to_end(key)
             return result
-        result = to_json(resource.message.FromString(data))
+        result = self._encode(resource, data)
         self._known[key] = result
         self.size += len(data) + len(result)
         while self.size > self._limit and self._known:
             (_, old), text = self._known.popitem(last=False)
             self.size -= len(old) + len(text)
         return result
+
+    def typed_json(self, resource: Resource[Any], data: bytes) -> bytes:
+        """Return the JSON of an encoded object with apiVersion and kind. Raises DecodeError."""
+        text = self.json(resource, data)
+        return text if isinstance(resource, CustomResource) else with_type(resource.api_version, resource.kind, text)
+
+    @staticmethod
+    def _encode(resource: Resource[Any], data: bytes) -> bytes:
+        if isinstance(resource, CustomResource) and resource.schema is not None:
+            return dump_canonical(resource.schema.to_served(CustomObject.FromString(data)))
+        return to_json(resource.message.FromString(data))
 
 
 __all__ = ["DecodeError", "JsonCache", "to_json", "with_type", "writer"]

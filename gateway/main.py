@@ -20,6 +20,7 @@ from pinnace.client.flags import Servers, server_options
 from pinnace.gateway import metrics
 from pinnace.gateway.authentication import Authenticator
 from pinnace.gateway.backend import Backend, add_warning, record_created
+from pinnace.gateway.custom_resources import CustomKinds
 from pinnace.gateway.dispatch import Dispatcher
 from pinnace.gateway.endpoints import EndpointReconciler, GatewayAddress, advertised_host
 from pinnace.gateway.server import Server, tls_context
@@ -124,7 +125,8 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
     backend = Backend(connection)
     timeline = TimelineService(connection, backend, options.timeline, options.data_dir)
     workers = ConversionWorker()
-    dispatcher = Dispatcher(backend, lambda: readiness.problem, options.servers, workers, timeline.link)
+    custom = CustomKinds(Client(connection))
+    dispatcher = Dispatcher(backend, lambda: readiness.problem, options.servers, workers, timeline.link, custom)
     server = Server(dispatcher, Authenticator(backend), options.context, dispatcher.turns)
     status = StatusServer(
         *options.http,
@@ -139,7 +141,7 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
     log.info("serving the Kubernetes API on https://%s:%d, status on %s", host, port, status.address)
     try:
         async with asyncio.TaskGroup() as group:
-            working = [group.create_task(part.run()) for part in (readiness, timeline, workers, endpoints)]
+            working = [group.create_task(part.run()) for part in (readiness, timeline, workers, custom, endpoints)]
             await stop.wait()
             working.pop().cancel()
             await endpoints.stop()

@@ -53,3 +53,29 @@ WAIT_FOR_MANAGED_FIELDS: frozenset[str] = frozenset(
     )
 )
 """The requests whose answers differ in managedFields, because only objects that were applied have them."""
+
+_KINDS_GROUPS: Sequence[tuple[str, Mapping[str, Sequence[str]]]] = (
+    (
+        "Kubernetes hides the reason; the gateway names the operation that failed",
+        {"custom: json patch test fails": _DETAILS},
+    ),
+)
+KINDS_ACCEPTED: Mapping[str, tuple[Sequence[str], str]] = {
+    name: (paths, reason) for reason, requests in _KINDS_GROUPS for name, paths in requests.items()
+}
+UNSERVED: Mapping[str, str] = {
+    "sts": "StatefulSets are not served",
+    "controllerrevision": "ControllerRevisions are not served",
+    "ds": "DaemonSets are not served",
+    "cronjob": "CronJobs are not served",
+    "hpa": "HorizontalPodAutoscalers are not served",
+    "ingress": "Ingresses and IngressClasses are not served",
+    "netpol": "NetworkPolicies are not served",
+    "token": "tokens of service accounts are not served",
+    "secret: token": "tokens of service accounts are not served",
+    "service kubernetes": "the service kubernetes does not exist",
+    "vwc": "webhook configurations are not served",
+    "mwc": "webhook configurations are not served",
+    "vap": "admission policies are not served",
+}
+"""The beginnings of the names of requests about what is not served yet, with the reasons."""

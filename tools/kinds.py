@@ -129,6 +129,15 @@ KINDS = (
         notes={"Update": "Drivers may be added and removed. Of an existing driver, only allocatable is mutable."},
     ),
     Kind(
+        "CustomResourceDefinitions",
+        "CustomResourceDefinition",
+        "apiextensions_v1",
+        "Definitions of custom resources",
+        CLUSTER,
+        status=True,
+        notes={"Update": "spec.group, spec.scope and the accepted names are immutable."},
+    ),
+    Kind(
         "Deployments",
         "Deployment",
         "apps_v1",
@@ -146,6 +155,15 @@ KINDS = (
         NAMESPACED,
         notes={"Update": "addressType is immutable."},
     ),
+    Kind(
+        "IngressClasses",
+        "IngressClass",
+        "networking_v1",
+        "Classes of ingresses",
+        CLUSTER,
+        notes={"Update": "spec.controller is immutable."},
+    ),
+    Kind("Ingresses", "Ingress", "networking_v1", "Ingresses", NAMESPACED, status=True),
     Kind(
         "IPAddresses",
         "IPAddress",
@@ -165,6 +183,7 @@ KINDS = (
     ),
     Kind("Leases", "Lease", "coordination_v1", "Leases", NAMESPACED, more=("Nodes.Heartbeat creates the leases of nodes.",)),
     Kind("LimitRanges", "LimitRange", "core_v1", "Limit ranges", NAMESPACED),
+    Kind("NetworkPolicies", "NetworkPolicy", "networking_v1", "Network policies", NAMESPACED),
     Kind(
         "PersistentVolumeClaims",
         "PersistentVolumeClaim",

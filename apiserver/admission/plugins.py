@@ -6,11 +6,19 @@ Source: pkg/kubeapiserver/options/plugins.go of Kubernetes.
 import random
 from collections.abc import Collection
 
-from pinnace.api.resources import LIMIT_RANGES, NAMESPACES, PRIORITY_CLASSES, SERVICE_ACCOUNTS, STORAGE_CLASSES
+from pinnace.api.resources import (
+    INGRESS_CLASSES,
+    LIMIT_RANGES,
+    NAMESPACES,
+    PRIORITY_CLASSES,
+    SERVICE_ACCOUNTS,
+    STORAGE_CLASSES,
+)
 from pinnace.apiserver.admission import AdmissionChain, MutatingPlugin
 from pinnace.apiserver.admission.accounts import ServiceAccountAdmission
 from pinnace.apiserver.admission.authorization import ElectionLeases, NodeRestriction, RoleEscalation
 from pinnace.apiserver.admission.defaults import (
+    DefaultIngressClass,
     DefaultStorageClass,
     NamespaceLifecycle,
     PersistentVolumeClaimResize,
@@ -60,6 +68,7 @@ def chain(
         priority,
         TaintNodesByCondition(),
         DefaultStorageClass(cache_of(STORAGE_CLASSES)),
+        DefaultIngressClass(cache_of(INGRESS_CLASSES)),
         limits,
         *([ServiceAccountAdmission(cache_of(SERVICE_ACCOUNTS), rng)] if SERVICE_ACCOUNT in optional else []),
         *([TraceContext(tracer)] if tracer.on else []),

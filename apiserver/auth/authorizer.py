@@ -27,6 +27,7 @@ from pinnace.api.core_v1_pb2 import Node, PersistentVolume, Pod
 from pinnace.api.rbac_v1_pb2 import PolicyRule
 from pinnace.api.references import CLAIM, CONFIG_MAP, SECRET, Reference, pod_references
 from pinnace.api.resources import (
+    ALL,
     CONFIG_MAPS,
     EVENTS,
     EVENTS_V1,
@@ -46,9 +47,13 @@ from pinnace.api.wellknown import FLEET_LABEL, IMPERSONATE_GROUP_KEY, IMPERSONAT
 from pinnace.apiserver.auth.audit import AuditEvent, AuditSink, NoAudit
 from pinnace.apiserver.auth.authentication import MASTERS, Credential, User
 from pinnace.apiserver.auth.permissions import (
+    AUTHENTICATION_GROUP,
     CREATE_TOKEN,
     DENIED,
+    ELECTIONS_GROUP,
     HEARTBEAT,
+    METRICS_GROUP,
+    REVIEWS_GROUP,
     ActionTarget,
     AuthorizationDecision,
     ResourceAction,
@@ -62,12 +67,36 @@ from pinnace.apiserver.errors import Rejected, bad_request
 _ALLOWED = "node authorizer: the object belongs to the fleet"
 
 _MASTER = AuthorizationDecision(True, f'group "{MASTERS}" has all permissions')
+CONTROLLERS = "system:kube-controller-manager"
+"""The user name of the controllers."""
 _MOST = 3
 """Maximum number of roles in a denial."""
 
 GROUPS = ResourceAction("impersonate", "groups")
 MAX_GRANTS, MAX_GRANT_SIZE = 1_000, 4_096
 """Maximum number of remembered impersonations, and of characters of their names."""
+
+
+_COLLECTOR = AuthorizationDecision(True, "controllers collect and delete custom objects")
+_COLLECTOR_VERBS = frozenset({"get", "list", "watch", "update", "patch", "delete", "deletecollection"})
+_BUILT_IN_GROUPS = frozenset(
+    (
+        *(resource.group for resource in ALL),
+        EVENTS_V1.group,
+        *(REVIEWS_GROUP, AUTHENTICATION_GROUP, METRICS_GROUP, ELECTIONS_GROUP),
+    )
+)
+
+
+def may_collect(user: User, action: ResourceAction) -> bool:
+    """Return whether the action is one of the controllers on custom objects. Rules of a role cannot say "all groups but those
+    of built-in kinds", which contain secrets."""
+    return (
+        user.name == CONTROLLERS
+        and action.verb in _COLLECTOR_VERBS
+        and action.group not in _BUILT_IN_GROUPS
+        and "/" not in action.resource
+    )
 
 
 class NodeAuthorizer:
@@ -217,7 +246,7 @@ class UnionAuthorizer:
 
     async def authorize(self, user: User, action: ResourceAction, targets: Callable[[], Iterable[ActionTarget]]) -> None:
         """See Authorizer.check."""
-        if MASTERS in user.groups or self._rbac.decisions(user, action).reason_for_all:
+        if MASTERS in user.groups or self._rbac.decisions(user, action).reason_for_all or may_collect(user, action):
             return
         if self._denied_targets(user, action, targets()):
             await self._refresh()
@@ -232,6 +261,8 @@ class UnionAuthorizer:
         """Return the decision by the current state of the caches."""
         if MASTERS in user.groups:
             return _MASTER
+        if may_collect(user, action):
+            return _COLLECTOR
         verdict = self._rbac.decisions(user, action).decide(target)
         return verdict if verdict.allowed else self._nodes.decide(user, action, target)
 

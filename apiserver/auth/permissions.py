@@ -13,7 +13,7 @@ from google.protobuf.descriptor import MethodDescriptor
 
 from pinnace.api.conversion import SERVED_VERSIONS
 from pinnace.api.resources import ALL, DEFAULT_NAMESPACE, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS, Resource
-from pinnace.api.selectors import FIELDS, SelectorError, parse_fields
+from pinnace.api.selectors import SelectorError, parse_fields, selectable_fields
 
 ELECTIONS_GROUP = "pinnace.io"
 REVIEWS_GROUP = "authorization.k8s.io"
@@ -104,10 +104,14 @@ def permission_of(method: MethodDescriptor) -> Permission:
     special = _SPECIAL.get(f"{service}/{method.name}")
     if special is not None:
         return special
-    resource = _RESOURCES[service]
-    if method.name == "Patch":
+    return standard_permission(_RESOURCES[service], method.name)
+
+
+def standard_permission(resource: Resource[Any], method: str) -> Permission:
+    """Return the permission of a standard method of a resource. Raises LookupError if it is not a standard one."""
+    if method == "Patch":
         return Permission(_patch_actions(resource), _named_target(resource))
-    verb, subresource, targets = _STANDARD[method.name]
+    verb, subresource, targets = _STANDARD[method]
     return Permission(_fixed_action(action_on(resource, verb, subresource)), targets(resource))
 
 
@@ -201,7 +205,7 @@ def _only_name(resource: Resource[Any], selector: str) -> str:
     if len(selector) > MAX_NAMING or NAME not in selector:
         return ""
     try:
-        names = parse_fields(selector, FIELDS[resource.plural]).allowed(NAME)
+        names = parse_fields(selector, selectable_fields(resource)).allowed(NAME)
     except SelectorError:
         return ""
     return next(iter(names)) if names is not None and len(names) == 1 else ""

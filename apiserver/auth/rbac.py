@@ -36,14 +36,17 @@ from pinnace.api.resources import (
     COLLECTED,
     CONFIG_MAPS,
     CSI_NODES,
+    CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
     ENDPOINT_SLICES,
     EVENTS,
     EVENTS_V1,
+    INGRESSES,
     JOBS,
     LEASES,
     LIMIT_RANGES,
     NAMESPACES,
+    NETWORK_POLICIES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
@@ -116,7 +119,7 @@ _READ_BY_SCHEDULER = (
 """Resources that the scheduler reads, other than pods."""
 _EDITABLE = (
     PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS, REPLICA_SETS, JOBS, CONFIG_MAPS,
-    SERVICE_ACCOUNTS,
+    SERVICE_ACCOUNTS, INGRESSES, NETWORK_POLICIES,
 )  # fmt: skip
 _VIEWABLE = (*_EDITABLE, LIMIT_RANGES, RESOURCE_QUOTAS, EVENTS, ENDPOINT_SLICES)
 """Namespaced resources that the role view can read. As in Kubernetes, secrets are excluded."""
@@ -605,6 +608,7 @@ def _gateway() -> list[PolicyRule]:
         PolicyRule(verbs=["impersonate"], apiGroups=[""], resources=["users", "groups", SERVICE_ACCOUNTS.plural]),
         PolicyRule(verbs=["create"], apiGroups=[AUTHENTICATION_GROUP], resources=["tokenreviews"]),
         *_rules(("create", "delete", "get", "list", "update"), [LEASES, ENDPOINT_SLICES]),  # the service kubernetes
+        _rule(_READ, [CUSTOM_RESOURCE_DEFINITIONS]),
         _KEYS,
     ]
 

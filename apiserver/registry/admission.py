@@ -30,6 +30,8 @@ class WriteRequest(NamedTuple):
     """The manager of the fields that the write changes. Empty: the name of the user."""
     api_version: str = ""
     """The API version whose rules apply. Empty: the stored one."""
+    qualified: str = ""
+    """The name of a custom resource in messages, such as "widgets.example.com". Empty for built-in kinds."""
 
 
 class AdmissionControl(Protocol):

@@ -29,7 +29,7 @@ from pinnace.api.merge import LAST_APPLIED, with_last_applied
 from pinnace.api.meta_v1_pb2 import ManagedFieldsEntry, ObjectMeta
 from pinnace.api.patch import equal
 from pinnace.api.resources import Object, Resource
-from pinnace.api.schema import Type, empty, type_of
+from pinnace.api.schema import Type, empty, type_of_resource
 from pinnace.api.status import Violation
 from pinnace.api.structured_merge import ABSENT, TypeMismatch, check, compare, field_set, merge, remove, with_named_fields
 from pinnace.apiserver import errors
@@ -425,7 +425,7 @@ def _read_object(resource: Resource[T], name: str, read: Any) -> T:
 
 
 def _schema_type(resource: Resource[Any]) -> Type:
-    return type_of(resource.message.DESCRIPTOR)
+    return type_of_resource(resource)
 
 
 def _empty_form(resource: Resource[Any]) -> dict[str, Any]:

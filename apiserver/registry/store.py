@@ -56,7 +56,7 @@ from pinnace.apiserver.registry.mutation import (
     patch_function,
 )
 from pinnace.apiserver.registry.strategy import MAX_PARTS, Strategy, parts_exceeded, warn
-from pinnace.apiserver.storage.interface import StorageError
+from pinnace.apiserver.storage.interface import Guard, StorageError
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import apply_in_slices
 from pinnace.runtime.tracing import NO_TRACER, Tracer
@@ -194,16 +194,24 @@ class Store(Generic[T]):
         return await self._retry_until_uncontended(self._patch_mutation(request, by), by)
 
     async def modify(
-        self, namespace: str, name: str, change: Callable[[ObjectVersion[T]], T], by: WriteRequest
+        self,
+        namespace: str,
+        name: str,
+        change: Callable[[ObjectVersion[T]], T],
+        by: WriteRequest,
+        *,
+        operation: AdmissionOperation = AdmissionOperation.UPDATE,
+        guards: tuple[Guard, ...] = (),
     ) -> list[Outcome]:
-        """Update the latest version to the result of `change`, as `patch` does. `change` may raise Rejected."""
+        """Update the latest version to the result of `change`, as `patch` does. `change` may raise Rejected. `guards`: see
+        Mutation."""
 
         def step(version: ObjectVersion[T] | None) -> Next[T]:
             present = self._require_present(name, version)
-            return self._apply_step(change(present), present, by, AdmissionOperation.UPDATE)
+            return self._apply_step(change(present), present, by, operation)
 
         return await self._retry_until_uncontended(
-            Mutation(self.resource.key(namespace or DEFAULT_NAMESPACE, name), name, step), by
+            Mutation(self.resource.key(namespace or DEFAULT_NAMESPACE, name), name, step, guards), by
         )
 
     async def _retry_until_uncontended(self, mutation: Mutation[T], by: WriteRequest) -> list[Outcome]:
@@ -265,11 +273,8 @@ class Store(Generic[T]):
         if not name:
             return errors.invalid(self.resource, "", [Violation("metadata.name", "Required value")])
         if metadata.resourceVersion in UNSAID and not self.strategy.allow_unconditional_update:
-            return errors.invalid(
-                self.resource,
-                name,
-                [Violation("metadata.resourceVersion", "Invalid value: 0x0: must be specified for an update")],
-            )
+            violation = Violation("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
+            return errors.invalid(self.resource, name, [violation], kind=self.resource.plural)
         metadata.namespace = self.resource.home(metadata.namespace)
 
         def step(version: ObjectVersion[T] | None) -> Next[T]:

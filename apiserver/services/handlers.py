@@ -63,11 +63,14 @@ class MethodHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has 
         of the server. `by_token`: the port requests no client certificate."""
         self._authenticator = authenticator if by_token else None
         self._call_handlers = _CallHandlers(_credential_reader(authenticator), runner)
+        self._methods = methods
         self._handlers = {path: self._call_handlers.handler_of(method) for path, method in methods.items()}
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
         path = handler_call_details.method
         handler = self._handlers.get(path)
+        if handler is None and (method := self._methods.get(path)) is not None:  # of a custom kind
+            handler = self._call_handlers.handler_of(method)
         if handler is None or (
             self._authenticator is not None and not _has_valid_token(self._authenticator, handler_call_details)
         ):

@@ -412,11 +412,12 @@ class NamespaceService(ResourceService[Namespace]):
 
     def _is_empty(self, namespace: str) -> bool:
         """Return whether the namespace is empty. Events do not count, because they expire."""
-        return not any(
+        built_in = any(
             self._all.cache_of(resource).select(SelectionPredicate.parse(resource, namespace, "", ""))
             for resource in ALL
             if resource.namespaced and resource is not EVENTS
         )
+        return not built_in and not any(cache.count(namespace) for cache in self._all.custom_caches())
 
 
 NAME = "NAME"

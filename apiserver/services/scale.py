@@ -46,7 +46,7 @@ class ScaledService(ResourceService[T]):
         by = self.write_request(request, context)
 
         def scaled(present: ObjectVersion[T]) -> T:
-            wanted = change(scale_of(present.obj))
+            wanted = change(self._scale_to_change(present.obj))
             return self._with(present.obj, wanted)
 
         writing = self.store.modify(named.namespace, named.name, scaled, by)
@@ -60,10 +60,14 @@ class ScaledService(ResourceService[T]):
             raise Rejected(errors.invalid(self._resource, obj.metadata.name, [violation]))
         new: Any = self._resource.message()
         new.CopyFrom(obj)
-        new.spec.replicas = replicas
+        self._set_replicas(new, replicas)
         new.metadata.uid, new.metadata.resourceVersion = scale.metadata.uid, scale.metadata.resourceVersion
         result: T = new
         return result
+
+    def _set_replicas(self, obj: Any, replicas: int) -> None:
+        """Set the replicas in place. Raises Rejected."""
+        obj.spec.replicas = replicas
 
     def _patching(self, request: PatchRequest) -> Callable[[Scale], Scale]:
         """Return a function that returns the patched Scale. Both functions raise Rejected."""
@@ -106,18 +110,31 @@ class ScaledService(ResourceService[T]):
 
     def _encoded(self, data: bytes) -> bytes:
         message: Any = self._resource.message
-        return scale_of(message.FromString(data)).SerializeToString()
+        return self._scale_of(message.FromString(data)).SerializeToString()
+
+    def _scale_to_change(self, obj: T) -> Scale:
+        """Return the Scale that a write changes. Raises Rejected."""
+        return self._scale_of(obj)
+
+    def _scale_of(self, obj: T) -> Scale:
+        """Raises Rejected if the object has no scale."""
+        return scale_of(obj)
 
 
 def scale_of(obj: Any) -> Scale:
     """Return the Scale of a Deployment or ReplicaSet."""
     scale = Scale()
-    for name in _METADATA:
-        setattr(scale.metadata, name, getattr(obj.metadata, name))
-    scale.metadata.creationTimestamp.CopyFrom(obj.metadata.creationTimestamp)
+    set_identity(obj, scale)
     scale.spec.replicas = obj.spec.replicas
     scale.spec.SetInParent()
     scale.status.replicas = obj.status.replicas
     scale.status.selector = str(from_message(obj.spec.selector))
     scale.status.SetInParent()
     return scale
+
+
+def set_identity(obj: Object, scale: Scale) -> None:
+    """Set the metadata of the Scale of an object."""
+    for name in _METADATA:
+        setattr(scale.metadata, name, getattr(obj.metadata, name))
+    scale.metadata.creationTimestamp.CopyFrom(obj.metadata.creationTimestamp)

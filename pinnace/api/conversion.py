@@ -18,7 +18,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from pinnace.api.codec import unknown_fields
-from pinnace.api.resources import EVENTS, EVENTS_V1, Resource
+from pinnace.api.resources import EVENTS, EVENTS_V1, CustomResource, Resource
 from pinnace.api.selectors import FIELDS, FieldSelector, parse_fields
 
 
@@ -103,24 +103,43 @@ SERVED_VERSIONS = tuple(conversion.served for conversion in _CONVERSIONS)
 """The versions that are not the stored ones of their kinds."""
 
 
-@cache
 def conversion_of(resource: Resource[Any]) -> Conversion:
-    """Return the conversion of a version to the stored form."""
+    """Return the conversion of a version to the stored form. Versions of custom kinds have their own one
+    (pinnace.apiextensions.kinds)."""
+    if isinstance(resource, CustomResource):
+        return Conversion(resource, resource)
+    return _built_in_conversion(resource)
+
+
+@cache
+def _built_in_conversion(resource: Resource[Any]) -> Conversion:
     return next((conversion for conversion in _CONVERSIONS if conversion.served is resource), Conversion(resource, resource))
 
 
-@cache
 def conversion_to(resource: Resource[Any], api_version: str) -> Conversion | None:
     """Return the conversion of a version of the same kind. `resource`: any version. None: there is no such version."""
+    if isinstance(resource, CustomResource):
+        return Conversion(resource, resource) if resource.api_version == api_version else None
+    return _built_in_conversion_to(resource, api_version)
+
+
+@cache
+def _built_in_conversion_to(resource: Resource[Any], api_version: str) -> Conversion | None:
     stored = conversion_of(resource).stored
     versions = (stored, *(conversion.served for conversion in _CONVERSIONS if conversion.stored is stored))
     return next((conversion_of(version) for version in versions if version.api_version == api_version), None)
 
 
-@cache
 def renamed_fields(resource: Resource[Any], source: str, target: str) -> Mapping[str, str] | None:
     """Return the names in the API version `target` of the fields that have other names in `source`. None: the kind of the
     resource does not have both versions."""
+    if isinstance(resource, CustomResource):
+        return {} if resource.schema is None or resource.schema.has_versions(source, target) else None
+    return _renamed_fields(resource, source, target)
+
+
+@cache
+def _renamed_fields(resource: Resource[Any], source: str, target: str) -> Mapping[str, str] | None:
     before, after = conversion_to(resource, source), conversion_to(resource, target)
     if before is None or after is None:
         return None

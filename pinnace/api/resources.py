@@ -4,14 +4,15 @@ The server, the clients and the CLI are generic over this table. A new resource 
 strategy in apiserver.registry.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from google.protobuf import message_factory
 from google.protobuf.message import Message
 
 from pinnace.api import (
+    apiextensions_v1_pb2,
     apps_v1_pb2,
     batch_v1_pb2,
     clusterrolebindings_pb2,
@@ -20,18 +21,23 @@ from pinnace.api import (
     coordination_v1_pb2,
     core_v1_pb2,
     csinodes_pb2,
+    customobjects_pb2,
+    customresourcedefinitions_pb2,
     deployments_pb2,
     discovery_v1_pb2,
     endpointslices_pb2,
     events_pb2,
     events_v1_pb2,
     events_v1_service_pb2,
+    ingressclasses_pb2,
+    ingresses_pb2,
     ipaddresses_pb2,
     jobs_pb2,
     leases_pb2,
     limitranges_pb2,
     namespaces_pb2,
     networking_v1_pb2,
+    networkpolicies_pb2,
     nodes_pb2,
     persistentvolumeclaims_pb2,
     persistentvolumes_pb2,
@@ -52,6 +58,7 @@ from pinnace.api import (
     storage_v1_pb2,
     storageclasses_pb2,
 )
+from pinnace.api.customobjects_pb2 import CustomObject
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 
 
@@ -108,6 +115,11 @@ class Resource(Generic[T_co]):
         return message_factory.GetMessageClass(message.DESCRIPTOR.file.message_types_by_name[f"{self.kind}List"])
 
     @property
+    def stored_name(self) -> str:
+        """The name in etcd keys, which no other resource has: the plural, or of a custom resource "widgets.example.com"."""
+        return self.plural
+
+    @property
     def prefix(self) -> str:
         """The prefix of the etcd keys of this resource."""
         return f"{ROOT}{self.plural}/"
@@ -123,6 +135,84 @@ class Resource(Generic[T_co]):
 
     def key_of(self, obj: Object) -> str:
         return self.key(obj.metadata.namespace, obj.metadata.name)
+
+
+CUSTOM_SERVICE = "pinnace.v1.CustomObjects"
+"""The gRPC service whose methods every version of every custom kind has, in a service of its own."""
+
+
+class CustomSchema(Protocol):
+    """The rules of a version of a custom kind (pinnace.apiextensions.kinds)."""
+
+    def find_unknown_fields(self, obj: dict[str, Any]) -> list[str]:
+        """Return the paths of the fields that the schema does not declare, sorted. May remove them from `obj`."""
+        ...
+
+    def to_served(self, obj: CustomObject) -> dict[str, Any]:
+        """Return the form in which a stored object is served in this version: with defaults, without unknown fields."""
+        ...
+
+    def has_versions(self, *api_versions: str) -> bool:
+        """Return whether the kind has these versions."""
+        ...
+
+    def ownership_type(self) -> Any:
+        """Return the type of the objects for server-side apply (pinnace.api.schema)."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class CustomResource(Resource[CustomObject]):
+    """A version of a kind that a CustomResourceDefinition adds at run time. All versions of a kind have the same keys."""
+
+    schema: CustomSchema | None = None
+    """None for reads of metadata alone."""
+    list_kind: str = ""
+    singular: str = ""
+    categories: tuple[str, ...] = ()
+    readers: Mapping[str, Callable[[Any], str]] = field(default_factory=dict)
+    """The fields of field selectors."""
+
+    @property
+    def stored_name(self) -> str:
+        return f"{self.plural}.{self.group}"
+
+    @property
+    def prefix(self) -> str:
+        return f"{ROOT}{self.stored_name}/"
+
+    @property
+    def list_message(self) -> type[Message]:
+        return customobjects_pb2.CustomObjectList
+
+    def request(self, prefix: str, suffix: str = "Request") -> type[Message]:
+        result: type[Message] = getattr(customobjects_pb2, f"{prefix}CustomObject{suffix}")
+        return result
+
+    def key(self, namespace: str, name: str) -> str:
+        return f"{self.prefix}{namespace}/{name}" if self.namespaced else f"{self.prefix}{name}"
+
+
+CUSTOM_OBJECTS = Resource(
+    "customobjects", "CustomObject", "v1", CustomObject, CUSTOM_SERVICE, customobjects_pb2, namespaced=True
+)
+"""Stands for all custom resources in tables of resources. It has no objects."""
+
+
+def custom_service(version: str, plural: str, group: str) -> str:
+    """Return the gRPC service of a version of a custom kind."""
+    return f"{CUSTOM_SERVICE}.{version}.{plural}.{group}"
+
+
+def is_custom_prefix(prefix: str) -> bool:
+    """Return whether keys with this prefix (`prefix_of`) are those of custom objects: "/registry/widgets.example.com/"."""
+    return "." in prefix and prefix.startswith(ROOT)
+
+
+def custom_row(prefix: str) -> CustomResource:
+    """Return a row for the metadata of the objects with a custom prefix, which are those of any scope."""
+    plural, _, group = prefix.removeprefix(ROOT).rstrip("/").partition(".")
+    return CustomResource(plural, "", f"{group}/", CustomObject, CUSTOM_SERVICE, customobjects_pb2, namespaced=True)
 
 
 def prefix_of(key: str) -> str:
@@ -252,9 +342,26 @@ IP_ADDRESSES = Resource(
     "ipaddresses", "IPAddress", "networking.k8s.io/v1", networking_v1_pb2.IPAddress, "pinnace.v1.IPAddresses", ipaddresses_pb2,
     namespaced=False, short_names=("ip",),
 )  # fmt: skip
+CUSTOM_RESOURCE_DEFINITIONS = Resource(
+    "customresourcedefinitions", "CustomResourceDefinition", "apiextensions.k8s.io/v1",
+    apiextensions_v1_pb2.CustomResourceDefinition, "pinnace.v1.CustomResourceDefinitions", customresourcedefinitions_pb2,
+    namespaced=False, short_names=("crd", "crds"),
+)  # fmt: skip
 SERVICE_CIDRS = Resource(
     "servicecidrs", "ServiceCIDR", "networking.k8s.io/v1", networking_v1_pb2.ServiceCIDR, "pinnace.v1.ServiceCIDRs",
     servicecidrs_pb2, namespaced=False,
+)  # fmt: skip
+INGRESSES = Resource(
+    "ingresses", "Ingress", "networking.k8s.io/v1", networking_v1_pb2.Ingress, "pinnace.v1.Ingresses", ingresses_pb2,
+    namespaced=True, short_names=("ing",),
+)  # fmt: skip
+INGRESS_CLASSES = Resource(
+    "ingressclasses", "IngressClass", "networking.k8s.io/v1", networking_v1_pb2.IngressClass, "pinnace.v1.IngressClasses",
+    ingressclasses_pb2, namespaced=False,
+)  # fmt: skip
+NETWORK_POLICIES = Resource(
+    "networkpolicies", "NetworkPolicy", "networking.k8s.io/v1", networking_v1_pb2.NetworkPolicy, "pinnace.v1.NetworkPolicies",
+    networkpolicies_pb2, namespaced=True, short_names=("netpol",),
 )  # fmt: skip
 
 ALL: tuple[Resource[Any], ...] = (
@@ -285,6 +392,10 @@ ALL: tuple[Resource[Any], ...] = (
     SERVICE_ACCOUNTS,
     IP_ADDRESSES,
     SERVICE_CIDRS,
+    INGRESSES,
+    INGRESS_CLASSES,
+    NETWORK_POLICIES,
+    CUSTOM_RESOURCE_DEFINITIONS,
 )
 _NOT_COLLECTED = (
     EVENTS, LEASES, ROLES, CLUSTER_ROLES, ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS, SECRETS, IP_ADDRESSES, SERVICE_CIDRS,
@@ -399,7 +510,6 @@ SYSTEM_NAMESPACE = "kube-system"
 
 _DEPLOYMENT = "a Deployment keeps pods running"
 _CERTIFICATES = "users are identified by certificates: `pinnace pki DIR --user NAME`; bind roles to users and groups"
-_ROUTING = "traffic is not routed; the EndpointSlices of a Service list the addresses of its pods"
 _KINDS = "the kinds are fixed; `pinnace api-resources` shows them"
 _ADMISSION = "webhooks are configured in a file of the API servers; see docs/admission.md"
 _CLAIMS = "request storage with a PersistentVolumeClaim and a StorageClass; see docs/workloads.md"
@@ -437,7 +547,6 @@ ABSENT = (
     Absent("CronJob", "CronJobs", "run `pinnace create -f` from cron, on a Job with generateName", ("cj",)),
     Absent("CSIDriver", "CSIDrivers", _CLAIMS),
     Absent("CSIStorageCapacity", "CSIStorageCapacities", _CLAIMS),
-    Absent("CustomResourceDefinition", "CustomResourceDefinitions", _KINDS, ("crd", "crds")),
     Absent(
         "DaemonSet", "DaemonSets", f"{_DEPLOYMENT}; one for each node with podAntiAffinity on kubernetes.io/hostname", ("ds",)
     ),
@@ -445,10 +554,7 @@ ABSENT = (
     Absent("Endpoints", "Endpoints", "`pinnace get endpointslices` shows the addresses of the pods of services", ("ep",)),
     Absent("FlowSchema", "FlowSchemas", "flow control is the API servers' own"),
     Absent("HorizontalPodAutoscaler", "HorizontalPodAutoscalers", "`pinnace scale deployment/NAME --replicas N`", ("hpa",)),
-    Absent("Ingress", "Ingresses", _ROUTING, ("ing",)),
-    Absent("IngressClass", "IngressClasses", _ROUTING),
     Absent("MutatingWebhookConfiguration", "MutatingWebhookConfigurations", _ADMISSION),
-    Absent("NetworkPolicy", "NetworkPolicies", _ROUTING, ("netpol",)),
     Absent("PodTemplate", "PodTemplates", "a Deployment or a Job has the template of its pods in its spec"),
     Absent("PriorityLevelConfiguration", "PriorityLevelConfigurations", "flow control is the API servers' own"),
     Absent("ReplicationController", "ReplicationControllers", _DEPLOYMENT, ("rc",)),

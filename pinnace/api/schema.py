@@ -1,6 +1,7 @@
 """The types of API objects for server-side apply: scalars, lists and maps, and the parts of an object that have one owner.
 
-The types are made from the descriptors of the messages. The list types, keys and map types are Kubernetes', in
+The types of built-in kinds are made from the descriptors of the messages, and those of custom objects from their schemas
+(`Map.fields`, `DEDUCED` for unknown fields). The list types, keys and map types are Kubernetes', in
 schema_extensions.json, by the name of a schema. OpenAPI documents and field sets are made from the same file.
 
     list type atomic (the default)   one owner for the whole list
@@ -18,16 +19,19 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+from pinnace.api.apiextensions_v1_pb2 import JSONSchemaProps
 from pinnace.api.codec import Field, fields_of, of_field
 from pinnace.api.merge import DEFAULTS
 from pinnace.api.meta_v1_pb2 import FieldsV1
+from pinnace.api.resources import CustomResource, Resource
 from pinnace.api.scalars import SCALARS
 
 META_PACKAGE = "io.k8s.apimachinery.pkg.apis.meta.v1"
+_APIEXTENSIONS_PACKAGE = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
 _FILE = Path(__file__).with_name("schema_extensions.json")
 _LIST_TYPE, _LIST_KEYS, _MAP_TYPE = "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-map-type"
 _ATOMIC = "atomic"
@@ -50,36 +54,92 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class List:
-    """`keys`: of the items of a list map; empty for other lists."""
+    """`keys`: of the items of a list map; empty for other lists. `defaults`: the values of keys that an item leaves out."""
 
     element: "Type"
     atomic: bool
     keys: tuple[str, ...] = ()
+    defaults: tuple[tuple[str, Any], ...] = ()
 
-    def default(self, key: str) -> str | None:
-        """Return the value of a key that an item leaves out."""
+    def default(self, key: str) -> Any:
+        """Return the value of a key that an item leaves out; None if it has no default."""
+        for name, value in self.defaults:
+            if name == key:
+                return value
         named = isinstance(self.element, Map) and self.element.field(key) is not None
         return DEFAULTS.get(key) if named else None
 
 
+class Fields(Protocol):
+    """The declared fields of an object, by JSON name. A dict is one. Other implementations can make the types on demand."""
+
+    def get(self, name: str, /) -> "Type | None":
+        """Return the type of a declared field; None if there is none."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Map:
-    """An object with fields (`message`), or a map with values of one type (`element`)."""
+    """An object with declared fields, a map with values of one type (`element`), or both: an object whose undeclared fields
+    have the type `element`."""
 
-    message: Descriptor | None
+    fields: Fields | None
     element: "Type | None"
     atomic: bool
 
     def field(self, name: str) -> "Type | None":
         """Return the type of a declared field; None if there is none."""
-        return _fields(self.message).get(name) if self.message is not None else None
+        return self.fields.get(name) if self.fields is not None else None
 
     def value(self, name: str) -> "Type | None":
         """Return the type of a field or of a map's value; None for a field that is not declared."""
-        return self.field(name) if self.message is not None else self.element
+        return self.field(name) or self.element
+
+    @property
+    def is_open(self) -> bool:
+        """Whether fields that are not declared are accepted."""
+        return self.fields is None or self.element is not None
 
 
-Type = Scalar | List | Map
+@dataclass(frozen=True, slots=True)
+class Deduced:
+    """The type of fields without a schema: each value has the type of its content. Lists have one owner, objects are granular.
+
+    Source: https://github.com/kubernetes-sigs/structured-merge-diff/blob/master/typed/parser.go (DeducedParseableType)
+    """
+
+    @property
+    def atomic(self) -> bool:
+        return False
+
+
+DEDUCED = Deduced()
+Type = Scalar | List | Map | Deduced
+
+_ANY_SCALAR = Scalar(Kind.ANY)
+_ANY_LIST = List(DEDUCED, atomic=True)
+_ANY_MAP = Map(None, DEDUCED, atomic=False)
+
+
+def resolve(of: Type, *values: object) -> Scalar | List | Map:
+    """Return the type of values. Deduced types depend on them: if they differ in kind, they are compared as a whole."""
+    if not isinstance(of, Deduced):
+        return of
+    kinds = {type(value) for value in values if value is not None and not isinstance(value, Enum)}
+    if kinds == {dict}:
+        return _ANY_MAP
+    return _ANY_LIST if kinds == {list} else _ANY_SCALAR
+
+
+class MessageFields:
+    """The fields of a message. Types are made on first use, because messages can be recursive."""
+
+    def __init__(self, message: Descriptor) -> None:
+        self.message = message
+
+    def get(self, name: str, /) -> Type | None:
+        return _fields(self.message).get(name)
+
 
 _PRIMITIVES = {
     FieldDescriptor.TYPE_STRING: Scalar(Kind.STRING),
@@ -98,19 +158,29 @@ def extensions() -> Mapping[str, Any]:
 def schema_name(descriptor: Descriptor) -> str:
     """Return the name of a message in Kubernetes' OpenAPI: "io.k8s.api.core.v1.Pod" for pinnace.core.v1.Pod."""
     package, _, name = descriptor.full_name.removeprefix("pinnace.").rpartition(".")
+    if package == "apiextensions.v1":
+        return f"{_APIEXTENSIONS_PACKAGE}.{name}"
     return f"{META_PACKAGE}.{name}" if package == "meta.v1" else f"io.k8s.api.{package}.{name}"
 
 
 @cache
 def type_of(message: Descriptor, atomic: bool | None = None) -> Type:
     """Return the type of a message. `atomic`: the map type of the field that contains it; None: that of the message."""
-    if message.full_name == FieldsV1.DESCRIPTOR.full_name:
+    if message.full_name in (FieldsV1.DESCRIPTOR.full_name, JSONSchemaProps.DESCRIPTOR.full_name):
         return Map(None, None, atomic=True)
     if message.full_name in SCALARS:
         return Scalar(Kind.ANY)
     if atomic is None:
         atomic = extensions().get(schema_name(message), {}).get(_MAP_TYPE) == _ATOMIC
-    return Map(message, None, atomic)
+    return Map(MessageFields(message), None, atomic)
+
+
+def type_of_resource(resource: Resource[Any]) -> Type:
+    """Return the type of the objects of a resource."""
+    if isinstance(resource, CustomResource) and resource.schema is not None:
+        result: Type = resource.schema.ownership_type()
+        return result
+    return type_of(resource.message.DESCRIPTOR)
 
 
 @cache

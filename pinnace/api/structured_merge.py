@@ -10,11 +10,11 @@ Source: https://github.com/kubernetes-sigs/structured-merge-diff/tree/master/typ
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pinnace.api.fieldset import Element, FieldSet, Path, field_element, field_name, key_element, text_of, value_element
 from pinnace.api.patch import equal
-from pinnace.api.schema import Kind, List, Map, Scalar, Type
+from pinnace.api.schema import Deduced, Kind, List, Map, Scalar, Type, resolve
 
 
 class _Absent(Enum):
@@ -64,7 +64,7 @@ def check(of: Type, value: Any) -> None:
 
 
 def _problems(of: Type, value: Any, path: Path) -> Iterator[tuple[Path, str]]:
-    if value is None:
+    if value is None or isinstance(of, Deduced):
         return
     match of:
         case Scalar():
@@ -96,7 +96,7 @@ def _problems(of: Type, value: Any, path: Path) -> Iterator[tuple[Path, str]]:
                 inside, inner = of.value(str(name)), (*path, field_element(str(name)))
                 if inside is not None:
                     yield from _problems(inside, each, inner)
-                elif of.message is not None:
+                elif not of.is_open:
                     yield inner, _UNDECLARED
 
 
@@ -150,7 +150,7 @@ def field_set(of: Type, value: Any) -> FieldSet:
 
 def _owned(of: Type, value: Any) -> tuple[bool, FieldSet]:
     """Return whether the value itself is an owned field, and the owned fields inside it."""
-    result = FieldSet()
+    result, of = FieldSet(), resolve(of, value)
     if isinstance(of, Scalar) or of.atomic:
         return True, result
     if isinstance(of, List):
@@ -172,6 +172,7 @@ def _owned(of: Type, value: Any) -> tuple[bool, FieldSet]:
 def merge(of: Type, live: Any, applied: Any) -> Any:
     """Return the live value with the applied one merged into it; ABSENT if nothing is left. Raises TypeMismatch if items of a
     live list map have no keys."""
+    of = resolve(of, live, applied)
     if _is_leaf(of, live, applied):
         return live if applied is ABSENT else applied
     if isinstance(of, List):
@@ -244,6 +245,7 @@ def compare(of: Type, old: Any, new: Any) -> Comparison:
 
 
 def _compare(of: Type | None, old: Any, new: Any, path: Path, out: Comparison) -> None:
+    of = resolve(of, old, new) if of is not None else None
     if of is None or _is_leaf(of, old, new):
         if old is ABSENT:
             out.added.insert(path)
@@ -287,6 +289,7 @@ def _compare_lists(of: List, old: Any, new: Any, path: Path, out: Comparison) ->
 
 def remove(of: Type, value: Any, gone: FieldSet) -> Any:
     """Return the value without these fields; ABSENT or an empty part if nothing remains."""
+    of = resolve(of, value)
     if isinstance(of, Scalar):
         return value
     if of.atomic or not value:
@@ -317,8 +320,10 @@ def with_named_fields(of: Type, fields: FieldSet) -> FieldSet:
     result = FieldSet()
     result.members = set(fields.members)
     for element, below in fields.children.items():
-        name, inside = field_name(element), None
-        if isinstance(of, List):
+        name, inside = field_name(element), cast(Type | None, None)
+        if isinstance(of, Deduced):
+            inside = of
+        elif isinstance(of, List):
             inside = of.element
         elif isinstance(of, Map) and name is not None:
             inside = of.value(name)

@@ -23,7 +23,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -163,9 +163,12 @@ class Informer(Generic[T]):
         labels: str = "",
         fields: str = "",
         announced: bool = False,
+        transform: Callable[[T], T] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """`announced`: the server sends a bookmark when a leader is elected, so that the leader can wait for that revision."""
+        """`announced`: the server sends a bookmark when a leader is elected, so that the leader can wait for that revision.
+        `transform` returns what is kept of an object."""
+        self._transform = transform
         self._client = client
         self._announced = announced
         self._labels = labels
@@ -256,6 +259,8 @@ class Informer(Generic[T]):
             try:
                 async for batch in batches:
                     self._failing = None
+                    if (transform := self._transform) is not None:
+                        batch = replace(batch, events=[(kind, transform(obj)) for kind, obj in batch.events])
                     if initial is None:
                         await self._deliver_batch(batch)
                         continue

@@ -4,6 +4,7 @@ Source: Kubernetes, pkg/printers/internalversion/printers.go.
 """
 
 from pinnace.api import conditions
+from pinnace.api.apiextensions_v1_pb2 import CustomResourceDefinition
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import ConfigMap, Event, LimitRange, Namespace, Node, ResourceQuota, Secret, ServiceAccount
 from pinnace.api.meta_v1_pb2 import MicroTime, Time
@@ -218,3 +219,9 @@ def service_account_row(account: ServiceAccount, now: float) -> tuple[str, ...]:
 
 
 SERVICE_ACCOUNTS = Columns(headers=("NAME", "AGE"), wide=(), row=service_account_row)
+
+CUSTOM_RESOURCE_DEFINITIONS: Columns[CustomResourceDefinition] = Columns(
+    ("NAME", "CREATED AT"),
+    (),
+    lambda definition, now: (definition.metadata.name, format_time(definition.metadata.creationTimestamp)),
+)

@@ -12,11 +12,14 @@ from pinnace.api.resources import (
     DEPLOYMENTS,
     ENDPOINT_SLICES,
     EVENTS,
+    INGRESS_CLASSES,
+    INGRESSES,
     IP_ADDRESSES,
     JOBS,
     LEASES,
     LIMIT_RANGES,
     NAMESPACES,
+    NETWORK_POLICIES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
@@ -34,6 +37,8 @@ from pinnace.api.resources import (
 )
 from pinnace.apiserver.registry.strategies.cluster import EventStrategy, LeaseStrategy, NamespaceStrategy, NodeStrategy
 from pinnace.apiserver.registry.strategies.configuration import ConfigMapStrategy, SecretStrategy, ServiceAccountStrategy
+from pinnace.apiserver.registry.strategies.definitions import DefinitionStrategy
+from pinnace.apiserver.registry.strategies.networking import IngressClassStrategy, IngressStrategy, NetworkPolicyStrategy
 from pinnace.apiserver.registry.strategies.pods import PodStrategy
 from pinnace.apiserver.registry.strategies.policy import (
     LimitRangeStrategy,
@@ -86,6 +91,10 @@ _ALL: Sequence[Strategy[Any]] = (
     ServiceAccountStrategy(SERVICE_ACCOUNTS),
     IPAddressStrategy(IP_ADDRESSES),
     ServiceCIDRStrategy(SERVICE_CIDRS),
+    IngressStrategy(INGRESSES),
+    IngressClassStrategy(INGRESS_CLASSES),
+    NetworkPolicyStrategy(NETWORK_POLICIES),
+    DefinitionStrategy(),
 )
 STRATEGIES: Mapping[str, Strategy[Any]] = {strategy.resource.plural: strategy for strategy in _ALL}
 """Strategies by the plural name of the resource."""

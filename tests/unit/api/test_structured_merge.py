@@ -162,9 +162,10 @@ def test_key_fields_of_list_maps_exist() -> None:
         elif isinstance(of, schema.Map):
             if of.element is not None:
                 walk(of.element, seen)
-            if of.message is not None and of.message.full_name not in seen:
-                seen.add(of.message.full_name)
-                for name in schema.fields_of(of.message):
+            message = of.fields.message if isinstance(of.fields, schema.MessageFields) else None
+            if message is not None and message.full_name not in seen:
+                seen.add(message.full_name)
+                for name in schema.fields_of(message):
                     inside = of.field(name)
                     assert inside is not None
                     walk(inside, seen)

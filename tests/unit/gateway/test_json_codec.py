@@ -15,7 +15,17 @@ from pinnace.gateway.json_codec import JsonCache, to_json, with_type
 from tests.builders import make_node, make_pod
 from tests.messages import messages
 
-EMPTY = ("status", "resources", "state", "lastState", "involvedObject", "source", "regarding", "deprecatedSource")
+EMPTY = (
+    "status",
+    "resources",
+    "state",
+    "lastState",
+    "involvedObject",
+    "source",
+    "regarding",
+    "deprecatedSource",
+    "acceptedNames",
+)
 
 
 def without_empty(value: Any) -> Any:

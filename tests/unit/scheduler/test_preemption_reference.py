@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,8 @@ from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler import reference
 from tests.unit.scheduler.pods import cache_of, info
 from tests.unit.scheduler.preempting import Bench, budget
+
+pytestmark = pytest.mark.slow
 
 PRIORITIES = st.integers(-1, 3)
 

@@ -19,6 +19,8 @@ from tests.builders import NodeBuilder, make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, framework, info
 from tests.unit.scheduler.preempting import budget
 
+pytestmark = pytest.mark.slow
+
 SEEDS, STEPS, SEED = 80, 60, 7
 BUDGETS = [budget("x", "app=x", 1), budget("y", "app=y", 0)]
 

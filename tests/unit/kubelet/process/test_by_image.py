@@ -47,6 +47,7 @@ def unknown() -> Pod:
     return make_pod("b").container().node("n").build()
 
 
+@pytest.mark.processes
 async def test_unknown_image_is_simulated_and_users_are_told(scene: Both) -> None:
     assert scene.both.prepare(shell(FOR_EVER), ADDRESSES) is None
     remark = scene.both.prepare(unknown(), ADDRESSES)
@@ -66,6 +67,7 @@ async def test_unknown_image_is_simulated_and_users_are_told(scene: Both) -> Non
     assert scene.both.observe(OTHER, now) == ()
 
 
+@pytest.mark.processes
 async def test_pod_stays_where_it_was_prepared(scene: Both) -> None:
     """A process whose image is no longer known is adopted as a process."""
     scene.chooser._images = ImageTable({"app": ImageProgram(("/bin/sh", "-c", FOR_EVER))})

@@ -11,6 +11,8 @@ from pinnace.kubelet.runtime.process.runtime import ProcessRuntime
 from tests.unit.kubelet.process.scene import FOR_EVER, Scene, shell
 from tests.unit.kubelet.process.test_streams import execute
 
+pytestmark = pytest.mark.processes
+
 HOME = Path("/pinnace-test")
 """A directory that the machine does not have."""
 

@@ -94,6 +94,7 @@ def mounting(pod: Pod, name: str) -> Any:
     return pod.spec.volumes.add(name=name).volumeSource
 
 
+@pytest.mark.processes
 async def test_variables_from_config_maps_and_secrets(scene: Cluster) -> None:
     scene.stored[CONFIG_MAPS, "conf"] = config_map(LEVEL="debug", **{"odd.key": "1"})
     scene.stored[SECRETS, "cred"] = Secret(data={"LEVEL": b"secret", "password": "pä".encode()})
@@ -119,6 +120,7 @@ async def test_variables_from_config_maps_and_secrets(scene: Cluster) -> None:
     ]
 
 
+@pytest.mark.processes
 async def test_container_is_held_until_its_object_exists(scene: Cluster) -> None:
     pod = shell("echo $A; exit 0", "exit 0")
     key = pod.spec.containers[0].env.add(name="A").valueFrom.configMapKeyRef
@@ -188,6 +190,7 @@ async def test_missing_volume_keeps_the_pod_waiting(scene: Cluster, fill: Any, m
     assert not scene.progress.mounted
 
 
+@pytest.mark.processes
 async def test_token_volume_has_a_token_of_the_pod(scene: Cluster) -> None:
     pod = _with_token("cat v/token; exit 0", audience="vault")
     assert await scene.lines(pod) == ["stdout P token 1"]
@@ -197,6 +200,7 @@ async def test_token_volume_has_a_token_of_the_pod(scene: Cluster) -> None:
     assert (bound.apiVersion, bound.kind, bound.name, bound.uID) == ("v1", "Pod", pod.metadata.name, pod.metadata.uid)
 
 
+@pytest.mark.processes
 async def test_token_is_replaced_before_it_expires(scene: Cluster) -> None:
     scene.seconds_left = 600.0  # of 3600: it is due
     pod = _with_token("exit 0")
@@ -216,6 +220,7 @@ def _with_token(command: str, audience: str = "") -> Pod:
     return pod
 
 
+@pytest.mark.processes
 async def test_unreadable_object_is_read_again(scene: Cluster) -> None:
     scene.down = True
     scene.stored[SECRETS, "s"] = Secret(data={"k": b"x" * (1 << 20)})
@@ -243,6 +248,7 @@ async def test_huge_value_cannot_be_a_variable(scene: Cluster) -> None:
     assert exit_.message == 'container "c0": the variable "BIG" of envFrom exceeds 131072 characters, the limit of Linux'
 
 
+@pytest.mark.processes
 async def test_claim_is_the_path_of_its_volume(scene: Cluster, tmp_path: Path) -> None:
     volume, claim = PersistentVolume(), PersistentVolumeClaim()
     volume.spec.persistentVolumeSource.hostPath.path = str(tmp_path / "disk")

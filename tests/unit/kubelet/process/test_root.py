@@ -51,6 +51,7 @@ def test_reset_rejects_a_folder_of_another_origin(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pods", "thesis.tex"]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("by", ["reset", "removal"])
 async def test_processes_are_killed_on_a_full_disk(by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression: shims received the request to kill in a file. On a full disk `pinnace down` failed, and the processes of
@@ -80,6 +81,7 @@ async def test_processes_are_killed_on_a_full_disk(by: str, tmp_path: Path, monk
             os.kill(shim, signal.SIGKILL)
 
 
+@pytest.mark.processes
 async def test_older_shim_receives_requests_by_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The signal would end an older shim, and its processes would continue."""
     scene = Scene(tmp_path / "root")
@@ -95,6 +97,7 @@ async def test_older_shim_receives_requests_by_file(tmp_path: Path, monkeypatch:
     scene.root.close()
 
 
+@pytest.mark.processes
 async def test_starting_shim_is_killed(tmp_path: Path) -> None:
     scene = Scene(tmp_path / "root")
     scene.run(shell(FOR_EVER))

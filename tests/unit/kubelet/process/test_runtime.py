@@ -18,6 +18,8 @@ from pinnace.kubelet.runtime.process.root import RuntimeRoot
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.unit.kubelet.process.scene import ADDRESSES, FOR_EVER, UID, Scene, eventually, exists, shell
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 async def scene(tmp_path: Path) -> AsyncIterator[Scene]:

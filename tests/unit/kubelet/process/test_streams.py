@@ -12,6 +12,8 @@ from pinnace.kubelet.runtime.interface import StreamError
 from pinnace.kubelet.runtime.process.streams import ProcessStreams
 from tests.unit.kubelet.process.scene import FOR_EVER, UID, Scene, eventually, exists, shell
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 async def scene(tmp_path: Path) -> AsyncIterator[Scene]:

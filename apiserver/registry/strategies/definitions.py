@@ -17,8 +17,9 @@ from pinnace.api.scalars import format_rfc3339, to_time
 from pinnace.api.status import Violation
 from pinnace.api.verbs_pb2 import Disruption
 from pinnace.apiextensions import definitions
-from pinnace.apiextensions.definitions import CLEANUP_FINALIZER, RuleCheck
+from pinnace.apiextensions.definitions import CLEANUP_FINALIZER
 from pinnace.apiextensions.naming import set_condition, terminating_condition
+from pinnace.apiextensions.schema_rules import RuleCheck
 from pinnace.apiextensions.validation import RuleEvaluation
 from pinnace.apiserver.registry.strategy import StatusStrategy, added_violations, carry_over
 from pinnace.apiserver.registry.validation.fields import validate_metadata, validate_metadata_update

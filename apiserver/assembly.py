@@ -204,7 +204,7 @@ class Assembly:
         )
         self._heartbeats = HeartbeatsService(storage, self._committer, self.cacher, self.policy, clock=clock, rng=self._rng)
         self._admission = admission = chain(
-            self.cacher, self._nodes, self._rbac, self._quotas, settings.tracer, clock, self._rng, settings.optional_plugins
+            self.cacher, self._nodes, self._rbac, self._quotas, settings.tracer, clock, settings.optional_plugins
         )
         self._webhooks = WebhookAdmission(settings.webhooks, of(NAMESPACES))
         self._stores = {resource: self._store(resource, admission) for resource in ALL}

@@ -3,7 +3,6 @@
 Source: pkg/kubeapiserver/options/plugins.go of Kubernetes.
 """
 
-import random
 from collections.abc import Collection
 
 from pinnace.api.resources import (
@@ -54,7 +53,6 @@ def chain(
     quotas: Quotas,
     tracer: Tracer,
     clock: Clock,
-    rng: random.Random,
     optional: Collection[str] = (),
 ) -> AdmissionChain:
     """Return the chain of all plugins. A plugin that sets defaults and validates is in both lists. `optional`: the names of the
@@ -70,7 +68,7 @@ def chain(
         DefaultStorageClass(cache_of(STORAGE_CLASSES)),
         DefaultIngressClass(cache_of(INGRESS_CLASSES)),
         limits,
-        *([ServiceAccountAdmission(cache_of(SERVICE_ACCOUNTS), rng)] if SERVICE_ACCOUNT in optional else []),
+        *([ServiceAccountAdmission(cache_of(SERVICE_ACCOUNTS))] if SERVICE_ACCOUNT in optional else []),
         *([TraceContext(tracer)] if tracer.on else []),
     )
     validating = (

@@ -1,6 +1,5 @@
 """The service account of a pod, and the volume with its credentials."""
 
-import random
 from collections.abc import Callable
 
 import pytest
@@ -31,7 +30,7 @@ def admitting(*accounts: ServiceAccount) -> Admit:
     keys = [SERVICE_ACCOUNTS.key_of(account) for account in accounts]
     values = [account.SerializeToString() for account in accounts]
     cacher.install(5, [KeyValue(key, value, 5, 5, 1) for key, value in zip(keys, values, strict=True)])
-    plugin = ServiceAccountAdmission(cacher.cache_of(SERVICE_ACCOUNTS), random.Random(7))
+    plugin = ServiceAccountAdmission(cacher.cache_of(SERVICE_ACCOUNTS))
 
     def admit(pod: Pod) -> Pod:
         plugin.admit(WriteRequest(UNSECURED), pod)

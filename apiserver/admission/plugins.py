@@ -10,6 +10,7 @@ from pinnace.api.resources import (
     LIMIT_RANGES,
     NAMESPACES,
     PRIORITY_CLASSES,
+    RUNTIME_CLASSES,
     SERVICE_ACCOUNTS,
     STORAGE_CLASSES,
 )
@@ -22,6 +23,7 @@ from pinnace.apiserver.admission.defaults import (
     NamespaceLifecycle,
     PersistentVolumeClaimResize,
     Priority,
+    RuntimeClassAdmission,
     TaintNodesByCondition,
     TraceContext,
 )
@@ -60,10 +62,12 @@ def chain(
     cache_of = cacher.cache_of
     limits = LimitRanger(cache_of(LIMIT_RANGES))
     lifecycle = NamespaceLifecycle(cache_of(NAMESPACES))
+    runtime_class = RuntimeClassAdmission(cache_of(RUNTIME_CLASSES))
     priority = Priority(cache_of(PRIORITY_CLASSES))
     mutating: tuple[MutatingPlugin, ...] = (
         lifecycle,
         priority,
+        runtime_class,
         TaintNodesByCondition(),
         DefaultStorageClass(cache_of(STORAGE_CLASSES)),
         DefaultIngressClass(cache_of(INGRESS_CLASSES)),
@@ -76,6 +80,7 @@ def chain(
         RoleEscalation(rbac),
         ElectionLeases(),
         priority,
+        runtime_class,
         PersistentVolumeClaimResize(cache_of(STORAGE_CLASSES)),
         limits,
         ResourceQuota(quotas.states, quotas.tally, clock),

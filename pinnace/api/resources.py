@@ -38,6 +38,7 @@ from pinnace.api import (
     namespaces_pb2,
     networking_v1_pb2,
     networkpolicies_pb2,
+    node_v1_pb2,
     nodes_pb2,
     persistentvolumeclaims_pb2,
     persistentvolumes_pb2,
@@ -50,6 +51,7 @@ from pinnace.api import (
     resourcequotas_pb2,
     rolebindings_pb2,
     roles_pb2,
+    runtimeclasses_pb2,
     scheduling_v1_pb2,
     secrets_pb2,
     serviceaccounts_pb2,
@@ -364,6 +366,11 @@ NETWORK_POLICIES = Resource(
     networkpolicies_pb2, namespaced=True, short_names=("netpol",),
 )  # fmt: skip
 
+RUNTIME_CLASSES = Resource(
+    "runtimeclasses", "RuntimeClass", "node.k8s.io/v1", node_v1_pb2.RuntimeClass, "pinnace.v1.RuntimeClasses",
+    runtimeclasses_pb2, namespaced=False,
+)  # fmt: skip
+
 ALL: tuple[Resource[Any], ...] = (
     PODS,
     NODES,
@@ -395,6 +402,7 @@ ALL: tuple[Resource[Any], ...] = (
     INGRESSES,
     INGRESS_CLASSES,
     NETWORK_POLICIES,
+    RUNTIME_CLASSES,
     CUSTOM_RESOURCE_DEFINITIONS,
 )
 _NOT_COLLECTED = (
@@ -561,7 +569,6 @@ ABSENT = (
     Absent("ResourceClaim", "ResourceClaims", _DEVICES),
     Absent("ResourceClaimTemplate", "ResourceClaimTemplates", _DEVICES),
     Absent("ResourceSlice", "ResourceSlices", _DEVICES),
-    Absent("RuntimeClass", "RuntimeClasses", "all containers of a fleet use the same runtime: `pinnace-kubelet --runtime`"),
     Absent("StatefulSet", "StatefulSets", f"{_DEPLOYMENT}, without names or volumes of their own", ("sts",)),
     Absent("TokenRequest", "TokenRequests", _CERTIFICATES, ("token",)),
     Absent("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicies", _ADMISSION),

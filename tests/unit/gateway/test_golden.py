@@ -11,7 +11,6 @@ from tests import golden
 from tests.accounts import with_accounts
 from tests.unit.gateway.serving import ADMIN, gateway
 
-
 SETTINGS = replace(with_accounts(), disabled_plugins=frozenset({"ServiceAccount"}))
 """The server of the recordings signed tokens, and had no controllers that create the accounts of pods."""
 

@@ -1,5 +1,6 @@
 """TokenRequest and TokenReview through the gateway: the recorded answers of kube-apiserver 1.36, tokens of pods, discovery."""
 
+import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
@@ -13,6 +14,7 @@ from pinnace.api.core_v1_pb2 import Pod, ServiceAccount
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import SERVICE_ACCOUNTS
 from pinnace.gateway.http import User
+from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.accounts import ISSUER, with_accounts
 from tests.builders import make_pod
 from tests.unit.gateway.serving import Answer, Gateway, gateway
@@ -265,3 +267,32 @@ def _pod(name: str, account: str) -> Pod:
     pod = make_pod(name).req(cpu="1").new()
     pod.spec.serviceAccountName = account
     return pod
+
+
+SECRETS = "/api/v1/namespaces/default/secrets"
+
+
+async def _secret(served: Gateway, name: str, *, until: Any) -> Any:
+    """The Secret, when the condition holds."""
+    async with asyncio.timeout(10):
+        while not until(answer := await served.ask("GET", f"{SECRETS}/{name}")):
+            await SYSTEM_CLOCK.sleep(0.02)
+    return answer.json
+
+
+async def test_secret_gets_a_token_that_ends_with_it() -> None:
+    async with serving_accounts() as served:
+        annotations = {"kubernetes.io/service-account.name": "bot"}
+        body = {"metadata": {"name": "t", "annotations": annotations}, "type": "kubernetes.io/service-account-token"}
+        assert (await served.ask("POST", SECRETS, {"apiVersion": "v1", "kind": "Secret"} | body)).code == 201
+        secret = await _secret(served, "t", until=lambda answer: "token" in answer.json.get("data", {}))
+        account = await served.client.of(SERVICE_ACCOUNTS).get("bot", "default")
+        assert secret["metadata"]["annotations"]["kubernetes.io/service-account.uid"] == account.metadata.uid
+        assert base64.b64decode(secret["data"]["namespace"]) == b"default"
+        token = base64.b64decode(secret["data"]["token"]).decode()
+        status = await review(served, token)
+        assert status["authenticated"] and status["user"]["username"] == "system:serviceaccount:default:bot"
+        assert "exp" not in claims(token) and claims(token)["iss"] == "kubernetes/serviceaccount"
+        await served.client.of(SERVICE_ACCOUNTS).delete("bot", "default")
+        await _secret(served, "t", until=lambda answer: answer.code == 404)
+        assert "authenticated" not in await review(served, token)

@@ -570,7 +570,6 @@ ABSENT = (
     Absent("ResourceClaimTemplate", "ResourceClaimTemplates", _DEVICES),
     Absent("ResourceSlice", "ResourceSlices", _DEVICES),
     Absent("StatefulSet", "StatefulSets", f"{_DEPLOYMENT}, without names or volumes of their own", ("sts",)),
-    Absent("TokenRequest", "TokenRequests", _CERTIFICATES, ("token",)),
     Absent("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicies", _ADMISSION),
     Absent("ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicyBindings", _ADMISSION),
     Absent("ValidatingWebhookConfiguration", "ValidatingWebhookConfigurations", _ADMISSION),

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from http import HTTPStatus
 from typing import Any, cast
 
+from pinnace.api.json_codec import JsonCache
 from pinnace.client.config import ClientConfig
 from pinnace.client.errors import ApiError
 from pinnace.gateway.access import AccessChecker
@@ -30,7 +31,6 @@ from pinnace.gateway.http import (
     path_not_found,
     unauthorized,
 )
-from pinnace.gateway.json_codec import JsonCache
 from pinnace.gateway.media_types import SERVED_TYPES
 from pinnace.gateway.objects import ObjectHandlers
 from pinnace.gateway.openapi import OpenApi

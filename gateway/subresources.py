@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 
 from pinnace.api.autoscaling_v1_pb2 import Scale
 from pinnace.api.core_v1_pb2 import Binding
+from pinnace.api.json_codec import to_json, with_type
 from pinnace.api.meta_v1_pb2 import Time
 from pinnace.api.pods_pb2 import BindRequest, EvictRequest, LogOptions, LogsRequest, LogsResponse
 from pinnace.api.policy_v1_pb2 import Eviction
@@ -29,7 +30,6 @@ from pinnace.gateway.bodies import (
 )
 from pinnace.gateway.errors import convert_error
 from pinnace.gateway.http import ApiStatus, Request, Response, bad_request, success_status
-from pinnace.gateway.json_codec import to_json, with_type
 from pinnace.gateway.media_types import PROTOBUF, envelope, negotiate
 from pinnace.gateway.objects import PATCH_TYPES, ObjectHandlers, check_name, respond_document, settle_namespace
 from pinnace.gateway.routes import Route

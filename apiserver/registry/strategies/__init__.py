@@ -19,6 +19,9 @@ from pinnace.api.resources import (
     JOBS,
     LEASES,
     LIMIT_RANGES,
+    MUTATING_ADMISSION_POLICIES,
+    MUTATING_ADMISSION_POLICY_BINDINGS,
+    MUTATING_WEBHOOK_CONFIGURATIONS,
     NAMESPACES,
     NETWORK_POLICIES,
     NODES,
@@ -35,6 +38,15 @@ from pinnace.api.resources import (
     SERVICE_CIDRS,
     SERVICES,
     STORAGE_CLASSES,
+    VALIDATING_ADMISSION_POLICIES,
+    VALIDATING_ADMISSION_POLICY_BINDINGS,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
+)
+from pinnace.apiserver.registry.strategies.admission import (
+    MutatingAdmissionPolicyStrategy,
+    PolicyBindingStrategy,
+    ValidatingAdmissionPolicyStrategy,
+    WebhookConfigurationStrategy,
 )
 from pinnace.apiserver.registry.strategies.cluster import EventStrategy, LeaseStrategy, NamespaceStrategy, NodeStrategy
 from pinnace.apiserver.registry.strategies.configuration import ConfigMapStrategy, SecretStrategy, ServiceAccountStrategy
@@ -92,6 +104,12 @@ _ALL: Sequence[Strategy[Any]] = (
     ServiceAccountStrategy(SERVICE_ACCOUNTS),
     IPAddressStrategy(IP_ADDRESSES),
     ServiceCIDRStrategy(SERVICE_CIDRS),
+    WebhookConfigurationStrategy(MUTATING_WEBHOOK_CONFIGURATIONS),
+    WebhookConfigurationStrategy(VALIDATING_WEBHOOK_CONFIGURATIONS),
+    ValidatingAdmissionPolicyStrategy(VALIDATING_ADMISSION_POLICIES),
+    PolicyBindingStrategy(VALIDATING_ADMISSION_POLICY_BINDINGS),
+    MutatingAdmissionPolicyStrategy(MUTATING_ADMISSION_POLICIES),
+    PolicyBindingStrategy(MUTATING_ADMISSION_POLICY_BINDINGS),
     IngressStrategy(INGRESSES),
     IngressClassStrategy(INGRESS_CLASSES),
     NetworkPolicyStrategy(NETWORK_POLICIES),

@@ -121,6 +121,27 @@ BODIES: Mapping[str, tuple[Change, Change]] = {
         lambda obj: obj.endpoints[0].addresses.append("spoilt"),
         lambda obj: setattr(obj.endpoints[0].conditions, "ready", False),
     ),
+    **{
+        plural: (
+            lambda obj: setattr(obj.webhooks[0], "timeoutSeconds", 31),
+            lambda obj: setattr(obj.webhooks[0], "failurePolicy", "Fail"),
+        )
+        for plural in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+    },
+    **{
+        plural: (
+            lambda obj: obj.spec.variables.add(name="1", expression="1"),
+            lambda obj: obj.spec.variables.add(name="more", expression="1"),
+        )
+        for plural in ("mutatingadmissionpolicies", "validatingadmissionpolicies")
+    },
+    **{
+        plural: (
+            lambda obj: setattr(obj.spec.matchResources, "matchPolicy", "Spoilt"),
+            lambda obj: setattr(obj.spec.matchResources, "matchPolicy", "Exact"),
+        )
+        for plural in ("mutatingadmissionpolicybindings", "validatingadmissionpolicybindings")
+    },
     "ingresses": (
         lambda obj: obj.spec.rules.add(host="Spoilt"),
         lambda obj: obj.spec.rules.add(host="b.example"),
@@ -184,6 +205,10 @@ STATUSES: Mapping[str, tuple[Change, Change]] = {
     "servicecidrs": (
         lambda obj: obj.status.conditions.add(type="Ready", status="Spoilt"),
         lambda obj: obj.status.conditions.add(type="Other", status="True"),
+    ),
+    "validatingadmissionpolicies": (
+        lambda obj: obj.status.conditions.add(type="Ready", status="Spoilt"),
+        lambda obj: setattr(obj.status, "observedGeneration", 5),
     ),
     "jobs": (lambda obj: setattr(obj.status, "active", -1), lambda obj: setattr(obj.status, "terminating", 2)),
 }

@@ -61,9 +61,11 @@ def widget(name: str = "a", version: str = "v1", kind: str = "Widget", **fields:
 async def until(ask: Callable[[], Awaitable[Answer]], is_reached: Callable[[Answer], bool]) -> Answer:
     """Ask until the answer is the expected one. The deadline is that of the test."""
     async with asyncio.timeout(20):
-        while not is_reached(answer := await ask()):
+        while True:
+            answer = await ask()
+            if is_reached(answer):
+                return answer
             await asyncio.sleep(0.01)
-    return answer
 
 
 def condition(answer: Answer, kind: str) -> dict[str, Any]:
@@ -107,7 +109,7 @@ async def test_every_verb_of_custom_objects(served: Gateway) -> None:
         {"ready": True},
         2,
     )
-    updated = await served.ask("PUT", f"{WIDGETS}/a", status.json | {"spec": {"size": 3}, "status": {}})
+    updated = await served.ask("PUT", f"{WIDGETS}/a", status | {"spec": {"size": 3}, "status": {}})
     assert updated.json["spec"] == {"color": "red", "size": 3} and updated.json["status"] == {"ready": True}
     applied = await served.ask("PATCH", f"{WIDGETS}/b?fieldManager=me", widget("b"), content_type=APPLY)
     assert applied.code == 201
@@ -236,11 +238,8 @@ async def test_watch_reports_changes_of_objects(served: Gateway) -> None:
     await served.ask("PATCH", f"{WIDGETS}/a", {"spec": {"size": 2}}, content_type=MERGE)
     await served.ask("DELETE", f"{WIDGETS}/a")
     events = (await served.ask("GET", f"{WIDGETS}?watch=1&resourceVersion={version}&timeoutSeconds=1")).lines
-    assert [(event["type"], event["object"]["spec"]["size"]) for event in events] == [
-        ("ADDED", 1),
-        ("MODIFIED", 2),
-        ("DELETED", 2),
-    ]
+    sizes = [(event["type"], event["object"]["spec"]["size"]) for event in events]
+    assert sizes == [("ADDED", 1), ("MODIFIED", 2), ("DELETED", 2)]
     assert {event["object"]["apiVersion"] for event in events} == {"example.com/v1"}
 
 
@@ -292,3 +291,39 @@ async def test_protobuf_alone_is_not_acceptable(served: Gateway) -> None:
     for path in (WIDGETS, DEFINITIONS):
         assert (await served.ask("GET", path, accept=protobuf)).code == 406
         assert (await served.ask("GET", path, accept=f"{protobuf},application/json")).content_type == "application/json"
+
+
+async def test_quota_counts_custom_objects(served: Gateway) -> None:
+    await define(served, make_definition())
+    quotas = "/api/v1/namespaces/default/resourcequotas"
+    quota = {"metadata": {"name": "q"}, "spec": {"hard": {"count/widgets.example.com": "2"}}}
+    assert (await served.ask("POST", WIDGETS, widget("a"))).code == 201
+    assert (await served.ask("POST", quotas, quota)).code == 201
+    assert (await served.ask("POST", WIDGETS, widget("b"))).code == 201
+    refused = await served.ask("POST", WIDGETS, widget("c"))
+    assert refused.code == 403 and refused.json["message"] == (
+        'widgets.example.com "c" is forbidden: exceeded quota: q, requested: count/widgets.example.com=1, '
+        "used: count/widgets.example.com=2, limited: count/widgets.example.com=2"
+    )
+    assert (await served.ask("DELETE", f"{WIDGETS}/a")).code == 200
+    used = await until(
+        lambda: served.ask("GET", f"{quotas}/q"),
+        lambda answer: answer.json["status"]["used"]["count/widgets.example.com"] == "1",
+    )
+    assert used.json["status"]["hard"] == {"count/widgets.example.com": "2"}
+
+
+async def test_namespace_with_custom_objects_is_not_empty(served: Gateway) -> None:
+    await define(served, make_definition())
+    assert (await served.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "team"}})).code == 201
+    path = path_of(namespace="team")
+    assert (await served.ask("POST", path, widget())).code == 201
+    ending = await served.ask("DELETE", "/api/v1/namespaces/team")
+    assert ending.json["status"]["phase"] == "Terminating"
+    refused = await served.ask("POST", path, widget("b"))
+    assert refused.code == 403 and refused.json["message"] == (
+        'widgets.example.com "b" is forbidden: unable to create new content in namespace team because it is being terminated'
+    )
+    assert (await served.ask("DELETE", f"{path}/a")).code == 200
+    assert (await served.ask("DELETE", "/api/v1/namespaces/team")).code == 200
+    assert (await served.ask("GET", "/api/v1/namespaces/team")).code == 404

@@ -109,7 +109,7 @@ async def test_every_verb_of_custom_objects(served: Gateway) -> None:
         {"ready": True},
         2,
     )
-    updated = await served.ask("PUT", f"{WIDGETS}/a", status | {"spec": {"size": 3}, "status": {}})
+    updated = await served.ask("PUT", f"{WIDGETS}/a", status.json | {"spec": {"size": 3}, "status": {}})
     assert updated.json["spec"] == {"color": "red", "size": 3} and updated.json["status"] == {"ready": True}
     applied = await served.ask("PATCH", f"{WIDGETS}/b?fieldManager=me", widget("b"), content_type=APPLY)
     assert applied.code == 201

@@ -59,6 +59,13 @@ _KINDS_GROUPS: Sequence[tuple[str, Mapping[str, Sequence[str]]]] = (
         "Kubernetes hides the reason; the gateway names the operation that failed",
         {"custom: json patch test fails": _DETAILS},
     ),
+    (
+        "column definitions have no descriptions",
+        {
+            name: tuple(f"body.columnDefinitions[{index}].description" for index in range(number))
+            for name, number in (("crd: table", 2), ("vwc: table", 3), ("vapb: table", 4))
+        },
+    ),
 )
 KINDS_ACCEPTED: Mapping[str, tuple[Sequence[str], str]] = {
     name: (paths, reason) for reason, requests in _KINDS_GROUPS for name, paths in requests.items()
@@ -74,6 +81,5 @@ UNSERVED: Mapping[str, str] = {
     "token": "tokens of service accounts are not served",
     "secret: token": "tokens of service accounts are not served",
     "service kubernetes": "the service kubernetes does not exist",
-    "vap": "admission policies are not served",
 }
 """The beginnings of the names of requests about what is not served yet, with the reasons."""

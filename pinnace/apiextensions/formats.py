@@ -11,6 +11,7 @@ import string
 from calendar import monthrange
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cache
 
 from pinnace.apiextensions.patterns import compile_pattern
 
@@ -47,7 +48,10 @@ Check = Callable[[str], bool]
 
 
 def _by_pattern(pattern: str) -> Check:
-    return compile_pattern(f"^({pattern})$").matches
+    """Return a check that is compiled when it is first used: the classes of Unicode take 0.1 s, and each API server would wait
+    for them at its start."""
+    compiled = cache(lambda: compile_pattern(f"^({pattern})$").matches)
+    return lambda text: compiled()(text)
 
 
 _match_hostname = _by_pattern(

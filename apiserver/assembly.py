@@ -8,7 +8,7 @@ simulation call the same methods, with the same checks. All time and randomness 
 
 import asyncio
 import random
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,9 +32,11 @@ from pinnace.api.resources import (
     CLUSTER_ROLES,
     CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
+    ENDPOINT_SLICES,
     EVENTS,
     IP_ADDRESSES,
     LEASES,
+    MUTATING_WEBHOOK_CONFIGURATIONS,
     NAMESPACES,
     NODES,
     PERSISTENT_VOLUMES,
@@ -46,6 +48,7 @@ from pinnace.api.resources import (
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
     Resource,
 )
 from pinnace.apiextensions.kinds import CustomVersion
@@ -102,7 +105,10 @@ from pinnace.apiserver.startup import Bootstrap, Claim, ClusterIdentity, Migrati
 from pinnace.apiserver.storage.committer import Committer, MarkerSweeper
 from pinnace.apiserver.storage.compactor import INTERVAL, Compactor
 from pinnace.apiserver.storage.interface import Storage
-from pinnace.apiserver.webhooks.webhook import Webhook, WebhookAdmission
+from pinnace.apiserver.webhooks.client import WebhookClient
+from pinnace.apiserver.webhooks.configurations import WebhookConfigurations
+from pinnace.apiserver.webhooks.dispatch import WebhookAdmission
+from pinnace.apiserver.webhooks.services import EndpointResolver
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.cpu import no_preemptions
 from pinnace.runtime.grpc_server import RefusalPacer
@@ -112,7 +118,7 @@ from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """The configuration of an API server. By default there is no audit log, tracer, kubelet client or webhook."""
+    """The configuration of an API server. By default there is no audit log, tracer or kubelet client."""
 
     compaction_interval: float = INTERVAL
     """Seconds between compactions of the storage. If 0, this server does not compact."""
@@ -137,7 +143,6 @@ class ServerSettings:
     audit: AuditSink = field(default_factory=NoAudit)
     tracer: Tracer = NO_TRACER
     kubelets: Kubelets = field(default_factory=NoKubelets)
-    webhooks: Sequence[Webhook] = ()
     min_request_timeout: float = MIN_TIMEOUT
     """The minimum duration of a watch in seconds (see pinnace.apiserver.services.methods)."""
     preempted: Callable[[], int] = no_preemptions
@@ -206,7 +211,11 @@ class Assembly:
         self._admission = admission = chain(
             self.cacher, self._nodes, self._rbac, self._quotas, settings.tracer, clock, self._rng, settings.optional_plugins
         )
-        self._webhooks = WebhookAdmission(settings.webhooks, of(NAMESPACES))
+        self._webhook_client = WebhookClient(EndpointResolver(of(SERVICES), of(ENDPOINT_SLICES), self._rng).resolve)
+        configurations = WebhookConfigurations((of(MUTATING_WEBHOOK_CONFIGURATIONS), of(VALIDATING_WEBHOOK_CONFIGURATIONS)))
+        self._reviewers = WebhookAdmission(
+            configurations, of(NAMESPACES), self._webhook_client, metrics.WebhookMeter(), clock, self._rng
+        )
         self._stores = {resource: self._store(resource, admission) for resource in ALL}
         self._aggregator = RoleAggregator(self._stores[CLUSTER_ROLES], self.cacher, self._rbac)
         networks = [str(network) for network in settings.services.networks]
@@ -248,25 +257,30 @@ class Assembly:
         """Run until cancelled. If a task fails, all tasks are cancelled and the error is raised. Raises OtherCluster before
         the first write."""
         await self._identity.check()
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(unending("identity", self._identity.run), name="identity")
-            tasks.create_task(unending("committer", self._committer.run), name="committer")
-            tasks.create_task(unending("committer of elections", self._elections_committer.run), name="committer of elections")
-            for committer in (self._committer, self._elections_committer):
-                tasks.create_task(unending("pipelines", committer.keep_pipelines), name="pipelines")
-            tasks.create_task(unending("flow control", self._flow.run), name="flow control")
-            tasks.create_task(unending("tenures", self._authorizations.run), name="tenures")
-            tasks.create_task(unending("sweeper", self._sweeper.run), name="sweeper")
-            tasks.create_task(unending("compactor", self._compactor.run), name="compactor")
-            tasks.create_task(unending("retention of events", self._retention.run), name="retention of events")
-            tasks.create_task(unending("cacher", self.cacher.run), name="cacher")
-            tasks.create_task(unending("quotas", self._quotas.run), name="quotas")
-            tasks.create_task(unending("elections", self._elections.run), name="elections")
-            tasks.create_task(unending("opening", self.opening.run), name="opening")
-            tasks.create_task(unending("definitions", self._definitions.run), name="definitions")
-            tasks.create_task(self._migrate(), name="migration")
-            if self._settings.account_tokens is not None:
-                tasks.create_task(unending("service kubernetes", self._keep_kubernetes_service), name="service kubernetes")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(unending("identity", self._identity.run), name="identity")
+                tasks.create_task(unending("committer", self._committer.run), name="committer")
+                tasks.create_task(
+                    unending("committer of elections", self._elections_committer.run), name="committer of elections"
+                )
+                for committer in (self._committer, self._elections_committer):
+                    tasks.create_task(unending("pipelines", committer.keep_pipelines), name="pipelines")
+                tasks.create_task(unending("flow control", self._flow.run), name="flow control")
+                tasks.create_task(unending("tenures", self._authorizations.run), name="tenures")
+                tasks.create_task(unending("sweeper", self._sweeper.run), name="sweeper")
+                tasks.create_task(unending("compactor", self._compactor.run), name="compactor")
+                tasks.create_task(unending("retention of events", self._retention.run), name="retention of events")
+                tasks.create_task(unending("cacher", self.cacher.run), name="cacher")
+                tasks.create_task(unending("quotas", self._quotas.run), name="quotas")
+                tasks.create_task(unending("elections", self._elections.run), name="elections")
+                tasks.create_task(unending("opening", self.opening.run), name="opening")
+                tasks.create_task(unending("definitions", self._definitions.run), name="definitions")
+                tasks.create_task(self._migrate(), name="migration")
+                if self._settings.account_tokens is not None:
+                    tasks.create_task(unending("service kubernetes", self._keep_kubernetes_service), name="service kubernetes")
+        finally:
+            await self._webhook_client.close()
 
     async def _keep_kubernetes_service(self) -> None:
         await self.opening.bootstrapped.wait()
@@ -371,7 +385,7 @@ class Assembly:
         elif resource is IP_ADDRESSES:
             allocator = AddressGuard(self._storage)
         mutator = Mutator(resource, self.cacher.cache_of(resource), self._storage, committer, clock, allocator)
-        return Store(resource, strategy, admission, mutator, self._refresh, clock, rng, self._webhooks, self._settings.tracer)
+        return Store(resource, strategy, admission, mutator, self._refresh, clock, rng, self._reviewers, self._settings.tracer)
 
     def _custom_methods(self, version: CustomVersion) -> Mapping[str, Method]:
         """Return the methods of a version of a custom kind."""
@@ -402,7 +416,7 @@ class Assembly:
             self._refresh,
             clock,
             rng,
-            self._webhooks,
+            self._reviewers,
             self._settings.tracer,
         )
         store.follow_definition(self.cacher.cache_of(CUSTOM_RESOURCE_DEFINITIONS), version.kind.qualified)

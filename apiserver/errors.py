@@ -68,6 +68,8 @@ class Rejected(Exception):
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.message)
         self.refusal = refusal
+        self.warnings: Sequence[str] = ()
+        """The warnings of the refused call, which are set at its end."""
 
 
 def not_found(resource: Resource[Any], name: str) -> Refusal:

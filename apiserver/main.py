@@ -31,11 +31,8 @@ from pinnace.apiserver.startup import Claim, authority_reader
 from pinnace.apiserver.storage.etcd import EtcdStorage
 from pinnace.apiserver.storage.etcd.members import credentials
 from pinnace.apiserver.storage.interface import MeasuredStorage, PrefixedStorage, Storage, check_prefix
-from pinnace.apiserver.webhooks.rpc import load
-from pinnace.apiserver.webhooks.webhook import Webhook
 from pinnace.runtime import flags, process
 from pinnace.runtime.clock import SYSTEM_CLOCK
-from pinnace.runtime.configuration import ConfigurationError
 from pinnace.runtime.cpu import ProcessorPinning, count_preemptions
 from pinnace.runtime.http import StatusServer, format_address
 from pinnace.runtime.supervise import unending
@@ -226,9 +223,6 @@ def kubelet_credentials(command: Callable[..., None]) -> Callable[..., None]:
     default=DEFAULT_TOLERATION_SECONDS,
     help="tolerationSeconds of the unreachable:NoExecute toleration that is added to every pod without such a toleration.",
 )
-@click.option(
-    "--admission-control-config-file", "admission", type=_FILE, help="Path to the configuration of admission webhooks."
-)
 @click.option("--audit-log-path", "audit", type=click.Path(path_type=Path), help="Path of the audit log of all writes.")
 @click.option(
     "--stay-on-cpu",
@@ -272,7 +266,6 @@ def main(
     node_ports: str,
     not_ready_seconds: int,
     unreachable_seconds: int,
-    admission: Path | None,
     audit: Path | None,
     event_max_count: int,
     event_max_bytes: int,
@@ -332,7 +325,6 @@ def main(
             services=services,
             tolerations=DefaultTolerationSeconds(not_ready_seconds, unreachable_seconds),
             kubelets=_kubelet_client(kubelet_tls) if kubelet_tls is not None or tls is None else DEFAULTS.kubelets,
-            webhooks=_load_webhooks(admission, tls),
             tracer=flags.connect_tracer_option(
                 tracing_endpoint, "apiserver", name, per_million=tracing_sampling_rate_per_million
             ),
@@ -395,14 +387,6 @@ def _token_keys(signing: Path, verifying: Sequence[Path]) -> TokenKeyFiles:
         raise click.BadParameter(str(error), param_hint="--service-account-signing-key-file") from None
 
 
-def _load_webhooks(file: Path | None, tls: TlsFiles | None) -> Sequence[Webhook]:
-    """Raises click.BadParameter."""
-    try:
-        return load(file, tls, metrics.WebhookMeter()) if file is not None else ()
-    except ConfigurationError as error:
-        raise click.BadParameter(str(error), param_hint="--admission-control-config-file") from None
-
-
 async def serve(stop: asyncio.Event, options: ServerOptions) -> None:
     """Serve until `stop` is set. Raises OSError."""
     storage: Storage = MeasuredStorage(EtcdStorage(options.etcd, tls=options.etcd_tls), metrics.observe_etcd)
@@ -434,8 +418,6 @@ async def serve(stop: asyncio.Event, options: ServerOptions) -> None:
     finally:
         status.stop()
         await server.close()
-        for webhook in settings.webhooks:
-            await webhook.close()
         await storage.close()
         await asyncio.to_thread(settings.tracer.close)
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pinnace.api.apiextensions_v1_pb2 import CustomResourceDefinition
 from pinnace.api.resources import CUSTOM_RESOURCE_DEFINITIONS
+from pinnace.api.tables_pb2 import ListTableRequest, Table
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.apiextensions.definitions import sort_versions
 from pinnace.apiextensions.kinds import CustomKind, CustomVersion, kind_of
@@ -28,6 +29,7 @@ _VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "updat
 """In Kubernetes' order."""
 _TERMINATING_VERBS = ("delete", "deletecollection", "get", "list", "watch")
 _SUBRESOURCE_VERBS = ("get", "patch", "update")
+_LIST_NAMES = "/pinnace.v1.Tables/List"
 FIND_TIMEOUT = 5.0
 """Seconds for the read of a definition."""
 
@@ -37,6 +39,7 @@ class CustomKinds:
 
     def __init__(self, client: Client | None = None) -> None:
         self._definitions = client.of(CUSTOM_RESOURCE_DEFINITIONS) if client is not None else None
+        self._connection = client.connection if client is not None else None
         self._kinds: dict[str, CustomKind] = {}
         self._resources: dict[tuple[str, str, str], ApiResource] = {}
         self._listeners: list[Callable[[], None]] = []
@@ -72,6 +75,25 @@ class CustomKinds:
             return False
         self._put(definition)
         return True
+
+    async def find_group(self, group: str) -> bool:
+        """Read the definitions of a group that the informer may not have yet. Return whether there are new ones."""
+        if self._connection is None:
+            return False
+        request, plurals = ListTableRequest(resource=CUSTOM_RESOURCE_DEFINITIONS.plural), list[str]()
+        try:
+            async with asyncio.timeout(FIND_TIMEOUT):
+                while True:
+                    table = await self._connection.call(_LIST_NAMES, request, Table, retry=True)
+                    names = (row.cells[0] for row in table.rows)
+                    plurals += [name.removesuffix(f".{group}") for name in names if name.partition(".")[2] == group]
+                    token = getattr(table.metadata, "continue")
+                    if not token:
+                        break
+                    setattr(request.options, "continue", token)
+        except (ApiError, TimeoutError):
+            return False
+        return any([await self.find(group, plural) for plural in plurals])
 
     def resource(self, group: str, version: str, plural: str) -> ApiResource | None:
         return self._resources.get((group, version, plural))

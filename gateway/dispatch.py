@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from http import HTTPStatus
 from typing import Any, cast
 
+from pinnace.api.json_codec import JsonCache
 from pinnace.client.config import ClientConfig
 from pinnace.client.errors import ApiError
 from pinnace.gateway.access import AccessChecker
@@ -30,7 +31,6 @@ from pinnace.gateway.http import (
     path_not_found,
     unauthorized,
 )
-from pinnace.gateway.json_codec import JsonCache
 from pinnace.gateway.media_types import SERVED_TYPES
 from pinnace.gateway.objects import ObjectHandlers
 from pinnace.gateway.openapi import OpenApi
@@ -190,6 +190,7 @@ class Dispatcher:
             return await self._tokens.respond(request)
         if path.startswith("/openapi/") and request.method in _READS:
             return await self._openapi.respond(request)
+        await self._discover_group(path)
         return self._information(request)
 
     async def _answer_route(self, request: Request, route: Route, read_body: ReadBody | None) -> Response | Upgrade:
@@ -240,6 +241,12 @@ class Dispatcher:
             return Response(200, dump_json({"paths": sorted(paths)}))
         check_content_type(request, SERVED_TYPES)
         return self._discovery.respond(request)
+
+    async def _discover_group(self, path: str) -> None:
+        """Read the definitions of an unknown group, which may be new."""
+        group = path.removeprefix("/apis/").partition("/")[0]
+        if path.startswith("/apis/") and "." in group and group not in self._served.versions_by_group():
+            await self._served.custom.find_group(group)
 
     def _health(self, request: Request, endpoint: str, check: str) -> Response:
         """Return the result of one check, or of all checks of an endpoint. Only users with permission for the path of a check

@@ -9,6 +9,7 @@
 Source: https://github.com/kubernetes/apimachinery/blob/master/pkg/api/errors/errors.go
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,6 +18,9 @@ from pinnace.api.status import (
     APPLY_CONFLICT,
     INVALID_KIND,
     PRECONDITION_KIND,
+    STATUS_CODE,
+    STATUS_DETAILS,
+    STATUS_REASON,
     TOO_LARGE,
     UNMERGEABLE,
     UNTYPED,
@@ -57,6 +61,8 @@ def convert_error(error: ApiError, resource: ApiResource | None = None, name: st
     if isinstance(error, Timeout) or refusal.code is Code.DEADLINE_EXCEEDED:
         return ApiStatus(504, "Timeout", f"Timeout: {refusal.message}", retry_after=RETRY_AFTER)
     details = _details(resource, name)
+    if STATUS_CODE in (chosen := dict(refusal.metadata)):
+        return ApiStatus(int(chosen[STATUS_CODE]), chosen.get(STATUS_REASON, ""), refusal.message, _read_details(chosen))
     match refusal.code:
         case Code.NOT_FOUND if refusal.reason == "NamespaceNotFound":
             return _namespace_not_found(refusal)
@@ -103,6 +109,11 @@ def convert_error(error: ApiError, resource: ApiResource | None = None, name: st
             return ApiStatus(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
     message = refusal.message
     return ApiStatus(500, "InternalError", f"Internal error occurred: {message}", {"causes": [{"message": message}]})
+
+
+def _read_details(chosen: Mapping[str, str]) -> Mapping[str, Any] | None:
+    details: Mapping[str, Any] | None = json.loads(chosen.get(STATUS_DETAILS, "null"))
+    return details
 
 
 def invalid_options(kind: str, field: str, message: str) -> ApiStatus:

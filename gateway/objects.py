@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from google.protobuf.message import Message
 
+from pinnace.api.json_codec import JsonCache
 from pinnace.api.meta_v1_pb2 import ListMeta, ListOptions
 from pinnace.api.verbs_pb2 import BatchResponse, DeleteCollectionRequest, DeleteRequest, GetRequest, ListRequest, PatchRequest
 from pinnace.api.wire import field
@@ -33,7 +34,6 @@ from pinnace.gateway.connection import PIECE
 from pinnace.gateway.errors import convert_error
 from pinnace.gateway.flow import ChunkTurns
 from pinnace.gateway.http import JSON, ApiStatus, Request, Response, bad_request, dump_json, not_found, success_status
-from pinnace.gateway.json_codec import JsonCache
 from pinnace.gateway.list_options import check_list_options
 from pinnace.gateway.media_types import (
     METADATA_LIST,

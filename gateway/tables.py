@@ -8,12 +8,12 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from pinnace.api.conversion import conversion_of
+from pinnace.api.json_codec import to_json
 from pinnace.api.resources import Object
 from pinnace.apiextensions.columns import cells
 from pinnace.apiextensions.kinds import CustomVersion
 from pinnace.gateway.api_resources import ApiResource
 from pinnace.gateway.http import ApiStatus, Request
-from pinnace.gateway.json_codec import to_json
 from pinnace.printers import COLUMNS
 from pinnace.printers.columns import Columns, format_age
 
@@ -29,6 +29,9 @@ _NAMES = {
     "EXTERNAL-IP": "External-IP",
     "CLUSTER-IP": "Cluster-IP",
     "OS-IMAGE": "OS-Image",
+    "PARAMKIND": "ParamKind",
+    "PARAMREF": "ParamRef",
+    "POLICYNAME": "PolicyName",
 }
 """Column names that are not in title case."""
 
@@ -48,9 +51,13 @@ _NAME_DEFINITION: dict[str, Any] = {
 """The first column of custom kinds, with Kubernetes' description."""
 _INTEGERS: Mapping[str, Collection[str]] = {
     "csinodes": ("DRIVERS",),
+    "mutatingadmissionpolicies": ("MUTATIONS",),
+    "mutatingwebhookconfigurations": ("WEBHOOKS",),
     "poddisruptionbudgets": ("ALLOWED DISRUPTIONS",),
     "priorityclasses": ("VALUE",),
     "replicasets": ("DESIRED", "CURRENT", "READY"),
+    "validatingadmissionpolicies": ("VALIDATIONS",),
+    "validatingwebhookconfigurations": ("WEBHOOKS",),
 }
 """Columns of the type integer, by plural."""
 _DATES = ("CREATED AT",)

@@ -18,13 +18,13 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
+from pinnace.api.json_codec import JsonCache
 from pinnace.api.resources import Resource
 from pinnace.api.verbs_pb2 import WatchEventType
 from pinnace.api.wire import field
 from pinnace.gateway import tables
 from pinnace.gateway.api_resources import ApiResource
 from pinnace.gateway.http import ApiStatus, dump_json
-from pinnace.gateway.json_codec import JsonCache
 from pinnace.gateway.media_types import TABLE, Format, envelope
 from pinnace.gateway.status import encode_status
 from pinnace.gateway.wire import iterate_fields, last_bytes_field

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Self
 
+from pinnace.api.json_codec import JsonCache
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.resources import NAMESPACES
 from pinnace.api.verbs_pb2 import WatchRequest
@@ -21,7 +22,6 @@ from pinnace.gateway.api_resources import ApiResource
 from pinnace.gateway.backend import Backend
 from pinnace.gateway.errors import convert_error
 from pinnace.gateway.http import JSON, Request, Response
-from pinnace.gateway.json_codec import JsonCache
 from pinnace.gateway.list_options import check_watch_options
 from pinnace.gateway.media_types import PROTOBUF, YAML, Format, negotiate_for, unsupported_media_type
 from pinnace.gateway.routes import Route

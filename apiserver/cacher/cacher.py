@@ -437,6 +437,11 @@ class ResourceCache(Generic[T]):
     def get(self, key: str) -> CacheEntry[T] | None:
         return self._store.entries.get(key)
 
+    def entries(self) -> list[CacheEntry[T]]:
+        """Return all entries, in no order. Raises CacheBehind while they are not loaded."""
+        self.require_loaded()
+        return list(self._store.entries.values())
+
     def select(self, selection: SelectionPredicate) -> list[CacheEntry[T]]:
         """Return the selected entries in key order. Selections by node use an index."""
         return [entry for entry in self._store.candidates(selection) if selection.matches(entry)]

@@ -59,7 +59,7 @@ from pinnace.apiserver.cacher.store import CacheEntry, SelectionPredicate
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.flow.control import current_seat, release_current_seat
 from pinnace.apiserver.registry import binding
-from pinnace.apiserver.registry.admission import WriteRequest
+from pinnace.apiserver.registry.admission import CONNECT, CREATE, WriteAttributes, WriteRequest
 from pinnace.apiserver.registry.deletion import delete_step
 from pinnace.apiserver.registry.eviction import (
     ParsedBudget,
@@ -77,7 +77,7 @@ from pinnace.apiserver.registry.store import Store, require_single_outcome
 from pinnace.apiserver.services import kubelets, methods, metrics
 from pinnace.apiserver.services.kubelets import KubeletEndpoint, Kubelets, endpoint_of
 from pinnace.apiserver.services.methods import Context, read_timeout
-from pinnace.apiserver.services.resource import ResourceService, batch_response, is_batch_dry_run
+from pinnace.apiserver.services.resource import NamedObject, ResourceService, batch_response, is_batch_dry_run
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import apply_in_slices
 
@@ -169,7 +169,13 @@ class PodService(ResourceService[Pod]):
     async def _evict(self, items: Sequence[Eviction], context: Context) -> Sequence[Outcome]:
         by = WriteRequest(context.user, is_batch_dry_run(item.deleteOptions for item in items))
         await self._cacher.wait_until_fresh(read_timeout(context))
-        evicting = self._evictions.evict(items, dry_run=by.dry_run)
+
+        def request_of(item: Eviction) -> WriteAttributes:
+            return WriteAttributes(by, CREATE, PODS, item, None, "eviction", ("policy/v1", "Eviction"))
+
+        evicting = self.store.write_reviewed(
+            items, request_of, lambda reviewed: self._evictions.evict(reviewed, dry_run=by.dry_run)
+        )
         return await self.audit_write(by, "create", "eviction", (item.metadata for item in items), evicting)
 
     async def logs(self, request: LogsRequest, context: Context) -> AsyncIterator[bytes]:
@@ -182,6 +188,10 @@ class PodService(ResourceService[Pod]):
     async def exec(self, requests: AsyncIterator[ExecRequest], context: Context) -> AsyncIterator[bytes]:
         first = await receive_first(requests)
         await self._authorize(EXEC, first.start, context)
+        start = first.start
+        options: dict[str, Any] = {"stdin": start.stdin, "stdout": True, "stderr": not start.tty, "tty": start.tty}
+        options |= {"container": start.container, "command": list(start.command)}
+        await self._review_connect(start, "exec", "PodExecOptions", options, context)
         with _connection(context.user):
             async with aclosing(self._streaming.exec(first, requests)) as responses:
                 async for response in responses:
@@ -189,6 +199,8 @@ class PodService(ResourceService[Pod]):
 
     async def attach(self, request: AttachRequest, context: Context) -> AsyncIterator[bytes]:
         await self._wait_for_version("", context)
+        options = {"stdout": request.stdout, "stderr": request.stderr, "container": request.container}
+        await self._review_connect(request, "attach", "PodAttachOptions", options, context)
         with _connection(context.user):
             async with aclosing(self._streaming.attach(request)) as responses:
                 async for response in responses:
@@ -197,6 +209,8 @@ class PodService(ResourceService[Pod]):
     async def port_forward(self, requests: AsyncIterator[PortForwardRequest], context: Context) -> AsyncIterator[bytes]:
         first = await receive_first(requests)
         await self._authorize(PORT_FORWARD, first.start, context)
+        options = {"ports": [first.start.port]}
+        await self._review_connect(first.start, "portforward", "PodPortForwardOptions", options, context)
         with _connection(context.user):
             async with aclosing(self._streaming.port_forward(first, requests)) as responses:
                 async for response in responses:
@@ -211,9 +225,26 @@ class PodService(ResourceService[Pod]):
         await self._wait_for_version("", context)
         release_current_seat()
 
+    async def _review_connect(
+        self, named: NamedObject, subresource: str, kind: str, options: Mapping[str, Any], context: Context
+    ) -> None:
+        """Let webhooks and policies review a connection. `options`: the JSON form of its options. Raises Rejected."""
+        by = WriteRequest(context.user)
+        if self.store.reviewers.reviews(by, CONNECT, PODS, subresource):
+            form = {"kind": kind, "apiVersion": "v1"} | {name: value for name, value in options.items() if value}
+            namespace = named.namespace or DEFAULT_NAMESPACE
+            await self.store.review(
+                WriteAttributes(by, CONNECT, PODS, form, None, subresource, ("v1", kind), named.name, namespace)
+            )
+
     async def _bind(self, items: Sequence[Binding], fence: Fence | None, user: User) -> Sequence[Outcome]:
-        writing = self._write_bindings(items, fence, user)
-        return await self.audit_write(WriteRequest(user), "create", "binding", (item.metadata for item in items), writing)
+        by = WriteRequest(user)
+
+        def request_of(item: Binding) -> WriteAttributes:
+            return WriteAttributes(by, CREATE, PODS, item, None, "binding", ("v1", "Binding"))
+
+        writing = self.store.write_reviewed(items, request_of, lambda reviewed: self._write_bindings(reviewed, fence, user))
+        return await self.audit_write(by, "create", "binding", (item.metadata for item in items), writing)
 
     async def _write_bindings(self, items: Sequence[Binding], fence: Fence | None, user: User) -> Sequence[Outcome]:
         """Write the bindings. A caller that does not lead receives Fenced even if the pod alone would be a reason for a

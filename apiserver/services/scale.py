@@ -18,6 +18,7 @@ from pinnace.api.status import Violation
 from pinnace.api.verbs_pb2 import GetRequest, PatchRequest, UpdateScaleRequest
 from pinnace.apiserver import errors
 from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry.admission import UPDATE, WriteAttributes
 from pinnace.apiserver.registry.mutation import ObjectVersion
 from pinnace.apiserver.registry.store import require_single_outcome
 from pinnace.apiserver.registry.strategy import warn
@@ -25,7 +26,7 @@ from pinnace.apiserver.services.methods import Context
 from pinnace.apiserver.services.resource import ResourceService
 
 T = TypeVar("T", bound=Object)
-API_VERSION, KIND = "autoscaling/v1", "Scale"
+API_VERSION, KIND, SCALE = "autoscaling/v1", "Scale", "scale"
 _TYPE = {"apiVersion": API_VERSION, "kind": KIND}
 _METADATA = ("name", "namespace", "uid", "resourceVersion")
 
@@ -45,11 +46,15 @@ class ScaledService(ResourceService[T]):
         """Replace the replicas. `change` returns the new Scale for the present one."""
         by = self.write_request(request, context)
 
-        def scaled(present: ObjectVersion[T]) -> T:
-            wanted = change(self._scale_to_change(present.obj))
-            return self._with(present.obj, wanted)
+        def request_of(present: ObjectVersion[T]) -> WriteAttributes:
+            old = self._scale_to_change(present.obj)
+            new = Scale()
+            new.CopyFrom(change(old))
+            return WriteAttributes(by, UPDATE, self._resource, new, old, SCALE, (API_VERSION, KIND))
 
-        writing = self.store.modify(named.namespace, named.name, scaled, by)
+        writing = self.store.modify_reviewed(
+            named.namespace, named.name, SCALE, request_of, lambda present, scale: self._with(present.obj, scale), by
+        )
         return self._encoded(require_single_outcome(await self.audit_write(by, verb, "scale", [named], writing)).encoded)
 
     def _with(self, obj: T, scale: Scale) -> T:

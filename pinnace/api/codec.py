@@ -37,6 +37,8 @@ from pinnace.api.scalars import SCALARS, Scalar, kind_of, primitive_reader, writ
 
 INLINED = frozenset(
     {
+        "pinnace.admissionregistration.v1.NamedRuleWithOperations.ruleWithOperations",
+        "pinnace.admissionregistration.v1.RuleWithOperations.rule",
         "pinnace.networking.v1.IngressRule.ingressRuleValue",
         *(
             "pinnace.core.v1." + name

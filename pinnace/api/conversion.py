@@ -130,6 +130,34 @@ def _built_in_conversion_to(resource: Resource[Any], api_version: str) -> Conver
     return next((conversion_of(version) for version in versions if version.api_version == api_version), None)
 
 
+@dataclass(frozen=True, eq=False)
+class _CustomConversion(Conversion):
+    """The conversion between two versions of a custom kind."""
+
+    def to_stored(self, obj: Any, present: Any = None) -> Any:
+        return self.stored.schema.to_served_object(obj)  # type: ignore[attr-defined]
+
+    def to_served(self, obj: Any) -> Any:
+        return self.served.schema.to_served_object(obj)  # type: ignore[attr-defined]
+
+
+def served_versions(resource: Resource[Any]) -> tuple[str, ...]:
+    """Return the API versions in which the objects of a resource are served."""
+    if isinstance(resource, CustomResource):
+        return tuple(resource.schema.served_versions()) if resource.schema is not None else (resource.api_version,)
+    stored = conversion_of(resource).stored
+    return (stored.api_version, *(item.served.api_version for item in _CONVERSIONS if item.stored is stored))
+
+
+def conversion_between(resource: Resource[Any], api_version: str) -> Conversion | None:
+    """Return the conversion between the form of the objects in writes of a resource and a served version. Unlike with
+    `conversion_to`, writes of a custom kind have the form of their version."""
+    if not isinstance(resource, CustomResource) or api_version == resource.api_version:
+        return conversion_to(resource, api_version)
+    other = resource.schema.served_versions().get(api_version) if resource.schema is not None else None
+    return _CustomConversion(other, resource) if other is not None else None
+
+
 def renamed_fields(resource: Resource[Any], source: str, target: str) -> Mapping[str, str] | None:
     """Return the names in the API version `target` of the fields that have other names in `source`. None: the kind of the
     resource does not have both versions."""

@@ -12,6 +12,7 @@ from google.protobuf import message_factory
 from google.protobuf.message import Message
 
 from pinnace.api import (
+    admissionregistration_v1_pb2,
     apiextensions_v1_pb2,
     apps_v1_pb2,
     batch_v1_pb2,
@@ -35,6 +36,9 @@ from pinnace.api import (
     jobs_pb2,
     leases_pb2,
     limitranges_pb2,
+    mutatingadmissionpolicies_pb2,
+    mutatingadmissionpolicybindings_pb2,
+    mutatingwebhookconfigurations_pb2,
     namespaces_pb2,
     networking_v1_pb2,
     networkpolicies_pb2,
@@ -57,6 +61,9 @@ from pinnace.api import (
     services_pb2,
     storage_v1_pb2,
     storageclasses_pb2,
+    validatingadmissionpolicies_pb2,
+    validatingadmissionpolicybindings_pb2,
+    validatingwebhookconfigurations_pb2,
 )
 from pinnace.api.customobjects_pb2 import CustomObject
 from pinnace.api.meta_v1_pb2 import ObjectMeta
@@ -152,8 +159,16 @@ class CustomSchema(Protocol):
         """Return the form in which a stored object is served in this version: with defaults, without unknown fields."""
         ...
 
+    def to_served_object(self, obj: CustomObject) -> CustomObject:
+        """Return an object of any version in this version."""
+        ...
+
     def has_versions(self, *api_versions: str) -> bool:
         """Return whether the kind has these versions."""
+        ...
+
+    def served_versions(self) -> "Mapping[str, CustomResource]":
+        """Return the served versions of the kind by API version."""
         ...
 
     def ownership_type(self) -> Any:
@@ -351,6 +366,36 @@ SERVICE_CIDRS = Resource(
     "servicecidrs", "ServiceCIDR", "networking.k8s.io/v1", networking_v1_pb2.ServiceCIDR, "pinnace.v1.ServiceCIDRs",
     servicecidrs_pb2, namespaced=False,
 )  # fmt: skip
+MUTATING_WEBHOOK_CONFIGURATIONS = Resource(
+    "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", "admissionregistration.k8s.io/v1",
+    admissionregistration_v1_pb2.MutatingWebhookConfiguration, "pinnace.v1.MutatingWebhookConfigurations",
+    mutatingwebhookconfigurations_pb2, namespaced=False,
+)  # fmt: skip
+VALIDATING_WEBHOOK_CONFIGURATIONS = Resource(
+    "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", "admissionregistration.k8s.io/v1",
+    admissionregistration_v1_pb2.ValidatingWebhookConfiguration, "pinnace.v1.ValidatingWebhookConfigurations",
+    validatingwebhookconfigurations_pb2, namespaced=False,
+)  # fmt: skip
+VALIDATING_ADMISSION_POLICIES = Resource(
+    "validatingadmissionpolicies", "ValidatingAdmissionPolicy", "admissionregistration.k8s.io/v1",
+    admissionregistration_v1_pb2.ValidatingAdmissionPolicy, "pinnace.v1.ValidatingAdmissionPolicies",
+    validatingadmissionpolicies_pb2, namespaced=False,
+)  # fmt: skip
+VALIDATING_ADMISSION_POLICY_BINDINGS = Resource(
+    "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", "admissionregistration.k8s.io/v1",
+    admissionregistration_v1_pb2.ValidatingAdmissionPolicyBinding, "pinnace.v1.ValidatingAdmissionPolicyBindings",
+    validatingadmissionpolicybindings_pb2, namespaced=False,
+)  # fmt: skip
+MUTATING_ADMISSION_POLICIES = Resource(
+    "mutatingadmissionpolicies", "MutatingAdmissionPolicy", "admissionregistration.k8s.io/v1",
+    admissionregistration_v1_pb2.MutatingAdmissionPolicy, "pinnace.v1.MutatingAdmissionPolicies",
+    mutatingadmissionpolicies_pb2, namespaced=False,
+)  # fmt: skip
+MUTATING_ADMISSION_POLICY_BINDINGS = Resource(
+    "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", "admissionregistration.k8s.io/v1",
+    admissionregistration_v1_pb2.MutatingAdmissionPolicyBinding, "pinnace.v1.MutatingAdmissionPolicyBindings",
+    mutatingadmissionpolicybindings_pb2, namespaced=False,
+)  # fmt: skip
 INGRESSES = Resource(
     "ingresses", "Ingress", "networking.k8s.io/v1", networking_v1_pb2.Ingress, "pinnace.v1.Ingresses", ingresses_pb2,
     namespaced=True, short_names=("ing",),
@@ -392,6 +437,12 @@ ALL: tuple[Resource[Any], ...] = (
     SERVICE_ACCOUNTS,
     IP_ADDRESSES,
     SERVICE_CIDRS,
+    MUTATING_WEBHOOK_CONFIGURATIONS,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
+    VALIDATING_ADMISSION_POLICIES,
+    VALIDATING_ADMISSION_POLICY_BINDINGS,
+    MUTATING_ADMISSION_POLICIES,
+    MUTATING_ADMISSION_POLICY_BINDINGS,
     INGRESSES,
     INGRESS_CLASSES,
     NETWORK_POLICIES,
@@ -511,7 +562,6 @@ SYSTEM_NAMESPACE = "kube-system"
 _DEPLOYMENT = "a Deployment keeps pods running"
 _CERTIFICATES = "users are identified by certificates: `pinnace pki DIR --user NAME`; bind roles to users and groups"
 _KINDS = "the kinds are fixed; `pinnace api-resources` shows them"
-_ADMISSION = "webhooks are configured in a file of the API servers; see docs/admission.md"
 _CLAIMS = "request storage with a PersistentVolumeClaim and a StorageClass; see docs/workloads.md"
 _DEVICES = "extended resources of nodes, such as example.com/gpu, are requested like cpu"
 
@@ -554,7 +604,6 @@ ABSENT = (
     Absent("Endpoints", "Endpoints", "`pinnace get endpointslices` shows the addresses of the pods of services", ("ep",)),
     Absent("FlowSchema", "FlowSchemas", "flow control is the API servers' own"),
     Absent("HorizontalPodAutoscaler", "HorizontalPodAutoscalers", "`pinnace scale deployment/NAME --replicas N`", ("hpa",)),
-    Absent("MutatingWebhookConfiguration", "MutatingWebhookConfigurations", _ADMISSION),
     Absent("PodTemplate", "PodTemplates", "a Deployment or a Job has the template of its pods in its spec"),
     Absent("PriorityLevelConfiguration", "PriorityLevelConfigurations", "flow control is the API servers' own"),
     Absent("ReplicationController", "ReplicationControllers", _DEPLOYMENT, ("rc",)),
@@ -564,9 +613,6 @@ ABSENT = (
     Absent("RuntimeClass", "RuntimeClasses", "all containers of a fleet use the same runtime: `pinnace-kubelet --runtime`"),
     Absent("StatefulSet", "StatefulSets", f"{_DEPLOYMENT}, without names or volumes of their own", ("sts",)),
     Absent("TokenRequest", "TokenRequests", _CERTIFICATES, ("token",)),
-    Absent("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicies", _ADMISSION),
-    Absent("ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicyBindings", _ADMISSION),
-    Absent("ValidatingWebhookConfiguration", "ValidatingWebhookConfigurations", _ADMISSION),
     Absent("VolumeAttachment", "VolumeAttachments", "`pinnace describe pod NAME` shows the volumes that a pod waits for"),
     Absent("VolumeAttributesClass", "VolumeAttributesClasses", _CLAIMS, ("vac",)),
 )

@@ -26,6 +26,9 @@ TYPE_INVALID = "FieldValueTypeInvalid"
 """The reason of a violation: the value of a custom object has another type or format than its schema."""
 UNTYPED = "Untyped"
 """The reason when a configuration does not have the types of its kind."""
+STATUS_CODE, STATUS_REASON, STATUS_DETAILS = "statusCode", "statusReason", "statusDetails"
+"""The metadata of a refusal whose HTTP status somebody else has chosen, such as a webhook: its code, reason, and details as
+JSON. The gateway sends them unchanged."""
 DETAILS_KEY = "grpc-status-details-bin"
 """The trailer that contains the Status."""
 

@@ -82,6 +82,9 @@ class CustomVersion:
     def has_versions(self, *api_versions: str) -> bool:
         return all(api_version in self.kind.versions for api_version in api_versions)
 
+    def served_versions(self) -> Mapping[str, CustomResource]:
+        return {version.api_version: version.resource for version in self.kind.versions.values() if version.spec.served}
+
     def ownership_type(self) -> Type:
         return self._type
 
@@ -109,7 +112,7 @@ class CustomVersion:
         return dict(sorted(form.items()))
 
     def to_served_object(self, obj: CustomObject) -> CustomObject:
-        """Return a stored object in this version."""
+        """Return an object of any version in this version."""
         result = CustomObject(metadata=obj.metadata, apiVersion=self.api_version, kind=obj.kind)
         result.content = write_content(self.to_served(obj))
         return result

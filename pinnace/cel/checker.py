@@ -56,7 +56,7 @@ def check(node: Node, source: Source, variables: Mapping[str, Type], constructed
     if not checker.errors:
         checker.finish(node)
     if checker.errors:
-        ordered = sorted(checker.errors, key=lambda error: source.positions.get(error[0], 0))
+        ordered = sorted(checker.errors, key=lambda error: source.position(error[0]))
         raise CompileError("\n".join(source.format_error(node_id, message) for node_id, message in ordered))
 
 

@@ -375,6 +375,13 @@ def _sort(meter: Meter, items: list[Any]) -> list[Any]:
     return sorted(items)
 
 
+def _sort_by_keys(meter: Meter, items: list[Any], keys: list[Any]) -> list[Any]:
+    meter.charge(0, 8 * len(items))
+    _check_comparable(keys)
+    order = sorted(range(len(items)), key=keys.__getitem__)
+    return [items[index] for index in order]
+
+
 def _insert(meter: Meter, entries: dict[Any, Any], key: Any, value: Any) -> dict[Any, Any]:
     return _insert_map(meter, entries, {key: value})
 
@@ -398,6 +405,11 @@ def _value_of(optional: Optional) -> Any:
     if optional is ABSENT:
         raise EvaluationFailure("optional.none() dereference")
     return optional.value
+
+
+def _unwrap(meter: Meter, items: list[Optional]) -> list[Any]:
+    meter.charge(0, len(items))
+    return [item.value for item in items if item is not ABSENT]
 
 
 def _optional_index(container: Any, key: Any) -> Optional:
@@ -552,6 +564,8 @@ def _declare_lists() -> None:
         declare(f"list_{kind}_max_{kind}", f":list({kind}):max(): {kind}", _greatest, takes_meter=True)
         declare(f"list_{kind}_min_{kind}", f":list({kind}):min(): {kind}", _least, takes_meter=True)
         declare(f"list_{kind}_sort", f":list({kind}):sort(): list({kind})", _sort, takes_meter=True)
+        signature = f":list(A):@sortByAssociatedKeys(list({kind})): list(A)"
+        declare(f"list_{kind}_sortByAssociatedKeys", signature, _sort_by_keys, takes_meter=True)
     for kind, convert in (("int", check_int), ("uint", to_unsigned), ("double", float), ("duration", to_duration)):
         declare(f"list_{kind}_sum_{kind}", f":list({kind}):sum(): {kind}", _sum_of(convert), takes_meter=True)
     declare("list_a_index_of_int", ":list(A):indexOf(A): int", _index_of_item, takes_meter=True)
@@ -579,6 +593,10 @@ def _declare_optionals() -> None:
     declare("optional_none", "optional.none(): optional_type(A)", lambda: ABSENT)
     declare("optional_value", ":optional_type(A):value(): A", _value_of)
     declare("optional_hasValue", ":optional_type(A):hasValue(): bool", lambda a: a is not ABSENT)
+    declare("list_first", ":list(A):first(): optional_type(A)", lambda items: Optional(items[0]) if items else ABSENT)
+    declare("list_last", ":list(A):last(): optional_type(A)", lambda items: Optional(items[-1]) if items else ABSENT)
+    declare("optional_unwrap", "optional.unwrap(list(optional_type(A))): list(A)", _unwrap, takes_meter=True)
+    declare("optional_unwrapOpt", ":list(optional_type(A)):unwrapOpt(): list(A)", _unwrap, takes_meter=True)
     declare("optional_or_optional", ":optional_type(A):or(optional_type(A)): optional_type(A)", None)
     declare("optional_orValue_value", ":optional_type(A):orValue(A): A", None)
     for container, key, value in (("list(A)", "int", "A"), ("map(A, B)", "A", "B")):

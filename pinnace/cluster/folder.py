@@ -51,7 +51,6 @@ OURS: Mapping[str, Sequence[str]] = {
     "logs": ("*.log", "core", "core.*"),
     "config": (
         "scheduler.yaml",
-        "admission.yaml",
         "stages.yaml",
         "images.yaml",
         "machines.yaml",

@@ -137,8 +137,6 @@ class ClusterSpec:
     (pinnace.cluster.inputs)."""
     scheduler_plugins: tuple[str, ...] = ()
     """Further plugins of the schedulers: module:Class or file.py:Class."""
-    admission_config: str = ""
-    """The webhooks of the API servers, a file."""
     slow_motion: bool = False
     """Leases of elections last SLOW_LEASE seconds, so that people can watch them."""
 

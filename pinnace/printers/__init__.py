@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pinnace.api import resources
-from pinnace.printers import cluster, networking, storage, workloads
+from pinnace.printers import admission, cluster, networking, storage, workloads
 from pinnace.printers.columns import Columns
 
 COLUMNS: Mapping[str, Columns[Any]] = {
@@ -36,6 +36,12 @@ COLUMNS: Mapping[str, Columns[Any]] = {
     resources.CONFIG_MAPS.plural: cluster.CONFIG_MAPS,
     resources.SECRETS.plural: cluster.SECRETS,
     resources.SERVICE_ACCOUNTS.plural: cluster.SERVICE_ACCOUNTS,
+    resources.MUTATING_WEBHOOK_CONFIGURATIONS.plural: admission.WEBHOOK_CONFIGURATIONS,
+    resources.VALIDATING_WEBHOOK_CONFIGURATIONS.plural: admission.WEBHOOK_CONFIGURATIONS,
+    resources.VALIDATING_ADMISSION_POLICIES.plural: admission.VALIDATING_ADMISSION_POLICIES,
+    resources.VALIDATING_ADMISSION_POLICY_BINDINGS.plural: admission.BINDINGS,
+    resources.MUTATING_ADMISSION_POLICIES.plural: admission.MUTATING_ADMISSION_POLICIES,
+    resources.MUTATING_ADMISSION_POLICY_BINDINGS.plural: admission.BINDINGS,
     resources.IP_ADDRESSES.plural: networking.IP_ADDRESSES,
     resources.SERVICE_CIDRS.plural: networking.SERVICE_CIDRS,
     resources.INGRESSES.plural: networking.INGRESSES,

@@ -12,6 +12,7 @@ import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from pinnace.api import (
+    admissionregistration_v1_pb2,
     apps_v1_pb2,
     batch_v1_pb2,
     coordination_v1_pb2,
@@ -35,6 +36,7 @@ from pinnace.apiserver.registry.strategies import STRATEGIES
 from pinnace.apiserver.registry.strategy import StatusStrategy
 
 PACKAGES = {
+    "k8s.io.api.admissionregistration.v1": admissionregistration_v1_pb2,
     "k8s.io.api.apps.v1": apps_v1_pb2,
     "k8s.io.api.batch.v1": batch_v1_pb2,
     "k8s.io.api.discovery.v1": discovery_v1_pb2,

@@ -24,6 +24,9 @@ WITH_CONDITIONS = {
     "ScopedResourceSelectorRequirement.values",
     "JobSpec.completions",  # of an Indexed job
     "LocalObjectReference.name",  # only in some places
+    "MatchResources.resourceRules",  # of a policy
+    "Mutation.applyConfiguration",  # depends on patchType
+    "Mutation.jsonPatch",
     "TypedLocalObjectReference.kind",
     "TypedLocalObjectReference.name",
     "ObjectMeta.labels",  # of a template: the selector must match

@@ -247,7 +247,19 @@ async def test_metadata_that_has_no_meaning_here_is_cleared_on_create_and_update
 def test_generation_is_set_on_kinds_of_kubernetes_with_a_generation() -> None:
     kinds = {plural for plural, strategy in STRATEGIES.items() if strategy.has_generation}
     workloads = {"deployments", "jobs", "pods", "replicasets"}
-    assert kinds == workloads | {"customresourcedefinitions", "endpointslices", "poddisruptionbudgets", "priorityclasses"}
+    admission = {"mutatingwebhookconfigurations", "validatingwebhookconfigurations"}
+    admission |= {
+        f"{kind}admission{plural}" for kind in ("mutating", "validating") for plural in ("policies", "policybindings")
+    }
+    assert kinds == workloads | admission | {
+        "customresourcedefinitions",
+        "ingressclasses",
+        "ingresses",
+        "networkpolicies",
+        "endpointslices",
+        "poddisruptionbudgets",
+        "priorityclasses",
+    }
 
 
 @pytest.mark.parametrize("obj", [ConfigMap(), Lease(), LimitRange(), ResourceQuota(), Secret(), ServiceAccount()])

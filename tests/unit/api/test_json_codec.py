@@ -9,23 +9,15 @@ from hypothesis import strategies as st
 
 from pinnace.api.codec import to_dict
 from pinnace.api.core_v1_pb2 import Container, ContainerStatus, Event, Pod, PodCondition, PodSpec
+from pinnace.api.json_codec import JsonCache, to_json, with_type
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from pinnace.api.resources import ALL, EVENTS_V1, PODS, Resource
-from pinnace.gateway.json_codec import JsonCache, to_json, with_type
 from tests.builders import make_node, make_pod
 from tests.messages import messages
 
 EMPTY = (
-    "status",
-    "resources",
-    "state",
-    "lastState",
-    "involvedObject",
-    "source",
-    "regarding",
-    "deprecatedSource",
-    "acceptedNames",
-)
+    "status", "resources", "state", "lastState", "involvedObject", "source", "regarding", "deprecatedSource", "acceptedNames",
+)  # fmt: skip
 
 
 def without_empty(value: Any) -> Any:

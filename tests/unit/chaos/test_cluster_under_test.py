@@ -32,8 +32,8 @@ class FakeCluster:
         self.answers = -signal.SIGKILL
         """The exit code after a signal."""
 
-    def replan(self, plan: ProcessPlan) -> None:
-        self.state.find(NAME).plan = plan
+    def change_plan(self, plan: ProcessPlan) -> None:
+        self.state.find_process(NAME).plan = plan
 
     def pid(self, name: str) -> int:
         return 0 if self.code is not None else 7

@@ -36,7 +36,8 @@ from pinnace.client.heartbeat import NodeSession
 from pinnace.client.informer import Delta, Informer
 from pinnace.client.resource import Listing
 from pinnace.kubelet import metrics
-from pinnace.kubelet.node import EvictionManager, NodeFault, VirtualNodes, node_fault
+from pinnace.kubelet.eviction import EvictionManager
+from pinnace.kubelet.node import NodeFault, VirtualNodes, node_fault
 from pinnace.kubelet.pod_manager import PodManager, PodWatch
 from pinnace.kubelet.registration import FleetMachine, NodeRegistrar, NodeRegistration
 from pinnace.kubelet.runtime.fake import PodVolumeManager

@@ -254,8 +254,8 @@ class EvictionManager:
         self._pressure_until: dict[str, dict[PressureKind, float]] = {}  # monotonic
 
     def node_pressures(self, node: str) -> Sequence[PressureKind]:
-        held = self._pressure_until.get(node, {})
-        return [kind for kind in PressureKind if kind in held]
+        until_by_kind = self._pressure_until.get(node, {})
+        return [kind for kind in PressureKind if kind in until_by_kind]
 
     def memory_outside_pods(self, node: str) -> int:
         """Bytes of memory that are used outside of the node's pods."""
@@ -263,11 +263,11 @@ class EvictionManager:
 
     def update_node(self, node: Node) -> None:
         """A node was added or has changed."""
-        name, told = node.metadata.name, declared_shortages(node)
-        if told == self._shortages.get(name, {}):
+        name, shortages = node.metadata.name, declared_shortages(node)
+        if shortages == self._shortages.get(name, {}):
             return
-        self._shortages[name] = told
-        if not told:
+        self._shortages[name] = shortages
+        if not shortages:
             del self._shortages[name]
         self._pressure_until.pop(name, None)  # the annotation has changed
         self._update_pressure(name, evict=False)
@@ -289,38 +289,38 @@ class EvictionManager:
     def _update_pressure(self, name: str, *, evict: bool) -> bool:
         """Updates the pressure. Returns whether it has changed."""
         before, now = self.node_pressures(name), self._clock.monotonic()
-        held = {kind: until for kind, until in self._pressure_until.get(name, {}).items() if until > now}
+        until_by_kind = {kind: until for kind, until in self._pressure_until.get(name, {}).items() if until > now}
         pods = self._pods_by_uid.active_pods(name)
-        gone: str | None = None
+        evicted_uid: str | None = None
         for pod in pods if evict else ():
             if message := exceeded_storage_limit(pod):
                 self._pods_by_uid.evict_pod(pod.metadata.uid, message, disrupts=False)
-                gone = pod.metadata.uid
+                evicted_uid = pod.metadata.uid
         for kind in PressureKind:
-            short, left = self._check_pressure(name, kind, pods)
+            short, available = self._check_pressure(name, kind, pods)
             if short:
-                held[kind] = now + PRESSURE_TRANSITION_PERIOD
-                if evict and gone is None:
-                    gone = self._evict_pod(kind, pods, left)
-        self._pressure_until[name] = held
-        if not held:
+                until_by_kind[kind] = now + PRESSURE_TRANSITION_PERIOD
+                if evict and evicted_uid is None:
+                    evicted_uid = self._evict_pod(kind, pods, available)
+        self._pressure_until[name] = until_by_kind
+        if not until_by_kind:
             del self._pressure_until[name]
         self._nodes.set_pressures(name, self.node_pressures(name))
         return self.node_pressures(name) != before
 
     def _check_pressure(self, name: str, kind: PressureKind, pods: Sequence[Pod]) -> tuple[bool, int | None]:
         """Whether there is pressure, and the available bytes if they are known."""
-        told, capacity = self._shortages.get(name, {}), self._nodes.allocatable(name).get(RESOURCES[kind])
-        if kind in told and told[kind] is None:
+        shortages, capacity = self._shortages.get(name, {}), self._nodes.allocatable(name).get(RESOURCES[kind])
+        if kind in shortages and shortages[kind] is None:
             return True, None
         if capacity is None:
-            return kind in told, None
-        left = available_bytes((pod_usage(pod, kind) for pod in pods), capacity, told.get(kind) or 0)
-        return left < THRESHOLD, left
+            return kind in shortages, None
+        available = available_bytes((pod_usage(pod, kind) for pod in pods), capacity, shortages.get(kind) or 0)
+        return available < THRESHOLD, available
 
-    def _evict_pod(self, kind: PressureKind, pods: Sequence[Pod], left: int | None) -> str | None:
+    def _evict_pod(self, kind: PressureKind, pods: Sequence[Pod], available: int | None) -> str | None:
         uid = select_pod_to_evict(kind, (build_consumer(pod, kind) for pod in pods))
         for pod in pods:
             if pod.metadata.uid == uid:
-                self._pods_by_uid.evict_pod(pod.metadata.uid, eviction_message(pod, kind, left), disrupts=True)
+                self._pods_by_uid.evict_pod(pod.metadata.uid, eviction_message(pod, kind, available), disrupts=True)
         return uid

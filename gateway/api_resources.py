@@ -24,7 +24,7 @@ _CATEGORIES: Mapping[str, tuple[str, ...]] = {
 _WITHOUT_STATUS = (
     "events", "priorityclasses", "leases", "storageclasses", "csinodes", "limitranges", "roles", "clusterroles", "rolebindings",
     "clusterrolebindings", "endpointslices", "configmaps", "secrets", "serviceaccounts", "ipaddresses",
-    "ingressclasses", "networkpolicies",
+    "ingressclasses", "networkpolicies", "runtimeclasses",
 )  # fmt: skip
 _UNDISCOVERED = ("create", "patch", "update")
 SCALED = ("deployments", "replicasets")

@@ -18,7 +18,7 @@ EXPRESSION_LIMIT = 10_000_000
 """Maximum estimated cost of one rule of a definition, as in Kubernetes: StaticEstimatedCostLimit."""
 DEFINITION_LIMIT = 100_000_000
 """Maximum estimated cost of all rules of a definition: StaticEstimatedCRDCostLimit."""
-MAX_TEXT = 100_000
+MAX_TEXT = 150_000
 """Maximum number of characters of all rules of a version. Kubernetes has no such limit. Large versions of well-known projects
 have 10,000."""
 MAX_EXPENSIVE = 4

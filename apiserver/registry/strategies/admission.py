@@ -64,6 +64,8 @@ FAILURE_POLICIES = ("Fail", "Ignore")
 MATCH_POLICIES = ("Equivalent", "Exact")
 REINVOCATION_POLICIES = ("IfNeeded", "Never")
 VALIDATION_ACTIONS = ("Audit", "Deny", "Warn")
+VALUE_TYPES = ("string", "null")
+"""The types of the results of valueExpressions."""
 _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 _SCOPES = ("*", "Cluster", "Namespaced")
 _SIDE_EFFECTS = ("None", "NoneOnDryRun")
@@ -510,7 +512,13 @@ def _validate_value_expression(text: str, variables: VariableTypes, path: str, o
     elif len(trimmed.encode()) > MAX_VALUE_EXPRESSION:
         out.append(required(path, f"must not exceed {MAX_VALUE_EXPRESSION} bytes in length"))
     else:
-        _validate_expression(trimmed, variables, ("string", "null"), path, out)
+        try:
+            result_type = compile_expression(trimmed, variables).result_type
+        except CompileError as error:
+            out.append(invalid(path, text, str(error)))
+        else:
+            if result_type not in VALUE_TYPES:
+                out.append(invalid(path, text, "must evaluate to one of [string null_type]"))
 
 
 def _validate_mutation(mutation: Mutation, variables: VariableTypes, path: str, out: list[Violation]) -> None:

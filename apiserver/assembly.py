@@ -8,8 +8,9 @@ simulation call the same methods, with the same checks. All time and randomness 
 
 import asyncio
 import random
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
@@ -57,6 +58,7 @@ from pinnace.api.resources import (
     by_kind,
 )
 from pinnace.apiextensions.kinds import CustomVersion
+from pinnace.apiserver.account_secrets import TokenSecretFiller
 from pinnace.apiserver.admission import AdmissionChain
 from pinnace.apiserver.admission.plugins import OPTIONAL, SERVICE_ACCOUNT, chain
 from pinnace.apiserver.auth.audit import AuditSink, CallAudit, NoAudit
@@ -217,7 +219,7 @@ class Assembly:
         )
         self._heartbeats = HeartbeatsService(storage, self._committer, self.cacher, self.policy, clock=clock, rng=self._rng)
         self._admission = admission = chain(
-            self.cacher, self._nodes, self._rbac, self._quotas, settings.tracer, clock, self._rng, settings.optional_plugins
+            self.cacher, self._nodes, self._rbac, self._quotas, settings.tracer, clock, settings.optional_plugins
         )
         self._webhook_client = WebhookClient(EndpointResolver(of(SERVICES), of(ENDPOINT_SLICES), self._rng).resolve)
         self._reviewers = self._new_reviewers()
@@ -237,6 +239,11 @@ class Assembly:
         self._kubernetes = KubernetesServiceKeeper(
             self._stores[SERVICES], self.cacher, settings.services.networks, settings.kubernetes_port, clock
         )
+        self._token_secrets = None
+        if settings.account_tokens is not None:
+            self._token_secrets = TokenSecretFiller(
+                self._stores[SECRETS], self.cacher, settings.account_tokens, self._refresh, clock
+            )
         self.opening = ReadinessGate(self.cacher, self._identity, bootstrap, restores, self._elections)
         ids = RequestIds(f"{self._rng.getrandbits(48):012x}")
         impersonator = Impersonator(self.policy, lambda: self._rbac.versions)
@@ -282,14 +289,16 @@ class Assembly:
                 tasks.create_task(unending("opening", self.opening.run), name="opening")
                 tasks.create_task(unending("definitions", self._definitions.run), name="definitions")
                 tasks.create_task(self._migrate(), name="migration")
-                if self._settings.account_tokens is not None:
-                    tasks.create_task(unending("service kubernetes", self._keep_kubernetes_service), name="service kubernetes")
+                if self._token_secrets is not None:
+                    for name, part in (("service kubernetes", self._kubernetes), ("token secrets", self._token_secrets)):
+                        tasks.create_task(unending(name, partial(self._run_when_open, part.run)), name=name)
         finally:
             await self._webhook_client.close()
 
-    async def _keep_kubernetes_service(self) -> None:
+    async def _run_when_open(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run work that writes, when the server has its state and its bootstrap objects."""
         await self.opening.bootstrapped.wait()
-        await self._kubernetes.run()
+        await work()
 
     async def _migrate(self) -> None:
         await self.opening.bootstrapped.wait()

@@ -190,10 +190,13 @@ class Dispatcher:
             return await self._tokens.respond(request)
         if path.startswith("/openapi/") and request.method in _READS:
             return await self._openapi.respond(request)
+        await self._discover_group(path)
         return self._information(request)
 
     async def _answer_route(self, request: Request, route: Route, read_body: ReadBody | None) -> Response | Upgrade:
         handler = self._handler(route)
+        if (custom := route.resource.custom) is not None and custom.spec.deprecated:
+            request.warnings.append(custom.deprecation_warning)
         try:
             if read_body is not None and request.method in _WITH_BODY:
                 is_review = route.resource.verbs == REVIEW_VERBS
@@ -240,6 +243,12 @@ class Dispatcher:
             return Response(200, dump_json({"paths": sorted(paths)}))
         check_content_type(request, SERVED_TYPES)
         return self._discovery.respond(request)
+
+    async def _discover_group(self, path: str) -> None:
+        """Read the definitions of an unknown group, which may be new."""
+        group = path.removeprefix("/apis/").partition("/")[0]
+        if path.startswith("/apis/") and "." in group and group not in self._served.versions_by_group():
+            await self._served.custom.find_group(group)
 
     def _health(self, request: Request, endpoint: str, check: str) -> Response:
         """Return the result of one check, or of all checks of an endpoint. Only users with permission for the path of a check

@@ -56,7 +56,8 @@ class Subresources:
         try:
             data = await self._backend.call(request, f"/{resource.service}/{method}", message, retry=route.verb == "get")
         except ApiError as error:
-            raise convert_error(error, _SCALE if error.refusal.violations else route.resource, route.name) from None
+            is_about_scale = error.refusal.violations and route.resource.custom is None
+            raise convert_error(error, _SCALE if is_about_scale else route.resource, route.name) from None
         if form.media_type == PROTOBUF:
             return Response(200, envelope(_SCALE.api_version, _SCALE.kind, data), PROTOBUF)
         text = with_type(_SCALE.api_version, _SCALE.kind, to_json(Scale.FromString(data)))

@@ -57,14 +57,27 @@ WAIT_FOR_MANAGED_FIELDS: frozenset[str] = frozenset(
 _KINDS_GROUPS: Sequence[tuple[str, Mapping[str, Sequence[str]]]] = (
     (
         "Kubernetes hides the reason; the gateway names the operation that failed",
-        {"custom: json patch test fails": _DETAILS},
+        {"custom: json patch test fails": (_DETAILS[0], "body.details.group", *_DETAILS[1:])},
     ),
     (
-        "column definitions have no descriptions",
+        "column definitions of built-in kinds have no descriptions",
         {
-            name: tuple(f"body.columnDefinitions[{index}].description" for index in range(number))
-            for name, number in (("crd: table", 2), ("vwc: table", 3), ("vapb: table", 4))
+            f"{kind}: table": tuple(f"body.columnDefinitions[{index}].description" for index in range(columns))
+            for kind, columns in (("crd", 2), ("vwc", 3), ("vapb", 4), ("ingressclass", 4), ("ingress", 6))
         },
+    ),
+    (
+        "Kubernetes reports the invalid fields of an object in random order",
+        {
+            "custom invalid: types": (
+                *(f"body.details.causes[{index}].{part}" for index in (1, 2) for part in ("field", "message")),
+                "body.message",
+            )
+        },
+    ),
+    (
+        "Kubernetes shows Go structures; the API server shows the fields",
+        {"pdb invalid: both": ("body.details.causes[0].message", "body.message")},
     ),
 )
 KINDS_ACCEPTED: Mapping[str, tuple[Sequence[str], str]] = {
@@ -76,10 +89,5 @@ UNSERVED: Mapping[str, str] = {
     "ds": "DaemonSets are not served",
     "cronjob": "CronJobs are not served",
     "hpa": "HorizontalPodAutoscalers are not served",
-    "ingress": "Ingresses and IngressClasses are not served",
-    "netpol": "NetworkPolicies are not served",
-    "token": "tokens of service accounts are not served",
-    "secret: token": "tokens of service accounts are not served",
-    "service kubernetes": "the service kubernetes does not exist",
 }
 """The beginnings of the names of requests about what is not served yet, with the reasons."""

@@ -399,6 +399,10 @@ class ResourceCache(Generic[T]):
         self._queued: list[KeyChange] | None = None  # changes received before the late state; None if the state is loaded
 
     @property
+    def resource(self) -> Resource[T]:
+        return self._resource
+
+    @property
     def loaded(self) -> bool:
         """False while a late resource is not loaded. It cannot be read or watched."""
         return self._queued is None

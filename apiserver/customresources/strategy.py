@@ -3,6 +3,7 @@
 Source: pkg/registry/customresource of k8s.io/apiextensions-apiserver 1.36 (strategy.go, status_strategy.go, validator.go).
 """
 
+from functools import cached_property
 from typing import Any
 
 from pinnace.api.codec import to_dict
@@ -11,22 +12,24 @@ from pinnace.api.customobjects_pb2 import CustomObject
 from pinnace.api.status import Violation
 from pinnace.apiextensions.kinds import CustomVersion
 from pinnace.apiextensions.validation import RuleEvaluation, validate_object
+from pinnace.apiserver.customresources.rules import object_rules
 from pinnace.apiserver.registry.strategy import Strategy, added_violations
-from pinnace.apiserver.registry.validation.fields import forbidden, invalid, validate_metadata_update
+from pinnace.apiserver.registry.validation.fields import forbidden, invalid, validate_metadata, validate_metadata_update
 
 STATUS = "status"
 
 
 class CustomObjectStrategy(Strategy[CustomObject]):
-    """`evaluate_rules` evaluates the rules of the schema; None: there are no rules."""
-
     allow_unconditional_update = False
     has_generation = True
 
-    def __init__(self, version: CustomVersion, evaluate_rules: RuleEvaluation | None = None) -> None:
+    def __init__(self, version: CustomVersion) -> None:
         super().__init__(version.resource)
         self._version = version
-        self._evaluate_rules = evaluate_rules
+
+    @cached_property
+    def _evaluate_rules(self) -> RuleEvaluation | None:
+        return object_rules(self._version.schema)
 
     def prepare_create(self, obj: CustomObject) -> None:
         content = self._normalized_content(obj)
@@ -86,6 +89,9 @@ class CustomObjectStrategy(Strategy[CustomObject]):
             status=status,
         )
         return out
+
+    def check_metadata(self, obj: CustomObject, out: list[Violation]) -> None:
+        validate_metadata(obj.metadata, out, namespaced=self.resource.namespaced, any_finalizer=True)
 
     @property
     def _scale(self) -> dict[str, Any] | None:

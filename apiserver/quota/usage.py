@@ -21,6 +21,7 @@ from pinnace.api.core_v1_pb2 import (
     ScopedResourceSelectorRequirement,
     Service,
 )
+from pinnace.api.customobjects_pb2 import CustomObject
 from pinnace.api.names import is_extended_resource
 from pinnace.api.pods import class_of, ended, qos_class
 from pinnace.api.quantity import MAX, QuantityError, amount, amounts, format_amount
@@ -62,9 +63,17 @@ class QuotaUsage:
         return QuotaUsage(tuple((name, amount) for name, amount in more if amount > 0), self.scopes)
 
 
-def use_of(obj: Object, now: float) -> QuotaUsage:
-    """Return the usage of an object of a resource in COUNTED. `now` is in Unix seconds."""
+def custom_usage(stored_name: str) -> QuotaUsage:
+    """Return the usage of a custom object. `stored_name`: of its resource."""
+    return QuotaUsage(((f"count/{stored_name}", 1),))
+
+
+def use_of(obj: Object, now: float, stored_name: str = "") -> QuotaUsage:
+    """Return the usage of an object of a resource in COUNTED, or of a custom object. `now` is in Unix seconds. `stored_name`:
+    see `custom_usage`."""
     match obj:
+        case CustomObject():
+            return custom_usage(stored_name)
         case Pod():
             known = _spec_usage(obj)
             return known.spent if ended(obj) or spent_at(obj) < now else known.whole

@@ -6,6 +6,8 @@ common (always, if there is one version) stands at the top: `spec.validation.ope
 
 A schema that an update does not change is not validated again.
 
+The functions take the JSON form of the message. It has the types of the message; only schemas can be any JSON.
+
 Source: k8s.io/apiextensions-apiserver/pkg/apis/apiextensions (v1/defaults.go, v1/conversion.go, validation) and
 k8s.io/apiextensions-apiserver/pkg/registry/customresourcedefinition of Kubernetes 1.36.
 """
@@ -14,6 +16,7 @@ import base64
 import binascii
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -63,7 +66,8 @@ _STABILITY = {"": 2, "beta": 1, "alpha": 0}
 
 
 def set_definition_defaults(crd: Definition) -> None:
-    """Set singular, listKind, the conversion strategy and the ports of webhooks, in place, before `validate_definition`."""
+    """Set singular, listKind, the conversion strategy and the ports of webhooks, and read the schemas, in place, before
+    `validate_definition`."""
     spec = crd.setdefault("spec", {})
     kinds = spec.setdefault("names", {})
     kind = text(kinds.get("kind"))
@@ -75,6 +79,24 @@ def set_definition_defaults(crd: Definition) -> None:
     service = mapping(mapping(spec["conversion"].get("webhook")).get("clientConfig")).get("service")
     if isinstance(service, dict) and service.get("port") is None:
         service["port"] = DEFAULT_PORT
+    with suppress(StructError):
+        read_schemas(crd)
+
+
+def read_schemas(crd: Definition) -> list[str]:
+    """Read the schemas as Kubernetes does, in place: without unknown fields and empty values. Return the paths of the unknown
+    fields: "spec.versions[0].schema.openAPIV3Schema.x".
+
+    Raises StructError, with Go's message for a 400, if a value in a schema has the wrong type.
+    """
+    unknown = list[str]()
+    for index, version in enumerate(_versions(crd)):
+        schema = version.get("schema")
+        if isinstance(schema, dict) and schema.get("openAPIV3Schema") is not None:
+            path = f"spec.versions[{index}].schema.openAPIV3Schema"
+            schema["openAPIV3Schema"], paths = read_schema(schema["openAPIV3Schema"], path)
+            unknown += paths
+    return unknown
 
 
 def prepare_create(crd: Definition) -> None:
@@ -147,12 +169,11 @@ class _Internal:
     versions: Sequence[Mapping[str, Any]]
 
 
-def _internal(spec: Mapping[str, Any]) -> _Internal:
-    versions = objects(spec.get("versions"))
+def _internal(versions: Sequence[Mapping[str, Any]]) -> _Internal:
     shared = dict[str, Any]()
     for name in _SHARED_FIELDS:
         values = [version.get(name) for version in versions]
-        if values and all(value == values[0] or (not value and value == values[0]) for value in values):
+        if values and all(value == values[0] for value in values):
             shared[name] = values[0]
     rest = [{name: value for name, value in version.items() if name not in shared} for version in versions]
     return _Internal({name: value for name, value in shared.items() if value is not None}, rest)
@@ -183,9 +204,25 @@ class _Validator:
         self._check_rules, self._evaluate_rules = check_rules, evaluate_rules
         self._spec = mapping(new.get("spec"))
         self._old_spec = mapping(old.get("spec")) if old is not None else {}
-        self._internal = _internal(self._spec)
         self._established = old is not None and _has_condition(old, "Established")
         self.out = list[Violation]()
+        self._versions = self._read_versions()
+        self._internal = _internal(self._versions)
+
+    def _read_versions(self) -> list[Mapping[str, Any]]:
+        """Return the versions. Those whose schemas cannot be read have none, and a violation."""
+        known = [version.get("schema") for version in _versions(self._old or {})]
+        result = list[Mapping[str, Any]]()
+        for index, version in enumerate(_versions(self._new)):
+            props = _schema_of(version)
+            if props is not None and version.get("schema") not in known:
+                try:
+                    version = {**version, "schema": {"openAPIV3Schema": read_schema(props)[0]}}
+                except StructError as error:
+                    self.out.append(invalid(f"spec.versions[{index}].schema.openAPIV3Schema", "", str(error)))
+                    version = {**version, "schema": {"openAPIV3Schema": {}}}
+            result.append(version)
+        return result
 
     def validate(self) -> list[Violation]:
         self._validate_name()
@@ -234,7 +271,7 @@ class _Validator:
             for index, version in enumerate(versions):
                 if _schema_of(version) is None:
                     self.out.append(required(f"spec.versions[{index}].schema.openAPIV3Schema"))
-        if preserve and any("default" in node for version in _versions(self._new) for node in _nodes(version)):
+        if preserve and any("default" in node for version in self._versions for node in _nodes(version)):
             detail = "must be false in order to use defaults in the schema"
             self.out.append(invalid("spec.preserveUnknownFields", True, detail))
         for index, version in enumerate(versions):
@@ -276,7 +313,7 @@ class _Validator:
         """Validate what all versions have in common."""
         shared, versions = self._internal.shared, self._internal.versions
         first = text(versions[0].get("name")) if versions else ""
-        has_status = any(mapping(version.get("subresources")).get("status") is not None for version in _versions(self._new))
+        has_status = any(mapping(version.get("subresources")).get("status") is not None for version in self._versions)
         self._validate_version_schema(shared, first, "spec.validation", status=has_status)
         self._validate_parts(shared, "spec")
         if fields := objects(shared.get("selectableFields")):
@@ -297,13 +334,8 @@ class _Validator:
         props = _schema_of(version)
         if props is None or self._is_unchanged(props, name):
             return
-        try:
-            read, _ = read_schema(props)
-        except StructError as error:
-            self.out.append(invalid(f"{path}.openAPIV3Schema", "", str(error)))
-            return
         self.out += validate_schema(
-            read,
+            props,
             f"{path}.openAPIV3Schema",
             status=status,
             options=self._schema_options,
@@ -316,11 +348,12 @@ class _Validator:
         if self._old is None:
             return False
 
-        def parts(crd: Definition) -> tuple[Any, ...]:
-            version = next((item for item in _versions(crd) if item.get("name") == name), {})
+        def parts(versions: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:
+            version = next((item for item in versions if item.get("name") == name), {})
             return _schema_of(version), mapping(version.get("subresources")).get("status")
 
-        return parts(self._new) == parts(self._old) and parts(self._old)[0] == props
+        old = parts(_versions(self._old))
+        return parts(self._versions) == old and old[0] == props
 
     @property
     def _schema_options(self) -> SchemaOptions:
@@ -669,7 +702,7 @@ def definition_warnings(new: Definition, old: Definition | None = None) -> list[
 
 
 def _unrecognized_formats(crd: Definition) -> list[str]:
-    spec = _internal(mapping(crd.get("spec")))
+    spec = _internal(_versions(crd))
     return [
         name
         for version in (spec.shared, *spec.versions)

@@ -10,7 +10,7 @@ from typing import Any
 from pinnace.apiextensions.schema import mapping
 
 MAX_LENGTH = 10_000
-_TOKEN = re.compile(r"[.\[\]]|'(?:[^'\\]|\\.)*'|[^.\[\]']+[^.\[\]]*", re.DOTALL)
+_TOKEN = re.compile(r"[.\[\]]|'(?:[^'\\]|\\.)*'|'.*|[^.\[\]]+", re.DOTALL)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "'": "'", "\\": "\\"}
 _NO_FIELD, _END = "does not refer to a valid field", "unexpected end of JSON path"

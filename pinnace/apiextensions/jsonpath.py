@@ -17,7 +17,6 @@ MAX_LENGTH = 2_048
 """Maximum number of characters of a path. Kubernetes has no maximum."""
 MAX_STEPS = 5_000
 """Maximum number of values that evaluations visit, for one object. A path that visits more has no values."""
-_MAX_NESTING = 8
 _TERMINATORS = frozenset(" \t\r\n.,[]$@{}")
 _OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {"<": lt, ">": gt, "==": eq, "!=": ne, "<=": le, ">=": ge}
 _QUOTED_KEY = re.compile(r"'([^']*)'")
@@ -77,15 +76,12 @@ def compile_jsonpath(text: str) -> JSONPath:
     """`text`: as in a definition, without braces. Raises JSONPathError."""
     if len(text) > MAX_LENGTH:
         raise JSONPathError(f"the path has more than {MAX_LENGTH} characters")
-    return JSONPath(_Parser(text, _MAX_NESTING).parse())
+    return JSONPath(_Parser(text).parse())
 
 
 class _Parser:
-    def __init__(self, text: str, nesting: int) -> None:
-        if nesting == 0:
-            raise JSONPathError("nested too deeply")
+    def __init__(self, text: str) -> None:
         self._text = text
-        self._nesting = nesting
         self._position = 0
 
     def parse(self) -> list[Node]:
@@ -170,9 +166,9 @@ class _Parser:
         if text == "*":
             text = ":"
         if "," in text:
-            return [_union([self._parse_nested(f"[{part.strip(' ')}]") for part in text.split(",")])]
+            return [_union([_parse_part(f"[{part.strip(' ')}]") for part in text.split(",")])]
         if key := _QUOTED_KEY.fullmatch(text):
-            return self._parse_nested(f".{key[1]}")
+            return _parse_part(f".{key[1]}")
         match = _SLICE.fullmatch(text)
         if not match:
             raise JSONPathError(f"invalid array index {text}")
@@ -181,9 +177,6 @@ class _Parser:
         except ValueError:
             raise JSONPathError(f"array index {text} is not a number") from None
         return [_slice(numbers[0], numbers[1], numbers[2], is_index=match[2] is None)]
-
-    def _parse_nested(self, text: str) -> list[Node]:
-        return _Parser(text, self._nesting - 1).parse()
 
     def _parse_filter(self) -> Node:
         start, quote, closed = self._position, "", False
@@ -207,8 +200,13 @@ class _Parser:
         text = self._text[start:end]
         match = _FILTER.fullmatch(text)
         if not match:
-            return _filter(self._parse_nested(text), [], "exists")
-        return _filter(self._parse_nested(match[1]), self._parse_nested(match[3]), match[2])
+            return _filter(_parse_part(text), [], "exists")
+        return _filter(_parse_part(match[1]), _parse_part(match[3]), match[2])
+
+
+def _parse_part(text: str) -> list[Node]:
+    """Parse a part of a path. It has no brackets of its own, or ends at the first parenthesis, so that parts are not nested."""
+    return _Parser(text).parse()
 
 
 def _constant(value: Any) -> Node:

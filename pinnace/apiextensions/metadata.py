@@ -3,11 +3,12 @@
 Source: k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta of Kubernetes 1.36.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pinnace.api import names
 from pinnace.api.status import Violation
+from pinnace.api.wellknown import FOREGROUND_FINALIZER, NAMESPACE_FINALIZER, ORPHAN_FINALIZER
 from pinnace.apiextensions.schema import StructuralSchema
 from pinnace.apiextensions.structs import (
     ANY,
@@ -22,8 +23,9 @@ from pinnace.apiextensions.structs import (
     StructError,
     read_struct,
 )
-from pinnace.apiextensions.violations import invalid, required, too_long
+from pinnace.apiextensions.violations import invalid, quote, required, too_long
 
+STANDARD_FINALIZERS = (NAMESPACE_FINALIZER, ORPHAN_FINALIZER, FOREGROUND_FINALIZER)
 MAX_ANNOTATIONS = 256 << 10
 """Maximum total size of the keys and values in bytes."""
 _ANY_NAME = "name"
@@ -132,6 +134,22 @@ def _read_valid_fields(metadata: Mapping[str, Any], unknown: list[str], path: st
         except StructError:
             continue
     return result
+
+
+def finalizer_warnings(new: Sequence[str], old: Sequence[str] = ()) -> list[str]:
+    """Return warnings for finalizers of a custom object that an update adds. Kubernetes accepts unqualified ones for custom
+    objects only."""
+    out = list[str]()
+    for finalizer in sorted(set(new) - set(old)):
+        where = f"metadata.finalizers: {quote(finalizer)}"
+        out += [f"{where}: {problem}" for problem in names.label_key(finalizer)]
+        if "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
+            path = " including a path (/)" if "." in finalizer else ""
+            detail = (
+                f"prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other finalizer writers"
+            )
+            out.append(f"{where}: {detail}")
+    return out
 
 
 def validate_embedded(obj: Any, schema: StructuralSchema | None, *, root: bool = False, path: str = "") -> list[Violation]:

@@ -1,4 +1,4 @@
-"""OpenAPI schemas of custom resources, versions 2 and 3, as `kubectl explain` and clients read them.
+"""OpenAPI schemas of valid definitions, versions 2 and 3, as `kubectl explain` and clients read them.
 
 Version 2 leaves out what clients of swagger 2.0 cannot read: allOf, anyOf, oneOf, not, nullable, and the fields below nodes
 that are nullable or that preserve unknown fields.
@@ -97,7 +97,7 @@ def _selectable_fields(crd: Mapping[str, Any], version: str) -> list[dict[str, s
 def _refer(target: str, description: str, prefix: str) -> Schema:
     """Version 3 ignores keywords next to a reference."""
     reference = {"$ref": target}
-    return {"description": description} | (reference if prefix == _V2 else {"allOf": [reference], "default": {}})
+    return {"description": description} | (reference if prefix == _V2 else {"allOf": [reference]})
 
 
 def _kind_schema(props: Mapping[str, Any], preserve: bool, prefix: str) -> Schema:

@@ -11,8 +11,10 @@ import re2
 MAX_MEMORY = 4 << 20
 """Memory of one compiled expression in bytes. Go has its own limits, which are similar."""
 _CACHED_LENGTH = 1_000
-MAX_PROGRAMS = 150_000
-"""Maximum size of all expressions of a schema, in instructions of RE2."""
+MAX_PROGRAMS = 400_000
+"""Maximum size of all expressions of a schema, in instructions of RE2. An expression for host names in a published definition
+has 254,000, because its classes of letters are counted for each repetition."""
+_MAX_COST = 10_000
 _LEAST_COST, _FAILURE_COST = 50, 100_000
 """What an expression counts at least, and what it counts if it is too large."""
 _GO_MESSAGES = {
@@ -33,9 +35,10 @@ class PatternError(ValueError):
 
 
 class Pattern:
-    """A regular expression. `size`: the number of its instructions; a match can take this times the length of the text."""
+    """A regular expression. `size`: the number of its instructions. `cost`: of a match, for each character of the text; large
+    expressions consist of classes of letters, few of whose instructions are active at once."""
 
-    __slots__ = ("_search", "size")
+    __slots__ = ("_search", "cost", "size")
 
     def __init__(self, pattern: str) -> None:
         """Raise PatternError."""
@@ -49,6 +52,7 @@ class Pattern:
             raise PatternError(_go_message(error)) from None
         self._search: Callable[[bytes], object | None] = compiled.search
         self.size: int = compiled.programsize
+        self.cost = min(self.size, _MAX_COST)
 
     def matches(self, text: str) -> bool:
         """Return whether some part of the text matches."""

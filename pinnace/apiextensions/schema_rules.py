@@ -36,6 +36,7 @@ _RULES, _PRESERVE, _EMBEDDED = (
     "x-kubernetes-embedded-resource",
 )
 _LIST_TYPES, _MAP_TYPES = ("atomic", "set", "map"), ("atomic", "granular")
+_NESTED = frozenset({"not", "allOf", "oneOf", "anyOf", "items", "definitions", "dependencies"})
 _UNSUPPORTED = frozenset({"id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"})
 _ROOT_FIELDS = (
     "Description", "Type", "Format", "Title", "Maximum", "ExclusiveMaximum", "Minimum", "ExclusiveMinimum", "MaxLength",
@@ -184,6 +185,10 @@ class _SchemaChecker:
             if (is_root or node.get(_EMBEDDED)) and name in META_FIELDS:
                 inner = replace(place, in_meta=True, no_default=f"in top-level {name}" if is_root else place.no_default)
             self.check(mapping(child), f"{path}.properties[{name}]", inner)
+        if not _NESTED.isdisjoint(node):
+            self._check_nested(node, path, place)
+
+    def _check_nested(self, node: Props, path: str, place: _Place) -> None:
         if isinstance(negated := node.get("not"), dict):
             self.check(negated, f"{path}.not", place)
         for name in ("allOf", "oneOf", "anyOf", "items"):
@@ -324,9 +329,21 @@ def validate_defaults(
 ) -> list[Violation]:
     """Return where a default is invalid by its own schema, or has unknown fields. `props`: a structural schema."""
     checker = _DefaultChecker(evaluate_rules if has_rules(props) else None, require_pruned)
-    root = StructuralSchema(props)
-    checker.check(root, path, root, (), in_meta=False, is_root=True)
+    checker.check(props, path, _Surroundings(props), is_root=True)
     return checker.out
+
+
+@dataclass(frozen=True, slots=True)
+class _Surroundings:
+    """`root`: the schema of the object whose metadata the node may belong to; `names`: from it to the node, "*" for items of
+    lists. `in_meta`: the node belongs to metadata, apiVersion or kind."""
+
+    root: Props
+    names: tuple[str, ...] = ()
+    in_meta: bool = False
+
+    def child(self, name: str, *, in_meta: bool = False) -> "_Surroundings":
+        return _Surroundings(self.root, (*self.names, name), self.in_meta or in_meta)
 
 
 class _DefaultChecker:
@@ -336,58 +353,39 @@ class _DefaultChecker:
         self._require_pruned = require_pruned
         self._budget = ValidationBudget()
 
-    def check(
-        self,
-        node: StructuralSchema,
-        path: str,
-        root: StructuralSchema,
-        place: tuple[str, ...],
-        *,
-        in_meta: bool,
-        is_root: bool,
-    ) -> None:
-        """`root`: the schema of the object whose metadata the node may belong to; `place`: the names from it to the
-        node, "*" for items of lists. `is_root`: of a whole object."""
+    def check(self, node: Props, path: str, around: _Surroundings, *, is_root: bool = False) -> None:
+        """`is_root`: the node is the schema of whole objects."""
         if len(self.out) >= MAX_VIOLATIONS:
             return
-        if is_root or node.embedded_resource:
-            in_meta, root, place = False, node, ()
-        if node.default is not None:
-            self._check_default(node, f"{path}.default", root, place, in_meta=in_meta, is_root=is_root)
-        if node.items is not None:
-            self.check(node.items, f"{path}.items", root, (*place, "*"), in_meta=in_meta, is_root=False)
-        is_object = is_root or node.embedded_resource
-        for name, child in node.properties.items():
-            inside = in_meta or (is_object and name in META_FIELDS)
-            self.check(child, f"{path}.properties[{name}]", root, (*place, name), in_meta=inside, is_root=False)
+        is_object = is_root or bool(node.get(_EMBEDDED))
+        if is_object:
+            around = _Surroundings(node)
+        if "default" in node:
+            self._check_default(StructuralSchema(node), f"{path}.default", around, is_object=is_object)
+        if isinstance(items := node.get("items"), dict):
+            self.check(items, f"{path}.items", around.child("*"))
+        for name, child in mapping(node.get("properties")).items():
+            in_meta = is_object and name in META_FIELDS
+            self.check(mapping(child), f"{path}.properties[{name}]", around.child(name, in_meta=in_meta))
 
-    def _check_default(
-        self,
-        node: StructuralSchema,
-        path: str,
-        root: StructuralSchema,
-        place: tuple[str, ...],
-        *,
-        in_meta: bool,
-        is_root: bool,
-    ) -> None:
-        default, embedded = node.default, is_root or node.embedded_resource
-        if in_meta:
-            if problem := _check_meta_default(default, root, place):
+    def _check_default(self, node: StructuralSchema, path: str, around: _Surroundings, *, is_object: bool) -> None:
+        default = node.default
+        if around.in_meta:
+            if problem := _check_meta_default(default, around):
                 self.out.append(invalid(path, default, f"must result in valid metadata: {problem}"))
                 return
         else:
             if self._require_pruned:
                 pruned = copy_json(default)
-                prune(pruned, node, root=embedded)
+                prune(pruned, node, root=is_object)
                 if pruned != default:
                     self.out.append(invalid(path, default, "must not have unknown fields"))
             coerced = copy_json(default)
-            violation, _ = coerce_metadata(coerced, node, root=embedded)
+            violation, _ = coerce_metadata(coerced, node, root=is_object)
             if violation is not None:
                 self.out.append(_below(path, violation))
                 return
-            if violations := validate_embedded(coerced, node, root=embedded):
+            if violations := validate_embedded(coerced, node, root=is_object):
                 self.out += [_below(path, violation) for violation in violations]
                 return
         violations = validate_value(default, node, path=path, budget=self._budget)
@@ -401,12 +399,12 @@ def _below(path: str, violation: Violation) -> Violation:
     return Violation(f"{path}.{violation.field}", violation.message, violation.reason)
 
 
-def _check_meta_default(default: Any, root: StructuralSchema, place: tuple[str, ...]) -> str:
+def _check_meta_default(default: Any, around: _Surroundings) -> str:
     """Return why an object is invalid that has the default at this place, or ""."""
     value = copy_json(default)
-    for name in reversed(place):
+    for name in reversed(around.names):
         value = [value] if name == "*" else {name: value}
-    obj = _DEFAULT_OBJECT_META | value
+    obj, root = _DEFAULT_OBJECT_META | value, StructuralSchema(around.root)
     violation, _ = coerce_metadata(obj, root, root=True)
     if violation is not None:
         return str(violation)

@@ -113,15 +113,18 @@ def read_schema(props: Any, path: str = "") -> tuple[dict[str, Any], list[str]]:
 
     Empty values vanish: properties {}, nullable false, default null. `path`: of the schema, in the paths.
 
-    Raises StructError: a value has the wrong type.
+    Raises StructError: a value has the wrong type, or the schema is nested too deeply.
     """
     unknown = list[str]()
-    return read_struct(props, SCHEMA, unknown, path, _GO_PATH), unknown
+    try:
+        return read_struct(props, SCHEMA, unknown, path, _GO_PATH), unknown
+    except RecursionError:
+        raise StructError("exceeded max depth") from None
 
 
-def go_schema(props: Mapping[str, Any] | None) -> GoStruct | None:
-    """Return a schema as Go marshals the internal type, for messages."""
-    if props is None:
+def go_schema(props: Any) -> GoStruct | None:
+    """Return a schema as Go marshals the internal type, for messages; None for what is no schema."""
+    if not isinstance(props, dict):
         return None
     return GoStruct({go_name: _go_value(props.get(name), of) for name, (go_name, of) in _FIELDS.items()})
 

@@ -41,8 +41,9 @@ MAX_VIOLATIONS = 1_000
 MAX_NESTED_STEPS = 20_000
 """Maximum number of values that allOf, anyOf, oneOf and not compare with their schemas, for one object. Their number can be the
 product of the sizes of schema and object. Kubernetes has no maximum."""
-MAX_PATTERN_WORK = 20_000_000
-"""Maximum sum of length times size of the expression, for all texts that one object compares with regular expressions."""
+MAX_PATTERN_WORK = 50_000_000
+"""Maximum sum of length times cost of the expression, for all texts that one object compares with regular expressions: at most
+about 200 ms."""
 _TOO_EXPENSIVE = "the validation of the object takes too many steps"
 _TOO_DEEP = "nested too deeply"
 _UNCHECKED_RULES = (
@@ -121,8 +122,8 @@ class _Validator:
         self._nesting = 0
         self._items: dict[int, Mapping[Any, Any]] = {}
         """The items of old lists of type map, by their keys; by the id of the list."""
-        self._forms: dict[int, Any] = {}
-        """The canonical forms of objects and lists, by id."""
+        self._forms: dict[int, tuple[Any, str]] = {}
+        """The canonical forms of objects and lists, and their texts in messages, by id."""
 
     def validate(
         self, value: Any, schema: StructuralSchema, path: str, old: Any, structural: StructuralSchema | None
@@ -193,8 +194,11 @@ class _Validator:
         if not isinstance(value, dict | list):
             return canonical_form(value)
         if id(value) not in self._forms:
-            self._forms[id(value)] = canonical_form(value)
-        return self._forms[id(value)]
+            self._forms[id(value)] = canonical_form(value), format_value(value)
+        return self._forms[id(value)][0]
+
+    def _format_value(self, value: Any) -> str:
+        return self._forms[id(value)][1] if isinstance(value, dict | list) else format_value(value)
 
     def _field(self, path: str) -> str:
         name = path.removeprefix(".")
@@ -212,7 +216,9 @@ class _Validator:
         result.add(type_invalid(self._field(path), actual, detail))
 
     def _add_unsupported(self, value: Any, rules: ValueValidation, path: str, result: _Result) -> None:
-        message = f"Unsupported value: {format_value(value)}: {rules.enum_text}"
+        message = f"Unsupported value: {self._format_value(value)}: {rules.enum_text}"
+        if self._nesting:
+            self._budget.take_steps(len(message) // 200)
         result.add(Violation(self._field(path) or NO_FIELD, message))
 
     def _check_null(self, rules: ValueValidation, path: str, result: _Result) -> None:
@@ -258,7 +264,7 @@ class _Validator:
         if isinstance(pattern, str):
             self._add_invalid(result, path, value, f"should match '{rules.pattern}, but pattern is invalid: {pattern}'")
             return
-        self._budget.take_pattern_work(len(value) * pattern.size)
+        self._budget.take_pattern_work(len(value) * pattern.cost)
         if not pattern.matches(value):
             self._add_invalid(result, path, value, f"should match '{rules.pattern}'")
 
@@ -546,9 +552,11 @@ def validate_object(
             before = ABSENT if old is None else old.get("status")
             out += validate_value(obj["status"], status_schema, before, path="status")
         out += validate_scale(obj, scale, (STATUS_REPLICAS, LABEL_SELECTOR))
-    out += validate_embedded(obj, schema)
-    if old is None or not validate_list_types(old, schema):
-        out += validate_list_types(obj, schema)
+    if not status:
+        out += validate_embedded(obj, schema)
+    duplicates = validate_list_types(obj, schema)
+    if duplicates and (old is None or not validate_list_types(old, schema)):
+        out += duplicates
     if evaluate_rules is not None:
         if any(map(blocks_rules, out)):
             out.append(Violation(NO_FIELD, f"Invalid value: null: {_UNCHECKED_RULES}"))

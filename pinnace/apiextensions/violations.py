@@ -75,7 +75,7 @@ def format_value(value: Any) -> str:
         return quote(_truncate(value))
     if isinstance(value, int | float):
         return format_scalar(value)
-    return _truncate(to_json(value))
+    return _truncate(to_json(value, MAX_TEXT + 1))
 
 
 def format_scalar(value: bool | int | float) -> str:
@@ -103,9 +103,16 @@ def _quote_character(character: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def to_json(value: Any) -> str:
-    """Return a value as Go's json.Marshal: sorted keys, and characters of HTML as escapes."""
-    return _HTML.sub(lambda match: f"\\u{ord(match[0]):04x}", "".join(_json_parts(value)))
+def to_json(value: Any, limit: int | None = None) -> str:
+    """Return a value as Go's json.Marshal: sorted keys, and characters of HTML as escapes. `limit`: the number of characters
+    after which the rest may be left out."""
+    parts, size = list[str](), 0
+    for part in _json_parts(value):
+        parts.append(part)
+        size += len(part)
+        if limit is not None and size > limit:
+            break
+    return _HTML.sub(lambda match: f"\\u{ord(match[0]):04x}", "".join(parts))
 
 
 def _json_parts(value: Any) -> Iterable[str]:

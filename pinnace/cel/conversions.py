@@ -7,9 +7,10 @@ import base64
 import math
 import re
 import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import re2
@@ -20,6 +21,8 @@ from pinnace.cel.types import Duration, EvaluationFailure, MapList, SetList, Tim
 MAX_INT, MIN_INT, MAX_UINT = 2**63 - 1, -(2**63), 2**64 - 1
 STEP = 100
 """Time of one unit of work in nanoseconds (`pinnace.cel.meter`)."""
+MAX_PATTERNS = 512
+"""Maximum number of compiled patterns that are kept."""
 SECOND = 10**9
 """In nanoseconds."""
 MIN_TIME, MAX_TIME = -62135596800 * SECOND, 253402300800 * SECOND - 1
@@ -221,27 +224,45 @@ def truncate(value: int, unit: int) -> int:
 # Strings
 
 
-@lru_cache(maxsize=512)
-def compile_pattern(pattern: str) -> Any:
-    """Return the compiled regular expression of RE2, which matches in linear time. Raises EvaluationFailure."""
+class Pattern(NamedTuple):
+    """A compiled regular expression of RE2. `worst`: work for each character if it visits all states, 10 ns for each one."""
+
+    search: Callable[[str], Any]
+    find_all: Callable[[str], Iterator[Any]]
+    worst: float
+
+
+_patterns: dict[str, Pattern] = {}
+
+
+def compile_pattern(pattern: str) -> Pattern:
+    """Return a regular expression of RE2, which matches in linear time. Raises EvaluationFailure."""
+    known = _patterns.get(pattern)
+    if known is not None:
+        return known
     options = re2.Options()
     options.log_errors = False
     options.max_mem = 4 << 20
     try:
-        return re2.compile(pattern, options)
+        compiled = re2.compile(pattern, options)
     except re2.error as error:
         detail = error.args[0] if error.args else ""
         text = detail.decode(errors="replace") if isinstance(detail, bytes) else str(detail)
         raise EvaluationFailure(f"error parsing regexp: {text}") from None
+    if len(_patterns) >= MAX_PATTERNS:
+        _patterns.clear()
+    found = _patterns[pattern] = Pattern(compiled.search, compiled.finditer, compiled.programsize * 10 / STEP)
+    return found
 
 
-def _prepare_search(meter: Meter, text: str, pattern: str) -> Any:
-    """Return the compiled pattern. Raises CostExceeded if a search may exceed the limit: in the worst case, each character
-    visits all states of the pattern, which takes 10 ns for each one."""
-    started = time.perf_counter_ns()
-    compiled = compile_pattern(pattern)
-    meter.charge(0, (time.perf_counter_ns() - started) // STEP)
-    meter.reserve(len(text) * compiled.programsize * 10 // STEP)
+def _prepare_search(meter: Meter, text: str, pattern: str) -> Pattern:
+    """Return the pattern. Raises CostExceeded if a search may exceed the limit in the worst case."""
+    compiled = _patterns.get(pattern)
+    if compiled is None:
+        started = time.perf_counter_ns()
+        compiled = compile_pattern(pattern)
+        meter.charge(0, (time.perf_counter_ns() - started) // STEP)
+    meter.reserve(int(len(text) * compiled.worst))
     return compiled
 
 
@@ -269,7 +290,7 @@ def find_all_patterns(meter: Meter, text: str, pattern: str, limit: int = -1) ->
         return found
     compiled = _prepare_search(meter, text, pattern)
     started = time.perf_counter_ns()
-    for match in compiled.finditer(text):
+    for match in compiled.find_all(text):
         meter.charge(0, 20 + (time.perf_counter_ns() - started) // STEP)
         started = time.perf_counter_ns()
         found.append(match.group(0))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from pinnace.cel.functions import Overload
 from pinnace.cel.syntax import Call, Comprehension, Ident, ListNode, Literal, MapNode, Node, Select, StructNode
-from pinnace.cel.types import SCALARS, MapList, Optional, SetList, Type, is_optional
+from pinnace.cel.types import SCALARS, MapList, Optional, SetList, StructValue, Type, is_optional
 
 MAX = 2**64 - 1
 TRAVERSAL = 0.1
@@ -61,7 +61,7 @@ class _Entry(NamedTuple):
 
 
 class _Local(NamedTuple):
-    """What is known of a variable. `declared`: the type in the schema, if the variable is a part of the object."""
+    """What is known of a variable. `declared`: its place in the schema: a type, None if there is no such place, or _NOWHERE."""
 
     declared: Type | None
     size: Range | None
@@ -87,6 +87,10 @@ class Operand(NamedTuple):
 class Estimate(NamedTuple):
     cost: Range
     size: Range | None = None
+
+
+_NOWHERE = Type("nowhere")
+"""The place of what is no part of the object, e.g. the result of a function."""
 
 
 def _declared_size(declared: Type | None) -> Range | None:
@@ -123,7 +127,11 @@ class _Estimator:
 
     def _declaration(self, node: Node) -> Type | None:
         local = self._local(node)
-        return local.declared if local is not None else self._declared.get(node.id)
+        return local.declared if local is not None else self._declared.get(node.id, _NOWHERE)
+
+    def _below(self, declared: Type | None, found: Type | None) -> Type | None:
+        """Return the place of a part. As in cel-go, a part of what is nowhere is where the object is."""
+        return self._root if declared is _NOWHERE else found
 
     def _size(self, node: Node) -> Range | None:
         if node.id in self._sizes:
@@ -166,7 +174,7 @@ class _Estimator:
             return operand
         declared = self._declaration(node.operand)
         field = declared.fields.get(node.field) if declared is not None and declared.fields is not None else None
-        self._declared[node.id] = field.type if field is not None else None
+        self._declared[node.id] = self._below(declared, field.type if field is not None else None)
         return operand.plus(ONE) if node.operand.type.kind in ("map", "struct", "param") else operand
 
     def _call(self, node: Call) -> Range:
@@ -193,7 +201,8 @@ class _Estimator:
                 entry = self._entry(node.args[0])
                 size = entry.value if entry is not None else None
                 declared = self._declaration(node.args[0])
-                self._declared[node.id] = declared.params[-1] if declared is not None and declared.params else None
+                found_type = declared.params[-1] if declared is not None and declared.params else None
+                self._declared[node.id] = self._below(declared, found_type)
             if size is None:
                 size = self._size(node)
         if size is not None:
@@ -273,8 +282,9 @@ class _Estimator:
         kind = entry.kind if entry is not None else node.range.type.kind
         params = declared.params if declared is not None and declared.params else (None,)
         key_size, value_size = (entry.key, entry.value) if entry is not None else (None, None)
-        value = _Local(params[-1], value_size, None)
-        key = _Local(None if kind == "list" or len(params) < 2 else params[0], key_size, None)
+        value = _Local(self._below(declared, params[-1]), value_size, None)
+        key_type = None if kind == "list" or len(params) < 2 else params[0]
+        key = _Local(self._below(declared, key_type), key_size, None)
         if not node.var2:
             self._push(node.var, value if kind == "list" else key)
             return [node.var]
@@ -485,6 +495,14 @@ def _squared(factor: float) -> Callable[[Operand | None, Sequence[Operand]], Est
     return estimate_list
 
 
+def _keys_squared(factor: float) -> Callable[[Operand | None, Sequence[Operand]], Estimate]:
+    def estimate_list(target: Operand | None, args: Sequence[Operand]) -> Estimate:
+        size = args[0].bound
+        return Estimate(_new_list(factor, size.times(size)).cost, size)
+
+    return estimate_list
+
+
 def _estimate_flatten(target: Operand | None, args: Sequence[Operand]) -> Estimate:
     return _new_list(_literal_size(args, 0, MAX) if args else 1, target.bound if target is not None else UNKNOWN)
 
@@ -493,6 +511,11 @@ def _estimate_sets(factor: int) -> Callable[[Operand | None, Sequence[Operand]],
     return lambda target, args: Estimate(args[0].bound.times(args[1].bound).scaled(factor).plus(ONE))
 
 
+def _compare_factor(kind: str) -> float:
+    return 2 + (TRAVERSAL if kind in ("string", "bytes") else 0)
+
+
+_COMPARABLE = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
 _LIST_ESTIMATES: dict[str, Callable[[Operand | None, Sequence[Operand]], Estimate]] = {
     "list_slice": _estimate_slice,
     "lists_range": _estimate_range,
@@ -500,10 +523,8 @@ _LIST_ESTIMATES: dict[str, Callable[[Operand | None, Sequence[Operand]], Estimat
     "list_flatten": _estimate_flatten,
     "list_flatten_int": _estimate_flatten,
     "list_distinct": _squared(2),
-    **{
-        f"list_{kind}_sort": _squared(2 + (TRAVERSAL if kind in ("string", "bytes") else 0))
-        for kind in ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
-    },
+    **{f"list_{kind}_sort": _squared(_compare_factor(kind)) for kind in _COMPARABLE},
+    **{f"list_{kind}_sortByAssociatedKeys": _keys_squared(_compare_factor(kind)) for kind in _COMPARABLE},
     "list_sets_contains_list": _estimate_sets(1),
     "list_sets_intersects_list": _estimate_sets(1),
     "list_sets_equivalent_list": _estimate_sets(2),
@@ -523,11 +544,15 @@ def size_of(value: Any) -> int:
     return 1
 
 
-_SIZED = frozenset({str, bytes, list, dict, SetList, MapList})
+_SIZED = frozenset({str, bytes, list, dict, SetList, MapList, StructValue})
 
 
-def _per_character(value: Any, factor: float = TRAVERSAL) -> int:
-    return math.ceil(size_of(value) * factor)
+def _per_character(value: Any) -> int:
+    return (size_of(value) + 9) // 10
+
+
+def _twice_per_character(value: Any) -> int:
+    return (size_of(value) + 4) // 5
 
 
 def _traversal(value: Any) -> int:
@@ -539,7 +564,7 @@ def _traversal(value: Any) -> int:
 
 
 def _regex_cost(args: Sequence[Any], result: Any) -> int:
-    return math.ceil((1 + size_of(args[0])) * TRAVERSAL) * math.ceil(size_of(args[1]) * REGEX)
+    return (len(args[0]) + 10) // 10 * ((len(args[1]) + 3) // 4)
 
 
 def _smaller(args: Sequence[Any], result: Any) -> int:
@@ -556,7 +581,7 @@ def _self_compared(args: Sequence[Any], result: Any) -> int:
 
 CallCost = Callable[[Sequence[Any], Any], int]
 _FIRST: CallCost = lambda args, result: _per_character(args[0])  # noqa: E731
-_DOUBLE: CallCost = lambda args, result: _per_character(args[0], 2 * TRAVERSAL)  # noqa: E731
+_DOUBLE: CallCost = lambda args, result: _twice_per_character(args[0])  # noqa: E731
 _BY_ID: dict[str, CallCost] = {
     **dict.fromkeys(
         ("starts_with_string", "ends_with_string", "string_to_bytes", "bytes_to_string", "strings_quote", "string_format"),
@@ -599,12 +624,13 @@ _BY_NAME: dict[str, CallCost] = {
         _FIRST,
     ),
     **dict.fromkeys(("replace", "split", "ip.isCanonical"), _DOUBLE),
-    "join": lambda args, result: _per_character(result, 2 * TRAVERSAL),
+    "join": lambda args, result: _twice_per_character(result),
     **dict.fromkeys(("find", "findAll"), _regex_cost),
     "validate": lambda args, result: math.ceil((1 + size_of(args[1])) * TRAVERSAL) * math.ceil(60 * REGEX),
     **dict.fromkeys(("containsIP", "containsCIDR"), lambda args, result: 3 + _per_character(args[1])),
     **dict.fromkeys(("lists.range", "slice", "reverse", "flatten"), lambda args, result: 1 + LIST + size_of(result)),
     "sort": _self_compared,
+    "@sortByAssociatedKeys": _self_compared,
 }
 
 

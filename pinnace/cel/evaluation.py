@@ -25,6 +25,7 @@ from pinnace.cel.types import (
     MapList,
     Optional,
     SetList,
+    StructValue,
     Timestamp,
     Type,
     TypeValue,
@@ -191,10 +192,11 @@ class _Compiler:
 
     def _struct(self, node: StructNode) -> Closure:
         fields = [(name, self.compile(value), optional) for _, name, value, optional in node.fields]
+        type_name = node.name
 
         def create(frame: Frame) -> Any:
             frame[0].charge(STRUCT, len(fields))
-            values = dict[str, Any]()
+            values = StructValue(type_name)
             for field, value, optional in fields:
                 item = value(frame)
                 if not optional:
@@ -518,11 +520,10 @@ def _invoke_one(overload: Overload, closures: Sequence[Closure]) -> Closure:
 
             return invoke_two
     run = _runner(overload)
-
-    def invoke(frame: Frame) -> Any:
-        return run(frame[0], [closure(frame) for closure in closures])
-
-    return invoke
+    if len(closures) == 2:
+        target, argument = closures
+        return lambda frame: run(frame[0], [target(frame), argument(frame)])
+    return lambda frame: run(frame[0], [closure(frame) for closure in closures])
 
 
 def _runner(overload: Overload) -> Callable[[Meter, list[Any]], Any]:
@@ -531,7 +532,7 @@ def _runner(overload: Overload) -> Callable[[Meter, list[Any]], Any]:
     if implementation is None:
         return _run_nothing
     before = cost is not None and overload.name in _COST_BEFORE
-    per_step = 4 if overload.name in _SLOW else 200 if cost is not None else 0
+    per_step = 4 if overload.name in _SLOW else 200 if cost is not None and overload.name not in _UNSIZED else 0
     """Characters for each step of work; 0: the size does not matter."""
 
     def run(meter: Meter, values: list[Any]) -> Any:
@@ -544,7 +545,7 @@ def _runner(overload: Overload) -> Callable[[Meter, list[Any]], Any]:
         if cost is None:
             meter.cost += 1
         elif not before:
-            meter.charge(cost(values, result), 0)
+            meter.cost += cost(values, result)
         return result
 
     return run
@@ -558,6 +559,8 @@ _COST_BEFORE = frozenset({"matches", "find", "findAll", "contains", "check", "va
 """Functions that may take long: their cost does not depend on the result, and is counted before."""
 _SLOW = frozenset({"url", "isURL", "validate", "semver", "isSemver", "strings.quote", "upperAscii", "lowerAscii"})
 """Functions that take about 10 ns for each character."""
+_UNSIZED = frozenset({"startsWith", "endsWith", "matches", "find"})
+"""Functions that count their work themselves, or that have none."""
 _FAST = frozenset(
     {"size", "_+_", "_-_", "_*_", "_/_", "_%_", "-_", "_[_]", "_[?_]", "@in", "hasValue", "value", "optional.of", "type", "dyn"}
 )

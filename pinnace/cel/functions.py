@@ -56,6 +56,7 @@ from pinnace.cel.types import (
     MapList,
     Optional,
     SetList,
+    StructValue,
     Type,
     Uint,
 )
@@ -165,8 +166,8 @@ def equals(meter: Meter, a: Any, b: Any) -> bool:
         if type_a is MapList:
             return _equal_map_lists(meter, a, b)
         return all(equals(meter, x, y) for x, y in zip(a, b, strict=True))
-    if type_a is dict:
-        if type_b is not dict or len(a) != len(b):
+    if type_a is dict or type_a is StructValue:
+        if type_b is not type_a or len(a) != len(b):
             return False
         meter.charge(0, 10 + 3 * len(a))
         return all(key in b and equals(meter, value, b[key]) for key, value in a.items())
@@ -179,23 +180,33 @@ def equals(meter: Meter, a: Any, b: Any) -> bool:
 
 def _equal_sets(meter: Meter, a: list[Any], b: list[Any]) -> bool:
     meter.charge(0, 5 * len(a))
-    return set(map(_key, a)) >= set(map(_key, b))
+    return {_key(meter, item) for item in a} >= {_key(meter, item) for item in b}
 
 
 def _equal_map_lists(meter: Meter, a: MapList, b: list[Any]) -> bool:
     meter.charge(0, 20 * len(a))
-    items = {_item_key(item, a.keys): item for item in a}
-    return all((found := items.get(_item_key(item, a.keys), ABSENT)) is not ABSENT and equals(meter, found, item) for item in b)
+    items = {_item_key(meter, item, a.keys): item for item in a}
+    return all(
+        (found := items.get(_item_key(meter, item, a.keys), ABSENT)) is not ABSENT and equals(meter, found, item) for item in b
+    )
 
 
-def _key(value: Any) -> Any:
-    if type(value) is str:
+def _key(meter: Meter, value: Any) -> Any:
+    """Return what is equal for equal items of a set."""
+    kind = type(value)
+    if kind is str:
         return value
-    return (type(value), value) if isinstance(value, bool | int | float | bytes) else repr(value)
+    if kind in _LISTS:
+        meter.charge(0, 10 + 5 * len(value))
+        return (list, *(_key(meter, item) for item in value))
+    if kind is dict:
+        meter.charge(0, 10 + 10 * len(value))
+        return frozenset((key, _key(meter, item)) for key, item in value.items())
+    return (kind, value)
 
 
-def _item_key(item: Any, keys: tuple[str, ...]) -> tuple[Any, ...]:
-    return tuple(_key(item.get(key)) for key in keys) if isinstance(item, dict) else ()
+def _item_key(meter: Meter, item: Any, keys: tuple[str, ...]) -> tuple[Any, ...]:
+    return tuple(_key(meter, item.get(key)) for key in keys) if isinstance(item, dict) else ()
 
 
 def _add_lists(meter: Meter, a: list[Any], b: list[Any]) -> list[Any]:
@@ -203,11 +214,13 @@ def _add_lists(meter: Meter, a: list[Any], b: list[Any]) -> list[Any]:
     if type(a) in (SetList, MapList):
         meter.charge(0, 20 * (len(a) + len(b)))
     if type(a) is SetList:
-        present = set(map(_key, a))
-        return SetList([*a, *(item for item in b if _key(item) not in present and not present.add(_key(item)))])  # type: ignore[func-returns-value]
+        items = {_key(meter, item): item for item in a}
+        for item in b:
+            items.setdefault(_key(meter, item), item)
+        return SetList([*a, *list(items.values())[len(a) :]])
     if type(a) is MapList:
-        merged = {_item_key(item, a.keys): item for item in a}
-        merged.update((_item_key(item, a.keys), item) for item in b)
+        merged = {_item_key(meter, item, a.keys): item for item in a}
+        merged.update((_item_key(meter, item, a.keys), item) for item in b)
         result = MapList(merged.values())
         result.keys = a.keys
         return result
@@ -375,6 +388,13 @@ def _sort(meter: Meter, items: list[Any]) -> list[Any]:
     return sorted(items)
 
 
+def _sort_by_keys(meter: Meter, items: list[Any], keys: list[Any]) -> list[Any]:
+    meter.charge(0, 8 * len(items))
+    _check_comparable(keys)
+    order = sorted(range(len(items)), key=keys.__getitem__)
+    return [items[index] for index in order]
+
+
 def _insert(meter: Meter, entries: dict[Any, Any], key: Any, value: Any) -> dict[Any, Any]:
     return _insert_map(meter, entries, {key: value})
 
@@ -398,6 +418,11 @@ def _value_of(optional: Optional) -> Any:
     if optional is ABSENT:
         raise EvaluationFailure("optional.none() dereference")
     return optional.value
+
+
+def _unwrap(meter: Meter, items: list[Optional]) -> list[Any]:
+    meter.charge(0, len(items))
+    return [item.value for item in items if item is not ABSENT]
 
 
 def _optional_index(container: Any, key: Any) -> Optional:
@@ -552,6 +577,8 @@ def _declare_lists() -> None:
         declare(f"list_{kind}_max_{kind}", f":list({kind}):max(): {kind}", _greatest, takes_meter=True)
         declare(f"list_{kind}_min_{kind}", f":list({kind}):min(): {kind}", _least, takes_meter=True)
         declare(f"list_{kind}_sort", f":list({kind}):sort(): list({kind})", _sort, takes_meter=True)
+        signature = f":list(A):@sortByAssociatedKeys(list({kind})): list(A)"
+        declare(f"list_{kind}_sortByAssociatedKeys", signature, _sort_by_keys, takes_meter=True)
     for kind, convert in (("int", check_int), ("uint", to_unsigned), ("double", float), ("duration", to_duration)):
         declare(f"list_{kind}_sum_{kind}", f":list({kind}):sum(): {kind}", _sum_of(convert), takes_meter=True)
     declare("list_a_index_of_int", ":list(A):indexOf(A): int", _index_of_item, takes_meter=True)
@@ -579,6 +606,10 @@ def _declare_optionals() -> None:
     declare("optional_none", "optional.none(): optional_type(A)", lambda: ABSENT)
     declare("optional_value", ":optional_type(A):value(): A", _value_of)
     declare("optional_hasValue", ":optional_type(A):hasValue(): bool", lambda a: a is not ABSENT)
+    declare("list_first", ":list(A):first(): optional_type(A)", lambda items: Optional(items[0]) if items else ABSENT)
+    declare("list_last", ":list(A):last(): optional_type(A)", lambda items: Optional(items[-1]) if items else ABSENT)
+    declare("optional_unwrap", "optional.unwrap(list(optional_type(A))): list(A)", _unwrap, takes_meter=True)
+    declare("optional_unwrapOpt", ":list(optional_type(A)):unwrapOpt(): list(A)", _unwrap, takes_meter=True)
     declare("optional_or_optional", ":optional_type(A):or(optional_type(A)): optional_type(A)", None)
     declare("optional_orValue_value", ":optional_type(A):orValue(A): A", None)
     for container, key, value in (("list(A)", "int", "A"), ("map(A, B)", "A", "B")):

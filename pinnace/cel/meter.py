@@ -29,8 +29,8 @@ class Meter:
     def __init__(self, cost_limit: int = CALL_LIMIT, work_limit: int = WORK_LIMIT) -> None:
         self.cost = self.work = 0
         self.cost_limit, self.work_limit = cost_limit, work_limit
-        self.converted: dict[int, tuple[Any, Any]] = {}
-        """Parts of the object that an expression has read, and their values, by the identity of the part."""
+        self.converted: dict[tuple[int, int], tuple[Any, Any]] = {}
+        """Parts of the object that an expression has read, and their values, by the identities of the part and its schema."""
 
     def charge(self, cost: int, work: int) -> None:
         """Count cost and work. Raises CostExceeded."""

@@ -1,16 +1,17 @@
-"""The checks of rules when a definition is written: their form, their types, and an estimate of their cost.
+"""The checks of rules when a definition is written: their types, and an estimate of their cost.
+
+The form of rules (`message`, `reason`, `fieldPath`) is a part of the schema, which is checked before.
 
 Source: staging/src/k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation of Kubernetes 1.36
 """
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pinnace.api.status import Violation
 from pinnace.cel import costs
-from pinnace.cel.rules import RULES, CompiledRules, Exhausted, Rule, RuleNode, compile_rules, field_path
+from pinnace.cel.rules import RULES, CompiledRules, Exhausted, Rule, RuleNode, compile_rules
 from pinnace.cel.schemas import MAX_REQUEST, Schema
 
 EXPRESSION_LIMIT = 10_000_000
@@ -21,11 +22,9 @@ MAX_TEXT = 500_000
 """Maximum number of characters of all rules of a definition. Kubernetes has no such limit."""
 MAX_EXPENSIVE = 4
 """Maximum number of rules that are listed as expensive."""
-REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
 _HINT = (
     "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)"
 )
-_NEWLINES = re.compile(r"[\n\r]")
 
 
 class _Cost(NamedTuple):
@@ -54,8 +53,6 @@ class _Definition:
             self.visit(node.values, f"{path}.additionalProperties", below, uncorrelatable)
         for name, child in node.properties.items():
             self.visit(child, f"{path}.properties[{name}]", below, uncorrelatable)
-        for index, part in node.parts:
-            self.visit(part, f"{path}.allOf[{index}]", cardinality, uncorrelatable)
         if node.items is not None:
             is_correlatable = node.schema.get("x-kubernetes-list-type") == "map"
             self.visit(node.items, f"{path}.items", below, uncorrelatable or ("" if is_correlatable else path))
@@ -64,14 +61,6 @@ class _Definition:
 
     def _check_node(self, node: RuleNode, path: str, cardinality: int | None, uncorrelatable: str) -> None:
         places = [f"{path}.{RULES}[{index}]" for index in range(len(node.contents))]
-        shapes = [
-            found
-            for content, place in zip(node.contents, places, strict=True)
-            for found in _check_shape(content, node.schema, place)
-        ]
-        self.violations.extend(shapes)
-        if shapes:
-            return
         self.text += sum(
             len(str(content.get("rule"))) + len(str(content.get("messageExpression", ""))) for content in node.contents
         )
@@ -143,35 +132,6 @@ def check_rules(schema: Mapping[str, Any], path: str, rules: CompiledRules | Non
     except RecursionError:
         return [Violation(path, "Forbidden: the schema is nested too deeply for its rules")]
     return definition.finish(path)
-
-
-def _check_shape(content: Mapping[str, Any], schema: Schema, path: str) -> list[Violation]:
-    """Check the fields of a rule without compiling it."""
-    found = []
-    rule, message = str(content.get("rule") or ""), str(content.get("message") or "")
-    expression, place = str(content.get("messageExpression") or ""), str(content.get("fieldPath") or "")
-    if not rule.strip():
-        found.append(Violation(f"{path}.rule", "Required value: rule is not specified"))
-    elif message and not message.strip():
-        found.append(Violation(f"{path}.message", f"Invalid value: {_quote(message)}: message must be non-empty if specified"))
-    elif _NEWLINES.search(message.strip()):
-        found.append(Violation(f"{path}.message", f"Invalid value: {_quote(message)}: message must not contain line breaks"))
-    elif _NEWLINES.search(rule.strip()) and not message.strip():
-        found.append(Violation(f"{path}.message", "Required value: message must be specified if rule contains line breaks"))
-    if expression and not expression.strip():
-        found.append(Violation(f"{path}.messageExpression", "Required value: messageExpression must be non-empty if specified"))
-    reason = content.get("reason")
-    if reason is not None and reason not in REASONS:
-        supported = ", ".join(map(_quote, REASONS))
-        found.append(Violation(f"{path}.reason", f"Unsupported value: {_quote(str(reason))}: supported values: {supported}"))
-    for wrong, detail in (
-        (bool(place) and not place.strip(), "fieldPath must be non-empty if specified"),
-        (bool(_NEWLINES.search(place)), "fieldPath must not contain line breaks"),
-        (bool(place) and field_path(place, schema) is None, "fieldPath must be a valid path"),
-    ):
-        if wrong:
-            found.append(Violation(f"{path}.fieldPath", f"Invalid value: {_quote(place)}: {detail}"))
-    return found
 
 
 def _max_elements(schema: Schema) -> int | None:

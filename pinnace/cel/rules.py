@@ -9,7 +9,7 @@ Source: staging/src/k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel and 
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from pinnace.api.status import Violation
 from pinnace.cel import costs, libraries, syntax
@@ -155,31 +155,27 @@ _NO_RATCHET = Ratchet(None, None)
 class RuleNode:
     """A node of a schema that has rules, or that has nodes with rules below it. Its rules compile when they are first read.
 
-    `items`, `values`: the node of the items of a list, of the values of a map. `properties`: the nodes of fields. `parts`:
-    those of
-    `allOf`. `declared`: the type of `self`; None if no rule may read such a value.
+    `items`, `values`: the node of the items of a list, of the values of a map. `properties`: the nodes of fields. `declared`:
+    the type of `self`; None if no rule may read such a value.
     """
 
-    def __init__(self, tree: "CompiledRules", rules: Schema, schema: Schema, root: bool) -> None:
-        self.schema, self.root = schema, root
-        self.contents = [content for content in rules.get(RULES) or () if isinstance(content, Mapping)]
+    def __init__(self, tree: "CompiledRules", schema: Schema, root: bool) -> None:
+        self.schema = schema
+        self.contents = [content for content in schema.get(RULES) or () if isinstance(content, Mapping)]
         self.declared = tree.types.type_of(schema, root=root)
         self.properties: dict[str, RuleNode] = {}
         self.items: RuleNode | None = None
         self.values: RuleNode | None = None
-        for keyword, name, child_rules, child in _children(rules, schema):
-            if not tree.contains(child_rules):
+        for keyword, name, child in _children(schema):
+            if not tree.contains(child):
                 continue
-            node = RuleNode(tree, child_rules, child, bool(child.get("x-kubernetes-embedded-resource")))
+            node = tree.node(child, root=_is_embedded(child))
             if keyword == "properties":
                 self.properties[name] = node
             elif keyword == "items":
                 self.items = node
             else:
                 self.values = node
-        self.parts = [
-            (index, RuleNode(tree, part, schema, root)) for index, part in enumerate(_all_of(rules)) if tree.contains(part)
-        ]
         self._convert = tree.converter.convert
         self._rules: list[Rule] | None = None
 
@@ -195,9 +191,9 @@ class RuleNode:
     def descendants(self) -> Iterator["RuleNode"]:
         """Yield the node and all below."""
         yield self
-        below = [*self.properties.values(), *(node for node in (self.items, self.values) if node is not None)]
-        for node in (*below, *(part for _, part in self.parts)):
-            yield from node.descendants()
+        for node in (*self.properties.values(), self.items, self.values):
+            if node is not None:
+                yield from node.descendants()
 
 
 class CompiledRules:
@@ -207,7 +203,8 @@ class CompiledRules:
         self._contains: dict[int, bool] = {}
         self.converter = Converter()
         self.types = SchemaTypes(self.converter)
-        self.root = RuleNode(self, schema, schema, resource_root) if self.contains(schema) else None
+        self._nodes: dict[tuple[int, bool], RuleNode] = {}
+        self.root = self.node(schema, root=resource_root) if self.contains(schema) else None
 
     @property
     def has_rules(self) -> bool:
@@ -221,14 +218,25 @@ class CompiledRules:
         """
         if self.root is None:
             return Evaluation([], [])
-        walk = _Walk(self.converter, work_limit)
+        return self.evaluate(self.root, obj, old, path, Meter(CALL_LIMIT, work_limit))
+
+    def evaluate(self, node: RuleNode, obj: Any, old: Any, path: str, meter: Meter) -> Evaluation:
+        """Evaluate the rules of a part of the schema. Several evaluations may share the work of a meter."""
+        walk = _Walk(self.converter, meter)
         try:
-            walk.visit(self.root, obj, old, path, Ratchet(Correlation(old, obj), None) if old is not None else _NO_RATCHET)
+            walk.visit(node, obj, old, path, Ratchet(Correlation(old, obj), None) if old is not None else _NO_RATCHET)
         except Exhausted:
             pass
         except RecursionError:
             walk.violations.append(_invalid(path, "object", "the object is nested too deeply for its rules"))
         return Evaluation(walk.violations, walk.warnings)
+
+    def node(self, schema: Schema, *, root: bool) -> RuleNode:
+        """Return the node of a part of the schema. The caller keeps the part."""
+        known = self._nodes.get((id(schema), root))
+        if known is None:
+            known = self._nodes[id(schema), root] = RuleNode(self, schema, root)
+        return known
 
     def prepare(self) -> None:
         """Compile all rules now, 0.2 ms for each one. Call it in a thread if there may be many."""
@@ -240,8 +248,8 @@ class CompiledRules:
         """Whether a node or a node below has rules."""
         known = self._contains.get(id(schema))
         if known is None:
-            children = [*(child for _, _, child, _ in _children(schema, schema)), *_all_of(schema)]
-            known = self._contains[id(schema)] = bool(schema.get(RULES)) or any(self.contains(child) for child in children)
+            found = bool(schema.get(RULES)) or any(self.contains(child) for _, _, child in _children(schema))
+            known = self._contains[id(schema)] = found
         return known
 
 
@@ -250,30 +258,51 @@ def compile_rules(schema: Mapping[str, Any], *, resource_root: bool = True) -> C
     return CompiledRules(schema, resource_root)
 
 
-def _all_of(schema: Schema) -> list[Schema]:
-    return [part for part in schema.get("allOf") or () if isinstance(part, Mapping)]
+class _Part(Protocol):
+    @property
+    def props(self) -> Mapping[str, Any]: ...
 
 
-def _children(rules: Schema, schema: Schema) -> Iterator[tuple[str, str, Schema, Schema]]:
-    """Yield the parts of a node that both `rules` and `schema` have: the keyword, the name, and the two nodes."""
+class DefaultRules:
+    """Evaluates the rules of the parts of one schema on the defaults in them, as pinnace.apiextensions calls it.
+
+    Use one object for each check of a definition: all evaluations share one budget, and each rule compiles once.
+    """
+
+    def __init__(self, work_limit: int = WORK_LIMIT) -> None:
+        self._rules = CompiledRules({}, False)
+        self._meter = Meter(CALL_LIMIT, work_limit)
+
+    def __call__(self, part: _Part, value: Any, old: Any, path: str) -> list[Violation]:
+        """Return the violations of a default. `part`: the part of the schema; its JSON may not change."""
+        if not self._rules.contains(part.props):
+            return []
+        node = self._rules.node(part.props, root=_is_embedded(part.props))
+        return self._rules.evaluate(node, value, old, path, self._meter).violations
+
+
+def _is_embedded(schema: Schema) -> bool:
+    return bool(schema.get("x-kubernetes-embedded-resource"))
+
+
+def _children(schema: Schema) -> Iterator[tuple[str, str, Schema]]:
+    """Yield the nodes below: the keyword, the name of a field, and the node. Kubernetes permits no rules in `allOf`."""
     for keyword in ("additionalProperties", "items"):
-        first, second = rules.get(keyword), schema.get(keyword)
-        if isinstance(first, Mapping) and isinstance(second, Mapping):
-            yield keyword, "", first, second
-    properties = schema.get("properties") or {}
-    for name, first in (rules.get("properties") or {}).items():
-        second = properties.get(name)
-        if isinstance(first, Mapping) and isinstance(second, Mapping):
-            yield "properties", name, first, second
+        child = schema.get(keyword)
+        if isinstance(child, Mapping):
+            yield keyword, "", child
+    for name, child in (schema.get("properties") or {}).items():
+        if isinstance(child, Mapping):
+            yield "properties", name, child
 
 
 class _Walk:
     """One evaluation of all rules on one object."""
 
-    def __init__(self, converter: Converter, work_limit: int) -> None:
+    def __init__(self, converter: Converter, meter: Meter) -> None:
         self._convert = converter.convert
         self._budget = OBJECT_LIMIT
-        self._meter = Meter(CALL_LIMIT, work_limit)
+        self._meter = meter
         self.violations: list[Violation] = []
         self.warnings: list[Violation] = []
 
@@ -283,8 +312,6 @@ class _Walk:
             return
         if node.contents:
             self._evaluate_node(node, obj, old, path, ratchet)
-        for _, part in node.parts:
-            self.visit(part, obj, old, path, Ratchet(None, ratchet.parent))
         if isinstance(obj, list):
             if node.items is not None:
                 self._visit_list(node.items, node.schema, obj, old, path, ratchet)

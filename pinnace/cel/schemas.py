@@ -195,12 +195,12 @@ class Converter:
             return _convert_text(value, schema.get("format"))
         if kind is not dict and kind is not list:
             return value
-        known = meter.converted.get(id(value))
+        known = meter.converted.get((id(value), id(schema)))
         if known is not None:
             return known[1]
         meter.charge(0, 10 + 5 * len(value))
         converted = self._convert_object(meter, value, schema) if kind is dict else self._convert_list(meter, value, schema)
-        meter.converted[id(value)] = meter.converted[id(converted)] = (value, converted)
+        meter.converted[id(value), id(schema)] = meter.converted[id(converted), id(schema)] = (value, converted)
         return converted
 
     def _convert_object(self, meter: Meter, value: dict[str, Any], schema: Schema) -> dict[str, Any]:

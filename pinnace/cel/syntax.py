@@ -9,8 +9,8 @@ Source: https://github.com/cel-expr/cel-spec/blob/master/proto/cel/expr/syntax.p
 
 import re
 import struct
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, cached_property
 from typing import Any
 
 from pinnace.cel.types import Type, Uint
@@ -123,15 +123,31 @@ class Comprehension(Node):
 
 
 class Source:
-    """The text of an expression, and the position of each of its nodes."""
+    """The text of an expression, and the position of each of its nodes. The positions are decoded for the first error."""
 
-    def __init__(self, text: str, positions: dict[int, int]) -> None:
+    def __init__(self, text: str, positions: Sequence[bytes]) -> None:
         self.text = text
-        self.positions = positions
+        self._encoded = positions
+        self._copied: dict[int, int] = {}
+
+    def copy_position(self, node_id: int, source_id: int) -> None:
+        """Give a node of a macro the position of another node."""
+        self._copied[node_id] = source_id
+
+    @cached_property
+    def _positions(self) -> dict[int, int]:
+        entries = map(_fields, self._encoded)
+        return {entry[1][0]: entry.get(2, (0,))[0] for entry in entries}
+
+    def position(self, node_id: int) -> int:
+        """Return the position of a node in characters."""
+        while node_id in self._copied:
+            node_id = self._copied[node_id]
+        return self._positions.get(node_id, 0)
 
     def format_error(self, node_id: int, message: str) -> str:
         """Return one error as cel-go shows it: the position, the line, and a mark below the position."""
-        offset = min(self.positions.get(node_id, 0), len(self.text))
+        offset = min(self.position(node_id), len(self.text))
         start = self.text.rfind("\n", 0, offset) + 1
         end = self.text.find("\n", offset)
         line = self.text[start : end if end >= 0 else len(self.text)].replace("\t", " ")
@@ -152,9 +168,7 @@ def parse(text: str) -> tuple[Node, Source]:
     except (RuntimeError, UnicodeError) as error:
         raise CompileError(_show_macros(_clean_message(str(error)))) from None
     parsed = _fields(_fields(serialized)[2][0])
-    info = _fields(parsed[3][0])
-    positions = {entry[1][0]: entry.get(2, (0,))[0] for entry in map(_fields, info.get(4, ()))}
-    source = Source(text, positions)
+    source = Source(text, _fields(parsed[3][0]).get(4, ()))
     node = _Decoder(source).decode(parsed[2][0])
     return node, source
 
@@ -199,13 +213,19 @@ def _fields(data: bytes) -> dict[int, list[Any]]:
     fields: dict[int, list[Any]] = {}
     at, end = 0, len(data)
     while at < end:
-        key, at = _varint(data, at)
+        key = data[at]
+        at += 1
+        if key >= 0x80:
+            key, at = _varint(data, at - 1)
         wire_type = key & 7
         value: Any
         if wire_type == 0:
             value, at = _varint(data, at)
         elif wire_type == 2:
-            size, at = _varint(data, at)
+            size = data[at]
+            at += 1
+            if size >= 0x80:
+                size, at = _varint(data, at - 1)
             value, at = data[at : at + size], at + size
         else:
             value, at = data[at : at + 8], at + 8
@@ -231,7 +251,7 @@ def _signed(value: int) -> int:
 class _Decoder:
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._next_id = max(source.positions, default=0) + 1
+        self._next_id = 1 << 40  # the parser's ids are smaller
         self._decoders: dict[int, Callable[[int, dict[int, list[Any]]], Node]] = {
             3: self._literal, 4: self._ident, 5: self._select, 6: self._call, 7: self._list, 8: self._struct,
             9: self._comprehension,
@@ -296,7 +316,7 @@ class _Decoder:
 
     def _new_id(self, near: int) -> int:
         self._next_id += 1
-        self._source.positions[self._next_id] = self._source.positions.get(near, 0)
+        self._source.copy_position(self._next_id, near)
         return self._next_id
 
     def _expand_macro(self, node_id: int, function: str, target: Node, args: list[Node]) -> Node:
@@ -311,6 +331,8 @@ class _Decoder:
 
         if len(args) == 2 and function in ("optMap", "optFlatMap"):
             return self._expand_optional(node_id, function, target, args)
+        if len(args) == 2 and function == "sortBy":
+            return self._expand_sort(node_id, target, args)
         if function not in (_QUANTIFIERS | _TRANSFORMS if len(args) == 3 else _TRANSFORMS if len(args) == 4 else ()):
             return Call(node_id, function, target, args)
         var, var2 = (self._variable(arg, "argument must be a simple name") for arg in args[:2])
@@ -351,6 +373,18 @@ class _Decoder:
         present = Call(new(node_id), "hasValue", Ident(new(node_id), held), [])
         absent = Call(new(node_id), "optional.none", None, [])
         return self._bind(node_id, held, target, Call(new(node_id), "_?_:_", None, [present, bound, absent]))
+
+    def _expand_sort(self, node_id: int, target: Node, args: list[Node]) -> Node:
+        new = self._new_id
+        var = self._variable(args[0], "argument is not an identifier")
+        held = f"@sorted{new(node_id)}"
+        key = ListNode(new(node_id), [args[1]])
+        step = Call(new(node_id), "_+_", None, [Ident(new(node_id), RESULT), key])
+        always, result = Literal(new(node_id), True), Ident(new(node_id), RESULT)
+        empty = ListNode(new(node_id), [])
+        keys = Comprehension(new(node_id), Ident(new(node_id), held), var, "", RESULT, empty, always, step, result)
+        call = Call(new(node_id), "@sortByAssociatedKeys", Ident(new(node_id), held), [keys])
+        return self._bind(node_id, held, target, call)
 
     def _bind(self, node_id: int, name: str, value: Node, body: Node) -> Node:
         new = self._new_id

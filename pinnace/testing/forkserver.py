@@ -19,6 +19,7 @@ import importlib
 import json
 import logging
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -32,8 +33,9 @@ from typing import IO, Any, NoReturn
 from pinnace.cluster.processes import ChildProcess
 from pinnace.cluster.spec import APISERVER, CONTROLLERS, GATEWAY, KUBELET, SCHEDULER
 
-PRELOADED = tuple(f"pinnace.{component}.main" for component in (APISERVER, GATEWAY, CONTROLLERS, KUBELET, SCHEDULER))
-"""In the order of their start: an API server starts while the others are imported."""
+FORKED = tuple(f"pinnace.{component}.main" for component in (APISERVER, GATEWAY, CONTROLLERS, KUBELET, SCHEDULER))
+"""In the order of their import. A component that is requested earlier is forked at once, and imports the rest itself, while the
+next one is imported here."""
 MAX_REQUEST = 1 << 18
 """Bytes of arguments and changed environment variables."""
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
@@ -94,7 +96,7 @@ class ForkServer:
 
     def launch(self, argv: Sequence[str], output: IO[bytes], folder: Path, environment: Mapping[str, str]) -> ChildProcess:
         """Fork a component, or execute another program (pinnace.cluster.processes.Launch). Raises OSError."""
-        if argv[1] != "-m" or argv[2] not in PRELOADED:
+        if argv[1] != "-m" or argv[2] not in FORKED:
             server = self._server
             return subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=folder, env=environment,
@@ -114,7 +116,7 @@ def _serve_forks(requests: socket.socket, server: int) -> NoReturn:
     """Import the components, and fork on request, until the other end of the socket is closed."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a fork has only the thread that forks
     gc.disable()
-    waiting = list(PRELOADED)
+    waiting = list(FORKED)
     while True:
         while waiting and not _has_request(requests):
             importlib.import_module(waiting.pop(0))
@@ -122,22 +124,26 @@ def _serve_forks(requests: socket.socket, server: int) -> NoReturn:
         request, descriptors, _, _ = socket.recv_fds(requests, MAX_REQUEST, 1)
         if not request:
             os._exit(0)
+        if (module := json.loads(request)[0][2]) in waiting:
+            waiting.remove(module)
+        reading, writing = os.pipe()
         middle = os.fork()
         if middle == 0:
             pid = os.fork()
             if pid == 0:
+                os.close(reading)
+                os.close(writing)
                 _become_component(request, descriptors[0], requests, server)
-            requests.send(str(pid).encode())
+            os.write(writing, str(pid).encode())
             os._exit(0)
-        os.close(descriptors[0])
-        os.waitpid(middle, 0)
+        os.waitpid(middle, 0)  # from here on, the component is a child of the server
+        requests.send(os.read(reading, 32))
+        for descriptor in (reading, writing, descriptors[0]):
+            os.close(descriptor)
 
 
 def _has_request(requests: socket.socket) -> bool:
-    try:
-        return bool(requests.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)) or True
-    except BlockingIOError:
-        return False
+    return bool(select.select([requests], [], [], 0)[0])
 
 
 def _become_component(request: bytes, output: int, requests: socket.socket, server: int) -> NoReturn:
@@ -159,7 +165,7 @@ def _become_component(request: bytes, output: int, requests: socket.socket, serv
         os.environ.update(changed)
         os.chdir(folder)
         component, arguments = argv[2], argv[3:]
-        _libc.prctl(_PR_SET_NAME, component.split(".")[1].encode()[:15], 0, 0, 0)
+        _libc.prctl(_PR_SET_NAME, component.removeprefix("pinnace.").removesuffix(".main").encode()[:15], 0, 0, 0)
         sys.argv = [component, *arguments]
         gc.enable()
         importlib.import_module(component).main(args=arguments, prog_name=component)

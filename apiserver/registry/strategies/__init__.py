@@ -9,6 +9,7 @@ from pinnace.api.resources import (
     CLUSTER_ROLES,
     CONFIG_MAPS,
     CSI_NODES,
+    CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
     ENDPOINT_SLICES,
     EVENTS,
@@ -32,6 +33,7 @@ from pinnace.api.resources import (
     RESOURCE_QUOTAS,
     ROLE_BINDINGS,
     ROLES,
+    RUNTIME_CLASSES,
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICE_CIDRS,
@@ -47,7 +49,13 @@ from pinnace.apiserver.registry.strategies.admission import (
     ValidatingAdmissionPolicyStrategy,
     WebhookConfigurationStrategy,
 )
-from pinnace.apiserver.registry.strategies.cluster import EventStrategy, LeaseStrategy, NamespaceStrategy, NodeStrategy
+from pinnace.apiserver.registry.strategies.cluster import (
+    EventStrategy,
+    LeaseStrategy,
+    NamespaceStrategy,
+    NodeStrategy,
+    RuntimeClassStrategy,
+)
 from pinnace.apiserver.registry.strategies.configuration import ConfigMapStrategy, SecretStrategy, ServiceAccountStrategy
 from pinnace.apiserver.registry.strategies.definitions import DefinitionStrategy
 from pinnace.apiserver.registry.strategies.networking import IngressClassStrategy, IngressStrategy, NetworkPolicyStrategy
@@ -112,7 +120,8 @@ _ALL: Sequence[Strategy[Any]] = (
     IngressStrategy(INGRESSES),
     IngressClassStrategy(INGRESS_CLASSES),
     NetworkPolicyStrategy(NETWORK_POLICIES),
-    DefinitionStrategy(),
+    RuntimeClassStrategy(RUNTIME_CLASSES),
+    DefinitionStrategy(CUSTOM_RESOURCE_DEFINITIONS),
 )
 STRATEGIES: Mapping[str, Strategy[Any]] = {strategy.resource.plural: strategy for strategy in _ALL}
 """Strategies by the plural name of the resource."""

@@ -19,8 +19,7 @@ from pinnace.api.verbs_pb2 import Disruption
 from pinnace.apiextensions import definitions
 from pinnace.apiextensions.definitions import CLEANUP_FINALIZER
 from pinnace.apiextensions.naming import set_condition, terminating_condition
-from pinnace.apiextensions.schema_rules import RuleCheck
-from pinnace.apiextensions.validation import RuleEvaluation
+from pinnace.apiserver.customresources.rules import check_schema_rules, evaluate_default_rules
 from pinnace.apiserver.registry.strategy import StatusStrategy, added_violations, carry_over
 from pinnace.apiserver.registry.validation.fields import validate_metadata, validate_metadata_update
 
@@ -28,16 +27,9 @@ _PENDING = "CustomResourceDefinition marked for deletion; CustomResource deletio
 
 
 class DefinitionStrategy(StatusStrategy[CustomResourceDefinition]):
-    """`check_rules` and `evaluate_rules`: of the rules in schemas; None: they are not checked."""
-
     has_generation = True
     counts_deletion = False
     finalizers_at_deletion = (CLEANUP_FINALIZER,)
-
-    def __init__(self, check_rules: RuleCheck | None = None, evaluate_rules: RuleEvaluation | None = None) -> None:
-        super().__init__(CUSTOM_RESOURCE_DEFINITIONS)
-        self._check_rules = check_rules
-        self._evaluate_rules = evaluate_rules
 
     def prepare_create(self, obj: CustomResourceDefinition) -> None:
         form = to_dict(obj)
@@ -65,7 +57,7 @@ class DefinitionStrategy(StatusStrategy[CustomResourceDefinition]):
         return _merge_violations(out, self._violations(to_dict(obj), to_dict(old)))
 
     def _violations(self, form: dict[str, Any], old: dict[str, Any] | None) -> list[Violation]:
-        return definitions.validate_definition(form, old, check_rules=self._check_rules, evaluate_rules=self._evaluate_rules)
+        return definitions.validate_definition(form, old, check_rules=check_schema_rules, evaluate_rules=evaluate_default_rules)
 
     def validate_status_update(self, obj: CustomResourceDefinition, old: CustomResourceDefinition) -> list[Violation]:
         return definitions.validate_definition_status(to_dict(obj), to_dict(old))
@@ -86,7 +78,7 @@ class DefinitionStrategy(StatusStrategy[CustomResourceDefinition]):
 def _metadata_violations(obj: CustomResourceDefinition) -> list[Violation]:
     """Return the violations in the metadata. The name belongs to the spec."""
     out: list[Violation] = []
-    validate_metadata(obj.metadata, out, namespaced=False, name_check=lambda name: ())
+    validate_metadata(obj.metadata, out, namespaced=False, name_check=lambda name: (), any_finalizer=True)
     return out
 
 

@@ -2,10 +2,9 @@
 
 import threading
 
+import mirror
 import pytest
 from kr8s.objects import ConfigMap, Namespace
-
-import mirror
 
 
 @pytest.fixture

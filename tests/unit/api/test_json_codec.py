@@ -16,16 +16,8 @@ from tests.builders import make_node, make_pod
 from tests.messages import messages
 
 EMPTY = (
-    "status",
-    "resources",
-    "state",
-    "lastState",
-    "involvedObject",
-    "source",
-    "regarding",
-    "deprecatedSource",
-    "acceptedNames",
-)
+    "status", "resources", "state", "lastState", "involvedObject", "source", "regarding", "deprecatedSource", "acceptedNames",
+)  # fmt: skip
 
 
 def without_empty(value: Any) -> Any:

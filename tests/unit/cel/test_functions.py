@@ -53,6 +53,8 @@ def evaluate(text: str) -> Any:
         "sets.contains([1, 2], [2]) && sets.equivalent([1, 1], [1])",
         "sets.intersects([1], [1, 2]) && !sets.intersects([1], [2])",
         "[3, 1].sort() == [1, 3] && [1, 2].reverse() == [2, 1] && [1, 1].distinct() == [1] && lists.range(3) == [0, 1, 2]",
+        "['bb', 'a'].sortBy(x, x.size()) == ['a', 'bb'] && [{'s': 2}, {'s': 1}].sortBy(x, x.s).map(x, x.s) == [1, 2]",
+        "[1, 2].first().value() == 1 && [1, 2].last().value() == 2 && [optional.of(1), optional.none()].unwrapOpt() == [1]",
         "[[1], [2]].flatten() == [1, 2] && [1, 2, 3].slice(1, 3) == [2, 3]",
         # Optional values
         "x.?a.hasValue() && !x.?b.hasValue() && x.?a.orValue(2) == 1 && x.?b.or(optional.of(3)).value() == 3",

@@ -1,10 +1,11 @@
 """The rules of custom resources, evaluated on objects."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from pinnace.cel.rules import CompiledRules, Evaluation, compile_rules, field_path
+from pinnace.cel.rules import NO_BUDGET, CompiledRules, DefaultRules, Evaluation, compile_rules, field_path
 
 Schema = dict[str, Any]
 STRING, INTEGER, NUMBER = {"type": "string"}, {"type": "integer"}, {"type": "number"}
@@ -129,8 +130,8 @@ def test_runtime_errors_name_rule() -> None:
         "1 / (self.n - 5) == 0": "division by zero evaluating rule: 1 / (self.n - 5) == 0",
         "[1][self.n] == 0": "index out of bounds: 5 evaluating rule: [1][self.n] == 0",
         "self.n + 9223372036854775807 > 0": "integer overflow evaluating rule: self.n + 9223372036854775807 > 0",
-        "self.either > 3": "'no such overload': call arguments did not match a supported operator, function or macro signature for "
-        "rule: self.either > 3",
+        "self.either > 3": "'no such overload': call arguments did not match a supported operator, function or macro "
+        "signature for rule: self.either > 3",
     }
     for rule, detail in cases.items():
         assert evaluate(with_rule(SCALARS, rule), VALUES) == [f'<nil>: Invalid value: "object": {detail}']
@@ -220,13 +221,6 @@ def test_rules_run_at_every_depth() -> None:
     assert found == {"list[1]", "map[a]", "deep.leaf"}
 
 
-def test_rules_of_all_of_apply() -> None:
-    schema = {**obj(a=STRING), "allOf": [{"x-kubernetes-validations": [{"rule": "self.a != 'x'"}]}]}
-    assert evaluate(schema, {"a": "x"}) == ["<nil>: Invalid value: failed rule: self.a != 'x'"]
-    nested = {**obj(a=STRING), "allOf": [{"properties": {"a": {"x-kubernetes-validations": [{"rule": "self != 'x'"}]}}}]}
-    assert evaluate(nested, {"a": "x"}) == ["a: Invalid value: \"x\": failed rule: self != 'x'"]
-
-
 # Updates
 
 
@@ -291,6 +285,18 @@ def test_broken_rule_refuses_object() -> None:
     assert message.startswith(
         '<nil>: Invalid value: "object": rule compile error: compilation failed: ERROR: <input>:1:5: undefined field'
     )
+
+
+def test_defaults_share_one_budget() -> None:
+    leaf = with_rule(obj(a=INTEGER), "lists.range(4000).all(x, x >= 0) && self.a > 0", message="small")
+    parts = [SimpleNamespace(props=obj(**{f"p{index}": leaf})) for index in range(20)]
+    evaluate_defaults = DefaultRules()
+    assert evaluate_defaults(parts[0], {"p0": {"a": 1}}, None, "x.default") == []
+    assert [str(each) for each in evaluate_defaults(parts[1], {"p1": {"a": 0}}, None, "x.default")] == [
+        "x.default.p1: Invalid value: small"
+    ]
+    messages = [evaluate_defaults(part, {f"p{index}": {"a": 1}}, None, "x") for index, part in enumerate(parts)]
+    assert NO_BUDGET in messages[-1][0].message
 
 
 @pytest.mark.parametrize(

@@ -253,6 +253,9 @@ def test_generation_is_set_on_kinds_of_kubernetes_with_a_generation() -> None:
     }
     assert kinds == workloads | admission | {
         "customresourcedefinitions",
+        "ingressclasses",
+        "ingresses",
+        "networkpolicies",
         "endpointslices",
         "poddisruptionbudgets",
         "priorityclasses",

@@ -317,8 +317,10 @@ async def test_binding_and_eviction_are_reviewed(hooks: WebhookServer, server: S
 async def test_user_of_request_is_reviewed(hooks: WebhookServer, server: Server) -> None:
     hooks.answers = {"v": allow}
     await server.configure(validating=[webhook(hooks, "v")])
-    await server.create(config_map(), user=User("anna", ("system:masters",)))
-    assert hooks.requests("v")[0]["userInfo"] == {"username": "anna", "groups": ["system:masters"]}
+    user = User("anna", ("system:masters",), uid="u", extra=(("example.com/pod", ("p",)),))
+    await server.create(config_map(), user=user)
+    extra = {"example.com/pod": ["p"]}
+    assert hooks.requests("v")[0]["userInfo"] == {"username": "anna", "uid": "u", "groups": ["system:masters"], "extra": extra}
 
 
 @pytest.mark.parametrize(

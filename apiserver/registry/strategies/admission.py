@@ -31,7 +31,13 @@ from pinnace.api.admissionregistration_v1_pb2 import (
 )
 from pinnace.api.status import Violation
 from pinnace.apiserver.registry.strategy import StatusStrategy, Strategy
-from pinnace.apiserver.registry.validation.expressions import NamedExpressions, VariableTypes, variable_types
+from pinnace.apiserver.registry.validation.expressions import (
+    MAX_EXPRESSIONS,
+    NamedExpressions,
+    VariableTypes,
+    expressions_size,
+    variable_types,
+)
 from pinnace.apiserver.registry.validation.fields import (
     MAX_PORT,
     between,
@@ -39,6 +45,7 @@ from pinnace.apiserver.registry.validation.fields import (
     forbidden,
     invalid,
     required,
+    too_long,
     too_many,
     unsupported,
     validate_key,
@@ -112,6 +119,9 @@ class WebhookConfigurationStrategy(Strategy[Any]):
                 _default(rule.rule, "scope", "*")
 
     def check_fields(self, obj: AnyWebhookConfiguration, out: list[Violation]) -> None:
+        if expressions_size(obj) > MAX_EXPRESSIONS:
+            out.append(too_long("webhooks", MAX_EXPRESSIONS))
+            return
         seen = set[str]()
         webhooks: Sequence[Any] = obj.webhooks
         for index, webhook in enumerate(webhooks):
@@ -130,6 +140,9 @@ class ValidatingAdmissionPolicyStrategy(StatusStrategy[ValidatingAdmissionPolicy
         _default_policy(obj)
 
     def check_fields(self, obj: ValidatingAdmissionPolicy, out: list[Violation]) -> None:
+        if expressions_size(obj) > MAX_EXPRESSIONS:
+            out.append(too_long("spec", MAX_EXPRESSIONS))
+            return
         spec = obj.spec
         named = _validate_policy(obj, out)
         if not spec.validations and not spec.auditAnnotations:
@@ -168,6 +181,9 @@ class MutatingAdmissionPolicyStrategy(Strategy[MutatingAdmissionPolicy]):
         _default_policy(obj)
 
     def check_fields(self, obj: MutatingAdmissionPolicy, out: list[Violation]) -> None:
+        if expressions_size(obj) > MAX_EXPRESSIONS:
+            out.append(too_long("spec", MAX_EXPRESSIONS))
+            return
         spec = obj.spec
         named = _validate_policy(obj, out)
         if not spec.mutations:

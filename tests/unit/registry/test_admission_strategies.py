@@ -172,3 +172,12 @@ def test_mutating_policy_is_validated(fields: dict[str, Any], expected: list[str
 def test_binding_is_validated(fields: dict[str, Any], expected: list[str]) -> None:
     spec = {"policyName": "p", "validationActions": ["Deny"]} | fields
     assert violations("ValidatingAdmissionPolicyBinding", spec=spec) == expected
+
+
+def test_expressions_are_limited() -> None:
+    conditions = [{"name": f"c{index}", "expression": f"'{'x' * 20_000}' != ''"} for index in range(4)]
+    (violation,) = violations("ValidatingWebhookConfiguration", webhooks=[WEBHOOK | {"matchConditions": conditions}])
+    assert violation == "webhooks: Too long: may not be more than 65536 bytes"
+    for kind in ("ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"):
+        (violation,) = violations(kind, spec=POLICY | {"variables": conditions})
+        assert violation == "spec: Too long: may not be more than 65536 bytes"

@@ -55,7 +55,7 @@ from pinnace.apiserver.storage.committer import (
     Answer,
     CommitOutcome,
     Committer,
-    PartialOutcome,
+    DecidedOutcomes,
     TransactionPipeline,
     WriteDenied,
     write_bytes,
@@ -149,7 +149,7 @@ class QuotaLedger:
         self._refresh = refresh
         self._clock = clock
 
-    async def send(self, pipeline: TransactionPipeline, writes: Sequence[Write]) -> Answer | PartialOutcome:
+    async def send(self, pipeline: TransactionPipeline, writes: Sequence[Write]) -> Answer | DecidedOutcomes:
         """Implement pinnace.apiserver.storage.committer.SendGroup, for a committer with at most one transaction in flight."""
         try:
             await self._cacher.wait_for(max(write.expected for write in writes), PATIENCE)
@@ -161,20 +161,20 @@ class QuotaLedger:
         except CacheBehind as error:
             raise StorageUnavailable(str(error)) from None
         if not transaction.writes:
-            return PartialOutcome(transaction.denied)
+            return DecidedOutcomes(transaction.denied)
         charges = transaction.charges
         answer = await pipeline.send([*transaction.writes, *charges])
         match answer:
             case Committed():
                 for charge in charges:
                     self._states.record_version(charge.key, answer.revision, _charge_as_stored(charge, answer.revision))
-                return PartialOutcome({write.key: answer.revision for write in transaction.writes} | transaction.denied)
+                return DecidedOutcomes({write.key: answer.revision for write in transaction.writes} | transaction.denied)
             case CompareFailed():
                 for charge in charges:
                     self._states.record_version(charge.key, answer.revision, answer.current[charge.key])
                 # Do not return denials: they assumed the usage of writes that have failed now.
                 lost = _conflict_outcomes(transaction.writes, answer.current)
-                return PartialOutcome(lost) if lost else NOT_DONE
+                return DecidedOutcomes(lost) if lost else NOT_DONE
         return answer
 
     def _prepare_transaction(self, writes: Sequence[Write], *, counted: bool) -> _ChargedTransaction | None:

@@ -135,7 +135,9 @@ def _compute_spec_usage(spec_bytes: bytes) -> _SpecUsage:
         requests[name] = requested
     requests.update(amounts(spec.overhead))
     counts, scopes = _count_names(PODS), _pod_scopes(spec)
-    whole = QuotaUsage((*counts, (PODS.plural, 1), *sorted(_computed_amounts(requests, spec_limits(spec)).items())), scopes)
+    whole = QuotaUsage(
+        (*counts, (PODS.plural, 1), *sorted(_compute_resource_usage(requests, spec_limits(spec)).items())), scopes
+    )
     of_pod = _stated_resources(spec.resources)
     said = {
         container.name: _stated_resources(container.resources) | of_pod
@@ -145,10 +147,10 @@ def _compute_spec_usage(spec_bytes: bytes) -> _SpecUsage:
 
 
 def _stated_resources(resources: ResourceRequirements) -> frozenset[str]:
-    return _REQUIRED_RESOURCES.intersection(_computed_amounts(amounts(resources.requests), amounts(resources.limits)))
+    return _REQUIRED_RESOURCES.intersection(_compute_resource_usage(amounts(resources.requests), amounts(resources.limits)))
 
 
-def _computed_amounts(requests: Mapping[str, int], limits: Mapping[str, int]) -> dict[str, int]:
+def _compute_resource_usage(requests: Mapping[str, int], limits: Mapping[str, int]) -> dict[str, int]:
     computed = {f"limits.{name}": limits[name] for name in limits if name in CONTAINER_RESOURCES}
     for name, requested in requests.items():
         if name in CONTAINER_RESOURCES or name.startswith(HUGE_PAGES):

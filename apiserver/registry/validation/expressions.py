@@ -13,7 +13,7 @@ from pinnace.cel.syntax import CompileError
 from pinnace.cel.types import Type
 
 MAX_EXPRESSIONS = 64 << 10
-"""Bytes of all expressions of an object: their compilation blocks the server for up to a second.."""
+"""Bytes of all expressions of an object: their compilation blocks the server for up to a second."""
 _EXPRESSIONS = ("expression", "messageExpression", "valueExpression")
 VariableTypes = Mapping[str, str | Type]
 """The types of variables by name."""

@@ -178,6 +178,6 @@ def test_expressions_are_limited() -> None:
     conditions = [{"name": f"c{index}", "expression": f"'{'x' * 20_000}' != ''"} for index in range(4)]
     (violation,) = violations("ValidatingWebhookConfiguration", webhooks=[WEBHOOK | {"matchConditions": conditions}])
     assert violation == "webhooks: Too long: may not be more than 65536 bytes"
-    for kind in ("ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"):
-        (violation,) = violations(kind, spec=POLICY | {"variables": conditions})
+    for kind, rules in (("ValidatingAdmissionPolicy", {"validations": []}), ("MutatingAdmissionPolicy", {"mutations": []})):
+        (violation,) = violations(kind, spec=rules | {"variables": conditions})
         assert violation == "spec: Too long: may not be more than 65536 bytes"

@@ -37,6 +37,8 @@ from pinnace.api.resources import (
     EVENTS,
     IP_ADDRESSES,
     LEASES,
+    MUTATING_ADMISSION_POLICIES,
+    MUTATING_ADMISSION_POLICY_BINDINGS,
     MUTATING_WEBHOOK_CONFIGURATIONS,
     NAMESPACES,
     NODES,
@@ -49,8 +51,11 @@ from pinnace.api.resources import (
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
+    VALIDATING_ADMISSION_POLICIES,
+    VALIDATING_ADMISSION_POLICY_BINDINGS,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
     Resource,
+    by_kind,
 )
 from pinnace.apiextensions.kinds import CustomVersion
 from pinnace.apiserver.account_secrets import TokenSecretFiller
@@ -61,7 +66,7 @@ from pinnace.apiserver.auth.authentication import NoTokenAuthenticator, TokenAut
 from pinnace.apiserver.auth.authorizer import Impersonator, NodeAuthorizer, UnionAuthorizer
 from pinnace.apiserver.auth.rbac import RbacAuthorizer
 from pinnace.apiserver.auth.tokens import AccountTokenAuthenticator, TokenSettings
-from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.cacher.cacher import Cacher, ResourceCache
 from pinnace.apiserver.customresources.controller import DefinitionController
 from pinnace.apiserver.customresources.registry import CustomResources, MethodTable
 from pinnace.apiserver.customresources.service import CustomObjectService
@@ -110,6 +115,9 @@ from pinnace.apiserver.storage.interface import Storage
 from pinnace.apiserver.webhooks.client import WebhookClient
 from pinnace.apiserver.webhooks.configurations import WebhookConfigurations
 from pinnace.apiserver.webhooks.dispatch import WebhookAdmission
+from pinnace.apiserver.webhooks.evaluation import PolicyAdmission
+from pinnace.apiserver.webhooks.policies import PolicyIndex
+from pinnace.apiserver.webhooks.reviewers import Reviewers
 from pinnace.apiserver.webhooks.services import EndpointResolver
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.cpu import no_preemptions
@@ -214,10 +222,7 @@ class Assembly:
             self.cacher, self._nodes, self._rbac, self._quotas, settings.tracer, clock, settings.optional_plugins
         )
         self._webhook_client = WebhookClient(EndpointResolver(of(SERVICES), of(ENDPOINT_SLICES), self._rng).resolve)
-        configurations = WebhookConfigurations((of(MUTATING_WEBHOOK_CONFIGURATIONS), of(VALIDATING_WEBHOOK_CONFIGURATIONS)))
-        self._reviewers = WebhookAdmission(
-            configurations, of(NAMESPACES), self._webhook_client, metrics.WebhookMeter(), clock, self._rng
-        )
+        self._reviewers = self._new_reviewers()
         self._stores = {resource: self._store(resource, admission) for resource in ALL}
         self._aggregator = RoleAggregator(self._stores[CLUSTER_ROLES], self.cacher, self._rbac)
         networks = [str(network) for network in settings.services.networks]
@@ -435,6 +440,43 @@ class Assembly:
         """Return the store of the objects of a definition; None if it is not established."""
         kind = self._custom.kinds.get(definition)
         return self._custom_store(kind.storage) if kind is not None else None
+
+    def _new_reviewers(self) -> Reviewers:
+        of, decide = self.cacher.cache_of, self.policy.decide
+        configurations = WebhookConfigurations((of(MUTATING_WEBHOOK_CONFIGURATIONS), of(VALIDATING_WEBHOOK_CONFIGURATIONS)))
+        webhooks = WebhookAdmission(
+            configurations,
+            of(NAMESPACES),
+            self._webhook_client,
+            decide,
+            metrics.WebhookMeter(),
+            self._clock,
+            self._rng,
+        )
+        validating, mutating = (
+            PolicyIndex(policies.kind, of(policies), of(bindings))
+            for policies, bindings in (
+                (VALIDATING_ADMISSION_POLICIES, VALIDATING_ADMISSION_POLICY_BINDINGS),
+                (MUTATING_ADMISSION_POLICIES, MUTATING_ADMISSION_POLICY_BINDINGS),
+            )
+        )
+        meter = metrics.PolicyMeter()
+        policies = PolicyAdmission(validating, mutating, of(NAMESPACES), self._find_kind, decide, meter, self._clock, self._rng)
+        return Reviewers(policies, webhooks)
+
+    def _find_kind(self, api_version: str, kind: str) -> tuple[Resource[Any], ResourceCache[Any]] | None:
+        """Return the resource with an API version and kind, and its cache."""
+        resource: Resource[Any] | None = by_kind(kind, api_version)
+        if resource is None:
+            group = api_version.rpartition("/")[0]
+            versions = (
+                version
+                for custom in self._custom.kinds.values()
+                if custom.group == group and custom.name == kind
+                for version in custom.served
+            )
+            resource = next((version.resource for version in versions if version.api_version == api_version), None)
+        return (resource, self.cacher.cache_of(resource)) if resource is not None else None
 
     def _role_versions(self) -> Hashable | None:
         """Return the versions of all roles and bindings; None while bootstrap roles may be missing."""

@@ -19,6 +19,7 @@ import importlib
 import json
 import logging
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -125,22 +126,24 @@ def _serve_forks(requests: socket.socket, server: int) -> NoReturn:
             os._exit(0)
         if (module := json.loads(request)[0][2]) in waiting:
             waiting.remove(module)
+        reading, writing = os.pipe()
         middle = os.fork()
         if middle == 0:
             pid = os.fork()
             if pid == 0:
+                os.close(reading)
+                os.close(writing)
                 _become_component(request, descriptors[0], requests, server)
-            requests.send(str(pid).encode())
+            os.write(writing, str(pid).encode())
             os._exit(0)
-        os.close(descriptors[0])
-        os.waitpid(middle, 0)
+        os.waitpid(middle, 0)  # from here on, the component is a child of the server
+        requests.send(os.read(reading, 32))
+        for descriptor in (reading, writing, descriptors[0]):
+            os.close(descriptor)
 
 
 def _has_request(requests: socket.socket) -> bool:
-    try:
-        return bool(requests.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)) or True
-    except BlockingIOError:
-        return False
+    return bool(select.select([requests], [], [], 0)[0])
 
 
 def _become_component(request: bytes, output: int, requests: socket.socket, server: int) -> NoReturn:
@@ -162,7 +165,7 @@ def _become_component(request: bytes, output: int, requests: socket.socket, serv
         os.environ.update(changed)
         os.chdir(folder)
         component, arguments = argv[2], argv[3:]
-        _libc.prctl(_PR_SET_NAME, component.split(".")[1].encode()[:15], 0, 0, 0)
+        _libc.prctl(_PR_SET_NAME, component.removeprefix("pinnace.").removesuffix(".main").encode()[:15], 0, 0, 0)
         sys.argv = [component, *arguments]
         gc.enable()
         importlib.import_module(component).main(args=arguments, prog_name=component)

@@ -88,6 +88,24 @@ class PinnaceCluster:
         objects.sort(key=lambda thing: thing["kind"] not in FIRST_KINDS)
         return [self._apply(thing, namespace) for thing in objects]
 
+    def create_namespace(self, name: str) -> None:
+        """Create a namespace, and return when pods can be created in it. Raises KubernetesError."""
+        self.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        self.wait_for_account(name)
+
+    def wait_for_account(self, namespace: str) -> None:
+        """Return when the namespace has its ServiceAccount `default`, without which no pod can be created."""
+
+        def has_account() -> bool:
+            try:
+                return bool(self.request("GET", f"/api/v1/namespaces/{namespace}/serviceaccounts/default"))
+            except KubernetesError as error:
+                if error.code != 404:
+                    raise
+                return False
+
+        self.wait(has_account, f"the namespace {namespace} has its account")
+
     def add_nodes(self, count: int = 1, **fields: Any) -> list[str]:
         """Add virtual nodes, and return their names when they are Ready. `fields`: of the Node, such as `metadata` with labels,
         or `spec` with taints."""

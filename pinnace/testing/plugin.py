@@ -121,7 +121,7 @@ def namespace(pinnace_cluster: "PinnaceCluster", kubeconfig: Path, request: pyte
     """A namespace of the test's own. Its deletion is requested after the test, and not awaited: a finalizer of an operator that
     has ended would block it forever."""
     name = namespace_name(request.node.name, os.urandom(3).hex())
-    pinnace_cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    pinnace_cluster.create_namespace(name)
     yield name
     from pinnace.testing.handle import KubernetesError
 
@@ -159,11 +159,9 @@ def _open_session(config: pytest.Config) -> "tuple[ClusterSession, bool]":
     shared = getattr(config, "workerinput", {}).get(SHARED)
     if shared is None:
         session = sessions.start_session(options, sessions.new_folder(options.base), os.getpid())
-        _install_manifests(config, session)
+        _prepare_cluster(config, session)
         return session, True
-    return sessions.join_session(
-        options, Path(shared), os.getppid(), lambda session: _install_manifests(config, session)
-    ), False
+    return sessions.join_session(options, Path(shared), os.getppid(), lambda session: _prepare_cluster(config, session)), False
 
 
 def _end_session(config: pytest.Config, session: "ClusterSession", *, failed: bool) -> None:
@@ -179,17 +177,18 @@ def _end_session(config: pytest.Config, session: "ClusterSession", *, failed: bo
         config.stash.setdefault(_kept, []).append(text)
 
 
-def _install_manifests(config: pytest.Config, session: "ClusterSession") -> None:
+def _prepare_cluster(config: pytest.Config, session: "ClusterSession") -> None:
     from pinnace.testing.handle import KubernetesError
     from pinnace.testing.sessions import ClusterFailed
 
     paths = [config.invocation_params.dir / path for path in config.getoption("pinnace_manifests") or ()]
     paths += config.getini("pinnace_manifests")
     try:
+        session.cluster.wait_for_account("default")
         session.cluster.apply(*paths)
     except (KubernetesError, OSError, ValueError) as error:
         session.stop()
-        raise ClusterFailed(f"the manifests cannot be applied: {error}") from None
+        raise ClusterFailed(f"the cluster cannot be prepared: {error}") from None
 
 
 # --- reports

@@ -148,10 +148,10 @@ def test_canonicalize_rewrites_every_quantity_and_leaves_other_text() -> None:
 
 def test_equal_compares_quantities_by_value() -> None:
     one, other = pod(**sized("100m", "1Gi")), pod(**sized("0.1", "1073741824"))
-    assert quantities.equal(one, other)
+    assert quantities.semantically_equal(one, other)
     other.spec.containers[0].image = "other"
-    assert not quantities.equal(one, other)
-    assert not quantities.equal(pod(**sized("100m", "1Gi")), pod(**sized("101m", "1Gi")))
+    assert not quantities.semantically_equal(one, other)
+    assert not quantities.semantically_equal(pod(**sized("100m", "1Gi")), pod(**sized("101m", "1Gi")))
 
 
 @pytest.mark.parametrize("resource", SPECS, ids=lambda resource: resource.plural)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.testing.server import LOCK, UNLOCKED_AGE, is_abandoned, remove_leftovers
+from pinnace.cluster.folder import SEGMENT
+from pinnace.testing.server import LOCK, UNLOCKED_AGE, free_preallocated, is_abandoned, remove_leftovers
 
 
 def lock(folder: Path) -> int:
@@ -45,3 +46,16 @@ def test_foreign_files_beside_clusters_stay(tmp_path: Path) -> None:
     remove_leftovers(tmp_path)
     assert (tmp_path / "notes.txt").exists()
     assert other.exists()
+
+
+def test_log_of_etcd_on_tmpfs_is_sparse(tmp_path: Path) -> None:
+    """Only zeros are freed: the file keeps its size and what etcd has written."""
+    wal = tmp_path / "cluster" / "etcd" / "etcd-0" / "member" / "wal"
+    wal.mkdir(parents=True)
+    path, small = wal / "0-0.wal", wal / "small"
+    path.write_bytes(b"entry" + bytes(SEGMENT - 5))
+    small.write_bytes(b"entry")
+    free_preallocated(tmp_path)
+    assert path.read_bytes() == b"entry" + bytes(SEGMENT - 5)
+    assert path.stat().st_blocks * 512 < SEGMENT // 2
+    assert small.read_bytes() == b"entry"

@@ -39,9 +39,9 @@ class Cluster(Scene):
 
     def _open_runtime(self) -> None:
         self.volumes = ProcessVolumeManager(self.root, self._get, self._request_token)
-        self.volumes.listen(lambda uid, progress: setattr(self, "progress", progress), self._event)
+        self.volumes.set_listener(lambda uid, progress: setattr(self, "progress", progress), self._event)
         self.runtime = ProcessRuntime(self.root, objects=self.volumes.objects)
-        self.runtime.listen(lambda uid: self._changed.set())
+        self.runtime.set_listener(lambda uid: self._changed.set())
 
     def _event(self, pod: Pod, type_: str, reason: str, message: str) -> None:
         self.events.append((reason, message))
@@ -63,8 +63,8 @@ class Cluster(Scene):
         return answer
 
     def admit(self, pod: Pod) -> None:
-        self.volumes.publish(pod, read_clocks(SYSTEM_CLOCK))
-        self.runtime.prepare(pod, ADDRESSES)
+        self.volumes.publish_volumes(pod, read_clocks(SYSTEM_CLOCK))
+        self.runtime.prepare_pod(pod, ADDRESSES)
 
     async def lines(self, pod: Pod) -> list[str]:
         """The output of the pod, which ends."""
@@ -150,7 +150,7 @@ async def test_files_follow_their_object_and_the_pod(scene: Cluster) -> None:
     parts.add().configMap.localObjectReference.name = "page"
     parts.add().downwardAPI.items.add(path="meta/labels").fieldRef.fieldPath = "metadata.labels"
     scene.admit(pod)
-    folder = scene.root.pod(UID) / "volumes/all"
+    folder = scene.root.pod_directory(UID) / "volumes/all"
     await eventually(lambda: scene.progress.mounted)
     assert {name: (folder / name).read_text() for name in ("a", "b", "meta/labels")} == {
         "a": "1", "b": "1", "meta/labels": 'app="web"',

@@ -8,8 +8,9 @@ simulation call the same methods, with the same checks. All time and randomness 
 
 import asyncio
 import random
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
@@ -36,6 +37,8 @@ from pinnace.api.resources import (
     EVENTS,
     IP_ADDRESSES,
     LEASES,
+    MUTATING_ADMISSION_POLICIES,
+    MUTATING_ADMISSION_POLICY_BINDINGS,
     MUTATING_WEBHOOK_CONFIGURATIONS,
     NAMESPACES,
     NODES,
@@ -48,10 +51,14 @@ from pinnace.api.resources import (
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
+    VALIDATING_ADMISSION_POLICIES,
+    VALIDATING_ADMISSION_POLICY_BINDINGS,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
     Resource,
+    by_kind,
 )
 from pinnace.apiextensions.kinds import CustomVersion
+from pinnace.apiserver.account_secrets import TokenSecretFiller
 from pinnace.apiserver.admission import AdmissionChain
 from pinnace.apiserver.admission.plugins import OPTIONAL, SERVICE_ACCOUNT, chain
 from pinnace.apiserver.auth.audit import AuditSink, CallAudit, NoAudit
@@ -59,7 +66,7 @@ from pinnace.apiserver.auth.authentication import NoTokenAuthenticator, TokenAut
 from pinnace.apiserver.auth.authorizer import Impersonator, NodeAuthorizer, UnionAuthorizer
 from pinnace.apiserver.auth.rbac import RbacAuthorizer
 from pinnace.apiserver.auth.tokens import AccountTokenAuthenticator, TokenSettings
-from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.cacher.cacher import Cacher, ResourceCache
 from pinnace.apiserver.customresources.controller import DefinitionController
 from pinnace.apiserver.customresources.registry import CustomResources, MethodTable
 from pinnace.apiserver.customresources.service import CustomObjectService
@@ -108,6 +115,9 @@ from pinnace.apiserver.storage.interface import Storage
 from pinnace.apiserver.webhooks.client import WebhookClient
 from pinnace.apiserver.webhooks.configurations import WebhookConfigurations
 from pinnace.apiserver.webhooks.dispatch import WebhookAdmission
+from pinnace.apiserver.webhooks.evaluation import PolicyAdmission
+from pinnace.apiserver.webhooks.policies import PolicyIndex
+from pinnace.apiserver.webhooks.reviewers import Reviewers
 from pinnace.apiserver.webhooks.services import EndpointResolver
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.cpu import no_preemptions
@@ -209,13 +219,10 @@ class Assembly:
         )
         self._heartbeats = HeartbeatsService(storage, self._committer, self.cacher, self.policy, clock=clock, rng=self._rng)
         self._admission = admission = chain(
-            self.cacher, self._nodes, self._rbac, self._quotas, settings.tracer, clock, self._rng, settings.optional_plugins
+            self.cacher, self._nodes, self._rbac, self._quotas, settings.tracer, clock, settings.optional_plugins
         )
         self._webhook_client = WebhookClient(EndpointResolver(of(SERVICES), of(ENDPOINT_SLICES), self._rng).resolve)
-        configurations = WebhookConfigurations((of(MUTATING_WEBHOOK_CONFIGURATIONS), of(VALIDATING_WEBHOOK_CONFIGURATIONS)))
-        self._reviewers = WebhookAdmission(
-            configurations, of(NAMESPACES), self._webhook_client, metrics.WebhookMeter(), clock, self._rng
-        )
+        self._reviewers = self._new_reviewers()
         self._stores = {resource: self._store(resource, admission) for resource in ALL}
         self._aggregator = RoleAggregator(self._stores[CLUSTER_ROLES], self.cacher, self._rbac)
         networks = [str(network) for network in settings.services.networks]
@@ -232,6 +239,11 @@ class Assembly:
         self._kubernetes = KubernetesServiceKeeper(
             self._stores[SERVICES], self.cacher, settings.services.networks, settings.kubernetes_port, clock
         )
+        self._token_secrets = None
+        if settings.account_tokens is not None:
+            self._token_secrets = TokenSecretFiller(
+                self._stores[SECRETS], self.cacher, settings.account_tokens, self._refresh, clock
+            )
         self.opening = ReadinessGate(self.cacher, self._identity, bootstrap, restores, self._elections)
         ids = RequestIds(f"{self._rng.getrandbits(48):012x}")
         impersonator = Impersonator(self.policy, lambda: self._rbac.versions)
@@ -277,14 +289,16 @@ class Assembly:
                 tasks.create_task(unending("opening", self.opening.run), name="opening")
                 tasks.create_task(unending("definitions", self._definitions.run), name="definitions")
                 tasks.create_task(self._migrate(), name="migration")
-                if self._settings.account_tokens is not None:
-                    tasks.create_task(unending("service kubernetes", self._keep_kubernetes_service), name="service kubernetes")
+                if self._token_secrets is not None:
+                    for name, part in (("service kubernetes", self._kubernetes), ("token secrets", self._token_secrets)):
+                        tasks.create_task(unending(name, partial(self._run_when_open, part.run)), name=name)
         finally:
             await self._webhook_client.close()
 
-    async def _keep_kubernetes_service(self) -> None:
+    async def _run_when_open(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run work that writes, when the server has its state and its bootstrap objects."""
         await self.opening.bootstrapped.wait()
-        await self._kubernetes.run()
+        await work()
 
     async def _migrate(self) -> None:
         await self.opening.bootstrapped.wait()
@@ -426,6 +440,43 @@ class Assembly:
         """Return the store of the objects of a definition; None if it is not established."""
         kind = self._custom.kinds.get(definition)
         return self._custom_store(kind.storage) if kind is not None else None
+
+    def _new_reviewers(self) -> Reviewers:
+        of, decide = self.cacher.cache_of, self.policy.decide
+        configurations = WebhookConfigurations((of(MUTATING_WEBHOOK_CONFIGURATIONS), of(VALIDATING_WEBHOOK_CONFIGURATIONS)))
+        webhooks = WebhookAdmission(
+            configurations,
+            of(NAMESPACES),
+            self._webhook_client,
+            decide,
+            metrics.WebhookMeter(),
+            self._clock,
+            self._rng,
+        )
+        validating, mutating = (
+            PolicyIndex(policies.kind, of(policies), of(bindings))
+            for policies, bindings in (
+                (VALIDATING_ADMISSION_POLICIES, VALIDATING_ADMISSION_POLICY_BINDINGS),
+                (MUTATING_ADMISSION_POLICIES, MUTATING_ADMISSION_POLICY_BINDINGS),
+            )
+        )
+        meter = metrics.PolicyMeter()
+        policies = PolicyAdmission(validating, mutating, of(NAMESPACES), self._find_kind, decide, meter, self._clock, self._rng)
+        return Reviewers(policies, webhooks)
+
+    def _find_kind(self, api_version: str, kind: str) -> tuple[Resource[Any], ResourceCache[Any]] | None:
+        """Return the resource with an API version and kind, and its cache."""
+        resource: Resource[Any] | None = by_kind(kind, api_version)
+        if resource is None:
+            group = api_version.rpartition("/")[0]
+            versions = (
+                version
+                for custom in self._custom.kinds.values()
+                if custom.group == group and custom.name == kind
+                for version in custom.served
+            )
+            resource = next((version.resource for version in versions if version.api_version == api_version), None)
+        return (resource, self.cacher.cache_of(resource)) if resource is not None else None
 
     def _role_versions(self) -> Hashable | None:
         """Return the versions of all roles and bindings; None while bootstrap roles may be missing."""

@@ -296,10 +296,11 @@ def main(
         message = f"must be at least {MIN_SECONDS} seconds"
         raise click.BadParameter(message, param_hint="--service-account-max-token-expiration")
     audiences = tuple(filter(None, map(str.strip, api_audiences.split(",")))) or (issuer,)
+    root_ca = ca.read_bytes() if ca is not None else b""
     account_tokens = None
     if signing_key is not None:
         keys = _token_keys(signing_key, verifying_keys)
-        account_tokens = TokenSettings(keys.current, issuer, audiences, max_token_seconds, extend_tokens, jwks_uri)
+        account_tokens = TokenSettings(keys.current, issuer, audiences, max_token_seconds, extend_tokens, jwks_uri, root_ca)
     if insecure:
         tls = None
         if tokens:

@@ -24,8 +24,9 @@ _CATEGORIES: Mapping[str, tuple[str, ...]] = {
 _WITHOUT_STATUS = (
     "events", "priorityclasses", "leases", "storageclasses", "csinodes", "limitranges", "roles", "clusterroles", "rolebindings",
     "clusterrolebindings", "endpointslices", "configmaps", "secrets", "serviceaccounts", "ipaddresses",
-    "ingressclasses", "networkpolicies",
+    "ingressclasses", "networkpolicies", "runtimeclasses",
 )  # fmt: skip
+_UNDISCOVERED = ("create", "patch", "update")
 SCALED = ("deployments", "replicasets")
 """The plurals with a `scale` subresource."""
 
@@ -70,6 +71,13 @@ class ApiResource:
     def qualified(self) -> str:
         """The name in messages, for example "deployments.apps"."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def discovered_verbs(self) -> list[str]:
+        """The verbs in discovery documents: without those that make no sense while the definition is being deleted."""
+        if self.custom is not None and self.custom.kind.is_terminating:
+            return [verb for verb in self.verbs if verb not in _UNDISCOVERED]
+        return list(self.verbs)
 
     @property
     def has_protobuf(self) -> bool:

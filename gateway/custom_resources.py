@@ -10,7 +10,8 @@ pkg/controlplane/apiserver of Kubernetes 1.36: those of definitions follow the o
 import asyncio
 import base64
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 
 from pinnace.api.apiextensions_v1_pb2 import CustomResourceDefinition
 from pinnace.api.resources import CUSTOM_RESOURCE_DEFINITIONS
@@ -27,9 +28,9 @@ from pinnace.runtime.http import Check
 
 _VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 """In Kubernetes' order."""
-_TERMINATING_VERBS = ("delete", "deletecollection", "get", "list", "watch")
 _SUBRESOURCE_VERBS = ("get", "patch", "update")
 _LIST_NAMES = "/pinnace.v1.Tables/List"
+MAX_DELETED = 1_000
 FIND_TIMEOUT = 5.0
 """Seconds for the read of a definition."""
 
@@ -42,7 +43,8 @@ class CustomKinds:
         self._connection = client.connection if client is not None else None
         self._kinds: dict[str, CustomKind] = {}
         self._resources: dict[tuple[str, str, str], ApiResource] = {}
-        self._listeners: list[Callable[[], None]] = []
+        self._deleted: deque[str] = deque(maxlen=MAX_DELETED)
+        """The UIDs of definitions that the informer has seen deleted: an earlier read must not bring them back."""
         self.version = 0
 
     @property
@@ -62,7 +64,7 @@ class CustomKinds:
         return _Follower(informer)
 
     async def find(self, group: str, plural: str) -> bool:
-        """Read a definition that the informer may not have yet. Return whether it is a new one."""
+        """Read a definition that the informer may not have yet. Return whether its kind is served."""
         if self._definitions is None:
             return False
         try:
@@ -70,14 +72,12 @@ class CustomKinds:
                 definition = await self._definitions.get(f"{plural}.{group}")
         except (ApiError, TimeoutError):
             return False
-        before = self._kinds.get(definition.metadata.name)
-        if before is not None and before.definition.metadata.resourceVersion == definition.metadata.resourceVersion:
-            return False
-        self._put(definition)
-        return True
+        if not self._is_older(definition) and definition.metadata.uid not in self._deleted:
+            self._put(definition)
+        return definition.metadata.name in self._kinds
 
     async def find_group(self, group: str) -> bool:
-        """Read the definitions of a group that the informer may not have yet. Return whether there are new ones."""
+        """Read the definitions of a group that the informer may not have yet. Return whether a kind of it is served."""
         if self._connection is None:
             return False
         request, plurals = ListTableRequest(resource=CUSTOM_RESOURCE_DEFINITIONS.plural), list[str]()
@@ -104,16 +104,17 @@ class CustomKinds:
     def _apply(self, deltas: Sequence[Delta[CustomResourceDefinition]]) -> None:
         for delta in deltas:
             if delta.kind == DELETED:
+                self._deleted.append(delta.obj.metadata.uid)
                 self._remove(delta.obj.metadata.name)
             elif not self._is_older(delta.obj):
                 self._put(delta.obj)
 
     def _is_older(self, definition: CustomResourceDefinition) -> bool:
-        """Return whether a later version of the definition is in place (see `find`)."""
+        """Return whether this version of the definition, or a later one, is in place."""
         known = self._kinds.get(definition.metadata.name)
         if known is None or known.uid != definition.metadata.uid:
             return False
-        return int(known.definition.metadata.resourceVersion) > int(definition.metadata.resourceVersion)
+        return int(known.definition.metadata.resourceVersion) >= int(definition.metadata.resourceVersion)
 
     def _put(self, definition: CustomResourceDefinition) -> None:
         self._remove(definition.metadata.name)
@@ -200,7 +201,7 @@ def _api_resource(version: CustomVersion) -> ApiResource:
         kind.plural,
         kind.name,
         kind.namespaced,
-        _TERMINATING_VERBS if kind.is_terminating else _VERBS,
+        _VERBS,
         row,
         row.short_names,
         row.categories,

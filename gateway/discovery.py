@@ -151,7 +151,7 @@ def _resource_document(each: ApiResource) -> dict[str, Any]:
         "singularName": each.singular,
         "namespaced": each.namespaced,
         "kind": each.kind,
-        "verbs": list(each.verbs),
+        "verbs": each.discovered_verbs,
     }
     if each.short_names:
         result["shortNames"] = list(each.short_names)
@@ -197,7 +197,7 @@ def _aggregated_resource(each: ApiResource) -> dict[str, Any]:
         "responseKind": {"group": each.group, "version": each.version, "kind": each.kind},
         "scope": "Namespaced" if each.namespaced else "Cluster",
         "singularResource": each.singular,
-        "verbs": list(each.verbs),
+        "verbs": each.discovered_verbs,
     }
     optional: Mapping[str, Any] = {"shortNames": list(each.short_names), "categories": list(each.categories)}
     result |= {name: value for name, value in optional.items() if value}

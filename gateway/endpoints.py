@@ -56,11 +56,16 @@ def advertised_host(host: str) -> str:
     return "127.0.0.1"
 
 
+def is_valid(lease: Lease, now: float) -> bool:
+    """Report whether a Lease has not expired. `now`: Unix time."""
+    return now < to_seconds(lease.spec.renewTime) + lease.spec.leaseDurationSeconds
+
+
 def valid_addresses(leases: Iterable[Lease], now: float) -> set[GatewayAddress]:
     """Return the addresses of the gateways whose Lease has not expired. `now`: Unix time. Malformed Leases are ignored."""
     addresses = set[GatewayAddress]()
     for lease in leases:
-        if now < to_seconds(lease.spec.renewTime) + lease.spec.leaseDurationSeconds:
+        if is_valid(lease, now):
             with suppress(ValueError):
                 host, port = parse_address(lease.metadata.annotations.get(ADDRESS_ANNOTATION, ""))
                 addresses.add(GatewayAddress(str(ip_address(host.strip("[]"))), port))
@@ -130,9 +135,13 @@ class EndpointReconciler:
     async def run(self) -> None:
         """Renew and reconcile until cancelled."""
         while True:
-            await self._attempt(self._renew)
-            await self._attempt(self._reconcile)
+            await self.renew()
             await self._clock.sleep(RENEW_INTERVAL)
+
+    async def renew(self) -> None:
+        """Renew the Lease and reconcile once. Failures are logged."""
+        await self._attempt(self._renew_lease)
+        await self._attempt(self._reconcile)
 
     async def stop(self) -> None:
         """Remove the address."""
@@ -150,7 +159,7 @@ class EndpointReconciler:
                 self._problem = error.message
                 log.warning("cannot write the endpoints of the service %s: %s", KUBERNETES_SERVICE, error.message)
 
-    async def _renew(self) -> None:
+    async def _renew_lease(self) -> None:
         now = to_micro_time(self._clock.time())
         try:
             lease = await self._leases.get(self._name, SYSTEM_NAMESPACE)
@@ -173,7 +182,13 @@ class EndpointReconciler:
 
     async def _reconcile(self) -> None:
         leases = await self._leases.list(SYSTEM_NAMESPACE, labels=f"{GATEWAY_LABEL}=true")
-        addresses = valid_addresses(leases.items, self._clock.time())
+        now = self._clock.time()
+        for lease in leases.items:
+            if not is_valid(lease, now):  # of a gateway that was killed
+                with suppress(Conflict, NotFound):
+                    version = lease.metadata.resourceVersion
+                    await self._leases.delete(lease.metadata.name, SYSTEM_NAMESPACE, resource_version=version)
+        addresses = valid_addresses(leases.items, now)
         present = await self._slices.list(DEFAULT_NAMESPACE, labels=f"{SERVICE_LABEL}={KUBERNETES_SERVICE}")
         changes = plan_changes(present.items, build_slices(addresses))
         with suppress(AlreadyExists, Conflict, NotFound):  # another gateway makes the same changes

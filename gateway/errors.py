@@ -16,6 +16,7 @@ from typing import Any
 
 from pinnace.api.status import (
     APPLY_CONFLICT,
+    DEFINITION_TERMINATING,
     INVALID_KIND,
     PRECONDITION_KIND,
     STATUS_CODE,
@@ -78,6 +79,8 @@ def convert_error(error: ApiError, resource: ApiResource | None = None, name: st
             return ApiStatus(409, "Conflict", refusal.message, {**(details or {}), "kind": kind})
         case Code.INVALID_ARGUMENT if refusal.reason == TOO_LARGE:
             return ApiStatus(500, "", "etcdserver: request is too large")
+        case Code.FAILED_PRECONDITION if refusal.reason == DEFINITION_TERMINATING:
+            return ApiStatus(405, "MethodNotAllowed", refusal.message, {})
         case Code.ABORTED | Code.FAILED_PRECONDITION:
             return ApiStatus(409, "Conflict", _conflict_message(refusal, resource, name), details)
         case Code.INVALID_ARGUMENT if refusal.reason == TOO_LARGE_VERSION:

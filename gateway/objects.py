@@ -33,7 +33,7 @@ from pinnace.gateway.bodies import (
 from pinnace.gateway.connection import PIECE
 from pinnace.gateway.errors import convert_error
 from pinnace.gateway.flow import ChunkTurns
-from pinnace.gateway.http import JSON, ApiStatus, Request, Response, bad_request, dump_json, not_found, success_status
+from pinnace.gateway.http import JSON, ApiStatus, Request, Response, bad_request, dump_json, not_found, success_status_object
 from pinnace.gateway.list_options import check_list_options
 from pinnace.gateway.media_types import (
     METADATA_LIST,
@@ -136,7 +136,7 @@ class ObjectHandlers:
             return await self.respond(request, route, data, form)
         group = {"group": route.resource.group} if route.resource.group else {}
         details = {"name": route.name} | group | {"kind": route.resource.plural, "uid": obj.metadata.uid}
-        return status_response(success_status(details), form)
+        return status_response(success_status_object(details), form)
 
     async def delete_collection(self, request: Request, route: Route) -> Response:
         form = negotiate_for(request, route.resource, ())
@@ -159,7 +159,7 @@ class ObjectHandlers:
             setattr(message.options, "continue", token)
         if listed:
             return await self._render_list(request, route.resource, listed, form)
-        return status_response(success_status({"kind": route.resource.plural}), form)
+        return status_response(success_status_object({"kind": route.resource.plural}), form)
 
     async def call(
         self, request: Request, route: Route, verb: str, message: Message, *, name: str = "", retry: bool = False

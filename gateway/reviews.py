@@ -29,9 +29,10 @@ from pinnace.api.users import Impersonation
 from pinnace.client.errors import ApiError
 from pinnace.gateway.api_resources import ApiResource
 from pinnace.gateway.backend import Backend
-from pinnace.gateway.bodies import body_type_of, read_typed
+from pinnace.gateway.bodies import body_type_of, read_field_manager, read_typed
 from pinnace.gateway.errors import convert_error, invalid_object
 from pinnace.gateway.http import ApiStatus, Request, Response, bad_request
+from pinnace.gateway.managed import managed_fields
 from pinnace.gateway.media_types import negotiate
 from pinnace.gateway.objects import respond_document
 from pinnace.gateway.routes import Route
@@ -75,7 +76,11 @@ class Reviews:
         if not isinstance(spec, Mapping):
             raise bad_request("spec: expected an object")
         status = await self._status(request, route, spec)
-        metadata = {"creationTimestamp": format_rfc3339(to_time(time.time()))} if kind == "SelfSubjectReview" else {}
+        metadata: dict[str, Any] = {}
+        if kind == "SelfSubjectReview":
+            metadata["creationTimestamp"] = format_rfc3339(to_time(time.time()))
+        elif entries := managed_fields(read_field_manager(request), route.resource.api_version, {"spec": spec}, time.time()):
+            metadata["managedFields"] = entries
         head = {"kind": kind, "apiVersion": route.resource.api_version, "metadata": metadata}
         return respond_document(head | ({"spec": dict(spec)} if spec else {}) | {"status": status}, form, 201)
 

@@ -29,7 +29,7 @@ from pinnace.gateway.bodies import (
     validate_delete_options,
 )
 from pinnace.gateway.errors import convert_error
-from pinnace.gateway.http import ApiStatus, Request, Response, bad_request, success_status
+from pinnace.gateway.http import ApiStatus, Request, Response, bad_request, success_status_object
 from pinnace.gateway.media_types import PROTOBUF, envelope, negotiate
 from pinnace.gateway.objects import PATCH_TYPES, ObjectHandlers, check_name, respond_document, settle_namespace
 from pinnace.gateway.routes import Route
@@ -131,7 +131,7 @@ class Subresources:
         error = error_of(item)
         if error is not None:
             raise convert_error(error, route.resource, route.name)
-        return status_response(success_status(code=201), negotiate(request.headers.get("accept", ""), ()), 201)
+        return status_response(success_status_object(code=201), negotiate(request.headers.get("accept", ""), ()), 201)
 
 
 def _log_options(request: Request) -> LogOptions:

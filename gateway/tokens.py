@@ -5,6 +5,7 @@
 Source: https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/#service-account-issuer-discovery
 """
 
+import time
 from typing import Any
 
 from pinnace.api.authentication_v1_pb2 import TokenRequest
@@ -17,6 +18,7 @@ from pinnace.gateway.backend import Backend
 from pinnace.gateway.bodies import BodyType, read_dry_run, read_field_manager, read_field_validation, read_message
 from pinnace.gateway.errors import convert_error
 from pinnace.gateway.http import ApiStatus, PageNotFound, Request, Response, dump_json
+from pinnace.gateway.managed import managed_fields
 from pinnace.gateway.media_types import PROTOBUF, envelope, negotiate, parse_accept
 from pinnace.gateway.objects import respond_document
 from pinnace.gateway.routes import Route
@@ -27,6 +29,7 @@ _ACCEPTED = (KEYS_TYPE, "application/*", "*/*")
 API_VERSION = "authentication.k8s.io/v1"
 TOKEN_REQUEST = ApiResource("authentication.k8s.io", "v1", "tokenrequests", "TokenRequest", True, ("create",))
 _BODY = BodyType("TokenRequest", (API_VERSION,))
+DEFAULT_SECONDS = 3600
 _MAX_AGE = 3600
 """Seconds for which verifiers may keep the documents, as in Kubernetes."""
 
@@ -40,7 +43,8 @@ class TokenHandlers:
         form = negotiate(request.headers.get("accept", ""), ())
         token = read_message(request, TokenRequest, _BODY, read_field_validation(request))
         read_dry_run(request)
-        read_field_manager(request)
+        fields = {"expirationSeconds": DEFAULT_SECONDS} | to_dict(token.spec)
+        manager = read_field_manager(request)
         message = CreateTokenRequest(object=token, namespace=route.namespace, name=route.name)
         try:
             data = await self._backend.call(request, "/pinnace.v1.Tokens/Create", message)
@@ -49,6 +53,8 @@ class TokenHandlers:
         if form.media_type == PROTOBUF:
             return Response(201, envelope(API_VERSION, "TokenRequest", data), PROTOBUF)
         document = to_dict(TokenRequest.FromString(data))
+        if entries := managed_fields(manager, API_VERSION, {"spec": fields}, time.time(), route.subresource):
+            document["metadata"]["managedFields"] = entries
         document["spec"].setdefault("boundObjectRef", None)  # Kubernetes shows it
         return respond_document({"kind": "TokenRequest", "apiVersion": API_VERSION} | document, form, 201)
 

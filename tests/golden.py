@@ -41,6 +41,9 @@ _VARYING = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "TIME"),
     (re.compile(r"^gen-\w{5}$"), "gen-XXXXX"),
     (re.compile(r"^\d+s$"), "AGE"),
+    (re.compile(r"^eyJ[\w-]+\.[\w-]+\.[\w-]+$"), "TOKEN"),
+    (re.compile(r"^https://kubernetes\.default\.svc\.cluster\.local$"), "ISSUER"),
+    (re.compile(r"^10\.96\.0\.1$"), "IP"),
 )
 
 
@@ -48,7 +51,7 @@ _RETRIED = ("crd: established",)
 """Requests about a state that the server reaches soon after the previous request."""
 _RETRIES, _RETRY_DELAY = 100, 0.05
 
-_NAMED = {"resourceVersion": "RV", "storageVersionHash": "HASH"}
+_NAMED = {"resourceVersion": "RV", "storageVersionHash": "HASH", "targetPort": "PORT"}
 
 
 class Answer(NamedTuple):

@@ -63,7 +63,7 @@ _KINDS_GROUPS: Sequence[tuple[str, Mapping[str, Sequence[str]]]] = (
         "column definitions of built-in kinds have no descriptions",
         {
             f"{kind}: table": tuple(f"body.columnDefinitions[{index}].description" for index in range(columns))
-            for kind, columns in (("crd", 2), ("vwc", 3), ("ingressclass", 4), ("ingress", 6))
+            for kind, columns in (("crd", 2), ("vwc", 3), ("vapb", 4), ("ingressclass", 4), ("ingress", 6))
         },
     ),
     (
@@ -89,9 +89,5 @@ UNSERVED: Mapping[str, str] = {
     "ds": "DaemonSets are not served",
     "cronjob": "CronJobs are not served",
     "hpa": "HorizontalPodAutoscalers are not served",
-    "token": "tokens of service accounts are not served",
-    "secret: token": "tokens of service accounts are not served",
-    "service kubernetes": "the service kubernetes does not exist",
-    "vap": "admission policies are not served",
 }
 """The beginnings of the names of requests about what is not served yet, with the reasons."""

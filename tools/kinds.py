@@ -163,6 +163,7 @@ KINDS = (
         CLUSTER,
         notes={"Update": "spec.controller is immutable."},
     ),
+    Kind("RuntimeClasses", "RuntimeClass", "node_v1", "Runtime classes", CLUSTER, notes={"Update": "handler is immutable."}),
     Kind("Ingresses", "Ingress", "networking_v1", "Ingresses", NAMESPACED, status=True),
     Kind(
         "IPAddresses",

@@ -6,6 +6,12 @@ with the lowest value is used.
 
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
 
+RuntimeClass adds the overhead and the scheduling of its runtime class to a pod. It refuses unknown classes and other
+overheads.
+
+Source: https://kubernetes.io/docs/concepts/containers/runtime-class/; plugin/pkg/admission/runtimeclass of Kubernetes 1.36,
+including the messages.
+
 DefaultStorageClass sets the default storage class in claims without a class.
 
 Source: https://kubernetes.io/docs/concepts/storage/storage-classes/#default-storageclass
@@ -43,7 +49,9 @@ from typing import Any
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Namespace, Node, PersistentVolumeClaim, Pod, Taint
 from pinnace.api.networking_v1_pb2 import Ingress, IngressClass
+from pinnace.api.node_v1_pb2 import RuntimeClass
 from pinnace.api.pods import class_of
+from pinnace.api.quantity import QuantityError, amounts
 from pinnace.api.resources import (
     ALL,
     CUSTOM_OBJECTS,
@@ -57,6 +65,7 @@ from pinnace.api.resources import (
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
     PRIORITY_CLASSES,
+    RUNTIME_CLASSES,
     STORAGE_CLASSES,
     Object,
     Resource,
@@ -161,6 +170,69 @@ class Priority:
             default = min(defaults, key=lambda priority_class: priority_class.value, default=None)
             self._default_priority_class_cache = self._classes.version, default
         return default
+
+
+class RuntimeClassAdmission:
+    resources = (PODS,)
+    validated_operations = ((AdmissionOperation.CREATE, PODS),)
+
+    def __init__(self, classes: ResourceCache[RuntimeClass]) -> None:
+        self._classes = classes
+
+    def admit(self, request: WriteRequest, obj: Pod) -> None:
+        if (runtime_class := self._class_of(obj)) is not None:
+            _set_overhead(obj, runtime_class)
+            _set_scheduling(obj, runtime_class)
+
+    def validate(self, request: WriteRequest, operation: AdmissionOperation, obj: Pod, old: Pod | None) -> None:
+        if not obj.spec.overhead:
+            return
+        runtime_class = self._class_of(obj)
+        if runtime_class is None or not runtime_class.HasField("overhead"):
+            raise _pod_forbidden(obj, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
+        if not _is_same_overhead(obj, runtime_class):
+            raise _pod_forbidden(obj, _OTHER_OVERHEAD)
+
+    def _class_of(self, pod: Pod) -> RuntimeClass | None:
+        """Return the class of a pod; None if it names none. Raises Rejected."""
+        name = pod.spec.runtimeClassName
+        if not name:
+            return None
+        entry = self._classes.get(RUNTIME_CLASSES.key("", name))
+        if entry is None:
+            raise _pod_forbidden(pod, f'pod rejected: RuntimeClass "{name}" not found')
+        return entry.obj
+
+
+def _set_overhead(pod: Pod, runtime_class: RuntimeClass) -> None:
+    if not runtime_class.HasField("overhead"):
+        return
+    if pod.spec.overhead and not _is_same_overhead(pod, runtime_class):
+        raise _pod_forbidden(pod, _OTHER_OVERHEAD)
+    for name, amount in runtime_class.overhead.podFixed.items():
+        pod.spec.overhead[name].CopyFrom(amount)
+
+
+def _is_same_overhead(pod: Pod, runtime_class: RuntimeClass) -> bool:
+    try:
+        return amounts(pod.spec.overhead) == amounts(runtime_class.overhead.podFixed)
+    except QuantityError:
+        return False
+
+
+def _set_scheduling(pod: Pod, runtime_class: RuntimeClass) -> None:
+    """Add the node selector and the tolerations of the class. Raises Rejected if the selectors contradict each other."""
+    selector, scheduling = pod.spec.nodeSelector, runtime_class.scheduling
+    for key, value in scheduling.nodeSelector.items():
+        if selector.get(key, value) != value:
+            why = f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; pod.spec.nodeSelector[{key}] = "
+            raise _pod_forbidden(pod, why + selector[key])
+        selector[key] = value
+    present = list(pod.spec.tolerations)
+    pod.spec.tolerations.extend(toleration for toleration in scheduling.tolerations if toleration not in present)
+
+
+_OTHER_OVERHEAD = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
 
 
 def _pod_forbidden(pod: Pod, why: str) -> Rejected:

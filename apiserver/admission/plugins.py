@@ -3,7 +3,6 @@
 Source: pkg/kubeapiserver/options/plugins.go of Kubernetes.
 """
 
-import random
 from collections.abc import Collection
 
 from pinnace.api.resources import (
@@ -11,6 +10,7 @@ from pinnace.api.resources import (
     LIMIT_RANGES,
     NAMESPACES,
     PRIORITY_CLASSES,
+    RUNTIME_CLASSES,
     SERVICE_ACCOUNTS,
     STORAGE_CLASSES,
 )
@@ -23,6 +23,7 @@ from pinnace.apiserver.admission.defaults import (
     NamespaceLifecycle,
     PersistentVolumeClaimResize,
     Priority,
+    RuntimeClassAdmission,
     TaintNodesByCondition,
     TraceContext,
 )
@@ -54,7 +55,6 @@ def chain(
     quotas: Quotas,
     tracer: Tracer,
     clock: Clock,
-    rng: random.Random,
     optional: Collection[str] = (),
 ) -> AdmissionChain:
     """Return the chain of all plugins. A plugin that sets defaults and validates is in both lists. `optional`: the names of the
@@ -62,15 +62,17 @@ def chain(
     cache_of = cacher.cache_of
     limits = LimitRanger(cache_of(LIMIT_RANGES))
     lifecycle = NamespaceLifecycle(cache_of(NAMESPACES))
+    runtime_class = RuntimeClassAdmission(cache_of(RUNTIME_CLASSES))
     priority = Priority(cache_of(PRIORITY_CLASSES))
     mutating: tuple[MutatingPlugin, ...] = (
         lifecycle,
         priority,
+        runtime_class,
         TaintNodesByCondition(),
         DefaultStorageClass(cache_of(STORAGE_CLASSES)),
         DefaultIngressClass(cache_of(INGRESS_CLASSES)),
         limits,
-        *([ServiceAccountAdmission(cache_of(SERVICE_ACCOUNTS), rng)] if SERVICE_ACCOUNT in optional else []),
+        *([ServiceAccountAdmission(cache_of(SERVICE_ACCOUNTS))] if SERVICE_ACCOUNT in optional else []),
         *([TraceContext(tracer)] if tracer.on else []),
     )
     validating = (
@@ -78,6 +80,7 @@ def chain(
         RoleEscalation(rbac),
         ElectionLeases(),
         priority,
+        runtime_class,
         PersistentVolumeClaimResize(cache_of(STORAGE_CLASSES)),
         limits,
         ResourceQuota(quotas.states, quotas.tally, clock),

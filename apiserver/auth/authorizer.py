@@ -124,9 +124,9 @@ class NodeAuthorizer:
             action_on(PODS, "delete"): _any_target,
             action_on(EVENTS, "create"): _any_target,
             action_on(EVENTS_V1, "create"): _any_target,
-            action_on(CONFIG_MAPS, "get"): partial(self._own_object, CONFIG_MAP),
-            action_on(SECRETS, "get"): partial(self._own_object, SECRET),
-            action_on(PERSISTENT_VOLUME_CLAIMS, "get"): partial(self._own_object, CLAIM),
+            action_on(CONFIG_MAPS, "get"): partial(self._referenced_by_own_pod, CONFIG_MAP),
+            action_on(SECRETS, "get"): partial(self._referenced_by_own_pod, SECRET),
+            action_on(PERSISTENT_VOLUME_CLAIMS, "get"): partial(self._referenced_by_own_pod, CLAIM),
             action_on(PERSISTENT_VOLUMES, "get"): self._own_volume,
             CREATE_TOKEN: self._own_account,
             action_on(SERVICES, "get"): _any_target,  # for the variables of containers
@@ -180,7 +180,7 @@ class NodeAuthorizer:
         entry = self._pods.get(PODS.key(target.namespace, target.name))
         return entry is not None and self.owns(user, entry.obj.spec.nodeName)
 
-    def _own_object(self, kind: str, user: User, target: ActionTarget) -> bool:
+    def _referenced_by_own_pod(self, kind: str, user: User, target: ActionTarget) -> bool:
         """Report whether a pod of the fleet refers to the object. Pods are parsed only if they contain the name."""
         if not target.namespace or not target.name:
             return False
@@ -203,7 +203,7 @@ class NodeAuthorizer:
         if entry is None or not entry.obj.spec.HasField("claimRef"):
             return False
         claim = entry.obj.spec.claimRef
-        return self._own_object(CLAIM, user, target._replace(namespace=claim.namespace, name=claim.name))
+        return self._referenced_by_own_pod(CLAIM, user, target._replace(namespace=claim.namespace, name=claim.name))
 
     def _own_pods(self, user: User, target: ActionTarget) -> bool:
         return self._owns_all(user, parse_fields(target.fields, FIELDS[PODS.plural]).allowed("spec.nodeName"))

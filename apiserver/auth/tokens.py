@@ -322,6 +322,8 @@ class TokenSettings:
     extend: bool = True
     jwks_uri: str = ""
     """The address of the keys for verifiers; "": that of the gateway."""
+    root_ca: bytes = b""
+    """The PEM certificates that clients in pods trust, for the Secrets of tokens."""
 
 
 class InvalidToken(Exception):

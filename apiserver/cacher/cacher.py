@@ -399,6 +399,10 @@ class ResourceCache(Generic[T]):
         self._queued: list[KeyChange] | None = None  # changes received before the late state; None if the state is loaded
 
     @property
+    def resource(self) -> Resource[T]:
+        return self._resource
+
+    @property
     def loaded(self) -> bool:
         """False while a late resource is not loaded. It cannot be read or watched."""
         return self._queued is None
@@ -538,16 +542,16 @@ class ResourceCache(Generic[T]):
                 event.old.release()
 
     def flush(self, revision: int) -> None:
-        """Send all events up to `revision`, except those that are coalesced until `release`."""
+        """Send all events up to `revision`, except those that are coalesced until `flush_all`."""
         self._dispatcher.flush(revision)
 
     @property
     def holding(self) -> bool:
-        """True if events are pending until the next `release`."""
+        """True if events are pending until the next `flush_all`."""
         return self._dispatcher.holding
 
     def release(self) -> None:
-        self._dispatcher.release()
+        self._dispatcher.flush_all()
 
     def bookmark(self) -> None:
         self._snapshots.discard_entries(self._log.floor)

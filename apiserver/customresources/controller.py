@@ -17,9 +17,10 @@ from pinnace.api.codec import from_dict, to_dict
 from pinnace.api.customobjects_pb2 import CustomObject
 from pinnace.api.resources import CUSTOM_RESOURCE_DEFINITIONS
 from pinnace.api.scalars import format_rfc3339, to_time
-from pinnace.api.status import Refusal
+from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import DeleteRequest
 from pinnace.apiextensions.definitions import CLEANUP_FINALIZER
+from pinnace.apiextensions.kinds import has_condition
 from pinnace.apiextensions.naming import compute_status, set_condition, terminating_condition
 from pinnace.apiserver.auth.authentication import SERVER
 from pinnace.apiserver.cacher.cacher import Cacher
@@ -27,7 +28,15 @@ from pinnace.apiserver.cacher.store import CacheEntry, CacheError, SelectionPred
 from pinnace.apiserver.customresources.registry import CustomResources
 from pinnace.apiserver.registry.admission import AdmissionOperation, WriteRequest
 from pinnace.apiserver.registry.deletion import copy
-from pinnace.apiserver.registry.mutation import Mutation, MutationEffect, Next, ObjectVersion, PutObject, RemoveObject
+from pinnace.apiserver.registry.mutation import (
+    Mutation,
+    MutationEffect,
+    Next,
+    ObjectVersion,
+    Outcome,
+    PutObject,
+    RemoveObject,
+)
 from pinnace.apiserver.registry.store import Store
 from pinnace.apiserver.storage.interface import Guard, StorageError
 from pinnace.runtime.backoff import KeyedBackoff
@@ -74,7 +83,7 @@ class DefinitionController:
         self._due: dict[str, None] = {}
         self._busy = set[str]()
         self._changed = asyncio.Event()
-        custom.listen(self._add)
+        custom.listen(self._handle_change)
 
     async def run(self) -> None:
         """Process definitions until cancelled."""
@@ -82,9 +91,20 @@ class DefinitionController:
             for _ in range(WORKERS):
                 tasks.create_task(unending("definitions", self._work), name="definitions")
 
+    def _handle_change(self, name: str) -> None:
+        self._add(name)
+        self._add_rejected(name.partition(".")[2])
+
     def _add(self, name: str) -> None:
         self._due[name] = None
         self._changed.set()
+
+    def _add_rejected(self, group: str) -> None:
+        """Add the definitions of a group whose names are not accepted: a change of another one may have freed their names."""
+        for entry in self._in_group(group):
+            definition = entry.parse_uncached()
+            if not has_condition(definition, "NamesAccepted") and definition.status.conditions:
+                self._add(definition.metadata.name)
 
     async def _work(self) -> None:
         while True:
@@ -143,7 +163,7 @@ class DefinitionController:
         (outcome,) = await self._definitions.modify(
             "", name, change, _REQUEST, operation=AdmissionOperation.UPDATE_STATUS, guards=rivals
         )
-        return not isinstance(outcome, Refusal) or outcome.reason == "NotFound"
+        return _is_done(name, outcome)
 
     async def _delete_objects(self, name: str) -> bool:
         """Delete the objects of a definition, and then its finalizer. Return whether the finalizer is removed."""
@@ -170,7 +190,7 @@ class DefinitionController:
     async def _mutate(self, name: str, step: Callable[[ObjectVersion[Definition] | None], Next[Definition]]) -> bool:
         key = CUSTOM_RESOURCE_DEFINITIONS.key("", name)
         (outcome,) = await self._definitions.mutate([Mutation(key, name, step)])
-        return not isinstance(outcome, Refusal)
+        return _is_done(name, outcome)
 
     def _now(self) -> str:
         return format_rfc3339(to_time(self._clock.time()))
@@ -180,11 +200,22 @@ class DefinitionController:
 
     def _others(self, definition: Definition) -> list[CacheEntry[Definition]]:
         """Return the other definitions of the same group."""
-        suffix = f".{definition.spec.group}"
-        every = self._cache.select(SelectionPredicate.parse(CUSTOM_RESOURCE_DEFINITIONS, "", "", ""))
         return [
-            entry for entry in every if entry.key.endswith(suffix) and entry.key.rpartition("/")[2] != definition.metadata.name
+            entry for entry in self._in_group(definition.spec.group) if entry.key.rpartition("/")[2] != definition.metadata.name
         ]
+
+    def _in_group(self, group: str) -> list[CacheEntry[Definition]]:
+        suffix = f".{group}"
+        every = self._cache.select(SelectionPredicate.parse(CUSTOM_RESOURCE_DEFINITIONS, "", "", ""))
+        return [entry for entry in every if entry.key.endswith(suffix)]
+
+
+def _is_done(name: str, outcome: Outcome) -> bool:
+    """Return whether a write is not to be repeated, and log a refusal."""
+    if not isinstance(outcome, Refusal) or outcome.code is Code.NOT_FOUND:
+        return True
+    log.warning("definition %s: %s", name, outcome.message)
+    return False
 
 
 def _parsed(entries: list[CacheEntry[Definition]]) -> list[Definition]:

@@ -10,14 +10,12 @@ stays behind when a definition is gone.
 from pinnace.api.apiextensions_v1_pb2 import CustomResourceDefinition
 from pinnace.api.customobjects_pb2 import CustomObject
 from pinnace.api.resources import CUSTOM_RESOURCE_DEFINITIONS
-from pinnace.api.status import Code, Refusal
+from pinnace.api.status import DEFINITION_TERMINATING, Code, Refusal
 from pinnace.apiextensions.kinds import TERMINATING, CustomVersion, has_condition
 from pinnace.apiserver.cacher.cacher import ResourceCache
 from pinnace.apiserver.registry.mutation import Mutation
 from pinnace.apiserver.registry.store import Store
 from pinnace.apiserver.storage.interface import Guard
-
-TERMINATING_REASON = "DefinitionTerminating"
 
 
 class VersionForm:
@@ -53,6 +51,6 @@ class CustomStore(Store[CustomObject]):
             return Refusal(Code.NOT_FOUND, "NotFound", "the server could not find the requested resource")
         if has_condition(entry.obj, TERMINATING):
             message = "create not allowed while custom resource definition is terminating"
-            return Refusal(Code.FAILED_PRECONDITION, TERMINATING_REASON, message)
+            return Refusal(Code.FAILED_PRECONDITION, DEFINITION_TERMINATING, message)
         guard = Guard(entry.key, entry.create_revision, entry.mod_revision)
         return mutation._replace(guards=(*mutation.guards, guard))

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 from pinnace.api.conversion import Conversion, conversion_to
 from pinnace.api.meta_v1_pb2 import ManagedFieldsEntry, ObjectMeta, OwnerReference
-from pinnace.api.names import new_uid
+from pinnace.api.names import NAME_ALPHABET, new_uid
 from pinnace.api.patch import PatchError, parse
 from pinnace.api.quantities import canonicalize, keep_equal
 from pinnace.api.resources import DEFAULT_NAMESPACE, UNSAID, Object, Resource
@@ -74,8 +74,6 @@ ATTEMPTS = 8
 """Attempts to generate a name that is not taken, as in Kubernetes. Also attempts to admit a new object again after something
 that admission relied on has changed."""
 
-NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-"""Characters for generateName, without vowels and similar-looking characters, as in Kubernetes."""
 MAX_GENERATED_PREFIX = 58
 _OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
 

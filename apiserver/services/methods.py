@@ -169,7 +169,7 @@ class Method:
                     request = self._validate_request(self._read(request.data))
                 await self._authorize(request, context)
                 if self._writes:
-                    await self._fences.enter(context.user)
+                    await self._fences.guard_call(context.user)
                 was_started = True
                 answer = _encode(await self._function(request, context))
                 if self._audited:

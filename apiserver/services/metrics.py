@@ -109,6 +109,21 @@ WEBHOOK_FAIL_OPEN = Counter(
     "Writes that were admitted after a failed webhook call, because the failurePolicy is Ignore.",
     ["name", "type"],
 )
+_POLICY_LABELS = ["policy", "policy_binding", "error_type", "enforcement_action"]
+_POLICY_BUCKETS = (0.0000005, 0.001, 0.01, 0.1, 1.0)
+POLICY_CHECKS = {
+    mutating: (
+        Counter(f"apiserver_{kind}_admission_policy_check_total", f"Uses of {kind} admission policies.", _POLICY_LABELS),
+        Histogram(
+            f"apiserver_{kind}_admission_policy_check_duration_seconds",
+            f"Duration of the uses of {kind} admission policies.",
+            _POLICY_LABELS,
+            buckets=_POLICY_BUCKETS,
+        ),
+    )
+    for mutating, kind in ((False, "validating"), (True, "mutating"))
+}
+"""The metrics of policies: False for validating ones, True for mutating ones."""
 MATCH_CONDITION_EXCLUSIONS = Counter(
     "apiserver_admission_match_condition_exclusions_total",
     "Writes that the match conditions of a webhook or policy excluded.",
@@ -201,6 +216,15 @@ class AuditMeter:
 
     def lost(self, lines: int) -> None:
         self._errors.inc(lines)
+
+
+class PolicyMeter:
+    """Implements pinnace.apiserver.webhooks.evaluation.PolicyMetrics."""
+
+    def checked(self, mutating: bool, policy: str, binding: str, error: str, action: str, seconds: float) -> None:
+        checks, durations = POLICY_CHECKS[mutating]
+        checks.labels(policy, binding, error, action).inc()
+        durations.labels(policy, binding, error, action).observe(seconds)
 
 
 class WebhookMeter:

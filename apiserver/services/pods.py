@@ -249,7 +249,7 @@ class PodService(ResourceService[Pod]):
     async def _write_bindings(self, items: Sequence[Binding], fence: Fence | None, user: User) -> Sequence[Outcome]:
         """Write the bindings. A caller that does not lead receives Fenced even if the pod alone would be a reason for a
         refusal, because the leader may have bound the pod."""
-        term = await self._fences.term(fence, user) if fence is not None else None
+        term = await self._fences.verify(fence, user) if fence is not None else None
         if fence is not None and term is None:
             refusal = errors.fenced(fence.election, fence.token)
             outcomes: Sequence[Outcome] = [binding.malformed_binding_refusal(item) or refusal for item in items]
@@ -451,7 +451,7 @@ class EvictionHandler:
         now = self._clock.time()
         finder = _BudgetFinder(await self._protections_in({item.metadata.namespace for item in items}))
         evictions = await apply_in_slices(lambda item: self._validate_eviction(item, finder, now), items, self._clock)
-        refusals = await self._request_disruptions(
+        refusals = await self._take_disruptions(
             [eviction for eviction in evictions if isinstance(eviction, _ValidEviction)], now, dry_run
         )
         deletions = [
@@ -489,7 +489,7 @@ class EvictionHandler:
         spared = entry.obj.status.phase == "Pending" or budget is not forwarded
         return _ValidEviction(entry.obj, item.deleteOptions, forwarded, spared)
 
-    async def _request_disruptions(self, evictions: Iterable[_ValidEviction], now: float, dry_run: bool) -> dict[str, Refusal]:
+    async def _take_disruptions(self, evictions: Iterable[_ValidEviction], now: float, dry_run: bool) -> dict[str, Refusal]:
         """Take disruptions and return the refusals by the keys of the pods."""
         budget_requests: dict[str, _BudgetRequest] = {}
         for pod, _, budget, _ in evictions:

@@ -37,12 +37,14 @@ class ScaledService(ResourceService[T]):
 
     async def update_scale(self, request: UpdateScaleRequest, context: Context) -> bytes:
         metadata = request.object.metadata
-        return await self._scale(request, "update", metadata, lambda old: request.object, context)
+        return await self._update_scale(request, "update", metadata, lambda old: request.object, context)
 
     async def patch_scale(self, request: PatchRequest, context: Context) -> bytes:
-        return await self._scale(request, "patch", request, self._patching(request), context)
+        return await self._update_scale(request, "patch", request, self._patching(request), context)
 
-    async def _scale(self, request: Any, verb: str, named: Any, change: Callable[[Scale], Scale], context: Context) -> bytes:
+    async def _update_scale(
+        self, request: Any, verb: str, named: Any, change: Callable[[Scale], Scale], context: Context
+    ) -> bytes:
         """Replace the replicas. `change` returns the new Scale for the present one."""
         by = self.write_request(request, context)
 

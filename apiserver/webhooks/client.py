@@ -9,6 +9,9 @@ delays only its own calls. Guarantees:
 * A response has at most MAX_RESPONSE bytes. All responses that are being received have at most MAX_BUFFERED bytes in total.
 * At most MAX_OPEN calls per target are open. A user can have at most GREED open calls for each free one. Further calls are
   refused at once (TooManyCalls).
+* Work that a target can cause is paced, because it delays other calls: CONNECTION_RATE new connections per second, and
+  LARGE_RATE bytes per second of large responses. Calls wait for it within their timeouts. After a failed connection, calls
+  fail for FAILED_SECONDS without another attempt.
 * Names are resolved and certificates are parsed in threads of this client, so they delay nobody else.
 
 The certificate of the target must be signed by the authorities of its caBundle, or by those of the system without a caBundle.
@@ -45,6 +48,14 @@ MAX_RESPONSE = 3 << 20
 """In bytes: a JSON patch in base64 of the largest object that etcd stores fits."""
 MAX_BUFFERED = 64 << 20
 """In bytes."""
+SMALL_RESPONSE = 64 << 10
+"""Bytes of a response that are read at once."""
+LARGE_RATE = 8 << 20
+"""Bytes per second and target, of responses above SMALL_RESPONSE. Their decryption and parsing block the event loop."""
+CONNECTION_RATE, CONNECTION_BURST = 50, 100
+"""New connections per second and target, and the number of those that need not wait. A TLS handshake blocks the event loop for
+about 1 ms."""
+FAILED_SECONDS = 0.1
 MAX_POOLS = 500
 """Targets whose connections are kept. The least recently used one without open calls is closed first."""
 IDLE_TIMEOUT = 60.0
@@ -181,6 +192,22 @@ class WebhookClient:
         return _ServiceResolver(target.service, self._resolve_service, _ThreadResolver(self._threads))
 
 
+class _Pace:
+    """Allows `rate` events per second, and `burst` at once."""
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._due = 0.0
+        """The time at which all events so far would have been allowed at the rate."""
+
+    async def wait(self, amount: float = 1) -> None:
+        now = asyncio.get_running_loop().time()
+        self._due = max(self._due, now - self._burst / self._rate) + amount / self._rate
+        if self._due > now:
+            await asyncio.sleep(self._due - now)
+
+
 class _Budget:
     """Bytes that may be buffered."""
 
@@ -202,6 +229,10 @@ class _Pool:
         self._connecting = asyncio.Lock()
         self._slots = asyncio.Semaphore(MAX_CONNECTIONS)
         self._closing: asyncio.Task[None] | None = None
+        self._connections = _Pace(CONNECTION_RATE, CONNECTION_BURST)
+        self._large = _Pace(LARGE_RATE, SMALL_RESPONSE)
+        self._failure: tuple[float, WebhookCallError] | None = None
+        """The last failed connection: the end of the time in which calls fail at once, and the error."""
 
     @property
     def is_open(self) -> bool:
@@ -229,11 +260,15 @@ class _Pool:
     async def post(self, body: bytes, timeout: float) -> bytes:
         async with self._slots:
             session = self._session or await self._connect()
+            if self._failure is not None and asyncio.get_running_loop().time() < self._failure[0]:
+                raise WebhookCallError(str(self._failure[1]), self._failure[1].code)
             try:
                 return await self._send(session, body, timeout)
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
                 if isinstance(error, aiohttp.ClientConnectorError):
-                    raise self._failed(error, timeout) from None
+                    failed = self._failed(error, timeout)
+                    self._failure = asyncio.get_running_loop().time() + FAILED_SECONDS, failed
+                    raise failed from None
             except (aiohttp.ClientError, OSError, ValueError) as error:
                 raise self._failed(error, timeout) from None
             try:  # the target has closed a connection that was in use before: try once more
@@ -265,10 +300,19 @@ class _Pool:
                     use_dns_cache=False,
                     keepalive_timeout=IDLE_TIMEOUT,
                 )
+                tracing = aiohttp.TraceConfig()
+                tracing.on_connection_create_start.append(self._pace_connection)
                 self._session = aiohttp.ClientSession(
-                    connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False, trust_env=False
+                    connector=connector,
+                    cookie_jar=aiohttp.DummyCookieJar(),
+                    auto_decompress=False,
+                    trust_env=False,
+                    trace_configs=[tracing],
                 )
             return self._session
+
+    async def _pace_connection(self, session: aiohttp.ClientSession, context: Any, params: Any) -> None:
+        await self._connections.wait()
 
     async def _send(self, session: aiohttp.ClientSession, body: bytes, timeout: float) -> bytes:
         call = session.post(
@@ -294,6 +338,8 @@ class _Pool:
                 size += len(chunk)
                 budget.free -= len(chunk)
                 chunks.append(chunk)
+                if size > SMALL_RESPONSE:
+                    await self._large.wait(len(chunk))
                 if size > MAX_RESPONSE:
                     raise WebhookCallError(f"the response has more than {MAX_RESPONSE:,} bytes", 500)
                 if budget.free < 0:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from pinnace.api.admissionregistration_v1_pb2 import MatchCondition
 from pinnace.apiserver.registry.validation.expressions import VariableTypes, variable_types
+from pinnace.cel.meter import Meter
 from pinnace.cel.programs import EvaluationError, Program, compile_expression
 from pinnace.cel.syntax import CompileError
 
@@ -46,14 +47,15 @@ class MatchConditions:
         """Whether there are conditions."""
         return bool(self._conditions)
 
-    def evaluate(self, bindings: Mapping[str, Any]) -> MatchResult:
-        """`bindings`: the values of the variables by name."""
+    def evaluate(self, bindings: Mapping[str, Any], meter: Meter | None = None) -> MatchResult:
+        """`bindings`: the values of the variables by name. `meter`: the limits of the evaluation."""
+        meter = meter if meter is not None else Meter()
         errors = list[str]()
         for condition in self._conditions:
             if condition.program is None:
                 errors.append(condition.problem)
                 continue
-            value = condition.program.evaluate(bindings)
+            value = condition.program.evaluate(bindings, meter)
             if isinstance(value, EvaluationError):
                 errors.append(f"expression '{condition.expression}' resulted in error: {value.message}")
             elif value is not True:

@@ -2,14 +2,15 @@
 
 The configurations are compiled when they change, into webhooks in the order of their calls: by the name of the configuration,
 then by their position in it. The webhooks that concern the writes of a resource are computed once for each operation. So a
-write that no webhook concerns costs one dictionary lookup.
+write that no webhook concerns costs one dictionary lookup. Policies use the same index.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from pinnace.api.admissionregistration_v1_pb2 import MutatingWebhookConfiguration
 from pinnace.api.conversion import served_versions
@@ -92,17 +93,29 @@ class Matches(NamedTuple):
 NO_MATCHES = Matches()
 
 
-class WebhookConfigurations:
-    """The webhooks in the caches. Implements CacheObserver for each of them."""
+M = TypeVar("M")
 
-    def __init__(self, caches: Iterable[ResourceCache[Any]]) -> None:
+
+class ConfigurationIndex(ABC, Generic[M]):
+    """What concerns the writes of each resource, from the objects in some caches. Implements CacheObserver for each of them."""
+
+    def __init__(self, caches: Iterable[ResourceCache[Any]], nothing: M) -> None:
+        """`nothing`: the result if no configuration concerns a write."""
         self._caches = list(caches)
+        self._nothing = nothing
         self._stale = True
-        self._webhooks: Sequence[Webhook] = ()
-        self._compiled: dict[str, tuple[CacheEntry[Any], Sequence[Webhook]]] = {}
-        self._matches: dict[tuple[Any, ...], Matches] = {}
+        self._is_empty = True
+        self._matches: dict[tuple[Any, ...], M] = {}
         for cache in self._caches:
             cache.observe(self)
+
+    @abstractmethod
+    def _compile(self, entries: Sequence[CacheEntry[Any]]) -> bool:
+        """Compile the objects. Return whether there is anything that concerns writes."""
+
+    @abstractmethod
+    def _match(self, target: Target) -> M:
+        """Return what concerns the writes of a target."""
 
     def reset(self, entries: Iterable[CacheEntry[Any]]) -> None:
         self._stale = True
@@ -110,27 +123,55 @@ class WebhookConfigurations:
     def change(self, old: CacheEntry[Any] | None, new: CacheEntry[Any] | None) -> None:
         self._stale = True
 
-    def matches(self, request: WriteRequest, operation: str, resource: Resource[Any], subresource: str) -> Matches:
-        """Return the webhooks that may concern such writes, in the order of their calls. Raises Rejected while they are not
-        known."""
+    def matches(self, request: WriteRequest, operation: str, resource: Resource[Any], subresource: str) -> M:
+        """Return what may concern such writes, in the order of its use. Raises Rejected while it is not known."""
         if self._stale:
-            self._compile()
-        if not self._webhooks:
-            return NO_MATCHES
+            self._compile_changes()
+        if self._is_empty:
+            return self._nothing
         key = (operation, resource, subresource, request.api_version)
         matches = self._matches.get(key)
         if matches is None:
             if len(self._matches) >= MAX_REMEMBERED:
                 self._matches.clear()
-            matches = self._matches[key] = self._match(request, operation, resource, subresource)
+            matches = self._matches[key] = self._match_resource(request, operation, resource, subresource)
         return matches
 
-    def _match(self, request: WriteRequest, operation: str, resource: Resource[Any], subresource: str) -> Matches:
+    def _match_resource(self, request: WriteRequest, operation: str, resource: Resource[Any], subresource: str) -> M:
         if resource.group == GROUP:
-            return NO_MATCHES
+            return self._nothing
         requested = request.api_version or resource.api_version
         others = [version for version in served_versions(resource) if version != requested]
-        target = Target(operation, (requested, *others), resource.plural, subresource, resource.namespaced)
+        return self._match(Target(operation, (requested, *others), resource.plural, subresource, resource.namespaced))
+
+    def _compile_changes(self) -> None:
+        try:
+            entries = [entry for cache in self._caches for entry in cache.entries()]
+        except CacheBehind as error:  # a write may not bypass admission
+            raise Rejected(to_refusal(error, "admission")) from None
+        self._is_empty = not self._compile(sorted(entries, key=lambda entry: entry.key))
+        self._matches = {}
+        self._stale = False
+
+
+class WebhookConfigurations(ConfigurationIndex[Matches]):
+    """The webhooks of the configurations in two caches."""
+
+    def __init__(self, caches: Iterable[ResourceCache[Any]]) -> None:
+        super().__init__(caches, NO_MATCHES)
+        self._webhooks: Sequence[Webhook] = ()
+        self._compiled: dict[str, tuple[CacheEntry[Any], Sequence[Webhook]]] = {}
+
+    def _compile(self, entries: Sequence[CacheEntry[Any]]) -> bool:
+        compiled = dict[str, tuple[CacheEntry[Any], Sequence[Webhook]]]()
+        for entry in entries:
+            known = self._compiled.get(entry.key)
+            compiled[entry.key] = known if known is not None and known[0] is entry else (entry, compile_webhooks(entry.obj))
+        self._compiled = compiled
+        self._webhooks = [webhook for _, webhooks in compiled.values() for webhook in webhooks]
+        return bool(self._webhooks)
+
+    def _match(self, target: Target) -> Matches:
         found = [
             Match(webhook, version)
             for webhook in self._webhooks
@@ -139,18 +180,3 @@ class WebhookConfigurations:
         return Matches(
             [match for match in found if match.webhook.mutating], [match for match in found if not match.webhook.mutating]
         )
-
-    def _compile(self) -> None:
-        """Compile the configurations that have changed."""
-        compiled = dict[str, tuple[CacheEntry[Any], Sequence[Webhook]]]()
-        try:
-            entries = [entry for cache in self._caches for entry in cache.entries()]
-        except CacheBehind as error:  # a write may not bypass the webhooks
-            raise Rejected(to_refusal(error, "webhooks")) from None
-        for entry in entries:
-            known = self._compiled.get(entry.key)
-            compiled[entry.key] = known if known is not None and known[0] is entry else (entry, compile_webhooks(entry.obj))
-        self._compiled = compiled
-        self._webhooks = [webhook for _, (_, webhooks) in sorted(compiled.items()) for webhook in webhooks]
-        self._matches = {}
-        self._stale = False

@@ -1,16 +1,11 @@
-"""Reviews of writes by webhooks.
-
-    object --> mutating webhooks, one after the other --reinvocation--> validation --> validating webhooks, all at once
+"""Reviews of writes by webhooks (pinnace.apiserver.webhooks.reviewers has the order of reviews).
 
 **Mutating webhooks** are called in the order of their configurations. Each receives the object that the previous one returned,
-with defaults. If one changes the object, those before it with the reinvocationPolicy IfNeeded are called once more, after all
-others.
+with defaults.
 
 **Validating webhooks** are called in parallel. If several deny the write, the error of the first one is returned.
 
-No webhook is called for objects of admissionregistration.k8s.io, and for writes of the API server itself. Otherwise a broken
-webhook could not be repaired, or could block the start of a cluster. While a call waits for a webhook, it holds no seats
-(apiserver.flow).
+While a call waits for a webhook, it holds no seats (apiserver.flow).
 
 Source: pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go of k8s.io/apiserver 1.36, and its messages.
 """
@@ -21,23 +16,22 @@ import asyncio
 import json
 import logging
 import random
-from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.names import new_uid
-from pinnace.api.resources import NAMESPACES, Resource
+from pinnace.api.resources import Resource
 from pinnace.api.status import Code, Refusal
 from pinnace.apiserver.auth.audit import annotate
-from pinnace.apiserver.auth.authentication import SERVER
 from pinnace.apiserver.cacher.cacher import ResourceCache
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.flow.control import release_current_seat
 from pinnace.apiserver.registry.admission import DELETE, WriteAttributes, WriteRequest
 from pinnace.apiserver.registry.strategy import warn
+from pinnace.apiserver.webhooks.authorizer import Decide, authorizer_bindings
 from pinnace.apiserver.webhooks.client import TooManyCalls, WebhookCallError, WebhookClient
 from pinnace.apiserver.webhooks.configurations import Match, Webhook, WebhookConfigurations
-from pinnace.apiserver.webhooks.matching import matches_selectors, name_of
+from pinnace.apiserver.webhooks.matching import NamespaceLabels, matches_selectors
 from pinnace.apiserver.webhooks.review import (
     InvalidResponse,
     ReviewForms,
@@ -48,7 +42,9 @@ from pinnace.apiserver.webhooks.review import (
     http_refusal,
     internal_error,
     parse_review,
+    qualified_name,
     review_attributes,
+    status_details,
 )
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.logs import WebhookFailed
@@ -83,23 +79,19 @@ class WebhookMetrics(Protocol):
         ...
 
 
-class _NamespaceLabels(Mapping[str, Mapping[str, str]]):
-    """The labels of the namespaces in a cache."""
+class Reinvocation:
+    """Which webhooks or policies are used again in the second round of a write: those that need it, and after which the object
+    changed. `output`: the object after the last use."""
 
-    def __init__(self, cache: ResourceCache[Namespace]) -> None:
-        self._cache = cache
+    def __init__(self) -> None:
+        self.previous: list[Any] = []
+        self.again: set[Any] = set()
+        self.output: Any = None
 
-    def __getitem__(self, name: str) -> Mapping[str, str]:
-        entry = self._cache.get(NAMESPACES.key("", name))
-        if entry is None:
-            raise KeyError(name)
-        return entry.obj.metadata.labels
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return len(self._cache)
+    def require_previous(self) -> None:
+        """Use those again that were used before, because the object has changed."""
+        self.again.update(self.previous)
+        self.previous = []
 
 
 class _Mutated(NamedTuple):
@@ -108,56 +100,54 @@ class _Mutated(NamedTuple):
 
 
 class WebhookAdmission:
-    """The webhooks of all configurations. Implements pinnace.apiserver.registry.admission.DynamicAdmission."""
+    """The webhooks of all configurations."""
 
     def __init__(
         self,
         configurations: WebhookConfigurations,
         namespaces: ResourceCache[Namespace],
         client: WebhookClient,
+        decide: Decide,
         meter: WebhookMetrics,
         clock: Clock,
         rng: random.Random,
     ) -> None:
         self._configurations = configurations
-        self._namespaces = _NamespaceLabels(namespaces)
+        self._namespaces = NamespaceLabels(namespaces)
         self._client = client
+        self._decide = decide
         self._meter = meter
         self._clock = clock
         self._rng = rng
         self._failures = FailureLog(clock)
 
-    def reviews(self, request: WriteRequest, operation: str, resource: Resource[Any], subresource: str = "") -> bool:
-        if request.user is SERVER:
-            return False
+    def concerns(self, request: WriteRequest, operation: str, resource: Resource[Any], subresource: str) -> bool:
+        """Return whether a webhook may match such writes."""
         matches = self._configurations.matches(request, operation, resource, subresource)
         return bool(matches.mutating or matches.validating)
 
-    async def mutate(self, change: WriteAttributes) -> Any:
+    async def mutate(self, change: WriteAttributes, state: Reinvocation, round_number: int) -> Any:
+        """Call the mutating webhooks and return the object. In the second round, only those that `state` names are called.
+        Raises Rejected."""
         matches = self._configurations.matches(change.request, change.operation, change.resource, change.subresource).mutating
-        previous, again, has_changed = list[Webhook](), list[Webhook](), False
-        for round_number in range(2):
-            for index, match in enumerate(matches):
-                webhook = match.webhook
-                if round_number and webhook not in again:
-                    continue
-                forms = ReviewForms(change, hides_identity=True)
-                if not self._selects(match, change, forms, mutating=True):
-                    continue
-                release_current_seat()
-                place = f"round_{round_number}_index_{index}"
-                mutated = await self._call_mutating(match, change, forms, place)
-                if mutated.has_changed:
-                    change, has_changed = change._replace(obj=mutated.obj), True
-                    again += previous
-                    previous = []
-                if webhook.is_reinvoked:
-                    previous.append(webhook)
-            if not has_changed or not again:
-                break
+        for index, match in enumerate(matches):
+            webhook = match.webhook
+            if round_number and webhook not in state.again:
+                continue
+            forms = ReviewForms(change, hides_identity=True)
+            if not self._selects(match, change, forms, mutating=True):
+                continue
+            release_current_seat()
+            mutated = await self._call_mutating(match, change, forms, f"round_{round_number}_index_{index}")
+            if mutated.has_changed:
+                change = change._replace(obj=mutated.obj)
+                state.require_previous()
+            if webhook.is_reinvoked:
+                state.previous.append(webhook)
         return change.obj
 
     async def validate(self, change: WriteAttributes) -> None:
+        """Call the validating webhooks. Raises Rejected."""
         matches = self._configurations.matches(change.request, change.operation, change.resource, change.subresource).validating
         forms = ReviewForms(change)
         selected = [match for match in matches if self._selects(match, change, forms, mutating=False)]
@@ -177,16 +167,16 @@ class WebhookAdmission:
         if not webhook.conditions:
             return True
         bindings = {
-            "object": json.loads(forms.obj(match.api_version)),
-            "oldObject": json.loads(forms.old(match.api_version)),
+            "object": forms.parse(forms.obj(match.api_version)),
+            "oldObject": forms.parse(forms.old(match.api_version)),
             "request": review_attributes(change, new_uid(self._rng), match.api_version, mutating=mutating),
+            "namespaceObject": None,
+            **authorizer_bindings(self._decide, change),
         }
         result = webhook.conditions.evaluate(bindings)
         if result.error:
-            resource = change.resource
-            qualified = f"{resource.plural}.{resource.group}" if resource.group else resource.plural
-            message = f'{qualified} "{name_of(change)}" is forbidden: {result.error}'
-            raise Rejected(Refusal(Code.PERMISSION_DENIED, "Forbidden", message))
+            message = f"{qualified_name(change)} is forbidden: {result.error}"
+            raise Rejected(http_refusal(403, "Forbidden", message, status_details(change)))
         if not result.matches:
             self._meter.excluded(webhook.name, _kind_of(webhook), change.operation)
         return result.matches

@@ -6,12 +6,14 @@ known of all writes of a resource (see `Target`), so the answers are computed on
 Source: pkg/admission/plugin/webhook/predicates of k8s.io/apiserver 1.36.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pinnace.api.admissionregistration_v1_pb2 import RuleWithOperations
+from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.resources import NAMESPACES
 from pinnace.api.selectors import LabelSelector, from_message
+from pinnace.apiserver.cacher.cacher import ResourceCache
 from pinnace.apiserver.registry.admission import CREATE, UPDATE, WriteAttributes
 
 GROUP = "admissionregistration.k8s.io"
@@ -32,13 +34,30 @@ class Target(NamedTuple):
 
 def match_rules(rules: Iterable[RuleWithOperations], match_policy: str, target: Target) -> str:
     """Return the API version in which the rules match: that of the request if possible; "" if they do not match."""
+    found = find_rules([(rule, ()) for rule in rules], match_policy, target)
+    return found[0].api_version if found else ""
+
+
+class RuleMatch(NamedTuple):
+    """A rule that matches in an API version. `names`: the objects to which it applies; empty: all."""
+
+    api_version: str
+    names: Collection[str]
+
+    def applies_to(self, name: str) -> bool:
+        return not self.names or name in self.names
+
+
+def find_rules(
+    rules: Iterable[tuple[RuleWithOperations, Collection[str]]], match_policy: str, target: Target
+) -> list[RuleMatch]:
+    """Return the rules that match, those in the API version of the request first. `rules`: rules with names of objects."""
     rules = list(rules)
     request, *others = target.api_versions
-    if any(_matches(rule, target, request) for rule in rules):
-        return request
-    if match_policy == EXACT:
-        return ""
-    return next((version for rule in rules for version in others if _matches(rule, target, version)), "")
+    found = [RuleMatch(request, names) for rule, names in rules if _matches(rule, target, request)]
+    if match_policy != EXACT:
+        found += [RuleMatch(version, names) for rule, names in rules for version in others if _matches(rule, target, version)]
+    return found
 
 
 def _matches(rule: RuleWithOperations, target: Target, api_version: str) -> bool:
@@ -72,6 +91,25 @@ class Selectors(NamedTuple):
     def of(cls, source: Any) -> "Selectors":
         """Read the fields of a webhook or of MatchResources."""
         return cls(from_message(source.namespaceSelector), from_message(source.objectSelector))
+
+
+class NamespaceLabels(Mapping[str, Mapping[str, str]]):
+    """The labels of the namespaces in a cache."""
+
+    def __init__(self, cache: ResourceCache[Namespace]) -> None:
+        self._cache = cache
+
+    def __getitem__(self, name: str) -> Mapping[str, str]:
+        entry = self._cache.get(NAMESPACES.key("", name))
+        if entry is None:
+            raise KeyError(name)
+        return entry.obj.metadata.labels
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return len(self._cache)
 
 
 def matches_selectors(selectors: Selectors, change: WriteAttributes, namespaces: Mapping[str, Mapping[str, str]]) -> bool:

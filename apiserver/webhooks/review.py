@@ -34,6 +34,8 @@ META_VERSION = "meta.k8s.io/v1"
 MAX_WARNINGS = 20
 MAX_AUDIT_ANNOTATIONS = 50
 """Of one response."""
+MAX_CAUSES = 3
+"""Causes of a denial by policies."""
 MAX_TEXT = 4000
 """Maximum characters of a message, and of the details of a status, in a denial. They are sent in trailers."""
 _OPTIONS = {CREATE: "CreateOptions", UPDATE: "UpdateOptions", DELETE: "DeleteOptions"}
@@ -69,6 +71,7 @@ class ReviewForms:
         self._hides_identity = hides_identity and change.operation == CREATE and not change.subresource
         self._objects: dict[str, bytes] = {}
         self._old: dict[str, bytes] = {}
+        self._parsed: dict[bytes, Any] = {}
 
     def obj(self, api_version: str) -> bytes:
         """Return the new object; null if there is none."""
@@ -86,6 +89,12 @@ class ReviewForms:
         if api_version not in self._old:
             self._old[api_version] = object_json(self._change, self._change.old, api_version)
         return self._old[api_version]
+
+    def parse(self, text: bytes) -> Any:
+        """Return the JSON of one of the objects as data, which must not be changed."""
+        if text not in self._parsed:
+            self._parsed[text] = json.loads(text)
+        return self._parsed[text]
 
 
 def object_json(change: WriteAttributes, obj: Any, api_version: str) -> bytes:
@@ -328,6 +337,20 @@ def denial(webhook: str, response: ReviewResponse) -> Refusal:
     explanation = response.message or response.reason
     message = f"{denied}: {explanation}" if explanation else f"{denied} without explanation"
     return http_refusal(response.code or _BAD_REQUEST, response.reason, message, response.details)
+
+
+def qualified_name(change: WriteAttributes) -> str:
+    """Return the resource and the name of the object, for messages."""
+    resource = change.resource
+    qualified = f"{resource.plural}.{resource.group}" if resource.group else resource.plural
+    return f'{qualified} "{name_of(change)}"'
+
+
+def status_details(change: WriteAttributes, *causes: str) -> dict[str, Any]:
+    """Return the details of a status about the object, with the messages of causes."""
+    group = {"group": change.resource.group} if change.resource.group else {}
+    listed = [{"message": cause[: MAX_TEXT // 4]} for cause in causes[:MAX_CAUSES]]
+    return {"name": name_of(change)} | group | {"kind": change.resource.plural, "causes": listed}
 
 
 def http_refusal(code: int, reason: str, message: str, details: Mapping[str, Any] | None = None) -> Refusal:

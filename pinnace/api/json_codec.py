@@ -112,7 +112,7 @@ def writer(descriptor: Descriptor) -> Writer:
     def write(message: Message) -> str:
         nonlocal add
         if add is None:  # the fields are compiled on first use, because message types can be recursive
-            add = _message_adder(descriptor)
+            add = _compile_message_encoder(descriptor)
         texts: list[str] = []
         add(message, texts)
         return f"{{{','.join(texts)}}}"
@@ -125,14 +125,14 @@ Adder = Callable[[Any, list[str]], None]
 
 
 @cache
-def _message_adder(descriptor: Descriptor) -> Adder:
+def _compile_message_encoder(descriptor: Descriptor) -> Adder:
     """Return the adder of a message type. Descriptors are the keys of its tables, because their properties are slow."""
     table: dict[FieldDescriptor, tuple[str, Writer]] = {}
     inlined: dict[FieldDescriptor, Adder] = {}
     names = {field: f"{_text(field.json_name)}:" for field in descriptor.fields}
     for field in descriptor.fields:
         if field.full_name in INLINED and field.message_type is not None:
-            inlined[field] = _message_adder(field.message_type)
+            inlined[field] = _compile_message_encoder(field.message_type)
         else:
             table[field] = names[field], _field_writer(field)
     shown = SHOWN_WHEN_ZERO.get(descriptor.full_name, ())

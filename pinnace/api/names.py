@@ -19,6 +19,8 @@ MAX_LABEL = 63
 MAX_SUBDOMAIN = 253
 MAX_KEY = MAX_SUBDOMAIN + 1 + MAX_LABEL
 MAX_PORT_NAME = 15
+NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+"""Characters for generated names, without vowels and similar-looking characters, as in Kubernetes."""
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _1035_LABEL = r"[a-z]([-a-z0-9]*[a-z0-9])?"

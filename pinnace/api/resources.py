@@ -42,6 +42,7 @@ from pinnace.api import (
     namespaces_pb2,
     networking_v1_pb2,
     networkpolicies_pb2,
+    node_v1_pb2,
     nodes_pb2,
     persistentvolumeclaims_pb2,
     persistentvolumes_pb2,
@@ -54,6 +55,7 @@ from pinnace.api import (
     resourcequotas_pb2,
     rolebindings_pb2,
     roles_pb2,
+    runtimeclasses_pb2,
     scheduling_v1_pb2,
     secrets_pb2,
     serviceaccounts_pb2,
@@ -409,6 +411,11 @@ NETWORK_POLICIES = Resource(
     networkpolicies_pb2, namespaced=True, short_names=("netpol",),
 )  # fmt: skip
 
+RUNTIME_CLASSES = Resource(
+    "runtimeclasses", "RuntimeClass", "node.k8s.io/v1", node_v1_pb2.RuntimeClass, "pinnace.v1.RuntimeClasses",
+    runtimeclasses_pb2, namespaced=False,
+)  # fmt: skip
+
 ALL: tuple[Resource[Any], ...] = (
     PODS,
     NODES,
@@ -446,6 +453,7 @@ ALL: tuple[Resource[Any], ...] = (
     INGRESSES,
     INGRESS_CLASSES,
     NETWORK_POLICIES,
+    RUNTIME_CLASSES,
     CUSTOM_RESOURCE_DEFINITIONS,
 )
 _NOT_COLLECTED = (
@@ -610,9 +618,7 @@ ABSENT = (
     Absent("ResourceClaim", "ResourceClaims", _DEVICES),
     Absent("ResourceClaimTemplate", "ResourceClaimTemplates", _DEVICES),
     Absent("ResourceSlice", "ResourceSlices", _DEVICES),
-    Absent("RuntimeClass", "RuntimeClasses", "all containers of a fleet use the same runtime: `pinnace-kubelet --runtime`"),
     Absent("StatefulSet", "StatefulSets", f"{_DEPLOYMENT}, without names or volumes of their own", ("sts",)),
-    Absent("TokenRequest", "TokenRequests", _CERTIFICATES, ("token",)),
     Absent("VolumeAttachment", "VolumeAttachments", "`pinnace describe pod NAME` shows the volumes that a pod waits for"),
     Absent("VolumeAttributesClass", "VolumeAttributesClasses", _CLAIMS, ("vac",)),
 )

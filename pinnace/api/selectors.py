@@ -418,6 +418,7 @@ FIELDS: Mapping[str, Mapping[str, Read]] = {
     "ingresses": _NAMESPACED,
     "ingressclasses": _NAME,
     "networkpolicies": _NAMESPACED,
+    "runtimeclasses": _NAME,
     "customresourcedefinitions": _NAME,
 }
 """The selectable fields of each built-in resource, by plural name."""

@@ -14,6 +14,8 @@ from google.rpc import error_details_pb2, status_pb2
 DOMAIN = "pinnace"
 APPLY_CONFLICT = "ApplyConflict"
 """The reason when an apply changes fields of other managers. Each violation is a field, and the manager that owns it."""
+DEFINITION_TERMINATING = "DefinitionTerminating"
+"""The reason of a refusal: the definition of the kind is being deleted."""
 INVALID_KIND = "invalidKind"
 """The metadata with the kind in the message about an invalid object, if it is not that of the resource."""
 PRECONDITION_KIND = "preconditionKind"

@@ -67,6 +67,11 @@ class CustomVersion:
         """The version as in the JSON of the definition."""
         return to_dict(self.spec)
 
+    @property
+    def deprecation_warning(self) -> str:
+        """The warning of requests for this version, if it is deprecated."""
+        return self.spec.deprecationWarning or f"{self.api_version} {self.kind.name} is deprecated"
+
     @cached_property
     def schema(self) -> StructuralSchema:
         return compile_schema(self.form.get("schema", {}).get("openAPIV3Schema", {}))

@@ -26,6 +26,10 @@ from pinnace.cel.syntax import (
 )
 from pinnace.cel.types import DYN, ERROR, EvaluationFailure, Type, is_optional, list_of, map_of, optional_of, type_of
 
+MAX_TYPE_SIZE = 200
+"""Maximum number of types in a type: 3 in map(string, int)."""
+MAX_STEPS = 20_000
+"""Maximum number of comparisons of types, in addition to 100 per part of the expression."""
 ConstructedType = Callable[[str], Type | None]
 """Finds the type of a literal like `Object.spec{...}`; it has fields, or None for any."""
 
@@ -52,12 +56,19 @@ _NULLABLE = frozenset({"opaque", "struct", "duration", "timestamp"})
 def check(node: Node, source: Source, variables: Mapping[str, Type], constructed: ConstructedType | None = None) -> None:
     """Set the types in a tree. Raises CompileError, which lists all errors."""
     checker = _Checker(source, variables, constructed)
-    checker.check(node)
-    if not checker.errors:
-        checker.finish(node)
+    try:
+        checker.check(node)
+        if not checker.errors:
+            checker.finish()
+    except _TooComplex:
+        raise CompileError(source.format_error(node.id, "types of the expression are too large")) from None
     if checker.errors:
         ordered = sorted(checker.errors, key=lambda error: source.position(error[0]))
         raise CompileError("\n".join(source.format_error(node_id, message) for node_id, message in ordered))
+
+
+class _TooComplex(Exception):
+    """Types of an expression are too large. They may double with each macro."""
 
 
 class _Checker:
@@ -73,6 +84,7 @@ class _Checker:
         self._nodes: list[Node] = []
         self._literals: list[ListNode | MapNode] = []
         self._format_depth = 0
+        self._steps = 0
         self._checks: dict[type, Callable[[Any], Type]] = {
             Literal: self._literal, Ident: self._ident, Select: self._select, Call: self._call, ListNode: self._list,
             MapNode: self._map,
@@ -80,11 +92,13 @@ class _Checker:
         }  # fmt: skip
 
     def check(self, node: Node) -> Type:
-        node.type = self._checks[type(node)](node)
+        found = node.type = self._checks[type(node)](node)
         self._nodes.append(node)
+        if found.size > MAX_TYPE_SIZE:
+            raise _TooComplex
         return node.type
 
-    def finish(self, root: Node) -> None:
+    def finish(self) -> None:
         """Replace type variables by what they are bound to, or by dyn."""
         for node in self._nodes:
             node.type = self._substitute(node.type, to_dyn=True)
@@ -331,7 +345,10 @@ class _Checker:
         params = tuple(self._substitute(param, to_dyn=to_dyn) for param in found.params)
         if all(new is old for new, old in zip(params, found.params, strict=True)):
             return found
-        return Type(found.kind, found.name, params, found.fields, found.max_elements, found.min_size)
+        new = Type(found.kind, found.name, params, found.fields, found.max_elements, found.min_size)
+        if new.size > MAX_TYPE_SIZE:
+            raise _TooComplex
+        return new
 
     def _assignable(self, a: Type, b: Type) -> bool:
         return self._assignable_all((a,), (b,))
@@ -348,11 +365,17 @@ class _Checker:
                 self._bound[name] = old
         return False
 
+    def _count(self) -> None:
+        self._steps += 1
+        if self._steps > MAX_STEPS + 100 * len(self._nodes):
+            raise _TooComplex
+
     def _bind(self, variable: Type, value: Type) -> None:
         self._trail.append((variable.name, self._bound.get(variable.name)))
         self._bound[variable.name] = value
 
     def _internal(self, a: Type, b: Type) -> bool:
+        self._count()
         if b.kind == "param":
             valid, has_substitution = self._valid_substitution(a, b)
             if valid:
@@ -392,6 +415,7 @@ class _Checker:
         return False, False
 
     def _occurs(self, variable: Type, within: Type) -> bool:
+        self._count()
         if variable.same(within):
             return True
         if within.kind == "param":

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from pinnace.cel.functions import Overload
 from pinnace.cel.syntax import Call, Comprehension, Ident, ListNode, Literal, MapNode, Node, Select, StructNode
-from pinnace.cel.types import SCALARS, MapList, Optional, SetList, Type, is_optional
+from pinnace.cel.types import SCALARS, MapList, Optional, SetList, StructValue, Type, is_optional
 
 MAX = 2**64 - 1
 TRAVERSAL = 0.1
@@ -544,7 +544,7 @@ def size_of(value: Any) -> int:
     return 1
 
 
-_SIZED = frozenset({str, bytes, list, dict, SetList, MapList})
+_SIZED = frozenset({str, bytes, list, dict, SetList, MapList, StructValue})
 
 
 def _per_character(value: Any) -> int:

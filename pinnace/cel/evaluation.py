@@ -25,6 +25,7 @@ from pinnace.cel.types import (
     MapList,
     Optional,
     SetList,
+    StructValue,
     Timestamp,
     Type,
     TypeValue,
@@ -191,10 +192,11 @@ class _Compiler:
 
     def _struct(self, node: StructNode) -> Closure:
         fields = [(name, self.compile(value), optional) for _, name, value, optional in node.fields]
+        type_name = node.name
 
         def create(frame: Frame) -> Any:
             frame[0].charge(STRUCT, len(fields))
-            values = dict[str, Any]()
+            values = StructValue(type_name)
             for field, value, optional in fields:
                 item = value(frame)
                 if not optional:

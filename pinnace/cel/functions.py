@@ -56,6 +56,7 @@ from pinnace.cel.types import (
     MapList,
     Optional,
     SetList,
+    StructValue,
     Type,
     Uint,
 )
@@ -165,8 +166,8 @@ def equals(meter: Meter, a: Any, b: Any) -> bool:
         if type_a is MapList:
             return _equal_map_lists(meter, a, b)
         return all(equals(meter, x, y) for x, y in zip(a, b, strict=True))
-    if type_a is dict:
-        if type_b is not dict or len(a) != len(b):
+    if type_a is dict or type_a is StructValue:
+        if type_b is not type_a or len(a) != len(b):
             return False
         meter.charge(0, 10 + 3 * len(a))
         return all(key in b and equals(meter, value, b[key]) for key, value in a.items())
@@ -179,23 +180,33 @@ def equals(meter: Meter, a: Any, b: Any) -> bool:
 
 def _equal_sets(meter: Meter, a: list[Any], b: list[Any]) -> bool:
     meter.charge(0, 5 * len(a))
-    return set(map(_key, a)) >= set(map(_key, b))
+    return {_key(meter, item) for item in a} >= {_key(meter, item) for item in b}
 
 
 def _equal_map_lists(meter: Meter, a: MapList, b: list[Any]) -> bool:
     meter.charge(0, 20 * len(a))
-    items = {_item_key(item, a.keys): item for item in a}
-    return all((found := items.get(_item_key(item, a.keys), ABSENT)) is not ABSENT and equals(meter, found, item) for item in b)
+    items = {_item_key(meter, item, a.keys): item for item in a}
+    return all(
+        (found := items.get(_item_key(meter, item, a.keys), ABSENT)) is not ABSENT and equals(meter, found, item) for item in b
+    )
 
 
-def _key(value: Any) -> Any:
-    if type(value) is str:
+def _key(meter: Meter, value: Any) -> Any:
+    """Return what is equal for equal items of a set."""
+    kind = type(value)
+    if kind is str:
         return value
-    return (type(value), value) if isinstance(value, bool | int | float | bytes) else repr(value)
+    if kind in _LISTS:
+        meter.charge(0, 10 + 5 * len(value))
+        return (list, *(_key(meter, item) for item in value))
+    if kind is dict:
+        meter.charge(0, 10 + 10 * len(value))
+        return frozenset((key, _key(meter, item)) for key, item in value.items())
+    return (kind, value)
 
 
-def _item_key(item: Any, keys: tuple[str, ...]) -> tuple[Any, ...]:
-    return tuple(_key(item.get(key)) for key in keys) if isinstance(item, dict) else ()
+def _item_key(meter: Meter, item: Any, keys: tuple[str, ...]) -> tuple[Any, ...]:
+    return tuple(_key(meter, item.get(key)) for key in keys) if isinstance(item, dict) else ()
 
 
 def _add_lists(meter: Meter, a: list[Any], b: list[Any]) -> list[Any]:
@@ -203,11 +214,13 @@ def _add_lists(meter: Meter, a: list[Any], b: list[Any]) -> list[Any]:
     if type(a) in (SetList, MapList):
         meter.charge(0, 20 * (len(a) + len(b)))
     if type(a) is SetList:
-        present = set(map(_key, a))
-        return SetList([*a, *(item for item in b if _key(item) not in present and not present.add(_key(item)))])  # type: ignore[func-returns-value]
+        items = {_key(meter, item): item for item in a}
+        for item in b:
+            items.setdefault(_key(meter, item), item)
+        return SetList([*a, *list(items.values())[len(a) :]])
     if type(a) is MapList:
-        merged = {_item_key(item, a.keys): item for item in a}
-        merged.update((_item_key(item, a.keys), item) for item in b)
+        merged = {_item_key(meter, item, a.keys): item for item in a}
+        merged.update((_item_key(meter, item, a.keys), item) for item in b)
         result = MapList(merged.values())
         result.keys = a.keys
         return result

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pinnace.cel import costs, evaluation, libraries, syntax, types
+from pinnace.cel import costs, evaluation, libraries, syntax
 from pinnace.cel.checker import check
 from pinnace.cel.conversions import format_duration, format_timestamp, parse_timestamp
 from pinnace.cel.functions import parse_type
 from pinnace.cel.meter import CALL_LIMIT, WORK_LIMIT, Meter
 from pinnace.cel.syntax import CompileError
-from pinnace.cel.types import Duration, EvaluationFailure, Field, Optional, Timestamp, Type, Uint
+from pinnace.cel.types import Duration, EvaluationFailure, Field, Optional, StructValue, Timestamp, Type, Uint
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +106,20 @@ class Program:
     def evaluate(self, bindings: Mapping[str, Any], meter: Meter | None = None) -> Any:
         """Return the result as JSON, or an EvaluationError. Never raises.
 
+        The types of objects in an object must follow its fields: `Object{spec: Object.spec{}}`.
+
         `bindings`: JSON by the name of the variable; None is null, and a missing name is an error when the expression reads it.
         `authorizer` is bound to an `AuthorizerValue`, `variables` to `Variables`. `meter`: it limits the cost of this
         evaluation to its `cost_limit`, and the work of all evaluations with it.
         """
+        meter = Meter(CALL_LIMIT, WORK_LIMIT) if meter is None else meter
         value = self.evaluate_value(bindings, meter)
-        return value if isinstance(value, EvaluationError) else to_json(value)
+        if value is True or value is False or isinstance(value, EvaluationError):
+            return value
+        try:
+            return _Output(meter).convert(value)
+        except EvaluationFailure as failure:
+            return EvaluationError(str(failure))
 
     def evaluate_value(self, bindings: Mapping[str, Any], meter: Meter | None = None) -> Any:
         """Return the result as a value of CEL (`pinnace.cel.types`), or an EvaluationError."""
@@ -192,23 +200,47 @@ def _convert_namespace(namespace: Any) -> Any:
     return {**namespace, "metadata": converted}
 
 
-def to_json(value: Any) -> Any:
-    """Return a value of CEL as JSON. An absent optional is None; a type is its name."""
-    kind = type(value)
-    if kind is Optional:
-        return to_json(value.value)
-    if isinstance(value, list):
-        return [to_json(item) for item in value]
-    if isinstance(value, dict):
-        return {key if isinstance(key, str) else str(key): to_json(item) for key, item in value.items()}
-    if kind is Duration:
-        return format_duration(value)
-    if kind is Timestamp:
-        return format_timestamp(value)
-    if kind is bytes:
-        return base64.b64encode(value).decode()
-    if kind is Uint:
-        return int(value)
-    if kind is types.TypeValue:
-        return str(value)
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+class _Output:
+    """Makes JSON of a result. Its parts may be the same value many times, so the work is counted."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+
+    def convert(self, value: Any, path: str = "") -> Any:
+        """Return a value of CEL as JSON. An absent optional is None; a type is its name.
+
+        `path`: if not empty, objects in the value must have this type.
+        """
+        kind = type(value)
+        if kind in _JSON_SCALARS:
+            return value
+        if isinstance(value, list):
+            self._meter.charge(0, _WORK_PER_ITEM * len(value))
+            return [self.convert(item, path) for item in value]
+        if kind is StructValue and value.name != _PATCH.name:
+            return self._convert_object(value, path)
+        if isinstance(value, dict):
+            self._meter.charge(0, _WORK_PER_ITEM * len(value))
+            return {key if isinstance(key, str) else str(key): self.convert(item, path) for key, item in value.items()}
+        if kind is Optional:
+            return self.convert(value.value, path)
+        if kind is Duration:
+            return format_duration(value)
+        if kind is Timestamp:
+            return format_timestamp(value)
+        if kind is bytes:
+            self._meter.charge(0, len(value) // 50)
+            return base64.b64encode(value).decode()
+        return int(value) if kind is Uint else str(value)
+
+    def _convert_object(self, value: StructValue, path: str) -> Any:
+        path = path or value.name
+        if value.name != path:
+            names = f'unexpected type name "{value.name}", expected "{path}"'
+            raise EvaluationFailure(f"type mismatch: {names}, which matches field name path from root Object type")
+        self._meter.charge(0, _WORK_PER_ITEM * len(value))
+        return {key: self.convert(item, f"{path}.{key}") for key, item in value.items()}
+
+
+_JSON_SCALARS = frozenset({str, bool, int, float, type(None)})
+_WORK_PER_ITEM = 6

@@ -21,10 +21,10 @@ class Type:
 
     `fields`: the fields of an object, by escaped name; None for objects with any field. `max_elements`: maximum length that a
     schema allows. `min_size`: minimum size in JSON. `schema`: the schema of JSON that is converted before it is a value of
-    this type, or None. The last three do not take part in comparisons.
+    this type, or None. `size`: the number of types in its text. The last four do not take part in comparisons.
     """
 
-    __slots__ = ("fields", "kind", "max_elements", "min_size", "name", "params", "schema")
+    __slots__ = ("fields", "kind", "max_elements", "min_size", "name", "params", "schema", "size")
 
     def __init__(
         self,
@@ -38,6 +38,7 @@ class Type:
         self.kind, self.name, self.params, self.fields = kind, name or kind, params, fields
         self.max_elements, self.min_size = max_elements, min_size
         self.schema: Mapping[str, Any] | None = None
+        self.size: int = 1 + sum([param.size for param in params]) if params else 1
 
     def same(self, other: "Type") -> bool:
         if self is other:
@@ -120,6 +121,16 @@ class Optional:
 
 
 ABSENT = Optional(None)
+
+
+class StructValue(dict[str, Any]):
+    """An object that an expression made: `Object.spec{...}`. `name`: its type."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
 
 
 class SetList(list[Any]):

@@ -324,14 +324,14 @@ LARGE_OBJECTS = 2 << 10
 def split_batch(batch: WatchBatch[T]) -> Sequence[tuple[int, Sequence[tuple[WatchEventType, T]]]]:
     """Split a batch with large objects into its revisions. Return the revision and the events of each part."""
     events = batch.events
-    revisions = [int(obj.metadata.resourceVersion) for _, obj in events] if is_heavy(batch) else []
+    revisions = [int(obj.metadata.resourceVersion) for _, obj in events] if is_heavy_batch(batch) else []
     if not revisions or revisions != sorted(revisions):
         return [(batch.resource_version, events)]
     groups = groupby(zip(revisions, events, strict=True), key=itemgetter(0))
     return [(revision, [event for _, event in group]) for revision, group in groups]
 
 
-def is_heavy(batch: WatchBatch[T]) -> bool:
+def is_heavy_batch(batch: WatchBatch[T]) -> bool:
     """Return True if the handlers may need long for the batch: it is large, and so are its objects."""
     return batch.size >= max(LARGE_BATCH, LARGE_OBJECTS * len(batch.events))
 

@@ -47,6 +47,7 @@ COLUMNS: Mapping[str, Columns[Any]] = {
     resources.INGRESSES.plural: networking.INGRESSES,
     resources.INGRESS_CLASSES.plural: networking.INGRESS_CLASSES,
     resources.NETWORK_POLICIES.plural: networking.NETWORK_POLICIES,
+    resources.RUNTIME_CLASSES.plural: cluster.RUNTIME_CLASSES,
     resources.CUSTOM_RESOURCE_DEFINITIONS.plural: cluster.CUSTOM_RESOURCE_DEFINITIONS,
 }
 """By plural name of the resource."""

@@ -33,6 +33,7 @@ from pinnace.api.resources import (
     RESOURCE_QUOTAS,
     ROLE_BINDINGS,
     ROLES,
+    RUNTIME_CLASSES,
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICE_CIDRS,
@@ -48,7 +49,13 @@ from pinnace.apiserver.registry.strategies.admission import (
     ValidatingAdmissionPolicyStrategy,
     WebhookConfigurationStrategy,
 )
-from pinnace.apiserver.registry.strategies.cluster import EventStrategy, LeaseStrategy, NamespaceStrategy, NodeStrategy
+from pinnace.apiserver.registry.strategies.cluster import (
+    EventStrategy,
+    LeaseStrategy,
+    NamespaceStrategy,
+    NodeStrategy,
+    RuntimeClassStrategy,
+)
 from pinnace.apiserver.registry.strategies.configuration import ConfigMapStrategy, SecretStrategy, ServiceAccountStrategy
 from pinnace.apiserver.registry.strategies.definitions import DefinitionStrategy
 from pinnace.apiserver.registry.strategies.networking import IngressClassStrategy, IngressStrategy, NetworkPolicyStrategy
@@ -113,6 +120,7 @@ _ALL: Sequence[Strategy[Any]] = (
     IngressStrategy(INGRESSES),
     IngressClassStrategy(INGRESS_CLASSES),
     NetworkPolicyStrategy(NETWORK_POLICIES),
+    RuntimeClassStrategy(RUNTIME_CLASSES),
     DefinitionStrategy(CUSTOM_RESOURCE_DEFINITIONS),
 )
 STRATEGIES: Mapping[str, Strategy[Any]] = {strategy.resource.plural: strategy for strategy in _ALL}

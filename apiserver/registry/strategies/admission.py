@@ -287,8 +287,7 @@ def split_url(url: str) -> SplitResult | None:
     """Return the parts of a URL; None if it is malformed."""
     try:
         parts = urlsplit(url)
-        if parts.port == 0:
-            return None
+        _ = parts.port  # raises ValueError if it is not a number
     except ValueError:
         return None
     return parts if url.isascii() and url.isprintable() and " " not in url else None

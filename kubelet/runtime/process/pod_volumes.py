@@ -79,7 +79,7 @@ class _MountedPod:
 
 
 class ProcessVolumeManager:
-    """Implements kubelet.runtime.interface.Volumes for the process runtime. Call `listen` first."""
+    """Implements kubelet.runtime.interface.Volumes for the process runtime. Call `set_listener` first."""
 
     def __init__(self, root: RuntimeRoot, read: ObjectReader, request_token: RequestToken, clock: Clock = SYSTEM_CLOCK) -> None:
         """`request_token`: gets the tokens of service accounts."""
@@ -94,10 +94,10 @@ class ProcessVolumeManager:
         self._report: Callable[[str, VolumeProgress], None] = lambda uid, progress: None
         self._event: Callable[[Pod, str, str, str], None] = lambda pod, type_, reason, message: None
 
-    def listen(self, report: Callable[[str, VolumeProgress], None], event: Callable[[Pod, str, str, str], None]) -> None:
+    def set_listener(self, report: Callable[[str, VolumeProgress], None], event: Callable[[Pod, str, str, str], None]) -> None:
         self._report, self._event = report, event
 
-    def publish(self, pod: Pod, now: Moment) -> float:
+    def publish_volumes(self, pod: Pod, now: Moment) -> float:
         needs = any(has_files(volume) or unsupported_volume(volume) for volume in pod.spec.volumes)
         if not needs and next(pod_references(pod), None) is None:
             return now.monotonic
@@ -106,15 +106,15 @@ class ProcessVolumeManager:
         self._queue.add(uid)
         return WAITING
 
-    def adopt(self, pod: Pod, now: Moment, *, started: bool) -> float:
+    def adopt_volumes(self, pod: Pod, now: Moment, *, started: bool) -> float:
         """Running containers continue. None starts before the objects are read."""
-        return self.publish(pod, now)
+        return self.publish_volumes(pod, now)
 
     def update(self, pod: Pod) -> None:
         if (mounts := self._pods.get(pod.metadata.uid)) is not None:
             mounts.pod = pod
 
-    def unpublish(self, pod: Pod) -> None:
+    def unpublish_volumes(self, pod: Pod) -> None:
         uid = pod.metadata.uid
         if self._pods.pop(uid, None) is not None:
             self._queue.discard(uid)
@@ -202,7 +202,7 @@ class ProcessVolumeManager:
 
     async def _mount(self, uid: str, mounts: _MountedPod) -> str:
         """Returns the failure, or an empty string. Files are written in a thread."""
-        pod, folder = mounts.pod, self._root.pod(uid) / "volumes"
+        pod, folder = mounts.pod, self._root.pod_directory(uid) / "volumes"
         name = ""
         try:
             for volume in pod.spec.volumes:

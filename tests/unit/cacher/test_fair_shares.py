@@ -107,7 +107,7 @@ class World:
         self.largest = max(self.largest, len(told.encode(1)) + 50)
         self.dispatcher.route(told)
         self.dispatcher.flush(self.revision)
-        self.dispatcher.release()
+        self.dispatcher.flush_all()
 
     def answer(self, flow: Flow, size: int) -> None:
         """It is not read. Who is modest reads his."""

@@ -145,3 +145,51 @@ def test_deep_value_is_error() -> None:
         EvaluationError("the value is nested too deeply"),
         EvaluationError("operation cancelled: actual cost limit exceeded"),
     )
+
+
+DOUBLED = "[1]" + "".join(f".map(x{index}, [x{index}, x{index}])" for index in range(26))
+"""A small value of 2^26 parts, all of them the same."""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        DOUBLED,
+        f"{DOUBLED} == {DOUBLED}",
+        f"'%s'.format([{DOUBLED}])",
+        f"{DOUBLED}.flatten(30)",
+        f"{{'a': optional.of({DOUBLED})}}",
+        f"Object.x{{v: {DOUBLED}}}",
+        f"[JSONPatch{{op: 'add', path: '/a', value: Object.x{{v: {DOUBLED}}}}}]",
+    ],
+)
+def test_parts_that_are_the_same_are_counted(text: str) -> None:
+    program = compile_expression(text)
+    started = time.thread_time()
+    assert program.evaluate({}) == EvaluationError("operation cancelled: actual cost limit exceeded")
+    assert time.thread_time() - started < 0.5
+
+
+def test_keys_of_set_are_counted() -> None:
+    """An expression may add lists to a set."""
+    schema = {"type": "array", "x-kubernetes-list-type": "set", "items": {"x-kubernetes-int-or-string": True}}
+    rule = f"self + [{DOUBLED}] == self + [{DOUBLED}]"
+    found = (
+        compile_rules({**schema, "x-kubernetes-validations": [{"rule": rule}]}, resource_root=False).validate([1]).violations
+    )
+    assert NO_BUDGET in found[0].message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[1]" + "".join(f".map(x{index}, {{x{index}: x{index}}})" for index in range(26)),
+        "[]" + "".join(f".map(x{index}, {{x{index}: x{index}}})" for index in range(26)),
+        "[1]" + "".join(f".map(x{n}, [{{}}].map(y{n}, y{n}[x{n}] == x{n} ? y{n} : y{n})[0])" for n in range(20)),
+    ],
+)
+def test_types_that_double_are_errors(text: str) -> None:
+    started = time.thread_time()
+    with pytest.raises(syntax.CompileError, match="types of the expression are too large"):
+        compile_expression(text)
+    assert time.thread_time() - started < 0.5

@@ -135,6 +135,30 @@ def test_objects_of_mutations() -> None:
         compile_expression("JSONPatch{nope: 1}")
 
 
+@pytest.mark.parametrize(
+    ("text", "wrong", "expected"),
+    [
+        ("Object{spec: Object.specx{replicas: 1}}", "Object.specx", "Object.spec"),
+        ("Object{spec: Object.spec{a: [Object.spec.b{}]}}", "Object.spec.b", "Object.spec.a"),
+        ("Object{spec: Object.spec{a: {'k': Object.spec.a{b: Object.spec.b{}}}}}", "Object.spec.b", "Object.spec.a.b"),
+        ("[JSONPatch{op: 'add', path: '/x', value: Object.a{b: [1, 2].map(i, Object.b{})}}]", "Object.b", "Object.a.b"),
+    ],
+)
+def test_types_of_objects_follow_the_fields(text: str, wrong: str, expected: str) -> None:
+    failure = compile_expression(text).evaluate(BINDINGS)
+    assert failure == EvaluationError(
+        f'type mismatch: unexpected type name "{wrong}", expected "{expected}", which matches field name path from root '
+        "Object type"
+    )
+    assert compile_expression(text.replace(wrong + "{", expected + "{")).evaluate(BINDINGS)
+
+
+def test_equality_of_objects() -> None:
+    assert evaluate("Object.a{b: 1} == Object.a{b: 1.0}") is True
+    assert evaluate("Object.a{b: 1} == Object.a{b: 2}") is False
+    assert evaluate("dyn(Object.a{}) == {}") is False
+
+
 def test_variables_are_evaluated_when_read() -> None:
     programs: dict[str, Program] = {}
     for name, text in (("count", "object.spec.replicas"), ("twice", "variables.count * 2"), ("broken", "object.nope")):

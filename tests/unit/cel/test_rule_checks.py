@@ -91,7 +91,7 @@ def test_factor_of_cost_is_shown() -> None:
 def test_cost_counts_items_of_lists_that_have_no_limit() -> None:
     item = with_rule(STRING, "self.startsWith('x')")
     assert check(obj(l={"type": "array", "items": item})) == []
-    deep = {
+    deep: dict[str, Any] = {
         "type": "array",
         "items": {"type": "array", "items": with_rule({"type": "integer"}, "self > 0 || self < 7 || self > 3 || self < 1")},
     }

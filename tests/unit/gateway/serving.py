@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from pinnace.api.users import Impersonation
+from pinnace.apiserver.assembly import DEFAULTS, ServerSettings
 from pinnace.apiserver.server import ApiServer
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
@@ -86,8 +87,8 @@ class Gateway:
 
 
 @asynccontextmanager
-async def gateway() -> AsyncIterator[Gateway]:
-    server = ApiServer(MemoryStorage())
+async def gateway(settings: ServerSettings = DEFAULTS) -> AsyncIterator[Gateway]:
+    server = ApiServer(MemoryStorage(), settings=settings)
     at = await server.start("127.0.0.1:0")
     running = asyncio.ensure_future(server.run())
     connection = Connection([at], on_warning=add_warning, on_created=record_created, exchanges=True)

@@ -150,6 +150,10 @@ BODIES: Mapping[str, tuple[Change, Change]] = {
         lambda obj: setattr(obj.spec.parameters, "scope", "Spoilt"),
         lambda obj: setattr(obj.spec.parameters, "name", "other"),
     ),
+    "runtimeclasses": (
+        lambda obj: obj.scheduling.tolerations.add(key="a b"),
+        lambda obj: obj.scheduling.nodeSelector.update(zone="a"),
+    ),
     "networkpolicies": (
         lambda obj: obj.spec.ingress[0].ports.add(protocol="SPOILT"),
         lambda obj: obj.spec.ingress.add(),

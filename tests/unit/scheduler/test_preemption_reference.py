@@ -166,12 +166,12 @@ def test_node_by_itself_is_judged_as_among_all(cluster: Cluster, new: PodBuilder
             what_if.remove_pod(item)
         judged = bench.framework.run_filters({}, pod, nodes)
         among_all = [judged.passes(row) for row in rows]
-        assert [one_by_one.passes(pod, row, SomeNodes(nodes, slice(row, row + 1))) for row in rows] == among_all
+        assert [one_by_one.passes_filters(pod, row, SomeNodes(nodes, slice(row, row + 1))) for row in rows] == among_all
     freed = [NodeWithPodsRemoved(nodes, row) for row in rows]
     for item in leaving:
         freed[nodes.rows([item.node])[0]].remove_pod(item)
     if one_by_one.depends_on_resources_only:
-        assert [one_by_one.passes(pod, row, freed[row]) for row in rows] == among_all
+        assert [one_by_one.passes_filters(pod, row, freed[row]) for row in rows] == among_all
     event(f"they see room: {one_by_one.depends_on_resources_only}")
 
 

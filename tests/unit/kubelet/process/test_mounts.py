@@ -25,7 +25,7 @@ def of_machine() -> list[str]:
 class Mounting(Scene):
     def _open_runtime(self) -> None:
         self.runtime = ProcessRuntime(self.root, mounts=True)
-        self.runtime.listen(lambda uid: self._changed.set())
+        self.runtime.set_listener(lambda uid: self._changed.set())
 
 
 @pytest.fixture

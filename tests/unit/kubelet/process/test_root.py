@@ -19,7 +19,7 @@ from tests.unprivileged import read_only, unprivileged
 
 def a_pod(root: RuntimeRoot) -> Path:
     """A pod without containers. Its folder and a directory in a volume are read-only."""
-    pod = root.pod("uid")
+    pod = root.pod_directory("uid")
     read_only(pod / "volumes")
     pod.chmod(0o555)
     return pod
@@ -29,7 +29,7 @@ async def test_removed_pod_leaves_no_files() -> None:
     with unprivileged() as folder:
         root = RuntimeRoot(folder / "root")
         await remove_pod(root.move_to_removed(a_pod(root)), SYSTEM_CLOCK, asyncio.Lock())
-        assert (root.pods(), root.removed()) == ([], [])
+        assert (root.pod_directories(), root.removed_pod_directories()) == ([], [])
         root.close()
 
 
@@ -104,7 +104,7 @@ async def test_starting_shim_is_killed(tmp_path: Path) -> None:
     scene.runtime.remove(UID)
     async with asyncio.timeout(TIMEOUT):
         await scene.runtime.settled()
-    assert scene.root.removed() == []
+    assert scene.root.removed_pod_directories() == []
     scene.root.close()
 
 
@@ -130,6 +130,6 @@ def test_uid_and_container_name_cannot_escape_the_root(tmp_path: Path, uid: str,
         (tmp_path / outside / "containers" / "c" / "0").mkdir(parents=True)
         (tmp_path / outside / "0").mkdir()
     (tmp_path / "root" / "pods" / "uid" / "containers" / "c" / "1").mkdir(parents=True)
-    assert root.attempts(uid, container) == []
-    assert len(root.attempts("uid", "c")) == 1
+    assert root.attempt_directories(uid, container) == []
+    assert len(root.attempt_directories("uid", "c")) == 1
     root.close()

@@ -141,6 +141,6 @@ async def test_following_ends_with_the_container(scene: Scene) -> None:
     scene.run(shell("echo one; while ! [ -e go ]; do sleep 0.02; done; echo two"))
     await scene.says("one")
     following = asyncio.ensure_future(read(scene, follow=True))
-    (scene.root.pod(UID) / "containers/c0/root/go").touch()
+    (scene.root.pod_directory(UID) / "containers/c0/root/go").touch()
     async with asyncio.timeout(10):
         assert await following == "one\ntwo\n"

@@ -96,7 +96,7 @@ class Project:
 
     def command(self, *arguments: str) -> list[str]:
         plugins = ("-p", "no:asyncio", "-p", "no:hypothesispytest", "-p", "no:cacheprovider")
-        return [sys.executable, "-m", "pytest", "-q", *plugins, "--pinnace-data-dir", str(self.clusters), *arguments]
+        return [sys.executable, "-m", "pytest", "-q", *plugins, f"--pinnace-data-dir={self.clusters}", *arguments]
 
     def run(self, text: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         (self.folder / "test_user.py").write_text(text)

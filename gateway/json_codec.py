@@ -19,38 +19,11 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from pinnace.api.codec import INLINED, SHOWN_WHEN_ZERO, map_value
-from pinnace.api.resources import ALL, Resource
+from pinnace.api.go_form import SHOWN_AS_NULL, SHOWN_WHEN_EMPTY
+from pinnace.api.ownership import decode_shown
+from pinnace.api.resources import Resource
 from pinnace.api.scalars import SCALARS, write_primitive
 
-SHOWN_WHEN_EMPTY: dict[str, tuple[str, ...]] = {
-    **{
-        resource.message.DESCRIPTOR.full_name: ("status",)
-        for resource in ALL
-        if "status" in resource.message.DESCRIPTOR.fields_by_name
-    },
-    "pinnace.core.v1.Container": ("resources",),
-    "pinnace.core.v1.ContainerStatus": ("state", "lastState"),
-    "pinnace.core.v1.Event": ("involvedObject", "source"),
-    "pinnace.events.v1.Event": ("regarding", "deprecatedSource"),
-}
-"""Messages that Kubernetes serializes as {} if they are empty, because clients read their fields without a check."""
-SHOWN_AS_NULL: dict[str, tuple[str, ...]] = {
-    "pinnace.apps.v1.DeploymentCondition": ("lastUpdateTime", "lastTransitionTime"),
-    "pinnace.apps.v1.ReplicaSetCondition": ("lastTransitionTime",),
-    "pinnace.batch.v1.JobCondition": ("lastProbeTime", "lastTransitionTime"),
-    "pinnace.core.v1.ContainerStateRunning": ("startedAt",),
-    "pinnace.core.v1.ContainerStateTerminated": ("startedAt", "finishedAt"),
-    "pinnace.core.v1.Event": ("firstTimestamp", "lastTimestamp", "eventTime"),
-    "pinnace.core.v1.EventSeries": ("lastObservedTime",),
-    "pinnace.core.v1.NamespaceCondition": ("lastTransitionTime",),
-    "pinnace.core.v1.NodeCondition": ("lastHeartbeatTime", "lastTransitionTime"),
-    "pinnace.core.v1.PersistentVolumeClaimCondition": ("lastProbeTime", "lastTransitionTime"),
-    "pinnace.core.v1.PodCondition": ("lastProbeTime", "lastTransitionTime"),
-    "pinnace.events.v1.Event": ("eventTime", "deprecatedFirstTimestamp", "deprecatedLastTimestamp"),
-    "pinnace.events.v1.EventSeries": ("lastObservedTime",),
-    "pinnace.meta.v1.Condition": ("lastTransitionTime",),
-}
-"""Times that Kubernetes serializes as null if they are absent: Go's `omitempty` does not omit a struct."""
 Writer = Callable[[Any], str]
 _text: Writer = encode_basestring
 _ZERO = {FieldDescriptor.TYPE_BOOL: "false", FieldDescriptor.TYPE_STRING: '""'}
@@ -183,7 +156,7 @@ class JsonCache:
         if result is not None:
             self._known.move_to_end(key)
             return result
-        result = to_json(resource.message.FromString(data))
+        result = to_json(decode_shown(resource, data))
         self._known[key] = result
         self.size += len(data) + len(result)
         while self.size > self._limit and self._known:

@@ -141,4 +141,4 @@ async def replay(send: Send) -> None:
             details.append(f"{name}: {others}\n  expected {json.dumps(expected)}\n  actual   {json.dumps(actual)}")
     assert not details, "\n".join(details)
     assert {name: tuple(paths) for name, paths in occurred.items()} == {name: paths for name, (paths, _) in ACCEPTED.items()}
-    assert waiting == WAIT_FOR_MANAGED_FIELDS
+    assert waiting == WAIT_FOR_MANAGED_FIELDS, waiting

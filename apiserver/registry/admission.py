@@ -5,7 +5,7 @@ from enum import Enum, auto
 from typing import Any, NamedTuple, Protocol
 
 from pinnace.api.resources import Object, Resource
-from pinnace.apiserver.auth.authentication import User
+from pinnace.apiserver.auth.authentication import NODE_PREFIX, SERVER, User
 from pinnace.apiserver.storage.interface import Guard
 
 
@@ -27,9 +27,29 @@ class WriteRequest(NamedTuple):
     user: User
     dry_run: bool = False
     field_manager: str = ""
-    """The manager of the fields that the write changes. Empty: the name of the user."""
+    """The manager in the options of the write."""
     api_version: str = ""
     """The API version whose rules apply. Empty: the stored one."""
+
+    @property
+    def manager(self) -> str:
+        """The manager of the fields that the write changes."""
+        return self.field_manager or default_manager(self.user)
+
+
+_MANAGERS = {SERVER.name: "kube-apiserver", "kubernetes-admin": "pinnace"}
+"""The managers of users who are not named like their programs."""
+
+
+def default_manager(user: User) -> str:
+    """Return the manager of writes over gRPC without a manager: the name of the program, as in Kubernetes' user agents."""
+    if user.name.startswith(NODE_PREFIX):
+        return "kubelet"
+    return (_MANAGERS.get(user.name) or user.name.removeprefix("system:"))[:MAX_MANAGER]
+
+
+MAX_MANAGER = 128
+"""Maximum length of a manager's name in bytes."""
 
 
 class AdmissionControl(Protocol):

@@ -20,6 +20,7 @@ from pinnace.api import conditions, wellknown
 from pinnace.api.core_v1_pb2 import Binding, Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.names import dns_subdomain
+from pinnace.api.ownership import exclude_added
 from pinnace.api.resources import PODS
 from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.wellknown import FENCE_ANNOTATION
@@ -78,6 +79,7 @@ def _bind_mutation(binding: Binding, term: FencedTerm | None, now: float) -> Mut
         new.status.ClearField("nominatedNodeName")
         if metadata.labels or metadata.annotations:
             _copy_binding_metadata(metadata, new, old)
+            new.metadata.ownership = exclude_added(PODS, old.metadata.ownership, old, new)
         if term is not None:
             new.metadata.annotations[FENCE_ANNOTATION] = term.name
         conditions.say(new.status.conditions, "PodScheduled", "True", "", "", now)

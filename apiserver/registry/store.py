@@ -11,12 +11,13 @@ from __future__ import annotations  # otherwise, annotations of nested functions
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from pinnace.api.conversion import Conversion, conversion_to
 from pinnace.api.meta_v1_pb2 import ManagedFieldsEntry, ObjectMeta, OwnerReference
 from pinnace.api.names import new_uid
+from pinnace.api.ownership import UPDATE, FieldManager, Ownership, exclude_added, ownership_of_create
 from pinnace.api.patch import PatchError, parse
 from pinnace.api.quantities import canonicalize, keep_equal
 from pinnace.api.resources import DEFAULT_NAMESPACE, UNSAID, Object, Resource
@@ -35,7 +36,7 @@ from pinnace.apiserver.registry.admission import (
     WriteRequest,
 )
 from pinnace.apiserver.registry.deletion import copy, delete_step
-from pinnace.apiserver.registry.managed_fields import UPDATE, AppliedConfiguration, FieldManager
+from pinnace.apiserver.registry.managed_fields import AppliedConfiguration
 from pinnace.apiserver.registry.mutation import (
     FINALIZE,
     RESIZE,
@@ -62,7 +63,19 @@ from pinnace.runtime.tasks import apply_in_slices
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 T = TypeVar("T", bound=Object)
-Owners = Sequence[ManagedFieldsEntry]
+
+
+class OwnerChange(NamedTuple):
+    """What a request says about owners."""
+
+    sent: Sequence[ManagedFieldsEntry] = ()
+    """The managedFields of an update."""
+    applied: Ownership | None = None
+    """The owners after an apply, with the field names of the stored version."""
+    subresource: str = ""
+    """The subresource that is written, if the operation does not say it."""
+
+
 _PATCHES = {"": AdmissionOperation.UPDATE, STATUS: AdmissionOperation.UPDATE_STATUS, RESIZE: AdmissionOperation.RESIZE}
 """By subresource."""
 SUBRESOURCES = {AdmissionOperation.FINALIZE: FINALIZE} | {operation: subresource for subresource, operation in _PATCHES.items()}
@@ -112,11 +125,15 @@ class Store(Generic[T]):
         for index, obj in enumerate(objs):
             metadata = obj.metadata
             metadata.uid = ""  # the server sets it once, although a refused object is admitted again
+            metadata.ownership = self._owned_by_creator(obj, by)
             if metadata.generateName and not metadata.name:
                 sent[index] = obj.SerializeToString()
         outcomes = await self.mutate(await self._admit_creates(objs, by), dry_run=by.dry_run)
         await self._retry_creates(objs, sent, outcomes, by)
         return outcomes
+
+    def _owned_by_creator(self, obj: T, by: WriteRequest) -> bytes:
+        return ownership_of_create(self.resource, obj, by.manager, by.api_version, self._clock.time())
 
     def admit_update(self, new: T, old: T, by: WriteRequest) -> None:
         """Run admission for a write that is not a client's update, such as a merged event. Raises Rejected."""
@@ -128,6 +145,7 @@ class Store(Generic[T]):
 
     def admit_object(self, obj: T, by: WriteRequest) -> None:
         """Complete and validate a client's new object, without webhooks. Raises Rejected."""
+        obj.metadata.ownership = self._owned_by_creator(obj, by)
         self._creator.admit_object(obj, by)
 
     async def _retry_creates(
@@ -194,13 +212,15 @@ class Store(Generic[T]):
         return await self._retry_until_uncontended(self._patch_mutation(request, by), by)
 
     async def modify(
-        self, namespace: str, name: str, change: Callable[[ObjectVersion[T]], T], by: WriteRequest
+        self, namespace: str, name: str, change: Callable[[ObjectVersion[T]], T], by: WriteRequest, subresource: str
     ) -> list[Outcome]:
-        """Update the latest version to the result of `change`, as `patch` does. `change` may raise Rejected."""
+        """Update the latest version to the result of `change`, as `patch` does. `change` may raise Rejected. `subresource`:
+        through which the client writes."""
 
         def step(version: ObjectVersion[T] | None) -> Next[T]:
             present = self._require_present(name, version)
-            return self._apply_step(change(present), present, by, AdmissionOperation.UPDATE)
+            owners = OwnerChange(subresource=subresource)
+            return self._apply_step(change(present), present, by, AdmissionOperation.UPDATE, owners)
 
         return await self._retry_until_uncontended(
             Mutation(self.resource.key(namespace or DEFAULT_NAMESPACE, name), name, step), by
@@ -222,7 +242,8 @@ class Store(Generic[T]):
         applied = managed_fields.create(conversion.served, wanted, namespace, request.name, self._clock.time())
         obj: T = conversion.to_stored(applied.obj)
         items = await self._admit_creates([obj], by)
-        obj.metadata.managedFields.extend(applied.entries)
+        owners = managed_fields.in_version(applied.owners, conversion.served, self.resource)
+        managed_fields.set_created_owners(self.resource, obj, owners)
         outcomes = await self.mutate(items, dry_run=by.dry_run)
         await self._retry_creates([obj], {}, outcomes, by)
         return outcomes
@@ -301,7 +322,8 @@ class Store(Generic[T]):
             live = conversion.to_served(present.obj)
             applied = managed_fields.apply(conversion.served, configuration, live, self._clock.time())
             new = conversion.to_stored(applied.obj, present.obj)
-            return self._apply_step(new, present, by, operation, applied.entries)
+            owners = managed_fields.in_version(applied.owners, conversion.served, self.resource)
+            return self._apply_step(new, present, by, operation, OwnerChange(applied=owners))
 
         return step
 
@@ -344,10 +366,10 @@ class Store(Generic[T]):
         present: ObjectVersion[T],
         by: WriteRequest,
         operation: AdmissionOperation,
-        owners: Owners | None = None,
+        owners: OwnerChange | None = None,
     ) -> Next[T]:
-        """Return the next state of an object for the requested state, which is not changed. `owners`: the managedFields of an
-        apply. Raises Rejected."""
+        """Return the next state of an object for the requested state, which is not changed. `owners`: None if only the object
+        says something about them. Raises Rejected."""
         old, name = present.obj, present.obj.metadata.name
         uid, expected = wanted.metadata.uid, wanted.metadata.resourceVersion
         if uid and uid != old.metadata.uid:
@@ -357,6 +379,8 @@ class Store(Generic[T]):
         if parts_exceeded(wanted, old):
             raise Rejected(errors.too_much(self.resource, name, MAX_PARTS))
         new = copy(self.resource, wanted)
+        if owners is None:
+            owners = OwnerChange(wanted.metadata.managedFields)
         self._prepare_update(new, old, operation)
         if not self._webhooks.has_matching_webhooks(by, operation, self.resource):
             return self._validate_and_admit(new, present, by, operation, owners)
@@ -364,7 +388,7 @@ class Store(Generic[T]):
         return DeferredState(lambda: self._continue_after_webhooks(change, present, owners))
 
     async def _continue_after_webhooks(
-        self, change: WriteAttributes, present: ObjectVersion[T], owners: Owners | None
+        self, change: WriteAttributes, present: ObjectVersion[T], owners: OwnerChange
     ) -> Final[T]:
         """Return the next state of an object after its webhooks. An object that a webhook changed is prepared again. Raises
         Rejected."""
@@ -394,7 +418,7 @@ class Store(Generic[T]):
             keep_equal(new, old)
 
     def _validate_and_admit(
-        self, new: T, present: ObjectVersion[T], by: WriteRequest, operation: AdmissionOperation, owners: Owners | None
+        self, new: T, present: ObjectVersion[T], by: WriteRequest, operation: AdmissionOperation, owners: OwnerChange
     ) -> Next[T]:
         """Validate and admit the new version. The caches that admission reads may be behind, so a refusal is checked again
         after a refresh. Raises Rejected."""
@@ -423,16 +447,18 @@ class Store(Generic[T]):
 
         return DeferredState(retry_admission)
 
-    def _admit_step(self, new: T, old: T, by: WriteRequest, operation: AdmissionOperation, owners: Owners | None) -> Final[T]:
+    def _admit_step(self, new: T, old: T, by: WriteRequest, operation: AdmissionOperation, owners: OwnerChange) -> Final[T]:
         """Return the next state of the object if admission accepts the new version. Raises Rejected."""
         self._admission.validate(by, operation, self.resource, new, old)
         new.metadata.resourceVersion = old.metadata.resourceVersion
-        if owners is not None:
-            managed_fields.set_entries(new, old, owners)
-        elif old.metadata.managedFields or (operation is AdmissionOperation.UPDATE and new.metadata.managedFields):
+        copy_owners(new.metadata, old.metadata)
+        if owners.applied is not None:
+            managed_fields.set_owners(self.resource, new, old, owners.applied)
+        elif old.metadata.ownership or old.metadata.managedFields or owners.sent:
             version = by.api_version or self.resource.api_version
-            manager = FieldManager(by.field_manager or by.user.name, UPDATE, version, SUBRESOURCES.get(operation, ""))
-            managed_fields.track(self.resource, new, old, manager, self._clock.time())
+            subresource = owners.subresource or SUBRESOURCES.get(operation, "")
+            manager = FieldManager(by.manager, UPDATE, version, subresource)
+            managed_fields.track(self.resource, new, old, manager, owners.sent, self._clock.time())
         if new == old:
             return MutationEffect.NO_OP
         new.metadata.resourceVersion = ""
@@ -532,6 +558,7 @@ class ObjectCreator(Generic[T]):
                 keep_identity(amended, obj)
                 clear_ignored(amended.metadata)
                 amended.metadata.resourceVersion = ""
+                amended.metadata.ownership = exclude_added(self._resource, obj.metadata.ownership, obj, amended)
                 obj.CopyFrom(amended)
 
         async def approve(obj: T) -> None:
@@ -636,6 +663,14 @@ def keep_identity(new: Object, old: Object) -> None:
         metadata.deletionGracePeriodSeconds = old.metadata.deletionGracePeriodSeconds
     else:
         metadata.ClearField("deletionGracePeriodSeconds")
+
+
+def copy_owners(new: ObjectMeta, old: ObjectMeta) -> None:
+    """Copy the owners of fields."""
+    new.ownership = old.ownership
+    del new.managedFields[:]
+    if old.managedFields:
+        new.managedFields.extend(old.managedFields)
 
 
 def clear_ignored(metadata: ObjectMeta) -> None:

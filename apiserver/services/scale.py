@@ -49,7 +49,7 @@ class ScaledService(ResourceService[T]):
             wanted = change(scale_of(present.obj))
             return self._with(present.obj, wanted)
 
-        writing = self.store.modify(named.namespace, named.name, scaled, by)
+        writing = self.store.modify(named.namespace, named.name, scaled, by, "scale")
         return self._encoded(require_single_outcome(await self.audit_write(by, verb, "scale", [named], writing)).encoded)
 
     def _with(self, obj: T, scale: Scale) -> T:

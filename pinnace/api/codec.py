@@ -29,6 +29,7 @@ from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from pinnace.api.merge import Key, key_of
+from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.resources import ALL, EVENTS_V1, Object, Resource
 from pinnace.api.scalars import SCALARS, Scalar, kind_of, primitive_reader, write_primitive, zero_primitive
@@ -83,11 +84,17 @@ class _Values(NamedTuple):
         return cls(of, True, SCALARS.get(of.message_type.full_name), None)
 
 
+OWNERSHIP = "ownership"
+"""The field of metadata that is not part of Kubernetes' API, and has no JSON form. See pinnace.api.ownership."""
+
+
 @cache  # one entry per message type
 def fields_of(message_type: Descriptor) -> Mapping[str, Field]:
     """Return the fields of a message by JSON name, including the fields of inlined messages."""
     fields: dict[str, Field] = {}
     for descriptor in message_type.fields:
+        if descriptor.name == OWNERSHIP and message_type is ObjectMeta.DESCRIPTOR:
+            continue
         if descriptor.full_name in INLINED and descriptor.message_type is not None:
             for name, inner in fields_of(descriptor.message_type).items():
                 fields[name] = replace(inner, parents=(descriptor.name, *inner.parents))
@@ -269,6 +276,8 @@ def _write(message: Message) -> dict[str, Any]:
             out[field.json_name] = [write_value(field, item) for item in value]
         else:
             out[field.json_name] = write_value(field, value)
+    if isinstance(message, ObjectMeta):
+        out.pop(OWNERSHIP, None)
     return dict(sorted(out.items()))
 
 

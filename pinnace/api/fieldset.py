@@ -82,6 +82,10 @@ class FieldSet:
         """Return the paths below an element, without it."""
         return self.children.get(element, _EMPTY)
 
+    def all_elements(self) -> set[Element]:
+        """Return the first elements of all paths."""
+        return self.members | self.children.keys()
+
     def __or__(self, other: "FieldSet") -> "FieldSet":
         if not other:
             return self

@@ -1,0 +1,433 @@
+"""The owners of fields, as they are stored and as clients see them (metadata.managedFields).
+
+A write stores who wrote, when, and what suffices to compute the fields later. The fields of an object are computed when a
+client reads managedFields, at an apply, and at a write that changes fields of several managers.
+
+    create           the manager owns all fields of the object (`remaining`), except those that the server set (`assigned`)
+    first status     the manager owns all fields of the status, except those that are as before its write (`base`)
+    later writes     by the only manager of a part: it still owns all fields of the part; only its time changes
+    other writes     the fields of all managers are computed. The largest owner of a part is stored as "the remaining fields",
+                     and each other owner with its set of fields
+
+The result is the same as if each write had computed its fields. The stored form is bounded: base has at most MAX_BASE bytes,
+and an object has at most 10 managers with the operation Update (see pinnace.apiserver.registry.managed_fields).
+
+Source: https://github.com/kubernetes/kubernetes/tree/master/staging/src/k8s.io/apimachinery/pkg/util/managedfields/internal
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar, cast
+
+from google.protobuf.message import DecodeError, Message
+
+from pinnace.api.codec import to_dict
+from pinnace.api.conversion import conversion_of, renamed_fields
+from pinnace.api.fieldset import FieldSet, Path, field_element, from_json, key_element
+from pinnace.api.go_form import completed
+from pinnace.api.meta_v1_pb2 import ManagedFieldsEntry
+from pinnace.api.ownership_pb2 import FieldOwner, FieldOwners
+from pinnace.api.resources import Object, Resource
+from pinnace.api.schema import Map, Type, empty, type_of
+from pinnace.api.structured_merge import compare
+from pinnace.api.wellknown import FENCE_ANNOTATION, TRACE_ANNOTATION
+
+T = TypeVar("T", bound=Object)
+
+APPLY, UPDATE = "Apply", "Update"
+FIELDS_V1 = "FieldsV1"
+STATUS = "status"
+MAX_BASE = 512
+"""Maximum bytes of the status before the first write of its manager. Otherwise the fields are computed at the write."""
+SERVER_FIELDS = (
+    "name", "namespace", "creationTimestamp", "selfLink", "uid", "generation", "managedFields", "resourceVersion",
+)  # fmt: skip
+"""Metadata without owners."""
+IGNORED = {
+    "": FieldSet([(field_element("status"),)]),
+    STATUS: FieldSet([(field_element(name),) for name in ("metadata", "spec")]),
+}
+"""Fields by subresource that a write does not change. Their values in a configuration are ignored."""
+
+
+class FieldManager(NamedTuple):
+    """Identifies an entry. Managers that apply have no API version: an apply replaces the entry of an earlier version."""
+
+    name: str
+    operation: str
+    api_version: str = ""
+    subresource: str = ""
+
+    def __str__(self) -> str:
+        """Return the description for messages about conflicts."""
+        text = f'"{self.name}"'
+        if self.subresource:
+            text += f' with subresource "{self.subresource}"'
+        return f"{text} using {self.api_version}" if self.operation == UPDATE else text
+
+
+class OwnedFields(NamedTuple):
+    """The fields of a manager, with the names in the version of the write. `time`: Unix seconds of the last change; 0:
+    unknown."""
+
+    fields: FieldSet
+    time: int
+    api_version: str = ""
+    """The version of the entry. Empty: that of the write."""
+
+
+Ownership = Mapping[FieldManager, OwnedFields]
+
+
+class _Assigned(NamedTuple):
+    """The fields of a kind that the server sets if the client omits them."""
+
+    paths: tuple[Path, ...]
+    """The order is part of the stored form: append only."""
+    omitted: Callable[[Any], int]
+    """Return the fields that a client's object omits, as bits."""
+
+
+def _omitted_of_pod(pod: Any) -> int:
+    spec = pod.spec
+    bits = 0 if spec.HasField("priority") else 1
+    if not spec.HasField("preemptionPolicy"):
+        bits |= 2
+    if not spec.priorityClassName:
+        bits |= 4
+    if not spec.tolerations:
+        bits |= 8
+    if not spec.nodeName:
+        bits |= 16
+    return bits if pod.metadata.annotations else bits | 32
+
+
+def _omitted_of_service(service: Any) -> int:
+    spec = service.spec
+    values = (spec.clusterIP, spec.clusterIPs, spec.ipFamilies, spec.ipFamilyPolicy, spec.healthCheckNodePort)
+    return sum(1 << bit for bit, value in enumerate(values) if not value)
+
+
+def _paths(parent: str, *names: str) -> tuple[Path, ...]:
+    return tuple((field_element(parent), field_element(name)) for name in names)
+
+
+ASSIGNED: Mapping[str, _Assigned] = {
+    "pods": _Assigned(
+        _paths("spec", "priority", "preemptionPolicy", "priorityClassName", "tolerations", "nodeName")
+        + _paths("metadata", "annotations"),
+        _omitted_of_pod,
+    ),
+    "namespaces": _Assigned(_paths("spec", "finalizers"), lambda namespace: 1),
+    "nodes": _Assigned(_paths("spec", "taints"), lambda node: int(not node.spec.taints)),
+    "persistentvolumeclaims": _Assigned(
+        _paths("spec", "storageClassName"), lambda claim: int(not claim.spec.HasField("storageClassName"))
+    ),
+    "services": _Assigned(
+        _paths("spec", "clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "healthCheckNodePort"), _omitted_of_service
+    ),
+    "jobs": _Assigned(_paths("spec", "selector"), lambda job: int(not job.spec.HasField("selector"))),
+}
+"""The assigned fields by plural."""
+_LABELS = ("f:spec", "f:template", "f:metadata", "f:labels")
+_NEVER_OWNED: Mapping[str, FieldSet] = {
+    "pods": FieldSet(
+        ("f:metadata", "f:annotations", field_element(name))
+        for name in (FENCE_ANNOTATION, TRACE_ANNOTATION, "kubernetes.io/limit-ranger")
+    ),
+    "jobs": FieldSet(
+        (*_LABELS, field_element(f"{prefix}{name}"))
+        for prefix in ("", "batch.kubernetes.io/")
+        for name in ("controller-uid", "job-name")
+    ),
+}
+"""The fields of created objects that the server alone sets, by plural."""
+
+
+def ownership_of_create(resource: Resource[Any], obj: Any, manager: str, api_version: str, now: float) -> bytes:
+    """Return the stored owners of a new object. Call it before the server sets fields. `api_version`: of the write; empty: the
+    stored one."""
+    candidates = ASSIGNED.get(resource.plural)
+    assigned = candidates.omitted(obj) if candidates is not None else 0
+    excluded = _unset_node_ports(obj) if resource.plural == "services" else b""
+    return _encoded_creator(manager, "" if api_version == resource.api_version else api_version, int(now), assigned, excluded)
+
+
+@lru_cache(maxsize=1024)
+def _encoded_creator(manager: str, api_version: str, now: int, assigned: int, excluded: bytes) -> bytes:
+    """Cached, because many objects are created by the same manager in the same second."""
+    owner = FieldOwner(manager=manager, apiVersion=api_version, time=now, remaining=True, assigned=assigned, excluded=excluded)
+    return FieldOwners(owners=[owner]).SerializeToString()
+
+
+def _unset_node_ports(service: Any) -> bytes:
+    paths = FieldSet(
+        ("f:spec", "f:ports", key_element({"port": port.port, "protocol": port.protocol or "TCP"}), "f:nodePort")
+        for port in service.spec.ports
+        if not port.nodePort
+    )
+    return paths.to_json().encode() if paths else b""
+
+
+def decode_stored(data: bytes) -> FieldOwners:
+    """Return the stored owners; none if the bytes are malformed."""
+    try:
+        return FieldOwners.FromString(data)
+    except DecodeError:
+        return FieldOwners()
+
+
+def owners_of(resource: Resource[Any], obj: Any) -> dict[FieldManager, OwnedFields]:
+    """Return the owners of the fields of an object, with the field names of the version `resource`. Raises ValueError if
+    managedFields of an earlier server are invalid."""
+    stored = obj.metadata.ownership
+    if not stored:
+        return decode(obj.metadata.managedFields, resource)
+    result = dict[FieldManager, OwnedFields]()
+    everything: FieldSet | None = None
+    for owner in decode_stored(stored).owners:
+        api_version = owner.apiVersion or _stored_version(resource)
+        names = renamed_fields(resource, api_version, resource.api_version)
+        if names is None:
+            continue
+        if owner.remaining:
+            if everything is None:
+                everything = all_fields(resource, ownable_fields(resource, obj))
+            fields = part_of(everything, owner.subresource) - _excluded(resource, obj, owner, names)
+        else:
+            fields = from_json(owner.fields or b"{}").with_names(names)
+        if fields:
+            manager = FieldManager(
+                owner.manager, APPLY if owner.applies else UPDATE, "" if owner.applies else api_version, owner.subresource
+            )
+            result[manager] = OwnedFields(fields, owner.time, api_version)
+    return result
+
+
+def _stored_version(resource: Resource[Any]) -> str:
+    return conversion_of(resource).stored.api_version
+
+
+def _excluded(resource: Resource[Any], obj: Any, owner: FieldOwner, names: Mapping[str, str]) -> FieldSet:
+    """Return the fields that do not belong to an owner of the remaining fields."""
+    result = FieldSet(assigned_paths(resource, owner))
+    if owner.subresource != STATUS and (never := _NEVER_OWNED.get(resource.plural)):
+        result = result | never
+    if owner.excluded:
+        result = result | from_json(owner.excluded).with_names(names)
+    if owner.base:
+        result = result | unchanged_status(resource, owner.base, obj.status)
+    return result
+
+
+def assigned_paths(resource: Resource[Any], owner: FieldOwner) -> list[Path]:
+    """Return the fields that the server set when the owner created the object."""
+    if not owner.assigned or (candidates := ASSIGNED.get(resource.plural)) is None:
+        return []
+    return [path for bit, path in enumerate(candidates.paths) if owner.assigned >> bit & 1]
+
+
+def unchanged_status(resource: Resource[Any], base: bytes, status: Message) -> FieldSet:
+    """Return the fields of an earlier status that the status still has."""
+    message: Any = resource.message()
+    message.status.ParseFromString(base)
+    of = type_of_object(resource)
+    before, after = ({"status": form} for form in (_status_form(message.status), _status_form(status)))
+    present = compare(of, {"status": {}}, before).changed
+    difference = compare(of, before, after)
+    return present - difference.modified - difference.removed
+
+
+def status_changes(resource: Resource[Any], old: Message, new: Message, names: Iterable[str]) -> FieldSet:
+    """Return the fields that a status changes or loses, among the fields with these names."""
+    forms = ({"status": {name: form[name] for name in names if name in form}} for form in map(_status_form, (old, new)))
+    difference = compare(type_of_object(resource), *forms)
+    return difference.changed | difference.removed
+
+
+def _status_form(status: Message) -> dict[str, Any]:
+    return completed(status, to_dict(status))
+
+
+def part_of(fields: FieldSet, subresource: str) -> FieldSet:
+    """Return the fields that writes of a subresource can change."""
+    return fields.without_trees(IGNORED.get(subresource, IGNORED[""]))
+
+
+def all_fields(resource: Resource[Any], form: Mapping[str, Any]) -> FieldSet:
+    """Return all fields of an object that can have owners. `form`: see `ownable_fields`."""
+    return compare(type_of_object(resource), empty_form(resource), form).changed
+
+
+def type_of_object(resource: Resource[Any]) -> Type:
+    """Return the type of the objects of a resource."""
+    return type_of(resource.message.DESCRIPTOR)
+
+
+def empty_form(resource: Resource[Any]) -> dict[str, Any]:
+    """Return an object without fields, in the format of `ownable_fields`."""
+    result = empty(resource.message.DESCRIPTOR)
+    del result["metadata"]
+    return {**result, "metadata": {}}
+
+
+def ownable_fields(resource: Resource[Any], obj: Object) -> dict[str, Any]:
+    """Return the JSON form of the fields of an object that can have owners."""
+    message = cast(Message, obj)
+    return without_server_fields(resource, completed(message, to_dict(message)))
+
+
+def without_server_fields(resource: Resource[Any], form: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON form of an object without its type, and without the metadata that has no owners."""
+    result = {name: value for name, value in form.items() if name not in ("apiVersion", "kind")}
+    metadata = result.get("metadata") or {}
+    result["metadata"] = {name: value for name, value in metadata.items() if name not in SERVER_FIELDS}
+    of = type_of_object(resource)
+    for name in ("spec", STATUS):
+        if isinstance(of, Map) and of.field(name) is not None:
+            result.setdefault(name, {})
+    return result
+
+
+def encode_stored(resource: Resource[Any], owners: Ownership, everything: FieldSet) -> bytes:
+    """Return the stored form of owners. `everything`: all fields of the object that can have owners."""
+    stored = FieldOwners()
+    largest = _largest_updates(owners)
+    for manager, owned in owners.items():
+        api_version = manager.api_version or owned.api_version or resource.api_version
+        names = renamed_fields(resource, resource.api_version, api_version) or {}
+        owner = stored.owners.add(
+            manager=manager.name,
+            applies=manager.operation == APPLY,
+            apiVersion="" if api_version == _stored_version(resource) else api_version,
+            time=owned.time,
+            subresource=manager.subresource,
+        )
+        if manager in largest:
+            part = part_of(everything, manager.subresource)
+            if not owned.fields - part:
+                excluded = part - owned.fields - _NEVER_OWNED.get(resource.plural, FieldSet())
+                text = excluded.with_names(names).to_json().encode() if excluded else b""
+                own = owned.fields & _NEVER_OWNED.get(resource.plural, FieldSet())
+                if not own and len(text) <= len(owned.fields.to_json()):
+                    owner.remaining, owner.excluded = True, text
+                    continue
+        owner.fields = owned.fields.with_names(names).to_json().encode()
+    return stored.SerializeToString()
+
+
+def _largest_updates(owners: Ownership) -> set[FieldManager]:
+    """Return the largest owner of each part: of the object itself, and of the status."""
+    largest = dict[str, tuple[int, FieldManager]]()
+    for manager, owned in owners.items():
+        if manager.subresource in ("", STATUS):
+            size = sum(1 for _ in owned.fields)
+            if size > largest.get(manager.subresource, (0, manager))[0]:
+                largest[manager.subresource] = (size, manager)
+    return {manager for _, manager in largest.values()}
+
+
+def exclude_added(resource: Resource[Any], ownership: bytes, before: Object, after: Object) -> bytes:
+    """Return the stored owners after a write that has no manager. Nobody owns the fields that it adds."""
+    stored = decode_stored(ownership)
+    added: FieldSet | None = None
+    for owner in stored.owners:
+        if not owner.remaining:
+            continue
+        if added is None:
+            forms = (ownable_fields(resource, obj) for obj in (before, after))
+            added = compare(type_of_object(resource), *forms).added
+        if paths := part_of(added, owner.subresource):
+            owner.excluded = (from_json(owner.excluded or b"{}") | paths).to_json().encode()
+    return stored.SerializeToString()
+
+
+def decode(entries: Iterable[ManagedFieldsEntry], resource: Resource[Any]) -> dict[FieldManager, OwnedFields]:
+    """Return the owners. Entries in API versions that the kind does not have are omitted. Raises ValueError."""
+    result = dict[FieldManager, OwnedFields]()
+    for entry in entries:
+        if entry.operation not in (APPLY, UPDATE):
+            raise ValueError("operation must be `Apply` or `Update`")
+        if entry.fieldsType != FIELDS_V1:
+            raise ValueError(f'invalid fieldsType "{entry.fieldsType[:32]}"')
+        if not entry.apiVersion:
+            raise ValueError("apiVersion must not be empty")
+        names = renamed_fields(resource, entry.apiVersion, resource.api_version)
+        if names is not None:
+            version = entry.apiVersion if entry.operation == UPDATE else ""
+            manager = FieldManager(entry.manager, entry.operation, version, entry.subresource)
+            fields = from_json(entry.fieldsV1.Raw or b"{}").with_names(names)
+            result[manager] = OwnedFields(fields, entry.time.seconds, entry.apiVersion)
+    return result
+
+
+def encode(owners: Ownership, resource: Resource[Any]) -> list[ManagedFieldsEntry]:
+    """Return the entries in Kubernetes' order: Apply before Update, then by time and name. `resource`: the version of the
+    field names."""
+    entries = list[ManagedFieldsEntry]()
+    for manager, owned in sorted(owners.items(), key=lambda item: (item[0].operation, item[1].time, item[0])):
+        api_version = manager.api_version or owned.api_version or resource.api_version
+        names = renamed_fields(resource, resource.api_version, api_version) or {}
+        entry = ManagedFieldsEntry(
+            manager=manager.name,
+            operation=manager.operation,
+            apiVersion=api_version,
+            fieldsType=FIELDS_V1,
+            subresource=manager.subresource,
+        )
+        if owned.time:
+            entry.time.seconds = owned.time
+        entry.fieldsV1.Raw = owned.fields.with_names(names).to_json().encode()
+        entries.append(entry)
+    return entries
+
+
+def show_owners(resource: Resource[Any], obj: Any) -> None:
+    """Replace the stored owners of an object by its managedFields, in place."""
+    metadata = obj.metadata
+    if not metadata.ownership:
+        return
+    entries = encode(owners_of(resource, obj), resource)
+    metadata.ClearField("ownership")
+    del metadata.managedFields[:]
+    metadata.managedFields.extend(entries)
+
+
+def without_owners(obj: T) -> T:
+    """Return a copy of an object without its stored owners."""
+    copy: Any = type(obj)()
+    copy.CopyFrom(obj)
+    copy.metadata.ClearField("ownership")
+    result: T = copy
+    return result
+
+
+def with_shown_owners(resource: Resource[Any], obj: T) -> T:
+    """Return a copy of an object with managedFields instead of its stored owners."""
+    copy: Any = type(obj)()
+    copy.CopyFrom(obj)
+    show_owners(resource, copy)
+    result: T = copy
+    return result
+
+
+_TAG = b"\xc2\x3e"
+"""The tag of `ownership` in encoded metadata."""
+
+
+def decode_shown(resource: Resource[T], data: bytes) -> T:
+    """Decode an object and show its owners. Raises DecodeError."""
+    obj: Any = resource.message
+    obj = obj.FromString(data)
+    show_owners(resource, obj)
+    result: T = obj
+    return result
+
+
+def encode_shown(resource: Resource[Any], data: bytes) -> bytes:
+    """Return an encoded object with its owners shown. Raises DecodeError."""
+    if _TAG not in data:
+        return data
+    obj: Any = decode_shown(resource, data)
+    encoded: bytes = obj.SerializeToString()
+    return encoded

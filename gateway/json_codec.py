@@ -18,7 +18,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from pinnace.api.codec import INLINED, SHOWN_WHEN_ZERO, map_value
+from pinnace.api.codec import INLINED, OWNERSHIP, SHOWN_WHEN_ZERO, map_value
 from pinnace.api.go_form import SHOWN_AS_NULL, SHOWN_WHEN_EMPTY
 from pinnace.api.ownership import decode_shown
 from pinnace.api.resources import Resource
@@ -92,6 +92,10 @@ Adder = Callable[[Any, list[str]], None]
 """Adds the fields of a message, each with its name, to a list."""
 
 
+def _add_nothing(value: Any, texts: list[str]) -> None:
+    pass
+
+
 @cache
 def _message_adder(descriptor: Descriptor) -> Adder:
     """Return the adder of a message type. Descriptors are the keys of its tables, because their properties are slow."""
@@ -101,6 +105,8 @@ def _message_adder(descriptor: Descriptor) -> Adder:
     for field in descriptor.fields:
         if field.full_name in INLINED and field.message_type is not None:
             inlined[field] = _message_adder(field.message_type)
+        elif field.full_name == OWNERSHIP:
+            inlined[field] = _add_nothing
         else:
             table[field] = names[field], _field_writer(field)
     shown = SHOWN_WHEN_ZERO.get(descriptor.full_name, ())

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.golden_differences import ACCEPTED, WAIT_FOR_MANAGED_FIELDS
+from tests.golden_differences import ACCEPTED
 
 DATA = Path(__file__).parent / "data/kubernetes-golden-1.36.jsonl"
 AGENT = "golden/1.0"
@@ -121,7 +121,6 @@ def _document(answer: Answer) -> dict[str, Any]:
 async def replay(send: Send) -> None:
     """Send all requests and compare the answers. An accepted difference that does not occur fails, too."""
     occurred: dict[str, list[str]] = {}
-    waiting: set[str] = set()
     details: list[str] = []
     for name, request, response in exchanges():
         for method, path, content_type, body in _BETWEEN.get(name, ()):
@@ -132,13 +131,9 @@ async def replay(send: Send) -> None:
         )
         expected, actual = normalize(_recorded(response)), normalize(_document(answer))
         paths = list(differences(expected, actual))
-        others = [path for path in paths if ".managedFields" not in path]
-        if others != paths:
-            waiting.add(name)
-        if others:
-            occurred[name] = others
-        if others != list(ACCEPTED.get(name, ((), ""))[0]):
-            details.append(f"{name}: {others}\n  expected {json.dumps(expected)}\n  actual   {json.dumps(actual)}")
+        if paths:
+            occurred[name] = paths
+        if paths != list(ACCEPTED.get(name, ((), ""))[0]):
+            details.append(f"{name}: {paths}\n  expected {json.dumps(expected)}\n  actual   {json.dumps(actual)}")
     assert not details, "\n".join(details)
     assert {name: tuple(paths) for name, paths in occurred.items()} == {name: paths for name, (paths, _) in ACCEPTED.items()}
-    assert waiting == WAIT_FOR_MANAGED_FIELDS, waiting

@@ -62,6 +62,8 @@ from pinnace.apiserver.registry.admission import MAX_MANAGER
 T = TypeVar("T", bound=Object)
 
 BEFORE_FIRST_APPLY = "before-first-apply"
+SCALE = "scale"
+"""The subresource whose managers have no times, as in Kubernetes."""
 ANCIENT_CHANGES = "ancient-changes"
 MAX_UPDATE_MANAGERS = 10
 """Maximum number of managers per object with the operation Update. The oldest are merged into `ancient-changes`."""
@@ -230,7 +232,8 @@ def _track_update(
     result = {manager: owned._replace(fields=owned.fields - lost) for manager, owned in managers.items()}
     if taken := difference.changed.without_trees(ignored):
         previous = result.get(manager)
-        result[manager] = OwnedFields(taken | previous.fields if previous else taken, now)
+        time = 0 if manager.subresource == SCALE else now
+        result[manager] = OwnedFields(taken | previous.fields if previous else taken, time)
     return _cap_update_managers({manager: owned for manager, owned in result.items() if owned.fields})
 
 

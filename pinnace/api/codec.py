@@ -84,7 +84,7 @@ class _Values(NamedTuple):
         return cls(of, True, SCALARS.get(of.message_type.full_name), None)
 
 
-OWNERSHIP = "ownership"
+OWNERSHIP = "pinnace.meta.v1.ObjectMeta.ownership"
 """The field of metadata that is not part of Kubernetes' API, and has no JSON form. See pinnace.api.ownership."""
 
 
@@ -93,7 +93,7 @@ def fields_of(message_type: Descriptor) -> Mapping[str, Field]:
     """Return the fields of a message by JSON name, including the fields of inlined messages."""
     fields: dict[str, Field] = {}
     for descriptor in message_type.fields:
-        if descriptor.name == OWNERSHIP and message_type is ObjectMeta.DESCRIPTOR:
+        if descriptor.full_name == OWNERSHIP:
             continue
         if descriptor.full_name in INLINED and descriptor.message_type is not None:
             for name, inner in fields_of(descriptor.message_type).items():
@@ -277,7 +277,7 @@ def _write(message: Message) -> dict[str, Any]:
         else:
             out[field.json_name] = write_value(field, value)
     if isinstance(message, ObjectMeta):
-        out.pop(OWNERSHIP, None)
+        out.pop("ownership", None)
     return dict(sorted(out.items()))
 
 

@@ -30,7 +30,7 @@ from pinnace.api.ownership_pb2 import FieldOwner, FieldOwners
 from pinnace.api.resources import Object, Resource
 from pinnace.api.schema import Map, Type, empty, type_of
 from pinnace.api.structured_merge import compare
-from pinnace.api.wellknown import FENCE_ANNOTATION, TRACE_ANNOTATION
+from pinnace.api.wellknown import FENCE_ANNOTATION, LIMITS_ANNOTATION, TRACE_ANNOTATION
 
 T = TypeVar("T", bound=Object)
 
@@ -130,18 +130,29 @@ ASSIGNED: Mapping[str, _Assigned] = {
 }
 """The assigned fields by plural."""
 _LABELS = ("f:spec", "f:template", "f:metadata", "f:labels")
+_JOB_PREFIXES, _JOB_LABELS = ("", "batch.kubernetes.io/"), ("controller-uid", "job-name")
+_DELETION = [("f:metadata", field_element(name)) for name in ("deletionTimestamp", "deletionGracePeriodSeconds")]
+_SERVER_ANNOTATIONS = (FENCE_ANNOTATION, TRACE_ANNOTATION, LIMITS_ANNOTATION)
 _NEVER_OWNED: Mapping[str, FieldSet] = {
     "pods": FieldSet(
-        ("f:metadata", "f:annotations", field_element(name))
-        for name in (FENCE_ANNOTATION, TRACE_ANNOTATION, "kubernetes.io/limit-ranger")
+        (
+            *(("f:metadata", "f:annotations", field_element(name)) for name in _SERVER_ANNOTATIONS),
+            *_DELETION,
+        )
     ),
     "jobs": FieldSet(
-        (*_LABELS, field_element(f"{prefix}{name}"))
-        for prefix in ("", "batch.kubernetes.io/")
-        for name in ("controller-uid", "job-name")
+        (
+            *((*_LABELS, field_element(f"{prefix}{name}")) for prefix in _JOB_PREFIXES for name in _JOB_LABELS),
+            *_DELETION,
+        )
     ),
 }
-"""The fields of created objects that the server alone sets, by plural."""
+"""The fields that the server alone sets, by plural."""
+_NEVER_OWNED_OF_OTHERS = FieldSet(_DELETION)
+
+
+def _never_owned(resource: Resource[Any]) -> FieldSet:
+    return _NEVER_OWNED.get(resource.plural, _NEVER_OWNED_OF_OTHERS)
 
 
 def ownership_of_create(resource: Resource[Any], obj: Any, manager: str, api_version: str, now: float) -> bytes:
@@ -211,8 +222,8 @@ def _stored_version(resource: Resource[Any]) -> str:
 def _excluded(resource: Resource[Any], obj: Any, owner: FieldOwner, names: Mapping[str, str]) -> FieldSet:
     """Return the fields that do not belong to an owner of the remaining fields."""
     result = FieldSet(assigned_paths(resource, owner))
-    if owner.subresource != STATUS and (never := _NEVER_OWNED.get(resource.plural)):
-        result = result | never
+    if owner.subresource != STATUS:
+        result = result | _never_owned(resource)
     if owner.excluded:
         result = result | from_json(owner.excluded).with_names(names)
     if owner.base:
@@ -303,17 +314,21 @@ def encode_stored(resource: Resource[Any], owners: Ownership, everything: FieldS
             time=owned.time,
             subresource=manager.subresource,
         )
-        if manager in largest:
-            part = part_of(everything, manager.subresource)
-            if not owned.fields - part:
-                excluded = part - owned.fields - _NEVER_OWNED.get(resource.plural, FieldSet())
-                text = excluded.with_names(names).to_json().encode() if excluded else b""
-                own = owned.fields & _NEVER_OWNED.get(resource.plural, FieldSet())
-                if not own and len(text) <= len(owned.fields.to_json()):
-                    owner.remaining, owner.excluded = True, text
-                    continue
-        owner.fields = owned.fields.with_names(names).to_json().encode()
+        part = part_of(everything, manager.subresource)
+        if manager in largest and not owned.fields - part and not owned.fields & _never_owned(resource):
+            owner.assigned = 0 if manager.subresource else _unowned_assigned(resource, owned.fields)
+            excluded = part - owned.fields - _never_owned(resource) - FieldSet(assigned_paths(resource, owner))
+            owner.excluded = excluded.with_names(names).to_json().encode() if excluded else b""
+            owner.remaining = True
+        else:
+            owner.fields = owned.fields.with_names(names).to_json().encode()
     return stored.SerializeToString()
+
+
+def _unowned_assigned(resource: Resource[Any], owned: FieldSet) -> int:
+    """Return the fields that the server may still set and that an owner does not own, as bits."""
+    candidates = ASSIGNED.get(resource.plural)
+    return sum(1 << bit for bit, path in enumerate(candidates.paths) if path not in owned) if candidates else 0
 
 
 def _largest_updates(owners: Ownership) -> set[FieldManager]:
@@ -409,6 +424,15 @@ def with_shown_owners(resource: Resource[Any], obj: T) -> T:
     show_owners(resource, copy)
     result: T = copy
     return result
+
+
+_STATUS_WRITTEN = b"\x2a\x06status"
+"""The subresource of the owner of a status, encoded."""
+
+
+def has_status_owner(ownership: bytes) -> bool:
+    """Return whether the stored owners include one of the status. A name of a manager may look like one."""
+    return _STATUS_WRITTEN in ownership
 
 
 _TAG = b"\xc2\x3e"

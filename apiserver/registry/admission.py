@@ -2,6 +2,7 @@
 webhooks."""
 
 from enum import Enum, auto
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from pinnace.api.resources import Object, Resource
@@ -34,18 +35,19 @@ class WriteRequest(NamedTuple):
     @property
     def manager(self) -> str:
         """The manager of the fields that the write changes."""
-        return self.field_manager or default_manager(self.user)
+        return self.field_manager or default_manager(self.user.name)
 
 
 _MANAGERS = {SERVER.name: "kube-apiserver", "kubernetes-admin": "pinnace"}
 """The managers of users who are not named like their programs."""
 
 
-def default_manager(user: User) -> str:
+@lru_cache(maxsize=1024)
+def default_manager(user: str) -> str:
     """Return the manager of writes over gRPC without a manager: the name of the program, as in Kubernetes' user agents."""
-    if user.name.startswith(NODE_PREFIX):
+    if user.startswith(NODE_PREFIX):
         return "kubelet"
-    return (_MANAGERS.get(user.name) or user.name.removeprefix("system:"))[:MAX_MANAGER]
+    return (_MANAGERS.get(user) or user.removeprefix("system:"))[:MAX_MANAGER]
 
 
 MAX_MANAGER = 128

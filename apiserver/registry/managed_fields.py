@@ -41,11 +41,14 @@ from pinnace.api.ownership import (
     decode_stored,
     empty_form,
     encode_stored,
+    has_server_fields,
+    has_status_owner,
     ownable_fields,
     owners_of,
     status_changes,
     type_of_object,
     unchanged_status,
+    with_status_owner,
     without_owners,
     without_server_fields,
 )
@@ -97,9 +100,9 @@ class _ApplyConflicts(Exception):
 
 
 def track(resource: Resource[T], new: T, old: T, manager: FieldManager, sent: Sequence[ManagedFieldsEntry], now: float) -> None:
-    """Set the owners of the new object after an update: the manager owns the fields that it changes. `new` has the owners of
-    `old`. `sent`: the managedFields in the request, which set or reset the owners, but not through a subresource. If they are
-    empty or invalid, the owners of `old` remain."""
+    """Set the owners of the new object after an update that changes it: the manager owns the fields that it changes. `new` has
+    the owners of `old`. `sent`: the managedFields in the request, which set or reset the owners, but not through a subresource.
+    If they are empty or invalid, the owners of `old` remain."""
     if sent and not manager.subresource:
         if len(sent) == 1 and sent[0] == ManagedFieldsEntry():
             _set_stored(new, b"")
@@ -108,7 +111,7 @@ def track(resource: Resource[T], new: T, old: T, manager: FieldManager, sent: Se
             changed = _updated_owners(resource, new, old, owners, manager, int(now))
             set_owners(resource, new, old, changed)
             return
-    if new == old or _track_only_manager(resource, new, old, manager, int(now)):
+    if _track_only_manager(resource, new, old, manager, int(now)):
         return
     if owners := _present_owners(resource, old):
         updated = _updated_owners(resource, new, old, owners, manager, int(now))
@@ -146,28 +149,33 @@ def _track_only_manager(resource: Resource[Any], new: Any, old: Any, manager: Fi
     """Set the owners of the new object if its other owners need not be computed. Return whether that is so: if the manager owns
     all remaining fields of the part that it writes, or nobody has written the status before."""
     data, subresource = old.metadata.ownership, manager.subresource
-    if not data or subresource not in ("", STATUS) or new.ByteSize() < old.ByteSize():
-        return False  # an object that shrinks may only lose fields, which changes no time
-    stored = decode_stored(data)
-    version = "" if manager.api_version == resource.api_version else manager.api_version
-    owners = [owner for owner in stored.owners if (owner.subresource == STATUS) == (subresource == STATUS)]
-    if not owners and subresource == STATUS and hasattr(old, STATUS):
+    if not data or subresource not in ("", STATUS):
+        return False
+    if subresource == STATUS and not has_status_owner(data) and hasattr(old, STATUS):
         base = old.status.SerializeToString()
         if len(base) > MAX_BASE:
             return False
-        stored.owners.add(manager=manager.name, apiVersion=version, time=now, subresource=STATUS, remaining=True, base=base)
-    elif len(owners) == 1:
-        (owner,) = owners
-        identity = (owner.manager, owner.applies, owner.apiVersion, owner.subresource)
-        if not owner.remaining or identity != (manager.name, False, version, subresource):
-            return False
-        if subresource == STATUS:
-            _take_over_status(resource, owner, new, old)
-        elif owner.excluded or any(_value_at(new, path) != _value_at(old, path) for path in assigned_paths(resource, owner)):
-            return False
-        owner.time = now
-    else:
+        new.metadata.ownership = with_status_owner(data, resource, manager, now, base)
+        return True
+    if new.ByteSize() < old.ByteSize():
+        return False  # an object that shrinks may only lose fields, which changes no time
+    stored = decode_stored(data)
+    owners = [owner for owner in stored.owners if (owner.subresource == STATUS) == (subresource == STATUS)]
+    if len(owners) != 1:
         return False
+    (owner,) = owners
+    identity = (owner.manager, owner.applies, owner.apiVersion or resource.api_version, owner.subresource)
+    if not owner.remaining or identity != (manager.name, False, manager.api_version, subresource):
+        return False
+    if subresource == STATUS:
+        _take_over_status(resource, owner, new, old)
+    elif (
+        owner.excluded
+        or has_server_fields(resource)
+        or any(_value_at(new, path) != _value_at(old, path) for path in assigned_paths(resource, owner))
+    ):
+        return False
+    owner.time = now
     new.metadata.ownership = stored.SerializeToString()
     return True
 

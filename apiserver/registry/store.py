@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 from pinnace.api.conversion import Conversion, conversion_to
 from pinnace.api.meta_v1_pb2 import ManagedFieldsEntry, ObjectMeta, OwnerReference
 from pinnace.api.names import new_uid
-from pinnace.api.ownership import UPDATE, FieldManager, Ownership, exclude_added, ownership_of_create
+from pinnace.api.ownership import UPDATE, Creator, FieldManager, Ownership, exclude_added
 from pinnace.api.patch import PatchError, parse
 from pinnace.api.quantities import canonicalize, keep_equal
 from pinnace.api.resources import DEFAULT_NAMESPACE, UNSAID, Object, Resource
@@ -76,6 +76,7 @@ class OwnerChange(NamedTuple):
     """The subresource that is written, if the operation does not say it."""
 
 
+NO_OWNER_CHANGE = OwnerChange()
 _PATCHES = {"": AdmissionOperation.UPDATE, STATUS: AdmissionOperation.UPDATE_STATUS, RESIZE: AdmissionOperation.RESIZE}
 """By subresource."""
 SUBRESOURCES = {AdmissionOperation.FINALIZE: FINALIZE} | {operation: subresource for subresource, operation in _PATCHES.items()}
@@ -121,19 +122,19 @@ class Store(Generic[T]):
 
     async def create(self, objs: Sequence[T], by: WriteRequest) -> list[Outcome]:
         await self._prepare_dry_run(by)
-        sent = dict[int, bytes]()
+        sent, creator = dict[int, bytes](), self._creator_of_fields(by)
         for index, obj in enumerate(objs):
             metadata = obj.metadata
             metadata.uid = ""  # the server sets it once, although a refused object is admitted again
-            metadata.ownership = self._owned_by_creator(obj, by)
+            metadata.ownership = creator(obj)
             if metadata.generateName and not metadata.name:
                 sent[index] = obj.SerializeToString()
         outcomes = await self.mutate(await self._admit_creates(objs, by), dry_run=by.dry_run)
         await self._retry_creates(objs, sent, outcomes, by)
         return outcomes
 
-    def _owned_by_creator(self, obj: T, by: WriteRequest) -> bytes:
-        return ownership_of_create(self.resource, obj, by.manager, by.api_version, self._clock.time())
+    def _creator_of_fields(self, by: WriteRequest) -> Creator:
+        return Creator(self.resource, by.manager, by.api_version, self._clock.time())
 
     def admit_update(self, new: T, old: T, by: WriteRequest) -> None:
         """Run admission for a write that is not a client's update, such as a merged event. Raises Rejected."""
@@ -145,7 +146,7 @@ class Store(Generic[T]):
 
     def admit_object(self, obj: T, by: WriteRequest) -> None:
         """Complete and validate a client's new object, without webhooks. Raises Rejected."""
-        obj.metadata.ownership = self._owned_by_creator(obj, by)
+        obj.metadata.ownership = self._creator_of_fields(by)(obj)
         self._creator.admit_object(obj, by)
 
     async def _retry_creates(
@@ -380,7 +381,8 @@ class Store(Generic[T]):
             raise Rejected(errors.too_much(self.resource, name, MAX_PARTS))
         new = copy(self.resource, wanted)
         if owners is None:
-            owners = OwnerChange(wanted.metadata.managedFields)
+            sent = wanted.metadata.managedFields if operation is AdmissionOperation.UPDATE else ()
+            owners = OwnerChange(sent) if sent else NO_OWNER_CHANGE
         self._prepare_update(new, old, operation)
         if not self._webhooks.has_matching_webhooks(by, operation, self.resource):
             return self._validate_and_admit(new, present, by, operation, owners)
@@ -410,6 +412,7 @@ class Store(Generic[T]):
             keep_equal(new, old)
         else:
             keep_identity(new, old)
+            copy_owners(new.metadata, old.metadata)
             drop_repeated_owners(new)
             if operation is AdmissionOperation.FINALIZE:
                 self.strategy.prepare_finalize(new, old)
@@ -451,15 +454,16 @@ class Store(Generic[T]):
         """Return the next state of the object if admission accepts the new version. Raises Rejected."""
         self._admission.validate(by, operation, self.resource, new, old)
         new.metadata.resourceVersion = old.metadata.resourceVersion
-        copy_owners(new.metadata, old.metadata)
         if owners.applied is not None:
             managed_fields.set_owners(self.resource, new, old, owners.applied)
-        elif old.metadata.ownership or old.metadata.managedFields or owners.sent:
+        elif owners.sent or new != old:
             version = by.api_version or self.resource.api_version
             subresource = owners.subresource or SUBRESOURCES.get(operation, "")
             manager = FieldManager(by.manager, UPDATE, version, subresource)
             managed_fields.track(self.resource, new, old, manager, owners.sent, self._clock.time())
-        if new == old:
+        else:
+            return MutationEffect.NO_OP
+        if (owners.applied is not None or owners.sent) and new == old:
             return MutationEffect.NO_OP
         new.metadata.resourceVersion = ""
         if self._is_finalized(new):
@@ -668,7 +672,7 @@ def keep_identity(new: Object, old: Object) -> None:
 def copy_owners(new: ObjectMeta, old: ObjectMeta) -> None:
     """Copy the owners of fields."""
     new.ownership = old.ownership
-    del new.managedFields[:]
+    new.ClearField("managedFields")
     if old.managedFields:
         new.managedFields.extend(old.managedFields)
 

@@ -15,7 +15,7 @@ and an object has at most 10 managers with the operation Update (see pinnace.api
 Source: https://github.com/kubernetes/kubernetes/tree/master/staging/src/k8s.io/apimachinery/pkg/util/managedfields/internal
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -31,6 +31,7 @@ from pinnace.api.resources import Object, Resource
 from pinnace.api.schema import Map, Type, empty, type_of
 from pinnace.api.structured_merge import compare
 from pinnace.api.wellknown import FENCE_ANNOTATION, LIMITS_ANNOTATION, TRACE_ANNOTATION
+from pinnace.api.wire import varint
 
 T = TypeVar("T", bound=Object)
 
@@ -89,17 +90,15 @@ class _Assigned(NamedTuple):
 
 
 def _omitted_of_pod(pod: Any) -> int:
+    """Called for each new pod: HasField takes five times as long as a string."""
     spec = pod.spec
-    bits = 0 if spec.HasField("priority") else 1
-    if not spec.HasField("preemptionPolicy"):
-        bits |= 2
-    if not spec.priorityClassName:
-        bits |= 4
-    if not spec.tolerations:
-        bits |= 8
-    if not spec.nodeName:
-        bits |= 16
-    return bits if pod.metadata.annotations else bits | 32
+    return (
+        (0 if spec.HasField("priority") else 1)
+        | (0 if spec.preemptionPolicy else 2)
+        | (0 if spec.priorityClassName else 4)
+        | (0 if spec.tolerations else 8)
+        | (0 if spec.nodeName else 16)
+    )
 
 
 def _omitted_of_service(service: Any) -> int:
@@ -114,8 +113,7 @@ def _paths(parent: str, *names: str) -> tuple[Path, ...]:
 
 ASSIGNED: Mapping[str, _Assigned] = {
     "pods": _Assigned(
-        _paths("spec", "priority", "preemptionPolicy", "priorityClassName", "tolerations", "nodeName")
-        + _paths("metadata", "annotations"),
+        _paths("spec", "priority", "preemptionPolicy", "priorityClassName", "tolerations", "nodeName"),
         _omitted_of_pod,
     ),
     "namespaces": _Assigned(_paths("spec", "finalizers"), lambda namespace: 1),
@@ -148,27 +146,59 @@ _NEVER_OWNED: Mapping[str, FieldSet] = {
     ),
 }
 """The fields that the server alone sets, by plural."""
+_SERVER_MAPS: Mapping[str, Sequence[Path]] = {"pods": [("f:metadata", "f:annotations")]}
+"""The maps that the server creates for its fields, by plural."""
 _NEVER_OWNED_OF_OTHERS = FieldSet(_DELETION)
+
+
+def has_server_fields(resource: Resource[Any]) -> bool:
+    """Return whether the server sets fields of its own in the objects of a resource."""
+    return resource.plural in _NEVER_OWNED
 
 
 def _never_owned(resource: Resource[Any]) -> FieldSet:
     return _NEVER_OWNED.get(resource.plural, _NEVER_OWNED_OF_OTHERS)
 
 
-def ownership_of_create(resource: Resource[Any], obj: Any, manager: str, api_version: str, now: float) -> bytes:
-    """Return the stored owners of a new object. Call it before the server sets fields. `api_version`: of the write; empty: the
-    stored one."""
-    candidates = ASSIGNED.get(resource.plural)
-    assigned = candidates.omitted(obj) if candidates is not None else 0
-    excluded = _unset_node_ports(obj) if resource.plural == "services" else b""
-    return _encoded_creator(manager, "" if api_version == resource.api_version else api_version, int(now), assigned, excluded)
+class Creator:
+    """The manager of creates at one time. A call returns the stored owners of a new object, and must precede the changes of the
+    server to it."""
+
+    def __init__(self, resource: Resource[Any], manager: str, api_version: str, now: float) -> None:
+        """`api_version`: of the write; empty: the stored one."""
+        version = "" if api_version == resource.api_version else api_version
+        self._owner = FieldOwner(manager=manager, apiVersion=version, time=int(now), remaining=True)
+        candidates = ASSIGNED.get(resource.plural)
+        self._omitted = candidates.omitted if candidates is not None else None
+        self._has_ports = resource.plural == "services"
+        self._encoded = dict[int, bytes]()
+
+    def __call__(self, obj: Any) -> bytes:
+        if self._has_ports:
+            return self._encode(self._omitted(obj) if self._omitted else 0, _unset_node_ports(obj))
+        assigned = self._omitted(obj) if self._omitted is not None else 0
+        encoded = self._encoded.get(assigned)
+        if encoded is None:
+            encoded = self._encoded[assigned] = self._encode(assigned, b"")
+        return encoded
+
+    def _encode(self, assigned: int, excluded: bytes) -> bytes:
+        owner = FieldOwner(assigned=assigned, excluded=excluded)
+        owner.MergeFrom(self._owner)
+        return FieldOwners(owners=[owner]).SerializeToString()
 
 
 @lru_cache(maxsize=1024)
-def _encoded_creator(manager: str, api_version: str, now: int, assigned: int, excluded: bytes) -> bytes:
-    """Cached, because many objects are created by the same manager in the same second."""
-    owner = FieldOwner(manager=manager, apiVersion=api_version, time=now, remaining=True, assigned=assigned, excluded=excluded)
-    return FieldOwners(owners=[owner]).SerializeToString()
+def _encoded_status_owner(manager: str, api_version: str, now: int) -> bytes:
+    owner = FieldOwner(manager=manager, apiVersion=api_version, time=now, subresource=STATUS, remaining=True)
+    return owner.SerializeToString()
+
+
+def with_status_owner(ownership: bytes, resource: Resource[Any], manager: FieldManager, now: int, base: bytes) -> bytes:
+    """Return the stored owners with one of the status, which has none. `base`: the encoded status before the write."""
+    version = "" if manager.api_version == resource.api_version else manager.api_version
+    owner = b"%b\x52%b%b" % (_encoded_status_owner(manager.name, version, now), varint(len(base)), base)
+    return b"%b\x0a%b%b" % (ownership, varint(len(owner)), owner)
 
 
 def _unset_node_ports(service: Any) -> bytes:
@@ -204,7 +234,7 @@ def owners_of(resource: Resource[Any], obj: Any) -> dict[FieldManager, OwnedFiel
         if owner.remaining:
             if everything is None:
                 everything = all_fields(resource, ownable_fields(resource, obj))
-            fields = part_of(everything, owner.subresource) - _excluded(resource, obj, owner, names)
+            fields = _remaining(resource, part_of(everything, owner.subresource), _excluded(resource, obj, owner, names))
         else:
             fields = from_json(owner.fields or b"{}").with_names(names)
         if fields:
@@ -213,6 +243,15 @@ def owners_of(resource: Resource[Any], obj: Any) -> dict[FieldManager, OwnedFiel
             )
             result[manager] = OwnedFields(fields, owner.time, api_version)
     return result
+
+
+def _remaining(resource: Resource[Any], part: FieldSet, excluded: FieldSet) -> FieldSet:
+    """Return the remaining fields of a part. A map that only the server has filled has no owner."""
+    fields = part - excluded
+    for path in _SERVER_MAPS.get(resource.plural, ()):
+        if path in fields and not fields.child(path[0]).child(path[1]):
+            fields = fields - FieldSet([path])
+    return fields
 
 
 def _stored_version(resource: Resource[Any]) -> str:
@@ -314,13 +353,18 @@ def encode_stored(resource: Resource[Any], owners: Ownership, everything: FieldS
             time=owned.time,
             subresource=manager.subresource,
         )
-        part = part_of(everything, manager.subresource)
-        if manager in largest and not owned.fields - part and not owned.fields & _never_owned(resource):
+        part, excluded = part_of(everything, manager.subresource), FieldSet()
+        if manager in largest:
             owner.assigned = 0 if manager.subresource else _unowned_assigned(resource, owned.fields)
-            excluded = part - owned.fields - _never_owned(resource) - FieldSet(assigned_paths(resource, owner))
+            known = FieldSet(assigned_paths(resource, owner)) | (
+                _never_owned(resource) if not manager.subresource else FieldSet()
+            )
+            excluded = part - owned.fields - known
+            owner.remaining = _remaining(resource, part, known | excluded) == owned.fields
+        if owner.remaining:
             owner.excluded = excluded.with_names(names).to_json().encode() if excluded else b""
-            owner.remaining = True
         else:
+            owner.assigned = 0
             owner.fields = owned.fields.with_names(names).to_json().encode()
     return stored.SerializeToString()
 

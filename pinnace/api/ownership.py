@@ -31,7 +31,7 @@ from pinnace.api.resources import Object, Resource
 from pinnace.api.schema import Map, Type, empty, type_of
 from pinnace.api.structured_merge import compare
 from pinnace.api.wellknown import FENCE_ANNOTATION, LIMITS_ANNOTATION, TRACE_ANNOTATION
-from pinnace.api.wire import varint
+from pinnace.api.wire import has_ownership, varint
 
 T = TypeVar("T", bound=Object)
 
@@ -479,10 +479,6 @@ def has_status_owner(ownership: bytes) -> bool:
     return _STATUS_WRITTEN in ownership
 
 
-_TAG = b"\xc2\x3e"
-"""The tag of `ownership` in encoded metadata."""
-
-
 def decode_shown(resource: Resource[T], data: bytes) -> T:
     """Decode an object and show its owners. Raises DecodeError."""
     obj: Any = resource.message
@@ -494,7 +490,7 @@ def decode_shown(resource: Resource[T], data: bytes) -> T:
 
 def encode_shown(resource: Resource[Any], data: bytes) -> bytes:
     """Return an encoded object with its owners shown. Raises DecodeError."""
-    if _TAG not in data:
+    if not has_ownership(data):
         return data
     obj: Any = decode_shown(resource, data)
     encoded: bytes = obj.SerializeToString()

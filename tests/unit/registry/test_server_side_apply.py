@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,8 +28,9 @@ class Cluster:
         self.created = False
 
     async def call(self, resource: Resource[Any], verb: str, request: Any, person: str = "admin") -> dict[str, Any]:
+        user = replace(PEOPLE[person], impersonator="system:gateway")
         with collect_warnings() as said:
-            data = await self._assembly.methods[f"/{resource.service}/{verb}"].call(request, Caller(PEOPLE[person]))
+            data = await self._assembly.methods[f"/{resource.service}/{verb}"].call(request, Caller(user))
         self.created = said.created
         return to_dict(decode_shown(resource, data))
 

@@ -46,7 +46,6 @@ from pinnace.api.ownership import (
     ownable_fields,
     owners_of,
     status_changes,
-    type_of_object,
     unchanged_status,
     with_status_owner,
     without_owners,
@@ -55,7 +54,7 @@ from pinnace.api.ownership import (
 from pinnace.api.ownership_pb2 import FieldOwner
 from pinnace.api.patch import equal
 from pinnace.api.resources import Object, Resource
-from pinnace.api.schema import Type
+from pinnace.api.schema import Type, type_of_resource
 from pinnace.api.status import Violation
 from pinnace.api.structured_merge import ABSENT, TypeMismatch, check, compare, field_set, merge, remove, with_named_fields
 from pinnace.apiserver import errors
@@ -142,16 +141,16 @@ def _updated_owners(
 ) -> Ownership:
     before, after = ownable_fields(resource, old), ownable_fields(resource, new)
     ignored = IGNORED.get(manager.subresource, FieldSet())
-    return _track_update(type_of_object(resource), before, after, owners, manager, ignored, now)
+    return _track_update(type_of_resource(resource), before, after, owners, manager, ignored, now)
 
 
 def _track_only_manager(resource: Resource[Any], new: Any, old: Any, manager: FieldManager, now: int) -> bool:
     """Set the owners of the new object if its other owners need not be computed. Return whether that is so: if the manager owns
     all remaining fields of the part that it writes, or nobody has written the status before."""
     data, subresource = old.metadata.ownership, manager.subresource
-    if not data or subresource not in ("", STATUS):
+    if not data or subresource not in ("", STATUS) or not hasattr(old, subresource or "metadata"):
         return False
-    if subresource == STATUS and not has_status_owner(data) and hasattr(old, STATUS):
+    if subresource == STATUS and not has_status_owner(data):
         base = old.status.SerializeToString()
         if len(base) > MAX_BASE:
             return False
@@ -282,7 +281,7 @@ def configuration(
     if client_metadata := {name: value for name, value in metadata.items() if name not in SERVER_FIELDS}:
         fields["metadata"] = client_metadata
     try:
-        check(type_of_object(resource), fields)
+        check(type_of_resource(resource), fields)
     except TypeMismatch as error:
         raise _type_mismatch_rejection(resource, data, error) from None
     return AppliedConfiguration(FieldManager(manager, APPLY, subresource=subresource), force, data, fields)
@@ -304,7 +303,7 @@ def create(resource: Resource[T], applied: AppliedConfiguration, namespace: str,
     form = {**applied.fields, "metadata": {**applied.fields.get("metadata", {}), "name": name, "namespace": namespace}}
     if not resource.namespaced:
         del form["metadata"]["namespace"]
-    owned = field_set(type_of_object(resource), applied.fields).without_trees(
+    owned = field_set(type_of_resource(resource), applied.fields).without_trees(
         IGNORED.get(applied.manager.subresource, FieldSet())
     )
     managers = {applied.manager: OwnedFields(owned, int(now))} if owned else {}
@@ -316,7 +315,7 @@ def create(resource: Resource[T], applied: AppliedConfiguration, namespace: str,
 def apply(resource: Resource[T], applied: AppliedConfiguration, live: T, now: float) -> ApplyResult[T]:
     """Return the live object with the configuration applied. Raises Rejected."""
     name = live.metadata.name
-    of, form = type_of_object(resource), to_dict(live)
+    of, form = type_of_resource(resource), to_dict(live)
     before = without_server_fields(resource, form)
     try:
         managers: Ownership = owners_of(resource, live)
@@ -400,7 +399,7 @@ def _remaining_conflicts(
     text = live.metadata.annotations.get(_UPGRADES.get(manager.name, ""), "")
     if not text:
         return conflicts_found
-    of = type_of_object(resource)
+    of = type_of_resource(resource)
     try:
         last = json.loads(text)
         if not isinstance(last, dict) or last.get("apiVersion") != resource.api_version:

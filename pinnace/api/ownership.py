@@ -15,7 +15,7 @@ and an object has at most 10 managers with the operation Update (see pinnace.api
 Source: https://github.com/kubernetes/kubernetes/tree/master/staging/src/k8s.io/apimachinery/pkg/util/managedfields/internal
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -23,12 +23,13 @@ from google.protobuf.message import DecodeError, Message
 
 from pinnace.api.codec import to_dict
 from pinnace.api.conversion import conversion_of, renamed_fields
-from pinnace.api.fieldset import FieldSet, Path, field_element, from_json, key_element
+from pinnace.api.field_writer import fields_v1
+from pinnace.api.fieldset import FieldSet, Path, field_element, field_name, from_json, key_element
 from pinnace.api.go_form import completed
 from pinnace.api.meta_v1_pb2 import ManagedFieldsEntry
 from pinnace.api.ownership_pb2 import FieldOwner, FieldOwners
 from pinnace.api.resources import Object, Resource
-from pinnace.api.schema import Map, Type, empty, type_of
+from pinnace.api.schema import Map, empty, type_of_resource
 from pinnace.api.structured_merge import compare
 from pinnace.api.wellknown import FENCE_ANNOTATION, LIMITS_ANNOTATION, TRACE_ANNOTATION
 from pinnace.api.wire import has_ownership, varint
@@ -149,6 +150,9 @@ _NEVER_OWNED: Mapping[str, FieldSet] = {
 _SERVER_MAPS: Mapping[str, Sequence[Path]] = {"pods": [("f:metadata", "f:annotations")]}
 """The maps that the server creates for its fields, by plural."""
 _NEVER_OWNED_OF_OTHERS = FieldSet(_DELETION)
+
+
+_UNOWNED_METADATA = FieldSet(("f:metadata", field_element(name)) for name in SERVER_FIELDS)
 
 
 def has_server_fields(resource: Resource[Any]) -> bool:
@@ -281,8 +285,9 @@ def unchanged_status(resource: Resource[Any], base: bytes, status: Message) -> F
     """Return the fields of an earlier status that the status still has."""
     message: Any = resource.message()
     message.status.ParseFromString(base)
-    of = type_of_object(resource)
-    before, after = ({"status": form} for form in (_status_form(message.status), _status_form(status)))
+    of, names = type_of_resource(resource), {field.name for field, _ in message.status.ListFields()}
+    forms = (_status_form(message.status), _status_form(status, names))
+    before, after = ({"status": {name: form[name] for name in names if name in form}} for form in forms)
     present = compare(of, {"status": {}}, before).changed
     difference = compare(of, before, after)
     return present - difference.modified - difference.removed
@@ -291,11 +296,19 @@ def unchanged_status(resource: Resource[Any], base: bytes, status: Message) -> F
 def status_changes(resource: Resource[Any], old: Message, new: Message, names: Iterable[str]) -> FieldSet:
     """Return the fields that a status changes or loses, among the fields with these names."""
     forms = ({"status": {name: form[name] for name in names if name in form}} for form in map(_status_form, (old, new)))
-    difference = compare(type_of_object(resource), *forms)
+    difference = compare(type_of_resource(resource), *forms)
     return difference.changed | difference.removed
 
 
-def _status_form(status: Message) -> dict[str, Any]:
+def _status_form(status: Any, names: Collection[str] | None = None) -> dict[str, Any]:
+    """Return the JSON form of a status. `names`: the fields that matter; None: all."""
+    if names is not None:
+        part = type(status)()
+        part.CopyFrom(status)
+        for field, _ in status.ListFields():
+            if field.name not in names:
+                part.ClearField(field.name)
+        status = part
     return completed(status, to_dict(status))
 
 
@@ -306,12 +319,7 @@ def part_of(fields: FieldSet, subresource: str) -> FieldSet:
 
 def all_fields(resource: Resource[Any], form: Mapping[str, Any]) -> FieldSet:
     """Return all fields of an object that can have owners. `form`: see `ownable_fields`."""
-    return compare(type_of_object(resource), empty_form(resource), form).changed
-
-
-def type_of_object(resource: Resource[Any]) -> Type:
-    """Return the type of the objects of a resource."""
-    return type_of(resource.message.DESCRIPTOR)
+    return compare(type_of_resource(resource), empty_form(resource), form).changed
 
 
 def empty_form(resource: Resource[Any]) -> dict[str, Any]:
@@ -332,7 +340,7 @@ def without_server_fields(resource: Resource[Any], form: Mapping[str, Any]) -> d
     result = {name: value for name, value in form.items() if name not in ("apiVersion", "kind")}
     metadata = result.get("metadata") or {}
     result["metadata"] = {name: value for name, value in metadata.items() if name not in SERVER_FIELDS}
-    of = type_of_object(resource)
+    of = type_of_resource(resource)
     for name in ("spec", STATUS):
         if isinstance(of, Map) and of.field(name) is not None:
             result.setdefault(name, {})
@@ -395,7 +403,7 @@ def exclude_added(resource: Resource[Any], ownership: bytes, before: Object, aft
             continue
         if added is None:
             forms = (ownable_fields(resource, obj) for obj in (before, after))
-            added = compare(type_of_object(resource), *forms).added
+            added = compare(type_of_resource(resource), *forms).added
         if paths := part_of(added, owner.subresource):
             owner.excluded = (from_json(owner.excluded or b"{}") | paths).to_json().encode()
     return stored.SerializeToString()
@@ -441,15 +449,79 @@ def encode(owners: Ownership, resource: Resource[Any]) -> list[ManagedFieldsEntr
     return entries
 
 
+_OMITTED = {"": frozenset({STATUS}), STATUS: frozenset({"metadata", "spec"})}
+"""The top-level fields of IGNORED."""
+
+
 def show_owners(resource: Resource[Any], obj: Any) -> None:
     """Replace the stored owners of an object by its managedFields, in place."""
     metadata = obj.metadata
-    if not metadata.ownership:
+    stored = metadata.ownership
+    if not stored:
         return
-    entries = encode(owners_of(resource, obj), resource)
     metadata.ClearField("ownership")
+    owners = decode_stored(stored).owners
+    if conversion_of(resource).is_identity and not any(owner.apiVersion for owner in owners):
+        entries = _written_entries(resource, obj, owners)
+    else:
+        metadata.ownership = stored
+        entries = encode(owners_of(resource, obj), resource)
+        metadata.ClearField("ownership")
     del metadata.managedFields[:]
     metadata.managedFields.extend(entries)
+
+
+def _written_entries(resource: Resource[Any], obj: Any, owners: Iterable[FieldOwner]) -> list[ManagedFieldsEntry]:
+    """Return the entries of `encode` for owners with the field names of the stored version, without sets of fields in between:
+    gateways do this for each object that they list."""
+    entries = list[ManagedFieldsEntry]()
+    for owner in sorted(owners, key=lambda owner: (not owner.applies, owner.time, owner.manager, owner.subresource)):
+        fields = owner.fields
+        if owner.remaining:
+            excluded = _statically_excluded(resource.plural, owner.subresource, owner.assigned, owner.excluded)
+            if owner.base:
+                excluded = excluded | unchanged_status(resource, owner.base, obj.status)
+            if owner.subresource != STATUS:
+                excluded = excluded | FieldSet(_filled_by_server(resource, obj, excluded))
+            fields = fields_v1(obj, excluded, _OMITTED.get(owner.subresource, _OMITTED[""])).encode()
+        if fields in (b"", b"{}"):
+            continue
+        entry = ManagedFieldsEntry(
+            manager=owner.manager,
+            operation=APPLY if owner.applies else UPDATE,
+            apiVersion=resource.api_version,
+            fieldsType=FIELDS_V1,
+            subresource=owner.subresource,
+        )
+        if owner.time:
+            entry.time.seconds = owner.time
+        entry.fieldsV1.Raw = fields
+        entries.append(entry)
+    return entries
+
+
+@lru_cache(maxsize=1024)
+def _statically_excluded(plural: str, subresource: str, assigned: int, excluded: bytes) -> FieldSet:
+    """Return the fields of an object that a manager of the remaining fields does not own, whatever the object contains."""
+    result = FieldSet()
+    if subresource != STATUS:
+        result = _UNOWNED_METADATA | _NEVER_OWNED.get(plural, _NEVER_OWNED_OF_OTHERS)
+        if assigned and (candidates := ASSIGNED.get(plural)):
+            result = result | FieldSet(path for bit, path in enumerate(candidates.paths) if assigned >> bit & 1)
+    return result | from_json(excluded) if excluded else result
+
+
+def _filled_by_server(resource: Resource[Any], obj: Any, excluded: FieldSet) -> list[Path]:
+    """Return the maps of an object in which the server has set all fields that are not excluded."""
+    result = list[Path]()
+    for path in _SERVER_MAPS.get(resource.plural, ()):
+        keys: Any = obj
+        for element in path:
+            keys = getattr(keys, field_name(element) or "")
+        hidden = excluded.child(path[0]).child(path[1]).members
+        if all(field_element(key) in hidden for key in keys):
+            result.append(path)
+    return result
 
 
 def without_owners(obj: T) -> T:

@@ -26,6 +26,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from pinnace.api.codec import Field, fields_of, of_field
 from pinnace.api.merge import DEFAULTS
 from pinnace.api.meta_v1_pb2 import FieldsV1
+from pinnace.api.resources import Resource
 from pinnace.api.scalars import SCALARS
 
 META_PACKAGE = "io.k8s.apimachinery.pkg.apis.meta.v1"
@@ -168,6 +169,11 @@ def type_of(message: Descriptor, atomic: bool | None = None) -> Type:
     if atomic is None:
         atomic = extensions().get(schema_name(message), {}).get(_MAP_TYPE) == _ATOMIC
     return Map(MessageFields(message), None, atomic)
+
+
+def type_of_resource(resource: Resource[Any]) -> Type:
+    """Return the type of the objects of a resource."""
+    return type_of(resource.message.DESCRIPTOR)
 
 
 @cache

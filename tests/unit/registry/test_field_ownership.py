@@ -24,6 +24,7 @@ from pinnace.api.ownership import (
     ownable_fields,
     owners_of,
     part_of,
+    with_shown_owners,
 )
 from pinnace.api.resources import LEASES, PODS, Resource
 from pinnace.apiserver.registry import managed_fields
@@ -91,6 +92,16 @@ def fields(owners: Ownership) -> dict[FieldManager, tuple[FieldSet, int]]:
     return {manager: (owned.fields, owned.time) for manager, owned in owners.items() if owned.fields}
 
 
+def encoded(owners: Ownership) -> list[bytes]:
+    return sorted(entry.SerializeToString(deterministic=True) for entry in encode(owners, PODS))
+
+
+def shown(pod: Any) -> list[bytes]:
+    """The entries that a client reads."""
+    entries = with_shown_owners(PODS, pod).metadata.managedFields
+    return sorted(entry.SerializeToString(deterministic=True) for entry in entries)
+
+
 def created(pod: Any, manager: str, now: int) -> tuple[Any, Ownership]:
     """A pod as a manager creates it, and the owners that a computation at the create gives."""
     new = copied(pod, lambda obj: None)
@@ -118,6 +129,7 @@ def test_stored_owners_equal_owners_that_each_write_computes(seed: int) -> None:
         if new != pod:
             managed_fields.track(PODS, new, pod, manager, (), now)
         assert fields(owners_of(PODS, new)) == fields(expected), (now, manager)
+        assert shown(new) == encoded(owners_of(PODS, new))
         pod = new
         if now == 6 and not pod.metadata.annotations:
             pod = copied(pod, bind)

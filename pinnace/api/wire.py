@@ -63,15 +63,15 @@ def without_ownership(encoded: bytes) -> bytes:
     """Return an encoded object without the owners of its fields (pinnace.api.ownership). Metadata must be its first field."""
     if encoded[:1] != b"\x0a":
         return encoded
-    length, start = _read_varint(encoded, 1)
+    length, start = (encoded[1], 2) if encoded[1] < 0x80 else _read_varint(encoded, 1)
     end = start + length
     at = encoded.rfind(_OWNERSHIP, start, end)
     if at < 0:
         return encoded
-    size, begin = _read_varint(encoded, at + 2)
+    size, begin = (encoded[at + 2], at + 3) if encoded[at + 2] < 0x80 else _read_varint(encoded, at + 2)
     if begin + size != end:
         return encoded
-    return b"\x0a%b%b%b" % (varint(at - start), encoded[start:at], encoded[end:])
+    return b"".join((b"\x0a", varint(at - start), encoded[start:at], encoded[end:]))
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:

@@ -36,7 +36,7 @@ test-cluster: setup ## Run the tests of real processes: components, failures, th
 	@$(BIN)/pytest $(PLAIN) -n $(or $(WORKERS),4) --dist worksteal tests/integration tests/labs
 
 test-quick: setup ## Run the unit tests that start no process and need no etcd (four minutes on two cores)
-	@$(BIN)/pytest -m 'not processes' --hypothesis-profile quick -n $(or $(WORKERS),2) --dist worksteal tests/unit
+	@$(BIN)/pytest -m 'not processes and not slow' --hypothesis-profile quick -n $(or $(WORKERS),2) --dist worksteal tests/unit
 
 agreement: setup ## Compare each plugin of the scheduler with its plain form, on 100,000 random pairs of pod and node
 	@PINNACE_PAIRS=100000 $(BIN)/pytest -n 2 -k agree tests/unit/scheduler

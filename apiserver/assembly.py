@@ -8,22 +8,38 @@ simulation call the same methods, with the same checks. All time and randomness 
 
 import asyncio
 import random
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
-from pinnace.api import authorization_pb2, calls_pb2, elections_pb2, keys_pb2, metrics_pb2, tables_pb2, version_pb2
+from pinnace.api import (
+    authorization_pb2,
+    calls_pb2,
+    customobjects_pb2,
+    elections_pb2,
+    keys_pb2,
+    metrics_pb2,
+    tables_pb2,
+    tokens_pb2,
+    version_pb2,
+)
 from pinnace.api.conversion import SERVED_VERSIONS, conversion_of
 from pinnace.api.resources import (
     ALL,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
+    CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
+    ENDPOINT_SLICES,
     EVENTS,
     IP_ADDRESSES,
     LEASES,
+    MUTATING_ADMISSION_POLICIES,
+    MUTATING_ADMISSION_POLICY_BINDINGS,
+    MUTATING_WEBHOOK_CONFIGURATIONS,
     NAMESPACES,
     NODES,
     PERSISTENT_VOLUMES,
@@ -32,19 +48,34 @@ from pinnace.api.resources import (
     REPLICA_SETS,
     ROLE_BINDINGS,
     ROLES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
     SERVICES,
+    VALIDATING_ADMISSION_POLICIES,
+    VALIDATING_ADMISSION_POLICY_BINDINGS,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
     Resource,
+    by_kind,
 )
+from pinnace.apiextensions.kinds import CustomVersion
+from pinnace.apiserver.account_secrets import TokenSecretFiller
 from pinnace.apiserver.admission import AdmissionChain
-from pinnace.apiserver.admission.plugins import chain
+from pinnace.apiserver.admission.plugins import OPTIONAL, SERVICE_ACCOUNT, chain
 from pinnace.apiserver.auth.audit import AuditSink, CallAudit, NoAudit
 from pinnace.apiserver.auth.authentication import NoTokenAuthenticator, TokenAuthenticator
 from pinnace.apiserver.auth.authorizer import Impersonator, NodeAuthorizer, UnionAuthorizer
 from pinnace.apiserver.auth.rbac import RbacAuthorizer
-from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.auth.tokens import AccountTokenAuthenticator, TokenSettings
+from pinnace.apiserver.cacher.cacher import Cacher, ResourceCache
+from pinnace.apiserver.customresources.controller import DefinitionController
+from pinnace.apiserver.customresources.registry import CustomResources, MethodTable
+from pinnace.apiserver.customresources.service import CustomObjectService
+from pinnace.apiserver.customresources.store import CustomStore, VersionForm
+from pinnace.apiserver.customresources.strategy import CustomObjectStrategy
 from pinnace.apiserver.election.history import RestoreHandler
 from pinnace.apiserver.election.service import DEFAULT_LEASE, ElectionsService, timing_of
 from pinnace.apiserver.flow.control import SEATS, PriorityAndFairness
+from pinnace.apiserver.kubernetes_service import DEFAULT_PORT, KubernetesServiceKeeper
 from pinnace.apiserver.quota.ledger import Quotas
 from pinnace.apiserver.registry.allocation import AddressGuard, ServiceAllocator, ServiceRanges
 from pinnace.apiserver.registry.events import EventLimits, EventRegistry, EventRetention, LeasedEventCommitter
@@ -76,11 +107,18 @@ from pinnace.apiserver.services.pods import ContainerStreams, PodService
 from pinnace.apiserver.services.resource import EventService, NamespaceService, ResourceService, TablesService
 from pinnace.apiserver.services.resource_metrics import NodeMetricsService, PodMetricsService, StatsCollector
 from pinnace.apiserver.services.scale import ScaledService
+from pinnace.apiserver.services.tokens import TokensService
 from pinnace.apiserver.startup import Bootstrap, Claim, ClusterIdentity, Migration, ReadinessGate
 from pinnace.apiserver.storage.committer import Committer, MarkerSweeper
 from pinnace.apiserver.storage.compactor import INTERVAL, Compactor
 from pinnace.apiserver.storage.interface import Storage
-from pinnace.apiserver.webhooks.webhook import Webhook, WebhookAdmission
+from pinnace.apiserver.webhooks.client import WebhookClient
+from pinnace.apiserver.webhooks.configurations import WebhookConfigurations
+from pinnace.apiserver.webhooks.dispatch import WebhookAdmission
+from pinnace.apiserver.webhooks.evaluation import PolicyAdmission
+from pinnace.apiserver.webhooks.policies import PolicyIndex
+from pinnace.apiserver.webhooks.reviewers import Reviewers
+from pinnace.apiserver.webhooks.services import EndpointResolver
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.cpu import no_preemptions
 from pinnace.runtime.grpc_server import RefusalPacer
@@ -90,7 +128,7 @@ from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """The configuration of an API server. By default there is no audit log, tracer, kubelet client or webhook."""
+    """The configuration of an API server. By default there is no audit log, tracer or kubelet client."""
 
     compaction_interval: float = INTERVAL
     """Seconds between compactions of the storage. If 0, this server does not compact."""
@@ -105,17 +143,27 @@ class ServerSettings:
     services: ServiceRanges = field(default_factory=ServiceRanges)
     """The ranges of cluster IPs and node ports."""
     tokens: TokenAuthenticator = field(default_factory=NoTokenAuthenticator)
-    """The bearer tokens that the server reviews."""
+    """The bearer tokens that the server reviews, besides those of service accounts."""
+    account_tokens: TokenSettings | None = None
+    """The tokens of service accounts. None: the server signs and accepts none, and pods have no credentials."""
+    disabled_plugins: frozenset[str] = frozenset()
+    """The names of admission plugins that are not called."""
+    kubernetes_port: int = DEFAULT_PORT
+    """The port of the service kubernetes, which exists if pods have credentials."""
     audit: AuditSink = field(default_factory=NoAudit)
     tracer: Tracer = NO_TRACER
     kubelets: Kubelets = field(default_factory=NoKubelets)
-    webhooks: Sequence[Webhook] = ()
     min_request_timeout: float = MIN_TIMEOUT
     """The minimum duration of a watch in seconds (see pinnace.apiserver.services.methods)."""
     preempted: Callable[[], int] = no_preemptions
     """Returns the number of preemptions of this process (see pinnace.runtime.cpu)."""
     cluster: Claim = field(default_factory=Claim)
     """The cluster to which the server belongs."""
+
+    @property
+    def optional_plugins(self) -> frozenset[str]:
+        """The enabled admission plugins that can be disabled. Without tokens, pods get no credentials."""
+        return frozenset(OPTIONAL if self.account_tokens is not None else ()) - self.disabled_plugins
 
 
 DEFAULTS = ServerSettings()
@@ -153,6 +201,8 @@ class Assembly:
         self._rbac = RbacAuthorizer(of(ROLES), of(CLUSTER_ROLES), of(ROLE_BINDINGS), of(CLUSTER_ROLE_BINDINGS))
         self._audit = CallAudit(settings.audit)
         self.policy = UnionAuthorizer(self._rbac, self._nodes, self._refresh, self._audit)
+        self.account_tokens = self._token_authenticator()
+        """None: the server accepts no tokens of service accounts."""
         self._fences = FenceVerifier(storage, self.cacher, self.policy)
         self._flow = PriorityAndFairness(settings.seats, clock=clock, meter=metrics.FlowMeter())
         self._retention = EventRetention(storage, self.cacher, clock, settings.events)
@@ -168,14 +218,32 @@ class Assembly:
             timing=timing_of(settings.election_lease),
         )
         self._heartbeats = HeartbeatsService(storage, self._committer, self.cacher, self.policy, clock=clock, rng=self._rng)
-        admission = chain(self.cacher, self._nodes, self._rbac, self._quotas, settings.tracer, clock)
-        self._webhooks = WebhookAdmission(settings.webhooks, of(NAMESPACES))
+        self._admission = admission = chain(
+            self.cacher, self._nodes, self._rbac, self._quotas, settings.tracer, clock, settings.optional_plugins
+        )
+        self._webhook_client = WebhookClient(EndpointResolver(of(SERVICES), of(ENDPOINT_SLICES), self._rng).resolve)
+        self._reviewers = self._new_reviewers()
         self._stores = {resource: self._store(resource, admission) for resource in ALL}
         self._aggregator = RoleAggregator(self._stores[CLUSTER_ROLES], self.cacher, self._rbac)
         networks = [str(network) for network in settings.services.networks]
-        bootstrap = Bootstrap(self._stores, self.cacher, clock, networks, self._aggregator)
+        bootstrap = Bootstrap(
+            self._stores,
+            self.cacher,
+            clock,
+            networks,
+            self._aggregator,
+            has_accounts=SERVICE_ACCOUNT in settings.optional_plugins,
+        )
         self._migration = Migration(storage, self._stores, self.cacher, clock)
         restores = RestoreHandler(storage, self._elections_committer, self.cacher, clock, self._rng)
+        self._kubernetes = KubernetesServiceKeeper(
+            self._stores[SERVICES], self.cacher, settings.services.networks, settings.kubernetes_port, clock
+        )
+        self._token_secrets = None
+        if settings.account_tokens is not None:
+            self._token_secrets = TokenSecretFiller(
+                self._stores[SECRETS], self.cacher, settings.account_tokens, self._refresh, clock
+            )
         self.opening = ReadinessGate(self.cacher, self._identity, bootstrap, restores, self._elections)
         ids = RequestIds(f"{self._rng.getrandbits(48):012x}")
         impersonator = Impersonator(self.policy, lambda: self._rbac.versions)
@@ -184,29 +252,53 @@ class Assembly:
         self._authorizations = StreamAuthorizations(
             self.policy, self._role_versions, settings.min_request_timeout, clock, self._rng
         )
-        self.methods = self._methods()
+        self._custom = CustomResources(self.cacher, self._custom_methods, self._refresh)
+        self._definitions = DefinitionController(
+            self._custom,
+            self._stores[CUSTOM_RESOURCE_DEFINITIONS],
+            self._custom_store_of,
+            self.cacher,
+            self.opening.bootstrapped,
+            self._refresh,
+            clock,
+        )
+        self.methods = MethodTable(self._methods(), self._custom)
         self._calls.set_methods(self.methods)
 
     async def run(self) -> None:
         """Run until cancelled. If a task fails, all tasks are cancelled and the error is raised. Raises OtherCluster before
         the first write."""
         await self._identity.check()
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(unending("identity", self._identity.run), name="identity")
-            tasks.create_task(unending("committer", self._committer.run), name="committer")
-            tasks.create_task(unending("committer of elections", self._elections_committer.run), name="committer of elections")
-            for committer in (self._committer, self._elections_committer):
-                tasks.create_task(unending("pipelines", committer.keep_pipelines), name="pipelines")
-            tasks.create_task(unending("flow control", self._flow.run), name="flow control")
-            tasks.create_task(unending("tenures", self._authorizations.run), name="tenures")
-            tasks.create_task(unending("sweeper", self._sweeper.run), name="sweeper")
-            tasks.create_task(unending("compactor", self._compactor.run), name="compactor")
-            tasks.create_task(unending("retention of events", self._retention.run), name="retention of events")
-            tasks.create_task(unending("cacher", self.cacher.run), name="cacher")
-            tasks.create_task(unending("quotas", self._quotas.run), name="quotas")
-            tasks.create_task(unending("elections", self._elections.run), name="elections")
-            tasks.create_task(unending("opening", self.opening.run), name="opening")
-            tasks.create_task(self._migrate(), name="migration")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(unending("identity", self._identity.run), name="identity")
+                tasks.create_task(unending("committer", self._committer.run), name="committer")
+                tasks.create_task(
+                    unending("committer of elections", self._elections_committer.run), name="committer of elections"
+                )
+                for committer in (self._committer, self._elections_committer):
+                    tasks.create_task(unending("pipelines", committer.keep_pipelines), name="pipelines")
+                tasks.create_task(unending("flow control", self._flow.run), name="flow control")
+                tasks.create_task(unending("tenures", self._authorizations.run), name="tenures")
+                tasks.create_task(unending("sweeper", self._sweeper.run), name="sweeper")
+                tasks.create_task(unending("compactor", self._compactor.run), name="compactor")
+                tasks.create_task(unending("retention of events", self._retention.run), name="retention of events")
+                tasks.create_task(unending("cacher", self.cacher.run), name="cacher")
+                tasks.create_task(unending("quotas", self._quotas.run), name="quotas")
+                tasks.create_task(unending("elections", self._elections.run), name="elections")
+                tasks.create_task(unending("opening", self.opening.run), name="opening")
+                tasks.create_task(unending("definitions", self._definitions.run), name="definitions")
+                tasks.create_task(self._migrate(), name="migration")
+                if self._token_secrets is not None:
+                    for name, part in (("service kubernetes", self._kubernetes), ("token secrets", self._token_secrets)):
+                        tasks.create_task(unending(name, partial(self._run_when_open, part.run)), name=name)
+        finally:
+            await self._webhook_client.close()
+
+    async def _run_when_open(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run work that writes, when the server has its state and its bootstrap objects."""
+        await self.opening.bootstrapped.wait()
+        await work()
 
     async def _migrate(self) -> None:
         await self.opening.bootstrapped.wait()
@@ -241,7 +333,10 @@ class Assembly:
         services.append((keys_pb2.DESCRIPTOR.services_by_name["Keys"], KeysService(self._storage), opening.refusal))
         services.append((calls_pb2.DESCRIPTOR.services_by_name["Calls"], self._calls, opening.refusal))
         authorization = authorization_pb2.DESCRIPTOR.services_by_name["Authorization"]
-        services.append((authorization, AuthorizationService(self.policy, self._settings.tokens), opening.refusal))
+        reviews = AuthorizationService(self.policy, self._settings.tokens, self.account_tokens, self._refresh)
+        services.append((authorization, reviews, opening.refusal))
+        tokens = TokensService(self._settings.account_tokens, self.cacher, self._nodes.owns, self._clock, self._rng)
+        services.append((tokens_pb2.DESCRIPTOR.services_by_name["Tokens"], tokens, opening.refusal))
         services.append((version_pb2.DESCRIPTOR.services_by_name["Version"], VersionService(), opening.refusal))
         methods: dict[str, Method] = {}
 
@@ -273,6 +368,7 @@ class Assembly:
                 self._clock,
                 streaming,
                 self._fences,
+                requires_accounts=SERVICE_ACCOUNT in self._settings.optional_plugins,
             ),
             NODES: NodeService(stores[NODES], self.cacher, audit, policy, self._heartbeats),
             LEASES: LeaseService(stores[LEASES], self.cacher, audit, policy, self._storage, self._clock),
@@ -286,6 +382,12 @@ class Assembly:
             resource: special.get(resource) or ResourceService(stores[resource], self.cacher, audit, policy) for resource in ALL
         }
 
+    def _token_authenticator(self) -> AccountTokenAuthenticator | None:
+        settings, of = self._settings.account_tokens, self.cacher.cache_of
+        if settings is None:
+            return None
+        return AccountTokenAuthenticator(settings, of(SERVICE_ACCOUNTS), of(PODS), of(SECRETS), of(NODES), self._clock)
+
     def _store(self, resource: Resource[Any], admission: AdmissionChain) -> Store[Any]:
         committer = self._quotas.commits(resource)
         if resource is EVENTS:
@@ -297,7 +399,84 @@ class Assembly:
         elif resource is IP_ADDRESSES:
             allocator = AddressGuard(self._storage)
         mutator = Mutator(resource, self.cacher.cache_of(resource), self._storage, committer, clock, allocator)
-        return Store(resource, strategy, admission, mutator, self._refresh, clock, rng, self._webhooks, self._settings.tracer)
+        return Store(resource, strategy, admission, mutator, self._refresh, clock, rng, self._reviewers, self._settings.tracer)
+
+    def _custom_methods(self, version: CustomVersion) -> Mapping[str, Method]:
+        """Return the methods of a version of a custom kind."""
+        resource = version.resource
+        service = CustomObjectService(version, self._custom_store(version), self.cacher, self._audit, self.policy)
+        return build_methods(
+            customobjects_pb2.DESCRIPTOR.services_by_name["CustomObjects"].methods,
+            service,
+            self.opening.gate(resource),
+            self._flow,
+            self.policy,
+            self._authorizations,
+            self._fences,
+            self._audit,
+            resource,
+        )
+
+    def _custom_store(self, version: CustomVersion) -> CustomStore:
+        resource, clock, rng = version.resource, self._clock, self._rng
+        committer, cache = self._quotas.commits(resource), self.cacher.cache_of(resource)
+        mutator = Mutator(resource, cache, self._storage, committer, clock, form=VersionForm(version))
+        strategy = CustomObjectStrategy(version)
+        store = CustomStore(
+            resource,
+            strategy,
+            self._admission,
+            mutator,
+            self._refresh,
+            clock,
+            rng,
+            self._reviewers,
+            self._settings.tracer,
+        )
+        store.follow_definition(self.cacher.cache_of(CUSTOM_RESOURCE_DEFINITIONS), version.kind.qualified)
+        return store
+
+    def _custom_store_of(self, definition: str) -> CustomStore | None:
+        """Return the store of the objects of a definition; None if it is not established."""
+        kind = self._custom.kinds.get(definition)
+        return self._custom_store(kind.storage) if kind is not None else None
+
+    def _new_reviewers(self) -> Reviewers:
+        of, decide = self.cacher.cache_of, self.policy.decide
+        configurations = WebhookConfigurations((of(MUTATING_WEBHOOK_CONFIGURATIONS), of(VALIDATING_WEBHOOK_CONFIGURATIONS)))
+        webhooks = WebhookAdmission(
+            configurations,
+            of(NAMESPACES),
+            self._webhook_client,
+            decide,
+            metrics.WebhookMeter(),
+            self._clock,
+            self._rng,
+        )
+        validating, mutating = (
+            PolicyIndex(policies.kind, of(policies), of(bindings))
+            for policies, bindings in (
+                (VALIDATING_ADMISSION_POLICIES, VALIDATING_ADMISSION_POLICY_BINDINGS),
+                (MUTATING_ADMISSION_POLICIES, MUTATING_ADMISSION_POLICY_BINDINGS),
+            )
+        )
+        meter = metrics.PolicyMeter()
+        policies = PolicyAdmission(validating, mutating, of(NAMESPACES), self._find_kind, decide, meter, self._clock, self._rng)
+        return Reviewers(policies, webhooks)
+
+    def _find_kind(self, api_version: str, kind: str) -> tuple[Resource[Any], ResourceCache[Any]] | None:
+        """Return the resource with an API version and kind, and its cache."""
+        resource: Resource[Any] | None = by_kind(kind, api_version)
+        if resource is None:
+            group = api_version.rpartition("/")[0]
+            versions = (
+                version
+                for custom in self._custom.kinds.values()
+                if custom.group == group and custom.name == kind
+                for version in custom.served
+            )
+            resource = next((version.resource for version in versions if version.api_version == api_version), None)
+        return (resource, self.cacher.cache_of(resource)) if resource is not None else None
 
     def _role_versions(self) -> Hashable | None:
         """Return the versions of all roles and bindings; None while bootstrap roles may be missing."""

@@ -26,6 +26,7 @@ from pinnace.api.resources import Resource
 from pinnace.api.selectors import SelectorError
 from pinnace.api.status import (
     APPLY_CONFLICT,
+    INVALID_KIND,
     PRECONDITION_KIND,
     TOO_LARGE,
     UNMERGEABLE,
@@ -67,6 +68,8 @@ class Rejected(Exception):
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.message)
         self.refusal = refusal
+        self.warnings: Sequence[str] = ()
+        """The warnings of the refused call, which are set at its end."""
 
 
 def not_found(resource: Resource[Any], name: str) -> Refusal:
@@ -111,15 +114,16 @@ def contended(resource: Resource[Any], name: str) -> Refusal:
     return Refusal(Code.ABORTED, "Contended", message, retry_after=RETRY_AFTER)
 
 
-def invalid(resource: Resource[Any], name: str, violations: Sequence[Violation]) -> Refusal:
+def invalid(resource: Resource[Any], name: str, violations: Sequence[Violation], kind: str = "") -> Refusal:
     """The refusal contains the first violations, up to MAX_VIOLATIONS bytes, and the number of the omitted ones. (Kubernetes
-    returns all violations.)"""
-    shown = _limit_violations(violations)
-    message = f'{resource.kind} "{name}" is invalid: {summarize(shown)}'
-    return Refusal(Code.INVALID_ARGUMENT, "Invalid", message, violations=tuple(shown))
+    returns all violations.) `kind`: the kind in the message, if it is not that of the resource."""
+    shown = _truncate_violations(violations)
+    message = f'{kind or resource.kind} "{name}" is invalid: {summarize(shown)}'
+    metadata = ((INVALID_KIND, kind),) if kind and kind != resource.kind else ()
+    return Refusal(Code.INVALID_ARGUMENT, "Invalid", message, violations=tuple(shown), metadata=metadata)
 
 
-def _limit_violations(violations: Sequence[Violation]) -> list[Violation]:
+def _truncate_violations(violations: Sequence[Violation]) -> list[Violation]:
     shown, room = list[Violation](), MAX_VIOLATIONS
     for violation in violations:
         room -= len(violation.field.encode()) + len(violation.message.encode()) + 16
@@ -152,7 +156,7 @@ def unmergeable(message: str) -> Refusal:
 
 def apply_conflict(conflicts: Sequence[Violation]) -> Refusal:
     """Each conflict contains a field and the manager that owns it."""
-    shown = _limit_violations(conflicts)
+    shown = _truncate_violations(conflicts)
     return Refusal(Code.ABORTED, APPLY_CONFLICT, conflict_message(conflicts), violations=tuple(shown))
 
 

@@ -14,9 +14,11 @@ import click
 import uvloop
 
 from pinnace.apiserver import stages
+from pinnace.apiserver.admission.plugins import parse_plugin_names
 from pinnace.apiserver.assembly import DEFAULTS, ServerSettings
 from pinnace.apiserver.auth.audit import AuditLog
 from pinnace.apiserver.auth.authentication import NoTokenAuthenticator, RequestAuthenticator, TokenFile
+from pinnace.apiserver.auth.tokens import DEFAULT_ISSUER, TokenKeyFiles, TokenSettings
 from pinnace.apiserver.election.service import DEFAULT_LEASE, MAX_LEASE
 from pinnace.apiserver.registry.allocation import ServiceRanges, parse_networks, parse_node_ports
 from pinnace.apiserver.registry.events import EventLimits
@@ -24,15 +26,13 @@ from pinnace.apiserver.registry.strategies.pods import DEFAULT_TOLERATION_SECOND
 from pinnace.apiserver.server import ApiServer
 from pinnace.apiserver.services import metrics
 from pinnace.apiserver.services.kubelets import GrpcKubelets
+from pinnace.apiserver.services.tokens import MIN_SECONDS
 from pinnace.apiserver.startup import Claim, authority_reader
 from pinnace.apiserver.storage.etcd import EtcdStorage
 from pinnace.apiserver.storage.etcd.members import credentials
 from pinnace.apiserver.storage.interface import MeasuredStorage, PrefixedStorage, Storage, check_prefix
-from pinnace.apiserver.webhooks.rpc import load
-from pinnace.apiserver.webhooks.webhook import Webhook
 from pinnace.runtime import flags, process
 from pinnace.runtime.clock import SYSTEM_CLOCK
-from pinnace.runtime.configuration import ConfigurationError
 from pinnace.runtime.cpu import ProcessorPinning, count_preemptions
 from pinnace.runtime.http import StatusServer, format_address
 from pinnace.runtime.supervise import unending
@@ -137,6 +137,48 @@ def kubelet_credentials(command: Callable[..., None]) -> Callable[..., None]:
     help="Address for clients that send a bearer token instead of a certificate.",
 )
 @click.option(
+    "--service-account-signing-key-file",
+    "signing_key",
+    type=_FILE,
+    help="Path to the PEM private key (RSA or EC) that signs tokens of service accounts. Without it, pods have no credentials. "
+    "All API servers need the same key.",
+)
+@click.option(
+    "--service-account-key-file",
+    "verifying_keys",
+    type=_FILE,
+    multiple=True,
+    help="Path to a PEM file with keys that verify tokens of service accounts, besides the signing key. Can be repeated.",
+)
+@click.option(
+    "--service-account-issuer", "issuer", default=DEFAULT_ISSUER, help="Issuer of tokens of service accounts: the claim iss."
+)
+@click.option("--service-account-jwks-uri", "jwks_uri", default="", help="Address of the key set in the discovery document.")
+@click.option(
+    "--api-audiences", default="", show_default="the issuer", help="Comma-separated list of the audiences of the API server."
+)
+@click.option(
+    "--service-account-max-token-expiration",
+    "max_token_seconds",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default="no maximum",
+    help="Maximum lifetime of a token of a service account in seconds. Longer requests are shortened.",
+)
+@click.option(
+    "--service-account-extend-token-expiration/--no-service-account-extend-token-expiration",
+    "extend_tokens",
+    default=True,
+    help="Let the tokens in pods work for a year, although kubelets replace them every hour.",
+)
+@click.option(
+    "--disable-admission-plugins",
+    "disabled",
+    default="",
+    show_default="none",
+    help="Comma-separated list of admission plugins that are not called, such as ServiceAccount.",
+)
+@click.option(
     "--max-requests-inflight",
     "seats",
     type=click.IntRange(min=1),
@@ -149,6 +191,13 @@ def kubelet_credentials(command: Callable[..., None]) -> Callable[..., None]:
     default="10.96.0.0/16",
     help="CIDR of the cluster IPs of services, or a comma-separated pair of an IPv4 and an IPv6 CIDR. A new cluster stores it "
     'as the ServiceCIDR "kubernetes". Add more ranges as ServiceCIDR objects.',
+)
+@click.option(
+    "--kubernetes-service-port",
+    "kubernetes_port",
+    type=click.IntRange(1, 65535),
+    default=DEFAULTS.kubernetes_port,
+    help="Port of the service kubernetes, at which pods find the gateways. Proxies without root need one from 1024 on.",
 )
 @click.option(
     "--service-node-port-range", "node_ports", default="30000-32767", help="Range of the node ports of services, inclusive."
@@ -173,9 +222,6 @@ def kubelet_credentials(command: Callable[..., None]) -> Callable[..., None]:
     type=click.IntRange(min=0),
     default=DEFAULT_TOLERATION_SECONDS,
     help="tolerationSeconds of the unreachable:NoExecute toleration that is added to every pod without such a toleration.",
-)
-@click.option(
-    "--admission-control-config-file", "admission", type=_FILE, help="Path to the configuration of admission webhooks."
 )
 @click.option("--audit-log-path", "audit", type=click.Path(path_type=Path), help="Path of the audit log of all writes.")
 @click.option(
@@ -208,11 +254,18 @@ def main(
     ca: Path | None,
     tokens: Path | None,
     token_listen: tuple[str, int] | None,
+    signing_key: Path | None,
+    verifying_keys: tuple[Path, ...],
+    issuer: str,
+    jwks_uri: str,
+    api_audiences: str,
+    max_token_seconds: int,
+    extend_tokens: bool,
+    disabled: str,
     networks: str,
     node_ports: str,
     not_ready_seconds: int,
     unreachable_seconds: int,
-    admission: Path | None,
     audit: Path | None,
     event_max_count: int,
     event_max_bytes: int,
@@ -237,8 +290,17 @@ def main(
         _parse_option(parse_networks, networks, "--service-cluster-ip-range"),
         _parse_option(parse_node_ports, node_ports, "--service-node-port-range"),
     )
-    if token_listen is not None and tokens is None:
-        raise click.UsageError("--token-listen requires --token-auth-file")
+    if token_listen is not None and tokens is None and signing_key is None:
+        raise click.UsageError("--token-listen requires --token-auth-file or --service-account-signing-key-file")
+    if 0 < max_token_seconds < MIN_SECONDS:
+        message = f"must be at least {MIN_SECONDS} seconds"
+        raise click.BadParameter(message, param_hint="--service-account-max-token-expiration")
+    audiences = tuple(filter(None, map(str.strip, api_audiences.split(",")))) or (issuer,)
+    root_ca = ca.read_bytes() if ca is not None else b""
+    account_tokens = None
+    if signing_key is not None:
+        keys = _token_keys(signing_key, verifying_keys)
+        account_tokens = TokenSettings(keys.current, issuer, audiences, max_token_seconds, extend_tokens, jwks_uri, root_ca)
     if insecure:
         tls = None
         if tokens:
@@ -264,11 +326,12 @@ def main(
             services=services,
             tolerations=DefaultTolerationSeconds(not_ready_seconds, unreachable_seconds),
             kubelets=_kubelet_client(kubelet_tls) if kubelet_tls is not None or tls is None else DEFAULTS.kubelets,
-            webhooks=_load_webhooks(admission, tls),
             tracer=flags.connect_tracer_option(
                 tracing_endpoint, "apiserver", name, per_million=tracing_sampling_rate_per_million
             ),
             preempted=count_preemptions,
+            account_tokens=account_tokens,
+            disabled_plugins=_parse_option(parse_plugin_names, disabled, "--disable-admission-plugins"),
             cluster=Claim(
                 cluster_id, authority_reader(tls.ca) if tls is not None else frozenset, _describe_storage(endpoints, prefix)
             ),
@@ -317,12 +380,12 @@ def _kubelet_client(tls: TlsFiles | None) -> GrpcKubelets:
         raise click.BadParameter(str(error), param_hint="--kubelet-client-certificate") from None
 
 
-def _load_webhooks(file: Path | None, tls: TlsFiles | None) -> Sequence[Webhook]:
+def _token_keys(signing: Path, verifying: Sequence[Path]) -> TokenKeyFiles:
     """Raises click.BadParameter."""
     try:
-        return load(file, tls, metrics.WebhookMeter()) if file is not None else ()
-    except ConfigurationError as error:
-        raise click.BadParameter(str(error), param_hint="--admission-control-config-file") from None
+        return TokenKeyFiles(signing, verifying)
+    except (OSError, ValueError) as error:
+        raise click.BadParameter(str(error), param_hint="--service-account-signing-key-file") from None
 
 
 async def serve(stop: asyncio.Event, options: ServerOptions) -> None:
@@ -356,8 +419,6 @@ async def serve(stop: asyncio.Event, options: ServerOptions) -> None:
     finally:
         status.stop()
         await server.close()
-        for webhook in settings.webhooks:
-            await webhook.close()
         await storage.close()
         await asyncio.to_thread(settings.tracer.close)
 

@@ -23,6 +23,7 @@ import grpc.aio
 
 from pinnace.apiserver.assembly import DEFAULTS, Assembly, ServerSettings
 from pinnace.apiserver.auth.authentication import RequestAuthenticator
+from pinnace.apiserver.auth.tokens import UnionTokenAuthenticator
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.services.handlers import MethodHandlers
 from pinnace.apiserver.services.methods import Method
@@ -79,6 +80,8 @@ class ApiServer:
         self, storage: Storage, authenticator: RequestAuthenticator | None = None, settings: ServerSettings = DEFAULTS
     ) -> None:
         self._assembly = Assembly(storage, settings)
+        if authenticator is not None and self._assembly.account_tokens is not None:
+            authenticator.tokens = UnionTokenAuthenticator(authenticator.tokens, self._assembly.account_tokens)
         self._authenticator = authenticator
         self._options = grpc_options(settings.election_lease)
         self._lines = [ListenerShards(self._options, self._handlers)]

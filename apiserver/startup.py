@@ -52,7 +52,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from google.protobuf.message import Message
 
-from pinnace.api.core_v1_pb2 import Namespace
+from pinnace.api.core_v1_pb2 import Namespace, ServiceAccount
+from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.names import new_uid
 from pinnace.api.networking_v1_pb2 import ServiceCIDR
 from pinnace.api.quantities import canonicalize, has_quantities
@@ -63,12 +64,14 @@ from pinnace.api.resources import (
     CLUSTER_ROLES,
     NAMESPACES,
     PRIORITY_CLASSES,
+    SERVICE_ACCOUNTS,
     SERVICE_CIDRS,
     STORAGE_FORMAT_KEY,
     Resource,
 )
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import DeleteRequest
+from pinnace.api.wellknown import DEFAULT_ACCOUNT
 from pinnace.apiserver import errors
 from pinnace.apiserver.admission.defaults import PERMANENT_NAMESPACES
 from pinnace.apiserver.auth import rbac
@@ -334,8 +337,11 @@ class Bootstrap:
         clock: Clock,
         networks: Sequence[str],
         aggregator: RoleAggregator,
+        *,
+        has_accounts: bool = False,
     ) -> None:
-        """`networks`: the networks of cluster IPs."""
+        """`networks`: the networks of cluster IPs. `has_accounts`: pods need service accounts."""
+        self._has_accounts = has_accounts
         self._stores = stores
         self._cacher = cacher
         self._clock = clock
@@ -373,8 +379,21 @@ class Bootstrap:
             *await self._create_or_complete(CLUSTER_ROLES, rbac.cluster_roles()),
             *await self._create_or_complete(CLUSTER_ROLE_BINDINGS, rbac.cluster_role_bindings()),
             *await self._create_or_complete(PRIORITY_CLASSES, policy.system_classes()),
+            *await self._create_accounts(),
             *await self._create_service_cidr(),
         ]
+
+    async def _create_accounts(self) -> Sequence[Refusal]:
+        """Create the default service accounts of the permanent namespaces, so that the first pods need not wait for the
+        controllers, which create those of other namespaces."""
+        cache = self._cacher.cache_of(SERVICE_ACCOUNTS)
+        missing = [
+            ServiceAccount(metadata=ObjectMeta(namespace=namespace, name=DEFAULT_ACCOUNT))
+            for namespace in (PERMANENT_NAMESPACES if self._has_accounts else ())
+            if cache.get(SERVICE_ACCOUNTS.key(namespace, DEFAULT_ACCOUNT)) is None
+        ]
+        outcomes = await self._stores[SERVICE_ACCOUNTS].create(missing, _BOOTSTRAP_REQUEST) if missing else []
+        return [outcome for outcome in outcomes if isinstance(outcome, Refusal) and outcome.reason != errors.UNREADABLE]
 
     async def _create_service_cidr(self) -> Sequence[Refusal]:
         """Create the default ServiceCIDR. An existing one is kept: services have addresses from its networks."""

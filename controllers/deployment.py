@@ -34,7 +34,7 @@ from pinnace.api.apps_v1_pb2 import Deployment, DeploymentCondition, DeploymentS
 from pinnace.api.core_v1_pb2 import Pod, PodTemplateSpec
 from pinnace.api.integers import natural
 from pinnace.api.pods import ended
-from pinnace.api.quantities import equal
+from pinnace.api.quantities import semantically_equal
 from pinnace.api.resources import DEPLOYMENTS, PODS, REPLICA_SETS, store_key
 from pinnace.api.rollouts import (
     DESIRED_ANNOTATION,
@@ -171,7 +171,7 @@ def split_replica_sets(deployment: Deployment, sets: Iterable[ReplicaSet]) -> tu
     """Return the replica set of the current template, the oldest if there are several, and all others."""
     ordered = sort_oldest_first(sets)
     wanted = bare(deployment.spec.template)
-    new = next((replica_set for replica_set in ordered if equal(bare(replica_set.spec.template), wanted)), None)
+    new = next((replica_set for replica_set in ordered if semantically_equal(bare(replica_set.spec.template), wanted)), None)
     return new, [replica_set for replica_set in ordered if replica_set is not new]
 
 
@@ -594,7 +594,7 @@ class DeploymentController:
         replica_set = await self._sets_client.get(metadata.name, metadata.namespace)
         reference = get_controller_of(replica_set)
         owned = reference is not None and reference.uid == deployment.metadata.uid
-        if owned and equal(bare(replica_set.spec.template), bare(new.spec.template)):
+        if owned and semantically_equal(bare(replica_set.spec.template), bare(new.spec.template)):
             self._expectations.wrote(key, REPLICA_SETS, replica_set.metadata.resourceVersion)
             return
         status = DeploymentStatus()

@@ -35,9 +35,10 @@ from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
+from pinnace.api.codec import to_dict
 from pinnace.api.meta_v1_pb2 import ObjectMeta, OwnerReference
-from pinnace.api.resources import COLLECTED, NAMESPACES, PODS, Object, Resource, by_kind, store_key
-from pinnace.api.verbs_pb2 import DELETED, DeleteRequest
+from pinnace.api.resources import COLLECTED, NAMESPACES, PODS, CustomResource, Object, Resource, by_kind, store_key
+from pinnace.api.verbs_pb2 import DELETED, DeleteRequest, PatchRequest
 from pinnace.api.wellknown import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from pinnace.client.errors import NotFound, timed_out
 from pinnace.client.informer import Delta
@@ -291,7 +292,7 @@ def without_owners(metadata: ObjectMeta, uids: Iterable[str]) -> None:
     metadata.ownerReferences.extend(kept)
 
 
-WATCHED = {resource.plural: resource for resource in COLLECTED}
+WATCHED = {resource.stored_name: resource for resource in COLLECTED}
 REMEMBERED = 10_000
 """Maximum number of cached owners that are known to be gone."""
 AT_ONCE = 32
@@ -305,7 +306,7 @@ INFORMER_TIMEOUT = 10.0
 class OwnerKey(NamedTuple):
     """An owner as in a reference."""
 
-    plural: str
+    stored_name: str
     place: str
     """The "namespace/name", or "name" for cluster-scoped resources."""
     uid: str
@@ -332,7 +333,7 @@ class GarbageCollector:
         self._client = shared.client
         self._informers = shared.informers
         self._dependents = Dependents()
-        self._stores: Mapping[Resource[Any], Mapping[str, Any]] = {
+        self._stores: dict[Resource[Any], Mapping[str, Any]] = {
             resource: shared.informers.store(resource) for resource in WATCHED.values()
         }
         for resource in WATCHED.values():
@@ -341,16 +342,34 @@ class GarbageCollector:
         self._events = shared.events
         self._gone: OrderedDict[OwnerKey, OwnerLookup] = OrderedDict()
         self._cycles = OwnerCycles(self._waiting_owners, self._waiting_dependents, shared.clock)
+        self._custom = shared.informers.custom
+        self._by_name: dict[str, Resource[Any]] = dict(WATCHED)
+        self._custom.add_handler(self)
 
     @property
     def watches(self) -> Sequence[WatchedResource[Any]]:
-        return [WatchedResource(resource, partial(self._keys_of_object, resource)) for resource in WATCHED.values()]
+        return [self.watch_of(resource) for resource in self._by_name.values()]
+
+    def watch_of(self, resource: Resource[Any]) -> WatchedResource[Any]:
+        return WatchedResource(resource, partial(self._keys_of_object, resource))
+
+    def open_kind(self, resource: CustomResource) -> None:
+        """Implement CustomHandler."""
+        self._by_name[resource.stored_name] = resource
+        self._stores[resource] = self._informers.store(resource)
+        self._informers.add_handler(resource, partial(self._dependents.follow, resource))
+
+    def close_kind(self, resource: CustomResource, objects: Iterable[Any]) -> None:
+        """Implement CustomHandler. The dependents of the objects stay: their owners may exist."""
+        del self._by_name[resource.stored_name]
+        del self._stores[resource]
+        self._dependents.follow(resource, [Delta(DELETED, obj, obj) for obj in objects])
 
     async def sync(self, key: str) -> float | None:
-        plural, _, place = key.partition(" ")
-        resource = WATCHED[plural]
-        obj = self._stores[resource].get(place)
-        if obj is None:
+        name, _, place = key.partition(" ")
+        resource = self._by_name.get(name)
+        obj = self._stores[resource].get(place) if resource is not None else None
+        if resource is None or obj is None:
             return None
         metadata = obj.metadata
         try:
@@ -393,12 +412,12 @@ class GarbageCollector:
         return again
 
     async def _find_object(self, reference: OwnerReference, namespace: str) -> OwnerLookup:
-        resource = by_kind(reference.kind, reference.apiVersion)
-        if resource is None or resource not in self._stores:
+        resource = self._resource_of(reference)
+        if resource is None:
             return OwnerLookup(OwnerState.STAYS)  # an unknown kind counts as existing
         if resource.namespaced and not namespace:
             return OwnerLookup(OwnerState.STAYS, elsewhere=True)
-        named = OwnerKey(resource.plural, _owner_location(resource, reference, namespace), reference.uid)
+        named = OwnerKey(resource.stored_name, _owner_location(resource, reference, namespace), reference.uid)
         if (gone := self._gone.get(named)) is not None:
             return gone
         owner = self._stores[resource].get(named.place)
@@ -415,6 +434,13 @@ class GarbageCollector:
             OwnerState.WAITS if is_deleting_with_finalizer(owner.metadata, FOREGROUND_FINALIZER) else OwnerState.STAYS, seen
         )
 
+    def _resource_of(self, reference: OwnerReference) -> Resource[Any] | None:
+        """Return the resource of an owner; None if its objects are not watched."""
+        resource = by_kind(reference.kind, reference.apiVersion)
+        if resource is None:
+            return self._custom.by_kind(reference.kind, reference.apiVersion)
+        return resource if resource in self._stores else None
+
     def _is_elsewhere(self, resource: Resource[Any], reference: OwnerReference) -> bool:
         store = self._stores[resource]
         places = [
@@ -424,8 +450,8 @@ class GarbageCollector:
 
     def _cached_owner(self, reference: OwnerReference, namespace: str) -> Object | None:
         """Return the owner if it is in the cache, else None."""
-        resource = by_kind(reference.kind, reference.apiVersion)
-        if resource is None or resource not in self._stores:
+        resource = self._resource_of(reference)
+        if resource is None:
             return None
         owner: Object | None = self._stores[resource].get(_owner_location(resource, reference, namespace))
         return owner if owner is not None and owner.metadata.uid == reference.uid else None
@@ -444,14 +470,14 @@ class GarbageCollector:
     async def _release(self, resource: Resource[Any], obj: Object, uids: Iterable[str]) -> None:
         changed = _copy(resource, obj)
         without_owners(changed.metadata, uids)
-        await self._client.of(resource).update(changed)
+        await self._write_metadata(resource, changed)
 
     # --- an owner and its dependents
 
     async def _wait_for_dependents(self, owner: Object) -> None:
         """Wait until the informers have all dependents that were created before the deletion of the owner. Raise Timeout."""
         try:
-            await self._informers.wait_for(int(owner.metadata.resourceVersion), INFORMER_TIMEOUT, WATCHED.values())
+            await self._informers.wait_for(int(owner.metadata.resourceVersion), INFORMER_TIMEOUT, list(self._stores))
         except TimeoutError as error:
             raise timed_out(str(error)) from None
 
@@ -492,7 +518,18 @@ class GarbageCollector:
     async def _finish_deletion(self, resource: Resource[Any], owner: Object, finalizer: str) -> None:
         changed = _copy(resource, owner)
         changed.metadata.finalizers.remove(finalizer)
-        await self._client.of(resource).update(changed)
+        await self._write_metadata(resource, changed)
+
+    async def _write_metadata(self, resource: Resource[Any], changed: Any) -> None:
+        """Write the owners and finalizers of this version of an object. Of custom objects, the informer has nothing else."""
+        client, metadata = self._client.of(resource), changed.metadata
+        if not isinstance(resource, CustomResource):
+            await client.update(changed)
+            return
+        form = to_dict(metadata)
+        names = ("ownerReferences", "finalizers", "uid", "resourceVersion")
+        patch = {"metadata": {name: form.get(name) for name in names}}
+        await client.patch(metadata.name, metadata.namespace, patch, PatchRequest.MERGE)
 
     def _present_dependents(self, owner: Object) -> Iterable[tuple[ObjectLocation, Any]]:
         """Yield the dependents of the owner. References from other namespaces are invalid and are ignored."""
@@ -511,7 +548,7 @@ class GarbageCollector:
             self._cycles.forget(metadata.uid)
             keys |= self._keys_of_dependents(metadata.uid)
             if keys:
-                self._cache_missing_owner(OwnerKey(resource.plural, store_key(delta.obj), metadata.uid))
+                self._cache_missing_owner(OwnerKey(resource.stored_name, store_key(delta.obj), metadata.uid))
         else:
             if is_deleting_with_finalizer(metadata, ORPHAN_FINALIZER) or _owners_changed(delta):
                 keys.add(_object_key(resource, delta.obj))
@@ -522,13 +559,13 @@ class GarbageCollector:
         return keys
 
     def _keys_of_dependents(self, uid: str) -> set[str]:
-        return {f"{place.resource.plural} {place.key}" for place in self._dependents.of(uid).values()}
+        return {f"{place.resource.stored_name} {place.key}" for place in self._dependents.of(uid).values()}
 
     def _keys_of_waiting_owners(self, obj: Object) -> Iterable[str]:
         namespace = obj.metadata.namespace
         for reference in obj.metadata.ownerReferences:
-            resource = by_kind(reference.kind, reference.apiVersion)
-            if resource is None or resource not in self._stores:
+            resource = self._resource_of(reference)
+            if resource is None:
                 continue
             owner = self._stores[resource].get(_owner_location(resource, reference, namespace))
             if owner is not None and is_deleting_with_finalizer(owner.metadata, FOREGROUND_FINALIZER):
@@ -559,7 +596,7 @@ def _is_in_wrong_namespace(owner: OwnerReference, namespace: str) -> str:
 
 
 def _object_key(resource: Resource[Any], obj: Object) -> str:
-    return f"{resource.plural} {store_key(obj)}"
+    return f"{resource.stored_name} {store_key(obj)}"
 
 
 def _copy(resource: Resource[Any], obj: Object) -> Any:

@@ -8,11 +8,14 @@ labels. Without it, each change of a pod took 150 ms in a namespace with 20,000 
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic
+from typing import Any, Generic, Protocol
 
-from pinnace.api.resources import PODS, Object, Resource, T
+from pinnace.api.apiextensions_v1_pb2 import CustomResourceDefinition
+from pinnace.api.customobjects_pb2 import CustomObject
+from pinnace.api.resources import CUSTOM_RESOURCE_DEFINITIONS, PODS, CustomResource, Object, Resource, T
 from pinnace.api.selectors import NOTHING, LabelSelector
 from pinnace.api.verbs_pb2 import DELETED
+from pinnace.apiextensions.kinds import CustomKind, kind_of
 from pinnace.client.client import Client
 from pinnace.client.informer import Delta, Handler, Index, Informer, first_problem
 from pinnace.controllers.pods import PodPropertiesCache
@@ -122,8 +125,76 @@ def select_all(obj: Object) -> bool:
     return True
 
 
+class CustomHandler(Protocol):
+    """Follows the custom kinds."""
+
+    def open_kind(self, resource: CustomResource) -> None:
+        """A kind is watched from now on. Add handlers here."""
+        ...
+
+    def close_kind(self, resource: CustomResource, objects: Iterable[Any]) -> None:
+        """A kind is gone. `objects`: those that the informer had."""
+        ...
+
+
+class CustomInformers:
+    """The custom kinds of established definitions. Each is watched in one of its served versions, for its metadata."""
+
+    def __init__(self, informers: "Informers") -> None:
+        self._informers = informers
+        self._kinds: dict[str, tuple[CustomKind, CustomResource]] = {}
+        self._handlers: list[CustomHandler] = []
+
+    @property
+    def resources(self) -> list[CustomResource]:
+        return [resource for _, resource in self._kinds.values()]
+
+    def by_kind(self, kind: str, api_version: str) -> CustomResource | None:
+        """Return the resource of a kind in any of its versions, or None."""
+        return next((row for found, row in self._kinds.values() if found.name == kind and api_version in found.versions), None)
+
+    def add_handler(self, handler: CustomHandler) -> None:
+        self._handlers.append(handler)
+        for resource in self.resources:
+            handler.open_kind(resource)
+
+    def follow(self, deltas: Sequence[Delta[CustomResourceDefinition]]) -> None:
+        """A handler of the informer of definitions."""
+        for delta in deltas:
+            name = delta.obj.metadata.name
+            kind = kind_of(delta.obj) if delta.kind != DELETED else None
+            before = self._kinds.get(name)
+            if before is not None and not _serves(kind, before[0].uid, before[1]):
+                self._close(name, before[1])
+                before = None
+            if kind is None or not kind.served:
+                continue
+            if before is not None:
+                self._kinds[name] = kind, before[1]
+            else:
+                resource = kind.served[0].resource
+                self._kinds[name] = kind, resource
+                self._informers.open(resource)
+                for handler in self._handlers:
+                    handler.open_kind(resource)
+
+    def _close(self, name: str, resource: CustomResource) -> None:
+        del self._kinds[name]
+        objects = list(self._informers.close(resource).values())
+        for handler in self._handlers:
+            handler.close_kind(resource, objects)
+
+
+def _without_content(obj: CustomObject) -> CustomObject:
+    return CustomObject(metadata=obj.metadata, apiVersion=obj.apiVersion, kind=obj.kind)
+
+
+def _serves(kind: CustomKind | None, uid: str, resource: CustomResource) -> bool:
+    return kind is not None and kind.uid == uid and any(version.api_version == resource.api_version for version in kind.served)
+
+
 class Informers:
-    """The informers. Stores and indexes must be requested before `run`; other kinds are not watched."""
+    """The informers. Stores and indexes must be requested before `run`; other kinds are not watched, except custom kinds."""
 
     def __init__(self, client: Client, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._client = client
@@ -133,9 +204,39 @@ class Informers:
         self._facts: PodPropertiesCache | None = None
         self._selecting: dict[tuple[Resource[Any], Callable[[Any], LabelSelector]], SelectorIndex[Any]] = {}
         self._labelled: dict[tuple[Resource[Any], Callable[[Any], bool]], LabelIndex[Any]] = {}
+        self._custom: CustomInformers | None = None
+        self._tasks: asyncio.TaskGroup | None = None
+        self._running: dict[Resource[Any], asyncio.Task[None]] = {}
+
+    @property
+    def custom(self) -> "CustomInformers":
+        """The informers of custom kinds, which come and go with their definitions."""
+        if self._custom is None:
+            self._custom = CustomInformers(self)
+            self.add_handler(CUSTOM_RESOURCE_DEFINITIONS, self._custom.follow)
+        return self._custom
+
+    def open(self, resource: Resource[Any]) -> None:
+        """Watch another kind while this runs."""
+        self._of(resource)
+        if self._tasks is not None:
+            self._start(resource, self._tasks)
+
+    def close(self, resource: Resource[Any]) -> Mapping[str, Any]:
+        """Stop watching a kind. Return its last objects."""
+        informer = self._informers.pop(resource)
+        if (task := self._running.pop(resource, None)) is not None:
+            task.cancel()
+        return informer.store
+
+    def _start(self, resource: Resource[Any], group: asyncio.TaskGroup) -> None:
+        self._running[resource] = group.create_task(unending("informer", self._informers[resource].run))
 
     def store(self, resource: Resource[T]) -> Mapping[str, T]:
-        """Return all objects of a kind by store_key. They belong to the informer, and callers must not change them."""
+        """Return all objects of a kind by store_key. They belong to the informer, and callers must not change them. Of custom
+        objects, they have the metadata only."""
+        if isinstance(resource, CustomResource) and resource not in self._informers:
+            return {}  # it is closed
         return self._of(resource).store
 
     def index(self, resource: Resource[T], by: Callable[[T], str]) -> Index[T]:
@@ -197,13 +298,20 @@ class Informers:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for informer in self._informers.values():
-                group.create_task(unending("informer", informer.run))
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._tasks = group
+                for resource in list(self._informers):
+                    self._start(resource, group)
+        finally:
+            self._tasks = None
 
     def _of(self, resource: Resource[T]) -> Informer[T]:
         informer = self._informers.get(resource)
         if informer is None:
             # Announced: each informer receives its current revision immediately after an election.
-            informer = self._informers[resource] = Informer(self._client.of(resource), announced=True, clock=self._clock)
+            transform: Any = _without_content if isinstance(resource, CustomResource) else None
+            informer = self._informers[resource] = Informer(
+                self._client.of(resource), announced=True, transform=transform, clock=self._clock
+            )
         return informer

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,6 +15,7 @@ from pinnace.client.connection import Connection
 from pinnace.client.flags import Servers, server_options
 from pinnace.client.informer import RestartSupervisor
 from pinnace.client.standby import ProgressTimeout
+from pinnace.controllers.accounts import RootCAPublisher, ServiceAccountController
 from pinnace.controllers.deployment import DeploymentController
 from pinnace.controllers.disruption import DisruptionController
 from pinnace.controllers.endpointslice import EndpointSliceController
@@ -28,12 +30,14 @@ from pinnace.controllers.replicaset import ReplicaSetController
 from pinnace.controllers.runtime import Controller, ControllerContext, on_stack
 from pinnace.controllers.schedulernames import SchedulerNameController
 from pinnace.controllers.tainteviction import TaintEvictionController
+from pinnace.controllers.unenforced import UnenforcedController
 from pinnace.runtime import flags, process
 from pinnace.runtime.http import StatusServer
 
 
-def build_controllers(shared: ControllerContext, options: NodeLifecycleOptions) -> Sequence[Controller]:
-    """Return all controllers. Their event source components have the same names as in Kubernetes."""
+def build_controllers(shared: ControllerContext, options: NodeLifecycleOptions, root_ca: str = "") -> Sequence[Controller]:
+    """Return all controllers. Their event source components have the same names as in Kubernetes. `root_ca`: PEM certificates
+    that pods trust."""
     return [
         NodeLifecycleController(shared.with_component("node-controller"), options),
         TaintEvictionController(shared.with_component("taint-eviction-controller")),
@@ -46,7 +50,10 @@ def build_controllers(shared: ControllerContext, options: NodeLifecycleOptions) 
         DisruptionController(shared),
         EndpointSliceController(shared),
         PersistentVolumeController(shared.with_component("persistentvolume-controller")),
+        ServiceAccountController(shared),
+        RootCAPublisher(shared, root_ca),
         SchedulerNameController(shared.with_component("scheduler-name-controller")),
+        UnenforcedController(shared.with_component("unenforced-controller")),
     ]
 
 
@@ -105,10 +112,16 @@ RATES = OPTIONS.rates
     type=click.IntRange(min=0),
     help="A disrupted zone with this number of nodes or fewer has no evictions.",
 )
+@click.option(
+    "--root-ca-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Path to the PEM certificates that pods trust, which the ConfigMap kube-root-ca.crt of each namespace contains.",
+)
 def main(
     name: str,
     servers: Servers,
     http: tuple[str, int],
+    root_ca_file: Path | None,
     grace: float,
     startup: float,
     **rates: Any,
@@ -116,18 +129,24 @@ def main(
     """Reconcile the cluster with its desired state. One replica is the leader; the other replicas are standbys."""
     known = servers()
     options = NodeLifecycleOptions(grace, startup, EvictionRates(**rates))
-    sys.exit(process.run_component(lambda stop: serve(stop, http, known, name, options), blame=on_stack))
+    root_ca = root_ca_file.read_text() if root_ca_file is not None else ""
+    sys.exit(process.run_component(lambda stop: serve(stop, http, known, name, options, root_ca), blame=on_stack))
 
 
 async def serve(
-    stop: asyncio.Event, http: tuple[str, int], servers: ClientConfig, name: str, options: NodeLifecycleOptions
+    stop: asyncio.Event,
+    http: tuple[str, int],
+    servers: ClientConfig,
+    name: str,
+    options: NodeLifecycleOptions,
+    root_ca: str,
 ) -> None:
     """Run the controllers until `stop` is set."""
     connection = Connection(servers.endpoints, tls=servers.tls)
     patience = ProgressTimeout()
     lives = RestartSupervisor(
         lambda: ControllerManager(
-            Client(connection), name, lambda shared: build_controllers(shared, options), patience=patience
+            Client(connection), name, lambda shared: build_controllers(shared, options, root_ca), patience=patience
         )
     )
     status = StatusServer(*http, lives.checks, asyncio.get_running_loop())

@@ -8,18 +8,26 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from pinnace.api.resources import CustomResource
 from pinnace.api.wellknown import CONTROLLERS_ELECTION
 from pinnace.client.client import Client
 from pinnace.client.events import EventRecorder
 from pinnace.client.informer import Delta
 from pinnace.client.standby import ProgressTimeout, Standby
 from pinnace.controllers.informers import Informers
-from pinnace.controllers.runtime import Controller, ControllerContext, Keys, WorkerPool
+from pinnace.controllers.runtime import (
+    Controller,
+    ControllerContext,
+    CustomController,
+    Keys,
+    WatchedResource,
+    WorkerPool,
+)
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
 from pinnace.runtime.supervise import unending
@@ -58,7 +66,20 @@ class ControllerManager:
         self._worker_pools: Mapping[str, WorkerPool] = {}
         for controller in self._controllers:
             for watch in controller.watches:
-                self._informers.add_handler(watch.resource, partial(self._handle, controller.name, watch.keys))
+                self._add_watch(controller.name, watch)
+        self._informers.custom.add_handler(self)
+
+    def open_kind(self, resource: CustomResource) -> None:
+        """Implement CustomHandler."""
+        for controller in self._controllers:
+            if isinstance(controller, CustomController):
+                self._add_watch(controller.name, controller.watch_of(resource))
+
+    def close_kind(self, resource: CustomResource, objects: Iterable[Any]) -> None:
+        """Implement CustomHandler."""
+
+    def _add_watch(self, controller: str, watch: WatchedResource[Any]) -> None:
+        self._informers.add_handler(watch.resource, partial(self._handle, controller, watch.keys))
 
     @property
     def checks(self) -> Mapping[str, Check]:

@@ -47,6 +47,7 @@ class NamespaceController:
         self._client = shared.client
         self._clock = shared.clock
         self._namespaces = shared.informers.store(NAMESPACES)
+        self._custom = shared.informers.custom
 
     @property
     def watches(self) -> Sequence[WatchedResource[Any]]:
@@ -59,7 +60,9 @@ class NamespaceController:
         if NAMESPACE_FINALIZER not in namespace.spec.finalizers:
             return None
         pods, refused = await self._delete_content(PODS, key)
-        for resource in () if pods else OTHERS:
+        for resource in () if pods else (*OTHERS, *self._custom.resources):
+            if not resource.namespaced:
+                continue
             refused += (await self._delete_content(resource, key))[1]
         if refused:
             raise refused[0]

@@ -35,7 +35,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import FrameType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from prometheus_client import Counter, Gauge, Histogram
 
@@ -119,6 +119,15 @@ class Controller(Protocol):
 
         Raise ApiError or Unfinished to sync the key again after its backoff.
         """
+        ...
+
+
+@runtime_checkable
+class CustomController(Controller, Protocol):
+    """A controller that also watches all custom kinds."""
+
+    def watch_of(self, resource: Resource[Any]) -> WatchedResource[Any]:
+        """Return the watch of a custom kind."""
         ...
 
 

@@ -12,15 +12,21 @@ from typing import Any
 
 from pinnace.api import resources
 from pinnace.api.resources import Resource
+from pinnace.apiextensions.kinds import CustomVersion
 
 READ = ("get", "list", "watch")
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
-_CATEGORY_ALL = ("pods", "services", "deployments", "replicasets", "jobs")
-"""The plurals that `kubectl get all` lists."""
+_CATEGORIES: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("pods", "services", "deployments", "replicasets", "jobs"), ("all",)),
+    "customresourcedefinitions": ("api-extensions",),
+}
+"""Groups of resources by plural, such as those of `kubectl get all`."""
 _WITHOUT_STATUS = (
     "events", "priorityclasses", "leases", "storageclasses", "csinodes", "limitranges", "roles", "clusterroles", "rolebindings",
     "clusterrolebindings", "endpointslices", "configmaps", "secrets", "serviceaccounts", "ipaddresses",
+    "ingressclasses", "networkpolicies", "runtimeclasses",
 )  # fmt: skip
+_UNDISCOVERED = ("create", "patch", "update")
 SCALED = ("deployments", "replicasets")
 """The plurals with a `scale` subresource."""
 
@@ -48,6 +54,8 @@ class ApiResource:
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     subresources: Mapping[str, Subresource] = field(default_factory=dict)
+    custom: CustomVersion | None = None
+    """The version of the custom kind that it is."""
 
     @property
     def api_version(self) -> str:
@@ -55,6 +63,8 @@ class ApiResource:
 
     @property
     def singular(self) -> str:
+        if self.custom is not None:
+            return self.custom.resource.singular
         return "" if self.group == METRICS_GROUP else self.kind.lower()
 
     @property
@@ -62,9 +72,21 @@ class ApiResource:
         """The name in messages, for example "deployments.apps"."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
+    @property
+    def discovered_verbs(self) -> list[str]:
+        """The verbs in discovery documents: without those that make no sense while the definition is being deleted."""
+        if self.custom is not None and self.custom.kind.is_terminating:
+            return [verb for verb in self.verbs if verb not in _UNDISCOVERED]
+        return list(self.verbs)
+
+    @property
+    def has_protobuf(self) -> bool:
+        """Whether clients can read and send the objects as protobuf."""
+        return self.custom is None and self.resource is not resources.CUSTOM_RESOURCE_DEFINITIONS
+
     @cached_property
     def list_kind(self) -> str:
-        return f"{self.kind}List"
+        return self.custom.resource.list_kind if self.custom is not None else f"{self.kind}List"
 
 
 def _subresources(resource: Resource[Any]) -> Iterator[Subresource]:
@@ -83,6 +105,8 @@ def _subresources(resource: Resource[Any]) -> Iterator[Subresource]:
         yield Subresource("attach", "PodAttachOptions", ("create", "get"), "", "v1")
         yield Subresource("portforward", "PodPortForwardOptions", ("create", "get"), "", "v1")
         yield Subresource("resize", "Pod", ("get", "patch", "update"), "", "v1")
+    if resource is resources.SERVICE_ACCOUNTS:
+        yield Subresource("token", "TokenRequest", ("create",), "authentication.k8s.io", "v1")
 
 
 def _from_resource(resource: Resource[Any]) -> ApiResource:
@@ -96,7 +120,7 @@ def _from_resource(resource: Resource[Any]) -> ApiResource:
         tuple(verb for verb in ALL_VERBS if verb != "deletecollection" or resource is not resources.NAMESPACES),
         resource,
         resource.short_names,
-        ("all",) if resource.plural in _CATEGORY_ALL else (),
+        _CATEGORIES.get(resource.plural, ()),
         {subresource.name: subresource for subresource in _subresources(resource)},
     )
 

@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 
 from cryptography import x509
 
-from pinnace.api.users import AUTHENTICATED, MAX_GROUPS, Impersonation
+from pinnace.api.users import AUTHENTICATED, MAX_GROUPS, Impersonation, service_account
 from pinnace.client.errors import ApiError, Exhausted, Unavailable
 from pinnace.gateway.errors import convert_error
 from pinnace.gateway.flow import too_many_requests
@@ -37,6 +37,8 @@ MAX_TOKEN = 4096
 VALID_FOR, INVALID_FOR = 10.0, 1.0
 """Seconds for which valid and invalid tokens are cached. The first value equals that of kube-apiserver's delegated
 authentication."""
+ACCOUNT_VALID_FOR = 2.0
+"""Seconds for which the token of a service account is cached. It is revoked with its pod."""
 KNOWN_FOR = 600.0
 """Seconds for which a token that was valid is reviewed without waiting for a turn."""
 MAX_WAITING = 100
@@ -104,7 +106,7 @@ class Authenticator:
         except ApiError as error:
             log.warning("failed to review a bearer token: %s", error.message)
             raise (convert_error(error) if isinstance(error, Unavailable | Exhausted) else unauthorized()) from None
-        self._reviewed[digest] = _TokenUser(user, self._now() + (VALID_FOR if user is not None else INVALID_FOR))
+        self._reviewed[digest] = _TokenUser(user, self._now() + _seconds_cached(user))
         self._reviewed.move_to_end(digest)
         if len(self._reviewed) > MAX_REMEMBERED:
             self._reviewed.popitem(last=False)
@@ -119,6 +121,12 @@ class Authenticator:
         if not known.begins <= self._now() < known.ends:
             raise unauthorized()
         return known.user
+
+
+def _seconds_cached(user: User | None) -> float:
+    if user is None:
+        return INVALID_FOR
+    return ACCOUNT_VALID_FOR if service_account(user.name) is not None else VALID_FOR
 
 
 def parse_impersonation(names: Iterable[str], users: Sequence[str], groups: Sequence[str]) -> Impersonation | None:

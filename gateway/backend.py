@@ -103,7 +103,11 @@ class Backend:
         review = await self._connection.call(
             "/pinnace.v1.Authorization/TokenReview", request, TokenReviewResponse, timeout=REVIEW_TIMEOUT
         )
-        return User(review.user.username, tuple(review.user.groups)) if review.HasField("user") else None
+        if not review.HasField("user"):
+            return None
+        user = review.user
+        extra = tuple((item.key, tuple(item.values)) for item in user.extra)
+        return User(user.username, tuple(user.groups), user.uid, extra)
 
     async def stream(self, request: Request, method: str, message: Message, received: type[Any] = RawResponse) -> Stream[Any]:
         """Open a stream of responses. Raises ApiError."""

@@ -4,18 +4,21 @@ Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#field-valid
 """
 
 import json
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar, cast
 
 from google.protobuf.message import DecodeError, Message
 
 from pinnace.api.codec import IGNORE, STRICT, WARN, Problem, readable
+from pinnace.api.customobjects_pb2 import CustomObject
 from pinnace.api.go_time import TIME_ERROR
 from pinnace.api.meta_v1_pb2 import DeleteOptions, PatchOptions
 from pinnace.api.patch import with_reset
+from pinnace.api.resources import CustomResource
+from pinnace.api.status import Violation
 from pinnace.gateway import api_resources
 from pinnace.gateway.api_resources import ApiResource
-from pinnace.gateway.errors import invalid_options
+from pinnace.gateway.errors import invalid_object, invalid_options
 from pinnace.gateway.http import JSON, ApiStatus, Request, bad_request, dump_json
 from pinnace.gateway.media_types import (
     APPLY,
@@ -31,6 +34,7 @@ from pinnace.gateway.workers import LARGE_YAML, is_large_json
 M = TypeVar("M", bound=Message)
 
 _POLICIES = ("Foreground", "Background", "Orphan")
+_TYPE_AND_METADATA = ("apiVersion", "kind", "metadata")
 MAX_MANAGER = 128
 """The maximum length of a field manager's name in bytes."""
 MAX_WARNINGS = 10
@@ -68,10 +72,59 @@ def read_object(request: Request, resource: ApiResource, subresource: str = "") 
     (kubernetes#90066).
     """
     assert resource.resource is not None
+    if resource.custom is not None:
+        return _read_custom_object(request, resource)
     message: type[Any] = resource.resource.message
     return read_message(
         request, message, body_type_of(resource), read_field_validation(request), resets_status=subresource != "status"
     )
+
+
+def _read_custom_object(request: Request, resource: ApiResource) -> CustomObject:
+    """Decode a custom object. Unknown fields are refused or reported here, and removed by the API server. Raises ApiStatus."""
+    validation, expected = read_field_validation(request), body_type_of(resource)
+    complaints: list[str] = []
+    note = None if validation == IGNORE else lambda key: complaints.append(f'duplicate field "{key}"')
+    media_type = parse_content_type(request.headers.get("content-type", ""), (JSON, YAML))
+    data = parse_body(request.body, media_type, note, kind=expected.kind)
+    if not isinstance(data, dict):
+        raise unrecognized_object(request.body, expected.kind, "expected an object")
+    _check_custom_type(request, data, resource)
+    row = cast(CustomResource, resource.resource)
+    obj, problems = readable(row, with_reset(data))
+    if wrong := [problem for problem in problems if not problem.unknown]:
+        raise _decoding_status(expected, wrong)
+    complaints += [f'unknown field "{problem.field}"' for problem in problems]
+    if complaints and validation == STRICT:
+        kind, version = expected.kind, resource.version
+        text = f"strict decoding error: {', '.join(complaints)}"
+        raise bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {text}')
+    _reject_or_warn(request, validation, complaints)
+    return obj
+
+
+def _check_custom_type(request: Request, data: Mapping[str, Any], resource: ApiResource) -> None:
+    """Raise ApiStatus for a custom object without a kind, or with another kind (422) or apiVersion (400)."""
+    types = data.get("apiVersion", ""), data.get("kind", "")
+    if not all(isinstance(value, str) for value in types):
+        raise unrecognized_object(request.body, resource.kind, "couldn't get version/kind; json parse error: expected strings")
+    api_version, kind = (cast(str, value) for value in types)
+    if not kind:
+        body = request.body.decode(errors="replace")
+        raise bad_request(
+            f"the object provided is unrecognized (must be of type {resource.kind}): Object 'Kind' is missing in '{body[:256]}'"
+        )
+    if api_version and api_version != resource.api_version:
+        if read_field_validation(request) == WARN:
+            request.warnings += [f'unknown field "{name}"' for name in sorted(data) if name not in _TYPE_AND_METADATA]
+        raise bad_request(
+            f"the API version in the data ({api_version}) does not match the expected API version ({resource.api_version})"
+        )
+    if kind != resource.kind:
+        metadata = data.get("metadata")
+        name = metadata.get("name", "") if isinstance(metadata, dict) else ""
+        violation = Violation("kind", f'Invalid value: "{kind[:64]}": must be {resource.kind}')
+        raise invalid_object(resource, str(name), (violation,), kind[:64])
 
 
 def read_message(request: Request, message: type[M], expected: BodyType, validation: str, *, resets_status: bool = False) -> M:

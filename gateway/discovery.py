@@ -1,17 +1,18 @@
 """Discovery: the served groups, versions and resources in plain and aggregated form, and the version of the server.
 
-Documents are generated once. The aggregated form has its own media type and an ETag.
+Documents are made when they are first requested, and again after a change of a definition. The aggregated form has its own
+media type and an ETag.
 
 Source: https://kubernetes.io/docs/concepts/overview/kubernetes-api/#discovery-api
 """
 
 import hashlib
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pinnace.gateway import api_resources
 from pinnace.gateway.api_resources import ApiResource, Subresource
+from pinnace.gateway.custom_resources import BUILT_IN, ServedResources, storage_version_hash
 from pinnace.gateway.http import JSON, PageNotFound, Request, Response, dump_json
 from pinnace.gateway.media_types import parse_accept
 
@@ -39,45 +40,40 @@ def version_info(version: str) -> dict[str, str]:
 
 
 class Discovery:
-    def __init__(self, address: str = "") -> None:
+    def __init__(self, served: ServedResources = BUILT_IN, address: str = "") -> None:
         """`address`: the external "host:port", for the legacy list of server addresses."""
-        self._documents: dict[str, Any] = {
-            "/api": {
+        self._served = served
+        self._state = -1
+        self._core = dump_json(
+            {
                 "kind": "APIVersions",
                 "versions": ["v1"],
                 "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}],
-            },
-            "/apis": {
-                "kind": "APIGroupList",
-                "apiVersion": "v1",
-                "groups": [
-                    _group_document(name, versions) for name, versions in api_resources.versions_by_group().items() if name
-                ],
-            },
-        }
-        for group, versions in api_resources.versions_by_group().items():
-            if group:
-                single = {"kind": "APIGroup", "apiVersion": "v1", **_group_document(group, versions)}
-                self._documents[f"/apis/{group}"] = single
-            for version in versions:
-                path = f"/apis/{group}/{version}" if group else f"/api/{version}"
-                self._documents[path] = _resource_list_document(group, version)
-        self._bodies = {path: dump_json(result) for path, result in self._documents.items()}
-        self._aggregated = {
-            (path, version): _TaggedDocument(dump_json(_aggregated_document(path == "/api", version)))
-            for path in ("/api", "/apis")
-            for version in _AGGREGATED_VERSIONS
-        }
+            }
+        )
+        self._bodies: dict[str, bytes] = {}
+        self._aggregated: dict[tuple[str, str], _TaggedDocument] = {}
 
     @property
     def paths(self) -> list[str]:
-        return sorted(self._documents)
+        paths = ["/api", "/apis"]
+        for group, versions in self._served.versions_by_group().items():
+            paths += [f"/apis/{group}"] if group else []
+            paths += [_version_path(group, version) for version in versions]
+        return sorted(paths)
 
     def respond(self, request: Request) -> Response:
         """Return the document of a path. Raises ApiStatus (404) if the path has no document."""
+        if self._state != self._served.custom.version:  # documents are made at their first request after a change
+            self._bodies.clear()
+            self._aggregated.clear()
+            self._state = self._served.custom.version
         path = request.path.rstrip("/")
         if path in ("/api", "/apis") and (version := _aggregated_version(request.headers.get("accept", ""))):
-            tagged = self._aggregated[path, version]
+            tagged = self._aggregated.get((path, version))
+            if tagged is None:
+                document = _aggregated_document(self._served, path == "/api", version)
+                tagged = self._aggregated[path, version] = _TaggedDocument(dump_json(document))
             headers = {"ETag": tagged.etag, "Vary": "Accept"}
             content_type = f"{JSON};g={_AGGREGATED};v={version};as=APIGroupDiscoveryList"
             if request.headers.get("if-none-match") == tagged.etag:
@@ -85,8 +81,27 @@ class Discovery:
             return Response(200, tagged.body, content_type, headers, is_static=True)
         body = self._bodies.get(path)
         if body is None:
-            raise PageNotFound
+            body = self._bodies[path] = self._body(path)
         return Response(200, body)
+
+    def _body(self, path: str) -> bytes:
+        """Raises ApiStatus (404)."""
+        if path == "/api":
+            return self._core
+        groups = self._served.versions_by_group()
+        if path == "/apis":
+            named = [_group_document(name, versions) for name, versions in groups.items() if name]
+            return dump_json({"kind": "APIGroupList", "apiVersion": "v1", "groups": named})
+        group, _, version = path.removeprefix("/apis/").removeprefix("/api").partition("/")
+        if not version and group in groups and path.startswith("/apis/"):
+            return dump_json({"kind": "APIGroup", "apiVersion": "v1", **_group_document(group, groups[group])})
+        if version not in groups.get(group, ()) or path != _version_path(group, version):
+            raise PageNotFound
+        return dump_json(_resource_list_document(group, version, self._served.resources_in_version(group, version)))
+
+
+def _version_path(group: str, version: str) -> str:
+    return f"/apis/{group}/{version}" if group else f"/api/{version}"
 
 
 class _TaggedDocument:
@@ -114,17 +129,20 @@ def _group_document(name: str, versions: tuple[str, ...]) -> dict[str, Any]:
     return {"name": name, "versions": result, "preferredVersion": result[0]}
 
 
-def _resource_list_document(group: str, version: str) -> dict[str, Any]:
+def _resource_list_document(group: str, version: str, served: Iterable[ApiResource]) -> dict[str, Any]:
     resources = []
-    for api_resource in api_resources.resources_in_version(group, version):
+    for api_resource in served:
         resources += [_resource_document(api_resource)] if api_resource.verbs else []
-        resources += [
-            _subresource_document(api_resource, sub)
-            for sub in sorted(api_resource.subresources.values(), key=lambda sub: sub.name)
-        ]
+        resources += [_subresource_document(api_resource, sub) for sub in _sorted_subresources(api_resource)]
     group_version = f"{group}/{version}" if group else version
     head = {"kind": "APIResourceList"} | ({"apiVersion": "v1"} if group else {})
     return head | {"groupVersion": group_version, "resources": resources}
+
+
+def _sorted_subresources(api_resource: ApiResource) -> list[Subresource]:
+    """Return the subresources in Kubernetes' order, which for custom kinds is: status, scale."""
+    subresources = list(api_resource.subresources.values())
+    return subresources if api_resource.custom is not None else sorted(subresources, key=lambda sub: sub.name)
 
 
 def _resource_document(each: ApiResource) -> dict[str, Any]:
@@ -133,12 +151,14 @@ def _resource_document(each: ApiResource) -> dict[str, Any]:
         "singularName": each.singular,
         "namespaced": each.namespaced,
         "kind": each.kind,
-        "verbs": list(each.verbs),
+        "verbs": each.discovered_verbs,
     }
     if each.short_names:
         result["shortNames"] = list(each.short_names)
     if each.categories:
         result["categories"] = list(each.categories)
+    if each.custom is not None and (digest := storage_version_hash(each.custom)):
+        result["storageVersionHash"] = digest
     return result
 
 
@@ -149,15 +169,15 @@ def _subresource_document(each: ApiResource, sub: Subresource) -> dict[str, Any]
     return result | {"kind": sub.kind, "verbs": list(sub.verbs)}
 
 
-def _aggregated_document(core: bool, version: str) -> dict[str, Any]:
+def _aggregated_document(served: ServedResources, core: bool, version: str) -> dict[str, Any]:
     items = []
-    for group, versions in api_resources.versions_by_group().items():
+    for group, versions in served.versions_by_group().items():
         if (group == "") != core:
             continue
         result = [
             {
                 "version": item,
-                "resources": [_aggregated_resource(resource) for resource in api_resources.resources_in_version(group, item)],
+                "resources": [_aggregated_resource(resource) for resource in served.resources_in_version(group, item)],
                 "freshness": "Current",
             }
             for item in versions
@@ -177,7 +197,7 @@ def _aggregated_resource(each: ApiResource) -> dict[str, Any]:
         "responseKind": {"group": each.group, "version": each.version, "kind": each.kind},
         "scope": "Namespaced" if each.namespaced else "Cluster",
         "singularResource": each.singular,
-        "verbs": list(each.verbs),
+        "verbs": each.discovered_verbs,
     }
     optional: Mapping[str, Any] = {"shortNames": list(each.short_names), "categories": list(each.categories)}
     result |= {name: value for name, value in optional.items() if value}
@@ -188,6 +208,6 @@ def _aggregated_resource(each: ApiResource) -> dict[str, Any]:
                 "responseKind": {"group": sub.group, "version": sub.version, "kind": sub.kind},
                 "verbs": list(sub.verbs),
             }
-            for sub in sorted(each.subresources.values(), key=lambda sub: sub.name)
+            for sub in _sorted_subresources(each)
         ]
     return result

@@ -2,14 +2,17 @@
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from http import HTTPStatus
 from typing import Any, cast
 
+from pinnace.api.json_codec import JsonCache
 from pinnace.client.config import ClientConfig
 from pinnace.client.errors import ApiError
 from pinnace.gateway.access import AccessChecker
 from pinnace.gateway.api_resources import ELECTIONS, METRICS_GROUP
 from pinnace.gateway.backend import Backend
 from pinnace.gateway.connection import MAX_BODY, BodyBudget
+from pinnace.gateway.custom_resources import CustomKinds, ServedResources
 from pinnace.gateway.discovery import Discovery, version_info
 from pinnace.gateway.elections import Elections
 from pinnace.gateway.errors import convert_error
@@ -28,14 +31,14 @@ from pinnace.gateway.http import (
     path_not_found,
     unauthorized,
 )
-from pinnace.gateway.json_codec import JsonCache
 from pinnace.gateway.media_types import SERVED_TYPES
 from pinnace.gateway.objects import ObjectHandlers
 from pinnace.gateway.openapi import OpenApi
 from pinnace.gateway.portforward import PortForward
 from pinnace.gateway.reviews import Reviews
-from pinnace.gateway.routes import Route, resolve_route
+from pinnace.gateway.routes import Route, find_custom_resource, resolve_route
 from pinnace.gateway.subresources import Subresources
+from pinnace.gateway.tokens import CONFIGURATION_PATH, KEYS_PATH, TokenHandlers, is_issuer_path
 from pinnace.gateway.usage import UsageHandlers
 from pinnace.gateway.watches import Watches
 from pinnace.gateway.why import ExplainHandler
@@ -71,7 +74,7 @@ Link = Callable[[Request], Awaitable[Response]]
 
 REVIEW_VERBS = ("create",)
 """The verbs of reviews. The API server authorizes them, and every user may send reviews of itself, so bodies are small."""
-SMALL_SUBRESOURCES = ("scale", "binding", "eviction")
+SMALL_SUBRESOURCES = ("scale", "binding", "eviction", "token")
 MAX_SMALL_BODY = 64 << 10
 """The maximum size of a review, or of the body of one of the SMALL_SUBRESOURCES, in bytes."""
 _WITH_BODY = ("POST", "PUT", "PATCH", "DELETE")
@@ -83,11 +86,18 @@ async def refuse_link(request: Request) -> Response:
 
 class Dispatcher:
     def __init__(
-        self, backend: Backend, ready: Ready, servers: ClientConfig, workers: ConversionWorker, link: Link = refuse_link
+        self,
+        backend: Backend,
+        ready: Ready,
+        servers: ClientConfig,
+        workers: ConversionWorker,
+        link: Link = refuse_link,
+        custom: CustomKinds | None = None,
     ) -> None:
         """`servers`: the API servers that `backend` calls. `workers`: does large conversions. `link`: handles requests for a
-        link to the timeline."""
+        link to the timeline. `custom`: the kinds of definitions; None: there are none."""
         self._link = link
+        self._served = ServedResources(custom or CustomKinds())
         self.turns = ChunkTurns()
         cache = JsonCache()
         objects = ObjectHandlers(backend, cache, workers, self.turns)
@@ -96,12 +106,13 @@ class Dispatcher:
         self._flow = FlowControl()
         self._access = AccessChecker(backend)
         self._ready = ready
-        self._discovery = Discovery()
-        self._openapi = OpenApi()
+        self._discovery = Discovery(self._served)
+        self._openapi = OpenApi(self._served)
         self._version = dump_json(version_info(build.build_version()))
         self._reviews = Reviews(backend)
         self._usage = UsageHandlers(backend)
         self._why = ExplainHandler(servers)
+        self._tokens = TokenHandlers(backend)
         elections = Elections(backend)
         self._elections: dict[str, Handler] = {"get": elections.get, "list": elections.list, "watch": elections.watch}
         self._subresources: dict[str, Handler] = {
@@ -112,6 +123,7 @@ class Dispatcher:
             "exec": commands.exec,
             "attach": commands.attach,
             "portforward": PortForward(backend).port_forward,
+            "token": self._tokens.create,
         }
         self._verbs: dict[str, Handler] = {
             "get": objects.get,
@@ -134,7 +146,7 @@ class Dispatcher:
         if (other := request.impersonation) is not None:
             await self._reviews.check_impersonation(request, other)
             request.user = User(other.user, other.all_groups())
-        route = resolve_route(request) if _is_object_path(path) else None
+        route = await self._resolve_route(request) if _is_object_path(path) else None
         user, seats = request.user.name, _count_seats(request, route)
         await self._flow.enter(user, seats)
         held = True
@@ -148,6 +160,16 @@ class Dispatcher:
         finally:
             if held:
                 self._flow.leave(user, seats)
+
+    async def _resolve_route(self, request: Request) -> Route:
+        """Resolve a request. An unknown resource may be one of a new definition. Raises ApiStatus."""
+        try:
+            return resolve_route(request, self._served)
+        except ApiStatus as status:
+            group, plural = find_custom_resource(request)
+            if status.code != HTTPStatus.NOT_FOUND or not group or not await self._served.custom.find(group, plural):
+                raise
+        return resolve_route(request, self._served)
 
     async def _hold_seats(self, chunks: AsyncIterator[bytes], user: str, seats: int) -> AsyncIterator[bytes]:
         """The chunks of a large response. Its seats are released when the client has it."""
@@ -164,12 +186,17 @@ class Dispatcher:
         if path == LINKS_PATH and request.method == "POST":
             return await self._link(request)
         await self._reviews.check_path(request)
+        if is_issuer_path(path) and request.method in _READS:
+            return await self._tokens.respond(request)
         if path.startswith("/openapi/") and request.method in _READS:
             return await self._openapi.respond(request)
+        await self._discover_group(path)
         return self._information(request)
 
     async def _answer_route(self, request: Request, route: Route, read_body: ReadBody | None) -> Response | Upgrade:
         handler = self._handler(route)
+        if (custom := route.resource.custom) is not None and custom.spec.deprecated:
+            request.warnings.append(custom.deprecation_warning)
         try:
             if read_body is not None and request.method in _WITH_BODY:
                 is_review = route.resource.verbs == REVIEW_VERBS
@@ -211,10 +238,17 @@ class Dispatcher:
             return Response(200, self._version)
         if path == "/":
             checks = (f"/{endpoint}/{check}" for endpoint, checks in CHECKS.items() for check in checks)
-            paths = (*self._discovery.paths, *self._openapi.paths, *PUBLIC[:-1], *checks)
+            issuer = (CONFIGURATION_PATH, KEYS_PATH)
+            paths = (*self._discovery.paths, *self._openapi.paths, *issuer, *PUBLIC[:-1], *checks)
             return Response(200, dump_json({"paths": sorted(paths)}))
         check_content_type(request, SERVED_TYPES)
         return self._discovery.respond(request)
+
+    async def _discover_group(self, path: str) -> None:
+        """Read the definitions of an unknown group, which may be new."""
+        group = path.removeprefix("/apis/").partition("/")[0]
+        if path.startswith("/apis/") and "." in group and group not in self._served.versions_by_group():
+            await self._served.custom.find_group(group)
 
     def _health(self, request: Request, endpoint: str, check: str) -> Response:
         """Return the result of one check, or of all checks of an endpoint. Only users with permission for the path of a check

@@ -9,13 +9,19 @@
 Source: https://github.com/kubernetes/apimachinery/blob/master/pkg/api/errors/errors.go
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pinnace.api.status import (
     APPLY_CONFLICT,
+    DEFINITION_TERMINATING,
+    INVALID_KIND,
     PRECONDITION_KIND,
+    STATUS_CODE,
+    STATUS_DETAILS,
+    STATUS_REASON,
     TOO_LARGE,
     UNMERGEABLE,
     UNTYPED,
@@ -56,6 +62,8 @@ def convert_error(error: ApiError, resource: ApiResource | None = None, name: st
     if isinstance(error, Timeout) or refusal.code is Code.DEADLINE_EXCEEDED:
         return ApiStatus(504, "Timeout", f"Timeout: {refusal.message}", retry_after=RETRY_AFTER)
     details = _details(resource, name)
+    if STATUS_CODE in (chosen := dict(refusal.metadata)):
+        return ApiStatus(int(chosen[STATUS_CODE]), chosen.get(STATUS_REASON, ""), refusal.message, _read_details(chosen))
     match refusal.code:
         case Code.NOT_FOUND if refusal.reason == "NamespaceNotFound":
             return _namespace_not_found(refusal)
@@ -71,13 +79,15 @@ def convert_error(error: ApiError, resource: ApiResource | None = None, name: st
             return ApiStatus(409, "Conflict", refusal.message, {**(details or {}), "kind": kind})
         case Code.INVALID_ARGUMENT if refusal.reason == TOO_LARGE:
             return ApiStatus(500, "", "etcdserver: request is too large")
+        case Code.FAILED_PRECONDITION if refusal.reason == DEFINITION_TERMINATING:
+            return ApiStatus(405, "MethodNotAllowed", refusal.message, {})
         case Code.ABORTED | Code.FAILED_PRECONDITION:
             return ApiStatus(409, "Conflict", _conflict_message(refusal, resource, name), details)
         case Code.INVALID_ARGUMENT if refusal.reason == TOO_LARGE_VERSION:
             cause = {"reason": TOO_LARGE_VERSION, "message": "Too large resource version"}
             return ApiStatus(504, "Timeout", f"Timeout: {refusal.message}", {"causes": [cause]}, retry_after=RETRY_AFTER)
         case Code.INVALID_ARGUMENT if refusal.violations:
-            return invalid_object(resource, name, refusal.violations)
+            return invalid_object(resource, name, refusal.violations, dict(refusal.metadata).get(INVALID_KIND, ""))
         case Code.INVALID_ARGUMENT:
             unknown = _UNKNOWN_FIELD.match(refusal.message)
             return ApiStatus(400, "BadRequest", f"field label not supported: {unknown[1]}" if unknown else refusal.message)
@@ -100,7 +110,13 @@ def convert_error(error: ApiError, resource: ApiResource | None = None, name: st
             return ApiStatus(503, "ServiceUnavailable", refusal.message, retry_after=RETRY_AFTER)
         case Code.UNIMPLEMENTED:
             return ApiStatus(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
-    return ApiStatus(500, "InternalError", f"Internal error occurred: {refusal.message}")
+    message = refusal.message
+    return ApiStatus(500, "InternalError", f"Internal error occurred: {message}", {"causes": [{"message": message}]})
+
+
+def _read_details(chosen: Mapping[str, str]) -> Mapping[str, Any] | None:
+    details: Mapping[str, Any] | None = json.loads(chosen.get(STATUS_DETAILS, "null"))
+    return details
 
 
 def invalid_options(kind: str, field: str, message: str) -> ApiStatus:
@@ -113,11 +129,11 @@ def invalid_list_options(violations: Sequence[Violation]) -> ApiStatus:
     return _invalid_status(META_GROUP, "ListOptions", "", violations)
 
 
-def invalid_object(resource: ApiResource | None, name: str, violations: Sequence[Violation]) -> ApiStatus:
-    """Return a 422 with a cause for each violation."""
+def invalid_object(resource: ApiResource | None, name: str, violations: Sequence[Violation], kind: str = "") -> ApiStatus:
+    """Return a 422 with a cause for each violation. `kind`: in the message, if it is not that of the resource."""
     if resource is None:
         return _invalid_status("", "object", name, violations)
-    return _invalid_status(resource.group, resource.kind, name, violations)
+    return _invalid_status(resource.group, kind or resource.kind, name, violations)
 
 
 def _invalid_status(group: str, kind: str, name: str, violations: Sequence[Violation]) -> ApiStatus:
@@ -131,6 +147,8 @@ def _invalid_status(group: str, kind: str, name: str, violations: Sequence[Viola
 
 def _status_cause(violation: Violation) -> dict[str, str]:
     message, field = violation.message, {"field": violation.field} if violation.field else {}
+    if violation.reason:
+        return {"reason": violation.reason, "message": message} | field
     for beginning, reason in _CAUSES:
         if message.startswith(beginning):
             return {"reason": reason, "message": message} | field

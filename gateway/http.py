@@ -22,6 +22,9 @@ class User:
 
     name: str
     groups: tuple[str, ...] = ()
+    uid: str = field(default="", compare=False)
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = field(default=(), compare=False)
+    """Facts about the credential, such as the pod of a token."""
 
 
 ANONYMOUS = User(ANONYMOUS_NAME, (UNAUTHENTICATED,))
@@ -127,7 +130,7 @@ def _restore_status(
     return ApiStatus(code, reason, message, details, retry_after=retry_after)
 
 
-def success_status(details: Mapping[str, Any] | None = None, code: int = 0) -> dict[str, Any]:
+def success_status_object(details: Mapping[str, Any] | None = None, code: int = 0) -> dict[str, Any]:
     """Return the Status of a request without an object. `code`: 0 omits the code, as Kubernetes does after a delete."""
     result: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     return result | ({"details": dict(details)} if details else {}) | ({"code": code} if code else {})

@@ -12,6 +12,7 @@ import uvloop
 from prometheus_client import REGISTRY
 
 from pinnace.api.version_pb2 import GetVersionRequest, VersionInfo
+from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError
@@ -19,7 +20,9 @@ from pinnace.client.flags import Servers, server_options
 from pinnace.gateway import metrics
 from pinnace.gateway.authentication import Authenticator
 from pinnace.gateway.backend import Backend, add_warning, record_created
+from pinnace.gateway.custom_resources import CustomKinds
 from pinnace.gateway.dispatch import Dispatcher
+from pinnace.gateway.endpoints import EndpointReconciler, GatewayAddress, advertised_host
 from pinnace.gateway.server import Server, tls_context
 from pinnace.gateway.timeline import TimelineService
 from pinnace.gateway.workers import ConversionWorker
@@ -41,6 +44,11 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--listen", type=flags.parse_address_option, default="127.0.0.1:6443", help="Address of the Kubernetes API (HTTPS)."
 )
 @click.option("--permit-port-sharing", is_flag=True, help="Let other gateways listen on the same address (SO_REUSEPORT).")
+@click.option(
+    "--advertise-address",
+    help="IP address for clients in pods, in the EndpointSlice of the service kubernetes.",
+    show_default="the address of --listen",
+)
 @click.option("--tls-cert-file", type=_FILE, required=True, help="File containing the serving certificate (PEM).")
 @click.option("--tls-private-key-file", type=_FILE, required=True, help="File containing its private key (PEM).")
 @click.option("--client-ca-file", type=_FILE, required=True, help="File containing the CA of client certificates (PEM).")
@@ -58,6 +66,7 @@ def main(
     servers: Servers,
     listen: tuple[str, int],
     permit_port_sharing: bool,
+    advertise_address: str | None,
     tls_cert_file: Path,
     tls_private_key_file: Path,
     client_ca_file: Path,
@@ -73,7 +82,7 @@ def main(
         context = tls_context(str(tls_cert_file), str(tls_private_key_file), str(client_ca_file))
     except OSError as error:
         raise click.UsageError(f"unable to load the certificates: {error}") from None
-    options = Options(name, servers(), listen, permit_port_sharing, context, http, timeline, data_dir)
+    options = Options(name, servers(), listen, permit_port_sharing, advertise_address, context, http, timeline, data_dir)
     sys.exit(process.run_component(lambda stop: serve(stop, options), new_loop=uvloop.new_event_loop))
 
 
@@ -83,6 +92,7 @@ class Options:
     servers: ClientConfig
     listen: tuple[str, int]
     permit_port_sharing: bool
+    advertise_address: str | None
     context: ssl.SSLContext
     http: tuple[str, int]
     timeline: tuple[str, int]
@@ -115,7 +125,8 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
     backend = Backend(connection)
     timeline = TimelineService(connection, backend, options.timeline, options.data_dir)
     workers = ConversionWorker()
-    dispatcher = Dispatcher(backend, lambda: readiness.problem, options.servers, workers, timeline.link)
+    custom = CustomKinds(Client(connection))
+    dispatcher = Dispatcher(backend, lambda: readiness.problem, options.servers, workers, timeline.link, custom)
     server = Server(dispatcher, Authenticator(backend), options.context, dispatcher.turns)
     status = StatusServer(
         *options.http,
@@ -125,11 +136,15 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
     )
     status.start()
     host, port = await server.start(*options.listen, shared=options.permit_port_sharing)
+    address = GatewayAddress(options.advertise_address or advertised_host(host), port)
+    endpoints = EndpointReconciler(Client(connection), options.name, address)
     log.info("serving the Kubernetes API on https://%s:%d, status on %s", host, port, status.address)
     try:
         async with asyncio.TaskGroup() as group:
-            working = [group.create_task(part.run()) for part in (readiness, timeline, workers)]
+            working = [group.create_task(part.run()) for part in (readiness, timeline, workers, custom, endpoints)]
             await stop.wait()
+            working.pop().cancel()
+            await endpoints.stop()
             for task in working:
                 task.cancel()
             await server.stop()

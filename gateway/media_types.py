@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import yaml
 
 from pinnace.api.wire import KUBERNETES_MAGIC, kubernetes_envelope
-from pinnace.gateway.http import JSON, ApiStatus, bad_request
+from pinnace.gateway.api_resources import ApiResource
+from pinnace.gateway.http import JSON, ApiStatus, Request, bad_request
 from pinnace.gateway.wire import WireError, last_bytes_field
 
 YAML = "application/yaml"
@@ -29,6 +30,7 @@ envelope = kubernetes_envelope
 TABLE = "Table"
 METADATA = "PartialObjectMetadata"
 METADATA_LIST = "PartialObjectMetadataList"
+_METADATA_CLAUSE = f"as={METADATA}"
 _META_GROUP = "meta.k8s.io"
 _META_VERSIONS = ("v1", "v1beta1")
 SERVED_TYPES = (JSON, YAML, PROTOBUF)
@@ -80,6 +82,30 @@ def negotiate(accept: str, transforms: tuple[str, ...] = (TABLE, METADATA, METAD
     return (_kept if len(accept) <= MAX_KEPT_SIZE else _negotiate)(accept, transforms)
 
 
+def negotiate_for(
+    request: Request, resource: ApiResource, transforms: tuple[str, ...] = (TABLE, METADATA, METADATA_LIST)
+) -> Format:
+    """Return the format of a response with objects of a resource. Raises ApiStatus (406)."""
+    accept = request.headers.get("accept", "")
+    return (negotiate if resource.has_protobuf else negotiate_json)(accept, transforms)
+
+
+def negotiate_json(accept: str, transforms: tuple[str, ...] = (TABLE, METADATA, METADATA_LIST)) -> Format:
+    """Return the first requested format, for objects that have no protobuf form. Raises ApiStatus (406)."""
+    others = [clause for clause in accept.split(",") if PROTOBUF not in clause or _METADATA_CLAUSE in clause]
+    if accept and not others:
+        raise _not_acceptable(SERVED_TYPES)
+    try:
+        return negotiate(",".join(others), transforms)
+    except ApiStatus:
+        raise _not_acceptable(SERVED_TYPES) from None
+
+
+def _not_acceptable(served: Iterable[str]) -> ApiStatus:
+    message = f"only the following media types are accepted: {', '.join(served)}"
+    return ApiStatus(406, "NotAcceptable", message)
+
+
 def _negotiate(accept: str, transforms: tuple[str, ...]) -> Format:
     if not accept:
         return Format(JSON)
@@ -113,11 +139,11 @@ def error_format(accept: str) -> str:
         return JSON
 
 
-def parse_content_type(content_type: str) -> str:
+def parse_content_type(content_type: str, accepted: tuple[str, ...] = SERVED_TYPES) -> str:
     """Return the media type of a request body. Raises ApiStatus (415)."""
     media_type = content_type.partition(";")[0].strip().lower() or JSON
-    if media_type not in SERVED_TYPES:
-        raise unsupported_media_type(SERVED_TYPES)
+    if media_type not in accepted:
+        raise unsupported_media_type(accepted)
     return media_type
 
 

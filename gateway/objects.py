@@ -3,12 +3,14 @@
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/
 """
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from google.protobuf.message import Message
 
+from pinnace.api.json_codec import JsonCache
 from pinnace.api.meta_v1_pb2 import ListMeta, ListOptions
 from pinnace.api.ownership import decode_shown, encode_shown
 from pinnace.api.resources import Resource
@@ -33,8 +35,7 @@ from pinnace.gateway.bodies import (
 from pinnace.gateway.connection import PIECE
 from pinnace.gateway.errors import convert_error
 from pinnace.gateway.flow import ChunkTurns
-from pinnace.gateway.http import JSON, ApiStatus, Request, Response, bad_request, dump_json, not_found, success_status
-from pinnace.gateway.json_codec import JsonCache, with_type
+from pinnace.gateway.http import JSON, ApiStatus, Request, Response, bad_request, dump_json, not_found, success_status_object
 from pinnace.gateway.list_options import check_list_options
 from pinnace.gateway.media_types import (
     METADATA_LIST,
@@ -44,7 +45,7 @@ from pinnace.gateway.media_types import (
     Format,
     envelope,
     json_to_yaml,
-    negotiate,
+    negotiate_for,
     to_yaml,
     unsupported_patch_type,
 )
@@ -82,7 +83,7 @@ class ObjectHandlers:
         self._turns = turns
 
     async def get(self, request: Request, route: Route) -> Response:
-        form = negotiate(request.headers.get("accept", ""))
+        form = negotiate_for(request, route.resource)
         if route.resource.resource is None:
             raise not_found(route.resource.qualified, route.name)
         message = GetRequest(namespace=route.namespace, name=route.name)
@@ -90,7 +91,7 @@ class ObjectHandlers:
         return await self.respond(request, route, await self.call(request, route, "Get", message, retry=True), form)
 
     async def list(self, request: Request, route: Route) -> Response:
-        form = negotiate(request.headers.get("accept", ""))
+        form = negotiate_for(request, route.resource)
         check_list_options(request)
         resource = route.resource
         if resource.resource is None:
@@ -100,7 +101,7 @@ class ObjectHandlers:
         return await self._render_list(request, resource, data, form)
 
     async def create(self, request: Request, route: Route) -> Response:
-        form = negotiate(request.headers.get("accept", ""))
+        form = negotiate_for(request, route.resource)
         obj = await self._read_object(request, route)
         settle_namespace(route, obj)
         message: Any = route.resource.resource.request("Create")(object=obj)  # type: ignore[union-attr]
@@ -110,7 +111,7 @@ class ObjectHandlers:
         return await self.respond(request, route, data, form, code=201)
 
     async def update(self, request: Request, route: Route) -> Response:
-        form = negotiate(request.headers.get("accept", ""))
+        form = negotiate_for(request, route.resource)
         obj = await self._read_object(request, route)
         settle_namespace(route, obj)
         check_name(route, obj)
@@ -121,14 +122,14 @@ class ObjectHandlers:
         return await self.respond(request, route, await self.call(request, route, verb, update), form)
 
     async def patch(self, request: Request, route: Route) -> Response:
-        form = negotiate(request.headers.get("accept", ""))
+        form = negotiate_for(request, route.resource)
         message = await self.patch_request(request, route, PATCH_TYPES | {APPLY_TYPE: PatchRequest.APPLY})
         message.subresource = route.subresource
         data = await self.call(request, route, "Patch", message)
         return await self.respond(request, route, data, form, code=201 if request.created else 200)
 
     async def delete(self, request: Request, route: Route) -> Response:
-        form = negotiate(request.headers.get("accept", ""), ())
+        form = negotiate_for(request, route.resource, ())
         message = DeleteRequest(namespace=route.namespace, name=route.name, options=read_delete_options(request))
         data = await self.call(request, route, "Delete", message)
         obj: Any = route.resource.resource.message.FromString(data)  # type: ignore[union-attr]
@@ -137,14 +138,18 @@ class ObjectHandlers:
             return await self.respond(request, route, data, form)
         group = {"group": route.resource.group} if route.resource.group else {}
         details = {"name": route.name} | group | {"kind": route.resource.plural, "uid": obj.metadata.uid}
-        return status_response(success_status(details), form)
+        return status_response(success_status_object(details), form)
 
     async def delete_collection(self, request: Request, route: Route) -> Response:
-        form = negotiate(request.headers.get("accept", ""), ())
+        form = negotiate_for(request, route.resource, ())
         check_list_options(request)
         message = DeleteCollectionRequest(
             namespace=route.namespace, options=self._list_options(request), deleteOptions=read_delete_options(request)
         )
+        listed = b""
+        if route.resource.custom is not None:  # Kubernetes returns the deleted objects
+            listing = ListRequest(namespace=route.namespace, options=message.options)
+            listed = await self.call(request, route, "List", listing, retry=True)
         while True:
             answer = BatchResponse.FromString(await self.call(request, route, "DeleteCollection", message))
             failed = next((item for item in answer.items if item.HasField("error") and item.error.code != 5), None)
@@ -154,7 +159,9 @@ class ObjectHandlers:
             if not token:
                 break
             setattr(message.options, "continue", token)
-        return status_response(success_status({"kind": route.resource.plural}), form)
+        if listed:
+            return await self._render_list(request, route.resource, listed, form)
+        return status_response(success_status_object({"kind": route.resource.plural}), form)
 
     async def call(
         self, request: Request, route: Route, verb: str, message: Message, *, name: str = "", retry: bool = False
@@ -184,6 +191,8 @@ class ObjectHandlers:
         resource = route.resource
         if not is_large(request):
             return read_object(request, resource, route.subresource)
+        if resource.custom is not None:
+            return await asyncio.to_thread(read_object, request, resource, route.subresource)
         assert resource.resource is not None
         key = (resource.group, resource.version, resource.plural)
         data, request.warnings = await self._workers.convert(request.user.name, decode_object, request, key, route.subresource)
@@ -210,7 +219,7 @@ class ObjectHandlers:
         if form.media_type == PROTOBUF:
             shown = encode_shown(resource.resource, data)
             return Response(code, envelope(resource.api_version, resource.kind, shown), PROTOBUF)
-        text = with_type(resource.api_version, resource.kind, self._cache.json(resource.resource, data))
+        text = self._cache.typed_json(resource.resource, data)
         if form.media_type == YAML:
             return Response(code, await self._to_yaml(request, text), YAML)
         return Response(code, text + b"\n", JSON)
@@ -227,6 +236,8 @@ class ObjectHandlers:
                 data = await self._protobuf_list(resource.resource, encoded_meta, items)
             return Response(200, envelope(resource.api_version, resource.list_kind, data), PROTOBUF)
         list_meta = _list_meta(ListMeta.FromString(encoded_meta))
+        if resource.custom is not None and not form.transform:
+            list_meta = {"continue": "", **list_meta}
         if form.transform == TABLE:
             head, parts = self._table_parts(request, resource, items, list_meta, form)
         elif form.transform:

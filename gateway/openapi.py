@@ -9,20 +9,26 @@ Source: https://kubernetes.io/docs/concepts/overview/kubernetes-api/#openapi-int
 import asyncio
 import hashlib
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import is_
 from typing import Any, NamedTuple
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from pinnace.api import codec
+from pinnace.api.apiextensions_v1_pb2 import JSONSchemaProps
 from pinnace.api.codec import fields_of
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.meta_v1_pb2 import FieldsV1, ListMeta, MicroTime, ObjectMeta, Time
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.schema import META_PACKAGE, extensions
 from pinnace.api.schema import schema_name as kubernetes_name
+from pinnace.apiextensions.kinds import CustomVersion
+from pinnace.apiextensions.openapi import schema_name as custom_schema_name
+from pinnace.apiextensions.openapi import schemas_v2, schemas_v3
 from pinnace.gateway import api_resources, openapi_protobuf
 from pinnace.gateway.api_resources import ELECTIONS, ApiResource
+from pinnace.gateway.custom_resources import BUILT_IN, ServedResources
 from pinnace.gateway.elections import STATUS_SCHEMA
 from pinnace.gateway.http import JSON, ApiStatus, PageNotFound, Request, Response, dump_json
 from pinnace.gateway.media_types import PROTOBUF, YAML, parse_accept
@@ -36,6 +42,10 @@ _SPECIAL: Mapping[str, tuple[str, dict[str, Any]]] = {
     Time.DESCRIPTOR.full_name: (f"{META_PACKAGE}.Time", {"type": "string", "format": "date-time"}),
     MicroTime.DESCRIPTOR.full_name: (f"{META_PACKAGE}.MicroTime", {"type": "string", "format": "date-time"}),
     FieldsV1.DESCRIPTOR.full_name: (f"{META_PACKAGE}.FieldsV1", {"type": "object"}),
+    JSONSchemaProps.DESCRIPTOR.full_name: (
+        "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps",
+        {"type": "object"},
+    ),
 }
 """The names and schemas of messages that are a single JSON value."""
 _PRIMITIVES = {
@@ -89,6 +99,16 @@ class _SchemaRegistry:
         elif kind is not None:
             _add_group_version_kind(self.found[name], kind, of_list)
         return {"$ref": f"{self._prefix}{name}"}
+
+    def custom(self, custom: CustomVersion) -> tuple[dict[str, str], dict[str, str]]:
+        """Add the schemas of a version of a custom kind. Return references to an object and to a list."""
+        crd = custom.kind.form
+        schemas = schemas_v2 if self._prefix == _DEFINITIONS else schemas_v3
+        self.found |= schemas(crd, custom.name)
+        for message in (ObjectMeta, ListMeta):
+            self.reference(_descriptor(message))
+        name = custom_schema_name(crd, custom.name)
+        return {"$ref": f"{self._prefix}{name}"}, {"$ref": f"{self._prefix}{name}List"}
 
     def elections(self) -> tuple[dict[str, str], dict[str, str]]:
         """Add the schemas of elections, which are no stored objects. Return references to an election and to a list."""
@@ -180,23 +200,42 @@ _NEEDED = {
 
 
 class OpenApi:
-    def __init__(self) -> None:
-        self._made: dict[str, tuple[bytes, str]] = {}
-        self._names = {
-            (f"apis/{group}/{version}" if group else f"api/{version}"): (group, version)
-            for group, versions in api_resources.versions_by_group().items()
-            for version in versions
-        }
+    """The documents. Those of a group and version with custom kinds are made again after a change of a definition of its group,
+    and v2 after each change."""
+
+    def __init__(self, served: ServedResources = BUILT_IN) -> None:
+        self._served = served
+        self._state = -1
+        self._sources: dict[str, tuple[Any, ...]] = {}
+        self._made: dict[str, tuple[tuple[Any, ...], bytes, str]] = {}
+        """By name: what the document was made of, the document, and its hash."""
+        self._names: dict[str, tuple[str, str]] = {}
         self._v2 = self._v2_protobuf = b""
         self._lock = threading.Lock()
 
     @property
     def paths(self) -> list[str]:
+        self._update()
         return ["/openapi/v2", "/openapi/v3", *(f"/openapi/v3/{name}" for name in self._names)]
+
+    def _update(self) -> None:
+        """Follow the definitions. Called in the event loop."""
+        if self._state == self._served.custom.version:
+            return
+        self._state = self._served.custom.version
+        self._names = {
+            (f"apis/{group}/{version}" if group else f"api/{version}"): (group, version)
+            for group, versions in self._served.versions_by_group().items()
+            for version in versions
+        }
+        self._sources = {name: tuple(self._served.resources_in_version(*named)) for name, named in self._names.items()}
+        self._made = {name: made for name, made in self._made.items() if _are_same(made[0], self._sources.get(name, ()))}
+        self._v2 = self._v2_protobuf = b""
 
     async def respond(self, request: Request) -> Response:
         """Return a document. Raises ApiStatus: 404 for an unknown document, 406 for an unsupported media type. Documents are
         made in a thread at their first request, which takes up to a second."""
+        self._update()
         return await asyncio.to_thread(self._respond, request)
 
     def _respond(self, request: Request) -> Response:
@@ -225,28 +264,37 @@ class OpenApi:
         """Return the document of a group and version, and its hash."""
         with self._lock:
             if name not in self._made:
-                body = dump_json(document_v3(*self._names[name]))
-                self._made[name] = body, hashlib.sha256(body).hexdigest().upper()
-            return self._made[name]
+                sources = self._sources[name]
+                body = dump_json(document_v3(sources))
+                self._made[name] = sources, body, hashlib.sha256(body).hexdigest().upper()
+            return self._made[name][1:]
+
+    def _all_resources(self) -> list[ApiResource]:
+        return [*api_resources.SERVED, *list(self._served.custom.resources())]
 
     def _respond_v2(self, request: Request) -> Response:
         accepted = parse_accept(request.headers.get("accept", "")) or parse_accept(JSON)
         for clause in accepted:
             if clause.media_type in (JSON, "*/*", "application/*"):
                 with self._lock:
-                    self._v2 = self._v2 or dump_json(document_v2())
+                    self._v2 = self._v2 or dump_json(document_v2(self._all_resources()))
                 return Response(200, self._v2, is_static=True)
             if clause.media_type in openapi_protobuf.MEDIA_TYPES:
                 with self._lock:
-                    self._v2_protobuf = self._v2_protobuf or openapi_protobuf.encode_openapi(document_v2())
+                    self._v2_protobuf = self._v2_protobuf or openapi_protobuf.encode_openapi(document_v2(self._all_resources()))
                 return Response(200, self._v2_protobuf, openapi_protobuf.MEDIA_TYPES[1], is_static=True)
         message = f"only the following media types are accepted: {', '.join((JSON, *openapi_protobuf.MEDIA_TYPES))}"
         raise ApiStatus(406, "NotAcceptable", message)
 
 
-def document_v3(group: str, version: str) -> dict[str, Any]:
+def _are_same(made: Sequence[object], present: Sequence[object]) -> bool:
+    return len(made) == len(present) and all(map(is_, made, present))
+
+
+def document_v3(resources: Iterable[ApiResource]) -> dict[str, Any]:
+    """Return the document of the resources of a group and version."""
     schemas = _SchemaRegistry("#/components/schemas/")
-    paths = dict(_paths(api_resources.resources_in_version(group, version), schemas, _operation_v3))
+    paths = dict(_paths(resources, schemas, _operation_v3))
     return {
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "unversioned"},
@@ -255,9 +303,9 @@ def document_v3(group: str, version: str) -> dict[str, Any]:
     }
 
 
-def document_v2() -> dict[str, Any]:
+def document_v2(resources: Iterable[ApiResource]) -> dict[str, Any]:
     schemas = _SchemaRegistry(_DEFINITIONS)
-    paths = dict(_paths(api_resources.SERVED, schemas, _operation_v2))
+    paths = dict(_paths(resources, schemas, _operation_v2))
     return {
         "swagger": "2.0",
         "info": {"title": "Kubernetes", "version": "unversioned"},
@@ -270,6 +318,8 @@ def _paths(resources: Iterable[ApiResource], schemas: _SchemaRegistry, render: A
     for resource in resources:
         if resource is ELECTIONS:
             single, whole = schemas.elections()
+        elif resource.custom is not None:
+            single, whole = schemas.custom(resource.custom)
         elif resource.resource is None:
             continue
         else:

@@ -19,6 +19,7 @@ from pinnace.api.authorization_pb2 import (
     SubjectAccessReviewRequest,
     TokenReviewRequest,
     TokenReviewResponse,
+    UserExtra,
     UserInfo,
 )
 from pinnace.api.codec import to_dict
@@ -28,9 +29,10 @@ from pinnace.api.users import Impersonation
 from pinnace.client.errors import ApiError
 from pinnace.gateway.api_resources import ApiResource
 from pinnace.gateway.backend import Backend
-from pinnace.gateway.bodies import body_type_of, read_typed
+from pinnace.gateway.bodies import body_type_of, read_field_manager, read_typed
 from pinnace.gateway.errors import convert_error, invalid_object
 from pinnace.gateway.http import ApiStatus, Request, Response, bad_request
+from pinnace.gateway.managed import managed_fields
 from pinnace.gateway.media_types import negotiate
 from pinnace.gateway.objects import respond_document
 from pinnace.gateway.routes import Route
@@ -54,9 +56,9 @@ _SCHEMAS: Mapping[str, _Schema] = {
     "SubjectAccessReview": {2: ("spec", _SPEC)},
     "LocalSubjectAccessReview": {2: ("spec", _SPEC)},
     "SelfSubjectRulesReview": {2: ("spec", {1: ("namespace", None)})},
-    "TokenReview": {2: ("spec", {1: ("token", None)})},
+    "TokenReview": {2: ("spec", {1: ("token", None), 2: ("audiences", None)})},
 }
-_REPEATED = ("groups",)
+_REPEATED = ("groups", "audiences")
 _SERVICE = "/pinnace.v1.Authorization/"
 _EVERY_PATH = "/*"
 """Stands for a path without a leading slash, which only rules for all paths match."""
@@ -74,7 +76,11 @@ class Reviews:
         if not isinstance(spec, Mapping):
             raise bad_request("spec: expected an object")
         status = await self._status(request, route, spec)
-        metadata = {"creationTimestamp": format_rfc3339(to_time(time.time()))} if kind == "SelfSubjectReview" else {}
+        metadata: dict[str, Any] = {}
+        if kind == "SelfSubjectReview":
+            metadata["creationTimestamp"] = format_rfc3339(to_time(time.time()))
+        elif entries := managed_fields(read_field_manager(request), route.resource.api_version, {"spec": spec}, time.time()):
+            metadata["managedFields"] = entries
         head = {"kind": kind, "apiVersion": route.resource.api_version, "metadata": metadata}
         return respond_document(head | ({"spec": dict(spec)} if spec else {}) | {"status": status}, form, 201)
 
@@ -104,13 +110,15 @@ class Reviews:
         kind = route.resource.kind
         if kind == "SelfSubjectReview":
             user = UserInfo.FromString(await self._call(request, "SelfSubjectReview", SelfSubjectReviewRequest()))
-            return {"userInfo": {"username": user.username, "groups": list(user.groups)}}
+            own = UserInfo(username=user.username, groups=user.groups, uid=request.user.uid)
+            own.extra.extend(UserExtra(key=key, values=values) for key, values in request.user.extra)
+            return {"userInfo": _user_document(own)}
         if kind == "SelfSubjectRulesReview":
             rules = SelfSubjectRulesReviewRequest(namespace=_string_field(spec, "namespace"))
             rules_review = RulesReview.FromString(await self._call(request, "SelfSubjectRulesReview", rules))
             return _rules_status(rules_review)
         if kind == "TokenReview":
-            token = TokenReviewRequest(token=_string_field(spec, "token"))
+            token = TokenReviewRequest(token=_string_field(spec, "token"), audiences=_string_list_field(spec, "audiences"))
             return _token_status(TokenReviewResponse.FromString(await self._call(request, "TokenReview", token)))
         attributes = _review_attributes(route, spec)
         if kind == "LocalSubjectAccessReview" and attributes.namespace != route.namespace:
@@ -135,7 +143,14 @@ class Reviews:
 def _token_status(review: TokenReviewResponse) -> dict[str, Any]:
     if not review.HasField("user"):
         return {"user": {}, "error": review.error}
-    return {"authenticated": True, "user": {"username": review.user.username, "groups": list(review.user.groups)}}
+    audiences = {"audiences": list(review.audiences)} if review.audiences else {}
+    return {"authenticated": True, "user": _user_document(review.user)} | audiences
+
+
+def _user_document(user: UserInfo) -> dict[str, Any]:
+    extra = {item.key: list(item.values) for item in user.extra}
+    result = {"username": user.username, "uid": user.uid, "groups": list(user.groups), "extra": extra}
+    return {name: value for name, value in result.items() if value}
 
 
 def _read_review(request: Request, resource: ApiResource) -> Mapping[str, Any]:

@@ -8,8 +8,8 @@ Source: https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/reques
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from pinnace.gateway import api_resources
 from pinnace.gateway.api_resources import ApiResource
+from pinnace.gateway.custom_resources import BUILT_IN, ServedResources
 from pinnace.gateway.http import PageNotFound, Request, method_not_allowed, path_not_found
 
 _OF_NAMESPACE = ("status", "finalize")
@@ -27,7 +27,7 @@ class Route:
     subresource: str = ""
 
 
-def resolve_route(request: Request) -> Route:
+def resolve_route(request: Request, served: ServedResources = BUILT_IN) -> Route:
     """Resolve a request. Raises ApiStatus: 404 for an unknown resource, 405 for an unsupported method."""
     path = request.path.strip("/")
     segments = [unquote(part) for part in path.split("/")] if "%" in path else path.split("/")
@@ -35,7 +35,7 @@ def resolve_route(request: Request) -> Route:
         group, rest = "", segments[1:]
     else:
         group, rest = (segments[1] if len(segments) > 1 else ""), segments[2:]
-    if len(rest) < 2 or "" in rest or not api_resources.is_version(group, rest[0]):
+    if len(rest) < 2 or "" in rest or not served.is_version(group, rest[0]):
         raise PageNotFound
     version, *rest = rest
     deprecated_watch = rest[0] == "watch" and len(rest) > 1
@@ -44,7 +44,7 @@ def resolve_route(request: Request) -> Route:
     namespace = ""
     if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in _OF_NAMESPACE:
         namespace, rest = rest[1], rest[2:]
-    resource = api_resources.find_resource(group, version, rest[0])
+    resource = served.find_resource(group, version, rest[0])
     if resource is None or len(rest) > 3 or (namespace and not resource.namespaced):
         raise path_not_found()
     name = rest[1] if len(rest) > 1 else ""
@@ -55,6 +55,20 @@ def resolve_route(request: Request) -> Route:
     if everywhere and request.method not in ("GET", "HEAD"):  # across namespaces, objects are only listed and watched
         raise method_not_allowed()
     return Route(_verb(request, resource, name, subresource, deprecated_watch), resource, namespace, name, subresource)
+
+
+def find_custom_resource(request: Request) -> tuple[str, str]:
+    """Return the group and plural of the custom resource that a path may be of; ("", "") if it cannot be of one."""
+    segments = [unquote(part) for part in request.path.strip("/").split("/")]
+    if segments[0] != "apis" or "." not in "".join(segments[1:2]):
+        return "", ""
+    group, *rest = segments[1:]
+    rest = rest[1:]
+    if rest and rest[0] == "watch":
+        rest = rest[1:]
+    if len(rest) > 2 and rest[0] == "namespaces":
+        rest = rest[2:]
+    return (group, rest[0]) if rest else ("", "")
 
 
 def _verb(request: Request, resource: ApiResource, name: str, subresource: str, deprecated_watch: bool) -> str:

@@ -53,6 +53,7 @@ MAX_CONNECTIONS = 8_000
 DESCRIPTOR_SHARE = 0.75
 """The share of the file descriptors for clients."""
 _PACED = frozenset({401, 403, 413, 415, 429})
+CACHE_CONTROL = "Cache-Control"
 _LAST_GROUP = (1 << 48) - 1
 """The largest value of the last group of a UUID."""
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
@@ -228,7 +229,7 @@ def response_head(
     lines = [
         f"HTTP/1.1 {response.code} {_PHRASES.get(response.code, '')}",
         f"Audit-Id: {_audit_id()}",
-        "Cache-Control: no-cache, private",
+        *(() if CACHE_CONTROL in response.headers else (f"{CACHE_CONTROL}: no-cache, private",)),
         f"Content-Type: {response.content_type}",
     ]
     if length is not None:

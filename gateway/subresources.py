@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 
 from pinnace.api.autoscaling_v1_pb2 import Scale
 from pinnace.api.core_v1_pb2 import Binding
+from pinnace.api.json_codec import to_json, with_type
 from pinnace.api.meta_v1_pb2 import Time
 from pinnace.api.pods_pb2 import BindRequest, EvictRequest, LogOptions, LogsRequest, LogsResponse
 from pinnace.api.policy_v1_pb2 import Eviction
@@ -28,8 +29,7 @@ from pinnace.gateway.bodies import (
     validate_delete_options,
 )
 from pinnace.gateway.errors import convert_error
-from pinnace.gateway.http import ApiStatus, Request, Response, bad_request, success_status
-from pinnace.gateway.json_codec import to_json, with_type
+from pinnace.gateway.http import ApiStatus, Request, Response, bad_request, success_status_object
 from pinnace.gateway.media_types import PROTOBUF, envelope, negotiate
 from pinnace.gateway.objects import PATCH_TYPES, ObjectHandlers, check_name, respond_document, settle_namespace
 from pinnace.gateway.routes import Route
@@ -56,7 +56,8 @@ class Subresources:
         try:
             data = await self._backend.call(request, f"/{resource.service}/{method}", message, retry=route.verb == "get")
         except ApiError as error:
-            raise convert_error(error, _SCALE if error.refusal.violations else route.resource, route.name) from None
+            is_about_scale = error.refusal.violations and route.resource.custom is None
+            raise convert_error(error, _SCALE if is_about_scale else route.resource, route.name) from None
         if form.media_type == PROTOBUF:
             return Response(200, envelope(_SCALE.api_version, _SCALE.kind, data), PROTOBUF)
         text = with_type(_SCALE.api_version, _SCALE.kind, to_json(Scale.FromString(data)))
@@ -130,7 +131,7 @@ class Subresources:
         error = error_of(item)
         if error is not None:
             raise convert_error(error, route.resource, route.name)
-        return status_response(success_status(code=201), negotiate(request.headers.get("accept", ""), ()), 201)
+        return status_response(success_status_object(code=201), negotiate(request.headers.get("accept", ""), ()), 201)
 
 
 def _log_options(request: Request) -> LogOptions:

@@ -8,10 +8,12 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from pinnace.api.conversion import conversion_of
+from pinnace.api.json_codec import to_json
 from pinnace.api.resources import Object
+from pinnace.apiextensions.columns import cells
+from pinnace.apiextensions.kinds import CustomVersion
 from pinnace.gateway.api_resources import ApiResource
 from pinnace.gateway.http import ApiStatus, Request
-from pinnace.gateway.json_codec import to_json
 from pinnace.printers import COLUMNS
 from pinnace.printers.columns import Columns, format_age
 
@@ -27,17 +29,39 @@ _NAMES = {
     "EXTERNAL-IP": "External-IP",
     "CLUSTER-IP": "Cluster-IP",
     "OS-IMAGE": "OS-Image",
+    "PARAMKIND": "ParamKind",
+    "PARAMREF": "ParamRef",
+    "POLICYNAME": "PolicyName",
 }
 """Column names that are not in title case."""
 
 
+_NAME_DEFINITION: dict[str, Any] = {
+    "name": "Name",
+    "type": "string",
+    "format": "name",
+    "description": (
+        "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a "
+        "client to request the generation of an appropriate name automatically. Name is primarily intended for creation "
+        "idempotence and configuration definition. Cannot be updated. More info: "
+        "https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names"
+    ),
+    "priority": 0,
+}
+"""The first column of custom kinds, with Kubernetes' description."""
 _INTEGERS: Mapping[str, Collection[str]] = {
     "csinodes": ("DRIVERS",),
+    "mutatingadmissionpolicies": ("MUTATIONS",),
+    "mutatingwebhookconfigurations": ("WEBHOOKS",),
     "poddisruptionbudgets": ("ALLOWED DISRUPTIONS",),
     "priorityclasses": ("VALUE",),
     "replicasets": ("DESIRED", "CURRENT", "READY"),
+    "validatingadmissionpolicies": ("VALIDATIONS",),
+    "validatingwebhookconfigurations": ("WEBHOOKS",),
 }
 """Columns of the type integer, by plural."""
+_DATES = ("CREATED AT",)
+"""Columns of the type date. The cells are times."""
 _NUMBERS: Mapping[str, Collection[str]] = {
     **_INTEGERS,
     "configmaps": ("DATA",),
@@ -73,15 +97,16 @@ def render_table(
 ) -> dict[str, Any]:
     """Return a Table of objects in the version of the resource. `list_meta`: the metadata of the list or of the single object.
     `definitions`: include the column definitions, once per watch."""
-    columns = columns_of(resource)
     result: dict[str, Any] = {"kind": "Table", "apiVersion": f"meta.k8s.io/{version}", "metadata": dict(list_meta)}
-    result["columnDefinitions"] = _definitions(resource, columns) if definitions else None
+    result["columnDefinitions"] = _definitions(resource) if definitions else None
     result["rows"] = [render_row(resource, obj, now, version, include) for obj in objects]
     return result
 
 
 def render_row(resource: ApiResource, obj: Object, now: float, version: str, include: str) -> dict[str, Any]:
     """Return a row of a Table."""
+    if resource.custom is not None:
+        return _custom_row(resource.custom, obj, now, version, include)
     columns = columns_of(resource)
     stored = conversion_of(resource.resource).to_stored(obj) if resource.resource is not None else obj
     numbers, headers = _NUMBERS.get(resource.plural, ()), (*columns.headers, *columns.wide)
@@ -94,18 +119,31 @@ def render_row(resource: ApiResource, obj: Object, now: float, version: str, inc
     return result
 
 
+def _custom_row(custom: CustomVersion, obj: Any, now: float, version: str, include: str) -> dict[str, Any]:
+    form = custom.to_served(obj)
+    result: dict[str, Any] = {"cells": [obj.metadata.name, *cells(custom.columns, form, now)]}
+    if include == "Metadata":
+        result["object"] = partial_metadata(obj, version)
+    elif include == "Object":
+        result["object"] = form
+    return result
+
+
 def partial_metadata(obj: Object, version: str) -> dict[str, Any]:
     metadata = json.loads(to_json(obj.metadata))
     return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": metadata}
 
 
-def _definitions(resource: ApiResource, columns: Columns[Any]) -> list[dict[str, Any]]:
+def _definitions(resource: ApiResource) -> list[dict[str, Any]]:
+    if resource.custom is not None:
+        return [_NAME_DEFINITION, *(dict(column.definition) for column in resource.custom.columns)]
+    columns = columns_of(resource)
     integers = _INTEGERS.get(resource.plural, ())
     names = [*((name, 0) for name in columns.headers), *((name, 1) for name in columns.wide)]
     return [
         {
             "name": _NAMES.get(name, name.title()),
-            "type": "integer" if name in integers else "string",
+            "type": "integer" if name in integers else "date" if name in _DATES else "string",
             "format": "name" if name == "NAME" else "",
             "description": "",
             "priority": priority,

@@ -18,13 +18,14 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
+from pinnace.api.json_codec import JsonCache
 from pinnace.api.ownership import decode_shown, encode_shown
+from pinnace.api.resources import Resource
 from pinnace.api.verbs_pb2 import WatchEventType
 from pinnace.api.wire import field
 from pinnace.gateway import tables
 from pinnace.gateway.api_resources import ApiResource
 from pinnace.gateway.http import ApiStatus, dump_json
-from pinnace.gateway.json_codec import JsonCache, with_type
 from pinnace.gateway.media_types import TABLE, Format, envelope
 from pinnace.gateway.status import encode_status
 from pinnace.gateway.wire import iterate_fields, last_bytes_field
@@ -63,13 +64,13 @@ class EventCache:
     def __init__(self, limit: int = 4 << 20) -> None:
         self._limit = limit
         self._size = 0
-        self._known: dict[tuple[type, str, str, bytes], tuple[EncodedEvents, int]] = {}
+        self._known: dict[tuple[type, Resource[Any] | None, str, bytes], tuple[EncodedEvents, int]] = {}
 
     def encode(self, encoder: Encoder, data: bytes) -> EncodedEvents:
         """Encode the events of a response. Raises WireError, DecodeError."""
         if not encoder.shared:
             return encode_events(encoder, data)
-        key = (type(encoder), encoder.resource.api_version, encoder.resource.plural, data)
+        key = (type(encoder), encoder.resource.resource, encoder.resource.plural, data)
         result = self._known.get(key)
         if result is None:
             encoded = encode_events(encoder, data)
@@ -174,7 +175,7 @@ class JsonEncoder:
     def event(self, kind: str, data: bytes) -> bytes:
         resource = self.resource
         assert resource.resource is not None
-        text = with_type(resource.api_version, resource.kind, self._cache.json(resource.resource, data))
+        text = self._cache.typed_json(resource.resource, data)
         return b"%b%b}\n" % (_PREFIXES[kind], text)
 
     def bookmark(self, version: str, initial_end: bool) -> bytes:

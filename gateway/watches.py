@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Self
 
+from pinnace.api.json_codec import JsonCache
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.resources import NAMESPACES
 from pinnace.api.verbs_pb2 import WatchRequest
@@ -21,9 +22,8 @@ from pinnace.gateway.api_resources import ApiResource
 from pinnace.gateway.backend import Backend
 from pinnace.gateway.errors import convert_error
 from pinnace.gateway.http import JSON, Request, Response
-from pinnace.gateway.json_codec import JsonCache
 from pinnace.gateway.list_options import check_watch_options
-from pinnace.gateway.media_types import PROTOBUF, YAML, Format, negotiate, unsupported_media_type
+from pinnace.gateway.media_types import PROTOBUF, YAML, Format, negotiate_for, unsupported_media_type
 from pinnace.gateway.routes import Route
 from pinnace.gateway.shared_watches import SharedWatch, SharedWatches
 from pinnace.gateway.watch_events import Encoder, EventCache, JsonEncoder, ProtobufEncoder, TransformedEncoder, pack_parts
@@ -43,7 +43,7 @@ class Watches:
 
     async def watch(self, request: Request, route: Route) -> Response:
         """Start a watch. Raises ApiStatus if it cannot be started."""
-        form = _negotiate_format(request)
+        form = _negotiate_format(request, route.resource)
         resource = route.resource.resource or NAMESPACES
         message = WatchRequest(
             namespace=route.namespace if resource.namespaced else "", options=_read_list_options(request, route)
@@ -64,8 +64,8 @@ class Watches:
         return JsonEncoder(resource, self._cache)
 
 
-def _negotiate_format(request: Request) -> Format:
-    form = negotiate(request.headers.get("accept", ""))
+def _negotiate_format(request: Request, resource: ApiResource) -> Format:
+    form = negotiate_for(request, resource)
     if form.media_type == YAML:
         raise unsupported_media_type((JSON, PROTOBUF))
     return form

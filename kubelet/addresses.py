@@ -78,7 +78,7 @@ class AddressPool:
         self._taken: set[int] = set()
         self._lowest = 2  # all lower addresses are allocated
 
-    def take(self) -> str:
+    def allocate_address(self) -> str:
         """Returns the allocated address, or an empty string if none is free."""
         number = self._lowest
         while number in self._taken:

@@ -41,19 +41,19 @@ class StaleNodeCheck:
         self._until: dict[str, dict[str, float]] = {}
         """Deadlines of waiting pods in monotonic seconds, by node and uid."""
 
-    def at(self, node: str, uid: str, revision: str, now: float) -> float | None:
+    def next_check_at(self, node: str, uid: str, revision: str, now: float) -> float | None:
         """The time of the next check in monotonic seconds, or None if the rejection is final."""
         until = self._until.setdefault(node, {}).setdefault(uid, now + STALE_NODE_TIMEOUT)
         if int(revision) > self._known() and now < until:
             return now + RETRY_INTERVAL
-        self.over(node, uid)
+        self.forget_pod(node, uid)
         return None
 
-    def waiting(self, node: str) -> Iterable[str]:
+    def waiting_pods(self, node: str) -> Iterable[str]:
         """The uids of pods of this node whose rejection waits."""
         return tuple(self._until.get(node, ()))
 
-    def over(self, node: str, uid: str) -> None:
+    def forget_pod(self, node: str, uid: str) -> None:
         """Forgets a pod that was admitted or deleted."""
         if (waiting := self._until.get(node)) is not None:
             waiting.pop(uid, None)
@@ -162,41 +162,45 @@ class PodAdmission:
         self._making_room: dict[str, dict[str, int]] = {}
         """The priorities of pods that preempt others, by node and uid."""
 
-    def admit(self, record: PodRecord, now: Moment) -> PodState | float:
+    def admit_pod(self, record: PodRecord, now: Moment) -> PodState | float:
         """Admits or rejects the pod. Returns the time of the next attempt in monotonic seconds if the decision must wait. The
         node belongs to the fleet.
         """
         pod = record.pod
-        uid, node = pod.metadata.uid, self._nodes.of(pod)
+        uid, node = pod.metadata.uid, self._nodes.node_of_pod(pod)
         assert node is not None
         self._stop_making_room(pod)  # unless this call decides again that it waits
-        if bar := pressure_rejection(pod, self._nodes.pressures(pod)):
+        if bar := pressure_rejection(pod, self._nodes.node_pressures(pod)):
             return self._refuse(uid, EVICTED, bar, now)
         wanted = record.want.grace is None
         if wanted and self._comes_after_others(pod):
             return now.monotonic + RETRY_INTERVAL
-        admitted = node.admit(uid, record.template)
+        admitted = node.admit_pod(uid, record.template)
         if isinstance(admitted, FitRefusal):
-            again = self._stale_node_check.at(pod.spec.nodeName, uid, record.revision, now.monotonic) if wanted else None
+            again = (
+                self._stale_node_check.next_check_at(pod.spec.nodeName, uid, record.revision, now.monotonic) if wanted else None
+            )
             room = self._make_room(record, node, now) if wanted and again is None and is_critical(pod) else None
             return again or room or self._refuse(uid, admitted.admission_reason, admitted.admission_message, now)
-        self._stale_node_check.over(pod.spec.nodeName, uid)
+        self._stale_node_check.forget_pod(pod.spec.nodeName, uid)
         try:
             if needs_volumes(pod):
-                record.want = record.want._replace(mounted_at=self._volumes.publish(pod, now))
-            if remark := self._runtime.prepare(pod, admitted):
+                record.want = record.want._replace(mounted_at=self._volumes.publish_volumes(pod, now))
+            if remark := self._runtime.prepare_pod(pod, admitted):
                 self._event(pod, "Normal", "Simulated", remark)
         except UnsupportedPod as error:
-            self.vacate(record)
+            self.release_resources(record)
             return lifecycle.reject_pod(UNEXPECTED, f"Pod was rejected: {error}", now)
         record.addresses = admitted
-        return lifecycle.accept(record.template.plan, now)
+        return lifecycle.accept_pod(record.template.plan, now)
 
     def _make_room(self, record: PodRecord, node: VirtualNode, now: Moment) -> PodState | float | None:
         """Preempts other pods for a critical pod, and returns the time of the next attempt. None: no pod can help."""
         pod = record.pod
         staying = self._staying(pod.spec.nodeName)
-        lacking = node.lacking(record.template, set(node.tenants) - {item.metadata.uid for item in staying})
+        lacking = node.missing_resources_without(
+            record.template, set(node.counted_pods) - {item.metadata.uid for item in staying}
+        )
         if lacking is None:
             return None
         victims = select_pods_to_preempt(pod, [item for item in staying if self._can_end(item.metadata.uid)], lacking)
@@ -217,33 +221,33 @@ class PodAdmission:
             if not pods:
                 del self._making_room[pod.spec.nodeName]
 
-    def readmit(self, record: PodRecord) -> None:
+    def readmit_pod(self, record: PodRecord) -> None:
         """Admits a pod that an earlier process accepted. Its resources are counted, and it keeps its address."""
         pod = record.pod
-        node = self._nodes.of(pod)
-        if node is not None and pod.metadata.uid not in node.tenants:
-            record.addresses = node.readmit(pod.metadata.uid, record.template, pod.status.podIP)
+        node = self._nodes.node_of_pod(pod)
+        if node is not None and pod.metadata.uid not in node.counted_pods:
+            record.addresses = node.readmit_pod(pod.metadata.uid, record.template, pod.status.podIP)
 
-    def remount(self, record: PodRecord, now: Moment) -> None:
+    def adopt_volumes(self, record: PodRecord, now: Moment) -> None:
         """Adopts the volumes of the pod. They are mounted if a container has started."""
         if needs_volumes(record.pod):
-            mounted_at = self._volumes.adopt(record.pod, now, started=bool(record.containers))
+            mounted_at = self._volumes.adopt_volumes(record.pod, now, started=bool(record.containers))
             record.want = record.want._replace(mounted_at=mounted_at)
 
-    def vacate(self, record: PodRecord) -> None:
+    def release_resources(self, record: PodRecord) -> None:
         """Releases all resources of the pod."""
         if needs_volumes(record.pod):
-            self._volumes.unpublish(record.pod)
+            self._volumes.unpublish_volumes(record.pod)
         self._forget_resize(record.pod)
-        if node := self._nodes.of(record.pod):
-            node.vacate(record.pod.metadata.uid)
+        if node := self._nodes.node_of_pod(record.pod):
+            node.release_pod(record.pod.metadata.uid)
             self.retry_resizes(record.pod.spec.nodeName)
 
-    def resize(self, record: PodRecord, containers: Sequence[ContainerView], now: Moment) -> bool:
+    def resize_pod(self, record: PodRecord, containers: Sequence[ContainerView], now: Moment) -> bool:
         """Allocates the resources of the spec, or records why the node cannot. Returns whether the result has changed."""
         pod, before = record.pod, record.resize
-        uid, node = pod.metadata.uid, self._nodes.of(pod)
-        if before is None or node is None or uid not in node.tenants:
+        uid, node = pod.metadata.uid, self._nodes.node_of_pod(pod)
+        if before is None or node is None or uid not in node.counted_pods:
             return False
         pending = node.cannot_resize(uid, get_template(pod).requests)
         if pending is not None:
@@ -253,14 +257,14 @@ class PodAdmission:
             record.resize = before._replace(reason=reason, message=message, since=since, unseen=False)
             return record.resize != before
         self._forget_resize(pod)
-        record.set_resize(before.granted(pod.spec, containers, now.unix))
-        self.recount(record)
+        record.set_resize(before.after_grant(pod.spec, containers, now.unix))
+        self.recount_resources(record)
         return True
 
-    def recount(self, record: PodRecord) -> None:
+    def recount_resources(self, record: PodRecord) -> None:
         """The resources of the pod have changed."""
-        if node := self._nodes.of(record.pod):
-            node.recount(record.pod.metadata.uid, record.counted)
+        if node := self._nodes.node_of_pod(record.pod):
+            node.recount_pod(record.pod.metadata.uid, record.counted_requests)
             self.retry_resizes(record.pod.spec.nodeName)
 
     def retry_resizes(self, node: str) -> None:
@@ -275,14 +279,14 @@ class PodAdmission:
             if not waiting:
                 del self._pending[pod.spec.nodeName]
 
-    def undecided(self, node: str) -> Iterable[str]:
+    def pods_to_recheck(self, node: str) -> Iterable[str]:
         """The uids of pods to check again after a change of the node."""
-        return self._stale_node_check.waiting(node)
+        return self._stale_node_check.waiting_pods(node)
 
-    def forget(self, pod: Pod) -> None:
+    def forget_pod(self, pod: Pod) -> None:
         self._forget_resize(pod)
         self._stop_making_room(pod)
-        self._stale_node_check.over(pod.spec.nodeName, pod.metadata.uid)
+        self._stale_node_check.forget_pod(pod.spec.nodeName, pod.metadata.uid)
 
     def _refuse(self, uid: str, reason: str, message: str, now: Moment) -> PodState:
         self._runtime.remove(uid)  # volumes of a process that was killed before it could report

@@ -166,14 +166,18 @@ class Fleet:
         )
         self._eviction_manager = EvictionManager(self._nodes, self._pods, on_change=self._queue_nodes, clock=clock)
         self.stats = Stats(
-            self._nodes, self._pods.what_runs, self._eviction_manager.beside, meter or DeclaredUsageMeter(clock), clock
+            self._nodes,
+            self._pods.what_runs,
+            self._eviction_manager.memory_outside_pods,
+            meter or DeclaredUsageMeter(clock),
+            clock,
         )
         self._watch = PodWatch(client.pods, self._pods, clock=clock)
         self._registration = NodeRegistration(
             NodeRegistrar(client.nodes, self._recorder, name, machine, clock=clock),
             own,
             self._informer.store,
-            pressures=self._eviction_manager.pressures,
+            pressures=self._eviction_manager.node_pressures,
             on_due=self._queue_nodes,
             clock=clock,
         )
@@ -183,8 +187,8 @@ class Fleet:
         self._work = asyncio.Event()
         metrics.NODES.set_function(lambda: len(self._running_nodes))
         metrics.PODS.set_function(lambda: len(self._pods))
-        metrics.RUNNING.set_function(lambda: self._pods.running)
-        metrics.UNREPORTED.set_function(lambda: self._pods.unreported)
+        metrics.RUNNING.set_function(lambda: self._pods.running_pod_count)
+        metrics.UNREPORTED.set_function(lambda: self._pods.unreported_pod_count)
 
     @property
     def checks(self) -> Mapping[str, Callable[[], str | None]]:
@@ -276,7 +280,7 @@ class Fleet:
 
     def _update_node(self, node: Node) -> None:
         self._pods.set_node(node)
-        self._eviction_manager.learn(node)
+        self._eviction_manager.update_node(node)
 
     def _update_running_nodes(self, touched: set[str]) -> None:
         """Starts the existing nodes of the fleet, and stops other nodes."""
@@ -289,8 +293,8 @@ class Fleet:
             self._session.add(sorted(new.difference(self._session.nodes)))
         silent = touched - played
         self._session.release(silent)
-        self._eviction_manager.forget(silent)
-        self._nodes.freeze({name for name in silent if there.get(name) is NodeFault.FROZEN})
+        self._eviction_manager.forget_nodes(silent)
+        self._nodes.freeze_nodes({name for name in silent if there.get(name) is NodeFault.FROZEN})
         if failed := {name for name in silent if there.get(name) is NodeFault.FAILED}:
             self._pods.power_off(failed)
         if gone := silent - there.keys():
@@ -299,4 +303,4 @@ class Fleet:
                 dropped = NodesDropped(len(lost)).extra
                 log.warning("%d nodes, such as %s, are no longer run", len(lost), min(lost), extra=dropped)
         self._running_nodes = (self._running_nodes | played) - silent
-        self._watch.follow(self._running_nodes)
+        self._watch.watch_nodes(self._running_nodes)

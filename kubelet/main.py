@@ -278,7 +278,9 @@ def _runtime(
     chooser, mounts = RuntimeChooser(root, table), can_mount(SHIM_ENVIRONMENT)
 
     def make(services: VariableSource, client: Client) -> tuple[Runtime, PodVolumeManager]:
-        volumes = ProcessVolumeManager(root, lambda resource, name, namespace: client.of(resource).get(name, namespace))
+        volumes = ProcessVolumeManager(
+            root, lambda resource, name, namespace: client.of(resource).get(name, namespace), client.request_token
+        )
         runtime = ProcessRuntime(root, services=services, objects=volumes.objects, images=table, mounts=mounts)
         return (
             RuntimeByImage(runtime, simulation.runtime(), chooser),

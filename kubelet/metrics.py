@@ -36,7 +36,7 @@ class PodStartupTraces:
         self._clock = clock
         self._open: dict[str, _Arrival] = {}
 
-    def arrived(self, pod: Pod) -> None:
+    def trace_arrival(self, pod: Pod) -> None:
         """A pod that has not been accepted."""
         if not self._tracer.on:
             return
@@ -51,7 +51,7 @@ class PodStartupTraces:
             }
             self._open[metadata.uid] = _Arrival(traceparent, self._clock.monotonic(), attributes)
 
-    def changed(self, uid: str, phase: PodPhase) -> None:
+    def trace_phase(self, uid: str, phase: PodPhase) -> None:
         """A new state will be reported."""
         arrival = self._open.get(uid)
         if arrival is not None and arrival.phase is None and phase is not PodPhase.PENDING:
@@ -59,7 +59,7 @@ class PodStartupTraces:
             self._tracer.record("kubelet.sync", arrival.traceparent, arrival.at, now, phase=phase, **arrival.attributes)
             arrival.at, arrival.phase = now, phase
 
-    def reported(self, uid: str) -> None:
+    def trace_report(self, uid: str) -> None:
         """The latest state is stored."""
         arrival = self._open.get(uid)
         if arrival is not None and arrival.phase is not None:
@@ -73,5 +73,5 @@ class PodStartupTraces:
             )
             del self._open[uid]
 
-    def forget(self, uid: str) -> None:
+    def forget_pod(self, uid: str) -> None:
         self._open.pop(uid, None)

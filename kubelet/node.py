@@ -97,11 +97,11 @@ class VirtualNode:
         return self._room.allocatable
 
     @property
-    def tenants(self) -> Collection[str]:
+    def counted_pods(self) -> Collection[str]:
         """The uids of the counted pods."""
         return self._pods_by_uid.keys()
 
-    def admit(self, uid: str, template: PodTemplateFacts) -> Addresses | FitRefusal:
+    def admit_pod(self, uid: str, template: PodTemplateFacts) -> Addresses | FitRefusal:
         """Counts the pod and allocates addresses, or returns why it cannot run here. A pod is also rejected if no address is
         free.
         """
@@ -112,7 +112,7 @@ class VirtualNode:
             return FitRefusal(POD_IPS, 1, self._addresses.size, self._addresses.size)
         return self._count_pod(uid, template, address)
 
-    def lacking(self, template: PodTemplateFacts, leaving: Iterable[str]) -> Mapping[str, int] | None:
+    def missing_resources_without(self, template: PodTemplateFacts, leaving: Iterable[str]) -> Mapping[str, int] | None:
         """The resources that a pod lacks after the pods `leaving` (uids) have ended. None: ending pods does not help."""
         refusals = self._refusals(template)
         if not refusals or not all(refusal.resource for refusal in refusals):
@@ -142,7 +142,7 @@ class VirtualNode:
             refusals.append(FitRefusal(predicate=AdmissionPredicate.TAINT_TOLERATION))
         return refusals
 
-    def readmit(self, uid: str, template: PodTemplateFacts, address: str) -> Addresses:
+    def readmit_pod(self, uid: str, template: PodTemplateFacts, address: str) -> Addresses:
         """Counts a pod that an earlier process admitted, even if it does not fit. The pod keeps its address, if it is free."""
         if address:
             self._addresses.reserve(address)
@@ -150,7 +150,7 @@ class VirtualNode:
 
     def _new_address(self, template: PodTemplateFacts) -> str:
         """Empty when there is none left."""
-        return self._host if template.host_network else self._addresses.take()
+        return self._host if template.host_network else self._addresses.allocate_address()
 
     def _count_pod(self, uid: str, template: PodTemplateFacts, address: str) -> Addresses:
         self._room.add(template.requests)
@@ -173,7 +173,7 @@ class VirtualNode:
         self._room.add(requests)
         return (DEFERRED, refusals[0].admission_message) if refusals else None
 
-    def recount(self, uid: str, requests: Requests) -> None:
+    def recount_pod(self, uid: str, requests: Requests) -> None:
         """Counts the new resources of the pod, even if they do not fit. No effect if the pod is not counted."""
         if (tenant := self._pods_by_uid.get(uid)) is not None:
             before, address = tenant
@@ -181,8 +181,8 @@ class VirtualNode:
             self._room.add(requests)
             self._pods_by_uid[uid] = requests, address
 
-    def vacate(self, uid: str) -> None:
-        """Undoes `admit` and `readmit`. No effect if the pod is not counted."""
+    def release_pod(self, uid: str) -> None:
+        """Undoes `admit_pod` and `readmit_pod`. No effect if the pod is not counted."""
         if (tenant := self._pods_by_uid.pop(uid, None)) is not None:
             requests, address = tenant
             self._room.remove(requests)
@@ -208,17 +208,17 @@ class VirtualNodes:
     def __contains__(self, name: str) -> bool:
         return name in self._nodes
 
-    def of(self, pod: Pod) -> VirtualNode | None:
+    def node_of_pod(self, pod: Pod) -> VirtualNode | None:
         return self._nodes.get(pod.spec.nodeName)
 
     def is_played(self, name: str) -> bool:
         """Whether the fleet can write the status of the node."""
         return name in self._nodes and name not in self.frozen
 
-    def tenants(self, name: str) -> Collection[str]:
+    def counted_pods(self, name: str) -> Collection[str]:
         """The uids of the pods that are counted on the node."""
         node = self._nodes.get(name)
-        return node.tenants if node is not None else ()
+        return node.counted_pods if node is not None else ()
 
     def allocatable(self, name: str) -> Mapping[str, int]:
         """The allocatable resources of the node, by name."""
@@ -239,7 +239,7 @@ class VirtualNodes:
         self.frozen.discard(name)
         return thawed
 
-    def drop(self, names: Collection[str]) -> None:
+    def drop_nodes(self, names: Collection[str]) -> None:
         for known in (self.frozen, self.consuming, self._off, self._booted):
             known.difference_update(names)
         for name in names:
@@ -247,10 +247,10 @@ class VirtualNodes:
             self._pressures.pop(name, None)
 
     def power_off(self, names: Collection[str]) -> None:
-        self.drop(names)
+        self.drop_nodes(names)
         self._off.update(names)
 
-    def freeze(self, names: Collection[str]) -> None:
+    def freeze_nodes(self, names: Collection[str]) -> None:
         """Freezes these nodes, unless they are powered off. After they thaw, their pods must be set again."""
         self.frozen.update(name for name in names if name in self._nodes)
 
@@ -262,15 +262,15 @@ class VirtualNodes:
         """Whether the node lost power after the pod ran, according to the status of an earlier kubelet."""
         return pod.spec.nodeName in self._booted
 
-    def settle(self, names: Collection[str]) -> None:
+    def mark_pods_set(self, names: Collection[str]) -> None:
         """All pods of these nodes have been set."""
         self._booted.difference_update(names)
 
-    def press(self, name: str, pressures: Sequence[PressureKind]) -> None:
+    def set_pressures(self, name: str, pressures: Sequence[PressureKind]) -> None:
         """Sets the pressures of the node, which admission checks."""
         self._pressures[name] = pressures
 
-    def pressures(self, pod: Pod) -> Sequence[PressureKind]:
+    def node_pressures(self, pod: Pod) -> Sequence[PressureKind]:
         """The pressures of the pod's node."""
         return self._pressures.get(pod.spec.nodeName, ())
 
@@ -286,11 +286,11 @@ again. Kubernetes' eviction-pressure-transition-period is 5 minutes.
 class PodEvictor(Protocol):
     """The methods that this module needs of pinnace.kubelet.pod_manager."""
 
-    def staying(self, node: str) -> Sequence[Pod]:
+    def active_pods(self, node: str) -> Sequence[Pod]:
         """The pods of the node that are counted and not terminating."""
         ...
 
-    def evict(self, uid: str, message: str, *, disrupts: bool) -> None:
+    def evict_pod(self, uid: str, message: str, *, disrupts: bool) -> None:
         """`disrupts`: the node causes the eviction, and not the pod."""
         ...
 
@@ -313,15 +313,15 @@ class EvictionManager:
         self._shortages: dict[str, dict[PressureKind, int | None]] = {}
         self._pressure_until: dict[str, dict[PressureKind, float]] = {}  # monotonic
 
-    def pressures(self, node: str) -> Sequence[PressureKind]:
+    def node_pressures(self, node: str) -> Sequence[PressureKind]:
         held = self._pressure_until.get(node, {})
         return [kind for kind in PressureKind if kind in held]
 
-    def beside(self, node: str) -> int:
+    def memory_outside_pods(self, node: str) -> int:
         """Bytes of memory that are used outside of the node's pods."""
         return self._shortages.get(node, {}).get(PressureKind.MEMORY) or 0
 
-    def learn(self, node: Node) -> None:
+    def update_node(self, node: Node) -> None:
         """A node was added or has changed."""
         name, told = node.metadata.name, declared_shortages(node)
         if told == self._shortages.get(name, {}):
@@ -332,7 +332,7 @@ class EvictionManager:
         self._pressure_until.pop(name, None)  # the annotation has changed
         self._update_pressure(name, evict=False)
 
-    def forget(self, nodes: Collection[str]) -> None:
+    def forget_nodes(self, nodes: Collection[str]) -> None:
         for name in nodes:
             self._shortages.pop(name, None)
             self._pressure_until.pop(name, None)
@@ -348,13 +348,13 @@ class EvictionManager:
 
     def _update_pressure(self, name: str, *, evict: bool) -> bool:
         """Updates the pressure. Returns whether it has changed."""
-        before, now = self.pressures(name), self._clock.monotonic()
+        before, now = self.node_pressures(name), self._clock.monotonic()
         held = {kind: until for kind, until in self._pressure_until.get(name, {}).items() if until > now}
-        pods = self._pods_by_uid.staying(name)
+        pods = self._pods_by_uid.active_pods(name)
         gone: str | None = None
         for pod in pods if evict else ():
             if message := exceeded_storage_limit(pod):
-                self._pods_by_uid.evict(pod.metadata.uid, message, disrupts=False)
+                self._pods_by_uid.evict_pod(pod.metadata.uid, message, disrupts=False)
                 gone = pod.metadata.uid
         for kind in PressureKind:
             short, left = self._check_pressure(name, kind, pods)
@@ -365,8 +365,8 @@ class EvictionManager:
         self._pressure_until[name] = held
         if not held:
             del self._pressure_until[name]
-        self._nodes.press(name, self.pressures(name))
-        return self.pressures(name) != before
+        self._nodes.set_pressures(name, self.node_pressures(name))
+        return self.node_pressures(name) != before
 
     def _check_pressure(self, name: str, kind: PressureKind, pods: Sequence[Pod]) -> tuple[bool, int | None]:
         """Whether there is pressure, and the available bytes if they are known."""
@@ -382,7 +382,7 @@ class EvictionManager:
         uid = select_pod_to_evict(kind, (build_consumer(pod, kind) for pod in pods))
         for pod in pods:
             if pod.metadata.uid == uid:
-                self._pods_by_uid.evict(pod.metadata.uid, eviction_message(pod, kind, left), disrupts=True)
+                self._pods_by_uid.evict_pod(pod.metadata.uid, eviction_message(pod, kind, left), disrupts=True)
         return uid
 
 

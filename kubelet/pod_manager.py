@@ -136,19 +136,19 @@ class PodManager:
         self._queue = DelayingQueue(clock)
         self._panic_isolation = PanicIsolation(self._record_event, self._queue, clock)
         self._volumes = volumes or FakeVolumes()
-        self._volumes.listen(self._handle_volume_progress, self._record_event)
+        self._volumes.set_listener(self._handle_volume_progress, self._record_event)
         self._admission = PodAdmission(
             self._nodes,
             runtime,
             self._volumes,
             nodes_known,
-            self.staying,
+            self.active_pods,
             self._preempt_pod,
             self._can_end,
             self._queue.add,
             self._record_event,
         )
-        runtime.listen(self._queue.add)
+        runtime.set_listener(self._queue.add)
         self._status_manager = StatusManager(
             writer, self._records, self._nodes.is_silenced, self._forget_pod, self._traces, clock
         )
@@ -157,15 +157,15 @@ class PodManager:
         return len(self._records) + len(self._pods_to_adopt) + len(self._pods_to_admit)
 
     @property
-    def running(self) -> int:
+    def running_pod_count(self) -> int:
         """The number of running pods. Computed on request, in another thread."""
         records = tuple(self._records.values())
         return sum(record.state is not None and record.state.phase is PodPhase.RUNNING for record in records)
 
     @property
-    def unreported(self) -> int:
+    def unreported_pod_count(self) -> int:
         """Pods with a status write in flight."""
-        return self._status_manager.pending
+        return self._status_manager.pending_count
 
     async def run(self) -> None:
         """Runs until cancelled."""
@@ -182,13 +182,13 @@ class PodManager:
         name = node.metadata.name
         if self._nodes.set(node):
             self._thaw_node(name)
-        for uid in self._admission.undecided(name):
+        for uid in self._admission.pods_to_recheck(name):
             self._queue.add(uid)
         self._admission.retry_resizes(name)
 
     def drop_nodes(self, names: Collection[str]) -> None:
         """Forgets these nodes and their pods. They belong to another fleet, or have been deleted."""
-        self._nodes.drop(names)
+        self._nodes.drop_nodes(names)
         for uid, pod in self._all_pods():
             if pod.spec.nodeName in names:
                 self._forget_pod(uid)
@@ -197,16 +197,16 @@ class PodManager:
         """Powers off these nodes; `set_node` boots them."""
         self.drop_nodes(names)
         self._nodes.power_off(names)
-        self._runtime.retain(names, ())
+        self._runtime.retain_pods(names, ())
 
     def _thaw_node(self, name: str) -> None:
         for uid, record in self._records.items():
             if record.pod.spec.nodeName == name:
                 self._status_manager.resume_pod(uid, record)
 
-    def staying(self, node: str) -> list[Pod]:
+    def active_pods(self, node: str) -> list[Pod]:
         """The pods of the node that are counted and not terminating."""
-        records = [self._records[uid] for uid in self._nodes.tenants(node)]
+        records = [self._records[uid] for uid in self._nodes.counted_pods(node)]
         return [record.pod for record in records if record.want.grace is None and not (record.state and record.state.ending)]
 
     def what_runs(self, uid: str) -> RunningPod | None:
@@ -221,13 +221,15 @@ class PodManager:
         record = self._records.get(uid)
         if record is None or self._nodes.is_silenced(record.pod):
             return None
-        return PodSnapshot(record.pod, self._runtime.observe(uid, read_clocks(self._clock)), record.addresses)
+        return PodSnapshot(record.pod, self._runtime.observe_containers(uid, read_clocks(self._clock)), record.addresses)
 
-    def evict(self, uid: str, message: str, *, disrupts: bool) -> None:
+    def evict_pod(self, uid: str, message: str, *, disrupts: bool) -> None:
         """`disrupts`: see lifecycle.Ending."""
         record = self._records[uid]
         if record.state is not None:
-            record.state = lifecycle.evict(record.state, EVICTED, message, read_clocks(self._clock), disrupts=disrupts)
+            record.state = lifecycle.evict_pod_state(
+                record.state, EVICTED, message, read_clocks(self._clock), disrupts=disrupts
+            )
             self._record_event(record.pod, "Warning", EVICTED, message)
             self._queue.add(uid)
 
@@ -239,7 +241,7 @@ class PodManager:
         record = self._records[uid]
         if record.state is not None:
             grace = record.template.plan.grace
-            record.state = lifecycle.evict(record.state, PREEMPTING, PREEMPTED, read_clocks(self._clock), grace=grace)
+            record.state = lifecycle.evict_pod_state(record.state, PREEMPTING, PREEMPTED, read_clocks(self._clock), grace=grace)
             self._record_event(record.pod, "Warning", PREEMPTING, PREEMPTED)
             self._queue.add(uid)
 
@@ -262,14 +264,14 @@ class PodManager:
             self._refresh_record(uid, record, pod)
         elif pod.spec.nodeName in self._nodes:
             self._pods_to_admit.pop(uid, None)
-            if lifecycle.accepted(pod):
+            if lifecycle.was_accepted(pod):
                 self._pods_to_adopt[uid] = status_after_reboot(pod, self._clock.time()) if self._nodes.has_booted(pod) else pod
             else:
                 self._pods_to_admit[uid] = pod
-                self._traces.arrived(pod)
+                self._traces.trace_arrival(pod)
             self._queue.add(uid)
 
-    def relist(self, nodes: Collection[str], pods: Collection[Pod]) -> None:
+    def replace_pods(self, nodes: Collection[str], pods: Collection[Pod]) -> None:
         """Replaces the known pods by these pods of these nodes. Missing pods are forgotten first, so that their resources are
         free. New pods are admitted in the order of their creation, as in Kubernetes, because lists are sorted by name.
         """
@@ -277,10 +279,10 @@ class PodManager:
         for uid, pod in self._all_pods():
             if uid not in uids and not self._nodes.is_silenced(pod):
                 self._forget_pod(uid)
-        self._runtime.retain(set(nodes) - self._nodes.frozen, uids)
+        self._runtime.retain_pods(set(nodes) - self._nodes.frozen, uids)
         by_age = sorted(pods, key=lambda pod: pod.metadata.creationTimestamp.seconds)
         self.handle([Delta(ADDED, pod, None) for pod in by_age])
-        self._nodes.settle(nodes)
+        self._nodes.mark_pods_set(nodes)
 
     def _all_pods(self) -> list[tuple[str, Pod]]:
         known = [(uid, record.pod) for uid, record in self._records.items()]
@@ -288,7 +290,7 @@ class PodManager:
 
     def _refresh_record(self, uid: str, record: PodRecord, pod: Pod) -> None:
         before, generation = record.want, record.pod.metadata.generation
-        if not record.refresh(pod):
+        if not record.apply_pod_version(pod):
             return
         if record.is_anothers:
             self._forget_pod(uid)
@@ -303,7 +305,7 @@ class PodManager:
         moved = pod.metadata.generation != generation and not pod.metadata.HasField("deletionTimestamp")
         if moved and record.state is not None:  # the steps of a deletion are reported anyway
             if not record.state.phase.final:
-                self._runtime.resize(record.granted)
+                self._runtime.resize_pod(record.granted)
             self._resize_pod(uid, record, read_clocks(self._clock))
             self._status_manager.mark_changed(uid, record)
         self._apply_annotations(uid, pod)
@@ -327,7 +329,7 @@ class PodManager:
             if declares_usage(pod):
                 self._nodes.consuming.add(pod.spec.nodeName)
             for container, attempt, code in requested_crashes(pod):
-                self._runtime.crash(uid, container, attempt, code, read_clocks(self._clock))
+                self._runtime.crash_container(uid, container, attempt, code, read_clocks(self._clock))
                 self._queue.add(uid)
         except Exception as error:
             self._panic_isolation.retry_pod(pod, error)
@@ -337,10 +339,12 @@ class PodManager:
         self._pods_to_adopt.pop(uid, None)
         self._pods_to_admit.pop(uid, None)
         self._panic_isolation.reset_backoff(uid)
-        self._traces.forget(uid)
+        self._traces.forget_pod(uid)
         if (record := self._records.pop(uid, None)) is not None:
-            self._admission.forget(record.pod)
-            self._admission.vacate(record)  # first, so that every counted pod has a record, even after an exception below
+            self._admission.forget_pod(record.pod)
+            self._admission.release_resources(
+                record
+            )  # first, so that every counted pod has a record, even after an exception below
             self._runtime.remove(uid)
 
     async def _sync_due_pods(self) -> None:
@@ -369,8 +373,8 @@ class PodManager:
         except Exception as error:
             known = self._records.get(uid)
             pod = known.pod if known is not None else self._pods_to_admit[uid]
-            if known is not None and known.state is None and not lifecycle.accepted(pod):
-                self._admission.vacate(known)  # an admitted pod is admitted again; an adopted pod remains counted
+            if known is not None and known.state is None and not lifecycle.was_accepted(pod):
+                self._admission.release_resources(known)  # an admitted pod is admitted again; an adopted pod remains counted
             self._panic_isolation.retry_pod(pod, error)
         else:
             self._panic_isolation.reset_backoff(uid)
@@ -378,26 +382,26 @@ class PodManager:
     def _ensure_record(self, uid: str, now: Moment) -> PodRecord | None:
         """The record of a pod, created if missing. A pod that an earlier process accepted is adopted."""
         if (pod := self._pods_to_admit.get(uid)) is not None:
-            self._records[uid] = PodRecord.of(pod)
+            self._records[uid] = PodRecord.from_pod(pod)
             del self._pods_to_admit[uid]
         record = self._records.get(uid)
-        if record is not None and record.state is None and lifecycle.accepted(record.pod):
+        if record is not None and record.state is None and lifecycle.was_accepted(record.pod):
             self._adopt_pod(uid, record, now)
         return record
 
     def _adopt_pod(self, uid: str, record: PodRecord, now: Moment) -> None:
         pod = record.pod
-        state = lifecycle.adopt(pod, record.template.plan, now)
+        state = lifecycle.adopt_pod_state(pod, record.template.plan, now)
         if state.phase.final:
-            self._runtime.end(uid)
+            self._runtime.kill_leftovers(uid)
         else:
             if (resize := adopt_resize(pod)) is not None:
                 record.set_resize(resize)
-            self._admission.readmit(record)
-            self._runtime.adopt(record.granted, now)
+            self._admission.readmit_pod(record)
+            self._runtime.adopt_pod(record.granted, now)
             self._apply_annotations(uid, pod)
-            record.containers = self._runtime.observe(uid, now)
-            self._admission.remount(record, now)
+            record.containers = self._runtime.observe_containers(uid, now)
+            self._admission.adopt_volumes(record, now)
         record.state = state
 
     def _resize_pod(self, uid: str, record: PodRecord, now: Moment) -> None:
@@ -405,8 +409,8 @@ class PodManager:
         state, before = record.state, record.resize
         if before is None or state is None or state.phase.final or state.ending is not None:
             return
-        containers = self._runtime.observe(uid, now)
-        if not self._admission.resize(record, containers, now):
+        containers = self._runtime.observe_containers(uid, now)
+        if not self._admission.resize_pod(record, containers, now):
             return
         resize = record.resize
         if resize is not None and resize.reason:
@@ -415,7 +419,7 @@ class PodManager:
                     record.pod, "Warning", f"Resize{resize.reason}", f"Pod resize {resize.reason}: {resize.message}"
                 )
         else:
-            self._runtime.resize(record.pod)
+            self._runtime.resize_pod(record.pod)
             if resize is None:
                 self._record_event(record.pod, "Normal", "ResizeCompleted", "Pod resize completed")
             else:
@@ -428,10 +432,10 @@ class PodManager:
     def _observe_resize(self, uid: str, record: PodRecord) -> None:
         """Containers that were restarted for new resources may run now."""
         before = record.resize
-        if before is None or (after := before.observed(record.containers)) is before:
+        if before is None or (after := before.after_observation(record.containers)) is before:
             return
         record.resize = after
-        self._admission.recount(record)
+        self._admission.recount_resources(record)
         if after is None or not after.restarting:
             self._record_event(record.pod, "Normal", "ResizeCompleted", "Pod resize completed")
         self._status_manager.mark_changed(uid, record)
@@ -445,8 +449,8 @@ class PodManager:
         if state is None:
             return
         while True:
-            containers = self._runtime.observe(uid, now)
-            step = lifecycle.advance(record.want, state, containers, now)
+            containers = self._runtime.observe_containers(uid, now)
+            step = lifecycle.advance_pod(record.want, state, containers, now)
             state = step.state
             if not self._execute_actions(uid, record, step, now):
                 break
@@ -461,7 +465,7 @@ class PodManager:
 
     def _admit_pod(self, uid: str, record: PodRecord, now: Moment) -> PodState | None:
         """Executes one step. None: sync the pod again first."""
-        decided = self._admission.admit(record, now)
+        decided = self._admission.admit_pod(record, now)
         if isinstance(decided, float):
             self._queue.add_at(uid, decided)
             return None
@@ -501,9 +505,9 @@ class PodManager:
     def _report_change(self, uid: str, record: PodRecord, state: PodState, containers: Sequence[ContainerView]) -> None:
         before = record.state
         self._status_manager.mark_changed(uid, record)
-        self._traces.changed(uid, state.phase)
+        self._traces.trace_phase(uid, state.phase)
         if state.phase.final and not (before and before.phase.final):
-            self._admission.vacate(record)
+            self._admission.release_resources(record)
             self._record_end_event(record.pod, state, containers)
 
     def _record_end_event(self, pod: Pod, state: PodState, containers: Sequence[ContainerView]) -> None:
@@ -545,7 +549,7 @@ class PodWatch:
         wrong = self._informer.healthy if self._informer is not None else None
         return wrong or (None if self._synced else "the pods of some nodes are not watched yet")
 
-    def follow(self, nodes: Collection[str]) -> None:
+    def watch_nodes(self, nodes: Collection[str]) -> None:
         """Sets the nodes to watch. A node that was removed and added again is new."""
         self._nodes = frozenset(nodes)
         self._watched_nodes &= self._nodes
@@ -575,7 +579,7 @@ class PodWatch:
                 self._synced = True
             except TimeoutError as error:
                 log.warning("%s", error)
-        self._pods.relist(self._watched_nodes, list(informer.store.values()))
+        self._pods.replace_pods(self._watched_nodes, list(informer.store.values()))
         log.info("watching the pods of %d nodes: %d", len(self._watched_nodes), len(informer.store))
         await self._nodes_added.wait()
         await self._clock.sleep(GATHER)

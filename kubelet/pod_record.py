@@ -8,7 +8,7 @@ from pinnace.api.core_v1_pb2 import Pod, PodCondition
 from pinnace.api.pods import ended
 from pinnace.fit import Requests
 from pinnace.kubelet.addresses import Addresses
-from pinnace.kubelet.lifecycle import DesiredState, PodPhase, PodState, accepted
+from pinnace.kubelet.lifecycle import DesiredState, PodPhase, PodState, was_accepted
 from pinnace.kubelet.lifecycle.plan import PodTemplateFacts, get_template
 from pinnace.kubelet.runtime.interface import ContainerState, ContainerView
 from pinnace.kubelet.status import (
@@ -52,12 +52,12 @@ class PodRecord:
     """None: the pod has the resources of its spec."""
 
     @classmethod
-    def of(cls, pod: Pod) -> "PodRecord":
+    def from_pod(cls, pod: Pod) -> "PodRecord":
         template = get_template(pod)
         return cls(pod, pod.metadata.resourceVersion, template, compute_desired_state(pod, template))
 
     @property
-    def reported(self) -> bool:
+    def is_reported(self) -> bool:
         return self.acknowledged == self.changes
 
     @property
@@ -65,7 +65,7 @@ class PodRecord:
         """Whether another process of this fleet accepted the pod before a report of this process was stored, or finished it.
         Then its report wins, so that the pod does not move backwards.
         """
-        if self.state is None or not accepted(self.pod):
+        if self.state is None or not was_accepted(self.pod):
             return False
         status = self.pod.status
         if ended(self.pod) and status.phase != self.state.phase:
@@ -87,7 +87,7 @@ class PodRecord:
         informer's latest version is compared; it can arrive before the response to an own write. Pods that had finished when
         they were adopted are not compared, because the stored status is all that is known.
         """
-        if not self.foreign or self.state is None or not self.reported or self._is_behind or self.state.over_before:
+        if not self.foreign or self.state is None or not self.is_reported or self._is_behind or self.state.over_before:
             return False
         if self.revision != self.pod.metadata.resourceVersion:  # this process has a newer report
             return False
@@ -100,7 +100,7 @@ class PodRecord:
         """The names of its running containers."""
         return [container.name for container in self.containers if container.state is ContainerState.RUNNING]
 
-    def refresh(self, pod: Pod) -> bool:
+    def apply_pod_version(self, pod: Pod) -> bool:
         """Applies a newer version of the pod, or the event of an own write. Returns False for an older version. If the desired
         state has changed, `want` is another object.
         """
@@ -110,7 +110,7 @@ class PodRecord:
             return False
         if revision != self.pod.metadata.resourceVersion:
             # during a write, the event is usually its own; the response will confirm this
-            self.foreign = revision != self.revision and (self.foreign or not self.reported or pod.status != self.pod.status)
+            self.foreign = revision != self.revision and (self.foreign or not self.is_reported or pod.status != self.pod.status)
         moved = metadata.generation != self.pod.metadata.generation
         if moved and self.state is not None and self.resize is None and resources_of(self.pod.spec) != resources_of(pod.spec):
             self.resize = PendingResize(resources_of(self.pod.spec))
@@ -127,7 +127,7 @@ class PodRecord:
         return self.pod if self.resize is None else with_resources(self.pod, self.resize.allocated)
 
     @property
-    def counted(self) -> Requests:
+    def counted_requests(self) -> Requests:
         """The resources that the node counts."""
         if self.resize is None or not self.resize.restarting:
             return self.template.requests
@@ -139,7 +139,7 @@ class PodRecord:
         self.template = get_template(self.granted)
         self.want = self.want._replace(plan=self.template.plan)
 
-    def report(self) -> Pod | None:
+    def next_report(self) -> Pod | None:
         """The next UpdateStatus request."""
         if self.state is None:
             return None
@@ -154,7 +154,7 @@ class PodRecord:
             set_held_reasons(report.status, self.want.held, initialized=state.initialized.holds)
         return report
 
-    def acknowledge(self, revision: str) -> None:
+    def acknowledge_report(self, revision: str) -> None:
         """The report in flight is stored, at `revision`."""
         self.acknowledged = self.sent_changes
         if int(revision) > int(self.revision):

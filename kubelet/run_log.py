@@ -91,20 +91,20 @@ class LoggedRuntime:
         self._clock = clock
         self._pods: dict[str, _Pod] = {}
 
-    def listen(self, notify: Callable[[str], None]) -> None:
-        self._runtime.listen(notify)
+    def set_listener(self, notify: Callable[[str], None]) -> None:
+        self._runtime.set_listener(notify)
 
-    def prepare(self, pod: Pod, addresses: Addresses) -> str | None:
-        remark = self._runtime.prepare(pod, addresses)
+    def prepare_pod(self, pod: Pod, addresses: Addresses) -> str | None:
+        remark = self._runtime.prepare_pod(pod, addresses)
         self._pods[pod.metadata.uid] = _Pod(pod)
         return remark
 
-    def adopt(self, pod: Pod, now: Moment) -> None:
-        self._runtime.adopt(pod, now)
+    def adopt_pod(self, pod: Pod, now: Moment) -> None:
+        self._runtime.adopt_pod(pod, now)
         self._pods[pod.metadata.uid] = _Pod(pod)
 
-    def resize(self, pod: Pod) -> None:
-        self._runtime.resize(pod)
+    def resize_pod(self, pod: Pod) -> None:
+        self._runtime.resize_pod(pod)
 
     def start(self, uid: str, container: str, attempt: int, now: Moment) -> None:
         self._runtime.start(uid, container, attempt, now)
@@ -112,14 +112,14 @@ class LoggedRuntime:
     def stop(self, uid: str, container: str, grace: float, now: Moment) -> None:
         self._runtime.stop(uid, container, grace, now)
 
-    def crash(self, uid: str, container: str, attempt: int, code: int, now: Moment) -> None:
-        self._runtime.crash(uid, container, attempt, code, now)
+    def crash_container(self, uid: str, container: str, attempt: int, code: int, now: Moment) -> None:
+        self._runtime.crash_container(uid, container, attempt, code, now)
 
     def call(self, uid: str, container: str, call: ContainerCall, now: Moment) -> None:
         self._runtime.call(uid, container, call, now)
 
-    def observe(self, uid: str, now: Moment) -> Sequence[ContainerView]:
-        containers = self._runtime.observe(uid, now)
+    def observe_containers(self, uid: str, now: Moment) -> Sequence[ContainerView]:
+        containers = self._runtime.observe_containers(uid, now)
         self._log_run(uid, any(view.exit is None for view in containers), now.monotonic)
         return containers
 
@@ -128,11 +128,11 @@ class LoggedRuntime:
         self._log_run(uid, False, self._clock.monotonic())
         self._pods.pop(uid, None)
 
-    def end(self, uid: str) -> None:
-        self._runtime.end(uid)
+    def kill_leftovers(self, uid: str) -> None:
+        self._runtime.kill_leftovers(uid)
 
-    def retain(self, nodes: Collection[str], uids: Collection[str]) -> None:
-        self._runtime.retain(nodes, uids)
+    def retain_pods(self, nodes: Collection[str], uids: Collection[str]) -> None:
+        self._runtime.retain_pods(nodes, uids)
 
     def close(self) -> None:
         self._runtime.close()

@@ -59,7 +59,7 @@ _GRPC = {code: next(item for item in grpc.StatusCode if item.value[0] == int(cod
 class Statistics(Protocol):
     """The methods that this module needs of pinnace.kubelet.stats.Stats."""
 
-    async def answer(self, request: StatsRequest) -> StatsResponse: ...
+    async def answer_stats_request(self, request: StatsRequest) -> StatsResponse: ...
 
 
 class KubeletServer:
@@ -89,7 +89,7 @@ class KubeletServer:
         """Starts to serve. `statistics`: returns the current statistics."""
 
         async def stats(requests: AsyncIterator[StatsRequest]) -> AsyncGenerator[StatsResponse, None]:
-            yield await statistics().answer(await _first_request(requests, StatsRequest))
+            yield await statistics().answer_stats_request(await _first_request(requests, StatsRequest))
 
         self._server.add_generic_rpc_handlers(
             (

@@ -87,8 +87,8 @@ class Stats:
         self._meter = meter
         self._clock = clock
 
-    async def answer(self, request: StatsRequest) -> StatsResponse:
-        of_nodes = {name: tuple(self._nodes.tenants(name)) for name in request.nodes if self._nodes.is_played(name)}
+    async def answer_stats_request(self, request: StatsRequest) -> StatsResponse:
+        of_nodes = {name: tuple(self._nodes.counted_pods(name)) for name in request.nodes if self._nodes.is_played(name)}
         wanted = dict.fromkeys(request.pods)
         uids = {*wanted, *(uid for tenants in of_nodes.values() for uid in tenants)}
         running = {uid: result for uid in uids if (result := self._what_runs(uid)) is not None}

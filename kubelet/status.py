@@ -78,7 +78,7 @@ class PendingResize(NamedTuple):
     unseen: bool = False
     """An earlier kubelet process left it, and the node has not been checked again."""
 
-    def granted(self, spec: PodSpec, containers: Sequence[ContainerView], now: float) -> "PendingResize | None":
+    def after_grant(self, spec: PodSpec, containers: Sequence[ContainerView], now: float) -> "PendingResize | None":
         """The remaining work after the node has allocated the resources of `spec`. None: nothing."""
         running = {view.name: view.attempt for view in containers if view.exit is None}
         restarting = {name: each for name, each in self.restarting.items() if running.get(name) == each.attempt}
@@ -90,7 +90,7 @@ class PendingResize(NamedTuple):
             return None
         return PendingResize(resources_of(spec), restarting=restarting, begun=self.begun if self.restarting else now)
 
-    def observed(self, containers: Sequence[ContainerView]) -> "PendingResize | None":
+    def after_observation(self, containers: Sequence[ContainerView]) -> "PendingResize | None":
         """The remaining work. None: nothing."""
         if not self.restarting:
             return self
@@ -105,7 +105,7 @@ class PendingResize(NamedTuple):
         old = {name: max_requirements(self.allocated[name], each.resources) for name, each in self.restarting.items()}
         return {**self.allocated, **old}
 
-    def show(self, status: PodStatus, generation: int) -> None:
+    def add_to_status(self, status: PodStatus, generation: int) -> None:
         """Adds the conditions, and the actual resources of restarted containers."""
         for type_, holds, since in (
             (RESIZE_PENDING, bool(self.reason), self.since),
@@ -378,7 +378,7 @@ def build_status_update(
             _encode_conditions(state, shown, generation) + encode_status(pod.metadata, template.plan, state, shown)
         )
     if resize is not None:
-        resize.show(status, generation)
+        resize.add_to_status(status, generation)
     return report
 
 

@@ -77,7 +77,7 @@ class BatchWriter(Generic[M]):
         self._rejected = RejectedQueue(clock)
         self._work = asyncio.Event()
 
-    def mark(self, key: str) -> None:
+    def mark_pending(self, key: str) -> None:
         if key in self._in_flight:
             self._marked_in_flight.add(key)
             return
@@ -86,7 +86,7 @@ class BatchWriter(Generic[M]):
         self._rejected.cancel_retry(key)
 
     @property
-    def pending(self) -> int:
+    def pending_count(self) -> int:
         """Pending keys."""
         return len(self._dirty) + len(self._in_flight) + self._rejected.num_waiting
 
@@ -101,7 +101,7 @@ class BatchWriter(Generic[M]):
     async def _retry_rejected_keys(self) -> None:
         while True:
             for key in await self._rejected.get_batch(self._size):
-                self.mark(key)
+                self.mark_pending(key)
 
     async def _send_batches(self) -> None:
         while True:
@@ -138,7 +138,7 @@ class BatchWriter(Generic[M]):
             trouble = [self._handle_item(key, item) for key, item in zip(batch, items, strict=False)]
             for key in [key for key in batch if key in self._marked_in_flight]:
                 self._marked_in_flight.discard(key)
-                self.mark(key)
+                self.mark_pending(key)
         for error in trouble:
             if error is not None:
                 raise error
@@ -203,9 +203,9 @@ class StatusManager:
         )
 
     @property
-    def pending(self) -> int:
+    def pending_count(self) -> int:
         """Pods with a status write in flight."""
-        return self._reports.pending
+        return self._reports.pending_count
 
     async def run(self) -> None:
         """Runs until cancelled."""
@@ -217,13 +217,13 @@ class StatusManager:
     def mark_changed(self, uid: str, record: PodRecord) -> None:
         """The status has changed."""
         record.changes += 1
-        self._reports.mark(uid)
+        self._reports.mark_pending(uid)
 
     def handle_update(self, uid: str, record: PodRecord) -> None:
         """The informer has received a newer version of the pod."""
         if record.waiting:
             record.waiting = False
-            self._reports.mark(uid)
+            self._reports.mark_pending(uid)
         self._correct_overwritten_status(uid, record)
 
     def _correct_overwritten_status(self, uid: str, record: PodRecord) -> None:
@@ -246,26 +246,26 @@ class StatusManager:
 
     def resume_pod(self, uid: str, record: PodRecord) -> None:
         """The pod's node can be written again."""
-        if not record.reported:
-            self._reports.mark(uid)
+        if not record.is_reported:
+            self._reports.mark_pending(uid)
         self.delete_if_finished(uid, record)
 
     def delete_if_finished(self, uid: str, record: PodRecord) -> None:
         """Deletes the pod if it has finished and everything is reported."""
-        if record.over and record.reported:
-            self._removals.mark(uid)
+        if record.over and record.is_reported:
+            self._removals.mark_pending(uid)
 
     def _build_report(self, uid: str) -> Pod | None:
         record = self._records.get(uid)
-        return record.report() if record is not None and not self._silenced(record.pod) else None
+        return record.next_report() if record is not None and not self._silenced(record.pod) else None
 
     def _handle_report_result(self, uid: str, item: BatchItem) -> bool:
         record = self._records.get(uid)
         if record is None:
             return False
         if not item.HasField("error"):
-            record.acknowledge(item.resourceVersion)
-            self._traces.reported(uid)
+            record.acknowledge_report(item.resourceVersion)
+            self._traces.trace_report(uid)
             self._correct_overwritten_status(uid, record)
             self.delete_if_finished(uid, record)
         elif item.error.code == Code.NOT_FOUND:
@@ -276,7 +276,7 @@ class StatusManager:
         elif record.revision == record.sent_revision:
             record.waiting = True
         else:
-            self._reports.mark(uid)
+            self._reports.mark_pending(uid)
         return False
 
     def _build_delete_request(self, uid: str) -> DeleteRequest | None:

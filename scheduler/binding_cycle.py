@@ -169,17 +169,17 @@ class Binder:
     def submit_decision(self, decision: Decision) -> None:
         if decision.token != self._token:
             raise ValueError(f"decision under token {decision.token}, but the term's is {self._token}")
-        if decision.cycle is None or decision.cycle.direct:
+        if decision.cycle is None or decision.cycle.needs_no_plugins:
             self._pending.append(decision)
             self._work.set()
         else:
             self._cycles.start_cycle(decision, decision.cycle)
-        if len(self._pending) >= MAX_PENDING or self._cycles.full:
+        if len(self._pending) >= MAX_PENDING or self._cycles.is_full:
             self._room.clear()
 
     def resume_if_room(self) -> None:
         """Resume the scheduling cycle if both queues have room. Called after decisions leave a queue."""
-        if len(self._pending) < MAX_PENDING and not self._cycles.full:
+        if len(self._pending) < MAX_PENDING and not self._cycles.is_full:
             self._room.set()
 
     def handle_bind_result(self, decision: Decision, outcome: BindResult, message: str) -> None:
@@ -334,7 +334,7 @@ class BindingCycles:
         """Rejections of called-off decisions that have not been reported, by UID."""
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         return len(self._queued) >= MAX_QUEUED
 
     def start_cycle(self, decision: Decision, cycle: BindingCycle) -> None:
@@ -503,7 +503,7 @@ class BindingCycles:
             self._observer.on_bind_rejected(decision, prepared)
         elif prepared:
             self._report_plugin_error(decision, prepared)
-        elif cycle.direct:
+        elif cycle.needs_no_plugins:
             self._batches.submit_decision(decision)
         else:
             self._binding[task] = decision

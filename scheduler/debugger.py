@@ -72,7 +72,7 @@ class Debugger:
             self._leading(),
             nodes=Bounded(len(names), [self._format_free(name) for name in names[:MOST]]),
             pods=len(self._cache),
-            assumed=_truncate([Assumed(info.key, self._cache.node_of(info.uid) or "") for info in self._cache.assumed()]),
+            assumed=_truncate([Assumed(info.key, self._cache.node_of(info.uid) or "") for info in self._cache.assumed_pods()]),
             differences=_truncate(list(self._find_differences())),
         )
 

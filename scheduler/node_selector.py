@@ -1,6 +1,6 @@
 """Select a node for a pod: the node with the highest score among the feasible nodes.
 
-    NodeSelector.select -> FullEvaluator: run the filters, score the feasible nodes, break ties, check nominated pods
+    NodeSelector.select_node -> FullEvaluator: run the filters, score the feasible nodes, break ties, check nominated pods
                        or  CachedEvaluator: reuse the results of equivalent pods, else as FullEvaluator
 
 The result depends only on the pod, the table with its row order, the seed, the profile and the responses of extenders. A hash
@@ -53,7 +53,7 @@ class NodeSelector:
         full = FullEvaluator(cache, framework, seed, extender_result)
         self._evaluator: Evaluator = full if equivalence is None else CachedEvaluator(full, equivalence)
 
-    def select(self, pod: PodInfo, state: CycleState) -> int | Diagnosis:
+    def select_node(self, pod: PodInfo, state: CycleState) -> int | Diagnosis:
         """Return a row or a diagnosis. Prefer the nominated node. Raise PluginError and BudgetExceeded."""
         return self._evaluator.evaluate(pod, state)
 
@@ -99,7 +99,7 @@ class FullEvaluator:
             conflicts = find_nominated_conflicts(pod, row, self.cache, framework)
             if not conflicts:
                 return row
-            budget -= framework.estimate(pod, nodes)
+            budget -= framework.estimate_filter_cost(pod, nodes)
             refusals += conflicts
             feasible[row] = False
         return replace(diagnosis, refusals=refusals)

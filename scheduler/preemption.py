@@ -176,7 +176,7 @@ class FoundCandidates(Sequence[Victims]):
         return self._victims[int(self._places[index])]
 
     @property
-    def best(self) -> Victims:
+    def best_candidate(self) -> Victims:
         """The best candidate by Kubernetes' ranking. The sequence must not be empty."""
         return next(self._victims[place] for _, place in self._ranked if self._has(place))
 
@@ -477,7 +477,11 @@ class _DryRuns:
         self._one_by_one = one_by_one
         self._budgets = DisruptionBudgets(budgets)
         alone = SomeNodes(cache.nodes, slice(0, 1))
-        self._ask = _ROW + filters.cost(pod, alone) if one_by_one is not None else filters.estimate(pod, cache.nodes)
+        self._ask = (
+            _ROW + filters.filter_cost_bound(pod, alone)
+            if one_by_one is not None
+            else filters.estimate_filter_cost(pod, cache.nodes)
+        )
         """Estimated seconds per evaluation of a node."""
         self._left = BUDGET
         self._runs = 0
@@ -511,12 +515,12 @@ class _DryRuns:
 
     def _row_refusal(self, one_by_one: SingleNodeFilter, row: int, node: NodeTable) -> Refusal | None:
         self._spend_budget()
-        if one_by_one.passes(self._pod, row, node):
+        if one_by_one.passes_filters(self._pod, row, node):
             return None
 
         def reasons() -> Reasons:
             self._spend_budget()
-            return one_by_one.reasons(self._pod, row, node)
+            return one_by_one.refusal_reasons(self._pod, row, node)
 
         return reasons
 

@@ -12,7 +12,7 @@
 
 `LeaderProgress` is pure and uses monotonic seconds. A leader makes no progress in two cases: it starts no attempt for
 PROGRESS_TIMEOUT although pods are pending, or SEVERE_LIMIT consecutive attempts end in a severe plugin error
-(`PluginError.severe`). Ordinary plugin exceptions do not count, because another leader meets them too; the pod is retried
+(`PluginError.is_severe`). Ordinary plugin exceptions do not count, because another leader meets them too; the pod is retried
 after its backoff.
 """
 
@@ -164,7 +164,7 @@ class Scheduler:
 
     def count_cached(self) -> Mapping[str, int]:
         """Return the number of cached objects, by kube-scheduler's names."""
-        return {"nodes": len(self._cache.nodes), "pods": len(self._cache), "assumed_pods": len(self._cache.assumed())}
+        return {"nodes": len(self._cache.nodes), "pods": len(self._cache), "assumed_pods": len(self._cache.assumed_pods())}
 
     async def run(self) -> None:
         """Run until cancelled. Call `stop` first for a graceful shutdown."""
@@ -267,7 +267,9 @@ class Scheduler:
         self._progress.extend_limit(
             f"asks {names} about pod {queued.info.key}", sum(extender.timeout for extender in extenders)
         )
-        outcome = await self._extender_scheduling.schedule(queued, framework, extenders, lambda: self._leads(token))
+        outcome = await self._extender_scheduling.schedule_with_extenders(
+            queued, framework, extenders, lambda: self._leads(token)
+        )
         if outcome is not None:
             self._handle_result(queued, outcome, kept, token, began)
 
@@ -303,7 +305,7 @@ class Scheduler:
                 self._reporter.report_failed(info, "SchedulerError", str(error), self._cache.nodes.nominated.node_of(info.uid))
 
     def _log_severe_error(self, error: PluginError) -> None:
-        if error.severe:
+        if error.is_severe:
             self._progress.record_failure(str(error), self._clock.monotonic())
 
     def _nominate(self, info: PodInfo, node: str, now: float) -> None:
@@ -394,7 +396,7 @@ class Scheduler:
 
         Nominated pods are requeued, because the earlier terms may not have deleted their victims.
         """
-        for info in self._cache.assumed():
+        for info in self._cache.assumed_pods():
             self._requeue_pod(info)
         for info in self._cache.nodes.nominated:
             self._queue.activate_pod(info.uid, self._clock.monotonic())

@@ -90,10 +90,10 @@ class PreemptionProposal:
     message: str
     proposed: Proposed
 
-    def settle(self, candidates: Sequence[Victims]) -> Unschedulable | AttemptFailed:
+    def preempt_best(self, candidates: Sequence[Victims]) -> Unschedulable | AttemptFailed:
         """Preempt on the best of the candidates, if there is one."""
         if not candidates:
-            return self.rejected(NO_CANDIDATE)
+            return self.with_rejection(NO_CANDIDATE)
         try:
             nominated = self.proposed.settle(candidates)
         except BaseException as error:
@@ -101,7 +101,7 @@ class PreemptionProposal:
         message = f"{self.message} {nominated.reason}" if nominated.reason else self.message
         return Unschedulable(self.refused_by, message, nominated.node)
 
-    def rejected(self, reason: str) -> Unschedulable:
+    def with_rejection(self, reason: str) -> Unschedulable:
         return Unschedulable(self.refused_by, f"{self.message} preemption: {reason}")
 
     def postponed(self, reason: str, nominated: str) -> Unschedulable:
@@ -116,7 +116,7 @@ CycleResult = Placed | Unschedulable | AttemptFailed
 def schedule_one(pod: PodInfo, selector: NodeSelector) -> CycleResult:
     """Select a node for the pod, assume it there and start its binding cycle. Evict victims if preemption helps."""
     outcome = schedule_pod(pod, selector)
-    return outcome.settle(outcome.proposed.candidates) if isinstance(outcome, PreemptionProposal) else outcome
+    return outcome.preempt_best(outcome.proposed.candidates) if isinstance(outcome, PreemptionProposal) else outcome
 
 
 def schedule_pod(pod: PodInfo, selector: NodeSelector) -> CycleResult | PreemptionProposal:
@@ -128,7 +128,7 @@ def schedule_pod(pod: PodInfo, selector: NodeSelector) -> CycleResult | Preempti
         costly = framework.too_costly(pod, nodes)
         if costly is not None:
             return Unschedulable(costly.plugins, costly.message)
-        row = selector.select(pod, state)
+        row = selector.select_node(pod, state)
         if isinstance(row, Diagnosis):
             return _unschedulable(state, pod, nodes, framework, row)
         node = nodes.names[row]
@@ -209,7 +209,7 @@ class ExtenderScheduling:
         self._pods = pods
         self._seed = seed
 
-    async def schedule(
+    async def schedule_with_extenders(
         self, queued: QueuedPod, framework: Framework, extenders: Sequence[Extender], leads: Callable[[], bool]
     ) -> CycleResult | None:
         """Schedule a popped pod. `leads` returns False after the end of the term.
@@ -247,7 +247,7 @@ class ExtenderScheduling:
         """Let the extenders select among the preemption candidates. Raise Superseded."""
         proposed, cache = list(proposal.proposed.candidates), self._cache
         if not any(extender.preempts for extender in extenders):
-            return proposal.settle(proposed)
+            return proposal.preempt_best(proposed)
         versions = {victims.node: cache.node_version(victims.node) for victims in proposed}
         lower = {
             node: {pod.uid: pod for pod in cache.pods_on(node) if pod.priority < queued.info.priority} for node in versions
@@ -259,7 +259,7 @@ class ExtenderScheduling:
             return proposal.postponed(str(error), cache.nodes.nominated.node_of(queued.info.uid))
         still = [victims for victims in left if cache.node_version(victims.node) == versions[victims.node]]
         if still or not left:
-            return proposal.settle(still)
+            return proposal.preempt_best(still)
         return proposal.postponed(NO_CANDIDATE, cache.nodes.nominated.node_of(queued.info.uid))
 
     async def hold_while(self, queued: QueuedPod, asking: Coroutine[Any, Any, T], leads: Callable[[], bool]) -> T:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
+from unittest import mock
 
 import grpc
 import hypothesis
@@ -85,6 +86,13 @@ def logging_as_before() -> Iterator[None]:
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def stop_servers_at_once() -> Iterator[None]:
+    """An API server in the test process that stops does not wait for late calls."""
+    with mock.patch("pinnace.apiserver.server.DRAIN_GRACE", 0.0):
+        yield
 
 
 free_port = PortAllocator().next

@@ -27,3 +27,41 @@ _GROUPS: Sequence[tuple[str, Mapping[str, Sequence[str]]]] = (
 ACCEPTED: Mapping[str, tuple[Sequence[str], str]] = {
     name: (paths, reason) for reason, requests in _GROUPS for name, paths in requests.items()
 }
+
+_KINDS_GROUPS: Sequence[tuple[str, Mapping[str, Sequence[str]]]] = (
+    (
+        "Kubernetes hides the reason; the gateway names the operation that failed",
+        {"custom: json patch test fails": (_DETAILS[0], "body.details.group", *_DETAILS[1:])},
+    ),
+    (
+        "column definitions of built-in kinds have no descriptions",
+        {
+            f"{kind}: table": tuple(f"body.columnDefinitions[{index}].description" for index in range(columns))
+            for kind, columns in (("crd", 2), ("vwc", 3), ("vapb", 4), ("ingressclass", 4), ("ingress", 6))
+        },
+    ),
+    (
+        "Kubernetes reports the invalid fields of an object in random order",
+        {
+            "custom invalid: types": (
+                *(f"body.details.causes[{index}].{part}" for index in (1, 2) for part in ("field", "message")),
+                "body.message",
+            )
+        },
+    ),
+    (
+        "Kubernetes shows Go structures; the API server shows the fields",
+        {"pdb invalid: both": ("body.details.causes[0].message", "body.message")},
+    ),
+)
+KINDS_ACCEPTED: Mapping[str, tuple[Sequence[str], str]] = {
+    name: (paths, reason) for reason, requests in _KINDS_GROUPS for name, paths in requests.items()
+}
+UNSERVED: Mapping[str, str] = {
+    "sts": "StatefulSets are not served",
+    "controllerrevision": "ControllerRevisions are not served",
+    "ds": "DaemonSets are not served",
+    "cronjob": "CronJobs are not served",
+    "hpa": "HorizontalPodAutoscalers are not served",
+}
+"""The beginnings of the names of requests about what is not served yet, with the reasons."""

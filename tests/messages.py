@@ -53,6 +53,8 @@ class _Filler:
 
     def fill(self, message: Message) -> None:
         fields = [field for field in message.DESCRIPTOR.fields if field.full_name != OWNERSHIP]
+        if not fields:
+            return
         for field in self._draw(st.lists(st.sampled_from(fields), max_size=4, unique_by=lambda field: field.number)):
             if self._left > 0:
                 self._left -= 1

@@ -12,9 +12,16 @@ Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-contro
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
-from pinnace.api.resources import ALL, Object, Resource
+from pinnace.api.resources import ALL, CUSTOM_OBJECTS, CustomResource, Object, Resource
 from pinnace.apiserver.registry.admission import AdmissionOperation, WriteRequest
 from pinnace.apiserver.storage.interface import Guard
+
+_ROWS = (*ALL, CUSTOM_OBJECTS)
+
+
+def _row_of(resource: Resource[Any]) -> Resource[Any]:
+    """Return the resource that plugins name: CUSTOM_OBJECTS for all custom resources."""
+    return CUSTOM_OBJECTS if isinstance(resource, CustomResource) else resource
 
 
 class MutatingPlugin(Protocol):
@@ -67,22 +74,22 @@ class AdmissionChain:
         guarding: Sequence[GuardingPlugin] = (),
     ) -> None:
         self._mutating: Mapping[Resource[Any], Sequence[MutatingPlugin]] = {
-            resource: tuple(plugin for plugin in mutating if resource in plugin.resources) for resource in ALL
+            resource: tuple(plugin for plugin in mutating if resource in plugin.resources) for resource in _ROWS
         }
         self._validating: Mapping[tuple[AdmissionOperation, Resource[Any]], Sequence[ValidatingPlugin]] = {
             (operation, resource): tuple(
                 plugin for plugin in validating if (operation, resource) in plugin.validated_operations
             )
             for operation in AdmissionOperation
-            for resource in ALL
+            for resource in _ROWS
         }
         self._guarding: Mapping[Resource[Any], Sequence[GuardingPlugin]] = {
-            resource: tuple(plugin for plugin in guarding if resource in plugin.guarded_resources) for resource in ALL
+            resource: tuple(plugin for plugin in guarding if resource in plugin.guarded_resources) for resource in _ROWS
         }
 
     def admit(self, request: WriteRequest, resource: Resource[Any], obj: Object) -> None:
         """Set the defaults of a new object. Raises Rejected."""
-        for plugin in self._mutating[resource]:
+        for plugin in self._mutating[_row_of(resource)]:
             plugin.admit(request, obj)
 
     def validate(
@@ -94,9 +101,9 @@ class AdmissionChain:
         old: Object | None,
     ) -> None:
         """Raise Rejected if the write is not allowed."""
-        for plugin in self._validating[operation, resource]:
+        for plugin in self._validating[operation, _row_of(resource)]:
             plugin.validate(request, operation, obj, old)
 
     def guards(self, resource: Resource[Any], obj: Object) -> tuple[Guard, ...]:
         """Return the conditions under which a new object is written. Raises Rejected."""
-        return tuple(guard for plugin in self._guarding[resource] for guard in plugin.guards(obj))
+        return tuple(guard for plugin in self._guarding[_row_of(resource)] for guard in plugin.guards(obj))

@@ -6,9 +6,19 @@ with the lowest value is used.
 
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
 
+RuntimeClass adds the overhead and the scheduling of its runtime class to a pod. It refuses unknown classes and other
+overheads.
+
+Source: https://kubernetes.io/docs/concepts/containers/runtime-class/; plugin/pkg/admission/runtimeclass of Kubernetes 1.36,
+including the messages.
+
 DefaultStorageClass sets the default storage class in claims without a class.
 
 Source: https://kubernetes.io/docs/concepts/storage/storage-classes/#default-storageclass
+
+DefaultIngressClass sets the default ingress class in ingresses without a class.
+
+Source: https://kubernetes.io/docs/concepts/services-networking/ingress/#default-ingress-class
 
 TaintNodesByCondition adds the not-ready taint to new nodes. The kubelet removes it when the node is Ready. Unlike in
 Kubernetes, a node that is created Ready is not tainted: a kubelet acquires the leases of its nodes before it creates them
@@ -38,17 +48,24 @@ from typing import Any
 
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Namespace, Node, PersistentVolumeClaim, Pod, Taint
+from pinnace.api.networking_v1_pb2 import Ingress, IngressClass
+from pinnace.api.node_v1_pb2 import RuntimeClass
 from pinnace.api.pods import class_of
+from pinnace.api.quantity import QuantityError, amounts
 from pinnace.api.resources import (
     ALL,
+    CUSTOM_OBJECTS,
     DEFAULT_NAMESPACE,
     EVENTS,
+    INGRESS_CLASSES,
+    INGRESSES,
     NAMESPACES,
     NODE_LEASE_NAMESPACE,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
     PRIORITY_CLASSES,
+    RUNTIME_CLASSES,
     STORAGE_CLASSES,
     Object,
     Resource,
@@ -56,7 +73,14 @@ from pinnace.api.resources import (
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
 from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.storage_v1_pb2 import StorageClass
-from pinnace.api.wellknown import CLASS_ANNOTATION, DEFAULT_CLASS_ANNOTATION, NOT_READY_TAINT, TRACE_ANNOTATION
+from pinnace.api.wellknown import (
+    CLASS_ANNOTATION,
+    DEFAULT_CLASS_ANNOTATION,
+    DEFAULT_INGRESS_CLASS_ANNOTATION,
+    INGRESS_CLASS_ANNOTATION,
+    NOT_READY_TAINT,
+    TRACE_ANNOTATION,
+)
 from pinnace.apiserver import errors
 from pinnace.apiserver.cacher.cacher import ResourceCache
 from pinnace.apiserver.cacher.store import CacheEntry, SelectionPredicate
@@ -73,7 +97,7 @@ _NOT_READY_TAINT = Taint(key=NOT_READY_TAINT, effect="NoSchedule")
 
 PERMANENT_NAMESPACES = (DEFAULT_NAMESPACE, "kube-system", "kube-public", NODE_LEASE_NAMESPACE)
 """Namespaces that the server creates at startup and never deletes."""
-_PLURALS: Mapping[type, str] = {resource.message: resource.plural for resource in ALL}
+_PLURALS: Mapping[type, str] = {resource.message: resource.plural for resource in (*ALL, CUSTOM_OBJECTS)}
 
 _RESIZE_REFUSED = (
     "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize "
@@ -148,6 +172,69 @@ class Priority:
         return default
 
 
+class RuntimeClassAdmission:
+    resources = (PODS,)
+    validated_operations = ((AdmissionOperation.CREATE, PODS),)
+
+    def __init__(self, classes: ResourceCache[RuntimeClass]) -> None:
+        self._classes = classes
+
+    def admit(self, request: WriteRequest, obj: Pod) -> None:
+        if (runtime_class := self._class_of(obj)) is not None:
+            _set_overhead(obj, runtime_class)
+            _set_scheduling(obj, runtime_class)
+
+    def validate(self, request: WriteRequest, operation: AdmissionOperation, obj: Pod, old: Pod | None) -> None:
+        if not obj.spec.overhead:
+            return
+        runtime_class = self._class_of(obj)
+        if runtime_class is None or not runtime_class.HasField("overhead"):
+            raise _pod_forbidden(obj, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
+        if not _is_same_overhead(obj, runtime_class):
+            raise _pod_forbidden(obj, _OTHER_OVERHEAD)
+
+    def _class_of(self, pod: Pod) -> RuntimeClass | None:
+        """Return the class of a pod; None if it names none. Raises Rejected."""
+        name = pod.spec.runtimeClassName
+        if not name:
+            return None
+        entry = self._classes.get(RUNTIME_CLASSES.key("", name))
+        if entry is None:
+            raise _pod_forbidden(pod, f'pod rejected: RuntimeClass "{name}" not found')
+        return entry.obj
+
+
+def _set_overhead(pod: Pod, runtime_class: RuntimeClass) -> None:
+    if not runtime_class.HasField("overhead"):
+        return
+    if pod.spec.overhead and not _is_same_overhead(pod, runtime_class):
+        raise _pod_forbidden(pod, _OTHER_OVERHEAD)
+    for name, amount in runtime_class.overhead.podFixed.items():
+        pod.spec.overhead[name].CopyFrom(amount)
+
+
+def _is_same_overhead(pod: Pod, runtime_class: RuntimeClass) -> bool:
+    try:
+        return amounts(pod.spec.overhead) == amounts(runtime_class.overhead.podFixed)
+    except QuantityError:
+        return False
+
+
+def _set_scheduling(pod: Pod, runtime_class: RuntimeClass) -> None:
+    """Add the node selector and the tolerations of the class. Raises Rejected if the selectors contradict each other."""
+    selector, scheduling = pod.spec.nodeSelector, runtime_class.scheduling
+    for key, value in scheduling.nodeSelector.items():
+        if selector.get(key, value) != value:
+            why = f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; pod.spec.nodeSelector[{key}] = "
+            raise _pod_forbidden(pod, why + selector[key])
+        selector[key] = value
+    present = list(pod.spec.tolerations)
+    pod.spec.tolerations.extend(toleration for toleration in scheduling.tolerations if toleration not in present)
+
+
+_OTHER_OVERHEAD = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
+
+
 def _pod_forbidden(pod: Pod, why: str) -> Rejected:
     return _forbidden(PODS, pod, why)
 
@@ -156,31 +243,49 @@ def _forbidden(resource: Resource[Any], obj: Object, why: str) -> Rejected:
     return Rejected(errors.forbidden(f'{resource.plural} "{obj.metadata.name}" is forbidden: {why}'))
 
 
+class DefaultClass:
+    """The name of the default object of a kind: the one with this annotation. Of several, the newest is the default, then the
+    first by name, as in Kubernetes."""
+
+    def __init__(self, cache: ResourceCache[Any], resource: Resource[Any], annotation: str) -> None:
+        self._cache = cache
+        self._everything = SelectionPredicate.parse(resource, "", "", "")
+        self._annotation = annotation
+
+    def find(self) -> str:
+        """Return the name; "" if there is no default."""
+        classes = [entry.obj.metadata for entry in self._cache.select(self._everything)]
+        marked = [metadata for metadata in classes if metadata.annotations.get(self._annotation) == "true"]
+        newest = min(marked, key=lambda metadata: (-metadata.creationTimestamp.seconds, metadata.name), default=None)
+        return newest.name if newest is not None else ""
+
+
 class DefaultStorageClass:
     resources = (PERSISTENT_VOLUME_CLAIMS,)
 
     def __init__(self, classes: ResourceCache[StorageClass]) -> None:
-        self._classes = classes
-        self._everything = SelectionPredicate.parse(STORAGE_CLASSES, "", "", "")
+        self._default = DefaultClass(classes, STORAGE_CLASSES, DEFAULT_CLASS_ANNOTATION)
 
     def admit(self, request: WriteRequest, obj: PersistentVolumeClaim) -> None:
         """Set the default class. An explicit class is kept, even if it is empty."""
         if obj.spec.HasField("storageClassName") or CLASS_ANNOTATION in obj.metadata.annotations:
             return
-        if default := self._default_storage_class():
+        if default := self._default.find():
             obj.spec.storageClassName = default
 
-    def _default_storage_class(self) -> str:
-        """Return the name of the default class; "" if there is none. Of several, the newest is used, and then the first by
-        name, as in Kubernetes."""
-        classes = [entry.obj for entry in self._classes.select(self._everything)]
-        marked = [
-            storage_class.metadata
-            for storage_class in classes
-            if storage_class.metadata.annotations.get(DEFAULT_CLASS_ANNOTATION) == "true"
-        ]
-        youngest = min(marked, key=lambda metadata: (-metadata.creationTimestamp.seconds, metadata.name), default=None)
-        return youngest.name if youngest is not None else ""
+
+class DefaultIngressClass:
+    resources = (INGRESSES,)
+
+    def __init__(self, classes: ResourceCache[IngressClass]) -> None:
+        self._default = DefaultClass(classes, INGRESS_CLASSES, DEFAULT_INGRESS_CLASS_ANNOTATION)
+
+    def admit(self, request: WriteRequest, obj: Ingress) -> None:
+        """Set the default class. An explicit class is kept, even if it is empty."""
+        if obj.spec.HasField("ingressClassName") or INGRESS_CLASS_ANNOTATION in obj.metadata.annotations:
+            return
+        if default := self._default.find():
+            obj.spec.ingressClassName = default
 
 
 class TaintNodesByCondition:
@@ -208,7 +313,7 @@ class TraceContext:
 
 
 class NamespaceLifecycle:
-    resources = tuple(resource for resource in ALL if resource.namespaced)
+    resources = (*(resource for resource in ALL if resource.namespaced), CUSTOM_OBJECTS)
     guarded_resources = tuple(resource for resource in resources if resource is not EVENTS)
     """Events expire, and do not block the deletion of a namespace."""
 
@@ -216,16 +321,17 @@ class NamespaceLifecycle:
         self._namespaces = namespaces
 
     def admit(self, request: WriteRequest, obj: Object) -> None:
-        self._require_active(obj)
+        if obj.metadata.namespace:
+            self._require_active(obj, request.qualified)
 
     def guards(self, obj: Object) -> tuple[Guard, ...]:
-        if obj.metadata.namespace in PERMANENT_NAMESPACES:
+        if obj.metadata.namespace in ("", *PERMANENT_NAMESPACES):
             return ()
         entry = self._require_active(obj)
         return (Guard(entry.key, entry.create_revision, entry.mod_revision),)
 
-    def _require_active(self, obj: Object) -> CacheEntry[Namespace]:
-        """Return the namespace of a new object. Raises Rejected with Kubernetes' messages."""
+    def _require_active(self, obj: Object, qualified: str = "") -> CacheEntry[Namespace]:
+        """Return the namespace of a new object. `qualified`: see WriteRequest. Raises Rejected with Kubernetes' messages."""
         name = obj.metadata.namespace
         entry = self._namespaces.get(NAMESPACES.key("", name))
         if entry is None:
@@ -233,7 +339,7 @@ class NamespaceLifecycle:
             raise Rejected(Refusal(Code.NOT_FOUND, "NamespaceNotFound", message))
         if entry.obj.metadata.HasField("deletionTimestamp"):
             why = f"unable to create new content in namespace {name} because it is being terminated"
-            message = f'{_PLURALS[type(obj)]} "{obj.metadata.name}" is forbidden: {why}'
+            message = f'{qualified or _PLURALS[type(obj)]} "{obj.metadata.name}" is forbidden: {why}'
             cause = Violation("metadata.namespace", f"namespace {name} is being terminated")
             raise Rejected(Refusal(Code.PERMISSION_DENIED, "NamespaceTerminating", message, (cause,)))
         return entry

@@ -23,7 +23,7 @@ from pinnace.api.core_v1_pb2 import Container, LimitRange, LimitRangeItem, Persi
 from pinnace.api.ownership import exclude_added
 from pinnace.api.quantity import QuantityError, amount, amounts, format_amount, parse
 from pinnace.api.resource_v1_pb2 import Quantity
-from pinnace.api.resources import LIMIT_RANGES, PERSISTENT_VOLUME_CLAIMS, PODS, Object
+from pinnace.api.resources import CUSTOM_OBJECTS, LIMIT_RANGES, PERSISTENT_VOLUME_CLAIMS, PODS, Object
 from pinnace.api.wellknown import LIMITS_ANNOTATION
 from pinnace.apiserver import errors
 from pinnace.apiserver.cacher.cacher import ResourceCache
@@ -221,7 +221,7 @@ def _containers(spec: PodSpec) -> Iterable[Container]:
 
 
 class ResourceQuota:
-    validated_operations = tuple((AdmissionOperation.CREATE, resource) for resource in COUNTED)
+    validated_operations = tuple((AdmissionOperation.CREATE, resource) for resource in (*COUNTED, CUSTOM_OBJECTS))
 
     def __init__(self, states: QuotaStates, tally: UsageTally, clock: Clock) -> None:
         self._states = states
@@ -234,11 +234,15 @@ class ResourceQuota:
         namespace = obj.metadata.namespace
         if namespace not in self._states.keys:
             return
-        use = use_of(obj, self._clock.time())
+        use = use_of(obj, self._clock.time(), request.qualified)
         for state in self._states.cached(namespace):
             bounds, share = state.bounds, state.bounds.share(use)
             problem = bounds.missing_requirements(obj, use) if isinstance(obj, Pod) else ""
             if not problem and share and (bounds.used is None or bounds.excess(bounds.used, share)):
                 problem = bounds.excess(bounds.total(self._tally.usage_of(namespace)), share)
             if problem:
-                raise Rejected(errors.forbidden(f'{kind_of(obj).plural} "{obj.metadata.name}" is forbidden: {problem}'))
+                raise Rejected(
+                    errors.forbidden(
+                        f'{request.qualified or kind_of(obj).plural} "{obj.metadata.name}" is forbidden: {problem}'
+                    )
+                )

@@ -3,14 +3,27 @@
 Source: pkg/kubeapiserver/options/plugins.go of Kubernetes.
 """
 
-from pinnace.api.resources import LIMIT_RANGES, NAMESPACES, PRIORITY_CLASSES, STORAGE_CLASSES
+from collections.abc import Collection
+
+from pinnace.api.resources import (
+    INGRESS_CLASSES,
+    LIMIT_RANGES,
+    NAMESPACES,
+    PRIORITY_CLASSES,
+    RUNTIME_CLASSES,
+    SERVICE_ACCOUNTS,
+    STORAGE_CLASSES,
+)
 from pinnace.apiserver.admission import AdmissionChain, MutatingPlugin
+from pinnace.apiserver.admission.accounts import ServiceAccountAdmission
 from pinnace.apiserver.admission.authorization import ElectionLeases, NodeRestriction, RoleEscalation
 from pinnace.apiserver.admission.defaults import (
+    DefaultIngressClass,
     DefaultStorageClass,
     NamespaceLifecycle,
     PersistentVolumeClaimResize,
     Priority,
+    RuntimeClassAdmission,
     TaintNodesByCondition,
     TraceContext,
 )
@@ -22,21 +35,44 @@ from pinnace.apiserver.quota.ledger import Quotas
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tracing import Tracer
 
+SERVICE_ACCOUNT = "ServiceAccount"
+OPTIONAL = (SERVICE_ACCOUNT,)
+"""The names of the plugins that --disable-admission-plugins disables."""
+
+
+def parse_plugin_names(text: str) -> frozenset[str]:
+    """Return the names in a comma-separated list. Raises ValueError for a plugin that cannot be disabled."""
+    names = frozenset(filter(None, map(str.strip, text.split(","))))
+    if unknown := sorted(names.difference(OPTIONAL)):
+        raise ValueError(f"{unknown[0]} cannot be disabled: use {', '.join(OPTIONAL)}")
+    return names
+
 
 def chain(
-    cacher: Cacher, nodes: NodeAuthorizer, rbac: RbacAuthorizer, quotas: Quotas, tracer: Tracer, clock: Clock
+    cacher: Cacher,
+    nodes: NodeAuthorizer,
+    rbac: RbacAuthorizer,
+    quotas: Quotas,
+    tracer: Tracer,
+    clock: Clock,
+    optional: Collection[str] = (),
 ) -> AdmissionChain:
-    """Return the chain of all plugins. A plugin that sets defaults and validates is in both lists."""
+    """Return the chain of all plugins. A plugin that sets defaults and validates is in both lists. `optional`: the names of the
+    enabled plugins of OPTIONAL."""
     cache_of = cacher.cache_of
     limits = LimitRanger(cache_of(LIMIT_RANGES))
     lifecycle = NamespaceLifecycle(cache_of(NAMESPACES))
+    runtime_class = RuntimeClassAdmission(cache_of(RUNTIME_CLASSES))
     priority = Priority(cache_of(PRIORITY_CLASSES))
     mutating: tuple[MutatingPlugin, ...] = (
         lifecycle,
         priority,
+        runtime_class,
         TaintNodesByCondition(),
         DefaultStorageClass(cache_of(STORAGE_CLASSES)),
+        DefaultIngressClass(cache_of(INGRESS_CLASSES)),
         limits,
+        *([ServiceAccountAdmission(cache_of(SERVICE_ACCOUNTS))] if SERVICE_ACCOUNT in optional else []),
         *([TraceContext(tracer)] if tracer.on else []),
     )
     validating = (
@@ -44,6 +80,7 @@ def chain(
         RoleEscalation(rbac),
         ElectionLeases(),
         priority,
+        runtime_class,
         PersistentVolumeClaimResize(cache_of(STORAGE_CLASSES)),
         limits,
         ResourceQuota(quotas.states, quotas.tally, clock),

@@ -1,10 +1,11 @@
 """The audit log: one line per written object or refused write, in the order of the decisions.
 
 Lines are JSON, with the field names of Kubernetes' audit.k8s.io/v1 Event at level Metadata: user, verb, objectRef with the
-resulting revision, responseStatus, and auditID, which is the request ID. The items of a batch have the same auditID. Lines do
-not contain the objects. If the client cancels a write or its deadline expires, the reason is OutcomeUnknown. Every write call
-has at least one line, even if it fails before its objects are processed: its queue wait times out, its request is malformed, or
-the client cancels it. Reads are logged only if authorization denies them. Dry runs and events are never logged.
+resulting revision, responseStatus, and auditID, which is the request ID. The items of a batch have the same auditID, and the
+same annotations of webhooks and policies. Lines do not contain the objects. If the client cancels a write or its deadline
+expires, the reason is OutcomeUnknown. Every write call has at least one line, even if it fails before its objects are
+processed: its queue wait times out, its request is malformed, or the client cancels it. Reads are logged only if authorization
+denies them. Dry runs and events are never logged.
 
 A thread writes the lines to the file every INTERVAL and at shutdown, so calls do not wait for the disk. If the thread falls
 behind or the disk is full, lines are lost. The log and a metric count lost lines. After a partial write, the next line starts
@@ -43,6 +44,12 @@ CHUNK = 1 << 20
 _END = ord("\n")
 _NOTED: ContextVar[list[bool] | None] = ContextVar("noted", default=None)
 """A list that all tasks of a call share. It is not empty after the first audit event of the call."""
+_ANNOTATIONS: ContextVar[dict[str, str] | None] = ContextVar("annotations", default=None)
+"""The annotations of the lines of a call, which all tasks of the call share."""
+MAX_ANNOTATIONS = 100
+"""Annotations per call."""
+MAX_ANNOTATION = 10 << 10
+"""Characters of a value, as in Kubernetes."""
 MAX_NAME = 316
 """Maximum characters of names and resources: the length of a label key, which no valid name exceeds."""
 MAX_MESSAGE = 1024
@@ -89,6 +96,8 @@ class CallAudit:
     def begin_call(self) -> None:
         """Start a call in the current task."""
         _NOTED.set([])
+        if self.enabled:
+            _ANNOTATIONS.set({})
 
     def has_recorded(self) -> bool:
         """Report whether the call has called `record`, even without events, as a dry run does."""
@@ -98,6 +107,13 @@ class CallAudit:
         if (has_recorded := _NOTED.get()) is not None:
             has_recorded.append(True)
         self._audit.record(user, deeds)
+
+
+def annotate(key: str, value: str) -> None:
+    """Add an annotation to the lines of the present call. As in Kubernetes, the first value of a key remains."""
+    annotations = _ANNOTATIONS.get()
+    if annotations is not None and len(annotations) < MAX_ANNOTATIONS:
+        annotations.setdefault(key, value[:MAX_ANNOTATION])
 
 
 class AuditMetrics(Protocol):
@@ -127,6 +143,7 @@ class AuditLog:
             "auditID": logs.request_id.get(),
             "stageTimestamp": format_rfc3339(to_micro_time(self._clock.time())),
             **_user_fields(user),
+            **({"annotations": annotations} if (annotations := _ANNOTATIONS.get()) else {}),
         }
         for deed in deeds:
             self._lost += len(self._waiting) == MAX_WAITING

@@ -60,6 +60,10 @@ class User:
     groups: tuple[str, ...] = ()
     nodes: NodeNames = _NONE
     impersonator: str = field(default="", compare=False)
+    uid: str = field(default="", compare=False)
+    """The UID of a service account."""
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = field(default=(), compare=False)
+    """Facts about the credential, such as the pod of a token."""
 
     @property
     def fleet(self) -> str | None:
@@ -97,7 +101,8 @@ class RequestAuthenticator:
 
     def __init__(self, now: Callable[[], float], tokens: TokenAuthenticator | None = None) -> None:
         self._unix_time = now
-        self._tokens = tokens
+        self.tokens = tokens or NoTokenAuthenticator()
+        """The bearer tokens."""
         self._verified: OrderedDict[bytes, _VerifiedCertificate] = OrderedDict()
 
     def certificate(self, pem: bytes) -> User:
@@ -118,7 +123,7 @@ class RequestAuthenticator:
         if header is None:
             raise _unauthenticated("Anonymous", "Unauthorized: a client certificate or a bearer token is required")
         scheme, _, token = header.partition(" ")
-        user = self._tokens.user(token.strip()) if self._tokens is not None and scheme.lower() == _BEARER else None
+        user = self.tokens.user(token.strip()) if scheme.lower() == _BEARER else None
         if user is None:
             raise _unauthenticated("BadToken", "Unauthorized: the bearer token is unknown")
         return user

@@ -27,6 +27,7 @@ from pinnace.api.core_v1_pb2 import Node, PersistentVolume, Pod
 from pinnace.api.rbac_v1_pb2 import PolicyRule
 from pinnace.api.references import CLAIM, CONFIG_MAP, SECRET, Reference, pod_references
 from pinnace.api.resources import (
+    ALL,
     CONFIG_MAPS,
     EVENTS,
     EVENTS_V1,
@@ -45,7 +46,19 @@ from pinnace.api.users import MAX_GROUPS, Impersonation
 from pinnace.api.wellknown import FLEET_LABEL, IMPERSONATE_GROUP_KEY, IMPERSONATE_USER_KEY
 from pinnace.apiserver.auth.audit import AuditEvent, AuditSink, NoAudit
 from pinnace.apiserver.auth.authentication import MASTERS, Credential, User
-from pinnace.apiserver.auth.permissions import DENIED, HEARTBEAT, ActionTarget, AuthorizationDecision, ResourceAction, action_on
+from pinnace.apiserver.auth.permissions import (
+    AUTHENTICATION_GROUP,
+    CREATE_TOKEN,
+    DENIED,
+    ELECTIONS_GROUP,
+    HEARTBEAT,
+    METRICS_GROUP,
+    REVIEWS_GROUP,
+    ActionTarget,
+    AuthorizationDecision,
+    ResourceAction,
+    action_on,
+)
 from pinnace.apiserver.auth.rbac import ALL_RULES, RbacAuthorizer
 from pinnace.apiserver.cacher.cacher import ResourceCache
 from pinnace.apiserver.cacher.store import SelectionPredicate
@@ -54,12 +67,36 @@ from pinnace.apiserver.errors import Rejected, bad_request
 _ALLOWED = "node authorizer: the object belongs to the fleet"
 
 _MASTER = AuthorizationDecision(True, f'group "{MASTERS}" has all permissions')
+CONTROLLERS = "system:kube-controller-manager"
+"""The user name of the controllers."""
 _MOST = 3
 """Maximum number of roles in a denial."""
 
 GROUPS = ResourceAction("impersonate", "groups")
 MAX_GRANTS, MAX_GRANT_SIZE = 1_000, 4_096
 """Maximum number of remembered impersonations, and of characters of their names."""
+
+
+_COLLECTOR = AuthorizationDecision(True, "controllers collect and delete custom objects")
+_COLLECTOR_VERBS = frozenset({"get", "list", "watch", "update", "patch", "delete", "deletecollection"})
+_BUILT_IN_GROUPS = frozenset(
+    (
+        *(resource.group for resource in ALL),
+        EVENTS_V1.group,
+        *(REVIEWS_GROUP, AUTHENTICATION_GROUP, METRICS_GROUP, ELECTIONS_GROUP),
+    )
+)
+
+
+def may_collect(user: User, action: ResourceAction) -> bool:
+    """Return whether the action is one of the controllers on custom objects. Rules of a role cannot say "all groups but those
+    of built-in kinds", which contain secrets."""
+    return (
+        user.name == CONTROLLERS
+        and action.verb in _COLLECTOR_VERBS
+        and action.group not in _BUILT_IN_GROUPS
+        and "/" not in action.resource
+    )
 
 
 class NodeAuthorizer:
@@ -87,10 +124,11 @@ class NodeAuthorizer:
             action_on(PODS, "delete"): _any_target,
             action_on(EVENTS, "create"): _any_target,
             action_on(EVENTS_V1, "create"): _any_target,
-            action_on(CONFIG_MAPS, "get"): partial(self._own_object, CONFIG_MAP),
-            action_on(SECRETS, "get"): partial(self._own_object, SECRET),
-            action_on(PERSISTENT_VOLUME_CLAIMS, "get"): partial(self._own_object, CLAIM),
+            action_on(CONFIG_MAPS, "get"): partial(self._referenced_by_own_pod, CONFIG_MAP),
+            action_on(SECRETS, "get"): partial(self._referenced_by_own_pod, SECRET),
+            action_on(PERSISTENT_VOLUME_CLAIMS, "get"): partial(self._referenced_by_own_pod, CLAIM),
             action_on(PERSISTENT_VOLUMES, "get"): self._own_volume,
+            CREATE_TOKEN: self._own_account,
             action_on(SERVICES, "get"): _any_target,  # for the variables of containers
             action_on(SERVICES, "list"): _any_target,
             action_on(SERVICES, "watch"): _any_target,
@@ -142,7 +180,7 @@ class NodeAuthorizer:
         entry = self._pods.get(PODS.key(target.namespace, target.name))
         return entry is not None and self.owns(user, entry.obj.spec.nodeName)
 
-    def _own_object(self, kind: str, user: User, target: ActionTarget) -> bool:
+    def _referenced_by_own_pod(self, kind: str, user: User, target: ActionTarget) -> bool:
         """Report whether a pod of the fleet refers to the object. Pods are parsed only if they contain the name."""
         if not target.namespace or not target.name:
             return False
@@ -152,13 +190,20 @@ class NodeAuthorizer:
             for entry in self._pods.select(SelectionPredicate.parse(PODS, target.namespace, "", ""))
         )
 
+    def _own_account(self, user: User, target: ActionTarget) -> bool:
+        """Report whether a pod of the fleet has the service account. The token's own checks are in services.tokens."""
+        return any(
+            entry.node and self.owns(user, entry.node) and entry.obj.spec.serviceAccountName == target.name
+            for entry in self._pods.select(SelectionPredicate.parse(PODS, target.namespace, "", ""))
+        )
+
     def _own_volume(self, user: User, target: ActionTarget) -> bool:
         """Report whether a pod of the fleet has the claim to which the volume is bound."""
         entry = self._volumes.get(PERSISTENT_VOLUMES.key("", target.name))
         if entry is None or not entry.obj.spec.HasField("claimRef"):
             return False
         claim = entry.obj.spec.claimRef
-        return self._own_object(CLAIM, user, target._replace(namespace=claim.namespace, name=claim.name))
+        return self._referenced_by_own_pod(CLAIM, user, target._replace(namespace=claim.namespace, name=claim.name))
 
     def _own_pods(self, user: User, target: ActionTarget) -> bool:
         return self._owns_all(user, parse_fields(target.fields, FIELDS[PODS.plural]).allowed("spec.nodeName"))
@@ -201,7 +246,7 @@ class UnionAuthorizer:
 
     async def authorize(self, user: User, action: ResourceAction, targets: Callable[[], Iterable[ActionTarget]]) -> None:
         """See Authorizer.check."""
-        if MASTERS in user.groups or self._rbac.decisions(user, action).reason_for_all:
+        if MASTERS in user.groups or self._rbac.decisions(user, action).reason_for_all or may_collect(user, action):
             return
         if self._denied_targets(user, action, targets()):
             await self._refresh()
@@ -216,6 +261,8 @@ class UnionAuthorizer:
         """Return the decision by the current state of the caches."""
         if MASTERS in user.groups:
             return _MASTER
+        if may_collect(user, action):
+            return _COLLECTOR
         verdict = self._rbac.decisions(user, action).decide(target)
         return verdict if verdict.allowed else self._nodes.decide(user, action, target)
 

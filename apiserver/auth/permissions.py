@@ -12,13 +12,15 @@ from typing import Any, NamedTuple
 from google.protobuf.descriptor import MethodDescriptor
 
 from pinnace.api.conversion import SERVED_VERSIONS
-from pinnace.api.resources import ALL, DEFAULT_NAMESPACE, NAMESPACES, NODES, PODS, Resource
-from pinnace.api.selectors import FIELDS, SelectorError, parse_fields
+from pinnace.api.resources import ALL, DEFAULT_NAMESPACE, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS, Resource
+from pinnace.api.selectors import SelectorError, parse_fields, selectable_fields
 
 ELECTIONS_GROUP = "pinnace.io"
 REVIEWS_GROUP = "authorization.k8s.io"
 AUTHENTICATION_GROUP = "authentication.k8s.io"
 METRICS_GROUP = "metrics.k8s.io"
+KEY_SET = "/openid/v1/jwks"
+"""The non-resource URL of the keys that verify tokens of service accounts."""
 HEALTH, REFLECTION, VERSION = "/healthz", "/reflection", "/version"
 """Non-resource URLs of the health, reflection and version services."""
 
@@ -79,6 +81,8 @@ CAMPAIGN = ResourceAction("campaign", "elections", ELECTIONS_GROUP)
 """Required to campaign in an election, and to write with its fencing token (pinnace.apiserver.registry.fencing)."""
 CAMPAIGN_FOR = ResourceAction("campaign", "schedulers", ELECTIONS_GROUP)
 """Required to bind pods with a fencing token. The name is the pods' spec.schedulerName."""
+CREATE_TOKEN = ResourceAction("create", "serviceaccounts/token")
+"""Required to get a token of a service account. The name is that of the account."""
 BYPASS_FENCE = ResourceAction("bypass-fence", "pods/binding")
 """Required to bind pods without a fencing token. Such a binding succeeds even if the scheduler is no longer the leader."""
 
@@ -100,10 +104,14 @@ def permission_of(method: MethodDescriptor) -> Permission:
     special = _SPECIAL.get(f"{service}/{method.name}")
     if special is not None:
         return special
-    resource = _RESOURCES[service]
-    if method.name == "Patch":
+    return standard_permission(_RESOURCES[service], method.name)
+
+
+def standard_permission(resource: Resource[Any], method: str) -> Permission:
+    """Return the permission of a standard method of a resource. Raises LookupError if it is not a standard one."""
+    if method == "Patch":
         return Permission(_patch_actions(resource), _named_target(resource))
-    verb, subresource, targets = _STANDARD[method.name]
+    verb, subresource, targets = _STANDARD[method]
     return Permission(_fixed_action(action_on(resource, verb, subresource)), targets(resource))
 
 
@@ -197,7 +205,7 @@ def _only_name(resource: Resource[Any], selector: str) -> str:
     if len(selector) > MAX_NAMING or NAME not in selector:
         return ""
     try:
-        names = parse_fields(selector, FIELDS[resource.plural]).allowed(NAME)
+        names = parse_fields(selector, selectable_fields(resource)).allowed(NAME)
     except SelectorError:
         return ""
     return next(iter(names)) if names is not None and len(names) == 1 else ""
@@ -293,6 +301,8 @@ _SPECIAL: Mapping[str, Permission] = {
     "pinnace.v1.Keys/List": Permission(_fixed_action(ResourceAction("list", "keys", ELECTIONS_GROUP)), _any_target),
     "pinnace.v1.Keys/Watch": Permission(_fixed_action(ResourceAction("watch", "keys", ELECTIONS_GROUP)), _any_target),
     "pinnace.v1.Tables/List": Permission(_table_actions, _table_targets),
+    "pinnace.v1.Tokens/Create": Permission(_fixed_action(CREATE_TOKEN), _named_target(SERVICE_ACCOUNTS)),
+    "pinnace.v1.Tokens/GetIssuer": Permission(_fixed_action(ResourceAction("get", KEY_SET)), _any_target),
     "pinnace.v1.NodeMetrics/List": Permission(
         _fixed_action(ResourceAction("list", NODES.plural, METRICS_GROUP)), _selected_targets(NODES)
     ),

@@ -36,13 +36,17 @@ from pinnace.api.resources import (
     COLLECTED,
     CONFIG_MAPS,
     CSI_NODES,
+    CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
     ENDPOINT_SLICES,
     EVENTS,
     EVENTS_V1,
+    INGRESSES,
     JOBS,
+    LEASES,
     LIMIT_RANGES,
     NAMESPACES,
+    NETWORK_POLICIES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
@@ -60,7 +64,8 @@ from pinnace.api.resources import (
     Resource,
 )
 from pinnace.api.selectors import from_message
-from pinnace.api.users import AUTHENTICATED, UNAUTHENTICATED
+from pinnace.api.users import AUTHENTICATED, UNAUTHENTICATED, service_account, service_account_user
+from pinnace.api.users import SERVICE_ACCOUNTS as ALL_SERVICE_ACCOUNTS
 from pinnace.api.wellknown import CONTROLLERS_ELECTION, SCHEDULER_ELECTION
 from pinnace.apiserver.auth.authentication import MASTERS, User
 from pinnace.apiserver.auth.permissions import (
@@ -68,6 +73,7 @@ from pinnace.apiserver.auth.permissions import (
     DENIED,
     ELECTIONS_GROUP,
     HEALTH,
+    KEY_SET,
     METRICS_GROUP,
     REFLECTION,
     REVIEWS_GROUP,
@@ -113,7 +119,7 @@ _READ_BY_SCHEDULER = (
 """Resources that the scheduler reads, other than pods."""
 _EDITABLE = (
     PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS, REPLICA_SETS, JOBS, CONFIG_MAPS,
-    SERVICE_ACCOUNTS,
+    SERVICE_ACCOUNTS, INGRESSES, NETWORK_POLICIES,
 )  # fmt: skip
 _VIEWABLE = (*_EDITABLE, LIMIT_RANGES, RESOURCE_QUOTAS, EVENTS, ENDPOINT_SLICES)
 """Namespaced resources that the role view can read. As in Kubernetes, secrets are excluded."""
@@ -128,6 +134,10 @@ _READ_METRICS = PolicyRule(verbs=_READ, apiGroups=[METRICS_GROUP], resources=[PO
 """Source: https://github.com/kubernetes-sigs/metrics-server, the role system:aggregated-metrics-reader."""
 
 _INFORMATION = (HEALTH, "/livez", "/readyz", VERSION, f"{VERSION}/")
+_ISSUER_DISCOVERY = "system:service-account-issuer-discovery"
+_ISSUER = (
+    "/.well-known/openid-configuration", "/.well-known/openid-configuration/", KEY_SET, f"{KEY_SET}/",
+)  # fmt: skip
 _DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", REFLECTION)
 _MONITORING = (
     HEALTH, f"{HEALTH}/*", "/livez", "/livez/*", "/metrics", "/metrics/slis", "/readyz", "/readyz/*",
@@ -145,11 +155,15 @@ class ParsedBinding(NamedTuple):
     role: RoleRef
     users: frozenset[str]
     groups: frozenset[str]
+    accounts: frozenset[str] = frozenset()
+    """The user names of service accounts."""
 
     def subject(self, user: User) -> str | None:
         """Return the subject that matches the user, such as 'Group "dev"'; None if no subject matches."""
         if user.name in self.users:
             return f'User "{user.name}"'
+        if user.name in self.accounts and (account := service_account(user.name)) is not None:
+            return f'ServiceAccount "{account.name}/{account.namespace}"'
         group = next((group for group in user.groups if group in self.groups), None)
         return f'Group "{group}"' if group is not None else None
 
@@ -206,17 +220,19 @@ def _parse_binding(entry: CacheEntry[Any], before: CacheEntry[Any] | None, bound
     if bound is not None and entry is before:
         return bound
     binding: RoleBinding = entry.parse_uncached()
-    metadata, users, groups = binding.metadata, set[str](), set[str]()
+    metadata, users, groups, accounts = binding.metadata, set[str](), set[str](), set[str]()
     for subject in binding.subjects:
         match subject.kind:
             case "User":
                 users.add(subject.name)
             case "Group":
                 groups.add(subject.name)
+            case "ServiceAccount" if namespace := subject.namespace or metadata.namespace:
+                accounts.add(service_account_user(namespace, subject.name))
     role = RoleRef()
     role.CopyFrom(binding.roleRef)  # a reference to the field would keep the whole binding in memory
     name = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
-    return ParsedBinding(name, role, frozenset(users), frozenset(groups))
+    return ParsedBinding(name, role, frozenset(users), frozenset(groups), frozenset(accounts))
 
 
 @dataclass(slots=True)
@@ -539,6 +555,7 @@ def cluster_roles() -> Iterator[ClusterRole]:
         _rule(("create",), [PODS], "eviction"),
         *(_rule(("create",), [PODS], candidate) for candidate in ("attach", "exec", "portforward")),
         _rule(("impersonate",), [SERVICE_ACCOUNTS]),
+        _rule(("create",), [SERVICE_ACCOUNTS], "token"),
     ]
     yield _role("cluster-admin", ALL_RULES)
     yield from _aggregated("admin", _rules((*_READ, *_WRITE), [ROLES, ROLE_BINDINGS]))
@@ -564,6 +581,7 @@ def cluster_roles() -> Iterator[ClusterRole]:
     )
     yield _role("system:public-info-viewer", [PolicyRule(verbs=["get"], nonResourceURLs=_INFORMATION)])
     yield _role("system:discovery", [PolicyRule(verbs=["get"], nonResourceURLs=[*_INFORMATION, *_DISCOVERY])])
+    yield _role(_ISSUER_DISCOVERY, [PolicyRule(verbs=["get"], nonResourceURLs=_ISSUER)])
     yield _role("system:monitoring", [PolicyRule(verbs=["get"], nonResourceURLs=_MONITORING)])
     yield _role("system:kube-scheduler", _scheduler())
     yield _role("system:kube-controller-manager", _controllers())
@@ -578,6 +596,7 @@ def cluster_role_bindings() -> Iterator[ClusterRoleBinding]:
     for role in ("system:basic-user", "system:discovery"):
         yield _binding(role, "Group", AUTHENTICATED)
     yield _binding("system:public-info-viewer", "Group", AUTHENTICATED, UNAUTHENTICATED)
+    yield _binding(_ISSUER_DISCOVERY, "Group", ALL_SERVICE_ACCOUNTS)
     yield _binding("system:monitoring", "Group", "system:monitoring")
     for component in ("system:kube-scheduler", "system:kube-controller-manager", "system:gateway"):
         yield _binding(component, "User", component)
@@ -588,6 +607,8 @@ def _gateway() -> list[PolicyRule]:
     return [
         PolicyRule(verbs=["impersonate"], apiGroups=[""], resources=["users", "groups", SERVICE_ACCOUNTS.plural]),
         PolicyRule(verbs=["create"], apiGroups=[AUTHENTICATION_GROUP], resources=["tokenreviews"]),
+        *_rules(("create", "delete", "get", "list", "update"), [LEASES, ENDPOINT_SLICES]),  # the service kubernetes
+        _rule(_READ, [CUSTOM_RESOURCE_DEFINITIONS]),
         _KEYS,
     ]
 
@@ -614,7 +635,7 @@ def _controllers() -> list[PolicyRule]:
         *_rules(_READ, _ALL_BUT_SECRETS),
         *_rules(("update", "patch", "delete"), COLLECTED),
         *_rules(("delete", "deletecollection"), [resource for resource in ALL if resource.namespaced]),
-        *_rules(("create",), (PODS, REPLICA_SETS, JOBS, ENDPOINT_SLICES)),
+        *_rules(("create",), (PODS, REPLICA_SETS, JOBS, ENDPOINT_SLICES, SERVICE_ACCOUNTS, CONFIG_MAPS)),
         *_rules(("update", "patch"), _STATUS_OF_CONTROLLERS, "status"),
         *_rules(("create", "update", "patch"), [EVENTS, EVENTS_V1]),
         _elections("get", "campaign", of=CONTROLLERS_ELECTION),

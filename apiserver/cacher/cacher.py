@@ -31,7 +31,21 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from itertools import chain
 from typing import Any, Generic, Protocol, TypeVar
 
-from pinnace.api.resources import ALL, COMMITS_PREFIX, ELECTIONS_PREFIX, EVENTS, RESTORES_KEY, ROOT, Object, Resource, prefix_of
+from pinnace.api.customobjects_pb2 import CustomObject
+from pinnace.api.resources import (
+    ALL,
+    COMMITS_PREFIX,
+    ELECTIONS_PREFIX,
+    EVENTS,
+    RESTORES_KEY,
+    ROOT,
+    CustomResource,
+    Object,
+    Resource,
+    custom_row,
+    is_custom_prefix,
+    prefix_of,
+)
 from pinnace.apiserver.cacher.history import (
     CommitMarkers,
     EncodedResponse,
@@ -111,9 +125,13 @@ class Cacher:
             clock,
             ReplayScheduler(clock),
         )
-        self._caches = {
-            resource.prefix: ResourceCache(resource, EventHistory(log_events, log_bytes), *shared) for resource in resources
-        }
+
+        def new_cache(resource: Resource[Any]) -> ResourceCache[Any]:
+            return ResourceCache(resource, EventHistory(log_events, log_bytes), *shared)
+
+        self._new_cache = new_cache
+        self._caches = {resource.prefix: new_cache(resource) for resource in resources}
+        self._drained = False
 
     async def run(self) -> None:
         """Load and follow the storage until cancelled. While the storage is unavailable, the cache retries."""
@@ -140,7 +158,36 @@ class Cacher:
 
     def cache_of(self, resource: Resource[T]) -> ResourceCache[T]:
         """Return the cache of a resource. Raises KeyError if the resource is not cached."""
-        return self._caches[resource.prefix]
+        cache = self._caches.get(resource.prefix)
+        return self._custom_cache(resource.prefix) if cache is None else cache
+
+    def custom_caches(self) -> list[ResourceCache[CustomObject]]:
+        """Return the caches of all custom kinds, whether they are defined or not."""
+        return [cache for prefix, cache in self._caches.items() if is_custom_prefix(prefix)]
+
+    def begin_custom(self, resource: CustomResource, revision: int) -> None:
+        """Begin the history of a custom kind at the revision of its definition. Watches that began before have ended."""
+        cache = self._custom_cache(resource.prefix)
+        cache.begin_history(revision)
+
+    def end_custom(self, resource: CustomResource) -> None:
+        """End the watches of a custom kind whose definition is gone."""
+        cache = self._custom_cache(resource.prefix)
+        cache.end_watches()
+        if not len(cache):
+            del self._caches[resource.prefix]
+
+    def _custom_cache(self, prefix: str) -> ResourceCache[Any]:
+        """Return the cache of the objects of a custom kind. Raises KeyError for other prefixes."""
+        cache = self._caches.get(prefix)
+        if cache is None:
+            if not is_custom_prefix(prefix):
+                raise KeyError(prefix)
+            cache = self._caches[prefix] = self._new_cache(custom_row(prefix))
+            cache.begin_history(self.revision)
+            if self._drained:
+                cache.drain()
+        return cache
 
     async def wait_for(self, revision: int, timeout: float) -> None:
         """Return when `revision` is applied and the cache is loaded. Raises CacheBehind after `timeout` seconds."""
@@ -200,6 +247,7 @@ class Cacher:
 
     async def drain(self) -> None:
         """End all watches with ShuttingDown, after their pending responses. New watches are refused with the same error."""
+        self._drained = True
         for cache in self._caches.values():
             cache.drain()
 
@@ -213,13 +261,20 @@ class Cacher:
         sorted_out: dict[str, list[KeyValue]] = {prefix: [] for prefix in self._caches}
         others: list[KeyValue] = []
         for item in items:
-            sorted_out.get(prefix_of(item.key), others).append(item)
+            prefix = prefix_of(item.key)
+            if prefix not in sorted_out and is_custom_prefix(prefix):
+                self._custom_cache(prefix)
+                sorted_out[prefix] = []
+            sorted_out.get(prefix, others).append(item)
         markers = _marker_keys(others)
-        for prefix, cache in self._caches.items():
-            if prefix in self.late:
-                cache.suspend(revision)
-            else:
-                cache.reset(revision, sorted_out[prefix])
+        installed = set[str]()
+        while pending := [prefix for prefix in self._caches if prefix not in installed]:  # definitions add caches
+            for prefix in pending:
+                if prefix in self.late:
+                    self._caches[prefix].suspend(revision)
+                else:
+                    self._caches[prefix].reset(revision, sorted_out.get(prefix, ()))
+            installed.update(pending)
         self._raw.reset(revision, [item for item in others if item.key.startswith(ROOT)])
         self._fingerprints.reset(revision, markers)
         self._marker_keys.reset(markers)
@@ -247,6 +302,8 @@ class Cacher:
                 applied = change.mod_revision
             prefix = prefix_of(change.key)
             cache = caches.get(prefix)
+            if cache is None and is_custom_prefix(prefix):
+                cache = self._custom_cache(prefix)
             if cache is not None:
                 cache.apply(change)
                 touched[prefix] = cache
@@ -279,7 +336,7 @@ class Cacher:
             await self._holding.wait()
             await self._clock.sleep(BATCH_DELAY)
             self._holding.clear()
-            for cache in self._caches.values():
+            for cache in list(self._caches.values()):
                 cache.release()
 
     async def _send_bookmarks(self) -> None:
@@ -342,6 +399,10 @@ class ResourceCache(Generic[T]):
         self._queued: list[KeyChange] | None = None  # changes received before the late state; None if the state is loaded
 
     @property
+    def resource(self) -> Resource[T]:
+        return self._resource
+
+    @property
     def loaded(self) -> bool:
         """False while a late resource is not loaded. It cannot be read or watched."""
         return self._queued is None
@@ -379,6 +440,11 @@ class ResourceCache(Generic[T]):
 
     def get(self, key: str) -> CacheEntry[T] | None:
         return self._store.entries.get(key)
+
+    def entries(self) -> list[CacheEntry[T]]:
+        """Return all entries, in no order. Raises CacheBehind while they are not loaded."""
+        self.require_loaded()
+        return list(self._store.entries.values())
 
     def select(self, selection: SelectionPredicate) -> list[CacheEntry[T]]:
         """Return the selected entries in key order. Selections by node use an index."""
@@ -476,16 +542,16 @@ class ResourceCache(Generic[T]):
                 event.old.release()
 
     def flush(self, revision: int) -> None:
-        """Send all events up to `revision`, except those that are coalesced until `release`."""
+        """Send all events up to `revision`, except those that are coalesced until `flush_all`."""
         self._dispatcher.flush(revision)
 
     @property
     def holding(self) -> bool:
-        """True if events are pending until the next `release`."""
+        """True if events are pending until the next `flush_all`."""
         return self._dispatcher.holding
 
     def release(self) -> None:
-        self._dispatcher.release()
+        self._dispatcher.flush_all()
 
     def bookmark(self) -> None:
         self._snapshots.discard_entries(self._log.floor)
@@ -493,6 +559,15 @@ class ResourceCache(Generic[T]):
 
     def announce(self) -> None:
         self._dispatcher.announce(self._progress.revision)
+
+    def begin_history(self, revision: int) -> None:
+        """Begin the history at a revision. Watches that began before end with RevisionExpired."""
+        self._log.clear(revision)
+        self._dispatcher.end_watches(lambda: RevisionExpired(revision))
+
+    def end_watches(self) -> None:
+        """End all watches as at a shutdown: clients try again."""
+        self._dispatcher.end_watches(ShuttingDown)
 
     def drain(self) -> None:
         """End all watches, and refuse new ones."""

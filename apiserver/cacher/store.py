@@ -43,7 +43,7 @@ from sortedcontainers import SortedList
 
 from pinnace.api import wire
 from pinnace.api.resources import PODS, Object, Resource
-from pinnace.api.selectors import FIELDS, FieldRequirement, FieldSelector, LabelSelector, parse_fields, parse_labels
+from pinnace.api.selectors import FieldRequirement, FieldSelector, LabelSelector, parse_fields, parse_labels, selectable_fields
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, WatchEventType
 from pinnace.api.wire import Envelope
 from pinnace.apiserver.storage.interface import KeyChange, KeyValue, Storage, StorageError
@@ -191,7 +191,7 @@ class SelectionPredicate:
         cls, resource: Resource[Any], namespace: str, label_text: str, field_text: str, *, shows_owners: bool = False
     ) -> "SelectionPredicate":
         """Parse the selectors. The namespace is ignored for cluster-scoped resources. Raises SelectorError."""
-        labels, fields = parse_labels(label_text), parse_fields(field_text, FIELDS[resource.plural])
+        labels, fields = parse_labels(label_text), parse_fields(field_text, selectable_fields(resource))
         return cls(resource, namespace if resource.namespaced else "", labels, fields, shows_owners)
 
     def _only_key(self) -> str | None:

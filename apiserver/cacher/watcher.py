@@ -436,7 +436,7 @@ class WatchDispatcher:
 
     @property
     def holding(self) -> bool:
-        """True if events are pending until the next `release`."""
+        """True if events are pending until the next `flush_all`."""
         return bool(self._pending_groups)
 
     def add_watcher(self, watcher: CacheWatcher) -> None:
@@ -445,7 +445,7 @@ class WatchDispatcher:
     def join(self, watcher: CacheWatcher) -> None:
         selection = watcher.selection
         if (group := self._groups.get(selection)) is not None and group.pending:
-            self.release()  # the replay has already sent these events; watchers whose buffer is full end
+            self.flush_all()  # the replay has already sent these events; watchers whose buffer is full end
             if watcher.ended:
                 return
         if (group := self._groups.get(selection)) is None:
@@ -477,7 +477,7 @@ class WatchDispatcher:
                     del self._by_node[node]
 
     def route(self, event: CacheEvent[Any]) -> None:
-        """Add the event to the groups that select it. It is sent by a later `flush` or `release`."""
+        """Add the event to the groups that select it. It is sent by a later `flush` or `flush_all`."""
         groups = self._unindexed_groups
         if self._by_node:
             groups = groups + self._matching_groups(event)
@@ -510,7 +510,7 @@ class WatchDispatcher:
                 waiting.append(group)
         self._pending_groups = waiting
 
-    def release(self) -> None:
+    def flush_all(self) -> None:
         """Send all pending events."""
         now, fingerprint = self._clock.monotonic(), self._fingerprint(self._revision)
         pending_groups, self._pending_groups = self._pending_groups, []
@@ -520,7 +520,7 @@ class WatchDispatcher:
 
     def bookmark(self, revision: int) -> None:
         """Send a bookmark at `revision` to the live watchers that received nothing since the last call."""
-        self.release()
+        self.flush_all()
         bookmark = self._bookmark(revision)
         sharing = [watchers for group in self._groups.values() for watchers in group.watchers.values()]
         for watcher in [watcher for watchers in sharing for watcher in watchers]:
@@ -531,14 +531,14 @@ class WatchDispatcher:
 
     def announce(self, revision: int) -> None:
         """Send a bookmark at `revision` to the live watchers that request one after each election."""
-        self.release()
+        self.flush_all()
         bookmark = self._bookmark(revision)
         for watcher in list(self._announced):
             watcher.enqueue_response(bookmark)
 
     def end_watches(self, error: Callable[[], CacheError]) -> None:
         """End all watchers, live or not, after their pending events. `error` creates the error of a watcher."""
-        self.release()
+        self.flush_all()
         for watcher in list(self._watchers):
             watcher.end(error())
 

@@ -174,7 +174,7 @@ class LeadershipTransfer:
                 term.reason = f"transferred to {nominee}"
                 self._history.queue_record(term)
                 return term
-        raise Rejected(_term_ended_meanwhile(self._name, before.holder))
+        raise Rejected(_term_ended_refusal(self._name, before.holder))
 
     async def _wait_for_key(self, key: str, select: Callable[[KeyValue | None], T | None], timeout: float) -> T | None:
         """Return the first result of `select` for this key in the cache that is not None. After `timeout` seconds, return the
@@ -221,7 +221,7 @@ def _transfer_timed_out(election: str, leader: str) -> Refusal:
     return Refusal(Code.ABORTED, "Conflict", message)
 
 
-def _term_ended_meanwhile(election: str, leader: str) -> Refusal:
+def _term_ended_refusal(election: str, leader: str) -> Refusal:
     return Refusal(Code.ABORTED, "Conflict", f'election "{election}": the term of {leader} ended during the transfer')
 
 

@@ -301,7 +301,7 @@ class PriorityAndFairness:
             self._refuse_unread(flow, 2 * MAX_UNSENT_BYTES)
         cost = max(1, cost)  # a cost from an invalid request could be negative
         seat = Seat(self, flow, cost, request.ByteSize() if isinstance(request, LazyRequest) else 0)
-        if flow.seats_in_use < EAGER and not flow.waiting and flow.fits(cost, self._free_seats(flow.level)):
+        if flow.seats_in_use < EAGER and not flow.waiting and flow.can_dispatch(cost, self._free_seats(flow.level)):
             self._start_call(seat, flow)
         else:
             self._queue(seat, flow, request, remaining)

@@ -131,7 +131,7 @@ class UserFlow(Generic[CallT]):
         self.clock = level.clock
         self.next_retry = 0.0
 
-    def fits(self, cost: int, free: int) -> bool:
+    def can_dispatch(self, cost: int, free: int) -> bool:
         """Report whether a call with this cost can start while `free` seats are free."""
         seats_in_use = self.seats_in_use
         return free > 0 and (not seats_in_use or seats_in_use <= SEATS_PER_FREE_SEAT * (free - cost))
@@ -206,7 +206,7 @@ class PriorityLevel(Generic[CallT]):
         """Return the flow whose first call starts next; None if no call can start."""
         chosen: UserFlow[CallT] | None = None
         for flow in self.queued:
-            if (chosen is None or flow.clock < chosen.clock) and flow.fits(flow.first().cost, free):
+            if (chosen is None or flow.clock < chosen.clock) and flow.can_dispatch(flow.first().cost, free):
                 chosen = flow
         return chosen
 

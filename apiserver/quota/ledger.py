@@ -35,10 +35,19 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 
 from pinnace.api.core_v1_pb2 import ResourceQuota
-from pinnace.api.resources import PODS, RESOURCE_QUOTAS, Resource, namespace_of, prefix_of
+from pinnace.api.resources import (
+    PODS,
+    RESOURCE_QUOTAS,
+    CustomResource,
+    Resource,
+    custom_row,
+    is_custom_prefix,
+    namespace_of,
+    prefix_of,
+)
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.store import CacheBehind, CacheEntry, SelectionPredicate
-from pinnace.apiserver.quota.usage import COUNTED, GROWING, QuotaLimits, QuotaUsage, spent_at, use_of
+from pinnace.apiserver.quota.usage import COUNTED, GROWING, QuotaLimits, QuotaUsage, custom_usage, spent_at, use_of
 from pinnace.apiserver.registry.mutation import WriteCommitter
 from pinnace.apiserver.storage.committer import (
     MARKER_BYTES,
@@ -46,7 +55,7 @@ from pinnace.apiserver.storage.committer import (
     Answer,
     CommitOutcome,
     Committer,
-    PartialOutcome,
+    DecidedOutcomes,
     TransactionPipeline,
     WriteDenied,
     write_bytes,
@@ -140,7 +149,7 @@ class QuotaLedger:
         self._refresh = refresh
         self._clock = clock
 
-    async def send(self, pipeline: TransactionPipeline, writes: Sequence[Write]) -> Answer | PartialOutcome:
+    async def send(self, pipeline: TransactionPipeline, writes: Sequence[Write]) -> Answer | DecidedOutcomes:
         """Implement pinnace.apiserver.storage.committer.SendGroup, for a committer with at most one transaction in flight."""
         try:
             await self._cacher.wait_for(max(write.expected for write in writes), PATIENCE)
@@ -152,20 +161,20 @@ class QuotaLedger:
         except CacheBehind as error:
             raise StorageUnavailable(str(error)) from None
         if not transaction.writes:
-            return PartialOutcome(transaction.denied)
+            return DecidedOutcomes(transaction.denied)
         charges = transaction.charges
         answer = await pipeline.send([*transaction.writes, *charges])
         match answer:
             case Committed():
                 for charge in charges:
                     self._states.record_version(charge.key, answer.revision, _charge_as_stored(charge, answer.revision))
-                return PartialOutcome({write.key: answer.revision for write in transaction.writes} | transaction.denied)
+                return DecidedOutcomes({write.key: answer.revision for write in transaction.writes} | transaction.denied)
             case CompareFailed():
                 for charge in charges:
                     self._states.record_version(charge.key, answer.revision, answer.current[charge.key])
                 # Do not return denials: they assumed the usage of writes that have failed now.
                 lost = _conflict_outcomes(transaction.writes, answer.current)
-                return PartialOutcome(lost) if lost else NOT_DONE
+                return DecidedOutcomes(lost) if lost else NOT_DONE
         return answer
 
     def _prepare_transaction(self, writes: Sequence[Write], *, counted: bool) -> _ChargedTransaction | None:
@@ -215,21 +224,22 @@ class QuotaLedger:
     def _usage_change(self, write: Write) -> tuple[QuotaUsage, QuotaUsage | None]:
         """Return the usage of the object after and before the write. The usage before is None for a create."""
         resource, now = _resource_of(write), self._clock.time()
-        use = use_of(resource.message.FromString(write.value or b""), now)
+        use = use_of(resource.message.FromString(write.value or b""), now, resource.stored_name)
         if not write.expected:
             return use, None
         entry = self._cacher.cache_of(resource).get(write.key)
         if entry is None or entry.mod_revision != write.expected:
             return QuotaUsage(()), None  # the object has changed, so this write will fail
-        return use, use_of(entry.obj, now)
+        return use, use_of(entry.obj, now, resource.stored_name)
 
 
 def _resource_of(write: Write) -> Resource[Any]:
-    return _BY_PREFIX[prefix_of(write.key)]
+    prefix = prefix_of(write.key)
+    return custom_row(prefix) if is_custom_prefix(prefix) else _BY_PREFIX[prefix]
 
 
 def _quota_denied(write: Write, why: str) -> WriteDenied:
-    return WriteDenied(f'{_resource_of(write).plural} "{write.key.rpartition("/")[2]}" is forbidden: {why}')
+    return WriteDenied(f'{_resource_of(write).stored_name} "{write.key.rpartition("/")[2]}" is forbidden: {why}')
 
 
 def _charge_as_stored(charge: Write, revision: int) -> KeyValue:
@@ -329,6 +339,7 @@ class UsageTally:
     """The usage of all objects by namespace."""
 
     def __init__(self, cacher: Cacher, clock: Clock) -> None:
+        self._cacher = cacher
         self._caches = {resource: cacher.cache_of(resource) for resource in COUNTED}
         self._clock = clock
         self._counts: dict[str, _CachedCount] = {}
@@ -336,7 +347,8 @@ class UsageTally:
     def usage_of(self, namespace: str) -> Mapping[QuotaUsage, int]:
         """Return the number of objects by usage."""
         last, now = self._counts.get(namespace), self._clock.time()
-        versions = tuple(cache.version for cache in self._caches.values())
+        custom = self._cacher.custom_caches()
+        versions = tuple(cache.version for cache in (*self._caches.values(), *custom))
         if last is None or last.versions != versions or last.until <= now:
             last = self._counts[namespace] = self._count_usage(namespace, versions, last.known if last else {}, now)
         return last.uses
@@ -361,6 +373,9 @@ class UsageTally:
                         continue
                 uses[seen[1]] += 1
                 known[entry.key] = seen
+        for custom in self._cacher.custom_caches():
+            if objects := custom.count(namespace):
+                uses[custom_usage(custom.resource.stored_name)] += objects
         return _CachedCount(versions, until, uses, known)
 
 
@@ -430,7 +445,7 @@ class Quotas:
 
     def commits(self, resource: Resource[Any]) -> WriteCommitter:
         """Return the committer for a resource."""
-        if resource not in COUNTED:
+        if resource not in COUNTED and not (isinstance(resource, CustomResource) and resource.namespaced):
             return self._committer
         return _QuotaWriteRouter(resource in GROWING, self.states, self._committer, self._charging)
 

@@ -21,6 +21,7 @@ from pinnace.api.core_v1_pb2 import (
     ScopedResourceSelectorRequirement,
     Service,
 )
+from pinnace.api.customobjects_pb2 import CustomObject
 from pinnace.api.names import is_extended_resource
 from pinnace.api.pods import class_of, ended, qos_class
 from pinnace.api.quantity import MAX, QuantityError, amount, amounts, format_amount
@@ -62,9 +63,17 @@ class QuotaUsage:
         return QuotaUsage(tuple((name, amount) for name, amount in more if amount > 0), self.scopes)
 
 
-def use_of(obj: Object, now: float) -> QuotaUsage:
-    """Return the usage of an object of a resource in COUNTED. `now` is in Unix seconds."""
+def custom_usage(stored_name: str) -> QuotaUsage:
+    """Return the usage of a custom object. `stored_name`: of its resource."""
+    return QuotaUsage(((f"count/{stored_name}", 1),))
+
+
+def use_of(obj: Object, now: float, stored_name: str = "") -> QuotaUsage:
+    """Return the usage of an object of a resource in COUNTED, or of a custom object. `now` is in Unix seconds. `stored_name`:
+    see `custom_usage`."""
     match obj:
+        case CustomObject():
+            return custom_usage(stored_name)
         case Pod():
             known = _spec_usage(obj)
             return known.spent if ended(obj) or spent_at(obj) < now else known.whole
@@ -126,7 +135,9 @@ def _compute_spec_usage(spec_bytes: bytes) -> _SpecUsage:
         requests[name] = requested
     requests.update(amounts(spec.overhead))
     counts, scopes = _count_names(PODS), _pod_scopes(spec)
-    whole = QuotaUsage((*counts, (PODS.plural, 1), *sorted(_computed_amounts(requests, spec_limits(spec)).items())), scopes)
+    whole = QuotaUsage(
+        (*counts, (PODS.plural, 1), *sorted(_compute_resource_usage(requests, spec_limits(spec)).items())), scopes
+    )
     of_pod = _stated_resources(spec.resources)
     said = {
         container.name: _stated_resources(container.resources) | of_pod
@@ -136,10 +147,10 @@ def _compute_spec_usage(spec_bytes: bytes) -> _SpecUsage:
 
 
 def _stated_resources(resources: ResourceRequirements) -> frozenset[str]:
-    return _REQUIRED_RESOURCES.intersection(_computed_amounts(amounts(resources.requests), amounts(resources.limits)))
+    return _REQUIRED_RESOURCES.intersection(_compute_resource_usage(amounts(resources.requests), amounts(resources.limits)))
 
 
-def _computed_amounts(requests: Mapping[str, int], limits: Mapping[str, int]) -> dict[str, int]:
+def _compute_resource_usage(requests: Mapping[str, int], limits: Mapping[str, int]) -> dict[str, int]:
     computed = {f"limits.{name}": limits[name] for name in limits if name in CONTAINER_RESOURCES}
     for name, requested in requests.items():
         if name in CONTAINER_RESOURCES or name.startswith(HUGE_PAGES):

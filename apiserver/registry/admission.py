@@ -1,9 +1,12 @@
-"""Interfaces between the registry and admission: `AdmissionControl` for the built-in plugins, `AdmissionWebhooks` for admission
-webhooks."""
+"""Interfaces between the registry and admission: `AdmissionControl` for the built-in plugins, `DynamicAdmission` for admission
+webhooks and policies."""
 
+from collections.abc import Callable
 from enum import Enum, auto
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
+
+from google.protobuf.message import Message
 
 from pinnace.api.resources import Object, Resource
 from pinnace.apiserver.auth.authentication import NODE_PREFIX, SERVER, User
@@ -31,6 +34,10 @@ class WriteRequest(NamedTuple):
     """The manager in the options of the write."""
     api_version: str = ""
     """The API version whose rules apply. Empty: the stored one."""
+    options: Message | None = None
+    """The CreateOptions, UpdateOptions, PatchOptions or DeleteOptions of the request."""
+    qualified: str = ""
+    """The name of a custom resource in messages, such as "widgets.example.com". Empty for built-in kinds."""
 
     @property
     def manager(self) -> str:
@@ -79,28 +86,51 @@ class AdmissionControl(Protocol):
         ...
 
 
+CREATE, UPDATE, DELETE, CONNECT = "CREATE", "UPDATE", "DELETE", "CONNECT"
+"""Kubernetes' operations, for webhooks and policies."""
+
+
+def _complete_nothing(obj: Any) -> None:
+    return
+
+
 class WriteAttributes(NamedTuple):
-    """The attributes of a write. `obj`: the new version, None for a delete. `old`: the present version, None for a create."""
+    """What webhooks and policies review: a write of an object, or a request to a subresource.
+
+    `obj`: the new version, None for a delete. `old`: the present version, None for a create. Both are messages in the stored
+    form. For CONNECT, `obj` is the JSON form of the options.
+    """
 
     request: WriteRequest
-    operation: AdmissionOperation
+    operation: str
+    """CREATE, UPDATE, DELETE or CONNECT."""
     resource: Resource[Any]
-    obj: Object | None
-    old: Object | None
+    obj: Any
+    old: Any
+    subresource: str = ""
+    kind: tuple[str, str] = ("", "")
+    """The API version and kind of the objects, if they are not those of the resource, such as those of a Scale."""
+    name: str = ""
+    """The name of the object. Empty: that of `obj` or `old`."""
+    namespace: str = ""
+    options: Message | None = None
+    """The options of the request."""
+    complete: Callable[[Any], None] = _complete_nothing
+    """Sets the defaults of an object that was changed, in place. Raises Rejected."""
 
 
-class AdmissionWebhooks(Protocol):
-    """The admission webhooks. Their calls do I/O. Each retry of a write calls them again."""
+class DynamicAdmission(Protocol):
+    """Admission webhooks and policies. Their calls do I/O. Each retry of a write calls them again."""
 
-    def has_matching_webhooks(self, request: WriteRequest, operation: AdmissionOperation, resource: Resource[Any]) -> bool:
-        """Return whether a webhook matches such writes."""
+    def reviews(self, request: WriteRequest, operation: str, resource: Resource[Any], subresource: str = "") -> bool:
+        """Return whether a webhook or policy may match such writes."""
         ...
 
     async def mutate(self, change: WriteAttributes) -> Any:
-        """Return the object after the mutating webhooks: the same instance if none changed it, None for a delete. Raises
-        Rejected."""
+        """Return the object after the mutating policies and webhooks: the same instance if none changed it, None for a delete.
+        Raises Rejected."""
         ...
 
     async def validate(self, change: WriteAttributes) -> None:
-        """Call the validating webhooks. Raises Rejected."""
+        """Call the validating policies and webhooks. Raises Rejected."""
         ...

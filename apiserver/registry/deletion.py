@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from pinnace.api.meta_v1_pb2 import DeleteOptions, ObjectMeta
 from pinnace.api.ownership import exclude_added
-from pinnace.api.resources import COLLECTED, Object, Resource
+from pinnace.api.resources import COLLECTED, CustomResource, Object, Resource
 from pinnace.api.scalars import to_seconds, to_time
 from pinnace.api.verbs_pb2 import Disruption
 from pinnace.api.wellknown import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
@@ -60,11 +60,13 @@ def delete_step(
         _finalizers_after_delete(resource, old.metadata.finalizers, options),
     )
     metadata = old.metadata
+    if not metadata.HasField("deletionTimestamp"):
+        finalizers += [finalizer for finalizer in strategy.finalizers_at_deletion if finalizer not in finalizers]
     if not grace and not finalizers and not strategy.holds_others(old):
         if not strategy.is_graceful:
             return MutationEffect.DELETE
         last = copy(resource, old)
-        _set_end(last.metadata, metadata, 0, now)
+        _set_end(last.metadata, metadata, 0, now, counted=strategy.counts_deletion)
         return RemoveObject(last=last)
     deleting = metadata.HasField("deletionTimestamp") and (
         metadata.deletionGracePeriodSeconds <= grace or not metadata.HasField("deletionGracePeriodSeconds")
@@ -74,7 +76,7 @@ def delete_step(
     new = copy(resource, old)
     new.metadata.finalizers[:] = finalizers
     if not deleting:
-        _set_end(new.metadata, metadata, grace, now)
+        _set_end(new.metadata, metadata, grace, now, counted=strategy.counts_deletion)
         if strategy.holds_others(old):
             new.metadata.ClearField("deletionGracePeriodSeconds")
     strategy.prepare_delete(new, why, now)
@@ -83,14 +85,14 @@ def delete_step(
     return PutObject(new)
 
 
-def _set_end(new: ObjectMeta, old: ObjectMeta, grace: int, now: float) -> None:
-    """Set the end of an object after a grace period in seconds. The first delete starts a new generation."""
+def _set_end(new: ObjectMeta, old: ObjectMeta, grace: int, now: float, *, counted: bool) -> None:
+    """Set the end of an object after a grace period in seconds. `counted`: the first delete starts a new generation."""
     ends = _deletion_time(old, now) + grace
     if ends < now:
         ends, grace = now, min(grace, LEAST_GRACE)
     new.deletionTimestamp.CopyFrom(to_time(ends))
     new.deletionGracePeriodSeconds = grace
-    if not old.HasField("deletionTimestamp") and old.generation:
+    if counted and not old.HasField("deletionTimestamp") and old.generation:
         new.generation += 1
 
 
@@ -136,7 +138,7 @@ def _finalizers_after_delete(resource: Resource[Any], present: Iterable[str], op
     if propagation_finalizer is None and policy:
         known = ", ".join(_FINALIZERS)
         raise Rejected(errors.bad_request(f'propagationPolicy "{policy[:32]}": expected one of {known}'))
-    collected = resource in COLLECTED
+    collected = resource in COLLECTED or isinstance(resource, CustomResource)
     if propagation_finalizer is None and collected:
         return list(present)
     retained = [finalizer for finalizer in present if finalizer not in (ORPHAN_FINALIZER, FOREGROUND_FINALIZER)]

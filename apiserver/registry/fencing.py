@@ -70,7 +70,7 @@ class FenceVerifier:
         self._cacher = cacher
         self._authorizer = authorizer
 
-    async def term(self, fence: Fence, user: User) -> FencedTerm | None:
+    async def verify(self, fence: Fence, user: User) -> FencedTerm | None:
         """Return the term of the fence if the user holds it.
 
         The result is None if the term is over, unknown, or held by another user or session. Callers get the same result in
@@ -104,15 +104,15 @@ class FenceVerifier:
                     break
         return record if _has_token(record, token) else None
 
-    async def enter(self, user: User) -> None:
+    async def guard_call(self, user: User) -> None:
         """Guard the writes of the present call by the fences in its metadata. Raises Rejected if one does not hold, and the
-        errors of `term`."""
+        errors of `verify`."""
         presented = PRESENTED_FENCES.get()
         if not presented:
             return
         guards: list[Guard] = []
         for fence in presented:
-            term = await self.term(fence, user)
+            term = await self.verify(fence, user)
             if term is None:
                 raise Rejected(errors.fenced(fence.election, fence.token))
             guards.append(term.guard)

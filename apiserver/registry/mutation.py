@@ -140,6 +140,18 @@ class Allocator(Protocol[T]):
         ...
 
 
+class StoredForm(Protocol[T]):
+    """The forms of the objects of a resource whose steps do not see what etcd has."""
+
+    def from_stored(self, obj: T) -> T:
+        """Return the object that steps see, with its resourceVersion. `obj` is not changed."""
+        ...
+
+    def to_stored(self, obj: T) -> T:
+        """Return the object that etcd has."""
+        ...
+
+
 class WriteCommitter(Protocol):
     """Writes to etcd: a Committer, or the quota ledger, which wraps one."""
 
@@ -159,7 +171,10 @@ class Mutator(Generic[T]):
         committer: WriteCommitter,
         clock: Clock,
         allocator: Allocator[T] | None = None,
+        form: StoredForm[T] | None = None,
     ) -> None:
+        """`form`: None if steps see what etcd has."""
+        self._form = form
         self._resource = resource
         self._cache = cache
         self._storage = storage
@@ -179,7 +194,11 @@ class Mutator(Generic[T]):
     async def _run_distinct(self, mutations: Sequence[Mutation[T]], dry_run: bool) -> list[Outcome]:
         """Run mutations with distinct keys and return their outcomes."""
         fence = fencing.CURRENT_GUARDS.get()
-        attempts = [_MutationAttempt(mutation, _cached_version(self._cache.get(mutation.key)), fence) for mutation in mutations]
+        form = self._form
+        attempts = [
+            _MutationAttempt(mutation, _cached_version(self._cache.get(mutation.key), form), fence, form)
+            for mutation in mutations
+        ]
         if dry_run:
             for attempt in attempts:
                 attempt.trust_cached_version()
@@ -240,6 +259,8 @@ class Mutator(Generic[T]):
             return None
         obj = self._resource.message()
         obj.ParseFromString(current.value + wire.stamp(current.mod_revision))
+        if self._form is not None:
+            obj = self._form.from_stored(obj)
         return ObjectVersion(obj, current.mod_revision, current.value)
 
 
@@ -267,8 +288,11 @@ def guard_refusal(guard: Guard) -> Refusal:
     return errors.fenced(guard.key.rpartition("/")[2], guard.create_revision)
 
 
-def _cached_version(entry: CacheEntry[T] | None) -> ObjectVersion[T] | None:
-    return None if entry is None else ObjectVersion(entry.obj, entry.mod_revision, entry.value)
+def _cached_version(entry: CacheEntry[T] | None, form: StoredForm[T] | None) -> ObjectVersion[T] | None:
+    if entry is None:
+        return None
+    obj = entry.obj if form is None else form.from_stored(entry.parse_uncached())
+    return ObjectVersion(obj, entry.mod_revision, entry.value)
 
 
 def _revision_of(version: ObjectVersion[Any] | None) -> int:
@@ -284,6 +308,7 @@ class _MutationAttempt(Generic[T]):
 
     __slots__ = (
         "_deferred_refusal",
+        "_form",
         "_guards",
         "_is_current",
         "_uid",
@@ -296,8 +321,15 @@ class _MutationAttempt(Generic[T]):
         "write",
     )
 
-    def __init__(self, mutation: Mutation[T], version: ObjectVersion[T] | None, fence: tuple[Guard, ...]) -> None:
+    def __init__(
+        self,
+        mutation: Mutation[T],
+        version: ObjectVersion[T] | None,
+        fence: tuple[Guard, ...],
+        form: StoredForm[T] | None = None,
+    ) -> None:
         self.mutation = mutation
+        self._form = form
         self._guards = mutation.guards + fence
         self._version = version
         self._is_current = False  # whether the version was read from etcd; otherwise it is from the cache and may be stale
@@ -356,13 +388,15 @@ class _MutationAttempt(Generic[T]):
     def _take_next_state(self, step: Final[T], dry_run: bool) -> None:
         if step is MutationEffect.NO_OP and not self._is_current:
             self.must_read = True
+        elif step is MutationEffect.NO_OP and (rewritten := self._rewritten()) is not None:
+            self._prepare_put(rewritten, dry_run)
         elif isinstance(step, PutObject):
             self._prepare_put(step, dry_run)
         else:
             assert self._version is not None, "NO_OP and DELETE need an existing object"
             self._uid, self._value = self._version.obj.metadata.uid, self._version.value
             if isinstance(step, RemoveObject) and step.last is not None:
-                self._value = step.last.SerializeToString()
+                self._value = self._encoded(step.last)
             if step is MutationEffect.NO_OP or dry_run:
                 self.set_committed(self._version.revision)
             else:
@@ -370,12 +404,24 @@ class _MutationAttempt(Generic[T]):
                 self.write = Write(self.mutation.key, None, self._version.revision, self._guards, companions=companions)
 
     def _prepare_put(self, put: PutObject[T], dry_run: bool) -> None:
-        expected, value = _revision_of(self._version), put.obj.SerializeToString()
+        expected, value = _revision_of(self._version), self._encoded(put.obj)
         self._uid, self._value = put.obj.metadata.uid, value
         if dry_run:
             self.set_committed(expected)
         else:
             self.write = Write(self.mutation.key, value, expected, self._guards, grows=put.grows, companions=put.companions)
+
+    def _encoded(self, obj: T) -> bytes:
+        return (obj if self._form is None else self._form.to_stored(obj)).SerializeToString()
+
+    def _rewritten(self) -> PutObject[T] | None:
+        """Return the unchanged object if etcd has it in another form than the present one, for example in another version."""
+        if self._form is None or self._version is None:
+            return None
+        obj: Any = type(self._version.obj)()
+        obj.CopyFrom(self._version.obj)
+        obj.metadata.resourceVersion = ""
+        return PutObject(obj) if self._encoded(obj) != self._version.value else None
 
 
 def check_subresource(resource: Resource[T], request: PatchRequest) -> None:

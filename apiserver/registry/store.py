@@ -1,7 +1,7 @@
 """The verbs of a resource: create, update, patch and delete, for all resources.
 
 The Strategy of a kind supplies defaults and validation. The Mutator handles concurrency. A create runs these steps: identity
-(name, uid, timestamps), admission, defaults, validation, and webhooks if any match.
+(name, uid, timestamps), admission, defaults, validation, and webhooks and policies if any match.
 
 Admission reads the caches, which may be stale. A refusal is therefore checked again after a refresh of the caches.
 """
@@ -16,11 +16,12 @@ from weakref import WeakValueDictionary
 
 from pinnace.api.conversion import Conversion, conversion_to
 from pinnace.api.meta_v1_pb2 import ManagedFieldsEntry, ObjectMeta, OwnerReference
-from pinnace.api.names import new_uid
-from pinnace.api.ownership import UPDATE, Creator, FieldManager, Ownership, exclude_added
+from pinnace.api.names import NAME_ALPHABET, new_uid
+from pinnace.api.ownership import UPDATE as UPDATE_OPERATION
+from pinnace.api.ownership import Creator, FieldManager, Ownership, exclude_added
 from pinnace.api.patch import PatchError, parse
 from pinnace.api.quantities import canonicalize, keep_equal
-from pinnace.api.resources import DEFAULT_NAMESPACE, UNSAID, Object, Resource
+from pinnace.api.resources import DEFAULT_NAMESPACE, UNSAID, CustomResource, Object, Resource
 from pinnace.api.scalars import to_time
 from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.verbs_pb2 import DeleteRequest, PatchRequest
@@ -29,9 +30,12 @@ from pinnace.apiserver.cacher.store import CacheError
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry import managed_fields
 from pinnace.apiserver.registry.admission import (
+    CREATE,
+    DELETE,
+    UPDATE,
     AdmissionControl,
     AdmissionOperation,
-    AdmissionWebhooks,
+    DynamicAdmission,
     WriteAttributes,
     WriteRequest,
 )
@@ -57,12 +61,13 @@ from pinnace.apiserver.registry.mutation import (
     patch_function,
 )
 from pinnace.apiserver.registry.strategy import MAX_PARTS, Strategy, parts_exceeded, warn
-from pinnace.apiserver.storage.interface import StorageError
+from pinnace.apiserver.storage.interface import Guard, StorageError
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import apply_in_slices
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 T = TypeVar("T", bound=Object)
+M = TypeVar("M", bound=Object)
 
 
 class OwnerChange(NamedTuple):
@@ -74,6 +79,8 @@ class OwnerChange(NamedTuple):
     """The owners after an apply, with the field names of the stored version."""
     subresource: str = ""
     """The subresource that is written, if the operation does not say it."""
+    stored: bytes | None = None
+    """The stored owners of the new version, if they are known."""
 
 
 NO_OWNER_CHANGE = OwnerChange()
@@ -84,9 +91,8 @@ ATTEMPTS = 8
 """Attempts to generate a name that is not taken, as in Kubernetes. Also attempts to admit a new object again after something
 that admission relied on has changed."""
 
-NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-"""Characters for generateName, without vowels and similar-looking characters, as in Kubernetes."""
 MAX_GENERATED_PREFIX = 58
+_OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
 
 
 class Store(Generic[T]):
@@ -105,7 +111,7 @@ class Store(Generic[T]):
         refresh: Callable[[], Awaitable[None]],
         clock: Clock,
         rng: random.Random,
-        webhooks: AdmissionWebhooks,
+        reviewers: DynamicAdmission,
         tracer: Tracer = NO_TRACER,
     ) -> None:
         self.resource = resource
@@ -114,8 +120,8 @@ class Store(Generic[T]):
         self._mutator = mutator
         self._refresh = refresh
         self._clock = clock
-        self._creator = ObjectCreator(resource, strategy, admission, refresh, clock, rng, webhooks)
-        self._webhooks = webhooks
+        self._creator = ObjectCreator(resource, strategy, admission, refresh, clock, rng, reviewers)
+        self.reviewers = reviewers
         self._tracer = tracer
         self._patch_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Locks of the patches under way, by key."""
@@ -145,7 +151,7 @@ class Store(Generic[T]):
         await self._refresh()
 
     def admit_object(self, obj: T, by: WriteRequest) -> None:
-        """Complete and validate a client's new object, without webhooks. Raises Rejected."""
+        """Complete and validate a client's new object, without webhooks and policies. Raises Rejected."""
         obj.metadata.ownership = self._creator_of_fields(by)(obj)
         self._creator.admit_object(obj, by)
 
@@ -213,19 +219,89 @@ class Store(Generic[T]):
         return await self._retry_until_uncontended(self._patch_mutation(request, by), by)
 
     async def modify(
-        self, namespace: str, name: str, change: Callable[[ObjectVersion[T]], T], by: WriteRequest, subresource: str
+        self,
+        namespace: str,
+        name: str,
+        change: Callable[[ObjectVersion[T]], T],
+        by: WriteRequest,
+        *,
+        operation: AdmissionOperation = AdmissionOperation.UPDATE,
+        guards: tuple[Guard, ...] = (),
     ) -> list[Outcome]:
-        """Update the latest version to the result of `change`, as `patch` does. `change` may raise Rejected. `subresource`:
-        through which the client writes."""
+        """Update the latest version to the result of `change`, as `patch` does. `change` may raise Rejected. `guards`: see
+        Mutation."""
 
         def step(version: ObjectVersion[T] | None) -> Next[T]:
             present = self._require_present(name, version)
-            owners = OwnerChange(subresource=subresource)
-            return self._apply_step(change(present), present, by, AdmissionOperation.UPDATE, owners)
+            return self._apply_step(change(present), present, by, operation)
+
+        return await self._retry_until_uncontended(
+            Mutation(self.resource.key(namespace or DEFAULT_NAMESPACE, name), name, step, guards), by
+        )
+
+    async def modify_reviewed(
+        self,
+        namespace: str,
+        name: str,
+        subresource: str,
+        request_of: Callable[[ObjectVersion[T]], WriteAttributes],
+        change: Callable[[ObjectVersion[T], Any], T],
+        by: WriteRequest,
+    ) -> list[Outcome]:
+        """Update the latest version by a request to a subresource, as `patch` does. `request_of`: the request for a version,
+        which webhooks and policies review. `change`: the new version for a version and the object of the request. Both may
+        raise Rejected."""
+        owners = OwnerChange(subresource=subresource)
+
+        def step(version: ObjectVersion[T] | None) -> Next[T]:
+            present = self._require_present(name, version)
+            request = request_of(present)
+
+            def apply(obj: Any) -> Next[T]:
+                return self._apply_step(change(present, obj), present, by, AdmissionOperation.UPDATE, owners, reviewed=True)
+
+            async def apply_reviewed() -> Final[T]:
+                judged = apply(await self.review(request))
+                return await judged.final() if isinstance(judged, DeferredState) else judged
+
+            if not self.reviewers.reviews(by, request.operation, self.resource, subresource):
+                return apply(request.obj)
+            return DeferredState(apply_reviewed)
 
         return await self._retry_until_uncontended(
             Mutation(self.resource.key(namespace or DEFAULT_NAMESPACE, name), name, step), by
         )
+
+    async def review(self, request: WriteAttributes) -> Any:
+        """Let webhooks and policies review a request to a subresource, and return its object. Raises Rejected."""
+        obj = await self.reviewers.mutate(request)
+        await self.reviewers.validate(request._replace(obj=obj))
+        return obj
+
+    async def write_reviewed(
+        self,
+        items: Sequence[M],
+        request_of: Callable[[M], WriteAttributes],
+        write: Callable[[Sequence[M]], Awaitable[Sequence[Outcome]]],
+    ) -> Sequence[Outcome]:
+        """Write the objects of requests to a subresource after webhooks and policies have reviewed them. `request_of`: the
+        request for an object; all have the same operation and subresource."""
+        if not items:
+            return await write(items)
+        first = request_of(items[0])
+        if not self.reviewers.reviews(first.request, first.operation, self.resource, first.subresource):
+            return await write(items)
+
+        async def review(item: M) -> M | Refusal:
+            try:
+                reviewed: M = await self.review(request_of(item))
+            except Rejected as rejected:
+                return rejected.refusal
+            return reviewed
+
+        reviews = await asyncio.gather(*map(review, items))
+        outcomes = iter(await write([item for item in reviews if not isinstance(item, Refusal)]))
+        return [item if isinstance(item, Refusal) else next(outcomes) for item in reviews]
 
     async def _retry_until_uncontended(self, mutation: Mutation[T], by: WriteRequest) -> list[Outcome]:
         await self._prepare_dry_run(by)
@@ -287,11 +363,8 @@ class Store(Generic[T]):
         if not name:
             return errors.invalid(self.resource, "", [Violation("metadata.name", "Required value")])
         if metadata.resourceVersion in UNSAID and not self.strategy.allow_unconditional_update:
-            return errors.invalid(
-                self.resource,
-                name,
-                [Violation("metadata.resourceVersion", "Invalid value: 0x0: must be specified for an update")],
-            )
+            violation = Violation("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
+            return errors.invalid(self.resource, name, [violation], kind=self.resource.plural)
         metadata.namespace = self.resource.home(metadata.namespace)
 
         def step(version: ObjectVersion[T] | None) -> Next[T]:
@@ -352,8 +425,7 @@ class Store(Generic[T]):
             raise Rejected(errors.bad_request(message))
         home = self.resource.home(request.namespace)
         if home and (metadata.get("namespace") or home) != home:
-            message = "the namespace of the provided object does not match the namespace sent on the request"
-            raise Rejected(errors.bad_request(message))
+            raise Rejected(errors.bad_request(_OTHER_NAMESPACE))
         return configuration
 
     def _require_present(self, name: str, version: ObjectVersion[T] | None) -> ObjectVersion[T]:
@@ -368,9 +440,11 @@ class Store(Generic[T]):
         by: WriteRequest,
         operation: AdmissionOperation,
         owners: OwnerChange | None = None,
+        *,
+        reviewed: bool = False,
     ) -> Next[T]:
         """Return the next state of an object for the requested state, which is not changed. `owners`: None if only the object
-        says something about them. Raises Rejected."""
+        says something about them. `reviewed`: webhooks and policies have reviewed the request. Raises Rejected."""
         old, name = present.obj, present.obj.metadata.name
         uid, expected = wanted.metadata.uid, wanted.metadata.resourceVersion
         if uid and uid != old.metadata.uid:
@@ -384,22 +458,28 @@ class Store(Generic[T]):
             sent = wanted.metadata.managedFields if operation is AdmissionOperation.UPDATE else ()
             owners = OwnerChange(sent) if sent else NO_OWNER_CHANGE
         self._prepare_update(new, old, operation)
-        if not self._webhooks.has_matching_webhooks(by, operation, self.resource):
+        if reviewed or not self.reviewers.reviews(by, UPDATE, self.resource, SUBRESOURCES[operation]):
             return self._validate_and_admit(new, present, by, operation, owners)
-        change = WriteAttributes(by, operation, self.resource, new, old)
-        return DeferredState(lambda: self._continue_after_webhooks(change, present, owners))
+        return DeferredState(lambda: self._continue_after_reviews(new, present, by, operation, owners))
 
-    async def _continue_after_webhooks(
-        self, change: WriteAttributes, present: ObjectVersion[T], owners: OwnerChange
+    async def _continue_after_reviews(
+        self, new: T, present: ObjectVersion[T], by: WriteRequest, operation: AdmissionOperation, owners: OwnerChange
     ) -> Final[T]:
-        """Return the next state of an object after its webhooks. An object that a webhook changed is prepared again. Raises
-        Rejected."""
-        new: T = await self._webhooks.mutate(change)
-        if new is not change.obj:
-            self._prepare_update(new, present.obj, change.operation)
-        judged = self._validate_and_admit(new, present, change.request, change.operation, owners)
+        """Return the next state of an object after webhooks and policies. What they add has no owner. Raises Rejected."""
+        old = present.obj
+        self._set_owners(new, old, by, operation, owners)
+        ownership = new.metadata.ownership
+
+        def complete(amended: T) -> None:
+            self._prepare_update(amended, old, operation)
+            amended.metadata.ownership = exclude_added(self.resource, ownership, new, amended)
+
+        change = WriteAttributes(by, UPDATE, self.resource, new, old, SUBRESOURCES[operation], complete=complete)
+        amended = await self.reviewers.mutate(change)
+        owners = OwnerChange(stored=amended.metadata.ownership)
+        judged = self._validate_and_admit(amended, present, by, operation, owners)
         final = await judged.final() if isinstance(judged, DeferredState) else judged
-        await self._webhooks.validate(change._replace(obj=new))
+        await self.reviewers.validate(change._replace(obj=amended))
         return final
 
     def _prepare_update(self, new: T, old: T, operation: AdmissionOperation) -> None:
@@ -453,17 +533,8 @@ class Store(Generic[T]):
     def _admit_step(self, new: T, old: T, by: WriteRequest, operation: AdmissionOperation, owners: OwnerChange) -> Final[T]:
         """Return the next state of the object if admission accepts the new version. Raises Rejected."""
         self._admission.validate(by, operation, self.resource, new, old)
-        new.metadata.resourceVersion = old.metadata.resourceVersion
-        if owners.applied is not None:
-            managed_fields.set_owners(self.resource, new, old, owners.applied)
-        elif owners.sent or new != old:
-            version = by.api_version or self.resource.api_version
-            subresource = owners.subresource or SUBRESOURCES.get(operation, "")
-            manager = FieldManager(by.manager, UPDATE, version, subresource)
-            managed_fields.track(self.resource, new, old, manager, owners.sent, self._clock.time())
-        else:
-            return MutationEffect.NO_OP
-        if (owners.applied is not None or owners.sent) and new == old:
+        self._set_owners(new, old, by, operation, owners)
+        if new == old:
             return MutationEffect.NO_OP
         new.metadata.resourceVersion = ""
         if self._is_finalized(new):
@@ -474,6 +545,21 @@ class Store(Generic[T]):
             old_warnings = set(self.strategy.warnings(old))
             warn(warning for warning in self.strategy.warnings(new) if warning not in old_warnings)
         return PutObject(new, grows=operation is AdmissionOperation.RESIZE)
+
+    def _set_owners(self, new: T, old: T, by: WriteRequest, operation: AdmissionOperation, owners: OwnerChange) -> None:
+        """Set the owners and the resourceVersion of a new version, which has the owners of the old one."""
+        new.metadata.resourceVersion = old.metadata.resourceVersion
+        if owners.stored is not None:
+            new.metadata.ownership = owners.stored
+        elif owners.applied is not None:
+            managed_fields.set_owners(self.resource, new, old, owners.applied)
+        elif owners.subresource == managed_fields.SCALE and isinstance(self.resource, CustomResource):
+            new.metadata.ownership = exclude_added(self.resource, old.metadata.ownership, old, new)  # as Kubernetes does
+        elif owners.sent or new != old:
+            version = by.api_version or self.resource.api_version
+            subresource = owners.subresource or SUBRESOURCES.get(operation, "")
+            manager = FieldManager(by.manager, UPDATE_OPERATION, version, subresource)
+            managed_fields.track(self.resource, new, old, manager, owners.sent, self._clock.time())
 
     def _is_finalized(self, obj: T) -> bool:
         """Return whether the object is terminating and its last finalizer is removed."""
@@ -493,16 +579,16 @@ class Store(Generic[T]):
                 self._admission.validate(by, AdmissionOperation.DELETE, self.resource, None, version.obj)
             now = self._clock.time()
             final = delete_step(self.strategy, name, request.options, version, now, why=why)
-            if version is None or not self._webhooks.has_matching_webhooks(by, AdmissionOperation.DELETE, self.resource):
+            if version is None or not self.reviewers.reviews(by, DELETE, self.resource):
                 return final
-            change = WriteAttributes(by, AdmissionOperation.DELETE, self.resource, None, version.obj)
+            change = WriteAttributes(by, DELETE, self.resource, None, version.obj, options=request.options)
 
-            async def run_webhooks() -> Final[T]:
-                await self._webhooks.mutate(change)
-                await self._webhooks.validate(change)
+            async def review_delete() -> Final[T]:
+                await self.reviewers.mutate(change)
+                await self.reviewers.validate(change)
                 return final
 
-            return DeferredState(run_webhooks)
+            return DeferredState(review_delete)
 
         return Mutation(self.resource.key(request.namespace or DEFAULT_NAMESPACE, name), name, step)
 
@@ -530,7 +616,7 @@ class ObjectCreator(Generic[T]):
         refresh: Callable[[], Awaitable[None]],
         clock: Clock,
         rng: random.Random,
-        webhooks: AdmissionWebhooks,
+        reviewers: DynamicAdmission,
     ) -> None:
         self._resource = resource
         self._strategy = strategy
@@ -538,35 +624,41 @@ class ObjectCreator(Generic[T]):
         self._refresh = refresh
         self._clock = clock
         self._rng = rng
-        self._webhooks = webhooks
+        self._reviewers = reviewers
 
     async def admit_batch(self, objs: Sequence[T], by: WriteRequest) -> list[Refusal | None]:
         """Complete new objects and return a refusal or None for each, in order. Objects that are completed again keep their
         uid. Raises CacheError, StorageError."""
-        if self._webhooks.has_matching_webhooks(by, AdmissionOperation.CREATE, self._resource):
-            return await self._admit_with_webhooks(objs, by)
+        if self._reviewers.reviews(by, CREATE, self._resource):
+            return await self._admit_with_reviews(objs, by)
         return await self._retry_after_refresh(self._admit_object, objs, by)
 
     def admit_object(self, obj: T, by: WriteRequest) -> None:
-        """Complete one object without webhooks and without I/O. Raises Rejected."""
+        """Complete one object without webhooks, policies and I/O. Raises Rejected."""
         obj.metadata.uid = ""
         self._admit_object(obj, by)
 
-    async def _admit_with_webhooks(self, objs: Sequence[T], by: WriteRequest) -> list[Refusal | None]:
-        """Complete new objects with webhooks. Webhooks receive objects with all defaults. Objects that a webhook changed are
-        completed again."""
+    async def _admit_with_reviews(self, objs: Sequence[T], by: WriteRequest) -> list[Refusal | None]:
+        """Complete new objects with webhooks and policies, which receive objects with all defaults. An object that one of them
+        changed is completed again."""
 
         async def amend(obj: T) -> None:
-            amended = await self._webhooks.mutate(WriteAttributes(by, AdmissionOperation.CREATE, self._resource, obj, None))
-            if amended is not obj:
+            def complete(amended: T) -> None:
+                if amended.metadata.namespace != obj.metadata.namespace:
+                    raise Rejected(errors.bad_request(_OTHER_NAMESPACE))
                 keep_identity(amended, obj)
                 clear_ignored(amended.metadata)
                 amended.metadata.resourceVersion = ""
+                self._set_defaults(amended, by)
                 amended.metadata.ownership = exclude_added(self._resource, obj.metadata.ownership, obj, amended)
+
+            change = WriteAttributes(by, CREATE, self._resource, obj, None, complete=complete)
+            amended = await self._reviewers.mutate(change)
+            if amended is not obj:
                 obj.CopyFrom(amended)
 
         async def approve(obj: T) -> None:
-            await self._webhooks.validate(WriteAttributes(by, AdmissionOperation.CREATE, self._resource, obj, None))
+            await self._reviewers.validate(WriteAttributes(by, CREATE, self._resource, obj, None))
 
         refusals: list[Refusal | None] = [None] * len(objs)
 
@@ -575,7 +667,7 @@ class ObjectCreator(Generic[T]):
             for index, refusal in zip(pending, await work([objs[index] for index in pending]), strict=True):
                 refusals[index] = refusal
 
-        await stage(lambda pending: self._retry_after_refresh(self._set_defaults_before_webhooks, pending, by))
+        await stage(lambda pending: self._retry_after_refresh(self._set_defaults_before_reviews, pending, by))
         await stage(lambda pending: _call_concurrently(amend, pending))
         await stage(lambda pending: self._retry_after_refresh(self._set_defaults_and_validate, pending, by))
         await stage(lambda pending: _call_concurrently(approve, pending))
@@ -606,13 +698,13 @@ class ObjectCreator(Generic[T]):
         self._set_identity(obj)
         self._set_defaults_and_validate(obj, by)
 
-    def _set_defaults_before_webhooks(self, obj: T, by: WriteRequest) -> None:
-        """Complete an object before webhooks, without validation. Raises Rejected."""
+    def _set_defaults_before_reviews(self, obj: T, by: WriteRequest) -> None:
+        """Complete an object before webhooks and policies, without validation. Raises Rejected."""
         self._set_identity(obj)
         self._set_defaults(obj, by)
 
     def _set_defaults_and_validate(self, obj: T, by: WriteRequest) -> None:
-        """Complete an object after webhooks: defaults, validation, admission. Raises Rejected."""
+        """Complete an object after webhooks and policies: defaults, validation, admission. Raises Rejected."""
         self._set_defaults(obj, by)
         if violations := self._strategy.in_version(by.api_version).validate(obj):
             raise Rejected(errors.invalid(self._resource, obj.metadata.name or obj.metadata.generateName, violations))

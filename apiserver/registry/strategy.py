@@ -67,6 +67,10 @@ class Strategy(Generic[T]):
     has_generation = False
     """Whether the server sets metadata.generation. Objects of other kinds keep what a client sends at creation. Source: the
     strategies in pkg/registry of Kubernetes 1.36."""
+    counts_deletion = True
+    """Whether the first delete starts a new generation, if the object has one."""
+    finalizers_at_deletion: Sequence[str] = ()
+    """Finalizers that the first delete adds."""
     is_graceful = False
     """Whether deletes have a grace period. If it is 0, the response contains the end of the object nevertheless."""
     can_be_disrupted = False

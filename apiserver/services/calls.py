@@ -123,17 +123,21 @@ class CallRunner:
     async def run_call(
         self, method: Method, data: bytes, context: CallContext, metadata: Metadata
     ) -> tuple[bytes, CollectedWarnings]:
-        """Return the encoded response and the warnings. Raises Rejected."""
+        """Return the encoded response and the warnings. Raises Rejected, with the warnings."""
         if method.is_paced:
             await self.refusals.wait(context.user.name, len(data), context.time_remaining())
         fencing.read_fences(metadata)
         with collect_warnings() as warnings:
-            if not self._tracer.on:
-                return await method.call(method.parse(data), context), warnings
-            with self._tracer.call(method.name, str(dict(metadata).get(tracing.KEY, ""))):
-                with self._tracer.span("decode"):
-                    request = method.parse(data)
-                return await method.call(request, context), warnings
+            try:
+                if not self._tracer.on:
+                    return await method.call(method.parse(data), context), warnings
+                with self._tracer.call(method.name, str(dict(metadata).get(tracing.KEY, ""))):
+                    with self._tracer.span("decode"):
+                        request = method.parse(data)
+                    return await method.call(request, context), warnings
+            except Rejected as rejected:
+                rejected.warnings = list(warnings)
+                raise
 
     async def pace_refusal(self, refusal: Refusal, caller: str, size: int, remaining: float | None) -> Refusal:
         """Delay a refusal for lack of permission or capacity, because clients may repeat such calls immediately. `caller`: a
@@ -409,6 +413,7 @@ class _Exchange:
                 break_reference_cycle(rejected)
                 refusal = await self._runner.pace_refusal(rejected.refusal, caller, len(data), deadline - now())
                 result.error = encode(refusal).SerializeToString()
+                result.warnings.extend(rejected.warnings)
                 self._queue_result(_PendingResult(result))
         except asyncio.CancelledError as cancelled:  # by the client, or at the deadline: nobody waits for the result
             break_reference_cycle(cancelled)

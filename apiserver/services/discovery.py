@@ -9,7 +9,7 @@ https://github.com/grpc/grpc/blob/master/doc/server-reflection.md
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Sequence
 
 from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import FileDescriptor, MethodDescriptor, ServiceDescriptor
@@ -28,6 +28,7 @@ from pinnace.api.authorization_pb2 import (
     SubjectAccessReviewRequest,
     TokenReviewRequest,
     TokenReviewResponse,
+    UserExtra,
     UserInfo,
 )
 from pinnace.api.status import Code, Refusal
@@ -36,6 +37,7 @@ from pinnace.apiserver import errors
 from pinnace.apiserver.auth.authentication import TokenAuthenticator, User
 from pinnace.apiserver.auth.authorizer import UnionAuthorizer
 from pinnace.apiserver.auth.permissions import ActionTarget, ResourceAction
+from pinnace.apiserver.auth.tokens import MAX_TOKEN, AccountTokenAuthenticator, InvalidToken, ReviewedToken, UnsignedToken
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.services.methods import Context
 from pinnace.runtime.build import build_version
@@ -129,18 +131,29 @@ def _set_error(response: ServerReflectionResponse, code: Code, message: str) -> 
     response.error_response.error_code, response.error_response.error_message = int(code), message
 
 
+_INVALID_TOKEN = "invalid bearer token"
 MAX_QUESTION = 4096
 """Maximum size in bytes of the user and the attributes in a review. The results are cached, and every user may send reviews."""
 
 
 class AuthorizationService:
-    def __init__(self, policy: UnionAuthorizer, tokens: TokenAuthenticator) -> None:
+    def __init__(
+        self,
+        policy: UnionAuthorizer,
+        tokens: TokenAuthenticator,
+        accounts: AccountTokenAuthenticator | None = None,
+        refresh: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`tokens`: those without an audience. `accounts`: the tokens of service accounts. `refresh` brings the caches that it
+        reads up to date."""
         self._policy = policy
         self._tokens = tokens
+        self._accounts = accounts
+        self._refresh = refresh
 
     async def self_subject_review(self, request: SelfSubjectReviewRequest, context: Context) -> UserInfo:
         user: User = context.user
-        return UserInfo(username=user.name, groups=user.groups, nodes=user.nodes.patterns)
+        return user_info(user)
 
     async def self_subject_access_review(self, request: SelfSubjectAccessReviewRequest, context: Context) -> AccessReview:
         return await self._review(context.user, request.attributes)
@@ -156,10 +169,30 @@ class AuthorizationService:
         """Return the user of a token. The error for an invalid token gives no reason, as in Kubernetes."""
         if not request.token:
             raise Rejected(errors.bad_request("token is required for TokenReview in authentication"))
-        user = self._tokens.user(request.token) if len(request.token) <= MAX_QUESTION else None
-        if user is None:
-            return TokenReviewResponse(error="invalid bearer token")
-        return TokenReviewResponse(user=UserInfo(username=user.name, groups=user.groups))
+        if len(request.token) > MAX_TOKEN or request.ByteSize() > MAX_TOKEN + MAX_QUESTION:
+            return TokenReviewResponse(error=_INVALID_TOKEN)
+        own = self._accounts.audiences if self._accounts is not None else ()
+        audiences = [audience for audience in request.audiences or own if audience in own]
+        if (user := self._tokens.user(request.token)) is not None and (audiences or not request.audiences):
+            return TokenReviewResponse(user=user_info(user), audiences=audiences)
+        try:
+            review = await self._review_account_token(request.token, request.audiences)
+        except InvalidToken as problem:
+            return TokenReviewResponse(error=f"[{_INVALID_TOKEN}, {problem}]" if str(problem) else _INVALID_TOKEN)
+        return TokenReviewResponse(user=user_info(review.user), audiences=review.audiences)
+
+    async def _review_account_token(self, token: str, audiences: Collection[str]) -> ReviewedToken:
+        """Review a token. A token that the cluster has signed is reviewed again after a refresh of the caches, which may not
+        have its objects yet. Raises InvalidToken."""
+        if self._accounts is None or self._refresh is None:
+            raise UnsignedToken
+        try:
+            return self._accounts.review(token, audiences)
+        except UnsignedToken:
+            raise
+        except InvalidToken:
+            await self._refresh()
+            return self._accounts.review(token, audiences)
 
     async def self_subject_rules_review(self, request: SelfSubjectRulesReviewRequest, context: Context) -> RulesReview:
         rules = await self._policy.rules(context.user, request.namespace)
@@ -174,6 +207,11 @@ class AuthorizationService:
         action = ResourceAction(wanted.verb, resource, wanted.group)
         allowed, reason = await self._policy.review(user, action, ActionTarget(wanted.namespace, wanted.name))
         return AccessReview(allowed=allowed, reason=reason)
+
+
+def user_info(user: User) -> UserInfo:
+    extra = [UserExtra(key=key, values=values) for key, values in user.extra]
+    return UserInfo(username=user.name, groups=user.groups, nodes=user.nodes.patterns, uid=user.uid, extra=extra)
 
 
 def _too_many_attributes() -> Refusal:

@@ -13,7 +13,7 @@ their requests are received.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, NoReturn, Self
@@ -37,6 +37,8 @@ from pinnace.apiserver.services.methods import Method
 from pinnace.runtime import logs
 from pinnace.runtime.grpc_server import abort_call, break_reference_cycle
 
+MAX_REFUSAL_WARNINGS = 3
+"""Warnings in the trailers of a refused call, which also contain its details."""
 MAX_MESSAGE = 1000
 """Maximum size of a status message in bytes, percent-encoded: a byte outside printable ASCII takes three. The trailers also
 contain the message in the details of the refusal (apiserver.errors.MAX_VIOLATIONS)."""
@@ -63,11 +65,14 @@ class MethodHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has 
         of the server. `by_token`: the port requests no client certificate."""
         self._authenticator = authenticator if by_token else None
         self._call_handlers = _CallHandlers(_credential_reader(authenticator), runner)
+        self._methods = methods
         self._handlers = {path: self._call_handlers.handler_of(method) for path, method in methods.items()}
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
         path = handler_call_details.method
         handler = self._handlers.get(path)
+        if handler is None and (method := self._methods.get(path)) is not None:  # of a custom kind
+            handler = self._call_handlers.handler_of(method)
         if handler is None or (
             self._authenticator is not None and not _has_valid_token(self._authenticator, handler_call_details)
         ):
@@ -152,7 +157,7 @@ class _CallHandlers:
                 return answer
             except Rejected as rejected:
                 break_reference_cycle(rejected)
-                await self._refuse(context, rejected.refusal, caller, len(data))
+                await self._refuse(context, rejected.refusal, caller, len(data), rejected.warnings)
             except asyncio.CancelledError as cancelled:
                 break_reference_cycle(cancelled)
                 raise cancelled from None
@@ -199,11 +204,13 @@ class _CallHandlers:
         logs.request_id.set(request_id)
         context.set_trailing_metadata(((REQUEST_ID_KEY, request_id),))
 
-    async def _refuse(self, context: Any, refusal: Refusal, caller: str, size: int = 0) -> NoReturn:
+    async def _refuse(
+        self, context: Any, refusal: Refusal, caller: str, size: int = 0, warnings: Sequence[str] = ()
+    ) -> NoReturn:
         """End the call with a refusal. Refusals for lack of permission or capacity are delayed, because clients may repeat such
         calls immediately. `caller`: a user name. `size`: size in bytes of the request, which gRPC keeps until the call ends."""
         refusal = await self._runner.pace_refusal(refusal, caller, size, context.time_remaining())
-        await _abort(context, refusal)
+        await _abort(context, refusal, warnings)
 
 
 def _unknown_method(path: str) -> Refusal:
@@ -227,10 +234,11 @@ class _Requests:
         return self._parse(request)
 
 
-async def _abort(context: grpc.aio.ServicerContext, refusal: Refusal) -> NoReturn:
+async def _abort(context: grpc.aio.ServicerContext, refusal: Refusal, warnings: Sequence[str] = ()) -> NoReturn:
     """End the call with the refusal."""
     shortened = replace(refusal, message=truncate_message(refusal.message))
-    trailers = ((DETAILS_KEY, encode(shortened).SerializeToString()), (REQUEST_ID_KEY, logs.request_id.get()))
+    shown = ((WARNING_KEY, warning.encode()) for warning in warnings[:MAX_REFUSAL_WARNINGS])
+    trailers = ((DETAILS_KEY, encode(shortened).SerializeToString()), (REQUEST_ID_KEY, logs.request_id.get()), *shown)
     await abort_call(context, _GRPC_CODES[shortened.code], shortened.message, trailers)
 
 

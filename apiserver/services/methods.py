@@ -41,13 +41,20 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from pinnace.api import wire
-from pinnace.api.resources import EVENTS
+from pinnace.api.resources import EVENTS, CustomResource
 from pinnace.api.status import Code, Refusal
 from pinnace.api.wire import Envelope
 from pinnace.apiserver.auth.audit import AuditEvent, CallAudit, NoAudit
 from pinnace.apiserver.auth.authentication import MASTERS, Credential, User
 from pinnace.apiserver.auth.authorizer import Authorizer
-from pinnace.apiserver.auth.permissions import AUTHENTICATION_GROUP, REVIEWS_GROUP, ActionTarget, ResourceAction, permission_of
+from pinnace.apiserver.auth.permissions import (
+    AUTHENTICATION_GROUP,
+    REVIEWS_GROUP,
+    ActionTarget,
+    ResourceAction,
+    permission_of,
+    standard_permission,
+)
 from pinnace.apiserver.cacher.store import CacheError
 from pinnace.apiserver.errors import Rejected, bad_request, caller_left, to_refusal
 from pinnace.apiserver.flow.control import MAX_STREAMS, ExemptSeat, PriorityAndFairness, Seat, StreamAdmission, set_current_seat
@@ -90,11 +97,12 @@ class Method:
         authorizations: StreamAuthorizations,
         fences: FenceVerifier,
         audit: CallAudit,
+        custom: CustomResource | None = None,
     ) -> None:
-        """Raises TypeError if the service does not implement the method, and LookupError if the method has no permission in
-        apiserver.auth.permissions."""
+        """`custom`: the version of a custom kind that a method of CustomObjects serves. Raises TypeError if the service does
+        not implement the method, and LookupError if the method has no permission in apiserver.auth.permissions."""
         name = re.sub(r"(?<!^)(?=[A-Z])", "_", descriptor.name).lower()
-        self.name = f"{descriptor.containing_service.full_name}/{descriptor.name}"
+        self.name = f"{custom.service if custom is not None else descriptor.containing_service.full_name}/{descriptor.name}"
         self.path = f"/{self.name}"
         self.client_streaming: bool = descriptor.client_streaming
         self.server_streaming: bool = descriptor.server_streaming
@@ -108,7 +116,7 @@ class Method:
         self._authorizer = authorizer
         self._authorizations = authorizations
         self._fences = fences
-        self.permission = permission_of(descriptor)
+        self.permission = permission_of(descriptor) if custom is None else standard_permission(custom, descriptor.name)
         action = self.permission.actions(self._message())[0]
         self._writes = not self.server_streaming and action.verb not in ("get", "list")
         self._audit = audit
@@ -161,7 +169,7 @@ class Method:
                     request = self._validate_request(self._read(request.data))
                 await self._authorize(request, context)
                 if self._writes:
-                    await self._fences.enter(context.user)
+                    await self._fences.guard_call(context.user)
                 was_started = True
                 answer = _encode(await self._function(request, context))
                 if self._audited:
@@ -327,9 +335,12 @@ def build_methods(
     authorizations: StreamAuthorizations,
     fences: FenceVerifier,
     audit: CallAudit = _NO_AUDIT,
+    custom: CustomResource | None = None,
 ) -> Mapping[str, Method]:
-    """Return the methods by path. Raises the errors of Method."""
-    methods = (Method(descriptor, service, gate, flow, authorizer, authorizations, fences, audit) for descriptor in descriptors)
+    """Return the methods by path. `custom`: see Method. Raises the errors of Method."""
+    methods = (
+        Method(descriptor, service, gate, flow, authorizer, authorizations, fences, audit, custom) for descriptor in descriptors
+    )
     return {method.path: method for method in methods}
 
 

@@ -93,16 +93,41 @@ WEBHOOK_DURATION = Histogram(
     ["name", "type", "operation", "rejected"],
     buckets=(0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0),
 )
+WEBHOOK_REQUESTS = Counter(
+    "apiserver_admission_webhook_request_total",
+    "Webhook calls by the HTTP status code of the verdict or failure.",
+    ["name", "type", "operation", "code", "rejected"],
+)
 WEBHOOK_REJECTED = Counter(
     "apiserver_admission_webhook_rejection_count",
     "Writes rejected by a webhook: no_error: the webhook denied the write; calling_webhook_error: the call failed; "
     "apiserver_internal_error: the webhook was not called, because too many calls were waiting for it.",
-    ["name", "type", "operation", "error_type"],
+    ["name", "type", "operation", "error_type", "rejection_code"],
 )
 WEBHOOK_FAIL_OPEN = Counter(
     "apiserver_admission_webhook_fail_open_count",
     "Writes that were admitted after a failed webhook call, because the failurePolicy is Ignore.",
     ["name", "type"],
+)
+_POLICY_LABELS = ["policy", "policy_binding", "error_type", "enforcement_action"]
+_POLICY_BUCKETS = (0.0000005, 0.001, 0.01, 0.1, 1.0)
+POLICY_CHECKS = {
+    mutating: (
+        Counter(f"apiserver_{kind}_admission_policy_check_total", f"Uses of {kind} admission policies.", _POLICY_LABELS),
+        Histogram(
+            f"apiserver_{kind}_admission_policy_check_duration_seconds",
+            f"Duration of the uses of {kind} admission policies.",
+            _POLICY_LABELS,
+            buckets=_POLICY_BUCKETS,
+        ),
+    )
+    for mutating, kind in ((False, "validating"), (True, "mutating"))
+}
+"""The metrics of policies: False for validating ones, True for mutating ones."""
+MATCH_CONDITION_EXCLUSIONS = Counter(
+    "apiserver_admission_match_condition_exclusions_total",
+    "Writes that the match conditions of a webhook or policy excluded.",
+    ["name", "kind", "type", "operation"],
 )
 
 
@@ -193,23 +218,41 @@ class AuditMeter:
         self._errors.inc(lines)
 
 
+class PolicyMeter:
+    """Implements pinnace.apiserver.webhooks.evaluation.PolicyMetrics."""
+
+    def checked(self, mutating: bool, policy: str, binding: str, error: str, action: str, seconds: float) -> None:
+        checks, durations = POLICY_CHECKS[mutating]
+        checks.labels(policy, binding, error, action).inc()
+        durations.labels(policy, binding, error, action).observe(seconds)
+
+
 class WebhookMeter:
-    """Implements pinnace.apiserver.webhooks.webhook.WebhookMetrics."""
+    """Implements pinnace.apiserver.webhooks.dispatch.WebhookMetrics."""
 
-    def answered(self, name: str, kind: str, operation: str, allowed: bool, seconds: float) -> None:
-        WEBHOOK_DURATION.labels(name, kind, operation, str(not allowed).lower()).observe(seconds)
+    def answered(self, name: str, kind: str, operation: str, code: int, allowed: bool, seconds: float) -> None:
+        self._observe(name, kind, operation, code, not allowed, seconds)
         if not allowed:
-            WEBHOOK_REJECTED.labels(name, kind, operation, "no_error").inc()
+            WEBHOOK_REJECTED.labels(name, kind, operation, "no_error", str(code)).inc()
 
-    def failed(self, name: str, kind: str, operation: str, ignored: bool, seconds: float) -> None:
-        WEBHOOK_DURATION.labels(name, kind, operation, str(not ignored).lower()).observe(seconds)
+    def failed(self, name: str, kind: str, operation: str, code: int, ignored: bool, seconds: float) -> None:
+        self._observe(name, kind, operation, code, not ignored, seconds)
         if ignored:
             WEBHOOK_FAIL_OPEN.labels(name, kind).inc()
         else:
-            WEBHOOK_REJECTED.labels(name, kind, operation, "calling_webhook_error").inc()
+            WEBHOOK_REJECTED.labels(name, kind, operation, "calling_webhook_error", str(code)).inc()
 
-    def crowded(self, name: str, kind: str, operation: str) -> None:
-        WEBHOOK_REJECTED.labels(name, kind, operation, "apiserver_internal_error").inc()
+    def crowded(self, name: str, kind: str, operation: str, seconds: float) -> None:
+        self._observe(name, kind, operation, 0, True, seconds)
+        WEBHOOK_REJECTED.labels(name, kind, operation, "apiserver_internal_error", "0").inc()
+
+    def excluded(self, name: str, kind: str, operation: str) -> None:
+        MATCH_CONDITION_EXCLUSIONS.labels(name, "webhook", kind, operation).inc()
+
+    def _observe(self, name: str, kind: str, operation: str, code: int, rejected: bool, seconds: float) -> None:
+        shown = str(rejected).lower()
+        WEBHOOK_DURATION.labels(name, kind, operation, shown).observe(seconds)
+        WEBHOOK_REQUESTS.labels(name, kind, operation, str(code), shown).inc()
 
 
 def show(levels: Mapping[str, PriorityLevel[Seat]], cacher: Cacher, retention: EventRetention) -> None:

@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pinnace.api.core_v1_pb2 import Binding, Node, Pod
 from pinnace.api.meta_v1_pb2 import DeleteOptions
@@ -37,9 +37,18 @@ from pinnace.api.pods_pb2 import (
     UpdatePodRequest,
 )
 from pinnace.api.policy_v1_pb2 import Eviction, PodDisruptionBudget
-from pinnace.api.resources import DEFAULT_NAMESPACE, NODES, POD_DISRUPTION_BUDGETS, PODS, election_key
+from pinnace.api.resources import (
+    DEFAULT_NAMESPACE,
+    NAMESPACES,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    SERVICE_ACCOUNTS,
+    election_key,
+)
 from pinnace.api.status import Code, Refusal
-from pinnace.api.verbs_pb2 import BatchItem, BatchResponse
+from pinnace.api.verbs_pb2 import BatchItem, BatchResponse, PatchRequest
+from pinnace.api.wellknown import DEFAULT_ACCOUNT
 from pinnace.apiserver import errors
 from pinnace.apiserver.auth.audit import AuditEvent, AuditSink
 from pinnace.apiserver.auth.authentication import MASTERS, User
@@ -50,7 +59,7 @@ from pinnace.apiserver.cacher.store import CacheEntry, SelectionPredicate
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.flow.control import current_seat, release_current_seat
 from pinnace.apiserver.registry import binding
-from pinnace.apiserver.registry.admission import WriteRequest
+from pinnace.apiserver.registry.admission import CONNECT, CREATE, WriteAttributes, WriteRequest
 from pinnace.apiserver.registry.deletion import delete_step
 from pinnace.apiserver.registry.eviction import (
     ParsedBudget,
@@ -68,12 +77,39 @@ from pinnace.apiserver.registry.store import Store, require_single_outcome
 from pinnace.apiserver.services import kubelets, methods, metrics
 from pinnace.apiserver.services.kubelets import KubeletEndpoint, Kubelets, endpoint_of
 from pinnace.apiserver.services.methods import Context, read_timeout
-from pinnace.apiserver.services.resource import ResourceService, batch_response, is_batch_dry_run
+from pinnace.apiserver.services.resource import NamedObject, ResourceService, batch_response, is_batch_dry_run
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import apply_in_slices
 
+ACCOUNT_TIMEOUT, ACCOUNT_INTERVAL = 1.5, 0.02
+"""Maximum seconds for which a create waits for the default service account of its namespace, and between two looks."""
 _LOST = (Code.ABORTED, Code.NOT_FOUND)
 """Status codes of a bind that is too late for its pod."""
+
+
+class DefaultAccounts:
+    """The default service accounts of new namespaces, which a controller creates."""
+
+    def __init__(self, cacher: Cacher, clock: Clock) -> None:
+        self._accounts = cacher.cache_of(SERVICE_ACCOUNTS)
+        self._namespaces = cacher.cache_of(NAMESPACES)
+        self._clock = clock
+
+    async def wait_for(self, namespace: str) -> None:
+        """Return when the account exists, or after ACCOUNT_TIMEOUT. As in Kubernetes, a pod of a new namespace waits."""
+        key = SERVICE_ACCOUNTS.key(namespace, DEFAULT_ACCOUNT)
+        if self._accounts.get(key) is not None:
+            return
+        deadline = self._clock.monotonic() + ACCOUNT_TIMEOUT
+        while self._accounts.get(key) is None and self._clock.monotonic() < deadline:
+            entry = self._namespaces.get(NAMESPACES.key("", namespace))
+            if entry is not None and entry.obj.metadata.HasField("deletionTimestamp"):
+                return
+            await self._clock.sleep(ACCOUNT_INTERVAL)
+
+
+def uses_default_account(pod: Pod) -> bool:
+    return (pod.spec.serviceAccountName or pod.spec.serviceAccount or DEFAULT_ACCOUNT) == DEFAULT_ACCOUNT
 
 
 class PodService(ResourceService[Pod]):
@@ -87,12 +123,27 @@ class PodService(ResourceService[Pod]):
         clock: Clock,
         streaming: ContainerStreams,
         fences: FenceVerifier,
+        *,
+        requires_accounts: bool = False,
     ) -> None:
+        """`requires_accounts`: the service accounts of new pods must exist."""
         super().__init__(store, cacher, audit, authorizer)
+        self._accounts = DefaultAccounts(cacher, clock) if requires_accounts else None
         self._evictions = EvictionHandler(store, budgets, cacher, clock)
         self._clock = clock
         self._streaming = streaming
         self._fences = fences
+
+    async def _create(self, objs: Sequence[Pod], request: Any, context: Context) -> Sequence[Outcome]:
+        if self._accounts is not None:
+            for namespace in {obj.metadata.namespace or DEFAULT_NAMESPACE for obj in objs if uses_default_account(obj)}:
+                await self._accounts.wait_for(namespace)
+        return await super()._create(objs, request, context)
+
+    async def _apply(self, request: PatchRequest, by: WriteRequest) -> Sequence[Outcome]:
+        if self._accounts is not None:
+            await self._accounts.wait_for(request.namespace or DEFAULT_NAMESPACE)
+        return await super()._apply(request, by)
 
     async def bind(self, request: BindRequest, context: Context) -> BatchItem:
         stored = require_single_outcome(await self._bind([request.binding], _fence_of(request), context.user))
@@ -118,7 +169,13 @@ class PodService(ResourceService[Pod]):
     async def _evict(self, items: Sequence[Eviction], context: Context) -> Sequence[Outcome]:
         by = WriteRequest(context.user, is_batch_dry_run(item.deleteOptions for item in items))
         await self._cacher.wait_until_fresh(read_timeout(context))
-        evicting = self._evictions.evict(items, dry_run=by.dry_run)
+
+        def request_of(item: Eviction) -> WriteAttributes:
+            return WriteAttributes(by, CREATE, PODS, item, None, "eviction", ("policy/v1", "Eviction"))
+
+        evicting = self.store.write_reviewed(
+            items, request_of, lambda reviewed: self._evictions.evict(reviewed, dry_run=by.dry_run)
+        )
         return await self.audit_write(by, "create", "eviction", (item.metadata for item in items), evicting)
 
     async def logs(self, request: LogsRequest, context: Context) -> AsyncIterator[bytes]:
@@ -131,6 +188,10 @@ class PodService(ResourceService[Pod]):
     async def exec(self, requests: AsyncIterator[ExecRequest], context: Context) -> AsyncIterator[bytes]:
         first = await receive_first(requests)
         await self._authorize(EXEC, first.start, context)
+        start = first.start
+        options: dict[str, Any] = {"stdin": start.stdin, "stdout": True, "stderr": not start.tty, "tty": start.tty}
+        options |= {"container": start.container, "command": list(start.command)}
+        await self._review_connect(start, "exec", "PodExecOptions", options, context)
         with _connection(context.user):
             async with aclosing(self._streaming.exec(first, requests)) as responses:
                 async for response in responses:
@@ -138,6 +199,8 @@ class PodService(ResourceService[Pod]):
 
     async def attach(self, request: AttachRequest, context: Context) -> AsyncIterator[bytes]:
         await self._wait_for_version("", context)
+        options = {"stdout": request.stdout, "stderr": request.stderr, "container": request.container}
+        await self._review_connect(request, "attach", "PodAttachOptions", options, context)
         with _connection(context.user):
             async with aclosing(self._streaming.attach(request)) as responses:
                 async for response in responses:
@@ -146,6 +209,8 @@ class PodService(ResourceService[Pod]):
     async def port_forward(self, requests: AsyncIterator[PortForwardRequest], context: Context) -> AsyncIterator[bytes]:
         first = await receive_first(requests)
         await self._authorize(PORT_FORWARD, first.start, context)
+        options = {"ports": [first.start.port]}
+        await self._review_connect(first.start, "portforward", "PodPortForwardOptions", options, context)
         with _connection(context.user):
             async with aclosing(self._streaming.port_forward(first, requests)) as responses:
                 async for response in responses:
@@ -160,14 +225,31 @@ class PodService(ResourceService[Pod]):
         await self._wait_for_version("", context)
         release_current_seat()
 
+    async def _review_connect(
+        self, named: NamedObject, subresource: str, kind: str, options: Mapping[str, Any], context: Context
+    ) -> None:
+        """Let webhooks and policies review a connection. `options`: the JSON form of its options. Raises Rejected."""
+        by = WriteRequest(context.user)
+        if self.store.reviewers.reviews(by, CONNECT, PODS, subresource):
+            form = {"kind": kind, "apiVersion": "v1"} | {name: value for name, value in options.items() if value}
+            namespace = named.namespace or DEFAULT_NAMESPACE
+            await self.store.review(
+                WriteAttributes(by, CONNECT, PODS, form, None, subresource, ("v1", kind), named.name, namespace)
+            )
+
     async def _bind(self, items: Sequence[Binding], fence: Fence | None, user: User) -> Sequence[Outcome]:
-        writing = self._write_bindings(items, fence, user)
-        return await self.audit_write(WriteRequest(user), "create", "binding", (item.metadata for item in items), writing)
+        by = WriteRequest(user)
+
+        def request_of(item: Binding) -> WriteAttributes:
+            return WriteAttributes(by, CREATE, PODS, item, None, "binding", ("v1", "Binding"))
+
+        writing = self.store.write_reviewed(items, request_of, lambda reviewed: self._write_bindings(reviewed, fence, user))
+        return await self.audit_write(by, "create", "binding", (item.metadata for item in items), writing)
 
     async def _write_bindings(self, items: Sequence[Binding], fence: Fence | None, user: User) -> Sequence[Outcome]:
         """Write the bindings. A caller that does not lead receives Fenced even if the pod alone would be a reason for a
         refusal, because the leader may have bound the pod."""
-        term = await self._fences.term(fence, user) if fence is not None else None
+        term = await self._fences.verify(fence, user) if fence is not None else None
         if fence is not None and term is None:
             refusal = errors.fenced(fence.election, fence.token)
             outcomes: Sequence[Outcome] = [binding.malformed_binding_refusal(item) or refusal for item in items]
@@ -369,7 +451,7 @@ class EvictionHandler:
         now = self._clock.time()
         finder = _BudgetFinder(await self._protections_in({item.metadata.namespace for item in items}))
         evictions = await apply_in_slices(lambda item: self._validate_eviction(item, finder, now), items, self._clock)
-        refusals = await self._request_disruptions(
+        refusals = await self._take_disruptions(
             [eviction for eviction in evictions if isinstance(eviction, _ValidEviction)], now, dry_run
         )
         deletions = [
@@ -407,7 +489,7 @@ class EvictionHandler:
         spared = entry.obj.status.phase == "Pending" or budget is not forwarded
         return _ValidEviction(entry.obj, item.deleteOptions, forwarded, spared)
 
-    async def _request_disruptions(self, evictions: Iterable[_ValidEviction], now: float, dry_run: bool) -> dict[str, Refusal]:
+    async def _take_disruptions(self, evictions: Iterable[_ValidEviction], now: float, dry_run: bool) -> dict[str, Refusal]:
         """Take disruptions and return the refusals by the keys of the pods."""
         budget_requests: dict[str, _BudgetRequest] = {}
         for pod, _, budget, _ in evictions:

@@ -53,7 +53,7 @@ from pinnace.apiserver.cacher.listing import ListQuery
 from pinnace.apiserver.cacher.store import SelectionPredicate
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.flow.control import current_seat
-from pinnace.apiserver.registry.admission import WriteRequest
+from pinnace.apiserver.registry.admission import CREATE, UPDATE, WriteAttributes, WriteRequest
 from pinnace.apiserver.registry.events import EventRegistry
 from pinnace.apiserver.registry.mutation import FINALIZE, Outcome, WriteResult
 from pinnace.apiserver.registry.store import Store, require_single_outcome
@@ -291,7 +291,8 @@ class ResourceService(Generic[T]):
 
     def write_request(self, request: Any, context: Context) -> WriteRequest:
         """Return the user and options of a write. Raises Rejected."""
-        return WriteRequest(context.user, is_dry_run(request.options), request.options.fieldManager)
+        options = request.options
+        return WriteRequest(context.user, is_dry_run(options), options.fieldManager, options=options)
 
     def _key(self, request: NamedObject) -> str:
         return self._resource.key(request.namespace or DEFAULT_NAMESPACE, request.name)
@@ -383,7 +384,15 @@ class EventService(ResourceService[Event]):
         by = WriteRequest(context.user, is_dry_run(request.options))
         if by.dry_run:
             await self._cacher.wait_until_fresh(read_timeout(context))
-        return batch_response(await self._events.record(request.items, by))
+
+        def request_of(event: Event) -> WriteAttributes:
+            event.metadata.namespace = event.metadata.namespace or event.involvedObject.namespace
+            entry = self._cache.get(self._resource.key_of(event))
+            operation = CREATE if entry is None else UPDATE
+            return WriteAttributes(by, operation, EVENTS, event, entry.obj if entry is not None else None)
+
+        recording = self.store.write_reviewed(request.items, request_of, lambda events: self._events.record(events, by))
+        return batch_response(await recording)
 
 
 class NamespaceService(ResourceService[Namespace]):
@@ -415,11 +424,12 @@ class NamespaceService(ResourceService[Namespace]):
 
     def _is_empty(self, namespace: str) -> bool:
         """Return whether the namespace is empty. Events do not count, because they expire."""
-        return not any(
+        built_in = any(
             self._all.cache_of(resource).select(SelectionPredicate.parse(resource, namespace, "", ""))
             for resource in ALL
             if resource.namespaced and resource is not EVENTS
         )
+        return not built_in and not any(cache.count(namespace) for cache in self._all.custom_caches())
 
 
 NAME = "NAME"

@@ -18,6 +18,7 @@ from pinnace.api.status import Violation
 from pinnace.api.verbs_pb2 import GetRequest, PatchRequest, UpdateScaleRequest
 from pinnace.apiserver import errors
 from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry.admission import UPDATE, WriteAttributes
 from pinnace.apiserver.registry.mutation import ObjectVersion
 from pinnace.apiserver.registry.store import require_single_outcome
 from pinnace.apiserver.registry.strategy import warn
@@ -25,7 +26,7 @@ from pinnace.apiserver.services.methods import Context
 from pinnace.apiserver.services.resource import ResourceService
 
 T = TypeVar("T", bound=Object)
-API_VERSION, KIND = "autoscaling/v1", "Scale"
+API_VERSION, KIND, SCALE = "autoscaling/v1", "Scale", "scale"
 _TYPE = {"apiVersion": API_VERSION, "kind": KIND}
 _METADATA = ("name", "namespace", "uid", "resourceVersion")
 
@@ -36,20 +37,26 @@ class ScaledService(ResourceService[T]):
 
     async def update_scale(self, request: UpdateScaleRequest, context: Context) -> bytes:
         metadata = request.object.metadata
-        return await self._scale(request, "update", metadata, lambda old: request.object, context)
+        return await self._update_scale(request, "update", metadata, lambda old: request.object, context)
 
     async def patch_scale(self, request: PatchRequest, context: Context) -> bytes:
-        return await self._scale(request, "patch", request, self._patching(request), context)
+        return await self._update_scale(request, "patch", request, self._patching(request), context)
 
-    async def _scale(self, request: Any, verb: str, named: Any, change: Callable[[Scale], Scale], context: Context) -> bytes:
+    async def _update_scale(
+        self, request: Any, verb: str, named: Any, change: Callable[[Scale], Scale], context: Context
+    ) -> bytes:
         """Replace the replicas. `change` returns the new Scale for the present one."""
         by = self.write_request(request, context)
 
-        def scaled(present: ObjectVersion[T]) -> T:
-            wanted = change(scale_of(present.obj))
-            return self._with(present.obj, wanted)
+        def request_of(present: ObjectVersion[T]) -> WriteAttributes:
+            old = self._scale_to_change(present.obj)
+            new = Scale()
+            new.CopyFrom(change(old))
+            return WriteAttributes(by, UPDATE, self._resource, new, old, SCALE, (API_VERSION, KIND))
 
-        writing = self.store.modify(named.namespace, named.name, scaled, by, "scale")
+        writing = self.store.modify_reviewed(
+            named.namespace, named.name, SCALE, request_of, lambda present, scale: self._with(present.obj, scale), by
+        )
         return self._encoded(require_single_outcome(await self.audit_write(by, verb, "scale", [named], writing)).encoded)
 
     def _with(self, obj: T, scale: Scale) -> T:
@@ -60,10 +67,14 @@ class ScaledService(ResourceService[T]):
             raise Rejected(errors.invalid(self._resource, obj.metadata.name, [violation]))
         new: Any = self._resource.message()
         new.CopyFrom(obj)
-        new.spec.replicas = replicas
+        self._set_replicas(new, replicas)
         new.metadata.uid, new.metadata.resourceVersion = scale.metadata.uid, scale.metadata.resourceVersion
         result: T = new
         return result
+
+    def _set_replicas(self, obj: Any, replicas: int) -> None:
+        """Set the replicas in place. Raises Rejected."""
+        obj.spec.replicas = replicas
 
     def _patching(self, request: PatchRequest) -> Callable[[Scale], Scale]:
         """Return a function that returns the patched Scale. Both functions raise Rejected."""
@@ -106,18 +117,31 @@ class ScaledService(ResourceService[T]):
 
     def _encoded(self, data: bytes) -> bytes:
         message: Any = self._resource.message
-        return scale_of(message.FromString(data)).SerializeToString()
+        return self._scale_of(message.FromString(data)).SerializeToString()
+
+    def _scale_to_change(self, obj: T) -> Scale:
+        """Return the Scale that a write changes. Raises Rejected."""
+        return self._scale_of(obj)
+
+    def _scale_of(self, obj: T) -> Scale:
+        """Raises Rejected if the object has no scale."""
+        return scale_of(obj)
 
 
 def scale_of(obj: Any) -> Scale:
     """Return the Scale of a Deployment or ReplicaSet."""
     scale = Scale()
-    for name in _METADATA:
-        setattr(scale.metadata, name, getattr(obj.metadata, name))
-    scale.metadata.creationTimestamp.CopyFrom(obj.metadata.creationTimestamp)
+    set_identity(obj, scale)
     scale.spec.replicas = obj.spec.replicas
     scale.spec.SetInParent()
     scale.status.replicas = obj.status.replicas
     scale.status.selector = str(from_message(obj.spec.selector))
     scale.status.SetInParent()
     return scale
+
+
+def set_identity(obj: Object, scale: Scale) -> None:
+    """Set the metadata of the Scale of an object."""
+    for name in _METADATA:
+        setattr(scale.metadata, name, getattr(obj.metadata, name))
+    scale.metadata.creationTimestamp.CopyFrom(obj.metadata.creationTimestamp)

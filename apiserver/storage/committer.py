@@ -387,8 +387,8 @@ class _TransactionSize:
 __all__ = [
     "CommitOutcome",
     "Committer",
+    "DecidedOutcomes",
     "GuardFailed",
-    "PartialOutcome",
     "SendGroup",
     "WriteConflict",
     "WriteDenied",
@@ -397,13 +397,13 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class PartialOutcome:
+class DecidedOutcomes:
     """The outcomes of at least one write of a group, by key. The other writes did not happen and may be sent again."""
 
     outcomes: Mapping[str, CommitOutcome]
 
 
-SendGroup: TypeAlias = Callable[[TransactionPipeline, Sequence[Write]], Awaitable[Answer | PartialOutcome]]
+SendGroup: TypeAlias = Callable[[TransactionPipeline, Sequence[Write]], Awaitable[Answer | DecidedOutcomes]]
 """Sends a group on a pipeline, as TransactionPipeline.send does. Raises a StorageError that concerns the whole group."""
 
 
@@ -608,16 +608,16 @@ class Committer:
 
     async def _commit_group(self, sent: _InFlightGroup, pipeline: TransactionPipeline) -> None:
         try:
-            answer: Answer | PartialOutcome | StorageError = await self._send(pipeline, [item.write for item in sent.group])
+            answer: Answer | DecidedOutcomes | StorageError = await self._send(pipeline, [item.write for item in sent.group])
         except StorageError as error:
             answer = error
         self._idle.append(pipeline)
         self._in_flight.remove(sent)
-        self._gathering = self._gather_after(sent.group) if isinstance(answer, Committed | PartialOutcome) else NO_GATHERING
+        self._gathering = self._gather_after(sent.group) if isinstance(answer, Committed | DecidedOutcomes) else NO_GATHERING
         self._wake.set()
         self._settle_group(sent.group, answer)
 
-    def _settle_group(self, group: list[_CommitItem], answer: Answer | PartialOutcome | StorageError) -> None:
+    def _settle_group(self, group: list[_CommitItem], answer: Answer | DecidedOutcomes | StorageError) -> None:
         """Finish the writes with a known outcome, and queue the others again. If the answer concerns none of them, all fail
         with it."""
         if answer is NOT_DONE:
@@ -656,10 +656,10 @@ def _stopping() -> StorageUnavailable:
     return StorageUnavailable("the server is stopping; try another server")
 
 
-def outcome_of(write: Write, answer: CompareFailed | PartialOutcome | StorageError) -> CommitOutcome | None:
+def outcome_of(write: Write, answer: CompareFailed | DecidedOutcomes | StorageError) -> CommitOutcome | None:
     """Return the outcome of one write of a group; None if the answer does not concern it, so that it is sent again."""
     match answer:
-        case PartialOutcome():
+        case DecidedOutcomes():
             return answer.outcomes.get(write.key)
         case CompareFailed():
             return failure_of(write, answer.current)

@@ -11,8 +11,8 @@
 
 Guarantees:
 * A phase changes only along TRANSITIONS; Succeeded and Failed are final, and reached only when no container runs.
-* `advance` is level-triggered: it decides by the desired state, the pod's state and the observed containers. Repeating a step
-  requests the same actions, and the next step makes up for a missed one.
+* `advance_pod` is level-triggered: it decides by the desired state, the pod's state and the observed containers. Repeating a
+  step requests the same actions, and the next step makes up for a missed one.
 * An init container starts only after those before it have succeeded or, for sidecars, started; the main ones after all of them.
 * Decisions use monotonic time only. Setting the wall clock changes timestamps and nothing else.
 * A pod that is being stopped starts no container, and is removed only when none of its containers runs.
@@ -27,7 +27,14 @@ Not in this package: what a container does (kubelet.runtime), whether the node h
 Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/
 """
 
-from pinnace.kubelet.lifecycle.advance import accept, accepted, adopt, advance, evict, reject_pod
+from pinnace.kubelet.lifecycle.advance import (
+    accept_pod,
+    adopt_pod_state,
+    advance_pod,
+    evict_pod_state,
+    reject_pod,
+    was_accepted,
+)
 from pinnace.kubelet.lifecycle.container import format_duration, restart_backoff, restart_for_resize, should_restart
 from pinnace.kubelet.lifecycle.plan import (
     TRANSITIONS,
@@ -66,15 +73,15 @@ __all__ = [
     "StartCall",
     "StartContainer",
     "StopContainer",
-    "accept",
-    "accepted",
-    "adopt",
-    "advance",
+    "accept_pod",
+    "adopt_pod_state",
+    "advance_pod",
     "build_pod_plan",
-    "evict",
+    "evict_pod_state",
     "format_duration",
     "reject_pod",
     "restart_backoff",
     "restart_for_resize",
     "should_restart",
+    "was_accepted",
 ]

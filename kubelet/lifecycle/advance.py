@@ -36,7 +36,7 @@ from pinnace.kubelet.lifecycle.plan import (
 from pinnace.kubelet.runtime.interface import ContainerState, ContainerView, Moment, to_past_moment
 
 
-def accept(plan: PodPlan, now: Moment) -> PodState:
+def accept_pod(plan: PodPlan, now: Moment) -> PodState:
     return PodState(
         PodPhase.PENDING,
         now,
@@ -53,14 +53,14 @@ def reject_pod(reason: str, message: str, now: Moment) -> PodState:
     return PodState(PodPhase.FAILED, now, never, never, never, reason, message, refused=True, ended=now)
 
 
-def accepted(pod: Pod) -> bool:
+def was_accepted(pod: Pod) -> bool:
     """Whether an earlier kubelet process has accepted or finished the pod."""
     return pod.status.HasField("startTime") or ended(pod)
 
 
-def adopt(pod: Pod, plan: PodPlan, now: Moment) -> PodState:
+def adopt_pod_state(pod: Pod, plan: PodPlan, now: Moment) -> PodState:
     """The state of a pod that an earlier kubelet process accepted or rejected, from its reported status. Finished hooks do not
-    run again; unfinished hooks do. Readiness is kept until a probe changes it. Requires that `accepted` is true.
+    run again; unfinished hooks do. Readiness is kept until a probe changes it. Requires that `was_accepted` is true.
     """
     status = pod.status
     since = to_past_moment(to_seconds(status.startTime), now)
@@ -151,7 +151,7 @@ class MainSummary(NamedTuple):
 NO_INIT = InitSummary(complete=True, alive=False, failed=False, sidecars=(), ready=True)
 
 
-def advance(want: DesiredState, state: PodState, containers: Sequence[ContainerView], now: Moment) -> PodStep:
+def advance_pod(want: DesiredState, state: PodState, containers: Sequence[ContainerView], now: Moment) -> PodStep:
     """One step. `containers` are all containers that have been started. After executing the actions, observe and step again.
     Without actions, nothing happens until `wake_at`, or until the pod or a container changes.
     """
@@ -176,11 +176,11 @@ def advance(want: DesiredState, state: PodState, containers: Sequence[ContainerV
     done = not (main.alive or init.alive or (main.absent and ending is None and not init.failed))
     if init.sidecars and done:
         if ending is None:  # the stop requests of the sidecars are obsolete
-            return advance(want, state._replace(ending=Ending(now, plan.grace)), containers, now)
+            return advance_pod(want, state._replace(ending=Ending(now, plan.grace)), containers, now)
         _stop_sidecars(init.sidecars, ending, builder)
     phase = _next_phase(main, ending, done and not init.sidecars)
     if not mounted:
-        builder.hold(want.mounted_at)
+        builder.hold_starts_until(want.mounted_at)
     elif want.held:
         builder.hold_containers(want.held)
     if builder.images is not plan.images:
@@ -191,7 +191,7 @@ def advance(want: DesiredState, state: PodState, containers: Sequence[ContainerV
     return PodStep(state, None, (*builder.actions, RemovePod()) if deleting else tuple(builder.actions))
 
 
-def evict(
+def evict_pod_state(
     state: PodState, reason: str, message: str, now: Moment, *, grace: float = EVICTION_GRACE, disrupts: bool = True
 ) -> PodState:
     """The state of a pod that its node ends. Unchanged if the pod has finished or is already ending. `disrupts`: see Ending."""
@@ -234,10 +234,10 @@ def _plan_ending(want: DesiredState, state: PodState, builder: StepBuilder) -> E
     if ending is None and plan.deadline is not None:
         at = state.accepted.monotonic + plan.deadline
         if now.monotonic >= at:
-            builder.note("Normal", DEADLINE_EXCEEDED, DEADLINE_MESSAGE)
+            builder.add_event("Normal", DEADLINE_EXCEEDED, DEADLINE_MESSAGE)
             ending = Ending(now, plan.grace, DEADLINE_EXCEEDED, DEADLINE_MESSAGE)
         else:
-            builder.wake(at)
+            builder.wake_up_at(at)
     if want.grace is None:
         return ending
     if ending is None:
@@ -287,7 +287,7 @@ def _stop_sidecars(sidecars: Sequence[tuple[ContainerPlan, ContainerView]], endi
     for plan, view in reversed(sidecars[-1:] if in_turn else sidecars):
         stop_container(builder, plan, view, ending.since.monotonic, ending.grace)
     if in_turn and len(sidecars) > 1:
-        builder.wake(end)
+        builder.wake_up_at(end)
 
 
 def _sync_main_containers(

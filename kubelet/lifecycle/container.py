@@ -171,10 +171,10 @@ class StepBuilder:
         self.wake_at: float | None = None
         self.records = state.records
 
-    def hold(self, until: float) -> None:
+    def hold_starts_until(self, until: float) -> None:
         """No container starts before this time."""
         self.actions = [action for action in self.actions if not isinstance(action, StartContainer)]
-        self.wake(until)
+        self.wake_up_at(until)
 
     def hold_containers(self, names: Collection[str]) -> None:
         """These containers do not start."""
@@ -182,11 +182,11 @@ class StepBuilder:
             action for action in self.actions if not (isinstance(action, StartContainer) and action.container in names)
         ]
 
-    def wake(self, at: float | None) -> None:
+    def wake_up_at(self, at: float | None) -> None:
         if at is not None and (self.wake_at is None or at < self.wake_at):
             self.wake_at = at
 
-    def outdated(self, plan: ContainerPlan) -> bool:
+    def has_outdated_image(self, plan: ContainerPlan) -> bool:
         """Whether the spec has another image than the running attempt."""
         return self.images.get(plan.name, plan.image) != plan.image
 
@@ -209,7 +209,7 @@ class StepBuilder:
         if self.records.get(name) != record:
             self.records = {**self.records, name: record}
 
-    def note(self, type_: str, reason: str, message: str) -> None:
+    def add_event(self, type_: str, reason: str, message: str) -> None:
         self.actions.append(RecordEvent(type_, reason, message))
 
 
@@ -218,10 +218,10 @@ def sync_container(builder: StepBuilder, plan: ContainerPlan, view: ContainerVie
     if view.exit is not None:
         return OVER if ending is not None else _restart_exited(builder, plan, view)
     if (at := view.changes_at) is not None:
-        builder.wake(at)
+        builder.wake_up_at(at)
     if view.state is not ContainerState.RUNNING:
         return CRASHED if view.attempt else CREATING
-    if not (plan.attended or builder.outdated(plan) or builder.is_being_killed(plan, view)):
+    if not (plan.attended or builder.has_outdated_image(plan) or builder.is_being_killed(plan, view)):
         return READY
     record = _manage_attempt(builder, plan, view, ending)
     if (kill_reason := record.kill_reason) is not None and ending is None:
@@ -251,7 +251,7 @@ def _restart_exited(builder: StepBuilder, plan: ContainerPlan, view: ContainerVi
     assert exit_ is not None
     if not should_restart(plan, view, record):
         return OVER
-    replaced = builder.outdated(plan) or builder.is_replaced(plan, view)
+    replaced = builder.has_outdated_image(plan) or builder.is_replaced(plan, view)
     at = exit_.finished.monotonic + (0.0 if replaced else restart_backoff(view, record))
     if builder.now.monotonic >= at:
         if replaced:  # attempts with another image or other resources do not count
@@ -260,10 +260,10 @@ def _restart_exited(builder: StepBuilder, plan: ContainerPlan, view: ContainerVi
             builder.remember(plan.name, ContainerRecord(view.attempt, False, False, False, first_crash=view.attempt))
         builder.actions.append(StartContainer(plan.name, view.attempt + 1))
         return CRASHED
-    builder.wake(at)
+    builder.wake_up_at(at)
     record = record if record is not None and record.attempt == view.attempt else _new_record(plan, view, record)
     if not record.warned:
-        builder.note("Warning", "BackOff", f"Back-off restarting failed container {plan.name}")
+        builder.add_event("Warning", "BackOff", f"Back-off restarting failed container {plan.name}")
         builder.remember(plan.name, record._replace(started=False, ready=False, warned=True))
     return CRASHED
 
@@ -293,7 +293,7 @@ def _manage_attempt(builder: StepBuilder, plan: ContainerPlan, view: ContainerVi
             record = _run_startup_probe(builder, plan, view, record)
         if record.started:
             record = _run_liveness_probe(builder, plan, view, record)
-    if record.kill_reason is None and ending is None and builder.outdated(plan):
+    if record.kill_reason is None and ending is None and builder.has_outdated_image(plan):
         message = f"Container {plan.name} definition changed, will be restarted"
         record = record._replace(kill_reason=KillReason(builder.now.monotonic, plan.grace, message, anyway=True))
     if record.started:
@@ -309,10 +309,10 @@ def _run_post_start(builder: StepBuilder, plan: ContainerPlan, view: ContainerVi
         builder.actions.append(StartCall(plan.name, ContainerCall(CallKind.POST_START, 0, plan.post_start, math.inf)))
         return record
     if call.ended is None:
-        builder.wake(call.changes_at)
+        builder.wake_up_at(call.changes_at)
         return record
     if call.failure:
-        builder.note("Warning", "FailedPostStartHook", "PostStartHook failed")
+        builder.add_event("Warning", "FailedPostStartHook", "PostStartHook failed")
         return record._replace(kill_reason=KillReason(builder.now.monotonic, plan.grace, "FailedPostStartHook"))
     return _is_started(plan, record._replace(hooked=True), call.ended) if plan.startup is None else record._replace(hooked=True)
 
@@ -355,9 +355,9 @@ def _run_probe(
     builder: StepBuilder, plan: ContainerPlan, which: ProbePlan, memory: ProbeMemory, view: ContainerView, since: float
 ) -> tuple[ProbeMemory, bool | None]:
     probed = advance_probe(which, memory, view, since, builder.now)
-    builder.wake(probed.wake_at)
+    builder.wake_up_at(probed.wake_at)
     if probed.failure:
-        builder.note("Warning", "Unhealthy", f"{which.kind.value} failed: {probed.failure}")
+        builder.add_event("Warning", "Unhealthy", f"{which.kind.value} failed: {probed.failure}")
     if probed.call is not None and (probed.verdict is not False or which.kind is CallKind.READINESS):
         builder.actions.append(StartCall(plan.name, probed.call))
     return probed.memory, probed.verdict
@@ -384,14 +384,14 @@ def stop_container(
     left = grace - (builder.now.monotonic - since)
     call = latest_call(view, CallKind.PRE_STOP) if plan.pre_stop is not None else None
     if call is None:
-        builder.note("Normal", "Killing", why or f"Stopping container {plan.name}")
+        builder.add_event("Normal", "Killing", why or f"Stopping container {plan.name}")
         if plan.pre_stop is not None and view.state is ContainerState.RUNNING and grace and left > 0:
             builder.actions.append(StartCall(plan.name, ContainerCall(CallKind.PRE_STOP, 0, plan.pre_stop, left)))
             return
     elif call.ended is None and left > 0:
-        builder.wake(call.changes_at)
-        builder.wake(since + grace)
+        builder.wake_up_at(call.changes_at)
+        builder.wake_up_at(since + grace)
         return
     elif call.ended is None or call.failure:
-        builder.note("Warning", "FailedPreStopHook", "PreStopHook failed")
+        builder.add_event("Warning", "FailedPreStopHook", "PreStopHook failed")
     builder.actions.append(StopContainer(plan.name, max(left, MIN_GRACE) if grace else 0.0))

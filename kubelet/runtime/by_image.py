@@ -37,11 +37,11 @@ class RuntimeChooser:
 
     def find_unknown_image(self, pod: Pod) -> str:
         """The image because of which the pod is simulated; empty if it runs as processes."""
-        return "" if self._root.has(pod.metadata.uid) else self._images.find_unknown_image(pod)
+        return "" if self._root.has_pod(pod.metadata.uid) else self._images.find_unknown_image(pod)
 
     def is_process(self, uid: str) -> bool:
         """Whether the process runtime has prepared the pod."""
-        return self._root.has(uid)
+        return self._root.has_pod(uid)
 
 
 class RuntimeByImage:
@@ -57,16 +57,16 @@ class RuntimeByImage:
     def _of(self, uid: str) -> Runtime:
         return self._simulated if uid in self._uids else self._process
 
-    def listen(self, notify: Callable[[str], None]) -> None:
-        self._process.listen(notify)
-        self._simulated.listen(notify)
+    def set_listener(self, notify: Callable[[str], None]) -> None:
+        self._process.set_listener(notify)
+        self._simulated.set_listener(notify)
 
-    def prepare(self, pod: Pod, addresses: Addresses) -> str | None:
+    def prepare_pod(self, pod: Pod, addresses: Addresses) -> str | None:
         image = self._chooser.find_unknown_image(pod)
         if not image:
             self._uids.discard(pod.metadata.uid)
-            return self._process.prepare(pod, addresses)
-        remark = self._simulated.prepare(pod, addresses)
+            return self._process.prepare_pod(pod, addresses)
+        remark = self._simulated.prepare_pod(pod, addresses)
         self._uids.add(pod.metadata.uid)
         why = (
             f'image "{image}" is not in the table of images, and its container has no command: the containers of this pod are '
@@ -74,13 +74,13 @@ class RuntimeByImage:
         )
         return f"{why}; {remark}" if remark else why
 
-    def adopt(self, pod: Pod, now: Moment) -> None:
+    def adopt_pod(self, pod: Pod, now: Moment) -> None:
         if self._chooser.find_unknown_image(pod):
             self._uids.add(pod.metadata.uid)
-        self._of(pod.metadata.uid).adopt(pod, now)
+        self._of(pod.metadata.uid).adopt_pod(pod, now)
 
-    def resize(self, pod: Pod) -> None:
-        self._of(pod.metadata.uid).resize(pod)
+    def resize_pod(self, pod: Pod) -> None:
+        self._of(pod.metadata.uid).resize_pod(pod)
 
     def start(self, uid: str, container: str, attempt: int, now: Moment) -> None:
         self._of(uid).start(uid, container, attempt, now)
@@ -88,25 +88,25 @@ class RuntimeByImage:
     def stop(self, uid: str, container: str, grace: float, now: Moment) -> None:
         self._of(uid).stop(uid, container, grace, now)
 
-    def crash(self, uid: str, container: str, attempt: int, code: int, now: Moment) -> None:
-        self._of(uid).crash(uid, container, attempt, code, now)
+    def crash_container(self, uid: str, container: str, attempt: int, code: int, now: Moment) -> None:
+        self._of(uid).crash_container(uid, container, attempt, code, now)
 
     def call(self, uid: str, container: str, call: ContainerCall, now: Moment) -> None:
         self._of(uid).call(uid, container, call, now)
 
-    def observe(self, uid: str, now: Moment) -> Sequence[ContainerView]:
-        return self._of(uid).observe(uid, now)
+    def observe_containers(self, uid: str, now: Moment) -> Sequence[ContainerView]:
+        return self._of(uid).observe_containers(uid, now)
 
     def remove(self, uid: str) -> None:
         self._of(uid).remove(uid)
         self._uids.discard(uid)
 
-    def end(self, uid: str) -> None:
-        self._of(uid).end(uid)
+    def kill_leftovers(self, uid: str) -> None:
+        self._of(uid).kill_leftovers(uid)
 
-    def retain(self, nodes: Collection[str], uids: Collection[str]) -> None:
-        self._process.retain(nodes, uids)
-        self._simulated.retain(nodes, uids)
+    def retain_pods(self, nodes: Collection[str], uids: Collection[str]) -> None:
+        self._process.retain_pods(nodes, uids)
+        self._simulated.retain_pods(nodes, uids)
 
     def close(self) -> None:
         self._process.close()
@@ -124,28 +124,28 @@ class VolumesByImage:
     def _of(self, pod: Pod) -> PodVolumeManager:
         return self._simulated if self._chooser.find_unknown_image(pod) else self._process
 
-    def listen(self, report: Callable[[str, VolumeProgress], None], event: Callable[[Pod, str, str, str], None]) -> None:
-        self._process.listen(report, event)
-        self._simulated.listen(report, event)
+    def set_listener(self, report: Callable[[str, VolumeProgress], None], event: Callable[[Pod, str, str, str], None]) -> None:
+        self._process.set_listener(report, event)
+        self._simulated.set_listener(report, event)
 
     async def run(self) -> None:
         """The simulated volumes have nothing to do."""
         await self._process.run()
 
-    def publish(self, pod: Pod, now: Moment) -> float:
-        return self._of(pod).publish(pod, now)
+    def publish_volumes(self, pod: Pod, now: Moment) -> float:
+        return self._of(pod).publish_volumes(pod, now)
 
-    def adopt(self, pod: Pod, now: Moment, *, started: bool) -> float:
-        return self._of(pod).adopt(pod, now, started=started)
+    def adopt_volumes(self, pod: Pod, now: Moment, *, started: bool) -> float:
+        return self._of(pod).adopt_volumes(pod, now, started=started)
 
     def update(self, pod: Pod) -> None:
         for volumes in (self._process, self._simulated):
             volumes.update(pod)
 
-    def unpublish(self, pod: Pod) -> None:
+    def unpublish_volumes(self, pod: Pod) -> None:
         """Both forget the pod: neither minds one that it does not know."""
         for volumes in (self._process, self._simulated):
-            volumes.unpublish(pod)
+            volumes.unpublish_volumes(pod)
 
 
 class StreamsByImage:

@@ -10,7 +10,7 @@ The interface between the kubelet and what provides volumes, a CSI in small; and
     a pod is over  they are unmounted, and detached when no other pod of the node has them
 
 What takes time are volumes that come from elsewhere: claims. The others (emptyDir, configMap and the like) are folders of the
-node, and there at once. Nothing is ever waited for: `publish` begins, and says when it will be done.
+node, and there at once. Nothing is ever waited for: `publish_volumes` begins, and says when it will be done.
 Source: https://github.com/container-storage-interface/spec (ControllerPublishVolume, NodePublishVolume)
 """
 
@@ -95,20 +95,20 @@ class FakeRuntime:
         self._unscripted = PodBehaviour(default, {})
         self._pods: dict[str, _PodSandbox] = {}
 
-    def listen(self, notify: Callable[[str], None]) -> None:
+    def set_listener(self, notify: Callable[[str], None]) -> None:
         """No effect: all changes are known in advance."""
 
-    def prepare(self, pod: Pod, addresses: Addresses) -> None:
+    def prepare_pod(self, pod: Pod, addresses: Addresses) -> None:
         self._pods[pod.metadata.uid] = _PodSandbox(self._script(pod))
 
     def _script(self, pod: Pod) -> PodBehaviour:
         """Raises Unsupported."""
-        behaviour = self._stages.behaviour(pod, self._default)
+        behaviour = self._stages.behaviour_of(pod, self._default)
         if (declared := annotated_behaviour(pod, behaviour)) is not None:
             return declared
         return self._unscripted if behaviour is self._default else PodBehaviour(behaviour, {})
 
-    def adopt(self, pod: Pod, now: Moment) -> None:
+    def adopt_pod(self, pod: Pod, now: Moment) -> None:
         """A simulated container is restored from its reported status. A container that ran keeps its start and end times."""
         try:
             sandbox = _PodSandbox(self._script(pod))
@@ -116,23 +116,23 @@ class FakeRuntime:
             sandbox = _PodSandbox(self._unscripted)
         self._pods[pod.metadata.uid] = sandbox
         for status in (*pod.status.initContainerStatuses, *pod.status.containerStatuses):
-            if attempt := _resume_attempt(status, sandbox.script.of(status.name), now):
+            if attempt := _resume_attempt(status, sandbox.script.behaviour_of(status.name), now):
                 sandbox.attempts[status.name] = attempt
 
-    def resize(self, pod: Pod) -> None:
+    def resize_pod(self, pod: Pod) -> None:
         """No effect: declared usage does not depend on the runtime."""
 
     def start(self, uid: str, container: str, attempt: int, now: Moment) -> None:
         sandbox = self._pods[uid]
         before = sandbox.attempts.get(container)
-        declared = sandbox.script.of(container)
+        declared = sandbox.script.behaviour_of(container)
         starts = now.after(declared.start_seconds)
         last_exit = before.view(now).exit if before else None
         sandbox.attempts[container] = _plan_attempt(container, attempt, starts, declared, last_exit)
 
     def stop(self, uid: str, container: str, grace: float, now: Moment) -> None:
         sandbox = self._pods[uid]
-        attempt, stop_seconds = sandbox.attempts[container], sandbox.script.of(container).stop_seconds
+        attempt, stop_seconds = sandbox.attempts[container], sandbox.script.behaviour_of(container).stop_seconds
         if now.monotonic < attempt.starts.monotonic:
             ends, code = now, KILLED
         elif attempt.stop_grace is None and stop_seconds <= grace and grace > 0:
@@ -143,7 +143,7 @@ class FakeRuntime:
             ends, code = attempt.ends, attempt.code
         sandbox.attempts[container] = attempt._replace(ends=ends, code=code, stop_grace=grace)
 
-    def crash(self, uid: str, container: str, attempt: int, code: int, now: Moment) -> None:
+    def crash_container(self, uid: str, container: str, attempt: int, code: int, now: Moment) -> None:
         sandbox = self._pods.get(uid)
         result = sandbox.attempts.get(container) if sandbox is not None else None
         if sandbox is None or result is None or result.number != attempt:
@@ -154,24 +154,24 @@ class FakeRuntime:
     def call(self, uid: str, container: str, call: ContainerCall, now: Moment) -> None:
         sandbox = self._pods[uid]
         attempt = sandbox.attempts[container]
-        takes, failure = _call_outcome(call, sandbox.script.of(container), now.monotonic - attempt.starts.monotonic)
+        takes, failure = _call_outcome(call, sandbox.script.behaviour_of(container), now.monotonic - attempt.starts.monotonic)
         if takes > call.timeout:
             takes, failure = call.timeout, f"timed out after {call.timeout:g} s"
         others = tuple(item for item in attempt.calls if item.kind is not call.kind)
         planned = CallView(call.kind, call.number, now, now.after(takes), failure, None)
         sandbox.attempts[container] = attempt._replace(calls=(*others, planned))
 
-    def observe(self, uid: str, now: Moment) -> Sequence[ContainerView]:
+    def observe_containers(self, uid: str, now: Moment) -> Sequence[ContainerView]:
         sandbox = self._pods.get(uid)
         return [attempt.view(now) for attempt in sandbox.attempts.values()] if sandbox else ()
 
     def remove(self, uid: str) -> None:
         self._pods.pop(uid, None)
 
-    def end(self, uid: str) -> None:
+    def kill_leftovers(self, uid: str) -> None:
         """No effect: nothing remains of an earlier process."""
 
-    def retain(self, nodes: Collection[str], uids: Collection[str]) -> None:
+    def retain_pods(self, nodes: Collection[str], uids: Collection[str]) -> None:
         """No effect: nothing remains of an earlier process."""
 
     def close(self) -> None:
@@ -224,7 +224,7 @@ MOUNT = f"{PREFIX}mount-seconds"
 
 
 class PodVolumeManager(Protocol):
-    def listen(self, report: Callable[[str, VolumeProgress], None], event: Callable[[Pod, str, str, str], None]) -> None:
+    def set_listener(self, report: Callable[[str, VolumeProgress], None], event: Callable[[Pod, str, str, str], None]) -> None:
         """Sets the callbacks: `report(uid, progress)` for changes that no returned time announced, and `event(pod, type,
         reason, message)`. Called once, before all other methods.
         """
@@ -234,15 +234,15 @@ class PodVolumeManager(Protocol):
         """Runs until cancelled."""
         ...
 
-    def publish(self, pod: Pod, now: Moment) -> float:
+    def publish_volumes(self, pod: Pod, now: Moment) -> float:
         """Starts to attach and mount the volumes of the pod. Returns the monotonic time of completion. Raises Unsupported; then
         there is nothing to unpublish. Infinite: unknown; the progress will be reported.
         """
         ...
 
-    def adopt(self, pod: Pod, now: Moment, *, started: bool) -> float:
-        """Like `publish`, for a pod that an earlier kubelet process accepted. If a container has started, the volumes are
-        mounted.
+    def adopt_volumes(self, pod: Pod, now: Moment, *, started: bool) -> float:
+        """Like `publish_volumes`, for a pod that an earlier kubelet process accepted. If a container has started, the volumes
+        are mounted.
         """
         ...
 
@@ -250,7 +250,7 @@ class PodVolumeManager(Protocol):
         """The pod has changed, such as its labels. No effect for an unknown pod."""
         ...
 
-    def unpublish(self, pod: Pod) -> None:
+    def unpublish_volumes(self, pod: Pod) -> None:
         """Unmounts the volumes of a finished or deleted pod. No effect for an unknown pod."""
         ...
 
@@ -266,7 +266,7 @@ AT_ONCE = VolumeDelays()
 
 
 @dataclass(slots=True)
-class _Attachment:
+class _VolumeAttachment:
     done: float
     """Monotonic time."""
     pods: set[str] = field(default_factory=set)
@@ -275,10 +275,10 @@ class _Attachment:
 class FakeVolumes:
     def __init__(self, delays: VolumeDelays = AT_ONCE) -> None:
         self._delays = delays
-        self._attached: dict[tuple[str, str], _Attachment] = {}
+        self._attached: dict[tuple[str, str], _VolumeAttachment] = {}
         """By node and claim."""
 
-    def listen(self, report: Callable[[str, VolumeProgress], None], event: Callable[[Pod, str, str, str], None]) -> None:
+    def set_listener(self, report: Callable[[str, VolumeProgress], None], event: Callable[[Pod, str, str, str], None]) -> None:
         """No effect: all changes are known in advance."""
 
     async def run(self) -> None:
@@ -287,10 +287,10 @@ class FakeVolumes:
     def update(self, pod: Pod) -> None:
         """No effect: nothing is read from the pod later."""
 
-    def publish(self, pod: Pod, now: Moment) -> float:
+    def publish_volumes(self, pod: Pod, now: Moment) -> float:
         return self._publish(pod, self._declared(pod), now)
 
-    def adopt(self, pod: Pod, now: Moment, *, started: bool) -> float:
+    def adopt_volumes(self, pod: Pod, now: Moment, *, started: bool) -> float:
         try:
             delays = AT_ONCE if started else self._declared(pod)
         except UnsupportedPod:  # the annotations were changed after the pod was accepted
@@ -303,7 +303,7 @@ class FakeVolumes:
             key = pod.spec.nodeName, claim
             attachment = self._attached.get(key)
             if attachment is None:
-                attachment = self._attached[key] = _Attachment(now.monotonic + delays.attach)
+                attachment = self._attached[key] = _VolumeAttachment(now.monotonic + delays.attach)
             attachment.pods.add(pod.metadata.uid)
             done = max(done, attachment.done + delays.mount, now.monotonic + delays.mount)
         return done
@@ -315,7 +315,7 @@ class FakeVolumes:
             parse_seconds(MOUNT, annotations[MOUNT]) if MOUNT in annotations else self._delays.mount,
         )
 
-    def unpublish(self, pod: Pod) -> None:
+    def unpublish_volumes(self, pod: Pod) -> None:
         for claim in _claim_keys(pod):
             key = pod.spec.nodeName, claim
             if (attachment := self._attached.get(key)) is not None:

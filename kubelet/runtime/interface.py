@@ -139,23 +139,23 @@ class UnsupportedPod(Exception):
 
 
 class Runtime(Protocol):
-    def listen(self, notify: Callable[[str], None]) -> None:
+    def set_listener(self, notify: Callable[[str], None]) -> None:
         """Sets the callback `notify(uid)`, which is called on the event loop for changes of a pod that no `changes_at`
         announced. Called once, before all other methods.
         """
         ...
 
-    def prepare(self, pod: Pod, addresses: Addresses) -> str | None:
+    def prepare_pod(self, pod: Pod, addresses: Addresses) -> str | None:
         """Prepares the pod's environment. `addresses` are those that the node has allocated. Returns what users must know, for
         an event. Raises Unsupported; then there is nothing to remove.
         """
         ...
 
-    def adopt(self, pod: Pod, now: Moment) -> None:
+    def adopt_pod(self, pod: Pod, now: Moment) -> None:
         """Adopts a pod that an earlier kubelet process started, and observes its remaining containers."""
         ...
 
-    def resize(self, pod: Pod) -> None:
+    def resize_pod(self, pod: Pod) -> None:
         """The spec of a prepared or adopted pod has other resources or images. Running containers continue."""
         ...
 
@@ -169,7 +169,7 @@ class Runtime(Protocol):
         """
         ...
 
-    def crash(self, uid: str, container: str, attempt: int, code: int, now: Moment) -> None:
+    def crash_container(self, uid: str, container: str, attempt: int, code: int, now: Moment) -> None:
         """Ends this attempt, if it runs, as if it had exited by itself. The runtime uses the exit code if it can."""
         ...
 
@@ -179,7 +179,7 @@ class Runtime(Protocol):
         """
         ...
 
-    def observe(self, uid: str, now: Moment) -> Sequence[ContainerView]:
+    def observe_containers(self, uid: str, now: Moment) -> Sequence[ContainerView]:
         """The containers of a pod that have been started, in the order of their first start."""
         ...
 
@@ -187,13 +187,13 @@ class Runtime(Protocol):
         """Kills and forgets a pod. No effect for an unknown pod."""
         ...
 
-    def end(self, uid: str) -> None:
+    def kill_leftovers(self, uid: str) -> None:
         """Kills the containers that an earlier kubelet process left of a pod that another process has finished since. Logs are
         kept. No effect if nothing runs.
         """
         ...
 
-    def retain(self, nodes: Collection[str], uids: Collection[str]) -> None:
+    def retain_pods(self, nodes: Collection[str], uids: Collection[str]) -> None:
         """These are all pods of these nodes. Kills containers of other pods, which were deleted while no kubelet ran."""
         ...
 

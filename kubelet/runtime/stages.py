@@ -84,7 +84,7 @@ class PodBehaviour:
         self._all = common
         self._named = named
 
-    def of(self, container: str) -> Behaviour:
+    def behaviour_of(self, container: str) -> Behaviour:
         return self._named.get(container, self._all)
 
 
@@ -211,7 +211,7 @@ class Stage:
 class Stages:
     stages: Sequence[Stage]
 
-    def behaviour(self, pod: Pod, default: Behaviour) -> Behaviour:
+    def behaviour_of(self, pod: Pod, default: Behaviour) -> Behaviour:
         """The behavior of the containers of this pod. Equal to the default if no stage matches."""
         matching = [stage for stage in self.stages if stage.selector.matches(pod)]
         if not matching:

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from pinnace.api import rbac_v1_pb2 as pinnace_dot_api_dot_rbac__v1__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fpinnace/api/authorization.proto\x12\npinnace.v1\x1a\x19pinnace/api/rbac_v1.proto\"\x1a\n\x18SelfSubjectReviewRequest\";\n\x08UserInfo\x12\x10\n\x08username\x18\x01 \x01(\t\x12\x0e\n\x06groups\x18\x02 \x03(\t\x12\r\n\x05nodes\x18\x03 \x03(\t\"y\n\x12ResourceAttributes\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04verb\x18\x02 \x01(\t\x12\r\n\x05group\x18\x03 \x01(\t\x12\x10\n\x08resource\x18\x04 \x01(\t\x12\x13\n\x0bsubresource\x18\x05 \x01(\t\x12\x0c\n\x04name\x18\x06 \x01(\t\"T\n\x1eSelfSubjectAccessReviewRequest\x12\x32\n\nattributes\x18\x01 \x01(\x0b\x32\x1e.pinnace.v1.ResourceAttributes\"n\n\x1aSubjectAccessReviewRequest\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x0e\n\x06groups\x18\x02 \x03(\t\x12\x32\n\nattributes\x18\x03 \x01(\x0b\x32\x1e.pinnace.v1.ResourceAttributes\"/\n\x0c\x41\x63\x63\x65ssReview\x12\x0f\n\x07\x61llowed\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\"#\n\x12TokenReviewRequest\x12\r\n\x05token\x18\x01 \x01(\t\"H\n\x13TokenReviewResponse\x12\"\n\x04user\x18\x01 \x01(\x0b\x32\x14.pinnace.v1.UserInfo\x12\r\n\x05\x65rror\x18\x02 \x01(\t\"2\n\x1dSelfSubjectRulesReviewRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\"9\n\x0bRulesReview\x12*\n\x05rules\x18\x01 \x03(\x0b\x32\x1b.pinnace.rbac.v1.PolicyRule2\xc8\x03\n\rAuthorization\x12O\n\x11SelfSubjectReview\x12$.pinnace.v1.SelfSubjectReviewRequest\x1a\x14.pinnace.v1.UserInfo\x12_\n\x17SelfSubjectAccessReview\x12*.pinnace.v1.SelfSubjectAccessReviewRequest\x1a\x18.pinnace.v1.AccessReview\x12\\\n\x16SelfSubjectRulesReview\x12).pinnace.v1.SelfSubjectRulesReviewRequest\x1a\x17.pinnace.v1.RulesReview\x12W\n\x13SubjectAccessReview\x12&.pinnace.v1.SubjectAccessReviewRequest\x1a\x18.pinnace.v1.AccessReview\x12N\n\x0bTokenReview\x12\x1e.pinnace.v1.TokenReviewRequest\x1a\x1f.pinnace.v1.TokenReviewResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fpinnace/api/authorization.proto\x12\npinnace.v1\x1a\x19pinnace/api/rbac_v1.proto\"\x1a\n\x18SelfSubjectReviewRequest\"n\n\x08UserInfo\x12\x10\n\x08username\x18\x01 \x01(\t\x12\x0e\n\x06groups\x18\x02 \x03(\t\x12\r\n\x05nodes\x18\x03 \x03(\t\x12\x0b\n\x03uid\x18\x04 \x01(\t\x12$\n\x05\x65xtra\x18\x05 \x03(\x0b\x32\x15.pinnace.v1.UserExtra\"(\n\tUserExtra\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0e\n\x06values\x18\x02 \x03(\t\"y\n\x12ResourceAttributes\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04verb\x18\x02 \x01(\t\x12\r\n\x05group\x18\x03 \x01(\t\x12\x10\n\x08resource\x18\x04 \x01(\t\x12\x13\n\x0bsubresource\x18\x05 \x01(\t\x12\x0c\n\x04name\x18\x06 \x01(\t\"T\n\x1eSelfSubjectAccessReviewRequest\x12\x32\n\nattributes\x18\x01 \x01(\x0b\x32\x1e.pinnace.v1.ResourceAttributes\"n\n\x1aSubjectAccessReviewRequest\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x0e\n\x06groups\x18\x02 \x03(\t\x12\x32\n\nattributes\x18\x03 \x01(\x0b\x32\x1e.pinnace.v1.ResourceAttributes\"/\n\x0c\x41\x63\x63\x65ssReview\x12\x0f\n\x07\x61llowed\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\"6\n\x12TokenReviewRequest\x12\r\n\x05token\x18\x01 \x01(\t\x12\x11\n\taudiences\x18\x02 \x03(\t\"[\n\x13TokenReviewResponse\x12\"\n\x04user\x18\x01 \x01(\x0b\x32\x14.pinnace.v1.UserInfo\x12\r\n\x05\x65rror\x18\x02 \x01(\t\x12\x11\n\taudiences\x18\x03 \x03(\t\"2\n\x1dSelfSubjectRulesReviewRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\"9\n\x0bRulesReview\x12*\n\x05rules\x18\x01 \x03(\x0b\x32\x1b.pinnace.rbac.v1.PolicyRule2\xc8\x03\n\rAuthorization\x12O\n\x11SelfSubjectReview\x12$.pinnace.v1.SelfSubjectReviewRequest\x1a\x14.pinnace.v1.UserInfo\x12_\n\x17SelfSubjectAccessReview\x12*.pinnace.v1.SelfSubjectAccessReviewRequest\x1a\x18.pinnace.v1.AccessReview\x12\\\n\x16SelfSubjectRulesReview\x12).pinnace.v1.SelfSubjectRulesReviewRequest\x1a\x17.pinnace.v1.RulesReview\x12W\n\x13SubjectAccessReview\x12&.pinnace.v1.SubjectAccessReviewRequest\x1a\x18.pinnace.v1.AccessReview\x12N\n\x0bTokenReview\x12\x1e.pinnace.v1.TokenReviewRequest\x1a\x1f.pinnace.v1.TokenReviewResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,23 +35,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SELFSUBJECTREVIEWREQUEST']._serialized_start=74
   _globals['_SELFSUBJECTREVIEWREQUEST']._serialized_end=100
   _globals['_USERINFO']._serialized_start=102
-  _globals['_USERINFO']._serialized_end=161
-  _globals['_RESOURCEATTRIBUTES']._serialized_start=163
-  _globals['_RESOURCEATTRIBUTES']._serialized_end=284
-  _globals['_SELFSUBJECTACCESSREVIEWREQUEST']._serialized_start=286
-  _globals['_SELFSUBJECTACCESSREVIEWREQUEST']._serialized_end=370
-  _globals['_SUBJECTACCESSREVIEWREQUEST']._serialized_start=372
-  _globals['_SUBJECTACCESSREVIEWREQUEST']._serialized_end=482
-  _globals['_ACCESSREVIEW']._serialized_start=484
-  _globals['_ACCESSREVIEW']._serialized_end=531
-  _globals['_TOKENREVIEWREQUEST']._serialized_start=533
-  _globals['_TOKENREVIEWREQUEST']._serialized_end=568
-  _globals['_TOKENREVIEWRESPONSE']._serialized_start=570
-  _globals['_TOKENREVIEWRESPONSE']._serialized_end=642
-  _globals['_SELFSUBJECTRULESREVIEWREQUEST']._serialized_start=644
-  _globals['_SELFSUBJECTRULESREVIEWREQUEST']._serialized_end=694
-  _globals['_RULESREVIEW']._serialized_start=696
-  _globals['_RULESREVIEW']._serialized_end=753
-  _globals['_AUTHORIZATION']._serialized_start=756
-  _globals['_AUTHORIZATION']._serialized_end=1212
+  _globals['_USERINFO']._serialized_end=212
+  _globals['_USEREXTRA']._serialized_start=214
+  _globals['_USEREXTRA']._serialized_end=254
+  _globals['_RESOURCEATTRIBUTES']._serialized_start=256
+  _globals['_RESOURCEATTRIBUTES']._serialized_end=377
+  _globals['_SELFSUBJECTACCESSREVIEWREQUEST']._serialized_start=379
+  _globals['_SELFSUBJECTACCESSREVIEWREQUEST']._serialized_end=463
+  _globals['_SUBJECTACCESSREVIEWREQUEST']._serialized_start=465
+  _globals['_SUBJECTACCESSREVIEWREQUEST']._serialized_end=575
+  _globals['_ACCESSREVIEW']._serialized_start=577
+  _globals['_ACCESSREVIEW']._serialized_end=624
+  _globals['_TOKENREVIEWREQUEST']._serialized_start=626
+  _globals['_TOKENREVIEWREQUEST']._serialized_end=680
+  _globals['_TOKENREVIEWRESPONSE']._serialized_start=682
+  _globals['_TOKENREVIEWRESPONSE']._serialized_end=773
+  _globals['_SELFSUBJECTRULESREVIEWREQUEST']._serialized_start=775
+  _globals['_SELFSUBJECTRULESREVIEWREQUEST']._serialized_end=825
+  _globals['_RULESREVIEW']._serialized_start=827
+  _globals['_RULESREVIEW']._serialized_end=884
+  _globals['_AUTHORIZATION']._serialized_start=887
+  _globals['_AUTHORIZATION']._serialized_end=1343
 # @@protoc_insertion_point(module_scope)

@@ -12,14 +12,26 @@ class SelfSubjectReviewRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class UserInfo(_message.Message):
-    __slots__ = ("username", "groups", "nodes")
+    __slots__ = ("username", "groups", "nodes", "uid", "extra")
     USERNAME_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    EXTRA_FIELD_NUMBER: _ClassVar[int]
     username: str
     groups: _containers.RepeatedScalarFieldContainer[str]
     nodes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, username: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., nodes: _Optional[_Iterable[str]] = ...) -> None: ...
+    uid: str
+    extra: _containers.RepeatedCompositeFieldContainer[UserExtra]
+    def __init__(self, username: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., nodes: _Optional[_Iterable[str]] = ..., uid: _Optional[str] = ..., extra: _Optional[_Iterable[_Union[UserExtra, _Mapping]]] = ...) -> None: ...
+
+class UserExtra(_message.Message):
+    __slots__ = ("key", "values")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    values: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, key: _Optional[str] = ..., values: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ResourceAttributes(_message.Message):
     __slots__ = ("namespace", "verb", "group", "resource", "subresource", "name")
@@ -62,18 +74,22 @@ class AccessReview(_message.Message):
     def __init__(self, allowed: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class TokenReviewRequest(_message.Message):
-    __slots__ = ("token",)
+    __slots__ = ("token", "audiences")
     TOKEN_FIELD_NUMBER: _ClassVar[int]
+    AUDIENCES_FIELD_NUMBER: _ClassVar[int]
     token: str
-    def __init__(self, token: _Optional[str] = ...) -> None: ...
+    audiences: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, token: _Optional[str] = ..., audiences: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TokenReviewResponse(_message.Message):
-    __slots__ = ("user", "error")
+    __slots__ = ("user", "error", "audiences")
     USER_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    AUDIENCES_FIELD_NUMBER: _ClassVar[int]
     user: UserInfo
     error: str
-    def __init__(self, user: _Optional[_Union[UserInfo, _Mapping]] = ..., error: _Optional[str] = ...) -> None: ...
+    audiences: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, user: _Optional[_Union[UserInfo, _Mapping]] = ..., error: _Optional[str] = ..., audiences: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SelfSubjectRulesReviewRequest(_message.Message):
     __slots__ = ("namespace",)

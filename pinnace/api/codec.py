@@ -28,27 +28,36 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from pinnace.api.customobjects import read_content, write_content
+from pinnace.api.customobjects_pb2 import CustomObject
 from pinnace.api.merge import Key, key_of
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resource_v1_pb2 import Quantity
-from pinnace.api.resources import ALL, EVENTS_V1, Object, Resource
+from pinnace.api.resources import ALL, EVENTS_V1, CustomResource, Object, Resource
 from pinnace.api.scalars import SCALARS, Scalar, kind_of, primitive_reader, write_primitive, zero_primitive
 
 INLINED = frozenset(
-    "pinnace.core.v1." + name
-    for name in (
-        "Volume.volumeSource",
-        "PersistentVolumeSpec.persistentVolumeSource",
-        "Probe.handler",
-        "EphemeralContainer.ephemeralContainerCommon",
-        "ConfigMapKeySelector.localObjectReference",
-        "SecretKeySelector.localObjectReference",
-        "ConfigMapEnvSource.localObjectReference",
-        "SecretEnvSource.localObjectReference",
-        "ConfigMapVolumeSource.localObjectReference",
-        "ConfigMapProjection.localObjectReference",
-        "SecretProjection.localObjectReference",
-    )
+    {
+        "pinnace.admissionregistration.v1.NamedRuleWithOperations.ruleWithOperations",
+        "pinnace.admissionregistration.v1.RuleWithOperations.rule",
+        "pinnace.networking.v1.IngressRule.ingressRuleValue",
+        *(
+            "pinnace.core.v1." + name
+            for name in (
+                "Volume.volumeSource",
+                "PersistentVolumeSpec.persistentVolumeSource",
+                "Probe.handler",
+                "EphemeralContainer.ephemeralContainerCommon",
+                "ConfigMapKeySelector.localObjectReference",
+                "SecretKeySelector.localObjectReference",
+                "ConfigMapEnvSource.localObjectReference",
+                "SecretEnvSource.localObjectReference",
+                "ConfigMapVolumeSource.localObjectReference",
+                "ConfigMapProjection.localObjectReference",
+                "SecretProjection.localObjectReference",
+            )
+        ),
+    }
 )
 """Message fields that are inlined in JSON: their fields appear in the parent (`json:",inline"` in Go)."""
 
@@ -120,6 +129,10 @@ M = TypeVar("M", bound=Message)
 T = TypeVar("T", bound=Object)
 
 SHOWN_WHEN_ZERO = {
+    "pinnace.apiextensions.v1.CustomResourceDefinitionNames": ("plural", "kind"),
+    "pinnace.apiextensions.v1.CustomResourceDefinitionVersion": ("served", "storage"),
+    "pinnace.apiextensions.v1.CustomResourceDefinitionSpec": ("group", "scope"),
+    "pinnace.apiextensions.v1.CustomResourceSubresourceScale": ("specReplicasPath", "statusReplicasPath"),
     "pinnace.core.v1.ContainerStatus": ("ready", "restartCount", "image", "imageID"),
     "pinnace.core.v1.ContainerStateTerminated": ("exitCode",),
     "pinnace.core.v1.ISCSIVolumeSource": ("lun",),
@@ -212,6 +225,9 @@ class CodecError(ValueError):
 def to_dict(obj: Message | Object) -> dict[str, Any]:
     """Return the object as a dictionary. API objects include apiVersion and kind."""
     message = cast(Message, obj)
+    if isinstance(message, CustomObject):
+        head = {"apiVersion": message.apiVersion, "kind": message.kind, "metadata": _write(message.metadata)}
+        return head | read_content(message)
     resource = _KINDS.get(message.DESCRIPTOR.full_name)
     if resource is None:
         return _write(message)
@@ -254,6 +270,8 @@ def readable(target: Any, data: object, path: FieldPath = ()) -> Any:
 
 def _read(target: Any, data: object, path: FieldPath) -> tuple[Any, Sequence[Problem]]:
     reader = _Reader()
+    if isinstance(target, CustomResource):
+        return reader.read_custom(target, data, path), reader.problems
     message = target.message() if isinstance(target, Resource) else target()
     resource = _KINDS.get(message.DESCRIPTOR.full_name)
     if resource is not None and isinstance(data, Mapping):
@@ -332,6 +350,31 @@ class _Reader:
                 self.problems.append(Problem((*path, str(name)), self._unknown(str(name), fields), unknown=True))
             elif value is not None:
                 self._field(message, field, value, (*path, name))
+
+    def read_custom(self, resource: CustomResource, data: object, path: FieldPath) -> CustomObject:
+        """Return a custom object. Unknown fields are problems, but stay in the object: the API server removes them."""
+        obj = CustomObject()
+        if not isinstance(data, Mapping):
+            self._wrong(path, f"expected an object, got {kind_of(data)}")
+            return obj
+        form = dict(data)
+        for name, default in (("apiVersion", resource.api_version), ("kind", resource.kind)):
+            value = form.get(name) or default
+            if isinstance(value, str):
+                setattr(obj, name, value)
+            else:
+                self._wrong((*path, name), f"expected a string, got {kind_of(value)}")
+        obj.metadata.SetInParent()
+        if (metadata := form.pop("metadata", None)) is not None:
+            self.fill(obj.metadata, metadata, (*path, "metadata"))
+        try:
+            obj.content = write_content(form)
+        except ValueError:
+            self._wrong(path, "not valid Unicode")
+        if resource.schema is not None:
+            unknown = resource.schema.find_unknown_fields(form)
+            self.problems += [Problem((*path, field), "unknown field", unknown=True) for field in unknown]
+        return obj
 
     def _field(self, message: Message, field: Field, value: object, path: FieldPath) -> None:
         for parent in field.parents:
@@ -436,6 +479,9 @@ def revised(
     """
     new, result = readable(resource, data)
     problems = [problem for problem in result if not ignored(problem)]
+    if isinstance(resource, CustomResource):
+        _refuse(problems, frozenset())
+        return new
     shown, before = readable(resource, form)
     known = frozenset(before)
     _refuse(problems, known)

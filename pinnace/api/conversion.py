@@ -18,7 +18,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from pinnace.api.codec import unknown_fields
-from pinnace.api.resources import EVENTS, EVENTS_V1, Resource
+from pinnace.api.resources import EVENTS, EVENTS_V1, CustomResource, Resource
 from pinnace.api.selectors import FIELDS, FieldSelector, parse_fields
 
 
@@ -103,24 +103,71 @@ SERVED_VERSIONS = tuple(conversion.served for conversion in _CONVERSIONS)
 """The versions that are not the stored ones of their kinds."""
 
 
-@cache
 def conversion_of(resource: Resource[Any]) -> Conversion:
-    """Return the conversion of a version to the stored form."""
+    """Return the conversion of a version to the stored form. Versions of custom kinds have their own one
+    (pinnace.apiextensions.kinds)."""
+    if isinstance(resource, CustomResource):
+        return Conversion(resource, resource)
+    return _built_in_conversion(resource)
+
+
+@cache
+def _built_in_conversion(resource: Resource[Any]) -> Conversion:
     return next((conversion for conversion in _CONVERSIONS if conversion.served is resource), Conversion(resource, resource))
 
 
-@cache
 def conversion_to(resource: Resource[Any], api_version: str) -> Conversion | None:
     """Return the conversion of a version of the same kind. `resource`: any version. None: there is no such version."""
+    if isinstance(resource, CustomResource):
+        return Conversion(resource, resource) if resource.api_version == api_version else None
+    return _built_in_conversion_to(resource, api_version)
+
+
+@cache
+def _built_in_conversion_to(resource: Resource[Any], api_version: str) -> Conversion | None:
     stored = conversion_of(resource).stored
     versions = (stored, *(conversion.served for conversion in _CONVERSIONS if conversion.stored is stored))
     return next((conversion_of(version) for version in versions if version.api_version == api_version), None)
 
 
-@cache
+@dataclass(frozen=True, eq=False)
+class _CustomConversion(Conversion):
+    """The conversion between two versions of a custom kind."""
+
+    def to_stored(self, obj: Any, present: Any = None) -> Any:
+        return self.stored.schema.to_served_object(obj)  # type: ignore[attr-defined]
+
+    def to_served(self, obj: Any) -> Any:
+        return self.served.schema.to_served_object(obj)  # type: ignore[attr-defined]
+
+
+def served_versions(resource: Resource[Any]) -> tuple[str, ...]:
+    """Return the API versions in which the objects of a resource are served."""
+    if isinstance(resource, CustomResource):
+        return tuple(resource.schema.served_versions()) if resource.schema is not None else (resource.api_version,)
+    stored = conversion_of(resource).stored
+    return (stored.api_version, *(item.served.api_version for item in _CONVERSIONS if item.stored is stored))
+
+
+def conversion_between(resource: Resource[Any], api_version: str) -> Conversion | None:
+    """Return the conversion between the form of the objects in writes of a resource and a served version. Unlike with
+    `conversion_to`, writes of a custom kind have the form of their version."""
+    if not isinstance(resource, CustomResource) or api_version == resource.api_version:
+        return conversion_to(resource, api_version)
+    other = resource.schema.served_versions().get(api_version) if resource.schema is not None else None
+    return _CustomConversion(other, resource) if other is not None else None
+
+
 def renamed_fields(resource: Resource[Any], source: str, target: str) -> Mapping[str, str] | None:
     """Return the names in the API version `target` of the fields that have other names in `source`. None: the kind of the
     resource does not have both versions."""
+    if isinstance(resource, CustomResource):
+        return {} if resource.schema is None or resource.schema.has_versions(source, target) else None
+    return _renamed_fields(resource, source, target)
+
+
+@cache
+def _renamed_fields(resource: Resource[Any], source: str, target: str) -> Mapping[str, str] | None:
     before, after = conversion_to(resource, source), conversion_to(resource, target)
     if before is None or after is None:
         return None

@@ -9,6 +9,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
 
 from pinnace.api import fieldset
 from pinnace.api.codec import INLINED, OWNERSHIP, SHOWN_WHEN_ZERO, Field, fields_of, map_value
@@ -101,7 +102,7 @@ def _add(entries: Entries, element: str, value: Any, inner: _Value | None, is_pr
     """Add the tree of a value. `inner`: None for a value with one owner. `is_present`: it exists in empty objects."""
     is_member = element not in excluded.members
     if inner is None:
-        if is_member:
+        if is_member and not (is_present and isinstance(value, Message) and not value.ListFields()):
             entries[element] = _LEAF
         return
     is_filled, children = inner(value, excluded.children.get(element, NOTHING))

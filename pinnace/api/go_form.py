@@ -16,6 +16,7 @@ SHOWN_WHEN_EMPTY: dict[str, tuple[str, ...]] = {
         for resource in ALL
         if "status" in resource.message.DESCRIPTOR.fields_by_name
     },
+    "pinnace.apiextensions.v1.CustomResourceDefinitionStatus": ("acceptedNames",),
     "pinnace.core.v1.Container": ("resources",),
     "pinnace.core.v1.ContainerStatus": ("state", "lastState"),
     "pinnace.core.v1.Event": ("involvedObject", "source"),
@@ -23,6 +24,8 @@ SHOWN_WHEN_EMPTY: dict[str, tuple[str, ...]] = {
 }
 """Messages that Kubernetes serializes as {} if they are empty, because clients read their fields without a check."""
 SHOWN_AS_NULL: dict[str, tuple[str, ...]] = {
+    "pinnace.apiextensions.v1.CustomResourceDefinitionCondition": ("lastTransitionTime",),
+    "pinnace.apiextensions.v1.CustomResourceDefinitionStatus": ("conditions", "storedVersions"),
     "pinnace.apps.v1.DeploymentCondition": ("lastUpdateTime", "lastTransitionTime"),
     "pinnace.apps.v1.ReplicaSetCondition": ("lastTransitionTime",),
     "pinnace.batch.v1.JobCondition": ("lastProbeTime", "lastTransitionTime"),
@@ -38,7 +41,7 @@ SHOWN_AS_NULL: dict[str, tuple[str, ...]] = {
     "pinnace.events.v1.EventSeries": ("lastObservedTime",),
     "pinnace.meta.v1.Condition": ("lastTransitionTime",),
 }
-"""Times that Kubernetes serializes as null if they are absent: Go's `omitempty` does not omit a struct."""
+"""Times and lists that Kubernetes serializes as null if they are absent: Go's `omitempty` does not omit a struct."""
 
 
 def completed(message: Message, form: Mapping[str, Any]) -> dict[str, Any]:

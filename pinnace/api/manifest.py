@@ -96,7 +96,7 @@ class _Loader:
                 for item in left_out
                 if self._validate == "warn" and item.path[len(path)] != "status"
             )
-            if unnamed := _unnamed(obj, self._named):
+            if unnamed := _missing_name_error(obj, self._named):
                 self.problem(line_of(document.data, (*path, "metadata"), document.line), f"metadata.name: {unnamed}")
             self.manifests.append(Manifest(resource, obj, as_written(obj, data), self._source, line, warned))
 
@@ -105,7 +105,7 @@ class _Loader:
         return self._validate != "strict" or path[0] == "status"
 
 
-def _unnamed(obj: Object, named: bool) -> str:
+def _missing_name_error(obj: Object, named: bool) -> str:
     """Return the error for a missing name, or "" if the object has a name."""
     if obj.metadata.name:
         return ""

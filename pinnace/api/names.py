@@ -19,8 +19,11 @@ MAX_LABEL = 63
 MAX_SUBDOMAIN = 253
 MAX_KEY = MAX_SUBDOMAIN + 1 + MAX_LABEL
 MAX_PORT_NAME = 15
+NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+"""Characters for generated names, without vowels and similar-looking characters, as in Kubernetes."""
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_1035_LABEL = r"[a-z]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _SEARCH_LABEL = r"_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
 _SEARCH = rf"{_SEARCH_LABEL}(\.{_SEARCH_LABEL})*"
@@ -30,6 +33,7 @@ _CONFIG_KEY = r"[-._a-zA-Z0-9]+"
 _HEADER = r"[-A-Za-z0-9]+"
 
 _match_label = re.compile(_LABEL).fullmatch
+_match_1035_label = re.compile(_1035_LABEL).fullmatch
 _match_subdomain = re.compile(_SUBDOMAIN).fullmatch
 _match_search = re.compile(_SEARCH).fullmatch
 _match_key = re.compile(_KEY).fullmatch
@@ -41,7 +45,16 @@ _match_env = re.compile(r"[ -<>-~]+").fullmatch
 
 _RULE = "must start and end with an alphanumeric character"
 _LABEL_RULE = f"a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and {_RULE}"
+_1035_RULE = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
+    "and end with an alphanumeric character"
+)
 _SUBDOMAIN_RULE = f"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and {_RULE}"
+_WILDCARD = rf"\*\.{_SUBDOMAIN}"
+_WILDCARD_RULE = (
+    "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case "
+    "alphanumeric characters, '-' or '.' and end with an alphanumeric character"
+)
 _SEARCH_RULE = _SUBDOMAIN_RULE.replace("characters, '-'", "characters, '_', '-'")
 _KEY_RULE = f"must consist of alphanumeric characters, '-', '_' or '.', and {_RULE}"
 _VALUE_RULE = f"a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and {_RULE}"
@@ -53,7 +66,9 @@ def _pattern(rule: str, pattern: str, *examples: str) -> str:
 
 
 _NO_LABEL = (_pattern(_LABEL_RULE, _LABEL, "my-name", "123-abc"),)
+_NO_1035_LABEL = _pattern(_1035_RULE, _1035_LABEL, "my-name", "abc-123")
 _NO_SUBDOMAIN = (_pattern(_SUBDOMAIN_RULE, _SUBDOMAIN, "example.com"),)
+_NO_WILDCARD = (_pattern(_WILDCARD_RULE, _WILDCARD, "*.example.com"),)
 _NO_SEARCH = (_pattern(_SEARCH_RULE, _SEARCH, "example.com"),)
 _NO_KEY = _pattern(_KEY_RULE, _KEY, "MyName", "my.name", "123-abc")
 _NO_VALUE = (_pattern(_VALUE_RULE, _VALUE, "MyValue", "my_value", "12345"),)
@@ -64,6 +79,13 @@ def dns_subdomain(text: str) -> tuple[str, ...]:
     if len(text) > MAX_SUBDOMAIN:
         return (f"must be no more than {MAX_SUBDOMAIN} characters",)
     return OK if _match_subdomain(text) else _NO_SUBDOMAIN
+
+
+def wildcard_dns_subdomain(text: str) -> tuple[str, ...]:
+    """Validate a host whose first label is "*": "*.example.com"."""
+    if len(text) > MAX_SUBDOMAIN:
+        return (f"must be no more than {MAX_SUBDOMAIN} characters",)
+    return OK if text.startswith("*.") and _match_subdomain(text[2:]) else _NO_WILDCARD
 
 
 def domain(text: str) -> tuple[str, ...]:
@@ -95,6 +117,12 @@ def _dns_label(text: str) -> tuple[str, ...]:
     if _match_label(text):
         return OK
     return ("must not contain dots",) if _match_subdomain(text) else _NO_LABEL
+
+
+def dns_1035_label(text: str) -> tuple[str, ...]:
+    """Validate the name of a service, or of a kind, version or resource: a label that begins with a letter."""
+    too_long = (f"must be no more than {MAX_LABEL} characters",) if len(text) > MAX_LABEL else OK
+    return too_long if _match_1035_label(text) else (*too_long, _NO_1035_LABEL)
 
 
 def path_segment(text: str) -> tuple[str, ...]:

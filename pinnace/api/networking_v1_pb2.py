@@ -22,30 +22,86 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from pinnace.api import core_v1_pb2 as pinnace_dot_api_dot_core__v1__pb2
+from pinnace.api import intstr_v1_pb2 as pinnace_dot_api_dot_intstr__v1__pb2
 from pinnace.api import meta_v1_pb2 as pinnace_dot_api_dot_meta__v1__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fpinnace/api/networking_v1.proto\x12\x15pinnace.networking.v1\x1a\x19pinnace/api/meta_v1.proto\"n\n\tIPAddress\x12-\n\x08metadata\x18\x01 \x01(\x0b\x32\x1b.pinnace.meta.v1.ObjectMeta\x12\x32\n\x04spec\x18\x02 \x01(\x0b\x32$.pinnace.networking.v1.IPAddressSpec\"J\n\rIPAddressSpec\x12\x39\n\tparentRef\x18\x01 \x01(\x0b\x32&.pinnace.networking.v1.ParentReference\"S\n\x0fParentReference\x12\r\n\x05group\x18\x01 \x01(\t\x12\x10\n\x08resource\x18\x02 \x01(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\x12\x0c\n\x04name\x18\x04 \x01(\t\"m\n\rIPAddressList\x12+\n\x08metadata\x18\x01 \x01(\x0b\x32\x19.pinnace.meta.v1.ListMeta\x12/\n\x05items\x18\x02 \x03(\x0b\x32 .pinnace.networking.v1.IPAddress\"\xac\x01\n\x0bServiceCIDR\x12-\n\x08metadata\x18\x01 \x01(\x0b\x32\x1b.pinnace.meta.v1.ObjectMeta\x12\x34\n\x04spec\x18\x02 \x01(\x0b\x32&.pinnace.networking.v1.ServiceCIDRSpec\x12\x38\n\x06status\x18\x03 \x01(\x0b\x32(.pinnace.networking.v1.ServiceCIDRStatus\" \n\x0fServiceCIDRSpec\x12\r\n\x05\x63idrs\x18\x01 \x03(\t\"C\n\x11ServiceCIDRStatus\x12.\n\nconditions\x18\x01 \x03(\x0b\x32\x1a.pinnace.meta.v1.Condition\"q\n\x0fServiceCIDRList\x12+\n\x08metadata\x18\x01 \x01(\x0b\x32\x19.pinnace.meta.v1.ListMeta\x12\x31\n\x05items\x18\x02 \x03(\x0b\x32\".pinnace.networking.v1.ServiceCIDRb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fpinnace/api/networking_v1.proto\x12\x15pinnace.networking.v1\x1a\x19pinnace/api/core_v1.proto\x1a\x1bpinnace/api/intstr_v1.proto\x1a\x19pinnace/api/meta_v1.proto\"n\n\tIPAddress\x12-\n\x08metadata\x18\x01 \x01(\x0b\x32\x1b.pinnace.meta.v1.ObjectMeta\x12\x32\n\x04spec\x18\x02 \x01(\x0b\x32$.pinnace.networking.v1.IPAddressSpec\"J\n\rIPAddressSpec\x12\x39\n\tparentRef\x18\x01 \x01(\x0b\x32&.pinnace.networking.v1.ParentReference\"S\n\x0fParentReference\x12\r\n\x05group\x18\x01 \x01(\t\x12\x10\n\x08resource\x18\x02 \x01(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\x12\x0c\n\x04name\x18\x04 \x01(\t\"m\n\rIPAddressList\x12+\n\x08metadata\x18\x01 \x01(\x0b\x32\x19.pinnace.meta.v1.ListMeta\x12/\n\x05items\x18\x02 \x03(\x0b\x32 .pinnace.networking.v1.IPAddress\"\xac\x01\n\x0bServiceCIDR\x12-\n\x08metadata\x18\x01 \x01(\x0b\x32\x1b.pinnace.meta.v1.ObjectMeta\x12\x34\n\x04spec\x18\x02 \x01(\x0b\x32&.pinnace.networking.v1.ServiceCIDRSpec\x12\x38\n\x06status\x18\x03 \x01(\x0b\x32(.pinnace.networking.v1.ServiceCIDRStatus\" \n\x0fServiceCIDRSpec\x12\r\n\x05\x63idrs\x18\x01 \x03(\t\"C\n\x11ServiceCIDRStatus\x12.\n\nconditions\x18\x01 \x03(\x0b\x32\x1a.pinnace.meta.v1.Condition\"q\n\x0fServiceCIDRList\x12+\n\x08metadata\x18\x01 \x01(\x0b\x32\x19.pinnace.meta.v1.ListMeta\x12\x31\n\x05items\x18\x02 \x03(\x0b\x32\".pinnace.networking.v1.ServiceCIDR\"\xa0\x01\n\x07Ingress\x12-\n\x08metadata\x18\x01 \x01(\x0b\x32\x1b.pinnace.meta.v1.ObjectMeta\x12\x30\n\x04spec\x18\x02 \x01(\x0b\x32\".pinnace.networking.v1.IngressSpec\x12\x34\n\x06status\x18\x03 \x01(\x0b\x32$.pinnace.networking.v1.IngressStatus\"i\n\x0bIngressList\x12+\n\x08metadata\x18\x01 \x01(\x0b\x32\x19.pinnace.meta.v1.ListMeta\x12-\n\x05items\x18\x02 \x03(\x0b\x32\x1e.pinnace.networking.v1.Ingress\"\xe3\x01\n\x0bIngressSpec\x12\x1d\n\x10ingressClassName\x18\x04 \x01(\tH\x00\x88\x01\x01\x12=\n\x0e\x64\x65\x66\x61ultBackend\x18\x01 \x01(\x0b\x32%.pinnace.networking.v1.IngressBackend\x12.\n\x03tls\x18\x02 \x03(\x0b\x32!.pinnace.networking.v1.IngressTLS\x12\x31\n\x05rules\x18\x03 \x03(\x0b\x32\".pinnace.networking.v1.IngressRuleB\x13\n\x11_ingressClassName\"\x8d\x01\n\x0eIngressBackend\x12=\n\x07service\x18\x04 \x01(\x0b\x32,.pinnace.networking.v1.IngressServiceBackend\x12<\n\x08resource\x18\x03 \x01(\x0b\x32*.pinnace.core.v1.TypedLocalObjectReference\"^\n\x15IngressServiceBackend\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x37\n\x04port\x18\x02 \x01(\x0b\x32).pinnace.networking.v1.ServiceBackendPort\"2\n\x12ServiceBackendPort\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x05\"/\n\nIngressTLS\x12\r\n\x05hosts\x18\x01 \x03(\t\x12\x12\n\nsecretName\x18\x02 \x01(\t\"^\n\x0bIngressRule\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x41\n\x10ingressRuleValue\x18\x02 \x01(\x0b\x32\'.pinnace.networking.v1.IngressRuleValue\"M\n\x10IngressRuleValue\x12\x39\n\x04http\x18\x01 \x01(\x0b\x32+.pinnace.networking.v1.HTTPIngressRuleValue\"M\n\x14HTTPIngressRuleValue\x12\x35\n\x05paths\x18\x01 \x03(\x0b\x32&.pinnace.networking.v1.HTTPIngressPath\"{\n\x0fHTTPIngressPath\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x15\n\x08pathType\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x36\n\x07\x62\x61\x63kend\x18\x02 \x01(\x0b\x32%.pinnace.networking.v1.IngressBackendB\x0b\n\t_pathType\"W\n\rIngressStatus\x12\x46\n\x0cloadBalancer\x18\x01 \x01(\x0b\x32\x30.pinnace.networking.v1.IngressLoadBalancerStatus\"_\n\x19IngressLoadBalancerStatus\x12\x42\n\x07ingress\x18\x01 \x03(\x0b\x32\x31.pinnace.networking.v1.IngressLoadBalancerIngress\"s\n\x1aIngressLoadBalancerIngress\x12\n\n\x02ip\x18\x01 \x01(\t\x12\x10\n\x08hostname\x18\x02 \x01(\t\x12\x37\n\x05ports\x18\x04 \x03(\x0b\x32(.pinnace.networking.v1.IngressPortStatus\"Q\n\x11IngressPortStatus\x12\x0c\n\x04port\x18\x01 \x01(\x05\x12\x10\n\x08protocol\x18\x02 \x01(\t\x12\x12\n\x05\x65rror\x18\x03 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_error\"t\n\x0cIngressClass\x12-\n\x08metadata\x18\x01 \x01(\x0b\x32\x1b.pinnace.meta.v1.ObjectMeta\x12\x35\n\x04spec\x18\x02 \x01(\x0b\x32\'.pinnace.networking.v1.IngressClassSpec\"s\n\x10IngressClassList\x12+\n\x08metadata\x18\x01 \x01(\x0b\x32\x19.pinnace.meta.v1.ListMeta\x12\x32\n\x05items\x18\x02 \x03(\x0b\x32#.pinnace.networking.v1.IngressClass\"r\n\x10IngressClassSpec\x12\x12\n\ncontroller\x18\x01 \x01(\t\x12J\n\nparameters\x18\x02 \x01(\x0b\x32\x36.pinnace.networking.v1.IngressClassParametersReference\"\xa5\x01\n\x1fIngressClassParametersReference\x12\x15\n\x08\x61piGroup\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x12\n\x05scope\x18\x04 \x01(\tH\x01\x88\x01\x01\x12\x16\n\tnamespace\x18\x05 \x01(\tH\x02\x88\x01\x01\x42\x0b\n\t_apiGroupB\x08\n\x06_scopeB\x0c\n\n_namespace\"v\n\rNetworkPolicy\x12-\n\x08metadata\x18\x01 \x01(\x0b\x32\x1b.pinnace.meta.v1.ObjectMeta\x12\x36\n\x04spec\x18\x02 \x01(\x0b\x32(.pinnace.networking.v1.NetworkPolicySpec\"u\n\x11NetworkPolicyList\x12+\n\x08metadata\x18\x01 \x01(\x0b\x32\x19.pinnace.meta.v1.ListMeta\x12\x33\n\x05items\x18\x02 \x03(\x0b\x32$.pinnace.networking.v1.NetworkPolicy\"\xdf\x01\n\x11NetworkPolicySpec\x12\x33\n\x0bpodSelector\x18\x01 \x01(\x0b\x32\x1e.pinnace.meta.v1.LabelSelector\x12@\n\x07ingress\x18\x02 \x03(\x0b\x32/.pinnace.networking.v1.NetworkPolicyIngressRule\x12>\n\x06\x65gress\x18\x03 \x03(\x0b\x32..pinnace.networking.v1.NetworkPolicyEgressRule\x12\x13\n\x0bpolicyTypes\x18\x04 \x03(\t\"\x8b\x01\n\x18NetworkPolicyIngressRule\x12\x37\n\x05ports\x18\x01 \x03(\x0b\x32(.pinnace.networking.v1.NetworkPolicyPort\x12\x36\n\x04\x66rom\x18\x02 \x03(\x0b\x32(.pinnace.networking.v1.NetworkPolicyPeer\"\x88\x01\n\x17NetworkPolicyEgressRule\x12\x37\n\x05ports\x18\x01 \x03(\x0b\x32(.pinnace.networking.v1.NetworkPolicyPort\x12\x34\n\x02to\x18\x02 \x03(\x0b\x32(.pinnace.networking.v1.NetworkPolicyPeer\"\x87\x01\n\x11NetworkPolicyPort\x12\x15\n\x08protocol\x18\x01 \x01(\tH\x00\x88\x01\x01\x12,\n\x04port\x18\x02 \x01(\x0b\x32\x1e.pinnace.intstr.v1.IntOrString\x12\x14\n\x07\x65ndPort\x18\x03 \x01(\x05H\x01\x88\x01\x01\x42\x0b\n\t_protocolB\n\n\x08_endPort\"\xb4\x01\n\x11NetworkPolicyPeer\x12\x33\n\x0bpodSelector\x18\x01 \x01(\x0b\x32\x1e.pinnace.meta.v1.LabelSelector\x12\x39\n\x11namespaceSelector\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.LabelSelector\x12/\n\x07ipBlock\x18\x03 \x01(\x0b\x32\x1e.pinnace.networking.v1.IPBlock\"\'\n\x07IPBlock\x12\x0c\n\x04\x63idr\x18\x01 \x01(\t\x12\x0e\n\x06\x65xcept\x18\x02 \x03(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pinnace.api.networking_v1_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_IPADDRESS']._serialized_start=85
-  _globals['_IPADDRESS']._serialized_end=195
-  _globals['_IPADDRESSSPEC']._serialized_start=197
-  _globals['_IPADDRESSSPEC']._serialized_end=271
-  _globals['_PARENTREFERENCE']._serialized_start=273
-  _globals['_PARENTREFERENCE']._serialized_end=356
-  _globals['_IPADDRESSLIST']._serialized_start=358
-  _globals['_IPADDRESSLIST']._serialized_end=467
-  _globals['_SERVICECIDR']._serialized_start=470
-  _globals['_SERVICECIDR']._serialized_end=642
-  _globals['_SERVICECIDRSPEC']._serialized_start=644
-  _globals['_SERVICECIDRSPEC']._serialized_end=676
-  _globals['_SERVICECIDRSTATUS']._serialized_start=678
-  _globals['_SERVICECIDRSTATUS']._serialized_end=745
-  _globals['_SERVICECIDRLIST']._serialized_start=747
-  _globals['_SERVICECIDRLIST']._serialized_end=860
+  _globals['_IPADDRESS']._serialized_start=141
+  _globals['_IPADDRESS']._serialized_end=251
+  _globals['_IPADDRESSSPEC']._serialized_start=253
+  _globals['_IPADDRESSSPEC']._serialized_end=327
+  _globals['_PARENTREFERENCE']._serialized_start=329
+  _globals['_PARENTREFERENCE']._serialized_end=412
+  _globals['_IPADDRESSLIST']._serialized_start=414
+  _globals['_IPADDRESSLIST']._serialized_end=523
+  _globals['_SERVICECIDR']._serialized_start=526
+  _globals['_SERVICECIDR']._serialized_end=698
+  _globals['_SERVICECIDRSPEC']._serialized_start=700
+  _globals['_SERVICECIDRSPEC']._serialized_end=732
+  _globals['_SERVICECIDRSTATUS']._serialized_start=734
+  _globals['_SERVICECIDRSTATUS']._serialized_end=801
+  _globals['_SERVICECIDRLIST']._serialized_start=803
+  _globals['_SERVICECIDRLIST']._serialized_end=916
+  _globals['_INGRESS']._serialized_start=919
+  _globals['_INGRESS']._serialized_end=1079
+  _globals['_INGRESSLIST']._serialized_start=1081
+  _globals['_INGRESSLIST']._serialized_end=1186
+  _globals['_INGRESSSPEC']._serialized_start=1189
+  _globals['_INGRESSSPEC']._serialized_end=1416
+  _globals['_INGRESSBACKEND']._serialized_start=1419
+  _globals['_INGRESSBACKEND']._serialized_end=1560
+  _globals['_INGRESSSERVICEBACKEND']._serialized_start=1562
+  _globals['_INGRESSSERVICEBACKEND']._serialized_end=1656
+  _globals['_SERVICEBACKENDPORT']._serialized_start=1658
+  _globals['_SERVICEBACKENDPORT']._serialized_end=1708
+  _globals['_INGRESSTLS']._serialized_start=1710
+  _globals['_INGRESSTLS']._serialized_end=1757
+  _globals['_INGRESSRULE']._serialized_start=1759
+  _globals['_INGRESSRULE']._serialized_end=1853
+  _globals['_INGRESSRULEVALUE']._serialized_start=1855
+  _globals['_INGRESSRULEVALUE']._serialized_end=1932
+  _globals['_HTTPINGRESSRULEVALUE']._serialized_start=1934
+  _globals['_HTTPINGRESSRULEVALUE']._serialized_end=2011
+  _globals['_HTTPINGRESSPATH']._serialized_start=2013
+  _globals['_HTTPINGRESSPATH']._serialized_end=2136
+  _globals['_INGRESSSTATUS']._serialized_start=2138
+  _globals['_INGRESSSTATUS']._serialized_end=2225
+  _globals['_INGRESSLOADBALANCERSTATUS']._serialized_start=2227
+  _globals['_INGRESSLOADBALANCERSTATUS']._serialized_end=2322
+  _globals['_INGRESSLOADBALANCERINGRESS']._serialized_start=2324
+  _globals['_INGRESSLOADBALANCERINGRESS']._serialized_end=2439
+  _globals['_INGRESSPORTSTATUS']._serialized_start=2441
+  _globals['_INGRESSPORTSTATUS']._serialized_end=2522
+  _globals['_INGRESSCLASS']._serialized_start=2524
+  _globals['_INGRESSCLASS']._serialized_end=2640
+  _globals['_INGRESSCLASSLIST']._serialized_start=2642
+  _globals['_INGRESSCLASSLIST']._serialized_end=2757
+  _globals['_INGRESSCLASSSPEC']._serialized_start=2759
+  _globals['_INGRESSCLASSSPEC']._serialized_end=2873
+  _globals['_INGRESSCLASSPARAMETERSREFERENCE']._serialized_start=2876
+  _globals['_INGRESSCLASSPARAMETERSREFERENCE']._serialized_end=3041
+  _globals['_NETWORKPOLICY']._serialized_start=3043
+  _globals['_NETWORKPOLICY']._serialized_end=3161
+  _globals['_NETWORKPOLICYLIST']._serialized_start=3163
+  _globals['_NETWORKPOLICYLIST']._serialized_end=3280
+  _globals['_NETWORKPOLICYSPEC']._serialized_start=3283
+  _globals['_NETWORKPOLICYSPEC']._serialized_end=3506
+  _globals['_NETWORKPOLICYINGRESSRULE']._serialized_start=3509
+  _globals['_NETWORKPOLICYINGRESSRULE']._serialized_end=3648
+  _globals['_NETWORKPOLICYEGRESSRULE']._serialized_start=3651
+  _globals['_NETWORKPOLICYEGRESSRULE']._serialized_end=3787
+  _globals['_NETWORKPOLICYPORT']._serialized_start=3790
+  _globals['_NETWORKPOLICYPORT']._serialized_end=3925
+  _globals['_NETWORKPOLICYPEER']._serialized_start=3928
+  _globals['_NETWORKPOLICYPEER']._serialized_end=4108
+  _globals['_IPBLOCK']._serialized_start=4110
+  _globals['_IPBLOCK']._serialized_end=4149
 # @@protoc_insertion_point(module_scope)

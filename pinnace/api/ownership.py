@@ -28,7 +28,7 @@ from pinnace.api.fieldset import FieldSet, Path, field_element, field_name, from
 from pinnace.api.go_form import completed
 from pinnace.api.meta_v1_pb2 import ManagedFieldsEntry
 from pinnace.api.ownership_pb2 import FieldOwner, FieldOwners
-from pinnace.api.resources import Object, Resource
+from pinnace.api.resources import CustomResource, Object, Resource
 from pinnace.api.schema import Map, empty, type_of_resource
 from pinnace.api.structured_merge import compare
 from pinnace.api.wellknown import FENCE_ANNOTATION, LIMITS_ANNOTATION, TRACE_ANNOTATION
@@ -340,6 +340,8 @@ def without_server_fields(resource: Resource[Any], form: Mapping[str, Any]) -> d
     result = {name: value for name, value in form.items() if name not in ("apiVersion", "kind")}
     metadata = result.get("metadata") or {}
     result["metadata"] = {name: value for name, value in metadata.items() if name not in SERVER_FIELDS}
+    if isinstance(resource, CustomResource):
+        return result
     of = type_of_resource(resource)
     for name in ("spec", STATUS):
         if isinstance(of, Map) and of.field(name) is not None:
@@ -461,7 +463,8 @@ def show_owners(resource: Resource[Any], obj: Any) -> None:
         return
     metadata.ClearField("ownership")
     owners = decode_stored(stored).owners
-    if conversion_of(resource).is_identity and not any(owner.apiVersion for owner in owners):
+    is_custom = isinstance(resource, CustomResource)
+    if not is_custom and conversion_of(resource).is_identity and not any(owner.apiVersion for owner in owners):
         entries = _written_entries(resource, obj, owners)
     else:
         metadata.ownership = stored

@@ -1,8 +1,8 @@
 """Quantities in API messages: their canonical form, and comparison by value.
 
 The API server stores and serves quantities in Kubernetes' canonical form (`canonicalize`). Two canonical texts can have the
-same value ("1Gi", "1073741824"). `equal` compares objects with quantities by value, as `Semantic.DeepEqual` does in Kubernetes.
-`keep_equal` applies this to an update.
+same value ("1Gi", "1073741824"). `semantically_equal` compares objects with quantities by value, as `Semantic.DeepEqual` does
+in Kubernetes. `keep_equal` applies this to an update.
 """
 
 from collections.abc import Callable, Iterable
@@ -117,7 +117,7 @@ class Known:
         self._known.add(value.SerializeToString())
 
 
-def equal(one: M, other: M) -> bool:
+def semantically_equal(one: M, other: M) -> bool:
     """Return whether two messages of the same type are equal, with quantities compared by value."""
     if one == other:
         return True

@@ -198,7 +198,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class NodePluginScores:
     """A feasible node. Nodes with the same total have the same rank."""
 
     node: str
@@ -241,7 +241,7 @@ class Explanation:
     refusals: Sequence[Refusal] = ()
     weights: Mapping[str, float] = field(default_factory=dict)
     """The weights of the plugins that score this pod. Other plugins skip it."""
-    ranking: Sequence[Ranked] = ()
+    ranking: Sequence[NodePluginScores] = ()
     """The best nodes, the node of the pod, and the specified node."""
     best: int = 0
     """The number of nodes with the best score."""

@@ -4,14 +4,16 @@ The server, the clients and the CLI are generic over this table. A new resource 
 strategy in apiserver.registry.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from google.protobuf import message_factory
 from google.protobuf.message import Message
 
 from pinnace.api import (
+    admissionregistration_v1_pb2,
+    apiextensions_v1_pb2,
     apps_v1_pb2,
     batch_v1_pb2,
     clusterrolebindings_pb2,
@@ -20,18 +22,27 @@ from pinnace.api import (
     coordination_v1_pb2,
     core_v1_pb2,
     csinodes_pb2,
+    customobjects_pb2,
+    customresourcedefinitions_pb2,
     deployments_pb2,
     discovery_v1_pb2,
     endpointslices_pb2,
     events_pb2,
     events_v1_pb2,
     events_v1_service_pb2,
+    ingressclasses_pb2,
+    ingresses_pb2,
     ipaddresses_pb2,
     jobs_pb2,
     leases_pb2,
     limitranges_pb2,
+    mutatingadmissionpolicies_pb2,
+    mutatingadmissionpolicybindings_pb2,
+    mutatingwebhookconfigurations_pb2,
     namespaces_pb2,
     networking_v1_pb2,
+    networkpolicies_pb2,
+    node_v1_pb2,
     nodes_pb2,
     persistentvolumeclaims_pb2,
     persistentvolumes_pb2,
@@ -44,6 +55,7 @@ from pinnace.api import (
     resourcequotas_pb2,
     rolebindings_pb2,
     roles_pb2,
+    runtimeclasses_pb2,
     scheduling_v1_pb2,
     secrets_pb2,
     serviceaccounts_pb2,
@@ -51,7 +63,11 @@ from pinnace.api import (
     services_pb2,
     storage_v1_pb2,
     storageclasses_pb2,
+    validatingadmissionpolicies_pb2,
+    validatingadmissionpolicybindings_pb2,
+    validatingwebhookconfigurations_pb2,
 )
+from pinnace.api.customobjects_pb2 import CustomObject
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 
 
@@ -108,6 +124,11 @@ class Resource(Generic[T_co]):
         return message_factory.GetMessageClass(message.DESCRIPTOR.file.message_types_by_name[f"{self.kind}List"])
 
     @property
+    def stored_name(self) -> str:
+        """The name in etcd keys, which no other resource has: the plural, or of a custom resource "widgets.example.com"."""
+        return self.plural
+
+    @property
     def prefix(self) -> str:
         """The prefix of the etcd keys of this resource."""
         return f"{ROOT}{self.plural}/"
@@ -123,6 +144,92 @@ class Resource(Generic[T_co]):
 
     def key_of(self, obj: Object) -> str:
         return self.key(obj.metadata.namespace, obj.metadata.name)
+
+
+CUSTOM_SERVICE = "pinnace.v1.CustomObjects"
+"""The gRPC service whose methods every version of every custom kind has, in a service of its own."""
+
+
+class CustomSchema(Protocol):
+    """The rules of a version of a custom kind (pinnace.apiextensions.kinds)."""
+
+    def find_unknown_fields(self, obj: dict[str, Any]) -> list[str]:
+        """Return the paths of the fields that the schema does not declare, sorted. May remove them from `obj`."""
+        ...
+
+    def to_served(self, obj: CustomObject) -> dict[str, Any]:
+        """Return the form in which a stored object is served in this version: with defaults, without unknown fields."""
+        ...
+
+    def to_served_object(self, obj: CustomObject) -> CustomObject:
+        """Return an object of any version in this version."""
+        ...
+
+    def has_versions(self, *api_versions: str) -> bool:
+        """Return whether the kind has these versions."""
+        ...
+
+    def served_versions(self) -> "Mapping[str, CustomResource]":
+        """Return the served versions of the kind by API version."""
+        ...
+
+    def ownership_type(self) -> Any:
+        """Return the type of the objects for server-side apply (pinnace.api.schema)."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class CustomResource(Resource[CustomObject]):
+    """A version of a kind that a CustomResourceDefinition adds at run time. All versions of a kind have the same keys."""
+
+    schema: CustomSchema | None = None
+    """None for reads of metadata alone."""
+    list_kind: str = ""
+    singular: str = ""
+    categories: tuple[str, ...] = ()
+    readers: Mapping[str, Callable[[Any], str]] = field(default_factory=dict)
+    """The fields of field selectors."""
+
+    @property
+    def stored_name(self) -> str:
+        return f"{self.plural}.{self.group}"
+
+    @property
+    def prefix(self) -> str:
+        return f"{ROOT}{self.stored_name}/"
+
+    @property
+    def list_message(self) -> type[Message]:
+        return customobjects_pb2.CustomObjectList
+
+    def request(self, prefix: str, suffix: str = "Request") -> type[Message]:
+        result: type[Message] = getattr(customobjects_pb2, f"{prefix}CustomObject{suffix}")
+        return result
+
+    def key(self, namespace: str, name: str) -> str:
+        return f"{self.prefix}{namespace}/{name}" if self.namespaced else f"{self.prefix}{name}"
+
+
+CUSTOM_OBJECTS = Resource(
+    "customobjects", "CustomObject", "v1", CustomObject, CUSTOM_SERVICE, customobjects_pb2, namespaced=True
+)
+"""Stands for all custom resources in tables of resources. It has no objects."""
+
+
+def custom_service(version: str, plural: str, group: str) -> str:
+    """Return the gRPC service of a version of a custom kind."""
+    return f"{CUSTOM_SERVICE}.{version}.{plural}.{group}"
+
+
+def is_custom_prefix(prefix: str) -> bool:
+    """Return whether keys with this prefix (`prefix_of`) are those of custom objects: "/registry/widgets.example.com/"."""
+    return "." in prefix and prefix.startswith(ROOT)
+
+
+def custom_row(prefix: str) -> CustomResource:
+    """Return a row for the metadata of the objects with a custom prefix, which are those of any scope."""
+    plural, _, group = prefix.removeprefix(ROOT).rstrip("/").partition(".")
+    return CustomResource(plural, "", f"{group}/", CustomObject, CUSTOM_SERVICE, customobjects_pb2, namespaced=True)
 
 
 def prefix_of(key: str) -> str:
@@ -252,9 +359,61 @@ IP_ADDRESSES = Resource(
     "ipaddresses", "IPAddress", "networking.k8s.io/v1", networking_v1_pb2.IPAddress, "pinnace.v1.IPAddresses", ipaddresses_pb2,
     namespaced=False, short_names=("ip",),
 )  # fmt: skip
+CUSTOM_RESOURCE_DEFINITIONS = Resource(
+    "customresourcedefinitions", "CustomResourceDefinition", "apiextensions.k8s.io/v1",
+    apiextensions_v1_pb2.CustomResourceDefinition, "pinnace.v1.CustomResourceDefinitions", customresourcedefinitions_pb2,
+    namespaced=False, short_names=("crd", "crds"),
+)  # fmt: skip
 SERVICE_CIDRS = Resource(
     "servicecidrs", "ServiceCIDR", "networking.k8s.io/v1", networking_v1_pb2.ServiceCIDR, "pinnace.v1.ServiceCIDRs",
     servicecidrs_pb2, namespaced=False,
+)  # fmt: skip
+MUTATING_WEBHOOK_CONFIGURATIONS = Resource(
+    "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", "admissionregistration.k8s.io/v1",
+    admissionregistration_v1_pb2.MutatingWebhookConfiguration, "pinnace.v1.MutatingWebhookConfigurations",
+    mutatingwebhookconfigurations_pb2, namespaced=False,
+)  # fmt: skip
+VALIDATING_WEBHOOK_CONFIGURATIONS = Resource(
+    "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", "admissionregistration.k8s.io/v1",
+    admissionregistration_v1_pb2.ValidatingWebhookConfiguration, "pinnace.v1.ValidatingWebhookConfigurations",
+    validatingwebhookconfigurations_pb2, namespaced=False,
+)  # fmt: skip
+VALIDATING_ADMISSION_POLICIES = Resource(
+    "validatingadmissionpolicies", "ValidatingAdmissionPolicy", "admissionregistration.k8s.io/v1",
+    admissionregistration_v1_pb2.ValidatingAdmissionPolicy, "pinnace.v1.ValidatingAdmissionPolicies",
+    validatingadmissionpolicies_pb2, namespaced=False,
+)  # fmt: skip
+VALIDATING_ADMISSION_POLICY_BINDINGS = Resource(
+    "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", "admissionregistration.k8s.io/v1",
+    admissionregistration_v1_pb2.ValidatingAdmissionPolicyBinding, "pinnace.v1.ValidatingAdmissionPolicyBindings",
+    validatingadmissionpolicybindings_pb2, namespaced=False,
+)  # fmt: skip
+MUTATING_ADMISSION_POLICIES = Resource(
+    "mutatingadmissionpolicies", "MutatingAdmissionPolicy", "admissionregistration.k8s.io/v1",
+    admissionregistration_v1_pb2.MutatingAdmissionPolicy, "pinnace.v1.MutatingAdmissionPolicies",
+    mutatingadmissionpolicies_pb2, namespaced=False,
+)  # fmt: skip
+MUTATING_ADMISSION_POLICY_BINDINGS = Resource(
+    "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", "admissionregistration.k8s.io/v1",
+    admissionregistration_v1_pb2.MutatingAdmissionPolicyBinding, "pinnace.v1.MutatingAdmissionPolicyBindings",
+    mutatingadmissionpolicybindings_pb2, namespaced=False,
+)  # fmt: skip
+INGRESSES = Resource(
+    "ingresses", "Ingress", "networking.k8s.io/v1", networking_v1_pb2.Ingress, "pinnace.v1.Ingresses", ingresses_pb2,
+    namespaced=True, short_names=("ing",),
+)  # fmt: skip
+INGRESS_CLASSES = Resource(
+    "ingressclasses", "IngressClass", "networking.k8s.io/v1", networking_v1_pb2.IngressClass, "pinnace.v1.IngressClasses",
+    ingressclasses_pb2, namespaced=False,
+)  # fmt: skip
+NETWORK_POLICIES = Resource(
+    "networkpolicies", "NetworkPolicy", "networking.k8s.io/v1", networking_v1_pb2.NetworkPolicy, "pinnace.v1.NetworkPolicies",
+    networkpolicies_pb2, namespaced=True, short_names=("netpol",),
+)  # fmt: skip
+
+RUNTIME_CLASSES = Resource(
+    "runtimeclasses", "RuntimeClass", "node.k8s.io/v1", node_v1_pb2.RuntimeClass, "pinnace.v1.RuntimeClasses",
+    runtimeclasses_pb2, namespaced=False,
 )  # fmt: skip
 
 ALL: tuple[Resource[Any], ...] = (
@@ -285,6 +444,17 @@ ALL: tuple[Resource[Any], ...] = (
     SERVICE_ACCOUNTS,
     IP_ADDRESSES,
     SERVICE_CIDRS,
+    MUTATING_WEBHOOK_CONFIGURATIONS,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
+    VALIDATING_ADMISSION_POLICIES,
+    VALIDATING_ADMISSION_POLICY_BINDINGS,
+    MUTATING_ADMISSION_POLICIES,
+    MUTATING_ADMISSION_POLICY_BINDINGS,
+    INGRESSES,
+    INGRESS_CLASSES,
+    NETWORK_POLICIES,
+    RUNTIME_CLASSES,
+    CUSTOM_RESOURCE_DEFINITIONS,
 )
 _NOT_COLLECTED = (
     EVENTS, LEASES, ROLES, CLUSTER_ROLES, ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS, SECRETS, IP_ADDRESSES, SERVICE_CIDRS,
@@ -399,9 +569,7 @@ SYSTEM_NAMESPACE = "kube-system"
 
 _DEPLOYMENT = "a Deployment keeps pods running"
 _CERTIFICATES = "users are identified by certificates: `pinnace pki DIR --user NAME`; bind roles to users and groups"
-_ROUTING = "traffic is not routed; the EndpointSlices of a Service list the addresses of its pods"
 _KINDS = "the kinds are fixed; `pinnace api-resources` shows them"
-_ADMISSION = "webhooks are configured in a file of the API servers; see docs/admission.md"
 _CLAIMS = "request storage with a PersistentVolumeClaim and a StorageClass; see docs/workloads.md"
 _DEVICES = "extended resources of nodes, such as example.com/gpu, are requested like cpu"
 
@@ -437,7 +605,6 @@ ABSENT = (
     Absent("CronJob", "CronJobs", "run `pinnace create -f` from cron, on a Job with generateName", ("cj",)),
     Absent("CSIDriver", "CSIDrivers", _CLAIMS),
     Absent("CSIStorageCapacity", "CSIStorageCapacities", _CLAIMS),
-    Absent("CustomResourceDefinition", "CustomResourceDefinitions", _KINDS, ("crd", "crds")),
     Absent(
         "DaemonSet", "DaemonSets", f"{_DEPLOYMENT}; one for each node with podAntiAffinity on kubernetes.io/hostname", ("ds",)
     ),
@@ -445,22 +612,13 @@ ABSENT = (
     Absent("Endpoints", "Endpoints", "`pinnace get endpointslices` shows the addresses of the pods of services", ("ep",)),
     Absent("FlowSchema", "FlowSchemas", "flow control is the API servers' own"),
     Absent("HorizontalPodAutoscaler", "HorizontalPodAutoscalers", "`pinnace scale deployment/NAME --replicas N`", ("hpa",)),
-    Absent("Ingress", "Ingresses", _ROUTING, ("ing",)),
-    Absent("IngressClass", "IngressClasses", _ROUTING),
-    Absent("MutatingWebhookConfiguration", "MutatingWebhookConfigurations", _ADMISSION),
-    Absent("NetworkPolicy", "NetworkPolicies", _ROUTING, ("netpol",)),
     Absent("PodTemplate", "PodTemplates", "a Deployment or a Job has the template of its pods in its spec"),
     Absent("PriorityLevelConfiguration", "PriorityLevelConfigurations", "flow control is the API servers' own"),
     Absent("ReplicationController", "ReplicationControllers", _DEPLOYMENT, ("rc",)),
     Absent("ResourceClaim", "ResourceClaims", _DEVICES),
     Absent("ResourceClaimTemplate", "ResourceClaimTemplates", _DEVICES),
     Absent("ResourceSlice", "ResourceSlices", _DEVICES),
-    Absent("RuntimeClass", "RuntimeClasses", "all containers of a fleet use the same runtime: `pinnace-kubelet --runtime`"),
     Absent("StatefulSet", "StatefulSets", f"{_DEPLOYMENT}, without names or volumes of their own", ("sts",)),
-    Absent("TokenRequest", "TokenRequests", _CERTIFICATES, ("token",)),
-    Absent("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicies", _ADMISSION),
-    Absent("ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicyBindings", _ADMISSION),
-    Absent("ValidatingWebhookConfiguration", "ValidatingWebhookConfigurations", _ADMISSION),
     Absent("VolumeAttachment", "VolumeAttachments", "`pinnace describe pod NAME` shows the volumes that a pod waits for"),
     Absent("VolumeAttributesClass", "VolumeAttributesClasses", _CLAIMS, ("vac",)),
 )

@@ -1,5 +1,6 @@
 """Conversion of JSON scalars: strings, numbers, booleans, and messages that are one JSON value in Kubernetes (Quantity, Time,
-IntOrString, FieldsV1). Also conversion of times, and of integers in text.
+IntOrString, FieldsV1,
+JSONSchemaProps). Also conversion of times, and of integers in text.
 
 Readers raise ValueError with the expected and the actual value. The codec adds the path.
 """
@@ -16,6 +17,7 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 
 from pinnace.api import go_time, quantity
+from pinnace.api.apiextensions_v1_pb2 import JSONSchemaProps
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.meta_v1_pb2 import FieldsV1, MicroTime, Time
 from pinnace.api.resource_v1_pb2 import Quantity
@@ -134,6 +136,21 @@ def _write_fields(message: FieldsV1) -> Any:
         return {}
 
 
+def _read_schema(message: JSONSchemaProps, value: object) -> None:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"expected an object, got {kind_of(value)}")
+    message.raw = json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
+
+
+def _write_schema(message: JSONSchemaProps) -> Any:
+    """Return an empty schema for what is no JSON object, which the server never stores."""
+    try:
+        schema = json.loads(message.raw)
+    except (ValueError, RecursionError):
+        return {}
+    return schema if isinstance(schema, dict) else {}
+
+
 def int_or_string(message: IntOrString) -> str | int:
     """Return the number or the string: 1, "25%", "http"."""
     return message.strVal if message.type == STRING else message.intVal
@@ -145,6 +162,7 @@ SCALARS: Mapping[str, Scalar] = {
     MicroTime.DESCRIPTOR.full_name: Scalar(format_rfc3339, _read_micro_time),
     IntOrString.DESCRIPTOR.full_name: Scalar(int_or_string, _read_int_or_string),
     FieldsV1.DESCRIPTOR.full_name: Scalar(_write_fields, _read_fields),
+    JSONSchemaProps.DESCRIPTOR.full_name: Scalar(_write_schema, _read_schema),
 }
 """The conversions by full name of the message."""
 

@@ -23,18 +23,28 @@ from typing import Any, Protocol
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+from pinnace.api.apiextensions_v1_pb2 import JSONSchemaProps
 from pinnace.api.codec import Field, fields_of, of_field
+from pinnace.api.go_form import SHOWN_AS_NULL, SHOWN_WHEN_EMPTY
 from pinnace.api.merge import DEFAULTS
 from pinnace.api.meta_v1_pb2 import FieldsV1
-from pinnace.api.resources import Resource
+from pinnace.api.resources import CustomResource, Resource
 from pinnace.api.scalars import SCALARS
 
 META_PACKAGE = "io.k8s.apimachinery.pkg.apis.meta.v1"
+_APIEXTENSIONS_PACKAGE = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
 _FILE = Path(__file__).with_name("schema_extensions.json")
 _LIST_TYPE, _LIST_KEYS, _MAP_TYPE = "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-map-type"
 _ATOMIC = "atomic"
 _STRUCTS = frozenset({"metadata", "spec", "status"})
 """Fields that are always present in Kubernetes' Go types, as empty objects."""
+_MORE_STRUCTS: Mapping[str, tuple[str, ...]] = {
+    "pinnace.apiextensions.v1.CustomResourceDefinitionSpec": ("names",),
+    "pinnace.networking.v1.NetworkPolicySpec": ("podSelector",),
+}
+"""The same, by message."""
+_OMITTED_WHEN_EMPTY = frozenset({"pinnace.admissionregistration.v1.ValidatingAdmissionPolicyBindingSpec.validationActions"})
+"""Required lists that are absent in empty objects."""
 
 
 class Kind(Enum):
@@ -156,13 +166,15 @@ def extensions() -> Mapping[str, Any]:
 def schema_name(descriptor: Descriptor) -> str:
     """Return the name of a message in Kubernetes' OpenAPI: "io.k8s.api.core.v1.Pod" for pinnace.core.v1.Pod."""
     package, _, name = descriptor.full_name.removeprefix("pinnace.").rpartition(".")
+    if package == "apiextensions.v1":
+        return f"{_APIEXTENSIONS_PACKAGE}.{name}"
     return f"{META_PACKAGE}.{name}" if package == "meta.v1" else f"io.k8s.api.{package}.{name}"
 
 
 @cache
 def type_of(message: Descriptor, atomic: bool | None = None) -> Type:
     """Return the type of a message. `atomic`: the map type of the field that contains it; None: that of the message."""
-    if message.full_name == FieldsV1.DESCRIPTOR.full_name:
+    if message.full_name in (FieldsV1.DESCRIPTOR.full_name, JSONSchemaProps.DESCRIPTOR.full_name):
         return Map(None, None, atomic=True)
     if message.full_name in SCALARS:
         return Scalar(Kind.ANY)
@@ -173,6 +185,9 @@ def type_of(message: Descriptor, atomic: bool | None = None) -> Type:
 
 def type_of_resource(resource: Resource[Any]) -> Type:
     """Return the type of the objects of a resource."""
+    if isinstance(resource, CustomResource) and resource.schema is not None:
+        result: Type = resource.schema.ownership_type()
+        return result
     return type_of(resource.message.DESCRIPTOR)
 
 
@@ -209,8 +224,13 @@ def _empty(message: Descriptor) -> Mapping[str, Any]:
         struct = descriptor.message_type if not descriptor.is_repeated else None
         if struct is not None and (name in _STRUCTS or (name == "template" and of_field(descriptor).required)):
             result[name] = _empty(struct)
-        elif descriptor.is_repeated and of_field(descriptor).required:
+        elif descriptor.is_repeated and of_field(descriptor).required and descriptor.full_name not in _OMITTED_WHEN_EMPTY:
             result[name] = None
+    for name in SHOWN_AS_NULL.get(message.full_name, ()):
+        result.setdefault(name, None)
+    for name in (*SHOWN_WHEN_EMPTY.get(message.full_name, ()), *_MORE_STRUCTS.get(message.full_name, ())):
+        inner = fields_of(message)[name].descriptor.message_type
+        result.setdefault(name, _empty(inner) if inner is not None else {})
     return result
 
 

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, TypeVar
 from pinnace.api import meta_v1_pb2
 from pinnace.api.integers import integer
 from pinnace.api.names import label_key, label_value
+from pinnace.api.resources import CustomResource, Resource
 
 R = TypeVar("R")
 _TOKENS = {
@@ -408,5 +409,23 @@ FIELDS: Mapping[str, Mapping[str, Read]] = {
     "serviceaccounts": _NAMESPACED,
     "ipaddresses": {**_NAME, "spec.parentRef.name": lambda address: address.spec.parentRef.name},
     "servicecidrs": _NAME,
+    "mutatingwebhookconfigurations": _NAME,
+    "validatingwebhookconfigurations": _NAME,
+    "validatingadmissionpolicies": _NAME,
+    "validatingadmissionpolicybindings": _NAME,
+    "mutatingadmissionpolicies": _NAME,
+    "mutatingadmissionpolicybindings": _NAME,
+    "ingresses": _NAMESPACED,
+    "ingressclasses": _NAME,
+    "networkpolicies": _NAMESPACED,
+    "runtimeclasses": _NAME,
+    "customresourcedefinitions": _NAME,
 }
-"""The selectable fields of each resource, by plural name."""
+"""The selectable fields of each built-in resource, by plural name."""
+
+
+def selectable_fields(resource: Resource[Any]) -> Mapping[str, Read]:
+    """Return the fields that field selectors of a resource can name."""
+    if isinstance(resource, CustomResource):
+        return {**(_NAMESPACED if resource.namespaced else _NAME), **resource.readers}
+    return FIELDS[resource.plural]

@@ -14,14 +14,23 @@ from google.rpc import error_details_pb2, status_pb2
 DOMAIN = "pinnace"
 APPLY_CONFLICT = "ApplyConflict"
 """The reason when an apply changes fields of other managers. Each violation is a field, and the manager that owns it."""
+DEFINITION_TERMINATING = "DefinitionTerminating"
+"""The reason of a refusal: the definition of the kind is being deleted."""
+INVALID_KIND = "invalidKind"
+"""The metadata with the kind in the message about an invalid object, if it is not that of the resource."""
 PRECONDITION_KIND = "preconditionKind"
 """The metadata with the kind of the object, if a precondition of a delete did not hold."""
 TOO_LARGE = "TooLarge"
 """The reason of a refusal: etcd does not store objects of this size."""
 UNMERGEABLE = "Unmergeable"
 """The reason of a refusal: a strategic merge patch cannot be merged into the object."""
+TYPE_INVALID = "FieldValueTypeInvalid"
+"""The reason of a violation: the value of a custom object has another type or format than its schema."""
 UNTYPED = "Untyped"
 """The reason when a configuration does not have the types of its kind."""
+STATUS_CODE, STATUS_REASON, STATUS_DETAILS = "statusCode", "statusReason", "statusDetails"
+"""The metadata of a refusal whose HTTP status somebody else has chosen, such as a webhook: its code, reason, and details as
+JSON. The gateway sends them unchanged."""
 DETAILS_KEY = "grpc-status-details-bin"
 """The trailer that contains the Status."""
 
@@ -55,6 +64,8 @@ class Violation:
 
     field: str
     message: str
+    reason: str = ""
+    """The reason of Kubernetes' cause. Empty: the reason that belongs to the beginning of the message."""
 
     def __str__(self) -> str:
         return f"{self.field}: {self.message}" if self.field else self.message
@@ -82,7 +93,7 @@ def encode(refusal: Refusal) -> status_pb2.Status:
     if refusal.violations:
         bad = error_details_pb2.BadRequest()
         for violation in refusal.violations:
-            bad.field_violations.add(field=violation.field, description=violation.message)
+            bad.field_violations.add(field=violation.field, description=violation.message, reason=violation.reason)
         status.details.add().Pack(bad)
     if refusal.retry_after is not None:
         delay = Duration()
@@ -101,7 +112,7 @@ def decode(status: status_pb2.Status) -> Refusal:
         code=Code(status.code),
         reason=info.reason,
         message=status.message,
-        violations=tuple(Violation(v.field, v.description) for v in bad.field_violations),
+        violations=tuple(Violation(v.field, v.description, v.reason) for v in bad.field_violations),
         retry_after=retry.retry_delay.ToMilliseconds() / 1000 if has_retry else None,
         metadata=tuple(sorted(info.metadata.items())),
     )

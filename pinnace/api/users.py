@@ -35,6 +35,16 @@ def service_account(user: str) -> ServiceAccountName | None:
     return None if dns_label(namespace) or dns_subdomain(name) else ServiceAccountName(namespace, name)
 
 
+def service_account_user(namespace: str, name: str) -> str:
+    """Return the user name of a service account."""
+    return f"{_SERVICE_ACCOUNT_PREFIX}{namespace}:{name}"
+
+
+def service_account_groups(namespace: str) -> tuple[str, str]:
+    """Return the groups of the service accounts of a namespace."""
+    return SERVICE_ACCOUNTS, f"{SERVICE_ACCOUNTS}:{namespace}"
+
+
 class Impersonation(NamedTuple):
     """A request to act as another user. `groups` are those that the caller names."""
 
@@ -55,7 +65,7 @@ class Impersonation(NamedTuple):
         """Return the groups of the impersonated user."""
         groups = dict.fromkeys(self.groups)
         if not groups and (account := service_account(self.user)):
-            groups = dict.fromkeys((SERVICE_ACCOUNTS, f"{SERVICE_ACCOUNTS}:{account.namespace}"))
+            groups = dict.fromkeys(service_account_groups(account.namespace))
         if self.user == ANONYMOUS:
             groups[UNAUTHENTICATED] = None
         elif UNAUTHENTICATED not in groups:

@@ -218,7 +218,7 @@ class Stream(Generic[R]):
                 async with asyncio.timeout(silence):
                     response = await self._read_next()
         except TimeoutError:
-            self.abandon()
+            self.cancel_and_switch_server()
             raise unavailable(f"API server {self.endpoint} sent nothing for {silence:.0f} s") from None
         except CallCancelled:
             raise unavailable(f"the stream from API server {self.endpoint} was cancelled") from None
@@ -233,13 +233,13 @@ class Stream(Generic[R]):
             raise unreadable(self._method, self.endpoint)
         return None if response is grpc.aio.EOF else response
 
-    def leave(self) -> None:
+    def switch_server(self) -> None:
         """Switch the connection to another server. The stream stays open."""
         self._servers.switch_server(self._peer)
 
-    def abandon(self) -> None:
+    def cancel_and_switch_server(self) -> None:
         """Cancel the stream, and switch the connection to another server."""
-        self.leave()
+        self.switch_server()
         self.cancel()
 
     def cancel(self) -> None:
@@ -283,7 +283,7 @@ class Duplex(Stream[R], Generic[Q, R]):
                 with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, CallCancelled), CancellationGuard():
                     await grpc_stream.write_request(self._call, request)
         except TimeoutError:
-            self.abandon()
+            self.cancel_and_switch_server()
             raise unavailable(f"API server {self.endpoint} does not accept requests") from None
 
     async def _reopen_elsewhere(self) -> None:

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
+from pinnace.api.authentication_v1_pb2 import TokenRequest
 from pinnace.api.authorization_pb2 import (
     AccessReview,
     ResourceAttributes,
@@ -48,6 +49,7 @@ from pinnace.api.policy_v1_pb2 import Eviction
 from pinnace.api.rbac_v1_pb2 import PolicyRule
 from pinnace.api.resources import EVENTS, LEASES, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Object, Resource
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
+from pinnace.api.tokens_pb2 import CreateTokenRequest
 from pinnace.api.verbs_pb2 import ListRequest
 from pinnace.client.channel import Caller, Duplex, Guarded, PresentFence, Stream
 from pinnace.client.resource import BatchOutcomes, ResourceClient
@@ -244,6 +246,11 @@ class Client:
         self.elections = ElectionClient(connection)
         self.keys = KeysClient(connection)
         self.authorization = AuthorizationClient(connection)
+
+    async def request_token(self, namespace: str, account: str, request: TokenRequest) -> TokenRequest:
+        """Return the request with a token of a service account. Raises ApiError."""
+        message = CreateTokenRequest(object=request, namespace=namespace, name=account)
+        return await self.connection.call("/pinnace.v1.Tokens/Create", message, TokenRequest)
 
     def of(self, resource: Resource[T]) -> ResourceClient[T]:
         """Return the client of a resource."""

@@ -362,6 +362,8 @@ class Connection:
                 raise asyncio.CancelledError("the connection was closed") from None
             raise unavailable(f"the connection to API server {peer.endpoint} was closed") from None
         except grpc.aio.AioRpcError as error:
+            if self._on_warning:
+                self._read_trailers(method, peer, error.trailing_metadata() or ())
             raise self._log_failure(peer, method, from_rpc(error)) from None
         if answer is None:
             raise unreadable(method, peer.endpoint)
@@ -378,16 +380,20 @@ class Connection:
         except TimeoutError:
             raise self._log_failure(peer, method, unanswered(peer.endpoint)) from None
         except ApiError as error:
+            self._report_warnings(error.warnings)
             raise self._log_failure(peer, method, error) from None
-        for warning in answer.warnings:
-            if self._on_warning:
-                self._on_warning(warning)
+        self._report_warnings(answer.warnings)
         if answer.created and self._on_created:
             self._on_created()
         decoded = Decoder(response)(answer.data)
         if decoded is None:
             raise unreadable(method, peer.endpoint)
         return decoded
+
+    def _report_warnings(self, warnings: Sequence[str]) -> None:
+        if self._on_warning:
+            for warning in warnings:
+                self._on_warning(warning)
 
     def _log_failure(self, peer: Peer, method: str, failure: ApiError) -> ApiError:
         failure = self.handle_failure(peer, failure)

@@ -259,7 +259,7 @@ class LeaderElector:
 
     def _reject_old_server(self, stream: Stream) -> None:
         """Switch away from a server that does not support secrets. Raises Unavailable."""
-        stream.leave()
+        stream.switch_server()
         reason = f"API server {stream.endpoint} is older than this candidate and does not support fences with secrets"
         if self._term is not None:
             self._lose(Loss(reason, abandons_session=True))
@@ -276,7 +276,7 @@ class LeaderElector:
             await stream.write(CampaignRequest(heartbeat=CampaignRequest.Heartbeat(sequence=sequence)))
             await self._clock.sleep(self._heartbeat_timer.interval)
             if self._heartbeat_timer.silent(self._clock.monotonic()):
-                stream.leave()
+                stream.switch_server()
                 if self.token is not None:
                     self._previous_stream = stream
                 raise unavailable(f"API server {stream.endpoint} does not acknowledge heartbeats")

@@ -22,7 +22,7 @@
 `from_rpc` converts gRPC errors to these classes.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import grpc
 import grpc.aio
@@ -53,6 +53,8 @@ class ApiError(Exception):
         self.request_id = ""
         """The ID of the request in the API server's logs, or "" if it is unknown: for items of a batch, and if no server
         responded."""
+        self.warnings: Sequence[str] = ()
+        """The warnings of the refused call."""
         self.in_doubt = False
         """Whether the response to an earlier attempt was lost. That attempt may have had an effect that caused this error."""
 

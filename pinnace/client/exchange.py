@@ -201,6 +201,7 @@ class Exchange:
         except DecodeError:
             error = unreadable(EXCHANGE_METHOD, self._endpoint)
         error.request_id = result.request_id
+        error.warnings = list(result.warnings)
         return error
 
     def _fail_all(self, error: ApiError) -> None:

@@ -182,7 +182,7 @@ class NodeSession:
                 await run_until_first(self._clock.sleep(remaining), self._changed.wait())
                 await self._send_changes(stream)
             if self._heartbeat_timer.silent(self._clock.monotonic()):
-                stream.abandon()
+                stream.cancel_and_switch_server()
                 raise unavailable(f"API server {stream.endpoint} does not acknowledge heartbeats")
 
     async def _send_changes(self, stream: Stream) -> None:

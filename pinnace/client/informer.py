@@ -23,7 +23,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -163,9 +163,12 @@ class Informer(Generic[T]):
         labels: str = "",
         fields: str = "",
         announced: bool = False,
+        transform: Callable[[T], T] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """`announced`: the server sends a bookmark when a leader is elected, so that the leader can wait for that revision."""
+        """`announced`: the server sends a bookmark when a leader is elected, so that the leader can wait for that revision.
+        `transform` returns what is kept of an object."""
+        self._transform = transform
         self._client = client
         self._announced = announced
         self._labels = labels
@@ -256,6 +259,8 @@ class Informer(Generic[T]):
             try:
                 async for batch in batches:
                     self._failing = None
+                    if (transform := self._transform) is not None:
+                        batch = replace(batch, events=[(kind, transform(obj)) for kind, obj in batch.events])
                     if initial is None:
                         await self._deliver_batch(batch)
                         continue
@@ -319,14 +324,14 @@ LARGE_OBJECTS = 2 << 10
 def split_batch(batch: WatchBatch[T]) -> Sequence[tuple[int, Sequence[tuple[WatchEventType, T]]]]:
     """Split a batch with large objects into its revisions. Return the revision and the events of each part."""
     events = batch.events
-    revisions = [int(obj.metadata.resourceVersion) for _, obj in events] if is_heavy(batch) else []
+    revisions = [int(obj.metadata.resourceVersion) for _, obj in events] if is_heavy_batch(batch) else []
     if not revisions or revisions != sorted(revisions):
         return [(batch.resource_version, events)]
     groups = groupby(zip(revisions, events, strict=True), key=itemgetter(0))
     return [(revision, [event for _, event in group]) for revision, group in groups]
 
 
-def is_heavy(batch: WatchBatch[T]) -> bool:
+def is_heavy_batch(batch: WatchBatch[T]) -> bool:
     """Return True if the handlers may need long for the batch: it is large, and so are its objects."""
     return batch.size >= max(LARGE_BATCH, LARGE_OBJECTS * len(batch.events))
 

@@ -148,7 +148,7 @@ class ResourceClient(Generic[T]):
                 told = True
                 revision = int(response.resourceVersion or 0)
                 if 0 < revision < not_before:
-                    stream.abandon()
+                    stream.cancel_and_switch_server()
                     raise unavailable(f"API server {stream.endpoint} is at revision {revision}, behind {not_before}")
                 events = [(event.type, event.object) for event in response.events]
                 yield WatchBatch(events, revision, response.history, stream.size)

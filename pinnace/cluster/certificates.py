@@ -35,6 +35,11 @@ from pinnace.pki.folder import (
 from pinnace.runtime.tls import TlsFiles
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+IN_CLUSTER = (
+    "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
+    "10.96.0.1", "127.255.0.1",
+)  # fmt: skip
+"""The names of the gateways in pods, and the first addresses of the networks of services."""
 SCHEDULER, CONTROLLERS, GATEWAY, PROXY = "scheduler", "controllers", "gateway", "proxy"
 _SERVER = Subject("kube-apiserver")
 _CLIENTS = {
@@ -111,7 +116,7 @@ def _create_certificates(
 ) -> list[str]:
     now = datetime.now(UTC)
     wanted = [
-        CertificateSpec(APISERVER, _SERVER, tuple(hosts)),
+        CertificateSpec(APISERVER, _SERVER, (*hosts, *IN_CLUSTER)),
         *(CertificateSpec(name, subject, (SERVER_NAME,) if name in fleets else ()) for name, subject in clients.items()),
         CertificateSpec(KUBELET_CLIENT, CLIENT),
     ]
@@ -120,7 +125,8 @@ def _create_certificates(
         CertificateSpec(ETCD_PEER, _ETCD_PEER, tuple(etcd_hosts)),
         CertificateSpec(ETCD_CLIENT, _ETCD_CLIENT),
     ]
-    return PkiFolder(folder).provide(wanted, now) + PkiFolder(folder, ETCD_CA).provide(of_etcd, now)
+    of_cluster = PkiFolder(folder)
+    return of_cluster.provide(wanted, now) + of_cluster.provide_signing_key() + PkiFolder(folder, ETCD_CA).provide(of_etcd, now)
 
 
 def update_addresses(folder: Path, moved: Mapping[str, str]) -> None:
@@ -195,6 +201,12 @@ def kubelet_arguments(folder: Path) -> tuple[str, ...]:
         "--kubelet-certificate-authority", f"{shown.ca}",
         "--kubelet-client-certificate", f"{shown.cert}", "--kubelet-client-key", f"{shown.key}",
     )  # fmt: skip
+
+
+def account_key_arguments(folder: Path) -> tuple[str, ...]:
+    """The flags for the keys of service account tokens, as in kube-apiserver."""
+    private, public = PkiFolder(folder).signing_key_files()
+    return ("--service-account-signing-key-file", f"{private}", "--service-account-key-file", f"{public}")
 
 
 def client_config_path(folder: Path, name: str) -> Path:

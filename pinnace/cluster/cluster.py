@@ -14,7 +14,6 @@ is cancelled ends the processes that it has started, even if it is cancelled rep
 import asyncio
 import os
 import signal
-import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -63,6 +62,7 @@ from pinnace.pki.folder import ADMIN
 from pinnace.runtime import procfs
 from pinnace.runtime.tls import TlsFiles
 
+HTTPS_PORT = 443
 START_TIMEOUT = 60.0
 STOP_GRACE = 10.0
 """Seconds until SIGKILL for processes whose data is kept."""
@@ -89,13 +89,15 @@ class RemovalResult:
 class Cluster:
     """A cluster in a directory. Create one from a spec to start it, or `load` an existing one."""
 
-    def __init__(self, spec: ClusterSpec, hooks: ProcessHooks = PLAIN) -> None:
+    def __init__(self, spec: ClusterSpec, hooks: ProcessHooks = PLAIN, launch: processes.Launch = processes.execute) -> None:
+        """`launch` starts the processes."""
         self.spec = spec
         self._fittings = hooks
+        self._launch = launch
         self.folder = ClusterFolder(spec.data_dir)
         self._state: ClusterState | None = None
         self._ports = PortAllocator()
-        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._children: dict[str, processes.ChildProcess] = {}
         self._waiting = startup.StartWaiter(self.folder)
 
     @classmethod
@@ -382,7 +384,7 @@ class Cluster:
             if before is None:
                 raise ClusterError(f"{name} does not run")
             anew = ProcessRecord(with_current_installation(record.plan))
-            child = processes.spawn_process(anew.plan, self.folder.log(name), successor=True)
+            child = processes.spawn_process(anew.plan, self.folder.log(name), successor=True, launch=self._launch)
             try:
                 if (process := procfs.identify_process(child.pid)) is not None:
                     anew = replace(anew, process=process)
@@ -488,7 +490,15 @@ class Cluster:
         cwd = Path.cwd()
         given = inputs.with_environment(self.spec, os.environ)
         gathered = inputs.read_inputs(given, os.environ, cwd)
-        plans = plan_processes(self.spec, binary, self._ports.next, self._fittings, os.sched_getaffinity(0), gathered)
+        plans = plan_processes(
+            self.spec,
+            binary,
+            self._ports.next,
+            self._fittings,
+            os.sched_getaffinity(0),
+            gathered,
+            low_ports=procfs.can_listen(HTTPS_PORT),
+        )
         for warning in (*gathered.notes, *inputs.overruled_variables(plans, os.environ)):
             progress.warn(warning)
         self.spec = inputs.with_absolute_paths(given, cwd)
@@ -533,7 +543,7 @@ class Cluster:
         if anew != before:  # until the record is written, an exited process would hide this one
             self._state = self.state.with_record(anew)
             self.folder.write(self._state)
-        child = self._children[name] = processes.spawn_process(anew.plan, self.folder.log(name))
+        child = self._children[name] = processes.spawn_process(anew.plan, self.folder.log(name), launch=self._launch)
         process = procfs.identify_process(child.pid)
         if process is None:
             raise self._ended(name)

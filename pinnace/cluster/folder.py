@@ -46,12 +46,11 @@ FAILED, MADE = "failed", "made"
 """The content of the marker in the logs of a failed start."""
 OURS: Mapping[str, Sequence[str]] = {
     "etcd": ("etcd-*",),
-    "pki": ("*.crt*", "*.key*", "*.conf*", "etcd", "users"),
+    "pki": ("*.crt*", "*.key*", "*.pub*", "*.conf*", "etcd", "users"),
     "pods": ("kubelet-*",),
     "logs": ("*.log", "core", "core.*"),
     "config": (
         "scheduler.yaml",
-        "admission.yaml",
         "stages.yaml",
         "images.yaml",
         "machines.yaml",

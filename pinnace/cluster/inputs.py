@@ -3,7 +3,7 @@
 `read_inputs` reads the configuration once, when the cluster is created:
 
     --scheduler-config FILE, --scheduler-plugin SPEC,      copied to <data_dir>/config, and passed to the components as
-    --admission-config, --stages, --images FILE            arguments
+    --stages, --images FILE                                arguments
     PINNACE_SCHEDULER_CONFIG and similar variables         the same, if the flag is not set
     PINNACE_<COMPONENT>_*                                  stored in the state for this component
     GOGC, GOMEMLIMIT, PYTHONPATH, OTEL_* and similar       stored in the state for all components
@@ -52,7 +52,6 @@ PREFIXES = {
 FLAGS = {
     "scheduler_config": ("--scheduler-config", "PINNACE_SCHEDULER_CONFIG"),
     "scheduler_plugins": ("--scheduler-plugin", "PINNACE_SCHEDULER_PLUGIN"),
-    "admission_config": ("--admission-config", "PINNACE_APISERVER_ADMISSION_CONTROL_CONFIG_FILE"),
     "stages": ("--stages", "PINNACE_KUBELET_STAGES"),
     "images": ("--images", "PINNACE_KUBELET_IMAGES"),
     "machines": ("--machines", "PINNACE_KUBELET_MACHINES"),
@@ -60,7 +59,6 @@ FLAGS = {
 """Options that name files, as in `options_by_name`: the flag of `pinnace up`, and the equivalent variable."""
 COPIES = {
     "scheduler_config": ("scheduler.yaml", SCHEDULER),
-    "admission_config": ("admission.yaml", APISERVER),
     "stages": ("stages.yaml", KUBELET),
     "machines": ("machines.yaml", KUBELET),
 }
@@ -76,11 +74,11 @@ CONTAINERS = ("PATH", "LANG")
 """Variables that containers of a process runtime inherit from their kubelet."""
 OURS = (APISERVER, SCHEDULER, CONTROLLERS, KUBELET, GATEWAY, PROXY, "pinnace")
 """Packages of pinnace, which cannot be plugins."""
-CONFIG, PLUGIN, ADMISSION, STAGED = "--config", "--plugin", "--admission-control-config-file", "--stages"
+CONFIG, PLUGIN, STAGED = "--config", "--plugin", "--stages"
 IMAGES = "--images"
 CONFIGURING = {
     SCHEDULER: (CONFIG,),
-    APISERVER: (ADMISSION, ELECTION_LEASE),
+    APISERVER: (ELECTION_LEASE,),
     KUBELET: (STAGED, IMAGES, *(f"--{name.replace('_', '-')}" for name in MachineOptions.__dataclass_fields__)),
 }
 """Configuration flags of components with one value."""
@@ -99,10 +97,6 @@ def read_inputs(spec: ClusterSpec, environ: Mapping[str, str], cwd: Path) -> Com
         arguments[SCHEDULER] += [CONFIG, copies.add("scheduler.yaml", text)]
     for given in spec.scheduler_plugins:
         arguments[SCHEDULER] += [PLUGIN, copies.plugin(given, "--scheduler-plugin")]
-    if spec.admission_config:
-        text = copies.read(spec.admission_config, "--admission-config")
-        folder = (cwd / spec.admission_config).parent
-        arguments[APISERVER] += [ADMISSION, copies.add("admission.yaml", _with_paths(text, folder))]
     if spec.stages:
         known = spec.stages in STAGES
         text = b"" if known else copies.read(spec.stages, "--stages")

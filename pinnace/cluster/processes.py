@@ -19,9 +19,10 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
+from typing import IO, Any, Protocol
 
 from pinnace.cluster.errors import AlreadyRunning, ClusterError, StartFailed
 from pinnace.cluster.folder import ClusterFolder
@@ -56,7 +57,35 @@ GRACE = 5.0
 POLL = 0.02
 
 
-def spawn_process(plan: ProcessPlan, log: Path, *, successor: bool = False) -> subprocess.Popen[bytes]:
+class ChildProcess(Protocol):
+    """A process that this program has started, as subprocess.Popen."""
+
+    pid: int
+
+    @property
+    def returncode(self) -> int | Any: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self) -> int: ...
+
+    def kill(self) -> None: ...
+
+
+class Launch(Protocol):
+    def __call__(self, argv: Sequence[str], output: IO[bytes], folder: Path, environment: Mapping[str, str]) -> ChildProcess:
+        """Run `argv` in a new session and in this folder, without input. Raises OSError."""
+        ...
+
+
+def execute(argv: Sequence[str], output: IO[bytes], folder: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Execute the program. The usual Launch."""
+    return subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=folder, env=environment, start_new_session=True
+    )
+
+
+def spawn_process(plan: ProcessPlan, log: Path, *, successor: bool = False, launch: Launch = execute) -> ChildProcess:
     """Starts a process, with its output appended to `log`. Keep the handle, so that the process is reaped when it exits.
     `successor`: it takes the addresses over from the running process. Raises StartFailed if it cannot be started, or if another
     program uses its address.
@@ -69,10 +98,7 @@ def spawn_process(plan: ProcessPlan, log: Path, *, successor: bool = False) -> s
             )
     try:
         with log.open("ab") as output:
-            return subprocess.Popen(
-                plan.argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=log.parent,
-                env=spawn_environment(plan, os.environ), start_new_session=True,
-            )  # fmt: skip
+            return launch(plan.argv, output, log.parent, spawn_environment(plan, os.environ))
     except OSError as error:
         raise StartFailed(f"{plan.name} cannot be started: {plan.argv[0]}: {error.strerror or error}") from error
 
@@ -105,7 +131,7 @@ async def stop_processes(records: Sequence[ProcessRecord], grace: float = GRACE,
         for name, process in group.items():
             if procfs.send_signal(process, signal.SIGKILL):
                 killed.append(name)
-        if not await wait_ended(group.values(), grace):
+        if not await wait_ended(group.values(), GRACE):
             stuck = ", ".join(f"{name} (pid {p.pid})" for name, p in group.items() if procfs.is_running(p))
             raise ClusterError(f"{stuck} cannot be killed", hint="`cat /proc/PID/stack` shows its system call")
     return killed

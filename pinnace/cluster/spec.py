@@ -73,6 +73,8 @@ FAKE, PROCESS = "fake", "process"
 SERVICE_NETWORKS = {FAKE: "10.96.0.0/16", PROCESS: "127.255.0.0/16"}
 """The networks of cluster IPs by runtime. Pods that are processes have other addresses of 127.0.0.0/8
 (pinnace.kubelet.addresses)."""
+UNPRIVILEGED_PORT = 6443
+"""The port of the service kubernetes if proxies cannot listen on 443."""
 ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
 """The flags with the addresses of other processes."""
 ELECTION_LEASE, SLOW_LEASE = "--election-lease-duration", 10
@@ -81,6 +83,8 @@ DNS = "--dns"
 """The flag of a proxy for its DNS address."""
 TAKE_OVER = "--take-over"
 """The flag of a process that takes over from the running process with the same addresses."""
+NO_ACCOUNTS = ("--disable-admission-plugins", "ServiceAccount")
+"""The flags of API servers without controllers, which create the service accounts of pods."""
 STORE = "--data-dir="
 """The flags of a member of etcd for its own addresses."""
 MOST_PROCESSES = 1_000
@@ -133,8 +137,6 @@ class ClusterSpec:
     (pinnace.cluster.inputs)."""
     scheduler_plugins: tuple[str, ...] = ()
     """Further plugins of the schedulers: module:Class or file.py:Class."""
-    admission_config: str = ""
-    """The webhooks of the API servers, a file."""
     slow_motion: bool = False
     """Leases of elections last SLOW_LEASE seconds, so that people can watch them."""
 
@@ -238,9 +240,12 @@ def plan_processes(
     hooks: ProcessHooks = PLAIN,
     processors: Collection[int] = (),
     inputs: ComponentInputs = NO_INPUTS,
+    *,
+    low_ports: bool = True,
 ) -> list[ProcessPlan]:
     """The plans of a cluster's processes, in starting order. `port` returns another free port at each call. `processors`: the
-    processors of the machine, if API servers are pinned. `inputs`: the configuration of the components.
+    processors of the machine, if API servers are pinned. `inputs`: the configuration of the components. `low_ports`: whether
+    processes may listen on the port 443.
     """
 
     def address() -> str:
@@ -264,8 +269,10 @@ def plan_processes(
         argv = _module(
             APISERVER, "--name", name, "--listen", listen, "--http", http, *serving,
             "--etcd", reaching(name, stores), *certificates.etcd_arguments(pki), *certificates.kubelet_arguments(pki),
+            *certificates.account_key_arguments(pki), *(() if spec.controllers else NO_ACCOUNTS),
             *((ELECTION_LEASE, str(SLOW_LEASE)) if spec.slow_motion else ()),
             "--service-cluster-ip-range", SERVICE_NETWORKS[spec.runtime],
+            *(() if low_ports else ("--kubernetes-service-port", str(UNPRIVILEGED_PORT))),
         )  # fmt: skip
         plans.append(ProcessPlan(APISERVER, name, listen, http, argv))
     endpoints = [(name, listen) for name, listen, _ in servers]
@@ -276,6 +283,7 @@ def plan_processes(
             argv = _module(
                 component, "--name", name, "--server", reaching(name, endpoints), "--http", http,
                 "--kubeconfig", str(certificates.client_config_path(pki, component)),
+                *(("--root-ca-file", f"{shown.ca}") if component == CONTROLLERS else ()),
             )  # fmt: skip
             plans.append(ProcessPlan(component, name, http, http, argv))
 

@@ -83,7 +83,7 @@ class PodFacts:
     """The time of the last change of the pod's state in Unix seconds. Only timelines use it."""
 
     @property
-    def by_scheduler(self) -> bool:
+    def bound_by_scheduler(self) -> bool:
         return bool(self.election)
 
     @property

@@ -9,6 +9,7 @@
     etcd/peer.crt, .key             every member, for the other members
     apiserver-etcd-client.crt, .key every API server, as a client of etcd
     apiserver-kubelet-client.crt, .key  every API server, as a client of kubelets
+    sa.key, sa.pub                  the key that signs tokens of service accounts, and all keys that verify them
 
 Only the owner can read keys. A process that creates certificates holds the file `lock`. If it is killed, the next process
 replaces incomplete certificates.
@@ -19,7 +20,7 @@ Source: https://kubernetes.io/docs/setup/best-practices/certificates/
 import ipaddress
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -27,10 +28,12 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from pinnace.pki.authority import LIFETIME, Authority, CertificatePair, Subject
+from pinnace.pki.authority import LIFETIME, Authority, CertificatePair, Subject, generate_key, public_key_of
 from pinnace.runtime import files
 from pinnace.runtime.tls import TlsFiles
 
+ACCOUNT_KEY = "sa"
+"""The key of service account tokens, with kubeadm's name."""
 APISERVER, ADMIN, KUBELET_CLIENT = "apiserver", "admin", "apiserver-kubelet-client"
 ETCD_SERVER, ETCD_PEER, ETCD_CLIENT = "etcd/server", "etcd/peer", "apiserver-etcd-client"
 RENEW_BEFORE = timedelta(days=30)
@@ -99,6 +102,32 @@ class PkiFolder:
                 certificate = x509.load_pem_x509_certificate(self._path(name, "crt").read_bytes())
                 pair = authority.issue(Subject.of(certificate), now, hosts=_certificate_hosts(certificate), lifetime=lifetime)
                 self._write(name, pair)
+
+    def provide_signing_key(self) -> list[str]:
+        """Create the key that signs tokens, if it is missing, and return its name if it was created. Raises OSError."""
+        private, public = self.signing_key_files()
+        _create_pair(self.path)
+        with files.hold_file_lock(self.path / "lock"):
+            if private.exists() and public.exists():
+                return []
+            key = private.read_bytes() if private.exists() else generate_key()
+            write_atomically(private, key, mode=0o600)
+            write_atomically(public, public_key_of(key), mode=0o644)
+            return [ACCOUNT_KEY]
+
+    def rotate_signing_key(self, wait: Callable[[], None]) -> None:
+        """Replace the key that signs tokens. Tokens of the previous key remain valid, and those of earlier keys do not. `wait`
+        returns when all API servers have read the new public key. Raises OSError."""
+        private, public = self.signing_key_files()
+        with files.hold_file_lock(self.path / "lock"):
+            previous, key = private.read_bytes(), generate_key()
+            write_atomically(public, public_key_of(key) + public_key_of(previous), mode=0o644)
+            wait()
+            write_atomically(private, key, mode=0o600)
+
+    def signing_key_files(self) -> tuple[Path, Path]:
+        """Return the file of the private key, and the file of all public keys."""
+        return self._path(ACCOUNT_KEY, "key"), self._path(ACCOUNT_KEY, "pub")
 
     def _authority(self, now: datetime) -> Authority:
         cert, key = self._path(self._ca.name, "crt"), self._path(self._ca.name, "key")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pinnace.api import resources
-from pinnace.printers import cluster, storage, workloads
+from pinnace.printers import admission, cluster, networking, storage, workloads
 from pinnace.printers.columns import Columns
 
 COLUMNS: Mapping[str, Columns[Any]] = {
@@ -21,7 +21,7 @@ COLUMNS: Mapping[str, Columns[Any]] = {
     resources.PERSISTENT_VOLUME_CLAIMS.plural: storage.PERSISTENT_VOLUME_CLAIMS,
     resources.STORAGE_CLASSES.plural: storage.STORAGE_CLASSES,
     resources.CSI_NODES.plural: storage.CSI_NODES,
-    resources.SERVICES.plural: storage.SERVICES,
+    resources.SERVICES.plural: networking.SERVICES,
     resources.POD_DISRUPTION_BUDGETS.plural: workloads.POD_DISRUPTION_BUDGETS,
     resources.RESOURCE_QUOTAS.plural: cluster.RESOURCE_QUOTAS,
     resources.LIMIT_RANGES.plural: cluster.LIMIT_RANGES,
@@ -32,11 +32,22 @@ COLUMNS: Mapping[str, Columns[Any]] = {
     resources.REPLICA_SETS.plural: workloads.REPLICA_SETS,
     resources.DEPLOYMENTS.plural: workloads.DEPLOYMENTS,
     resources.JOBS.plural: workloads.JOBS,
-    resources.ENDPOINT_SLICES.plural: storage.ENDPOINT_SLICES,
+    resources.ENDPOINT_SLICES.plural: networking.ENDPOINT_SLICES,
     resources.CONFIG_MAPS.plural: cluster.CONFIG_MAPS,
     resources.SECRETS.plural: cluster.SECRETS,
     resources.SERVICE_ACCOUNTS.plural: cluster.SERVICE_ACCOUNTS,
-    resources.IP_ADDRESSES.plural: storage.IP_ADDRESSES,
-    resources.SERVICE_CIDRS.plural: storage.SERVICE_CIDRS,
+    resources.MUTATING_WEBHOOK_CONFIGURATIONS.plural: admission.WEBHOOK_CONFIGURATIONS,
+    resources.VALIDATING_WEBHOOK_CONFIGURATIONS.plural: admission.WEBHOOK_CONFIGURATIONS,
+    resources.VALIDATING_ADMISSION_POLICIES.plural: admission.VALIDATING_ADMISSION_POLICIES,
+    resources.VALIDATING_ADMISSION_POLICY_BINDINGS.plural: admission.BINDINGS,
+    resources.MUTATING_ADMISSION_POLICIES.plural: admission.MUTATING_ADMISSION_POLICIES,
+    resources.MUTATING_ADMISSION_POLICY_BINDINGS.plural: admission.BINDINGS,
+    resources.IP_ADDRESSES.plural: networking.IP_ADDRESSES,
+    resources.SERVICE_CIDRS.plural: networking.SERVICE_CIDRS,
+    resources.INGRESSES.plural: networking.INGRESSES,
+    resources.INGRESS_CLASSES.plural: networking.INGRESS_CLASSES,
+    resources.NETWORK_POLICIES.plural: networking.NETWORK_POLICIES,
+    resources.RUNTIME_CLASSES.plural: cluster.RUNTIME_CLASSES,
+    resources.CUSTOM_RESOURCE_DEFINITIONS.plural: cluster.CUSTOM_RESOURCE_DEFINITIONS,
 }
 """By plural name of the resource."""

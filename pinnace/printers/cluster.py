@@ -4,9 +4,11 @@ Source: Kubernetes, pkg/printers/internalversion/printers.go.
 """
 
 from pinnace.api import conditions
+from pinnace.api.apiextensions_v1_pb2 import CustomResourceDefinition
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import ConfigMap, Event, LimitRange, Namespace, Node, ResourceQuota, Secret, ServiceAccount
 from pinnace.api.meta_v1_pb2 import MicroTime, Time
+from pinnace.api.node_v1_pb2 import RuntimeClass
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, Role, RoleBinding
 from pinnace.api.resources import by_kind
 from pinnace.api.scalars import to_seconds
@@ -213,8 +215,22 @@ def secret_row(secret: Secret, now: float) -> tuple[str, ...]:
 SECRETS = Columns(headers=("NAME", "TYPE", "DATA", "AGE"), wide=(), row=secret_row)
 
 
+def runtime_class_row(runtime_class: RuntimeClass, now: float) -> tuple[str, ...]:
+    metadata = runtime_class.metadata
+    return metadata.name, runtime_class.handler, format_age(metadata.creationTimestamp, now)
+
+
+RUNTIME_CLASSES = Columns(headers=("NAME", "HANDLER", "AGE"), wide=(), row=runtime_class_row)
+
+
 def service_account_row(account: ServiceAccount, now: float) -> tuple[str, ...]:
     return account.metadata.name, format_age(account.metadata.creationTimestamp, now)
 
 
 SERVICE_ACCOUNTS = Columns(headers=("NAME", "AGE"), wide=(), row=service_account_row)
+
+CUSTOM_RESOURCE_DEFINITIONS: Columns[CustomResourceDefinition] = Columns(
+    ("NAME", "CREATED AT"),
+    (),
+    lambda definition, now: (definition.metadata.name, format_time(definition.metadata.creationTimestamp)),
+)

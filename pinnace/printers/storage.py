@@ -1,103 +1,17 @@
-"""The tables of services, endpoint slices, IP addresses, service CIDRs, volumes, claims, storage classes and CSI nodes.
+"""The tables of volumes, claims, storage classes and CSI nodes.
 
 Source: Kubernetes, pkg/printers/internalversion/printers.go.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
-from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeClaim, Service, ServicePort
-from pinnace.api.discovery_v1_pb2 import EndpointSlice
+from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeClaim
 from pinnace.api.meta_v1_pb2 import ObjectMeta
-from pinnace.api.networking_v1_pb2 import IPAddress, ServiceCIDR
 from pinnace.api.pods import class_of
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.storage_v1_pb2 import CSINode, StorageClass
 from pinnace.api.wellknown import DEFAULT_CLASS_ANNOTATION
-from pinnace.printers.columns import NONE, Columns, format_age, format_labels, is_set
-
-
-def service_row(service: Service, now: float) -> tuple[str, ...]:
-    spec = service.spec
-    return (
-        service.metadata.name,
-        spec.type,
-        spec.clusterIP or NONE,
-        external_addresses(service),
-        ",".join(map(_format_port, spec.ports)) or NONE,
-        format_age(service.metadata.creationTimestamp, now),
-        format_labels(spec.selector) or NONE,
-    )
-
-
-SERVICES = Columns(
-    headers=("NAME", "TYPE", "CLUSTER-IP", "EXTERNAL-IP", "PORT(S)", "AGE"),
-    wide=("SELECTOR",),
-    row=service_row,
-)
-
-
-def external_addresses(service: Service) -> str:
-    """The external addresses of the service."""
-    spec = service.spec
-    match spec.type:
-        case "ExternalName":
-            return spec.externalName
-        case "LoadBalancer":
-            balanced = [ingress.ip or ingress.hostname for ingress in service.status.loadBalancer.ingress]
-            return ",".join((*balanced, *spec.externalIPs)) or "<pending>"
-        case _:
-            return ",".join(spec.externalIPs) or NONE
-
-
-def _format_port(port: ServicePort) -> str:
-    """ "80/TCP", "80:30080/TCP"."""
-    return f"{port.port}{f':{port.nodePort}' if port.nodePort else ''}/{port.protocol}"
-
-
-def ip_address_row(address: IPAddress, now: float) -> tuple[str, ...]:
-    parent = address.spec.parentRef
-    kind = f"{parent.group}.{parent.resource}" if parent.group else parent.resource
-    reference = "/".join(filter(None, (kind, parent.namespace, parent.name)))
-    return (address.metadata.name, reference or NONE, format_age(address.metadata.creationTimestamp, now))
-
-
-IP_ADDRESSES = Columns(headers=("NAME", "PARENTREF", "AGE"), wide=(), row=ip_address_row)
-
-
-def service_cidr_row(cidr: ServiceCIDR, now: float) -> tuple[str, ...]:
-    return (cidr.metadata.name, ",".join(cidr.spec.cidrs), format_age(cidr.metadata.creationTimestamp, now))
-
-
-SERVICE_CIDRS = Columns(headers=("NAME", "CIDRS", "AGE"), wide=(), row=service_cidr_row)
-
-_SHOWN = 3
-UNSET = "<unset>"
-
-
-def endpoint_slice_row(endpoint_slice: EndpointSlice, now: float) -> tuple[str, ...]:
-    addresses = [address for endpoint in endpoint_slice.endpoints for address in endpoint.addresses]
-    ports = [str(port.port) if port.HasField("port") else "*" for port in endpoint_slice.ports]
-    return (
-        endpoint_slice.metadata.name,
-        endpoint_slice.addressType,
-        join_first(ports),
-        join_first(addresses),
-        format_age(endpoint_slice.metadata.creationTimestamp, now),
-    )
-
-
-ENDPOINT_SLICES = Columns(
-    headers=("NAME", "ADDRESSTYPE", "PORTS", "ENDPOINTS", "AGE"),
-    wide=(),
-    row=endpoint_slice_row,
-)
-
-
-def join_first(texts: Sequence[str]) -> str:
-    """ "a,b,c + 2 more..."."""
-    shown, more = ",".join(texts[:_SHOWN]) or UNSET, len(texts) - _SHOWN
-    return f"{shown} + {more} more..." if more > 0 else shown
-
+from pinnace.printers.columns import Columns, format_age, is_set
 
 UNSET_FIELD = "<unset>"
 _SHORT = {

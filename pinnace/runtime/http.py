@@ -76,6 +76,10 @@ class StatusServer:
         self._thread.start()
 
     def stop(self) -> None:
+        """Return at once. `shutdown` alone waits until the thread polls, which it does every 0.5 s; a socket that no longer
+        listens wakes it."""
+        with suppress(OSError):  # the system has closed it
+            self._server.socket.shutdown(socket.SHUT_RDWR)
         self._server.shutdown()
         self._server.server_close()
 

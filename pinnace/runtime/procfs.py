@@ -60,6 +60,15 @@ def read_boot_id() -> str:
     return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
 
 
+def can_listen(port: int) -> bool:
+    """Return whether processes of this user may listen on the port."""
+    try:
+        lowest = int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text())
+    except (OSError, ValueError):
+        lowest = 1024
+    return os.geteuid() == 0 or port >= lowest
+
+
 def identify_process(pid: int) -> ProcessIdentity | None:
     """Return the identity of a running process, or None. Zombies do not count as running."""
     fields = _stat_fields_if_running(pid)

@@ -247,7 +247,7 @@ class Cache:
         """Return (UID, node, requested amounts) of all assumed and bound pods."""
         return [(uid, placed.node, placed.requests.amounts) for uid, placed in self._pods.items()]
 
-    def assumed(self) -> list[PodInfo]:
+    def assumed_pods(self) -> list[PodInfo]:
         """Return all assumed pods. Thread-safe, because it copies the pods in one step."""
         return [placed.assumed for placed in tuple(self._pods.values()) if placed.assumed is not None]
 

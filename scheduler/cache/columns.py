@@ -47,7 +47,7 @@ class Column:
         self.array = self._data[: rows + 1]
 
     @classmethod
-    def of(cls, values: NDArray[Any]) -> "Column":
+    def from_values(cls, values: NDArray[Any]) -> "Column":
         """Return a column with these values."""
         column = cls.__new__(cls)
         column._data = column.array = values
@@ -76,7 +76,7 @@ class EncodedColumn(Generic[V]):
         """Return a copy of some rows."""
         some = EncodedColumn.__new__(EncodedColumn)
         codes = self.codes[rows]
-        some._column, some._codes, some._values = Column.of(codes), self._codes, self._values
+        some._column, some._codes, some._values = Column.from_values(codes), self._codes, self._values
         some._rows = [len(codes) - int(np.count_nonzero(codes))]
         return some
 
@@ -180,11 +180,11 @@ class ImageColumns:
         self.largest = 0
         """Upper bound of the size of an image, in bytes. It never decreases."""
 
-    def has(self, image: str) -> bool:
+    def any_node_has_image(self, image: str) -> bool:
         """Return True if at least one node has the image."""
         return image in self._holders
 
-    def sizes(self, image: str) -> NDArray[np.float64]:
+    def image_sizes(self, image: str) -> NDArray[np.float64]:
         """Return the size of the image on each node in bytes, or 0 on nodes without it."""
         holders = self._holders.get(image)
         if holders is None:
@@ -205,7 +205,7 @@ class ImageColumns:
             column.append(0)
         self._add_images(node)
 
-    def replace(self, old: Node, new: Node) -> None:
+    def update_node_images(self, old: Node, new: Node) -> None:
         """Update the row of a node."""
         if old is not new and old.status.images != new.status.images:
             self._remove_images(old)

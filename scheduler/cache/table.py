@@ -148,7 +148,7 @@ class NodeTable:
         """
         return self._text("labels", key)
 
-    def has_label(self, key: str) -> bool:
+    def any_node_has_label(self, key: str) -> bool:
         """Return True if at least one node has the label."""
         return ("labels", key) in self._keys
 
@@ -163,11 +163,11 @@ class NodeTable:
 
     def image(self, name: str) -> FloatArray:
         """Return the size of an image on each node in bytes, or 0 on nodes without it."""
-        return self._images.sizes(name)
+        return self._images.image_sizes(name)
 
     def has_image(self, name: str) -> bool:
         """Return True if at least one node has the image."""
-        return self._images.has(name)
+        return self._images.any_node_has_image(name)
 
     def subtract_amounts(self, amounts: Mapping[str, IntArray]) -> "NodeTable":
         """Return the same nodes with fewer free resources, as a read-only view. It is valid until the table changes."""
@@ -214,7 +214,7 @@ class NodeTable:
         self._generation += 1
         row = self._rows[node.metadata.name]
         old, new = self._amounts[row], fit.allocatable_amounts(node)
-        self._images.replace(self.raw[row], node)
+        self._images.update_node_images(self.raw[row], node)
         self._count_keys(self.raw[row], node)
         self.raw[row] = node
         self._amounts[row] = new
@@ -418,8 +418,8 @@ class SomeNodes(NodeTable):
     def has_image(self, name: str) -> bool:
         return self._all.has_image(name)
 
-    def has_label(self, key: str) -> bool:
-        return self._all.has_label(key)
+    def any_node_has_label(self, key: str) -> bool:
+        return self._all.any_node_has_label(key)
 
     def _text(self, field: str, key: str) -> EncodedColumn[str | None]:
         return self._all._text(field, key).view_rows(self._some)

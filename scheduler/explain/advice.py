@@ -86,14 +86,14 @@ Reasons = Mapping[str, Sequence[int]]
 
 
 class Advisor(Protocol):
-    def remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
+    def suggest_remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
         """Return the changes that remove the plugin's refusal on some of these nodes, which no other plugin refuses.
 
         The list has at least one remedy, the best first.
         """
         ...
 
-    def details(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
+    def describe_node_problems(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
         """Return the problems of one node with numbers, at least one line."""
         ...
 
@@ -112,11 +112,11 @@ class GenericAdvisor:
     def __init__(self, plugin: str) -> None:
         self._plugin = plugin
 
-    def remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
+    def suggest_remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
         most_first = sorted(reasons, key=lambda reason: -len(reasons[reason]))
         return [Remedy(f"satisfy {self._plugin}: {reason}", node_names(case, reasons[reason])) for reason in most_first]
 
-    def details(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
+    def describe_node_problems(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
         return list(reasons)
 
 
@@ -124,7 +124,7 @@ class VolumeClaimAdvisor:
     def __init__(self, plugin: str) -> None:
         self._general = GenericAdvisor(plugin)
 
-    def remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
+    def suggest_remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
         result, others, unbound = [], dict[str, Sequence[int]](), _unbound(case)
         for reason, rows in reasons.items():
             if name := missing_claim_name(reason):
@@ -133,9 +133,9 @@ class VolumeClaimAdvisor:
                 result.append(Remedy(_binding(case, unbound), node_names(case, rows)))
             else:
                 others[reason] = rows
-        return [*result, *self._general.remedies(case, others)]
+        return [*result, *self._general.suggest_remedies(case, others)]
 
-    def details(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
+    def describe_node_problems(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
         unbound = _unbound(case)
         return [f"{reason}: {_binding(case, unbound)}" if _concerns_claims(reason, unbound) else reason for reason in reasons]
 
@@ -143,7 +143,7 @@ class VolumeClaimAdvisor:
 def _unbound(case: AdvisorInput) -> list[PersistentVolumeClaim]:
     """Return the pod's unbound claims that do not use WaitForFirstConsumer."""
     objects = Volumes(case.objects)
-    claims = [objects.claim_of(case.pod, key) for key in claims_of(case.pod)]
+    claims = [objects.find_usable_claim(case.pod, key) for key in claims_of(case.pod)]
     return [claim for claim in claims if not isinstance(claim, str) and needs_immediate_binding(objects, claim)]
 
 
@@ -169,7 +169,7 @@ def _bind(claim: PersistentVolumeClaim, classes: Container[str]) -> str:
 
 
 class NodeAffinityAdvisor:
-    def remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
+    def suggest_remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
         """Return the single requirements that exclude nodes, the one with the most nodes first, or all requirements together.
 
         No change of the pod helps where the scheduler's addedAffinity refuses it.
@@ -196,7 +196,7 @@ class NodeAffinityAdvisor:
             result = [Remedy(f"remove {every}, or label a node accordingly", node_names(case, rows.tolist()))]
         return sorted(result, key=lambda remedy: -len(remedy.nodes))[:_MOST]
 
-    def details(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
+    def describe_node_problems(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
         if ENFORCED in reasons:
             return [f"{ENFORCED}: addedAffinity of the scheduler's configuration"]
         labels = case.nodes.raw[row].metadata.labels
@@ -269,7 +269,7 @@ def _has(value: str | None, key: str) -> str:
 class PodAffinityAdvisor:
     """Advice on pod affinity. Terms with a namespaceSelector are ignored, so their pods are not named."""
 
-    def remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
+    def suggest_remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
         result = list[Remedy]()
         for reason, rows in reasons.items():
             if reason == AFFINITY_REASON:
@@ -282,7 +282,7 @@ class PodAffinityAdvisor:
             result.append(Remedy(text, node_names(case, rows)))
         return sorted(result, key=lambda remedy: -len(remedy.nodes))
 
-    def details(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
+    def describe_node_problems(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
         result = []
         for reason in reasons:
             if reason == AFFINITY_REASON:
@@ -366,13 +366,13 @@ def _in_same_domain(case: AdvisorInput, row: int, node: str, term: AffinityTerm)
 
 
 class PortAdvisor:
-    def remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
+    def suggest_remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
         rows = sorted(refused_rows(reasons), key=lambda row: case.nodes.names[row])
         ports = " and ".join(dict.fromkeys(_port_text(port) for row in rows for port, _ in _port_users(case, row)))
         first = ", ".join(dict.fromkeys(pod for _, pod in _port_users(case, rows[0])))
         return [Remedy(f"free host port {ports}, which {first} uses on {case.nodes.names[rows[0]]}", node_names(case, rows))]
 
-    def details(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
+    def describe_node_problems(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
         return [f"host port {_port_text(port)} is used by {pod}" for port, pod in _port_users(case, row)]
 
 
@@ -389,7 +389,7 @@ def _port_text(port: HostPort) -> str:
 
 
 class ResourceAdvisor:
-    def remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
+    def suggest_remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
         """Return advice for the closest node, which lacks the smallest share of the pod's requests."""
         wanted = [
             (resource, amount) for resource, amount in case.pod.requests.amounts if insufficient_reason(resource) in reasons
@@ -417,7 +417,7 @@ class ResourceAdvisor:
         less = "" if missing == ["room for 1 pod"] else ", or reduce its requests accordingly"
         return [Remedy(f"free {' and '.join(missing)} on {node}{nearest}{less}: {stated}", [node])]
 
-    def details(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
+    def describe_node_problems(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
         return [
             f"{insufficient_reason(resource)}: {_format_shortage(case, row, resource, amount)}"
             f"{_format_missing(case, row, resource, amount)}"
@@ -482,9 +482,9 @@ def _closest_row(case: AdvisorInput, rows: IntArray, shares: FloatArray) -> int:
 
 
 class SpreadAdvisor:
-    def remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
+    def suggest_remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
         if not _constraints(case):  # refused by a default constraint of the configuration
-            return GenericAdvisor(PodTopologySpread.name).remedies(case, reasons)
+            return GenericAdvisor(PodTopologySpread.name).suggest_remedies(case, reasons)
         keys = " and ".join(dict.fromkeys(constraint.topology_key for constraint in _constraints(case)))
         skews = " and ".join(f"{constraint.max_skew} over {constraint.topology_key}" for constraint in _constraints(case))
         return [
@@ -497,7 +497,7 @@ class SpreadAdvisor:
             for reason, rows in sorted(reasons.items(), key=lambda item: -len(item[1]))
         ]
 
-    def details(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
+    def describe_node_problems(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
         lines = [line for constraint in _constraints(case) if (line := _detail(case, row, constraint))]
         return lines or list(reasons)
 
@@ -519,7 +519,7 @@ def _detail(case: AdvisorInput, row: int, each: SpreadConstraint) -> str:
 
 
 class TaintAdvisor:
-    def remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
+    def suggest_remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
         """Return a remedy for each set of taints, the set with the most nodes first."""
         by_taints: dict[tuple[Taint, ...], list[int]] = {}
         for row in refused_rows(reasons):
@@ -527,16 +527,16 @@ class TaintAdvisor:
         most_first = sorted(by_taints.items(), key=lambda item: (-len(item[1]), item[0]))
         return [Remedy(_remedy(taints), node_names(case, rows)) for taints, rows in most_first]
 
-    def details(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
+    def describe_node_problems(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
         return [f"it does not tolerate the taint {_taint_text(taint)}" for taint in _taints(case, row)]
 
 
 class CordonAdvisor:
-    def remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
+    def suggest_remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
         names = node_names(case, refused_rows(reasons))
         return [Remedy(f"uncordon {listing(names)}", names)]
 
-    def details(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
+    def describe_node_problems(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
         return [f"the node is cordoned: run `kubectl uncordon {case.nodes.names[row]}` to allow new pods"]
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.records import Asked, Explanation, Objection, Ranked, Refusal, Remedy, listing
+from pinnace.api.records import Asked, Explanation, NodePluginScores, Objection, Refusal, Remedy, listing
 from pinnace.fit.requests import PODS
 from pinnace.fit.table import BoolArray, IntArray
 from pinnace.scheduler.cache.cache import Cache
@@ -69,7 +69,7 @@ class Survey:
             yield plugin, FilterResult(result.passed | self.cordoned, result.explain) if said_again else result
 
     @property
-    def objections(self) -> IntArray:
+    def refusing_plugin_counts(self) -> IntArray:
         """The number of plugins that refuse each node."""
         found = np.zeros(len(self.nodes), np.int64)
         for _, result in self.objecting:
@@ -78,7 +78,7 @@ class Survey:
 
     @property
     def feasible(self) -> BoolArray:
-        none: BoolArray = self.objections == 0
+        none: BoolArray = self.refusing_plugin_counts == 0
         return none
 
     @property
@@ -86,7 +86,7 @@ class Survey:
         """The diagnosis that the scheduler uses if no node is feasible."""
         return Diagnosis(len(self.nodes), self.refusals, self.nowhere)
 
-    def groups(self) -> Iterator[tuple[str, str, BoolArray]]:
+    def refused_groups(self) -> Iterator[tuple[str, str, BoolArray]]:
         """Yield (plugin, reason, nodes). A node refused for several reasons occurs several times. Raise PluginError."""
         found: dict[tuple[str, str], BoolArray] = {}
         for plugin, result in self.objecting:
@@ -94,7 +94,7 @@ class Survey:
                 found[plugin, reason] = found[plugin, reason] | nodes if (plugin, reason) in found else nodes
         yield from ((plugin, reason, nodes) for (plugin, reason), nodes in found.items())
 
-    def refusing(self, rows: Sequence[int]) -> list[str]:
+    def plugins_refusing(self, rows: Sequence[int]) -> list[str]:
         """Return the plugins that refuse at least one of these nodes."""
         return list(dict.fromkeys(plugin for plugin, result in self.objecting if not result.passed[rows].all()))
 
@@ -142,7 +142,7 @@ def plugin_scores(
     """Yield (plugin, weight, score of every node) of the plugins that do not skip the pod. Raise PluginError."""
     for scorer in framework.scorers:
         if not scorer.run_pre_score(state, pod, nodes, feasible):
-            yield scorer.plugin.name, scorer.weight, scorer.scores(state, pod, nodes, feasible)
+            yield scorer.plugin.name, scorer.weight, scorer.score_nodes(state, pod, nodes, feasible)
 
 
 def _nodes_by_reason(plugin: str, result: FilterResult) -> dict[str, BoolArray]:
@@ -160,13 +160,13 @@ def _nodes_by_reason(plugin: str, result: FilterResult) -> dict[str, BoolArray]:
 
 def find_remedies(case: AdvisorInput, survey: Survey) -> list[Remedy]:
     """Return at most MAX_REMEDIES remedies, the one for the most nodes first. No node may be feasible."""
-    objections = survey.objections
+    objections = survey.refusing_plugin_counts
     rows = np.flatnonzero(objections == objections.min())
     if objections.min() > 1:
         return [_combined_remedies(case, survey, rows.tolist())]
     result = [
         remedy
-        for plugin in survey.refusing(rows.tolist())
+        for plugin in survey.plugins_refusing(rows.tolist())
         for remedy in _remedies_of_plugin(case, survey, plugin, rows.tolist())
     ]
     return sorted(result, key=lambda remedy: -len(remedy.nodes))[:MAX_REMEDIES]
@@ -182,22 +182,24 @@ def remedy_without_nodes(case: AdvisorInput) -> Remedy:
 
 def _remedies_of_plugin(case: AdvisorInput, survey: Survey, plugin: str, rows: Sequence[int]) -> Iterator[Remedy]:
     reasons = _reasons(survey, plugin, rows)
-    for remedy in advisor_of(plugin).remedies(case, reasons):
+    for remedy in advisor_of(plugin).suggest_remedies(case, reasons):
         yield Remedy(remedy.text, remedy.nodes, [plugin])
 
 
 def _combined_remedies(case: AdvisorInput, survey: Survey, rows: Sequence[int]) -> Remedy:
     """Return the combined remedies of the node that lacks the smallest share of resources, and of several the first by name."""
     row = min(rows, key=lambda row: (missing_share(case, row), case.nodes.names[row]))
-    plugins = survey.refusing([row])
-    texts = [advisor_of(plugin).remedies(case, _reasons(survey, plugin, [row]))[0].text for plugin in plugins]
+    plugins = survey.plugins_refusing([row])
+    texts = [advisor_of(plugin).suggest_remedies(case, _reasons(survey, plugin, [row]))[0].text for plugin in plugins]
     return Remedy("; and ".join(dict.fromkeys(texts)), [case.nodes.names[row]], plugins)
 
 
 def _reasons(survey: Survey, plugin: str, rows: Sequence[int]) -> Reasons:
     among = np.zeros(len(survey.nodes), np.bool_)
     among[rows] = True
-    numbers = {reason: np.flatnonzero(nodes & among).tolist() for name, reason, nodes in survey.groups() if name == plugin}
+    numbers = {
+        reason: np.flatnonzero(nodes & among).tolist() for name, reason, nodes in survey.refused_groups() if name == plugin
+    }
     return {reason: rows for reason, rows in numbers.items() if rows}
 
 
@@ -323,10 +325,10 @@ def _ungate(pod: PodInfo, found: Explanation) -> list[Remedy]:
 
 def _refusals(surveyed: Survey) -> list[Refusal]:
     """Return the refusals in call order of the plugins, and for each plugin the reason with the most nodes first."""
-    alone = surveyed.objections == 1
+    alone = surveyed.refusing_plugin_counts == 1
     refusals = [
         Refusal(plugin, reason, _names(surveyed, nodes), int(np.count_nonzero(nodes & alone)))
-        for plugin, reason, nodes in surveyed.groups()
+        for plugin, reason, nodes in surveyed.refused_groups()
     ]
     order = {plugin: place for place, plugin in enumerate(dict.fromkeys(plugin for plugin, _ in surveyed.refusals))}
     return sorted(refusals, key=lambda refusal: (order[refusal.plugin], -len(refusal.nodes), refusal.reason))
@@ -341,10 +343,13 @@ def _add_node_details(case: AdvisorInput, surveyed: Survey, node: str) -> Asked:
     if row is None:
         raise KeyError(node)
     reasons: dict[str, list[str]] = {}
-    for plugin, reason, nodes in surveyed.groups():
+    for plugin, reason, nodes in surveyed.refused_groups():
         if nodes[row]:
             reasons.setdefault(plugin, []).append(reason)
-    return Asked(node, [Objection(plugin, advisor_of(plugin).details(case, row, said)) for plugin, said in reasons.items()])
+    return Asked(
+        node,
+        [Objection(plugin, advisor_of(plugin).describe_node_problems(case, row, said)) for plugin, said in reasons.items()],
+    )
 
 
 def _add_scores(
@@ -360,10 +365,10 @@ def _add_scores(
     wanted = {found.bound, found.asked.node if found.asked else ""}
     shown = [row for place, row in enumerate(rows) if place < MAX_RANKED or case.nodes.names[row] in wanted]
 
-    def ranked() -> Iterator[Ranked]:
+    def ranked() -> Iterator[NodePluginScores]:
         for row in shown:
             rank = 1 + int(np.count_nonzero(total[feasible] > total[row]))
-            yield Ranked(
+            yield NodePluginScores(
                 case.nodes.names[row], rank, float(total[row]), {plugin: float(score[row]) for plugin, _, score in table}
             )
 

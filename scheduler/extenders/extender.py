@@ -59,7 +59,7 @@ class Extender:
         self._failing: set[str] = set()
         """Verbs whose last call failed and was ignored."""
 
-    def manages(self, pod: PodInfo) -> bool:
+    def is_interested_in(self, pod: PodInfo) -> bool:
         return requests_managed_resource(self._managed, pod.raw)
 
     async def filter(self, pod: PodInfo, nodes: Mapping[str, Node]) -> ExtenderRejections:
@@ -142,7 +142,7 @@ class ExtenderBinder:
         self._extender = extender
 
     def pre_flight(self, state: CycleState, pod: PodInfo, node: str) -> Status | None:
-        return None if self._extender.manages(pod) else SKIP
+        return None if self._extender.is_interested_in(pod) else SKIP
 
     async def bind(self, state: CycleState, pod: PodInfo, node: str, fence: Fence) -> Status | None:
         try:
@@ -176,7 +176,7 @@ class Extenders:
 
     def extenders_of(self, pod: PodInfo) -> Sequence[Extender]:
         """Return the extenders that manage the pod, in call order."""
-        return [extender for extender in self._extenders if extender.manages(pod)] if self._extenders else ()
+        return [extender for extender in self._extenders if extender.is_interested_in(pod)] if self._extenders else ()
 
     async def close(self) -> None:
         for extender in self._extenders:

@@ -53,7 +53,7 @@ def run_filter(plugin: FilterPlugin, state: CycleState, pod: PodInfo, nodes: Nod
     return guard_callbacks(plugin, call_plugin(plugin, "Filter", check_passed, result, len(nodes)))
 
 
-def dependency(plugin: Plugin, attribute: str) -> Dependency:
+def read_dependency(plugin: Plugin, attribute: str) -> Dependency:
     """Return the value of one of the plugin's attributes that `Dependency` describes."""
     result: Dependency = getattr(plugin, attribute, Dependency.EVERYTHING)
     return result
@@ -124,15 +124,15 @@ class SingleNodeFilter:
     def depends_on_resources_only(self) -> bool:
         """True if all filters depend only on free resources."""
         return all(
-            dependency(filter_plugin, "filter_depends_on") is Dependency.FREE_RESOURCES
+            read_dependency(filter_plugin, "filter_depends_on") is Dependency.FREE_RESOURCES
             for filter_plugin in self._by_rows.filters
         )
 
-    def passes(self, pod: PodInfo, row: int, node: NodeTable) -> bool:
+    def passes_filters(self, pod: PodInfo, row: int, node: NodeTable) -> bool:
         """Return True if the row passes. `node` is the row as a table of one row. Raise PluginError."""
         return all(result.passed[row] for result in self._by_nodes) and self._by_rows.passes_row(pod, 0, node)
 
-    def reasons(self, pod: PodInfo, row: int, node: NodeTable) -> tuple[str, ...]:
+    def refusal_reasons(self, pod: PodInfo, row: int, node: NodeTable) -> tuple[str, ...]:
         """Return the reasons of the first filter that refuses the row; those that depend only on nodes are last. Raise
         PluginError."""
         for result in self._by_rows.run_filters({}, pod, node):
@@ -171,7 +171,7 @@ class CostLimit:
             f"{most.number:,} {most.what}, use fewer"
         )
 
-    def estimate(self, pod: PodInfo, nodes: NodeTable) -> float:
+    def estimate_decision_cost(self, pod: PodInfo, nodes: NodeTable) -> float:
         """Return the estimated CPU seconds of one decision. It also accepts small pods. Raise PluginError."""
         return sum(cost.seconds for cost in self._costs(pod, nodes))
 

@@ -140,8 +140,8 @@ class Filters(Protocol):
     def unresolvable_nodes(self, diagnosis: Diagnosis) -> BoolArray: ...
     def lasting_refusals(self, diagnosis: Diagnosis) -> Sequence[tuple[str, FilterResult]]: ...
     def single_node_filter(self, diagnosis: Diagnosis) -> SingleNodeFilter | None: ...
-    def cost(self, pod: PodInfo, nodes: NodeTable) -> float: ...
-    def estimate(self, pod: PodInfo, nodes: NodeTable) -> float: ...
+    def filter_cost_bound(self, pod: PodInfo, nodes: NodeTable) -> float: ...
+    def estimate_filter_cost(self, pod: PodInfo, nodes: NodeTable) -> float: ...
 
 
 class Preemption(Protocol):
@@ -343,7 +343,7 @@ def profile_of(enabled: Iterable[Enabled]) -> Profile:
 def check_profile(profile: Profile) -> None:
     """Raise ValueError if the plugins do not form a valid profile."""
     names = {point: [enabled.plugin.name for enabled in profile.get(point, ())] for point in Point}
-    _check_names(profile, names)
+    _reject_duplicate_plugins(profile, names)
     if len(sorters := names[Point.QUEUE_SORT]) != 1:
         result = ", ".join(sorters) or "none"
         raise ValueError(f"exactly one plugin must sort the queue, found {result}; the default is PrioritySort")
@@ -359,7 +359,7 @@ def check_profile(profile: Profile) -> None:
         raise ValueError(f"{unheard} would never be called to bind: DefaultBinder precedes it and binds every pod")
 
 
-def _check_names(profile: Profile, names: Mapping[Point, Sequence[str]]) -> None:
+def _reject_duplicate_plugins(profile: Profile, names: Mapping[Point, Sequence[str]]) -> None:
     different = {id(item.plugin): item.plugin.name for enabled in profile.values() for item in enabled}
     counts = [Counter(different.values()), *map(Counter, names.values())]
     if twice := {name for counter in counts for name, number in counter.items() if number > 1}:
@@ -374,13 +374,13 @@ class _MethodSignature:
     waits: bool
 
     @classmethod
-    def of(cls, method: Callable[..., Any]) -> "_MethodSignature":
+    def from_method(cls, method: Callable[..., Any]) -> "_MethodSignature":
         named = [parameter for parameter in inspect.signature(method).parameters if parameter != "self"]
         return cls(named, inspect.iscoroutinefunction(method))
 
 
 _METHODS = {
-    method: _MethodSignature.of(getattr(protocol, method))
+    method: _MethodSignature.from_method(getattr(protocol, method))
     for protocol, method in (
         *METHODS.values(),
         (interface.NormalizePlugin, "normalize"),

@@ -82,7 +82,7 @@ class PluginError(Exception):
         self.problem = problem
 
     @property
-    def severe(self) -> bool:
+    def is_severe(self) -> bool:
         """True if the plugin did not return in time, or raised an exception that ends tasks or processes.
 
         A leader resigns if all its attempts end this way (scheduler/scheduler.py).

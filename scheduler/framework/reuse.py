@@ -31,7 +31,7 @@ from pinnace.scheduler.cache.columns import ALL, Rows
 from pinnace.scheduler.cache.pod_info import PodInfo
 from pinnace.scheduler.cache.table import FloatArray, NodeTable, SomeNodes
 from pinnace.scheduler.cache.what_if import TableWithOneMorePod
-from pinnace.scheduler.framework.filtering import BY_ROWS, RowFilters, dependency, run_filter, run_pre_filter
+from pinnace.scheduler.framework.filtering import BY_ROWS, RowFilters, read_dependency, run_filter, run_pre_filter
 from pinnace.scheduler.framework.interface import Dependency, FilterPlugin, PreFilterPlugin
 from pinnace.scheduler.framework.plugin_errors import call_plugin
 from pinnace.scheduler.framework.results import SKIP, CycleState, Diagnosis, NodeReasons, PluginError
@@ -90,7 +90,7 @@ class EquivalenceCache:
                 equivalence_class = _EquivalenceClass(framework, state, pod, nodes)
             best = equivalence_class.find_best_rows(state, pod, nodes)
         except PluginError as error:
-            if error.severe:  # a second run may take as long
+            if error.is_severe:  # a second run may take as long
                 raise
             return None  # the framework runs the plugin again and reports the error
         except _PreFilterRejection:
@@ -118,7 +118,7 @@ class EquivalenceCache:
                 and equivalence_class.fits_nominated(pod, nodes, row)
             )
         except PluginError as error:
-            if error.severe:
+            if error.is_severe:
                 raise
             return False  # the framework runs the plugin again and reports the error
         except Exception as error:
@@ -145,7 +145,7 @@ class _Column:
 
     def __init__(self, scorer: Scorer, rows: int) -> None:
         self.scorer = scorer
-        self.dependency = dependency(scorer.plugin, "score_depends_on")
+        self.dependency = read_dependency(scorer.plugin, "score_depends_on")
         self.values: FloatArray = np.zeros(rows)
 
 
@@ -194,7 +194,7 @@ class _EquivalenceClass:
         """Columns in the order of addition."""
         self._for_every_pod = any(column.dependency is Dependency.EVERYTHING for column in self._columns)
         self._requests = pod.requests
-        seen = [dependency(filter_plugin, "filter_depends_on") for filter_plugin in self._row_filters.filters] + [
+        seen = [read_dependency(filter_plugin, "filter_depends_on") for filter_plugin in self._row_filters.filters] + [
             column.dependency for column in self._columns
         ]
         self._can_use_lookahead = all(item in (Dependency.NODES, Dependency.FREE_RESOURCES) for item in seen)
@@ -255,8 +255,8 @@ class _EquivalenceClass:
         """Run the filters that depend on nodes, and classify the others."""
         skipped = set()
         for plugin in framework.pre_filters:
-            by_nodes = dependency(plugin, "filter_depends_on") is not Dependency.EVERYTHING
-            if by_nodes or dependency(plugin, "skip_depends_on") is Dependency.NODES:
+            by_nodes = read_dependency(plugin, "filter_depends_on") is not Dependency.EVERYTHING
+            if by_nodes or read_dependency(plugin, "skip_depends_on") is Dependency.NODES:
                 status = run_pre_filter(plugin, state, pod, nodes)
                 if status is SKIP:
                     skipped.add(plugin.name)
@@ -267,7 +267,7 @@ class _EquivalenceClass:
                 self._pre_filters.append(plugin)
         by_rows = []
         for filterer in framework.filters:
-            seen = dependency(filterer, "filter_depends_on")
+            seen = read_dependency(filterer, "filter_depends_on")
             if filterer.name in skipped:
                 continue
             if seen is Dependency.NODES:
@@ -281,7 +281,10 @@ class _EquivalenceClass:
     def _create_column(self, scorer: Scorer, state: CycleState, pod: PodInfo, nodes: NodeTable) -> _Column | None:
         """Return the column of a scorer, or None if it skips the pods of this class."""
         column = _Column(scorer, len(nodes))
-        if column.dependency is not Dependency.EVERYTHING or dependency(scorer.plugin, "skip_depends_on") is Dependency.NODES:
+        if (
+            column.dependency is not Dependency.EVERYTHING
+            or read_dependency(scorer.plugin, "skip_depends_on") is Dependency.NODES
+        ):
             if column.scorer.run_pre_score(state, pod, nodes, self._feasible):
                 return None
             if column.dependency is Dependency.NODES:

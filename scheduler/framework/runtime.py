@@ -30,8 +30,8 @@ from pinnace.scheduler.framework.filtering import (
     CostLimit,
     RowFilters,
     SingleNodeFilter,
-    dependency,
     is_small,
+    read_dependency,
     run_filter,
     run_pre_filter,
 )
@@ -115,10 +115,10 @@ class Scorer:
         return answer is SKIP or (answer is not None and call_plugin(self.plugin, "PreScore", check_skip, answer) is SKIP)
 
     def weighted_scores(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
-        scores = self.scores(state, pod, nodes, feasible)
+        scores = self.score_nodes(state, pod, nodes, feasible)
         return scores if self.weight == 1 else self.weight * scores
 
-    def scores(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
+    def score_nodes(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
         """Return the unweighted scores of all nodes. Scores of built-in plugins are integers, as in kube-scheduler. Raise
         PluginError."""
         plugin, point = self.plugin, "Score"
@@ -308,13 +308,13 @@ class Framework:
         reason = self._cost_bound.find_refusal(pod, nodes)
         return Diagnosis(len(nodes), pre_filter=(CostLimit.name, reason)) if reason else None
 
-    def cost(self, pod: PodInfo, nodes: NodeTable) -> float:
+    def filter_cost_bound(self, pod: PodInfo, nodes: NodeTable) -> float:
         """Return an upper estimate of the CPU seconds for the items of the pod. Raise PluginError."""
-        return self._cost_bound.estimate(pod, nodes)
+        return self._cost_bound.estimate_decision_cost(pod, nodes)
 
-    def estimate(self, pod: PodInfo, nodes: NodeTable) -> float:
+    def estimate_filter_cost(self, pod: PodInfo, nodes: NodeTable) -> float:
         """Return an upper estimate of the CPU seconds of `run_filters`. Raise PluginError."""
-        return self.cost(pod, nodes) + _JUDGE + len(nodes) * _JUDGE_NODE
+        return self.filter_cost_bound(pod, nodes) + _JUDGE + len(nodes) * _JUDGE_NODE
 
     def run_filters(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Diagnosis:
         """Run all filters on all nodes. Raise PluginError."""
@@ -376,9 +376,9 @@ class Framework:
         by_nodes: list[FilterResult] = []
         by_rows: list[FilterPlugin] = []
         for filterer in self.filters:
-            seen, result = dependency(filterer, "filter_depends_on"), said.pop(filterer.name, None)
+            seen, result = read_dependency(filterer, "filter_depends_on"), said.pop(filterer.name, None)
             if result is None:
-                if seen is Dependency.EVERYTHING and dependency(filterer, "skip_depends_on") is not Dependency.NODES:
+                if seen is Dependency.EVERYTHING and read_dependency(filterer, "skip_depends_on") is not Dependency.NODES:
                     return None
             elif seen is Dependency.NODES:
                 by_nodes.append(result)
@@ -488,7 +488,7 @@ class BindingCycle:
     """(plugin, extension point) of the coroutine that was awaited last."""
 
     @property
-    def direct(self) -> bool:
+    def needs_no_plugins(self) -> bool:
         """True if no plugin remains, so that the pod can be added to a batch."""
         return not (self.waits or self.pre_binds or self.binds)
 
@@ -592,7 +592,7 @@ class BindingPlugins:
         if refused is not None:
             cycle.run_unreserve()
             return refused
-        return None if cycle.direct and not cycle.reserved and not self.post_binds else cycle
+        return None if cycle.needs_no_plugins and not cycle.reserved and not self.post_binds else cycle
 
     def require_batch_bind(self) -> None:
         """Raise PluginError if the profile has no plugin that binds in batches."""

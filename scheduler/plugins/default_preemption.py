@@ -91,7 +91,7 @@ class DefaultPreemption:
         return (nominated or _has_room(pod, row, nodes, preemption)) and not _has_leaving_victim(pod, event.node, preemption)
 
     def _evict_victims(self, pod: PodInfo, candidates: Sequence[Victims], preemption: Preemption) -> Nominated:
-        best = candidates.best if isinstance(candidates, FoundCandidates) else choose_best_victims(candidates)
+        best = candidates.best_candidate if isinstance(candidates, FoundCandidates) else choose_best_victims(candidates)
         preemption.evict(self.name, pod, best.node, best.pods)
         return Nominated(best.node)
 

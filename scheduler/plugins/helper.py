@@ -168,7 +168,7 @@ def weighted_sum(nodes: NodeTable, items: Iterable[Weighted]) -> FloatArray:
     """Return the total of the items' domain sums for each node."""
     by_key: dict[str, list[tuple[Selection | AffinityTerm, float]]] = {}
     for key, pods, weight in items:
-        if nodes.has_label(key):
+        if nodes.any_node_has_label(key):
             by_key.setdefault(key, []).append((pods, weight))
     total: FloatArray = np.zeros(len(nodes))
     for key, wanted in by_key.items():

@@ -159,7 +159,7 @@ class InterPodAffinity:
 
         The first pod of a set with affinity to itself has no such pod. It fits on all nodes that have the topology labels.
         """
-        if not all(nodes.has_label(term.topology_key) for term in terms):
+        if not all(nodes.any_node_has_label(term.topology_key) for term in terms):
             return np.zeros(len(nodes), np.bool_)
         selection = self._selection_of_all(terms)
         counts = nodes.pods.sum_pods([(selection, 1)])
@@ -189,7 +189,7 @@ class InterPodAffinity:
         return [
             (term.topology_key, Selection(self._namespaces.namespaces_of_term(term), term.labels), term.weight)
             for term in terms
-            if nodes.has_label(term.topology_key)
+            if nodes.any_node_has_label(term.topology_key)
         ]
 
     def _existing_terms(self, kind: TermKind, pod: PodInfo, nodes: NodeTable) -> Iterator[AffinityTerm]:

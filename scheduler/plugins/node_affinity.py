@@ -161,7 +161,7 @@ def _preferred_terms(spec: PodSpec) -> Sequence[PreferredSchedulingTerm]:
 def matching_nodes(spec: PodSpec, nodes: NodeTable) -> BoolArray:
     matching = np.ones(len(nodes), np.bool_)
     for key, value in spec.nodeSelector.items():
-        if not nodes.has_label(key):
+        if not nodes.any_node_has_label(key):
             return np.zeros(len(nodes), np.bool_)
         matching &= nodes.label(key).equal(value)
     if _has_required(spec):
@@ -191,7 +191,7 @@ def match_selector(selector: NodeSelector, nodes: NodeTable) -> BoolArray:
             if any_term.all():
                 return any_term
     for key, values in together.items():
-        if nodes.has_label(key):
+        if nodes.any_node_has_label(key):
             any_term |= nodes.label(key).one_of(values)
     return any_term
 
@@ -225,7 +225,7 @@ def _match_term(term: NodeSelectorTerm, nodes: NodeTable, numbers: _Numbers) -> 
     """Return the nodes that satisfy all requirements, or None if there are none. An empty term matches no node."""
     matching: BoolArray | None = None
     for requirement in term.matchExpressions:
-        if not nodes.has_label(requirement.key):
+        if not nodes.any_node_has_label(requirement.key):
             if requirement.operator not in ("NotIn", "DoesNotExist"):
                 return None
             continue

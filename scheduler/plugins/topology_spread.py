@@ -174,7 +174,7 @@ class PodTopologySpread:
 
     def cost(self, pod: PodInfo, nodes: NodeTable) -> Sequence[Cost]:
         constraints = pod.raw.spec.topologySpreadConstraints
-        known = sum(nodes.has_label(constraint.topologyKey) for constraint in constraints)
+        known = sum(nodes.any_node_has_label(constraint.topologyKey) for constraint in constraints)
         seconds = sum(constraint.ByteSize() for constraint in constraints) * _BYTE + known * len(nodes) * _NODE
         return [Cost(seconds, len(constraints), "topology spread constraints")]
 
@@ -243,7 +243,7 @@ class PodTopologySpread:
         scores: FloatArray = np.zeros(len(nodes))
         eligible = EligibleNodes(pod, nodes)
         for constraint in constraints:
-            if not nodes.has_label(constraint.topology_key):
+            if not nodes.any_node_has_label(constraint.topology_key):
                 continue
             labels = nodes.label(constraint.topology_key)
             there = count_pods_per_node(constraint, nodes)
@@ -276,7 +276,7 @@ class PodTopologySpread:
 
 def nodes_with_topologies(constraints: Sequence[SpreadConstraint], nodes: NodeTable) -> BoolArray:
     """Return the nodes that have the labels of all topologies."""
-    if not all(nodes.has_label(constraint.topology_key) for constraint in constraints):
+    if not all(nodes.any_node_has_label(constraint.topology_key) for constraint in constraints):
         return np.zeros(len(nodes), np.bool_)
     return reduce(np.logical_and, [~nodes.label(constraint.topology_key).equal(None) for constraint in constraints])
 

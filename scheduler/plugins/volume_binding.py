@@ -91,7 +91,7 @@ class VolumeCandidate:
     """A label key and values that fully determine the nodes, or None for a more complex affinity."""
 
     @classmethod
-    def of(cls, volume: PersistentVolume) -> "VolumeCandidate":
+    def from_volume(cls, volume: PersistentVolume) -> "VolumeCandidate":
         meta, spec = volume.metadata, volume.spec
         affinity = spec.nodeAffinity
         return cls(
@@ -124,7 +124,7 @@ class VolumeCatalogue:
             if known is None or known.volume is not volume:
                 if known is not None:
                     self._remove_volume(known)
-                self._add_volume(VolumeCandidate.of(volume))
+                self._add_volume(VolumeCandidate.from_volume(volume))
         if len(self._known) > len(self._store):
             for name in self._known.keys() - self._store.keys():
                 self._remove_volume(self._known[name])
@@ -206,7 +206,7 @@ def match_claims(wanted: Sequence[Sequence[VolumeCandidate]], nodes: NodeTable) 
         choice = known.get(id(candidates))
         if choice is None:
             choice = known[id(candidates)] = _CandidateChoice(candidates, numbers, nodes)
-        best = choice.best(taken[:place])
+        best = choice.first_free_candidates(taken[:place])
         taken[place] = choice.numbers[best]
         chosen.append(best)
     return chosen
@@ -231,7 +231,7 @@ class _CandidateChoice:
         self._lists = list(_create_rank_ranges(candidates, nodes))
         self._first = self._least(np.arange(self._rows), np.empty((0, self._rows), np.int64))
 
-    def best(self, taken: IntArray) -> IntArray:
+    def first_free_candidates(self, taken: IntArray) -> IntArray:
         """Return the first free candidate of each node. `taken` has the numbers of the volumes that earlier claims use on each
         node."""
         contested = ((taken == self.numbers[self._first]) & (taken != NONE)).any(axis=0).nonzero()[0]
@@ -242,7 +242,7 @@ class _CandidateChoice:
     def _least(self, rows: IntArray, taken: IntArray) -> IntArray:
         least = np.full(len(rows), self._nothing, np.int64)
         for list_ in self._lists:
-            np.minimum(least, list_.first(rows, taken, self.numbers, self._nothing), out=least)
+            np.minimum(least, list_.first_free_ranks(rows, taken, self.numbers, self._nothing), out=least)
         least[least == self._nothing] = NONE
         return least
 
@@ -255,7 +255,7 @@ class _RankRange:
         self._at = start.copy()
         self._end = end
 
-    def first(self, rows: IntArray, taken: IntArray, numbers: IntArray, nothing: int) -> IntArray:
+    def first_free_ranks(self, rows: IntArray, taken: IntArray, numbers: IntArray, nothing: int) -> IntArray:
         """Return the first free rank of each of these rows, or `nothing`."""
         result = np.full(len(rows), nothing, np.int64)
         at, end = self._at[rows], self._end[rows]
@@ -402,7 +402,7 @@ class VolumeBinding:
         claims = _PodClaims()
         immediate = False
         for key in keys:
-            claim = self._objects.claim_of(pod, key)
+            claim = self._objects.find_usable_claim(pod, key)
             if isinstance(claim, str):
                 return Status(claim)
             if is_bound(claim):

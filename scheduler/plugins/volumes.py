@@ -60,7 +60,7 @@ class Volumes:
         self.volumes: Mapping[str, PersistentVolume] = handle.objects(PERSISTENT_VOLUMES)
         self.classes: Mapping[str, StorageClass] = handle.objects(STORAGE_CLASSES)
 
-    def claim_of(self, pod: PodInfo, key: str) -> PersistentVolumeClaim | str:
+    def find_usable_claim(self, pod: PodInfo, key: str) -> PersistentVolumeClaim | str:
         """Return a claim of the pod, or the reason why the pod cannot use it."""
         name = key.partition("/")[2]
         claim = self.claims.get(key)
@@ -280,12 +280,12 @@ class NodeVolumeLimits:
             if driver := self._driver(key):
                 wanted.setdefault(driver, []).append(key)
         for driver, keys in wanted.items():
-            limit = self._ledger.limits(driver)
+            limit = self._ledger.node_limits(driver)
             if limit is not None:
                 more = np.full(len(nodes), len(keys))
                 for key in keys:
                     more[nodes.rows(nodes.used_volumes.count_users(key))] -= 1
-                refused |= (more > 0) & (self._ledger.attached(driver) + more > limit)
+                refused |= (more > 0) & (self._ledger.count_attached(driver) + more > limit)
         return FilterResult.refusing(refused, LIMIT_REASON)
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
@@ -332,11 +332,11 @@ class _VolumeCounts:
         """Nodes with a claim that had no volume at the last count, so that its driver may change. They are counted again
         at each update. Their number is small, because a pod starts only after its volumes exist."""
 
-    def limits(self, driver: str) -> Counts | None:
+    def node_limits(self, driver: str) -> Counts | None:
         """Return the limit of each node, or None if no node limits the driver."""
         return self._limits.get(driver)
 
-    def attached(self, driver: str) -> Counts:
+    def count_attached(self, driver: str) -> Counts:
         return self._attached.get(driver, np.zeros(len(self._names), np.int64))
 
     def update_counts(self, nodes: NodeTable, csi_nodes: Mapping[str, CSINode]) -> None:

@@ -14,6 +14,7 @@ import grpc
 import grpc.aio
 
 from pinnace.cluster import certificates
+from pinnace.cluster.spec import NO_ACCOUNTS
 from pinnace.pki import Subject
 from pinnace.pki.folder import CertificateSpec, PkiFolder
 from pinnace.runtime.tls import TlsFiles
@@ -88,6 +89,7 @@ async def live(folder: Path, etcd: str) -> AsyncIterator[Live]:
     arguments = (
         "--tls-cert-file", f"{shown.cert}", "--tls-private-key-file", f"{shown.key}", "--client-ca-file", f"{shown.ca}",
         "--token-auth-file", f"{tokens}", "--token-listen", token_address, "--etcd", etcd,
+        *certificates.account_key_arguments(pki), *NO_ACCOUNTS,
         "--logging-format", "text",  # in which a caller could forge a line
     )  # fmt: skip
     process = Component(folder, "apiserver", "apiserver", *arguments, insecure=False)

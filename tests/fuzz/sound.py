@@ -11,7 +11,8 @@ from google.protobuf.descriptor import Descriptor, MethodDescriptor, ServiceDesc
 from google.protobuf.message import Message
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
 
-from pinnace.api import authorization_pb2, calls_pb2, elections_pb2, keys_pb2, metrics_pb2, tables_pb2, version_pb2
+from pinnace.api import authorization_pb2, calls_pb2, elections_pb2, keys_pb2, metrics_pb2, tables_pb2, tokens_pb2, version_pb2
+from pinnace.api.authentication_v1_pb2 import TokenRequest, TokenRequestSpec
 from pinnace.api.authorization_pb2 import ResourceAttributes
 from pinnace.api.autoscaling_v1_pb2 import Scale
 from pinnace.api.calls_pb2 import Call, CallBatch
@@ -51,6 +52,7 @@ def methods() -> Mapping[str, MethodDescriptor]:
         keys_pb2.DESCRIPTOR.services_by_name["Keys"],
         tables_pb2.DESCRIPTOR.services_by_name["Tables"],
         *metrics_pb2.DESCRIPTOR.services_by_name.values(),
+        tokens_pb2.DESCRIPTOR.services_by_name["Tokens"],
         version_pb2.DESCRIPTOR.services_by_name["Version"],
     )
     services: tuple[ServiceDescriptor, ...] = (
@@ -82,6 +84,7 @@ def _samples() -> Mapping[str, Message]:
         binding,
         eviction,
         Fence(election="scheduler", token=1),
+        TokenRequest(spec=TokenRequestSpec(audiences=["vault"], expirationSeconds=600)),
         DeleteRequest(namespace="default", name="a"),
         ResourceAttributes(verb="get", resource="pods", namespace="default"),
         from_dict(EVENTS_V1, _EVENT),

@@ -75,9 +75,9 @@ ACTIONS = {
     "return": Action("{0} restarts", _ELECTOR + "run"),
     "decide": Action("{0} schedules a pod and sends a bind with token {1}", "pinnace.scheduler.binding_cycle.Binder._send"),
     "bind": Action(
-        "etcd: the bind with token {0} commits at revision {1}", "pinnace.apiserver.registry.fencing.FenceVerifier.term"
+        "etcd: the bind with token {0} commits at revision {1}", "pinnace.apiserver.registry.fencing.FenceVerifier.verify"
     ),
-    "fenced": Action("etcd: the bind with token {0} fails", "pinnace.apiserver.registry.fencing.FenceVerifier.term"),
+    "fenced": Action("etcd: the bind with token {0} fails", "pinnace.apiserver.registry.fencing.FenceVerifier.verify"),
     "read": Action("{0} receives the Open message of {1} and reads the key: {2}", _LEADER_KEY + "read_session_key"),
     "refuse": Action(
         "{0} receives the Open message of {1}, whose token is not that of the key: lost",

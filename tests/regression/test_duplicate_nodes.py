@@ -104,7 +104,7 @@ async def test_kubernetes_37528_kubelets_with_the_same_name_do_not_both_run_a_po
         pod = await clients[0].pods.create(make_pod("a").req(cpu=1).node("n").new())
 
         def running() -> list[bool]:
-            return [bool(runtime.observe(pod.metadata.uid, read_clocks(SYSTEM_CLOCK))) for runtime in runtimes]
+            return [bool(runtime.observe_containers(pod.metadata.uid, read_clocks(SYSTEM_CLOCK))) for runtime in runtimes]
 
         await eventually(lambda: running() == [True, False])
         tasks.append(asyncio.ensure_future(fleets[1].run()))

@@ -191,7 +191,7 @@ async def test_kubernetes_67651_late_binds_of_deposed_leaders_fail() -> None:
     https://github.com/kubernetes/kubernetes/issues/67651
 
     Here: a leader learns of the end of its term after etcd has ended it. Guard: each bind carries the token and commits only
-    while the election's key has that token (`fencing.FenceVerifier.term`)."""
+    while the election's key has that token (`fencing.FenceVerifier.verify`)."""
     storage = MemoryStorage()
     numbers = count()
     async with serving(storage) as one, serving(storage) as two:

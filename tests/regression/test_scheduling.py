@@ -144,7 +144,7 @@ def test_nomad_13017_kubelet_admits_every_scheduled_pod(built: Sequence[NodeBuil
     for pod in waiting:
         outcome = schedule_one(info(pod), NodeSelector(cache, profile, seed=0))
         if isinstance(outcome, Placed):
-            admitted = played[outcome.node].admit(pod.build().metadata.uid, get_template(pod.build()))
+            admitted = played[outcome.node].admit_pod(pod.build().metadata.uid, get_template(pod.build()))
             assert not isinstance(admitted, FitRefusal), f"{outcome.node} rejects {pod}: {admitted.admission_message}"
 
 

@@ -70,7 +70,7 @@ async def test_kubernetes_59848_restarted_kubelet_does_not_use_a_stale_cache(mon
         fleet = PodManager(VirtualNodes(), restarted.pods, FakeRuntime(Behaviour()), recorder)
         fleet.set_node(make_node("node-1").build())
         watch = PodWatch(restarted.pods, fleet)
-        watch.follow(["node-1"])
+        watch.watch_nodes(["node-1"])
         tasks = [asyncio.ensure_future(part.run()) for part in (fleet, watch)]
         await eventually(lambda: watch.healthy is None)
         assert len(fleet) == 0, "node-1 runs a deleted pod, besides the pod with the same name on node-2"

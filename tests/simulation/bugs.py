@@ -110,7 +110,7 @@ def _without_fence(surgery: Surgery) -> None:
     async def believed(self: FenceVerifier, fence: Fence, user: Any) -> fencing.FencedTerm:
         return fencing.FencedTerm(fences.term(fence), Guard(PODS.prefix, 0), (NOBODY, wellknown.DEFAULT_SCHEDULER))
 
-    surgery.replace(FenceVerifier, "term", believed)
+    surgery.replace(FenceVerifier, "verify", believed)
     original = surgery.replace(binding, "bind", lambda *args: [_unguarded(item) for item in original(*args)])
 
 
@@ -138,7 +138,7 @@ def _bind_for_any_scheduler(surgery: Surgery) -> None:
         term = await original(self, fence, user)
         return term and term._replace(scheduler_names=(*term.scheduler_names, FOREIGN))
 
-    original = surgery.replace(FenceVerifier, "term", of_any)
+    original = surgery.replace(FenceVerifier, "verify", of_any)
 
 
 @bug("bind-twice", "I1")

@@ -126,7 +126,7 @@ class Workload:
         leads = scheduler._standby.token is not None
         placed = {facts.uid: facts.node for facts in pods.values() if facts.node and not facts.finished}
         waiting = {facts.uid for facts in pods.values() if not facts.node and not leads}
-        assumed = {info.uid: info.key for info in cache.assumed()}
+        assumed = {info.uid: info.key for info in cache.assumed_pods()}
         problems = [f"still assumes pod {key}" for uid, key in assumed.items() if uid not in waiting]
         problems += [
             f"takes pod {uid} to be on {cache.node_of(uid) or 'no node'}, not on {node}"

@@ -1,4 +1,6 @@
-"""Unit tests run in one process. A test that starts a process has the mark `processes`, and `make test-quick` leaves it out."""
+"""Unit tests run in one process. A test that starts a process has the mark `processes`, and `make test-quick` leaves it out.
+
+Without the mark, it fails."""
 
 import sys
 from collections.abc import Iterator
@@ -15,7 +17,7 @@ _unmarked = ""
 
 def _refuse_processes(event: str, arguments: tuple[Any, ...]) -> None:
     if _unmarked and event in _STARTS:
-        pytest.skip(f"{_unmarked} starts a process: add pytest.mark.processes")
+        pytest.fail(f"{_unmarked} starts a process: add pytest.mark.processes")
 
 
 sys.addaudithook(_refuse_processes)
@@ -24,8 +26,8 @@ build.build_version()  # runs git once
 
 @pytest.fixture(autouse=True)
 def no_unmarked_processes(request: pytest.FixtureRequest) -> Iterator[None]:
-    """In `make test-quick`, skip tests without the mark that start a process."""
+    """Fail tests without the mark that start a process."""
     global _unmarked
-    _unmarked = request.node.nodeid if "not processes" in request.config.option.markexpr else ""
+    _unmarked = "" if request.node.get_closest_marker("processes") else request.node.nodeid
     yield
     _unmarked = ""

@@ -12,6 +12,7 @@ import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from pinnace.api import (
+    admissionregistration_v1_pb2,
     apps_v1_pb2,
     batch_v1_pb2,
     coordination_v1_pb2,
@@ -21,6 +22,7 @@ from pinnace.api import (
     intstr_v1_pb2,
     meta_v1_pb2,
     networking_v1_pb2,
+    node_v1_pb2,
     policy_v1_pb2,
     rbac_v1_pb2,
     resource_v1_pb2,
@@ -36,6 +38,7 @@ from pinnace.apiserver.registry.strategies import STRATEGIES
 from pinnace.apiserver.registry.strategy import StatusStrategy
 
 PACKAGES = {
+    "k8s.io.api.admissionregistration.v1": admissionregistration_v1_pb2,
     "k8s.io.api.apps.v1": apps_v1_pb2,
     "k8s.io.api.batch.v1": batch_v1_pb2,
     "k8s.io.api.discovery.v1": discovery_v1_pb2,
@@ -43,6 +46,7 @@ PACKAGES = {
     "k8s.io.api.core.v1": core_v1_pb2,
     "k8s.io.api.coordination.v1": coordination_v1_pb2,
     "k8s.io.api.networking.v1": networking_v1_pb2,
+    "k8s.io.api.node.v1": node_v1_pb2,
     "k8s.io.api.policy.v1": policy_v1_pb2,
     "k8s.io.api.rbac.v1": rbac_v1_pb2,
     "k8s.io.api.scheduling.v1": scheduling_v1_pb2,

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from pinnace.api import documents, manifest
-from pinnace.apiserver.webhooks import webhook as webhooks
 from pinnace.client import config
 from pinnace.kubelet.runtime.stages import StagesError
 from pinnace.kubelet.runtime.stages import parse_stages as parse_stages
@@ -19,7 +18,7 @@ from pinnace.scheduler.config import parse_configuration as parse_scheduler
 
 LAUGHS = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 30))
 BOMBS = {
-    "aliases": f"a0: &a0 [lol]\n{LAUGHS}profiles: *a29\nclusters: *a29\nwebhooks: *a29\n",
+    "aliases": f"a0: &a0 [lol]\n{LAUGHS}profiles: *a29\nclusters: *a29\n",
     "an alias of itself": "profiles: &a [*a]\n",
     "flow sequences": "[" * 100_000,
     "mappings": "{a: " * 20_000,
@@ -44,7 +43,6 @@ READERS: dict[str, Callable[[str, Path], object]] = {
     "manifest": lambda text, folder: manifest.load(text, "bomb.yaml"),
     "kubeconfig": read_kubeconfig,
     "scheduler": lambda text, folder: parse_scheduler(text),
-    "webhooks": lambda text, folder: webhooks.parse_configuration(text),
     "stages": lambda text, folder: parse_stages(text, "bomb.yaml"),
 }
 REFUSALS = (manifest.ManifestError, config.ConfigError, ConfigurationError, StagesError)

@@ -9,14 +9,21 @@ from pinnace.api.resources import (
     CLUSTER_ROLES,
     CONFIG_MAPS,
     CSI_NODES,
+    CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
     ENDPOINT_SLICES,
     EVENTS,
+    INGRESS_CLASSES,
+    INGRESSES,
     IP_ADDRESSES,
     JOBS,
     LEASES,
     LIMIT_RANGES,
+    MUTATING_ADMISSION_POLICIES,
+    MUTATING_ADMISSION_POLICY_BINDINGS,
+    MUTATING_WEBHOOK_CONFIGURATIONS,
     NAMESPACES,
+    NETWORK_POLICIES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
@@ -26,14 +33,32 @@ from pinnace.api.resources import (
     RESOURCE_QUOTAS,
     ROLE_BINDINGS,
     ROLES,
+    RUNTIME_CLASSES,
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICE_CIDRS,
     SERVICES,
     STORAGE_CLASSES,
+    VALIDATING_ADMISSION_POLICIES,
+    VALIDATING_ADMISSION_POLICY_BINDINGS,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
 )
-from pinnace.apiserver.registry.strategies.cluster import EventStrategy, LeaseStrategy, NamespaceStrategy, NodeStrategy
+from pinnace.apiserver.registry.strategies.admission import (
+    MutatingAdmissionPolicyStrategy,
+    PolicyBindingStrategy,
+    ValidatingAdmissionPolicyStrategy,
+    WebhookConfigurationStrategy,
+)
+from pinnace.apiserver.registry.strategies.cluster import (
+    EventStrategy,
+    LeaseStrategy,
+    NamespaceStrategy,
+    NodeStrategy,
+    RuntimeClassStrategy,
+)
 from pinnace.apiserver.registry.strategies.configuration import ConfigMapStrategy, SecretStrategy, ServiceAccountStrategy
+from pinnace.apiserver.registry.strategies.definitions import DefinitionStrategy
+from pinnace.apiserver.registry.strategies.networking import IngressClassStrategy, IngressStrategy, NetworkPolicyStrategy
 from pinnace.apiserver.registry.strategies.pods import PodStrategy
 from pinnace.apiserver.registry.strategies.policy import (
     LimitRangeStrategy,
@@ -86,6 +111,17 @@ _ALL: Sequence[Strategy[Any]] = (
     ServiceAccountStrategy(SERVICE_ACCOUNTS),
     IPAddressStrategy(IP_ADDRESSES),
     ServiceCIDRStrategy(SERVICE_CIDRS),
+    WebhookConfigurationStrategy(MUTATING_WEBHOOK_CONFIGURATIONS),
+    WebhookConfigurationStrategy(VALIDATING_WEBHOOK_CONFIGURATIONS),
+    ValidatingAdmissionPolicyStrategy(VALIDATING_ADMISSION_POLICIES),
+    PolicyBindingStrategy(VALIDATING_ADMISSION_POLICY_BINDINGS),
+    MutatingAdmissionPolicyStrategy(MUTATING_ADMISSION_POLICIES),
+    PolicyBindingStrategy(MUTATING_ADMISSION_POLICY_BINDINGS),
+    IngressStrategy(INGRESSES),
+    IngressClassStrategy(INGRESS_CLASSES),
+    NetworkPolicyStrategy(NETWORK_POLICIES),
+    RuntimeClassStrategy(RUNTIME_CLASSES),
+    DefinitionStrategy(CUSTOM_RESOURCE_DEFINITIONS),
 )
 STRATEGIES: Mapping[str, Strategy[Any]] = {strategy.resource.plural: strategy for strategy in _ALL}
 """Strategies by the plural name of the resource."""

@@ -1,4 +1,4 @@
-"""Strategies of namespaces, nodes, leases and events.
+"""Strategies of namespaces, nodes, leases, events and runtime classes.
 
 A namespace starts as Active and has a system finalizer in its spec, which keeps it until it is empty. Other finalizers in the
 spec keep it until clients remove them (Finalize). Its name must be a DNS label, because it becomes a part of other names. A
@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from pinnace.api import names
 from pinnace.api.codec import to_dict
 from pinnace.api.coordination_v1_pb2 import Lease
-from pinnace.api.core_v1_pb2 import Event, Namespace, Node, NodeSpec, NodeStatus
+from pinnace.api.core_v1_pb2 import Event, Namespace, Node, NodeSpec, NodeStatus, Toleration
 from pinnace.api.meta_v1_pb2 import MicroTime, Time
+from pinnace.api.node_v1_pb2 import RuntimeClass
 from pinnace.api.quantity import QuantityError, amounts, format_amount
 from pinnace.api.resources import DEFAULT_NAMESPACE, EVENTS_V1, SYSTEM_NAMESPACE
 from pinnace.api.scalars import format_rfc3339
@@ -31,9 +32,11 @@ from pinnace.apiserver.registry.validation.fields import (
     validate_capacity,
     validate_finalizer,
     validate_key,
+    validate_labels,
     validate_network,
+    validate_overhead,
 )
-from pinnace.apiserver.registry.validation.pods import validate_number, validate_taints
+from pinnace.apiserver.registry.validation.pods import validate_number, validate_taints, validate_tolerations
 
 NAME_LABEL = "kubernetes.io/metadata.name"
 """The label by which namespace selectors select one namespace by name."""
@@ -50,6 +53,32 @@ _IMMUTABLE_EVENT_FIELDS = (
     "reportingComponent", "reportingInstance",
 )  # fmt: skip
 """The fields that an update in the version events.k8s.io/v1 cannot change."""
+
+
+class RuntimeClassStrategy(Strategy[RuntimeClass]):
+    """Source: pkg/apis/node/validation of Kubernetes 1.36."""
+
+    def check_fields(self, obj: RuntimeClass, out: list[Violation]) -> None:
+        out.extend(invalid("handler", obj.handler, problem) for problem in names.dns_label(obj.handler))
+        if obj.HasField("overhead"):
+            validate_overhead(obj.overhead.podFixed, "overhead.limits", out)  # Kubernetes names this field
+        if obj.HasField("scheduling"):
+            validate_labels(obj.scheduling.nodeSelector, "scheduling.nodeSelector", out)
+            _validate_class_tolerations(obj.scheduling.tolerations, "scheduling.tolerations", out)
+
+    def check_change(self, new: RuntimeClass, old: RuntimeClass, out: list[Violation]) -> None:
+        if new.handler != old.handler:
+            out.append(invalid("handler", new.handler, IMMUTABLE))
+
+
+def _validate_class_tolerations(tolerations: Sequence[Toleration], path: str, out: list[Violation]) -> None:
+    validate_tolerations(tolerations, path, out)
+    seen = set[bytes]()
+    for index, toleration in enumerate(tolerations):
+        encoded = toleration.SerializeToString()
+        if encoded in seen:
+            out.append(duplicate(f"{path}[{index}]", toleration.key))
+        seen.add(encoded)
 
 
 class NamespaceStrategy(StatusStrategy[Namespace]):

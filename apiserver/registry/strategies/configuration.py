@@ -18,6 +18,8 @@ from pinnace.apiserver.registry.validation.fields import IMMUTABLE, forbidden, i
 MAX_DATA = 1 << 20
 """Bytes of all values of an object (MaxSecretSize of Kubernetes)."""
 OPAQUE = "Opaque"
+SERVICE_ACCOUNT_TOKEN = "kubernetes.io/service-account-token"
+"""The type of a secret with a token of a service account."""
 SERVICE_ACCOUNT_NAME = "kubernetes.io/service-account.name"
 _IMMUTABLE_WHEN_SET = "field is immutable when `immutable` is set"
 _REDACTED = "<secret contents redacted>"
@@ -124,7 +126,7 @@ def _is_object(text: bytes) -> bool:
 
 
 _SECRET_TYPE_CHECKS: Mapping[str, Callable[[Secret, list[Violation]], None]] = {
-    "kubernetes.io/service-account-token": _check_service_account_token,
+    SERVICE_ACCOUNT_TOKEN: _check_service_account_token,
     "kubernetes.io/basic-auth": _check_basic_auth,
     "kubernetes.io/ssh-auth": _check_ssh_auth,
     "kubernetes.io/tls": _check_tls,

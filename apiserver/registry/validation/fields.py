@@ -243,8 +243,14 @@ def validate_values(values: Sequence[str], path: str, out: list[Violation]) -> N
 
 
 def validate_metadata(
-    metadata: ObjectMeta, out: list[Violation], *, namespaced: bool, name_check: NameCheck = names.dns_subdomain
+    metadata: ObjectMeta,
+    out: list[Violation],
+    *,
+    namespaced: bool,
+    name_check: NameCheck = names.dns_subdomain,
+    any_finalizer: bool = False,
 ) -> None:
+    """`any_finalizer`: finalizers without a domain need not be standard ones, as for definitions and custom objects."""
     name, prefix, namespace = metadata.name, metadata.generateName, metadata.namespace
     if prefix:
         out.extend(invalid("metadata.generateName", prefix, problem) for problem in name_check(names.generated(prefix)))
@@ -266,7 +272,7 @@ def validate_metadata(
     if owners := metadata.ownerReferences:
         _validate_owners(owners, out)
     for finalizer in metadata.finalizers:
-        validate_finalizer(finalizer, "metadata.finalizers", out)
+        (validate_key if any_finalizer else validate_finalizer)(finalizer, "metadata.finalizers", out)
     if ORPHAN_FINALIZER in metadata.finalizers and FOREGROUND_FINALIZER in metadata.finalizers:
         detail = f"finalizer {ORPHAN_FINALIZER} and {FOREGROUND_FINALIZER} cannot be both set"
         out.append(invalid("metadata.finalizers", metadata.finalizers, detail))

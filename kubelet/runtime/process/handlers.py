@@ -172,7 +172,7 @@ class _RunningCall:
 
 
 class AttemptCalls:
-    """The calls of one attempt. Call `end` when the attempt ends."""
+    """The calls of one attempt. Call `cancel_calls` when the attempt ends."""
 
     def __init__(self, changed: Callable[[], None], clock: Clock) -> None:
         self._changed = changed
@@ -180,17 +180,17 @@ class AttemptCalls:
         self._begun: dict[CallKind, _RunningCall] = {}
 
     @property
-    def views(self) -> tuple[CallView, ...]:
+    def call_views(self) -> tuple[CallView, ...]:
         return tuple(begun.view for begun in self._begun.values())
 
-    def begin(self, call: ContainerCall, plan: ProcessPlan, host: str, now: Moment) -> None:
+    def begin_call(self, call: ContainerCall, plan: ProcessPlan, host: str, now: Moment) -> None:
         """`plan`: of the container; `host`: the address of its pod."""
         if (earlier := self._begun.get(call.kind)) is not None:
             earlier.task.cancel()
         task = asyncio.get_running_loop().create_task(self._run(call, plan, host))
         self._begun[call.kind] = _RunningCall(CallView(call.kind, call.number, now, None, "", None), task)
 
-    def end(self, failure: str) -> None:
+    def cancel_calls(self, failure: str) -> None:
         """Cancels all calls; unfinished calls have failed."""
         for kind, begun in self._begun.items():
             if begun.view.ended is None:

@@ -57,7 +57,7 @@ class ProcessMeter:
 
     def _shim_pid(self, uid: str, container: str) -> int:
         """The pid; 0: unknown."""
-        attempts = self._root.attempts(uid, container)
+        attempts = self._root.attempt_directories(uid, container)
         try:
             return int((attempts[-1] / files.LOCK).read_text() or "0") if attempts else 0
         except (OSError, ValueError):

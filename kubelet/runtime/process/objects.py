@@ -1,4 +1,4 @@
-"""What a pod gets from ConfigMaps and Secrets: variables and files; and the path of its claims.
+"""What a pod gets from ConfigMaps, Secrets and tokens: variables and files; and the path of its claims.
 
     objects (read by pod_volumes) --> variables of a container    environment_from, object_value
                                   --> files of a volume           volume_files
@@ -34,10 +34,12 @@ from pinnace.kubelet.addresses import Addresses
 from pinnace.kubelet.runtime.downward import field_value, resource_value
 from pinnace.kubelet.runtime.interface import UnsupportedPod
 from pinnace.kubelet.runtime.process.atomic_writer import ProjectedFile
+from pinnace.kubelet.runtime.process.tokens import IssuedToken, TokenKey, Tokens
 
 Objects = Mapping[Reference, Message | None]
 """The objects of a pod. None: the object does not exist. A missing entry has not been read yet."""
 NO_OBJECTS: Objects = MappingProxyType({})
+NO_TOKENS: Tokens = MappingProxyType({})
 FILE_MODE = 0o644
 NO_ADDRESSES = Addresses("", "")
 """Files cannot have the addresses of the pod: the API rejects their fields."""
@@ -113,8 +115,8 @@ def has_files(volume: Volume) -> bool:
     return any(source.HasField(kind) for kind in ("configMap", "secret", "projected", "downwardAPI"))
 
 
-def volume_files(pod: Pod, volume: Volume, objects: Objects) -> dict[str, ProjectedFile]:
-    """The files of a volume by relative path. Raises MissingObject."""
+def volume_files(pod: Pod, volume: Volume, objects: Objects, tokens: Tokens = NO_TOKENS) -> dict[str, ProjectedFile]:
+    """The files of a volume by relative path. `tokens`: of the pod. Raises MissingObject."""
     source = volume.volumeSource
     files: dict[str, ProjectedFile] = {}
     if source.HasField("configMap"):
@@ -132,13 +134,15 @@ def volume_files(pod: Pod, volume: Volume, objects: Objects) -> dict[str, Projec
     elif source.HasField("projected"):
         mode = source.projected.defaultMode if source.projected.HasField("defaultMode") else FILE_MODE
         for part in source.projected.sources:
-            files.update(_projected_files(pod, part, objects, mode))
+            files.update(_projected_files(pod, part, objects, tokens, mode))
     if sum(len(file.content) for file in files.values()) > MAX_VOLUME:
         raise MissingObject(f"the files of the volume exceed {MAX_VOLUME >> 20} MiB")
     return files
 
 
-def _projected_files(pod: Pod, part: VolumeProjection, objects: Objects, mode: int) -> Iterator[tuple[str, ProjectedFile]]:
+def _projected_files(
+    pod: Pod, part: VolumeProjection, objects: Objects, tokens: Tokens, mode: int
+) -> Iterator[tuple[str, ProjectedFile]]:
     if part.HasField("downwardAPI"):
         yield from _downward_files(pod, part.downwardAPI.items, mode)
     elif part.HasField("configMap") or part.HasField("secret"):
@@ -148,7 +152,10 @@ def _projected_files(pod: Pod, part: VolumeProjection, objects: Objects, mode: i
         message = _find_object(objects, reference, optional=wanted.optional)
         yield from _key_files(message, wanted.items, mode, optional=wanted.optional)
     else:
-        raise MissingObject("tokens of service accounts are not supported, because the API has no TokenRequest")
+        token = tokens.get(TokenKey.of(part.serviceAccountToken))
+        if not isinstance(token, IssuedToken):
+            raise MissingObject(f"failed to fetch token: {token.message if token is not None else 'not requested yet'}")
+        yield part.serviceAccountToken.path, ProjectedFile(token.text.encode(), mode)
 
 
 def _key_files(

@@ -24,6 +24,7 @@ Source: https://kubernetes.io/docs/tasks/inject-data-application/define-interdep
 https://kubernetes.io/docs/concepts/workloads/pods/downward-api/, https://kubernetes.io/docs/concepts/storage/volumes/
 """
 
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -301,6 +302,29 @@ def path_in_root(root: Path, path: str) -> Path:
 def _without_parent_parts(path: str) -> str:
     """The path without parts that lead out of the root directory."""
     return os.path.normpath(f"/{path}").lstrip("/")
+
+
+KUBECONFIG = "KUBECONFIG"
+CREDENTIALS_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""Where clients in a pod look for their credentials."""
+
+
+def credentials_kubeconfig(volume: str, environment: Mapping[str, str], namespace: str) -> str:
+    """Return a kubeconfig with the credentials of a pod. `volume`: the path of their volume. `environment`: of the container.
+    Return "" if the pod has no credentials, or the address of the API is unknown."""
+    host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
+    if not volume or not host or not port:
+        return ""
+    cluster = {"server": f"https://{f'[{host}]' if ':' in host else host}:{port}", "certificate-authority": f"{volume}/ca.crt"}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "cluster", "cluster": cluster}],
+        "users": [{"name": "pod", "user": {"tokenFile": f"{volume}/token"}}],
+        "contexts": [{"name": "pod", "context": {"cluster": "cluster", "user": "pod", "namespace": namespace}}],
+        "current-context": "pod",
+    }
+    return json.dumps(document, indent=1)  # JSON is YAML
 
 
 LOG_BYTES = 10 << 20

@@ -10,6 +10,7 @@ The caller has created the folders of the pod. As in Kubernetes:
   waiting (CreateContainerConfigError, event Failed). Optional ones are left out.
 * Files follow changes of their objects and of the pod within SYNC_PERIOD and the time of a read. Variables do not; a container
   gets the current values when it starts again.
+* Tokens of service accounts are replaced before they expire.
 * An immutable object is read once. A deleted object, and one that cannot be read, leave the files as they are.
 
 Each object is read with one call, which the node authorizer allows for the pods of the fleet. An object of several pods is read
@@ -18,6 +19,7 @@ once in a round.
 
 import asyncio
 import logging
+import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
@@ -33,6 +35,7 @@ from pinnace.kubelet.runtime.process.atomic_writer import write_atomically
 from pinnace.kubelet.runtime.process.objects import NO_OBJECTS, MissingObject, Objects, config_error, has_files, volume_files
 from pinnace.kubelet.runtime.process.plan import make_volumes, unsupported_volume, volume_paths
 from pinnace.kubelet.runtime.process.root import RuntimeRoot
+from pinnace.kubelet.runtime.process.tokens import PodTokens, RequestToken
 from pinnace.runtime.backoff import KeyedBackoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
@@ -62,8 +65,9 @@ class ObjectReader(Protocol):
 class _MountedPod:
     """The volumes and objects of one pod."""
 
-    def __init__(self, pod: Pod) -> None:
+    def __init__(self, pod: Pod, tokens: PodTokens) -> None:
         self.pod = pod
+        self.tokens = tokens
         self.objects: dict[Reference, Message | None] = {}
         self.progress = VolumeProgress(False, {})
         self.told = ""
@@ -75,10 +79,12 @@ class _MountedPod:
 
 
 class ProcessVolumeManager:
-    """Implements kubelet.runtime.interface.Volumes for the process runtime. Call `listen` first."""
+    """Implements kubelet.runtime.interface.Volumes for the process runtime. Call `set_listener` first."""
 
-    def __init__(self, root: RuntimeRoot, read: ObjectReader, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, root: RuntimeRoot, read: ObjectReader, request_token: RequestToken, clock: Clock = SYSTEM_CLOCK) -> None:
+        """`request_token`: gets the tokens of service accounts."""
         self._root = root
+        self._request_token = request_token
         self._read_object = read
         self._clock = clock
         self._pods: dict[str, _MountedPod] = {}
@@ -88,27 +94,27 @@ class ProcessVolumeManager:
         self._report: Callable[[str, VolumeProgress], None] = lambda uid, progress: None
         self._event: Callable[[Pod, str, str, str], None] = lambda pod, type_, reason, message: None
 
-    def listen(self, report: Callable[[str, VolumeProgress], None], event: Callable[[Pod, str, str, str], None]) -> None:
+    def set_listener(self, report: Callable[[str, VolumeProgress], None], event: Callable[[Pod, str, str, str], None]) -> None:
         self._report, self._event = report, event
 
-    def publish(self, pod: Pod, now: Moment) -> float:
+    def publish_volumes(self, pod: Pod, now: Moment) -> float:
         needs = any(has_files(volume) or unsupported_volume(volume) for volume in pod.spec.volumes)
         if not needs and next(pod_references(pod), None) is None:
             return now.monotonic
         uid = pod.metadata.uid
-        self._pods[uid] = _MountedPod(pod)
+        self._pods[uid] = _MountedPod(pod, PodTokens(self._request_token, random.random))
         self._queue.add(uid)
         return WAITING
 
-    def adopt(self, pod: Pod, now: Moment, *, started: bool) -> float:
+    def adopt_volumes(self, pod: Pod, now: Moment, *, started: bool) -> float:
         """Running containers continue. None starts before the objects are read."""
-        return self.publish(pod, now)
+        return self.publish_volumes(pod, now)
 
     def update(self, pod: Pod) -> None:
         if (mounts := self._pods.get(pod.metadata.uid)) is not None:
             mounts.pod = pod
 
-    def unpublish(self, pod: Pod) -> None:
+    def unpublish_volumes(self, pod: Pod) -> None:
         uid = pod.metadata.uid
         if self._pods.pop(uid, None) is not None:
             self._queue.discard(uid)
@@ -170,6 +176,7 @@ class ProcessVolumeManager:
         if unread:
             failure = f'{unread[0].kind} "{unread[0].name}": {errors.get((pod.metadata.namespace, unread[0]), "not read yet")}'
         else:
+            await mounts.tokens.renew(pod, self._clock.time())
             failure = await self._mount(uid, mounts)
         if self._pods.get(uid) is not mounts:  # the pod was deleted meanwhile
             return
@@ -195,7 +202,7 @@ class ProcessVolumeManager:
 
     async def _mount(self, uid: str, mounts: _MountedPod) -> str:
         """Returns the failure, or an empty string. Files are written in a thread."""
-        pod, folder = mounts.pod, self._root.pod(uid) / "volumes"
+        pod, folder = mounts.pod, self._root.pod_directory(uid) / "volumes"
         name = ""
         try:
             for volume in pod.spec.volumes:
@@ -203,7 +210,7 @@ class ProcessVolumeManager:
                 if kind := unsupported_volume(volume):
                     raise UnsupportedPod(f"the process runtime does not support {kind}")
                 if has_files(volume):
-                    files = volume_files(pod, volume, mounts.objects)
+                    files = volume_files(pod, volume, mounts.objects, mounts.tokens.current)
                     await asyncio.to_thread(write_atomically, folder / volume.name, files)
             if not mounts.progress.mounted:
                 make_volumes(pod, volume_paths(pod, folder, mounts.objects), mounts.objects)

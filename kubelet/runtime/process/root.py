@@ -163,41 +163,41 @@ class RuntimeRoot:
     def close(self) -> None:
         os.close(self._lock)
 
-    def pod(self, uid: str) -> Path:
+    def pod_directory(self, uid: str) -> Path:
         return self._pods / uid
 
-    def pods(self) -> list[Path]:
+    def pod_directories(self) -> list[Path]:
         return sorted(self._pods.iterdir())
 
-    def removed(self) -> list[Path]:
+    def removed_pod_directories(self) -> list[Path]:
         """Removed pods that an earlier kubelet has not finished cleaning up."""
         return sorted(self._removed.iterdir())
 
-    def node(self, folder: Path) -> str:
+    def read_pod_node(self, folder: Path) -> str:
         """The node of a pod; empty if it was never recorded."""
         try:
             return (folder / NODE).read_text()
         except FileNotFoundError:
             return ""
 
-    def has(self, uid: str) -> bool:
-        """Whether this runtime has prepared the pod. `uid`: see `attempts`."""
-        return _is_name(uid) and self.pod(uid).is_dir()
+    def has_pod(self, uid: str) -> bool:
+        """Whether this runtime has prepared the pod. `uid`: see `attempt_directories`."""
+        return _is_name(uid) and self.pod_directory(uid).is_dir()
 
-    def address(self, uid: str) -> str:
-        """The address of a prepared pod; empty if there is none. `uid`: see `attempts`."""
+    def read_pod_address(self, uid: str) -> str:
+        """The address of a prepared pod; empty if there is none. `uid`: see `attempt_directories`."""
         try:
-            return (self.pod(uid) / ADDRESS).read_text() if _is_name(uid) else ""
+            return (self.pod_directory(uid) / ADDRESS).read_text() if _is_name(uid) else ""
         except FileNotFoundError:
             return ""
 
-    def attempts(self, uid: str, container: str) -> list[Path]:
+    def attempt_directories(self, uid: str, container: str) -> list[Path]:
         """The kept directories of the attempts of a container, the latest last. Names of callers are validated: a name that
         leads elsewhere has no directories.
         """
         if not (_is_name(uid) and _is_name(container)):
             return []
-        home = self.pod(uid) / "containers" / container
+        home = self.pod_directory(uid) / "containers" / container
         return [home / str(number) for number in sorted(int(path.name) for path in home.glob("[0-9]*"))]
 
     def move_to_removed(self, folder: Path) -> Path:
@@ -253,7 +253,7 @@ def reset_root(folder: Path, *, keep: bool = False) -> None:
     if foreign := {path.name for path in folder.iterdir()} - set(ENTRIES):
         raise OSError(f"{folder} is not the directory of a process runtime: it contains {sorted(foreign)[0]}")
     root = _claim_pod_folder(folder)
-    pods = [*root.pods(), *root.removed()]
+    pods = [*root.pod_directories(), *root.removed_pod_directories()]
     deadline = time.monotonic() + RESET_TIMEOUT
     while alive := [attempt for pod in pods for attempt in request_pod_kill(pod)]:
         if time.monotonic() >= deadline:

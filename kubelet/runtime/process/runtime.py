@@ -25,7 +25,7 @@ import logging
 import os
 import shutil
 import signal
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -51,8 +51,11 @@ from pinnace.kubelet.runtime.process.handlers import AttemptCalls
 from pinnace.kubelet.runtime.process.images import ImageTable
 from pinnace.kubelet.runtime.process.objects import NO_OBJECTS, MissingObject, Objects
 from pinnace.kubelet.runtime.process.plan import (
+    CREDENTIALS_PATH,
+    KUBECONFIG,
     NO_IMAGES,
     build_process_plan,
+    credentials_kubeconfig,
     link_volumes,
     make_volumes,
     read_only_volumes,
@@ -100,7 +103,7 @@ POLL = 0.05
 
 
 class ContainerAttempt:
-    """Call `begin` or `find` first. `stop_grace`: the grace period of the last stop request."""
+    """Call `start_attempt` or `adopt_from_directory` first. `stop_grace`: the grace period of the last stop request."""
 
     def __init__(self, folder: Path, number: int, changed: Callable[[], None], clock: Clock) -> None:
         self.folder = folder
@@ -126,7 +129,7 @@ class ContainerAttempt:
     def log(self) -> Path:
         return self.folder / files.LOG
 
-    def begin(self, plan: ProcessPlan, now: Moment) -> None:
+    def start_attempt(self, plan: ProcessPlan, now: Moment) -> None:
         """Starts the attempt. If this fails, it has exited with the reason."""
         try:
             self.folder.mkdir(parents=True)
@@ -134,17 +137,17 @@ class ContainerAttempt:
             self._pid, self._ready = start_shim(self.folder)
             self._pidfd = os.pidfd_open(self._pid)
         except OSError as error:
-            self.fail(str(error), now)
+            self.fail_start(str(error), now)
             return
         loop = asyncio.get_running_loop()
         loop.add_reader(self._ready, self._handle_process_start)
         loop.add_reader(self._pidfd, self._handle_shim_exit)
 
-    def fail(self, why: str, now: Moment) -> None:
+    def fail_start(self, why: str, now: Moment) -> None:
         """The attempt could not be started."""
         self.exit = ContainerExit(START_ERROR, now, now, "StartError", why)
 
-    def find(self, now: Moment) -> None:
+    def adopt_from_directory(self, now: Moment) -> None:
         """Adopts the attempt in the directory."""
         if (stop := files.read_record(str(self.folder / files.STOP))) is not None:
             self.stop_grace, self._deadline = stop["grace"], stop["deadline"]
@@ -165,7 +168,7 @@ class ContainerAttempt:
                 kill_shim(self.folder)
             self.stop_grace = grace
 
-    def forget(self) -> None:
+    def stop_observing(self) -> None:
         """Stops observing; the attempt continues."""
         loop = asyncio.get_running_loop()
         for descriptor in (self._ready, self._pidfd):
@@ -211,7 +214,7 @@ class ContainerAttempt:
         """The shim has exited."""
         now = read_clocks(self._clock)
         reap_shim(self._pid)
-        self.forget()
+        self.stop_observing()
         self._read_running(now)
         self._read_exit(now)
         self._notify_change()
@@ -268,7 +271,7 @@ class _LatestAttempt:
         attempt = self.attempt
         return ContainerView(
             name, attempt.number, attempt.state, attempt.started, attempt.exit, self.last_exit, attempt.stop_grace, None,
-            self.calls.views,
+            self.calls.call_views,
         )  # fmt: skip
 
 
@@ -299,14 +302,14 @@ class ProcessRuntime:
         self._removals: set[asyncio.Task[None]] = set()
         self._removing = asyncio.Lock()
 
-    def listen(self, notify: Callable[[str], None]) -> None:
+    def set_listener(self, notify: Callable[[str], None]) -> None:
         self._notify = notify
-        for folder in self._root.removed():
+        for folder in self._root.removed_pod_directories():
             if folder not in self._root.removing:
                 self._start_removal(folder)
 
-    def prepare(self, pod: Pod, addresses: Addresses) -> None:
-        sandbox = _Sandbox(pod, addresses, self._root.pod(pod.metadata.uid))
+    def prepare_pod(self, pod: Pod, addresses: Addresses) -> None:
+        sandbox = _Sandbox(pod, addresses, self._root.pod_directory(pod.metadata.uid))
         where = volume_paths(pod, sandbox.folder / "volumes")
         for container in (*pod.spec.initContainers, *pod.spec.containers):
             home = sandbox.home(container.name) / "root"
@@ -320,14 +323,14 @@ class ProcessRuntime:
             sandbox, read_clocks(self._clock)
         )  # a kubelet that was killed before it could report has already started it
 
-    def adopt(self, pod: Pod, now: Moment) -> None:
+    def adopt_pod(self, pod: Pod, now: Moment) -> None:
         addresses = Addresses(pod.status.hostIP, pod.status.podIP)
-        sandbox = _Sandbox(pod, addresses, self._root.pod(pod.metadata.uid))
+        sandbox = _Sandbox(pod, addresses, self._root.pod_directory(pod.metadata.uid))
         with suppress(OSError, UnsupportedPod):  # then the started attempt is the status
             _make_pod_folder(sandbox)
         self._adopt_containers(sandbox, now)
 
-    def resize(self, pod: Pod) -> None:
+    def resize_pod(self, pod: Pod) -> None:
         """Memory limits and images count when a process starts. Running processes keep theirs."""
         self._pods[pod.metadata.uid].pod = pod
 
@@ -340,9 +343,9 @@ class ProcessRuntime:
         try:
             plan = self._plan(sandbox, sandbox.container(container), home / "root")
         except (OSError, ValueError, UnsupportedPod, MissingObject) as error:  # ValueError: a null character in a path
-            begun.fail(str(error), now)
+            begun.fail_start(str(error), now)
         else:
-            begun.begin(plan, now)
+            begun.start_attempt(plan, now)
         shutil.rmtree(home / str(attempt - KEPT), ignore_errors=True)
 
     def _plan(self, sandbox: _Sandbox, container: Container, root: Path) -> ProcessPlan:
@@ -363,12 +366,25 @@ class ProcessRuntime:
             ]
             if (wanted := container.workingDir).startswith("/"):
                 plan["cwd"] = wanted
+        else:
+            self._provide_kubeconfig(sandbox, container, where, plan["env"])
         return plan
+
+    def _provide_kubeconfig(
+        self, sandbox: _Sandbox, container: Container, where: Mapping[str, str], environment: dict[str, str]
+    ) -> None:
+        """Set KUBECONFIG in a container whose credentials are not at their path, because it has no mount namespace."""
+        name = next((mount.name for mount in container.volumeMounts if mount.mountPath == CREDENTIALS_PATH), "")
+        text = credentials_kubeconfig(where.get(name, ""), environment, sandbox.pod.metadata.namespace)
+        if text and KUBECONFIG not in environment:
+            path = sandbox.home(container.name) / "kubeconfig"
+            path.write_text(text)
+            environment[KUBECONFIG] = str(path)
 
     def stop(self, uid: str, container: str, grace: float, now: Moment) -> None:
         self._pods[uid].containers[container].attempt.stop(grace, now)
 
-    def crash(self, uid: str, container: str, attempt: int, code: int, now: Moment) -> None:
+    def crash_container(self, uid: str, container: str, attempt: int, code: int, now: Moment) -> None:
         """With SIGKILL, regardless of the code."""
         sandbox = self._pods.get(uid)
         ran = sandbox.containers.get(container) if sandbox is not None else None
@@ -378,28 +394,28 @@ class ProcessRuntime:
     def call(self, uid: str, container: str, call: ContainerCall, now: Moment) -> None:
         sandbox = self._pods[uid]
         ran = sandbox.containers[container]
-        ran.calls.begin(call, read_running_plan(ran.attempt.folder), sandbox.addresses.pod, now)
+        ran.calls.begin_call(call, read_running_plan(ran.attempt.folder), sandbox.addresses.pod, now)
 
-    def observe(self, uid: str, now: Moment) -> Sequence[ContainerView]:
+    def observe_containers(self, uid: str, now: Moment) -> Sequence[ContainerView]:
         sandbox = self._pods.get(uid)
         return [ran.view(name) for name, ran in sandbox.containers.items()] if sandbox else ()
 
     def remove(self, uid: str) -> None:
         if (sandbox := self._pods.pop(uid, None)) is not None:
             for ran in sandbox.containers.values():
-                ran.attempt.forget()
-                ran.calls.end("the pod was deleted")
-        if (folder := self._root.pod(uid)).exists():
+                ran.attempt.stop_observing()
+                ran.calls.cancel_calls("the pod was deleted")
+        if (folder := self._root.pod_directory(uid)).exists():
             self._start_removal(self._root.move_to_removed(folder))
 
-    def end(self, uid: str) -> None:
-        if request_pod_kill(folder := self._root.pod(uid)):
+    def kill_leftovers(self, uid: str) -> None:
+        if request_pod_kill(folder := self._root.pod_directory(uid)):
             log.warning("pod %s finished while no kubelet ran: killing its processes", uid)
             self._track_removal(kill_pod_containers(folder, self._clock))
 
-    def retain(self, nodes: Collection[str], uids: Collection[str]) -> None:
-        for folder in self._root.pods():
-            if folder.name not in uids and folder.name not in self._pods and self._root.node(folder) in nodes:
+    def retain_pods(self, nodes: Collection[str], uids: Collection[str]) -> None:
+        for folder in self._root.pod_directories():
+            if folder.name not in uids and folder.name not in self._pods and self._root.read_pod_node(folder) in nodes:
                 log.warning("pod %s was deleted while no kubelet ran: killing its processes", folder.name)
                 self._start_removal(self._root.move_to_removed(folder))
 
@@ -407,8 +423,8 @@ class ProcessRuntime:
         """The removal of deleted pods continues."""
         for sandbox in self._pods.values():
             for ran in sandbox.containers.values():
-                ran.attempt.forget()
-                ran.calls.end("the kubelet restarts")
+                ran.attempt.stop_observing()
+                ran.calls.cancel_calls("the kubelet restarts")
         self._pods.clear()
 
     async def settled(self) -> None:
@@ -438,7 +454,7 @@ class ProcessRuntime:
     def _notify_change(self, sandbox: _Sandbox) -> None:
         for ran in sandbox.containers.values():
             if ran.attempt.exit is not None:
-                ran.calls.end("the container has exited")
+                ran.calls.cancel_calls("the container has exited")
         self._notify(sandbox.pod.metadata.uid)
 
     def _adopt_containers(self, sandbox: _Sandbox, now: Moment) -> None:
@@ -459,7 +475,7 @@ class ProcessRuntime:
         if numbers:
             attempts = [self._new_attempt(sandbox, name, number) for number in numbers[-KEPT:]]
             for attempt in attempts:
-                attempt.find(now)
+                attempt.adopt_from_directory(now)
             return self._new_latest_attempt(sandbox, attempts[-1], attempts[0].exit if len(attempts) > 1 else last_exit)
         if status is None:
             return None

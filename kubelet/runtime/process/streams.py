@@ -374,7 +374,7 @@ class ProcessStreams:
 
     async def logs(self, request: LogsRequest) -> AsyncGenerator[bytes, None]:
         options = request.options
-        attempts = self._root.attempts(request.uid, options.container)
+        attempts = self._root.attempt_directories(request.uid, options.container)
         if options.previous and len(attempts) < 2:
             raise StreamError(
                 Code.INVALID_ARGUMENT,
@@ -435,14 +435,14 @@ class ProcessStreams:
 
     def _address(self, start: PortForwardStart) -> str:
         """The address of the pod. Raises StreamError."""
-        address = self._root.address(start.uid)
+        address = self._root.read_pod_address(start.uid)
         if not address:
             raise StreamError(Code.INVALID_ARGUMENT, f'pod "{start.name}" is not running')
         return address
 
     def _running(self, uid: str, container: str, name: str) -> Path:
         """The running attempt of the container. Raises StreamError."""
-        attempts = self._root.attempts(uid, container)
+        attempts = self._root.attempt_directories(uid, container)
         if not attempts or files.read_record(str(attempts[-1] / files.RUNNING)) is None or not is_shim_alive(attempts[-1]):
             raise StreamError(Code.INVALID_ARGUMENT, f'container "{container}" in pod "{name}" is not running')
         return attempts[-1]

@@ -1,6 +1,7 @@
 """The verb `pki`: certificates of clusters without `pinnace up`, and of users of any cluster."""
 
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,9 @@ from pinnace.cli.outcomes import ExitCode, Failure, usage_failure
 from pinnace.cli.settings import SHOWN, Settings
 from pinnace.cli.terminal import print_note, print_result
 
+RELOAD_SECONDS = 3.0
+"""Seconds within which API servers read a changed key file."""
+
 
 @verb(
     "pki",
@@ -22,6 +26,7 @@ from pinnace.cli.terminal import print_note, print_result
         pinnace pki ./pki --server apiserver:7443 --host apiserver --etcd-host etcd --fleet kubelet --fleet edge=edge-0..99
         pinnace pki ./pki --export ~/.kube/far --server 10.0.0.1:7443 --gateway 10.0.0.3:6443 # a kubeconfig with the keys in it
         pinnace pki ./pki --user ada --group keepers          # a certificate for a user in a group
+        pinnace pki ./pki --rotate-service-account-key        # a new key for tokens; those of the previous key remain valid
     """,
 )
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
@@ -54,6 +59,13 @@ from pinnace.cli.terminal import print_note, print_result
     metavar="FILE",
     help="Create no certificate, but add the context of the administrator to this kubeconfig, with the certificates as data.",
 )
+@click.option(
+    "--rotate-service-account-key",
+    "rotate",
+    is_flag=True,
+    help="Create no certificate, but replace the key that signs tokens of service accounts. Tokens of the previous key remain "
+    "valid, and those of earlier keys do not.",
+)
 def pki(
     settings: Settings,
     folder: Path,
@@ -65,6 +77,7 @@ def pki(
     user: str,
     groups: tuple[str, ...],
     export: Path | None,
+    rotate: bool,
 ) -> None:
     """Create the certificates of a cluster, and a kubeconfig for each of its clients.
 
@@ -77,7 +90,7 @@ def pki(
     """
     from pinnace.client.config import parse_endpoints
     from pinnace.cluster.certificates import client_config_path, export_kubeconfig, user_path
-    from pinnace.pki.folder import ADMIN
+    from pinnace.pki.folder import ADMIN, PkiFolder
 
     if export is not None:
         if hosts or etcd_hosts or fleets or user or groups:
@@ -86,6 +99,13 @@ def pki(
             export_kubeconfig(_find_signing_folder(folder), export, parse_endpoints(servers) if servers else (), gateway or "")
         print_result(f"{export} has the context pinnace\n")
         print_note(f"to use it: export KUBECONFIG={quote(str(export))}")
+        return
+    if rotate:
+        if servers or hosts or etcd_hosts or gateway or fleets or user or groups:
+            raise usage_failure("--rotate-service-account-key creates no certificate", hint="use it without other options")
+        with _translate_errors(folder):
+            PkiFolder(_find_signing_folder(folder)).rotate_signing_key(lambda: time.sleep(RELOAD_SECONDS))
+        print_result("replaced the key of service account tokens\n")
         return
     if user:
         if hosts or etcd_hosts or fleets or gateway:

@@ -101,7 +101,6 @@ INTERVAL = 0.5
     metavar="SPEC",
     help="A plugin of your own: module:Class or path/to/file.py:Class. May be repeated.",
 )
-@click.option("--admission-config", default="", metavar="FILE", help="The configuration of admission webhooks.")
 @click.option(
     "--slow-motion",
     is_flag=True,

@@ -189,7 +189,7 @@ function App() {
       <nav aria-label="Time">
         <button onClick=${() => jump(screen.at - screen.span / 4)} title="Back (←)">«</button>
         <button onClick=${() => step(-1)} title="Previous revision (,)">‹</button>
-        ${screen.paused ? html`<button class="main" onClick=${follow} title="Follow (space)">${session.live ? "Go live" : "Go to the end"}</button>` : html`<button class="main" onClick=${() => jump(screen.at)} title="Pause (space)">Pause</button>`}
+        ${screen.paused ? html`<button class="main" onClick=${follow} title="Follow (space)">${session.live ? "Go live" : "Go to the end"}</button>` : html`<button class="main" onClick=${() => jump(now())} title="Pause (space)">Pause</button>`}
         <button onClick=${() => step(1)} title="Next revision (.)">›</button>
         <button onClick=${() => { screen.paused = true; screen.speed = screen.speed ? 0 : 1; if (screen.at >= now()) screen.at = model.first; refresh(); }} title="Replay">${screen.speed ? "Stop" : "Replay"}</button>
         <select aria-label="Speed" onChange=${(event) => (screen.speed = Number(event.target.value)) && refresh()}>${[0.01, 0.1, 1, 5, 20].map((each) => html`<option value=${each} selected=${each === (screen.speed || 1)}>${each}×</option>`)}</select>
@@ -267,7 +267,7 @@ addEventListener("keydown", (event) => {
   if (event.key === " ") {
     event.preventDefault();
     if (screen.paused) follow();
-    else jump(screen.at);
+    else jump(now());
   } else if (event.key === "ArrowLeft") jump(screen.at - screen.span / 10);
   else if (event.key === "ArrowRight") jump(Math.min(now(), screen.at + screen.span / 10));
   else if (event.key === "+") zoom(-1);

@@ -51,7 +51,13 @@ def build_page_deployment(name: str, replicas: int, version: str = "1") -> Deplo
             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             {"name": "VERSION", "value": version},
         ],
-        "readinessProbe": {"httpGet": {"path": "/", "port": PORT}, "periodSeconds": 1},
+        # A page that answers late because the load takes the processors stays an endpoint.
+        "readinessProbe": {
+            "httpGet": {"path": "/", "port": PORT},
+            "periodSeconds": 1,
+            "timeoutSeconds": 5,
+            "failureThreshold": 10,
+        },
     }
     spec = {
         "replicas": replicas,
@@ -78,12 +84,12 @@ async def create_page_service(client: Client, made: Service, address: str, node_
     if stored.spec.clusterIP and all(service_port.nodePort for service_port in stored.spec.ports):
         return stored
 
-    def give(each: Service) -> None:
-        each.spec.clusterIP = each.spec.clusterIP or address
-        for number, port in enumerate(each.spec.ports):
+    def set_addresses(service: Service) -> None:
+        service.spec.clusterIP = service.spec.clusterIP or address
+        for number, port in enumerate(service.spec.ports):
             port.nodePort = port.nodePort or node_port + number
 
-    return await client.of(SERVICES).modify(stored.metadata.name, NAMESPACE, give)
+    return await client.of(SERVICES).modify(stored.metadata.name, NAMESPACE, set_addresses)
 
 
 async def wait_for_deployment(client: Client, name: str, replicas: int, timeout: float = 60.0) -> None:

@@ -189,7 +189,7 @@ class ClusterUnderTest:
         """Return the name and exit code of each process that ended without a request and without an excuse."""
         return [(name, code) for name, code in self._exited_processes() if not self._is_exit_excused(name)]
 
-    def find_ended_after_excuse(self) -> list[str]:
+    def find_excused_exits_to_restart(self) -> list[str]:
         """Return processes that ended during an expired excuse. No fault will restart them."""
         return [name for name, _ in self._exited_processes() if not self._excused.get(name) and self._is_exit_excused(name)]
 

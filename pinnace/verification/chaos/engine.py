@@ -62,7 +62,7 @@ class ScheduledFault:
     draw: int
 
     @property
-    def over(self) -> float:
+    def ends_at(self) -> float:
         return self.at + self.seconds
 
 
@@ -79,7 +79,7 @@ def schedule_faults(seed: int, duration: float, kinds: Sequence[FaultKind], spec
         first = first and bool(hand)
         while not first and len(hand) < len(kinds):
             hand.append(next(cards))
-        on = [strike for strike in scheduled_faults if strike.over + RECOVERY > now]
+        on = [strike for strike in scheduled_faults if strike.ends_at + RECOVERY > now]
         left = duration - now
         kind = next((kind for kind in hand if kind.seconds[0] <= left and _can_overlap(kind, on, now)), None)
         if kind is not None:
@@ -111,7 +111,7 @@ def _shuffle_kinds(rng: random.Random, kinds: Sequence[FaultKind]) -> Iterator[F
 def _can_overlap(kind: FaultKind, on: Sequence[ScheduledFault], now: float) -> bool:
     if any(FaultArea.ALL in (kind.area, strike.kind.area) for strike in on):
         return False
-    if sum(strike.over > now for strike in on) >= AT_ONCE:
+    if sum(strike.ends_at > now for strike in on) >= AT_ONCE:
         return False
     return kind.area is FaultArea.NONE or kind.area not in [strike.kind.area for strike in on]
 
@@ -215,7 +215,7 @@ class FaultInjector:
             await asyncio.sleep(CRASH_POLL)
 
     async def _restart_crashed_processes(self, started: float) -> None:
-        for name in self._under_test.find_ended_after_excuse():
+        for name in self._under_test.find_excused_exits_to_restart():
             self._say(f"{name} ended during a fault; restarting it")
             await self._under_test.start_process(name)
         for name, code in self._under_test.find_crashed_processes():

@@ -101,7 +101,7 @@ def examine_capacity(history: History, findings: Findings) -> None:
 
 def _bound_pod_with_requests(pod: PodFacts | None) -> PodFacts | None:
     """Return the pod if a scheduler bound it and it uses resources of its node, otherwise None."""
-    return pod if pod is not None and pod.node and pod.by_scheduler and not pod.finished else None
+    return pod if pod is not None and pod.node and pod.bound_by_scheduler and not pod.finished else None
 
 
 def _compare_usage(name: str, node: _NodeUsage, stored: StoredChange, findings: Findings) -> None:
@@ -120,14 +120,14 @@ def examine_fencing(history: History, findings: Findings) -> None:
     fenced = history.run.fenced if history.run else ()
     named = history.run is None or history.run.version >= 2
     for stored, now, before in history.pods:
-        if now is not None and now.node and not now.by_scheduler and stored.key.startswith(fenced):
-            if before is None or before.node != now.node or before.by_scheduler:
+        if now is not None and now.node and not now.bound_by_scheduler and stored.key.startswith(fenced):
+            if before is None or before.node != now.node or before.bound_by_scheduler:
                 findings.examined += 1
                 findings.violated(
                     f"pod {stored.key} was bound to {now.node} without a fence", revision=stored.revision, at=stored.at
                 )
             continue
-        if now is None or not now.by_scheduler or (before is not None and before.token == now.token):
+        if now is None or not now.bound_by_scheduler or (before is not None and before.token == now.token):
             continue
         findings.examined += 1
         leader = history.find_current_version(election_key(now.election), stored.revision - 1)

@@ -169,7 +169,7 @@ class _StreamChecker:
             case "synced":
                 self._finish_list(message)
             case "bookmark":
-                self._note_bookmark(message)
+                self._check_bookmark(message)
             case "ended":
                 pass
             case _ if self._syncing:
@@ -266,7 +266,7 @@ class _StreamChecker:
         elif message.revision < self._revision:
             self._report_violation(message, f"after revision {self._revision}")
 
-    def _note_bookmark(self, message: WatchMessage) -> None:
+    def _check_bookmark(self, message: WatchMessage) -> None:
         self._bookmarks.examined += 1
         index = bisect_right(self._expected, message.revision, key=_revision, lo=self._bookmarked)
         missing = self._expected[max(self._position, self._bookmarked) : index]

@@ -16,11 +16,19 @@ from tests.fuzz import sound
 from tests.unit.registry.objects import created
 
 WITH_CONDITIONS = {
+    "HTTPIngressPath.path",  # for Exact and Prefix
+    "Ingress.spec",  # empty without its fields
+    "IngressClassParametersReference.namespace",  # for the scope Namespace
     "LabelSelectorRequirement.values",  # for In
     "NodeSelectorRequirement.values",
     "ScopedResourceSelectorRequirement.values",
     "JobSpec.completions",  # of an Indexed job
     "LocalObjectReference.name",  # only in some places
+    "MatchResources.resourceRules",  # of a policy
+    "Mutation.applyConfiguration",  # depends on patchType
+    "Mutation.jsonPatch",
+    "TypedLocalObjectReference.kind",
+    "TypedLocalObjectReference.name",
     "ObjectMeta.labels",  # of a template: the selector must match
     "ObjectMeta.name",  # or generateName
     "ObjectMeta.namespace",  # set by the commands

@@ -95,7 +95,9 @@ async def serving(storage: Storage | None = None) -> AsyncIterator[Assembly]:
         for namespace, node in ((OWN, OWN_NODE), (OTHER, OTHER_NODE)):
             await _create(assembly, "Namespaces", _named(Namespace(), namespace))
             await _create(assembly, "Nodes", _node(node))
-            await _create(assembly, "Pods", make_pod("thing", namespace=namespace).req(cpu="1").node(node).new())
+            pod = make_pod("thing", namespace=namespace).req(cpu="1").node(node).new()
+            pod.spec.serviceAccountName = "thing"
+            await _create(assembly, "Pods", pod)
         for person, role in _ROLES.items():
             binding = _named(RoleBinding(), person, OWN)
             binding.subjects.add(kind="User", name=person)
@@ -252,6 +254,8 @@ def _special(request: Any, person: User, whose: str) -> None:
         request.open.election, request.open.holder, request.open.secret = election, "somebody", bytes(16)
     if "name" in fields:
         request.name = election
+    if {"namespace", "name", "object"} <= fields:  # a token of a service account
+        request.namespace, request.name = whose, "thing"
     if "user" in fields:
         request.user = "somebody"
     if "resource" in fields:

@@ -32,6 +32,7 @@ from pinnace.runtime.tls import TlsFiles
 from pinnace.scheduler.plugins.volume_binding import bind_volume
 from tests.builders import make_node, make_pod
 from tests.storage.memory import MemoryStorage
+from tests.unit.cacher.world import eventually
 
 EDGE = "edge"
 PATIENCE = 15.0
@@ -54,7 +55,7 @@ class Door:
         self.tokens_at = self._server.listen_for_tokens("127.0.0.1:0", shown)
         self.address = await self._server.start("127.0.0.1:0", shown)
         self._running = asyncio.ensure_future(self._server.run())
-        await self.client("scheduler").authorization.who_am_i()  # it is asked again until the server knows the state
+        await eventually(lambda: self._server.readiness() is None)
 
     def client(self, name: str) -> Client:
         return self.connect(self.address, certificates.component_files(self.folder, name))

@@ -234,7 +234,7 @@ async def test_after_a_burst_the_rest_comes_in_one_response_when_it_is_over() ->
         assert dispatcher.holding
         assert not watcher.waiting
     await clock.advance(BATCH_DELAY)
-    dispatcher.release()
+    dispatcher.flush_all()
     assert not dispatcher.holding
     assert await told(watcher) == [("ADDED", name) for name in "abc"]
     assert watcher.delivered == 11
@@ -248,7 +248,7 @@ async def test_bursts_that_go_on_come_once_in_a_while_and_then_everything_at_onc
         burst(dispatcher)
         assert dispatcher.holding
         await clock.advance(BATCH_DELAY)
-        dispatcher.release()
+        dispatcher.flush_all()
     assert len(await told(watcher)) == 4 * BURST
     happen(dispatcher, "a")
     assert dispatcher.holding
@@ -278,7 +278,7 @@ async def test_buffered_events_are_not_sent_to_watches_that_start_after_them() -
     happen(dispatcher, "a", 9)
     new = await live(dispatcher)
     happen(dispatcher, "b", 10)
-    dispatcher.release()
+    dispatcher.flush_all()
     assert await told(old) == [("ADDED", "a"), ("ADDED", "b")]
     assert await told(new) == [("ADDED", "b")]
 
@@ -300,7 +300,7 @@ async def test_watch_ended_during_registration_receives_no_events(monkeypatch: p
     burst(dispatcher)
     happen(dispatcher, "a", 9)
     new = CacheWatcher(dispatcher, SelectionPredicate.parse(PODS, "", "", ""), 9, iter(()))
-    monkeypatch.setattr(dispatcher, "release", lambda: new.end(ShuttingDown()))
+    monkeypatch.setattr(dispatcher, "flush_all", lambda: new.end(ShuttingDown()))
     dispatcher.join(new)
     groups = vars(dispatcher)["_groups"].values()
     assert not any(new in sharing for group in groups for sharing in group.watchers.values())

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +23,8 @@ from pinnace.apiserver.flow.send_budget import SendBudget, SendPool
 from tests.clock import FakeClock
 from tests.unit.cacher.test_dispatch import event
 from tests.unit.cacher.world import pod
+
+pytestmark = pytest.mark.slow
 
 MAX_UNSENT_BYTES, MAX_WAITING, MINIMUM = 16_000, 4_000, 1_000
 LARGE, MERGE = 50, 500
@@ -104,7 +107,7 @@ class World:
         self.largest = max(self.largest, len(told.encode(1)) + 50)
         self.dispatcher.route(told)
         self.dispatcher.flush(self.revision)
-        self.dispatcher.release()
+        self.dispatcher.flush_all()
 
     def answer(self, flow: Flow, size: int) -> None:
         """It is not read. Who is modest reads his."""

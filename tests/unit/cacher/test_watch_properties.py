@@ -6,6 +6,7 @@ And the check itself is checked: with a guard taken out of the code, it must fai
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from random import Random
 from typing import Any
 from unittest import mock
 
@@ -25,6 +26,8 @@ from tests import virtualtime
 from tests.storage.memory import MemoryStorage
 from tests.unit.cacher import world as world_module
 from tests.unit.cacher.plan import PLANS, Plan, run
+
+pytestmark = pytest.mark.slow
 
 
 def check(plan: Plan) -> None:
@@ -135,10 +138,11 @@ MUTATIONS: list[tuple[Any, str, Callable[..., Any]]] = [
     (cacher, "replay", a_gap_between_the_past_and_now),
     (cacher, "initial_state", a_state_that_claims_its_revision_early),
 ]
+SEED = 1
+"""Each of them is found within 60 examples; with other seeds, within 600."""
 SEARCH = settings(
     max_examples=2000,
     deadline=None,
-    derandomize=True,
     database=None,
     phases=[Phase.generate],
     suppress_health_check=[*HealthCheck],
@@ -156,6 +160,6 @@ def test_cache_that_is_broken_is_found_out(owner: Any, name: str, broken: Callab
 
     with mock.patch.object(owner, name, broken), mock.patch.object(world_module, "DEADLINE", 0.5):
         try:
-            find(PLANS, fails, settings=SEARCH)
+            find(PLANS, fails, settings=SEARCH, random=Random(SEED))
         except NoSuchExample:
             pytest.fail("nobody noticed")

@@ -122,9 +122,9 @@ async def test_excuse_covers_an_exit_that_is_detected_later(world: ClusterUnderT
     log = cluster.folder.log(NAME)
     log.touch()
     os.utime(log, (excuse.ended, excuse.ended))
-    assert not world.find_crashed_processes() and world.find_ended_after_excuse() == [NAME]
+    assert not world.find_crashed_processes() and world.find_excused_exits_to_restart() == [NAME]
     os.utime(log, (excuse.ended + 60, excuse.ended + 60))
-    assert world.find_crashed_processes() == [(NAME, 1)] and not world.find_ended_after_excuse()
+    assert world.find_crashed_processes() == [(NAME, 1)] and not world.find_excused_exits_to_restart()
 
 
 async def test_excuses_of_two_faults_end_separately(world: ClusterUnderTest, cluster: FakeCluster) -> None:
@@ -132,7 +132,9 @@ async def test_excuses_of_two_faults_end_separately(world: ClusterUnderTest, clu
     world.allow_errors(NAME, may_end=True)
     await world.end_excuse(NAME)
     cluster.code = 1
-    assert not world.find_crashed_processes() and not world.find_ended_after_excuse(), "the second fault restarts the process"
+    assert not world.find_crashed_processes() and not world.find_excused_exits_to_restart(), (
+        "the second fault restarts the process"
+    )
     assert await world.end_excuse(NAME)
     assert not cluster.ended()
 

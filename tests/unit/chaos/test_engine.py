@@ -34,7 +34,7 @@ class FakeWorld:
         ended, self.ended = self.ended, []
         return ended
 
-    def find_ended_after_excuse(self) -> list[str]:
+    def find_excused_exits_to_restart(self) -> list[str]:
         excused, self.excused = self.excused, []
         return excused
 

@@ -26,7 +26,7 @@ def an_hour(seed: int) -> list[ScheduledFault]:
 
 def on_with(scheduled_faults: Sequence[ScheduledFault], strike: ScheduledFault) -> list[ScheduledFault]:
     """The other faults that are active when this one begins."""
-    return [other for other in scheduled_faults if other is not strike and other.at <= strike.at < other.over]
+    return [other for other in scheduled_faults if other is not strike and other.at <= strike.at < other.ends_at]
 
 
 def test_same_seed_gives_the_same_schedule() -> None:
@@ -44,7 +44,7 @@ def test_hour_has_500_faults_and_every_kind(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_faults_are_ordered_and_end_within_the_run(seed: int) -> None:
     scheduled_faults = dealt(seed, 180)
-    assert all(strike.over <= 180 for strike in scheduled_faults)
+    assert all(strike.ends_at <= 180 for strike in scheduled_faults)
     assert [strike.at for strike in scheduled_faults] == sorted(strike.at for strike in scheduled_faults)
 
 
@@ -79,7 +79,7 @@ def test_every_kind_is_scheduled_before_any_repeats(seed: int) -> None:
 def test_rest_of_a_short_run_fits_a_shorter_fault(seed: int) -> None:
     kinds = [KINDS["kill-leader"], KINDS["etcd-quorum"]]
     assert {strike.kind for strike in dealt(seed, 30, kinds)} == set(kinds)
-    assert all(strike.over <= 30 for strike in dealt(seed, 30, kinds))
+    assert all(strike.ends_at <= 30 for strike in dealt(seed, 30, kinds))
 
 
 def test_kind_that_exceeds_the_run_is_reported() -> None:

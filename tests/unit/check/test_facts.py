@@ -30,7 +30,7 @@ def test_facts_of_a_pod() -> None:
     pod.status.startTime.seconds = 5
     facts = decode_facts(PODS.key_of(pod), pod.SerializeToString())
     assert facts == PodFacts("u", "n", "scheduler", 17, "Running", (("pods", 1),), 5, terminating=True)
-    assert facts.by_scheduler and not facts.finished
+    assert facts.bound_by_scheduler and not facts.finished
 
 
 def test_malformed_fence_is_ignored() -> None:

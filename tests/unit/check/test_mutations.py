@@ -12,6 +12,8 @@ from tests.unit.check.mutations.living import cut_short, unfired
 from tests.unit.check.mutations.serving import unobserved
 from tests.unit.check.world import World
 
+pytestmark = pytest.mark.slow
+
 SEEDS = 8
 
 

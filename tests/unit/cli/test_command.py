@@ -162,6 +162,7 @@ def test_optional_value_is_not_the_next_option() -> None:
     assert seen == [("here", "json", True), ("here", "json", False), ("there", "table", False)]
 
 
+@pytest.mark.processes
 def test_global_flags_with_an_equals_sign_before_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
     settings = Settings()
     cli.main(["-n=team", "--no-color=true", "version", "--client", "-o=json"], standalone_mode=False, obj=settings)
@@ -202,6 +203,7 @@ def test_group_without_a_command_is_a_usage_error(capsys: pytest.CaptureFixture[
         assert capsys.readouterr().err == f"error: missing command\nhint: `pinnace {name} --help` shows the usage\n"
 
 
+@pytest.mark.processes
 def test_version_flag_prints_the_client_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command_line(["--version"]) == 0
     said = capsys.readouterr().out

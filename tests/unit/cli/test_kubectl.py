@@ -173,6 +173,7 @@ def completed(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.processes
 @real
 def test_completion_has_our_verbs_and_kubectls(
     context: list[KubectlContext], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -195,6 +196,7 @@ def test_completion_script_completes_pinnace(shell: str) -> None:
     assert "kubectl" not in done.stdout
 
 
+@pytest.mark.processes
 def test_little_is_imported_before_kubectl_runs() -> None:
     code = "import sys, pinnace.cli.entry, pinnace.client.config; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)

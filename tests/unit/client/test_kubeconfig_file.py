@@ -253,6 +253,7 @@ for step in range(200):
 """
 
 
+@pytest.mark.processes
 def test_kill_at_any_step_leaves_the_old_or_the_new_file(tmp_path: Path) -> None:
     """A process is killed before each of its system calls in turn."""
     path, link = tmp_path / "config", tmp_path / "link"

@@ -164,6 +164,6 @@ def test_any_other_content_is_kept(clusters: Any, users: Any, current: str | Non
     text = yaml.safe_dump(document, sort_keys=False, default_flow_style=flow, indent=4 if indent else 2, allow_unicode=True)
     before = KubeconfigText(text).document
     kubeconfig = added(text)
-    assert yaml.safe_load(kubeconfig.text)["clusters"][:-1] == before["clusters"]
+    assert KubeconfigText(kubeconfig.text).document["clusters"][:-1] == before["clusters"]
     after = KubeconfigText(removed(kubeconfig, before.get("current-context"))).document
     assert {**after, "contexts": None} == {**before, "contexts": None}

@@ -44,7 +44,7 @@ def hosts(certificate: x509.Certificate) -> list[str]:
 
 
 def test_every_client_has_a_certificate_and_etcd_a_separate_authority(tmp_path: Path) -> None:
-    assert sorted(provide(tmp_path)) == sorted([*OF_ETCD, *OTHERS])
+    assert sorted(provide(tmp_path)) == sorted([*OF_ETCD, *OTHERS, "sa"])
     for authority, names in (("ca", OTHERS), ("etcd/ca", OF_ETCD)):
         issuer = load(tmp_path / f"{authority}.crt")
         for name, user in names.items():

@@ -73,6 +73,7 @@ def test_kubeconfig_in_containers_names_the_service_of_the_gateway(services: dic
     assert "gateway" in [made[index + 1] for index, each in enumerate(made) if each == "--host"]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("ports", "servers"), [("7443-7444", "127.0.0.1:7443,127.0.0.1:7444"), ("7443", "127.0.0.1:7443")])
 def test_kubeconfig_of_this_machine_names_the_published_ports(
     services: dict[str, Any], tmp_path: Path, ports: str, servers: str

@@ -121,6 +121,11 @@ class TestCommand:
         assert {"--client-cert-auth", "--cert-file=server.crt", "--key-file=server.key"} <= set(command)
         assert {"--peer-client-cert-auth", "--peer-cert-file=peer.crt", "--peer-key-file=peer.key"} <= set(command)
 
+    def test_lone_member_is_elected_soon(self) -> None:
+        alone, several = (etcd_command(OLD, MEMBERS[0], members) for members in (MEMBERS[:1], MEMBERS))
+        assert "--election-timeout=100" in alone
+        assert "--election-timeout=500" in several
+
     def test_members_agree_on_the_cluster(self) -> None:
         tokens = {
             flag for member in MEMBERS for flag in etcd_command(NEW, member, MEMBERS) if "--initial-cluster-token" in flag

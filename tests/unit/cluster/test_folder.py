@@ -228,7 +228,7 @@ def test_state_of_the_previous_format_is_read_and_removable(tmp_path: Path) -> N
     old["format"] = 2
     for name in ("identity", "stopped", "digests"):
         del old[name]
-    for name in ("scheduler_config", "scheduler_plugins", "admission_config"):
+    for name in ("scheduler_config", "scheduler_plugins", "stages"):
         del old["spec"][name]
     (tmp_path / "cluster.json").write_text(json.dumps(old))
     for mark in tmp_path.glob("*/.pinnace"):

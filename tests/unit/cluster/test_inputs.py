@@ -126,24 +126,11 @@ def test_plugins_of_the_command_line_are_copied(cwd: Path, spec: ClusterSpec) ->
     assert component_options(plans(spec, gathered)["apiserver-0"]) == {"PYTHONPATH": f"{cwd}/lib:/usr/lib/x"}
 
 
-def test_admission_configuration_refers_to_certificates_by_absolute_path(cwd: Path, spec: ClusterSpec) -> None:
-    (cwd / "sub").mkdir()
-    webhook = {"name": "a.example.com", "clientConfig": {"url": "grpcs://h:1", "caFile": "ca.crt"}}
-    (cwd / "sub" / "hooks.yaml").write_text(yaml.safe_dump_all([{"webhooks": [webhook]}, {"kind": "x"}]))
-    gathered = read_inputs(replace(spec, admission_config="sub/hooks.yaml"), {}, cwd)
-    first, second = yaml.safe_load_all(gathered.files["admission.yaml"])
-    assert first["webhooks"][0]["clientConfig"]["caFile"] == str(cwd / "sub" / "ca.crt") and second == {"kind": "x"}
-    assert component_options(plans(spec, gathered)["apiserver-1"]) == {
-        "--admission-control-config-file": str(spec.data_dir / "config" / "admission.yaml")
-    }
-
-
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
         ("scheduler_config", "nope.yaml", "--scheduler-config: {cwd}/nope.yaml: No such file"),
         ("scheduler_plugins", ("nope.py:X",), "--scheduler-plugin nope.py:X: {cwd}/nope.py: No such file"),
-        ("admission_config", "plugins", "--admission-config: {cwd}/plugins: Is a directory"),
         ("stages", "nope.yaml", "--stages: {cwd}/nope.yaml: No such file"),
     ],
 )

@@ -66,7 +66,7 @@ class Stubborn:
 
 @pytest.fixture
 def stubborn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubborn]:
-    def plans(*_: object) -> list[ProcessPlan]:
+    def plans(*_: object, **__: object) -> list[ProcessPlan]:
         addresses = [f"127.0.0.1:{PortAllocator().next()}" for _ in range(2)]
         script = RESISTS.format(ready=READY)
         return [

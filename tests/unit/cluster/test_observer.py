@@ -16,6 +16,8 @@ from pinnace.cluster.spec import ProcessPlan, ProcessRecord
 from pinnace.history.records import ProcessState, read_history
 from pinnace.runtime import procfs
 
+pytestmark = pytest.mark.processes
+
 NAME = "scheduler-0"
 TIMEOUT = 30.0
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -323,11 +322,11 @@ async def test_unrecorded_process_is_found(tmp_path: Path, monkeypatch: pytest.M
     plan = ProcessPlan("etcd", "etcd-0", address, address, (sys.executable, "-c", "import time; time.sleep(60)", str(path)))
     made = ClusterFolder(path).create()
     ClusterFolder(path).claim(initial_state(ClusterSpec(data_dir=path), [plan], made, 0.0).with_process("etcd-0", DEAD))
-    children: list[subprocess.Popen[bytes]] = []
+    children: list[processes.ChildProcess] = []
     spawn = processes.spawn_process
 
-    def fill_the_disk(plan: ProcessPlan, log: Path) -> subprocess.Popen[bytes]:
-        children.append(spawn(plan, log))
+    def fill_the_disk(plan: ProcessPlan, log: Path, *, launch: processes.Launch) -> processes.ChildProcess:
+        children.append(spawn(plan, log, launch=launch))
         monkeypatch.setattr(ClusterFolder, "write", full)
         return children[-1]
 

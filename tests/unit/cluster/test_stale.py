@@ -42,6 +42,7 @@ async def test_up_does_not_replace_a_dead_cluster(tmp_path: Path, monkeypatch: p
     assert Cluster.load(spec.data_dir).spec.nodes == 1
 
 
+@pytest.mark.processes
 async def test_stop_ends_containers_and_keeps_their_files(tmp_path: Path) -> None:
     """Containers outlive their kubelet. The next kubelet finds them, and restarts them by their restart policy."""
     spec = ClusterSpec(nodes=1, data_dir=tmp_path / "data", runtime="process")

@@ -2,7 +2,7 @@
 
 import time
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -29,6 +29,7 @@ from pinnace.controllers.garbagecollector import (
     waits_for_dependent,
     without_owners,
 )
+from pinnace.controllers.informers import CustomInformers
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.builders import make_node, make_pod
 from tests.workloads import deleting, make_deployment, make_replica_set, pod_of
@@ -108,6 +109,7 @@ class LateInformers:
         self.stores: dict[Any, dict[str, Any]] = {}
         self._late = late
         self._handlers: dict[Any, Any] = {}
+        self.custom = CustomInformers(cast(Any, self))
 
     def store(self, resource: Any) -> dict[str, Any]:
         return self.stores.setdefault(resource, {})
@@ -151,6 +153,7 @@ class World:
 
     def __init__(self) -> None:
         self.stores: dict[Any, dict[str, Any]] = {}
+        self.custom = CustomInformers(cast(Any, self))
         self.unseen: dict[str, Any] = {}
         """Objects that the API has and no informer has shown."""
         self.deleted: list[str] = []

@@ -43,7 +43,7 @@ async def emptied(
 
         return SimpleNamespace(delete_collection=delete_collection)
 
-    informers = SimpleNamespace(store=lambda resource: {"team": namespace})
+    informers = SimpleNamespace(store=lambda resource: {"team": namespace}, custom=SimpleNamespace(resources=[]))
     namespaces = SimpleNamespace(delete=AsyncMock(), get=AsyncMock(side_effect=[there or namespace, GONE]))
     clock = SimpleNamespace(time=lambda: 1.0)
     shared: Any = SimpleNamespace(informers=informers, client=SimpleNamespace(of=of, namespaces=namespaces), clock=clock)

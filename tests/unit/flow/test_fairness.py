@@ -13,6 +13,8 @@ from pinnace.verification.bench.report import percentile
 from tests.clock import FakeClock
 from tests.unit.flow.world import World
 
+pytestmark = pytest.mark.slow
+
 STEP = 0.001
 
 

@@ -26,7 +26,7 @@ def free(of: PriorityLevel[Call]) -> int:
 def fill(flow: UserFlow[Call], cost: int = 1) -> int:
     """Begins calls of the flow for as long as they fit; how many."""
     begun = 0
-    while flow.fits(cost, free(flow.level)):
+    while flow.can_dispatch(cost, free(flow.level)):
         flow.start_call(cost)
         begun += 1
     return begun
@@ -69,7 +69,7 @@ def test_two_saturating_flows_get_equal_shares() -> None:
     for _ in range(500):
         eve.finish_call(1)
         for flow in sorted((eve, bob), key=lambda flow: flow.clock):
-            if flow.fits(1, free(of)):
+            if flow.can_dispatch(1, free(of)):
                 flow.start_call(1)
     assert sorted((eve.seats_in_use, bob.seats_in_use)) == [44, 45]
 

@@ -16,6 +16,8 @@ from pinnace.apiserver.flow import control
 from pinnace.apiserver.flow.control import PriorityAndFairness, Seat
 from pinnace.apiserver.flow.levels import LEADER_ELECTION, NODE_HIGH, SHARES, SYSTEM, WORKLOAD
 
+pytestmark = pytest.mark.slow
+
 SEATS, GAP = 40, 2
 TURN = 0.001
 SHORT, LONG = 1, 20

@@ -8,17 +8,20 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from pinnace.api.users import Impersonation
+from pinnace.apiserver.assembly import DEFAULTS, ServerSettings
 from pinnace.apiserver.server import ApiServer
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.gateway.backend import Backend, add_warning, record_created
+from pinnace.gateway.custom_resources import CustomKinds
 from pinnace.gateway.dispatch import Dispatcher
 from pinnace.gateway.exec import Upgrade
 from pinnace.gateway.http import JSON, ApiStatus, Request, Response, User
 from pinnace.gateway.server import error_response
 from pinnace.gateway.workers import ConversionWorker
 from tests.storage.memory import MemoryStorage
+from tests.unit.cacher.world import eventually
 
 DEADLINE = 60.0
 """Seconds for one request."""
@@ -84,20 +87,22 @@ class Gateway:
 
 
 @asynccontextmanager
-async def gateway() -> AsyncIterator[Gateway]:
-    server = ApiServer(MemoryStorage())
+async def gateway(settings: ServerSettings = DEFAULTS) -> AsyncIterator[Gateway]:
+    server = ApiServer(MemoryStorage(), settings=settings)
     at = await server.start("127.0.0.1:0")
     running = asyncio.ensure_future(server.run())
     connection = Connection([at], on_warning=add_warning, on_created=record_created, exchanges=True)
     client = Client(connection)
     workers = ConversionWorker()
-    converting = asyncio.create_task(workers.run())
+    custom = CustomKinds(client)
+    converting, following = asyncio.create_task(workers.run()), asyncio.create_task(custom.run())
     try:
-        await client.namespaces.get("default")
-        yield Gateway(Dispatcher(Backend(connection), lambda: "", ClientConfig((at,)), workers), client, at)
+        await eventually(lambda: server.readiness() is None)
+        dispatcher = Dispatcher(Backend(connection), lambda: "", ClientConfig((at,)), workers, custom=custom)
+        yield Gateway(dispatcher, client, at)
     finally:
         await connection.close()
         await server.stop()
-        for task in (running, converting):
+        for task in (running, converting, following):
             task.cancel()
-        await asyncio.gather(running, converting, return_exceptions=True)
+        await asyncio.gather(running, converting, following, return_exceptions=True)

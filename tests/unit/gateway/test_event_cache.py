@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from pinnace.api.core_v1_pb2 import PodList
+from pinnace.api.json_codec import JsonCache
 from pinnace.api.pods_pb2 import PodWatchResponse
 from pinnace.api.verbs_pb2 import WatchEventType
 from pinnace.gateway.api_resources import ApiResource, find_resource
-from pinnace.gateway.json_codec import JsonCache
 from pinnace.gateway.watch_events import EventCache, JsonEncoder, ProtobufEncoder
 from pinnace.gateway.wire import WireError, split_list
 

@@ -11,6 +11,7 @@ from pinnace.api.conversion import conversion_of, conversion_to, renamed_fields
 from pinnace.api.events_v1_pb2 import Event, EventList, EventSeries
 from pinnace.api.resources import EVENTS, EVENTS_V1, PODS
 from pinnace.api.wire import kubernetes_envelope
+from pinnace.gateway.api_resources import resources_in_version
 from pinnace.gateway.http import User
 from pinnace.gateway.media_types import PROTOBUF, YAML, unwrap_protobuf
 from pinnace.gateway.openapi import document_v3
@@ -288,7 +289,7 @@ async def test_permissions_are_those_of_the_group() -> None:
 
 
 def test_openapi_has_the_schema_of_the_version() -> None:
-    document = document_v3("events.k8s.io", "v1")
+    document = document_v3(resources_in_version("events.k8s.io", "v1"))
     schemas = document["components"]["schemas"]
     schema = schemas["io.k8s.api.events.v1.Event"]
     assert schema["required"] == ["eventTime"]
@@ -297,7 +298,7 @@ def test_openapi_has_the_schema_of_the_version() -> None:
     assert schema["x-kubernetes-group-version-kind"] == [{"group": "events.k8s.io", "kind": "Event", "version": "v1"}]
     assert schemas["io.k8s.api.events.v1.EventSeries"]["required"] == ["count", "lastObservedTime"]
     assert "io.k8s.api.events.v1.EventList" in schemas
-    core = json.dumps(document_v3("", "v1"))
+    core = json.dumps(document_v3(resources_in_version("", "v1")))
     assert "events.k8s.io" not in core
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from pinnace.gateway.api_resources import SERVED, resources_in_version
 from pinnace.gateway.http import ApiStatus, Request
 from pinnace.gateway.openapi import OpenApi, document_v2, document_v3
 from pinnace.gateway.openapi_protobuf import MEDIA_TYPES
@@ -62,10 +63,10 @@ def test_content_type_can_be_parsed_by_clients() -> None:
 
 
 def test_elections_have_a_schema_for_kubectl_explain() -> None:
-    document = document_v3("pinnace.io", "v1")
+    document = document_v3(resources_in_version("pinnace.io", "v1"))
     result = document["components"]["schemas"]["io.pinnace.v1.Election"]
     assert result["x-kubernetes-group-version-kind"] == [{"group": "pinnace.io", "kind": "Election", "version": "v1"}]
     assert result["properties"]["status"]["properties"]["terms"]["items"]["properties"]["token"]["type"] == "integer"
     assert result["properties"]["metadata"]["$ref"].rpartition("/")[2] in document["components"]["schemas"]
     assert set(document["paths"]["/apis/pinnace.io/v1/elections/{name}"]) == {"get"}
-    assert "io.pinnace.v1.Election" in document_v2()["definitions"]
+    assert "io.pinnace.v1.Election" in document_v2(SERVED)["definitions"]

@@ -8,6 +8,8 @@ import pytest
 
 from tests.unit.gateway.serving import Gateway, gateway
 
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 INITIAL = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=2"
 TOO_LARGE = {

@@ -12,7 +12,7 @@ from pinnace.api.status import APPLY_CONFLICT, UNTYPED, Code, Refusal, Violation
 from pinnace.client.errors import OutcomeUnknown, Timeout, from_refusal
 from pinnace.gateway import api_resources, http
 from pinnace.gateway.errors import convert_error, invalid_object, invalid_options
-from pinnace.gateway.http import ApiStatus, success_status
+from pinnace.gateway.http import ApiStatus, success_status_object
 from pinnace.gateway.media_types import PROTOBUF, unsupported_media_type, unwrap_protobuf
 from pinnace.gateway.status import encode_status
 from tests.unit.gateway.serving import gateway
@@ -62,9 +62,9 @@ def test_protobuf_of_an_error_has_the_fields_of_its_json() -> None:
 
 def test_protobuf_of_a_success_has_the_fields_of_its_json() -> None:
     for document in (
-        success_status(),
-        success_status(code=201),
-        success_status({"name": "a", "group": "apps", "kind": "deployments", "uid": "u"}),
+        success_status_object(),
+        success_status_object(code=201),
+        success_status_object({"name": "a", "group": "apps", "kind": "deployments", "uid": "u"}),
     ):
         assert decoded(encode_status(document)) == document
 

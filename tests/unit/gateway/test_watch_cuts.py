@@ -121,16 +121,14 @@ async def test_connection_cut_at_any_byte_loses_no_event(tmp_path: Path, bookmar
     assert [item.revision for item in everything] == sorted(item.revision for item in everything)
     large = [item.revision for item in everything if item.name.startswith("pod-3-")]
     assert len(set(large)) == 1 and len(text) > PACKET
-    cuts = 0
     for received in filter(None, states):
         resumed = received[-1].revision
         lost = [item for item in everything if item.revision <= resumed and item not in received]
         if bookmarks or resumed != large[0]:
             assert not lost, f"a cut after {received[-1]} loses {lost}"
-        cuts += 1
         repeated = [item for item in received if item.revision > resumed]
         assert not repeated or (bookmarks and {item.revision for item in repeated} == set(large))
-    assert cuts > len(BATCHES)
+    assert any(0 < sum(item.name.startswith("pod-3-") for item in received) < BATCHES[3] for received in states)
     if bookmarks:
         marks = [state for state in states[-1] if state.kind == "BOOKMARK"]
         assert marks and {mark.revision for mark in marks} == {large[0] - 1}

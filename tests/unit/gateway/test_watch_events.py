@@ -5,8 +5,8 @@ import random
 
 import pytest
 
+from pinnace.api.json_codec import JsonCache
 from pinnace.gateway.api_resources import ApiResource, find_resource
-from pinnace.gateway.json_codec import JsonCache
 from pinnace.gateway.watch_events import PACKET, EncodedEvents, JsonEncoder, ProtobufEncoder, encode_events, pack_parts
 from tests.unit.gateway.test_shared_watches import response
 from tests.unit.gateway.test_watch_cuts import Event

@@ -139,7 +139,7 @@ class FakeApi:
         """Open a new watch, which lists all pods of the fleet's node."""
         self.undelivered()
         self.deaf = False
-        self.fleet.relist(["n"], [self._copy(pod) for pod in self.pods.values()])
+        self.fleet.replace_pods(["n"], [self._copy(pod) for pod in self.pods.values()])
 
     def set_condition(self, name: str, kind: str, status: str) -> None:
         """Set a condition of the pod as a controller."""

@@ -18,9 +18,9 @@ from pinnace.kubelet.lifecycle import (
     StartCall,
     StartContainer,
     StopContainer,
-    accept,
-    adopt,
-    advance,
+    accept_pod,
+    adopt_pod_state,
+    advance_pod,
 )
 from pinnace.kubelet.lifecycle.plan import get_template
 from pinnace.kubelet.pod_record import compute_desired_state
@@ -45,8 +45,8 @@ class Machine:
         self.template = get_template(self.pod)
         self.now = BEGIN
         self.runtime = FakeRuntime(Behaviour())
-        self.runtime.prepare(self.pod, ADDRESSES)
-        self.state: PodState = accept(self.template.plan, self.now)
+        self.runtime.prepare_pod(self.pod, ADDRESSES)
+        self.state: PodState = accept_pod(self.template.plan, self.now)
         self.views: Sequence[ContainerView] = ()
         self.log: list[str] = []
         """Entries such as "start c0", "stop c0 30", "call c0 Startup probe", "Killing: Stopping container c0" and "remove"."""
@@ -61,7 +61,7 @@ class Machine:
     @property
     def alive(self) -> list[str]:
         """Containers that have started and not ended."""
-        return [view.name for view in self.runtime.observe(self.uid, self.now) if view.exit is None]
+        return [view.name for view in self.runtime.observe_containers(self.uid, self.now) if view.exit is None]
 
     @property
     def seconds(self) -> float:
@@ -72,9 +72,9 @@ class Machine:
         """Take all steps that are due now."""
         want = compute_desired_state(self.pod, self.template)._replace(mounted_at=self._mounted_at)
         for _ in range(STEPS):
-            self.views = self.runtime.observe(self.uid, self.now)
-            step = advance(want, self.state, self.views, self.now)
-            again = advance(want, self.state, self.views, self.now)
+            self.views = self.runtime.observe_containers(self.uid, self.now)
+            step = advance_pod(want, self.state, self.views, self.now)
+            again = advance_pod(want, self.state, self.views, self.now)
             assert again == step, "a repeated step returns the same actions"
             self.state, self._wake_at = step.state, step.wake_at
             if self.state.phase is not self.phases[-1]:
@@ -116,9 +116,9 @@ class Machine:
         """Another kubelet process adopts the pod from its reported status."""
         self.pod.status.CopyFrom(self.status)
         self.runtime = FakeRuntime(Behaviour())
-        self.state = adopt(self.pod, self.template.plan, self.now)
+        self.state = adopt_pod_state(self.pod, self.template.plan, self.now)
         if not self.state.phase.final:
-            self.runtime.adopt(self.pod, self.now)
+            self.runtime.adopt_pod(self.pod, self.now)
         self.step()
         return self
 

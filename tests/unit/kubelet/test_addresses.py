@@ -41,16 +41,16 @@ def test_every_node_name_has_a_stable_index(name: str) -> None:
 
 def test_pool_allocates_the_lowest_free_address() -> None:
     pool = AddressPool("10.0.1.0/24")
-    assert [pool.take() for _ in range(3)] == ["10.0.1.2", "10.0.1.3", "10.0.1.4"]
+    assert [pool.allocate_address() for _ in range(3)] == ["10.0.1.2", "10.0.1.3", "10.0.1.4"]
     pool.release("10.0.1.3")
-    assert [pool.take(), pool.take()] == ["10.0.1.3", "10.0.1.5"]
+    assert [pool.allocate_address(), pool.allocate_address()] == ["10.0.1.3", "10.0.1.5"]
 
 
 def test_full_pool_allocates_nothing_until_a_release() -> None:
     pool = AddressPool("10.0.1.0/29")
-    assert [pool.take() for _ in range(6)] == ["10.0.1.2", "10.0.1.3", "10.0.1.4", "10.0.1.5", "10.0.1.6", ""]
+    assert [pool.allocate_address() for _ in range(6)] == ["10.0.1.2", "10.0.1.3", "10.0.1.4", "10.0.1.5", "10.0.1.6", ""]
     pool.release("10.0.1.6")
-    assert pool.take() == "10.0.1.6"
+    assert pool.allocate_address() == "10.0.1.6"
 
 
 def test_reserved_addresses_are_not_allocated() -> None:
@@ -58,7 +58,7 @@ def test_reserved_addresses_are_not_allocated() -> None:
     pool.reserve("10.0.1.2")
     pool.reserve("10.0.9.3")  # of another network
     pool.reserve("nonsense")
-    assert pool.take() == "10.0.1.3"
+    assert pool.allocate_address() == "10.0.1.3"
     pool.release("10.0.1.2")
     pool.release("10.0.9.9")
-    assert pool.take() == "10.0.1.2"
+    assert pool.allocate_address() == "10.0.1.2"

@@ -54,7 +54,7 @@ class Server:
     async def mark(self, writer: BatchWriter[StringValue], **state: str | None) -> None:
         self.state.update(state)
         for key in state:
-            writer.mark(key)
+            writer.mark_pending(key)
         await self.clock.advance(0.0)
 
 
@@ -107,7 +107,7 @@ async def test_only_the_latest_of_several_changes_is_sent(server: Server, writer
     server.calls[0].succeed()
     await server.clock.advance(0.0)
     assert server.calls[1].messages == ["a2"]
-    assert writer.pending == 1
+    assert writer.pending_count == 1
 
 
 async def test_key_changed_in_flight_is_sent_again_after_the_answer(server: Server) -> None:
@@ -125,7 +125,7 @@ async def test_key_changed_in_flight_is_sent_again_after_the_answer(server: Serv
 
 async def test_key_without_a_message_is_not_sent(server: Server, writer: BatchWriter[StringValue]) -> None:
     await server.mark(writer, a=None)
-    assert (server.calls, writer.pending) == ([], 0)
+    assert (server.calls, writer.pending_count) == ([], 0)
 
 
 WHOLE = [
@@ -150,7 +150,7 @@ async def test_failed_call_is_retried_with_the_current_state(
     assert server.calls[1].messages == ["a2"]
     server.calls[1].succeed()
     await server.clock.advance(0.0)
-    assert (server.settled, writer.pending) == ([("a", 0)], 0)
+    assert (server.settled, writer.pending_count) == ([("a", 0)], 0)
 
 
 @pytest.mark.parametrize("code", [Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED])
@@ -168,7 +168,7 @@ async def test_rejected_item_is_settled(server: Server, writer: BatchWriter[Stri
     await server.mark(writer, a="a1")
     server.calls[0].answer.set_result([failed(Code.ABORTED)])
     await server.clock.advance(1.0)
-    assert (server.settled, len(server.calls), writer.pending) == ([("a", Code.ABORTED)], 1, 0)
+    assert (server.settled, len(server.calls), writer.pending_count) == ([("a", Code.ABORTED)], 1, 0)
 
 
 async def refuse(server: Server, call: int, pause: float) -> None:
@@ -180,7 +180,7 @@ async def refuse(server: Server, call: int, pause: float) -> None:
 async def test_refused_key_backs_off_and_blocks_no_other(server: Server, writer: BatchWriter[StringValue]) -> None:
     await server.mark(writer, a="a1")
     await refuse(server, 0, REJECTED_BASE_BACKOFF / 4)
-    assert writer.pending == 1
+    assert writer.pending_count == 1
     await server.mark(writer, b="b1")
     server.calls[1].succeed()
     await server.clock.advance(REJECTED_BASE_BACKOFF)
@@ -192,7 +192,7 @@ async def test_refused_key_backs_off_and_blocks_no_other(server: Server, writer:
     await server.clock.advance(REJECTED_MAX_BACKOFF)
     server.calls[11].succeed()
     await server.clock.advance(2 * REJECTED_MAX_BACKOFF)
-    assert (len(server.calls), writer.pending) == (12, 0)
+    assert (len(server.calls), writer.pending_count) == (12, 0)
     await server.mark(writer, a="a2")
     await refuse(server, 12, REJECTED_BASE_BACKOFF)
     assert server.calls[13].messages == ["a2"], "the pause is reset"
@@ -205,4 +205,4 @@ async def test_change_after_a_refusal_is_sent_once_immediately(server: Server, w
     assert server.calls[1].messages == ["a2"]
     server.calls[1].succeed()
     await server.clock.advance(REJECTED_MAX_BACKOFF)
-    assert (len(server.calls), writer.pending) == (2, 0)
+    assert (len(server.calls), writer.pending_count) == (2, 0)

@@ -5,7 +5,7 @@ import pytest
 from pinnace.api.core_v1_pb2 import ContainerState as ContainerStateMessage
 from pinnace.api.core_v1_pb2 import Pod, SleepAction
 from pinnace.kubelet.addresses import Addresses
-from pinnace.kubelet.lifecycle import accept, advance
+from pinnace.kubelet.lifecycle import accept_pod, advance_pod
 from pinnace.kubelet.lifecycle.plan import get_template
 from pinnace.kubelet.pod_record import compute_desired_state
 from pinnace.kubelet.runtime.fake import KILLED, FakeRuntime
@@ -45,13 +45,13 @@ def started(default: Behaviour = Behaviour(), **annotations: str) -> FakeRuntime
 
 def prepared(source: Pod, runtime: FakeRuntime) -> FakeRuntime:
     """Prepare the pod and start its container."""
-    runtime.prepare(source, ADDRESSES)
+    runtime.prepare_pod(source, ADDRESSES)
     runtime.start(UID, "c0", 0, NOW)
     return runtime
 
 
 def see(runtime: FakeRuntime, seconds: float) -> ContainerView:
-    (view,) = runtime.observe(UID, at(seconds))
+    (view,) = runtime.observe_containers(UID, at(seconds))
     return view
 
 
@@ -64,7 +64,7 @@ def test_annotations_override_the_defaults_of_the_process() -> None:
     default = Behaviour(start_seconds=9.0, run_seconds=8.0, exit_code=7)
     declared = annotated_behaviour(pod(start_seconds="1.5", exit_code="3"), default)
     assert declared is not None
-    assert declared.of("c0") == Behaviour(start_seconds=1.5, run_seconds=8.0, exit_code=3)
+    assert declared.behaviour_of("c0") == Behaviour(start_seconds=1.5, run_seconds=8.0, exit_code=3)
     assert annotated_behaviour(pod(), default) is None
 
 
@@ -74,7 +74,7 @@ def test_annotations_override_the_defaults_of_the_process() -> None:
 )
 def test_invalid_annotation_is_rejected_by_name(name: str, value: str) -> None:
     with pytest.raises(UnsupportedPod, match=f'pinnace.io/{name.replace("_", "-")}: "{value}" is not'):
-        FakeRuntime(Behaviour()).prepare(pod(**{name: value}), ADDRESSES)
+        FakeRuntime(Behaviour()).prepare_pod(pod(**{name: value}), ADDRESSES)
 
 
 def test_container_is_created_runs_and_exits_as_declared() -> None:
@@ -134,17 +134,17 @@ def test_stop_before_the_start_kills_and_after_the_end_changes_nothing() -> None
 def test_removed_pod_has_no_containers() -> None:
     runtime = started()
     runtime.remove(UID)
-    assert not runtime.observe(UID, NOW)
+    assert not runtime.observe_containers(UID, NOW)
 
 
 def restarted(runtime: FakeRuntime, source: Pod, seconds: float) -> FakeRuntime:
     """The runtime of the next process, which knows only the reported status."""
     template = get_template(source)
-    views = runtime.observe(UID, at(seconds))
-    state = advance(compute_desired_state(source, template), accept(template.plan, NOW), views, at(seconds)).state
+    views = runtime.observe_containers(UID, at(seconds))
+    state = advance_pod(compute_desired_state(source, template), accept_pod(template.plan, NOW), views, at(seconds)).state
     source.status.CopyFrom(build_status_update(source, "1", template, state, views, ADDRESSES).status)
     fresh = FakeRuntime(Behaviour())
-    fresh.adopt(source, at(seconds))
+    fresh.adopt_pod(source, at(seconds))
     return fresh
 
 
@@ -182,7 +182,7 @@ def test_restarted_process_keeps_the_reason_of_an_exit() -> None:
 def test_container_that_had_not_started_is_not_adopted() -> None:
     source = pod(start_seconds="60")
     runtime = prepared(source, FakeRuntime(Behaviour()))
-    assert not restarted(runtime, source, 1).observe(UID, at(1))
+    assert not restarted(runtime, source, 1).observe_containers(UID, at(1))
 
 
 def test_restarted_process_ignores_annotations_invalidated_after_admission() -> None:

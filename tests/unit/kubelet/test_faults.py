@@ -28,7 +28,7 @@ def container(api: FakeApi, name: str) -> ContainerStatus:
 async def test_frozen_node_writes_nothing_and_its_containers_continue(api: FakeApi) -> None:
     api.create(small("a").declare(run_seconds="5", exit_code="1"))
     await api.clock.advance(0.0)
-    api.nodes.freeze(["n"])
+    api.nodes.freeze_nodes(["n"])
     await api.clock.advance(7.0)
     assert api.history == [("a", "Running")]
     assert api.events == [], "the crash is not reported either"
@@ -41,7 +41,7 @@ async def test_frozen_node_ignores_changes_until_it_recovers(api: FakeApi) -> No
     api.create(small("deleted"))
     api.create(small("removed"))
     await api.clock.advance(0.0)
-    api.nodes.freeze(["n"])
+    api.nodes.freeze_nodes(["n"])
     api.create(small("new"))
     api.delete("deleted")
     api.remove("removed")
@@ -58,7 +58,7 @@ async def test_thawed_node_merges_foreign_status_changes(api: FakeApi) -> None:
     api.create(small("a").restart_policy("Never").declare(run_seconds="5"))
     api.create(small("b"))
     await api.clock.advance(0.0)
-    api.nodes.freeze(["n"])
+    api.nodes.freeze_nodes(["n"])
     await api.clock.advance(5.0)
     api.say_not_ready("a")
     api.say_not_ready("b")
@@ -98,9 +98,9 @@ async def test_boot_restarts_a_pod_once(api: FakeApi) -> None:
 async def test_frozen_node_that_fails_loses_its_containers(api: FakeApi) -> None:
     api.create(small("a"))
     await api.clock.advance(0.0)
-    api.nodes.freeze(["n"])
+    api.nodes.freeze_nodes(["n"])
     api.fleet.power_off(["n"])
-    api.nodes.freeze(["n"])
+    api.nodes.freeze_nodes(["n"])
     assert len(api.fleet) == 0
     await recover(api)
     assert container(api, "a").restartCount == 1

@@ -3,7 +3,7 @@
 import pytest
 
 from pinnace.api.pods import EVICTED
-from pinnace.kubelet.lifecycle import PodPhase, evict
+from pinnace.kubelet.lifecycle import PodPhase, evict_pod_state
 from tests.builders import PodBuilder, make_pod
 from tests.unit.kubelet.machine import Machine
 
@@ -73,7 +73,7 @@ def test_zero_grace_period_skips_the_pre_stop_hook(grace: int) -> None:
 
 def test_eviction_allows_one_second_for_the_pre_stop_hook() -> None:
     machine = Machine(hooked("preStop").declare(pre_stop_seconds=9, stop_seconds=1))
-    machine.state = evict(machine.state, EVICTED, "low on memory", machine.now)
+    machine.state = evict_pod_state(machine.state, EVICTED, "low on memory", machine.now)
     machine.step()
     assert "call c0 PreStopHook" in machine.log
     assert machine.wait(1).log[-1] == "stop c0 2"

@@ -32,7 +32,7 @@ class House:
 
     def tell(self, pressure: str) -> None:
         """Set the pressure annotation of the node."""
-        self.keeping.learn(node(pressure))
+        self.keeping.update_node(node(pressure))
 
     async def create(self, builder: PodBuilder) -> None:
         self.api.create(builder)
@@ -73,7 +73,7 @@ async def test_pods_are_evicted_one_by_one_until_the_rest_fits(house: House) -> 
     for name in "abcd":
         await house.create(sized(name).priority(ord(name)))
     house.tell("memory=6Gi")
-    assert house.keeping.pressures("n") == [PressureKind.MEMORY]
+    assert house.keeping.node_pressures("n") == [PressureKind.MEMORY]
     await house.pass_()
     assert house.evicted == ["a"]
     await house.pass_()
@@ -93,9 +93,9 @@ async def test_pressure_condition_lasts_for_the_transition_period(house: House) 
     await house.pass_()
     assert house.evicted == ["a"]
     await house.api.clock.advance(PRESSURE_TRANSITION_PERIOD - MONITORING_INTERVAL)
-    assert house.keeping.pressures("n") == [PressureKind.MEMORY]
+    assert house.keeping.node_pressures("n") == [PressureKind.MEMORY]
     await house.pass_(2)
-    assert house.keeping.pressures("n") == []
+    assert house.keeping.node_pressures("n") == []
     assert house.changes == ["n"]
 
 
@@ -115,7 +115,7 @@ async def test_usage_beyond_the_capacity_causes_pressure(house: House) -> None:
     await house.create(sized("greedy").declare(memory_usage="6Gi"))
     await house.pass_(3)
     assert house.evicted == ["greedy"]
-    assert house.keeping.pressures("n") == [PressureKind.MEMORY]
+    assert house.keeping.node_pressures("n") == [PressureKind.MEMORY]
     assert "Container c0 was using 6Gi, request is 1Gi" in house.api.pod("greedy").status.message
 
 
@@ -125,7 +125,7 @@ async def test_pod_above_its_storage_limit_is_evicted_without_pressure(house: Ho
     await house.create(sized("b"))
     await house.pass_(2)
     assert house.evicted == ["a"]
-    assert house.keeping.pressures("n") == []
+    assert house.keeping.node_pressures("n") == []
     assert not conditions.find(house.api.pod("a").status.conditions, "DisruptionTarget"), "the pod itself exceeded its limit"
 
 
@@ -141,7 +141,7 @@ async def test_evicted_pod_fails_once_its_containers_end(house: House) -> None:
     await house.create(sized("a").declare(stop_seconds="60"))
     house.tell("pid")
     await house.pass_()
-    assert house.api.fleet.staying("n") == []
+    assert house.api.fleet.active_pods("n") == []
     await house.api.clock.advance(MIN_GRACE)
     assert house.api.phases("a") == ["Running", "Failed"]
 

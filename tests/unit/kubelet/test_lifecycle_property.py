@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinnace.kubelet.lifecycle import TRANSITIONS, ConditionState, DesiredState, PodPhase, PodState, advance
+from pinnace.kubelet.lifecycle import TRANSITIONS, ConditionState, DesiredState, PodPhase, PodState, advance_pod
 from pinnace.kubelet.runtime.interface import ContainerExit, ContainerState, ContainerView
 from tests.builders import PodBuilder, make_pod
 from tests.unit.kubelet.machine import BEGIN, Machine
@@ -81,7 +81,7 @@ def check(machine: Machine) -> None:
         assert machine.alive == [], "a container runs in a final phase"
         assert "start" not in " ".join(machine.log[_index(machine.log, "remove") :])
     init = machine.template.plan.init
-    ends = {view.name: view.exit for view in machine.runtime.observe(machine.uid, machine.now)}
+    ends = {view.name: view.exit for view in machine.runtime.observe_containers(machine.uid, machine.now)}
     for before, after in pairwise([*init, *machine.template.plan.main[:1]]):
         if after.name in ends and not before.sidecar:
             assert (end := ends[before.name]) is not None, f"{after.name} started while {before.name} was running"
@@ -110,12 +110,14 @@ def test_fast_path_for_plain_pods_equals_the_full_path(data: st.DataObject) -> N
     state: PodState = Machine(builder).state
     if data.draw(st.booleans()):
         running = [ContainerView(name, 0, ContainerState.RUNNING, BEGIN, None, None, None, None) for name in ("c0", "c1")]
-        state = advance(want._replace(grace=None), state, running, BEGIN).state
+        state = advance_pod(want._replace(grace=None), state, running, BEGIN).state
         assert state.phase is PodPhase.RUNNING
         if data.draw(st.booleans()):  # an adopted pod whose node was unreachable
             state = state._replace(ready=ConditionState(False, BEGIN))
     now = BEGIN.after(5)
-    assert advance(want, state, views, now) == advance(want._replace(plan=plan._replace(plain=False)), state, views, now)
+    assert advance_pod(want, state, views, now) == advance_pod(
+        want._replace(plan=plan._replace(plain=False)), state, views, now
+    )
 
 
 def views_of(name: str) -> st.SearchStrategy[ContainerView]:

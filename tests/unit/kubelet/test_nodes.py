@@ -86,7 +86,9 @@ def test_pod_network_has_an_address_for_each_pod() -> None:
     for node in (build_node("node-7", "fleet", many, 5_000.0), added):
         assert IPv4Network(node.spec.podCIDR).num_addresses == 512
         fleet_node = VirtualNode(node)
-        admitted = [fleet_node.admit(str(number), get_template(make_pod("a").req(cpu="1m").build())) for number in range(500)]
+        admitted = [
+            fleet_node.admit_pod(str(number), get_template(make_pod("a").req(cpu="1m").build())) for number in range(500)
+        ]
         assert len({item.pod for item in admitted if isinstance(item, Addresses)}) == 500
 
 

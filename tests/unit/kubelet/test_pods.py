@@ -27,7 +27,7 @@ async def test_bound_pod_runs_after_one_write(api: FakeApi) -> None:
     assert api.history == [("a", "Running")]
     assert api.pod("a").status.podIP.endswith(".2")
     assert api.events == []
-    assert api.fleet.unreported == 0
+    assert api.fleet.unreported_pod_count == 0
 
 
 async def test_status_has_the_generation_of_the_spec(api: FakeApi) -> None:
@@ -228,7 +228,7 @@ async def test_pod_accepted_by_another_process_continues_from_its_status(api: Fa
     await api.clock.advance(6.0)
     assert set(api.phases("a")) <= {"Running"}
     assert api.pod("a").status.startTime.seconds == started
-    assert api.fleet.unreported == 0
+    assert api.fleet.unreported_pod_count == 0
 
 
 async def test_pod_ended_by_another_process_keeps_its_status(api: FakeApi) -> None:
@@ -291,7 +291,7 @@ async def test_reports_are_kept_while_no_api_server_is_available(api: FakeApi) -
     api.delete("gone")
     await api.clock.advance(30.0)
     assert api.phases("job") == ["Pending"]
-    assert api.fleet.unreported == 2
+    assert api.fleet.unreported_pod_count == 2
     api.down = False
     await api.clock.advance(30.0)
     assert api.phases("job") == ["Pending", "Succeeded"]
@@ -365,7 +365,7 @@ async def test_restarted_process_ends_containers_of_finished_pods(api: FakeApi, 
     await api.stop_fleet()
     gone.status.phase = "Failed"
     ended: list[str] = []
-    monkeypatch.setattr(FakeRuntime, "end", lambda runtime, uid: ended.append(uid))
+    monkeypatch.setattr(FakeRuntime, "kill_leftovers", lambda runtime, uid: ended.append(uid))
     await api.start_fleet()
     assert ended == [gone.metadata.uid]
 
@@ -502,7 +502,7 @@ class TestPodThatTriggersABug:
 
         return plant
 
-    @pytest.mark.parametrize("method", ["prepare", "observe", "start"])
+    @pytest.mark.parametrize("method", ["prepare_pod", "observe_containers", "start"])
     async def test_runs_once_the_bug_is_gone(
         self, api: FakeApi, bug: Callable[[str], None], method: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -538,7 +538,7 @@ class TestPodThatTriggersABug:
     ) -> None:
         api.create(make_pod("odd").req(cpu="4"))
         await api.clock.advance(1.0)
-        bug("adopt")
+        bug("adopt_pod")
         await api.start_fleet()
         api.create(make_pod("a").req(cpu="1"))
         await api.clock.advance(10.0)
@@ -550,7 +550,7 @@ class TestPodThatTriggersABug:
         assert api.phases("odd") == ["Running", "Succeeded", "deleted"]
 
     async def test_runs_if_its_crash_annotation_fails(self, api: FakeApi, bug: Callable[[str], None]) -> None:
-        bug("crash")
+        bug("crash_container")
         api.create(make_pod("odd").req(cpu="4").annotation(CRASH_ANNOTATION + "c0", "0 1"))
         await api.clock.advance(1.0)
         api.touch("odd")

@@ -46,7 +46,7 @@ class FakePods:
     def handle(self, deltas: Sequence[Delta[Pod]]) -> None:
         self.handled += (delta.obj.metadata.name for delta in deltas)
 
-    def relist(self, nodes: Collection[str], pods: Collection[Pod]) -> None:
+    def replace_pods(self, nodes: Collection[str], pods: Collection[Pod]) -> None:
         self.listed.append((set(nodes), [pod.metadata.name for pod in pods]))
 
 
@@ -57,7 +57,7 @@ class Scene:
         self.watch = PodWatch(self.pods, self.pods, clock=self.clock)  # type: ignore[arg-type]
 
     async def follow(self, *nodes: str) -> None:
-        self.watch.follow(nodes)
+        self.watch.watch_nodes(nodes)
         await self.clock.advance(0.0)
 
 
@@ -138,11 +138,11 @@ async def test_deleted_pods_free_room_before_new_pods_are_admitted() -> None:
     watched = PodWatch(client, api.fleet, clock=api.clock)
     running = asyncio.create_task(watched.run())
     api.create(make_pod("old").req(cpu="1"))
-    watched.follow(["n"])
+    watched.watch_nodes(["n"])
     await api.clock.advance(1.0)
     assert api.phases("old") == ["Running"]
     api.fleet.set_node(make_node("m").build())
-    watched.follow(["n", "m"])
+    watched.watch_nodes(["n", "m"])
     api.remove("old")
     api.create(make_pod("new").req(cpu="1"))
     await api.clock.advance(1.0)

@@ -121,14 +121,14 @@ async def test_failing_pod_is_not_waited_for(api: FakeApi) -> None:
     api.create(make_pod("bugged").req(cpu="2"))
     api.create(make_pod("other").req(cpu="3"))
     await api.clock.advance(1)
-    adopt = FakeRuntime.adopt
+    adopt = FakeRuntime.adopt_pod
 
     def tripping(self: FakeRuntime, pod: Pod, now: Moment) -> Any:
         if pod.metadata.name == "bugged":
             raise RuntimeError("a bug")
         return adopt(self, pod, now)
 
-    with patch.object(FakeRuntime, "adopt", tripping):
+    with patch.object(FakeRuntime, "adopt_pod", tripping):
         await api.start_fleet(make_node("n").capacity(cpu=5, pods=10).build())
         await api.clock.advance(1)
         api.create(make_pod("critical").req(cpu="2").priority(CRITICAL))

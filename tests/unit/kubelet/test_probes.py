@@ -156,7 +156,7 @@ def test_container_that_succeeds_before_it_is_seen_running_is_completed() -> Non
     machine = Machine(pod).wait(11)
     assert log(machine, "start") == ["start c0", "start c0"]
     machine.now = machine.now.after(1)
-    machine.runtime.crash(machine.uid, "c0", 1, 0, machine.now)
+    machine.runtime.crash_container(machine.uid, "c0", 1, 0, machine.now)
     machine.step()
     status = machine.container("c0")
     assert (machine.phase, status.state.terminated.reason, status.restartCount) == (PodPhase.SUCCEEDED, "Completed", 1)

@@ -96,12 +96,12 @@ async def play(sequence: list[tuple[Event, float]]) -> None:
     api.deliver()
     await api.clock.advance(60.0)
     check(api)
-    assert api.fleet.unreported == 0
+    assert api.fleet.unreported_pod_count == 0
     for pod in api.pods.values():
         assert pod.status.HasField("startTime"), "every pod was admitted or rejected"
         assert not pod.metadata.HasField("deletionTimestamp"), "every deleted pod is removed"
     for uid in api.written.keys() - api.pods.keys():
-        assert not api.runtime.observe(uid, read_clocks(api.clock)), "a container of a removed pod is left"
+        assert not api.runtime.observe_containers(uid, read_clocks(api.clock)), "a container of a removed pod is left"
     await api.stop_fleet()
 
 

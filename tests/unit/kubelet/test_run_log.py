@@ -53,12 +53,12 @@ def pod() -> PodBuilder:
 async def test_pod_is_recorded_from_its_first_start_to_its_removal(
     runtime: Runtime, clock: FakeClock, records: Recorded
 ) -> None:
-    runtime.prepare(pod().build(), ADDRESSES)
-    runtime.observe("u", read_clocks(clock))
+    runtime.prepare_pod(pod().build(), ADDRESSES)
+    runtime.observe_containers("u", read_clocks(clock))
     assert records == []
     runtime.start("u", "c", 0, read_clocks(clock))
     for _ in range(2):
-        runtime.observe("u", read_clocks(clock))
+        runtime.observe_containers("u", read_clocks(clock))
     assert records == [ContainerRun(100.0, "n", "u", KEY, "started")]
     await clock.advance(5.0)
     runtime.remove("u")
@@ -66,25 +66,25 @@ async def test_pod_is_recorded_from_its_first_start_to_its_removal(
 
 
 async def test_pod_is_running_while_one_of_its_containers_is(runtime: Runtime, clock: FakeClock, records: Recorded) -> None:
-    runtime.prepare(pod().annotation("pinnace.io/run-seconds", "3").build(), ADDRESSES)
+    runtime.prepare_pod(pod().annotation("pinnace.io/run-seconds", "3").build(), ADDRESSES)
     for name, delay in (("first", 2.0), ("second", 2.0)):
         runtime.start("u", name, 0, read_clocks(clock))
         await clock.advance(delay)
-        runtime.observe("u", read_clocks(clock))
+        runtime.observe_containers("u", read_clocks(clock))
     assert records.words == ["started"]
     await clock.advance(1.0)
-    runtime.observe("u", read_clocks(clock))
+    runtime.observe_containers("u", read_clocks(clock))
     assert records.words == ["started", "stopped"]
     runtime.start("u", "first", 1, read_clocks(clock))
-    runtime.observe("u", read_clocks(clock))
+    runtime.observe_containers("u", read_clocks(clock))
     assert records.words == ["started", "stopped", "started"]
 
 
 async def test_adopted_running_pod_is_recorded_as_started(runtime: Runtime, clock: FakeClock, records: Recorded) -> None:
     adopted = pod().build()
     adopted.status.containerStatuses.add(name="c").state.running.startedAt.seconds = 50
-    runtime.adopt(adopted, read_clocks(clock))
-    runtime.observe("u", read_clocks(clock))
+    runtime.adopt_pod(adopted, read_clocks(clock))
+    runtime.observe_containers("u", read_clocks(clock))
     assert records.words == ["started"]
 
 

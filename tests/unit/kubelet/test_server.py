@@ -63,7 +63,7 @@ class Refusing(Echo):
 class Counting:
     """Statistics of all requested pods. A request without pods is never answered."""
 
-    async def answer(self, request: StatsRequest) -> StatsResponse:
+    async def answer_stats_request(self, request: StatsRequest) -> StatsResponse:
         if not request.pods:
             await asyncio.Event().wait()
         response = StatsResponse()

@@ -47,7 +47,7 @@ class Node:
         self.clock = FakeClock(1_000_000_000.25)
         self.pod = make_pod("a").container().node("n").image("app:1").label("app", "web").build()
         self.runtime = FakeRuntime(Behaviour(**behaviour))  # type: ignore[arg-type]
-        self.runtime.prepare(self.pod, Addresses("172.16.0.1", "10.0.0.9"))
+        self.runtime.prepare_pod(self.pod, Addresses("172.16.0.1", "10.0.0.9"))
         self.runtime.start(self.uid, "c0", 0, read_clocks(self.clock))
         self.streams = SimulatedStreams(self.find, stages, self.clock)
 
@@ -56,7 +56,7 @@ class Node:
         return self.pod.metadata.uid
 
     def find(self, uid: str) -> PodSnapshot | None:
-        views = self.runtime.observe(uid, read_clocks(self.clock))
+        views = self.runtime.observe_containers(uid, read_clocks(self.clock))
         return PodSnapshot(self.pod, views, Addresses("172.16.0.1", "10.0.0.9")) if views else None
 
     async def logs(self, **options: object) -> list[str]:

@@ -6,7 +6,7 @@ from pinnace.api.core_v1_pb2 import Pod, PodCondition, PodStatus
 from pinnace.api.meta_v1_pb2 import Time
 from pinnace.api.pods import EVICTED
 from pinnace.kubelet.addresses import Addresses
-from pinnace.kubelet.lifecycle import ConditionState, PodPhase, PodPlan, PodState, accept, evict, reject_pod
+from pinnace.kubelet.lifecycle import ConditionState, PodPhase, PodPlan, PodState, accept_pod, evict_pod_state, reject_pod
 from pinnace.kubelet.lifecycle.plan import get_template
 from pinnace.kubelet.runtime.interface import ContainerExit, ContainerState, ContainerView, Moment
 from pinnace.kubelet.status import build_status_update
@@ -35,7 +35,7 @@ def condition(of: PodStatus, kind: str) -> PodCondition:
 
 def test_report_has_the_identity_and_resource_version() -> None:
     pod = make_pod("a", "web").req(cpu="1").label("x", "y").version(3).build()
-    report = build_status_update(pod, "7", get_template(pod), accept(PodPlan(()), NOW), (), ADDRESSES)
+    report = build_status_update(pod, "7", get_template(pod), accept_pod(PodPlan(()), NOW), (), ADDRESSES)
     metadata = report.metadata
     assert (metadata.name, metadata.namespace, metadata.uid, metadata.resourceVersion) == ("a", "web", "uid-web-a", "7")
     assert not report.HasField("spec")
@@ -109,7 +109,7 @@ def test_unknown_fields_are_preserved() -> None:
     pod = make_pod("a").req(cpu="1").build()
     unknown = b"\xc2\x3e\x03abc"  # field 1000
     pod.status.MergeFromString(unknown)
-    assert unknown in status(pod, accept(PodPlan(()), NOW)).SerializeToString()
+    assert unknown in status(pod, accept_pod(PodPlan(()), NOW)).SerializeToString()
 
 
 def test_status_of_a_pod_being_created() -> None:
@@ -186,7 +186,7 @@ def test_ended_pod_is_not_ready_to_start_containers() -> None:
 
 def evicted() -> PodState:
     """The state of an evicted pod that ended three seconds later."""
-    evicting = evict(state(PodPhase.RUNNING), EVICTED, "low on memory", NOW, disrupts=True)
+    evicting = evict_pod_state(state(PodPhase.RUNNING), EVICTED, "low on memory", NOW, disrupts=True)
     return evicting._replace(phase=PodPhase.FAILED, ended=NOW.after(3.0))
 
 

@@ -24,7 +24,7 @@ GPU = "example.com/gpu"
     ],
 )
 def test_kubelet_does_not_check_unknown_extended_resources(pod: PodBuilder, lacking: str | None) -> None:
-    admitted = VirtualNode(make_node("n").extended(GPU, 2).build()).admit("uid", get_template(pod.build()))
+    admitted = VirtualNode(make_node("n").extended(GPU, 2).build()).admit_pod("uid", get_template(pod.build()))
     assert (admitted.resource if isinstance(admitted, FitRefusal) else None) == lacking
 
 
@@ -43,7 +43,7 @@ def test_kubelet_does_not_check_unknown_extended_resources(pod: PodBuilder, lack
 def test_pod_that_does_not_tolerate_a_no_execute_taint_is_rejected(effect: str, pod: PodBuilder, refused: bool) -> None:
     node = VirtualNode(make_node("n").build())
     node.update(make_node("n").taint("gpu", "a", effect).build())
-    admitted = node.admit("uid", get_template(pod.build()))
+    admitted = node.admit_pod("uid", get_template(pod.build()))
     assert isinstance(admitted, FitRefusal) is refused
     if isinstance(admitted, FitRefusal):
         assert admitted.admission_reason == "TaintToleration"
@@ -54,17 +54,17 @@ def test_pod_is_rejected_while_no_address_is_free() -> None:
     built = make_node("n").build()
     built.spec.podCIDR = "10.0.1.0/29"
     node, template = VirtualNode(built), get_template(make_pod("a").build())
-    admitted = [node.admit(str(number), template) for number in range(6)]
+    admitted = [node.admit_pod(str(number), template) for number in range(6)]
     assert len({item.pod for item in admitted if isinstance(item, Addresses)}) == 5
     refusal = admitted[5]
     assert isinstance(refusal, FitRefusal) and refusal.admission_reason == "OutOfpodIPs"
     assert refusal.admission_message == "Node didn't have enough resource: podIPs, requested: 1, used: 5, capacity: 5"
     pod = make_pod("a").build()
     pod.spec.hostNetwork = True
-    assert isinstance(node.admit("host", get_template(pod)), Addresses), "the pod has the address of the node"
-    node.vacate("5")
-    node.vacate("0")
-    assert isinstance(node.admit("6", template), Addresses)
+    assert isinstance(node.admit_pod("host", get_template(pod)), Addresses), "the pod has the address of the node"
+    node.release_pod("5")
+    node.release_pod("0")
+    assert isinstance(node.admit_pod("6", template), Addresses)
 
 
 def test_pods_get_addresses_of_a_network_assigned_later() -> None:
@@ -73,11 +73,11 @@ def test_pods_get_addresses_of_a_network_assigned_later() -> None:
     bare.status.ClearField("capacity")
     bare.status.ClearField("allocatable")
     node = VirtualNode(bare)
-    node.readmit("early", get_template(make_pod("a").build()), "10.9.0.2")
+    node.readmit_pod("early", get_template(make_pod("a").build()), "10.9.0.2")
     given = make_node("n").capacity(cpu=4, pods=500).build()
     given.spec.podCIDR = "10.9.0.0/23"
     node.update(given)
-    admitted = [node.admit(str(number), get_template(make_pod("a").build())) for number in range(499)]
+    admitted = [node.admit_pod(str(number), get_template(make_pod("a").build())) for number in range(499)]
     pods = {item.pod for item in admitted if isinstance(item, Addresses)}
     assert len(pods) == 499 and "10.9.0.2" not in pods
     assert all(address.startswith(("10.9.0.", "10.9.1.")) for address in pods)

@@ -94,7 +94,7 @@ async def test_proxy_continues_if_its_successor_ends_before_it_is_ready() -> Non
         predecessor.close()
         await asyncio.wait_for(status.resumed.wait(), 5)
         assert not ended.done() and await ask(port) == "127.251.7.2"
-        (await find()).ready()
+        await asyncio.to_thread((await find()).ready)
         await asyncio.wait_for(ended, 5)
 
 

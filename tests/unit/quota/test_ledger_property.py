@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pinnace.apiserver.quota.ledger import QuotaLedger, QuotaRecount, QuotaState
-from pinnace.apiserver.storage.committer import Answer, CommitOutcome, PartialOutcome, TransactionPipeline, WriteDenied
+from pinnace.apiserver.storage.committer import Answer, CommitOutcome, DecidedOutcomes, TransactionPipeline, WriteDenied
 from pinnace.apiserver.storage.interface import Committed, CompareFailed, Write, failure_of
 from tests.contract.steps import put
 from tests.storage.memory import MemoryStorage
@@ -57,20 +57,20 @@ def test_quota_is_kept_at_every_revision(rng: Random, faults: list[Fault]) -> No
     assert asyncio.run(run(rng, faults)) == []
 
 
-async def charge_afterwards(self: QuotaLedger, lane: TransactionPipeline, writes: Sequence[Write]) -> Answer | PartialOutcome:
+async def charge_afterwards(self: QuotaLedger, lane: TransactionPipeline, writes: Sequence[Write]) -> Answer | DecidedOutcomes:
     """Wrong: the objects first, and then what they use."""
     bill = self._prepare_transaction(writes, counted=False) or self._prepare_transaction(writes, counted=True)
     assert bill is not None
     if not bill.writes:
-        return PartialOutcome(bill.denied)
+        return DecidedOutcomes(bill.denied)
     answer = await lane.send(bill.writes)
     if isinstance(answer, CompareFailed):
         failures = {write.key: failure_of(write, answer.current) for write in bill.writes}
-        return PartialOutcome({key: failure for key, failure in failures.items() if failure})
+        return DecidedOutcomes({key: failure for key, failure in failures.items() if failure})
     if not isinstance(answer, Committed):
         return answer
     await lane.send(bill.charges)
-    return PartialOutcome({write.key: answer.revision for write in bill.writes} | bill.denied)
+    return DecidedOutcomes({write.key: answer.revision for write in bill.writes} | bill.denied)
 
 
 def count_late(self: QuotaRecount, namespace: str, state: QuotaState) -> Write | None:

@@ -17,6 +17,8 @@ from pinnace.apiserver.registry.strategies.pods import PodStrategy
 from pinnace.fit.requests import spec_limits
 from pinnace.verification.chaos.hostile_pods import HOSTILE
 
+pytestmark = pytest.mark.slow
+
 BOUND = 1.0
 """CPU seconds of one step."""
 PODS = PodStrategy()

@@ -131,9 +131,7 @@ async def test_some_updates_must_say_which_version_they_change(service: str, obj
         assert await call(assembly, f"{service}/Update", asked(assembly, f"{service}/Update", stored))
         for unsaid in ("", "0"):
             stored.metadata.resourceVersion = unsaid
-            with pytest.raises(
-                Rejected, match=r"metadata\.resourceVersion: Invalid value: 0x0: must be specified for an update"
-            ):
+            with pytest.raises(Rejected, match=r"metadata\.resourceVersion: Invalid value: 0: must be specified for an update"):
                 await call(assembly, f"{service}/Update", asked(assembly, f"{service}/Update", stored))
 
 
@@ -249,7 +247,19 @@ async def test_metadata_that_has_no_meaning_here_is_cleared_on_create_and_update
 def test_generation_is_set_on_kinds_of_kubernetes_with_a_generation() -> None:
     kinds = {plural for plural, strategy in STRATEGIES.items() if strategy.has_generation}
     workloads = {"deployments", "jobs", "pods", "replicasets"}
-    assert kinds == workloads | {"endpointslices", "poddisruptionbudgets", "priorityclasses"}
+    admission = {"mutatingwebhookconfigurations", "validatingwebhookconfigurations"}
+    admission |= {
+        f"{kind}admission{plural}" for kind in ("mutating", "validating") for plural in ("policies", "policybindings")
+    }
+    assert kinds == workloads | admission | {
+        "customresourcedefinitions",
+        "ingressclasses",
+        "ingresses",
+        "networkpolicies",
+        "endpointslices",
+        "poddisruptionbudgets",
+        "priorityclasses",
+    }
 
 
 @pytest.mark.parametrize("obj", [ConfigMap(), Lease(), LimitRange(), ResourceQuota(), Secret(), ServiceAccount()])

@@ -66,7 +66,7 @@ def term(
     cacher: FakeCacher, token: int = 7, secret: bytes = SECRET, user: User = USER, election: str = "scheduler"
 ) -> FencedTerm | None:
     fences = FenceVerifier(cacher, cacher, OnlyScheduler())  # type: ignore[arg-type]
-    return asyncio.run(fences.term(Fence(election=election, token=token, secret=secret), user))
+    return asyncio.run(fences.verify(Fence(election=election, token=token, secret=secret), user))
 
 
 def test_holder_has_the_term_and_etcd_is_not_asked() -> None:

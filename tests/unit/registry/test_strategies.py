@@ -10,6 +10,8 @@ from pinnace.api.resources import ALL, Resource
 from pinnace.apiserver.registry.strategies import STRATEGIES
 from tests.messages import messages
 
+pytestmark = pytest.mark.slow
+
 every_resource = pytest.mark.parametrize("resource", ALL, ids=lambda resource: resource.plural)
 
 

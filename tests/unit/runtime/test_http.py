@@ -42,6 +42,19 @@ async def server() -> AsyncIterator[StatusServer]:
     await asyncio.to_thread(server.stop)
 
 
+async def test_stop_does_not_wait_for_poll_of_server() -> None:
+    """serve_forever looks for a shutdown every 0.5 s, which each component spent at its end."""
+    took = []
+    for _ in range(3):
+        server = StatusServer("127.0.0.1", 0, {}, asyncio.get_running_loop())
+        server.start()
+        await asyncio.to_thread(urllib.request.urlopen, f"http://{server.address}/livez", timeout=10)
+        before = time.monotonic()
+        server.stop()
+        took.append(time.monotonic() - before)
+    assert min(took) < 0.1
+
+
 @pytest.mark.parametrize("accept", ["", "text/plain", "application/openmetrics-text;q=0,text/plain"])
 async def test_metrics_are_text_for_every_accept_header(server: StatusServer, accept: str) -> None:
     request = urllib.request.Request(f"http://{server.address}/metrics", headers={"Accept": accept})

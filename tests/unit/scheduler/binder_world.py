@@ -108,4 +108,4 @@ class World:
         await self.clock.advance(RESOLVE_DELAY)
 
     def assumed(self) -> list[str]:
-        return [pod.name for pod in self.cache.assumed()]
+        return [pod.name for pod in self.cache.assumed_pods()]

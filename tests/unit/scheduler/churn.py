@@ -171,7 +171,7 @@ class Churn:
             for difference in scheduler.debugger.show_cache().differences.first:
                 self._complain(f"s{number}: {difference}")
             known = {queued.info.uid for queued, _ in scheduler._queue.list_pods(self._now())}
-            known |= {info.uid for info in scheduler._cache.assumed()}
+            known |= {info.uid for info in scheduler._cache.assumed_pods()}
             for key in scheduler._informers.pods.store.keys() & pending.keys():
                 if pending[key].metadata.uid not in known:
                     self._complain(f"s{number}: {key} is neither queued nor assumed")
@@ -233,7 +233,7 @@ def _words(outcome: Placed | Unschedulable | AttemptFailed) -> str:
 def _seen_by(scheduler: Scheduler) -> View:
     pods = scheduler._informers.pods.store
     placed = {pod.metadata.uid: (pod, pod.spec.nodeName) for pod in pods.values() if pod.spec.nodeName}
-    for info in scheduler._cache.assumed():
+    for info in scheduler._cache.assumed_pods():
         placed[info.uid] = (pods.get(info.key, info.pod), scheduler._cache.node_of(info.uid) or "")
     return View(dict(scheduler._informers.nodes.store), placed, _nominated(scheduler, pods))
 

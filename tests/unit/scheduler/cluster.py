@@ -18,6 +18,7 @@ from pinnace.scheduler.config import Configuration
 from pinnace.scheduler.scheduler import Scheduler
 from tests.builders import NodeBuilder, PodBuilder, make_node
 from tests.storage.memory import MemoryStorage
+from tests.unit.cacher.world import eventually
 
 PATIENCE = 10.0
 TICK = 0.05
@@ -39,7 +40,7 @@ class Cluster:
         self.address = await self.server.start("127.0.0.1:0")
         self.client = self.connect()
         self.server.cacher.subscribe("/registry/", lambda change: self._changed.set())
-        await self.until(self._has_namespace)
+        await eventually(lambda: self.server.readiness() is None)
 
     def connect(self) -> Client:
         self._connections.append(Connection([self.address]))
@@ -110,12 +111,6 @@ class Cluster:
 
         result: str = await self.until(node)
         return result
-
-    async def _has_namespace(self) -> bool:
-        try:
-            return bool(await self.client.namespaces.get("default"))
-        except NotFound:
-            return False
 
 
 def small(name: str) -> NodeBuilder:

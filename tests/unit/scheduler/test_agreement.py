@@ -4,6 +4,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,8 @@ from pinnace.scheduler.plugins.node_resources import NodeResourcesBalancedAlloca
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler import reference
 from tests.unit.scheduler.pods import cache_of, default_plugins, framework
+
+pytestmark = pytest.mark.slow
 
 PLUGINS = [enabled.plugin for enabled in default_plugins()]
 FRAMEWORK = framework()

@@ -86,8 +86,8 @@ async def test_answer_about_other_nodes_is_none() -> None:
     ],
 )
 def test_only_pods_that_ask_for_a_managed_resource_are_of_interest(pod: PodBuilder, interested: bool) -> None:
-    assert FakeTransport().extender(managed=["example.com/gpu"]).manages(info(pod)) is interested
-    assert FakeTransport().extender().manages(info(pod))
+    assert FakeTransport().extender(managed=["example.com/gpu"]).is_interested_in(info(pod)) is interested
+    assert FakeTransport().extender().is_interested_in(info(pod))
 
 
 class TestOpinion:

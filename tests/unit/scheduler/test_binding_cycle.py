@@ -91,7 +91,7 @@ def test_all_is_well(world: World) -> None:
     world.plugin("A", reserve=None, permit=None)
     world.plugin("B", reserve=None, permit=None, post_bind=None)
     cycle = world.started()
-    assert cycle.direct and cycle.state == {"A.x": 1}, "nothing is kept of others"
+    assert cycle.needs_no_plugins and cycle.state == {"A.x": 1}, "nothing is kept of others"
     cycle.run_post_bind()
     assert world.log == ["A.reserve", "B.reserve", "A.permit", "B.permit", "B.post_bind"]
 
@@ -137,7 +137,7 @@ def test_plugins_that_wait(world: World) -> None:
     world.plugin("B", permit=None)
     world.plugin("C", permit=Wait(3.0))
     cycle = world.started()
-    assert cycle.waits == {"A": 5.0, "C": 3.0} and not cycle.direct
+    assert cycle.waits == {"A": 5.0, "C": 3.0} and not cycle.needs_no_plugins
 
 
 def test_waiting_permit_plugin_does_not_stop_another_from_rejecting(world: World) -> None:

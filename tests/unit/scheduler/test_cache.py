@@ -26,7 +26,7 @@ def test_assumed_pod_takes_room_at_once(cache: Cache) -> None:
     cache.assume_pod(info(POD), "n")
     assert free_cpu(cache) == {"n": 3000, "m": 4000}
     assert cache.nodes.used_ports.taken(info(POD).requests.ports) == {"n"}
-    assert [pod.name for pod in cache.assumed()] == ["a"]
+    assert [pod.name for pod in cache.assumed_pods()] == ["a"]
 
 
 def test_confirmed_by_the_informer_it_goes_on_taking_room_once(cache: Cache) -> None:

@@ -10,6 +10,8 @@ from pinnace.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from pinnace.scheduler.plugins.node_resources import NodeResourcesFit
 from tests.unit.scheduler.churn import Churn
 
+pytestmark = pytest.mark.slow
+
 FIRST = int(os.environ.get("PINNACE_FIRST", "0"))
 SEEDS = int(os.environ.get("PINNACE_SEEDS", "6"))
 ENOUGH = 40

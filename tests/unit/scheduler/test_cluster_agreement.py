@@ -24,6 +24,8 @@ from tests.unit.scheduler.preempting import Bench, budget
 from tests.unit.scheduler.test_preemption_reference import plain_rank
 from tests.unit.scheduler.volume_objects import Stores, claim, csi_node, storage_class, volume
 
+pytestmark = pytest.mark.slow
+
 ZONE = "topology.kubernetes.io/zone"
 SEEDS = min(max(PAIRS // 50, 200), 20_000)
 NAMESPACE_LABELS: Mapping[str, Mapping[str, str]] = {"ns": {"team": "a"}, "other": {"team": "b"}}

@@ -44,7 +44,7 @@ class Story:
         self.queued = popped
 
     async def told(self) -> CycleResult | None:
-        return await self.consulting.schedule(self.queued, self.framework, self.extenders, lambda: self.leads)
+        return await self.consulting.schedule_with_extenders(self.queued, self.framework, self.extenders, lambda: self.leads)
 
     async def told_after(self, transport: FakeTransport, meanwhile: Callable[[], object]) -> CycleResult | None:
         """`meanwhile` happens after the extender has been asked, and before it answers."""

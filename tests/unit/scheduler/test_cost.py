@@ -34,7 +34,9 @@ from pinnace.verification.chaos.hostile_pods import HOSTILE, LABEL, VALUE
 from tests.builders import NodeBuilder, make_node, make_pod
 from tests.unit.scheduler.volume_objects import Stores, claim
 
-NODES = (100, 1000, 5000)
+pytestmark = pytest.mark.slow
+
+NODES = (100, 5000)
 BOUND = 5 * BUDGET
 """CPU seconds of one decision."""
 REFUSED = 0.3
@@ -76,10 +78,10 @@ def framework() -> Framework:
 @pytest.fixture(autouse=True)
 def _no_collection() -> Iterator[None]:
     """The garbage of another test is not this one's cost."""
-    gc.collect()
     gc.disable()
     yield
     gc.enable()
+    gc.collect(1)
 
 
 def decided(pod: Pod, cache: Cache, framework: Framework) -> tuple[CycleResult, float]:
@@ -120,7 +122,7 @@ def test_pods_alike_while_nodes_change(kind: str, framework: Framework) -> None:
     resources on 20 nodes, that took 2.1 s, longer than a leader may be silent (found by an hour of chaos)."""
     cache = cache_of(20)
     equivalence = EquivalenceCache(cache.nodes)
-    for number in range(6):
+    for number in range(3):
         pod = HOSTILE[kind].pod(f"alike-{number}", items=4_900)
         pod.metadata.uid = f"uid-{number}"
         info = PodInfo(pod)
@@ -243,9 +245,9 @@ class Preempting(Objects):
         pass
 
 
-def preempting(pod: Pod, nodes: int, victims: int, protectors: int = 0, budgets: int = 0) -> tuple[CycleResult, float]:
-    """The decision about a pod that asks for a CPU of full nodes of 4 CPUs, each with so many pods of a lower priority, and
-    `protectors` that the pod does not want to be near."""
+@remembered
+def full_cluster(nodes: int, victims: int, protectors: int, budgets: int) -> Preempting:
+    """Full nodes of 4 CPUs, each with so many pods of a lower priority, and `protectors` with a label and a higher one."""
     cache = Cache()
     for number in range(nodes):
         cache.set_node(_node(number).capacity(cpu=4, memory="32Gi", pods=500).build())
@@ -269,9 +271,15 @@ def preempting(pod: Pod, nodes: int, victims: int, protectors: int = 0, budgets:
     handle = Preempting(Stores(), cache)
     handle.objects(POD_DISRUPTION_BUDGETS).update({item.metadata.name: item for item in disruption})  # type: ignore[attr-defined]
     (handle.framework,) = build_frameworks(Configuration(), handle).values()  # type: ignore[assignment]
+    return handle
+
+
+def preempting(pod: Pod, nodes: int, victims: int, protectors: int = 0, budgets: int = 0) -> tuple[CycleResult, float]:
+    """The decision about a pod that asks for a CPU of a full cluster, and that does not want to be near `protectors`."""
+    handle = full_cluster(nodes, victims, protectors, budgets)
     pod.spec.priority = 10
     pod.spec.containers[0].resources.requests["cpu"].string = "1"
-    return decided(pod, cache, handle.framework)  # type: ignore[arg-type]
+    return decided(pod, handle.cache, handle.framework)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("nodes", "victims", "budgets"), ((100, 100, 0), (1000, 20, 0), (5000, 4, 0), (100, 20, 1000)))

@@ -104,7 +104,7 @@ def test_plugin_that_fails_after_the_choice_leaves_nothing_assumed() -> None:
 
 def test_decision_includes_reserve_and_permit() -> None:
     placed = schedule_one(info(make_pod("a")), NodeSelector(equal_nodes(1), framework(Enabled(Late(None))), 0))
-    assert isinstance(placed, Placed) and placed.cycle is not None and placed.cycle.direct
+    assert isinstance(placed, Placed) and placed.cycle is not None and placed.cycle.needs_no_plugins
 
 
 class Preempting:

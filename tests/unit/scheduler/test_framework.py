@@ -188,7 +188,10 @@ def test_pre_filter_can_refuse_for_all_nodes() -> None:
         (Custom(pre_filter=boom), 'plugin "Custom" failed in PreFilter: RuntimeError: boom'),
         (Custom(filter=boom), 'plugin "Custom" failed in Filter: RuntimeError: boom'),
         (Custom(filter=BOTH), 'plugin "Custom" failed in Filter: TypeError: expected a FilterResult, got array'),
-        (Custom(filter=FilterResult.refusing(np.zeros(3, np.bool_), "")), "Filter: ValueError: `passed` must be 2 booleans"),
+        (
+            Custom(filter=FilterResult.refusing(np.zeros(3, np.bool_), "")),
+            "Filter: ValueError: `passed` must be 2 booleans",
+        ),
         (Custom(filter=FilterResult.coded(np.array([1, 1]), ["", ])), 'plugin "Custom" failed in Filter: IndexError'),
     ],
 )  # fmt: skip

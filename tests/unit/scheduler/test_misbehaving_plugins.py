@@ -29,7 +29,9 @@ from tests.builders import make_node, make_pod
 from tests.logged import logged
 from tests.unit.scheduler.cluster import Cluster
 
-STALL = 0.3
+pytestmark = pytest.mark.slow
+
+STALL = 0.2
 """Seconds after which what holds the event loop is interrupted here."""
 
 

@@ -239,13 +239,13 @@ def test_dry_run_changes_nothing() -> None:
 def questions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The rows of which is asked from now on whether the pod would fit there."""
     asked: list[int] = []
-    passes = SingleNodeFilter.passes
+    passes = SingleNodeFilter.passes_filters
 
     def counted(self: SingleNodeFilter, pod: PodInfo, row: int, nodes: NodeTable) -> bool:
         asked.append(row)
         return passes(self, pod, row, nodes)
 
-    monkeypatch.setattr(SingleNodeFilter, "passes", counted)
+    monkeypatch.setattr(SingleNodeFilter, "passes_filters", counted)
     return asked
 
 

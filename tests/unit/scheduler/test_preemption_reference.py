@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,8 @@ from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler import reference
 from tests.unit.scheduler.pods import cache_of, info
 from tests.unit.scheduler.preempting import Bench, budget
+
+pytestmark = pytest.mark.slow
 
 PRIORITIES = st.integers(-1, 3)
 
@@ -163,12 +166,12 @@ def test_node_by_itself_is_judged_as_among_all(cluster: Cluster, new: PodBuilder
             what_if.remove_pod(item)
         judged = bench.framework.run_filters({}, pod, nodes)
         among_all = [judged.passes(row) for row in rows]
-        assert [one_by_one.passes(pod, row, SomeNodes(nodes, slice(row, row + 1))) for row in rows] == among_all
+        assert [one_by_one.passes_filters(pod, row, SomeNodes(nodes, slice(row, row + 1))) for row in rows] == among_all
     freed = [NodeWithPodsRemoved(nodes, row) for row in rows]
     for item in leaving:
         freed[nodes.rows([item.node])[0]].remove_pod(item)
     if one_by_one.depends_on_resources_only:
-        assert [one_by_one.passes(pod, row, freed[row]) for row in rows] == among_all
+        assert [one_by_one.passes_filters(pod, row, freed[row]) for row in rows] == among_all
     event(f"they see room: {one_by_one.depends_on_resources_only}")
 
 

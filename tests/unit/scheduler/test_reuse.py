@@ -39,6 +39,8 @@ from pinnace.scheduler.scheduling_cycle import Placed, Unschedulable, schedule_o
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, framework, info
 
+pytestmark = pytest.mark.slow
+
 SIZES = (2, 8, 30)
 STEPS = 200
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"

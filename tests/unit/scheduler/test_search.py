@@ -19,6 +19,8 @@ from tests.builders import NodeBuilder, make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, framework, info
 from tests.unit.scheduler.preempting import budget
 
+pytestmark = pytest.mark.slow
+
 SEEDS, STEPS, SEED = 80, 60, 7
 BUDGETS = [budget("x", "app=x", 1), budget("y", "app=y", 0)]
 
@@ -77,7 +79,7 @@ def told(found: FoundCandidates | Diagnosis) -> object:
     if isinstance(found, Diagnosis):
         return found.message
     every = [(item.node, [pod.uid for pod in item.pods], item.violations) for item in found]
-    return every, found.best.node, [pod.uid for pod in found.best.pods]
+    return every, found.best_candidate.node, [pod.uid for pod in found.best_candidate.pods]
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
@@ -87,7 +89,7 @@ def test_cached_search_equals_new_search(seed: int) -> None:
         for index in range(world.rng.randint(0, 3)):
             world.change(f"p{step}-{index}")
         pod = world.preemptor(f"w{step}")
-        picked = NodeSelector(world.cache, world.framework, SEED, world.equivalence).select(pod, {})
+        picked = NodeSelector(world.cache, world.framework, SEED, world.equivalence).select_node(pod, {})
         if not isinstance(picked, Diagnosis):
             world.cache.assume_pod(pod, world.cache.nodes.names[picked])
             world.waiting.remove(pod)
@@ -98,8 +100,8 @@ def test_cached_search_equals_new_search(seed: int) -> None:
         anew = CandidateFinder(world.bounds).find_candidates(pod, picked, world.cache, world.framework, BUDGETS, SEED)
         assert told(result) == told(anew)
         if isinstance(anew, FoundCandidates) and world.rng.random() < 0.7:
-            world.cache.nominate_pod(pod, anew.best.node)
-            for victim in anew.best.pods:
+            world.cache.nominate_pod(pod, anew.best_candidate.node)
+            for victim in anew.best_candidate.pods:
                 if world.rng.random() < 0.5:
                     world.cache.remove_pod(victim.uid)
                     world.placed = [item for item in world.placed if item.uid != victim.uid]

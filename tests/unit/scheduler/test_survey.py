@@ -1,6 +1,7 @@
 """The survey says what the framework decides by."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 
 from pinnace.scheduler.cache.pod_info import PodInfo
@@ -9,6 +10,8 @@ from pinnace.scheduler.framework import CycleState
 from tests.builders import NodeBuilder, PodBuilder
 from tests.unit.scheduler.pods import cache_of, framework
 from tests.unit.scheduler.test_agreement import clusters, pods
+
+pytestmark = pytest.mark.slow
 
 FRAMEWORK = framework()
 

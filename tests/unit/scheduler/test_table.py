@@ -107,21 +107,21 @@ def test_label_that_no_node_has_takes_no_column_away() -> None:
     nodes.add_node(make_node("a").label("first", "x").build(), [])
     first = nodes.label("first")
     for number in range(1000):
-        assert nodes.label(f"k{number}").uniform and not nodes.has_label(f"k{number}")
+        assert nodes.label(f"k{number}").uniform and not nodes.any_node_has_label(f"k{number}")
     assert nodes.label("first") is first
 
 
 def test_label_is_known_as_long_as_some_node_has_it() -> None:
     nodes = NodeTable()
     nodes.add_node(make_node("a").build(), [])
-    assert not nodes.has_label("zone")
+    assert not nodes.any_node_has_label("zone")
     nodes.update_node(make_node("a").label("zone", "x").build())
     nodes.add_node(make_node("b").label("zone", "y").build(), [])
     assert nodes.label("zone").at(0) == "x" and nodes.label("zone").at(1) == "y"
     nodes.update_node(make_node("a").build())
-    assert nodes.has_label("zone") and nodes.label("zone").at(0) is None
+    assert nodes.any_node_has_label("zone") and nodes.label("zone").at(0) is None
     nodes.remove_node("b")
-    assert not nodes.has_label("zone") and nodes.label("zone").uniform and len(nodes.label("zone").codes) == 1
+    assert not nodes.any_node_has_label("zone") and nodes.label("zone").uniform and len(nodes.label("zone").codes) == 1
 
 
 def test_images_follow_nodes() -> None:

@@ -20,6 +20,8 @@ from tests.unit.scheduler import volumes_reference as reference
 from tests.unit.scheduler.pairs import PAIRS, TIMEOUT
 from tests.unit.scheduler.volume_objects import Stores, claim, csi_node, pod, refusals, storage_class, volume
 
+pytestmark = pytest.mark.slow
+
 PODS, NODES = 51, 50
 SEEDS = -(-PAIRS // (PODS * NODES))
 LABELS = (*reference.ZONES, *reference.OLD_ZONES)

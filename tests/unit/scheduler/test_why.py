@@ -305,6 +305,7 @@ def test_document() -> None:
     assert result["asked"] is None
 
 
+@pytest.mark.processes
 def test_servers_that_are_too_slow() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         server = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -316,6 +317,7 @@ def test_servers_that_are_too_slow() -> None:
     }
 
 
+@pytest.mark.processes
 async def test_call_that_is_refused() -> None:
     refused = Refusal(Code.PERMISSION_DENIED, "Forbidden", "you may not get pods", metadata=(("hint", "a ClusterRole"),))
 

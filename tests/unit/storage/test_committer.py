@@ -11,9 +11,9 @@ from pinnace.apiserver.storage.committer import (
     WAIT_TIMEOUT,
     Answer,
     Committer,
+    DecidedOutcomes,
     GuardFailed,
     MarkerSweeper,
-    PartialOutcome,
     TransactionPipeline,
     WriteConflict,
     WriteDenied,
@@ -223,11 +223,11 @@ class TestRefusals:
         """The others go again; what he added happens with the group that it was added to."""
         storage = FaultyStorage()
 
-        async def send(lane: TransactionPipeline, writes: Sequence[Write]) -> Answer | PartialOutcome:
+        async def send(lane: TransactionPipeline, writes: Sequence[Write]) -> Answer | DecidedOutcomes:
             *before, last = writes
             answer = await lane.send([last, *creates(f"with {last.key}")])
             assert isinstance(answer, Committed)
-            return PartialOutcome(
+            return DecidedOutcomes(
                 {last.key: answer.revision} | {item.key: WriteDenied("no") for item in before if item.key == "b"}
             )
 

@@ -13,7 +13,7 @@ from pinnace.apiserver.storage.committer import (
     FULL_GROUP,
     Answer,
     Committer,
-    PartialOutcome,
+    DecidedOutcomes,
     TransactionPipeline,
 )
 from pinnace.apiserver.storage.interface import Committed, Write
@@ -139,10 +139,10 @@ class TestSiblings:
             await committer.commit(Write("other", b"", 0))
 
     async def test_quota_writer_is_waited_for(self) -> None:
-        async def charging(lane: TransactionPipeline, writes: Sequence[Write]) -> PartialOutcome:
+        async def charging(lane: TransactionPipeline, writes: Sequence[Write]) -> DecidedOutcomes:
             answer = await lane.send(writes)
             assert isinstance(answer, Committed)
-            return PartialOutcome({write.key: answer.revision for write in writes})
+            return DecidedOutcomes({write.key: answer.revision for write in writes})
 
         storage = FaultyStorage()
         async with committing(storage, preempted=busy(), send=charging) as committer:

@@ -1,123 +1,112 @@
-"""An API server without a transport, and webhooks that are functions."""
+"""An API server without a transport, and webhooks on an HTTPS server in the same process."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from pinnace.api.admission_pb2 import AdmissionRequest, AdmissionResponse, ReviewRequest, ReviewResponse
-from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.resources import PODS
-from pinnace.api.verbs_pb2 import BatchResponse
+from pinnace.api.admissionregistration_v1_pb2 import MutatingWebhookConfiguration, ValidatingWebhookConfiguration
+from pinnace.api.codec import from_dict
+from pinnace.api.resources import (
+    MUTATING_WEBHOOK_CONFIGURATIONS,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
+    Resource,
+    by_kind,
+)
 from pinnace.apiserver.assembly import Assembly, ServerSettings
-from pinnace.apiserver.auth.authentication import UNSECURED
-from pinnace.apiserver.registry.admission import AdmissionOperation
-from pinnace.apiserver.webhooks.webhook import Webhook, WebhookConfiguration, WebhookError
-from pinnace.runtime.clock import SYSTEM_CLOCK
+from pinnace.apiserver.auth.authentication import UNSECURED, User
+from pinnace.apiserver.registry.strategy import collect_warnings
 from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import PATIENCE, Caller
+from tests.webhook_server import WebhookServer
 
-Judge = Callable[[AdmissionRequest], AdmissionResponse]
-
-
-def allow(patch: str = "", **more: Any) -> Judge:
-    return lambda item: AdmissionResponse(uid=item.uid, allowed=True, patch=patch.encode(), **more)
+CONFIG_MAPS_RULE = {"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}
 
 
-def deny(message: str = "", code: int = 0) -> Judge:
-    def judge(item: AdmissionRequest) -> AdmissionResponse:
-        answer = AdmissionResponse(uid=item.uid)
-        answer.status.message, answer.status.code = message, code
-        return answer
-
-    return judge
+def config_map(name: str = "a", **more: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}} | more
 
 
-class FakeTransport:
-    """A Transport. `asked`: the messages; it answers while `gate` is open."""
-
-    def __init__(self, judge: Judge) -> None:
-        self.judge = judge
-        self.asked: list[ReviewRequest] = []
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self.problem: str | None = None
-
-    async def review(self, request: ReviewRequest, timeout: float) -> ReviewResponse:
-        self.asked.append(request)
-        await self.gate.wait()
-        if self.problem is not None:
-            raise WebhookError(self.problem)
-        return ReviewResponse(items=map(self.judge, request.items))
-
-    async def close(self) -> None:
-        return
-
-    @property
-    def items(self) -> list[AdmissionRequest]:
-        return [item for message in self.asked for item in message.items]
-
-
-class FakeMeter:
-    """A Meter. `counted`: kind, operation, and how it went."""
-
-    def __init__(self) -> None:
-        self.counted: list[tuple[str, str, str]] = []
-
-    def answered(self, name: str, kind: str, operation: str, allowed: bool, seconds: float) -> None:
-        self.counted.append((kind, operation, "allowed" if allowed else "denied"))
-
-    def failed(self, name: str, kind: str, operation: str, ignored: bool, seconds: float) -> None:
-        self.counted.append((kind, operation, "ignored" if ignored else "failed"))
-
-    def crowded(self, name: str, kind: str, operation: str) -> None:
-        self.counted.append((kind, operation, "crowded"))
-
-
-def webhook(
-    judge: Judge, *operations: AdmissionOperation, name: str = "a.example.com", meter: FakeMeter | None = None, **more: Any
-) -> tuple[Webhook, FakeTransport]:
-    """About pods; about creates, when no operations are named."""
-    concerns = frozenset((operation, PODS) for operation in operations or (AdmissionOperation.CREATE,))
-    transport = FakeTransport(judge)
-    configuration = WebhookConfiguration(name, "nowhere:1", concerns, **more)
-    return Webhook(configuration, transport, meter or FakeMeter(), SYSTEM_CLOCK), transport
+def webhook(server: WebhookServer, path: str, **more: Any) -> dict[str, Any]:
+    """Return a webhook about ConfigMaps, which is named after its path."""
+    return {
+        "name": f"{path}.example.com",
+        "clientConfig": {"url": server.url(path), "caBundle": server.ca_bundle},
+        "rules": [CONFIG_MAPS_RULE],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    } | more
 
 
 class Server:
     def __init__(self, assembly: Assembly) -> None:
-        self._assembly = assembly
+        self.assembly = assembly
+        self.warnings: list[str] = []
 
-    async def call(self, method: str, **fields: Any) -> bytes:
-        """Raises Rejected."""
-        called = self._assembly.methods[f"/pinnace.v1.{method}"]
+    async def call(self, method: str, user: User = UNSECURED, **fields: Any) -> bytes:
+        """Call a method with a request of these fields, in JSON form. Raises Rejected."""
+        called = self.assembly.methods[f"/pinnace.v1.{method}"]
         request: Any = called.parse(b"")
-        options = fields.pop("options", {})
         for name, value in fields.items():
-            if isinstance(value, list):
-                getattr(request, name).extend(value)
-            elif isinstance(value, str | bytes | int):
+            if isinstance(value, str | bytes | int):
                 setattr(request, name, value)
+            elif isinstance(value, list):
+                getattr(request, name).extend(value)
+            elif isinstance(value, Mapping):
+                getattr(request, name).CopyFrom(from_dict(type(getattr(request, name)), value))
             else:
                 getattr(request, name).CopyFrom(value)
-        for name, value in options.items():
-            getattr(request.options, name).extend(value)
-        async with asyncio.timeout(PATIENCE):
-            return await called.call(request, Caller(UNSECURED))
+        with collect_warnings() as warnings:
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    return await called.call(request, Caller(user))
+            finally:
+                self.warnings = list(warnings)
 
-    async def create(self, pod: Pod, **fields: Any) -> Pod:
-        return Pod.FromString(await self.call("Pods/Create", object=pod, **fields))
+    async def create(self, form: Mapping[str, Any], **more: Any) -> Any:
+        """Create an object from its JSON form. Raises Rejected."""
+        resource = resource_of(form)
+        plural = resource.service.rpartition(".")[2]
+        obj = from_dict(resource, form)
+        return resource.message.FromString(await self.call(f"{plural}/Create", object=obj, **more))
 
-    async def create_batch(self, pods: Iterable[Pod]) -> BatchResponse:
-        return BatchResponse.FromString(await self.call("Pods/CreateBatch", items=[*pods]))
+    async def configure(
+        self, *, mutating: Iterable[Mapping[str, Any]] = (), validating: Iterable[Mapping[str, Any]] = ()
+    ) -> None:
+        """Create a configuration with these webhooks, and wait until it has an effect."""
+        for kind, resource, webhooks in (
+            (MutatingWebhookConfiguration, MUTATING_WEBHOOK_CONFIGURATIONS, list(mutating)),
+            (ValidatingWebhookConfiguration, VALIDATING_WEBHOOK_CONFIGURATIONS, list(validating)),
+        ):
+            if webhooks:
+                obj = kind(webhooks=[_read_webhook(kind, item) for item in webhooks])
+                obj.metadata.name = "hooks"
+                await self.call(f"{resource.service.rpartition('.')[2]}/Create", object=obj)
+        await self.settle()
 
-    async def get(self, name: str) -> Pod:
-        return Pod.FromString(await self.call("Pods/Get", namespace="default", name=name))
+    async def settle(self) -> None:
+        """Wait until the cache contains all writes."""
+        await self.assembly.cacher.wait_until_fresh(PATIENCE)
+
+
+def resource_of(form: Mapping[str, Any]) -> Resource[Any]:
+    resource = by_kind(form["kind"], form["apiVersion"])
+    assert resource is not None
+    return resource
+
+
+def _read_webhook(kind: Any, form: Mapping[str, Any]) -> Any:
+    """`caBundle` is bytes."""
+    client = {name: value for name, value in form["clientConfig"].items() if name != "caBundle"}
+    descriptor = kind.DESCRIPTOR.fields_by_name["webhooks"].message_type
+    message = from_dict(descriptor._concrete_class, dict(form) | {"clientConfig": client})
+    message.clientConfig.caBundle = form["clientConfig"].get("caBundle", b"")
+    return message
 
 
 @asynccontextmanager
-async def serving(*webhooks: Webhook, **more: Any) -> AsyncIterator[Server]:
-    assembly = Assembly(MemoryStorage(), ServerSettings(webhooks=webhooks, **more))
+async def serving(**settings: Any) -> AsyncIterator[Server]:
+    assembly = Assembly(MemoryStorage(), ServerSettings(**settings))
     running = asyncio.ensure_future(assembly.run())
     try:
         async with asyncio.timeout(PATIENCE):

@@ -52,11 +52,11 @@ class Scene:
 
     def _open_runtime(self) -> None:
         self.runtime = ProcessRuntime(self.root, services=lambda pod: self.services)
-        self.runtime.listen(lambda uid: self._changed.set())
+        self.runtime.set_listener(lambda uid: self._changed.set())
 
     def run(self, pod: Pod) -> None:
         """Prepare the pod and start its first container."""
-        self.runtime.prepare(pod, ADDRESSES)
+        self.runtime.prepare_pod(pod, ADDRESSES)
         self.start(pod.spec.containers[0].name, 0)
 
     def start(self, container: str, attempt: int) -> None:
@@ -66,7 +66,7 @@ class Scene:
         self.runtime.stop(UID, container, grace, read_clocks(SYSTEM_CLOCK))
 
     def view(self, container: str = "c0") -> ContainerView:
-        (result,) = (view for view in self.runtime.observe(UID, read_clocks(SYSTEM_CLOCK)) if view.name == container)
+        (result,) = (view for view in self.runtime.observe_containers(UID, read_clocks(SYSTEM_CLOCK)) if view.name == container)
         return result
 
     async def until(self, wanted: Callable[[ContainerView], bool], container: str = "c0") -> ContainerView:
@@ -92,7 +92,7 @@ class Scene:
         return int((self.home(container, attempt) / "lock").read_text())
 
     def home(self, container: str = "c0", attempt: int = 0) -> Path:
-        return self.root.pod(UID) / "containers" / container / str(attempt)
+        return self.root.pod_directory(UID) / "containers" / container / str(attempt)
 
     def log(self, container: str = "c0", attempt: int = 0) -> list[str]:
         """The output of the container, without times."""
@@ -109,10 +109,10 @@ class Scene:
         self.reopen()
 
     def adopt(self, pod: Pod) -> None:
-        self.runtime.adopt(pod, read_clocks(SYSTEM_CLOCK))
+        self.runtime.adopt_pod(pod, read_clocks(SYSTEM_CLOCK))
 
     async def close(self) -> None:
-        for folder in self.root.pods():
+        for folder in self.root.pod_directories():
             self.runtime.remove(folder.name)
         await self.runtime.settled()
         self.root.close()

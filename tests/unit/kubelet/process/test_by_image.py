@@ -47,45 +47,47 @@ def unknown() -> Pod:
     return make_pod("b").container().node("n").build()
 
 
+@pytest.mark.processes
 async def test_unknown_image_is_simulated_and_users_are_told(scene: Both) -> None:
-    assert scene.both.prepare(shell(FOR_EVER), ADDRESSES) is None
-    remark = scene.both.prepare(unknown(), ADDRESSES)
+    assert scene.both.prepare_pod(shell(FOR_EVER), ADDRESSES) is None
+    remark = scene.both.prepare_pod(unknown(), ADDRESSES)
     assert remark is not None and remark.startswith('image "app:1" is not in the table of images')
     now = read_clocks(SYSTEM_CLOCK)
     for uid in (UID, OTHER):
         scene.both.start(uid, "c0", 0, now)
     await scene.running()
-    (simulated,) = scene.both.observe(OTHER, now)
+    (simulated,) = scene.both.observe_containers(OTHER, now)
     assert simulated.state is ContainerState.RUNNING
-    assert [pod.name for pod in scene.root.pods()] == [UID]
+    assert [pod.name for pod in scene.root.pod_directories()] == [UID]
     running = [RunningPod(unknown(), ["c0"]), RunningPod(shell(FOR_EVER), ["c0"])]
     meter = MeterByImage(ProcessMeter(scene.root), DeclaredUsageMeter(SYSTEM_CLOCK), scene.chooser)
     declared, measured = await meter.measure(running)
     assert declared["c0"].window == 0 and measured["c0"].window > 0
     scene.both.remove(OTHER)
-    assert scene.both.observe(OTHER, now) == ()
+    assert scene.both.observe_containers(OTHER, now) == ()
 
 
+@pytest.mark.processes
 async def test_pod_stays_where_it_was_prepared(scene: Both) -> None:
     """A process whose image is no longer known is adopted as a process."""
     scene.chooser._images = ImageTable({"app": ImageProgram(("/bin/sh", "-c", FOR_EVER))})
     pod = shell("unused")
     del pod.spec.containers[0].command[:]
     scene.runtime._images = scene.chooser._images
-    scene.both.prepare(pod, ADDRESSES)
+    scene.both.prepare_pod(pod, ADDRESSES)
     scene.both.start(UID, "c0", 0, read_clocks(SYSTEM_CLOCK))
     await scene.running()
     scene.restart()
-    scene.both.adopt(pod, read_clocks(SYSTEM_CLOCK))
+    scene.both.adopt_pod(pod, read_clocks(SYSTEM_CLOCK))
     assert (await scene.running()).attempt == 0
-    assert scene.both.observe(UID, read_clocks(SYSTEM_CLOCK)) == [scene.view()]
+    assert scene.both.observe_containers(UID, read_clocks(SYSTEM_CLOCK)) == [scene.view()]
 
 
 async def test_port_forward_reaches_only_the_address_of_the_pod(scene: Both) -> None:
     """A server of the machine on 127.0.0.1 is none of the pod's."""
     other = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
     port = other.sockets[0].getsockname()[1]
-    scene.both.prepare(shell(FOR_EVER), ADDRESSES)
+    scene.both.prepare_pod(shell(FOR_EVER), ADDRESSES)
 
     async def sent() -> AsyncIterator[PortForwardRequest]:
         yield PortForwardRequest(closeWrite=True)

@@ -21,6 +21,8 @@ from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.conftest import free_port
 from tests.unit.kubelet.process.scene import FOR_EVER, UID, Scene, shell
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 async def scene(tmp_path: Path) -> AsyncIterator[Scene]:

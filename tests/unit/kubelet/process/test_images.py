@@ -84,6 +84,7 @@ def test_command_and_args_override_the_image_as_in_kubernetes(command: list[str]
     assert plan["env"]["B"] == "3"
 
 
+@pytest.mark.processes
 def test_pause_ends_with_code_0_on_sigterm() -> None:
     command = [sys.executable, "-S", "-P", "-m", "pinnace.kubelet.runtime.process.pause"]
     with Popen(command, env={"PYTHONPATH": str(Path.cwd())}) as pause:

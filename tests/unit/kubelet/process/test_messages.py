@@ -17,6 +17,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     await scene.close()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("script", "path", "policy", "message"),
     [
@@ -40,6 +41,7 @@ async def test_exit_has_the_termination_message(scene: Scene, script: str, path:
     assert view.exit.message == message
 
 
+@pytest.mark.processes
 async def test_restart_clears_the_termination_message(scene: Scene) -> None:
     scene.run(shell("[ -e once ] || printf first > dev/termination-log; touch once"))
     view = await scene.exited()

@@ -11,6 +11,8 @@ from pinnace.kubelet.runtime.process.runtime import ProcessRuntime
 from tests.unit.kubelet.process.scene import FOR_EVER, Scene, shell
 from tests.unit.kubelet.process.test_streams import execute
 
+pytestmark = pytest.mark.processes
+
 HOME = Path("/pinnace-test")
 """A directory that the machine does not have."""
 
@@ -23,7 +25,7 @@ def of_machine() -> list[str]:
 class Mounting(Scene):
     def _open_runtime(self) -> None:
         self.runtime = ProcessRuntime(self.root, mounts=True)
-        self.runtime.listen(lambda uid: self._changed.set())
+        self.runtime.set_listener(lambda uid: self._changed.set())
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pinnace.api.authentication_v1_pb2 import TokenRequest
 from pinnace.api.core_v1_pb2 import ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret
 from pinnace.api.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, SECRETS, Resource
 from pinnace.api.status import Code, Refusal
@@ -28,13 +29,17 @@ class Cluster(Scene):
         self.down = False
         self.progress = VolumeProgress(False, {})
         self.events: list[tuple[str, str]] = []
+        self.accounts = {"bot"}
+        self.requests: list[TokenRequest] = []
+        self.seconds_left = 3600.0
+        """The rest of the lifetime of the tokens that are issued."""
         super().__init__(folder)
 
     def _open_runtime(self) -> None:
-        self.volumes = ProcessVolumeManager(self.root, self._get)
-        self.volumes.listen(lambda uid, progress: setattr(self, "progress", progress), self._event)
+        self.volumes = ProcessVolumeManager(self.root, self._get, self._request_token)
+        self.volumes.set_listener(lambda uid, progress: setattr(self, "progress", progress), self._event)
         self.runtime = ProcessRuntime(self.root, objects=self.volumes.objects)
-        self.runtime.listen(lambda uid: self._changed.set())
+        self.runtime.set_listener(lambda uid: self._changed.set())
 
     def _event(self, pod: Pod, type_: str, reason: str, message: str) -> None:
         self.events.append((reason, message))
@@ -46,9 +51,18 @@ class Cluster(Scene):
             raise NotFound(Refusal(Code.NOT_FOUND, "NotFound", "not found"))
         return result
 
+    async def _request_token(self, namespace: str, account: str, request: TokenRequest) -> TokenRequest:
+        if account not in self.accounts:
+            raise NotFound(Refusal(Code.NOT_FOUND, "NotFound", f'serviceaccounts "{account}" not found'))
+        self.requests.append(request)
+        answer = TokenRequest(spec=request.spec)
+        answer.status.token = f"token {len(self.requests)}"
+        answer.status.expirationTimestamp.seconds = int(SYSTEM_CLOCK.time() + self.seconds_left)
+        return answer
+
     def admit(self, pod: Pod) -> None:
-        self.volumes.publish(pod, read_clocks(SYSTEM_CLOCK))
-        self.runtime.prepare(pod, ADDRESSES)
+        self.volumes.publish_volumes(pod, read_clocks(SYSTEM_CLOCK))
+        self.runtime.prepare_pod(pod, ADDRESSES)
 
     async def lines(self, pod: Pod) -> list[str]:
         """The output of the pod, which ends."""
@@ -80,6 +94,7 @@ def mounting(pod: Pod, name: str) -> Any:
     return pod.spec.volumes.add(name=name).volumeSource
 
 
+@pytest.mark.processes
 async def test_variables_from_config_maps_and_secrets(scene: Cluster) -> None:
     scene.stored[CONFIG_MAPS, "conf"] = config_map(LEVEL="debug", **{"odd.key": "1"})
     scene.stored[SECRETS, "cred"] = Secret(data={"LEVEL": b"secret", "password": "pä".encode()})
@@ -105,6 +120,7 @@ async def test_variables_from_config_maps_and_secrets(scene: Cluster) -> None:
     ]
 
 
+@pytest.mark.processes
 async def test_container_is_held_until_its_object_exists(scene: Cluster) -> None:
     pod = shell("echo $A; exit 0", "exit 0")
     key = pod.spec.containers[0].env.add(name="A").valueFrom.configMapKeyRef
@@ -132,7 +148,7 @@ async def test_files_follow_their_object_and_the_pod(scene: Cluster) -> None:
     parts.add().configMap.localObjectReference.name = "page"
     parts.add().downwardAPI.items.add(path="meta/labels").fieldRef.fieldPath = "metadata.labels"
     scene.admit(pod)
-    folder = scene.root.pod(UID) / "volumes/all"
+    folder = scene.root.pod_directory(UID) / "volumes/all"
     await eventually(lambda: scene.progress.mounted)
     assert {name: (folder / name).read_text() for name in ("a", "b", "meta/labels")} == {
         "a": "1", "b": "1", "meta/labels": 'app="web"',
@@ -159,13 +175,14 @@ async def test_files_follow_their_object_and_the_pod(scene: Cluster) -> None:
         (lambda source: setattr(source.nfs, "path", "/"), "the process runtime does not support nfs"),
         (
             lambda source: source.projected.sources.add().serviceAccountToken.SetInParent(),
-            "tokens of service accounts are not supported, because the API has no TokenRequest",
+            'failed to fetch token: serviceaccounts "ghost" not found',
         ),
     ],
     ids=["secret", "claim", "nfs", "token"],
 )
 async def test_missing_volume_keeps_the_pod_waiting(scene: Cluster, fill: Any, message: str) -> None:
     pod = shell("exit 0")
+    pod.spec.serviceAccountName = "ghost"
     fill(mounting(pod, "v"))
     scene.admit(pod)
     await eventually(lambda: bool(scene.events))
@@ -173,6 +190,37 @@ async def test_missing_volume_keeps_the_pod_waiting(scene: Cluster, fill: Any, m
     assert not scene.progress.mounted
 
 
+@pytest.mark.processes
+async def test_token_volume_has_a_token_of_the_pod(scene: Cluster) -> None:
+    pod = _with_token("cat v/token; exit 0", audience="vault")
+    assert await scene.lines(pod) == ["stdout P token 1"]
+    (request,) = scene.requests
+    assert list(request.spec.audiences) == ["vault"] and request.spec.expirationSeconds == 3600
+    bound = request.spec.boundObjectRef
+    assert (bound.apiVersion, bound.kind, bound.name, bound.uID) == ("v1", "Pod", pod.metadata.name, pod.metadata.uid)
+
+
+@pytest.mark.processes
+async def test_token_is_replaced_before_it_expires(scene: Cluster) -> None:
+    scene.seconds_left = 600.0  # of 3600: it is due
+    pod = _with_token("exit 0")
+    scene.admit(pod)
+    folder = scene.root.pod(UID) / "volumes/v"
+    await eventually(lambda: scene.progress.mounted and (folder / "token").read_text() == "token 2")
+    scene.accounts.clear()
+    await eventually(lambda: len(scene.requests) >= 2)
+    assert not scene.events, "a token that cannot be replaced is used until it expires"
+
+
+def _with_token(command: str, audience: str = "") -> Pod:
+    pod = shell(command)
+    pod.spec.serviceAccountName = "bot"
+    source = mounting(pod, "v").projected.sources.add().serviceAccountToken
+    source.path, source.audience, source.expirationSeconds = "token", audience, 3600
+    return pod
+
+
+@pytest.mark.processes
 async def test_unreadable_object_is_read_again(scene: Cluster) -> None:
     scene.down = True
     scene.stored[SECRETS, "s"] = Secret(data={"k": b"x" * (1 << 20)})
@@ -200,6 +248,7 @@ async def test_huge_value_cannot_be_a_variable(scene: Cluster) -> None:
     assert exit_.message == 'container "c0": the variable "BIG" of envFrom exceeds 131072 characters, the limit of Linux'
 
 
+@pytest.mark.processes
 async def test_claim_is_the_path_of_its_volume(scene: Cluster, tmp_path: Path) -> None:
     volume, claim = PersistentVolume(), PersistentVolumeClaim()
     volume.spec.persistentVolumeSource.hostPath.path = str(tmp_path / "disk")

@@ -19,7 +19,7 @@ from tests.unprivileged import read_only, unprivileged
 
 def a_pod(root: RuntimeRoot) -> Path:
     """A pod without containers. Its folder and a directory in a volume are read-only."""
-    pod = root.pod("uid")
+    pod = root.pod_directory("uid")
     read_only(pod / "volumes")
     pod.chmod(0o555)
     return pod
@@ -29,7 +29,7 @@ async def test_removed_pod_leaves_no_files() -> None:
     with unprivileged() as folder:
         root = RuntimeRoot(folder / "root")
         await remove_pod(root.move_to_removed(a_pod(root)), SYSTEM_CLOCK, asyncio.Lock())
-        assert (root.pods(), root.removed()) == ([], [])
+        assert (root.pod_directories(), root.removed_pod_directories()) == ([], [])
         root.close()
 
 
@@ -51,6 +51,7 @@ def test_reset_rejects_a_folder_of_another_origin(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pods", "thesis.tex"]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("by", ["reset", "removal"])
 async def test_processes_are_killed_on_a_full_disk(by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression: shims received the request to kill in a file. On a full disk `pinnace down` failed, and the processes of
@@ -80,6 +81,7 @@ async def test_processes_are_killed_on_a_full_disk(by: str, tmp_path: Path, monk
             os.kill(shim, signal.SIGKILL)
 
 
+@pytest.mark.processes
 async def test_older_shim_receives_requests_by_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The signal would end an older shim, and its processes would continue."""
     scene = Scene(tmp_path / "root")
@@ -95,13 +97,14 @@ async def test_older_shim_receives_requests_by_file(tmp_path: Path, monkeypatch:
     scene.root.close()
 
 
+@pytest.mark.processes
 async def test_starting_shim_is_killed(tmp_path: Path) -> None:
     scene = Scene(tmp_path / "root")
     scene.run(shell(FOR_EVER))
     scene.runtime.remove(UID)
     async with asyncio.timeout(TIMEOUT):
         await scene.runtime.settled()
-    assert scene.root.removed() == []
+    assert scene.root.removed_pod_directories() == []
     scene.root.close()
 
 
@@ -127,6 +130,6 @@ def test_uid_and_container_name_cannot_escape_the_root(tmp_path: Path, uid: str,
         (tmp_path / outside / "containers" / "c" / "0").mkdir(parents=True)
         (tmp_path / outside / "0").mkdir()
     (tmp_path / "root" / "pods" / "uid" / "containers" / "c" / "1").mkdir(parents=True)
-    assert root.attempts(uid, container) == []
-    assert len(root.attempts("uid", "c")) == 1
+    assert root.attempt_directories(uid, container) == []
+    assert len(root.attempt_directories("uid", "c")) == 1
     root.close()

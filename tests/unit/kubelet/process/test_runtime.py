@@ -18,6 +18,8 @@ from pinnace.kubelet.runtime.process.root import RuntimeRoot
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.unit.kubelet.process.scene import ADDRESSES, FOR_EVER, UID, Scene, eventually, exists, shell
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
@@ -43,8 +45,8 @@ async def test_container_has_its_variables_and_volumes(scene: Scene) -> None:
     container.env.add(name="GREETING", value="hello $(WHO), not $$(WHO) or $(NOBODY)")
     pod.spec.volumes.add(name="pages").volumeSource.emptyDir.SetInParent()
     container.volumeMounts.add(name="pages", mountPath="/data")
-    scene.runtime.prepare(pod, ADDRESSES)
-    (scene.root.pod(UID) / "volumes/pages/page").write_text("a page\n")
+    scene.runtime.prepare_pod(pod, ADDRESSES)
+    (scene.root.pod_directory(UID) / "volumes/pages/page").write_text("a page\n")
     scene.start("c0", 0)
     await scene.exited()
     assert scene.log() == ["stdout F hello you, not $(WHO) or $(NOBODY) from 127.0.1.2", "stdout F a page"]
@@ -74,8 +76,8 @@ async def test_container_without_a_command_is_rejected(scene: Scene) -> None:
     pod = shell("unused")
     del pod.spec.containers[0].command[:]
     with pytest.raises(UnsupportedPod, match='image "app:1" is not in the table of images'):
-        scene.runtime.prepare(pod, ADDRESSES)
-    assert scene.root.pods() == []
+        scene.runtime.prepare_pod(pod, ADDRESSES)
+    assert scene.root.pod_directories() == []
 
 
 @pytest.mark.parametrize(
@@ -98,8 +100,8 @@ async def test_invalid_volume_path_rejects_its_pod(scene: Scene, where: str, sub
         assert exit_ is not None and exit_.reason == "StartError" and "embedded null" in exit_.message
         return
     with pytest.raises(UnsupportedPod, match=r"invalid path of a volume: .*embedded null"):
-        scene.runtime.prepare(pod, ADDRESSES)
-    assert scene.root.pods() == []
+        scene.runtime.prepare_pod(pod, ADDRESSES)
+    assert scene.root.pod_directories() == []
     scene.adopt(pod)  # an earlier kubelet had admitted the pod
 
 
@@ -188,7 +190,7 @@ async def test_no_process_of_a_container_survives_it(scene: Scene) -> None:
     await eventually(lambda: bool(scene.log()))
     daemon = int(scene.log()[0].split()[-1])
     assert exists(daemon)
-    (scene.root.pod(UID) / "containers/c0/root/go").touch()
+    (scene.root.pod_directory(UID) / "containers/c0/root/go").touch()
     view = await scene.exited()
     assert view.exit is not None
     assert view.exit.code == 0
@@ -222,10 +224,10 @@ async def test_removed_pod_is_killed_and_leaves_no_files(scene: Scene) -> None:
     await scene.says("ready")
     pid = scene.pid()
     scene.runtime.remove(UID)
-    assert scene.root.pods() == []
+    assert scene.root.pod_directories() == []
     await scene.runtime.settled()
     assert not exists(pid)
-    assert scene.root.removed() == []
+    assert scene.root.removed_pod_directories() == []
 
 
 async def test_removal_of_files_does_not_block_the_event_loop(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +245,7 @@ async def test_removal_of_files_does_not_block_the_event_loop(scene: Scene, monk
     scene.runtime.remove(UID)
     await scene.runtime.settled()
     assert seen == [True]
-    assert [folder.name for folder in scene.root.removed()] == ["done"]
+    assert [folder.name for folder in scene.root.removed_pod_directories()] == ["done"]
 
 
 async def test_memory_limit_applies_to_each_process(scene: Scene) -> None:
@@ -277,7 +279,7 @@ class TestRestartedKubelet:
         scene.run(pod)
         await scene.running()
         scene.root.close()
-        (scene.root.pod(UID) / "containers/c0/root/go").touch()
+        (scene.root.pod_directory(UID) / "containers/c0/root/go").touch()
         await eventually((scene.home() / "exit.json").exists)
         scene.reopen()
         scene.adopt(pod)
@@ -298,7 +300,7 @@ class TestRestartedKubelet:
         scene.run(pod)
         await scene.running()
         scene.restart()
-        scene.runtime.prepare(pod, ADDRESSES)
+        scene.runtime.prepare_pod(pod, ADDRESSES)
         assert scene.view().state is ContainerState.RUNNING
 
     async def test_reports_a_lost_container_as_exited(self, scene: Scene) -> None:
@@ -315,10 +317,10 @@ class TestRestartedKubelet:
         await scene.running()
         pid = scene.pid()
         scene.restart()
-        scene.runtime.retain({"another"}, set())
-        scene.runtime.retain({"n"}, {UID})
+        scene.runtime.retain_pods({"another"}, set())
+        scene.runtime.retain_pods({"n"}, {UID})
         assert exists(pid)
-        scene.runtime.retain({"n"}, set())
+        scene.runtime.retain_pods({"n"}, set())
         await scene.runtime.settled()
         assert not exists(pid)
 
@@ -327,8 +329,8 @@ class TestRestartedKubelet:
         await scene.says("hello")
         pid = scene.pid()
         scene.restart()
-        scene.runtime.end(UID)
-        scene.runtime.end("another")
+        scene.runtime.kill_leftovers(UID)
+        scene.runtime.kill_leftovers("another")
         await scene.runtime.settled()
         assert not exists(pid)
         assert scene.log() == ["stdout F hello"]
@@ -345,7 +347,7 @@ async def test_closed_runtime_leaves_containers_to_the_next_one(scene: Scene) ->
     await scene.running()
     pid, before = scene.pid(), scene.runtime
     scene.replace_runtime()
-    assert not before.observe(UID, read_clocks(SYSTEM_CLOCK))
+    assert not before.observe_containers(UID, read_clocks(SYSTEM_CLOCK))
     scene.adopt(pod)
     await scene.running()
     assert scene.pid() == pid and exists(pid)

@@ -12,6 +12,8 @@ from pinnace.kubelet.runtime.interface import StreamError
 from pinnace.kubelet.runtime.process.streams import ProcessStreams
 from tests.unit.kubelet.process.scene import FOR_EVER, UID, Scene, eventually, exists, shell
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
@@ -139,6 +141,6 @@ async def test_following_ends_with_the_container(scene: Scene) -> None:
     scene.run(shell("echo one; while ! [ -e go ]; do sleep 0.02; done; echo two"))
     await scene.says("one")
     following = asyncio.ensure_future(read(scene, follow=True))
-    (scene.root.pod(UID) / "containers/c0/root/go").touch()
+    (scene.root.pod_directory(UID) / "containers/c0/root/go").touch()
     async with asyncio.timeout(10):
         assert await following == "one\ntwo\n"

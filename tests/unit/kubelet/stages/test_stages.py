@@ -38,7 +38,7 @@ def numbered(number: int) -> Pod:
 )
 def test_next_sets_the_behaviour_after_the_delay(next_: str, behaviour: Behaviour) -> None:
     result = stages(f"delay: {{durationMilliseconds: 2000}}, next: {next_}")
-    assert result.behaviour(make_pod("a").build(), DEFAULT) == behaviour
+    assert result.behaviour_of(make_pod("a").build(), DEFAULT) == behaviour
 
 
 JOB = make_pod("job").label("app", "web").declare(mode="odd").build()
@@ -64,7 +64,7 @@ PLAIN = make_pod("a").build()
     ],
 )
 def test_selector_selects_pods(selector: str, selected: bool) -> None:
-    result = stages(f"selector: {selector}, next: {{exit: {{}}}}").behaviour(JOB, DEFAULT)
+    result = stages(f"selector: {selector}, next: {{exit: {{}}}}").behaviour_of(JOB, DEFAULT)
     assert (result is not DEFAULT) == selected, "a pod without a matching stage has the default behavior"
 
 
@@ -75,7 +75,7 @@ def test_weights_choose_between_stages_of_one_kind() -> None:
         "weight: 0, next: {exit: {code: 2}}",
         "delay: {durationMilliseconds: 1000}, next: {start: {}}",
     )
-    result = [both.behaviour(numbered(number), DEFAULT) for number in range(500)]
+    result = [both.behaviour_of(numbered(number), DEFAULT) for number in range(500)]
     codes = Counter(item.exit_code for item in result)
     assert set(codes) == {0, 1}
     assert 60 < codes[1] < 140
@@ -84,23 +84,23 @@ def test_weights_choose_between_stages_of_one_kind() -> None:
 
 def test_stages_without_weights_are_equally_likely() -> None:
     both = stages("next: {exit: {code: 1}}", "next: {exit: {code: 2}}")
-    codes = Counter(both.behaviour(numbered(number), DEFAULT).exit_code for number in range(200))
+    codes = Counter(both.behaviour_of(numbered(number), DEFAULT).exit_code for number in range(200))
     assert min(codes[1], codes[2]) > 60
 
 
 def test_jitter_is_bounded_and_stable_for_each_pod() -> None:
     result = stages("delay: {durationMilliseconds: 1000, jitterDurationMilliseconds: 3000}, next: {start: {}}")
-    delays = [result.behaviour(numbered(number), DEFAULT).start_seconds for number in range(100)]
+    delays = [result.behaviour_of(numbered(number), DEFAULT).start_seconds for number in range(100)]
     assert all(1.0 <= delay <= 3.0 for delay in delays)
     assert max(delays) - min(delays) > 1.0
-    assert delays == [result.behaviour(numbered(number), DEFAULT).start_seconds for number in range(100)]
+    assert delays == [result.behaviour_of(numbered(number), DEFAULT).start_seconds for number in range(100)]
 
 
 @pytest.mark.parametrize("name", SETS)
 def test_built_in_sets_can_be_loaded(name: str) -> None:
     result = load_stages(name)
     for number in range(50):
-        result.behaviour(numbered(number), DEFAULT)
+        result.behaviour_of(numbered(number), DEFAULT)
 
 
 def exits(pod: Pod, name: str) -> set[int | None]:
@@ -108,7 +108,7 @@ def exits(pod: Pod, name: str) -> set[int | None]:
     stages, result = load_stages(name), set[int | None]()
     for number in range(300):
         pod.metadata.uid = f"uid-{number}"
-        behaviour = stages.behaviour(pod, Behaviour())
+        behaviour = stages.behaviour_of(pod, Behaviour())
         result.add(None if behaviour.run_seconds is None else behaviour.exit_code)
     return result
 

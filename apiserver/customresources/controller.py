@@ -1,0 +1,272 @@
+"""The status of definitions, and the deletion of their objects. Every API server does both, as in Kubernetes.
+
+    new or changed definition --accepted names, conditions--> Established
+    deleted definition        --its objects are deleted, until none is left--> its finalizer is removed --> gone
+
+Two definitions never get the same name: the write of a status compares the definitions that ask for the same names. No object
+is created while a definition is being deleted (pinnace.apiserver.customresources.store).
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from pinnace.api.apiextensions_v1_pb2 import CustomResourceDefinition
+from pinnace.api.codec import from_dict, to_dict
+from pinnace.api.customobjects_pb2 import CustomObject
+from pinnace.api.resources import CUSTOM_RESOURCE_DEFINITIONS
+from pinnace.api.scalars import format_rfc3339, to_time
+from pinnace.api.status import Code, Refusal
+from pinnace.api.verbs_pb2 import DeleteRequest
+from pinnace.apiextensions.definitions import CLEANUP_FINALIZER
+from pinnace.apiextensions.kinds import has_condition
+from pinnace.apiextensions.naming import compute_status, set_condition, terminating_condition
+from pinnace.apiserver.auth.authentication import SERVER
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.cacher.store import CacheEntry, CacheError, SelectionPredicate
+from pinnace.apiserver.customresources.registry import CustomResources
+from pinnace.apiserver.registry.admission import AdmissionOperation, WriteRequest
+from pinnace.apiserver.registry.deletion import copy
+from pinnace.apiserver.registry.mutation import (
+    Mutation,
+    MutationEffect,
+    Next,
+    ObjectVersion,
+    Outcome,
+    PutObject,
+    RemoveObject,
+)
+from pinnace.apiserver.registry.store import Store
+from pinnace.apiserver.storage.interface import Guard, StorageError
+from pinnace.runtime.backoff import KeyedBackoff
+from pinnace.runtime.clock import Clock
+from pinnace.runtime.supervise import unending
+
+log = logging.getLogger(__name__)
+
+_REQUEST = WriteRequest(SERVER, field_manager="kube-apiserver")
+RETRY, MAX_RETRY = 0.1, 5.0
+"""Seconds between two attempts for a definition."""
+BATCH = 100
+"""The number of objects that one call deletes."""
+WORKERS = 4
+_ALL_NAMES = ("plural", "singular", "kind", "listKind")
+
+Definition = CustomResourceDefinition
+StoreOf = Callable[[str], Store[CustomObject] | None]
+"""Returns the store of the objects of a definition; None if it is not established."""
+
+
+class DefinitionController:
+    """`opened`: set while the server is ready to write. `refresh` brings the cache up to etcd's present revision."""
+
+    def __init__(
+        self,
+        custom: CustomResources,
+        definitions: Store[Definition],
+        store_of: StoreOf,
+        cacher: Cacher,
+        opened: asyncio.Event,
+        refresh: Callable[[], Awaitable[None]],
+        clock: Clock,
+    ) -> None:
+        self._definitions = definitions
+        self._store_of = store_of
+        self._cacher = cacher
+        self._cache = cacher.cache_of(CUSTOM_RESOURCE_DEFINITIONS)
+        self._custom = custom
+        self._opened = opened
+        self._refresh = refresh
+        self._clock = clock
+        self._backoff = KeyedBackoff(RETRY, MAX_RETRY)
+        self._due: dict[str, None] = {}
+        self._busy = set[str]()
+        self._changed = asyncio.Event()
+        custom.listen(self._handle_change)
+
+    async def run(self) -> None:
+        """Process definitions until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(WORKERS):
+                tasks.create_task(unending("definitions", self._work), name="definitions")
+
+    def _handle_change(self, name: str) -> None:
+        self._add(name)
+        self._add_rejected(name.partition(".")[2])
+
+    def _add(self, name: str) -> None:
+        self._due[name] = None
+        self._changed.set()
+
+    def _add_rejected(self, group: str) -> None:
+        """Add the definitions of a group whose names are not accepted: a change of another one may have freed their names."""
+        for entry in self._in_group(group):
+            definition = entry.parse_uncached()
+            if not has_condition(definition, "NamesAccepted") and definition.status.conditions:
+                self._add(definition.metadata.name)
+
+    async def _work(self) -> None:
+        while True:
+            await self._opened.wait()
+            name = next((name for name in self._due if name not in self._busy), None)
+            if name is None:
+                self._changed.clear()
+                await self._changed.wait()
+                continue
+            del self._due[name]
+            self._busy.add(name)
+            try:
+                complete = await self._process(name)
+            except (CacheError, StorageError) as error:
+                log.warning("definition %s: %s", name, error)
+                complete = False
+            finally:
+                self._busy.discard(name)
+                self._changed.set()
+            if complete:
+                self._backoff.forget(name)
+            else:
+                asyncio.get_running_loop().call_later(self._backoff.next(name), self._add, name)
+
+    async def _process(self, name: str) -> bool:
+        """Return whether nothing more is to do until the definition changes. Raises CacheError, StorageError."""
+        entry = self._entry(name)
+        if entry is None:
+            return True
+        metadata = entry.parse_uncached().metadata
+        if metadata.HasField("deletionTimestamp"):
+            return CLEANUP_FINALIZER not in metadata.finalizers or await self._delete_objects(name)
+        return await self._write_status(name, entry)
+
+    async def _write_status(self, name: str, entry: CacheEntry[Definition]) -> bool:
+        others = self._others(entry.parse_uncached())
+        instant = format_rfc3339(to_time(self._clock.time()))
+        if compute_status(_without_schemas(entry.parse_uncached()), map(_without_schemas, _parsed(others)), instant) is None:
+            return True
+        await self._refresh()
+        others = self._others(entry.parse_uncached())
+        forms = [_without_schemas(other) for other in _parsed(others)]
+
+        def change(present: ObjectVersion[Definition]) -> Definition:
+            new = copy(CUSTOM_RESOURCE_DEFINITIONS, present.obj)
+            status = compute_status(_without_schemas(present.obj), forms, instant)
+            if status is not None:
+                _set_status(new, status)
+            return new
+
+        rivals = tuple(
+            Guard(other.key, other.create_revision, other.mod_revision)
+            for other in others
+            if _shares_names(other.parse_uncached(), entry.parse_uncached())
+        )
+        (outcome,) = await self._definitions.modify(
+            "", name, change, _REQUEST, operation=AdmissionOperation.UPDATE_STATUS, guards=rivals
+        )
+        return _is_done(name, outcome)
+
+    async def _delete_objects(self, name: str) -> bool:
+        """Delete the objects of a definition, and then its finalizer. Return whether the finalizer is removed."""
+        await self._refresh()
+        entry, store = self._entry(name), self._store_of(name)
+        if entry is None:
+            return True
+        if store is not None:
+            resource = store.resource
+            entries = self._cacher.cache_of(resource).select(SelectionPredicate.parse(resource, "", "", ""))
+            for start in range(0, len(entries), BATCH):
+                metadata = [item.parse_uncached().metadata for item in entries[start : start + BATCH]]
+                requests = [DeleteRequest(namespace=item.namespace, name=item.name) for item in metadata]
+                for request, item in zip(requests, metadata, strict=True):
+                    request.options.preconditions.uid = item.uid
+                await store.delete(requests, _REQUEST)
+            if entries:
+                await self._refresh()
+                if len(self._cacher.cache_of(resource)):
+                    await self._mutate(name, _note_deletion(self._now()))
+                    return False
+        return await self._mutate(name, _finish_deletion(self._now()))
+
+    async def _mutate(self, name: str, step: Callable[[ObjectVersion[Definition] | None], Next[Definition]]) -> bool:
+        key = CUSTOM_RESOURCE_DEFINITIONS.key("", name)
+        (outcome,) = await self._definitions.mutate([Mutation(key, name, step)])
+        return _is_done(name, outcome)
+
+    def _now(self) -> str:
+        return format_rfc3339(to_time(self._clock.time()))
+
+    def _entry(self, name: str) -> CacheEntry[Definition] | None:
+        return self._cache.get(CUSTOM_RESOURCE_DEFINITIONS.key("", name))
+
+    def _others(self, definition: Definition) -> list[CacheEntry[Definition]]:
+        """Return the other definitions of the same group."""
+        return [
+            entry for entry in self._in_group(definition.spec.group) if entry.key.rpartition("/")[2] != definition.metadata.name
+        ]
+
+    def _in_group(self, group: str) -> list[CacheEntry[Definition]]:
+        suffix = f".{group}"
+        every = self._cache.select(SelectionPredicate.parse(CUSTOM_RESOURCE_DEFINITIONS, "", "", ""))
+        return [entry for entry in every if entry.key.endswith(suffix)]
+
+
+def _is_done(name: str, outcome: Outcome) -> bool:
+    """Return whether a write is not to be repeated, and log a refusal."""
+    if not isinstance(outcome, Refusal) or outcome.code is Code.NOT_FOUND:
+        return True
+    log.warning("definition %s: %s", name, outcome.message)
+    return False
+
+
+def _parsed(entries: list[CacheEntry[Definition]]) -> list[Definition]:
+    return [entry.parse_uncached() for entry in entries]
+
+
+def _without_schemas(definition: Definition) -> dict[str, Any]:
+    """Return the JSON form without schemas, which the names do not depend on."""
+    light = Definition(metadata=definition.metadata, status=definition.status)
+    light.spec.group, light.spec.scope = definition.spec.group, definition.spec.scope
+    light.spec.names.CopyFrom(definition.spec.names)
+    return to_dict(light)
+
+
+def _set_status(definition: Definition, status: dict[str, Any]) -> None:
+    definition.status.CopyFrom(from_dict(CUSTOM_RESOURCE_DEFINITIONS, {"status": status}).status)
+
+
+def _shares_names(one: Definition, other: Definition) -> bool:
+    return not _names(one).isdisjoint(_names(other))
+
+
+def _names(definition: Definition) -> set[str]:
+    names = definition.spec.names
+    return {*(getattr(names, field) for field in _ALL_NAMES), *names.shortNames} - {""}
+
+
+def _note_deletion(now: str) -> Callable[[ObjectVersion[Definition] | None], Next[Definition]]:
+    def step(version: ObjectVersion[Definition] | None) -> Next[Definition]:
+        if version is None:
+            return MutationEffect.NO_OP
+        new = copy(CUSTOM_RESOURCE_DEFINITIONS, version.obj)
+        _set_terminating(new, "InstanceDeletionInProgress", "CustomResource deletion is in progress", now)
+        return PutObject(new) if new.status != version.obj.status else MutationEffect.NO_OP
+
+    return step
+
+
+def _finish_deletion(now: str) -> Callable[[ObjectVersion[Definition] | None], Next[Definition]]:
+    def step(version: ObjectVersion[Definition] | None) -> Next[Definition]:
+        if version is None or CLEANUP_FINALIZER not in version.obj.metadata.finalizers:
+            return MutationEffect.NO_OP
+        new = copy(CUSTOM_RESOURCE_DEFINITIONS, version.obj)
+        new.metadata.finalizers.remove(CLEANUP_FINALIZER)
+        _set_terminating(new, "InstanceDeletionCompleted", "removed all instances", now, "False")
+        return PutObject(new) if new.metadata.finalizers else RemoveObject(last=new)
+
+    return step
+
+
+def _set_terminating(definition: Definition, reason: str, message: str, now: str, status: str = "True") -> None:
+    form = to_dict(definition.status)
+    set_condition(form, terminating_condition(reason, message, now, status=status))
+    _set_status(definition, form)

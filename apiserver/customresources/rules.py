@@ -1,0 +1,28 @@
+"""The rules of schemas (x-kubernetes-validations) for the validation of definitions and custom objects."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pinnace.api.status import Violation
+from pinnace.apiextensions.schema import StructuralSchema
+from pinnace.apiextensions.validation import RuleEvaluation
+from pinnace.cel.rule_checks import check_rules
+from pinnace.cel.rules import compile_rules
+
+
+def check_schema_rules(schema: Mapping[str, Any], path: str) -> Sequence[Violation]:
+    """Check the rules of a new schema. Implements RuleCheck."""
+    return check_rules(schema, path)
+
+
+def evaluate_default_rules(schema: StructuralSchema, value: Any, old: Any, path: str) -> Sequence[Violation]:
+    """Evaluate the rules of a part of a schema on a default in it. Implements RuleEvaluation."""
+    return compile_rules(schema.props, resource_root=False).validate(value, old, path).violations
+
+
+def object_rules(schema: StructuralSchema) -> RuleEvaluation | None:
+    """Return the evaluation of the rules of a version; None if it has none."""
+    rules = compile_rules(schema.props)
+    if not rules.has_rules:
+        return None
+    return lambda _, value, old, path: rules.validate(value, old, path).violations

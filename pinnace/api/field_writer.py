@@ -1,11 +1,14 @@
 """The fields of a message as FieldsV1, by writers that are compiled once per message type.
 
-The result is that of `compare` with an empty object (pinnace.api.structured_merge), which takes ten times as long.
+The result is that of `compare` with an empty object (pinnace.api.structured_merge), which takes fifty times as long. Which fields
+exist does not depend on most values. So the texts of parts are cached: those of pod specs, containers and volumes by their bytes,
+those of messages with only simple fields by the fields that are present. The caches are bounded.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
+from operator import attrgetter
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -18,18 +21,34 @@ from pinnace.api.go_form import SHOWN_AS_NULL, SHOWN_WHEN_EMPTY
 from pinnace.api.schema import List, Map, Scalar, Type, empty, type_of
 
 NOTHING = FieldSet()
-_LEAF = "{}"
-Entries = dict[str, str]
-"""The trees of fields and items by path element."""
-_Value = Callable[[Any, FieldSet], tuple[bool, Entries]]
-"""Returns whether a value has contents of its own owners, and their trees without the excluded ones."""
+MAX_CACHED = 4 << 20
+"""Maximum bytes of the cached parts, with their texts."""
+MAX_PART = 16 << 10
+"""Maximum bytes of a part that is cached."""
+_MAX_SHAPES = 256
+"""Maximum number of cached combinations of fields per message type."""
+_MAX_ELEMENT = 256
+"""Maximum length of path elements whose JSON is cached."""
+_MAX_KEYS = 16
+"""Maximum number of keys of maps whose text is cached."""
+_CACHED_PARTS: Mapping[str, tuple[str, ...]] = {
+    "pinnace.core.v1.PodSpec": ("nodeName",),
+    "pinnace.core.v1.Container": (),
+    "pinnace.core.v1.Volume": (),
+}
+"""The messages whose texts are cached by their bytes: pods of a template share them. The values are strings that differ
+between those pods."""
+_Texts = Callable[[Any, FieldSet], list[str]]
+"""Returns the fields of a message that are not excluded, each as a member of a JSON object."""
+_Inside = Callable[[Any, FieldSet], str]
+"""Returns the fields or items of a value that are not excluded, as the members of a JSON object in order."""
 
 
 def fields_v1(message: Any, excluded: FieldSet, omitted: frozenset[str] = frozenset()) -> str:
     """Return the fields of an object as FieldsV1, without excluded ones. `omitted`: names of top-level fields that are left out
-    with all their contents."""
+    with all their contents. The message must not be in use elsewhere."""
     descriptor = message.DESCRIPTOR
-    return _tree(_message_entries(descriptor, _skeleton(descriptor), omitted)(message, excluded))
+    return f"{{{','.join(sorted(_message_texts(descriptor, _skeleton(descriptor), omitted)(message, excluded)))}}}"
 
 
 @cache
@@ -49,13 +68,11 @@ _NO_SKELETON = _Skeleton({})
 
 
 @cache
-def _message_entries(
-    descriptor: Descriptor, skeleton: _Skeleton, omitted: frozenset[str] = frozenset()
-) -> Callable[[Any, FieldSet], Entries]:
+def _message_texts(descriptor: Descriptor, skeleton: _Skeleton, omitted: frozenset[str] = frozenset()) -> _Texts:
     """Return the writer of a message. It is compiled on first use, because messages can be recursive."""
-    compiled: Callable[[Any, FieldSet], Entries] | None = None
+    compiled: _Texts | None = None
 
-    def write(message: Any, excluded: FieldSet) -> Entries:
+    def write(message: Any, excluded: FieldSet) -> list[str]:
         nonlocal compiled
         if compiled is None:
             compiled = _compile(descriptor, skeleton, omitted)
@@ -64,114 +81,238 @@ def _message_entries(
     return write
 
 
-def _compile(descriptor: Descriptor, skeleton: _Skeleton, omitted: frozenset[str]) -> Callable[[Any, FieldSet], Entries]:
+def _compile(descriptor: Descriptor, skeleton: _Skeleton, omitted: frozenset[str]) -> _Texts:
     of = type_of(descriptor)
     assert isinstance(of, Map)
-    writers = dict[FieldDescriptor, tuple[str, bool, _Value | None]]()
-    inlined = dict[FieldDescriptor, Callable[[Any, FieldSet], Entries]]()
+    writers = dict[FieldDescriptor, tuple[str, str, bool, _Inside | None]]()
+    inlined = dict[FieldDescriptor, _Texts]()
+    names = (*SHOWN_WHEN_ZERO.get(descriptor.full_name, ()), *SHOWN_AS_NULL.get(descriptor.full_name, ()))
+    names += SHOWN_WHEN_EMPTY.get(descriptor.full_name, ())
+    always = dict[FieldDescriptor, tuple[str, str]]()
     for field in descriptor.fields:
         name = field.json_name
         if name in omitted:
             continue
         if field.full_name in INLINED and field.message_type is not None:
-            inlined[field] = _message_entries(field.message_type, skeleton)
+            inlined[field] = _message_texts(field.message_type, skeleton)
         elif field.full_name != OWNERSHIP and (inside := of.field(name)) is not None:
-            inner = skeleton.inner.get(name, _NO_SKELETON)
-            writers[field] = field_element(name), name in skeleton.form, _value_writer(field, inside, inner)
-    names = (*SHOWN_WHEN_ZERO.get(descriptor.full_name, ()), *SHOWN_AS_NULL.get(descriptor.full_name, ()))
-    names += SHOWN_WHEN_EMPTY.get(descriptor.full_name, ())
-    always = {field_element(name) for name in names if name not in skeleton.form and name not in omitted}
+            inner = _inside_writer(field, inside, skeleton.inner.get(name, _NO_SKELETON))
+            element = field_element(name)
+            is_present = name in skeleton.form if inner is not None else skeleton.form.get(name) is not None
+            writers[field] = element, f"{_quoted(element)}:", is_present, inner
+            if name in names and name not in skeleton.form:
+                always[field] = element, f"{_quoted(element)}:{{}}"
 
-    def write(message: Any, excluded: FieldSet) -> Entries:
-        entries = Entries()
-        for field, value in message.ListFields():
-            if field in inlined:
-                entries |= inlined[field](value, excluded)
-            elif field in writers:
-                element, is_present, inner = writers[field]
-                _add(entries, element, value, inner, is_present, excluded)
-        for element in always:
-            if element not in entries and element not in excluded.members:
-                entries[element] = _LEAF
-        return entries
+    def write(message: Any, excluded: FieldSet) -> list[str]:
+        texts, members, children = list[str](), excluded.members, excluded.children
+        present = message.ListFields()
+        for field, value in present:
+            if field not in writers:
+                if field in inlined:
+                    texts += inlined[field](value, excluded)
+                continue
+            element, name, is_present, inner = writers[field]
+            if inner is None:
+                if element not in members and not (is_present and isinstance(value, Message) and not value.ListFields()):
+                    texts.append(name + "{}")
+            elif text := inner(value, children.get(element, NOTHING) if children else NOTHING):
+                texts.append(f"{name}{{{text}}}" if is_present or element in members else f'{name}{{".":{{}},{text}}}')
+            elif not is_present and element not in members:
+                texts.append(name + "{}")
+        if always:
+            fields = {field for field, _ in present}
+            texts += [text for field, (element, text) in always.items() if field not in fields and element not in members]
+        return texts
 
     return write
 
 
-def _add(entries: Entries, element: str, value: Any, inner: _Value | None, is_present: bool, excluded: FieldSet) -> None:
-    """Add the tree of a value. `inner`: None for a value with one owner. `is_present`: it exists in empty objects."""
-    is_member = element not in excluded.members
-    if inner is None:
-        if is_member and not (is_present and isinstance(value, Message) and not value.ListFields()):
-            entries[element] = _LEAF
-        return
-    is_filled, children = inner(value, excluded.children.get(element, NOTHING))
-    if is_present:
-        if children:
-            entries[element] = _tree(children)
-    elif not is_filled or not children:
-        if is_member:
-            entries[element] = _LEAF
-    else:
-        entries[element] = f'{{".":{{}},{_tree(children)[1:]}' if is_member else _tree(children)
-
-
-def _value_writer(field: FieldDescriptor, of: Type, skeleton: _Skeleton) -> _Value | None:
+def _inside_writer(field: FieldDescriptor, of: Type, skeleton: _Skeleton) -> _Inside | None:
+    """Return the writer of the contents of a field; None for a value with one owner."""
     if isinstance(of, Scalar) or of.atomic:
         return None
     if isinstance(of, List):
         return _list_writer(field, of)
     if (values := map_value(field)) is not None:
         assert isinstance(of, Map) and of.element is not None
-        inner = _value_writer(values, of.element, _NO_SKELETON)
-
-        def write_map(value: Any, excluded: FieldSet) -> tuple[bool, Entries]:
-            entries = Entries()
-            for key in value:
-                _add(entries, field_element(key), value[key], inner, False, excluded)
-            return True, entries
-
-        return write_map
+        return _map_writer(_inside_writer(values, of.element, _NO_SKELETON))
     assert field.message_type is not None
-    write = _message_entries(field.message_type, skeleton)
-
-    def write_message(value: Any, excluded: FieldSet) -> tuple[bool, Entries]:
-        entries = write(value, excluded)
-        return bool(entries) or (excluded is not NOTHING and bool(write(value, NOTHING))), entries
-
-    return write_message
+    return _message_writer(field.message_type, skeleton)
 
 
-def _list_writer(field: FieldDescriptor, of: List) -> _Value:
+@cache
+def _message_writer(descriptor: Descriptor, skeleton: _Skeleton) -> _Inside:
+    texts = _message_texts(descriptor, skeleton)
+
+    def write(value: Any, excluded: FieldSet) -> str:
+        return ",".join(sorted(texts(value, excluded)))
+
+    if descriptor.full_name in _CACHED_PARTS:
+        return _cached_by_bytes(write, _CACHED_PARTS[descriptor.full_name])
+    return _cached_by_shape(write) if skeleton is _NO_SKELETON and _is_simple(descriptor) else write
+
+
+def _is_simple(descriptor: Descriptor) -> bool:
+    """Return whether each field has one owner."""
+    of = type_of(descriptor)
+    assert isinstance(of, Map)
+    if any(field.full_name in INLINED for field in descriptor.fields):
+        return False
+    inner = (of.field(field.json_name) for field in descriptor.fields)
+    return all(each is None or isinstance(each, Scalar) or each.atomic for each in inner)
+
+
+def _cached_by_shape(write: _Inside) -> _Inside:
+    """Cache the texts of messages by the fields that are present."""
+    texts = dict[tuple[FieldDescriptor, ...], str]()
+
+    def write_cached(value: Any, excluded: FieldSet) -> str:
+        if excluded is not NOTHING:
+            return write(value, excluded)
+        shape = tuple([field for field, _ in value.ListFields()])
+        text = texts.get(shape)
+        if text is None:
+            if len(texts) >= _MAX_SHAPES:
+                texts.clear()
+            text = texts[shape] = write(value, excluded)
+        return text
+
+    return write_cached
+
+
+class _PartCache:
+    """Texts by the bytes of a message. A full cache is emptied."""
+
+    def __init__(self, limit: int) -> None:
+        self.texts = dict[tuple[Any, ...], tuple[str, FieldSet]]()
+        """With the excluded fields, whose identity is a part of the key."""
+        self.size = 0
+        self._limit = limit
+
+    def add(self, key: tuple[Any, ...], size: int, text: str, excluded: FieldSet) -> None:
+        if size > MAX_PART:
+            return
+        self.size += size
+        if self.size > self._limit:
+            self.texts.clear()
+            self.size = size
+        self.texts[key] = text, excluded
+
+
+PARTS = _PartCache(MAX_CACHED)
+
+
+def _cached_by_bytes(write: _Inside, different: Sequence[str]) -> _Inside:
+    """Cache the texts of messages by their bytes. `different`: strings of which only the presence matters."""
+
+    def write_cached(value: Any, excluded: FieldSet) -> str:
+        strings = [getattr(value, name) for name in different]
+        for name in different:
+            value.ClearField(name)
+        data = value.SerializeToString()
+        for name, string in zip(different, strings, strict=True):
+            if string:
+                setattr(value, name, string)
+        key = (write, id(excluded), data, *map(bool, strings))
+        entry = PARTS.texts.get(key)
+        if entry is not None:
+            return entry[0]
+        text = write(value, excluded)
+        PARTS.add(key, len(data) + len(text), text, excluded)
+        return text
+
+    return write_cached
+
+
+def _map_writer(inner: _Inside | None) -> _Inside:
+    if inner is None:
+
+        def write_keys(value: Any, excluded: FieldSet) -> str:
+            hidden = excluded.members
+            keys = [key for key in value if field_element(key) not in hidden] if hidden else list(value)
+            return _leaves(tuple(keys)) if len(keys) <= _MAX_KEYS else _join_leaves(keys)
+
+        return write_keys
+
+    def write_map(value: Any, excluded: FieldSet) -> str:
+        elements = {field_element(key): key for key in value}
+        items = [(element, value[elements[element]]) for element in sorted(elements)]
+        return _join_items(items, inner, excluded)
+
+    return write_map
+
+
+@lru_cache(maxsize=1024)
+def _leaves(keys: tuple[str, ...]) -> str:
+    return _join_leaves(keys)
+
+
+def _join_leaves(keys: Iterable[str]) -> str:
+    return ",".join([f"{_quoted(field_element(key))}:{{}}" for key in sorted(keys)])
+
+
+def _join_items(items: Sequence[tuple[str, Any]], inner: _Inside | None, excluded: FieldSet) -> str:
+    """Join the trees of items, which are in order by their elements."""
+    texts, members, children = list[str](), excluded.members, excluded.children
+    for element, item in items:
+        text = inner(item, children.get(element, NOTHING) if children else NOTHING) if inner is not None else ""
+        if element not in members:
+            texts.append(f'{_quoted(element)}:{{".":{{}},{text}}}' if text else f"{_quoted(element)}:{{}}")
+        elif text:
+            texts.append(f"{_quoted(element)}:{{{text}}}")
+    return ",".join(texts)
+
+
+def _list_writer(field: FieldDescriptor, of: List) -> _Inside:
     message = field.message_type
     is_granular = isinstance(of.element, Map) and not of.element.atomic
-    inner = _message_entries(message, _NO_SKELETON) if message is not None and is_granular else None
+    inner = _message_writer(message, _NO_SKELETON) if message is not None and is_granular else None
     keys = [_Key(fields_of(message)[key], of.default(key)) for key in of.keys] if message is not None else []
 
     def element_of(item: Any) -> str | None:
         if not keys:
-            return _value_element(item)
-        values = tuple((key.name, value) for key in keys if (value := key.read(item)) is not None)
+            return fieldset.value_element(item)
+        values = tuple([(key.name, value) for key in keys if (value := key.read(item)) is not None])
         return _key_element(values) if values else None
 
-    def write_list(value: Any, excluded: FieldSet) -> tuple[bool, Entries]:
-        entries, repeated = Entries(), set[str]()
+    def write_list(value: Any, excluded: FieldSet) -> str:
+        items = dict[str, Any]()
+        repeated = set[str]()
         for item in value:
             element = element_of(item)
             if element is None:
                 continue
-            if element in entries or element in repeated:  # duplicates have one owner
+            if element in items:
                 repeated.add(element)
-                entries.pop(element, None)
-                continue
-            if inner is None:
-                _add(entries, element, item, None, False, excluded)
-            else:
-                _add(entries, element, item, lambda each, below: (True, inner(each, below)), False, excluded)
-        entries |= {element: _LEAF for element in repeated if element not in excluded.members}
-        return True, entries
+            items[element] = item
+        if repeated:
+            return _join_repeated(items, repeated, inner, excluded)
+        if len(items) > 1:
+            return _join_items([(element, items[element]) for element in _in_order(tuple(items))], inner, excluded)
+        return _join_items(list(items.items()), inner, excluded)
 
     return write_list
+
+
+def _join_repeated(items: Mapping[str, Any], repeated: set[str], inner: _Inside | None, excluded: FieldSet) -> str:
+    """Join the trees of items. Items with the same keys have one owner."""
+    texts = list[str]()
+    for element in sorted(items, key=fieldset.rank):
+        if element not in repeated:
+            if text := _join_items([(element, items[element])], inner, excluded):
+                texts.append(text)
+        elif element not in excluded.members:
+            texts.append(f"{_quoted(element)}:{{}}")
+    return ",".join(texts)
+
+
+def _in_order(elements: tuple[str, ...]) -> Sequence[str]:
+    return _short_in_order(elements) if len(elements) <= _MAX_KEYS else sorted(elements, key=fieldset.rank)
+
+
+@lru_cache(maxsize=1024)
+def _short_in_order(elements: tuple[str, ...]) -> Sequence[str]:
+    return sorted(elements, key=fieldset.rank)
 
 
 class _Key:
@@ -183,42 +324,39 @@ class _Key:
         self._default = default
         parent = field.descriptor.containing_type
         assert parent is not None
+        self._value = attrgetter(".".join((*field.parents, field.name)))
         self._is_always_shown = self.name in SHOWN_WHEN_ZERO.get(parent.full_name, ())
 
     def read(self, item: Any) -> Any:
         """Return the value; None if the item omits it and it has no default."""
-        for name in self._field.parents:
-            item = getattr(item, name)
-        value = getattr(item, self._field.name)
-        if value or self._is_always_shown or (self._field.descriptor.has_presence and item.HasField(self._field.name)):
+        value = self._value(item)
+        if value or self._is_always_shown:
             return value
+        if self._field.descriptor.has_presence:
+            for name in self._field.parents:
+                item = getattr(item, name)
+            if item.HasField(self._field.name):
+                return value
         return self._default
 
 
-@lru_cache(maxsize=4096)
+
 def _key_element(keys: tuple[tuple[str, Any], ...]) -> str:
+    for _, value in keys:
+        if isinstance(value, str) and len(value) > _MAX_ELEMENT:
+            return fieldset.key_element(dict(keys))
+    return _short_key_element(keys)
+
+
+@lru_cache(maxsize=4096)
+def _short_key_element(keys: tuple[tuple[str, Any], ...]) -> str:
     return fieldset.key_element(dict(keys))
 
 
-@lru_cache(maxsize=4096)
-def _value_element(value: Any) -> str:
-    return fieldset.value_element(value)
-
-
-def _tree(entries: Entries) -> str:
-    if len(entries) > 1:
-        elements = sorted(entries) if all(map(_is_field, entries)) else sorted(entries, key=_rank)
-        return f"{{{','.join([f'{_quoted(element)}:{entries[element]}' for element in elements])}}}"
-    return f"{{{','.join([f'{_quoted(element)}:{tree}' for element, tree in entries.items()])}}}"
-
-
-def _is_field(element: str) -> bool:
-    return element[0] == "f"
-
-
-_rank = lru_cache(maxsize=4096)(fieldset.rank)
-
-
-@lru_cache(maxsize=4096)
 def _quoted(element: str) -> str:
+    return _short_quoted(element) if len(element) <= _MAX_ELEMENT else json.dumps(element, ensure_ascii=False)
+
+
+@lru_cache(maxsize=4096)
+def _short_quoted(element: str) -> str:
     return json.dumps(element, ensure_ascii=False)

@@ -22,7 +22,7 @@ from pinnace.api.codec import INLINED, OWNERSHIP, SHOWN_WHEN_ZERO, map_value
 from pinnace.api.customobjects import dump_canonical
 from pinnace.api.customobjects_pb2 import CustomObject
 from pinnace.api.go_form import SHOWN_AS_NULL, SHOWN_WHEN_EMPTY
-from pinnace.api.ownership import decode_shown, show_owners
+from pinnace.api.ownership import show_owners, take_owners
 from pinnace.api.resources import CustomResource, Resource
 from pinnace.api.scalars import SCALARS, write_primitive
 
@@ -142,6 +142,17 @@ def to_json(message: Message) -> bytes:
     return writer(message.DESCRIPTOR)(message).encode()
 
 
+def shown_json(resource: Resource[Any], obj: Any) -> bytes:
+    """Return the JSON of an object of a built-in kind with its owners, and remove its stored owners."""
+    owners = take_owners(resource, obj)
+    texts: list[str] = []
+    _compile_message_encoder(obj.DESCRIPTOR)(obj, texts)
+    if owners:  # managedFields are the last field of metadata, which are the first field of objects
+        metadata = texts[0][:-1]
+        texts[0] = f'{metadata}{"" if metadata.endswith("{") else ","}"managedFields":{owners}}}'
+    return f"{{{','.join(texts)}}}".encode()
+
+
 def with_type(api_version: str, kind: str, body: bytes) -> bytes:
     """Add apiVersion and kind to the JSON of a list item."""
     head = f'{{"kind":"{kind}","apiVersion":"{api_version}"'.encode()
@@ -184,7 +195,7 @@ class JsonCache:
             obj = CustomObject.FromString(data)
             show_owners(resource, obj)
             return dump_canonical(resource.schema.to_served(obj))
-        return to_json(decode_shown(resource, data))
+        return shown_json(resource, resource.message.FromString(data))
 
 
 __all__ = ["DecodeError", "JsonCache", "to_json", "with_type", "writer"]

@@ -15,7 +15,8 @@ and an object has at most 10 managers with the operation Update (see pinnace.api
 Source: https://github.com/kubernetes/kubernetes/tree/master/staging/src/k8s.io/apimachinery/pkg/util/managedfields/internal
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -26,9 +27,10 @@ from pinnace.api.conversion import conversion_of, renamed_fields
 from pinnace.api.field_writer import fields_v1
 from pinnace.api.fieldset import FieldSet, Path, field_element, field_name, from_json, key_element
 from pinnace.api.go_form import completed
-from pinnace.api.meta_v1_pb2 import ManagedFieldsEntry
+from pinnace.api.meta_v1_pb2 import ManagedFieldsEntry, Time
 from pinnace.api.ownership_pb2 import FieldOwner, FieldOwners
 from pinnace.api.resources import CustomResource, Object, Resource
+from pinnace.api.scalars import format_rfc3339
 from pinnace.api.schema import Map, empty, type_of_resource
 from pinnace.api.structured_merge import compare
 from pinnace.api.wellknown import FENCE_ANNOTATION, LIMITS_ANNOTATION, TRACE_ANNOTATION
@@ -461,56 +463,115 @@ def show_owners(resource: Resource[Any], obj: Any) -> None:
     stored = metadata.ownership
     if not stored:
         return
-    metadata.ClearField("ownership")
     owners = decode_stored(stored).owners
-    is_custom = isinstance(resource, CustomResource)
-    if not is_custom and conversion_of(resource).is_identity and not any(owner.apiVersion for owner in owners):
-        entries = _written_entries(resource, obj, owners)
+    if _is_written(resource, owners):
+        metadata.ClearField("ownership")
+        entries = [_entry(resource, owner, fields) for owner, fields in _written_fields(resource, obj, owners)]
     else:
-        metadata.ownership = stored
         entries = encode(owners_of(resource, obj), resource)
         metadata.ClearField("ownership")
     del metadata.managedFields[:]
     metadata.managedFields.extend(entries)
 
 
-def _written_entries(resource: Resource[Any], obj: Any, owners: Iterable[FieldOwner]) -> list[ManagedFieldsEntry]:
-    """Return the entries of `encode` for owners with the field names of the stored version, without sets of fields in between:
-    gateways do this for each object that they list."""
-    entries = list[ManagedFieldsEntry]()
-    for owner in sorted(owners, key=lambda owner: (not owner.applies, owner.time, owner.manager, owner.subresource)):
-        fields = owner.fields
+def take_owners(resource: Resource[Any], obj: Any) -> str:
+    """Remove the owners of an object, in place, and return its managedFields as JSON. Return "", and only show the owners of the
+    object, if the JSON of managedFields is not made of the stored owners."""
+    metadata = obj.metadata
+    stored = metadata.ownership
+    if not stored:
+        return ""
+    owners = decode_stored(stored).owners
+    if not _is_written(resource, owners):
+        show_owners(resource, obj)
+        return ""
+    metadata.ClearField("ownership")
+    del metadata.managedFields[:]
+    texts = list[str]()
+    for owner, fields in _written_fields(resource, obj, owners):
+        head, tail = _entry_text(owner.manager, owner.applies, resource.api_version, owner.time, owner.subresource)
+        texts.append(f"{head}{fields}{tail}")
+    return f"[{','.join(texts)}]" if texts else ""
+
+
+def _is_written(resource: Resource[Any], owners: Iterable[FieldOwner]) -> bool:
+    """Return whether the fields of the owners can be written without sets of fields in between: if they have the field names of
+    the stored version."""
+    if isinstance(resource, CustomResource) or not conversion_of(resource).is_identity:
+        return False
+    for owner in owners:
+        if owner.apiVersion:
+            return False
+    return True
+
+
+def _written_fields(resource: Resource[Any], obj: Any, owners: Sequence[FieldOwner]) -> Iterator[tuple[FieldOwner, str]]:
+    """Yield the owners in Kubernetes' order, and their fields as FieldsV1. Gateways do this for each object that they list."""
+    if len(owners) > 1:
+        owners = sorted(owners, key=_kubernetes_order)
+    for owner in owners:
         if owner.remaining:
-            excluded = _statically_excluded(resource.plural, owner.subresource, owner.assigned, owner.excluded)
-            if owner.base:
-                excluded = excluded | unchanged_status(resource, owner.base, obj.status)
-            if owner.subresource != STATUS:
-                excluded = excluded | FieldSet(_filled_by_server(resource, obj, excluded))
-            fields = fields_v1(obj, excluded, _OMITTED.get(owner.subresource, _OMITTED[""])).encode()
-        if fields in (b"", b"{}"):
-            continue
-        entry = ManagedFieldsEntry(
-            manager=owner.manager,
-            operation=APPLY if owner.applies else UPDATE,
-            apiVersion=resource.api_version,
-            fieldsType=FIELDS_V1,
-            subresource=owner.subresource,
-        )
-        if owner.time:
-            entry.time.seconds = owner.time
-        entry.fieldsV1.Raw = fields
-        entries.append(entry)
-    return entries
+            fields = fields_v1(obj, _written_exclusions(resource, obj, owner), _OMITTED.get(owner.subresource, _OMITTED[""]))
+        else:
+            fields = owner.fields.decode()
+        if fields not in ("", "{}"):
+            yield owner, fields
+
+
+def _kubernetes_order(owner: FieldOwner) -> tuple[bool, int, str, str]:
+    return not owner.applies, owner.time, owner.manager, owner.subresource
+
+
+def _written_exclusions(resource: Resource[Any], obj: Any, owner: FieldOwner) -> FieldSet:
+    """Return the fields of an object that the manager of the remaining fields does not own. Equal results are identical, as far
+    as they are cached."""
+    plural, subresource = resource.plural, owner.subresource
+    excluded = _statically_excluded(plural, subresource, owner.assigned, owner.excluded)
+    if owner.base:
+        excluded = excluded | unchanged_status(resource, owner.base, obj.status)
+    if subresource != STATUS and (paths := _filled_by_server(resource, obj, excluded)):
+        excluded = _statically_excluded(plural, subresource, owner.assigned, owner.excluded, tuple(paths))
+    return excluded
+
+
+def _entry(resource: Resource[Any], owner: FieldOwner, fields: str) -> ManagedFieldsEntry:
+    entry = ManagedFieldsEntry(
+        manager=owner.manager,
+        operation=APPLY if owner.applies else UPDATE,
+        apiVersion=resource.api_version,
+        fieldsType=FIELDS_V1,
+        subresource=owner.subresource,
+    )
+    if owner.time:
+        entry.time.seconds = owner.time
+    entry.fieldsV1.Raw = fields.encode()
+    return entry
 
 
 @lru_cache(maxsize=1024)
-def _statically_excluded(plural: str, subresource: str, assigned: int, excluded: bytes) -> FieldSet:
-    """Return the fields of an object that a manager of the remaining fields does not own, whatever the object contains."""
+def _entry_text(manager: str, applies: bool, api_version: str, time: int, subresource: str) -> tuple[str, str]:
+    """Return the JSON of an entry before and after its fields."""
+    entry: dict[str, Any] = {"manager": manager, "operation": APPLY if applies else UPDATE, "apiVersion": api_version}
+    if time:
+        entry["time"] = format_rfc3339(Time(seconds=time))
+    entry["fieldsType"] = FIELDS_V1
+    head = json.dumps(entry, separators=(",", ":"), ensure_ascii=False)[:-1] + ',"fieldsV1":'
+    return head, f',"subresource":{json.dumps(subresource, ensure_ascii=False)}}}' if subresource else "}"
+
+
+@lru_cache(maxsize=1024)
+def _statically_excluded(
+    plural: str, subresource: str, assigned: int, excluded: bytes, others: tuple[Path, ...] = ()
+) -> FieldSet:
+    """Return the fields of an object that a manager of the remaining fields does not own, whatever the object contains, and
+    others."""
     result = FieldSet()
     if subresource != STATUS:
         result = _UNOWNED_METADATA | _NEVER_OWNED.get(plural, _NEVER_OWNED_OF_OTHERS)
         if assigned and (candidates := ASSIGNED.get(plural)):
             result = result | FieldSet(path for bit, path in enumerate(candidates.paths) if assigned >> bit & 1)
+    if others:
+        result = result | FieldSet(others)
     return result | from_json(excluded) if excluded else result
 
 

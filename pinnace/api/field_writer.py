@@ -86,8 +86,7 @@ def _compile(descriptor: Descriptor, skeleton: _Skeleton, omitted: frozenset[str
     assert isinstance(of, Map)
     writers = dict[FieldDescriptor, tuple[str, str, bool, _Inside | None]]()
     inlined = dict[FieldDescriptor, _Texts]()
-    names = (*SHOWN_WHEN_ZERO.get(descriptor.full_name, ()), *SHOWN_AS_NULL.get(descriptor.full_name, ()))
-    names += SHOWN_WHEN_EMPTY.get(descriptor.full_name, ())
+    names = always_shown(descriptor)
     always = dict[FieldDescriptor, tuple[str, str]]()
     for field in descriptor.fields:
         name = field.json_name
@@ -127,6 +126,13 @@ def _compile(descriptor: Descriptor, skeleton: _Skeleton, omitted: frozenset[str
     return write
 
 
+@cache
+def always_shown(descriptor: Descriptor) -> frozenset[str]:
+    """Return the JSON names of the fields of a message that its JSON form always has."""
+    tables = (SHOWN_WHEN_ZERO, SHOWN_AS_NULL, SHOWN_WHEN_EMPTY)
+    return frozenset(name for table in tables for name in table.get(descriptor.full_name, ()))
+
+
 def _inside_writer(field: FieldDescriptor, of: Type, skeleton: _Skeleton) -> _Inside | None:
     """Return the writer of the contents of a field; None for a value with one owner."""
     if isinstance(of, Scalar) or of.atomic:
@@ -149,10 +155,11 @@ def _message_writer(descriptor: Descriptor, skeleton: _Skeleton) -> _Inside:
 
     if descriptor.full_name in _CACHED_PARTS:
         return _cached_by_bytes(write, _CACHED_PARTS[descriptor.full_name])
-    return _cached_by_shape(write) if skeleton is _NO_SKELETON and _is_simple(descriptor) else write
+    return _cached_by_shape(write) if skeleton is _NO_SKELETON and is_simple(descriptor) else write
 
 
-def _is_simple(descriptor: Descriptor) -> bool:
+@cache
+def is_simple(descriptor: Descriptor) -> bool:
     """Return whether each field has one owner."""
     of = type_of(descriptor)
     assert isinstance(of, Map)
@@ -263,10 +270,9 @@ def _join_items(items: Sequence[tuple[str, Any]], inner: _Inside | None, exclude
     return ",".join(texts)
 
 
-def _list_writer(field: FieldDescriptor, of: List) -> _Inside:
+def item_element(field: FieldDescriptor, of: List) -> Callable[[Any], str | None]:
+    """Return a function that returns the path element of an item of a list, or None if the item has no keys."""
     message = field.message_type
-    is_granular = isinstance(of.element, Map) and not of.element.atomic
-    inner = _message_writer(message, _NO_SKELETON) if message is not None and is_granular else None
     keys = [_Key(fields_of(message)[key], of.default(key)) for key in of.keys] if message is not None else []
 
     def element_of(item: Any) -> str | None:
@@ -274,6 +280,15 @@ def _list_writer(field: FieldDescriptor, of: List) -> _Inside:
             return fieldset.value_element(item)
         values = tuple([(key.name, value) for key in keys if (value := key.read(item)) is not None])
         return _key_element(values) if values else None
+
+    return element_of
+
+
+def _list_writer(field: FieldDescriptor, of: List) -> _Inside:
+    message = field.message_type
+    is_granular = isinstance(of.element, Map) and not of.element.atomic
+    inner = _message_writer(message, _NO_SKELETON) if message is not None and is_granular else None
+    element_of = item_element(field, of)
 
     def write_list(value: Any, excluded: FieldSet) -> str:
         items = dict[str, Any]()

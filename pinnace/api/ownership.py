@@ -33,6 +33,7 @@ from pinnace.api.resources import CustomResource, Object, Resource
 from pinnace.api.scalars import format_rfc3339
 from pinnace.api.schema import Map, empty, type_of_resource
 from pinnace.api.structured_merge import compare
+from pinnace.api.unchanged import unchanged_in_status
 from pinnace.api.wellknown import FENCE_ANNOTATION, LIMITS_ANNOTATION, TRACE_ANNOTATION
 from pinnace.api.wire import has_ownership, varint
 
@@ -287,6 +288,8 @@ def unchanged_status(resource: Resource[Any], base: bytes, status: Message) -> F
     """Return the fields of an earlier status that the status still has."""
     message: Any = resource.message()
     message.status.ParseFromString(base)
+    if not isinstance(resource, CustomResource) and (fields := unchanged_in_status(message.status, status)) is not None:
+        return fields
     of, names = type_of_resource(resource), {field.name for field, _ in message.status.ListFields()}
     forms = (_status_form(message.status), _status_form(status, names))
     before, after = ({"status": {name: form[name] for name in names if name in form}} for form in forms)

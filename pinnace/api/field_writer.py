@@ -5,10 +5,10 @@ exist does not depend on most values. So the texts of parts are cached: those of
 those of messages with only simple fields by the fields that are present. The caches are bounded.
 """
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
-from operator import attrgetter
+from json.encoder import encode_basestring
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -38,6 +38,8 @@ _CACHED_PARTS: Mapping[str, tuple[str, ...]] = {
 }
 """The messages whose texts are cached by their bytes: pods of a template share them. The values are strings that differ
 between those pods."""
+_first = itemgetter(0)
+_quote: Callable[[str], str] = encode_basestring
 _Texts = Callable[[Any, FieldSet], list[str]]
 """Returns the fields of a message that are not excluded, each as a member of a JSON object."""
 _Inside = Callable[[Any, FieldSet], str]
@@ -98,9 +100,9 @@ def _compile(descriptor: Descriptor, skeleton: _Skeleton, omitted: frozenset[str
             inner = _inside_writer(field, inside, skeleton.inner.get(name, _NO_SKELETON))
             element = field_element(name)
             is_present = name in skeleton.form if inner is not None else skeleton.form.get(name) is not None
-            writers[field] = element, f"{_quoted(element)}:", is_present, inner
+            writers[field] = element, f"{_quote(element)}:", is_present, inner
             if name in names and name not in skeleton.form:
-                always[field] = element, f"{_quoted(element)}:{{}}"
+                always[field] = element, f"{_quote(element)}:{{}}"
 
     def write(message: Any, excluded: FieldSet) -> list[str]:
         texts, members, children = list[str](), excluded.members, excluded.children
@@ -176,7 +178,7 @@ def _cached_by_shape(write: _Inside) -> _Inside:
     def write_cached(value: Any, excluded: FieldSet) -> str:
         if excluded is not NOTHING:
             return write(value, excluded)
-        shape = tuple([field for field, _ in value.ListFields()])
+        shape = shape_of(value)
         text = texts.get(shape)
         if text is None:
             if len(texts) >= _MAX_SHAPES:
@@ -255,58 +257,106 @@ def _leaves(keys: tuple[str, ...]) -> str:
 
 
 def _join_leaves(keys: Iterable[str]) -> str:
-    return ",".join([f"{_quoted(field_element(key))}:{{}}" for key in sorted(keys)])
+    return ",".join([f"{_quote(field_element(key))}:{{}}" for key in sorted(keys)])
 
 
-def _join_items(items: Sequence[tuple[str, Any]], inner: _Inside | None, excluded: FieldSet) -> str:
+def _join_items(items: Iterable[tuple[str, Any]], inner: _Inside | None, excluded: FieldSet) -> str:
     """Join the trees of items, which are in order by their elements."""
     texts, members, children = list[str](), excluded.members, excluded.children
     for element, item in items:
         text = inner(item, children.get(element, NOTHING) if children else NOTHING) if inner is not None else ""
         if element not in members:
-            texts.append(f'{_quoted(element)}:{{".":{{}},{text}}}' if text else f"{_quoted(element)}:{{}}")
+            texts.append(f'{_quote(element)}:{{".":{{}},{text}}}' if text else f"{_quote(element)}:{{}}")
         elif text:
-            texts.append(f"{_quoted(element)}:{{{text}}}")
+            texts.append(f"{_quote(element)}:{{{text}}}")
     return ",".join(texts)
 
 
-def item_element(field: FieldDescriptor, of: List) -> Callable[[Any], str | None]:
-    """Return a function that returns the path element of an item of a list, or None if the item has no keys."""
-    message = field.message_type
-    keys = [_Key(fields_of(message)[key], of.default(key)) for key in of.keys] if message is not None else []
+class ItemElements:
+    """The path elements of the items of a list. Those of short lists are cached by the keys of the items."""
 
-    def element_of(item: Any) -> str | None:
-        if not keys:
+    def __init__(self, field: FieldDescriptor, of: List) -> None:
+        message = field.message_type
+        self._keys = [_Key(fields_of(message)[key], of.default(key)) for key in of.keys] if message is not None else []
+        paths = [key.path for key in self._keys]
+        self._values: Callable[[Any], Any] = attrgetter(*paths) if paths else lambda item: item
+        self._cached = dict[tuple[Any, ...], tuple[str, ...] | None]()
+
+    def of_items(self, items: Sequence[Any]) -> tuple[str, ...] | None:
+        """Return the elements; None if an item has no keys, or two items have the same."""
+        values = tuple(map(self._values, items))
+        try:
+            return self._cached[values]
+        except KeyError:
+            pass
+        found = [self._element(item) for item in items]
+        elements = tuple([element for element in found if element is not None])
+        result = elements if len(set(elements)) == len(found) else None
+        if all(map(self._is_plain, values)) and len(values) <= _MAX_KEYS and sum(map(len, elements)) <= _MAX_ELEMENT:
+            if len(self._cached) >= _MAX_SHAPES:
+                self._cached.clear()
+            self._cached[values] = result
+        return result
+
+    def _is_plain(self, value: Any) -> bool:
+        """Return whether the values of keys suffice to make the element: none has a default, or is absent."""
+        return all(value) if len(self._keys) > 1 else bool(value)
+
+    def unique(self, items: Iterable[Any]) -> tuple[dict[str, Any], set[str]]:
+        """Return the items by element, and the elements of several items. Items without keys are omitted."""
+        unique, repeated = dict[str, Any](), set[str]()
+        for item in items:
+            element = self._element(item)
+            if element is not None:
+                if element in unique:
+                    repeated.add(element)
+                unique[element] = item
+        return unique, repeated
+
+    def _element(self, item: Any) -> str | None:
+        if not self._keys:
             return fieldset.value_element(item)
-        values = tuple([(key.name, value) for key in keys if (value := key.read(item)) is not None])
-        return _key_element(values) if values else None
-
-    return element_of
+        values = {key.name: value for key in self._keys if (value := key.read(item)) is not None}
+        return fieldset.key_element(values) if values else None
 
 
 def _list_writer(field: FieldDescriptor, of: List) -> _Inside:
     message = field.message_type
     is_granular = isinstance(of.element, Map) and not of.element.atomic
     inner = _message_writer(message, _NO_SKELETON) if message is not None and is_granular else None
-    element_of = item_element(field, of)
+    is_cached = inner is None or (message is not None and is_simple(message))
+    elements_of = ItemElements(field, of)
+    texts = dict[tuple[Any, ...], tuple[str, FieldSet]]()
 
     def write_list(value: Any, excluded: FieldSet) -> str:
-        items = dict[str, Any]()
-        repeated = set[str]()
-        for item in value:
-            element = element_of(item)
-            if element is None:
-                continue
-            if element in items:
-                repeated.add(element)
-            items[element] = item
-        if repeated:
-            return _join_repeated(items, repeated, inner, excluded)
-        if len(items) > 1:
-            return _join_items([(element, items[element]) for element in _in_order(tuple(items))], inner, excluded)
-        return _join_items(list(items.items()), inner, excluded)
+        elements = elements_of.of_items(value)
+        if elements is None:
+            return _join_repeated(*elements_of.unique(value), inner, excluded)
+        if not is_cached or not 1 < len(elements) <= _MAX_KEYS:
+            items = zip(elements, value, strict=True)
+            return _join_items(sorted(items, key=_rank_of_item) if len(elements) > 1 else items, inner, excluded)
+        shapes = tuple([shape_of(item) for item in value]) if inner is not None else ()
+        key = id(excluded), elements, shapes
+        entry = texts.get(key)
+        if entry is None:
+            items = sorted(zip(elements, value, strict=True), key=_rank_of_item)
+            entry = _join_items(items, inner, excluded), excluded
+            if len(texts) >= _MAX_SHAPES:
+                texts.clear()
+            if len(entry[0]) <= MAX_PART:
+                texts[key] = entry
+        return entry[0]
 
     return write_list
+
+
+def _rank_of_item(item: tuple[str, Any]) -> tuple[Any, ...]:
+    return fieldset.rank(item[0])
+
+
+def shape_of(message: Any) -> tuple[FieldDescriptor, ...]:
+    """Return the fields that are present in a message."""
+    return tuple(map(_first, message.ListFields()))
 
 
 def _join_repeated(items: Mapping[str, Any], repeated: set[str], inner: _Inside | None, excluded: FieldSet) -> str:
@@ -317,17 +367,8 @@ def _join_repeated(items: Mapping[str, Any], repeated: set[str], inner: _Inside 
             if text := _join_items([(element, items[element])], inner, excluded):
                 texts.append(text)
         elif element not in excluded.members:
-            texts.append(f"{_quoted(element)}:{{}}")
+            texts.append(f"{_quote(element)}:{{}}")
     return ",".join(texts)
-
-
-def _in_order(elements: tuple[str, ...]) -> Sequence[str]:
-    return _short_in_order(elements) if len(elements) <= _MAX_KEYS else sorted(elements, key=fieldset.rank)
-
-
-@lru_cache(maxsize=1024)
-def _short_in_order(elements: tuple[str, ...]) -> Sequence[str]:
-    return sorted(elements, key=fieldset.rank)
 
 
 class _Key:
@@ -339,7 +380,8 @@ class _Key:
         self._default = default
         parent = field.descriptor.containing_type
         assert parent is not None
-        self._value = attrgetter(".".join((*field.parents, field.name)))
+        self.path = ".".join((*field.parents, field.name))
+        self._value = attrgetter(self.path)
         self._is_always_shown = self.name in SHOWN_WHEN_ZERO.get(parent.full_name, ())
 
     def read(self, item: Any) -> Any:
@@ -353,25 +395,3 @@ class _Key:
             if item.HasField(self._field.name):
                 return value
         return self._default
-
-
-
-def _key_element(keys: tuple[tuple[str, Any], ...]) -> str:
-    for _, value in keys:
-        if isinstance(value, str) and len(value) > _MAX_ELEMENT:
-            return fieldset.key_element(dict(keys))
-    return _short_key_element(keys)
-
-
-@lru_cache(maxsize=4096)
-def _short_key_element(keys: tuple[tuple[str, Any], ...]) -> str:
-    return fieldset.key_element(dict(keys))
-
-
-def _quoted(element: str) -> str:
-    return _short_quoted(element) if len(element) <= _MAX_ELEMENT else json.dumps(element, ensure_ascii=False)
-
-
-@lru_cache(maxsize=4096)
-def _short_quoted(element: str) -> str:
-    return json.dumps(element, ensure_ascii=False)

@@ -12,7 +12,7 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 
 from pinnace.api.codec import INLINED, map_value
-from pinnace.api.field_writer import always_shown, is_simple, item_element
+from pinnace.api.field_writer import ItemElements, always_shown, is_simple, shape_of
 from pinnace.api.fieldset import FieldSet, field_element
 from pinnace.api.scalars import SCALARS
 from pinnace.api.schema import List, Map, Scalar, type_of
@@ -65,14 +65,14 @@ def _compiled(field: FieldDescriptor) -> _Compare:
     of = type_of(parent)
     inside = of.field(field.json_name) if isinstance(of, Map) else None
     name, element = field.name, field_element(field.json_name)
-    if inside is None or field.full_name in INLINED:
+    if inside is None or field.full_name in INLINED or field.json_name in always_shown(parent):
         return _reject
     if isinstance(inside, Scalar) or inside.atomic:
         whole: _Part = element, ()
-        is_equal = _equality(field)
+        is_equal, has_presence = _equality(field), field.has_presence
 
         def compare_leaf(value: Any, after: Any) -> _Part | None:
-            if field.has_presence and not after.HasField(name):
+            if has_presence and not after.HasField(name):
                 return None
             return whole if is_equal(value, getattr(after, name)) else None
 
@@ -93,18 +93,17 @@ def _compiled(field: FieldDescriptor) -> _Compare:
         return compare_keys
     if not isinstance(inside, List) or message is None or not is_simple(message):
         return _reject
-    element_of, compare_items = item_element(field, inside), _item_comparison(message)
+    elements_of, compare_items = ItemElements(field, inside), _item_comparison(message)
 
     def compare_lists(value: Any, after: Any) -> _Part | None:
         later = getattr(after, name)
         if not later:
             return None
-        items, others = ({element_of(item): item for item in group} for group in (value, later))
-        if len(items) < len(value) or len(others) < len(later) or None in items or None in others:
+        keys, others = elements_of.of_items(value), elements_of.of_items(later)
+        if keys is None or others is None:
             raise _NotComparable
-        return element, tuple(
-            [(key, compare_items(item, others[key])) for key, item in items.items() if key is not None and key in others]
-        )
+        pairs = [(key, item, later[others.index(key)]) for key, item in zip(keys, value, strict=True) if key in others]
+        return element, tuple([(key, compare_items(item, other)) for key, item, other in pairs])
 
     return compare_lists
 
@@ -130,16 +129,16 @@ def _item_comparison(message: Any) -> Callable[[Any, Any], tuple[str, ...]]:
     equalities = {field: _equality(field) for field in message.fields}
     always = [(field, elements[field]) for field in message.fields if field.json_name in names]
 
+    @lru_cache(maxsize=256)
+    def names_of(shape: tuple[FieldDescriptor, ...]) -> tuple[str, ...]:
+        return (*map(elements.__getitem__, shape), *(element for field, element in always if field not in shape))
+
     def compare_items(item: Any, other: Any) -> tuple[str, ...]:
-        present = item.ListFields()
         if item == other:
-            same = [elements[field] for field, _ in present]
-            absent = {field for field, _ in present}
-        else:
-            later = dict(other.ListFields())
-            same = [elements[field] for field, value in present if field in later and equalities[field](value, later[field])]
-            absent = later.keys() | {field for field, _ in present}
-        same += [element for field, element in always if field not in absent]
-        return tuple(same)
+            return names_of(shape_of(item))
+        present, later = item.ListFields(), dict(other.ListFields())
+        same = [elements[field] for field, value in present if field in later and equalities[field](value, later[field])]
+        absent = later.keys() | set(shape_of(item))
+        return (*same, *(element for field, element in always if field not in absent))
 
     return compare_items

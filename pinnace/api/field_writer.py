@@ -18,26 +18,22 @@ from pinnace.api import fieldset
 from pinnace.api.codec import INLINED, OWNERSHIP, SHOWN_WHEN_ZERO, Field, fields_of, map_value
 from pinnace.api.fieldset import FieldSet, field_element
 from pinnace.api.go_form import SHOWN_AS_NULL, SHOWN_WHEN_EMPTY
+from pinnace.api.parts import MAX_PART, SHARED_PARTS, PartCache, encode_without
 from pinnace.api.schema import List, Map, Scalar, Type, empty, type_of
 
 NOTHING = FieldSet()
 MAX_CACHED = 4 << 20
 """Maximum bytes of the cached parts, with their texts."""
-MAX_PART = 16 << 10
-"""Maximum bytes of a part that is cached."""
 _MAX_SHAPES = 256
-"""Maximum number of cached combinations of fields per message type."""
+"""Maximum number of cached combinations of keys per list."""
+_SHAPE_BYTES = 2048
+"""Estimated bytes of a key of the cache without texts."""
+_OWN_LISTS = frozenset({"pinnace.core.v1.PodStatus.podIPs"})
+"""Lists whose keys differ between objects with otherwise equal fields. At most one per message."""
 _MAX_ELEMENT = 256
 """Maximum length of path elements whose JSON is cached."""
 _MAX_KEYS = 16
 """Maximum number of keys of maps whose text is cached."""
-_CACHED_PARTS: Mapping[str, tuple[str, ...]] = {
-    "pinnace.core.v1.PodSpec": ("nodeName",),
-    "pinnace.core.v1.Container": (),
-    "pinnace.core.v1.Volume": (),
-}
-"""The messages whose texts are cached by their bytes: pods of a template share them. The values are strings that differ
-between those pods."""
 _first = itemgetter(0)
 _quote: Callable[[str], str] = encode_basestring
 _Texts = Callable[[Any, FieldSet], list[str]]
@@ -48,7 +44,7 @@ _Inside = Callable[[Any, FieldSet], str]
 
 def fields_v1(message: Any, excluded: FieldSet, omitted: frozenset[str] = frozenset()) -> str:
     """Return the fields of an object as FieldsV1, without excluded ones. `omitted`: names of top-level fields that are left out
-    with all their contents. The message must not be in use elsewhere."""
+    with all their contents."""
     descriptor = message.DESCRIPTOR
     return f"{{{','.join(sorted(_message_texts(descriptor, _skeleton(descriptor), omitted)(message, excluded)))}}}"
 
@@ -155,9 +151,9 @@ def _message_writer(descriptor: Descriptor, skeleton: _Skeleton) -> _Inside:
     def write(value: Any, excluded: FieldSet) -> str:
         return ",".join(sorted(texts(value, excluded)))
 
-    if descriptor.full_name in _CACHED_PARTS:
-        return _cached_by_bytes(write, _CACHED_PARTS[descriptor.full_name])
-    return _cached_by_shape(write) if skeleton is _NO_SKELETON and is_simple(descriptor) else write
+    if descriptor.full_name in SHARED_PARTS:
+        return _cached_by_bytes(write, SHARED_PARTS[descriptor.full_name])
+    return _cached_by_signature(write, _signatures(descriptor, skeleton), _own_writer(descriptor))
 
 
 @cache
@@ -169,107 +165,6 @@ def is_simple(descriptor: Descriptor) -> bool:
         return False
     inner = (of.field(field.json_name) for field in descriptor.fields)
     return all(each is None or isinstance(each, Scalar) or each.atomic for each in inner)
-
-
-def _cached_by_shape(write: _Inside) -> _Inside:
-    """Cache the texts of messages by the fields that are present."""
-    texts = dict[tuple[FieldDescriptor, ...], str]()
-
-    def write_cached(value: Any, excluded: FieldSet) -> str:
-        if excluded is not NOTHING:
-            return write(value, excluded)
-        shape = shape_of(value)
-        text = texts.get(shape)
-        if text is None:
-            if len(texts) >= _MAX_SHAPES:
-                texts.clear()
-            text = texts[shape] = write(value, excluded)
-        return text
-
-    return write_cached
-
-
-class _PartCache:
-    """Texts by the bytes of a message. A full cache is emptied."""
-
-    def __init__(self, limit: int) -> None:
-        self.texts = dict[tuple[Any, ...], tuple[str, FieldSet]]()
-        """With the excluded fields, whose identity is a part of the key."""
-        self.size = 0
-        self._limit = limit
-
-    def add(self, key: tuple[Any, ...], size: int, text: str, excluded: FieldSet) -> None:
-        if size > MAX_PART:
-            return
-        self.size += size
-        if self.size > self._limit:
-            self.texts.clear()
-            self.size = size
-        self.texts[key] = text, excluded
-
-
-PARTS = _PartCache(MAX_CACHED)
-
-
-def _cached_by_bytes(write: _Inside, different: Sequence[str]) -> _Inside:
-    """Cache the texts of messages by their bytes. `different`: strings of which only the presence matters."""
-
-    def write_cached(value: Any, excluded: FieldSet) -> str:
-        strings = [getattr(value, name) for name in different]
-        for name in different:
-            value.ClearField(name)
-        data = value.SerializeToString()
-        for name, string in zip(different, strings, strict=True):
-            if string:
-                setattr(value, name, string)
-        key = (write, id(excluded), data, *map(bool, strings))
-        entry = PARTS.texts.get(key)
-        if entry is not None:
-            return entry[0]
-        text = write(value, excluded)
-        PARTS.add(key, len(data) + len(text), text, excluded)
-        return text
-
-    return write_cached
-
-
-def _map_writer(inner: _Inside | None) -> _Inside:
-    if inner is None:
-
-        def write_keys(value: Any, excluded: FieldSet) -> str:
-            hidden = excluded.members
-            keys = [key for key in value if field_element(key) not in hidden] if hidden else list(value)
-            return _leaves(tuple(keys)) if len(keys) <= _MAX_KEYS else _join_leaves(keys)
-
-        return write_keys
-
-    def write_map(value: Any, excluded: FieldSet) -> str:
-        elements = {field_element(key): key for key in value}
-        items = [(element, value[elements[element]]) for element in sorted(elements)]
-        return _join_items(items, inner, excluded)
-
-    return write_map
-
-
-@lru_cache(maxsize=1024)
-def _leaves(keys: tuple[str, ...]) -> str:
-    return _join_leaves(keys)
-
-
-def _join_leaves(keys: Iterable[str]) -> str:
-    return ",".join([f"{_quote(field_element(key))}:{{}}" for key in sorted(keys)])
-
-
-def _join_items(items: Iterable[tuple[str, Any]], inner: _Inside | None, excluded: FieldSet) -> str:
-    """Join the trees of items, which are in order by their elements."""
-    texts, members, children = list[str](), excluded.members, excluded.children
-    for element, item in items:
-        text = inner(item, children.get(element, NOTHING) if children else NOTHING) if inner is not None else ""
-        if element not in members:
-            texts.append(f'{_quote(element)}:{{".":{{}},{text}}}' if text else f"{_quote(element)}:{{}}")
-        elif text:
-            texts.append(f"{_quote(element)}:{{{text}}}")
-    return ",".join(texts)
 
 
 class ItemElements:
@@ -320,32 +215,169 @@ class ItemElements:
         return fieldset.key_element(values) if values else None
 
 
+@cache
+def _signatures(descriptor: Descriptor, skeleton: _Skeleton) -> Mapping[FieldDescriptor, Callable[[Any], Any]]:
+    """Return functions for the fields of a message that have several owners. Their results, and which fields are present,
+    determine the text of the message, except if one is None."""
+    of = type_of(descriptor)
+    assert isinstance(of, Map)
+    result = dict[FieldDescriptor, Callable[[Any], Any]]()
+    for field in descriptor.fields:
+        inside = of.field(field.json_name)
+        if field.full_name in INLINED:
+            result[field] = _no_signature
+        elif not (inside is None or isinstance(inside, Scalar) or inside.atomic or field.full_name in _OWN_LISTS):
+            result[field] = _signature(field, inside)
+        elif field.message_type is not None and skeleton.form.get(field.json_name) is not None:
+            result[field] = lambda value: (bool(value.ListFields()),) if isinstance(value, Message) else ()
+    return result
+
+
+def _signature(field: FieldDescriptor, of: List | Map) -> Callable[[Any], Any]:
+    if isinstance(of, List):
+        message = field.message_type
+        is_whole = isinstance(of.element, Scalar) or of.element.atomic
+        if is_whole or (message is not None and is_simple(message)):
+            return _list_signature(ItemElements(field, of), is_whole)
+    elif map_value(field) is not None and isinstance(of.element, Scalar):
+        return tuple
+    return _no_signature
+
+
+def _no_signature(value: Any) -> None:
+    return None
+
+
+def _list_signature(elements: ItemElements, is_whole: bool) -> Callable[[Any], Any]:
+    """Return a function that returns the elements of a list, and the shapes of its items. `is_whole`: an item has one owner."""
+    if is_whole:
+        return elements.of_items
+
+    def signature(items: Any) -> Any:
+        keys = elements.of_items(items)
+        return (keys, *map(shape_of, items)) if keys is not None else None
+
+    return signature
+
+
+def _own_writer(descriptor: Descriptor) -> Callable[[Any, FieldSet], str]:
+    """Return the writer of the list whose items differ between objects: a member of the JSON of the message."""
+    of = type_of(descriptor)
+    own = next((field for field in descriptor.fields if field.full_name in _OWN_LISTS), None)
+    inside = of.field(own.json_name) if own is not None and isinstance(of, Map) else None
+    if own is None or not isinstance(inside, List):
+        return lambda message, excluded: ""
+    write, items, element = _list_writer(own, inside), attrgetter(own.name), field_element(own.json_name)
+    name = f"{_quote(element)}:"
+
+    def write_own(message: Any, excluded: FieldSet) -> str:
+        if not (value := items(message)):
+            return ""
+        text = write(value, excluded.child(element))
+        if element in excluded.members:
+            return f"{name}{{{text}}}" if text else ""
+        return f'{name}{{".":{{}},{text}}}' if text else name + "{}"
+
+    return write_own
+
+
+def _cached_by_signature(
+    write: _Inside, signatures: Mapping[FieldDescriptor, Callable[[Any], Any]], write_own: Callable[[Any, FieldSet], str]
+) -> _Inside:
+    """Cache the texts of messages by what determines them. `write_own`: writes the member that differs between objects."""
+
+    def write_cached(value: Any, excluded: FieldSet) -> str:
+        present = value.ListFields()
+        key: list[Any] = [write, id(excluded), *map(_first, present)]
+        for field, inside in present:
+            if field in signatures:
+                signature = signatures[field](inside)
+                if signature is None or len(signature) > _MAX_KEYS:
+                    return write(value, excluded)
+                key.append(signature)
+        own = write_own(value, excluded)
+        key.append(bool(own))
+        shape = tuple(key)
+        entry: tuple[str, str, FieldSet] | None = PARTS.texts.get(shape)
+        if entry is None:
+            text = write(value, excluded)
+            before, _, after = text.partition(own) if own else (text, "", "")
+            entry = before, after, excluded  # the sets of cached identities must exist
+            PARTS.add(shape, _SHAPE_BYTES + 3 * len(text), entry)
+        return f"{entry[0]}{own}{entry[1]}" if own else entry[0]
+
+    return write_cached
+
+
+PARTS = PartCache(MAX_CACHED)
+
+
+def _cached_by_bytes(write: _Inside, different: str) -> _Inside:
+    """Cache the texts of messages by their bytes. `different`: a string of which only the presence matters."""
+
+    def write_cached(value: Any, excluded: FieldSet) -> str:
+        data, string = encode_without(value, different)
+        key = write, id(excluded), data, bool(string)
+        entry: tuple[str, FieldSet] | None = PARTS.texts.get(key)
+        if entry is None:
+            entry = write(value, excluded), excluded  # the sets of cached identities must exist
+            PARTS.add(key, len(data) + len(entry[0]), entry)
+        return entry[0]
+
+    return write_cached
+
+
+def _map_writer(inner: _Inside | None) -> _Inside:
+    if inner is None:
+
+        def write_keys(value: Any, excluded: FieldSet) -> str:
+            hidden = excluded.members
+            keys = [key for key in value if field_element(key) not in hidden] if hidden else list(value)
+            return _leaves(tuple(keys)) if len(keys) <= _MAX_KEYS else _join_leaves(keys)
+
+        return write_keys
+
+    def write_map(value: Any, excluded: FieldSet) -> str:
+        elements = {field_element(key): key for key in value}
+        items = [(element, value[elements[element]]) for element in sorted(elements)]
+        return _join_items(items, inner, excluded)
+
+    return write_map
+
+
+@lru_cache(maxsize=1024)
+def _leaves(keys: tuple[str, ...]) -> str:
+    return _join_leaves(keys)
+
+
+def _join_leaves(keys: Iterable[str]) -> str:
+    return ",".join([f"{_quote(field_element(key))}:{{}}" for key in sorted(keys)])
+
+
+def _join_items(items: Iterable[tuple[str, Any]], inner: _Inside | None, excluded: FieldSet) -> str:
+    """Join the trees of items, which are in order by their elements."""
+    texts, members, children = list[str](), excluded.members, excluded.children
+    for element, item in items:
+        text = inner(item, children.get(element, NOTHING) if children else NOTHING) if inner is not None else ""
+        if element not in members:
+            texts.append(f'{_quote(element)}:{{".":{{}},{text}}}' if text else f"{_quote(element)}:{{}}")
+        elif text:
+            texts.append(f"{_quote(element)}:{{{text}}}")
+    return ",".join(texts)
+
+
 def _list_writer(field: FieldDescriptor, of: List) -> _Inside:
     message = field.message_type
     is_granular = isinstance(of.element, Map) and not of.element.atomic
     inner = _message_writer(message, _NO_SKELETON) if message is not None and is_granular else None
-    is_cached = inner is None or (message is not None and is_simple(message))
     elements_of = ItemElements(field, of)
-    texts = dict[tuple[Any, ...], tuple[str, FieldSet]]()
 
     def write_list(value: Any, excluded: FieldSet) -> str:
         elements = elements_of.of_items(value)
         if elements is None:
             return _join_repeated(*elements_of.unique(value), inner, excluded)
-        if not is_cached or not 1 < len(elements) <= _MAX_KEYS:
-            items = zip(elements, value, strict=True)
-            return _join_items(sorted(items, key=_rank_of_item) if len(elements) > 1 else items, inner, excluded)
-        shapes = tuple([shape_of(item) for item in value]) if inner is not None else ()
-        key = id(excluded), elements, shapes
-        entry = texts.get(key)
-        if entry is None:
-            items = sorted(zip(elements, value, strict=True), key=_rank_of_item)
-            entry = _join_items(items, inner, excluded), excluded
-            if len(texts) >= _MAX_SHAPES:
-                texts.clear()
-            if len(entry[0]) <= MAX_PART:
-                texts[key] = entry
-        return entry[0]
+        items = zip(elements, value, strict=True)
+        return _join_items(sorted(items, key=_rank_of_item) if len(elements) > 1 else items, inner, excluded)
 
     return write_list
 

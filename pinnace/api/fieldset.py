@@ -15,6 +15,7 @@ Source: https://github.com/kubernetes-sigs/structured-merge-diff/tree/master/fie
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from json.encoder import encode_basestring
 from typing import Any
 
 Element = str
@@ -203,6 +204,10 @@ def field_element(name: str) -> Element:
 
 
 def key_element(keys: Mapping[str, Any]) -> Element:
+    if len(keys) == 1:  # most often a name
+        ((name, value),) = keys.items()
+        if isinstance(value, str):
+            return f"{_KEY}{{{encode_basestring(name)}:{encode_basestring(value)}}}"
     return _KEY + _dumps(dict(sorted(keys.items())))
 
 

@@ -23,9 +23,12 @@ from pinnace.api.customobjects import dump_canonical
 from pinnace.api.customobjects_pb2 import CustomObject
 from pinnace.api.go_form import SHOWN_AS_NULL, SHOWN_WHEN_EMPTY
 from pinnace.api.ownership import show_owners, take_owners
+from pinnace.api.parts import SHARED_PARTS, PartCache, encode_without
 from pinnace.api.resources import CustomResource, Resource
 from pinnace.api.scalars import SCALARS, write_primitive
 
+MAX_CACHED = 8 << 20
+"""Maximum bytes of the cached parts of objects, with their JSON."""
 Writer = Callable[[Any], str]
 _text: Writer = encode_basestring
 _ZERO = {FieldDescriptor.TYPE_BOOL: "false", FieldDescriptor.TYPE_STRING: '""'}
@@ -87,7 +90,37 @@ def writer(descriptor: Descriptor) -> Writer:
         add(message, texts)
         return f"{{{','.join(texts)}}}"
 
-    return write
+    return _cached_by_bytes(descriptor, write) if descriptor.full_name in SHARED_PARTS else write
+
+
+PARTS = PartCache(MAX_CACHED)
+
+
+def _cached_by_bytes(descriptor: Descriptor, write: Writer) -> Writer:
+    """Cache the JSON of messages by their bytes, without the string that differs."""
+    name = SHARED_PARTS[descriptor.full_name]
+
+    def write_cached(message: Any) -> str:
+        data, string = encode_without(message, name)
+        key = descriptor, data, bool(string)
+        parts: tuple[str, str] | None = PARTS.texts.get(key)
+        if parts is None:
+            before, after = _split_at(descriptor, message, name) if string else (write(message), "")
+            parts = before, after
+            PARTS.add(key, len(data) + len(before) + len(after), parts)
+        return f"{parts[0]}{_text(string)}{parts[1]}" if string else parts[0]
+
+    return write_cached
+
+
+def _split_at(descriptor: Descriptor, message: Message, name: str) -> tuple[str, str]:
+    """Return the JSON of a message before and after the value of a string."""
+    texts: list[str] = []
+    _compile_message_encoder(descriptor)(message, texts)
+    field = next(field for field in descriptor.fields if field.name == name)
+    begin = f"{_text(field.json_name)}:"
+    (at,) = [position for position, text in enumerate(texts) if text.startswith(begin)]
+    return f"{{{','.join([*texts[:at], begin])}", f"{','.join(['', *texts[at + 1 :]])}}}"
 
 
 Adder = Callable[[Any, list[str]], None]

@@ -286,12 +286,11 @@ def assigned_paths(resource: Resource[Any], owner: FieldOwner) -> list[Path]:
 
 def unchanged_status(resource: Resource[Any], base: bytes, status: Message) -> FieldSet:
     """Return the fields of an earlier status that the status still has."""
-    message: Any = resource.message()
-    message.status.ParseFromString(base)
-    if not isinstance(resource, CustomResource) and (fields := unchanged_in_status(message.status, status)) is not None:
+    before: Any = type(status).FromString(base)
+    if not isinstance(resource, CustomResource) and (fields := unchanged_in_status(before, status)) is not None:
         return fields
-    of, names = type_of_resource(resource), {field.name for field, _ in message.status.ListFields()}
-    forms = (_status_form(message.status), _status_form(status, names))
+    of, names = type_of_resource(resource), {field.name for field, _ in before.ListFields()}
+    forms = (_status_form(before), _status_form(status, names))
     before, after = ({"status": {name: form[name] for name in names if name in form}} for form in forms)
     present = compare(of, {"status": {}}, before).changed
     difference = compare(of, before, after)

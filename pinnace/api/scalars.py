@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -50,9 +50,16 @@ def to_datetime(instant: Time | MicroTime) -> datetime:
 
 def format_rfc3339(instant: Time | MicroTime) -> str:
     """Format as "2026-01-31T12:00:00Z". MicroTime includes microseconds."""
-    text = to_datetime(instant).replace(tzinfo=None).isoformat()
+    text = _seconds_text(instant.seconds)
+    if isinstance(instant, Time):
+        return f"{text}Z"
     micros = min(max(instant.nanos, 0), 999_999_999) // 1000
-    return f"{text}.{micros:06d}Z" if isinstance(instant, MicroTime) else f"{text}Z"
+    return f"{text}.{micros:06d}Z"
+
+
+@lru_cache(maxsize=4096)  # objects of a time have many equal times
+def _seconds_text(seconds: int) -> str:
+    return to_datetime(Time(seconds=seconds)).replace(tzinfo=None).isoformat()
 
 
 def parse_rfc3339(text: str) -> Time:

@@ -50,7 +50,12 @@ def _field_set(parts: tuple[_Part, ...]) -> FieldSet:
     result = FieldSet()
     status = field_element("status")
     for element, items in parts:
-        result.insert((status, element,))
+        result.insert(
+            (
+                status,
+                element,
+            )
+        )
         for item, fields in items:
             result.insert((status, element, item))
             for field in fields:

@@ -18,6 +18,7 @@ https://github.com/kubernetes/kubernetes/tree/master/staging/src/k8s.io/apimachi
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from pinnace.api.codec import CodecError, from_dict, revised, to_dict
@@ -45,7 +46,7 @@ from pinnace.api.ownership import (
     has_status_owner,
     ownable_fields,
     owners_of,
-    status_changes,
+    unchanged_part,
     unchanged_status,
     with_status_owner,
     without_owners,
@@ -156,7 +157,7 @@ def _track_only_manager(resource: Resource[Any], new: Any, old: Any, manager: Fi
             return False
         new.metadata.ownership = with_status_owner(data, resource, manager, now, base)
         return True
-    if new.ByteSize() < old.ByteSize():
+    if _size_of_part(new, subresource) < _size_of_part(old, subresource):
         return False  # an object that shrinks may only lose fields, which changes no time
     stored = decode_stored(data)
     owners = [owner for owner in stored.owners if (owner.subresource == STATUS) == (subresource == STATUS)]
@@ -179,6 +180,11 @@ def _track_only_manager(resource: Resource[Any], new: Any, old: Any, manager: Fi
     return True
 
 
+def _size_of_part(obj: Any, subresource: str) -> int:
+    size: int = (obj.status if subresource == STATUS else obj).ByteSize()
+    return size
+
+
 def _value_at(obj: Any, path: Path) -> Any:
     for element in path:
         obj = getattr(obj, field_name(element) or "")
@@ -187,17 +193,27 @@ def _value_at(obj: Any, path: Path) -> Any:
 
 def _take_over_status(resource: Resource[Any], owner: FieldOwner, new: Any, old: Any) -> None:
     """Remove the fields that a write changes from those that the owner of the status does not own."""
-    excluded = from_json(owner.excluded or b"{}")
-    base: Any = type(new.status).FromString(owner.base)
-    names = {field.name for field, _ in base.ListFields()}
-    names |= {field_name(element) or "" for element in excluded.child(field_element(STATUS)).all_elements()}
-    names = {name for name in names if getattr(new.status, name) != getattr(old.status, name)}
-    if not names:
+    excluded, names = _decode_exclusions(owner.excluded)
+    if owner.base:
+        base: Any = type(new.status).FromString(owner.base)
+        names = names | {field.name for field, _ in base.ListFields()}
+    if all(getattr(new.status, name) == getattr(old.status, name) for name in names):
         return
     if owner.base:
         excluded = excluded | unchanged_status(resource, owner.base, old.status)
-    excluded = excluded - status_changes(resource, old.status, new.status, names)
+    excluded = unchanged_part(resource, excluded, old.status, new.status, names)
     owner.base, owner.excluded = b"", excluded.to_json().encode() if excluded else b""
+
+
+def _decode_exclusions(data: bytes) -> tuple[FieldSet, frozenset[str]]:
+    """Return the excluded fields, and the names of the fields of the status with one of them."""
+    return _decode_short_exclusions(data) if len(data) <= MAX_BASE else _decode_short_exclusions.__wrapped__(data)
+
+
+@lru_cache(maxsize=1024)
+def _decode_short_exclusions(data: bytes) -> tuple[FieldSet, frozenset[str]]:
+    excluded = from_json(data or b"{}")
+    return excluded, frozenset(field_name(element) or "" for element in excluded.child(field_element(STATUS)).all_elements())
 
 
 def set_owners(resource: Resource[Any], new: Any, old: Any, owners: Ownership) -> None:

@@ -1,8 +1,8 @@
 """The fields of a message as FieldsV1, by writers that are compiled once per message type.
 
-The result is that of `compare` with an empty object (pinnace.api.structured_merge), which takes fifty times as long. Which fields
-exist does not depend on most values. So the texts of parts are cached: those of pod specs, containers and volumes by their bytes,
-those of messages with only simple fields by the fields that are present. The caches are bounded.
+The result is that of `compare` with an empty object (pinnace.api.structured_merge), which takes many times as long. Which
+fields exist does not depend on most values, so the texts of parts are cached: those of pod specs, containers and volumes by
+their bytes, those of other messages by the fields that are present, and the keys of their maps and items. All caches are bounded.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ from pinnace.api import fieldset
 from pinnace.api.codec import INLINED, OWNERSHIP, SHOWN_WHEN_ZERO, Field, fields_of, map_value
 from pinnace.api.fieldset import FieldSet, field_element
 from pinnace.api.go_form import SHOWN_AS_NULL, SHOWN_WHEN_EMPTY
-from pinnace.api.parts import MAX_PART, SHARED_PARTS, PartCache, encode_without
+from pinnace.api.parts import SHARED_PARTS, PartCache, encode_without
 from pinnace.api.schema import List, Map, Scalar, Type, empty, type_of
 
 NOTHING = FieldSet()
@@ -31,7 +31,7 @@ _SHAPE_BYTES = 2048
 _OWN_LISTS = frozenset({"pinnace.core.v1.PodStatus.podIPs"})
 """Lists whose keys differ between objects with otherwise equal fields. At most one per message."""
 _MAX_ELEMENT = 256
-"""Maximum length of path elements whose JSON is cached."""
+"""Maximum length of the keys or elements of a map or list that are cached."""
 _MAX_KEYS = 16
 """Maximum number of keys of maps whose text is cached."""
 _first = itemgetter(0)
@@ -172,30 +172,44 @@ class ItemElements:
 
     def __init__(self, field: FieldDescriptor, of: List) -> None:
         message = field.message_type
-        self._keys = [_Key(fields_of(message)[key], of.default(key)) for key in of.keys] if message is not None else []
+        names = sorted(of.keys) if message is not None else []
+        self._keys = [_Key(fields_of(message)[key], of.default(key)) for key in names] if message is not None else []
         paths = [key.path for key in self._keys]
         self._values: Callable[[Any], Any] = attrgetter(*paths) if paths else lambda item: item
-        self._cached = dict[tuple[Any, ...], tuple[str, ...] | None]()
+        self._begin = f"k:{{{_quote(names[0])}:" if len(names) == 1 else ""
+        self._cached = dict[tuple[Any, ...], tuple[str, ...]]()
 
     def of_items(self, items: Sequence[Any]) -> tuple[str, ...] | None:
-        """Return the elements; None if an item has no keys, or two items have the same."""
+        """Return the elements; None if an item lacks keys, or two items have the same."""
         values = tuple(map(self._values, items))
-        try:
-            return self._cached[values]
-        except KeyError:
-            pass
-        found = [self._element(item) for item in items]
-        elements = tuple([element for element in found if element is not None])
-        result = elements if len(set(elements)) == len(found) else None
-        if all(map(self._is_plain, values)) and len(values) <= _MAX_KEYS and sum(map(len, elements)) <= _MAX_ELEMENT:
-            if len(self._cached) >= _MAX_SHAPES:
-                self._cached.clear()
-            self._cached[values] = result
-        return result
+        if len(values) == 1 and self._begin and isinstance(value := values[0], str) and value:
+            return (f"{self._begin}{_quote(value)}}}",)
+        elements = self._cached.get(values)
+        if elements is None:
+            if not all(map(all, values) if len(self._keys) > 1 else values) or len(set(values)) < len(values):
+                return None
+            elements = tuple(map(self._element_of_values, values))
+            if len(elements) <= _MAX_KEYS and sum(map(len, elements)) <= _MAX_ELEMENT:
+                if len(self._cached) >= _MAX_SHAPES:
+                    self._cached.clear()
+                self._cached[values] = elements
+        return elements
 
-    def _is_plain(self, value: Any) -> bool:
-        """Return whether the values of keys suffice to make the element: none has a default, or is absent."""
-        return all(value) if len(self._keys) > 1 else bool(value)
+    def in_order(self, items: Sequence[Any]) -> list[tuple[str, Any]] | None:
+        """Return the items with their elements in the order of FieldsV1; None if an item lacks keys, or two items have the
+        same."""
+        elements = self.of_items(items)
+        if elements is None or len(elements) < 2:
+            return list(zip(elements, items, strict=True)) if elements is not None else None
+        values = map(self._values, items)
+        return [(element, item) for _, element, item in sorted(zip(values, elements, items, strict=True), key=_first)]
+
+    def _element_of_values(self, values: Any) -> str:
+        if not self._keys:
+            return fieldset.value_element(values)
+        if len(self._keys) == 1:
+            return fieldset.key_element({self._keys[0].name: values})
+        return fieldset.key_element(dict(zip([key.name for key in self._keys], values, strict=True)))
 
     def unique(self, items: Iterable[Any]) -> tuple[dict[str, Any], set[str]]:
         """Return the items by element, and the elements of several items. Items without keys are omitted."""
@@ -226,7 +240,7 @@ def _signatures(descriptor: Descriptor, skeleton: _Skeleton) -> Mapping[FieldDes
         inside = of.field(field.json_name)
         if field.full_name in INLINED:
             result[field] = _no_signature
-        elif not (inside is None or isinstance(inside, Scalar) or inside.atomic or field.full_name in _OWN_LISTS):
+        elif isinstance(inside, List | Map) and not inside.atomic and field.full_name not in _OWN_LISTS:
             result[field] = _signature(field, inside)
         elif field.message_type is not None and skeleton.form.get(field.json_name) is not None:
             result[field] = lambda value: (bool(value.ListFields()),) if isinstance(value, Message) else ()
@@ -333,7 +347,9 @@ def _map_writer(inner: _Inside | None) -> _Inside:
         def write_keys(value: Any, excluded: FieldSet) -> str:
             hidden = excluded.members
             keys = [key for key in value if field_element(key) not in hidden] if hidden else list(value)
-            return _leaves(tuple(keys)) if len(keys) <= _MAX_KEYS else _join_leaves(keys)
+            return (
+                _leaves(tuple(keys)) if len(keys) <= _MAX_KEYS and sum(map(len, keys)) <= _MAX_ELEMENT else _join_leaves(keys)
+            )
 
         return write_keys
 
@@ -373,17 +389,12 @@ def _list_writer(field: FieldDescriptor, of: List) -> _Inside:
     elements_of = ItemElements(field, of)
 
     def write_list(value: Any, excluded: FieldSet) -> str:
-        elements = elements_of.of_items(value)
-        if elements is None:
+        items = elements_of.in_order(value)
+        if items is None:
             return _join_repeated(*elements_of.unique(value), inner, excluded)
-        items = zip(elements, value, strict=True)
-        return _join_items(sorted(items, key=_rank_of_item) if len(elements) > 1 else items, inner, excluded)
+        return _join_items(items, inner, excluded)
 
     return write_list
-
-
-def _rank_of_item(item: tuple[str, Any]) -> tuple[Any, ...]:
-    return fieldset.rank(item[0])
 
 
 def shape_of(message: Any) -> tuple[FieldDescriptor, ...]:

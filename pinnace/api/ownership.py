@@ -44,6 +44,8 @@ FIELDS_V1 = "FieldsV1"
 STATUS = "status"
 MAX_BASE = 512
 """Maximum bytes of the status before the first write of its manager. Otherwise the fields are computed at the write."""
+_MAX_CACHED = 1024
+"""Maximum bytes of excluded fields that are cached."""
 SERVER_FIELDS = (
     "name", "namespace", "creationTimestamp", "selfLink", "uid", "generation", "managedFields", "resourceVersion",
 )  # fmt: skip
@@ -297,22 +299,30 @@ def unchanged_status(resource: Resource[Any], base: bytes, status: Message) -> F
     return present - difference.modified - difference.removed
 
 
-def status_changes(resource: Resource[Any], old: Message, new: Message, names: Iterable[str]) -> FieldSet:
-    """Return the fields that a status changes or loses, among the fields with these names."""
+def unchanged_part(resource: Resource[Any], fields: FieldSet, old: Message, new: Message, names: Collection[str]) -> FieldSet:
+    """Return those of a set of fields of the status that a write does not change. Fields that do not exist may be omitted.
+    `names`: the fields of the status with one in the set."""
+    part = _part_of_status(old, names)
+    if not isinstance(resource, CustomResource) and (unchanged := unchanged_in_status(part, new)) is not None:
+        return fields & unchanged
     forms = ({"status": {name: form[name] for name in names if name in form}} for form in map(_status_form, (old, new)))
     difference = compare(type_of_resource(resource), *forms)
-    return difference.changed | difference.removed
+    return fields - difference.changed - difference.removed
+
+
+def _part_of_status(status: Any, names: Collection[str]) -> Any:
+    part = type(status)()
+    part.CopyFrom(status)
+    for field, _ in status.ListFields():
+        if field.name not in names:
+            part.ClearField(field.name)
+    return part
 
 
 def _status_form(status: Any, names: Collection[str] | None = None) -> dict[str, Any]:
     """Return the JSON form of a status. `names`: the fields that matter; None: all."""
     if names is not None:
-        part = type(status)()
-        part.CopyFrom(status)
-        for field, _ in status.ListFields():
-            if field.name not in names:
-                part.ClearField(field.name)
-        status = part
+        status = _part_of_status(status, names)
     return completed(status, to_dict(status))
 
 
@@ -477,8 +487,8 @@ def show_owners(resource: Resource[Any], obj: Any) -> None:
 
 
 def take_owners(resource: Resource[Any], obj: Any) -> str:
-    """Remove the owners of an object, in place, and return its managedFields as JSON. Return "", and only show the owners of the
-    object, if the JSON of managedFields is not made of the stored owners."""
+    """Remove the owners of an object, in place, and return its managedFields as JSON. If they need sets of fields in between, only
+    show the owners, and return ""."""
     metadata = obj.metadata
     stored = metadata.ownership
     if not stored:
@@ -501,10 +511,7 @@ def _is_written(resource: Resource[Any], owners: Iterable[FieldOwner]) -> bool:
     the stored version."""
     if isinstance(resource, CustomResource) or not conversion_of(resource).is_identity:
         return False
-    for owner in owners:
-        if owner.apiVersion:
-            return False
-    return True
+    return not any([owner.apiVersion for owner in owners])
 
 
 def _written_fields(resource: Resource[Any], obj: Any, owners: Sequence[FieldOwner]) -> Iterator[tuple[FieldOwner, str]]:
@@ -528,11 +535,13 @@ def _written_exclusions(resource: Resource[Any], obj: Any, owner: FieldOwner) ->
     """Return the fields of an object that the manager of the remaining fields does not own. Equal results are identical, as far
     as they are cached."""
     plural, subresource = resource.plural, owner.subresource
-    excluded = _statically_excluded(plural, subresource, owner.assigned, owner.excluded)
+    # long exclusions are rare, and would make the cache large
+    statically_excluded = _statically_excluded if len(owner.excluded) <= _MAX_CACHED else _statically_excluded.__wrapped__
+    excluded = statically_excluded(plural, subresource, owner.assigned, owner.excluded)
     if owner.base:
         excluded = excluded | unchanged_status(resource, owner.base, obj.status)
     if subresource != STATUS and (paths := _filled_by_server(resource, obj, excluded)):
-        excluded = _statically_excluded(plural, subresource, owner.assigned, owner.excluded, tuple(paths))
+        excluded = statically_excluded(plural, subresource, owner.assigned, owner.excluded, tuple(paths))
     return excluded
 
 

@@ -1,7 +1,7 @@
 """The fields of a status that are as before, by writers that are compiled once per field.
 
-The result is that of `compare` (pinnace.api.structured_merge), which takes twenty times as long. Statuses with other contents than
-simple fields, maps, and lists of simple messages have no fast comparison.
+The result is that of `compare` (pinnace.api.structured_merge), which takes many times as long. Statuses with other contents
+than simple fields, maps, and lists of simple messages have no fast comparison.
 """
 
 from collections.abc import Callable
@@ -17,6 +17,8 @@ from pinnace.api.fieldset import FieldSet, field_element
 from pinnace.api.scalars import SCALARS
 from pinnace.api.schema import List, Map, Scalar, type_of
 
+_MAX_CACHED = 1024
+"""Maximum length of the elements of a result that is cached."""
 _Item = tuple[str, tuple[str, ...]]
 """The element of an item, and those of its unchanged fields."""
 _Part = tuple[str, tuple[_Item, ...]]
@@ -33,8 +35,8 @@ differs. Raises _NotComparable."""
 
 
 def unchanged_in_status(before: Any, after: Any) -> FieldSet | None:
-    """Return the fields of a status that a later status still has, as fields of the object; None if the fast comparison does not
-    support its contents. Equal results may be identical."""
+    """Return the fields of a status that a later status still has, as fields of the object; None if the fast comparison does
+    not support its contents. Equal results may be identical."""
     parts = list[_Part]()
     try:
         for field, value in before.ListFields():
@@ -42,7 +44,8 @@ def unchanged_in_status(before: Any, after: Any) -> FieldSet | None:
                 parts.append(part)
     except _NotComparable:
         return None
-    return _field_set(tuple(parts))
+    size = sum([len(item) for _, items in parts for item, _ in items])
+    return (_field_set if size <= _MAX_CACHED else _field_set.__wrapped__)(tuple(parts))
 
 
 @lru_cache(maxsize=1024)

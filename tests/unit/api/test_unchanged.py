@@ -24,7 +24,7 @@ def test_fast_comparison_agrees_with_comparison_of_forms(resource: Resource[Any]
     status = resource.message.DESCRIPTOR.fields_by_name["status"].message_type
     assert status is not None
     before, after = data.draw(messages(status._concrete_class)), data.draw(messages(status._concrete_class))
-    for field, value in before.ListFields():
+    for field, _ in before.ListFields():
         if data.draw(st.booleans()):
             after.ClearField(field.name)
             after.MergeFrom(_only(before, field.name))

@@ -242,7 +242,10 @@ class ObjectHandlers:
             head, parts = self._table_parts(request, resource, items, list_meta, form)
         elif form.transform:
             head = {"kind": METADATA_LIST, "apiVersion": f"meta.k8s.io/{form.version}", "metadata": list_meta, "items": []}
-            parts = (dump_json(tables.partial_metadata(obj, form.version))[:-1] for obj in _split_objects(resource, items))
+            parts = (
+                tables.with_owners(tables.partial_metadata(obj, form.version), owners, tables.METADATA_END)
+                for obj, owners in _split_objects(resource, items, "Metadata")
+            )
         else:
             head = {"kind": resource.list_kind, "apiVersion": resource.api_version, "metadata": list_meta, "items": []}
             parts = (self._cache.json(resource.resource, item) for item in items) if resource.resource is not None else iter(())
@@ -279,8 +282,8 @@ class ObjectHandlers:
         include, now = tables.read_include_object(request), time.time()
         head = tables.render_table(resource, (), meta, now, version=form.version, include=include)
         return head, (
-            dump_json(tables.render_row(resource, obj, now, form.version, include))[:-1]
-            for obj in _split_objects(resource, items)
+            tables.with_owners(tables.render_row(resource, obj, now, form.version, include), owners, tables.ROW_END)
+            for obj, owners in _split_objects(resource, items, include)
         )
 
     def _table(
@@ -340,8 +343,9 @@ def check_name(route: Route, obj: Any) -> None:
         raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({route.name})")
 
 
-def _split_objects(resource: ApiResource, items: Iterable[bytes]) -> Iterator[Any]:
-    return (decode_shown(resource.resource, item) for item in items) if resource.resource is not None else iter(())
+def _split_objects(resource: ApiResource, items: Iterable[bytes], include: str) -> Iterator[tuple[Any, str]]:
+    of = resource.resource
+    return (tables.decode_for(of, item, include) for item in items) if of is not None else iter(())
 
 
 async def group_chunks(parts: Iterator[bytes], turns: ChunkTurns) -> Groups:

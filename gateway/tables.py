@@ -9,14 +9,17 @@ from typing import Any
 
 from pinnace.api.conversion import conversion_of
 from pinnace.api.json_codec import to_json
-from pinnace.api.resources import Object
+from pinnace.api.ownership import show_owners, take_owners
+from pinnace.api.resources import Object, Resource
 from pinnace.apiextensions.columns import cells
 from pinnace.apiextensions.kinds import CustomVersion
 from pinnace.gateway.api_resources import ApiResource
-from pinnace.gateway.http import ApiStatus, Request
+from pinnace.gateway.http import ApiStatus, Request, dump_json
 from pinnace.printers import COLUMNS
 from pinnace.printers.columns import Columns, format_age
 
+ROW_END, METADATA_END, TABLE_END = b"}}}", b"}}", b"}}}]}"
+"""The end of the JSON of a row, of an object with metadata only, and of a one-row Table, after the last field of metadata."""
 INCLUDES = ("", "None", "Metadata", "Object")
 _PLAIN: Columns[Any] = Columns(
     ("NAME", "AGE"), (), lambda obj, now: (obj.metadata.name, format_age(obj.metadata.creationTimestamp, now))
@@ -101,6 +104,25 @@ def render_table(
     result["columnDefinitions"] = _definitions(resource) if definitions else None
     result["rows"] = [render_row(resource, obj, now, version, include) for obj in objects]
     return result
+
+
+def decode_for(resource: Resource[Any], data: bytes, include: str) -> tuple[Any, str]:
+    """Decode an object for a row that includes a part of it, or for its metadata only. Return it, and the JSON of its
+    managedFields if they are not in the object, for `with_owners`. Raises DecodeError."""
+    obj: Any = resource.message
+    obj = obj.FromString(data)
+    if include == "Metadata":
+        return obj, take_owners(resource, obj)
+    if include == "Object":
+        show_owners(resource, obj)
+    return obj, ""
+
+
+def with_owners(document: Mapping[str, Any], owners: str, end: bytes) -> bytes:
+    """Return compact JSON of a document. `owners`: the JSON of managedFields, which become the last field of the metadata at
+    the end of the document; "": none. `end`: the end of the JSON after the last field of these metadata."""
+    text = dump_json(document)[:-1]
+    return b'%b,"managedFields":%b%b' % (text.removesuffix(end), owners.encode(), end) if owners else text
 
 
 def render_row(resource: ApiResource, obj: Object, now: float, version: str, include: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
 from pinnace.api.json_codec import JsonCache
-from pinnace.api.ownership import decode_shown, encode_shown
+from pinnace.api.ownership import encode_shown
 from pinnace.api.resources import Resource
 from pinnace.api.verbs_pb2 import WatchEventType
 from pinnace.api.wire import field
@@ -200,12 +200,13 @@ class TransformedEncoder(JsonEncoder):
 
     def event(self, kind: str, data: bytes) -> bytes:
         assert self.resource.resource is not None
-        obj: Any = decode_shown(self.resource.resource, data)
-        if self._form.transform == TABLE:
-            result = self._table([obj], {"resourceVersion": obj.metadata.resourceVersion})
+        is_table = self._form.transform == TABLE
+        obj, owners = tables.decode_for(self.resource.resource, data, self._include if is_table else "Metadata")
+        if is_table:
+            result, end = self._table([obj], {"resourceVersion": obj.metadata.resourceVersion}), tables.TABLE_END
         else:
-            result = tables.partial_metadata(obj, self._form.version)
-        return b"%b%b}\n" % (_PREFIXES[kind], dump_json(result)[:-1])
+            result, end = tables.partial_metadata(obj, self._form.version), tables.METADATA_END
+        return b"%b%b}\n" % (_PREFIXES[kind], tables.with_owners(result, owners, end))
 
     def bookmark(self, version: str, initial_end: bool) -> bytes:
         metadata = _bookmark_metadata(version, initial_end)

@@ -2,7 +2,8 @@
 
 The result is that of `compare` with an empty object (pinnace.api.structured_merge), which takes many times as long. Which
 fields exist does not depend on most values, so the texts of parts are cached: those of pod specs, containers and volumes by
-their bytes, those of other messages by the fields that are present, and the keys of their maps and items. All caches are bounded.
+their bytes, those of other messages by the fields that are present, and the keys of their maps and items. All caches
+are bounded.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

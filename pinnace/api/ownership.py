@@ -18,6 +18,7 @@ Source: https://github.com/kubernetes/kubernetes/tree/master/staging/src/k8s.io/
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar, cast
 
 from google.protobuf.message import DecodeError, Message
@@ -487,8 +488,8 @@ def show_owners(resource: Resource[Any], obj: Any) -> None:
 
 
 def take_owners(resource: Resource[Any], obj: Any) -> str:
-    """Remove the owners of an object, in place, and return its managedFields as JSON. If they need sets of fields in between, only
-    show the owners, and return ""."""
+    """Remove the owners of an object, in place, and return its managedFields as JSON. If they need sets of fields in between,
+    only show the owners, and return ""."""
     metadata = obj.metadata
     stored = metadata.ownership
     if not stored:
@@ -506,12 +507,15 @@ def take_owners(resource: Resource[Any], obj: Any) -> str:
     return f"[{','.join(texts)}]" if texts else ""
 
 
+_version_of = attrgetter("apiVersion")
+
+
 def _is_written(resource: Resource[Any], owners: Iterable[FieldOwner]) -> bool:
     """Return whether the fields of the owners can be written without sets of fields in between: if they have the field names of
     the stored version."""
     if isinstance(resource, CustomResource) or not conversion_of(resource).is_identity:
         return False
-    return not any([owner.apiVersion for owner in owners])
+    return not any(map(_version_of, owners))
 
 
 def _written_fields(resource: Resource[Any], obj: Any, owners: Sequence[FieldOwner]) -> Iterator[tuple[FieldOwner, str]]:

@@ -7,11 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pinnace.api import field_writer, json_codec
 from pinnace.api.codec import to_dict
 from pinnace.api.core_v1_pb2 import Container, ContainerStatus, Event, Pod, PodCondition, PodSpec
 from pinnace.api.json_codec import JsonCache, to_json, with_type
+from pinnace.api.ownership import Creator
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from pinnace.api.resources import ALL, EVENTS_V1, PODS, Resource
+from pinnace.api.wire import read_only
 from tests.builders import make_node, make_pod
 from tests.messages import messages
 
@@ -72,3 +75,25 @@ def test_cache_is_bounded_in_bytes() -> None:
     first = [cache.json(PODS, pod) for pod in pods]
     assert [cache.json(PODS, pod) for pod in pods] == first
     assert cache.size <= 4000
+
+
+def test_pods_with_equal_specs_keep_their_nodes() -> None:
+    """The JSON of a spec is cached without its node."""
+    pod = make_pod("a").req(cpu="1").build()
+    for node in ("", "n1", "n2", "", 'a"b'):
+        pod.spec.nodeName = node
+        for obj in (pod, read_only(pod)):
+            spec = json.loads(to_json(obj))["spec"]
+            assert spec.get("nodeName", "") == node
+            assert list(spec) == list(json.loads(to_json(PodSpec.FromString(pod.spec.SerializeToString()))))
+        assert without_empty(spec) == without_empty(to_dict(pod)["spec"])
+
+
+def test_caches_of_parts_are_bounded() -> None:
+    for index in range(3000):
+        pod = make_pod("a").req(cpu="1").build()
+        pod.spec.containers[0].env.add(name=f"v{index}", value="x" * 2000)
+        pod.metadata.ownership = Creator(PODS, "m", "", 1.7e9)(pod)
+        JsonCache().json(PODS, pod.SerializeToString())
+    assert 0 < json_codec.PARTS.size <= json_codec.MAX_CACHED
+    assert 0 < field_writer.PARTS.size <= field_writer.MAX_CACHED

@@ -1,5 +1,6 @@
 """The stored owners of fields give the same managedFields as if each write computed its fields."""
 
+import json
 import random
 from collections.abc import Callable
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.fieldset import FieldSet
+from pinnace.api.json_codec import JsonCache, to_json
 from pinnace.api.ownership import (
     MAX_BASE,
     STATUS,
@@ -102,6 +104,11 @@ def shown(pod: Any) -> list[bytes]:
     return sorted(entry.SerializeToString(deterministic=True) for entry in entries)
 
 
+def json_of(pod: Any) -> Any:
+    """The JSON that a client reads."""
+    return json.loads(JsonCache().json(PODS, pod.SerializeToString()))
+
+
 def created(pod: Any, manager: str, now: int) -> tuple[Any, Ownership]:
     """A pod as a manager creates it, and the owners that a computation at the create gives."""
     new = copied(pod, lambda obj: None)
@@ -130,6 +137,7 @@ def test_stored_owners_equal_owners_that_each_write_computes(seed: int) -> None:
             managed_fields.track(PODS, new, pod, manager, (), now)
         assert fields(owners_of(PODS, new)) == fields(expected), (now, manager)
         assert shown(new) == encoded(owners_of(PODS, new))
+        assert json_of(new) == json.loads(to_json(with_shown_owners(PODS, new)))
         pod = new
         if now == 6 and not pod.metadata.annotations:
             pod = copied(pod, bind)

@@ -35,7 +35,7 @@ from pinnace.kubelet.runtime.process.atomic_writer import write_atomically
 from pinnace.kubelet.runtime.process.objects import NO_OBJECTS, MissingObject, Objects, config_error, has_files, volume_files
 from pinnace.kubelet.runtime.process.plan import make_volumes, unsupported_volume, volume_paths
 from pinnace.kubelet.runtime.process.root import RuntimeRoot
-from pinnace.kubelet.runtime.process.tokens import PodTokens, RequestToken
+from pinnace.kubelet.runtime.process.tokens import PodTokens, RequestToken, token_keys
 from pinnace.runtime.backoff import KeyedBackoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
@@ -131,9 +131,15 @@ class ProcessVolumeManager:
             uids = await self._queue.get_batch(PODS_PER_ROUND)
             round_ = {uid: mounts for uid in uids if (mounts := self._pods.get(uid)) is not None}
             errors = await self._read_objects(round_.values())
+            await asyncio.gather(*(self._renew_tokens(mounts) for mounts in round_.values()))
             for uid, mounts in round_.items():
                 if self._pods.get(uid) is mounts:
                     await self._sync(uid, mounts, errors)
+
+    async def _renew_tokens(self, mounts: _MountedPod) -> None:
+        if next(token_keys(mounts.pod), None) is not None:
+            async with self._calls:
+                await mounts.tokens.renew(mounts.pod, self._clock.time())
 
     async def _read_objects(self, round_: Iterable[_MountedPod]) -> Mapping[tuple[str, Reference], ApiError]:
         """Reads the objects of these pods. Returns the failures."""
@@ -176,7 +182,6 @@ class ProcessVolumeManager:
         if unread:
             failure = f'{unread[0].kind} "{unread[0].name}": {errors.get((pod.metadata.namespace, unread[0]), "not read yet")}'
         else:
-            await mounts.tokens.renew(pod, self._clock.time())
             failure = await self._mount(uid, mounts)
         if self._pods.get(uid) is not mounts:  # the pod was deleted meanwhile
             return

@@ -123,7 +123,7 @@ from pinnace.apiserver.webhooks.services import EndpointResolver
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.cpu import no_preemptions
 from pinnace.runtime.grpc_server import RefusalPacer
-from pinnace.runtime.supervise import unending
+from pinnace.runtime.supervise import run_unending
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 
@@ -277,27 +277,27 @@ class Assembly:
         await self._identity.check()
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(unending("identity", self._identity.run), name="identity")
-                tasks.create_task(unending("committer", self._committer.run), name="committer")
+                tasks.create_task(run_unending("identity", self._identity.run), name="identity")
+                tasks.create_task(run_unending("committer", self._committer.run), name="committer")
                 tasks.create_task(
-                    unending("committer of elections", self._elections_committer.run), name="committer of elections"
+                    run_unending("committer of elections", self._elections_committer.run), name="committer of elections"
                 )
                 for committer in (self._committer, self._elections_committer):
-                    tasks.create_task(unending("pipelines", committer.keep_pipelines), name="pipelines")
-                tasks.create_task(unending("flow control", self._flow.run), name="flow control")
-                tasks.create_task(unending("tenures", self._authorizations.run), name="tenures")
-                tasks.create_task(unending("sweeper", self._sweeper.run), name="sweeper")
-                tasks.create_task(unending("compactor", self._compactor.run), name="compactor")
-                tasks.create_task(unending("retention of events", self._retention.run), name="retention of events")
-                tasks.create_task(unending("cacher", self.cacher.run), name="cacher")
-                tasks.create_task(unending("quotas", self._quotas.run), name="quotas")
-                tasks.create_task(unending("elections", self._elections.run), name="elections")
-                tasks.create_task(unending("opening", self.opening.run), name="opening")
-                tasks.create_task(unending("definitions", self._definitions.run), name="definitions")
+                    tasks.create_task(run_unending("pipelines", committer.keep_pipelines), name="pipelines")
+                tasks.create_task(run_unending("flow control", self._flow.run), name="flow control")
+                tasks.create_task(run_unending("tenures", self._authorizations.run), name="tenures")
+                tasks.create_task(run_unending("sweeper", self._sweeper.run), name="sweeper")
+                tasks.create_task(run_unending("compactor", self._compactor.run), name="compactor")
+                tasks.create_task(run_unending("retention of events", self._retention.run), name="retention of events")
+                tasks.create_task(run_unending("cacher", self.cacher.run), name="cacher")
+                tasks.create_task(run_unending("quotas", self._quotas.run), name="quotas")
+                tasks.create_task(run_unending("elections", self._elections.run), name="elections")
+                tasks.create_task(run_unending("opening", self.opening.run), name="opening")
+                tasks.create_task(run_unending("definitions", self._definitions.run), name="definitions")
                 tasks.create_task(self._migrate(), name="migration")
                 if self._token_secrets is not None:
                     for name, part in (("service kubernetes", self._kubernetes), ("token secrets", self._token_secrets)):
-                        tasks.create_task(unending(name, partial(self._run_when_open, part.run)), name=name)
+                        tasks.create_task(run_unending(name, partial(self._run_when_open, part.run)), name=name)
         finally:
             await self._webhook_client.close()
 

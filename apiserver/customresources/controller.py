@@ -40,7 +40,7 @@ from pinnace.apiserver.registry.store import Store
 from pinnace.apiserver.storage.interface import Guard, StorageError
 from pinnace.runtime.backoff import KeyedBackoff
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.supervise import unending
+from pinnace.runtime.supervise import run_unending
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class DefinitionController:
         """Process definitions until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for _ in range(WORKERS):
-                tasks.create_task(unending("definitions", self._work), name="definitions")
+                tasks.create_task(run_unending("definitions", self._work), name="definitions")
 
     def _handle_change(self, name: str) -> None:
         """Process a changed definition, and those of its group whose names are not accepted: it may have freed their names."""
@@ -129,7 +129,7 @@ class DefinitionController:
             if complete:
                 self._backoff.forget(name)
             else:
-                asyncio.get_running_loop().call_later(self._backoff.next(name), self._add, name)
+                asyncio.get_running_loop().call_later(self._backoff.next_delay(name), self._add, name)
 
     async def _process(self, name: str) -> bool:
         """Return whether nothing more is to do until the definition changes. Raises CacheError, StorageError."""

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 T = TypeVar("T")
-TIMEOUT = 10.0
+TIMEOUT = 30.0
 """Seconds for a request, and for a condition."""
 POLL = 0.02
 FIELD_MANAGER = "pinnace-testing"

@@ -7,6 +7,7 @@ first worker that needs one starts a cluster for all, and the controller ends it
 import os
 import re
 import shutil
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
     from pinnace.testing.handle import PinnaceCluster
     from pinnace.testing.sessions import ClusterOptions, ClusterSession
 
+READ_AT_IMPORT = tuple(
+    f"{name}.config{module}" for name in ("kubernetes", "kubernetes_asyncio") for module in ("", ".kube_config")
+)
+"""Modules that read KUBECONFIG once, when they are imported. With the import at the head of a test file, a client would use the
+user's own cluster."""
 LOG_LINES = 40
 """The last lines of each log that a report has."""
 MAX_WORDS = 50
@@ -113,6 +119,9 @@ def kubeconfig(pinnace_cluster: "PinnaceCluster") -> Iterator[Path]:
     """The kubeconfig of the cluster. KUBECONFIG names it during the session: no client reaches the user's own cluster."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KUBECONFIG", str(pinnace_cluster.kubeconfig))
+        for name in READ_AT_IMPORT:
+            if hasattr(sys.modules.get(name), "KUBE_CONFIG_DEFAULT_LOCATION"):
+                patch.setattr(sys.modules[name], "KUBE_CONFIG_DEFAULT_LOCATION", str(pinnace_cluster.kubeconfig))
         yield pinnace_cluster.kubeconfig
 
 

@@ -5,7 +5,7 @@
 
 It writes its answer to FOLDER/answer.json: how to reach the cluster, or why it did not start. It holds a lock on FOLDER/lock as
 long as it lives, so that a later server recognizes the folders of servers that were killed, and removes them. After SIGUSR1 it
-no longer watches the owner, and ends when another program has stopped the cluster.
+no longer watches the owner, and ends when `pinnace down` has removed the cluster.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import ClusterError, StartFailed
 from pinnace.cluster.folder import SEGMENT
 from pinnace.cluster.processes import kill_pod_containers
-from pinnace.cluster.spec import ClusterSpec, kubeconfig_file
+from pinnace.cluster.spec import FILE, ClusterSpec, kubeconfig_file
 from pinnace.testing.forkserver import ForkServer
 from pinnace.testing.sessions import ANSWER, PREFIX
 
@@ -55,7 +55,7 @@ def main() -> None:
 
 async def serve(cluster: Cluster, folder: Path, owner: int, timeout: float) -> int:
     """Run the cluster until it is no longer needed. Returns the exit code."""
-    loop = asyncio.get_running_loop()
+    loop, state_file = asyncio.get_running_loop(), folder / CLUSTER / FILE
     ended, kept = asyncio.Event(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, ended.set)
     loop.add_signal_handler(signal.SIGUSR1, kept.set)
@@ -85,17 +85,13 @@ async def serve(cluster: Cluster, folder: Path, owner: int, timeout: float) -> i
     await asyncio.wait((waiting, keeping), return_when=asyncio.FIRST_COMPLETED)
     if not ended.is_set():
         loop.remove_reader(handle)
-        while not ended.is_set() and (cluster.folder.path / "cluster.json").exists() and set(cluster.ended()) != names(cluster):
+        while not ended.is_set() and state_file.exists():
             with suppress(TimeoutError):
                 await asyncio.wait_for(ended.wait(), KEPT_POLL)
-    if (cluster.folder.path / "cluster.json").exists():
+    if state_file.exists():
         await cluster.down(grace=0)
     shutil.rmtree(folder)
     return 0
-
-
-def names(cluster: Cluster) -> set[str]:
-    return {record.name for record in cluster.state.processes}
 
 
 def describe_cluster(cluster: Cluster) -> dict[str, Any]:

@@ -22,7 +22,7 @@ def test_example_passes(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:asyncio", "-p", "no:cacheprovider"]
     environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
-        [*command, "--pinnace-data-dir", str(tmp_path)], cwd=OPERATORS / name, env=environment,
+        [*command, f"--pinnace-data-dir={tmp_path}"], cwd=OPERATORS / name, env=environment,
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.stories, pytest.mark.timeout(180)]
 PATIENCE = 30.0
 TESTS = """
 import os
+from kubernetes import client, config
 
 SPEC = {"containers": [{"name": "web", "image": "web:1"}]}
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": SPEC}
@@ -34,11 +35,14 @@ def test_nodes_are_added(pinnace_cluster):
     assert len(pinnace_cluster.request("GET", "/api/v1/nodes", labelSelector="disk=ssd")["items"]) >= len(names)
 
 def test_client_of_kubernetes_uses_cluster(kubernetes_client, namespace):
-    from kubernetes import client
     assert namespace in [item.metadata.name for item in client.CoreV1Api(kubernetes_client).list_namespace().items]
 
 def test_kubeconfig_is_that_of_cluster(kubeconfig):
     assert os.environ["KUBECONFIG"] == str(kubeconfig)
+
+def test_client_that_was_imported_before_uses_cluster(kubeconfig):
+    config.load_kube_config()
+    assert client.CoreV1Api().list_node().items
 """
 FAILS = """
 def test_fails(pinnace_cluster):
@@ -92,7 +96,7 @@ class Project:
 
     def command(self, *arguments: str) -> list[str]:
         plugins = ("-p", "no:asyncio", "-p", "no:hypothesispytest", "-p", "no:cacheprovider")
-        return [sys.executable, "-m", "pytest", "-q", *plugins, "--pinnace-data-dir", str(self.clusters), *arguments]
+        return [sys.executable, "-m", "pytest", "-q", *plugins, f"--pinnace-data-dir={self.clusters}", *arguments]
 
     def run(self, text: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         (self.folder / "test_user.py").write_text(text)
@@ -136,7 +140,7 @@ def project(tmp_path: Path) -> Project:
 def test_fixtures_give_cluster_and_leave_nothing(project: Project, arguments: tuple[str, ...]) -> None:
     done = project.run(TESTS, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "4 passed" in done.stdout
+    assert "5 passed" in done.stdout
     assert project.is_clean()
 
 

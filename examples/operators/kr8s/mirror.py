@@ -4,7 +4,7 @@ python mirror.py
 """
 
 import kr8s
-from kr8s.objects import ConfigMap, Namespace
+from kr8s.objects import ConfigMap
 
 LABEL = "mirror"
 
@@ -35,8 +35,6 @@ def run() -> None:
         if event in ("ADDED", "MODIFIED"):
             reconcile(source)
 
-
-__all__ = ["Namespace", "copy", "reconcile", "run"]
 
 if __name__ == "__main__":
     run()

@@ -1,6 +1,7 @@
-"""The first test calls the operator as a function, the second one runs it."""
+"""The first test calls the operator as a function, the second one runs it as a program."""
 
-import threading
+import subprocess
+import sys
 
 import mirror
 import pytest
@@ -13,6 +14,13 @@ def other_namespace(namespace):
     other.create()
     yield other.name
     other.delete()
+
+
+@pytest.fixture
+def operator(kubeconfig):  # KUBECONFIG is set
+    with subprocess.Popen([sys.executable, mirror.__file__]) as process:
+        yield
+        process.terminate()
 
 
 def create_config(namespace: str, name: str) -> ConfigMap:
@@ -29,7 +37,6 @@ def test_reconcile_updates_copy(namespace, other_namespace):
     assert ConfigMap.get("settings", namespace=other_namespace).data == {"a": "2"}
 
 
-def test_running_operator_copies_new_config(pinnace_cluster, namespace, other_namespace):
-    threading.Thread(target=mirror.run, daemon=True).start()
+def test_running_operator_copies_new_config(operator, pinnace_cluster, namespace, other_namespace):
     create_config(namespace, "later")
     pinnace_cluster.wait(lambda: ConfigMap({"metadata": {"name": "later", "namespace": other_namespace}}).exists())

@@ -35,7 +35,7 @@ test: setup ## Run the unit and contract tests, the model and the regressions (r
 test-cluster: setup ## Run the tests of real processes: components, failures, the command line (three minutes)
 	@$(BIN)/pytest $(PLAIN) -n $(or $(WORKERS),4) --dist worksteal tests/integration tests/labs
 
-test-quick: setup ## Run the unit tests that start no process and need no etcd (four minutes on two cores)
+test-quick: setup ## Run the unit tests that start no process and need no etcd, without the slow property and cost suites
 	@$(BIN)/pytest -m 'not processes and not slow' --hypothesis-profile quick -n $(or $(WORKERS),2) --dist worksteal tests/unit
 
 agreement: setup ## Compare each plugin of the scheduler with its plain form, on 100,000 random pairs of pod and node

@@ -69,7 +69,7 @@ from pinnace.apiserver.auth.tokens import AccountTokenAuthenticator, TokenSettin
 from pinnace.apiserver.cacher.cacher import Cacher, ResourceCache
 from pinnace.apiserver.customresources.controller import DefinitionController
 from pinnace.apiserver.customresources.registry import CustomResources, MethodTable
-from pinnace.apiserver.customresources.service import CustomObjectService
+from pinnace.apiserver.customresources.service import CustomObjectService, DefinitionService
 from pinnace.apiserver.customresources.store import CustomStore, VersionForm
 from pinnace.apiserver.customresources.strategy import CustomObjectStrategy
 from pinnace.apiserver.election.history import RestoreHandler
@@ -83,6 +83,7 @@ from pinnace.apiserver.registry.fencing import FenceVerifier
 from pinnace.apiserver.registry.mutation import Allocator, Mutator
 from pinnace.apiserver.registry.store import Store
 from pinnace.apiserver.registry.strategies import STRATEGIES
+from pinnace.apiserver.registry.strategies.definitions import DefinitionStrategy
 from pinnace.apiserver.registry.strategies.pods import DefaultTolerationSeconds, PodStrategy
 from pinnace.apiserver.registry.strategy import Strategy
 from pinnace.apiserver.services import metrics
@@ -122,7 +123,7 @@ from pinnace.apiserver.webhooks.services import EndpointResolver
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.cpu import no_preemptions
 from pinnace.runtime.grpc_server import RefusalPacer
-from pinnace.runtime.supervise import unending
+from pinnace.runtime.supervise import run_unending
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 
@@ -182,7 +183,12 @@ class Assembly:
         rng: random.Random | None = None,
     ) -> None:
         self._settings = settings
-        self._strategies: Mapping[str, Strategy[Any]] = {**STRATEGIES, PODS.plural: PodStrategy(settings.tolerations)}
+        self._definition_strategy = DefinitionStrategy(CUSTOM_RESOURCE_DEFINITIONS)
+        self._strategies: Mapping[str, Strategy[Any]] = {
+            **STRATEGIES,
+            PODS.plural: PodStrategy(settings.tolerations),
+            CUSTOM_RESOURCE_DEFINITIONS.plural: self._definition_strategy,
+        }
         self._storage = storage
         self._clock = clock
         self._rng = rng or random.Random()
@@ -271,27 +277,27 @@ class Assembly:
         await self._identity.check()
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(unending("identity", self._identity.run), name="identity")
-                tasks.create_task(unending("committer", self._committer.run), name="committer")
+                tasks.create_task(run_unending("identity", self._identity.run), name="identity")
+                tasks.create_task(run_unending("committer", self._committer.run), name="committer")
                 tasks.create_task(
-                    unending("committer of elections", self._elections_committer.run), name="committer of elections"
+                    run_unending("committer of elections", self._elections_committer.run), name="committer of elections"
                 )
                 for committer in (self._committer, self._elections_committer):
-                    tasks.create_task(unending("pipelines", committer.keep_pipelines), name="pipelines")
-                tasks.create_task(unending("flow control", self._flow.run), name="flow control")
-                tasks.create_task(unending("tenures", self._authorizations.run), name="tenures")
-                tasks.create_task(unending("sweeper", self._sweeper.run), name="sweeper")
-                tasks.create_task(unending("compactor", self._compactor.run), name="compactor")
-                tasks.create_task(unending("retention of events", self._retention.run), name="retention of events")
-                tasks.create_task(unending("cacher", self.cacher.run), name="cacher")
-                tasks.create_task(unending("quotas", self._quotas.run), name="quotas")
-                tasks.create_task(unending("elections", self._elections.run), name="elections")
-                tasks.create_task(unending("opening", self.opening.run), name="opening")
-                tasks.create_task(unending("definitions", self._definitions.run), name="definitions")
+                    tasks.create_task(run_unending("pipelines", committer.keep_pipelines), name="pipelines")
+                tasks.create_task(run_unending("flow control", self._flow.run), name="flow control")
+                tasks.create_task(run_unending("tenures", self._authorizations.run), name="tenures")
+                tasks.create_task(run_unending("sweeper", self._sweeper.run), name="sweeper")
+                tasks.create_task(run_unending("compactor", self._compactor.run), name="compactor")
+                tasks.create_task(run_unending("retention of events", self._retention.run), name="retention of events")
+                tasks.create_task(run_unending("cacher", self.cacher.run), name="cacher")
+                tasks.create_task(run_unending("quotas", self._quotas.run), name="quotas")
+                tasks.create_task(run_unending("elections", self._elections.run), name="elections")
+                tasks.create_task(run_unending("opening", self.opening.run), name="opening")
+                tasks.create_task(run_unending("definitions", self._definitions.run), name="definitions")
                 tasks.create_task(self._migrate(), name="migration")
                 if self._token_secrets is not None:
                     for name, part in (("service kubernetes", self._kubernetes), ("token secrets", self._token_secrets)):
-                        tasks.create_task(unending(name, partial(self._run_when_open, part.run)), name=name)
+                        tasks.create_task(run_unending(name, partial(self._run_when_open, part.run)), name=name)
         finally:
             await self._webhook_client.close()
 
@@ -376,6 +382,9 @@ class Assembly:
             DEPLOYMENTS: ScaledService(stores[DEPLOYMENTS], self.cacher, audit, policy),
             REPLICA_SETS: ScaledService(stores[REPLICA_SETS], self.cacher, audit, policy),
             NAMESPACES: NamespaceService(stores[NAMESPACES], self.cacher, audit, policy),
+            CUSTOM_RESOURCE_DEFINITIONS: DefinitionService(
+                stores[CUSTOM_RESOURCE_DEFINITIONS], self.cacher, audit, policy, self._definition_strategy
+            ),
             EVENTS: EventService(stores[EVENTS], self.cacher, NoAudit(), policy, EventRegistry(stores[EVENTS])),
         }
         return {
@@ -404,7 +413,9 @@ class Assembly:
     def _custom_methods(self, version: CustomVersion) -> Mapping[str, Method]:
         """Return the methods of a version of a custom kind."""
         resource = version.resource
-        service = CustomObjectService(version, self._custom_store(version), self.cacher, self._audit, self.policy)
+        strategy, form = CustomObjectStrategy(version), VersionForm(version)
+        store = self._custom_store(version, strategy, form)
+        service = CustomObjectService(version, store, strategy, form, self.cacher, self._audit, self.policy)
         return build_methods(
             customobjects_pb2.DESCRIPTOR.services_by_name["CustomObjects"].methods,
             service,
@@ -417,11 +428,10 @@ class Assembly:
             resource,
         )
 
-    def _custom_store(self, version: CustomVersion) -> CustomStore:
+    def _custom_store(self, version: CustomVersion, strategy: CustomObjectStrategy, form: VersionForm) -> CustomStore:
         resource, clock, rng = version.resource, self._clock, self._rng
         committer, cache = self._quotas.commits(resource), self.cacher.cache_of(resource)
-        mutator = Mutator(resource, cache, self._storage, committer, clock, form=VersionForm(version))
-        strategy = CustomObjectStrategy(version)
+        mutator = Mutator(resource, cache, self._storage, committer, clock, form=form)
         store = CustomStore(
             resource,
             strategy,
@@ -439,7 +449,9 @@ class Assembly:
     def _custom_store_of(self, definition: str) -> CustomStore | None:
         """Return the store of the objects of a definition; None if it is not established."""
         kind = self._custom.kinds.get(definition)
-        return self._custom_store(kind.storage) if kind is not None else None
+        if kind is None:
+            return None
+        return self._custom_store(kind.storage, CustomObjectStrategy(kind.storage), VersionForm(kind.storage))
 
     def _new_reviewers(self) -> Reviewers:
         of, decide = self.cacher.cache_of, self.policy.decide

@@ -35,7 +35,7 @@ from pinnace.runtime import flags, process
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.cpu import ProcessorPinning, count_preemptions
 from pinnace.runtime.http import StatusServer, format_address
-from pinnace.runtime.supervise import unending
+from pinnace.runtime.supervise import run_unending
 from pinnace.runtime.tls import TlsFiles
 
 log = logging.getLogger(__name__)
@@ -408,7 +408,7 @@ async def serve(stop: asyncio.Event, options: ServerOptions) -> None:
         log.info("serving on %s, status on %s, etcd at %s", address, status.address, ",".join(options.etcd))
         async with asyncio.TaskGroup() as group:
             running: list[asyncio.Task[Any]] = [
-                group.create_task(unending(type(part).__name__, part.run)) for part in (server, audit) if part is not None
+                group.create_task(run_unending(type(part).__name__, part.run)) for part in (server, audit) if part is not None
             ]
             if affinity is not None:
                 running.append(group.create_task(affinity.run()))  # returns immediately if the CPU is not available

@@ -20,7 +20,7 @@ from pinnace.client.client import Client
 from pinnace.client.informer import Delta, Handler, Index, Informer, first_problem
 from pinnace.controllers.pods import PodPropertiesCache
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.supervise import unending
+from pinnace.runtime.supervise import run_unending
 
 _Label = tuple[str, str]
 _Labels = frozenset[_Label]
@@ -230,7 +230,7 @@ class Informers:
         return informer.store
 
     def _start(self, resource: Resource[Any], group: asyncio.TaskGroup) -> None:
-        self._running[resource] = group.create_task(unending("informer", self._informers[resource].run))
+        self._running[resource] = group.create_task(run_unending("informer", self._informers[resource].run))
 
     def store(self, resource: Resource[T]) -> Mapping[str, T]:
         """Return all objects of a kind by store_key. They belong to the informer, and callers must not change them. Of custom
@@ -244,7 +244,7 @@ class Informers:
         index = self._indices.get((resource, by))
         if index is None:
             index = self._indices[resource, by] = Index(by, self.store(resource).values())
-            self.add_handler(resource, index.follow)
+            self.add_handler(resource, index.apply_deltas)
         return index
 
     def labelled(self, resource: Resource[T], only: Callable[[T], bool] = select_all) -> LabelIndex[T]:

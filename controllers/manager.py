@@ -30,7 +30,7 @@ from pinnace.controllers.runtime import (
 )
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
-from pinnace.runtime.supervise import unending
+from pinnace.runtime.supervise import run_unending
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class ControllerManager:
             progress_timeout=patience,
             clock=clock,
         )
-        guarded = client.guarded(lambda: self._standby.fence)
+        guarded = client.with_fence(lambda: self._standby.fence)
         self._controllers = build(ControllerContext(guarded, self._informers, self._events, clock, COMPONENT))
         self._worker_pools: Mapping[str, WorkerPool] = {}
         for controller in self._controllers:
@@ -88,8 +88,8 @@ class ControllerManager:
     async def run(self) -> None:
         """Run until cancelled. Call `stop` first for a graceful shutdown."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(unending("informers", self._informers.run))
-            group.create_task(unending("event recorder", self._events.run))
+            group.create_task(run_unending("informers", self._informers.run))
+            group.create_task(run_unending("event recorder", self._events.run))
             group.create_task(self._standby.run())  # ends after resignation
 
     async def stop(self) -> None:
@@ -118,7 +118,7 @@ class ControllerManager:
         async with asyncio.TaskGroup() as group:
             for worker_pool in working.values():
                 await worker_pool.begin(self._informers.store)
-                group.create_task(unending(f"controller {worker_pool.name}", worker_pool.run))
+                group.create_task(run_unending(f"controller {worker_pool.name}", worker_pool.run))
 
     def _handle(self, controller: str, keys: Keys[Any], deltas: Sequence[Delta[Any]]) -> None:
         if (working := self._worker_pools.get(controller)) is not None:

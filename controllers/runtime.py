@@ -53,7 +53,7 @@ from pinnace.controllers.informers import Informers
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.logs import SyncAbandoned, SyncSlow, SyncTimedOut
 from pinnace.runtime.stalls import Culprit
-from pinnace.runtime.supervise import EndedEarly, describe_error, unending
+from pinnace.runtime.supervise import EndedEarly, describe_error, run_unending
 from pinnace.runtime.tasks import TimeSlice, apply_in_slices
 
 log = logging.getLogger(__name__)
@@ -156,7 +156,7 @@ class ControllerContext:
 
     @property
     def events(self) -> Reporter:
-        return self.recorder.of(self.component)
+        return self.recorder.for_component(self.component)
 
     def with_component(self, component: str) -> "ControllerContext":
         """Return a copy for a controller with its own event source component."""
@@ -260,8 +260,8 @@ class WorkerPool:
         name = self._controller.name
         DEPTH.labels(name).set_function(partial(len, self._queue))
         async with asyncio.TaskGroup() as group:
-            group.create_task(unending(f"queue of {name}", self._queue.run))
-            group.create_task(unending(f"watch over {name}", partial(self._watch_workers, group)))
+            group.create_task(run_unending(f"queue of {name}", self._queue.run))
+            group.create_task(run_unending(f"watch over {name}", partial(self._watch_workers, group)))
             for _ in range(self._controller.workers):
                 self._start_worker(group)
 

@@ -19,13 +19,9 @@ ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "up
 _CATEGORIES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("pods", "services", "deployments", "replicasets", "jobs"), ("all",)),
     "customresourcedefinitions": ("api-extensions",),
+    **{resource.plural: ("api-extensions",) for resource in resources.ALL if resource.group == "admissionregistration.k8s.io"},
 }
 """Groups of resources by plural, such as those of `kubectl get all`."""
-_WITHOUT_STATUS = (
-    "events", "priorityclasses", "leases", "storageclasses", "csinodes", "limitranges", "roles", "clusterroles", "rolebindings",
-    "clusterrolebindings", "endpointslices", "configmaps", "secrets", "serviceaccounts", "ipaddresses",
-    "ingressclasses", "networkpolicies", "runtimeclasses",
-)  # fmt: skip
 _UNDISCOVERED = ("create", "patch", "update")
 SCALED = ("deployments", "replicasets")
 """The plurals with a `scale` subresource."""
@@ -91,7 +87,7 @@ class ApiResource:
 
 def _subresources(resource: Resource[Any]) -> Iterator[Subresource]:
     group, version = resource.group, resource.api_version.rpartition("/")[2]
-    if resource.plural not in _WITHOUT_STATUS:
+    if "UpdateStatus" in resource.messages.DESCRIPTOR.services_by_name[resource.service.rpartition(".")[2]].methods_by_name:
         yield Subresource("status", resource.kind, ("get", "patch", "update"), group, version)
     if resource is resources.NAMESPACES:
         yield Subresource("finalize", resource.kind, ("update",), group, version)

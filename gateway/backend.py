@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 
 from pinnace.api.authorization_pb2 import TokenReviewRequest, TokenReviewResponse
 from pinnace.client.channel import Duplex, Stream
-from pinnace.client.connection import Connection, Metadata, impersonation
+from pinnace.client.connection import Connection, Metadata, impersonation_metadata
 from pinnace.client.errors import ApiError
 from pinnace.gateway.http import Request, User
 
@@ -46,9 +46,9 @@ def record_created() -> None:
         request.created = True
 
 
-def impersonation_metadata(user: User) -> Metadata:
+def metadata_for_user(user: User) -> Metadata:
     """Return the call metadata that impersonates a user."""
-    return impersonation(user.name, user.groups)
+    return impersonation_metadata(user.name, user.groups)
 
 
 async def await_first_response(stream: Stream[Any], timeout: float, silence: float | None = None) -> "asyncio.Future[Any]":
@@ -89,7 +89,7 @@ class Backend:
                 RawResponse,
                 timeout=CALL_TIMEOUT,
                 retry=retry,
-                metadata=impersonation_metadata(request.user),
+                metadata=metadata_for_user(request.user),
             )
         finally:
             _request.reset(token)
@@ -111,8 +111,8 @@ class Backend:
 
     async def stream(self, request: Request, method: str, message: Message, received: type[Any] = RawResponse) -> Stream[Any]:
         """Open a stream of responses. Raises ApiError."""
-        return await self._connection.stream(method, message, received, metadata=impersonation_metadata(request.user))
+        return await self._connection.stream(method, message, received, metadata=metadata_for_user(request.user))
 
     async def duplex(self, request: Request, method: str, sent: type[Any], received: type[Any]) -> Duplex[Any, Any]:
         """Open a bidirectional stream. Raises ApiError."""
-        return await self._connection.duplex(method, sent, received, metadata=impersonation_metadata(request.user))
+        return await self._connection.duplex(method, sent, received, metadata=metadata_for_user(request.user))

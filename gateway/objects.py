@@ -12,6 +12,8 @@ from google.protobuf.message import Message
 
 from pinnace.api.json_codec import JsonCache
 from pinnace.api.meta_v1_pb2 import ListMeta, ListOptions
+from pinnace.api.ownership import decode_shown, encode_shown
+from pinnace.api.resources import Resource
 from pinnace.api.verbs_pb2 import BatchResponse, DeleteCollectionRequest, DeleteRequest, GetRequest, ListRequest, PatchRequest
 from pinnace.api.wire import field
 from pinnace.client.errors import ApiError
@@ -208,14 +210,15 @@ class ObjectHandlers:
         resource = route.resource
         assert resource.resource is not None
         if form.transform:
-            obj: Any = resource.resource.message.FromString(data)
+            obj: Any = decode_shown(resource.resource, data)
             if form.transform == TABLE:
                 result = self._table(request, resource, [obj], {"resourceVersion": obj.metadata.resourceVersion}, form)
             else:
                 result = tables.partial_metadata(obj, form.version)
             return respond_document(result, form, code)
         if form.media_type == PROTOBUF:
-            return Response(code, envelope(resource.api_version, resource.kind, data), PROTOBUF)
+            shown = encode_shown(resource.resource, data)
+            return Response(code, envelope(resource.api_version, resource.kind, shown), PROTOBUF)
         text = self._cache.typed_json(resource.resource, data)
         if form.media_type == YAML:
             return Response(code, await self._to_yaml(request, text), YAML)
@@ -227,9 +230,11 @@ class ObjectHandlers:
         return await self._workers.convert(request.user.name, json_to_yaml, text)
 
     async def _render_list(self, request: Request, resource: ApiResource, data: bytes, form: Format) -> Response:
-        if form.media_type == PROTOBUF and not form.transform:
-            return Response(200, envelope(resource.api_version, resource.list_kind, data), PROTOBUF)
         encoded_meta, items = split_list(data)
+        if form.media_type == PROTOBUF and not form.transform:
+            if resource.resource is not None:
+                data = await self._protobuf_list(resource.resource, encoded_meta, items)
+            return Response(200, envelope(resource.api_version, resource.list_kind, data), PROTOBUF)
         list_meta = _list_meta(ListMeta.FromString(encoded_meta))
         if resource.custom is not None and not form.transform:
             list_meta = {"continue": "", **list_meta}
@@ -248,6 +253,12 @@ class ObjectHandlers:
         first, second = await anext(chunks), await anext(chunks, None)
         body = first if second is None else _chain_chunks(first, second, chunks)
         return Response(200, body, YAML if form.media_type == YAML else JSON)
+
+    async def _protobuf_list(self, resource: Resource[Any], encoded_meta: bytes, items: Iterable[bytes]) -> bytes:
+        parts = [field(1, encoded_meta)]
+        async for group, _ in group_chunks((field(2, encode_shown(resource, item)) for item in items), self._turns):
+            parts += group
+        return b"".join(parts)
 
     async def _yaml_chunks(self, request: Request, head: dict[str, Any], groups: Groups) -> AsyncIterator[bytes]:
         """The chunks of a YAML document: the fields of `head`, and the values of its last field, a list, which are encoded in
@@ -330,7 +341,7 @@ def check_name(route: Route, obj: Any) -> None:
 
 
 def _split_objects(resource: ApiResource, items: Iterable[bytes]) -> Iterator[Any]:
-    return (resource.resource.message.FromString(item) for item in items) if resource.resource is not None else iter(())
+    return (decode_shown(resource.resource, item) for item in items) if resource.resource is not None else iter(())
 
 
 async def group_chunks(parts: Iterator[bytes], turns: ChunkTurns) -> Groups:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from pinnace.api.verbs_pb2 import WatchRequest
-from pinnace.client.errors import ApiError, unavailable
+from pinnace.client.errors import ApiError, unavailable_error
 from pinnace.gateway.backend import Backend, await_first_response
 from pinnace.gateway.http import Request, User
 from pinnace.gateway.metrics import UPSTREAM_WATCHES
@@ -179,7 +179,7 @@ class _UpstreamWatch:
             self._end(error)
         except Exception:
             log.exception("the watch of %s failed", self.selection.service)
-            self._end(unavailable("the response of the API server cannot be read"))
+            self._end(unavailable_error("the response of the API server cannot be read"))
 
     def _append_response(self, data: bytes) -> None:
         version = last_bytes_field(data, 2)
@@ -247,7 +247,7 @@ class SharedWatch:
         while not (taken := self._take_responses()):
             upstream = self._current_upstream()
             if self._at.lost:
-                raise unavailable("the client reads too slowly")
+                raise unavailable_error("the client reads too slowly")
             if self._closed or self._timed_out:
                 return ()
             if upstream.ended:

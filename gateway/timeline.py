@@ -96,7 +96,7 @@ class LocalCluster:
 
     def changes(self, now: float) -> list[TimelineItem]:
         """Return items for the processes whose state has changed since the last call."""
-        return [process_item(now, change.name, change.state) for change in self._observer.changes()]
+        return [process_item(now, change.name, change.state) for change in self._observer.poll_changes()]
 
     async def wait(self, seconds: float) -> None:
         """Return when a process has ended, at the latest after `seconds`."""
@@ -154,7 +154,7 @@ class ClusterActions:
         self._backend = backend
         self._count = 0
 
-    async def permitted(self, viewer: Viewer) -> Sequence[str]:
+    async def permitted_actions(self, viewer: Viewer) -> Sequence[str]:
         """Names of actions. The API servers decide about those of API_ACTIONS."""
         local = tuple(ACTIONS) if self._cluster and MASTERS in viewer.groups else ()
         allowed = await asyncio.gather(
@@ -266,7 +266,7 @@ class TimelineService:
             raise ApiStatus(
                 403, "Forbidden", f'User "{request.user.name}" cannot watch resource "keys" in API group "pinnace.io"'
             )
-        return Response(201, dump_json({"url": self._sessions.link(self._url, viewer)}))
+        return Response(201, dump_json({"url": self._sessions.create_link(self._url, viewer)}))
 
     async def _permits(self, viewer: Viewer) -> bool:
         return await review_permission(self._backend, viewer, WATCH_KEYS)

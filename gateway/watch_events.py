@@ -19,6 +19,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
 from pinnace.api.json_codec import JsonCache
+from pinnace.api.ownership import decode_shown, encode_shown
 from pinnace.api.resources import Resource
 from pinnace.api.verbs_pb2 import WatchEventType
 from pinnace.api.wire import field
@@ -199,7 +200,7 @@ class TransformedEncoder(JsonEncoder):
 
     def event(self, kind: str, data: bytes) -> bytes:
         assert self.resource.resource is not None
-        obj: Any = self.resource.resource.message.FromString(data)
+        obj: Any = decode_shown(self.resource.resource, data)
         if self._form.transform == TABLE:
             result = self._table([obj], {"resourceVersion": obj.metadata.resourceVersion})
         else:
@@ -241,7 +242,9 @@ class ProtobufEncoder:
         self.resource = resource
 
     def event(self, kind: str, data: bytes) -> bytes:
-        return _encode_frame(kind, envelope(self.resource.api_version, self.resource.kind, data))
+        assert self.resource.resource is not None
+        shown = encode_shown(self.resource.resource, data)
+        return _encode_frame(kind, envelope(self.resource.api_version, self.resource.kind, shown))
 
     def bookmark(self, version: str, initial_end: bool) -> bytes:
         metadata = field(6, version.encode())

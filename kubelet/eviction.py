@@ -1,4 +1,4 @@
-"""Node-pressure eviction: declared usage, which pod a node evicts, and which pods it does not admit. Pure.
+"""Node-pressure eviction: declared usage, which pod a node evicts, and which pods it does not admit.
 
 Annotations of the pod declare the usage. Without a valid annotation, a container uses what it requests:
 
@@ -10,12 +10,17 @@ node is short until the annotation is removed.
 
 The eviction order is Kubernetes': pods that use more than they request first, then by priority, then by the excess; for lack of
 process ids by priority alone. Critical pods are never evicted.
+`EvictionManager` checks a node when it changes, and every MONITORING_INTERVAL seconds: it updates the pressure conditions, and
+evicts at most one pod per node and check while the pressure lasts. It checks only nodes that are declared to be short of
+something, or that have a pod that declares its usage: on all others pods use what they request, and the node admits no more
+than it has. All else here is pure.
+
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from pinnace.api.core_v1_pb2 import Container, Node, Pod
 from pinnace.api.pods import qos_class, tolerates
@@ -23,7 +28,14 @@ from pinnace.api.quantity import QuantityError, amount, format_amount
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.wellknown import MEMORY_PRESSURE_TAINT, PRESSURE_ANNOTATION
 from pinnace.fit.requests import pod_requests, spec_limits
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
+MONITORING_INTERVAL = 2.0
+"""Seconds between checks, and therefore between evictions of one node. Kubernetes' kubelet uses 10."""
+PRESSURE_TRANSITION_PERIOD = 30.0
+"""Seconds after pressure for which the condition is kept. Otherwise, evicted pods could return immediately and cause pressure
+again. Kubernetes' eviction-pressure-transition-period is 5 minutes.
+"""
 _USAGE = "-usage"
 _PREFIX = "pinnace.io/"
 
@@ -192,3 +204,123 @@ def pressure_rejection(pod: Pod, pressures: Sequence[PressureKind]) -> str:
 
 def _tolerates_memory_pressure(pod: Pod) -> bool:
     return any(tolerates(toleration, MEMORY_PRESSURE_TAINT, "", "NoSchedule") for toleration in pod.spec.tolerations)
+
+
+class PodEvictor(Protocol):
+    """The methods that this module needs of pinnace.kubelet.pod_manager."""
+
+    def active_pods(self, node: str) -> Sequence[Pod]:
+        """The pods of the node that are counted and not terminating."""
+        ...
+
+    def evict_pod(self, uid: str, message: str, *, disrupts: bool) -> None:
+        """`disrupts`: the node causes the eviction, and not the pod."""
+        ...
+
+
+class NodesUnderPressure(Protocol):
+    """The methods that this module needs of pinnace.kubelet.node.VirtualNodes."""
+
+    @property
+    def consuming(self) -> Collection[str]:
+        """The nodes with a pod that declares its usage."""
+        ...
+
+    def allocatable(self, name: str, /) -> Mapping[str, int]:
+        """The allocatable resources of the node, by name."""
+        ...
+
+    def set_pressures(self, name: str, pressures: Sequence[PressureKind]) -> None:
+        """Set the pressures of the node, which admission checks."""
+        ...
+
+
+class EvictionManager:
+    """`on_change(nodes)`: the pressures of these nodes have changed."""
+
+    def __init__(
+        self,
+        nodes: NodesUnderPressure,
+        tenants: PodEvictor,
+        *,
+        on_change: Callable[[Collection[str]], None],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._nodes = nodes
+        self._pods_by_uid = tenants
+        self._on_change = on_change
+        self._clock = clock
+        self._shortages: dict[str, dict[PressureKind, int | None]] = {}
+        self._pressure_until: dict[str, dict[PressureKind, float]] = {}  # monotonic
+
+    def node_pressures(self, node: str) -> Sequence[PressureKind]:
+        until_by_kind = self._pressure_until.get(node, {})
+        return [kind for kind in PressureKind if kind in until_by_kind]
+
+    def memory_outside_pods(self, node: str) -> int:
+        """Bytes of memory that are used outside of the node's pods."""
+        return self._shortages.get(node, {}).get(PressureKind.MEMORY) or 0
+
+    def update_node(self, node: Node) -> None:
+        """A node was added or has changed."""
+        name, shortages = node.metadata.name, declared_shortages(node)
+        if shortages == self._shortages.get(name, {}):
+            return
+        self._shortages[name] = shortages
+        if not shortages:
+            del self._shortages[name]
+        self._pressure_until.pop(name, None)  # the annotation has changed
+        self._update_pressure(name, evict=False)
+
+    def forget_nodes(self, nodes: Collection[str]) -> None:
+        for name in nodes:
+            self._shortages.pop(name, None)
+            self._pressure_until.pop(name, None)
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        while True:
+            await self._clock.sleep(MONITORING_INTERVAL)
+            concerned = {*self._shortages, *self._pressure_until, *self._nodes.consuming}
+            changed = [name for name in sorted(concerned) if self._update_pressure(name, evict=True)]
+            if changed:
+                self._on_change(changed)
+
+    def _update_pressure(self, name: str, *, evict: bool) -> bool:
+        """Updates the pressure. Returns whether it has changed."""
+        before, now = self.node_pressures(name), self._clock.monotonic()
+        until_by_kind = {kind: until for kind, until in self._pressure_until.get(name, {}).items() if until > now}
+        pods = self._pods_by_uid.active_pods(name)
+        evicted_uid: str | None = None
+        for pod in pods if evict else ():
+            if message := exceeded_storage_limit(pod):
+                self._pods_by_uid.evict_pod(pod.metadata.uid, message, disrupts=False)
+                evicted_uid = pod.metadata.uid
+        for kind in PressureKind:
+            short, available = self._check_pressure(name, kind, pods)
+            if short:
+                until_by_kind[kind] = now + PRESSURE_TRANSITION_PERIOD
+                if evict and evicted_uid is None:
+                    evicted_uid = self._evict_pod(kind, pods, available)
+        self._pressure_until[name] = until_by_kind
+        if not until_by_kind:
+            del self._pressure_until[name]
+        self._nodes.set_pressures(name, self.node_pressures(name))
+        return self.node_pressures(name) != before
+
+    def _check_pressure(self, name: str, kind: PressureKind, pods: Sequence[Pod]) -> tuple[bool, int | None]:
+        """Whether there is pressure, and the available bytes if they are known."""
+        shortages, capacity = self._shortages.get(name, {}), self._nodes.allocatable(name).get(RESOURCES[kind])
+        if kind in shortages and shortages[kind] is None:
+            return True, None
+        if capacity is None:
+            return kind in shortages, None
+        available = available_bytes((pod_usage(pod, kind) for pod in pods), capacity, shortages.get(kind) or 0)
+        return available < THRESHOLD, available
+
+    def _evict_pod(self, kind: PressureKind, pods: Sequence[Pod], available: int | None) -> str | None:
+        uid = select_pod_to_evict(kind, (build_consumer(pod, kind) for pod in pods))
+        for pod in pods:
+            if pod.metadata.uid == uid:
+                self._pods_by_uid.evict_pod(pod.metadata.uid, eviction_message(pod, kind, available), disrupts=True)
+        return uid

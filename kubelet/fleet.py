@@ -36,7 +36,8 @@ from pinnace.client.heartbeat import NodeSession
 from pinnace.client.informer import Delta, Informer
 from pinnace.client.resource import Listing
 from pinnace.kubelet import metrics
-from pinnace.kubelet.node import EvictionManager, NodeFault, VirtualNodes, node_fault
+from pinnace.kubelet.eviction import EvictionManager
+from pinnace.kubelet.node import NodeFault, VirtualNodes, node_fault
 from pinnace.kubelet.pod_manager import PodManager, PodWatch
 from pinnace.kubelet.registration import FleetMachine, NodeRegistrar, NodeRegistration
 from pinnace.kubelet.runtime.fake import PodVolumeManager
@@ -47,7 +48,7 @@ from pinnace.kubelet.stats import DeclaredUsageMeter, Stats, UsageMeter
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.logs import NodesDropped, NodesReclaimed, NodesYielded
-from pinnace.runtime.supervise import supervise, unending
+from pinnace.runtime.supervise import run_unending, supervise
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 log = logging.getLogger(__name__)
@@ -182,7 +183,7 @@ class Fleet:
             clock=clock,
         )
         self._running_nodes: set[str] = set()
-        self._ownership = NodeOwnership(client.leases, is_ours=self._session.holds, on_free=self._queue_nodes, clock=clock)
+        self._ownership = NodeOwnership(client.leases, is_ours=self._session.owns_lease, on_free=self._queue_nodes, clock=clock)
         self._changed_nodes: set[str] = set()  # nodes that have changed since their last reconciliation
         self._work = asyncio.Event()
         metrics.NODES.set_function(lambda: len(self._running_nodes))
@@ -208,14 +209,14 @@ class Fleet:
         reconcile = partial(supervise, name, self._reconcile, retry_on=(ApiError,), backoff=backoff, clock=self._clock)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._session.run())  # ends when the session is closed
-            group.create_task(unending(name, reconcile))
+            group.create_task(run_unending(name, reconcile))
             for part in (
                 self._informer, self._watch, self._pods, self._recorder, self._ownership, self._eviction_manager,
                 self._registration,
             ):  # fmt: skip
-                group.create_task(unending(type(part).__name__, part.run))
+                group.create_task(run_unending(type(part).__name__, part.run))
             if self._services is not None:
-                group.create_task(unending("services", self._services.run))
+                group.create_task(run_unending("services", self._services.run))
 
     def find_pod(self, uid: str) -> PodSnapshot | None:
         """The pod as it is now. None: it is unknown, or its node is frozen or off."""

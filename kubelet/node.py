@@ -1,12 +1,7 @@
-"""Virtual nodes: their resources and addresses, node-pressure eviction, and simulated faults.
+"""Virtual nodes: their resources and addresses, and simulated faults.
 
     running --freeze--> frozen: writes and hears nothing of its pods --set--> running
             --power_off--> off: it has no pods --set--> booted: its pods are restarted --settle--> running
-
-`EvictionManager` checks a node when it changes, and every MONITORING_INTERVAL seconds: it updates the pressure conditions, and
-evicts at most one pod per node and check while the pressure lasts. It checks only nodes that are declared to be short of
-something, or that have a pod that declares its usage: on all others pods use what they request, and the node admits no more
-than it has.
 
 Faults that annotations declare:
 
@@ -21,9 +16,9 @@ A crash names the attempt, so an annotation that is seen twice crashes the conta
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from pinnace.api.core_v1_pb2 import ContainerStateTerminated, Node, Pod, Taint, Toleration
 from pinnace.api.integers import natural
@@ -35,19 +30,9 @@ from pinnace.fit import AdmissionPredicate, FitRefusal, NodeCapacity, Requests, 
 from pinnace.fit.requests import DEFERRED, INFEASIBLE, PODS
 from pinnace.kubelet.addresses import Addresses, AddressPool, host_ip, pod_cidr
 from pinnace.kubelet.eviction import (
-    RESOURCES,
-    THRESHOLD,
     PressureKind,
-    available_bytes,
-    build_consumer,
-    declared_shortages,
-    eviction_message,
-    exceeded_storage_limit,
-    pod_usage,
-    select_pod_to_evict,
 )
 from pinnace.kubelet.lifecycle.plan import PodTemplateFacts
-from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 log = logging.getLogger(__name__)
 
@@ -273,117 +258,6 @@ class VirtualNodes:
     def node_pressures(self, pod: Pod) -> Sequence[PressureKind]:
         """The pressures of the pod's node."""
         return self._pressures.get(pod.spec.nodeName, ())
-
-
-MONITORING_INTERVAL = 2.0
-"""Seconds between checks, and therefore between evictions of one node. Kubernetes' kubelet uses 10."""
-PRESSURE_TRANSITION_PERIOD = 30.0
-"""Seconds after pressure for which the condition is kept. Otherwise, evicted pods could return immediately and cause pressure
-again. Kubernetes' eviction-pressure-transition-period is 5 minutes.
-"""
-
-
-class PodEvictor(Protocol):
-    """The methods that this module needs of pinnace.kubelet.pod_manager."""
-
-    def active_pods(self, node: str) -> Sequence[Pod]:
-        """The pods of the node that are counted and not terminating."""
-        ...
-
-    def evict_pod(self, uid: str, message: str, *, disrupts: bool) -> None:
-        """`disrupts`: the node causes the eviction, and not the pod."""
-        ...
-
-
-class EvictionManager:
-    """`on_change(nodes)`: the pressures of these nodes have changed."""
-
-    def __init__(
-        self,
-        nodes: VirtualNodes,
-        tenants: PodEvictor,
-        *,
-        on_change: Callable[[Collection[str]], None],
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
-        self._nodes = nodes
-        self._pods_by_uid = tenants
-        self._on_change = on_change
-        self._clock = clock
-        self._shortages: dict[str, dict[PressureKind, int | None]] = {}
-        self._pressure_until: dict[str, dict[PressureKind, float]] = {}  # monotonic
-
-    def node_pressures(self, node: str) -> Sequence[PressureKind]:
-        held = self._pressure_until.get(node, {})
-        return [kind for kind in PressureKind if kind in held]
-
-    def memory_outside_pods(self, node: str) -> int:
-        """Bytes of memory that are used outside of the node's pods."""
-        return self._shortages.get(node, {}).get(PressureKind.MEMORY) or 0
-
-    def update_node(self, node: Node) -> None:
-        """A node was added or has changed."""
-        name, told = node.metadata.name, declared_shortages(node)
-        if told == self._shortages.get(name, {}):
-            return
-        self._shortages[name] = told
-        if not told:
-            del self._shortages[name]
-        self._pressure_until.pop(name, None)  # the annotation has changed
-        self._update_pressure(name, evict=False)
-
-    def forget_nodes(self, nodes: Collection[str]) -> None:
-        for name in nodes:
-            self._shortages.pop(name, None)
-            self._pressure_until.pop(name, None)
-
-    async def run(self) -> None:
-        """Runs until cancelled."""
-        while True:
-            await self._clock.sleep(MONITORING_INTERVAL)
-            concerned = {*self._shortages, *self._pressure_until, *self._nodes.consuming}
-            changed = [name for name in sorted(concerned) if self._update_pressure(name, evict=True)]
-            if changed:
-                self._on_change(changed)
-
-    def _update_pressure(self, name: str, *, evict: bool) -> bool:
-        """Updates the pressure. Returns whether it has changed."""
-        before, now = self.node_pressures(name), self._clock.monotonic()
-        held = {kind: until for kind, until in self._pressure_until.get(name, {}).items() if until > now}
-        pods = self._pods_by_uid.active_pods(name)
-        gone: str | None = None
-        for pod in pods if evict else ():
-            if message := exceeded_storage_limit(pod):
-                self._pods_by_uid.evict_pod(pod.metadata.uid, message, disrupts=False)
-                gone = pod.metadata.uid
-        for kind in PressureKind:
-            short, left = self._check_pressure(name, kind, pods)
-            if short:
-                held[kind] = now + PRESSURE_TRANSITION_PERIOD
-                if evict and gone is None:
-                    gone = self._evict_pod(kind, pods, left)
-        self._pressure_until[name] = held
-        if not held:
-            del self._pressure_until[name]
-        self._nodes.set_pressures(name, self.node_pressures(name))
-        return self.node_pressures(name) != before
-
-    def _check_pressure(self, name: str, kind: PressureKind, pods: Sequence[Pod]) -> tuple[bool, int | None]:
-        """Whether there is pressure, and the available bytes if they are known."""
-        told, capacity = self._shortages.get(name, {}), self._nodes.allocatable(name).get(RESOURCES[kind])
-        if kind in told and told[kind] is None:
-            return True, None
-        if capacity is None:
-            return kind in told, None
-        left = available_bytes((pod_usage(pod, kind) for pod in pods), capacity, told.get(kind) or 0)
-        return left < THRESHOLD, left
-
-    def _evict_pod(self, kind: PressureKind, pods: Sequence[Pod], left: int | None) -> str | None:
-        uid = select_pod_to_evict(kind, (build_consumer(pod, kind) for pod in pods))
-        for pod in pods:
-            if pod.metadata.uid == uid:
-                self._pods_by_uid.evict_pod(pod.metadata.uid, eviction_message(pod, kind, left), disrupts=True)
-        return uid
 
 
 LOST_POWER = 255

@@ -66,7 +66,7 @@ from pinnace.kubelet.status import adopt_resize
 from pinnace.kubelet.status_manager import PodWriter, StatusManager
 from pinnace.runtime.backoff import KeyedBackoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.supervise import describe_error, unending
+from pinnace.runtime.supervise import describe_error, run_unending
 from pinnace.runtime.tasks import run_until_first
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
@@ -85,7 +85,7 @@ class PanicIsolation:
     def retry_pod(self, pod: Pod, error: Exception) -> None:
         """Sync the pod again after a backoff, because its sync or the handling of its update raised an exception."""
         uid = pod.metadata.uid
-        pause = self._backoffs.next(uid)
+        pause = self._backoffs.next_delay(uid)
         metrics.TRIPPED.inc()
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
         log.error("unexpected error while syncing pod %s; retrying in %.3g s", name, pause, exc_info=error)
@@ -171,9 +171,9 @@ class PodManager:
         """Runs until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(unending("reports", self._status_manager.run))
-                group.create_task(unending("steps of pods", self._sync_due_pods))
-                group.create_task(unending("volumes", self._volumes.run))
+                group.create_task(run_unending("reports", self._status_manager.run))
+                group.create_task(run_unending("steps of pods", self._sync_due_pods))
+                group.create_task(run_unending("volumes", self._volumes.run))
         finally:
             self._runtime.close()
 

@@ -41,7 +41,7 @@ class ServiceVariables:
     def __init__(self, client: ResourceClient[Service], clock: Clock = SYSTEM_CLOCK) -> None:
         self._informer: Informer[Service] = Informer(client, clock=clock)
         self._by_namespace: Index[Service] = Index(lambda service: service.metadata.namespace)
-        self._informer.add_handler(self._by_namespace.follow)
+        self._informer.add_handler(self._by_namespace.apply_deltas)
         self.run = self._informer.run
 
     @property

@@ -37,7 +37,7 @@ from pinnace.kubelet import metrics
 from pinnace.kubelet.metrics import PodStartupTraces
 from pinnace.kubelet.pod_record import PodRecord
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.supervise import supervise, unending
+from pinnace.runtime.supervise import run_unending, supervise
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class BatchWriter(Generic[M]):
             for _ in range(self._senders):
                 attempt = supervise(self._name, self._send_batches, retry_on=(ApiError,), clock=self._clock)
                 group.create_task(attempt)
-            group.create_task(unending(self._name, self._retry_rejected_keys))
+            group.create_task(run_unending(self._name, self._retry_rejected_keys))
 
     async def _retry_rejected_keys(self) -> None:
         while True:
@@ -210,9 +210,9 @@ class StatusManager:
     async def run(self) -> None:
         """Runs until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(unending("pod status", self._reports.run))
-            group.create_task(unending("pod removal", self._removals.run))
-            group.create_task(unending("contradictions", self._correct_delayed_statuses))
+            group.create_task(run_unending("pod status", self._reports.run))
+            group.create_task(run_unending("pod removal", self._removals.run))
+            group.create_task(run_unending("contradictions", self._correct_delayed_statuses))
 
     def mark_changed(self, uid: str, record: PodRecord) -> None:
         """The status has changed."""

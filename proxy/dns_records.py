@@ -68,7 +68,7 @@ class AddressIndex:
 
     _names: dict[str, dict[str, int]] = field(default_factory=dict)
 
-    def names(self, address: str) -> Iterable[str]:
+    def names_of_address(self, address: str) -> Iterable[str]:
         return tuple(self._names.get(address, ()))
 
     def follow_services(self, deltas: Sequence[Delta[Service]]) -> None:

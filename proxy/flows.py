@@ -76,9 +76,9 @@ class FlowTable:
         if client is not None:
             for group, share in ((client[0], CLIENT_SHARE), (("service", service), SERVICE_SHARE)):
                 while len(flows := self._groups.get(group, ())) >= max(1, int(limit * share)):
-                    self.end(next(iter(flows)))
+                    self.end_flow(next(iter(flows)))
         while len(self._all) > (limit if client is None else limit - 1):
-            self.end(next(iter(self._all)))
+            self.end_flow(next(iter(self._all)))
 
     def add(self, flow: UdpFlow) -> None:
         """Add a flow that is used now. `make_room` comes first."""
@@ -87,14 +87,14 @@ class FlowTable:
         for group in self._groups_of(flow):
             self._groups.setdefault(group, OrderedDict())[flow] = None
 
-    def use(self, flow: UdpFlow, now: float) -> None:
+    def note_datagram(self, flow: UdpFlow, now: float) -> None:
         """Note a datagram of the flow."""
         flow.used = now
         self._all.move_to_end(flow)
         for group in self._groups_of(flow):
             self._groups[group].move_to_end(flow)
 
-    def end(self, flow: UdpFlow) -> None:
+    def end_flow(self, flow: UdpFlow) -> None:
         """End a flow. Does nothing if it has ended."""
         if self._flows.get((flow.listener, flow.client)) is not flow:
             return
@@ -110,7 +110,7 @@ class FlowTable:
     def end_idle(self, before: float) -> None:
         """End the flows without a datagram since this time."""
         while self._all and (flow := next(iter(self._all))).used <= before:
-            self.end(flow)
+            self.end_flow(flow)
 
     @staticmethod
     def _groups_of(flow: UdpFlow) -> Iterator[object]:

@@ -25,7 +25,7 @@ KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 60, 10, 6
 
 
 class _Direction:
-    """One direction of a connection. Raises OSError from `pump` if a side has failed."""
+    """One direction of a connection. Raises OSError from `move_buffer` if a side has failed."""
 
     __slots__ = ("_loop", "_pending", "_pipe", "_pump", "_reading", "_source", "_target", "ended", "moved")
 
@@ -40,7 +40,7 @@ class _Direction:
         self.ended = False
         self.moved = 0
 
-    def pump(self) -> None:
+    def move_buffer(self) -> None:
         """Move at most one buffer and wait for the next event."""
         if not self._pending:
             self._receive()
@@ -131,7 +131,7 @@ class TcpForwarding:
         self._up = _Direction(loop, client, server, lambda: self._pump(self._up))
         self._down = _Direction(loop, server, client, lambda: self._pump(self._down))
         self.seen = -1
-        """The value of `moved` at `since`, the last time at which data was seen to move."""
+        """The value of `moved_bytes` at `since`, the last time at which data was seen to move."""
         self.since = 0.0
 
     def start(self) -> None:
@@ -142,7 +142,7 @@ class TcpForwarding:
         self._up.start()
 
     @property
-    def moved(self) -> int:
+    def moved_bytes(self) -> int:
         """Bytes in both directions."""
         return self._up.moved + self._down.moved
 
@@ -167,7 +167,7 @@ class TcpForwarding:
 
     def _pump(self, direction: _Direction) -> None:
         try:
-            direction.pump()
+            direction.move_buffer()
         except OSError:
             self.close(reset=True)
             return

@@ -52,7 +52,7 @@ class Predecessor:
         """The listening sockets. A socket that is taken out belongs to its taker."""
 
     @classmethod
-    def find(cls, status: str) -> "Predecessor | None":
+    def receive_listeners(cls, status: str) -> "Predecessor | None":
         """Get the listeners of the running proxy. None: no proxy runs. Raises Fatal."""
         peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         peer.settimeout(TIMEOUT)
@@ -77,7 +77,7 @@ class Predecessor:
             raise FatalError(f"cannot take over from the proxy with the status address {status}: {why}; end it first") from None
         return cls(peer, sockets)
 
-    def ready(self) -> None:
+    def take_over(self) -> None:
         """The successor accepts connections: the running proxy ends. Returns when it accepts none any more."""
         with suppress(OSError):  # it is gone
             self._peer.send(READY)
@@ -123,7 +123,7 @@ class Handover:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    async def wait(self) -> None:
+    async def wait_for_successor(self) -> None:
         """Return when a successor is ready and this process is to end. Raises OSError."""
         loop = asyncio.get_running_loop()
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK) as listener:
@@ -140,7 +140,7 @@ class Handover:
                     peer.close()
                     self._idle.set()
 
-    async def settled(self, timeout: float) -> None:
+    async def wait_until_idle(self, timeout: float) -> None:
         """Wait until no successor is starting, or for `timeout` seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):

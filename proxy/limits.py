@@ -82,12 +82,12 @@ class DescriptorBudget:
     connections: int
 
     @classmethod
-    def of(cls, descriptors: int, max_connections: int | None = None) -> "DescriptorBudget":
+    def from_descriptors(cls, descriptors: int, max_connections: int | None = None) -> "DescriptorBudget":
         """Divide the descriptors. `max_connections` replaces the number that follows from them."""
         most = int(descriptors * (1 - UDP_SHARE_MIN)) // DESCRIPTORS_PER_CONNECTION
         return cls(descriptors, max_connections or max(1, most))
 
-    def flows(self, open_connections: int) -> int:
+    def max_flows(self, open_connections: int) -> int:
         """Return the maximum number of UDP flows beside the open connections."""
         least, most = (max(1, int(self.descriptors * share)) for share in (UDP_SHARE_MIN, UDP_SHARE_MAX))
         return min(max(least, self.descriptors - open_connections * DESCRIPTORS_PER_CONNECTION), most, MAX_FLOWS)

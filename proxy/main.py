@@ -157,7 +157,9 @@ class _CurrentProxier:
 
 async def serve(stop: asyncio.Event, options: ProxyOptions) -> None:
     """Forward until `stop` is set, or until a successor has taken over. Raises OSError, Fatal."""
-    predecessor = await asyncio.to_thread(Predecessor.find, format_address(options.http)) if options.take_over else None
+    predecessor = (
+        await asyncio.to_thread(Predecessor.receive_listeners, format_address(options.http)) if options.take_over else None
+    )
     inherited = predecessor.sockets if predecessor is not None else {}
     backend: ProxyBackend
     if options.mode == NFTABLES:
@@ -188,7 +190,7 @@ async def serve(stop: asyncio.Event, options: ProxyOptions) -> None:
             stopped = group.create_task(stop.wait())
             tasks = (running, taken_over, stopped, group.create_task(server.wait()))
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            await handover.settled(SUCCESSOR_TIMEOUT)
+            await handover.wait_until_idle(SUCCESSOR_TIMEOUT)
             for task in tasks:
                 task.cancel()
     finally:
@@ -206,10 +208,10 @@ async def _replace_predecessor(lives: RestartSupervisor[Proxier], predecessor: P
     if predecessor is not None:
         while not lives.now.synced:  # noqa: ASYNC110 (of the instance that is current)
             await asyncio.sleep(SYNC_POLL)
-        await asyncio.to_thread(predecessor.ready)
+        await asyncio.to_thread(predecessor.take_over)
         log.info("took over from the proxy that ran before")
     try:
-        await handover.wait()
+        await handover.wait_for_successor()
     except OSError as error:  # another user has bound the name
         log.warning("no successor can take over: %s", error)
         await asyncio.Future()

@@ -272,7 +272,7 @@ class NftablesBackend:
     def descriptors(self) -> Mapping[Frontend, int]:
         return {}
 
-    async def retry(self) -> None:
+    async def retry_failed(self) -> None:
         """Nothing: a failed sync is repeated."""
 
     async def close(self, grace: float = 0.0) -> None:

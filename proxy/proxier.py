@@ -24,7 +24,7 @@ from pinnace.proxy.plan import NO_RULES, Frontend, NodeInfo, ServiceRules, plan_
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
-from pinnace.runtime.supervise import supervise, unending
+from pinnace.runtime.supervise import run_unending, supervise
 from pinnace.runtime.tasks import TimeSlice
 
 log = logging.getLogger(__name__)
@@ -49,14 +49,14 @@ class ProxyBackend(Protocol):
 
     @property
     def problem(self) -> str | None:
-        """The problem that `retry` may solve, for /readyz."""
+        """The problem that `retry_failed` may solve, for /readyz."""
         ...
 
     async def apply(self, changes: Mapping[str, ServiceRules]) -> None:
         """Replace the rules of these services. NO_RULES removes them. Raises BackendError."""
         ...
 
-    async def retry(self) -> None:
+    async def retry_failed(self) -> None:
         """Retry what failed."""
         ...
 
@@ -101,7 +101,7 @@ class Proxier:
             informer for informer in (self._services, self._slices, self._nodes) if informer is not None
         ]
         self._by_service: Index[EndpointSlice] = Index(service_key_of_slice)
-        self._slices.add_handler(self._by_service.follow)
+        self._slices.add_handler(self._by_service.apply_deltas)
         self._slices.add_handler(self._handle_slice_updates)
         self._services.add_handler(self._handle_service_updates)
         self._addresses = AddressIndex()
@@ -141,13 +141,13 @@ class Proxier:
 
     def services_with_address(self, address: str) -> Iterable[str]:
         """Return the keys of the services that have this address, or an endpoint with it."""
-        return self._addresses.names(address)
+        return self._addresses.names_of_address(address)
 
     async def run(self) -> None:
         """Run until cancelled. Raises OtherHistory."""
         async with asyncio.TaskGroup() as group:
             for informer in self._all_informers:
-                group.create_task(unending("informer", informer.run))
+                group.create_task(run_unending("informer", informer.run))
             group.create_task(
                 supervise(
                     "sync of rules", self._sync_changes, retry_on=(BackendError,), backoff=Backoff(0.1), clock=self._clock
@@ -165,7 +165,7 @@ class Proxier:
                 async with asyncio.timeout(RETRY_INTERVAL if self._backend.problem else None):
                     await self._work.wait()
             except TimeoutError:
-                await self._backend.retry()
+                await self._backend.retry_failed()
                 continue
             await self._sync()
 

@@ -60,7 +60,7 @@ class EndpointBalancer:
         present = set(rule.endpoints)
         self._affinities = {ip: kept for ip, kept in self._affinities.items() if kept[0] in present} if rule.affinity else {}
 
-    def candidates(self, client: str) -> list[Endpoint]:
+    def ordered_endpoints(self, client: str) -> list[Endpoint]:
         """Return all endpoints in the order in which they are to be tried."""
         order, start = self._order, self._next
         if not order:
@@ -75,7 +75,7 @@ class EndpointBalancer:
                 result.insert(0, endpoint)
         return result
 
-    def connected(self, client: str, endpoint: Endpoint) -> None:
+    def note_connection(self, client: str, endpoint: Endpoint) -> None:
         if self.rule.affinity is None:
             return
         self._affinities.pop(client, None)
@@ -100,8 +100,8 @@ class UserspaceBackend:
         """`inherited`: listening sockets of the previous process. They are taken out when they are used."""
         self._loop = asyncio.get_running_loop()
         self._node = tuple(nodeport_addresses)
-        self._budget = DescriptorBudget.of(available_descriptors(), max_connections)
-        self.flows = FlowTable(lambda: self._budget.flows(self.open_connections))
+        self._budget = DescriptorBudget.from_descriptors(available_descriptors(), max_connections)
+        self.flows = FlowTable(lambda: self._budget.max_flows(self.open_connections))
         self._inherited = inherited if inherited is not None else {}
         self.clock = clock
         self.random = random.Random(seed)
@@ -158,7 +158,7 @@ class UserspaceBackend:
             self._set_rule(service, frontend, rule)
         metrics.LISTENERS.set(len(self._listeners))
 
-    async def retry(self) -> None:
+    async def retry_failed(self) -> None:
         """Open the listeners that failed."""
         for frontend in list(self._failed):
             service = self._owners.get(frontend)
@@ -173,8 +173,8 @@ class UserspaceBackend:
         self._sweeping.cancel()
         answering: list[_UdpListener] = []
         for listener in self._listeners.values():
-            if isinstance(listener, _UdpListener) and listener.flows and grace:
-                listener.pause()
+            if isinstance(listener, _UdpListener) and listener.flow_count and grace:
+                listener.pause_receiving()
                 answering.append(listener)
             else:
                 listener.close()
@@ -290,8 +290,8 @@ class UserspaceBackend:
         """End half-closed connections without data for HALF_CLOSE_TIMEOUT, and idle flows."""
         now = self._loop.time()
         for connection in [connection for connection in self._connections if connection.half_closed]:
-            if connection.moved != connection.seen:
-                connection.seen, connection.since = connection.moved, now
+            if connection.moved_bytes != connection.seen:
+                connection.seen, connection.since = connection.moved_bytes, now
             elif now - connection.since >= HALF_CLOSE_TIMEOUT:
                 connection.close(reset=True)
         self.flows.end_idle(now - UDP_IDLE)
@@ -360,7 +360,7 @@ class _TcpListener:
                 continue  # the client has disconnected
             client.setblocking(False)
             if self._proxy.admit_connection():
-                _ConnectionAttempt(self._proxy, self._loop, self.balancer, client, address[0]).next()
+                _ConnectionAttempt(self._proxy, self._loop, self.balancer, client, address[0]).try_next_endpoint()
             else:
                 reset_socket(client)
         return ACCEPTS
@@ -385,13 +385,13 @@ class _ConnectionAttempt:
     ) -> None:
         self._proxy, self._loop, self._balancer = proxy, loop, balancer
         self._client, self._address = client, address
-        self._left = iter(balancer.candidates(address))
+        self._left = iter(balancer.ordered_endpoints(address))
         self._server: socket.socket | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._now: Endpoint | None = None
         proxy.change_connecting(1)
 
-    def next(self) -> None:
+    def try_next_endpoint(self) -> None:
         for endpoint in self._left:
             self._now = endpoint
             try:
@@ -424,7 +424,7 @@ class _ConnectionAttempt:
         assert self._server is not None and self._now is not None
         if self._timer is not None:
             self._timer.cancel()
-        self._balancer.connected(self._address, self._now)
+        self._balancer.note_connection(self._address, self._now)
         self._proxy.start_forwarding(self._client, self._server)
         self._proxy.change_connecting(-1)
 
@@ -434,7 +434,7 @@ class _ConnectionAttempt:
         if self._server is not None:
             self._loop.remove_writer(self._server)
         self._discard(why)
-        self.next()
+        self.try_next_endpoint()
 
     def _discard(self, why: str) -> None:
         assert self._now is not None
@@ -462,7 +462,7 @@ class _UdpListener:
         return self._socket.fileno()
 
     @property
-    def flows(self) -> int:
+    def flow_count(self) -> int:
         return len(self._flows.flows_of_listener(self))
 
     def update(self, rule: Rule) -> None:
@@ -470,16 +470,16 @@ class _UdpListener:
         self.balancer.update(rule)
         for flow in self._flows.flows_of_listener(self):
             if flow.endpoint not in rule.endpoints:
-                self._flows.end(flow)
+                self._flows.end_flow(flow)
 
-    def pause(self) -> None:
+    def pause_receiving(self) -> None:
         """Receive nothing from clients, and continue to forward answers."""
         self._loop.remove_reader(self._socket)
 
     def close(self) -> None:
         self._loop.remove_reader(self._socket)
         for flow in self._flows.flows_of_listener(self):
-            self._flows.end(flow)
+            self._flows.end_flow(flow)
         self._socket.close()
 
     def _receive_from_clients(self) -> None:
@@ -493,19 +493,19 @@ class _UdpListener:
                 flow = self._flows.get(self, client) or self._open_flow(client)
                 if flow is None:
                     break
-                self._flows.use(flow, self._loop.time())
+                self._flows.note_datagram(flow, self._loop.time())
                 try:
                     flow.socket.send(data)
                     break
                 except BlockingIOError:  # the buffer is full: drop it, as a network does
                     break
                 except OSError:
-                    self._flows.end(flow)
+                    self._flows.end_flow(flow)
 
     def _open_flow(self, client: Client) -> UdpFlow | None:
         service = self.balancer.rule.service.partition(":")[0]
         self._flows.make_room(service, client)
-        for endpoint in self.balancer.candidates(client[0]):
+        for endpoint in self.balancer.ordered_endpoints(client[0]):
             try:
                 flow = UdpFlow(self, service, client, endpoint, self._handle_flow_end, self._loop.time())
             except OSError as error:
@@ -514,7 +514,7 @@ class _UdpListener:
                 )
                 continue
             self._flows.add(flow)
-            self.balancer.connected(client[0], endpoint)
+            self.balancer.note_connection(client[0], endpoint)
             self._loop.add_reader(flow.socket, self._receive_from_endpoint, flow)
             return flow
         return None
@@ -529,8 +529,8 @@ class _UdpListener:
             except BlockingIOError:
                 return
             except OSError:  # the endpoint refuses datagrams
-                self._flows.end(flow)
+                self._flows.end_flow(flow)
                 return
-            self._flows.use(flow, self._loop.time())
+            self._flows.note_datagram(flow, self._loop.time())
             with suppress(OSError):  # the client is gone, or the buffer is full
                 self._socket.sendto(data, flow.client)

@@ -35,7 +35,7 @@ from pinnace.client.errors import ApiError, Fenced, Internal, NotFound, Unavaila
 from pinnace.client.resource import batch_errors
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.logs import PluginAbandoned, PluginSlow
-from pinnace.runtime.supervise import EndedEarly, unending
+from pinnace.runtime.supervise import EndedEarly, run_unending
 from pinnace.runtime.tasks import run_until_first
 from pinnace.scheduler import metrics
 from pinnace.scheduler.cache.cache import Cache
@@ -190,9 +190,9 @@ class Binder:
         """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             for _ in range(IN_FLIGHT):
-                group.create_task(unending("batches of binds", self._send_batches))
-            group.create_task(unending("binds in doubt", self._resolve_doubts))
-            group.create_task(unending("binding cycles", self._cycles.run))
+                group.create_task(run_unending("batches of binds", self._send_batches))
+            group.create_task(run_unending("binds in doubt", self._resolve_doubts))
+            group.create_task(run_unending("binding cycles", self._cycles.run))
 
     async def _send_batches(self) -> None:
         while True:

@@ -27,7 +27,7 @@ from pinnace.client.errors import Conflict, Fenced, Unavailable
 from pinnace.client.events import EventRecorder
 from pinnace.client.resource import batch_errors
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.supervise import unending
+from pinnace.runtime.supervise import run_unending
 from pinnace.runtime.tracing import NO_TRACER, SAMPLED, Tracer
 from pinnace.scheduler.attempts import has_attempt_mark, record_attempt_end
 from pinnace.scheduler.cache.pod_info import PodInfo
@@ -168,7 +168,7 @@ class Recorders:
         """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             for recorder in self._recorders.values():
-                group.create_task(unending("event recorder", recorder.run))
+                group.create_task(run_unending("event recorder", recorder.run))
 
     async def flush(self) -> None:
         for recorder in self._recorders.values():

@@ -32,7 +32,7 @@ from pinnace.api.status import encode
 from pinnace.api.wellknown import SCHEDULER_ELECTION
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig, ConfigError, load_config, parse_endpoints
-from pinnace.client.connection import Connection, Metadata, impersonation
+from pinnace.client.connection import Connection, Metadata, impersonation_metadata
 from pinnace.client.errors import ApiError, Forbidden
 from pinnace.runtime.configuration import ConfigurationError
 from pinnace.runtime.tls import TlsFiles
@@ -215,7 +215,7 @@ def main(
                 said = Answer(_explain_offline(store_key_of(namespace, name), node, read_objects(Path(objects)), given, own))
         else:
             servers = _impersonating(server, tls) if user else load_config(server, context=context)
-            acting_as = impersonation(user, groups) if user else ()
+            acting_as = impersonation_metadata(user, groups) if user else ()
             said = Answer(asyncio.run(_explain_from_server(namespace, name, node, servers, given, own, timeout, acting_as)))
     except ApiError as error:
         said = _unexplained(error.message, Trouble.REFUSED, b64encode(encode(error.refusal).SerializeToString()).decode())

@@ -16,7 +16,7 @@ from pinnace.client.client import Client
 from pinnace.client.informer import Delta, Index, Informer, first_problem
 from pinnace.fit.requests import is_resizing
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.supervise import unending
+from pinnace.runtime.supervise import run_unending
 from pinnace.runtime.tasks import TimeSlice
 from pinnace.scheduler.attempts import remaining_delay
 from pinnace.scheduler.cache.cache import Cache, Change, ClusterEvent
@@ -81,14 +81,14 @@ class Informers:
     def index(self, resource: Resource[T], by: Callable[[T], str]) -> Index[T]:
         """Return an index over one informer's store. Raise KeyError if no plugin needs the resource."""
         index = Index(by, self.objects(resource).values())
-        self._all[resource].add_handler(index.follow)
+        self._all[resource].add_handler(index.apply_deltas)
         return index
 
     async def run(self) -> None:
         """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             for informer in self._all.values():
-                group.create_task(unending("informer", informer.run))
+                group.create_task(run_unending("informer", informer.run))
 
 
 class PluginHandle:

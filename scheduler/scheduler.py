@@ -30,7 +30,7 @@ from pinnace.client.standby import ProgressTimeout, Standby
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
 from pinnace.runtime.logs import TokenFenced
-from pinnace.runtime.supervise import unending
+from pinnace.runtime.supervise import run_unending
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 from pinnace.scheduler import metrics
 from pinnace.scheduler.attempts import AttemptMarks, with_attempt_mark
@@ -114,7 +114,7 @@ class Scheduler:
             progress_timeout=patience,
             clock=clock,
         )
-        guarded = client.guarded(lambda: self._standby.fence)
+        guarded = client.with_fence(lambda: self._standby.fence)
         store = self._informers.pods.store
         self._name = name
         self._recorders = Recorders(client.events, [profile.scheduler_name for profile in config.profiles], name, clock=clock)
@@ -138,7 +138,7 @@ class Scheduler:
         self._informers.nodes.add_handler(feed.on_nodes)
         for resource, informer in self._informers.others.items():
             informer.add_handler(partial(feed.on_objects, resource.plural))
-        self.attempts = AttemptMarks(partial(client.elections.history, config.election), clock)
+        self.attempts = AttemptMarks(partial(client.elections.list_terms, config.election), clock)
         self._marks = guarded.pods
         self._reporter = StatusReporter(self._recorders, guarded.pods, store, clock=clock)
         self._plugin_errors = PluginErrorLog()
@@ -171,9 +171,9 @@ class Scheduler:
         try:
             async with asyncio.TaskGroup() as group:
                 for part in (self._informers, self._binder, self._evictions, self._reporter, self._recorders):
-                    group.create_task(unending(type(part).__name__, part.run))
-                group.create_task(unending("EventHandlers", partial(self._event_handlers.run, self._clock)))
-                group.create_task(unending("attempts", self.attempts.run))
+                    group.create_task(run_unending(type(part).__name__, part.run))
+                group.create_task(run_unending("EventHandlers", partial(self._event_handlers.run, self._clock)))
+                group.create_task(run_unending("attempts", self.attempts.run))
                 group.create_task(self._standby.run())  # ends after resignation
         finally:
             await self._extenders.close()

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.golden_differences import ACCEPTED, KINDS_ACCEPTED, UNSERVED, WAIT_FOR_MANAGED_FIELDS
+from tests.golden_differences import ACCEPTED, KINDS_ACCEPTED, UNSERVED
 
 _DATA = Path(__file__).parent / "data"
 AGENT = "golden/1.0"
@@ -73,12 +73,11 @@ class Exchange(NamedTuple):
 
 
 class Recording(NamedTuple):
-    """A file of exchanges, with the accepted differences. `waiting`: the requests whose answers differ in managedFields; None
-    if all may. `unserved`: the beginnings of the names of requests that are not sent, with the reasons."""
+    """A file of exchanges, with the accepted differences. `unserved`: the beginnings of the names of requests that are not
+    sent, with the reasons."""
 
     file: str
     accepted: Mapping[str, tuple[Sequence[str], str]]
-    waiting: frozenset[str] | None
     unserved: Mapping[str, str]
 
     def exchanges(self) -> list[Exchange]:
@@ -89,8 +88,8 @@ class Recording(NamedTuple):
         return [item for item in self.exchanges() if not any(item.name.startswith(beginning) for beginning in self.unserved)]
 
 
-BUILT_IN = Recording("kubernetes-golden-1.36.jsonl", ACCEPTED, WAIT_FOR_MANAGED_FIELDS, {})
-KINDS = Recording("kubernetes-kinds-1.36.jsonl", KINDS_ACCEPTED, None, UNSERVED)
+BUILT_IN = Recording("kubernetes-golden-1.36.jsonl", ACCEPTED, {})
+KINDS = Recording("kubernetes-kinds-1.36.jsonl", KINDS_ACCEPTED, UNSERVED)
 RECORDINGS = (BUILT_IN, KINDS)
 
 
@@ -151,7 +150,6 @@ async def replay(send: Send, recording: Recording = BUILT_IN) -> None:
     """Send all requests and compare the answers. An accepted difference that does not occur fails, too."""
     accepted = recording.accepted
     occurred: dict[str, list[str]] = {}
-    waiting: set[str] = set()
     details: list[str] = []
     for name, request, response in recording.served_exchanges():
         for method, path, content_type, body in _BETWEEN.get(name, ()):
@@ -163,16 +161,12 @@ async def replay(send: Send, recording: Recording = BUILT_IN) -> None:
             )
             expected, actual = normalize(_recorded(response)), normalize(_document(answer))
             paths = list(differences(expected, actual))
-            others = [path for path in paths if ".managedFields" not in path]
-            if name not in _RETRIED or not others or attempt == _RETRIES - 1:
+            if name not in _RETRIED or not paths or attempt == _RETRIES - 1:
                 break
             await asyncio.sleep(_RETRY_DELAY)
-        if others != paths:
-            waiting.add(name)
-        if others:
-            occurred[name] = others
-        if others != list(accepted.get(name, ((), ""))[0]):
-            details.append(f"{name}: {others}\n  expected {json.dumps(expected)}\n  actual   {json.dumps(actual)}")
+        if paths:
+            occurred[name] = paths
+        if paths != list(accepted.get(name, ((), ""))[0]):
+            details.append(f"{name}: {paths}\n  expected {json.dumps(expected)}\n  actual   {json.dumps(actual)}")
     assert not details, "\n".join(details)
     assert {name: tuple(paths) for name, paths in occurred.items()} == {name: paths for name, (paths, _) in accepted.items()}
-    assert recording.waiting is None or waiting == recording.waiting

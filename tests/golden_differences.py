@@ -27,32 +27,6 @@ _GROUPS: Sequence[tuple[str, Mapping[str, Sequence[str]]]] = (
 ACCEPTED: Mapping[str, tuple[Sequence[str], str]] = {
     name: (paths, reason) for reason, requests in _GROUPS for name, paths in requests.items()
 }
-WAIT_FOR_MANAGED_FIELDS: frozenset[str] = frozenset(
-    (
-        "namespace",
-        "create pod, defaults",
-        "unknown field, warn",
-        "unknown field, ignore",
-        "generateName",
-        "merge patch label",
-        "json patch",
-        "patch that changes nothing",
-        "status by main resource is ignored",
-        "list",
-        "list limit",
-        "list field",
-        "table",
-        "partial metadata",
-        "watch initial events",
-        "watch from 1",
-        "smp order",
-        "smp drop finalizer",
-        "delete now",
-        "delete foreground",
-        "delete namespace",
-    )
-)
-"""The requests whose answers differ in managedFields, because only objects that were applied have them."""
 
 _KINDS_GROUPS: Sequence[tuple[str, Mapping[str, Sequence[str]]]] = (
     (

@@ -6,7 +6,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from hypothesis import strategies as st
 
-from pinnace.api.codec import INLINED, map_value
+from pinnace.api.codec import INLINED, OWNERSHIP, map_value
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.meta_v1_pb2 import FieldsV1, MicroTime, Time
 from pinnace.api.resource_v1_pb2 import Quantity
@@ -52,7 +52,7 @@ class _Filler:
         self._left = MAX_FIELDS
 
     def fill(self, message: Message) -> None:
-        fields = list(message.DESCRIPTOR.fields)
+        fields = [field for field in message.DESCRIPTOR.fields if field.full_name != OWNERSHIP]
         if not fields:
             return
         for field in self._draw(st.lists(st.sampled_from(fields), max_size=4, unique_by=lambda field: field.number)):

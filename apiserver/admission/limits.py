@@ -20,9 +20,11 @@ from decimal import Decimal
 from typing import NamedTuple, TypeAlias
 
 from pinnace.api.core_v1_pb2 import Container, LimitRange, LimitRangeItem, PersistentVolumeClaim, Pod, PodSpec
+from pinnace.api.ownership import exclude_added
 from pinnace.api.quantity import QuantityError, amount, amounts, format_amount, parse
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.resources import CUSTOM_OBJECTS, LIMIT_RANGES, PERSISTENT_VOLUME_CLAIMS, PODS, Object
+from pinnace.api.wellknown import LIMITS_ANNOTATION
 from pinnace.apiserver import errors
 from pinnace.apiserver.cacher.cacher import ResourceCache
 from pinnace.apiserver.cacher.store import SelectionPredicate
@@ -33,7 +35,6 @@ from pinnace.apiserver.registry.admission import AdmissionOperation, WriteReques
 from pinnace.fit.requests import combine_containers, pod_level_amounts
 from pinnace.runtime.clock import Clock
 
-ANNOTATION = "kubernetes.io/limit-ranger"
 """Lists the defaults that the plugin has set."""
 
 
@@ -46,6 +47,11 @@ class Amount(NamedTuple):
 
 Amounts: TypeAlias = Mapping[str, Amount]
 """By resource name."""
+
+
+def _containers_of(pod: Pod) -> Pod:
+    """Return a pod with only the containers of another one."""
+    return Pod(spec=PodSpec(containers=pod.spec.containers, initContainers=pod.spec.initContainers))
 
 
 class LimitRanger:
@@ -64,8 +70,10 @@ class LimitRanger:
         """The version of the LimitRange cache, and the limits by namespace at that version."""
 
     def admit(self, request: WriteRequest, obj: Pod) -> None:
-        said = []
-        for item in self._limits(obj.metadata.namespace):
+        said = list[str]()
+        limits = self._limits(obj.metadata.namespace)
+        before = _containers_of(obj) if limits else None
+        for item in limits:
             if item.type == "Container":
                 said += [
                     text for container in obj.spec.containers for text in _set_container_defaults(container, "container", item)
@@ -75,8 +83,10 @@ class LimitRanger:
                     for container in obj.spec.initContainers
                     for text in _set_container_defaults(container, "init container", item)
                 ]
-        if said:
-            obj.metadata.annotations[ANNOTATION] = f"LimitRanger plugin set: {'; '.join(said)}"
+        if said and before is not None:
+            ownership = obj.metadata.ownership
+            obj.metadata.ownership = exclude_added(PODS, ownership, before, _containers_of(obj))
+            obj.metadata.annotations[LIMITS_ANNOTATION] = f"LimitRanger plugin set: {'; '.join(said)}"
 
     def validate(
         self,

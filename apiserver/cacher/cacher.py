@@ -75,7 +75,7 @@ from pinnace.apiserver.cacher.watcher import BATCH_DELAY, CacheWatcher, ReplaySc
 from pinnace.apiserver.flow.send_budget import SendBudget
 from pinnace.apiserver.storage.interface import ChangeBatch, KeyChange, KeyValue, Storage, StorageUnavailable
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.supervise import unending
+from pinnace.runtime.supervise import run_unending
 from pinnace.runtime.tasks import TimeSlice
 
 T = TypeVar("T", bound=Object)
@@ -136,10 +136,10 @@ class Cacher:
     async def run(self) -> None:
         """Load and follow the storage until cancelled. While the storage is unavailable, the cache retries."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(unending("reflector", self._reflector.run), name="reflector")
-            tasks.create_task(unending("freshness", self._freshness.run), name="freshness")
-            tasks.create_task(unending("bookmarks", self._send_bookmarks), name="bookmarks")
-            tasks.create_task(unending("releases", self._release_held_events), name="releases")
+            tasks.create_task(run_unending("reflector", self._reflector.run), name="reflector")
+            tasks.create_task(run_unending("freshness", self._freshness.run), name="freshness")
+            tasks.create_task(run_unending("bookmarks", self._send_bookmarks), name="bookmarks")
+            tasks.create_task(run_unending("releases", self._release_held_events), name="releases")
 
     @property
     def ready(self) -> bool:

@@ -230,7 +230,7 @@ def initial_state(
     for entry in snapshot.entries:
         asked += 1
         if selection.matches(entry):
-            chunk.append(wire.watch_event(ADDED, entry.encoded_with_revision))
+            chunk.append(wire.watch_event(ADDED, entry.encoded_for(selection)))
             size += len(chunk[-1])
         if asked >= CHUNK_EVENTS or size >= CHUNK_BYTES or (asked % burst == 0 and over()):
             yield EncodedResponse(b"".join(chunk), 0, len(chunk))
@@ -265,7 +265,7 @@ def replay(
             if (kind := event.kind(selection)) is not None:
                 matching_events.append((event, kind))
             reached = event.revision
-        encoded_events = [event.encode(kind) for event, kind in matching_events]
+        encoded_events = [event.encode(kind, selection.shows_owners) for event, kind in matching_events]
         position = reached
         last = position >= progress.revision  # the last chunk is sent even without events, for its revision
         response = (

@@ -212,7 +212,7 @@ class Lister(Generic[T]):
                     remaining = page.count - len(items) if page.count is not None else None
                     token = ContinueToken(page.revision, last).encode(query.selection)
                     return wire.list_response(items, page.revision, token, remaining)
-                items.append(entry.encoded_with_revision)
+                items.append(entry.encoded_for(query.selection))
                 last = entry.key
         return wire.list_response(items, page.revision)
 

@@ -251,7 +251,7 @@ class Reflector:
                 log.info("cannot load %s: %s", prefix, error)
                 if isinstance(error, Compacted):
                     self._missing[prefix] = self._target.revision
-                await self._clock.sleep(backoff.next())
+                await self._clock.sleep(backoff.next_delay())
             else:
                 await self._target.install_late_prefix(prefix, revision, items)
                 del self._missing[prefix]

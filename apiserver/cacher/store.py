@@ -123,6 +123,11 @@ class CacheEntry(Generic[T]):
         """The encoded object with its resourceVersion. It is not cached, because memory is more expensive than the copy."""
         return self.value + wire.stamp(self.mod_revision)
 
+    def encoded_for(self, selection: "SelectionPredicate") -> bytes:
+        """The encoded object with its resourceVersion, as a list or watch sends it."""
+        value = self.value if selection.shows_owners else wire.without_ownership(self.value)
+        return value + wire.stamp(self.mod_revision)
+
     def _parse(self) -> T:
         obj = self._message()
         obj.ParseFromString(self.encoded_with_revision)
@@ -139,6 +144,8 @@ class SelectionPredicate:
     """The namespace; "" for all namespaces."""
     labels: LabelSelector
     fields: FieldSelector
+    shows_owners: bool = False
+    """Whether the objects are sent with the stored owners of their fields."""
     prefix: str = field(init=False, compare=False)
     """The common prefix of the keys of all selected objects."""
     names: frozenset[str] | None = field(init=False, compare=False)
@@ -180,10 +187,12 @@ class SelectionPredicate:
         put(self, "needs_object", bool(self._parsed or self.labels.requirements))
 
     @classmethod
-    def parse(cls, resource: Resource[Any], namespace: str, label_text: str, field_text: str) -> "SelectionPredicate":
+    def parse(
+        cls, resource: Resource[Any], namespace: str, label_text: str, field_text: str, *, shows_owners: bool = False
+    ) -> "SelectionPredicate":
         """Parse the selectors. The namespace is ignored for cluster-scoped resources. Raises SelectorError."""
         labels, fields = parse_labels(label_text), parse_fields(field_text, selectable_fields(resource))
-        return cls(resource, namespace if resource.namespaced else "", labels, fields)
+        return cls(resource, namespace if resource.namespaced else "", labels, fields, shows_owners)
 
     def _only_key(self) -> str | None:
         if self.names is None or len(self.names) != 1 or (self.resource.namespaced and not self.namespace):
@@ -239,11 +248,12 @@ class CacheEvent(Generic[T]):
             return MODIFIED if before else ADDED
         return DELETED if before else None
 
-    def encode(self, kind: WatchEventType) -> bytes:
+    def encode(self, kind: WatchEventType, shows_owners: bool) -> bytes:
         """Encode the event as a field of a WatchResponse. DELETED contains the last version of the object, with the revision of
-        the deletion."""
+        the deletion. `shows_owners`: see SelectionPredicate."""
         entry: Any = self.old if kind == DELETED else self.new
-        return wire.watch_event(kind, entry.value + wire.stamp(self.revision))
+        value = entry.value if shows_owners else wire.without_ownership(entry.value)
+        return wire.watch_event(kind, value + wire.stamp(self.revision))
 
 
 class CacheStore(Generic[T]):

@@ -483,14 +483,15 @@ class WatchDispatcher:
             groups = groups + self._matching_groups(event)
         if self._parsing_groups > 1 and event.new is not None:
             event.new.cache_object()
-        encoded: dict[WatchEventType, bytes] = {}
+        encoded: dict[tuple[WatchEventType, bool], bytes] = {}
         for group in groups:
             kind = event.kind(group.selection)
             if kind is None:
                 continue
-            payload = encoded.get(kind)
+            form = (kind, group.selection.shows_owners)
+            payload = encoded.get(form)
             if payload is None:
-                payload = encoded[kind] = event.encode(kind)
+                payload = encoded[form] = event.encode(*form)
             if not group.pending:
                 self._pending_groups.append(group)
             group.pending.append(payload)

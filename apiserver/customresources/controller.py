@@ -10,7 +10,7 @@ is created while a definition is being deleted (pinnace.apiserver.customresource
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from pinnace.api.apiextensions_v1_pb2 import CustomResourceDefinition
 from pinnace.api.codec import from_dict, to_dict
@@ -20,7 +20,6 @@ from pinnace.api.scalars import format_rfc3339, to_time
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import DeleteRequest
 from pinnace.apiextensions.definitions import CLEANUP_FINALIZER
-from pinnace.apiextensions.kinds import has_condition
 from pinnace.apiextensions.naming import compute_status, set_condition, terminating_condition
 from pinnace.apiserver.auth.authentication import SERVER
 from pinnace.apiserver.cacher.cacher import Cacher
@@ -41,7 +40,7 @@ from pinnace.apiserver.registry.store import Store
 from pinnace.apiserver.storage.interface import Guard, StorageError
 from pinnace.runtime.backoff import KeyedBackoff
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.supervise import unending
+from pinnace.runtime.supervise import run_unending
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +79,8 @@ class DefinitionController:
         self._refresh = refresh
         self._clock = clock
         self._backoff = KeyedBackoff(RETRY, MAX_RETRY)
+        self._groups: dict[str, dict[str, _Named]] = {}
+        """The definitions by group and name."""
         self._due: dict[str, None] = {}
         self._busy = set[str]()
         self._changed = asyncio.Event()
@@ -89,22 +90,23 @@ class DefinitionController:
         """Process definitions until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for _ in range(WORKERS):
-                tasks.create_task(unending("definitions", self._work), name="definitions")
+                tasks.create_task(run_unending("definitions", self._work), name="definitions")
 
     def _handle_change(self, name: str) -> None:
+        """Process a changed definition, and those of its group whose names are not accepted: it may have freed their names."""
+        group, entry = self._groups.setdefault(name.partition(".")[2], {}), self._entry(name)
+        if entry is None:
+            group.pop(name, None)
+        else:
+            group[name] = _Named(entry, _without_schemas(entry.parse_uncached()))
         self._add(name)
-        self._add_rejected(name.partition(".")[2])
+        for other, named in group.items():
+            if named.is_rejected:
+                self._add(other)
 
     def _add(self, name: str) -> None:
         self._due[name] = None
         self._changed.set()
-
-    def _add_rejected(self, group: str) -> None:
-        """Add the definitions of a group whose names are not accepted: a change of another one may have freed their names."""
-        for entry in self._in_group(group):
-            definition = entry.parse_uncached()
-            if not has_condition(definition, "NamesAccepted") and definition.status.conditions:
-                self._add(definition.metadata.name)
 
     async def _work(self) -> None:
         while True:
@@ -127,7 +129,7 @@ class DefinitionController:
             if complete:
                 self._backoff.forget(name)
             else:
-                asyncio.get_running_loop().call_later(self._backoff.next(name), self._add, name)
+                asyncio.get_running_loop().call_later(self._backoff.next_delay(name), self._add, name)
 
     async def _process(self, name: str) -> bool:
         """Return whether nothing more is to do until the definition changes. Raises CacheError, StorageError."""
@@ -140,13 +142,13 @@ class DefinitionController:
         return await self._write_status(name, entry)
 
     async def _write_status(self, name: str, entry: CacheEntry[Definition]) -> bool:
-        others = self._others(entry.parse_uncached())
-        instant = format_rfc3339(to_time(self._clock.time()))
-        if compute_status(_without_schemas(entry.parse_uncached()), map(_without_schemas, _parsed(others)), instant) is None:
+        instant = self._now()
+        form = _without_schemas(entry.parse_uncached())
+        if compute_status(form, (other.form for other in self._others(name)), instant) is None:
             return True
         await self._refresh()
-        others = self._others(entry.parse_uncached())
-        forms = [_without_schemas(other) for other in _parsed(others)]
+        others = self._others(name)
+        forms = [other.form for other in others]
 
         def change(present: ObjectVersion[Definition]) -> Definition:
             new = copy(CUSTOM_RESOURCE_DEFINITIONS, present.obj)
@@ -155,11 +157,8 @@ class DefinitionController:
                 _set_status(new, status)
             return new
 
-        rivals = tuple(
-            Guard(other.key, other.create_revision, other.mod_revision)
-            for other in others
-            if _shares_names(other.parse_uncached(), entry.parse_uncached())
-        )
+        asked = _names(form)
+        rivals = tuple(other.guard for other in others if not asked.isdisjoint(_names(other.form)))
         (outcome,) = await self._definitions.modify(
             "", name, change, _REQUEST, operation=AdmissionOperation.UPDATE_STATUS, guards=rivals
         )
@@ -198,16 +197,26 @@ class DefinitionController:
     def _entry(self, name: str) -> CacheEntry[Definition] | None:
         return self._cache.get(CUSTOM_RESOURCE_DEFINITIONS.key("", name))
 
-    def _others(self, definition: Definition) -> list[CacheEntry[Definition]]:
+    def _others(self, name: str) -> list["_Named"]:
         """Return the other definitions of the same group."""
-        return [
-            entry for entry in self._in_group(definition.spec.group) if entry.key.rpartition("/")[2] != definition.metadata.name
-        ]
+        group = self._groups.get(name.partition(".")[2], {})
+        return [named for other, named in group.items() if other != name]
 
-    def _in_group(self, group: str) -> list[CacheEntry[Definition]]:
-        suffix = f".{group}"
-        every = self._cache.select(SelectionPredicate.parse(CUSTOM_RESOURCE_DEFINITIONS, "", "", ""))
-        return [entry for entry in every if entry.key.endswith(suffix)]
+
+class _Named(NamedTuple):
+    """A definition that has names. `form`: its JSON form without schemas."""
+
+    entry: CacheEntry[Definition]
+    form: dict[str, Any]
+
+    @property
+    def guard(self) -> Guard:
+        return Guard(self.entry.key, self.entry.create_revision, self.entry.mod_revision)
+
+    @property
+    def is_rejected(self) -> bool:
+        conditions = self.form.get("status", {}).get("conditions") or ()
+        return any(condition["type"] == "NamesAccepted" and condition["status"] != "True" for condition in conditions)
 
 
 def _is_done(name: str, outcome: Outcome) -> bool:
@@ -216,10 +225,6 @@ def _is_done(name: str, outcome: Outcome) -> bool:
         return True
     log.warning("definition %s: %s", name, outcome.message)
     return False
-
-
-def _parsed(entries: list[CacheEntry[Definition]]) -> list[Definition]:
-    return [entry.parse_uncached() for entry in entries]
 
 
 def _without_schemas(definition: Definition) -> dict[str, Any]:
@@ -234,13 +239,9 @@ def _set_status(definition: Definition, status: dict[str, Any]) -> None:
     definition.status.CopyFrom(from_dict(CUSTOM_RESOURCE_DEFINITIONS, {"status": status}).status)
 
 
-def _shares_names(one: Definition, other: Definition) -> bool:
-    return not _names(one).isdisjoint(_names(other))
-
-
-def _names(definition: Definition) -> set[str]:
-    names = definition.spec.names
-    return {*(getattr(names, field) for field in _ALL_NAMES), *names.shortNames} - {""}
+def _names(form: dict[str, Any]) -> set[str]:
+    names = form["spec"].get("names", {})
+    return {*(names.get(field, "") for field in _ALL_NAMES), *names.get("shortNames", ())} - {""}
 
 
 def _note_deletion(now: str) -> Callable[[ObjectVersion[Definition] | None], Next[Definition]]:

@@ -43,6 +43,8 @@ class CustomResources:
         self._new_methods = new_methods
         self._refresh = refresh
         self._kinds: dict[str, CustomKind] = {}
+        self._names = set[str]()
+        """The names of all definitions."""
         self._services: dict[str, Mapping[str, Method]] = {}
         """The methods of the versions that were called, by service."""
         self._listeners: list[Callable[[str], None]] = []
@@ -63,8 +65,9 @@ class CustomResources:
         definitions = [entry.parse_uncached() for entry in entries]
         kinds = [kind for definition in definitions if (kind := kind_of(definition)) is not None]
         self._kinds = {kind.qualified: kind for kind in kinds}
-        for definition in definitions:
-            self._notify(definition.metadata.name)
+        before, self._names = self._names, {definition.metadata.name for definition in definitions}
+        for name in before | self._names:
+            self._notify(name)
 
     def change(
         self, old: CacheEntry[CustomResourceDefinition] | None, new: CacheEntry[CustomResourceDefinition] | None
@@ -73,6 +76,7 @@ class CustomResources:
         entry = new if new is not None else old
         assert entry is not None
         name = entry.key.rpartition("/")[2]
+        (self._names.discard if new is None else self._names.add)(name)
         before, kind = self._kinds.pop(name, None), kind_of(new.parse_uncached()) if new is not None else None
         for version in before.served if before is not None else ():
             self._services.pop(version.resource.service, None)

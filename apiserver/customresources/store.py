@@ -13,6 +13,7 @@ from pinnace.api.resources import CUSTOM_RESOURCE_DEFINITIONS
 from pinnace.api.status import DEFINITION_TERMINATING, Code, Refusal
 from pinnace.apiextensions.kinds import TERMINATING, CustomVersion, has_condition
 from pinnace.apiserver.cacher.cacher import ResourceCache
+from pinnace.apiserver.customresources.warming import RecentResults
 from pinnace.apiserver.registry.mutation import Mutation
 from pinnace.apiserver.registry.store import Store
 from pinnace.apiserver.storage.interface import Guard
@@ -23,9 +24,13 @@ class VersionForm:
 
     def __init__(self, version: CustomVersion) -> None:
         self._version = version
+        self._served: RecentResults[bytes] = RecentResults()
 
     def from_stored(self, obj: CustomObject) -> CustomObject:
-        return self._version.to_served_object(obj)
+        key = obj.content, obj.apiVersion, obj.kind
+        served = CustomObject(metadata=obj.metadata, apiVersion=self._version.api_version, kind=obj.kind)
+        served.content = self._served.get(len(obj.content), key, lambda: self._version.to_served_object(obj).content)
+        return served
 
     def to_stored(self, obj: CustomObject) -> CustomObject:
         return self._version.to_stored_object(obj)

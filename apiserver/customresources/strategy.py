@@ -3,6 +3,7 @@
 Source: pkg/registry/customresource of k8s.io/apiextensions-apiserver 1.36 (strategy.go, status_strategy.go, validator.go).
 """
 
+import json
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +14,7 @@ from pinnace.api.status import Violation
 from pinnace.apiextensions.kinds import CustomVersion
 from pinnace.apiextensions.validation import RuleEvaluation, validate_object
 from pinnace.apiserver.customresources.rules import object_rules
+from pinnace.apiserver.customresources.warming import LARGE, RecentResults
 from pinnace.apiserver.registry.strategy import Strategy, added_violations
 from pinnace.apiserver.registry.validation.fields import forbidden, invalid, validate_metadata, validate_metadata_update
 
@@ -26,6 +28,8 @@ class CustomObjectStrategy(Strategy[CustomObject]):
     def __init__(self, version: CustomVersion) -> None:
         super().__init__(version.resource)
         self._version = version
+        self._contents: RecentResults[bytes] = RecentResults()
+        self._violations: RecentResults[list[Violation]] = RecentResults()
 
     @cached_property
     def _evaluate_rules(self) -> RuleEvaluation | None:
@@ -60,8 +64,7 @@ class CustomObjectStrategy(Strategy[CustomObject]):
         out: list[Violation] = []
         if self._check_type(obj, out):
             self.check_metadata(obj, out)
-        out += validate_object(to_dict(obj), self._version.schema, scale=self._scale, evaluate_rules=self._evaluate_rules)
-        return out
+        return out + self._validate(obj, None, status=False)
 
     def validate_update(self, obj: CustomObject, old: CustomObject) -> list[Violation]:
         return self._validate_change(obj, old, status=False)
@@ -80,15 +83,36 @@ class CustomObjectStrategy(Strategy[CustomObject]):
                 self.check_metadata(old, before)
             out += added_violations(new_violations, before)
             validate_metadata_update(obj.metadata, old.metadata, out)
-        out += validate_object(
-            to_dict(obj),
-            self._version.schema,
-            to_dict(old),
-            scale=self._scale,
-            evaluate_rules=self._evaluate_rules,
-            status=status,
+        return out + self._validate(obj, old, status=status)
+
+    def _validate(self, obj: CustomObject, old: CustomObject | None, *, status: bool) -> list[Violation]:
+        key = (*_dependencies(obj), *(_dependencies(old) if old is not None else ()), status)
+        return self._violations.get(
+            len(obj.content),
+            key,
+            lambda: validate_object(
+                to_dict(obj),
+                self._version.schema,
+                to_dict(old) if old is not None else None,
+                scale=self._scale,
+                evaluate_rules=self._evaluate_rules,
+                status=status,
+            ),
         )
-        return out
+
+    def warm(self, obj: CustomObject, old: CustomObject | None, *, status: bool = False) -> None:
+        """Compute all results for a write. Called in a thread."""
+        new = CustomObject()
+        new.CopyFrom(obj)
+        if old is None:
+            self.prepare_create(new)
+            self.validate(new)
+        elif status:
+            self.prepare_status_update(new, old)
+            self.validate_status_update(new, old)
+        else:
+            self.prepare_update(new, old)
+            self.validate_update(new, old)
 
     def check_metadata(self, obj: CustomObject, out: list[Violation]) -> None:
         validate_metadata(obj.metadata, out, namespaced=self.resource.namespaced, any_finalizer=True)
@@ -110,6 +134,19 @@ class CustomObjectStrategy(Strategy[CustomObject]):
 
     def _normalized_content(self, obj: CustomObject) -> dict[str, Any]:
         """Return the content without unknown fields, and with defaults."""
-        form = to_dict(obj)
-        self._version.normalize(form)
-        return {name: value for name, value in form.items() if name not in ("apiVersion", "kind", "metadata")}
+
+        def compute() -> dict[str, Any]:
+            form = to_dict(obj)
+            self._version.normalize(form)
+            return {name: value for name, value in form.items() if name not in ("apiVersion", "kind", "metadata")}
+
+        if len(obj.content) < LARGE:
+            return compute()
+        encoded = self._contents.get(len(obj.content), obj.content, lambda: write_content(compute()))
+        content: dict[str, Any] = json.loads(encoded or b"{}")
+        return content
+
+
+def _dependencies(obj: CustomObject) -> tuple[bytes, str, str, str, str]:
+    """Return what the violations of an object depend on."""
+    return obj.content, obj.metadata.name, obj.metadata.generateName, obj.apiVersion, obj.kind

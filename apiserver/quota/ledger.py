@@ -75,7 +75,7 @@ from pinnace.apiserver.storage.interface import (
 )
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.cpu import no_preemptions
-from pinnace.runtime.supervise import unending
+from pinnace.runtime.supervise import run_unending
 
 GROWTH = 8
 """The maximum size of a quota with its status, relative to its size without the status."""
@@ -440,8 +440,10 @@ class Quotas:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(unending("committer of what is charged", self._charging.run), name="committer of what is charged")
-            tasks.create_task(unending("recount of quotas", self._recount.run), name="recount of quotas")
+            tasks.create_task(
+                run_unending("committer of what is charged", self._charging.run), name="committer of what is charged"
+            )
+            tasks.create_task(run_unending("recount of quotas", self._recount.run), name="recount of quotas")
 
     def commits(self, resource: Resource[Any]) -> WriteCommitter:
         """Return the committer for a resource."""

@@ -3,12 +3,13 @@ webhooks and policies."""
 
 from collections.abc import Callable
 from enum import Enum, auto
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from google.protobuf.message import Message
 
 from pinnace.api.resources import Object, Resource
-from pinnace.apiserver.auth.authentication import User
+from pinnace.apiserver.auth.authentication import NODE_PREFIX, SERVER, User
 from pinnace.apiserver.storage.interface import Guard
 
 
@@ -30,13 +31,34 @@ class WriteRequest(NamedTuple):
     user: User
     dry_run: bool = False
     field_manager: str = ""
-    """The manager of the fields that the write changes. Empty: the name of the user."""
+    """The manager in the options of the write."""
     api_version: str = ""
     """The API version whose rules apply. Empty: the stored one."""
     options: Message | None = None
     """The CreateOptions, UpdateOptions, PatchOptions or DeleteOptions of the request."""
     qualified: str = ""
     """The name of a custom resource in messages, such as "widgets.example.com". Empty for built-in kinds."""
+
+    @property
+    def manager(self) -> str:
+        """The manager of the fields that the write changes."""
+        return self.field_manager or default_manager(self.user.name)
+
+
+_MANAGERS = {SERVER.name: "kube-apiserver", "kubernetes-admin": "pinnace"}
+"""The managers of users who are not named like their programs."""
+
+
+@lru_cache(maxsize=1024)
+def default_manager(user: str) -> str:
+    """Return the manager of writes over gRPC without a manager: the name of the program, as in Kubernetes' user agents."""
+    if user.startswith(NODE_PREFIX):
+        return "kubelet"
+    return (_MANAGERS.get(user) or user.removeprefix("system:"))[:MAX_MANAGER]
+
+
+MAX_MANAGER = 128
+"""Maximum length of a manager's name in bytes."""
 
 
 class AdmissionControl(Protocol):

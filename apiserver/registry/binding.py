@@ -20,6 +20,7 @@ from pinnace.api import conditions, wellknown
 from pinnace.api.core_v1_pb2 import Binding, Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.names import dns_subdomain
+from pinnace.api.ownership import exclude_added, has_status_owner
 from pinnace.api.resources import PODS
 from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.wellknown import FENCE_ANNOTATION
@@ -81,9 +82,16 @@ def _bind_mutation(binding: Binding, term: FencedTerm | None, now: float) -> Mut
         if term is not None:
             new.metadata.annotations[FENCE_ANNOTATION] = term.name
         conditions.say(new.status.conditions, "PodScheduled", "True", "", "", now)
+        if metadata.labels or metadata.annotations or _adds_owned_condition(old):
+            new.metadata.ownership = exclude_added(PODS, old.metadata.ownership, old, new)
         return PutObject(new)
 
     return Mutation(PODS.key(metadata.namespace, name), name, step, (term.guard,) if term is not None else ())
+
+
+def _adds_owned_condition(pod: Pod) -> bool:
+    """Return whether a bind adds PodScheduled to a status that has an owner. Nobody owns the condition then."""
+    return has_status_owner(pod.metadata.ownership) and conditions.find(pod.status.conditions, "PodScheduled") is None
 
 
 def _copy_binding_metadata(binding_metadata: ObjectMeta, pod: Pod, old: Pod) -> None:

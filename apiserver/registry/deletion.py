@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from pinnace.api.meta_v1_pb2 import DeleteOptions, ObjectMeta
+from pinnace.api.ownership import exclude_added
 from pinnace.api.resources import COLLECTED, CustomResource, Object, Resource
 from pinnace.api.scalars import to_seconds, to_time
 from pinnace.api.verbs_pb2 import Disruption
@@ -79,6 +80,8 @@ def delete_step(
         if strategy.holds_others(old):
             new.metadata.ClearField("deletionGracePeriodSeconds")
     strategy.prepare_delete(new, why, now)
+    if why is not None or finalizers != list(metadata.finalizers):
+        new.metadata.ownership = exclude_added(resource, metadata.ownership, old, new)
     return PutObject(new)
 
 

@@ -1,14 +1,14 @@
-"""Server-side apply, and the owners of fields (metadata.managedFields).
+"""Server-side apply, and the owners of fields. pinnace.api.ownership has their stored form and managedFields.
 
-Objects have no managedFields before their first apply, and creates, updates and binds do not add any. With the first apply, the
-manager `before-first-apply` becomes the owner of all present fields. Afterwards, the manager of each update becomes the only
-owner of the changed fields. An apply that changes fields of other managers fails unless it is forced.
+The manager of a create owns the fields of the object, and the manager of an update the fields that it changes. An apply that
+changes fields of other managers fails unless it is forced.
 
     apply:  live object, configuration --> merge --> prune --> compare with the live object --> new object, new owners
                                                       |                '--> conflicts: changed fields of other managers
                                                       '--> removes fields of the last configuration without an owner
 
-Defaults that the server adds have no owner. Bindings and deletions do not change owners.
+Bindings, deletions and allocations do not change owners, and nobody owns the fields that they add. Objects whose managedFields
+a client has reset have no owners until the next apply. Then `before-first-apply` owns the present fields.
 
 Source: https://kubernetes.io/docs/reference/using-api/server-side-apply/,
 https://github.com/kubernetes-sigs/structured-merge-diff/blob/master/merge/update.go,
@@ -16,82 +16,68 @@ https://github.com/kubernetes/kubernetes/tree/master/staging/src/k8s.io/apimachi
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
-from google.protobuf.message import Message
-
 from pinnace.api.codec import CodecError, from_dict, revised, to_dict
 from pinnace.api.conversion import renamed_fields
-from pinnace.api.fieldset import FieldSet, Path, field_element, from_json, text_of
+from pinnace.api.fieldset import FieldSet, Path, field_element, field_name, from_json, text_of
 from pinnace.api.merge import LAST_APPLIED, with_last_applied
 from pinnace.api.meta_v1_pb2 import ManagedFieldsEntry, ObjectMeta
+from pinnace.api.ownership import (
+    APPLY,
+    IGNORED,
+    MAX_BASE,
+    SERVER_FIELDS,
+    STATUS,
+    UPDATE,
+    FieldManager,
+    OwnedFields,
+    Ownership,
+    all_fields,
+    assigned_paths,
+    decode,
+    decode_stored,
+    empty_form,
+    encode_stored,
+    has_server_fields,
+    has_status_owner,
+    ownable_fields,
+    owners_of,
+    status_changes,
+    unchanged_status,
+    with_status_owner,
+    without_owners,
+    without_server_fields,
+)
+from pinnace.api.ownership_pb2 import FieldOwner
 from pinnace.api.patch import equal
 from pinnace.api.resources import Object, Resource
-from pinnace.api.schema import Type, empty, type_of_resource
+from pinnace.api.schema import Type, type_of_resource
 from pinnace.api.status import Violation
 from pinnace.api.structured_merge import ABSENT, TypeMismatch, check, compare, field_set, merge, remove, with_named_fields
 from pinnace.apiserver import errors
 from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry.admission import MAX_MANAGER
 
 T = TypeVar("T", bound=Object)
 
-APPLY, UPDATE = "Apply", "Update"
-FIELDS_V1 = "FieldsV1"
 BEFORE_FIRST_APPLY = "before-first-apply"
+SCALE = "scale"
+"""The subresource whose managers have no times, as in Kubernetes."""
 ANCIENT_CHANGES = "ancient-changes"
 MAX_UPDATE_MANAGERS = 10
 """Maximum number of managers per object with the operation Update. The oldest are merged into `ancient-changes`."""
-MAX_MANAGER = 128
-"""Maximum length of a manager's name in bytes."""
-_SERVER_FIELDS = (
-    "name", "namespace", "creationTimestamp", "selfLink", "uid", "generation", "managedFields", "resourceVersion",
-)  # fmt: skip
-"""Metadata without owners."""
 _UPGRADES = {"kubectl": "kubectl.kubernetes.io/last-applied-configuration", "pinnace": LAST_APPLIED}
 """The annotations of client-side apply by manager. An apply takes over the fields in the annotation."""
-_IGNORED = {
-    "": FieldSet([(field_element("status"),)]),
-    "status": FieldSet([(field_element(name),) for name in ("metadata", "spec")]),
-}
-"""Fields by subresource that a write does not change. Their values in a configuration are ignored."""
-
-
-class FieldManager(NamedTuple):
-    """Identifies an entry. Managers that apply have no API version: an apply replaces the entry of an earlier version."""
-
-    name: str
-    operation: str
-    api_version: str = ""
-    subresource: str = ""
-
-    def __str__(self) -> str:
-        """Return the description for messages about conflicts."""
-        text = f'"{self.name}"'
-        if self.subresource:
-            text += f' with subresource "{self.subresource}"'
-        return f"{text} using {self.api_version}" if self.operation == UPDATE else text
-
-
-class OwnedFields(NamedTuple):
-    """The fields of a manager, with the names in the version of the write. `time`: Unix seconds of the last change; 0:
-    unknown."""
-
-    fields: FieldSet
-    time: int
-    api_version: str = ""
-    """The version of the entry. Empty: that of the write."""
-
-
-FieldOwners = Mapping[FieldManager, OwnedFields]
 
 
 class ApplyResult(NamedTuple, Generic[T]):
-    """The result of an apply: the object, and its managedFields."""
+    """The result of an apply: the object, and the owners of its fields, with the names in the version of the apply."""
 
     obj: T
-    entries: Sequence[ManagedFieldsEntry]
+    owners: Ownership
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,104 +98,139 @@ class _ApplyConflicts(Exception):
         self.conflicts_found = conflicts_found
 
 
-def decode(entries: Iterable[ManagedFieldsEntry], resource: Resource[Any]) -> dict[FieldManager, OwnedFields]:
-    """Return the owners. Entries in API versions that the kind does not have are omitted. Raises ValueError."""
-    result = dict[FieldManager, OwnedFields]()
-    for entry in entries:
-        if entry.operation not in (APPLY, UPDATE):
-            raise ValueError("operation must be `Apply` or `Update`")
-        if entry.fieldsType != FIELDS_V1:
-            raise ValueError(f'invalid fieldsType "{entry.fieldsType[:32]}"')
-        if not entry.apiVersion:
-            raise ValueError("apiVersion must not be empty")
-        names = renamed_fields(resource, entry.apiVersion, resource.api_version)
-        if names is not None:
-            version = entry.apiVersion if entry.operation == UPDATE else ""
-            manager = FieldManager(entry.manager, entry.operation, version, entry.subresource)
-            fields = from_json(entry.fieldsV1.Raw or b"{}").with_names(names)
-            result[manager] = OwnedFields(fields, entry.time.seconds, entry.apiVersion)
-    return result
-
-
-def encode(managers: FieldOwners, resource: Resource[Any]) -> list[ManagedFieldsEntry]:
-    """Return the entries in Kubernetes' order: Apply before Update, then by time and name. `resource`: the version of the
-    write."""
-    entries = list[ManagedFieldsEntry]()
-    for manager, owned in sorted(managers.items(), key=lambda item: (item[0].operation, item[1].time, item[0])):
-        api_version = manager.api_version or owned.api_version or resource.api_version
-        names = renamed_fields(resource, resource.api_version, api_version) or {}
-        entry = ManagedFieldsEntry(
-            manager=manager.name,
-            operation=manager.operation,
-            apiVersion=api_version,
-            fieldsType=FIELDS_V1,
-            subresource=manager.subresource,
-        )
-        if owned.time:
-            entry.time.seconds = owned.time
-        entry.fieldsV1.Raw = owned.fields.with_names(names).to_json().encode()
-        entries.append(entry)
-    return entries
-
-
-def track(resource: Resource[T], new: T, old: T, manager: FieldManager, now: float) -> None:
-    """Set metadata.managedFields of the new object: the manager owns the fields that the update changes."""
-    managers = _managers_of_update(resource, new, old, manager.subresource)
-    if not managers:
-        del new.metadata.managedFields[:]
-        return
-    before, after = _ownable_fields(resource, old), _ownable_fields(resource, new)
-    ignored = _IGNORED.get(manager.subresource, FieldSet())
-    updated = _track_update(_schema_type(resource), before, after, managers, manager, ignored, int(now))
-    set_entries(new, old, encode(updated, resource))
-
-
-def set_entries(new: Object, old: Object, entries: Sequence[ManagedFieldsEntry]) -> None:
-    """Set metadata.managedFields. If nothing else changes, the old times are kept, so that the write changes nothing."""
-    fields = new.metadata.managedFields
-    del fields[:]
-    if _encode_without_times(entries) == _encode_without_times(old.metadata.managedFields):
-        fields.extend(old.metadata.managedFields)
-        version, new.metadata.resourceVersion = new.metadata.resourceVersion, old.metadata.resourceVersion
-        same = new == old
-        new.metadata.resourceVersion = version
-        if same:
-            return
-        del fields[:]
-    fields.extend(entries)
-
-
-def _encode_without_times(entries: Iterable[ManagedFieldsEntry]) -> list[bytes]:
-    result = list[bytes]()
-    for entry in entries:
-        copy = ManagedFieldsEntry()
-        copy.CopyFrom(entry)
-        copy.ClearField("time")
-        result.append(copy.SerializeToString(deterministic=True))
-    return sorted(result)
-
-
-def _managers_of_update(resource: Resource[T], new: T, old: T, subresource: str) -> dict[FieldManager, OwnedFields]:
-    """Return the owners before an update. A client may set or reset them, but not through a subresource. If it omits them,
-    or sends invalid ones, the owners of the stored object are kept."""
-    if not subresource:
-        sent = new.metadata.managedFields
+def track(resource: Resource[T], new: T, old: T, manager: FieldManager, sent: Sequence[ManagedFieldsEntry], now: float) -> None:
+    """Set the owners of the new object after an update that changes it: the manager owns the fields that it changes. `new` has
+    the owners of `old`. `sent`: the managedFields in the request, which set or reset the owners, but not through a subresource.
+    If they are empty or invalid, the owners of `old` remain."""
+    if sent and not manager.subresource:
         if len(sent) == 1 and sent[0] == ManagedFieldsEntry():
-            return {}
-        if entry := _decode_entry(sent, resource):
-            return entry
-    return _decode_entry(old.metadata.managedFields, resource)
+            _set_stored(new, b"")
+            return
+        if owners := _decode_or_none(resource, sent):
+            changed = _updated_owners(resource, new, old, owners, manager, int(now))
+            set_owners(resource, new, old, changed)
+            return
+    if _track_only_manager(resource, new, old, manager, int(now)):
+        return
+    if owners := _present_owners(resource, old):
+        updated = _updated_owners(resource, new, old, owners, manager, int(now))
+        _set_stored(new, encode_stored(resource, updated, all_fields(resource, ownable_fields(resource, new))))
 
 
-def _decode_entry(entries: Iterable[ManagedFieldsEntry], resource: Resource[Any]) -> dict[FieldManager, OwnedFields]:
+def _set_stored(obj: Any, ownership: bytes) -> None:
+    obj.metadata.ownership = ownership
+    del obj.metadata.managedFields[:]
+
+
+def _decode_or_none(resource: Resource[Any], entries: Sequence[ManagedFieldsEntry]) -> Ownership:
     try:
         return decode(entries, resource)
     except ValueError:
         return {}
 
 
+def _present_owners(resource: Resource[Any], obj: Object) -> Ownership:
+    try:
+        return owners_of(resource, obj)
+    except ValueError:
+        return {}
+
+
+def _updated_owners(
+    resource: Resource[Any], new: Object, old: Object, owners: Ownership, manager: FieldManager, now: int
+) -> Ownership:
+    before, after = ownable_fields(resource, old), ownable_fields(resource, new)
+    ignored = IGNORED.get(manager.subresource, FieldSet())
+    return _track_update(type_of_resource(resource), before, after, owners, manager, ignored, now)
+
+
+def _track_only_manager(resource: Resource[Any], new: Any, old: Any, manager: FieldManager, now: int) -> bool:
+    """Set the owners of the new object if its other owners need not be computed. Return whether that is so: if the manager owns
+    all remaining fields of the part that it writes, or nobody has written the status before."""
+    data, subresource = old.metadata.ownership, manager.subresource
+    if not data or subresource not in ("", STATUS) or not hasattr(old, subresource or "metadata"):
+        return False
+    if subresource == STATUS and not has_status_owner(data):
+        base = old.status.SerializeToString()
+        if len(base) > MAX_BASE:
+            return False
+        new.metadata.ownership = with_status_owner(data, resource, manager, now, base)
+        return True
+    if new.ByteSize() < old.ByteSize():
+        return False  # an object that shrinks may only lose fields, which changes no time
+    stored = decode_stored(data)
+    owners = [owner for owner in stored.owners if (owner.subresource == STATUS) == (subresource == STATUS)]
+    if len(owners) != 1:
+        return False
+    (owner,) = owners
+    identity = (owner.manager, owner.applies, owner.apiVersion or resource.api_version, owner.subresource)
+    if not owner.remaining or identity != (manager.name, False, manager.api_version, subresource):
+        return False
+    if subresource == STATUS:
+        _take_over_status(resource, owner, new, old)
+    elif (
+        owner.excluded
+        or has_server_fields(resource)
+        or any(_value_at(new, path) != _value_at(old, path) for path in assigned_paths(resource, owner))
+    ):
+        return False
+    owner.time = now
+    new.metadata.ownership = stored.SerializeToString()
+    return True
+
+
+def _value_at(obj: Any, path: Path) -> Any:
+    for element in path:
+        obj = getattr(obj, field_name(element) or "")
+    return obj
+
+
+def _take_over_status(resource: Resource[Any], owner: FieldOwner, new: Any, old: Any) -> None:
+    """Remove the fields that a write changes from those that the owner of the status does not own."""
+    excluded = from_json(owner.excluded or b"{}")
+    base: Any = type(new.status).FromString(owner.base)
+    names = {field.name for field, _ in base.ListFields()}
+    names |= {field_name(element) or "" for element in excluded.child(field_element(STATUS)).all_elements()}
+    names = {name for name in names if getattr(new.status, name) != getattr(old.status, name)}
+    if not names:
+        return
+    if owner.base:
+        excluded = excluded | unchanged_status(resource, owner.base, old.status)
+    excluded = excluded - status_changes(resource, old.status, new.status, names)
+    owner.base, owner.excluded = b"", excluded.to_json().encode() if excluded else b""
+
+
+def set_owners(resource: Resource[Any], new: Any, old: Any, owners: Ownership) -> None:
+    """Set the owners of the new object, which has those of `old`. If nothing else changes, the times of `old` remain, so that
+    the write changes nothing."""
+    if not owners:
+        _set_stored(new, b"")
+    if new == old and _without_times(owners) == _without_times(_present_owners(resource, old)):
+        return
+    _set_stored(new, encode_stored(resource, owners, all_fields(resource, ownable_fields(resource, new))))
+
+
+def set_created_owners(resource: Resource[Any], obj: Any, owners: Ownership) -> None:
+    """Set the owners of an object that an apply creates."""
+    everything = all_fields(resource, ownable_fields(resource, obj))
+    obj.metadata.ownership = encode_stored(resource, owners, everything) if owners else b""
+
+
+def _without_times(owners: Ownership) -> dict[FieldManager, tuple[FieldSet, str]]:
+    return {manager: (owned.fields, owned.api_version or manager.api_version) for manager, owned in owners.items()}
+
+
+def in_version(owners: Ownership, source: Resource[Any], target: Resource[Any]) -> Ownership:
+    """Return the owners with the field names of another version of the kind."""
+    names = renamed_fields(target, source.api_version, target.api_version) or {}
+    return {
+        manager: OwnedFields(owned.fields.with_names(names), owned.time, owned.api_version or source.api_version)
+        for manager, owned in owners.items()
+    }
+
+
 def _track_update(
-    of: Type, before: Any, after: Any, managers: FieldOwners, manager: FieldManager, ignored: FieldSet, now: int
+    of: Type, before: Any, after: Any, managers: Ownership, manager: FieldManager, ignored: FieldSet, now: int
 ) -> dict[FieldManager, OwnedFields]:
     """Return the owners after an update."""
     difference = compare(of, before, after)
@@ -218,7 +239,8 @@ def _track_update(
     result = {manager: owned._replace(fields=owned.fields - lost) for manager, owned in managers.items()}
     if taken := difference.changed.without_trees(ignored):
         previous = result.get(manager)
-        result[manager] = OwnedFields(taken | previous.fields if previous else taken, now)
+        time = 0 if manager.subresource == SCALE else now
+        result[manager] = OwnedFields(taken | previous.fields if previous else taken, time)
     return _cap_update_managers({manager: owned for manager, owned in result.items() if owned.fields})
 
 
@@ -256,10 +278,10 @@ def configuration(
         raise _type_mismatch_rejection(resource, data, TypeMismatch([".metadata: expected map"]))
     if metadata.get("managedFields") is not None:
         raise Rejected(errors.bad_request("metadata.managedFields must be nil"))
-    if client_metadata := {name: value for name, value in metadata.items() if name not in _SERVER_FIELDS}:
+    if client_metadata := {name: value for name, value in metadata.items() if name not in SERVER_FIELDS}:
         fields["metadata"] = client_metadata
     try:
-        check(_schema_type(resource), fields)
+        check(type_of_resource(resource), fields)
     except TypeMismatch as error:
         raise _type_mismatch_rejection(resource, data, error) from None
     return AppliedConfiguration(FieldManager(manager, APPLY, subresource=subresource), force, data, fields)
@@ -274,35 +296,35 @@ def _type_mismatch_rejection(resource: Resource[Any], data: Mapping[str, Any], e
 
 
 def create(resource: Resource[T], applied: AppliedConfiguration, namespace: str, name: str, now: float) -> ApplyResult[T]:
-    """Return the object that an apply creates. Raises Rejected."""
+    """Return the object that an apply creates, and its owners. Raises Rejected."""
     metadata = applied.data.get("metadata") or {}
     if metadata.get("uid"):
         raise Rejected(errors.uid_mismatch(resource, name, str(metadata["uid"]), ""))
     form = {**applied.fields, "metadata": {**applied.fields.get("metadata", {}), "name": name, "namespace": namespace}}
     if not resource.namespaced:
         del form["metadata"]["namespace"]
-    owned = field_set(_schema_type(resource), applied.fields).without_trees(
-        _IGNORED.get(applied.manager.subresource, FieldSet())
+    owned = field_set(type_of_resource(resource), applied.fields).without_trees(
+        IGNORED.get(applied.manager.subresource, FieldSet())
     )
     managers = {applied.manager: OwnedFields(owned, int(now))} if owned else {}
     obj = _read_object(resource, name, lambda: from_dict(resource, form))
     obj.metadata.resourceVersion = str(metadata.get("resourceVersion") or "")
-    return ApplyResult(obj, encode(managers, resource))
+    return ApplyResult(obj, managers)
 
 
 def apply(resource: Resource[T], applied: AppliedConfiguration, live: T, now: float) -> ApplyResult[T]:
     """Return the live object with the configuration applied. Raises Rejected."""
     name = live.metadata.name
-    of, form = _schema_type(resource), to_dict(live)
-    before = _drop_server_fields(resource, form)
+    of, form = type_of_resource(resource), to_dict(live)
+    before = without_server_fields(resource, form)
     try:
-        managers = decode(live.metadata.managedFields, resource)
+        managers: Ownership = owners_of(resource, live)
     except ValueError as error:
         raise Rejected(errors.untyped(f"failed to decode managed fields: {error}")) from None
     if not managers:
         first = FieldManager(BEFORE_FIRST_APPLY, UPDATE, resource.api_version, applied.manager.subresource)
-        ignored = _IGNORED.get(applied.manager.subresource, FieldSet())
-        managers = _track_update(of, _empty_form(resource), before, {}, first, ignored, int(now))
+        ignored = IGNORED.get(applied.manager.subresource, FieldSet())
+        managers = _track_update(of, empty_form(resource), before, {}, first, ignored, int(now))
     try:
         after, owners = _merge_applied(of, applied, before, managers, int(now), applied.force)
     except _ApplyConflicts as conflicts:
@@ -315,21 +337,19 @@ def apply(resource: Resource[T], applied: AppliedConfiguration, live: T, now: fl
         raise Rejected(errors.untyped(f"failed to merge config: {error}")) from None
     _record_last_applied(applied, after)
     after = {key: value for key, value in after.items() if value or key in form}
-    remaining_form = {
-        key: form["metadata"][key] for key in _SERVER_FIELDS if key in form["metadata"] and key != "managedFields"
-    }
+    remaining_form = {key: form["metadata"][key] for key in SERVER_FIELDS if key in form["metadata"] and key != "managedFields"}
     new_form = {"apiVersion": resource.api_version, "kind": resource.kind, **after}
     new_form["metadata"] = {**(after.get("metadata") or {}), **remaining_form}
-    new = _read_object(resource, name, lambda: revised(resource, live, form, new_form))
+    new = _read_object(resource, name, lambda: revised(resource, without_owners(live), form, new_form))
     _check_identity(applied.data, new.metadata)
-    return ApplyResult(new, encode(owners, resource))
+    return ApplyResult(new, owners)
 
 
 def _merge_applied(
-    of: Type, applied: AppliedConfiguration, before: dict[str, Any], managers: FieldOwners, now: int, force: bool
+    of: Type, applied: AppliedConfiguration, before: dict[str, Any], managers: Ownership, now: int, force: bool
 ) -> tuple[dict[str, Any], dict[FieldManager, OwnedFields]]:
     """Return the fields and the owners after an apply. Raises _ApplyConflicts."""
-    ignored = _IGNORED.get(applied.manager.subresource, FieldSet())
+    ignored = IGNORED.get(applied.manager.subresource, FieldSet())
     after = merge(of, before, applied.fields)
     last = managers.get(applied.manager)
     owned = field_set(of, applied.fields).without_trees(ignored)
@@ -379,12 +399,12 @@ def _remaining_conflicts(
     text = live.metadata.annotations.get(_UPGRADES.get(manager.name, ""), "")
     if not text:
         return conflicts_found
-    of = _schema_type(resource)
+    of = type_of_resource(resource)
     try:
         last = json.loads(text)
         if not isinstance(last, dict) or last.get("apiVersion") != resource.api_version:
             return conflicts_found
-        fields = _drop_server_fields(resource, last)
+        fields = without_server_fields(resource, last)
         check(of, fields)
     except (ValueError, RecursionError):
         return conflicts_found
@@ -422,29 +442,3 @@ def _read_object(resource: Resource[T], name: str, read: Any) -> T:
     except CodecError as error:
         wrong = [Violation(problem.field, problem.message) for problem in error.problems]
         raise Rejected(errors.invalid(resource, name, wrong)) from None
-
-
-def _schema_type(resource: Resource[Any]) -> Type:
-    return type_of_resource(resource)
-
-
-def _empty_form(resource: Resource[Any]) -> dict[str, Any]:
-    """Return an object without fields, in the format of `_ownable_fields`."""
-    result = empty(resource.message.DESCRIPTOR)
-    del result["metadata"]
-    return {**result, "metadata": {}}
-
-
-def _ownable_fields(resource: Resource[Any], obj: Object) -> dict[str, Any]:
-    """Return the fields of an object that can have owners."""
-    return _drop_server_fields(resource, to_dict(cast(Message, obj)))
-
-
-def _drop_server_fields(resource: Resource[Any], form: Mapping[str, Any]) -> dict[str, Any]:
-    result = {name: value for name, value in form.items() if name not in ("apiVersion", "kind")}
-    metadata = result.get("metadata") or {}
-    result["metadata"] = {name: value for name, value in metadata.items() if name not in _SERVER_FIELDS}
-    for name in ("spec", "status"):
-        if name in resource.message.DESCRIPTOR.fields_by_name:
-            result.setdefault(name, {})
-    return result

@@ -27,6 +27,7 @@ from google.protobuf.message import DecodeError
 from pinnace.api import wire
 from pinnace.api.codec import IGNORE, STRICT, WARN, CodecError, Problem, revised, to_dict
 from pinnace.api.conversion import conversion_of
+from pinnace.api.ownership import with_shown_owners, without_owners
 from pinnace.api.patch import PatchError, PatchFormatError, UnmergeableError, parse, patched, with_reset
 from pinnace.api.resources import PODS, Object, Resource
 from pinnace.api.status import Refusal, Violation
@@ -458,10 +459,13 @@ def patch_function(resource: Resource[Any], request: PatchRequest) -> Callable[[
             warn([f'unknown field "{problem.field}"'])
         return validation in (WARN, IGNORE)
 
+    mentions_owners = b"managedFields" in request.patch
+
     def apply(old: Any) -> Any:
         message: Any = resource.message
         try:
             served = conversion.to_served(old)
+            served = with_shown_owners(resource, served) if mentions_owners else without_owners(served)
             form = to_dict(served)
             result = patched(form, request.type, patch, message.DESCRIPTOR)
             new = conversion.to_stored(revised(resource, served, form, with_reset(result), ignored), old)

@@ -11,15 +11,17 @@ from __future__ import annotations  # otherwise, annotations of nested functions
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from pinnace.api.conversion import Conversion, conversion_to
 from pinnace.api.meta_v1_pb2 import ManagedFieldsEntry, ObjectMeta, OwnerReference
 from pinnace.api.names import NAME_ALPHABET, new_uid
+from pinnace.api.ownership import UPDATE as UPDATE_OPERATION
+from pinnace.api.ownership import Creator, FieldManager, Ownership, exclude_added
 from pinnace.api.patch import PatchError, parse
 from pinnace.api.quantities import canonicalize, keep_equal
-from pinnace.api.resources import DEFAULT_NAMESPACE, UNSAID, Object, Resource
+from pinnace.api.resources import DEFAULT_NAMESPACE, UNSAID, CustomResource, Object, Resource
 from pinnace.api.scalars import to_time
 from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.verbs_pb2 import DeleteRequest, PatchRequest
@@ -38,7 +40,7 @@ from pinnace.apiserver.registry.admission import (
     WriteRequest,
 )
 from pinnace.apiserver.registry.deletion import copy, delete_step
-from pinnace.apiserver.registry.managed_fields import AppliedConfiguration, FieldManager
+from pinnace.apiserver.registry.managed_fields import AppliedConfiguration
 from pinnace.apiserver.registry.mutation import (
     FINALIZE,
     RESIZE,
@@ -66,7 +68,22 @@ from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 T = TypeVar("T", bound=Object)
 M = TypeVar("M", bound=Object)
-Owners = Sequence[ManagedFieldsEntry]
+
+
+class OwnerChange(NamedTuple):
+    """What a request says about owners."""
+
+    sent: Sequence[ManagedFieldsEntry] = ()
+    """The managedFields of an update."""
+    applied: Ownership | None = None
+    """The owners after an apply, with the field names of the stored version."""
+    subresource: str = ""
+    """The subresource that is written, if the operation does not say it."""
+    stored: bytes | None = None
+    """The stored owners of the new version, if they are known."""
+
+
+NO_OWNER_CHANGE = OwnerChange()
 _PATCHES = {"": AdmissionOperation.UPDATE, STATUS: AdmissionOperation.UPDATE_STATUS, RESIZE: AdmissionOperation.RESIZE}
 """By subresource."""
 SUBRESOURCES = {AdmissionOperation.FINALIZE: FINALIZE} | {operation: subresource for subresource, operation in _PATCHES.items()}
@@ -111,15 +128,19 @@ class Store(Generic[T]):
 
     async def create(self, objs: Sequence[T], by: WriteRequest) -> list[Outcome]:
         await self._prepare_dry_run(by)
-        sent = dict[int, bytes]()
+        sent, creator = dict[int, bytes](), self._creator_of_fields(by)
         for index, obj in enumerate(objs):
             metadata = obj.metadata
             metadata.uid = ""  # the server sets it once, although a refused object is admitted again
+            metadata.ownership = creator(obj)
             if metadata.generateName and not metadata.name:
                 sent[index] = obj.SerializeToString()
         outcomes = await self.mutate(await self._admit_creates(objs, by), dry_run=by.dry_run)
         await self._retry_creates(objs, sent, outcomes, by)
         return outcomes
+
+    def _creator_of_fields(self, by: WriteRequest) -> Creator:
+        return Creator(self.resource, by.manager, by.api_version, self._clock.time())
 
     def admit_update(self, new: T, old: T, by: WriteRequest) -> None:
         """Run admission for a write that is not a client's update, such as a merged event. Raises Rejected."""
@@ -131,6 +152,7 @@ class Store(Generic[T]):
 
     def admit_object(self, obj: T, by: WriteRequest) -> None:
         """Complete and validate a client's new object, without webhooks and policies. Raises Rejected."""
+        obj.metadata.ownership = self._creator_of_fields(by)(obj)
         self._creator.admit_object(obj, by)
 
     async def _retry_creates(
@@ -229,13 +251,14 @@ class Store(Generic[T]):
         """Update the latest version by a request to a subresource, as `patch` does. `request_of`: the request for a version,
         which webhooks and policies review. `change`: the new version for a version and the object of the request. Both may
         raise Rejected."""
+        owners = OwnerChange(subresource=subresource)
 
         def step(version: ObjectVersion[T] | None) -> Next[T]:
             present = self._require_present(name, version)
             request = request_of(present)
 
             def apply(obj: Any) -> Next[T]:
-                return self._apply_step(change(present, obj), present, by, AdmissionOperation.UPDATE, reviewed=True)
+                return self._apply_step(change(present, obj), present, by, AdmissionOperation.UPDATE, owners, reviewed=True)
 
             async def apply_reviewed() -> Final[T]:
                 judged = apply(await self.review(request))
@@ -296,7 +319,8 @@ class Store(Generic[T]):
         applied = managed_fields.create(conversion.served, wanted, namespace, request.name, self._clock.time())
         obj: T = conversion.to_stored(applied.obj)
         items = await self._admit_creates([obj], by)
-        obj.metadata.managedFields.extend(applied.entries)
+        owners = managed_fields.in_version(applied.owners, conversion.served, self.resource)
+        managed_fields.set_created_owners(self.resource, obj, owners)
         outcomes = await self.mutate(items, dry_run=by.dry_run)
         await self._retry_creates([obj], {}, outcomes, by)
         return outcomes
@@ -372,7 +396,8 @@ class Store(Generic[T]):
             live = conversion.to_served(present.obj)
             applied = managed_fields.apply(conversion.served, configuration, live, self._clock.time())
             new = conversion.to_stored(applied.obj, present.obj)
-            return self._apply_step(new, present, by, operation, applied.entries)
+            owners = managed_fields.in_version(applied.owners, conversion.served, self.resource)
+            return self._apply_step(new, present, by, operation, OwnerChange(applied=owners))
 
         return step
 
@@ -414,12 +439,12 @@ class Store(Generic[T]):
         present: ObjectVersion[T],
         by: WriteRequest,
         operation: AdmissionOperation,
-        owners: Owners | None = None,
+        owners: OwnerChange | None = None,
         *,
         reviewed: bool = False,
     ) -> Next[T]:
-        """Return the next state of an object for the requested state, which is not changed. `owners`: the managedFields of an
-        apply. `reviewed`: webhooks and policies have reviewed the request. Raises Rejected."""
+        """Return the next state of an object for the requested state, which is not changed. `owners`: None if only the object
+        says something about them. `reviewed`: webhooks and policies have reviewed the request. Raises Rejected."""
         old, name = present.obj, present.obj.metadata.name
         uid, expected = wanted.metadata.uid, wanted.metadata.resourceVersion
         if uid and uid != old.metadata.uid:
@@ -429,28 +454,32 @@ class Store(Generic[T]):
         if parts_exceeded(wanted, old):
             raise Rejected(errors.too_much(self.resource, name, MAX_PARTS))
         new = copy(self.resource, wanted)
+        if owners is None:
+            sent = wanted.metadata.managedFields if operation is AdmissionOperation.UPDATE else ()
+            owners = OwnerChange(sent) if sent else NO_OWNER_CHANGE
         self._prepare_update(new, old, operation)
         if reviewed or not self.reviewers.reviews(by, UPDATE, self.resource, SUBRESOURCES[operation]):
             return self._validate_and_admit(new, present, by, operation, owners)
         return DeferredState(lambda: self._continue_after_reviews(new, present, by, operation, owners))
 
     async def _continue_after_reviews(
-        self, new: T, present: ObjectVersion[T], by: WriteRequest, operation: AdmissionOperation, owners: Owners | None
+        self, new: T, present: ObjectVersion[T], by: WriteRequest, operation: AdmissionOperation, owners: OwnerChange
     ) -> Final[T]:
         """Return the next state of an object after webhooks and policies. What they add has no owner. Raises Rejected."""
         old = present.obj
         self._set_owners(new, old, by, operation, owners)
-        owners = list(new.metadata.managedFields)
+        ownership = new.metadata.ownership
 
         def complete(amended: T) -> None:
             self._prepare_update(amended, old, operation)
-            managed_fields.set_entries(amended, old, owners)
+            amended.metadata.ownership = exclude_added(self.resource, ownership, new, amended)
 
         change = WriteAttributes(by, UPDATE, self.resource, new, old, SUBRESOURCES[operation], complete=complete)
-        new = await self.reviewers.mutate(change)
-        judged = self._validate_and_admit(new, present, by, operation, owners)
+        amended = await self.reviewers.mutate(change)
+        owners = OwnerChange(stored=amended.metadata.ownership)
+        judged = self._validate_and_admit(amended, present, by, operation, owners)
         final = await judged.final() if isinstance(judged, DeferredState) else judged
-        await self.reviewers.validate(change._replace(obj=new))
+        await self.reviewers.validate(change._replace(obj=amended))
         return final
 
     def _prepare_update(self, new: T, old: T, operation: AdmissionOperation) -> None:
@@ -463,6 +492,7 @@ class Store(Generic[T]):
             keep_equal(new, old)
         else:
             keep_identity(new, old)
+            copy_owners(new.metadata, old.metadata)
             drop_repeated_owners(new)
             if operation is AdmissionOperation.FINALIZE:
                 self.strategy.prepare_finalize(new, old)
@@ -471,7 +501,7 @@ class Store(Generic[T]):
             keep_equal(new, old)
 
     def _validate_and_admit(
-        self, new: T, present: ObjectVersion[T], by: WriteRequest, operation: AdmissionOperation, owners: Owners | None
+        self, new: T, present: ObjectVersion[T], by: WriteRequest, operation: AdmissionOperation, owners: OwnerChange
     ) -> Next[T]:
         """Validate and admit the new version. The caches that admission reads may be behind, so a refusal is checked again
         after a refresh. Raises Rejected."""
@@ -500,7 +530,7 @@ class Store(Generic[T]):
 
         return DeferredState(retry_admission)
 
-    def _admit_step(self, new: T, old: T, by: WriteRequest, operation: AdmissionOperation, owners: Owners | None) -> Final[T]:
+    def _admit_step(self, new: T, old: T, by: WriteRequest, operation: AdmissionOperation, owners: OwnerChange) -> Final[T]:
         """Return the next state of the object if admission accepts the new version. Raises Rejected."""
         self._admission.validate(by, operation, self.resource, new, old)
         self._set_owners(new, old, by, operation, owners)
@@ -516,17 +546,20 @@ class Store(Generic[T]):
             warn(warning for warning in self.strategy.warnings(new) if warning not in old_warnings)
         return PutObject(new, grows=operation is AdmissionOperation.RESIZE)
 
-    def _set_owners(self, new: T, old: T, by: WriteRequest, operation: AdmissionOperation, owners: Owners | None) -> None:
-        """Set the managedFields and the resourceVersion of a new version. `owners`: the managedFields, if they are known."""
+    def _set_owners(self, new: T, old: T, by: WriteRequest, operation: AdmissionOperation, owners: OwnerChange) -> None:
+        """Set the owners and the resourceVersion of a new version, which has the owners of the old one."""
         new.metadata.resourceVersion = old.metadata.resourceVersion
-        if owners is not None:
-            managed_fields.set_entries(new, old, owners)
-        elif old.metadata.managedFields or (operation is AdmissionOperation.UPDATE and new.metadata.managedFields):
+        if owners.stored is not None:
+            new.metadata.ownership = owners.stored
+        elif owners.applied is not None:
+            managed_fields.set_owners(self.resource, new, old, owners.applied)
+        elif owners.subresource == managed_fields.SCALE and isinstance(self.resource, CustomResource):
+            new.metadata.ownership = exclude_added(self.resource, old.metadata.ownership, old, new)  # as Kubernetes does
+        elif owners.sent or new != old:
             version = by.api_version or self.resource.api_version
-            manager = FieldManager(
-                by.field_manager or by.user.name, managed_fields.UPDATE, version, SUBRESOURCES.get(operation, "")
-            )
-            managed_fields.track(self.resource, new, old, manager, self._clock.time())
+            subresource = owners.subresource or SUBRESOURCES.get(operation, "")
+            manager = FieldManager(by.manager, UPDATE_OPERATION, version, subresource)
+            managed_fields.track(self.resource, new, old, manager, owners.sent, self._clock.time())
 
     def _is_finalized(self, obj: T) -> bool:
         """Return whether the object is terminating and its last finalizer is removed."""
@@ -617,6 +650,7 @@ class ObjectCreator(Generic[T]):
                 clear_ignored(amended.metadata)
                 amended.metadata.resourceVersion = ""
                 self._set_defaults(amended, by)
+                amended.metadata.ownership = exclude_added(self._resource, obj.metadata.ownership, obj, amended)
 
             change = WriteAttributes(by, CREATE, self._resource, obj, None, complete=complete)
             amended = await self._reviewers.mutate(change)
@@ -725,6 +759,14 @@ def keep_identity(new: Object, old: Object) -> None:
         metadata.deletionGracePeriodSeconds = old.metadata.deletionGracePeriodSeconds
     else:
         metadata.ClearField("deletionGracePeriodSeconds")
+
+
+def copy_owners(new: ObjectMeta, old: ObjectMeta) -> None:
+    """Copy the owners of fields."""
+    new.ownership = old.ownership
+    new.ClearField("managedFields")
+    if old.managedFields:
+        new.managedFields.extend(old.managedFields)
 
 
 def clear_ignored(metadata: ObjectMeta) -> None:

@@ -237,7 +237,7 @@ class GrpcKubelets:
         if self._tls is None:
             channel = grpc.aio.insecure_channel(address, options=OPTIONS)
         else:
-            self._tls.renew()
+            self._tls.reload_if_changed()
             channel = grpc.aio.secure_channel(address, self._tls.current.for_channel(), options=[*OPTIONS, _NAMED])
         try:
             try:

@@ -41,6 +41,7 @@ from pinnace.api.verbs_pb2 import (
     WatchRequest,
 )
 from pinnace.api.wellknown import NAMESPACE_FINALIZER
+from pinnace.api.wire import without_ownership
 from pinnace.apiserver import errors
 from pinnace.apiserver.admission.defaults import PERMANENT_NAMESPACES
 from pinnace.apiserver.auth.audit import AuditEvent, AuditSink
@@ -122,7 +123,7 @@ class ResourceService(Generic[T]):
             if self._key(request) in self._cache.unreadable:
                 raise Rejected(errors.unreadable(self._resource, request.name))
             raise Rejected(errors.not_found(self._resource, request.name))
-        return entry.encoded_with_revision
+        return entry.encoded_with_revision if context.user.impersonator else without_ownership(entry.encoded_with_revision)
 
     async def list(self, request: ListRequest | DeleteCollectionRequest, context: Context) -> bytes:
         options = request.options
@@ -361,7 +362,9 @@ def parse_selectors(
     bounded = user.fleet is None and MASTERS not in user.groups
     if bounded and (length := len(options.fieldSelector)) > MAX_LENGTH:
         raise SelectorError(f"field selector of {length:,} characters: only fleets may send more than {MAX_LENGTH:,}", _HINT)
-    selection = SelectionPredicate.parse(resource, namespace, options.labelSelector, options.fieldSelector)
+    selection = SelectionPredicate.parse(
+        resource, namespace, options.labelSelector, options.fieldSelector, shows_owners=bool(user.impersonator)
+    )
     if bounded and watched:
         values = sum(len(requirement.values) for requirement in selection.fields.requirements)
         values += sum(len(requirement.values or ()) for requirement in selection.labels.requirements)

@@ -177,7 +177,7 @@ class SessionStream(Generic[Q, A]):
         try:
             async for request in self._requests:
                 self.last_message = self._clock.monotonic()
-                self._silence.heard(self.last_message)
+                self._silence.record_message(self.last_message)
                 self._inbox.append(request)
                 self._arrived.set()
                 while len(self._inbox) >= MAX_INBOX:
@@ -192,7 +192,7 @@ class SessionStream(Generic[Q, A]):
         """Return the next request or event."""
         self._detect_stall(0.0)
         while not self._inbox:
-            if self._silence.exceeded(self._clock.monotonic()):
+            if self._silence.has_exceeded_limit(self._clock.monotonic()):
                 return StreamEvent.SILENT
             self._arrived.clear()
             with suppress(TimeoutError):
@@ -215,7 +215,7 @@ class SessionStream(Generic[Q, A]):
     @property
     def recent(self) -> bool:
         """Whether the peer is alive: it has sent something recently, and has not left."""
-        return not self.gone and self._silence.lasts(self._clock.monotonic()) < self._recent
+        return not self.gone and self._silence.silence_seconds(self._clock.monotonic()) < self._recent
 
     @property
     def was_late(self) -> bool:

@@ -211,7 +211,7 @@ class TransactionPipeline:
             try:
                 value, revision = await self._place_tombstone(tombstone)
             except StorageError:
-                await self._clock.sleep(backoff.next())
+                await self._clock.sleep(backoff.next_delay())
                 continue
             if revision != tombstone.expected:
                 self._at = revision if value in (marker.value, tombstone.value) else 0
@@ -223,7 +223,7 @@ class TransactionPipeline:
                 raise CommitOutcomeUnknown(str(error)) from None
             if isinstance(error, OutOfSpace):  # etcd has responded: no copy of the request is in transit
                 raise error
-            await self._clock.sleep(backoff.next())
+            await self._clock.sleep(backoff.next_delay())
         self._at = 0
         raise CommitOutcomeUnknown(str(error)) from None
 

@@ -1,4 +1,5 @@
-"""Webhooks: external services that change or refuse writes (docs/admission.md).
+"""Admission webhooks and admission policies: API objects that review writes (docs/admission.md).
 
-Source: https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
+Source: https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/ and
+https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/
 """

@@ -24,6 +24,7 @@ from pinnace.api.selectors import LabelSelector, from_message
 from pinnace.apiserver.cacher.cacher import ResourceCache
 from pinnace.apiserver.cacher.store import CacheEntry, SelectionPredicate
 from pinnace.apiserver.registry.admission import WriteAttributes
+from pinnace.apiserver.registry.strategies.admission import VALUE_TYPES
 from pinnace.apiserver.registry.validation.expressions import NamedExpressions, VariableTypes
 from pinnace.apiserver.webhooks.conditions import MatchConditions
 from pinnace.apiserver.webhooks.configurations import IF_NEEDED, IGNORE, ConfigurationIndex
@@ -175,7 +176,7 @@ def _compile_validation(validation: Any, named: NamedExpressions) -> Validation:
 
 def _compile_annotations(policy: ValidatingAdmissionPolicy, variables: VariableTypes) -> list[AuditAnnotation]:
     return [
-        AuditAnnotation(item.key, Expression.compile(item.valueExpression.strip(), variables, "string", "null"))
+        AuditAnnotation(item.key, Expression.compile(item.valueExpression.strip(), variables, *VALUE_TYPES))
         for item in policy.spec.auditAnnotations
     ]
 

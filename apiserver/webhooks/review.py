@@ -24,6 +24,7 @@ from pinnace.api.json_codec import to_json, with_type
 from pinnace.api.patch import applied, operations
 from pinnace.api.resources import CustomResource
 from pinnace.api.status import STATUS_CODE, STATUS_DETAILS, STATUS_REASON, Code, Refusal
+from pinnace.apiserver.auth.authentication import User
 from pinnace.apiserver.registry.admission import CONNECT, CREATE, DELETE, UPDATE, WriteAttributes
 from pinnace.apiserver.webhooks.matching import name_of, namespace_of
 
@@ -162,11 +163,17 @@ def review_attributes(change: WriteAttributes, uid: str, api_version: str, *, mu
         "name": name,
         "namespace": namespace_of(change),
         "operation": change.operation,
-        "userInfo": {"username": user.name, "groups": list(user.groups)},
+        "userInfo": _user_info(user),
         "dryRun": change.request.dry_run,
         "options": options_of(change),
     }
     return {key: value for key, value in attributes.items() if value != ""}
+
+
+def _user_info(user: User) -> dict[str, Any]:
+    extra = {name: list(values) for name, values in user.extra}
+    info = {"username": user.name, "uid": user.uid, "groups": list(user.groups), "extra": extra}
+    return {name: value for name, value in info.items() if value}
 
 
 def _kind(change: WriteAttributes, api_version: str) -> dict[str, str]:

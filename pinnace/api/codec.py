@@ -31,6 +31,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from pinnace.api.customobjects import read_content, write_content
 from pinnace.api.customobjects_pb2 import CustomObject
 from pinnace.api.merge import Key, key_of
+from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.resources import ALL, EVENTS_V1, CustomResource, Object, Resource
 from pinnace.api.scalars import SCALARS, Scalar, kind_of, primitive_reader, write_primitive, zero_primitive
@@ -92,11 +93,17 @@ class _Values(NamedTuple):
         return cls(of, True, SCALARS.get(of.message_type.full_name), None)
 
 
+OWNERSHIP = "pinnace.meta.v1.ObjectMeta.ownership"
+"""The field of metadata that is not part of Kubernetes' API, and has no JSON form. See pinnace.api.ownership."""
+
+
 @cache  # one entry per message type
 def fields_of(message_type: Descriptor) -> Mapping[str, Field]:
     """Return the fields of a message by JSON name, including the fields of inlined messages."""
     fields: dict[str, Field] = {}
     for descriptor in message_type.fields:
+        if descriptor.full_name == OWNERSHIP:
+            continue
         if descriptor.full_name in INLINED and descriptor.message_type is not None:
             for name, inner in fields_of(descriptor.message_type).items():
                 fields[name] = replace(inner, parents=(descriptor.name, *inner.parents))
@@ -287,6 +294,8 @@ def _write(message: Message) -> dict[str, Any]:
             out[field.json_name] = [write_value(field, item) for item in value]
         else:
             out[field.json_name] = write_value(field, value)
+    if isinstance(message, ObjectMeta):
+        out.pop("ownership", None)
     return dict(sorted(out.items()))
 
 

@@ -69,9 +69,9 @@ class FieldSet:
 
     def __iter__(self) -> Iterator[Path]:
         """The paths in the order of structured-merge-diff: members before children."""
-        for element in sorted(self.members, key=_rank):
+        for element in sorted(self.members, key=rank):
             yield (element,)
-        for element in sorted(self.children, key=_rank):
+        for element in sorted(self.children, key=rank):
             for rest in self.children[element]:
                 yield (element, *rest)
 
@@ -81,6 +81,10 @@ class FieldSet:
     def child(self, element: Element) -> "FieldSet":
         """Return the paths below an element, without it."""
         return self.children.get(element, _EMPTY)
+
+    def all_elements(self) -> set[Element]:
+        """Return the first elements of all paths."""
+        return self.members | self.children.keys()
 
     def __or__(self, other: "FieldSet") -> "FieldSet":
         if not other:
@@ -138,7 +142,7 @@ class FieldSet:
         return f"{{{','.join(self._entries())}}}"
 
     def _entries(self) -> Iterator[str]:
-        for element in sorted(self.members | self.children.keys(), key=_rank):
+        for element in sorted(self.members | self.children.keys(), key=rank):
             child, inside = self.children.get(element), list[str]()
             if child is not None:
                 inside = [f'"{_SELF}":{{}}'] if element in self.members else []
@@ -228,7 +232,7 @@ def _text(element: Element) -> str:
 _dumps: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-def _rank(element: Element) -> tuple[Any, ...]:
+def rank(element: Element) -> tuple[Any, ...]:
     """The sort key of structured-merge-diff: fields by name, then items by their keys, by value, by index."""
     kind, rest = element[:2], element[2:]
     if kind == _FIELD:

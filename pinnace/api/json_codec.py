@@ -18,44 +18,14 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from pinnace.api.codec import INLINED, SHOWN_WHEN_ZERO, map_value
+from pinnace.api.codec import INLINED, OWNERSHIP, SHOWN_WHEN_ZERO, map_value
 from pinnace.api.customobjects import dump_canonical
 from pinnace.api.customobjects_pb2 import CustomObject
-from pinnace.api.resources import ALL, CustomResource, Resource
+from pinnace.api.go_form import SHOWN_AS_NULL, SHOWN_WHEN_EMPTY
+from pinnace.api.ownership import decode_shown, show_owners
+from pinnace.api.resources import CustomResource, Resource
 from pinnace.api.scalars import SCALARS, write_primitive
 
-SHOWN_WHEN_EMPTY: dict[str, tuple[str, ...]] = {
-    **{
-        resource.message.DESCRIPTOR.full_name: ("status",)
-        for resource in ALL
-        if "status" in resource.message.DESCRIPTOR.fields_by_name
-    },
-    "pinnace.apiextensions.v1.CustomResourceDefinitionStatus": ("acceptedNames",),
-    "pinnace.core.v1.Container": ("resources",),
-    "pinnace.core.v1.ContainerStatus": ("state", "lastState"),
-    "pinnace.core.v1.Event": ("involvedObject", "source"),
-    "pinnace.events.v1.Event": ("regarding", "deprecatedSource"),
-}
-"""Messages that Kubernetes serializes as {} if they are empty, because clients read their fields without a check."""
-SHOWN_AS_NULL: dict[str, tuple[str, ...]] = {
-    "pinnace.apiextensions.v1.CustomResourceDefinitionCondition": ("lastTransitionTime",),
-    "pinnace.apiextensions.v1.CustomResourceDefinitionStatus": ("conditions", "storedVersions"),
-    "pinnace.apps.v1.DeploymentCondition": ("lastUpdateTime", "lastTransitionTime"),
-    "pinnace.apps.v1.ReplicaSetCondition": ("lastTransitionTime",),
-    "pinnace.batch.v1.JobCondition": ("lastProbeTime", "lastTransitionTime"),
-    "pinnace.core.v1.ContainerStateRunning": ("startedAt",),
-    "pinnace.core.v1.ContainerStateTerminated": ("startedAt", "finishedAt"),
-    "pinnace.core.v1.Event": ("firstTimestamp", "lastTimestamp", "eventTime"),
-    "pinnace.core.v1.EventSeries": ("lastObservedTime",),
-    "pinnace.core.v1.NamespaceCondition": ("lastTransitionTime",),
-    "pinnace.core.v1.NodeCondition": ("lastHeartbeatTime", "lastTransitionTime"),
-    "pinnace.core.v1.PersistentVolumeClaimCondition": ("lastProbeTime", "lastTransitionTime"),
-    "pinnace.core.v1.PodCondition": ("lastProbeTime", "lastTransitionTime"),
-    "pinnace.events.v1.Event": ("eventTime", "deprecatedFirstTimestamp", "deprecatedLastTimestamp"),
-    "pinnace.events.v1.EventSeries": ("lastObservedTime",),
-    "pinnace.meta.v1.Condition": ("lastTransitionTime",),
-}
-"""Times and lists that Kubernetes serializes as null if they are absent: Go's `omitempty` does not omit a struct."""
 Writer = Callable[[Any], str]
 _text: Writer = encode_basestring
 _ZERO = {FieldDescriptor.TYPE_BOOL: "false", FieldDescriptor.TYPE_STRING: '""'}
@@ -124,6 +94,10 @@ Adder = Callable[[Any, list[str]], None]
 """Adds the fields of a message, each with its name, to a list."""
 
 
+def _add_nothing(value: Any, texts: list[str]) -> None:
+    pass
+
+
 @cache
 def _compile_message_encoder(descriptor: Descriptor) -> Adder:
     """Return the adder of a message type. Descriptors are the keys of its tables, because their properties are slow."""
@@ -133,6 +107,8 @@ def _compile_message_encoder(descriptor: Descriptor) -> Adder:
     for field in descriptor.fields:
         if field.full_name in INLINED and field.message_type is not None:
             inlined[field] = _compile_message_encoder(field.message_type)
+        elif field.full_name == OWNERSHIP:
+            inlined[field] = _add_nothing
         else:
             table[field] = names[field], _field_writer(field)
     shown = SHOWN_WHEN_ZERO.get(descriptor.full_name, ())
@@ -205,8 +181,10 @@ class JsonCache:
     @staticmethod
     def _encode(resource: Resource[Any], data: bytes) -> bytes:
         if isinstance(resource, CustomResource) and resource.schema is not None:
-            return dump_canonical(resource.schema.to_served(CustomObject.FromString(data)))
-        return to_json(resource.message.FromString(data))
+            obj = CustomObject.FromString(data)
+            show_owners(resource, obj)
+            return dump_canonical(resource.schema.to_served(obj))
+        return to_json(decode_shown(resource, data))
 
 
 __all__ = ["DecodeError", "JsonCache", "to_json", "with_type", "writer"]

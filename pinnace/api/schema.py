@@ -25,6 +25,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from pinnace.api.apiextensions_v1_pb2 import JSONSchemaProps
 from pinnace.api.codec import Field, fields_of, of_field
+from pinnace.api.go_form import SHOWN_AS_NULL, SHOWN_WHEN_EMPTY
 from pinnace.api.merge import DEFAULTS
 from pinnace.api.meta_v1_pb2 import FieldsV1
 from pinnace.api.resources import CustomResource, Resource
@@ -37,6 +38,13 @@ _LIST_TYPE, _LIST_KEYS, _MAP_TYPE = "x-kubernetes-list-type", "x-kubernetes-list
 _ATOMIC = "atomic"
 _STRUCTS = frozenset({"metadata", "spec", "status"})
 """Fields that are always present in Kubernetes' Go types, as empty objects."""
+_MORE_STRUCTS: Mapping[str, tuple[str, ...]] = {
+    "pinnace.apiextensions.v1.CustomResourceDefinitionSpec": ("names",),
+    "pinnace.networking.v1.NetworkPolicySpec": ("podSelector",),
+}
+"""The same, by message."""
+_OMITTED_WHEN_EMPTY = frozenset({"pinnace.admissionregistration.v1.ValidatingAdmissionPolicyBindingSpec.validationActions"})
+"""Required lists that are absent in empty objects."""
 
 
 class Kind(Enum):
@@ -216,8 +224,13 @@ def _empty(message: Descriptor) -> Mapping[str, Any]:
         struct = descriptor.message_type if not descriptor.is_repeated else None
         if struct is not None and (name in _STRUCTS or (name == "template" and of_field(descriptor).required)):
             result[name] = _empty(struct)
-        elif descriptor.is_repeated and of_field(descriptor).required:
+        elif descriptor.is_repeated and of_field(descriptor).required and descriptor.full_name not in _OMITTED_WHEN_EMPTY:
             result[name] = None
+    for name in SHOWN_AS_NULL.get(message.full_name, ()):
+        result.setdefault(name, None)
+    for name in (*SHOWN_WHEN_EMPTY.get(message.full_name, ()), *_MORE_STRUCTS.get(message.full_name, ())):
+        inner = fields_of(message)[name].descriptor.message_type
+        result.setdefault(name, _empty(inner) if inner is not None else {})
     return result
 
 

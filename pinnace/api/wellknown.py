@@ -92,3 +92,5 @@ its headers.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/authentication/#user-impersonation
 """
+LIMITS_ANNOTATION = "kubernetes.io/limit-ranger"
+"""The annotation of a pod with the resources that LimitRanger has set."""

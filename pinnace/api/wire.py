@@ -50,6 +50,45 @@ def stamp(revision: int) -> bytes:
     return b"\x0a%c\x32%c%b" % (len(digits) + 2, len(digits), digits)  # equals field(1, field(6, digits))
 
 
+_OWNERSHIP = b"\xc2\x3e"
+"""The tag of `metadata.ownership`, the last field of metadata. No text in UTF-8 contains it."""
+
+
+def has_ownership(encoded: bytes) -> bool:
+    """Return whether an encoded object may have stored owners of fields."""
+    return _OWNERSHIP in encoded
+
+
+def without_ownership(encoded: bytes) -> bytes:
+    """Return an encoded object without the owners of its fields (pinnace.api.ownership). Metadata must be its first field."""
+    if encoded[:1] != b"\x0a":
+        return encoded
+    length, start = (encoded[1], 2) if encoded[1] < 0x80 else _read_varint(encoded, 1)
+    end = start + length
+    at = encoded.rfind(_OWNERSHIP, start, end)
+    if at < 0:
+        return encoded
+    size, begin = (encoded[at + 2], at + 3) if encoded[at + 2] < 0x80 else _read_varint(encoded, at + 2)
+    if begin + size != end:
+        return encoded
+    return b"".join((b"\x0a", varint(at - start), encoded[start:at], encoded[end:]))
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return a number and the position after it."""
+    number = data[at]
+    if number < 0x80:
+        return number, at + 1
+    number, shift = number & 0x7F, 7
+    while True:
+        at += 1
+        byte = data[at]
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at + 1
+        shift += 7
+
+
 def watch_event(kind: WatchEventType, stamped: bytes) -> bytes:
     """Encode an event as field 1 (`events`) of a WatchResponse. `stamped`: an encoded object with its resourceVersion."""
     length = varint(len(stamped))

@@ -34,8 +34,8 @@ from pinnace.apiextensions.violations import (
 )
 
 RuleEvaluation = Callable[[StructuralSchema, Any, Any, str], Sequence[Violation]]
-"""Evaluates the rules (x-kubernetes-validations) of a schema: schema, new value, old value or None, path of the value ("" for a
-whole object)."""
+"""Evaluates the rules (x-kubernetes-validations) of a schema: schema, new value, old value or None, path of the value. The path
+is "" for a whole object, and not empty for a default of a field."""
 
 MAX_VIOLATIONS = 1_000
 MAX_NESTED_STEPS = 20_000

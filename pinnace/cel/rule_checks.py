@@ -18,8 +18,9 @@ EXPRESSION_LIMIT = 10_000_000
 """Maximum estimated cost of one rule of a definition, as in Kubernetes: StaticEstimatedCostLimit."""
 DEFINITION_LIMIT = 100_000_000
 """Maximum estimated cost of all rules of a definition: StaticEstimatedCRDCostLimit."""
-MAX_TEXT = 500_000
-"""Maximum number of characters of all rules of a definition. Kubernetes has no such limit."""
+MAX_TEXT = 150_000
+"""Maximum number of characters of all rules of a version. Kubernetes has no such limit. Large versions of well-known projects
+have 10,000."""
 MAX_EXPENSIVE = 4
 """Maximum number of rules that are listed as expensive."""
 _HINT = (
@@ -65,7 +66,7 @@ class _Definition:
             len(str(content.get("rule"))) + len(str(content.get("messageExpression", ""))) for content in node.contents
         )
         if self.text > MAX_TEXT:
-            self._forbid(path, f"the rules of a definition may have at most {MAX_TEXT:,} characters")
+            self._forbid(path, f"the rules of a version may have at most {MAX_TEXT:,} characters")
             raise Exhausted
         if node.declared is None:
             detail = "internal error: failed to construct type information for x-kubernetes-validations rules: "

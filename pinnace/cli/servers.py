@@ -7,7 +7,7 @@ from contextlib import suppress
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
 from pinnace.client.config import HINT, ClientConfig, ConfigError, describe_unusable_file, load_config
-from pinnace.client.connection import NO_ANSWER, probe
+from pinnace.client.connection import NO_ANSWER, probe_server
 from pinnace.runtime.tls import TlsFiles, UnusableFile
 
 CERTIFICATES = (
@@ -44,14 +44,14 @@ async def connect_to_any_server(config: ClientConfig) -> None:
     """
     endpoints = config.endpoints
     try:
-        secure = config.tls.context() if config.tls is not None else None
+        secure = config.tls.create_ssl_context() if config.tls is not None else None
     except UnusableFile as error:
         assert config.tls is not None
         if (ended := _stopped_cluster_error(config)) is not None:
             raise ended from None
         why = describe_unusable_file(config.tls, error)
         raise Failure(f"the certificates cannot be used: {why}", hint=CERTIFICATES, code=ExitCode.USAGE) from None
-    attempts = [asyncio.ensure_future(probe(endpoint, secure)) for endpoint in endpoints]
+    attempts = [asyncio.ensure_future(probe_server(endpoint, secure)) for endpoint in endpoints]
     try:
         for attempt in asyncio.as_completed(attempts):
             if await attempt is None:
@@ -123,7 +123,9 @@ def _unreachable_hint(config: ClientConfig, tried: str) -> str:
     if data_dir is None or state is None or set(config.endpoints).isdisjoint(state.endpoints):
         return HINT
     where = data_dir_flag(data_dir)
-    if NO_ANSWER in tried and (stuck := [process.pid for record in state.of(APISERVER) if (process := find_running(record))]):
+    if NO_ANSWER in tried and (
+        stuck := [process.pid for record in state.processes_of(APISERVER) if (process := find_running(record))]
+    ):
         pids = " ".join(map(str, stuck))
         return (
             f"the API servers are running but do not respond in time: `pinnace doctor{where}` finds the "

@@ -16,7 +16,7 @@ from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import print_note, show_progress, until_reader_gone, warning_once
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
-from pinnace.client.connection import Connection, Metadata, impersonation
+from pinnace.client.connection import Connection, Metadata, impersonation_metadata
 from pinnace.client.errors import Unavailable
 from pinnace.runtime import process, tracing
 
@@ -112,8 +112,8 @@ def _impersonation(settings: Settings, config: ClientConfig) -> Metadata:
     if settings.acting_as is None:
         if settings.acting_groups:
             raise usage_failure("--as-group requires --as", hint="name the user with --as")
-        return impersonation(config.acting_as, config.acting_groups) if config.acting_as else ()
-    return impersonation(settings.acting_as, settings.acting_groups)
+        return impersonation_metadata(config.acting_as, config.acting_groups) if config.acting_as else ()
+    return impersonation_metadata(settings.acting_as, settings.acting_groups)
 
 
 async def _run_with_client(settings: Settings, body: Callable[[CommandSession], Awaitable[None]]) -> None:

@@ -15,7 +15,14 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
 from pinnace.api.pods_pb2 import Fence
-from pinnace.client.errors import ApiError, from_rpc, unavailable, unimplemented, unknown_method, unreadable
+from pinnace.client.errors import (
+    ApiError,
+    from_rpc,
+    unavailable_error,
+    unimplemented_error,
+    unknown_method,
+    unreadable_response_error,
+)
 from pinnace.client.exchange import Exchange
 from pinnace.runtime import grpc_stream
 from pinnace.runtime.tasks import CallCancelled, CancellationGuard
@@ -82,7 +89,7 @@ class Peer:
             return True
         state = self.channel.get_state()
         self._credentials_rejected = False
-        if self._tls is not None and (self._tls.renew() or self._presented is not self._tls.current):
+        if self._tls is not None and (self._tls.reload_if_changed() or self._presented is not self._tls.current):
             self._replace_channel()
             state = self.channel.get_state(try_to_connect=True)
         try:
@@ -219,9 +226,9 @@ class Stream(Generic[R]):
                     response = await self._read_next()
         except TimeoutError:
             self.cancel_and_switch_server()
-            raise unavailable(f"API server {self.endpoint} sent nothing for {silence:.0f} s") from None
+            raise unavailable_error(f"API server {self.endpoint} sent nothing for {silence:.0f} s") from None
         except CallCancelled:
-            raise unavailable(f"the stream from API server {self.endpoint} was cancelled") from None
+            raise unavailable_error(f"the stream from API server {self.endpoint} was cancelled") from None
         except grpc.aio.AioRpcError as error:
             failure = self._servers.handle_failure(self._peer, from_rpc(error))
             if not unknown_method(failure):
@@ -230,7 +237,7 @@ class Stream(Generic[R]):
             await self._reopen_elsewhere()
             return await self.read(silence)
         if response is None:
-            raise unreadable(self._method, self.endpoint)
+            raise unreadable_response_error(self._method, self.endpoint)
         return None if response is grpc.aio.EOF else response
 
     def switch_server(self) -> None:
@@ -284,12 +291,12 @@ class Duplex(Stream[R], Generic[Q, R]):
                     await grpc_stream.write_request(self._call, request)
         except TimeoutError:
             self.cancel_and_switch_server()
-            raise unavailable(f"API server {self.endpoint} does not accept requests") from None
+            raise unavailable_error(f"API server {self.endpoint} does not accept requests") from None
 
     async def _reopen_elsewhere(self) -> None:
         async with self._writing:
             if self._written > 1:
-                raise unimplemented(self._method, self._ignorant)
+                raise unimplemented_error(self._method, self._ignorant)
             await super()._reopen_elsewhere()
             self._reading = None
             if self._first is not None:

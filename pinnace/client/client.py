@@ -179,7 +179,7 @@ class ElectionClient:
         method = "/pinnace.v1.Elections/List"
         return list((await self._connection.call(method, ListElectionsRequest(), ListElectionsResponse)).items)
 
-    async def states(self) -> ListElectionsResponse:
+    async def list_elections(self) -> ListElectionsResponse:
         """Return the states of all elections, also of those without a leader, with their terms and the revision."""
         method = "/pinnace.v1.Elections/List"
         return await self._connection.call(method, ListElectionsRequest(history=True), ListElectionsResponse)
@@ -189,13 +189,13 @@ class ElectionClient:
         method = "/pinnace.v1.Elections/Watch"
         return await self._connection.stream(method, WatchElectionsRequest(name=name), ElectionWatchResponse)
 
-    async def history(self, name: str) -> Sequence[Term]:
+    async def list_terms(self, name: str) -> Sequence[Term]:
         """Return the latest terms of an election, oldest first. The current term has no end time. The list is empty if no term
         is recorded."""
         method = "/pinnace.v1.Elections/History"
         return list((await self._connection.call(method, ElectionHistoryRequest(name=name), ElectionHistoryResponse)).items)
 
-    async def transfer(self, name: str, to: str = "") -> TransferElectionResponse:
+    async def transfer_leadership(self, name: str, to: str = "") -> TransferElectionResponse:
         """Transfer leadership to the candidate `to`, or to any candidate if `to` is empty. The response names the new leader.
         Raises NotFound if `to` is not a candidate or there is no leader, and OutcomeUnknown if the response is lost."""
         request = TransferElectionRequest(name=name, to=to)
@@ -215,12 +215,12 @@ class AuthorizationClient:
     async def can_i(self, attributes: ResourceAttributes) -> AccessReview:
         return await self._call("SelfSubjectAccessReview", SelfSubjectAccessReviewRequest(attributes=attributes), AccessReview)
 
-    async def can(self, user: str, groups: Sequence[str], attributes: ResourceAttributes) -> AccessReview:
+    async def check_access(self, user: str, groups: Sequence[str], attributes: ResourceAttributes) -> AccessReview:
         """Check the permissions of another user. The caller needs permission to create SubjectAccessReviews."""
         request = SubjectAccessReviewRequest(user=user, groups=groups, attributes=attributes)
         return await self._call("SubjectAccessReview", request, AccessReview)
 
-    async def rules(self, namespace: str) -> Sequence[PolicyRule]:
+    async def list_rules(self, namespace: str) -> Sequence[PolicyRule]:
         """Return all rules that apply to this client in the namespace."""
         request = SelfSubjectRulesReviewRequest(namespace=namespace)
         return (await self._call("SelfSubjectRulesReview", request, RulesReview)).rules
@@ -256,6 +256,6 @@ class Client:
         """Return the client of a resource."""
         return ResourceClient(self.connection, resource, self._at)
 
-    def guarded(self, fence: PresentFence) -> "Client":
+    def with_fence(self, fence: PresentFence) -> "Client":
         """Return a client whose calls include the leader's fence; see Guarded in channel.py."""
         return Client(Guarded(self.connection, fence), at=self._at)

@@ -40,17 +40,17 @@ from pinnace.client.errors import (
     Timeout,
     Unauthenticated,
     Unavailable,
-    fenced,
+    fenced_error,
     from_rpc,
     lacks_storage,
     outcome_unknown,
     requested_delay,
     timed_out,
-    unanswered,
-    unavailable,
-    unimplemented,
+    unanswered_error,
+    unavailable_error,
+    unimplemented_error,
     unknown_method,
-    unreadable,
+    unreadable_response_error,
 )
 from pinnace.runtime.backoff import Backoff, new_rng
 from pinnace.runtime.tasks import CallCancelled, CancellationGuard
@@ -61,7 +61,7 @@ log = logging.getLogger(__name__)
 Metadata: TypeAlias = Sequence[tuple[str, str]]
 
 
-def impersonation(user: str, groups: Iterable[str]) -> Metadata:
+def impersonation_metadata(user: str, groups: Iterable[str]) -> Metadata:
     """Return the metadata with which calls are made as another user."""
     return [(IMPERSONATE_USER_KEY, user), *((IMPERSONATE_GROUP_KEY, group) for group in groups)]
 
@@ -100,7 +100,7 @@ class CallState:
     def cancellation_error(self, now: float) -> Unavailable | None:
         """Return the error of a call that is cancelled now, or None if no problem is known."""
         slow = bool(self.sent_to) and now - self.sent_at >= SLOW_AFTER
-        cause = self.last_problem or (unanswered(self.sent_to) if slow else None)
+        cause = self.last_problem or (unanswered_error(self.sent_to) if slow else None)
         if cause is None or not (self.in_doubt or self.sent_to) or not self._changes:
             return cause
         return outcome_unknown(cause)
@@ -145,7 +145,7 @@ class Connection:
         self._on_created = on_created
         self._storage_patience = storage_timeout
         self._exchanges = exchanges
-        self._diagnosis = Diagnosis(self._endpoints, tls.context if tls is not None else None)
+        self._diagnosis = Diagnosis(self._endpoints, tls.create_ssl_context if tls is not None else None)
         self._peers: list[Peer] = []  # empty before the first call
         self._current = 0
         self._closed = False
@@ -213,7 +213,7 @@ class Connection:
 
         attempts = AsyncRetrying(
             retry=retry_if_exception(should_retry),
-            wait=lambda _: max(requested_delay(last_error), backoff.next()),
+            wait=lambda _: max(requested_delay(last_error), backoff.next_delay()),
             stop=lambda state: now() + state.upcoming_sleep >= (patience if lacks_storage(last_error) else deadline),
             sleep=asyncio.sleep,
             reraise=True,
@@ -283,8 +283,8 @@ class Connection:
                     self._diagnosis.record_failure()
                 self.switch_server(peer)
         if ignorant:
-            raise unimplemented(method, ignorant)
-        raise unavailable(f"cannot connect to the API server at {self._diagnosis.servers}")
+            raise unimplemented_error(method, ignorant)
+        raise unavailable_error(f"cannot connect to the API server at {self._diagnosis.describe_servers}")
 
     def _ready_server(self) -> Peer | None:
         """Return the current server if it is connected. This fast path needs no timeout."""
@@ -326,13 +326,13 @@ class Connection:
             raise
         except TimeoutError:
             if ignorant:
-                raise unimplemented(method, ignorant) from None
-            raise timed_out(f"timed out connecting to the API server at {self._diagnosis.servers}") from None
+                raise unimplemented_error(method, ignorant) from None
+            raise timed_out(f"timed out connecting to the API server at {self._diagnosis.describe_servers}") from None
         sent_metadata = [*(self._metadata or ()), *metadata]
         if fence is not None:
             leader = fence()
             if leader is None:
-                raise fenced(f"{method} was not sent: the term has ended")
+                raise fenced_error(f"{method} was not sent: the term has ended")
             sent_metadata.append((fences.KEY, fences.header(leader)))
         if (remaining := deadline - now()) <= 0:
             raise timed_out(f"{method} was not sent: the deadline has passed")
@@ -360,13 +360,13 @@ class Connection:
         except CallCancelled:
             if self._closed:
                 raise asyncio.CancelledError("the connection was closed") from None
-            raise unavailable(f"the connection to API server {peer.endpoint} was closed") from None
+            raise unavailable_error(f"the connection to API server {peer.endpoint} was closed") from None
         except grpc.aio.AioRpcError as error:
             if self._on_warning:
                 self._read_trailers(method, peer, error.trailing_metadata() or ())
             raise self._log_failure(peer, method, from_rpc(error)) from None
         if answer is None:
-            raise unreadable(method, peer.endpoint)
+            raise unreadable_response_error(method, peer.endpoint)
         if self._on_warning or self._on_created or log.isEnabledFor(logging.DEBUG):
             self._read_trailers(method, peer, await sent.trailing_metadata())
         return answer
@@ -378,7 +378,7 @@ class Connection:
         try:
             answer = await peer.exchange.call(method, request.SerializeToString(), metadata, timeout)
         except TimeoutError:
-            raise self._log_failure(peer, method, unanswered(peer.endpoint)) from None
+            raise self._log_failure(peer, method, unanswered_error(peer.endpoint)) from None
         except ApiError as error:
             self._report_warnings(error.warnings)
             raise self._log_failure(peer, method, error) from None
@@ -387,7 +387,7 @@ class Connection:
             self._on_created()
         decoded = Decoder(response)(answer.data)
         if decoded is None:
-            raise unreadable(method, peer.endpoint)
+            raise unreadable_response_error(method, peer.endpoint)
         return decoded
 
     def _report_warnings(self, warnings: Sequence[str]) -> None:
@@ -398,7 +398,7 @@ class Connection:
     def _log_failure(self, peer: Peer, method: str, failure: ApiError) -> ApiError:
         failure = self.handle_failure(peer, failure)
         if isinstance(failure, Timeout) and not failure.reason:
-            failure = unanswered(peer.endpoint)
+            failure = unanswered_error(peer.endpoint)
         log.debug("%s at %s: %s, request %s", method, peer.endpoint, failure.code.name, failure.request_id or "unknown")
         return failure
 
@@ -471,7 +471,7 @@ class Diagnosis:
         self._problems: dict[str, str] = {}
 
     @property
-    def servers(self) -> str:
+    def describe_servers(self) -> str:
         """All servers with their known problems, for example "a:1 (connection refused), b:1"."""
         return ", ".join(
             f"{endpoint} ({self._problems[endpoint]})" if endpoint in self._problems else endpoint
@@ -505,14 +505,14 @@ class Diagnosis:
     async def _probe_servers(self) -> None:
         with suppress(OSError):  # the certificates cannot be read; connections use the previous ones
             secure = self._secure() if self._secure is not None else None
-            problem = await asyncio.gather(*(probe(endpoint, secure) for endpoint in self._endpoints))
+            problem = await asyncio.gather(*(probe_server(endpoint, secure) for endpoint in self._endpoints))
             self._problems = {
                 each: wrong.what for each, wrong in zip(self._endpoints, problem, strict=True) if wrong is not None
             }
         self._probe_task = None  # a cancelled probe does not reach this line
 
 
-async def probe(endpoint: str, secure: ssl.SSLContext | None) -> ConnectionProblem | None:
+async def probe_server(endpoint: str, secure: ssl.SSLContext | None) -> ConnectionProblem | None:
     """Connect to a server, and return its problem, or None if it responds. In HTTP/2 the server sends first, so the read also
     detects a rejected client certificate."""
     host, _, port = endpoint.rpartition(":")

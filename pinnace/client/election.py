@@ -33,7 +33,7 @@ from prometheus_client import Gauge
 from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse
 from pinnace.api.pods_pb2 import Fence
 from pinnace.client.channel import Caller, Duplex
-from pinnace.client.errors import ApiError, Unavailable, unavailable
+from pinnace.client.errors import ApiError, Unavailable, unavailable_error
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock, HeartbeatTimer
 from pinnace.runtime.logs import LeadershipAcquired, LeadershipLost
@@ -68,7 +68,7 @@ class LocalTerm:
     def is_valid(self, now: float) -> bool:
         return now < self.expires_at
 
-    def extend(self, expires_at: float, now: float) -> bool:
+    def extend_until(self, expires_at: float, now: float) -> bool:
         """Extend the term. Return False if it has expired; an expired term cannot be extended."""
         if not self.is_valid(now):
             return False
@@ -236,15 +236,15 @@ class LeaderElector:
         self._stream = stream
         response = await stream.read(OPEN_TIMEOUT)
         if response is None:
-            raise unavailable(f"API server {stream.endpoint} ended the campaign")
+            raise unavailable_error(f"API server {stream.endpoint} ended the campaign")
         if not response.HasField("opened"):
             self._handle_response(response)
-            raise unavailable(f"API server {stream.endpoint} did not open a session")
+            raise unavailable_error(f"API server {stream.endpoint} did not open a session")
         opened = response.opened
         if not opened.secret_fences:
             self._reject_old_server(stream)
         if opened.session == self._abandoned_session:
-            raise unavailable("the term expired while its session was being resumed; opening a new session")
+            raise unavailable_error("the term expired while its session was being resumed; opening a new session")
         now = self._clock.monotonic()
         self._cancel_previous_stream()
         self._session_open = True
@@ -263,24 +263,24 @@ class LeaderElector:
         reason = f"API server {stream.endpoint} is older than this candidate and does not support fences with secrets"
         if self._term is not None:
             self._lose(Loss(reason, abandons_session=True))
-        raise unavailable(reason)
+        raise unavailable_error(reason)
 
     async def _receive_responses(self, stream: Stream) -> None:
         while (response := await stream.read()) is not None:
             self._handle_response(response)
-        raise unavailable(f"API server {stream.endpoint} ended the campaign")
+        raise unavailable_error(f"API server {stream.endpoint} ended the campaign")
 
     async def _renew(self, stream: Stream) -> None:
         while self._session:
-            sequence = self._heartbeat_timer.beat(self._clock.monotonic())
+            sequence = self._heartbeat_timer.record_beat(self._clock.monotonic())
             await stream.write(CampaignRequest(heartbeat=CampaignRequest.Heartbeat(sequence=sequence)))
             await self._clock.sleep(self._heartbeat_timer.interval)
-            if self._heartbeat_timer.silent(self._clock.monotonic()):
+            if self._heartbeat_timer.is_silent(self._clock.monotonic()):
                 stream.switch_server()
                 if self.token is not None:
                     self._previous_stream = stream
-                raise unavailable(f"API server {stream.endpoint} does not acknowledge heartbeats")
-        raise unavailable("the term has expired; opening a new session")
+                raise unavailable_error(f"API server {stream.endpoint} does not acknowledge heartbeats")
+        raise unavailable_error("the term has expired; opening a new session")
 
     async def _enforce_expiry(self) -> None:
         """End the term when it expires, with or without a stream."""
@@ -296,7 +296,7 @@ class LeaderElector:
         match response.WhichOneof("kind"):
             case "heartbeat":
                 now = self._clock.monotonic()
-                sent = self._heartbeat_timer.answered(response.heartbeat.sequence, now)
+                sent = self._heartbeat_timer.record_acknowledgement(response.heartbeat.sequence, now)
                 if sent is not None:
                     self._extend_term(sent, now)
             case "elected":
@@ -308,13 +308,13 @@ class LeaderElector:
                 self._session = 0
                 expired = self._term is not None and not self._term.is_valid(self._clock.monotonic())
                 self._lose(Loss(self._expiry().reason if expired else response.lost.reason))
-                raise unavailable(f"the session has ended: {response.lost.reason}")
+                raise unavailable_error(f"the session has ended: {response.lost.reason}")
             case "resigned":
                 self._resigned.set()
 
     def _extend_term(self, sent: float, now: float) -> None:
         self._acknowledged_at = max(self._acknowledged_at, sent)
-        if self._term is not None and not self._term.extend(self._acknowledged_at + self._validity, now):
+        if self._term is not None and not self._term.extend_until(self._acknowledged_at + self._validity, now):
             self._lose(self._expiry())
 
     def _acquire(self, token: int) -> None:
@@ -324,13 +324,13 @@ class LeaderElector:
         if token <= self._last_token:
             loss = Loss(f"elected with token {token}, which belongs to an earlier term", abandons_session=True)
             self._lose(loss)
-            raise unavailable(loss.reason)
+            raise unavailable_error(loss.reason)
         term = LocalTerm(token, self._acknowledged_at + self._validity)
         if not term.is_valid(now := self._clock.monotonic()):
             self._term_ended_at = now
             loss = Loss("elected, but the last acknowledged heartbeat is too old", abandons_session=True)
             self._lose(loss)
-            raise unavailable(loss.reason)
+            raise unavailable_error(loss.reason)
         self._term = term
         self._leading.set()
         self._status.set(1)

@@ -223,7 +223,7 @@ def lacks_storage(error: BaseException) -> bool:
     return isinstance(error, Unavailable) and error.reason == STORAGE_UNAVAILABLE
 
 
-def unavailable(message: str) -> Unavailable:
+def unavailable_error(message: str) -> Unavailable:
     """Return the error of a call that was not sent."""
     return Unavailable(Refusal(Code.UNAVAILABLE, "", message))
 
@@ -233,7 +233,7 @@ def unknown_method(failure: ApiError) -> bool:
     return isinstance(failure, Unimplemented) and not failure.reason
 
 
-def unimplemented(method: str, servers: Collection[str]) -> Unimplemented:
+def unimplemented_error(method: str, servers: Collection[str]) -> Unimplemented:
     """Return the error of a call that no server implements. `method` has the form "/pinnace.v1.Pods/Get"."""
     service, _, name = method.rpartition("/")
     what = f"{service.rpartition('.')[2].lower()}.{name}"
@@ -242,13 +242,13 @@ def unimplemented(method: str, servers: Collection[str]) -> Unimplemented:
     return Unimplemented(Refusal(Code.UNIMPLEMENTED, "", message, metadata=(("hint", hint),)))
 
 
-def unreadable(method: str, server: str) -> Internal:
+def unreadable_response_error(method: str, server: str) -> Internal:
     """Return the error of a call whose response cannot be decoded. `method` has the form "/pinnace.v1.Pods/Get"."""
     message = f"cannot decode the response of the API server at {server} to {method}; the request was processed"
     return Internal(Refusal(Code.INTERNAL, "", message))
 
 
-def fenced(message: str) -> Fenced:
+def fenced_error(message: str) -> Fenced:
     """Return the error of a call that was not sent because the term of its leader has ended."""
     return Fenced(Refusal(Code.FAILED_PRECONDITION, "Fenced", message))
 
@@ -258,7 +258,7 @@ def timed_out(message: str) -> Timeout:
     return Timeout(Refusal(Code.DEADLINE_EXCEEDED, "", message))
 
 
-def unanswered(server: str) -> Timeout:
+def unanswered_error(server: str) -> Timeout:
     return Timeout(Refusal(Code.DEADLINE_EXCEEDED, "", f"no response from the API server at {server} in time"))
 
 

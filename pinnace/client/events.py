@@ -81,7 +81,7 @@ class SimilarEvents:
         self._seen: OrderedDict[tuple[str, ...], tuple[float, tuple[int, ...]]] = OrderedDict()
         """By identity without the message: the Unix time of the latest event, and the hashes of its messages."""
 
-    def many(self, alike: EventKey, now: float) -> bool:
+    def should_combine(self, alike: EventKey, now: float) -> bool:
         """Return whether to combine this event with similar events."""
         group, message = alike[:-1], hash(alike.message)
         last, messages = self._seen.get(group, (now, ()))
@@ -100,7 +100,7 @@ class SimilarEvents:
 
 class EventRecorder:
     """Records events in batches. `component` and `instance` name the reporter, for example "default-scheduler" and its replica.
-    In a process with several reporters, `of` returns a recorder for each."""
+    In a process with several reporters, `for_component` returns a recorder for each."""
 
     def __init__(self, client: EventClient, component: str, instance: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._client = client
@@ -116,7 +116,7 @@ class EventRecorder:
         that differ each time. Messages longer than MAX_MESSAGE are truncated."""
         self.report(self._component, obj, type_, reason, message)
 
-    def of(self, component: str) -> "Reporter":
+    def for_component(self, component: str) -> "Reporter":
         """Return a reporter for another component. It shares the queue of this recorder."""
         return Reporter(self, component)
 
@@ -125,7 +125,7 @@ class EventRecorder:
         kind = type(obj).__name__
         message, now = _truncate_message(message), self._clock.time()
         alike = EventKey(component, kind, metadata.namespace, metadata.name, metadata.uid, type_, reason, message)
-        if self._similar.many(alike, now):
+        if self._similar.should_combine(alike, now):
             alike, message = alike._replace(message=COMBINED), _truncate_message(COMBINED + message)
         self._count(alike, EventTally(1, now, now, message))
 

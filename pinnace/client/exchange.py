@@ -23,7 +23,7 @@ from google.rpc import status_pb2
 
 from pinnace.api.calls_pb2 import Call, CallBatch, Result, ResultBatch
 from pinnace.api.status import Code, Refusal
-from pinnace.client.errors import ApiError, from_refusal, from_rpc, from_status, unavailable, unreadable
+from pinnace.client.errors import ApiError, from_refusal, from_rpc, from_status, unavailable_error, unreadable_response_error
 from pinnace.runtime import grpc_stream
 from pinnace.runtime.tasks import CallCancelled, CancellationGuard, DeadlineTimer
 
@@ -111,7 +111,7 @@ class Exchange:
 
     def close(self) -> None:
         """End the stream. Open calls fail."""
-        self._fail_all(unavailable(f"the connection to API server {self._endpoint} was closed"))
+        self._fail_all(unavailable_error(f"the connection to API server {self._endpoint} was closed"))
         for task in self._tasks:
             task.cancel()
         if self._call is not None:
@@ -162,12 +162,12 @@ class Exchange:
         return batch
 
     async def _read_results(self) -> None:
-        error: ApiError = unavailable(f"API server {self._endpoint} ended the stream of calls")
+        error: ApiError = unavailable_error(f"API server {self._endpoint} ended the stream of calls")
         try:
             with CancellationGuard():
                 while (batch := await self._call.read()) is not grpc.aio.EOF:
                     if batch is None:
-                        error = unreadable(EXCHANGE_METHOD, self._endpoint)
+                        error = unreadable_response_error(EXCHANGE_METHOD, self._endpoint)
                         self._call.cancel()
                         break
                     for result in batch.results:
@@ -179,7 +179,7 @@ class Exchange:
         except grpc.aio.AioRpcError as failure:
             error = from_rpc(failure)
         except CallCancelled:
-            error = unavailable(f"the stream to API server {self._endpoint} was cancelled")
+            error = unavailable_error(f"the stream to API server {self._endpoint} was cancelled")
         self._fail_all(error)
 
     def _receive(self, result: Result) -> None:
@@ -199,7 +199,7 @@ class Exchange:
         try:
             error = from_status(status_pb2.Status.FromString(result.error))
         except DecodeError:
-            error = unreadable(EXCHANGE_METHOD, self._endpoint)
+            error = unreadable_response_error(EXCHANGE_METHOD, self._endpoint)
         error.request_id = result.request_id
         error.warnings = list(result.warnings)
         return error

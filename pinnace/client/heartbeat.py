@@ -21,7 +21,7 @@ from pinnace.api.integers import natural
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.wellknown import BIRTH_ANNOTATION
 from pinnace.client.channel import Caller, Duplex
-from pinnace.client.errors import ApiError, unavailable
+from pinnace.client.errors import ApiError, unavailable_error
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock, HeartbeatTimer
 from pinnace.runtime.logs import NodesTakenOver
@@ -82,7 +82,7 @@ class NodeSession:
         """The nodes of the session, without nodes that were taken over."""
         return self._nodes.keys()
 
-    def holds(self, lease: Lease) -> bool:
+    def owns_lease(self, lease: Lease) -> bool:
         """Return whether a node's Lease object belongs to this session or to an earlier session of this fleet."""
         birth = natural(lease.metadata.annotations.get(BIRTH_ANNOTATION, ""))
         return lease.spec.holderIdentity == self._holder and birth == self._birth
@@ -154,7 +154,7 @@ class NodeSession:
         await stream.write(HeartbeatRequest(open=opening))
         response = await stream.read(OPEN_TIMEOUT)
         if response is None or not response.HasField("opened"):
-            raise unavailable(f"API server {stream.endpoint} did not open a session")
+            raise unavailable_error(f"API server {stream.endpoint} did not open a session")
         self._open = True
         if response.opened.session != self._session:  # a new session does not contain the released nodes
             for node in released:
@@ -169,21 +169,21 @@ class NodeSession:
         while (response := await stream.read()) is not None:
             self._handle_response(response)
         if not self._closing:
-            raise unavailable(f"API server {stream.endpoint} ended the heartbeats")
+            raise unavailable_error(f"API server {stream.endpoint} ended the heartbeats")
         self._closed.set()
 
     async def _send_heartbeats(self, stream: Stream) -> None:
         while True:
             await self._send_changes(stream)
-            sequence = self._heartbeat_timer.beat(self._clock.monotonic())
+            sequence = self._heartbeat_timer.record_beat(self._clock.monotonic())
             await stream.write(HeartbeatRequest(beat=HeartbeatRequest.Beat(sequence=sequence)))
             due = self._clock.monotonic() + self._heartbeat_timer.interval
             while (remaining := due - self._clock.monotonic()) > 0:
                 await run_until_first(self._clock.sleep(remaining), self._changed.wait())
                 await self._send_changes(stream)
-            if self._heartbeat_timer.silent(self._clock.monotonic()):
+            if self._heartbeat_timer.is_silent(self._clock.monotonic()):
                 stream.cancel_and_switch_server()
-                raise unavailable(f"API server {stream.endpoint} does not acknowledge heartbeats")
+                raise unavailable_error(f"API server {stream.endpoint} does not acknowledge heartbeats")
 
     async def _send_changes(self, stream: Stream) -> None:
         """Send the released and the added nodes."""
@@ -208,7 +208,7 @@ class NodeSession:
     def _handle_response(self, response: HeartbeatResponse) -> None:
         match response.WhichOneof("kind"):
             case "ack":
-                self._heartbeat_timer.answered(response.ack.sequence, self._clock.monotonic())
+                self._heartbeat_timer.record_acknowledgement(response.ack.sequence, self._clock.monotonic())
                 self._forget_released(response.ack.released)
             case "taken_over":
                 taken_over = response.taken_over
@@ -219,4 +219,4 @@ class NodeSession:
                     self._nodes.pop(node, None)
                 self._on_taken_over(list(taken_over.nodes), taken_over.holder)
             case "lost":
-                raise unavailable(f"the session has ended: {response.lost.reason}")
+                raise unavailable_error(f"the session has ended: {response.lost.reason}")

@@ -119,7 +119,7 @@ class RestartSupervisor(Generic[C]):
             if self._clock.monotonic() - started_at >= BACKOFF_BELOW:
                 backoff.reset()
             else:
-                await self._clock.sleep(backoff.next())
+                await self._clock.sleep(backoff.next_delay())
             self.now = self._create()
             self._ended = None
 
@@ -363,8 +363,8 @@ class Index(Generic[T]):
     """An index over an informer's objects. `by` returns the key of an object, or "" to exclude it. It must depend on the object
     only.
 
-    Add `follow` as a handler of the informer. Handlers run in the order of registration, so handlers that are registered after
-    `follow` read an updated index."""
+    Add `apply_deltas` as a handler of the informer. Handlers run in the order of registration, so handlers that are registered
+    after `apply_deltas` read an updated index."""
 
     def __init__(self, by: Callable[[T], str], objects: Iterable[T] = ()) -> None:
         self._by = by
@@ -381,7 +381,7 @@ class Index(Generic[T]):
         """The keys that have at least one object."""
         return self._objects.keys()
 
-    def follow(self, deltas: Sequence[Delta[T]]) -> None:
+    def apply_deltas(self, deltas: Sequence[Delta[T]]) -> None:
         """Update the index. Register this method as a handler of the informer."""
         for delta in deltas:
             before = self._by(delta.old) if delta.old is not None else ""

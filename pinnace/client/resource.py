@@ -33,7 +33,7 @@ from pinnace.api.verbs_pb2 import (
     WatchRequest,
 )
 from pinnace.client.channel import Caller, Stream
-from pinnace.client.errors import ApiError, Conflict, Expired, NotFound, error_of, unavailable
+from pinnace.client.errors import ApiError, Conflict, Expired, NotFound, error_of, unavailable_error
 
 T = TypeVar("T", bound=Object)
 RequestT = TypeVar("RequestT", bound=Message)
@@ -149,13 +149,13 @@ class ResourceClient(Generic[T]):
                 revision = int(response.resourceVersion or 0)
                 if 0 < revision < not_before:
                     stream.cancel_and_switch_server()
-                    raise unavailable(f"API server {stream.endpoint} is at revision {revision}, behind {not_before}")
+                    raise unavailable_error(f"API server {stream.endpoint} is at revision {revision}, behind {not_before}")
                 events = [(event.type, event.object) for event in response.events]
                 yield WatchBatch(events, revision, response.history, stream.size)
         finally:
             stream.cancel()
         if not told:
-            raise unavailable(f"API server {stream.endpoint} ended the watch")
+            raise unavailable_error(f"API server {stream.endpoint} ended the watch")
 
     async def update(self, obj: T, *, dry_run: bool = False) -> T:
         """Replace the spec and metadata. With metadata.resourceVersion, the update is a compare-and-swap; without, the last

@@ -31,7 +31,7 @@ from pinnace.runtime.backoff import exponential_delay
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
 from pinnace.runtime.logs import LeadershipAbandoned
-from pinnace.runtime.supervise import LOG_INTERVAL, EndedEarly, describe_error, unending
+from pinnace.runtime.supervise import LOG_INTERVAL, EndedEarly, describe_error, run_unending
 
 log = logging.getLogger(__name__)
 
@@ -162,7 +162,7 @@ class Standby:
                     except TimeoutError as error:
                         log.warning("waiting to become a candidate: %s", error)
                         timeout = LOG_INTERVAL
-                watching = self._tasks.create_task(unending("watch over the leader", self._resign_if_stuck))
+                watching = self._tasks.create_task(run_unending("watch over the leader", self._resign_if_stuck))
                 await self._elector.run()
                 watching.cancel()
             finally:

@@ -172,7 +172,7 @@ class RejectedQueue:
 
     def add_rate_limited(self, key: str, error: ApiError) -> None:
         self._errors[key] = error
-        self._delayed.add_after(key, self._backoffs.next(key))
+        self._delayed.add_after(key, self._backoffs.next_delay(key))
 
     def cancel_retry(self, key: str) -> None:
         """Remove the scheduled retry, because the key is retried now. The backoff is kept."""

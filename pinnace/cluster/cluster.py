@@ -135,7 +135,7 @@ class Cluster:
     @property
     def gateway(self) -> str:
         """The address of the first gateway, host:port; "" if there is none."""
-        return next((record.plan.address for record in self.state.of(GATEWAY)), "")
+        return next((record.plan.address for record in self.state.processes_of(GATEWAY)), "")
 
     @property
     def tls(self) -> TlsFiles:
@@ -165,7 +165,7 @@ class Cluster:
             with self.folder.locked():
                 self._claim(binary, made, progress)
                 try:
-                    with self.folder.usable():
+                    with self.folder.translate_os_errors():
                         self._provide_certificates()
                         self._write_kubeconfig()
                     async with self._waiting.deadline(timeout):
@@ -177,7 +177,7 @@ class Cluster:
                         error.hint = error.hint or "check its log and try again; all other processes were stopped"
                     raise
         except BaseException:
-            self.folder.prune(self._state.made if self._state else made)
+            self.folder.remove_empty_directories(self._state.made if self._state else made)
             raise
 
     async def resume(self, progress: StartProgress = SILENT_PROGRESS, *, timeout: float = START_TIMEOUT) -> list[str]:
@@ -189,20 +189,22 @@ class Cluster:
             self._refresh()
             pki = pki_folder(self.spec.data_dir)
             if not certificates.has_authorities(pki) and not any(map(_has_data, self._staged((ETCD,)))):  # `up` was killed
-                with self.folder.usable():
+                with self.folder.translate_os_errors():
                     self._provide_certificates()
         await self.settle(progress)
         names = self.ended()
         if names:
             await self.restart(names, progress, timeout=timeout)
         async with self.client() as client, self._waiting.deadline(max(1.0, timeout - (time.monotonic() - began))):
-            if self.state.of(SCHEDULER):
-                await self._waiting.until(lambda: startup.check_leader(client), no_cleanup, progress)
+            if self.state.processes_of(SCHEDULER):
+                await self._waiting.wait_until(lambda: startup.check_leader(client), no_cleanup, progress)
                 if election := await view.try_scheduler_leader(client):
                     progress.done(f"{election.holder} leads (token {election.token})")
             with suppress(TimeoutError):  # nodes of other kubelets may remain NotReady
                 async with asyncio.timeout(NODES_TIMEOUT):
-                    await self._waiting.until(lambda: startup.check_all_nodes(client), no_cleanup, progress, poll=NODES_POLL)
+                    await self._waiting.wait_until(
+                        lambda: startup.check_all_nodes(client), no_cleanup, progress, poll=NODES_POLL
+                    )
         return names
 
     async def settle(self, progress: StartProgress = SILENT_PROGRESS, names: Sequence[str] | None = None) -> None:
@@ -210,11 +212,11 @@ class Cluster:
         known = [record.name for record in self.state.processes] if names is None else names
 
         def running() -> list[ProcessRecord]:
-            return [record for record in map(self.state.find, known) if processes.find_running(record)]
+            return [record for record in map(self.state.find_process, known) if processes.find_running(record)]
 
         with suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_TIMEOUT):
-                await self._waiting.until(lambda: startup.check_settled(running()), no_cleanup, progress)
+                await self._waiting.wait_until(lambda: startup.check_settled(running()), no_cleanup, progress)
 
     async def stop(self, grace: float = STOP_GRACE, names: Sequence[str] | None = None) -> list[str]:
         """Stops these processes, or all of them with the containers of a process runtime. Data is kept. Returns the names of
@@ -222,13 +224,13 @@ class Cluster:
         """
         with self.folder.locked():
             self._refresh()
-            records = self.state.processes if names is None else [self.state.find(name) for name in names]
+            records = self.state.processes if names is None else [self.state.find_process(name) for name in names]
             killed = await processes.stop_processes(records, grace, keep_data=True)
             for name in [record.name for record in records]:
                 if child := self._children.get(name):
                     child.wait()
             if names is None:
-                await processes.kill_pod_containers(self.folder.pods(), keep=True)
+                await processes.kill_pod_containers(self.folder.pod_directories(), keep=True)
                 self._state = replace(self.state, stopped=True)
                 self.folder.write(self._state)
         return killed
@@ -242,7 +244,7 @@ class Cluster:
             self._expect(cluster_state)
             self._state = cluster_state
             removed = await self._stop_and_remove(grace)
-        self.folder.prune(self.state.made)
+        self.folder.remove_empty_directories(self.state.made)
         return removed
 
     async def end(self) -> None:
@@ -298,7 +300,7 @@ class Cluster:
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
         """Sends a signal to a process. Raises KeyError, and ClusterError if it does not run."""
-        process = processes.find_running(self.state.find(name))
+        process = processes.find_running(self.state.find_process(name))
         if process is None or not procfs.send_signal(process, number):
             raise ClusterError(f"{name} does not run")
 
@@ -315,7 +317,7 @@ class Cluster:
 
     def pid(self, name: str) -> int:
         """The pid of a running process; 0 if it does not run. Raises KeyError."""
-        process = processes.find_running(self.state.find(name))
+        process = processes.find_running(self.state.find_process(name))
         return process.pid if process else 0
 
     async def start(self, name: str, *, timeout: float = START_TIMEOUT) -> None:
@@ -329,7 +331,7 @@ class Cluster:
         back only where too few are left to serve these. What has been started stays. Raises KeyError, ClusterError; StartFailed
         at the end, with all failures."""
         for name in names:
-            self.state.find(name)
+            self.state.find_process(name)
         self._readdress(names, progress)
         failures: list[StartFailed] = []
         try:
@@ -352,34 +354,36 @@ class Cluster:
             startup.require_quorum(needed)
 
         for stage in STAGES:
-            here = [name for name in names if self.state.find(name).component in stage]
+            here = [name for name in names if self.state.find_process(name).component in stage]
             if not here:
                 continue
-            await self._waiting.until(partial(startup.check_quorum, needed), drop, progress)
+            await self._waiting.wait_until(partial(startup.check_quorum, needed), drop, progress)
             for name in here:
                 try:
-                    self.revive([name])
+                    self.start_without_waiting([name])
                 except StartFailed as failure:
                     failures.append(failure)
                 else:
                     left.append(name)
             needed = self._staged(stage)
         needed = ()
-        await self._waiting.until(lambda: startup.check_readiness(list(map(self.state.find, left))), drop, progress)
+        await self._waiting.wait_until(
+            lambda: startup.check_readiness(list(map(self.state.find_process, left))), drop, progress
+        )
         if left:
             progress.done(f"{', '.join(left)} ready")
 
     def can_succeed(self, name: str) -> bool:
-        """Whether `succeed` can replace the process. Raises KeyError."""
-        record = self.state.find(name)
+        """Whether `replace_by_successor` can replace the process. Raises KeyError."""
+        record = self.state.find_process(name)
         return TAKE_OVER in record.plan.argv and processes.find_running(record) is not None
 
-    async def succeed(self, name: str, *, timeout: float = START_TIMEOUT) -> None:
+    async def replace_by_successor(self, name: str, *, timeout: float = START_TIMEOUT) -> None:
         """Replaces a process by a successor that takes over its listeners. The process ends when the successor is ready. If
         the successor fails, the process continues. Raises KeyError, ClusterError, StartFailed."""
         with self.folder.locked():
             self._refresh()
-            record = self.state.find(name)
+            record = self.state.find_process(name)
             before = processes.find_running(record)
             if before is None:
                 raise ClusterError(f"{name} does not run")
@@ -409,22 +413,22 @@ class Cluster:
     def _staged(self, stage: Sequence[str]) -> list[ProcessRecord]:
         return [record for record in self.state.processes if record.component in stage]
 
-    def revive(self, names: Sequence[str]) -> None:
+    def start_without_waiting(self, names: Sequence[str]) -> None:
         """Starts processes that have ended, at the addresses they had, and does not wait for them. Raises KeyError,
         ClusterError."""
         with self.folder.locked():
             self._refresh()
             for name in names:
-                if processes.find_running(self.state.find(name)):
+                if processes.find_running(self.state.find_process(name)):
                     raise ClusterError(f"{name} runs already")
                 self._spawn(name)
 
-    def replan(self, plan: ProcessPlan) -> None:
-        """Changes the plan of this process for its next start. Raises KeyError, and ClusterError as `revive`."""
+    def change_plan(self, plan: ProcessPlan) -> None:
+        """Changes the plan of this process for its next start. Raises KeyError, and ClusterError as `start_without_waiting`."""
         with self.folder.locked():
             cluster_state = self.folder.read() or self.state
             self._expect(cluster_state)
-            self._state = cluster_state.with_record(replace(cluster_state.find(plan.name), plan=plan))
+            self._state = cluster_state.with_record(replace(cluster_state.find_process(plan.name), plan=plan))
             self.folder.write(self._state)
 
     def _refresh(self) -> None:
@@ -442,9 +446,9 @@ class Cluster:
         with self.folder.locked():
             self._refresh()
             moved: dict[str, str] = {}
-            for record in [self.state.find(name) for name in names]:
+            for record in [self.state.find_process(name) for name in names]:
                 for address in listening_addresses(record.plan) if not processes.find_running(record) else ():
-                    if is_port_free(address, shared=record.plan.shares(address)):
+                    if is_port_free(address, shared=record.plan.can_share_address(address)):
                         continue
                     if (hint := self._bound_to(address, record)) is not None:
                         message = f"{address}, an address of {record.name}, is in use by another program"
@@ -454,9 +458,9 @@ class Cluster:
                 return
             before = [*self.state.endpoints, *([self.gateway] if self.gateway else [])]
             for record in self.state.processes:
-                self._state = self.state.with_record(replace(record, plan=record.plan.moved(moved)))
+                self._state = self.state.with_record(replace(record, plan=record.plan.with_addresses(moved)))
             self.folder.write(self.state)
-            with self.folder.usable():
+            with self.folder.translate_os_errors():
                 certificates.update_addresses(pki_folder(self.spec.data_dir), {old: moved.get(old, old) for old in before})
                 self._write_kubeconfig()
         for old, new in moved.items():
@@ -474,10 +478,14 @@ class Cluster:
 
     def _bound_to(self, address: str, owner: ProcessRecord) -> str | None:
         """A hint for an address that cannot be changed now. None: it can be changed."""
-        if owner.component == ETCD and len(self.state.of(ETCD)) > 1 and address not in (owner.plan.address, owner.plan.http):
+        if (
+            owner.component == ETCD
+            and len(self.state.processes_of(ETCD)) > 1
+            and address not in (owner.plan.address, owner.plan.http)
+        ):
             return "members of etcd know each other by it: end that program (`ss -ltnp` shows it), and start again"
         others = [record for record in self.state.processes if record.name != owner.name and processes.find_running(record)]
-        if any(record.plan.knows(address) for record in others):
+        if any(record.plan.mentions_address(address) for record in others):
             return "processes that run know it: `pinnace stop`, and then `pinnace start`, which chooses another one"
         return None
 
@@ -515,12 +523,12 @@ class Cluster:
         all_run = partial(self._all_run, [record.name for record in self.state.processes])
         async with self.client() as client:
             if self.spec.nodes:
-                await self._waiting.until(
+                await self._waiting.wait_until(
                     lambda: startup.check_node_count(client, self.spec.nodes), all_run, progress, poll=NODES_POLL
                 )
                 progress.done(f"{self.spec.nodes:,} nodes are Ready")
             if self.spec.schedulers:
-                await self._waiting.until(lambda: startup.check_leader(client), all_run, progress)
+                await self._waiting.wait_until(lambda: startup.check_leader(client), all_run, progress)
                 if election := await view.try_scheduler_leader(client):
                     progress.done(f"{election.holder} leads (token {election.token})")
 
@@ -528,17 +536,17 @@ class Cluster:
         names = [record.name for record in self._staged(components)]
         for name in names:
             self._spawn(name)
-        await self._waiting.until(
+        await self._waiting.wait_until(
             lambda: startup.check_readiness(self._staged(components)), partial(self._all_run, names), progress
         )
         if names:
             progress.done(f"{', '.join(names)} ready")
 
     def _spawn(self, name: str) -> None:
-        self._check_data(self.state.find(name))
+        self._check_data(self.state.find_process(name))
         if name in self._children:
             self._children[name].wait()  # it has exited and only needs to be reaped
-        before = self.state.find(name)
+        before = self.state.find_process(name)
         anew = ProcessRecord(with_current_installation(before.plan))
         if anew != before:  # until the record is written, an exited process would hide this one
             self._state = self.state.with_record(anew)
@@ -552,8 +560,8 @@ class Cluster:
 
     def _check_data(self, record: ProcessRecord) -> None:
         """Raises StartFailed if the data of a single etcd is missing, because the cluster would start without its objects."""
-        served = any(server.process for server in self.state.of(APISERVER))  # etcd was ready once
-        if record.component == ETCD and served and len(self.state.of(ETCD)) == 1 and _lacks_data(record):
+        served = any(server.process for server in self.state.processes_of(APISERVER))  # etcd was ready once
+        if record.component == ETCD and served and len(self.state.processes_of(ETCD)) == 1 and _lacks_data(record):
             raise StartFailed(
                 f"etcd's data is gone: {etcd_folder(self.folder.path)} has none",
                 hint="restore it, or start over with `pinnace up --fresh`",
@@ -572,7 +580,7 @@ class Cluster:
         killed = await processes.stop_processes(self.state.processes, grace)
         for child in self._children.values():
             child.wait()
-        await processes.kill_pod_containers(self.folder.pods())
+        await processes.kill_pod_containers(self.folder.pod_directories())
         return RemovalResult(killed, self.folder.remove(self.state, keep_logs=keep_logs))
 
 

@@ -226,7 +226,7 @@ def read_alarms(endpoint: str, tls: TlsFiles | None, timeout: float = 1.0) -> li
     Source: https://etcd.io/docs/v3.5/dev-guide/api_grpc_gateway/ (until 3.5, /health does not contain alarms)
     """
     try:
-        context = tls.context() if tls else None
+        context = tls.create_ssl_context() if tls else None
         if context:
             context.set_alpn_protocols(["http/1.1"])
         opener = build_opener(ProxyHandler({}), HTTPSHandler(context=context))

@@ -76,7 +76,7 @@ class ClusterFolder:
         self._folders = (etcd_folder(path), pki_folder(path), pods_folder(path), config_folder(path), self.logs)
 
     @contextmanager
-    def usable(self) -> Iterator[None]:
+    def translate_os_errors(self) -> Iterator[None]:
         """Converts an OSError, such as a full disk, into a FolderError."""
         try:
             yield
@@ -85,7 +85,7 @@ class ClusterFolder:
 
     def create(self) -> list[Path]:
         """Creates the directory and checks that it is writable. Returns the created directories, outermost first."""
-        with self.usable():
+        with self.translate_os_errors():
             missing = [folder for folder in (*reversed(self.path.parents), self.path) if not folder.exists()]
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not os.access(self.path, os.W_OK | os.X_OK, effective_ids=True):
@@ -95,7 +95,7 @@ class ClusterFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Locks the existing directory. Raises Busy immediately if another `up` or `down` holds the lock."""
-        with self.usable():
+        with self.translate_os_errors():
             handles = self._acquire()
         try:
             yield
@@ -179,7 +179,7 @@ class ClusterFolder:
 
     def write(self, state: ClusterState) -> None:
         """Atomic: a reader finds the old or the new state."""
-        with self.usable():
+        with self.translate_os_errors():
             self._draft.write_text(states.encode_state(state))
             self._draft.replace(self._state)
 
@@ -197,7 +197,7 @@ class ClusterFolder:
                     hint="use another --data-dir, or remove it",
                 )
         try:
-            with self.usable():
+            with self.translate_os_errors():
                 for folder in self._folders:
                     folder.mkdir(mode=0o700)
                     (folder / MARK).write_text(f"{state.identity}\n")
@@ -259,12 +259,12 @@ class ClusterFolder:
             return None
         if self._state.exists():
             return None
-        with self.usable():
+        with self.translate_os_errors():
             (self.logs / MARK).write_text(f"{identity}\n")
             _remove_directory(self.logs, identity)
         return made
 
-    def prune(self, made: Sequence[Path]) -> None:
+    def remove_empty_directories(self, made: Sequence[Path]) -> None:
         """Removes directories that `create` created, innermost first, up to the first that is not empty. Does not need the
         lock.
         """
@@ -288,7 +288,7 @@ class ClusterFolder:
         """Remember a file to which a context of this cluster was written, so that `down` finds it."""
         known = self.kubeconfigs()
         if (path := path.absolute()) not in known:
-            with self.usable():
+            with self.translate_os_errors():
                 self._contexts.write_text("".join(f"{item}\n" for item in (*known, path)))
 
     def _remove_kubeconfig(self) -> None:
@@ -296,7 +296,7 @@ class ClusterFolder:
             self._kubeconfig.with_name(f"{self._kubeconfig.name}{suffix}").unlink(missing_ok=True)
         self._contexts.unlink(missing_ok=True)
 
-    def pods(self) -> list[Path]:
+    def pod_directories(self) -> list[Path]:
         """The directories in which kubelets store pods."""
         return sorted(pods_folder(self.path).glob(f"{KUBELET}-*"))
 

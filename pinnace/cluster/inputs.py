@@ -123,7 +123,7 @@ def with_environment(spec: ClusterSpec, environ: Mapping[str, str]) -> ClusterSp
 
 def options_by_name(spec: ClusterSpec) -> dict[str, Any]:
     """All options of `pinnace up`, by name."""
-    said = spec.chosen()
+    said = spec.to_fields()
     machine: dict[str, Any] = said.pop("machine")
     return said | machine
 

@@ -81,7 +81,7 @@ class HelperProcess:
             await self._process.wait()
         await self._reading
 
-    def tell(self, do: str, **fields: Any) -> Awaitable[Any]:
+    def send_request(self, do: str, **fields: Any) -> Awaitable[Any]:
         """Sends a request immediately. Waiting for the response is optional, and raises HelperError."""
         assert self._process.stdin
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -91,9 +91,9 @@ class HelperProcess:
         self._waiting.append(answer)
         return answer
 
-    async def ask(self, do: str, **fields: Any) -> Any:
+    async def request_result(self, do: str, **fields: Any) -> Any:
         """Raises HelperError."""
-        answer = self.tell(do, **fields)
+        answer = self.send_request(do, **fields)
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT):
                 return await asyncio.shield(answer)
@@ -292,7 +292,7 @@ Link = tuple[str, str]
 
 
 class Links:
-    """An async context manager. `wire` is the Wiring for the hooks of a cluster."""
+    """An async context manager. `assign_address` is the Wiring for the hooks of a cluster."""
 
     def __init__(self, count: int) -> None:
         """`count`: the maximum number of links."""
@@ -302,17 +302,17 @@ class Links:
 
     async def __aenter__(self) -> Self:
         await self._helper.__aenter__()
-        self._free = await self._helper.ask("addresses")
+        self._free = await self._helper.request_result("addresses")
         return self
 
     async def __aexit__(self, *error: object) -> None:
         await self._helper.__aexit__(*error)
 
     @property
-    def all(self) -> list[Link]:
+    def all_links(self) -> list[Link]:
         return list(self._addresses)
 
-    def wire(self, source: str, target: str, address: str) -> str:
+    def assign_address(self, source: str, target: str, address: str) -> str:
         """The address that `source` uses for `target` from now on. Raises IndexError if all links are in use."""
         link = (source, target)
         if link not in self._addresses:
@@ -337,13 +337,13 @@ class Links:
     async def accept(self, links: Iterable[Link]) -> None:
         await self._tell("accept", links)
 
-    async def heal(self) -> None:
+    async def reset_links(self) -> None:
         """Resets all links to the initial modes."""
-        await self.accept(self.all)
-        await self.set(self.all, Mode.PASS, Mode.PASS)
+        await self.accept(self.all_links)
+        await self.set(self.all_links, Mode.PASS, Mode.PASS)
 
     def _tell(self, do: str, links: Iterable[Link], **fields: Any) -> Awaitable[Any]:
-        return self._helper.tell(do, links=[self._addresses[link] for link in links], **fields)
+        return self._helper.send_request(do, links=[self._addresses[link] for link in links], **fields)
 
 
 class _LinkServer:

@@ -37,7 +37,7 @@ class ProcessObserver:
         self._handles: dict[ProcessIdentity, int] = {}
         self._ended = asyncio.Event()
 
-    def changes(self) -> list[ProcessChange]:
+    def poll_changes(self) -> list[ProcessChange]:
         """Return the states that have changed since the last call; at the first call, all states. A process that was replaced
         is down and then up."""
         self._ended.clear()
@@ -57,7 +57,7 @@ class ProcessObserver:
         return result
 
     async def wait(self, seconds: float) -> None:
-        """Return when a process has ended since the last call of `changes`, at the latest after `seconds`."""
+        """Return when a process has ended since the last call of `poll_changes`, at the latest after `seconds`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._ended.wait()
@@ -113,7 +113,7 @@ class ProcessRecorder:
             with self._output.open("w", encoding="utf-8") as file:
                 while True:
                     now = time.monotonic()
-                    for change in observer.changes():
+                    for change in observer.poll_changes():
                         file.write(encode_record(ProcessState(now, change.name, change.state)))
                     file.flush()
                     await observer.wait(POLL)

@@ -91,7 +91,7 @@ def spawn_process(plan: ProcessPlan, log: Path, *, successor: bool = False, laun
     program uses its address.
     """
     for address in sorted({plan.address, plan.http}) if not successor else ():
-        if not is_port_free(address, shared=plan.shares(address)):
+        if not is_port_free(address, shared=plan.can_share_address(address)):
             raise StartFailed(
                 f"{address}, the address of {plan.name}, is in use by another program",
                 hint="find it with `ss -ltnp`; `pinnace stop` and `pinnace start` select another address",
@@ -276,7 +276,7 @@ async def end_processes(data_dir: Path, patience: float = GRACE) -> int:
         with folder.locked():
             return 0 if folder.read() else await _kill_identities(data_dir, patience)
     finally:
-        folder.prune(made)
+        folder.remove_empty_directories(made)
 
 
 async def _kill_identities(data_dir: Path, patience: float) -> int:

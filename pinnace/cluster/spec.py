@@ -170,13 +170,13 @@ class ClusterSpec:
                 hint=f"use --nodes {self.kubelets} or more, or fewer kubelets",
             )
 
-    def chosen(self) -> dict[str, Any]:
+    def to_fields(self) -> dict[str, Any]:
         """All fields except the directory, by name, for the state file."""
         return {name: value for name, value in asdict(self).items() if name != "data_dir"}
 
     @classmethod
-    def of(cls, chosen: Mapping[str, Any], data_dir: Path) -> "ClusterSpec":
-        """The inverse. `chosen` may be JSON of a version without some fields. Raises TypeError for an unknown field."""
+    def from_fields(cls, chosen: Mapping[str, Any], data_dir: Path) -> "ClusterSpec":
+        """The inverse. `to_fields` may be JSON of a version without some fields. Raises TypeError for an unknown field."""
         values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in chosen.items()}
         return cls(**{**values, "machine": MachineOptions(**values.get("machine", {}))}, data_dir=data_dir)
 
@@ -199,7 +199,7 @@ class ProcessPlan:
     argv: tuple[str, ...]
     environment: tuple[tuple[str, str], ...] = ()
 
-    def moved(self, addresses: Mapping[str, str]) -> "ProcessPlan":
+    def with_addresses(self, addresses: Mapping[str, str]) -> "ProcessPlan":
         """The plan with these addresses replaced."""
 
         def new(text: str) -> str:
@@ -207,11 +207,11 @@ class ProcessPlan:
 
         return replace(self, address=new(self.address), http=new(self.http), argv=tuple(map(new, self.argv)))
 
-    def shares(self, address: str) -> bool:
+    def can_share_address(self, address: str) -> bool:
         """Whether other processes can listen on the address as well."""
         return address == self.address and SHARING in self.argv
 
-    def knows(self, address: str) -> bool:
+    def mentions_address(self, address: str) -> bool:
         """Whether its command line contains this address."""
         return any(address in ADDRESS.findall(argument) for argument in self.argv)
 
@@ -452,19 +452,19 @@ class ClusterState:
         """The addresses of the API servers."""
         return [record.plan.address for record in self.processes if record.component == APISERVER]
 
-    def find(self, name: str) -> ProcessRecord:
+    def find_process(self, name: str) -> ProcessRecord:
         """Raises KeyError."""
         for record in self.processes:
             if record.name == name:
                 return record
         raise KeyError(name)
 
-    def of(self, component: str) -> list[ProcessRecord]:
+    def processes_of(self, component: str) -> list[ProcessRecord]:
         return [record for record in self.processes if record.component == component]
 
     def with_process(self, name: str, process: ProcessIdentity | None) -> "ClusterState":
         """Raises KeyError."""
-        return self.with_record(replace(self.find(name), process=process))
+        return self.with_record(replace(self.find_process(name), process=process))
 
     def with_record(self, record: ProcessRecord) -> "ClusterState":
         """Replaces the record of the same name."""
@@ -482,7 +482,7 @@ def encode_state(state: ClusterState) -> str:
             "format": FORMAT,
             "created": state.created,
             "data_dir": str(state.spec.data_dir),
-            "spec": state.spec.chosen(),
+            "spec": state.spec.to_fields(),
             "identity": state.identity,
             "stopped": state.stopped,
             "digests": dict(state.digests),
@@ -503,7 +503,7 @@ def decode_state(text: str) -> ClusterState:
         if result["format"] not in (BEFORE, FORMAT):
             raise StateError(f"it has format {result['format']}, this version of pinnace knows {BEFORE} and {FORMAT}")
         return ClusterState(
-            spec=ClusterSpec.of(result["spec"], Path(result["data_dir"])),
+            spec=ClusterSpec.from_fields(result["spec"], Path(result["data_dir"])),
             created=float(result["created"]),
             made=tuple(Path(folder) for folder in result["made"]),
             processes=tuple(

@@ -64,7 +64,7 @@ class StartWaiter:
         self._folder = folder
         self._missing = MissingCondition("processes to start", "")
 
-    async def until(
+    async def wait_until(
         self,
         question: Callable[[], Awaitable[MissingCondition | None]],
         look: Callable[[], None],

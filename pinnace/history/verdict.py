@@ -44,13 +44,13 @@ class CheckReport:
     """The reasons why the run is void, for example a fault that did not fire or an empty history."""
 
     @property
-    def violated(self) -> list[Verdict]:
+    def violated_verdicts(self) -> list[Verdict]:
         return [verdict for verdict in self.verdicts if verdict.status == "violated"]
 
     @property
     def status(self) -> Status:
         """The status of the run. "violated" takes precedence over "void". A void verdict alone does not make the run void."""
-        if self.violated:
+        if self.violated_verdicts:
             return "violated"
         return "void" if self.void else "holds"
 
@@ -67,12 +67,12 @@ class Findings:
     void: list[str] = field(default_factory=list)
     """The reasons why this invariant makes the run void."""
 
-    def violated(self, text: str, *, revision: int = 0, at: float = 0.0) -> None:
+    def add_violation(self, text: str, *, revision: int = 0, at: float = 0.0) -> None:
         self.count += 1
         if self.count <= KEPT:
             self.violations.append(Violation(text, revision, at))
 
-    def verdict(self) -> Verdict:
+    def make_verdict(self) -> Verdict:
         status: Status = "violated" if self.count else "holds" if self.examined else "void"
         return Verdict(self.name, self.statement, status, self.examined, self.count, self.violations)
 
@@ -100,8 +100,8 @@ def report_conclusion(report: CheckReport, cut: Sequence[str] = ()) -> str:
 
 
 def _conclusion(report: CheckReport) -> str:
-    if report.violated:
-        return f"violated: {', '.join(f'{verdict.name} {verdict.count:,} times' for verdict in report.violated)}"
+    if report.violated_verdicts:
+        return f"violated: {', '.join(f'{verdict.name} {verdict.count:,} times' for verdict in report.violated_verdicts)}"
     if report.void:
         return f"void: {'; '.join(report.void)}"
     result = Counter(verdict.status for verdict in report.verdicts)

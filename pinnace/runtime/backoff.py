@@ -23,7 +23,8 @@ def exponential_delay(initial: float, maximum: float, failures: int, factor: flo
 
 @dataclass(slots=True)
 class Backoff:
-    """The backoff of one activity. `next` returns the seconds to wait before the next attempt. Call `reset` after a success."""
+    """The backoff of one activity. `next_delay` returns the seconds to wait before the next attempt. Call `reset` after a
+    success."""
 
     initial: float = 0.05
     maximum: float = 5.0
@@ -31,7 +32,7 @@ class Backoff:
     rng: random.Random = field(default_factory=new_rng)
     failures: int = 0
 
-    def next(self) -> float:
+    def next_delay(self) -> float:
         ceiling = exponential_delay(self.initial, self.maximum, self.failures, self.factor)
         self.failures = min(self.failures + 1, MAX_DOUBLINGS)
         return self.rng.uniform(ceiling / 2, ceiling)
@@ -48,12 +49,12 @@ class KeyedBackoff:
         self._maximum = maximum
         self._failing: dict[str, Backoff] = {}
 
-    def next(self, key: str) -> float:
+    def next_delay(self, key: str) -> float:
         """Return the seconds to wait before the next attempt for this key."""
         backoff = self._failing.get(key)
         if backoff is None:
             backoff = self._failing[key] = Backoff(self._initial, self._maximum)
-        return backoff.next()
+        return backoff.next_delay()
 
     def forget(self, key: str) -> None:
         """Reset the key's backoff. Call it after a success, or when the key is deleted."""

@@ -47,50 +47,50 @@ class SilenceTimer:
     """
 
     def __init__(self, limit: float, step: float, now: float) -> None:
-        """`limit`: seconds of silence after which `exceeded` is true. `step`: seconds between two calls of `exceeded`."""
+        """`limit`: seconds of silence after which `has_exceeded_limit` is true. `step`: seconds between two calls."""
         self._limit = limit
         self._longest = step * LATENESS
         self._silent = 0.0
         self._looked = now
 
-    def heard(self, now: float) -> None:
+    def record_message(self, now: float) -> None:
         self._silent = 0.0
         self._looked = now
 
-    def lasts(self, now: float) -> float:
+    def silence_seconds(self, now: float) -> float:
         """Poll, and return the seconds since the peer was last heard from."""
         self._silent += min(now - self._looked, self._longest)
         self._looked = now
         return self._silent
 
-    def exceeded(self, now: float) -> bool:
+    def has_exceeded_limit(self, now: float) -> bool:
         """Poll, and return whether the peer has been silent for `limit` seconds."""
-        return self.lasts(now) >= self._limit
+        return self.silence_seconds(now) >= self._limit
 
 
 class HeartbeatTimer:
     def __init__(self, interval: float, patience: float, now: float) -> None:
-        """`interval`: seconds between two heartbeats. `patience`: seconds without an acknowledgement after which `silent` is
+        """`interval`: seconds between two heartbeats. `patience`: seconds without an acknowledgement after which `is_silent` is
         true."""
         self.interval = interval
         self._silence = SilenceTimer(patience, interval, now)
         self._sequence = 0
         self._sent: dict[int, float] = {}
 
-    def beat(self, now: float) -> int:
+    def record_beat(self, now: float) -> int:
         """Record that a heartbeat is sent now. Return its sequence number."""
         self._sequence += 1
         self._sent[self._sequence] = now
         return self._sequence
 
-    def answered(self, sequence: int, now: float) -> float | None:
+    def record_acknowledgement(self, sequence: int, now: float) -> float | None:
         """Record an acknowledgement. Return the time at which the heartbeat was sent, or None if the sequence is unknown."""
         sent = self._sent.get(sequence)
         if sent is not None:
-            self._silence.heard(now)
+            self._silence.record_message(now)
             self._sent = {number: at for number, at in self._sent.items() if number > sequence}
         return sent
 
-    def silent(self, now: float) -> bool:
+    def is_silent(self, now: float) -> bool:
         """Return whether no heartbeat was acknowledged for `patience` seconds. Call it once per interval."""
-        return self._silence.exceeded(now)
+        return self._silence.has_exceeded_limit(now)

@@ -93,7 +93,7 @@ class LoopWatchdog:
         self._before: object = None
 
     @property
-    def stalled(self) -> str | None:
+    def stall_description(self) -> str | None:
         """A description of the current stall, or None. Can be read from any thread."""
         return f"stalled for {self._silent:.1f} s{self._told}" if self._silent >= self._stall else None
 
@@ -169,7 +169,7 @@ _watches: "WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWatchdog]" = WeakKey
 def describe_stall(loop: asyncio.AbstractEventLoop) -> str | None:
     """Return a description of the loop's current stall, or None if it is not stalled or not watched."""
     watch = _watches.get(loop)
-    return watch.stalled if watch is not None else None
+    return watch.stall_description if watch is not None else None
 
 
 def format_location(frame: FrameType | None) -> str:

@@ -59,7 +59,7 @@ async def supervise(
             except retry_on as error:
                 if clock.monotonic() - started >= healthy_after:
                     backoff.reset()
-                delay = max(backoff.next(), asked(error))
+                delay = max(backoff.next_delay(), asked(error))
                 account.failed(describe_error(error), delay)
                 await clock.sleep(delay)
             else:
@@ -72,7 +72,7 @@ class EndedEarly(Exception):
     """A permanent activity ended although it was not cancelled. The message names the activity."""
 
 
-async def unending(name: str, activity: Callable[[], Awaitable[Any]]) -> NoReturn:
+async def run_unending(name: str, activity: Callable[[], Awaitable[Any]]) -> NoReturn:
     """Run an activity that must not end before it is cancelled. Used for children of a TaskGroup, which ignores a child that
     returns or that raises CancelledError on its own.
 

@@ -66,7 +66,7 @@ class TlsFiles:
     def stamp(self) -> Stamp:
         return tuple(_file_stamp(path) for path in (self.ca, self.cert, self.key) if path is not None)
 
-    def context(self) -> ssl.SSLContext:
+    def create_ssl_context(self) -> ssl.SSLContext:
         """Return an SSL context for HTTP/2 clients other than gRPC's. Raises Unusable if a file cannot be read or the key does
         not match the certificate."""
         import ssl
@@ -81,8 +81,8 @@ class TlsFiles:
         return context
 
     def read(self) -> Credentials:
-        """Read the files. Raises Unusable like `context`, and OSError."""
-        self.context()
+        """Read the files. Raises Unusable like `create_ssl_context`, and OSError."""
+        self.create_ssl_context()
         cert, key = (path.read_bytes() if path is not None else None for path in (self.cert, self.key))
         return Credentials(self.ca.read_bytes(), cert, key, self.token)
 
@@ -122,7 +122,7 @@ class ReloadingCredentials:
         """The stamp of the latest invalid files, and the monotonic time at which they were first read."""
         self.current = files.read()
 
-    def renew(self) -> bool:
+    def reload_if_changed(self) -> bool:
         """Read changed files. Return whether the content is new.
 
         Invalid files are read again at each call. If they are still invalid after REPLACEMENT_TIMEOUT seconds, the error is
@@ -165,7 +165,7 @@ def shared_port_credentials(files: TlsFiles, *, ask: bool = True) -> Callable[[]
 
         def fetch() -> grpc.ServerCertificateConfiguration | None:
             nonlocal shown
-            renewed.renew()
+            renewed.reload_if_changed()
             if shown is renewed.current:
                 return None
             shown = renewed.current

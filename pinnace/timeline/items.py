@@ -111,14 +111,14 @@ class ItemLog:
     def base(self) -> list[TimelineItem]:
         return list(self._base.values())
 
-    def after(self, sequence: int) -> list[TimelineItem] | None:
+    def items_after(self, sequence: int) -> list[TimelineItem] | None:
         """The items after this sequence number; None if some of them are in the base."""
         count = self.last - sequence
         if count < 0 or count > len(self._items):
             return None
         return [self._items[index] for index in range(len(self._items) - count, len(self._items))]
 
-    def all(self) -> list[TimelineItem]:
+    def all_items(self) -> list[TimelineItem]:
         return list(self._items)
 
     def _fold(self, item: TimelineItem) -> None:
@@ -225,7 +225,7 @@ class RecordTranslator:
         self._start = 0.0
         """The time of the first change."""
 
-    def of(self, record: Record) -> Iterator[TimelineItem]:
+    def translate_record(self, record: Record) -> Iterator[TimelineItem]:
         """The items of one record."""
         if isinstance(record, StoredChange):
             yield from self._stored(record)
@@ -233,16 +233,18 @@ class RecordTranslator:
             if record.fired:
                 yield self._fault(record)
         elif isinstance(record, RunPhase):
-            yield self.mark(f"phase/{record.name}", record.at + self._offset, "run", "phase", record.name)
+            yield self.create_mark(f"phase/{record.name}", record.at + self._offset, "run", "phase", record.name)
         elif isinstance(record, ProcessState):
             yield process_item(record.at + self._offset, record.name, record.state)
         elif isinstance(record, Compaction):
             t = record.at + self._offset
-            yield self.mark(f"compaction/{record.revision}", t, "etcd", "event", f"compacted up to revision {record.revision}")
+            yield self.create_mark(
+                f"compaction/{record.revision}", t, "etcd", "event", f"compacted up to revision {record.revision}"
+            )
         elif not isinstance(record, RunInfo | CallRecord | WatchMessage | ContainerRun | Observation):  # of a later version
-            yield self.mark(f"other/{self._ids['m']}", 0.0, "other", "event", repr(record)[:200])
+            yield self.create_mark(f"other/{self._ids['m']}", 0.0, "other", "event", repr(record)[:200])
 
-    def mark(
+    def create_mark(
         self,
         name: str,
         t: float,
@@ -264,7 +266,7 @@ class RecordTranslator:
         current = self._current(election)
         return self._terms[election][current].holder if current else ""
 
-    def verdicts(self, t: float, verdicts: Iterable[Verdict]) -> Iterator[TimelineItem]:
+    def translate_verdicts(self, t: float, verdicts: Iterable[Verdict]) -> Iterator[TimelineItem]:
         for verdict in verdicts:
             yield ["v", t, 0, verdict.name, verdict.status, verdict.statement, verdict.count]
 
@@ -296,7 +298,7 @@ class RecordTranslator:
             verb = "was" if facts.count == 1 else "were"
             text = f"{writes} with the old token {facts.token} {verb} refused by the fence; {now}"
         revision, count = record.revision, max(1, facts.count)
-        return self.mark(record.key, began, facts.reporter, "fenced", text, revision=revision, count=count)
+        return self.create_mark(record.key, began, facts.reporter, "fenced", text, revision=revision, count=count)
 
     def _pod(self, record: StoredChange, t: float) -> Iterator[TimelineItem]:
         key = record.key.removeprefix(PODS.prefix)
@@ -345,7 +347,7 @@ class RecordTranslator:
         yield self._eviction_mark(eviction)
 
     def _eviction_mark(self, eviction: _Eviction) -> TimelineItem:
-        return self.mark(eviction.name, eviction.began, NODES_LANE, "evicted", eviction.text, count=len(eviction.pods))
+        return self.create_mark(eviction.name, eviction.began, NODES_LANE, "evicted", eviction.text, count=len(eviction.pods))
 
     def _node(self, record: StoredChange, t: float) -> Iterator[TimelineItem]:
         name = record.key.removeprefix(NODES.prefix)
@@ -369,7 +371,7 @@ class RecordTranslator:
         burst.nodes.add(node)
         count = len(burst.nodes)
         text = f"{node if count == 1 else f'{count} nodes'} {what}"
-        return self.mark(burst.name, burst.began, NODES_LANE, "taint", text, count=count)
+        return self.create_mark(burst.name, burst.began, NODES_LANE, "taint", text, count=count)
 
     def _current(self, election: str) -> int:
         """The token of the current term; 0 without one."""
@@ -428,7 +430,7 @@ class RecordTranslator:
         began = record.began + self._offset
         ended = record.ended + self._offset if record.ended is not None else None
         text = f"{record.name} {record.details}".strip()
-        return self.mark(f"fault/{record.id}", began, self._fault_lane(record, began), "fault", text, ended)
+        return self.create_mark(f"fault/{record.id}", began, self._fault_lane(record, began), "fault", text, ended)
 
     def _fault_lane(self, record: FaultRecord, began: float) -> str:
         """The process of the fault. Its target can be a role, such as the leader, which is no process."""

@@ -16,7 +16,7 @@ class LinkError(Exception):
 def request_link(address: str, tls: TlsFiles) -> str:
     """The URL of the timeline of the gateway at "host:port", for the user of the certificate or token. Raises LinkError, and
     OSError if the files cannot be read."""
-    context = tls.context()
+    context = tls.create_ssl_context()
     context.set_alpn_protocols(["http/1.1"])
     host, _, port = address.rpartition(":")
     connection = http.client.HTTPSConnection(host.strip("[]"), int(port), timeout=TIMEOUT, context=context)

@@ -43,13 +43,13 @@ async def record_cluster(reader: KeyReader, path: Path, what: str) -> AsyncGener
         async for versions in reader.versions():
             now = time.monotonic()
             for version in versions:
-                file.write(encode_record(stored(version, now)))
+                file.write(encode_record(stored_change(version, now)))
             file.flush()
             count += len(versions)
             yield count
 
 
-def stored(each: KeyVersion, now: float) -> StoredChange:
+def stored_change(each: KeyVersion, now: float) -> StoredChange:
     """One change as a record with its value."""
     value = None if each.deleted else each.value
     return StoredChange(
@@ -84,7 +84,7 @@ class RecordedSource:
 
     wait_for_term = wait
 
-    async def decision(self, pod: str, revision: int) -> Mapping[str, Any]:
+    async def explain_decision(self, pod: str, revision: int) -> Mapping[str, Any]:
         if not self.has_values:
             raise DecisionError("this recording has no objects; `pinnace timeline record` keeps them")
         state: dict[str, str] = {}
@@ -124,11 +124,11 @@ def _items(records: Iterable[Record], run: RunInfo | None, check: HistoryCheck |
     for each in sorted(
         (each for each in records if isinstance(each, StoredChange)), key=lambda each: (each.revision, each.key)
     ):
-        for item in translator.of(each):
+        for item in translator.translate_record(each):
             last = max(last, item_time(item))
             yield item
     for other in records:
         if not isinstance(other, StoredChange):
-            yield from translator.of(other)
+            yield from translator.translate_record(other)
     if check and any(isinstance(each, FaultRecord) for each in records):
-        yield from translator.verdicts(last, check(records).verdicts)
+        yield from translator.translate_verdicts(last, check(records).verdicts)

@@ -95,7 +95,7 @@ class Viewer:
 class ViewerActions(Protocol):
     """The changes that a viewer may make."""
 
-    async def permitted(self, viewer: Viewer) -> Sequence[str]:
+    async def permitted_actions(self, viewer: Viewer) -> Sequence[str]:
         """Names of actions."""
         ...
 
@@ -109,7 +109,7 @@ class ActionError(Exception):
 
 
 class NoViewerActions:
-    async def permitted(self, viewer: Viewer) -> Sequence[str]:
+    async def permitted_actions(self, viewer: Viewer) -> Sequence[str]:
         return ()
 
     async def run(self, viewer: Viewer, name: str, target: str) -> str:
@@ -130,7 +130,7 @@ class ViewerSessions:
         self._tokens[token] = self._now() + TOKEN_TTL, viewer
         return token
 
-    def link(self, url: str, viewer: Viewer) -> str:
+    def create_link(self, url: str, viewer: Viewer) -> str:
         """A link that works once. Browsers do not send the fragment."""
         return f"{url}#token={self.token(viewer)}"
 
@@ -144,11 +144,11 @@ class ViewerSessions:
         self._sessions[session] = self._now() + SESSION_TTL, viewer
         return session
 
-    def viewer(self, session: str) -> Viewer | None:
+    def find_viewer(self, session: str) -> Viewer | None:
         expires, viewer = self._sessions.get(session, (0.0, None))
         return viewer if expires > self._now() else None
 
-    def end(self, viewer: Viewer) -> None:
+    def end_sessions(self, viewer: Viewer) -> None:
         """End the sessions of a viewer that has lost its permission."""
         self._sessions = {each: result for each, result in self._sessions.items() if result[1] != viewer}
 
@@ -247,7 +247,7 @@ class TimelineSite:
                 sent = self._source.log.last
                 await asyncio.sleep(FRAME_INTERVAL)
                 continue
-            items = self._source.log.after(sent)
+            items = self._source.log.items_after(sent)
             sent = self._source.log.last
             frame = self._reset() if items is None else encode_sse_event("frame", sent, {"items": items, "now": time.time()})
             for stream in list(self._streams):
@@ -263,7 +263,7 @@ class TimelineSite:
 
     def _viewer(self, request: web.Request) -> Viewer:
         authorization = request.headers.get("Authorization", "")
-        viewer = self._sessions.viewer(authorization.removeprefix(BEARER)) if authorization.startswith(BEARER) else None
+        viewer = self._sessions.find_viewer(authorization.removeprefix(BEARER)) if authorization.startswith(BEARER) else None
         if viewer is None:
             raise web.HTTPUnauthorized(text="This page has no session, or it has expired. Run `pinnace ui` for a new link.\n")
         return viewer
@@ -297,7 +297,7 @@ class TimelineSite:
             "title": self._source.title,
             "live": self._source.live,
             "user": viewer.name,
-            "actions": list(await self._actions.permitted(viewer)),
+            "actions": list(await self._actions.permitted_actions(viewer)),
             "leaseTtl": self._lease_ttl(),
         }
         return web.json_response(result)
@@ -309,7 +309,7 @@ class TimelineSite:
         await response.prepare(request)
         last = request.headers.get("Last-Event-ID", "")
         after = natural(last)
-        items = self._source.log.after(after) if after is not None else None
+        items = self._source.log.items_after(after) if after is not None else None
         sequence = self._source.log.last
         first = self._reset() if items is None else encode_sse_event("frame", sequence, {"items": items, "now": time.time()})
         stream = self._open(viewer, request.transport)
@@ -351,12 +351,12 @@ class TimelineSite:
 
     async def _require(self, viewer: Viewer) -> None:
         if not await self._permits(viewer):
-            self._sessions.end(viewer)
+            self._sessions.end_sessions(viewer)
             raise web.HTTPForbidden(text=f'user "{viewer.name}" cannot watch keys in API group "pinnace.io"\n')
 
     def _reset(self) -> bytes:
         source = self._source.log
-        result = {"base": source.base(), "items": source.all(), "now": time.time()}
+        result = {"base": source.base(), "items": source.all_items(), "now": time.time()}
         return encode_sse_event("reset", source.last, result)
 
     async def _decision(self, request: web.Request) -> web.StreamResponse:
@@ -365,7 +365,7 @@ class TimelineSite:
         if "/" not in pod or pod.startswith("-") or revision is None:
             raise web.HTTPBadRequest(text="expected pod=NAMESPACE/NAME and revision=NUMBER\n")
         try:
-            return web.json_response(await self._source.decision(pod, revision))
+            return web.json_response(await self._source.explain_decision(pod, revision))
         except DecisionError as error:
             return web.json_response({"error": str(error)}, status=409)
 
@@ -399,7 +399,7 @@ class TimelineSite:
             name, target = str(body["name"]), str(body["target"])
         except (ValueError, KeyError, TypeError):
             raise web.HTTPBadRequest(text='expected {"name": ..., "target": ...}\n') from None
-        if name not in await self._actions.permitted(viewer):
+        if name not in await self._actions.permitted_actions(viewer):
             raise web.HTTPForbidden(text=f'user "{viewer.name}" cannot {name}\n')
         try:
             return web.json_response({"result": await self._actions.run(viewer, name, target)})
@@ -415,7 +415,7 @@ def encode_sse_event(name: str, sequence: int, data: Mapping[str, Any]) -> bytes
 
 def export_page(source: TimelineSource) -> bytes:
     """The page with its data in one HTML file, which needs no server."""
-    data = {"title": source.title, "base": source.log.base(), "items": source.log.all(), "now": time.time()}
+    data = {"title": source.title, "base": source.log.base(), "items": source.log.all_items(), "now": time.time()}
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     page = _read_asset("index.html").decode()
     style = f"<style>{_read_asset('style.css').decode()}</style>"
@@ -433,7 +433,7 @@ def export_page(source: TimelineSource) -> bytes:
 
 def export_trace(source: TimelineSource) -> bytes:
     """The data as a trace in the Trace Event Format (JSON)."""
-    return json.dumps(build_trace(source.title, source.log.base(), source.log.all()), separators=(",", ":")).encode()
+    return json.dumps(build_trace(source.title, source.log.base(), source.log.all_items()), separators=(",", ":")).encode()
 
 
 def _encode_base64(data: bytes) -> str:

@@ -52,7 +52,7 @@ class TimelineSource(Protocol):
         """Return when the log has a term after this sequence number."""
         ...
 
-    async def decision(self, pod: str, revision: int) -> Mapping[str, Any]:
+    async def explain_decision(self, pod: str, revision: int) -> Mapping[str, Any]:
         """The explanation of "namespace/name" as of a revision (0: now), as JSON. Raises DecisionError."""
         ...
 
@@ -118,11 +118,11 @@ class LiveTimelineSource:
                 self.log = ItemLog(last=self.log.last + 1)
                 self._translator = RecordTranslator()
             except ApiError as error:
-                await self.add([self._translator.mark("connection", self.now(), "gateway", "event", error.message)])
+                await self.add([self._translator.create_mark("connection", self.now(), "gateway", "event", error.message)])
                 await asyncio.sleep(RETRY_INTERVAL)
 
     def translate(self, record: StoredChange) -> Iterator[TimelineItem]:
-        return self._translator.of(record)
+        return self._translator.translate_record(record)
 
     async def add(self, items: Iterable[TimelineItem]) -> None:
         self.log.extend(items)
@@ -134,7 +134,7 @@ class LiveTimelineSource:
         return self._translator.leader(election)
 
     def mark(self, name: str, lane: str, kind: str, text: str, at: float) -> TimelineItem:
-        return self._translator.mark(name, at, lane, kind, text)
+        return self._translator.create_mark(name, at, lane, kind, text)
 
     async def wait(self, sequence: int) -> None:
         async with self._grown:
@@ -152,7 +152,7 @@ class LiveTimelineSource:
             )
             await asyncio.sleep(0)
 
-    async def decision(self, pod: str, revision: int) -> Mapping[str, Any]:
+    async def explain_decision(self, pod: str, revision: int) -> Mapping[str, Any]:
         result: list[tuple[str, bytes]] = []
         try:
             async for page in self._reader.pages("/registry/", revision):

@@ -127,7 +127,7 @@ class TimelineSnapshot:
             elif kind == "q":
                 self.queue = item
 
-    def leaders(self, now: float) -> list[str]:
+    def describe_leaders(self, now: float) -> list[str]:
         """One line for each election: its holder and token, or the seconds without one."""
         result = []
         for election in sorted({election for election, _ in self.terms}):
@@ -136,7 +136,7 @@ class TimelineSnapshot:
             result.append(f"{election}: {held}" + (f"  outage {_format_short(term[9])}" if term[9] is not None else ""))
         return result
 
-    def lane(self, name: str, start: float, end: float, width: int) -> str:
+    def render_lane(self, name: str, start: float, end: float, width: int) -> str:
         """A bar of `width` characters: "█" where the lane held an election, "·" elsewhere. Terms without an end last."""
         cells = ["·"] * width
         for term in self.terms.values():
@@ -147,7 +147,7 @@ class TimelineSnapshot:
                     cells[min(cell, width - 1)] = "█"
         return "".join(cells)
 
-    def waits(self, name: str) -> bool:
+    def is_waiting_candidate(self, name: str) -> bool:
         """Whether a process is a candidate and leads no election."""
         leads = any(term[5] == name and term[6] is None for term in self.terms.values())
         return name in self.candidates.values() and not leads
@@ -271,7 +271,7 @@ class TerminalTimeline(App[str]):
             return
         snapshot, now = self.snapshot, time.time() - self._offset
         status = "paused" if self.paused else "live" if self.connected else "disconnected"
-        self.query_one("#leaders", Static).update(strip_markup(f"{status}   " + "   ".join(snapshot.leaders(now))))
+        self.query_one("#leaders", Static).update(strip_markup(f"{status}   " + "   ".join(snapshot.describe_leaders(now))))
         self.query_one("#lanes", Static).update(self._lanes(now))
         self.query_one("#counts", Static).update(Text("\n").join(map(strip_markup, _format_counts(snapshot))))
         pods = list(snapshot.pods.values())
@@ -288,9 +288,9 @@ class TerminalTimeline(App[str]):
         for number, name in enumerate(names):
             state = snapshot.processes.get(name, "up")
             text.append_text(strip_markup(f"{name:<{gutter}}"))
-            text.append(snapshot.lane(name, now - SPAN, now, width), COLOURS[number % len(COLOURS)])
+            text.append(snapshot.render_lane(name, now - SPAN, now, width), COLOURS[number % len(COLOURS)])
             text.append(f" {state}" if state != "up" else "", "bold red")
-            text.append(" waiting\n" if state == "up" and snapshot.waits(name) else "\n", "dim")
+            text.append(" waiting\n" if state == "up" and snapshot.is_waiting_candidate(name) else "\n", "dim")
         return text
 
 

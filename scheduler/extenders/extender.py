@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pinnace.api.core_v1_pb2 import Binding, Node, Pod
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.status import Code, Refusal
-from pinnace.client.errors import ApiError, from_refusal, outcome_unknown, unavailable
+from pinnace.client.errors import ApiError, from_refusal, outcome_unknown, unavailable_error
 from pinnace.runtime.logs import ExtenderIgnored
 from pinnace.scheduler.cache.pod_info import PlacedPod, PodInfo
 from pinnace.scheduler.extenders.client import SCHEME, HttpTransport, RpcTransport
@@ -159,7 +159,7 @@ class ExtenderBinder:
 
 def _as_api_error(error: ExtenderError) -> ApiError:
     if isinstance(error, ResponseLost):
-        return outcome_unknown(unavailable(str(error)))
+        return outcome_unknown(unavailable_error(str(error)))
     return from_refusal(Refusal(Code.ABORTED, "", str(error)))
 
 

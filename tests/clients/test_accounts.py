@@ -117,7 +117,7 @@ def test_clients_in_a_pod_need_no_configuration(processes: Kubectl) -> None:
 
 
 def test_pod_can_do_without_credentials(processes: Kubectl) -> None:
-    script = f"ls {CREDENTIALS} || echo none"
+    script = f"ls {CREDENTIALS} 2>/dev/null || echo none"
     processes("apply", "-f", "-", stdin=[shell_pod("bare", script, automountServiceAccountToken=False, restartPolicy="Never")])
     assert output(processes, "bare").endswith("none\n")
 

@@ -72,7 +72,7 @@ async def measure(stack: Stack, times: int) -> tuple[list[float], dict[str, int]
                 click.echo(f"{turn + 1:3}  {leader.holder} killed, the next leader binds after {gaps[-1]:.3f} s")
                 await asyncio.to_thread(bring_back, stack, leader.holder)
             await witness.wait_for_stage(BOUND, len(load.uids), LEADER_TIMEOUT)
-            return gaps, witness.history.violations(load.uids)
+            return gaps, witness.history.count_violations(load.uids)
     finally:
         await connection.close()
 

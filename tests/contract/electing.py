@@ -80,7 +80,7 @@ async def history_until(server: Server, condition: Callable[[Sequence[Term]], bo
     try:
         async with asyncio.timeout(PATIENCE):
             async for _ in server.storage.watch(await server.storage.current_revision() + 1):
-                if condition(terms := await ElectionClient(connection).history(ELECTION)):
+                if condition(terms := await ElectionClient(connection).list_terms(ELECTION)):
                     return terms
     finally:
         await connection.close()

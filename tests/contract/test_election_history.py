@@ -82,9 +82,9 @@ async def test_history_contains_a_completed_transfer(serve: Serve, vote: Vote) -
     connection = connect(two.address)
     try:
         elections = ElectionClient(connection)
-        transfer = await elections.transfer(ELECTION, "b")
+        transfer = await elections.transfer_leadership(ELECTION, "b")
         tokens.append(transfer.after.token)
-        terms = await elections.history(ELECTION)
+        terms = await elections.list_terms(ELECTION)
     finally:
         await connection.close()
     assert [(term.token, term.reason) for term in terms] == [(tokens[0], "transferred to b"), (tokens[1], "")]
@@ -106,7 +106,7 @@ async def test_every_server_lists_the_waiting_candidates(serve: Serve, vote: Vot
                 await asyncio.sleep(0.05)
                 result = await ElectionClient(connection).get(ELECTION)
         assert not any(candidate.session for candidate in result.candidates), "a client that knows a session can resume it"
-        (term,) = await ElectionClient(connection).history(ELECTION)
+        (term,) = await ElectionClient(connection).list_terms(ELECTION)
         assert term.began == result.since, "the term and the election differ in the start time"
     finally:
         await connection.close()

@@ -26,7 +26,7 @@ from tests.unit.client.fakeserver import connect
 async def transfer(server: Server, to: str = "") -> TransferElectionResponse:
     connection = connect(server.address)
     try:
-        return await ElectionClient(connection).transfer(ELECTION, to)
+        return await ElectionClient(connection).transfer_leadership(ELECTION, to)
     finally:
         await connection.close()
 

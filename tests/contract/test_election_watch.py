@@ -93,7 +93,7 @@ async def test_list_includes_the_terms_of_an_election_without_a_leader(serve: Se
     await history_until(server, lambda terms: [term.reason for term in terms] == ["resigned"])
     connection = connect(server.address)
     try:
-        (state,) = (await ElectionClient(connection).states()).states
+        (state,) = (await ElectionClient(connection).list_elections()).states
         assert (state.election.name, state.election.token) == (ELECTION, 0)
         assert [(term.token, term.reason) for term in state.terms] == [(token, "resigned")]
     finally:

@@ -107,7 +107,7 @@ class Caller:
         made: socket.socket = socket.create_connection((host, int(port)), timeout=shot.deadline)
         with suppress(OSError):
             if shot.who is Who.ADMIN:
-                made = self._server.tls(shot.who).context().wrap_socket(made, server_hostname=host)
+                made = self._server.tls(shot.who).create_ssl_context().wrap_socket(made, server_hostname=host)
             made.sendall(shot.what.messages[0])
         self._half_open.append(made)
         if len(self._half_open) > HALF_OPEN:

@@ -38,7 +38,7 @@ def hostile(kind: str, items: int = HOSTILE_ITEMS) -> Input:
     """The creation of a pod that costs as much as a pod can (pinnace.verification.chaos.hostile_pods)."""
     name = f"hostile-{list(HOSTILE).index(kind)}-{items}"
     return Input(
-        "/pinnace.v1.Pods/Create", (CreatePodRequest(object=HOSTILE[kind].pod(name, items=items)).SerializeToString(),)
+        "/pinnace.v1.Pods/Create", (CreatePodRequest(object=HOSTILE[kind].create_pod(name, items=items)).SerializeToString(),)
     )
 
 

@@ -43,7 +43,7 @@ async def keys(member: str, shown: grpc.ChannelCredentials | None) -> int:
 
 async def refused(cluster: Cluster, shown: grpc.ChannelCredentials | None) -> None:
     """By every member, although it is there."""
-    for record in cluster.state.of(ETCD):
+    for record in cluster.state.processes_of(ETCD):
         assert await keys(record.plan.address, cluster.etcd_tls.read().for_channel()) > 0
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await keys(record.plan.address, shown)
@@ -71,7 +71,7 @@ async def test_etcd_refuses_peers_without_a_peer_certificate(cluster: Cluster) -
             return bytes(answer.read())
 
     peer = certificates.etcd_member_files(pki_folder(cluster.spec.data_dir)).peer
-    for record in cluster.state.of(ETCD):
+    for record in cluster.state.processes_of(ETCD):
         url = next(flag.partition("=")[2] for flag in record.plan.argv if flag.startswith("--listen-peer-urls="))
         assert record.name.encode() in ask(url, peer)
         with pytest.raises(OSError):

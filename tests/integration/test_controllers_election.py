@@ -72,7 +72,7 @@ async def test_work_moves_with_the_lead_and_nothing_of_it_stays(client: Client) 
         assert not replicas[second].at
 
         await client.namespaces.create(Namespace(metadata=ObjectMeta(name="late")))
-        moved = await client.elections.transfer(CONTROLLERS_ELECTION, second)
+        moved = await client.elections.transfer_leadership(CONTROLLERS_ELECTION, second)
         assert moved.after.holder == second
         await until_at(replicas[second], "default")
         assert {"default", "late"} <= replicas[second].at  # all that was written before the election, from the beginning

@@ -101,8 +101,10 @@ async def answers(storage: EtcdStorage) -> float:
 
 async def lose_quorum(cluster: Cluster, client: Client, number: int, how: signal.Signals) -> float:
     """Without two of three members for LOSS seconds; how long after their return a pod is bound that waits to be created."""
-    members = [record.name for record in cluster.state.of(ETCD)][:2]
-    storage = EtcdStorage([record.plan.address for record in cluster.state.of(ETCD)], tls=cluster.etcd_tls, timeout=0.5)
+    members = [record.name for record in cluster.state.processes_of(ETCD)][:2]
+    storage = EtcdStorage(
+        [record.plan.address for record in cluster.state.processes_of(ETCD)], tls=cluster.etcd_tls, timeout=0.5
+    )
     try:
         for name in members:
             cluster.kill(name, how)
@@ -148,7 +150,7 @@ async def test_quorum_is_lost_and_comes_back(cluster: Cluster, how: signal.Signa
 
 async def leading_member(cluster: Cluster) -> str:
     shown = cluster.etcd_tls.read().for_channel()
-    for record in cluster.state.of(ETCD):
+    for record in cluster.state.processes_of(ETCD):
         async with grpc.aio.secure_channel(record.plan.address, shown) as channel:
             status = await MaintenanceStub(channel).Status(StatusRequest(), timeout=5)
             if status.leader == status.header.member_id:

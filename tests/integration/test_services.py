@@ -154,7 +154,7 @@ async def test_no_request_fails_while_the_proxy_is_replaced_and_a_node_is_draine
             await load.wait_for_requests(50, 20)
             for _ in range(3):
                 before = cluster.pid("proxy-0")
-                await cluster.succeed("proxy-0", timeout=30)
+                await cluster.replace_by_successor("proxy-0", timeout=30)
                 assert cluster.pid("proxy-0") not in (0, before)
                 await load.wait_for_requests(load.requests + 50, 20)
             command = [
@@ -178,7 +178,7 @@ async def test_no_request_fails_while_the_proxy_is_replaced_and_a_node_is_draine
         cluster.kill("apiserver-0", signal.SIGSTOP)
         async with PageLoad(address, 80, interval=0.01) as load:
             with pytest.raises(StartFailed, match="a successor of proxy-0 was not ready within 3 s"):
-                await cluster.succeed("proxy-0", timeout=3)
+                await cluster.replace_by_successor("proxy-0", timeout=3)
             await load.wait_for_requests(load.requests + 50, 20)
         cluster.kill("apiserver-0", signal.SIGCONT)
         assert load.failures == [] and cluster.pid("proxy-0") == before
@@ -248,7 +248,7 @@ def _doctor(cluster: Cluster) -> str:
 
 
 def _resolve(cluster: Cluster, name: str) -> str:
-    argv = cluster.state.find("proxy-0").plan.argv
+    argv = cluster.state.find_process("proxy-0").plan.argv
     host, _, port = argv[argv.index(DNS) + 1].rpartition(":")
     return str(DNSRecord.parse(DNSRecord.question(name).send(host, int(port), timeout=5)).rr[0].rdata)
 

@@ -17,17 +17,17 @@ def surgeon(etcd: EtcdServer) -> HelperProcess:
 
 async def test_leader_is_the_member_that_says_so(etcd: EtcdServer) -> None:
     async with surgeon(etcd) as helper:
-        assert await helper.ask("leader") == etcd.endpoint
+        assert await helper.request_result("leader") == etcd.endpoint
 
 
 async def test_alarm_stops_writes_until_it_is_cleared(etcd: EtcdServer, etcd_storage: EtcdStorage) -> None:
     async with surgeon(etcd) as helper:
-        await helper.ask("alarm", on=True)
+        await helper.request_result("alarm", on=True)
         try:
             with pytest.raises(OutOfSpace):
                 await etcd_storage.transact([Write("a", b"", 0)])
         finally:
-            await helper.ask("alarm", on=False)
+            await helper.request_result("alarm", on=False)
         await put(etcd_storage, "a")
 
 
@@ -35,18 +35,18 @@ async def test_history_is_gone_after_a_compaction(etcd: EtcdServer, etcd_storage
     first = await put(etcd_storage, "a")
     last = await put(etcd_storage, "b")
     async with surgeon(etcd) as helper:
-        await helper.ask("compact", revision=last)
+        await helper.request_result("compact", revision=last)
         with pytest.raises(Compacted):
             await etcd_storage.get("a", revision=first)
         with pytest.raises(HelperError, match="compacted"):
-            await helper.ask("compact", revision=first)
+            await helper.request_result("compact", revision=first)
 
 
 async def test_impossible_operation_is_refused_with_a_message(etcd: EtcdServer) -> None:
     async with HelperProcess("pinnace.apiserver.storage.etcd.surgery", "--etcd", "127.0.0.1:1") as helper:
-        assert await helper.ask("leader") is None
+        assert await helper.request_result("leader") is None
         with pytest.raises(HelperError, match="no leader"):
-            await helper.ask("alarm", on=True)
+            await helper.request_result("alarm", on=True)
 
 
 async def test_member_is_removed_and_added_again_once(start_etcd: EtcdFactory) -> None:
@@ -70,6 +70,6 @@ async def _allowed(helper: HelperProcess, do: str, **fields: object) -> object:
     async with asyncio.timeout(30):
         while True:
             try:
-                return await helper.ask(do, **fields)
+                return await helper.request_result(do, **fields)
             except HelperError:
                 await asyncio.sleep(0.1)

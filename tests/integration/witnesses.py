@@ -47,7 +47,7 @@ class History:
     async def of(cls, cluster: Cluster) -> "History":
         """Everything since the cluster began."""
         history = cls()
-        storage = EtcdStorage([record.plan.address for record in cluster.state.of(ETCD)], tls=cluster.etcd_tls)
+        storage = EtcdStorage([record.plan.address for record in cluster.state.processes_of(ETCD)], tls=cluster.etcd_tls)
         try:
             async with asyncio.timeout(PATIENCE):
                 now = await storage.current_revision()

@@ -89,7 +89,7 @@ WRITES: dict[str, Verb] = {
 async def test_deposed_leader_cannot_write(storage: MemoryStorage, client: Client, write: Verb) -> None:
     pod = await client.pods.create(new("pod"))
     fence = await elected(storage)
-    guarded = client.guarded(lambda: fence)
+    guarded = client.with_fence(lambda: fence)
     await storage.transact([Write(KEY, None, fence.token)])
     before = [await storage.get(PODS.key("default", name)) for name in ("pod", "other")]
     with pytest.raises(Fenced, match="stop leading"):
@@ -100,7 +100,7 @@ async def test_deposed_leader_cannot_write(storage: MemoryStorage, client: Clien
     assert [await storage.get(PODS.key("default", name)) for name in ("pod", "other")] == before
     key = await storage.get(KEY)
     assert key is not None
-    await write(client.guarded(lambda: Fence(election=ELECTION, token=key.create_revision, secret=SECRET)), pod)
+    await write(client.with_fence(lambda: Fence(election=ELECTION, token=key.create_revision, secret=SECRET)), pod)
     assert [await storage.get(PODS.key("default", name)) for name in ("pod", "other")] != before
 
 
@@ -126,7 +126,7 @@ async def test_number_of_fences_per_call_is_limited(client: Client) -> None:
 
 async def test_reads_ignore_fences(client: Client) -> None:
     await client.pods.create(new("pod"))
-    pod = await client.guarded(lambda: Fence(election=ELECTION, token=1)).pods.get("pod", "default")
+    pod = await client.with_fence(lambda: Fence(election=ELECTION, token=1)).pods.get("pod", "default")
     assert pod.metadata.name == "pod"
 
 

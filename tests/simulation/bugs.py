@@ -230,7 +230,7 @@ def _server_renews_by_itself(surgery: Surgery) -> None:
                 answered(latest)
 
     surgery.replace(LeaseSession, "keep_alive", keep_alive)
-    surgery.replace(SilenceTimer, "exceeded", lambda self, now: False)
+    surgery.replace(SilenceTimer, "has_exceeded_limit", lambda self, now: False)
 
 
 # --- the committer

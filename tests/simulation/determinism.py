@@ -53,7 +53,7 @@ def sealed(loop: SimLoop, network: Network, seed: int) -> Iterator[None]:
         ):
             seals.enter_context(patch.object(module, name, _in_this_thread(ours, getattr(module, name))))
         seals.enter_context(patch.object(connection, "Peer", peer))
-        seals.enter_context(patch.object(connection, "probe", unexplained))
+        seals.enter_context(patch.object(connection, "probe_server", unexplained))
         seals.enter_context(patch.object(registration, "build_version", lambda: "0.0.0"))
         yield
 

@@ -125,7 +125,7 @@ def play(seed: int, *, say: Callable[[str], None] | None = None, bug: str = "", 
         root.setLevel(level)
     problems += complaints.errors
     report = check_history(journal.records)
-    for verdict in report.violated:
+    for verdict in report.violated_verdicts:
         problems += [f"{verdict.name} ({verdict.statement}): {violation.text}" for violation in verdict.violations[:3]]
     return Outcome(
         plan=made,

@@ -36,7 +36,7 @@ def test_found_seed_is_replayed_exactly_and_its_history_is_checked_as_the_run_wa
 
     report = check_history(read_history(result))
     outcome = play(run.seed)
-    assert [verdict.name for verdict in report.violated] == ["I3"]
+    assert [verdict.name for verdict in report.violated_verdicts] == ["I3"]
     assert {verdict.name for verdict in report.verdicts if verdict.status != "not checked"} == set(JUDGED[outcome.plan.kind])
     assert not outcome.problems and not outcome.history, "the bug is gone, and nothing is kept"
 

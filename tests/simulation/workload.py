@@ -159,7 +159,7 @@ class Workload:
             worker: LoadWorker = make(name, self._recording(process, rng), rng)
             while self._on:
                 with suppress(ApiError):
-                    await worker.step()
+                    await worker.execute_step()
                 await asyncio.sleep(rng.expovariate(1 / self._plan.pace))
 
         self._cluster.start("client", name, work)
@@ -226,7 +226,7 @@ class Workload:
 
     def _recording(self, process: Process, rng: random.Random) -> Client:
         connection = RecordingConnection(process.name, self._cluster.endpoints, self._cluster.journal, rng)  # type: ignore[arg-type]
-        process.on_crash.append(connection.abandon)
+        process.on_crash.append(connection.abandon_pending_calls)
         return Client(connection)
 
 

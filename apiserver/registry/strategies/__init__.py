@@ -65,9 +65,8 @@ from pinnace.apiserver.registry.strategies.policy import (
     PodDisruptionBudgetStrategy,
     PriorityClassStrategy,
     ResourceQuotaStrategy,
-    RoleBindingStrategy,
-    RoleStrategy,
 )
+from pinnace.apiserver.registry.strategies.rbac import RoleBindingStrategy, RoleStrategy
 from pinnace.apiserver.registry.strategies.services import (
     EndpointSliceStrategy,
     IPAddressStrategy,

@@ -31,7 +31,13 @@ from pinnace.api.admissionregistration_v1_pb2 import (
 )
 from pinnace.api.status import Violation
 from pinnace.apiserver.registry.strategy import StatusStrategy, Strategy
-from pinnace.apiserver.registry.validation.expressions import NamedExpressions, VariableTypes, variable_types
+from pinnace.apiserver.registry.validation.expressions import (
+    MAX_EXPRESSIONS,
+    NamedExpressions,
+    VariableTypes,
+    expressions_size,
+    variable_types,
+)
 from pinnace.apiserver.registry.validation.fields import (
     MAX_PORT,
     between,
@@ -39,6 +45,7 @@ from pinnace.apiserver.registry.validation.fields import (
     forbidden,
     invalid,
     required,
+    too_long,
     too_many,
     unsupported,
     validate_key,
@@ -64,6 +71,8 @@ FAILURE_POLICIES = ("Fail", "Ignore")
 MATCH_POLICIES = ("Equivalent", "Exact")
 REINVOCATION_POLICIES = ("IfNeeded", "Never")
 VALIDATION_ACTIONS = ("Audit", "Deny", "Warn")
+VALUE_TYPES = ("string", "null")
+"""The types of the results of valueExpressions."""
 _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 _SCOPES = ("*", "Cluster", "Namespaced")
 _SIDE_EFFECTS = ("None", "NoneOnDryRun")
@@ -110,6 +119,9 @@ class WebhookConfigurationStrategy(Strategy[Any]):
                 _default(rule.rule, "scope", "*")
 
     def check_fields(self, obj: AnyWebhookConfiguration, out: list[Violation]) -> None:
+        if expressions_size(obj) > MAX_EXPRESSIONS:
+            out.append(too_long("webhooks", MAX_EXPRESSIONS))
+            return
         seen = set[str]()
         webhooks: Sequence[Any] = obj.webhooks
         for index, webhook in enumerate(webhooks):
@@ -128,6 +140,9 @@ class ValidatingAdmissionPolicyStrategy(StatusStrategy[ValidatingAdmissionPolicy
         _default_policy(obj)
 
     def check_fields(self, obj: ValidatingAdmissionPolicy, out: list[Violation]) -> None:
+        if expressions_size(obj) > MAX_EXPRESSIONS:
+            out.append(too_long("spec", MAX_EXPRESSIONS))
+            return
         spec = obj.spec
         named = _validate_policy(obj, out)
         if not spec.validations and not spec.auditAnnotations:
@@ -166,6 +181,9 @@ class MutatingAdmissionPolicyStrategy(Strategy[MutatingAdmissionPolicy]):
         _default_policy(obj)
 
     def check_fields(self, obj: MutatingAdmissionPolicy, out: list[Violation]) -> None:
+        if expressions_size(obj) > MAX_EXPRESSIONS:
+            out.append(too_long("spec", MAX_EXPRESSIONS))
+            return
         spec = obj.spec
         named = _validate_policy(obj, out)
         if not spec.mutations:
@@ -510,7 +528,13 @@ def _validate_value_expression(text: str, variables: VariableTypes, path: str, o
     elif len(trimmed.encode()) > MAX_VALUE_EXPRESSION:
         out.append(required(path, f"must not exceed {MAX_VALUE_EXPRESSION} bytes in length"))
     else:
-        _validate_expression(trimmed, variables, ("string", "null"), path, out)
+        try:
+            result_type = compile_expression(trimmed, variables).result_type
+        except CompileError as error:
+            out.append(invalid(path, text, str(error)))
+        else:
+            if result_type not in VALUE_TYPES:
+                out.append(invalid(path, text, "must evaluate to one of [string null_type]"))
 
 
 def _validate_mutation(mutation: Mutation, variables: VariableTypes, path: str, out: list[Violation]) -> None:

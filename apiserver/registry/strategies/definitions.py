@@ -10,9 +10,9 @@ Source: pkg/registry/customresourcedefinition of k8s.io/apiextensions-apiserver 
 from collections.abc import Iterable
 from typing import Any
 
-from pinnace.api.apiextensions_v1_pb2 import CustomResourceDefinition
+from pinnace.api.apiextensions_v1_pb2 import CustomResourceDefinition, CustomResourceDefinitionSpec
 from pinnace.api.codec import from_dict, to_dict
-from pinnace.api.resources import CUSTOM_RESOURCE_DEFINITIONS
+from pinnace.api.resources import CUSTOM_RESOURCE_DEFINITIONS, Resource
 from pinnace.api.scalars import format_rfc3339, to_time
 from pinnace.api.status import Violation
 from pinnace.api.verbs_pb2 import Disruption
@@ -20,6 +20,7 @@ from pinnace.apiextensions import definitions
 from pinnace.apiextensions.definitions import CLEANUP_FINALIZER
 from pinnace.apiextensions.naming import set_condition, terminating_condition
 from pinnace.apiserver.customresources.rules import check_schema_rules, evaluate_default_rules
+from pinnace.apiserver.customresources.warming import RecentResults
 from pinnace.apiserver.registry.strategy import StatusStrategy, added_violations, carry_over
 from pinnace.apiserver.registry.validation.fields import validate_metadata, validate_metadata_update
 
@@ -27,43 +28,87 @@ _PENDING = "CustomResourceDefinition marked for deletion; CustomResource deletio
 
 
 class DefinitionStrategy(StatusStrategy[CustomResourceDefinition]):
+    """Results for large definitions are remembered (pinnace.apiserver.customresources.warming)."""
+
     has_generation = True
     counts_deletion = False
     finalizers_at_deletion = (CLEANUP_FINALIZER,)
 
+    def __init__(self, resource: Resource[CustomResourceDefinition]) -> None:
+        super().__init__(resource)
+        self._specs: RecentResults[bytes] = RecentResults()
+        self._violations: RecentResults[list[Violation]] = RecentResults()
+        self._warnings: RecentResults[list[str]] = RecentResults()
+
     def prepare_create(self, obj: CustomResourceDefinition) -> None:
-        form = to_dict(obj)
-        definitions.set_definition_defaults(form)
+        self._default_spec(obj)
+        form = _without_schemas(obj)
         definitions.prepare_create(form)
-        _assign(obj, form, "spec", "status")
+        _assign(obj, form, "status")
 
     def prepare_update(self, obj: CustomResourceDefinition, old: CustomResourceDefinition) -> None:
-        form = to_dict(obj)
-        definitions.set_definition_defaults(form)
-        definitions.prepare_update(form, to_dict(old))
-        _assign(obj, form, "spec", "status")
+        self._default_spec(obj)
+        form = _without_schemas(obj)
+        definitions.prepare_update(form, _without_schemas(old))
+        _assign(obj, form, "status")
 
     def prepare_status_update(self, obj: CustomResourceDefinition, old: CustomResourceDefinition) -> None:
         carry_over(obj, old, "metadata", "spec")
 
     def validate(self, obj: CustomResourceDefinition) -> list[Violation]:
-        return _merge_violations(_metadata_violations(obj), self._violations(to_dict(obj), None))
+        return _merge_violations(_metadata_violations(obj), self._validate(obj, None))
 
     def validate_update(self, obj: CustomResourceDefinition, old: CustomResourceDefinition) -> list[Violation]:
         out = _metadata_violations(obj)
         if out:
             out = added_violations(out, _metadata_violations(old))
         validate_metadata_update(obj.metadata, old.metadata, out)
-        return _merge_violations(out, self._violations(to_dict(obj), to_dict(old)))
-
-    def _violations(self, form: dict[str, Any], old: dict[str, Any] | None) -> list[Violation]:
-        return definitions.validate_definition(form, old, check_rules=check_schema_rules, evaluate_rules=evaluate_default_rules)
+        return _merge_violations(out, self._validate(obj, old))
 
     def validate_status_update(self, obj: CustomResourceDefinition, old: CustomResourceDefinition) -> list[Violation]:
-        return definitions.validate_definition_status(to_dict(obj), to_dict(old))
+        return definitions.validate_definition_status(_without_schemas(obj), _without_schemas(old))
 
     def warnings(self, obj: CustomResourceDefinition) -> Iterable[str]:
-        return definitions.definition_warnings(to_dict(obj))
+        encoded = _encode(obj)
+        return self._warnings.get(len(encoded), encoded, lambda: definitions.definition_warnings(to_dict(obj)))
+
+    def warm(self, obj: CustomResourceDefinition, old: CustomResourceDefinition | None) -> None:
+        """Compute all results for a write. Called in a thread."""
+        new = CustomResourceDefinition()
+        new.CopyFrom(obj)
+        if old is None:
+            self.prepare_create(new)
+            self.validate(new)
+        else:
+            self.prepare_update(new, old)
+            self.validate_update(new, old)
+            self.warnings(old)
+        self.warnings(new)
+
+    def _default_spec(self, obj: CustomResourceDefinition) -> None:
+        """Set the defaults of the spec, and read its schemas."""
+        encoded = obj.spec.SerializeToString(deterministic=True)
+
+        def compute() -> bytes:
+            form = {"spec": to_dict(obj.spec)}
+            definitions.set_definition_defaults(form)
+            spec: bytes = from_dict(CustomResourceDefinitionSpec, form["spec"]).SerializeToString(deterministic=True)
+            return spec
+
+        obj.spec.ParseFromString(self._specs.get(len(encoded), encoded, compute))
+
+    def _validate(self, obj: CustomResourceDefinition, old: CustomResourceDefinition | None) -> list[Violation]:
+        key = _encode(obj), _encode(old) if old is not None else None
+        return self._violations.get(
+            len(key[0]),
+            key,
+            lambda: definitions.validate_definition(
+                to_dict(obj),
+                to_dict(old) if old is not None else None,
+                check_rules=check_schema_rules,
+                evaluate_rules=evaluate_default_rules,
+            ),
+        )
 
     def prepare_delete(self, obj: CustomResourceDefinition, why: Disruption | None, now: float) -> None:
         obj.metadata.ClearField("deletionGracePeriodSeconds")
@@ -73,6 +118,27 @@ class DefinitionStrategy(StatusStrategy[CustomResourceDefinition]):
             instant = format_rfc3339(to_time(now))
             set_condition(status, terminating_condition("InstanceDeletionPending", _PENDING, instant))
             _assign(obj, form, "status")
+
+
+def _encode(obj: CustomResourceDefinition) -> bytes:
+    """Return what the violations of a definition depend on."""
+    part = CustomResourceDefinition(spec=obj.spec, status=obj.status)
+    part.metadata.name = obj.metadata.name
+    part.metadata.annotations.update(obj.metadata.annotations)
+    if obj.metadata.HasField("deletionTimestamp"):
+        part.metadata.deletionTimestamp.CopyFrom(obj.metadata.deletionTimestamp)
+    encoded: bytes = part.SerializeToString(deterministic=True)
+    return encoded
+
+
+def _without_schemas(obj: CustomResourceDefinition) -> dict[str, Any]:
+    """Return the JSON form without schemas, which are most of it."""
+    light = CustomResourceDefinition(metadata=obj.metadata, status=obj.status)
+    light.spec.group, light.spec.scope = obj.spec.group, obj.spec.scope
+    light.spec.names.CopyFrom(obj.spec.names)
+    for version in obj.spec.versions:
+        light.spec.versions.add(name=version.name, served=version.served, storage=version.storage)
+    return to_dict(light)
 
 
 def _metadata_violations(obj: CustomResourceDefinition) -> list[Violation]:

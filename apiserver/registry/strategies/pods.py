@@ -275,6 +275,9 @@ def set_template_defaults(spec: PodSpec) -> None:
         spec.terminationGracePeriodSeconds = wellknown.DEFAULT_GRACE_SECONDS
     if not spec.HasField("securityContext"):
         spec.securityContext.SetInParent()
+    if spec.serviceAccountName != spec.serviceAccount:
+        spec.serviceAccountName = spec.serviceAccountName or spec.serviceAccount
+        spec.serviceAccount = spec.serviceAccountName
     for volume in spec.volumes:
         _default_volume(volume)
     for container in spec.containers:

@@ -5,14 +5,30 @@ Source: pkg/admission/plugin/cel of k8s.io/apiserver 1.36.
 
 from collections.abc import Iterable, Mapping
 
+from google.protobuf.message import Message
+
 from pinnace.api.admissionregistration_v1_pb2 import Variable
 from pinnace.cel.programs import ADMISSION_VARIABLES, Program, compile_expression, variables_type
 from pinnace.cel.syntax import CompileError
 from pinnace.cel.types import Type
 
+MAX_EXPRESSIONS = 64 << 10
+"""Bytes of all expressions of an object: their compilation blocks the server for up to a second."""
+_EXPRESSIONS = ("expression", "messageExpression", "valueExpression")
 VariableTypes = Mapping[str, str | Type]
 """The types of variables by name."""
 _AUTHORIZER = ("authorizer", "authorizer.requestResource")
+
+
+def expressions_size(message: Message) -> int:
+    """Return the number of bytes of all expressions in a message."""
+    size = 0
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            size += len(value.encode()) if field.name in _EXPRESSIONS else 0
+        elif not field.message_type.GetOptions().map_entry:
+            size += sum(map(expressions_size, value)) if field.is_repeated else expressions_size(value)
+    return size
 
 
 def variable_types(*, has_params: bool, has_authorizer: bool = True) -> VariableTypes:

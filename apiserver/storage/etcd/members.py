@@ -101,7 +101,7 @@ class EtcdMembers:
         """Switch from `member`, which failed, to the next one, unless another call has done so."""
         if member is self.current:
             number = self.all.index(member)
-            if self._tls is not None and self._tls.renew():
+            if self._tls is not None and self._tls.reload_if_changed():
                 for former in self.all:
                     task = asyncio.create_task(former.close(RETIRED))
                     self._retiring.add(task)

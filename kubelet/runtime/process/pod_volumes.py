@@ -28,14 +28,14 @@ from google.protobuf.message import Message
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim, Pod
 from pinnace.api.references import CLAIM, CONFIG_MAP, SECRET, Reference, pod_references
 from pinnace.api.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, SECRETS, Resource
-from pinnace.client.errors import ApiError, NotFound, unavailable
+from pinnace.client.errors import ApiError, NotFound, unavailable_error
 from pinnace.client.workqueue import DelayingQueue
 from pinnace.kubelet.runtime.interface import Moment, UnsupportedPod, VolumeProgress
 from pinnace.kubelet.runtime.process.atomic_writer import write_atomically
 from pinnace.kubelet.runtime.process.objects import NO_OBJECTS, MissingObject, Objects, config_error, has_files, volume_files
 from pinnace.kubelet.runtime.process.plan import make_volumes, unsupported_volume, volume_paths
 from pinnace.kubelet.runtime.process.root import RuntimeRoot
-from pinnace.kubelet.runtime.process.tokens import PodTokens, RequestToken
+from pinnace.kubelet.runtime.process.tokens import PodTokens, RequestToken, token_keys
 from pinnace.runtime.backoff import KeyedBackoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
@@ -131,9 +131,15 @@ class ProcessVolumeManager:
             uids = await self._queue.get_batch(PODS_PER_ROUND)
             round_ = {uid: mounts for uid in uids if (mounts := self._pods.get(uid)) is not None}
             errors = await self._read_objects(round_.values())
+            await asyncio.gather(*(self._renew_tokens(mounts) for mounts in round_.values()))
             for uid, mounts in round_.items():
                 if self._pods.get(uid) is mounts:
                     await self._sync(uid, mounts, errors)
+
+    async def _renew_tokens(self, mounts: _MountedPod) -> None:
+        if next(token_keys(mounts.pod), None) is not None:
+            async with self._calls:
+                await mounts.tokens.renew(mounts.pod, self._clock.time())
 
     async def _read_objects(self, round_: Iterable[_MountedPod]) -> Mapping[tuple[str, Reference], ApiError]:
         """Reads the objects of these pods. Returns the failures."""
@@ -165,7 +171,7 @@ class ProcessVolumeManager:
             except NotFound:
                 return None
             except TimeoutError:
-                return unavailable(f"timed out after {TIMEOUT:g} s")
+                return unavailable_error(f"timed out after {TIMEOUT:g} s")
             except ApiError as error:
                 return error
 
@@ -176,7 +182,6 @@ class ProcessVolumeManager:
         if unread:
             failure = f'{unread[0].kind} "{unread[0].name}": {errors.get((pod.metadata.namespace, unread[0]), "not read yet")}'
         else:
-            await mounts.tokens.renew(pod, self._clock.time())
             failure = await self._mount(uid, mounts)
         if self._pods.get(uid) is not mounts:  # the pod was deleted meanwhile
             return
@@ -188,7 +193,7 @@ class ProcessVolumeManager:
             self._event(pod, "Warning", "Failed", f"Error: {message}")
         mounts.told = failure
         now = self._clock.monotonic()
-        self._queue.add_at(uid, now + (self._pauses.next(uid) if failure or held else SYNC_PERIOD))
+        self._queue.add_at(uid, now + (self._pauses.next_delay(uid) if failure or held else SYNC_PERIOD))
         if not (failure or held):
             self._pauses.forget(uid)
         if mounts.progress != (progress := VolumeProgress(mounted, held)):

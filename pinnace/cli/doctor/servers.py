@@ -120,7 +120,7 @@ async def check_services(config: ClientConfig, state: ClusterState) -> Sequence[
     silent = [store_key(each) for each, why in zip(asked, await asyncio.gather(*map(_is_refused, asked)), strict=True) if why]
     if silent:
         names = ", ".join(silent[:SHOWN]) + (f" and {len(silent) - SHOWN} more" if len(silent) > SHOWN else "")
-        log = ClusterFolder(state.spec.data_dir).log(state.of(PROXY)[0].name)
+        log = ClusterFolder(state.spec.data_dir).log(state.processes_of(PROXY)[0].name)
         hint = f"`pinnace describe service` shows the endpoints; see the log of the proxy, {log}"
         return [build_problem("services", f"no connection to {names}", hint)]
     return [build_ok("services", f"services with ready endpoints that accept connections: {len(asked)} of {len(asked)}")]
@@ -154,7 +154,7 @@ async def check_processes(state: ClusterState) -> Sequence[Finding]:
 
 def list_expected_elections(state: ClusterState) -> list[str]:
     """Return the elections that should have a leader."""
-    return [election for component, election in ELECTIONS.items() if state.of(component)]
+    return [election for component, election in ELECTIONS.items() if state.processes_of(component)]
 
 
 def _describe_unready_process(state: ClusterState, record: ProcessRecord, reason: str) -> Finding:

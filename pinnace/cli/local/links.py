@@ -16,7 +16,7 @@ from pinnace.timeline.link import LinkError, request_link
 def local_link(cluster: Cluster) -> str:
     """Return a link for the administrator. Blocks for up to some seconds. Raises Failure."""
     folder = cluster.spec.data_dir
-    gateways = cluster.state.of(GATEWAY)
+    gateways = cluster.state.processes_of(GATEWAY)
     if not gateways:
         hint = f"`pinnace up{data_dir_flag(folder)} --fresh --gateways 1` makes a cluster with one"
         raise Failure(f"the cluster in {folder} has no gateway", hint=hint, code=ExitCode.NOT_FOUND)

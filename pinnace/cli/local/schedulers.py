@@ -61,7 +61,7 @@ def read_scheduler_options(data_dir: Path) -> SchedulerOptions:
         state = ClusterFolder(data_dir).read()
     except FolderError:
         return SchedulerOptions()
-    plan = next((record.plan for record in state.of(SCHEDULER)), None) if state is not None else None
+    plan = next((record.plan for record in state.processes_of(SCHEDULER)), None) if state is not None else None
     if plan is None:
         return SchedulerOptions()
     said = component_options(plan)
@@ -71,7 +71,7 @@ def read_scheduler_options(data_dir: Path) -> SchedulerOptions:
 
 def _of_cluster(kind: type[D], data_dir: Path) -> D:
     state = ClusterFolder(data_dir).read()
-    addresses = [record.plan.http for record in state.of(SCHEDULER)] if state is not None else []
+    addresses = [record.plan.http for record in state.processes_of(SCHEDULER)] if state is not None else []
     if not addresses:
         hint = "specify the address of a scheduler with --http, or a local cluster with --data-dir"
         raise Failure(f"no schedulers of a local cluster found in {data_dir}", hint=hint, code=ExitCode.NOT_FOUND)

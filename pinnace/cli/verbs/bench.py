@@ -182,9 +182,9 @@ def backlog_row(
 ) -> None:
     load = WORKLOADS[name]
     nodes, pods = nodes or load.nodes, pods or load.measured.count
-    if pods > load.room(nodes):
+    if pods > (room := load.max_measured_pods(nodes)):
         raise usage_failure(
-            f"{pods:,} pods of {name} do not fit on {nodes:,} nodes: there is room for {max(0, load.room(nodes)):,}",
+            f"{pods:,} pods of {name} do not fit on {nodes:,} nodes: there is room for {max(0, room):,}",
             hint="use more --nodes, or fewer --pods",
         )
     spec = ClusterSpec(nodes=nodes, schedulers=schedulers, apiservers=apiservers, machine=MACHINE)

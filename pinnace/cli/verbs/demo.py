@@ -110,12 +110,12 @@ async def _kill_leader(
     finally:
         recording.cancel()
         await asyncio.wait((recording,))
-    pid = cluster.state.find(result.old.holder).pid
+    pid = cluster.state.find_process(result.old.holder).pid
     story.print_line("")
     story.print_line(f"t = 0 ms       kill -9 {pid}: {result.old.holder}, which led with token {result.old.token}", "bold")
     seen = vacancy.seen
     if seen is None:  # the next leader was elected before the first read; use the history of the election
-        seen = find_end_of_term(await client.elections.history(ELECTION), result)
+        seen = find_end_of_term(await client.elections.list_terms(ELECTION), result)
     for moment in build_timeline(result, await present_leader(client), seen):
         story.print_moment(moment.at, moment.what)
     story.steps.waiting(f"{result.old.holder} to be back")
@@ -137,7 +137,7 @@ def judge_failover(
     history: PodHistory, acknowledged: list[str], failovers: list[FailoverResult], fenced: list[bool]
 ) -> list[VerdictLine]:
     """Pure. Every line must be good."""
-    violations = history.violations(acknowledged)
+    violations = history.count_violations(acknowledged)
     gaps = [failover.gap for failover in failovers]
     return [
         VerdictLine(violations["lost"] == 0, "pods lost", f"{violations['lost']} of {len(acknowledged):,}"),

@@ -165,6 +165,6 @@ async def _server_checks(config: ClientConfig, state: ClusterState | None, deadl
         DoctorCheck("clock", partial(servers.check_clock, config)),
         DoctorCheck("leaders", partial(servers.check_leaders, config, expected)),
     ]
-    if state is not None and ours and state.of(PROXY):
+    if state is not None and ours and state.processes_of(PROXY):
         more.append(DoctorCheck("services", partial(servers.check_services, config, state)))
     return findings + await run_checks(more, deadline)

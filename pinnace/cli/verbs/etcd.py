@@ -197,7 +197,7 @@ async def follow_keys(session: CommandSession, prefixes: list[str], start: int, 
             if not lost:
                 print_note(f"connection lost ({error.message}): retrying")
             lost = True
-        await asyncio.sleep(backoff.next())
+        await asyncio.sleep(backoff.next_delay())
 
 
 def _format_change(change: KeyVersion, table: Table, form: str | None, values: bool) -> str:

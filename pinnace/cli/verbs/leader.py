@@ -127,7 +127,7 @@ leader.add_command(history)
 
 async def transfer_leadership(session: CommandSession, election: str, to: str) -> None:
     try:
-        answer = await session.client.elections.transfer(election, to)
+        answer = await session.client.elections.transfer_leadership(election, to)
     except NotFound as error:
         if error.reason == "NoCandidate":
             raise
@@ -146,7 +146,7 @@ async def transfer_leadership(session: CommandSession, election: str, to: str) -
 
 
 async def print_history(session: CommandSession, election: str, form: str | None) -> None:
-    terms = await session.client.elections.history(election)
+    terms = await session.client.elections.list_terms(election)
     if not terms:
         raise Failure(f'election "{election}" has had no leader yet', hint=_hint_for_word(election), code=ExitCode.NOT_FOUND)
     print_result(
@@ -200,7 +200,7 @@ async def follow_leader(session: CommandSession, election: str, form: str | None
 async def _no_leader_error(session: CommandSession, election: str, hint: str = "") -> Failure:
     watch = f"pinnace leader{'' if election == DEFAULT_ELECTION else f' {election}'} -w"
     way = f"`pinnace status` shows which processes run; `{watch}` waits for a leader"
-    known = election in PERMANENT_ELECTIONS or bool(await session.client.elections.history(election))
+    known = election in PERMANENT_ELECTIONS or bool(await session.client.elections.list_terms(election))
     return Failure(
         f'election "{election}" has no leader',
         hint=way if known else "; ".join(filter(None, (_hint_for_word(election), hint))),

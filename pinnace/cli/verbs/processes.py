@@ -159,7 +159,7 @@ async def _restart_process(cluster: Cluster, name: str, steps: Steps, timeout: f
     """Stop a running process and start it again, or have its successor take over its listeners. Returns when it is ready."""
     if cluster.can_succeed(name):
         steps.waiting(f"the successor of {name}")
-        await cluster.succeed(name)
+        await cluster.replace_by_successor(name)
         click.echo(f"{name} was replaced without interruption (pid {cluster.pid(name)})")
         return
     steps.waiting(f"{name} to end")
@@ -185,7 +185,7 @@ def _note_ignored_environment(cluster: Cluster) -> None:
 def _renew_certificates(cluster: Cluster) -> tuple[list[str], Failure | None]:
     """Renew certificates. Return the names of renewed ones, and print problems. Raises ClusterError."""
     try:
-        with cluster.folder.locked(), cluster.folder.usable():
+        with cluster.folder.locked(), cluster.folder.translate_os_errors():
             return certificates.renew_certificates(
                 pki_folder(cluster.spec.data_dir), fleet_node_names(cluster.reloaded().spec)
             ), None
@@ -315,7 +315,7 @@ def down(settings: Settings, data_dir: Path | None) -> None:
             if ran_on := running.run_coroutine(processes.end_processes(folder)):
                 steps.done(f"the state of a cluster in {folder} is gone; its processes ran on, and were killed: {ran_on}")
             elif (made := ClusterFolder(folder).remove_failed_start()) is not None:
-                ClusterFolder(folder).prune(made)
+                ClusterFolder(folder).remove_empty_directories(made)
                 steps.done(f"removed the logs of a start that failed from {folder}")
             elif not named and (others := clusters.hint_at_other_clusters(settings, folder, "down")):
                 left = Failure(nothing.message, hint=others, code=ExitCode.NOT_FOUND)
@@ -385,7 +385,7 @@ async def _kill_processes(cluster: Cluster, names: Sequence[str], number: signal
     if LEADER in names:
         leader, token = (_find_frozen_scheduler(cluster), 0) if number is signal.SIGCONT else await _find_leader(cluster)
     names = list(dict.fromkeys(leader if name == LEADER else name for name in names))
-    hit = {name: process for name in names if (process := processes.find_running(cluster.state.find(name)))}
+    hit = {name: process for name in names if (process := processes.find_running(cluster.state.find_process(name)))}
     for name, process in hit.items():
         cluster.kill(name, number)
         leads = f', which leads the election "{ELECTION}" with token {token}' if name == leader and token else ""
@@ -402,7 +402,7 @@ async def _kill_processes(cluster: Cluster, names: Sequence[str], number: signal
 
 def _find_frozen_scheduler(cluster: Cluster) -> str:
     """Return the name of the frozen scheduler. Raises Failure."""
-    suspended_processes = processes.suspended_processes(cluster.state.of(SCHEDULER))
+    suspended_processes = processes.suspended_processes(cluster.state.processes_of(SCHEDULER))
     if len(suspended_processes) == 1:
         return suspended_processes[0]
     if suspended_processes:

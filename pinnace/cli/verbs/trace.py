@@ -133,7 +133,7 @@ async def _list_holders(client: Client, pod: Pod) -> Mapping[int, str]:
     if not election:
         return {}
     try:
-        return {term.token: term.holder for term in await client.elections.history(election)}
+        return {term.token: term.holder for term in await client.elections.list_terms(election)}
     except ApiError:
         return {}
 
@@ -256,7 +256,7 @@ async def _add_decision(client: Client, pod: Pod, bind: int, found: PodTrace) ->
         )
     revision = bind - 1 if bind else 0
     try:
-        document = await LiveTimelineSource(client.connection, "").decision(found.pod, revision)
+        document = await LiveTimelineSource(client.connection, "").explain_decision(found.pod, revision)
         explanation = from_json(Explanation, document)
     except (DecisionError, Malformed) as error:
         return _set_decision(found, None, "", f"The filters and scores of the decision are unknown: {error}.")

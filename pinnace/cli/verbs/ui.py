@@ -146,7 +146,7 @@ def open_(
         page = site.TimelineSite(source, sessions)
         runner, url = await site.serve_site(page, "127.0.0.1", 0)
         try:
-            link = sessions.link(url, site.Viewer("you"))
+            link = sessions.create_link(url, site.Viewer("you"))
             print_result(f"{link}\n")
             print_error_line("serving the recording; press Ctrl-C to stop")
             open_browser(link, opens)

@@ -306,7 +306,7 @@ def _describe_way_to_change(cluster: Cluster, name: str) -> str:
     path = config_folder(cluster.spec.data_dir) / copy
     if not copy or not path.is_file():
         return ""
-    names = " ".join(record.name for record in cluster.state.of(component))
+    names = " ".join(record.name for record in cluster.state.processes_of(component))
     where = data_dir_flag(cluster.spec.data_dir)
     return f"to change it in that cluster, edit its copy {path}, then `pinnace restart{where} {names}`; "
 
@@ -394,7 +394,7 @@ def _format_welcome(cluster: Cluster, detach: bool, context: WrittenContext, *, 
 
 def _format_dns_example(cluster: Cluster) -> list[tuple[str, str]]:
     """Return an example request to the DNS server of the service proxy."""
-    for record in cluster.state.of(PROXY):
+    for record in cluster.state.processes_of(PROXY):
         argv = record.plan.argv
         host, _, port = argv[argv.index(DNS) + 1].rpartition(":")
         return [(f"dig @{host} -p {port} NAME.NAMESPACE.svc.cluster.local", "the addresses of a service")]

@@ -70,7 +70,7 @@ async def calibrated_cluster(
     async def measure(state: ClusterState) -> None:
         progress.waiting(f"the calibration of etcd ({CALIBRATION_SECONDS:g} s)")
         shown = certificates.etcd_arguments(pki_folder(state.spec.data_dir))
-        calibrations.append(await calibrate(state.of(ETCD)[0].plan.address, shown))
+        calibrations.append(await calibrate(state.processes_of(ETCD)[0].plan.address, shown))
 
     async with AsyncExitStack() as stack:
         links = await stack.enter_async_context(Links(spec.schedulers * spec.apiservers)) if linked else None
@@ -84,7 +84,7 @@ async def calibrated_cluster(
 
 def _of_schedulers(links: Links) -> Wiring:
     def wire(source: str, target: str, address: str) -> str:
-        return links.wire(source, target, address) if source.startswith(SCHEDULER) else address
+        return links.assign_address(source, target, address) if source.startswith(SCHEDULER) else address
 
     return wire
 

@@ -79,7 +79,7 @@ class HeldLinks:
         await self._links.set(self._find_link(source), requests=Mode.PASS)
 
     def _find_link(self, source: str) -> list[Link]:
-        return [link for link in self._links.all if link[0] == source]
+        return [link for link in self._links.all_links if link[0] == source]
 
 
 async def hit_leader(
@@ -114,11 +114,11 @@ async def bring_back(cluster: Cluster, name: str, number: signal.Signals) -> Non
     if number == signal.SIGSTOP:
         cluster.kill(name, signal.SIGCONT)
     else:
-        ended = cluster.state.find(name).process
+        ended = cluster.state.find_process(name).process
         await processes.wait_ended([ended] if ended else [], LEADER_TIMEOUT)
         await cluster.start(name)
     deadline = time.monotonic() + LEADER_TIMEOUT
-    while missing := await startup.check_readiness([cluster.state.find(name)]):
+    while missing := await startup.check_readiness([cluster.state.find_process(name)]):
         if time.monotonic() > deadline:
             raise BenchError(f"timed out after {LEADER_TIMEOUT:g} s waiting for readiness: {missing.what}")
         await asyncio.sleep(POLL)
@@ -171,7 +171,7 @@ async def measure_failovers(bench: BenchCluster, number: signal.Signals, times: 
         usage,
         samples={"gap": gaps},
         items=len(load.uids),
-        violations=witness.history.violations(load.uids),
+        violations=witness.history.count_violations(load.uids),
         counts={"refused_binds": refused, "old_leaders_refused": refusals} if card else {},
     )
 
@@ -187,7 +187,7 @@ async def _count_new_fenced_binds(cluster: Cluster, scheduler: str, before: int)
 
 async def count_fenced_binds(cluster: Cluster, scheduler: str) -> int:
     """Return the number of the scheduler's binds that the fence has rejected since its start."""
-    http = cluster.state.find(scheduler).plan.http
+    http = cluster.state.find_process(scheduler).plan.http
     return await usage.read_metric(http, "scheduler_bindings_total", result="fenced") or 0
 
 

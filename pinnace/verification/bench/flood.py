@@ -90,7 +90,7 @@ async def measure_flood(bench: BenchCluster, rate: float, seconds: float, progre
                 crowded = await probe.measure_calls(seconds)
             usage = meter.read_usage()
             beating.cancel()
-        waited = await read_metric(bench.cluster.state.find(f"{APISERVER}-0").plan.http, QUEUED) or 0
+        waited = await read_metric(bench.cluster.state.find_process(f"{APISERVER}-0").plan.http, QUEUED) or 0
         violations = await _find_violations(bench.clients[0], made, probe)
     finally:
         await probe.close()
@@ -266,7 +266,7 @@ async def flood_as(
                 samples |= {f"{what}, {name}": times for what, times in (await probe.measure_calls(seconds)).items()}
             counts |= {f"{name} {code}": count for code, count in made.outcomes.items() if code != "wanted"}
         lost = probe.lost
-    memory = await read_metric(bench.cluster.state.find(f"{APISERVER}-0").plan.http, MEMORY) or 0
+    memory = await read_metric(bench.cluster.state.find_process(f"{APISERVER}-0").plan.http, MEMORY) or 0
     counts["megabytes_of_the_server"] = int(memory / 1e6)
     items = max(1, sum(counts.values()))
     return BenchRun(

@@ -74,7 +74,7 @@ class GatewayResults:
     works: dict[str, WorkResult] = field(default_factory=dict)
     static: list[float] = field(default_factory=list)
 
-    def calibrated(self) -> dict[str, WorkResult]:
+    def calibrated_works(self) -> dict[str, WorkResult]:
         """Return the works, each with the mean of the static rates around it."""
         if not self.static:
             return self.works
@@ -91,7 +91,7 @@ async def measure_gateway(
 ) -> BenchRun:
     """Measure all stages in turn. `requests`: creates and gets of each kind. `listed`: pods in a list. `events`: creates that
     `watchers` receive. The rate is that of creates in JSON. Raises BenchError, ApiError."""
-    (record,) = bench.cluster.state.of(GATEWAY)
+    (record,) = bench.cluster.state.processes_of(GATEWAY)
     done, began = GatewayResults(), ProcessMeter(bench.cluster.state)
     async with AsyncExitStack() as stack:
         callers = await stack.enter_async_context(open_sessions(f"https://{record.plan.address}", bench.cluster.tls))
@@ -127,7 +127,7 @@ async def measure_gateway(
         items=requests,
         rate=done.works["create, JSON"].rate,
         counts=done.counts,
-        works=done.calibrated(),
+        works=done.calibrated_works(),
     )
 
 
@@ -380,6 +380,6 @@ def cpu_per_item(usage: Mapping[str, ProcessUsage], items: int) -> dict[str, flo
 
 def _memory(bench: BenchCluster, component: str) -> int:
     """Return the resident memory of a component with its descendants in MB."""
-    running = [record.process for record in bench.cluster.state.of(component) if record.process]
+    running = [record.process for record in bench.cluster.state.processes_of(component) if record.process]
     result = map(procfs.read_usage, (*running, *procfs.find_descendants(running)))
     return round(sum(usage.rss_mb for usage in result if usage))

@@ -105,7 +105,7 @@ class CreatedPods:
         return f"{self._prefix}{number:06d}"
 
     @property
-    def began(self) -> float:
+    def began_at(self) -> float:
         return min(self.sent.values())
 
     @property

@@ -224,7 +224,7 @@ async def kill_fleet(
 ) -> NodeLossResult:
     """Kill a kubelet process, wait until all replicas serve again, and restart it. Raises BenchError, ClusterError."""
     name, outage = f"{KUBELET}-{fleet}", observer.outage
-    on_it, pid = outage.fleet_pods, cluster.state.find(name).pid
+    on_it, pid = outage.fleet_pods, cluster.state.find_process(name).pid
     outage.start_counting()
     hit = time.monotonic()
     cluster.kill(name, signal.SIGKILL)

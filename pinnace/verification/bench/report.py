@@ -129,7 +129,7 @@ class BenchReport:
         }
 
     @property
-    def median(self) -> BenchRun:
+    def median_run(self) -> BenchRun:
         """The run with the median rate. For an even number of runs, the lower of the two."""
         return sorted(self.runs, key=lambda run: run.rate)[(len(self.runs) - 1) // 2]
 
@@ -156,7 +156,7 @@ class BenchReport:
             "stages": stages,
             "violations": self.violations,
             **self.counts,
-            **_process_figures(self.median),
+            **_process_figures(self.median_run),
             "runs": [_run_to_json(run) for run in self.runs],
             "machine": asdict(self.machine),
         }
@@ -167,7 +167,7 @@ class BenchReport:
         rates = [run.rate for run in self.runs]
         return {
             "unit": self.unit,
-            "rate": round(self.median.rate, 1),
+            "rate": round(self.median_run.rate, 1),
             "rate_min": round(min(rates), 1),
             "rate_max": round(max(rates), 1),
             "per_1000_transactions": round(statistics.median(run.per_1000_transactions for run in self.runs), 1),
@@ -180,8 +180,8 @@ class BenchReport:
             *([self._rates()] if self.unit else []),
             self._latencies(),
             self._processes(),
-            *([self._works()] if self.median.works else []),
-            *([self._stage_cpu()] if self.median.stage_cpu else []),
+            *([self._works()] if self.median_run.works else []),
+            *([self._stage_cpu()] if self.median_run.stage_cpu else []),
             ", ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in counts.items()),
             f"machine: {m.cores} cores, {m.memory_gb:g} GB, Linux {m.kernel}, Python {m.python}; commit {m.commit or '?'}",
         ]
@@ -204,7 +204,7 @@ class BenchReport:
         return table
 
     def _processes(self) -> Table:
-        run = self.median
+        run = self.median_run
         table = _table("process", "CPU s", "CPU s per 1,000", "peak MB")
         for name, usage in run.usage.items():
             table.add_row(name, f"{usage.cpu_s:.2f}", f"{usage.cpu_s / run.items * 1000:.3f}", f"{usage.peak_rss_mb:.0f}")
@@ -213,7 +213,7 @@ class BenchReport:
         return table
 
     def _works(self) -> Table:
-        works = self.median.works
+        works = self.median_run.works
         processes = list(dict.fromkeys(name for work in works.values() for name in work.cpu_us))
         table = _table("work", "per second", "HAProxy, static", "ratio", *(f"{name}, µs" for name in processes))
         for name, work in works.items():
@@ -225,7 +225,7 @@ class BenchReport:
         return table
 
     def _stage_cpu(self) -> Table:
-        run = self.median
+        run = self.median_run
         spent = sum(run.stage_cpu.values())
         table = _table("stage in the API servers", f"CPU µs per {self._item}", "share")
         for stage, seconds in sorted(run.stage_cpu.items(), key=lambda item: -item[1]):

@@ -68,8 +68,8 @@ async def measure_throughput(bench: BenchCluster, pods: int, batch: int) -> Benc
             RUNNING: [pod.running - load.sent[pod.name] for pod in seen],
         },
         items=pods,
-        rate=pods / (max(pod.running for pod in seen) - load.began),
-        violations=history.violations(load.uids),
+        rate=pods / (max(pod.running for pod in seen) - load.began_at),
+        violations=history.count_violations(load.uids),
     )
 
 
@@ -82,7 +82,7 @@ async def measure_creates(bench: BenchCluster, pods: int, batch: int) -> BenchRu
     await load.create_pods(bench.clients, pods, batch=batch)
     usage = meter.read_usage()
     stage_cpu = await stages.read_stage_cpu()
-    elapsed = max(load.acknowledged.values()) - load.began
+    elapsed = max(load.acknowledged.values()) - load.began_at
     return BenchRun(
         bench.calibration,
         usage,
@@ -199,7 +199,7 @@ async def measure_backlog(
     async with cluster.client() as client, watch_pods(client) as witness:
         setting = await prepare_workload(bench, workload, pods, witness, progress)
         if bound_only:
-            await processes.stop_processes(cluster.state.of(KUBELET))  # without controllers, the nodes stay Ready
+            await processes.stop_processes(cluster.state.processes_of(KUBELET))  # without controllers, the nodes stay Ready
         await wait_for_idle_schedulers(cluster)
         progress.waiting("the schedulers to take in the backlog")
         async with run_without_leader(cluster, client) as caretaker:
@@ -231,9 +231,11 @@ def count_violations(history: PodHistory, workload: Workload, setting: PreparedW
     """Return the number of violations by name; see witness.py and workloads.py."""
     placed, measured = set(setting.placed.uids), set(setting.measured.uids)
     loads = ((placed, cpu_of(workload.placed.shape)), (measured, cpu_of(workload.measured.shape)))
-    return history.violations(placed | measured) | {
-        "overcommitted": workloads.overcommitted((node, cpu) for uids, cpu in loads for node in history.nodes(uids)),
-        "misplaced": workload.misplaced(history.nodes(workload.constrained(placed, measured)), setting.zones),
+    return history.count_violations(placed | measured) | {
+        "overcommitted": workloads.count_overcommitted_nodes(
+            (node, cpu) for uids, cpu in loads for node in history.nodes_of(uids)
+        ),
+        "misplaced": workload.misplaced(history.nodes_of(workload.constrained_pods(placed, measured)), setting.zones),
         "wrongly_bound": sum(bool(seen.bound) for uid, seen in history.pods.items() if uid not in placed | measured),
     }
 
@@ -264,8 +266,8 @@ class PlaceholderLeader:
 @asynccontextmanager
 async def run_without_leader(cluster: Cluster, client: Client) -> AsyncIterator[PlaceholderLeader]:
     """Run all schedulers as standbys while the benchmark leads. Raises BenchError."""
-    schedulers = [record.name for record in cluster.state.of(SCHEDULER)]
-    await processes.stop_processes(cluster.state.of(SCHEDULER))
+    schedulers = [record.name for record in cluster.state.processes_of(SCHEDULER)]
+    await processes.stop_processes(cluster.state.processes_of(SCHEDULER))
     caretaker = PlaceholderLeader(client.connection)
     campaigning = asyncio.create_task(caretaker.candidate.run())
     try:
@@ -285,7 +287,7 @@ async def run_without_leader(cluster: Cluster, client: Client) -> AsyncIterator[
 async def wait_for_idle_schedulers(cluster: Cluster) -> None:
     """Wait until the schedulers are idle. Raises BenchError."""
     deadline = time.monotonic() + QUIET_TIMEOUT
-    names = {record.name for record in cluster.state.of(SCHEDULER)}
+    names = {record.name for record in cluster.state.processes_of(SCHEDULER)}
     while time.monotonic() < deadline:
         meter = ProcessMeter(cluster.state)
         await asyncio.sleep(QUIET_INTERVAL)

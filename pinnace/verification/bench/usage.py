@@ -99,7 +99,7 @@ class StageMeter:
 
     @classmethod
     async def start_stage_meter(cls, state: ClusterState) -> Self:
-        addresses = [record.plan.http for record in state.of(APISERVER)]
+        addresses = [record.plan.http for record in state.processes_of(APISERVER)]
         return cls(addresses, await _sum(addresses))
 
     async def read_stage_cpu(self) -> dict[str, float]:

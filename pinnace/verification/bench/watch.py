@@ -94,7 +94,7 @@ async def measure_watchers(bench: BenchCluster, watchers: int, events: int, batc
         raise BenchError(f"{missing:,} events did not arrive within {WATCH_TIMEOUT:g} s") from None
     usage = meter.read_usage()
     deliveries = [watcher.arrivals[name] - sent for watcher in crowd for name, sent in load.sent.items()]
-    elapsed = max(max(watcher.arrivals.values()) for watcher in crowd) - load.began
+    elapsed = max(max(watcher.arrivals.values()) for watcher in crowd) - load.began_at
     return BenchRun(
         bench.calibration,
         usage,
@@ -265,7 +265,7 @@ async def _count_late_listeners(listeners: Sequence[WatchReader], revision: int)
 
 def _memory(bench: BenchCluster) -> int:
     """Return the memory of all API servers in MB."""
-    result = (procfs.read_usage(record.process) for record in bench.cluster.state.of(APISERVER) if record.process)
+    result = (procfs.read_usage(record.process) for record in bench.cluster.state.processes_of(APISERVER) if record.process)
     return round(sum(usage.rss_mb for usage in result if usage))
 
 

@@ -79,15 +79,15 @@ class PodHistory:
             self.tokens.setdefault(seen.token, now)
         seen.node = node
 
-    def violations(self, acknowledged: Iterable[str]) -> dict[str, int]:
+    def count_violations(self, acknowledged: Iterable[str]) -> dict[str, int]:
         """Return the number of violations by name. `acknowledged`: the uids of created pods."""
         return {
-            "lost": len(self.lost(acknowledged)),
+            "lost": len(self.lost_pods(acknowledged)),
             "bound_twice": len(self.bound_twice()),
             "bound_by_deposed": len(self.deposed),
         }
 
-    def nodes(self, uids: Iterable[str]) -> list[str]:
+    def nodes_of(self, uids: Iterable[str]) -> list[str]:
         """Return the nodes of these pods. Deleted and unbound pods are omitted."""
         seen = (self.pods[uid] for uid in uids if uid in self.pods)
         return [item.node for item in seen if item.node and not item.deleted]
@@ -96,7 +96,7 @@ class PodHistory:
         """Return the names of pods whose node or token changed after the bind."""
         return [seen.name for seen in self.pods.values() if seen.rebound]
 
-    def lost(self, acknowledged: Iterable[str]) -> list[str]:
+    def lost_pods(self, acknowledged: Iterable[str]) -> list[str]:
         """Return the uids of created pods that were never observed as bound."""
         return [uid for uid in acknowledged if (seen := self.pods.get(uid)) is None or not seen.bound]
 

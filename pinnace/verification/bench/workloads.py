@@ -197,7 +197,7 @@ def even_zones(max_skew: int) -> Check:
     return check
 
 
-def overcommitted(placed: Iterable[tuple[str, int]]) -> int:
+def count_overcommitted_nodes(placed: Iterable[tuple[str, int]]) -> int:
     """Return the number of nodes whose pods request more CPU than the node has. `placed`: the node and millicores of each
     pod."""
     taken = Counter[str]()
@@ -309,11 +309,11 @@ class Workload:
     def scaled(self, count: int, nodes: int) -> int:
         return -(-count * nodes // self.nodes)
 
-    def room(self, nodes: int) -> int:
+    def max_measured_pods(self, nodes: int) -> int:
         """Return the number of pods that can be measured on this number of nodes."""
         return nodes * self.per_node - (0 if self.preempts else self.scaled(self.placed.count, nodes))
 
-    def constrained(self, placed: set[str], measured: set[str]) -> set[str]:
+    def constrained_pods(self, placed: set[str], measured: set[str]) -> set[str]:
         """Return the pods that `misplaced` checks."""
         return measured | placed if self.placed.shape is self.measured.shape else measured
 

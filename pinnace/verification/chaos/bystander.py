@@ -91,7 +91,7 @@ class _MissingPodReader:
     def __init__(self, client: Client) -> None:
         self._pods = client.pods
 
-    async def step(self) -> None:
+    async def execute_step(self) -> None:
         with suppress(NotFound):
             await self._pods.get(BYSTANDER, LOAD)
 

@@ -269,18 +269,18 @@ class RecordingConnection(Connection):
             limit = min(timeout, CALL_TIMEOUT)
             answer = await server.call(method, request, response, timeout=limit, fence=fence, metadata=metadata)
         except ApiError as error:
-            self._write(number, attempt.failed(error))
+            self._write(number, attempt.record_failure(error))
             raise
         except asyncio.CancelledError:
-            self._write(number, attempt.ended("unknown", CANCELLED))
+            self._write(number, attempt.record_end("unknown", CANCELLED))
             raise
-        self._write(number, attempt.done(answer, self._lists))
+        self._write(number, attempt.record_success(answer, self._lists))
         return answer
 
-    def abandon(self) -> None:
+    def abandon_pending_calls(self) -> None:
         """Record all pending calls as unknown, because the client is killed."""
         for number, attempt in list(self._under_way.items()):
-            self._write(number, attempt.ended("unknown", CANCELLED))
+            self._write(number, attempt.record_end("unknown", CANCELLED))
 
     async def stream(self, method: str, request: Message, response: type[R], *, metadata: Metadata = ()) -> Stream[R]:
         return await self._random.choice(self._servers).stream(method, request, response, metadata=metadata)
@@ -306,18 +306,18 @@ class CallAttempt:
         self._resource = resource
         self._request = request
 
-    def done(self, answer: Any, lists: dict[str, int]) -> CallRecord:
+    def record_success(self, answer: Any, lists: dict[str, int]) -> CallRecord:
         """Return the record of a successful call. `lists`: the first page of each list by continue token; updated by this
         method."""
         items = list_returned_items(self._verb, self._resource, self._request, answer)
         if self._verb != "list":
-            return self.ended("ok", items=items)
+            return self.record_end("ok", items=items)
         token, further = getattr(self._request.options, CONTINUE), getattr(answer.metadata, CONTINUE)
         first = lists.pop(token, 0) if token else self._number
         if further:
             lists[further] = first
         namespace = self._request.namespace
-        return self.ended(
+        return self.record_end(
             "ok",
             items=items,
             snapshot=int(answer.metadata.resourceVersion),
@@ -328,12 +328,12 @@ class CallAttempt:
             stale=bool(token or self._request.options.resourceVersion),
         )
 
-    def failed(self, error: ApiError) -> CallRecord:
+    def record_failure(self, error: ApiError) -> CallRecord:
         if self._verb == "get" and isinstance(error, NotFound) and error.reason:
-            return self.ended("ok", error.code.name, items=list_requested_items(self._verb, self._resource, self._request))
-        return self.ended(classify_outcome(error), error.code.name)
+            return self.record_end("ok", error.code.name, items=list_requested_items(self._verb, self._resource, self._request))
+        return self.record_end(classify_outcome(error), error.code.name)
 
-    def ended(
+    def record_end(
         self, outcome: Outcome, code: str = "", items: tuple[CallItem, ...] | None = None, **of_a_list: Any
     ) -> CallRecord:
         now = time.monotonic()

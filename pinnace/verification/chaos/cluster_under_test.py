@@ -94,7 +94,7 @@ class ClusterUnderTest:
 
     def resume_process(self, name: str) -> None:
         """Resume a stopped process. Does nothing if it has ended."""
-        if process := processes.find_running(self.cluster.state.find(name)):
+        if process := processes.find_running(self.cluster.state.find_process(name)):
             procfs.send_signal(process, signal.SIGCONT)
 
     async def restart_stopped_process(self, name: str) -> None:
@@ -107,10 +107,10 @@ class ClusterUnderTest:
 
     async def restart_with_plan(self, name: str, plan: ProcessPlan) -> None:
         """Restart a process with a different plan. Does not wait until it is ready. Raises NotPossible."""
-        original = self.cluster.state.find(name).plan
+        original = self.cluster.state.find_process(name).plan
         self.end_process(name, signal.SIGKILL)
         self._plans.setdefault(name, original)
-        self.cluster.replan(plan)
+        self.cluster.change_plan(plan)
         await self.restart_stopped_process(name)
 
     async def restore_original_plan(self, name: str) -> None:
@@ -121,7 +121,7 @@ class ClusterUnderTest:
         if self.cluster.pid(name):
             self.end_process(name, signal.SIGKILL)
         self._downed.add(name)
-        self.cluster.replan(original)
+        self.cluster.change_plan(original)
         await self.restart_stopped_process(name)
 
     def allow_errors(self, name: str, *, may_end: bool) -> None:
@@ -145,7 +145,7 @@ class ClusterUnderTest:
         return True
 
     async def wait_until_exited(self, name: str) -> None:
-        process = self.cluster.state.find(name).process
+        process = self.cluster.state.find_process(name).process
         ending = [process] if process else []
         if not await processes.wait_ended(ending, END_TIMEOUT):
             self.unstoppable_processes.append(f"{name} did not stop within {END_TIMEOUT:g} s")
@@ -163,7 +163,7 @@ class ClusterUnderTest:
         deadline = time.monotonic() + READY_TIMEOUT
         while True:
             try:
-                self.cluster.revive([name])
+                self.cluster.start_without_waiting([name])
                 return
             except ClusterError:
                 if time.monotonic() > deadline:
@@ -173,7 +173,7 @@ class ClusterUnderTest:
     async def wait_until_ready(self, name: str) -> bool:
         """Wait until the process is ready. Return False on timeout."""
         deadline = time.monotonic() + READY_TIMEOUT
-        while await startup.check_readiness([self.cluster.state.find(name)]):
+        while await startup.check_readiness([self.cluster.state.find_process(name)]):
             if time.monotonic() > deadline:
                 return False
             await asyncio.sleep(POLL)
@@ -210,11 +210,11 @@ class ClusterUnderTest:
     async def undo_all_faults(self) -> None:
         """Undo the effects of all faults: links, clocks, disks, frozen and stopped processes, changed plans, and etcd's
         alarms."""
-        await self.links.heal()
+        await self.links.reset_links()
         if self.clocks:
             self.clocks.reset_offsets()
         for disk in self.disks.values():
-            await disk.empty()
+            await disk.restore_size()
         for record in self.cluster.state.processes:
             await self.restore_original_plan(record.name)
             while self._excused.get(record.name):
@@ -228,7 +228,7 @@ class ClusterUnderTest:
         deadline = time.monotonic() + READY_TIMEOUT
         while True:
             try:
-                await self.surgeon.ask("alarm", on=False)
+                await self.surgeon.request_result("alarm", on=False)
                 return
             except HelperError:
                 if time.monotonic() > deadline:
@@ -236,12 +236,12 @@ class ClusterUnderTest:
             await asyncio.sleep(POLL)
 
     def _running_processes(self, component: str) -> list[str]:
-        return [record.name for record in self.cluster.state.of(component)]
+        return [record.name for record in self.cluster.state.processes_of(component)]
 
     async def _find_leader(self) -> str | None:
         election = await view.try_scheduler_leader(self.client)
         return election.holder if election else None
 
     async def _find_etcd_leader(self) -> str | None:
-        address = await self.surgeon.ask("leader")
-        return next((record.name for record in self.cluster.state.of(ETCD) if record.plan.address == address), None)
+        address = await self.surgeon.request_result("leader")
+        return next((record.name for record in self.cluster.state.processes_of(ETCD) if record.plan.address == address), None)

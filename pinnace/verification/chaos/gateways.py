@@ -97,7 +97,7 @@ class PodSession:
             for address in addresses
         ]
 
-    def choose(self) -> tuple[aiohttp.ClientSession, str]:
+    def choose_gateway(self) -> tuple[aiohttp.ClientSession, str]:
         """Return the session of a random gateway, and its address."""
         index = self._random.randrange(len(self._addresses))
         return self._sessions[index], self._addresses[index]
@@ -127,22 +127,22 @@ class PodSession:
 
     async def _call(self, client: str, verb: Verb, request: Any, method: str, path: str, body: bytes = b"") -> Pod | None:
         """Send a request to a random gateway, and record the outcome. Return the object, or None after a failure."""
-        session, address = self.choose()
+        session, address = self.choose_gateway()
         answer: Pod | None
         attempt = CallAttempt(client, next(self._numbers), address, verb, PODS, request)
         try:
             answer = await self._send(session, method, path, body)
-            record = attempt.done(answer, {})
+            record = attempt.record_success(answer, {})
         except GatewayRefused as error:
             # 500 and 504 say that the outcome is unknown; after 503 and 4xx nothing has changed
-            record = attempt.ended("unknown" if error.code in (500, 504) else "refused", str(error.code))
+            record = attempt.record_end("unknown" if error.code in (500, 504) else "refused", str(error.code))
             answer = None
         except aiohttp.ClientConnectorError:
-            record, answer = attempt.ended("refused", "UNAVAILABLE"), None
+            record, answer = attempt.record_end("refused", "UNAVAILABLE"), None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            record, answer = attempt.ended("unknown", type(error).__name__), None
+            record, answer = attempt.record_end("unknown", type(error).__name__), None
         except asyncio.CancelledError:
-            self._journal.write(attempt.ended("unknown", MOVED))
+            self._journal.write(attempt.record_end("unknown", MOVED))
             raise
         self.calls[record.outcome] += 1
         self._journal.write(record)
@@ -238,7 +238,7 @@ class GatewayClients:
 
     async def _watch(self) -> None:
         while True:
-            session, address = self.pods.choose()
+            session, address = self.pods.choose_gateway()
             code = MOVED
             self._record_told("began", self._resume, key=f"{PODS.prefix}{NAMESPACE}/", server=address)
             try:

@@ -97,7 +97,7 @@ class TmpfsDisk:
         result = os.statvfs(self.path)
         return result.f_bavail * result.f_frsize
 
-    async def fill(self) -> None:
+    async def shrink_to_contents(self) -> None:
         """Shrink the disk to its contents. Raises ChaosError."""
         for _ in range(ATTEMPTS):
             result = os.statvfs(self.path)
@@ -106,7 +106,7 @@ class TmpfsDisk:
                 return
         raise ChaosError(f"unable to fill the disk {self.path}")
 
-    async def empty(self) -> None:
+    async def restore_size(self) -> None:
         """Restore the initial size. Raises ChaosError."""
         if not await self._resize(SIZE):
             raise ChaosError(f"unable to restore the size of the disk {self.path}")

@@ -36,7 +36,7 @@ class HostileKind:
     add: Callable[[Pod, int], None]
     """Adds item number n to a pod."""
 
-    def pod(self, name: str, namespace: str = "default", items: int | None = None) -> Pod:
+    def create_pod(self, name: str, namespace: str = "default", items: int | None = None) -> Pod:
         """Return a pod as sent by a client. `items`: the maximum number of items, or None for as many as allowed."""
         made = Pod()
         made.metadata.name, made.metadata.namespace = name, namespace
@@ -44,14 +44,14 @@ class HostileKind:
         made.spec.schedulerName = "default-scheduler"
         container = made.spec.containers.add(name="app", image="example.com/app:1")
         container.resources.requests["cpu"].string = "1m"
-        for number in range(self.most if items is None else min(items, self.most)):
+        for number in range(self.max_items if items is None else min(items, self.max_items)):
             self.add(made, number)
             if number % _CHECK_EVERY == 0 and made.ByteSize() > MAX_BYTES:
                 break
         return made
 
     @property
-    def most(self) -> int:
+    def max_items(self) -> int:
         """The maximum number of items of an object."""
         few, more = Pod(), Pod()
         for pod, items in ((few, 4), (more, 8)):

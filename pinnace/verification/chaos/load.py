@@ -286,7 +286,7 @@ async def run_at_rate(worker: LoadWorker, rate: float, offset: float) -> None:
     while True:
         await asyncio.sleep(max(0.0, due - time.monotonic()))
         try:
-            await worker.step()
+            await worker.execute_step()
         except Unavailable:
             await asyncio.sleep(PAUSE)
         except ApiError:

@@ -88,7 +88,7 @@ def find_hot_stacks(profiles: Path, check: CheckReport, records: Iterator[Record
 
 
 def _liveness_windows(check: CheckReport, faults: Sequence[FaultRecord]) -> Iterator[tuple[str, float, float]]:
-    for verdict in check.violated:
+    for verdict in check.violated_verdicts:
         for violation in verdict.violations[:VIOLATIONS]:
             if verdict.name in ("L2", "L3"):
                 yield verdict.name, violation.at - BEFORE, violation.at

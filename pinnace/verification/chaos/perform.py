@@ -165,7 +165,7 @@ async def _play_scenario(scenario: Scenario, context: ScenarioContext) -> None:
 async def _read_term_ends(context: ScenarioContext) -> dict[int, str]:
     """Return the reasons for the ends of the schedulers' terms by token."""
     try:
-        return {term.token: term.reason for term in await context.client.elections.history(ELECTION)}
+        return {term.token: term.reason for term in await context.client.elections.list_terms(ELECTION)}
     except ApiError:
         return {}
 

@@ -67,7 +67,7 @@ class TrafficCounter:
     words: int = 0
     """The number of messages that watchers received."""
 
-    def counting(self, records: Iterable[Record]) -> Iterator[Record]:
+    def count_records(self, records: Iterable[Record]) -> Iterator[Record]:
         for record in records:
             if isinstance(record, CallRecord):
                 self.calls[record.verb] += 1
@@ -109,7 +109,7 @@ class ChaosReport:
         return result
 
     @property
-    def void(self) -> list[str]:
+    def void_reasons(self) -> list[str]:
         """The reasons why the run is void."""
         reasons = list(self.check.void)
         if not self.damage.fired:
@@ -121,9 +121,9 @@ class ChaosReport:
 
     @property
     def status(self) -> Status:
-        if self.violations or self.check.violated:
+        if self.violations or self.check.violated_verdicts:
             return "violated"
-        return "void" if self.void else "holds"
+        return "void" if self.void_reasons else "holds"
 
     def rate(self, count: int) -> float:
         return count / self.seconds if self.seconds else 0.0
@@ -139,7 +139,7 @@ class ChaosReport:
             "versions": dict(self.versions),
             "verdicts": [verdict_document(verdict) for verdict in self.check.verdicts],
             "violations": self.violations,
-            "void": self.void,
+            "void": self.void_reasons,
             "faults": {
                 "fired": dict(sorted(self.damage.fired.items())),
                 "missed": self.damage.missed,
@@ -170,7 +170,7 @@ class ChaosReport:
                 suite, f"{verdict.name} {verdict.statement}", told, skipped=verdict.status in ("void", "not checked")
             )
         _add_test_case(suite, "no process ends unexpectedly, and the cluster is healthy after the faults", self.violations)
-        _add_test_case(suite, "the run is not void", self.void)
+        _add_test_case(suite, "the run is not void", self.void_reasons)
         suite.set("tests", str(len(suite.findall("testcase"))))
         suite.set("failures", str(len(suite.findall("testcase/failure"))))
         ElementTree.indent(suite)
@@ -202,7 +202,7 @@ class ChaosReport:
             if verdict.count > SHOWN:
                 yield f"      ... and {verdict.count - SHOWN:,} more"
         yield from (f"✗ {violation}" for violation in self.violations)
-        yield from (f"○ void: {reason}" for reason in self.void)
+        yield from (f"○ void: {reason}" for reason in self.void_reasons)
         yield ""
         if self.steps:
             yield "long steps of event loops:"
@@ -245,7 +245,7 @@ async def run_chaos(options: RunOptions, folder: Path, progress: StartProgress, 
     """Execute a run. Afterwards, the history and the logs are in `folder`, and no process of the cluster is left. Raises
     ChaosError, LoadError, ClusterError, HelperError, HistoryError."""
     skipped = {kind.name: reason for kind in options.kinds if (reason := find_missing_requirement(kind, options.spec))}
-    kinds = [kind.on(options.spec) for kind in options.kinds if kind.name not in skipped]
+    kinds = [kind.for_cluster(options.spec) for kind in options.kinds if kind.name not in skipped]
     scheduled_faults = schedule_faults(options.seed, options.seconds, kinds, options.spec)
     idle = find_unscheduled_kinds(kinds, scheduled_faults)
     library = find_library() if _is_needed(FaultRequirement.FAKETIME, kinds) else None
@@ -272,7 +272,7 @@ async def run_chaos(options: RunOptions, folder: Path, progress: StartProgress, 
     engine.damage.failures += find_log_errors(folder / LOGS, on.under_test.excuses)
     progress.waiting("the verdict")
     traffic = TrafficCounter()
-    check_report = await asyncio.to_thread(lambda: check_history(traffic.counting(read_run_history(folder))))
+    check_report = await asyncio.to_thread(lambda: check_history(traffic.count_records(read_run_history(folder))))
     steps = find_long_steps(folder / LOGS)
     hot = find_hot_stacks(folder / PROFILES, check_report, records.read_history(folder / JOURNAL))
     return ChaosReport(

@@ -148,7 +148,7 @@ class ChaosCluster:
     @property
     def gateways(self) -> list[str]:
         """The addresses of the gateways."""
-        return [record.plan.address for record in self.cluster.state.of(GATEWAY)]
+        return [record.plan.address for record in self.cluster.state.processes_of(GATEWAY)]
 
     @property
     def bystander(self) -> Bystander:
@@ -216,10 +216,12 @@ async def start_chaos_cluster(
         _mount_disks(mounts) as disks,
         Links(count) as links,
     ):
-        cluster = Cluster(replace(spec, data_dir=data_dir), ProcessHooks(links.wire, arguments, environment, etcd_data))
+        cluster = Cluster(
+            replace(spec, data_dir=data_dir), ProcessHooks(links.assign_address, arguments, environment, etcd_data)
+        )
         await cluster.up(progress, timeout=START_TIMEOUT)
         try:
-            addresses = ",".join(record.plan.address for record in cluster.state.of(ETCD))
+            addresses = ",".join(record.plan.address for record in cluster.state.processes_of(ETCD))
             etcd = ("--etcd", addresses, *certificates.etcd_arguments(pki_folder(data_dir)))
             async with (
                 cluster.client() as client,

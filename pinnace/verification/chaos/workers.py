@@ -74,7 +74,7 @@ _MUST_BE_NONE = (
 
 
 class LoadWorker(Protocol):
-    async def step(self) -> None:
+    async def execute_step(self) -> None:
         """Execute a step. Raises ApiError."""
         ...
 
@@ -104,7 +104,7 @@ class PodOwner:
         self._alive: list[str] = []
         self._read: Pod | None = None
 
-    async def step(self) -> None:
+    async def execute_step(self) -> None:
         if len(self._alive) < max(self._room / 4, BATCH):
             await self._create_batch()
         elif len(self._alive) > self._room - BATCH:
@@ -192,7 +192,7 @@ class ContestingWriter:
         self._objects = objects
         self._last: Pod | None = None
 
-    async def step(self) -> None:
+    async def execute_step(self) -> None:
         name = f"{CONTESTED}-{self._random.randrange(self._objects)}"
         (action,) = self._random.choices(self._actions, self._weights)
         await action(self, name)
@@ -271,7 +271,7 @@ class Adversary:
         self._numbers = count()
         self._tokens: list[int] = [FIRST_TOKEN]
 
-    async def step(self) -> None:
+    async def execute_step(self) -> None:
         actions = (
             self._bind_with_deposed_token, self._bind_with_current_token, self._bind_with_other_election, self._bind_twice,
             self._bind_bound_pod, self._update_stale_version, self._bind_with_old_token,

@@ -42,7 +42,7 @@ def examine_bind_once(history: History, findings: Findings) -> None:
         if not now.node:
             if before is not None and before.node:
                 text = f"pod {stored.key} (uid {now.uid}) was unbound from node {before.node}"
-                findings.violated(text, revision=stored.revision, at=stored.at)
+                findings.add_violation(text, revision=stored.revision, at=stored.at)
             continue
         if before is not None and (before.node, before.token) == (now.node, now.token):
             continue
@@ -53,7 +53,7 @@ def examine_bind_once(history: History, findings: Findings) -> None:
                 f"pod {stored.key} (uid {now.uid}) was bound to {node} with token {token} at revision {revision}, "
                 f"and again to {now.node} with token {now.token}"
             )
-            findings.violated(text, revision=stored.revision, at=stored.at)
+            findings.add_violation(text, revision=stored.revision, at=stored.at)
         bound[now.uid] = (now.node, now.token, stored.revision)
 
 
@@ -107,13 +107,13 @@ def _bound_pod_with_requests(pod: PodFacts | None) -> PodFacts | None:
 def _compare_usage(name: str, node: _NodeUsage, stored: StoredChange, findings: Findings) -> None:
     if not node.uid:
         text = f"pod {stored.key} was bound to node {name}, which has not existed"
-        findings.violated(text, revision=stored.revision, at=stored.at)
+        findings.add_violation(text, revision=stored.revision, at=stored.at)
         return
     for resource, used in node.used.items():
         capacity = node.allocatable.get(resource, 0)
         if used > capacity:
             text = f"node {name} exceeds its allocatable {resource} after the bind of {stored.key}: {used} of {capacity} used"
-            findings.violated(text, revision=stored.revision, at=stored.at)
+            findings.add_violation(text, revision=stored.revision, at=stored.at)
 
 
 def examine_fencing(history: History, findings: Findings) -> None:
@@ -123,7 +123,7 @@ def examine_fencing(history: History, findings: Findings) -> None:
         if now is not None and now.node and not now.bound_by_scheduler and stored.key.startswith(fenced):
             if before is None or before.node != now.node or before.bound_by_scheduler:
                 findings.examined += 1
-                findings.violated(
+                findings.add_violation(
                     f"pod {stored.key} was bound to {now.node} without a fence", revision=stored.revision, at=stored.at
                 )
             continue
@@ -134,12 +134,12 @@ def examine_fencing(history: History, findings: Findings) -> None:
         if leader is None or leader.create_revision != now.token:
             valid = f"the token was {leader.create_revision}" if leader else "there was no leader"
             text = f'pod {stored.key} was bound to {now.node} with token {now.token} of election "{now.election}", when {valid}'
-            findings.violated(text, revision=stored.revision, at=stored.at)
+            findings.add_violation(text, revision=stored.revision, at=stored.at)
         elif named and isinstance(leader.facts, ElectionFacts) and now.scheduler not in leader.facts.scheduler_names:
             scope = ", ".join(leader.facts.scheduler_names) or "no scheduler"
             by = f'the leader of election "{now.election}", which binds for {scope}'
             text = f'pod {stored.key} of scheduler "{now.scheduler}" was bound to {now.node} by {by}'
-            findings.violated(text, revision=stored.revision, at=stored.at)
+            findings.add_violation(text, revision=stored.revision, at=stored.at)
 
 
 def examine_elections(history: History, findings: Findings) -> None:
@@ -150,7 +150,7 @@ def examine_elections(history: History, findings: Findings) -> None:
                 continue
             findings.examined += 1
             for problem in _lock_problems(held, stored):
-                findings.violated(f'election "{name}": {problem}', revision=stored.revision, at=stored.at)
+                findings.add_violation(f'election "{name}": {problem}', revision=stored.revision, at=stored.at)
             held = stored
 
 

@@ -52,7 +52,7 @@ def check_history(records: Iterable[Record], only: Collection[str] | None = None
         findings = [Findings(name, statement) for name, statement in checker.invariants]
         if only is None or any(part.name in only for part in findings):
             checker.examine(history, *findings)
-            verdicts += [part.verdict() for part in findings]
+            verdicts += [part.make_verdict() for part in findings]
             void += [reason for part in findings for reason in part.void]
         else:
             verdicts += [Verdict(part.name, part.statement, "not checked") for part in findings]

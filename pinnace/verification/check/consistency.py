@@ -110,7 +110,7 @@ class _LinearizabilityScan:
                 effect = _effect_of_change(self._history, stored)
                 if not ready[effect]:
                     text = f"{key} was {effect}d at revision {stored.revision}, but no recorded call did this"
-                    self._findings.violated(text, revision=stored.revision, at=stored.at)
+                    self._findings.add_violation(text, revision=stored.revision, at=stored.at)
                 else:
                     ready[effect] -= 1
 
@@ -238,7 +238,7 @@ class _LinearizabilityScan:
     def _report_violation(self, call: CallRecord, text: str, floor: int) -> None:
         where = f"{call.verb} #{call.id} of {call.client} from {call.server}"
         known = f"when the call began, revision {floor} had certainly been reached"
-        self._findings.violated(f"{where} {text}; {known}", revision=floor, at=call.began)
+        self._findings.add_violation(f"{where} {text}; {known}", revision=floor, at=call.began)
 
 
 def _must_have_created_revision(call: CallRecord, item: CallItem) -> bool:
@@ -282,7 +282,7 @@ def _examine_calls(calls: list[CallRecord], findings: Findings) -> None:
             findings.examined += 1
             if problem := _session_problem(call, latest, objects):
                 text = f"{call.client}: {call.verb} #{call.id} from {call.server} {problem}"
-                findings.violated(text, revision=latest, at=call.began)
+                findings.add_violation(text, revision=latest, at=call.began)
             continue
         latest = max(latest, call.snapshot)
         for item in call.items:
@@ -319,7 +319,7 @@ def _examine_stream(messages: list[WatchMessage], findings: Findings) -> None:
                         f"watch {message.stream} of {message.client}: {message.kind} {message.key} from {message.server} has "
                         f"revision {message.revision}, after revision {latest}"
                     )
-                    findings.violated(text, revision=message.revision, at=message.at)
+                    findings.add_violation(text, revision=message.revision, at=message.at)
                 latest = max(latest, message.revision)
 
 
@@ -333,7 +333,7 @@ def examine_durability(history: History, findings: Findings) -> None:
                 stored = history.find_version(item.key, item.revision)
                 if problem := _is_unacknowledged(history, call, item, stored):
                     text = f"{call.verb} of {item.key} by {call.client} was acknowledged by {call.server}, but {problem}"
-                    findings.violated(text, revision=item.revision, at=call.ended)
+                    findings.add_violation(text, revision=item.revision, at=call.ended)
 
 
 def _is_unacknowledged(history: History, call: CallRecord, item: CallItem, stored: StoredChange | None) -> str:
@@ -362,10 +362,10 @@ def examine_completeness(history: History, findings: Findings) -> None:
         revision = stored.revision
         if not last <= revision <= last + 1 or revision < FIRST:
             text = f"revision {revision} follows revision {last}: {'out of order' if revision < last else 'incomplete'}"
-            findings.violated(text, revision=revision, at=stored.at)
+            findings.add_violation(text, revision=revision, at=stored.at)
         last = revision
         if problem := _find_revision_gap(alive, stored):
-            findings.violated(f"{stored.key} {problem}", revision=revision, at=stored.at)
+            findings.add_violation(f"{stored.key} {problem}", revision=revision, at=stored.at)
 
 
 def _find_revision_gap(alive: dict[str, int], stored: StoredChange) -> str:

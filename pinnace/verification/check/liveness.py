@@ -62,13 +62,15 @@ def examine_pods(history: History, findings: Findings) -> None:
         key, at = versions[-1].key, versions[-1].at
         if running is not None:
             if running > deadline:
-                findings.violated(
+                findings.add_violation(
                     f"pod {key} was Running {running - quiet:.1f} s after the last fault, limit {settle:g} s", at=running
                 )
         elif pod.node:
-            findings.violated(f"pod {key} is {pod.phase} on {pod.node}, {end - quiet:.1f} s after the last fault", at=at)
+            findings.add_violation(f"pod {key} is {pod.phase} on {pod.node}, {end - quiet:.1f} s after the last fault", at=at)
         elif node := room.find_node_for_pod(pod):
-            findings.violated(f"pod {key} is not bound {end - quiet:.1f} s after the last fault; node {node} has room", at=at)
+            findings.add_violation(
+                f"pod {key} is not bound {end - quiet:.1f} s after the last fault; node {node} has room", at=at
+            )
     if unjudged:
         findings.void.append(f"the run ended {end - quiet:.1f} s after the last fault, before the limit of {unjudged} pods")
 
@@ -114,7 +116,7 @@ def _check_cause(
         return
     cause = f"only the bearable fault {near[0].name} {near[0].target} was active" if near else "there was no recent fault"
     text = f'election "{name}": leadership moved from token {token} to {stored.create_revision}, and {cause}'
-    findings.violated(text, revision=stored.revision, at=stored.at)
+    findings.add_violation(text, revision=stored.revision, at=stored.at)
 
 
 def _check_frozen(name: str, versions: list[StoredChange], history: History, limit: float, findings: Findings) -> None:
@@ -134,7 +136,7 @@ def _check_frozen(name: str, versions: list[StoredChange], history: History, lim
         findings.examined += 1
         if leader == later:
             text = f"{fault.target} is frozen, but still leads with token {leader[0]} after {limit:g} s"
-            findings.violated(f'election "{name}": {text}', at=due)
+            findings.add_violation(f'election "{name}": {text}', at=due)
 
 
 def _leader_at(versions: list[StoredChange], at: float) -> tuple[int, str] | None:
@@ -148,7 +150,7 @@ def _check_gap(name: str, since: float, until: float, faults: Iterable[FaultReco
     alone = measure_uncovered(since, until, faults)
     if alone > limit:
         text = f"no leader for {until - since:.1f} s, {alone:.1f} s of it without a fault; limit {limit:g} s"
-        findings.violated(f'election "{name}": {text}', at=until)
+        findings.add_violation(f'election "{name}": {text}', at=until)
 
 
 def _run_record(history: History) -> RunInfo:
@@ -203,7 +205,7 @@ def examine_binds(history: History, findings: Findings) -> None:
         alone = measure_uncovered(since, until, covering) if until - since > run.bind_within else 0.0
         if alone > run.bind_within:
             text = f"no pod was bound for {until - since:.1f} s, {alone:.1f} s of it without an excusing fault"
-            findings.violated(f"{text}; {len(waiting)} waited, limit {run.bind_within:g} s", at=until)
+            findings.add_violation(f"{text}; {len(waiting)} waited, limit {run.bind_within:g} s", at=until)
 
     for at, uid, waits, bound in _list_waiting_changes(history, run):
         if at > quiet:
@@ -273,13 +275,15 @@ def _check_latency(fault: FaultRecord, calls: Sequence[CallRecord], limit: _Late
     failed = [call for call in calls if call.outcome != "ok"]
     if failed:
         codes = ", ".join(sorted({call.code or call.outcome for call in failed}))
-        findings.violated(f"{len(failed)} of {len(calls)} calls of bystanders failed {during}: {codes}", at=failed[0].ended)
+        findings.add_violation(
+            f"{len(failed)} of {len(calls)} calls of bystanders failed {during}: {codes}", at=failed[0].ended
+        )
     took = sorted(call.ended - call.began for call in calls)
     usual = took[len(took) * limit.percentile // 100]
     if usual > limit.seconds:
         part = f"{100 - limit.percentile}% of the bystanders' calls"
         text = f"{part} took {usual:.2f} s or more {during}, limit {limit.seconds:g} s"
-        findings.violated(text, at=fault.began)
+        findings.add_violation(text, at=fault.began)
 
 
 def examine_observations(history: History, findings: Findings) -> None:
@@ -293,7 +297,7 @@ def examine_observations(history: History, findings: Findings) -> None:
             fault = history.faults.get(observed.fault)
             during = f" during {fault.name}" if fault else ""
             text = f"{observed.target}{during}: {observed.what} is {observed.value:g}, must be {bound}"
-            findings.violated(text, at=observed.at)
+            findings.add_violation(text, at=observed.at)
     reported = {observed.fault for observed in history.observed}
     for fault in history.faults.values():
         if fault.fired and fault.ended is not None and fault.name in run.observing and fault.id not in reported:

@@ -50,7 +50,7 @@ def examine_phases(history: History, findings: Findings) -> None:
         if before is None or now.phase != before.phase:
             findings.examined += 1
         if problem := _phase_problem(now, before) or _is_repeated_change(history, change):
-            findings.violated(f"pod {stored.key} (uid {now.uid}) {problem}", revision=stored.revision, at=stored.at)
+            findings.add_violation(f"pod {stored.key} (uid {now.uid}) {problem}", revision=stored.revision, at=stored.at)
 
 
 def _phase_problem(now: PodFacts, before: PodFacts | None) -> str:
@@ -134,7 +134,7 @@ def _check_parallel_runs(
         faults = [fault for fault in history.faults.values() if fault.fired and fault.name not in doubling]
         if (both := measure_uncovered(since, until, faults)) > LINGER:
             text = f"ran in {one.process} and {other.process} concurrently for {both:.1f} s without a fault; limit {LINGER:g} s"
-            findings.violated(f"pod {one.key} (uid {uid}) {text}", at=since)
+            findings.add_violation(f"pod {one.key} (uid {uid}) {text}", at=since)
 
 
 def _check_leftover_runs(
@@ -152,13 +152,13 @@ def _check_leftover_runs(
             lives = last.get(run.process, 0.0) > end - LIVING
             if lives and run.began <= end and (run.ended is None or run.ended > end):
                 text = f"still ran in {run.process} at the end, {end - at:.1f} s after it was deleted"
-                findings.violated(f"pod {run.key} (uid {uid}) {text}", at=end)
+                findings.add_violation(f"pod {run.key} (uid {uid}) {text}", at=end)
 
 
 def _check_start_after_bind(history: History, runs: dict[str, list[_ProcessRun]], findings: Findings) -> None:
     for stored, now, before in history.pods:
         if now is not None and now.phase == "Running" and (before is None or before.phase != "Running") and now.uid not in runs:
-            findings.violated(
+            findings.add_violation(
                 f"pod {stored.key} (uid {now.uid}) is Running, but no kubelet started it",
                 revision=stored.revision,
                 at=stored.at,
@@ -177,10 +177,10 @@ def examine_nodes(history: History, findings: Findings) -> None:
         findings.examined += 1
         node, since = first.setdefault(ran.uid, (ran.node, ran.at))
         if ran.node != node:
-            findings.violated(
+            findings.add_violation(
                 f"pod {ran.key} (uid {ran.uid}) runs on {ran.node}, but ran on {node} since {since:.3f}", at=ran.at
             )
         elif ran.node != (wanted := bound.get(ran.uid, "")):
-            findings.violated(
+            findings.add_violation(
                 f"pod {ran.key} (uid {ran.uid}) runs on {ran.node}, but is bound to {wanted or 'no node'}", at=ran.at
             )

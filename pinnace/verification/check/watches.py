@@ -63,7 +63,7 @@ class ExpectedEvents:
         self._nodes: dict[str, list[tuple[StoredChange, StoredChange | None]]] | None = None
         self._events: dict[KeyQuery, list[ExpectedEvent]] = {}
 
-    def events(self, selection: KeyQuery) -> Sequence[ExpectedEvent]:
+    def events_of_selection(self, selection: KeyQuery) -> Sequence[ExpectedEvent]:
         """Return the expected events in order. The selector must be one that can be evaluated (`KeyQuery.is_evaluable`)."""
         events = self._events.get(selection)
         if events is None:
@@ -132,7 +132,7 @@ def examine_watches(history: History, events: Findings, bookmarks: Findings) -> 
         checker = _StreamChecker(history, expected, events, bookmarks, visits)
         for message in messages:
             checker.process_message(message)
-        checker.finish(history.phases.get("end"))
+        checker.finish_stream(history.phases.get("end"))
     visit_states(history, visits)
 
 
@@ -180,7 +180,7 @@ class _StreamChecker:
                 self._update_store(message)
                 self._revision = max(self._revision, message.revision)
 
-    def finish(self, end: float | None) -> None:
+    def finish_stream(self, end: float | None) -> None:
         self._check_bookmarked_events(0.0)
         if end is None or (self._syncing and self._last_message_at > end - DELIVERY_TIMEOUT):
             return
@@ -193,14 +193,14 @@ class _StreamChecker:
         self._name = f"watch {message.stream} of {message.client} from {message.server}"
         self._selection = KeyQuery(message.key, message.selection)
         if self._selection.is_evaluable:
-            self._expected = self._source.events(self._selection)
+            self._expected = self._source.events_of_selection(self._selection)
         self._syncing = message.revision == 0
         if self._syncing:
             self._store = {}
             return
         if self._revision not in (0, message.revision):
             text = f"{self._name} resumed after revision {message.revision}, but had received up to {self._revision}"
-            self._events.violated(text, revision=message.revision, at=message.at)
+            self._events.add_violation(text, revision=message.revision, at=message.at)
         self._set_position(message.revision)
 
     def _finish_list(self, message: WatchMessage) -> None:
@@ -273,11 +273,11 @@ class _StreamChecker:
         if missing:
             first = _event_text(missing[0])
             text = f"{self._name}: bookmark {message.revision}, but {len(missing)} events are missing, first {first}"
-            self._bookmarks.violated(text, revision=message.revision, at=message.at)
+            self._bookmarks.add_violation(text, revision=message.revision, at=message.at)
         self._bookmarked = max(self._bookmarked, index)
         if message.revision < self._revision:
             text = f"{self._name}: bookmark {message.revision} comes after revision {self._revision}"
-            self._bookmarks.violated(text, revision=message.revision, at=message.at)
+            self._bookmarks.add_violation(text, revision=message.revision, at=message.at)
         self._revision = max(self._revision, message.revision)
 
     def _check_bookmarked_events(self, at: float) -> None:
@@ -287,11 +287,11 @@ class _StreamChecker:
 
     def _report_lost(self, events: Sequence[ExpectedEvent], at: float, why: str) -> None:
         text = f"{self._name}: lost {len(events)} events, first {_event_text(events[0])}; {why}"
-        self._events.violated(text, revision=events[0].revision, at=at)
+        self._events.add_violation(text, revision=events[0].revision, at=at)
 
     def _report_violation(self, message: WatchMessage, text: str) -> None:
         where = f"{self._name}: {message.kind} {message.key} at revision {message.revision}"
-        self._events.violated(f"{where}: received {text}", revision=message.revision, at=message.at)
+        self._events.add_violation(f"{where}: received {text}", revision=message.revision, at=message.at)
 
 
 def _compare_store(
@@ -312,7 +312,7 @@ def _compare_store(
         else:
             continue
         text = f"{name}: after the list at revision {message.revision}, {key} {problem}"
-        findings.violated(text, revision=message.revision, at=message.at)
+        findings.add_violation(text, revision=message.revision, at=message.at)
 
 
 def _event_text(event: ExpectedEvent) -> str:
@@ -332,7 +332,7 @@ def examine_pages(history: History, findings: Findings) -> None:
             text = (
                 f"{_stream_name(call)}: returned revision {call.snapshot}, but the previous page returned {previous.snapshot}"
             )
-            findings.violated(text, revision=call.snapshot, at=call.ended)
+            findings.add_violation(text, revision=call.snapshot, at=call.ended)
             continue
         visits.append(StateVisit(call.snapshot, partial(_compare_page, findings, call, _last_key(previous))))
     visit_states(history, visits)
@@ -352,7 +352,7 @@ def _compare_page(findings: Findings, call: CallRecord, after: str, state: Store
         shown = {item.key for item in call.items}
         expected = {stored.key: stored for stored in there if stored.key in shown}
     for problem in _list_differences(call, expected):
-        findings.violated(f"{_stream_name(call)}: {problem}", revision=call.snapshot, at=call.ended)
+        findings.add_violation(f"{_stream_name(call)}: {problem}", revision=call.snapshot, at=call.ended)
 
 
 def _list_differences(call: CallRecord, expected: dict[str, StoredChange]) -> list[str]:

@@ -71,4 +71,4 @@ async def list_events(client: Client, reason: str, kind: str = "Pod", name: str 
 
 async def list_terms(client: Client) -> list[Term]:
     """Return the terms of the schedulers, the current one last."""
-    return list(await client.elections.history(SCHEDULER_ELECTION))
+    return list(await client.elections.list_terms(SCHEDULER_ELECTION))

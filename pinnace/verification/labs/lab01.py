@@ -10,14 +10,14 @@ UNASSIGNED = 5.0
 """Seconds for which a pod of this lab waits at least when no scheduler runs."""
 
 
-def running(found: Pod) -> str:
+def node_of_running_pod(found: Pod) -> str:
     """Return the node of the pod. Raises CheckFailed if it does not run."""
     if found.status.phase != "Running":
         raise CheckFailed(f"pod/{found.metadata.name} is {found.status.phase or 'Pending'}, not Running")
     return found.spec.nodeName
 
 
-def condition(found: Pod, type_: str) -> float:
+def condition_time(found: Pod, type_: str) -> float:
     """When the condition became True, in seconds since the epoch. Raises CheckFailed if it is not."""
     for pod_condition in found.status.conditions:
         if pod_condition.type == type_ and pod_condition.status == "True":
@@ -41,7 +41,7 @@ async def _without_leader(client: Client, moment: float) -> bool:
 async def check_start(client: Client) -> str:
     if len(await list_nodes(client)) != 3:
         raise CheckFailed(f"the cluster has {len(await list_nodes(client))} nodes, not 3: it may be another cluster")
-    return f"pod/first is Running on {running(await get_pod(client, 'first'))}"
+    return f"pod/first is Running on {node_of_running_pod(await get_pod(client, 'first'))}"
 
 
 async def check_no_scheduler(client: Client) -> str:
@@ -50,7 +50,7 @@ async def check_no_scheduler(client: Client) -> str:
         raise CheckFailed("a scheduler led when pod/waiting was created")
     if not result.spec.nodeName:
         return "pod/waiting was created when no scheduler led, and waited until now"
-    waited = condition(result, "PodScheduled") - _created(result)
+    waited = condition_time(result, "PodScheduled") - _created(result)
     if waited < UNASSIGNED:
         raise CheckFailed(f"pod/waiting got a node {waited:.0f} s after its creation: no time to observe it without one")
     return f"pod/waiting was created when no scheduler led, and waited for {waited:.0f} s"
@@ -65,7 +65,7 @@ async def check_node_name(client: Client) -> str:
         raise CheckFailed(
             f"pod/direct names the node {name}, which does not exist: correct the file, delete the pod, apply it again"
         )
-    if (node := running(result)) != "node-1":
+    if (node := node_of_running_pod(result)) != "node-1":
         raise CheckFailed(f"pod/direct is on {node}, not on node-1")
     return "pod/direct is Running on node-1, and no scheduler assigned it"
 
@@ -76,7 +76,7 @@ async def check_return(client: Client) -> str:
         raise CheckFailed("pod/waiting has no node yet: no scheduler has returned")
     if not any(_created(result) <= to_seconds(term.began) for term in await list_terms(client)):
         raise CheckFailed("no scheduler was elected after pod/waiting was created")
-    return f"pod/waiting was assigned by a scheduler that started later, and is Running on {running(result)}"
+    return f"pod/waiting was assigned by a scheduler that started later, and is Running on {node_of_running_pod(result)}"
 
 
 async def check_taint(client: Client) -> str:
@@ -90,7 +90,7 @@ async def check_taint(client: Client) -> str:
         node.metadata.name for node in await list_nodes(client) if any(item.key == "lab" for item in node.spec.taints)
     ]:
         raise CheckFailed(f"{', '.join(tainted)} still has the taint lab")
-    return f"pod/closed was rejected by all nodes because of the taint lab, and is Running on {running(result)} now"
+    return f"pod/closed was rejected by all nodes because of the taint lab, and is Running on {node_of_running_pod(result)} now"
 
 
 async def check_no_kubelet(client: Client) -> str:
@@ -100,9 +100,9 @@ async def check_no_kubelet(client: Client) -> str:
     failed = {event.involvedObject.name for event in await list_events(client, "NodeNotReady", kind="Node")}
     if result.spec.nodeName not in failed:
         raise CheckFailed(f"{result.spec.nodeName} has never been NotReady: the kubelet was not killed")
-    node = running(result)
+    node = node_of_running_pod(result)
     started = min(to_seconds(container_status.state.running.startedAt) for container_status in result.status.containerStatuses)
-    waited = started - condition(result, "PodScheduled")
+    waited = started - condition_time(result, "PodScheduled")
     if waited < 1:
         raise CheckFailed("pod/assigned started within a second of its assignment: the kubelet ran when the pod was assigned")
     return f"pod/assigned was assigned to {node} {waited:.0f} s before it started, and its nodes were NotReady"

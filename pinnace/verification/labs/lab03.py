@@ -6,7 +6,7 @@ from pinnace.api.quantity import amounts
 from pinnace.client.client import Client
 from pinnace.fit import pod_requests
 from pinnace.verification.labs.checks import CheckFailed, get_pod, list_events, list_nodes
-from pinnace.verification.labs.lab01 import running
+from pinnace.verification.labs.lab01 import node_of_running_pod
 
 REJECTED = "OutOfcpu"
 """The reason of a pod that requests more CPU than its node has left."""
@@ -27,7 +27,7 @@ async def _get_pod_bound_to(client: Client, name: str, node: str, *, by_hand: bo
 async def check_bind(client: Client) -> str:
     if len(await list_nodes(client)) != 3:
         raise CheckFailed(f"the cluster has {len(await list_nodes(client))} nodes, not 3: it may be another cluster")
-    running(await _get_pod_bound_to(client, "one", "node-0", by_hand=True))
+    node_of_running_pod(await _get_pod_bound_to(client, "one", "node-0", by_hand=True))
     return "pod/one is Running on node-0, and no scheduler assigned it"
 
 
@@ -35,7 +35,7 @@ async def check_filter(client: Client) -> str:
     pod_bound = await _get_pod_bound_to(client, "big", "node-0", by_hand=True)
     if pod_bound.status.reason != REJECTED:
         raise CheckFailed(f"pod/big was not rejected by node-0: it is {pod_bound.status.phase}")
-    running(await _get_pod_bound_to(client, "big-2", "node-1", by_hand=True))
+    node_of_running_pod(await _get_pod_bound_to(client, "big-2", "node-1", by_hand=True))
     return f"node-0 rejected pod/big ({REJECTED}), and pod/big-2 is Running on node-1"
 
 
@@ -51,7 +51,7 @@ async def check_score(client: Client) -> str:
     pod_bound = await _get_pod_bound_to(client, "choice", "node-2", by_hand=False)
     if not await list_events(client, "Scheduled", name="choice"):
         raise CheckFailed("pod/choice was not assigned by a scheduler")
-    running(pod_bound)
+    node_of_running_pod(pod_bound)
     return "pod/choice was assigned to node-2 by a scheduler"
 
 
@@ -67,7 +67,7 @@ async def check_init(client: Client) -> str:
     together, counted = _cpu(pod_bound)
     if not pod_bound.spec.initContainers or counted >= together:
         raise CheckFailed("pod/init has no init containers, or they count by their sum")
-    running(pod_bound)
+    node_of_running_pod(pod_bound)
     return (
         f"pod/init is Running on node-2: its containers request {together / 1000:g} CPUs together, "
         f"and it counts as {counted / 1000:g}"
@@ -83,7 +83,7 @@ async def check_plugin(client: Client) -> str:
     await _get_pod_bound_to(client, "mine", "node-1", by_hand=False)
     if fences.of(result).election != "pack":
         raise CheckFailed('pod/mine was not assigned by the scheduler "pack"')
-    running(result)
+    node_of_running_pod(result)
     return 'pod/mine was assigned to node-1 by the scheduler "pack"'
 
 

@@ -8,7 +8,7 @@ from pinnace.client.client import Client
 from pinnace.client.errors import NotFound
 from pinnace.fit import pod_requests
 from pinnace.verification.labs.checks import CheckFailed, get_pod, list_terms
-from pinnace.verification.labs.lab01 import running
+from pinnace.verification.labs.lab01 import node_of_running_pod
 
 NODE_CPU = 4000
 """Millicores of a node."""
@@ -39,7 +39,7 @@ async def check_resume(client: Client) -> str:
 
 
 async def _list_deposed_binds(client: Client, times: int) -> None:
-    result = [term for term in await client.elections.history("late") if term.reason.startswith("no heartbeats")]
+    result = [term for term in await client.elections.list_terms("late") if term.reason.startswith("no heartbeats")]
     if len(result) < times:
         raise CheckFailed(f'{len(result)} leaders of the election "late" were frozen until their terms ended, expected {times}')
 
@@ -49,7 +49,7 @@ async def check_fence(client: Client) -> str:
     if late.spec.nodeName:
         cause = "the bind had no fence, or late.py led when it bound, because it was frozen too early"
         raise CheckFailed(f"pod/late-1 is bound to {late.spec.nodeName}: {cause}")
-    if (node := running(await get_pod(client, "rival-1"))) != "node-0":
+    if (node := node_of_running_pod(await get_pod(client, "rival-1"))) != "node-0":
         raise CheckFailed(f"pod/rival-1 runs on {node}, not on node-0")
     await _list_deposed_binds(client, 1)
     return 'pod/late-1 has no node, pod/rival-1 runs on node-0, and the leader of election "late" was deposed'

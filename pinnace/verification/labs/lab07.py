@@ -18,7 +18,7 @@ from pinnace.cluster.errors import ClusterError
 from pinnace.cluster.spec import ETCD
 from pinnace.runtime import procfs
 from pinnace.verification.labs.checks import CheckFailed, get_pod
-from pinnace.verification.labs.lab01 import running
+from pinnace.verification.labs.lab01 import node_of_running_pod
 
 MEMBERS = 3
 QUORUM = 2
@@ -31,7 +31,7 @@ def _member_start_times() -> dict[str, float | None]:
     """When each member of etcd was started, in seconds since the epoch. None: it does not run."""
     folder = load_config().data_dir
     try:
-        records = Cluster.load(folder).state.of(ETCD) if folder else []
+        records = Cluster.load(folder).state.processes_of(ETCD) if folder else []
     except ClusterError as error:
         raise CheckFailed(str(error)) from None
     if len(records) != MEMBERS:
@@ -53,7 +53,7 @@ def _require_all_members() -> dict[str, float]:
 
 async def _longest_leaderless_gap(client: Client) -> float:
     """Return the longest time in seconds for which neither a scheduler nor the controllers had a leader."""
-    some, others = [_leaderless_gaps(await client.elections.history(name)) for name in ELECTIONS]
+    some, others = [_leaderless_gaps(await client.elections.list_terms(name)) for name in ELECTIONS]
     return max((min(end, stop) - max(begin, start) for begin, end in some for start, stop in others), default=0.0)
 
 
@@ -64,7 +64,7 @@ def _leaderless_gaps(terms: Sequence[Term]) -> list[tuple[float, float]]:
 
 async def check_start(client: Client) -> str:
     _member_start_times()
-    running(await get_pod(client, "first"))
+    node_of_running_pod(await get_pod(client, "first"))
     return f"{MEMBERS} members of etcd run, and pod/first is Running"
 
 
@@ -73,7 +73,7 @@ async def check_one(client: Client) -> str:
     restarted = _member_start_times()["etcd-0"]
     if restarted is not None and restarted < to_seconds(second.metadata.creationTimestamp):
         raise CheckFailed("etcd-0 ran when pod/second was created")
-    running(second)
+    node_of_running_pod(second)
     return "pod/second was created without etcd-0, and is Running"
 
 
@@ -92,7 +92,7 @@ async def check_two(client: Client) -> str:
 
 async def check_recover(client: Client) -> str:
     _require_all_members()
-    running(await get_pod(client, "second"))
+    node_of_running_pod(await get_pod(client, "second"))
     if "third" in {item.metadata.name for item in (await client.of(PODS).list("default")).items}:
         raise CheckFailed("pod/third exists: it was created when there was a quorum")
     if (gap := await _longest_leaderless_gap(client)) < WITHOUT:
@@ -122,7 +122,7 @@ async def check_all(client: Client) -> str:
     created = to_seconds(last.metadata.creationTimestamp)
     if older := [name for name, started in members.items() if started < created]:
         raise CheckFailed(f"{', '.join(older)} started before pod/last was created: it was not killed after that")
-    running(last)
+    node_of_running_pod(last)
     return f"all {MEMBERS} members of etcd started after pod/last was created, and it is Running"
 
 

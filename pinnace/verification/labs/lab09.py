@@ -53,7 +53,7 @@ def _times(report: CheckReport) -> int:
 
 
 def _invariant_holds(records: Sequence[Record], name: str) -> None:
-    if violated := check_history(records).violated:
+    if violated := check_history(records).violated_verdicts:
         raise CheckFailed(f"{FOLDER / name} violates {', '.join(verdict.name for verdict in violated)}")
 
 

@@ -8,7 +8,7 @@ from pinnace.api.scalars import to_seconds
 from pinnace.client.client import Client
 from pinnace.client.errors import NotFound
 from pinnace.verification.labs.checks import CheckFailed, list_events, list_terms
-from pinnace.verification.labs.lab01 import running
+from pinnace.verification.labs.lab01 import node_of_running_pod
 
 UNREAD = 3.0
 """Seconds for which the ConfigMap of this lab exists at least before a process acts on it."""
@@ -36,7 +36,7 @@ def _all_run(pods: Mapping[str, Pod], size: int) -> None:
     for name in (f"web-{number}" for number in range(size)):
         if name not in pods:
             raise CheckFailed(f"pod/{name} does not exist, or does not have the label squad=web")
-        running(pods[name])
+        node_of_running_pod(pods[name])
 
 
 async def _require_replacement(client: Client, name: str) -> None:

@@ -94,7 +94,7 @@ async def test_elections(pinnace: Commands, client: Client) -> None:
         listed = json.loads((await pinnace("leader", "list", "-o", "json")).out)["items"]
         assert [item["holder"] for item in listed] == ["mine-0", "controllers-0"]
     async with asyncio.timeout(PATIENCE):
-        while not await client.elections.history("cheap"):  # noqa: ASYNC110 (it is written down a moment later)
+        while not await client.elections.list_terms("cheap"):  # noqa: ASYNC110 (it is written down a moment later)
             await asyncio.sleep(0.01)
     done = await pinnace("leader", "cheap")
     assert done.code == 3 and "waits for a leader" in done.errors[1], "somebody has led it"

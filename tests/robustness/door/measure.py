@@ -59,13 +59,13 @@ class Measured:
 async def measure(cluster: Cluster, client: Client, attack: Attack, folder: Path) -> Measured:
     """Measure an attack on a gateway that has just started, so that memory of earlier attacks is not reused."""
     certificates, user = await create_attackers(cluster, client), await create_gateway_user(cluster, client)
-    (gateway,) = cluster.state.of(GATEWAY)
-    apiservers = [record.process for record in cluster.state.of(APISERVER) if record.process]
+    (gateway,) = cluster.state.processes_of(GATEWAY)
+    apiservers = [record.process for record in cluster.state.processes_of(APISERVER) if record.process]
     history, address = folder / "user.jsonl", gateway.plan.address
     attacker = Attacker(address, certificates, attack, attack.seconds + START_TIMEOUT)
     try:
         async with Bystander([address], user, history, (READS, WRITES)):
-            _, server = await asyncio.gather(attacker.prepare(), _restart(cluster, gateway))
+            _, server = await asyncio.gather(attacker.start_process(), _restart(cluster, gateway))
             await _first_call(history, time.monotonic())
             await asyncio.sleep(WARM)
             quiet = time.monotonic()
@@ -107,10 +107,10 @@ async def _restart(cluster: Cluster, record: ProcessRecord) -> ProcessIdentity:
     cluster.kill(record.name)
     async with asyncio.timeout(START_TIMEOUT):
         assert await processes.wait_ended([record.process], START_TIMEOUT)
-        cluster.revive([record.name])
-        while await startup.check_readiness([cluster.state.find(record.name)]):  # noqa: ASYNC110 (a process)
+        cluster.start_without_waiting([record.name])
+        while await startup.check_readiness([cluster.state.find_process(record.name)]):  # noqa: ASYNC110 (a process)
             await asyncio.sleep(POLL)
-    process = cluster.state.find(record.name).process
+    process = cluster.state.find_process(record.name).process
     assert process is not None
     return process
 

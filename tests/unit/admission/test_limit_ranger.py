@@ -7,7 +7,8 @@ import pytest
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import LIMIT_RANGES, PERSISTENT_VOLUME_CLAIMS, PODS, Object
-from pinnace.apiserver.admission.limits import ANNOTATION, LimitRanger
+from pinnace.api.wellknown import LIMITS_ANNOTATION
+from pinnace.apiserver.admission.limits import LimitRanger
 from pinnace.apiserver.auth.authentication import UNSECURED
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.errors import Rejected
@@ -80,7 +81,7 @@ class TestDefaults:
         new = make_pod("a").container().container({"cpu": "1"}, {"cpu": "1"}).init().new()
         plugin = ranger({"type": "Container", "default": {"cpu": "1"}})
         plugin.admit(BY, new)
-        assert new.metadata.annotations[ANNOTATION] == (
+        assert new.metadata.annotations[LIMITS_ANNOTATION] == (
             "LimitRanger plugin set: cpu request for container c0; cpu limit for container c0; "
             "cpu request for init container i0; cpu limit for init container i0"
         )

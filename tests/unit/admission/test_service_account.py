@@ -1,11 +1,12 @@
 """The service account of a pod, and the volume with its credentials."""
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
 
 from pinnace.api.codec import to_dict
-from pinnace.api.core_v1_pb2 import Pod, ServiceAccount
+from pinnace.api.core_v1_pb2 import Namespace, Pod, ServiceAccount
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import SERVICE_ACCOUNTS
 from pinnace.api.status import Code
@@ -14,9 +15,13 @@ from pinnace.apiserver.auth.authentication import UNSECURED
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry.admission import WriteRequest
+from pinnace.apiserver.services import pods
 from pinnace.apiserver.storage.interface import KeyValue
+from pinnace.client.errors import Forbidden
+from tests.accounts import with_accounts
 from tests.builders import make_pod
 from tests.storage.memory import MemoryStorage
+from tests.unit.gateway.serving import gateway
 
 NAMESPACE_FIELD = {"apiVersion": "v1", "fieldPath": "metadata.namespace"}
 Admit = Callable[[Pod], Pod]
@@ -144,3 +149,22 @@ def test_mirror_pod_has_no_account() -> None:
     pod.spec.serviceAccountName = "default"
     with pytest.raises(Rejected, match="a mirror pod may not reference service accounts"):
         admit(pod)
+
+
+async def test_pod_of_a_new_namespace_waits_for_its_account() -> None:
+    async with gateway(with_accounts()) as served:
+        await served.client.namespaces.create(Namespace(metadata=ObjectMeta(name="new")))
+        creating = asyncio.create_task(served.client.pods.create(make_pod("a", namespace="new").req(cpu="1").new()))
+        await asyncio.sleep(0)
+        await served.client.of(SERVICE_ACCOUNTS).create(ServiceAccount(metadata=ObjectMeta(namespace="new", name="default")))
+        assert (await creating).spec.serviceAccountName == "default"
+
+
+async def test_pod_is_forbidden_if_its_account_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pods, "ACCOUNT_TIMEOUT", 0.1)
+    async with gateway(with_accounts()) as served:
+        await served.client.namespaces.create(Namespace(metadata=ObjectMeta(name="new")))
+        with pytest.raises(Forbidden, match="error looking up service account new/default"):
+            await served.client.pods.create(make_pod("a", namespace="new").req(cpu="1").new())
+        created = await served.client.pods.create(make_pod("a").req(cpu="1").new())
+        assert created.spec.volumes, "the API server creates the accounts of permanent namespaces"

@@ -174,3 +174,50 @@ def test_key_fields_of_list_maps_exist() -> None:
     for resource in ALL:
         walk(schema.type_of(resource.message.DESCRIPTOR), seen)
     assert len(seen) > 100
+
+
+PORT = {"port": schema.Scalar(schema.Kind.NUMBER), "protocol": schema.Scalar(schema.Kind.STRING)}
+WIDGET = schema.Map(
+    {
+        "metadata": schema.Map(None, schema.DEDUCED, atomic=False),
+        "spec": schema.Map(
+            {
+                "size": schema.Scalar(schema.Kind.NUMBER),
+                "ports": schema.List(
+                    schema.Map(
+                        {"port": schema.Scalar(schema.Kind.NUMBER), "protocol": schema.Scalar(schema.Kind.STRING)}, None, False
+                    ),
+                    atomic=False,
+                    keys=("port", "protocol"),
+                    defaults=(("protocol", "UDP"),),
+                ),
+                "extra": schema.Map({}, schema.DEDUCED, atomic=False),
+            },
+            None,
+            atomic=False,
+        ),
+    },
+    None,
+    atomic=False,
+)
+"""A type without a message, as a custom object has."""
+
+
+def test_types_of_custom_objects_have_default_keys() -> None:
+    owned = field_set(WIDGET, {"spec": {"ports": [{"port": 1}]}})
+    assert texts(owned) == ['.spec.ports[port=1,protocol="UDP"]', '.spec.ports[port=1,protocol="UDP"].port']
+    with pytest.raises(TypeMismatch, match="field not declared in schema"):
+        check(WIDGET, {"spec": {"other": 1}})
+
+
+def test_fields_without_schema_are_granular_objects_and_atomic_lists() -> None:
+    live = {"spec": {"extra": {"map": {"a": 1, "b": [1]}, "kind": {"c": 1}}}}
+    check(WIDGET, live)
+    merged = merge(WIDGET, live, {"spec": {"extra": {"map": {"b": [2]}, "kind": 5}}})
+    assert merged == {"spec": {"extra": {"map": {"a": 1, "b": [2]}, "kind": 5}}}
+    assert texts(compare(WIDGET, live, merged).modified) == [".spec.extra.kind", ".spec.extra.map.b"]
+    assert texts(field_set(WIDGET, live)) == [
+        ".spec.extra.kind", ".spec.extra.map", ".spec.extra.kind.c", ".spec.extra.map.a", ".spec.extra.map.b",
+    ]  # fmt: skip
+    gone = FieldSet([("f:spec", "f:extra", "f:map", "f:a")])
+    assert remove(WIDGET, live, gone) == {"spec": {"extra": {"map": {"b": [1]}, "kind": {"c": 1}}}}

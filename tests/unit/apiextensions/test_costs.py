@@ -13,6 +13,7 @@ from pinnace.apiextensions.validation import MAX_VIOLATIONS, validate_object, va
 from pinnace.apiextensions.violations import MAX_TEXT
 from tests.unit.apiextensions.definitions import make_definition, make_schema, make_version
 
+pytestmark = pytest.mark.slow
 SECONDS = 2.0
 """CPU time that no call takes on any machine. Most take a tenth of it, and quadratic ones minutes."""
 EXPENSIVE = '<nil>: Invalid value: "": the validation of the object takes too many steps'

@@ -17,6 +17,8 @@ from pinnace.apiextensions.schema import StructuralSchema, compile_schema
 from pinnace.apiextensions.schema_types import read_schema
 from pinnace.apiextensions.subresources import ScaleError, scale_of, selectable_values
 from pinnace.apiextensions.validation import validate_object
+from pinnace.cel.rule_checks import check_rules
+from pinnace.cel.rules import compile_rules
 
 DATA = Path(__file__).parents[2] / "data/kubernetes-kinds-1.36.jsonl"
 NOW = "2026-01-01T00:00:00Z"
@@ -63,12 +65,16 @@ def write(name: str, schema: StructuralSchema) -> tuple[dict[str, Any], list[str
     drop_invalid_nulls(obj, schema)
     set_defaults(obj, schema)
     unknown = prune(obj, schema)
-    return obj, unknown, validate_object(obj, schema, scale=VERSION["subresources"]["scale"], evaluate_rules=lambda *_: [])
+    return obj, unknown, validate_object(obj, schema, scale=VERSION["subresources"]["scale"], evaluate_rules=evaluate_rules)
+
+
+def evaluate_rules(schema: StructuralSchema, value: Any, old: Any, path: str) -> list[Violation]:
+    return compile_rules(schema.props, resource_root=not path).validate(value, old, path).violations
 
 
 def test_definition_is_valid_and_gets_defaults() -> None:
     crd = make_definition("crd: create")
-    assert validate_definition(crd) == []
+    assert validate_definition(crd, check_rules=check_rules, evaluate_rules=evaluate_rules) == []
     expected = response_body("crd: create")
     assert crd["spec"] == expected["spec"]
     assert crd["status"]["storedVersions"] == expected["status"]["storedVersions"]
@@ -76,10 +82,19 @@ def test_definition_is_valid_and_gets_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["crd invalid: name", "crd invalid: no schema", "crd invalid: empty spec", "crd invalid: default"]
+    "name",
+    [
+        "crd invalid: name",
+        "crd invalid: no schema",
+        "crd invalid: empty spec",
+        "crd invalid: default",
+        "crd invalid: rule",
+        "crd invalid: cost",
+    ],
 )
 def test_invalid_definition_has_causes_of_kubernetes(name: str) -> None:
-    assert causes(validate_definition(make_definition(name))) == expected_causes(name)
+    violations = validate_definition(make_definition(name), check_rules=check_rules, evaluate_rules=evaluate_rules)
+    assert causes(violations) == expected_causes(name)
 
 
 def test_scope_of_established_definition_is_immutable() -> None:
@@ -102,6 +117,16 @@ def test_first_status_accepts_names() -> None:
 def test_invalid_object_has_causes_of_kubernetes(name: str, schema: StructuralSchema) -> None:
     _, _, violations = write(name, schema)
     assert sorted(causes(violations)) == sorted(expected_causes(name))
+
+
+def test_transition_and_scale_obey_rules(schema: StructuralSchema) -> None:
+    old = {"spec": {"size": 2, "once": "x", "replicas": 2}}
+    new = {"spec": {"size": 2, "once": "y", "replicas": 2}}
+    violations = validate_object(new, schema, old, evaluate_rules=evaluate_rules)
+    assert causes(violations) == expected_causes("custom: transition refused")
+    new = {"spec": {"size": 2, "once": "x", "replicas": 7}}
+    violations = validate_object(new, schema, old, evaluate_rules=evaluate_rules)
+    assert causes(violations) == expected_causes("custom: scale against a rule")
 
 
 @pytest.mark.parametrize("name", ["custom: create, defaults", "custom: nulls, unknown fields", "custom: unknown field, warn"])

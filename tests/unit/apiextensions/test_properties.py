@@ -3,6 +3,7 @@
 from copy import deepcopy
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ from pinnace.apiextensions.structs import StructError
 from pinnace.apiextensions.validation import validate_object, validate_value
 from tests.unit.apiextensions.definitions import make_definition, make_schema, make_version
 
+pytestmark = pytest.mark.slow
 NAMES = st.sampled_from(["a", "b", "c", "metadata", "kind", "spec"])
 SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=3))
 JSON = st.recursive(

@@ -31,7 +31,7 @@ from pinnace.api.status import Code
 from pinnace.api.users import AUTHENTICATED
 from pinnace.api.verbs_pb2 import BatchResponse, PatchRequest
 from pinnace.api.wellknown import CONTROLLERS_ELECTION, FLEET_LABEL, SCHEDULER_ELECTION
-from pinnace.apiserver.assembly import Assembly
+from pinnace.apiserver.assembly import DEFAULTS, Assembly, ServerSettings
 from pinnace.apiserver.auth.authentication import MASTERS, NODES_GROUP, Credential, User
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry.strategies.policy import SYSTEM_CLASSES
@@ -84,10 +84,10 @@ class Caller:
 
 
 @asynccontextmanager
-async def serving(storage: Storage | None = None) -> AsyncIterator[Assembly]:
+async def serving(storage: Storage | None = None, settings: ServerSettings = DEFAULTS) -> AsyncIterator[Assembly]:
     """An API server without a transport, with two namespaces, two nodes, a pod on each, and people with roles. `storage`: an
     empty one; None: one of its own."""
-    assembly = Assembly(storage or MemoryStorage())
+    assembly = Assembly(storage or MemoryStorage(), settings)
     running = asyncio.ensure_future(assembly.run())
     try:
         async with asyncio.timeout(PATIENCE):

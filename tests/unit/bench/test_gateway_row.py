@@ -21,14 +21,14 @@ def test_each_work_has_the_mean_of_the_static_rates_around_it() -> None:
     done = GatewayResults(
         works={"create": WorkResult(100.0, None, {}), "get": WorkResult(300.0, None, {})}, static=[1000.0, 3000.0, 5000.0]
     )
-    assert {name: (work.static_rate, work.ratio) for name, work in done.calibrated().items()} == {
+    assert {name: (work.static_rate, work.ratio) for name, work in done.calibrated_works().items()} == {
         "create": (2000.0, 0.05),
         "get": (4000.0, 0.075),
     }
 
 
 def test_works_without_calibration_have_no_ratio() -> None:
-    assert GatewayResults(works={"get": WorkResult(300.0, None, {})}).calibrated()["get"].ratio is None
+    assert GatewayResults(works={"get": WorkResult(300.0, None, {})}).calibrated_works()["get"].ratio is None
 
 
 def test_cpu_time_is_summed_by_component() -> None:

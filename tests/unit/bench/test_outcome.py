@@ -31,5 +31,5 @@ def test_even_zones() -> None:
 
 
 def test_overcommitted() -> None:
-    assert workloads.overcommitted([("a1", 100)] * 40 + [("b1", 4000)]) == 0
-    assert workloads.overcommitted([("a1", 100)] * 40 + [("b1", 3999), ("a1", 1)]) == 1
+    assert workloads.count_overcommitted_nodes([("a1", 100)] * 40 + [("b1", 4000)]) == 0
+    assert workloads.count_overcommitted_nodes([("a1", 100)] * 40 + [("b1", 3999), ("a1", 1)]) == 1

@@ -43,11 +43,11 @@ def test_bind_and_run_times_are_recorded(history: PodHistory) -> None:
 
 def test_correct_run_has_no_violations(history: PodHistory) -> None:
     history.observe_events([(MODIFIED, bound("b", "n", 9)), (DELETED, running("a", "n", 5))], 4.0)
-    assert history.violations(["a", "b"]) == {"lost": 0, "bound_twice": 0, "bound_by_deposed": 0}
+    assert history.count_violations(["a", "b"]) == {"lost": 0, "bound_twice": 0, "bound_by_deposed": 0}
 
 
 def test_pod_that_was_never_bound_is_lost(history: PodHistory) -> None:
-    assert history.lost(["a", "b", "never-seen"]) == ["b", "never-seen"]
+    assert history.lost_pods(["a", "b", "never-seen"]) == ["b", "never-seen"]
 
 
 def test_moved_pod_was_bound_twice(history: PodHistory) -> None:
@@ -68,7 +68,7 @@ def test_second_bind_to_the_same_node_counts_as_bound_twice(history: PodHistory)
 def test_bind_with_an_old_token_is_by_a_deposed_leader(history: PodHistory) -> None:
     history.observe_events([(MODIFIED, bound("b", "n", 4))], 4.0)
     assert history.deposed == ["b"]
-    assert history.violations(["a", "b"])["bound_by_deposed"] == 1
+    assert history.count_violations(["a", "b"])["bound_by_deposed"] == 1
 
 
 def test_malformed_fence_is_ignored(history: PodHistory) -> None:
@@ -85,9 +85,9 @@ def test_recreated_pod_is_another_pod(history: PodHistory) -> None:
 
 
 def test_nodes_are_those_of_existing_bound_pods(history: PodHistory) -> None:
-    assert history.nodes(["a", "b", "never-seen"]) == ["n"]
+    assert history.nodes_of(["a", "b", "never-seen"]) == ["n"]
     history.observe_events([(DELETED, running("a", "n", 5))], 4.0)
-    assert history.nodes(["a", "b"]) == []
+    assert history.nodes_of(["a", "b"]) == []
 
 
 def test_first_bind_after_a_token(history: PodHistory) -> None:

@@ -51,8 +51,8 @@ def test_pods_of_a_workload_are_valid(workload: Workload) -> None:
 
 @EACH
 def test_workload_fits_at_full_and_reduced_size(workload: Workload) -> None:
-    assert workload.measured.count <= workload.room(workload.nodes)
-    assert workload.measured.count // 50 <= workload.room(workload.nodes // 50)
+    assert workload.measured.count <= workload.max_measured_pods(workload.nodes)
+    assert workload.measured.count // 50 <= workload.max_measured_pods(workload.nodes // 50)
 
 
 @EACH
@@ -94,12 +94,12 @@ def test_waiting_pods_cannot_be_bound() -> None:
 def test_placed_pods_scale_with_the_nodes() -> None:
     workload = Workload(about="", nodes=5000, placed=PodGroup(1000), measured=PodGroup(1), per_node=1)
     assert [workload.scaled(1000, nodes) for nodes in (5000, 100, 1)] == [1000, 20, 1]
-    assert [workload.room(nodes) for nodes in (5000, 100)] == [4000, 80]
+    assert [workload.max_measured_pods(nodes) for nodes in (5000, 100)] == [4000, 80]
 
 
 def test_earlier_pods_are_checked_only_if_they_have_the_constraint() -> None:
-    assert WORKLOADS["pod-anti-affinity"].constrained({"old"}, {"new"}) == {"old", "new"}
-    assert WORKLOADS["topology-spread"].constrained({"old"}, {"new"}) == {"new"}
+    assert WORKLOADS["pod-anti-affinity"].constrained_pods({"old"}, {"new"}) == {"old", "new"}
+    assert WORKLOADS["topology-spread"].constrained_pods({"old"}, {"new"}) == {"new"}
 
 
 def test_shape_extends_the_default_pod() -> None:

@@ -99,7 +99,7 @@ async def test_event_is_encoded_once_for_all_selections(monkeypatch: pytest.Monk
     for fields in ("", "metadata.name=a", "spec.nodeName=n1"):
         await live(dispatcher, fields)
     encoded = []
-    monkeypatch.setattr(CacheEvent, "encode", lambda self, kind: encoded.append(kind) or b"")
+    monkeypatch.setattr(CacheEvent, "encode", lambda self, kind, shows_owners: encoded.append(kind) or b"")
     dispatcher.route(event(9, pod("a", node="n1"), pod("a", node="n1")))
     assert encoded == [WatchEventType.MODIFIED]
     dispatcher.route(event(10, pod("b"), pod("b", node="n1")))
@@ -109,7 +109,7 @@ async def test_event_is_encoded_once_for_all_selections(monkeypatch: pytest.Monk
 async def test_event_without_watchers_is_not_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
     dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
     await live(dispatcher, "metadata.name=other")
-    monkeypatch.setattr(CacheEvent, "encode", lambda self, kind: pytest.fail("nobody wants it"))
+    monkeypatch.setattr(CacheEvent, "encode", lambda self, kind, shows_owners: pytest.fail("nobody wants it"))
     dispatcher.route(event(9, None, pod("a")))
 
 

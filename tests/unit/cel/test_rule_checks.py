@@ -188,7 +188,7 @@ def test_all_errors_are_reported() -> None:
 def test_text_of_rules_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rule_checks, "MAX_TEXT", 20)
     schema = obj(a=with_rule(STRING, "self != 'aaaaaaaa'"), b=with_rule(STRING, "self != 'aaaaaaaa'"))
-    assert check(schema)[-1][1] == "Forbidden: the rules of a definition may have at most 20 characters"
+    assert check(schema)[-1][1] == "Forbidden: the rules of a version may have at most 20 characters"
 
 
 def test_check_prepares_rules() -> None:

@@ -11,7 +11,15 @@ from pinnace.cluster.spec import ClusterSpec
 from pinnace.history.records import CallRecord, Outcome
 from pinnace.verification.chaos import engine, run
 from pinnace.verification.chaos.attacks import wire
-from pinnace.verification.chaos.attacks.table import ATTACKS, JSON_SIZE, STALLED_SIZE, YAML_SIZE, patches, pod_json, pod_yaml
+from pinnace.verification.chaos.attacks.table import (
+    ATTACKS,
+    JSON_SIZE,
+    STALLED_SIZE,
+    YAML_SIZE,
+    build_costly_patches,
+    pod_json,
+    pod_yaml,
+)
 from pinnace.verification.chaos.attacks.wire import CLOSED, RESET, SILENT, AttackTarget, build_request, repeat_forever
 from pinnace.verification.chaos.faults.attacks import (
     BODIES,
@@ -48,7 +56,7 @@ async def exchange(handler: Handler, data: bytes) -> tuple[str, bool]:
         door = door_of(server)
         connection = await door.connect(None)
         try:
-            return await connection.exchange(data), connection.reusable
+            return await connection.send_and_observe(data), connection.reusable
         finally:
             connection.abort()
 
@@ -131,7 +139,7 @@ def test_bodies_have_their_sizes() -> None:
         (YAML_SIZE, pod_yaml(YAML_SIZE)),
     ):
         assert 0.95 * size < len(body) < 1.05 * size
-    assert all(len(patch) < 3 << 20 for patch in patches())
+    assert all(len(patch) < 3 << 20 for patch in build_costly_patches())
 
 
 def test_every_attack_is_a_fault_or_a_larger_form_of_one() -> None:
@@ -170,7 +178,7 @@ async def test_attack_that_is_not_answered_as_expected_did_not_take_place(monkey
         class cluster:  # noqa: N801
             class state:  # noqa: N801
                 @staticmethod
-                def find(name: str) -> None:
+                def find_process(name: str) -> None:
                     return None
 
     monkeypatch.setattr("pinnace.verification.chaos.faults.attacks.processes.find_running", lambda record: None)

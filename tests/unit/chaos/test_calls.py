@@ -7,7 +7,7 @@ from pinnace.api.pods_pb2 import BindBatchRequest, CreatePodBatchRequest, Update
 from pinnace.api.resources import NODES, PODS
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem, BatchResponse, GetRequest
-from pinnace.client.errors import ApiError, from_refusal, outcome_unknown, timed_out, unavailable
+from pinnace.client.errors import ApiError, from_refusal, outcome_unknown, timed_out, unavailable_error
 from pinnace.client.resource import delete_request
 from pinnace.history.records import CallItem, Outcome, labels_digest, object_digest
 from pinnace.verification.chaos.clients import classify_outcome, list_requested_items, list_returned_items, parse_method
@@ -26,13 +26,13 @@ def test_method_is_parsed_to_verb_and_resource() -> None:
 @pytest.mark.parametrize(
     ("error", "outcome"),
     [
-        (unavailable("cannot connect"), "refused"),
+        (unavailable_error("cannot connect"), "refused"),
         (timed_out("no connection in time"), "refused"),
         (from_refusal(Refusal(Code.UNAVAILABLE, "StorageUnavailable", "etcd: no answer", retry_after=0.1)), "refused"),
         (from_refusal(Refusal(Code.ABORTED, "Conflict", "stale")), "refused"),
         (from_refusal(Refusal(Code.FAILED_PRECONDITION, "Fenced", "stand down")), "refused"),
         (from_refusal(Refusal(Code.UNAVAILABLE, "OutcomeUnknown", "perhaps")), "unknown"),
-        (outcome_unknown(unavailable("Socket closed")), "unknown"),
+        (outcome_unknown(unavailable_error("Socket closed")), "unknown"),
         (from_refusal(Refusal(Code.INTERNAL, "InternalError", "a bug")), "unknown"),
         (from_refusal(Refusal(Code.RESOURCE_EXHAUSTED, "", "received message larger than max")), "unknown"),
     ],

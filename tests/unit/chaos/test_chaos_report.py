@@ -100,7 +100,7 @@ def test_traffic_counts_records_and_passes_them_on() -> None:
         CallRecord("c", 2, "s", "create", "pods", 0.0, 1.0, "unknown"),
         WatchMessage("w", "w", 1.0, "added", 3),
     ]
-    assert list(traffic.counting(records)) == records
+    assert list(traffic.count_records(records)) == records
     assert traffic.calls == Counter(get=1, create=1)
     assert traffic.outcomes == Counter(ok=1, unknown=1)
     assert traffic.words == 1

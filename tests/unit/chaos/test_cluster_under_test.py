@@ -27,13 +27,13 @@ class FakeCluster:
     def __init__(self, logs: Path) -> None:
         self.folder = SimpleNamespace(log=lambda name: logs / f"{name}.log")
         record = SimpleNamespace(name=NAME, process=None, plan=PLAN)
-        self.state: Any = SimpleNamespace(processes=[record], find=lambda name: record)
+        self.state: Any = SimpleNamespace(processes=[record], find_process=lambda name: record)
         self.code: int | None = None
         self.answers = -signal.SIGKILL
         """The exit code after a signal."""
 
-    def replan(self, plan: ProcessPlan) -> None:
-        self.state.find(NAME).plan = plan
+    def change_plan(self, plan: ProcessPlan) -> None:
+        self.state.find_process(NAME).plan = plan
 
     def pid(self, name: str) -> int:
         return 0 if self.code is not None else 7
@@ -49,7 +49,7 @@ class FakeCluster:
     def exit_code(self, name: str) -> int | None:
         return self.code
 
-    def revive(self, names: list[str]) -> None:
+    def start_without_waiting(self, names: list[str]) -> None:
         self.code = None
 
 
@@ -142,9 +142,9 @@ async def test_excuses_of_two_faults_end_separately(world: ClusterUnderTest, clu
 async def test_process_runs_with_another_plan_until_it_is_restored(world: ClusterUnderTest, cluster: FakeCluster) -> None:
     other = replace(PLAN, argv=(*PLAN.argv, "--audit-log-path", "/dev/full"))
     await world.restart_with_plan(NAME, other)
-    assert cluster.state.find(NAME).plan == other and not cluster.ended() and not world.find_crashed_processes()
+    assert cluster.state.find_process(NAME).plan == other and not cluster.ended() and not world.find_crashed_processes()
     await world.restore_original_plan(NAME)
-    assert cluster.state.find(NAME).plan == PLAN and not cluster.ended() and not world.find_crashed_processes()
+    assert cluster.state.find_process(NAME).plan == PLAN and not cluster.ended() and not world.find_crashed_processes()
     await world.restore_original_plan(NAME)  # already restored
     assert not world.unstoppable_processes
 
@@ -155,5 +155,5 @@ async def test_exit_under_another_plan_is_reported_and_restarted_as_before(
     await world.restart_with_plan(NAME, replace(PLAN, argv=("other",)))
     cluster.code = 1
     await world.restore_original_plan(NAME)
-    assert cluster.state.find(NAME).plan == PLAN and not cluster.ended()
+    assert cluster.state.find_process(NAME).plan == PLAN and not cluster.ended()
     assert world.unstoppable_processes == [f"{NAME} failed while it was stopping: exit code 1; see its log"]

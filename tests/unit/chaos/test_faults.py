@@ -184,11 +184,11 @@ async def test_filled_disk_refuses_writes_until_it_is_emptied(tmp_path: Path) ->
     async with host.mount_disk(tmp_path / "disk") as disk:
         file = disk.path / "data"
         file.write_bytes(bytes(1 << 20))
-        await disk.fill()
+        await disk.shrink_to_contents()
         assert disk.free == 0
         with pytest.raises(OSError, match="No space left"), file.open("ab") as output:
             output.write(bytes(1 << 16))
-        await disk.empty()
+        await disk.restore_size()
         with file.open("ab") as output:
             output.write(bytes(1 << 16))
     assert not (tmp_path / "disk").exists()
@@ -216,9 +216,9 @@ def test_saboteur_is_only_in_its_own_profile() -> None:
 
 def test_fault_of_a_single_etcd_member_hits_all_areas() -> None:
     one = replace(SPEC, etcd_members=1)
-    assert KINDS["nospace"].on(one).area is FaultArea.ALL
-    assert KINDS["nospace"].on(SPEC).area is FaultArea.ETCD
-    assert KINDS["kill-leader"].on(one).area is FaultArea.SCHEDULERS
+    assert KINDS["nospace"].for_cluster(one).area is FaultArea.ALL
+    assert KINDS["nospace"].for_cluster(SPEC).area is FaultArea.ETCD
+    assert KINDS["kill-leader"].for_cluster(one).area is FaultArea.SCHEDULERS
 
 
 def test_unsupported_fault_is_skipped_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,4 +264,4 @@ async def test_second_control_plane_must_exit_with_an_error(
     )
     findings = Findings(*liveness.OBSERVATIONS)
     liveness.examine_observations(history, findings)
-    assert (findings.verdict().status == "violated") == wrong
+    assert (findings.make_verdict().status == "violated") == wrong

@@ -14,7 +14,7 @@ from pinnace.verification.chaos.hostile_pods import HOSTILE
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_hostile_pods_pass_validation_and_size_limits(kind: str) -> None:
     strategy = PodStrategy()
-    pod = HOSTILE[kind].pod("a")
+    pod = HOSTILE[kind].create_pod("a")
     assert not parts_exceeded(pod)
     strategy.prepare_create(pod)
     strategy.set_defaults(pod)
@@ -26,6 +26,6 @@ def test_hostile_pods_pass_validation_and_size_limits(kind: str) -> None:
 
 def test_hostile_pod_has_the_maximum_number_of_parts() -> None:
     assert hostile_pods.MAX_PARTS == MAX_PARTS
-    pod = HOSTILE["node terms, keys that no node has"].pod("a")
+    pod = HOSTILE["node terms, keys that no node has"].create_pod("a")
     pod.spec.tolerations.extend(Toleration(key=f"k{number}") for number in range(200))
     assert parts_exceeded(pod)

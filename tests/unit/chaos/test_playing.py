@@ -90,7 +90,7 @@ class TransferringAct(FakeAct):
         self._transfers: Iterator[bool] = iter((False, True))
         self.moved = 0.0
 
-    async def transfer(self, election: str, to: str) -> TransferElectionResponse:
+    async def transfer_leadership(self, election: str, to: str) -> TransferElectionResponse:
         if not next(self._transfers):
             raise Unavailable(Refusal(Code.UNAVAILABLE, "", "no answer"))
         self.moved = time.monotonic()

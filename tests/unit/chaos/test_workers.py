@@ -9,7 +9,7 @@ import pytest
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest
-from pinnace.client.errors import ApiError, Conflict, NotFound, outcome_unknown, unavailable
+from pinnace.client.errors import ApiError, Conflict, NotFound, outcome_unknown, unavailable_error
 from pinnace.client.resource import Listing
 from pinnace.verification.chaos.load import PODS_PER_OWNER, find_unready_pods
 from pinnace.verification.chaos.workers import BATCH, LOAD, NOBODY, PodOwner, build_pod, find_wrongly_succeeded
@@ -64,10 +64,10 @@ class FakePods:
         self.calls += 1
         fate = self._random.random()
         if fate < self._failing / 2:
-            raise unavailable("not sent")
+            raise unavailable_error("not sent")
         happens()
         if fate < self._failing:
-            raise outcome_unknown(unavailable("Socket closed"))
+            raise outcome_unknown(unavailable_error("Socket closed"))
 
 
 class FakeClient:
@@ -83,7 +83,7 @@ async def test_owner_keeps_a_bounded_number_of_pods(failing: float, room: int) -
     alive = []
     for _ in range(3000):
         with suppress(ApiError):
-            await owner.step()
+            await owner.execute_step()
         alive.append(len(pods.pods))
     assert max(alive) <= room
     assert sum(alive[100:]) / len(alive[100:]) > room / 4

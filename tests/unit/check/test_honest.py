@@ -9,6 +9,6 @@ from tests.unit.check.world import World
 @pytest.mark.parametrize("seed", range(40))
 def test_honest_history_holds(seed: int) -> None:
     report = check_history(World(seed).live())
-    assert {verdict.name: verdict.violations for verdict in report.violated} == {}
+    assert {verdict.name: verdict.violations for verdict in report.violated_verdicts} == {}
     assert {verdict.name for verdict in report.verdicts if verdict.status == "holds"} == set(NAMES)
     assert report.status == "holds"

@@ -32,7 +32,7 @@ def test_planted_bug_is_found(mutation: Mutation) -> None:
             continue  # not applicable to this history
         tried += 1
         report = check_history(records)
-        violated = {verdict.name: verdict.violations[0].text for verdict in report.violated}
+        violated = {verdict.name: verdict.violations[0].text for verdict in report.violated_verdicts}
         assert mutation.breaks in violated, f"seed {seed}: not found; found {violated}"
         assert violated.keys() <= {mutation.breaks} | mutation.also, f"seed {seed}: {violated}"
         assert report.status == "violated"

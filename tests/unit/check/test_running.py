@@ -25,7 +25,7 @@ def lives(process: str, until: float) -> ContainerRun:
 
 def violations(records: Iterable[Record]) -> list[str]:
     report = check_history([RUN, *records, RunPhase(END, "end")], ["I13"])
-    return [violation.text for verdict in report.violated for violation in verdict.violations]
+    return [violation.text for verdict in report.violated_verdicts for violation in verdict.violations]
 
 
 OLD, NEW = [ran("old", 1.0, "started"), lives("old", END)], [ran("new", 10.0, "started"), lives("new", END)]

@@ -4,10 +4,10 @@ import pytest
 
 from pinnace.api.status import Code, Refusal
 from pinnace.client.connection import SLOW_AFTER, CallState
-from pinnace.client.errors import ApiError, NotFound, OutcomeUnknown, Unavailable, from_refusal, unavailable
+from pinnace.client.errors import ApiError, NotFound, OutcomeUnknown, Unavailable, from_refusal, unavailable_error
 
 READ, WRITE = "/pinnace.v1.Pods/Get", "/pinnace.v1.Pods/DeleteBatch"
-LOST: ApiError = unavailable("the connection broke")
+LOST: ApiError = unavailable_error("the connection broke")
 REFUSED: ApiError = from_refusal(Refusal(Code.UNAVAILABLE, "", "no leader", retry_after=0.1))
 
 
@@ -40,7 +40,7 @@ def test_write_with_a_lost_response_stays_unknown(later: ApiError) -> None:
     course = CallState(WRITE)
     course.record_sent("a:1", 1)
     course.record_failure(LOST)
-    course.record_failure(unavailable("cannot connect"))
+    course.record_failure(unavailable_error("cannot connect"))
     course.record_sent("b:1", 2)
     course.record_failure(later)
     assert isinstance(course.cancellation_error(3), OutcomeUnknown) and str(later) in str(course.cancellation_error(3))
@@ -48,7 +48,7 @@ def test_write_with_a_lost_response_stays_unknown(later: ApiError) -> None:
 
 def test_refused_write_has_a_known_outcome() -> None:
     course = CallState(WRITE)
-    course.record_failure(unavailable("cannot connect"))
+    course.record_failure(unavailable_error("cannot connect"))
     course.record_sent("a:1", 1)
     course.record_failure(REFUSED)
     assert cancellation_error(course, 2) == (Unavailable, "no leader")

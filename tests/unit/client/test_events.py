@@ -87,7 +87,7 @@ async def test_event_has_reason_message_and_involved_object(server: FakeServer, 
 async def test_component_of_a_process_reports_under_its_own_name(server: FakeServer, recorder: EventRecorder) -> None:
     sink = Sink(server)
     for name in ("job-controller", "node-controller"):
-        recorder.of(name).event(POD, "Normal", "Seen", "it was seen")
+        recorder.for_component(name).event(POD, "Normal", "Seen", "it was seen")
     await recorder.flush()
     assert [item.reportingComponent for item in sink.received] == ["job-controller", "node-controller"]
     assert [item.source.component for item in sink.received] == ["job-controller", "node-controller"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pinnace.api.resources import DEPLOYMENTS, NODES, PODS, Resource
-from pinnace.client.errors import ApiError, unavailable
+from pinnace.client.errors import ApiError, unavailable_error
 from pinnace.client.informer import STALE_AFTER, Informer
 from pinnace.client.resource import WatchBatch
 from pinnace.client.standby import InformerSet, Standby
@@ -15,7 +15,7 @@ from pinnace.controllers.informers import Informers as ControllersInformers
 from pinnace.scheduler.informers import Informers as SchedulerInformers
 from tests.clock import FakeClock
 
-BEHIND = unavailable("API server a:1 is at revision 53, behind 107")
+BEHIND = unavailable_error("API server a:1 is at revision 53, behind 107")
 
 
 class Server:
@@ -37,7 +37,7 @@ class Server:
         if self.behind is None:
             yield WatchBatch([], 107)
             await self._ended.wait()
-        raise self.behind or unavailable("ended")
+        raise self.behind or unavailable_error("ended")
 
 
 class Watched:

@@ -23,23 +23,23 @@ def names(index: Index[Pod], app: str) -> list[str]:
 
 def test_index_follows_the_keys_of_objects() -> None:
     index = Index(by_app, [pod("a", "x"), pod("b", "y")])
-    index.follow([Delta(ADDED, pod("c", "x"), None), Delta(ADDED, pod("d"), None)])
+    index.apply_deltas([Delta(ADDED, pod("c", "x"), None), Delta(ADDED, pod("d"), None)])
     assert names(index, "x") == ["a", "c"] and names(index, "") == names(index, "z") == []
-    index.follow([Delta(MODIFIED, pod("a", "y"), pod("a", "x")), Delta(DELETED, pod("b", "y"), pod("b", "y"))])
+    index.apply_deltas([Delta(MODIFIED, pod("a", "y"), pod("a", "x")), Delta(DELETED, pod("b", "y"), pod("b", "y"))])
     assert names(index, "x") == ["c"] and names(index, "y") == ["a"]
-    index.follow([Delta(MODIFIED, pod("a"), pod("a", "y")), Delta(DELETED, pod("e", "x"), None)])
+    index.apply_deltas([Delta(MODIFIED, pod("a"), pod("a", "y")), Delta(DELETED, pod("e", "x"), None)])
     assert names(index, "x") == ["c"] and names(index, "y") == []
 
 
 def test_changed_object_keeps_its_position() -> None:
     index = Index(by_app, [pod("a", "x"), pod("b", "x")])
-    index.follow([Delta(MODIFIED, pod("a", "x"), pod("a", "x"))])
+    index.apply_deltas([Delta(MODIFIED, pod("a", "x"), pod("a", "x"))])
     assert names(index, "x") == ["a", "b"]
 
 
 def test_recreated_object_replaces_the_old_one() -> None:
     index = Index(by_app, [pod("a", "x", uid="1")])
-    index.follow([Delta(ADDED, pod("a", "x", uid="2"), pod("a", "x", uid="1"))])
+    index.apply_deltas([Delta(ADDED, pod("a", "x", uid="2"), pod("a", "x", uid="1"))])
     assert list(index.under("x")) == ["2"]
 
 
@@ -55,7 +55,7 @@ def test_index_equals_a_rebuilt_index() -> None:
                 changed = pod(name, rng.choice(["", "x", "y"]), f"{name}{rng.randrange(2)}")
                 changed.metadata.resourceVersion = str(rng.random())
                 after[name] = changed
-        index.follow(diff_stores(state, after))
+        index.apply_deltas(diff_stores(state, after))
         state = after
         for app in "xy":
             assert index.under(app) == Index(by_app, state.values()).under(app)

@@ -10,18 +10,18 @@ def test_term_is_valid_until_its_end() -> None:
 
 def test_extension_moves_the_end() -> None:
     term = LocalTerm(token=7, expires_at=10.0)
-    assert term.extend(11.0, now=9.9)
+    assert term.extend_until(11.0, now=9.9)
     assert term.is_valid(10.9)
 
 
 def test_earlier_end_does_not_shorten_the_term() -> None:
     term = LocalTerm(token=7, expires_at=10.0)
-    assert term.extend(9.0, now=8.0)
+    assert term.extend_until(9.0, now=8.0)
     assert term.is_valid(9.9)
 
 
 def test_lapsed_term_cannot_be_extended() -> None:
     """After a stall, the client reads waiting responses, even those to recent heartbeats."""
     term = LocalTerm(token=7, expires_at=10.0)
-    assert not term.extend(20.0, now=10.5)
+    assert not term.extend_until(20.0, now=10.5)
     assert not term.is_valid(10.6)

@@ -88,7 +88,7 @@ def test_user_certificate_is_issued_by_the_existing_authority(tmp_path: Path, be
     assert Subject.of(certificate) == Subject("ada", ("keepers",))
     result = config.load_config(file=folder / "users/ada.conf")
     assert result.endpoints == ("apiserver:7443",)
-    assert result.tls is not None and result.tls.context()
+    assert result.tls is not None and result.tls.create_ssl_context()
     assert run_command_line(words) == ExitCode.OK and load(folder / "users/ada.crt") == certificate, (
         "a valid certificate is kept"
     )
@@ -104,7 +104,7 @@ def test_client_configurations_name_the_folder_of_a_local_cluster(tmp_path: Path
     for name in ("admin", "scheduler", "users/ada"):
         result = config.load_config(file=pki_folder(moved) / f"{name}.conf")
         assert result.data_dir == (moved if local else None), name
-        assert result.tls is not None and result.tls.context()
+        assert result.tls is not None and result.tls.create_ssl_context()
 
 
 def test_kubeconfig_of_the_administrator_is_for_kubectl_and_pinnace(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_exported_kubeconfig_needs_no_other_file(tmp_path: Path) -> None:
     (tmp_path / "pki").rename(tmp_path / "gone")
     result = config.load_config(file=tmp_path / "kube" / "config")
     assert (result.endpoints, result.gateway) == (("127.0.0.1:7443",), "127.0.0.1:6443")
-    assert result.tls is not None and result.tls.context()
+    assert result.tls is not None and result.tls.create_ssl_context()
     assert config.find_kubectl_context(None, file=tmp_path / "kube" / "config").name == "pinnace"
 
 

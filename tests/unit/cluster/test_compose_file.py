@@ -91,7 +91,7 @@ def test_kubeconfig_of_this_machine_names_the_published_ports(
     subprocess.run([shell, flags, text], env=environment, check=True, timeout=60)
     result = load_config(file=tmp_path / "kube" / "config")
     assert (",".join(result.endpoints), result.gateway) == (servers, "127.0.0.1:6443")
-    assert result.tls is not None and result.tls.context()
+    assert result.tls is not None and result.tls.create_ssl_context()
 
 
 def test_prometheus_scrapes_all_components() -> None:

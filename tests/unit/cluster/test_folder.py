@@ -47,7 +47,7 @@ def test_written_state_is_read_back(tmp_path: Path) -> None:
 
 def test_state_has_processes_and_endpoints(tmp_path: Path) -> None:
     state = a_state(tmp_path)
-    assert state.find("scheduler-0").process == PROCESS and state.find("apiserver-0").process is None
+    assert state.find_process("scheduler-0").process == PROCESS and state.find_process("apiserver-0").process is None
     assert state.endpoints == ["127.0.0.1:1"]
 
 
@@ -150,7 +150,7 @@ def test_created_folder_is_removed(tmp_path: Path) -> None:
         folder.log("scheduler-0").write_text("line 1\nline 2\nline 3\n")
         assert folder.log_tail("scheduler-0", 2) == ["line 2", "line 3"]
         assert folder.remove(a_state(path)) == []
-    folder.prune(made)
+    folder.remove_empty_directories(made)
     assert not list(tmp_path.iterdir())
 
 
@@ -160,7 +160,7 @@ def test_foreign_files_in_the_folder_are_kept(tmp_path: Path) -> None:
     (tmp_path / "a" / "notes.txt").write_text("mine")
     folder.claim(a_state(tmp_path / "a"))
     assert folder.remove(a_state(tmp_path / "a")) == []
-    folder.prune(made)
+    folder.remove_empty_directories(made)
     assert [entry.name for entry in (tmp_path / "a").iterdir()] == ["notes.txt"]
 
 

@@ -35,23 +35,23 @@ def a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_answers_come_in_the_order_of_the_requests() -> None:
     async with HelperProcess("a_helper") as helper:
-        answers = [helper.tell("add", a=1, b=number) for number in range(5)]
+        answers = [helper.send_request("add", a=1, b=number) for number in range(5)]
         assert [await answer for answer in answers] == [1, 2, 3, 4, 5]
 
 
 async def test_rejected_request_raises_its_message_and_the_helper_continues() -> None:
     async with HelperProcess("a_helper") as helper:
         with pytest.raises(HelperError, match="not today"):
-            await helper.ask("refuse")
-        assert await helper.ask("add", a=1, b=1) == 2
+            await helper.request_result("refuse")
+        assert await helper.request_result("add", a=1, b=1) == 2
 
 
 async def test_request_to_a_helper_that_exits_fails() -> None:
     async with HelperProcess("a_helper") as helper:
-        waiting = [asyncio.ensure_future(helper.ask(do)) for do in ("die", "refuse")]
+        waiting = [asyncio.ensure_future(helper.request_result(do)) for do in ("die", "refuse")]
         async with asyncio.timeout(DEADLINE):
             for item in waiting:
                 with pytest.raises(HelperError, match="gone"):
                     await item
         with pytest.raises(HelperError, match="gone"):
-            helper.tell("add", a=1, b=1)
+            helper.send_request("add", a=1, b=1)

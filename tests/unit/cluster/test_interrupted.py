@@ -51,7 +51,7 @@ class Stubborn:
         for record in cluster.state.processes:
             cluster._spawn(record.name)
             self.children.append(cluster._children[record.name])
-            process = cluster.state.find(record.name).process
+            process = cluster.state.find_process(record.name).process
             assert process
             self.started.append(process)
             async with asyncio.timeout(20):

@@ -50,14 +50,14 @@ def component() -> Iterator[Component]:
 
 async def until(observer: ProcessObserver, state: str) -> None:
     deadline = time.monotonic() + TIMEOUT
-    while (NAME, state) not in observer.changes():
+    while (NAME, state) not in observer.poll_changes():
         assert time.monotonic() < deadline
         await observer.wait(0.01)
 
 
 async def test_suspended_process_is_reported_as_frozen(component: Component) -> None:
     observer = ProcessObserver(lambda: component.records)
-    assert observer.changes() == [(NAME, "up")] and observer.changes() == []
+    assert observer.poll_changes() == [(NAME, "up")] and observer.poll_changes() == []
     component.send(signal.SIGSTOP)
     await until(observer, "frozen")
     component.send(signal.SIGCONT)
@@ -67,22 +67,22 @@ async def test_suspended_process_is_reported_as_frozen(component: Component) -> 
 
 async def test_end_of_a_process_is_observed_before_the_next_poll(component: Component) -> None:
     observer = ProcessObserver(lambda: component.records)
-    observer.changes()
+    observer.poll_changes()
     waiting = asyncio.ensure_future(observer.wait(TIMEOUT))
     await asyncio.sleep(0)
     component.kill()
     began = time.monotonic()
     await waiting
-    assert time.monotonic() - began < TIMEOUT / 2 and observer.changes() == [(NAME, "down")]
+    assert time.monotonic() - began < TIMEOUT / 2 and observer.poll_changes() == [(NAME, "down")]
     observer.close()
 
 
 async def test_replaced_process_is_reported_as_down_and_up(component: Component) -> None:
     observer = ProcessObserver(lambda: component.records)
-    observer.changes()
+    observer.poll_changes()
     component.kill()
     component.start()
-    assert observer.changes() == [(NAME, "down"), (NAME, "up")]
+    assert observer.poll_changes() == [(NAME, "down"), (NAME, "up")]
     observer.close()
 
 

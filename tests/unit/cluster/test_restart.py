@@ -171,7 +171,7 @@ def test_expired_certificates_are_renewed(cluster: Cluster, capsys: pytest.Captu
     pki = pki_folder(folder)
     command = ["restart", "--data-dir", str(folder)]
     of_cluster = fleet_node_names(cluster.spec)
-    running = cluster.state.find("scheduler-0").process
+    running = cluster.state.find_process("scheduler-0").process
     ClusterFolder(folder).write(cluster.state.with_process("scheduler-1", running))
     assert run_main(command) == 0 and "nothing to do" in capsys.readouterr().out
     assert not pki.exists(), "a missing authority is not replaced: etcd would not trust a new one"
@@ -306,7 +306,7 @@ async def test_restarted_process_uses_the_current_installation(tmp_path: Path) -
     ClusterFolder(path).claim(state.with_process("etcd-0", DEAD).with_process("scheduler-0", DEAD))
     cluster = Cluster.load(path)
     try:
-        cluster.revive(["etcd-0", "scheduler-0"])
+        cluster.start_without_waiting(["etcd-0", "scheduler-0"])
         records = {record.component: record for record in Cluster.load(path).state.processes}
         assert records["etcd"].plan == plans[0]
         assert records["scheduler"].plan == replace(plans[1], argv=(sys.executable, *plans[1].argv[1:]))
@@ -337,7 +337,7 @@ async def test_unrecorded_process_is_found(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(processes, "spawn_process", fill_the_disk)
     try:
         with pytest.raises(FolderError):
-            Cluster.load(path).revive(["etcd-0"])
+            Cluster.load(path).start_without_waiting(["etcd-0"])
         assert Cluster.load(path).pid("etcd-0") == children[0].pid
         await Cluster.load(path).down()
         assert procfs.identify_process(children[0].pid) is None, "the process is killed"

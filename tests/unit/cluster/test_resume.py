@@ -112,7 +112,7 @@ def test_port_known_to_a_running_process_is_not_replaced(tmp_path: Path, taken: 
 
 def test_peer_ports_of_etcd_members_are_not_replaced(tmp_path: Path, taken: Callable[[str], None]) -> None:
     cluster = dead(ClusterSpec(nodes=1, etcd_members=3, data_dir=tmp_path))
-    taken(listening_addresses(cluster.state.find("etcd-1").plan)[-1])
+    taken(listening_addresses(cluster.state.find_process("etcd-1").plan)[-1])
     with pytest.raises(StartFailed) as refused:
         cluster._readdress(cluster.ended(), SILENT_PROGRESS)
     assert "end that program" in refused.value.hint
@@ -122,7 +122,7 @@ def test_etcd_without_its_data_is_not_started(tmp_path: Path) -> None:
     """Otherwise an empty cluster would replace one that had objects."""
     cluster = dead(ClusterSpec(nodes=1, data_dir=tmp_path))
     with pytest.raises(StartFailed, match="etcd's data is gone") as refused:
-        cluster.revive(["etcd-0"])
+        cluster.start_without_waiting(["etcd-0"])
     assert "--fresh" in refused.value.hint
 
 

@@ -162,13 +162,13 @@ def test_hook_moves_the_data_of_an_etcd_member() -> None:
 
 def test_state_keeps_the_node_shapes() -> None:
     spec = ClusterSpec(nodes=4, data_dir=Path("/d"), machine=MachineOptions(cpu="8", zones="2", machines="/shapes.yaml"))
-    assert ClusterSpec.of(json.loads(json.dumps(spec.chosen())), Path("/d")) == spec
+    assert ClusterSpec.from_fields(json.loads(json.dumps(spec.to_fields())), Path("/d")) == spec
 
 
 def test_state_without_machine_options_is_read() -> None:
-    chosen = ClusterSpec(data_dir=Path("/d")).chosen()
+    chosen = ClusterSpec(data_dir=Path("/d")).to_fields()
     del chosen["machine"]
-    assert ClusterSpec.of(chosen, Path("/d")).machine == MachineOptions()
+    assert ClusterSpec.from_fields(chosen, Path("/d")).machine == MachineOptions()
 
 
 def test_slow_motion_gives_all_api_servers_longer_leases() -> None:
@@ -177,4 +177,4 @@ def test_slow_motion_gives_all_api_servers_longer_leases() -> None:
 
     assert [argument(argv, "--election-lease-duration") for argv in servers(ClusterSpec(slow_motion=True))] == ["10", "10"]
     assert not any("--election-lease-duration" in argv for argv in servers(ClusterSpec()))
-    assert ClusterSpec.of(ClusterSpec(slow_motion=True).chosen(), Path("/d")).slow_motion
+    assert ClusterSpec.from_fields(ClusterSpec(slow_motion=True).to_fields(), Path("/d")).slow_motion

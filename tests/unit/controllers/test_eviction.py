@@ -67,7 +67,7 @@ class Cluster:
         for key, toleration in {UNREACHABLE: seconds, **others}.items():
             if toleration is not None:
                 pod.spec.tolerations.add(key=key, operator="Exists", effect="NoExecute", tolerationSeconds=toleration)
-        self.bound.follow([Delta(ADDED, pod, None)])
+        self.bound.apply_deltas([Delta(ADDED, pod, None)])
 
     def taint(self, *keys: str) -> None:
         builder = make_node("n")
@@ -203,7 +203,7 @@ async def test_cancelled_eviction_is_reported(cluster: Cluster, controller: Tain
     cluster.taint(UNREACHABLE)
     await controller.sync("n")
     gone = cluster.bound.under("n")["gone"]
-    cluster.bound.follow([Delta(DELETED, gone, gone)])
+    cluster.bound.apply_deltas([Delta(DELETED, gone, gone)])
     cluster.taint("repair")
     await controller.sync("n")
     assert cluster.messages == [], "another taint still evicts the pod"

@@ -139,7 +139,7 @@ async def test_rejected_pod_update_does_not_block_the_taints_of_its_node(caplog:
     caplog.set_level(logging.CRITICAL)
     cluster = Cluster("a", "b", refused=["held"])
     pods = [make_pod(name).uid(name).node("a").condition("Ready", "True").build() for name in ("held", "other")]
-    cluster.bound.follow([Delta(ADDED, pod, None) for pod in pods])
+    cluster.bound.apply_deltas([Delta(ADDED, pod, None) for pod in pods])
     async with cluster.running():
         cluster.remove_lease("a")
         await cluster.clock.advance(SILENT)
@@ -151,19 +151,19 @@ async def test_pod_observed_as_ready_after_the_node_failed_is_marked() -> None:
     """The watch of pods may be seconds behind the watch of nodes. Without the update, a Service would route to the pod."""
     cluster = Cluster("a", "b")
     before, after = (make_pod("p").node("a").condition("Ready", status).build() for status in ("False", "True"))
-    cluster.bound.follow([Delta(ADDED, before, None)])
+    cluster.bound.apply_deltas([Delta(ADDED, before, None)])
     async with cluster.running():
         cluster.remove_lease("a")
         await cluster.clock.advance(SILENT)
         assert cluster.marked == []
-        cluster.bound.follow([Delta(MODIFIED, after, before)])
+        cluster.bound.apply_deltas([Delta(MODIFIED, after, before)])
         await cluster.clock.advance(LOOK_AGAIN)
         assert cluster.marked == ["p"]
 
 
 async def test_node_deleted_while_its_pods_are_marked_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
     cluster = Cluster("a", "b")
-    cluster.bound.follow([Delta(ADDED, make_pod("p").node("a").condition("Ready", "True").build(), None)])
+    cluster.bound.apply_deltas([Delta(ADDED, make_pod("p").node("a").condition("Ready", "True").build(), None)])
     cluster.meanwhile = lambda: cluster.delete_node("a")
     async with cluster.running():
         cluster.remove_lease("a")

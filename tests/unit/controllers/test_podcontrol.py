@@ -11,7 +11,7 @@ from pinnace.api.resources import PODS, REPLICA_SETS
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest
 from pinnace.apiserver.server import MAX_REQUEST
-from pinnace.client.errors import Fenced, OutcomeUnknown, Timeout, from_refusal, outcome_unknown, unavailable
+from pinnace.client.errors import Fenced, OutcomeUnknown, Timeout, from_refusal, outcome_unknown, unavailable_error
 from pinnace.client.resource import Listing
 from pinnace.controllers.podcontrol import MAX_EVENTS, PodControl, build_pod_from_template
 from pinnace.controllers.writes import BATCH, Expectations
@@ -40,7 +40,7 @@ class Server:
         self.calls.append(len(pods))
         self.revision += 1
         if self.lose_answers:
-            raise outcome_unknown(unavailable("gone"))
+            raise outcome_unknown(unavailable_error("gone"))
         return [self._create() for _ in pods]
 
     def _create(self) -> BatchItem:

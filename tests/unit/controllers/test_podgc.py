@@ -7,7 +7,7 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.verbs_pb2 import ADDED, DELETED, BatchItem, DeleteRequest
-from pinnace.client.errors import ApiError, Forbidden, unavailable
+from pinnace.client.errors import ApiError, Forbidden, unavailable_error
 from pinnace.client.informer import Delta, Index
 from pinnace.client.resource import Listing
 from pinnace.controllers.podgc import (
@@ -214,7 +214,7 @@ async def test_refused_status_update_keeps_the_pod_and_blocks_no_other() -> None
     assert isinstance(caught.value.cause, Forbidden) and caught.value.again == INTERVAL
 
 
-@pytest.mark.parametrize("nodes", [[make_node("n").build()], unavailable("not now")], ids=["exists", "unavailable"])
+@pytest.mark.parametrize("nodes", [[make_node("n").build()], unavailable_error("not now")], ids=["exists", "unavailable"])
 async def test_missing_node_is_confirmed_by_the_api_before_its_pods_are_deleted(nodes: list[Node] | ApiError) -> None:
     """The watch of nodes may be broken while the watch of pods works."""
     world = World("p")

@@ -11,7 +11,7 @@ from pinnace.api.resources import DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, Object,
 from pinnace.api.scalars import to_time
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem
-from pinnace.client.errors import ApiError, from_refusal, unavailable
+from pinnace.client.errors import ApiError, from_refusal, unavailable_error
 from pinnace.client.informer import Index
 from pinnace.controllers.deployment import PROGRESSING, DeploymentController, find_condition, plan_deployment_sync
 from pinnace.controllers.informers import LabelIndex, SelectorIndex
@@ -69,14 +69,14 @@ async def due(controller: Controller) -> float | None:
     return caught.value.again
 
 
-@pytest.mark.parametrize("call_fails", [None, unavailable("no server")])
+@pytest.mark.parametrize("call_fails", [None, unavailable_error("no server")])
 async def test_job_deadline_stays_due_after_a_rejection(call_fails: ApiError | None) -> None:
     job = make_job("web", activeDeadlineSeconds=100)
     job.status.startTime.CopyFrom(to_time(NOW - 40))
     assert await due(JobController(Cluster({JOBS: [job]}, call_fails).shared)) == 60.0
 
 
-@pytest.mark.parametrize("call_fails", [None, unavailable("no server")])
+@pytest.mark.parametrize("call_fails", [None, unavailable_error("no server")])
 async def test_pod_availability_stays_due_after_a_rejection(call_fails: ApiError | None) -> None:
     web = make_replica_set("web", replicas=2, minReadySeconds=30)
     ready = running(pod_of(web, "a"), since=NOW - 10).build()

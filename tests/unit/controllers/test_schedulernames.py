@@ -81,7 +81,7 @@ async def test_pod_with_an_unknown_scheduler_gets_one_event() -> None:
     assert await world.look() == ["a"]
     assert world.events == [("a", "Warning", "FailedScheduling", MESSAGE)]
     assert await world.look(3) == []
-    world.index.follow([Delta(ADDED, make_pod("c").scheduler("cheap").build(), None)])
+    world.index.apply_deltas([Delta(ADDED, make_pod("c").scheduler("cheap").build(), None)])
     assert await world.look() == ["c"]
 
 
@@ -97,7 +97,7 @@ async def test_scheduler_that_recovers_in_time_causes_no_event() -> None:
 async def test_elections_are_not_read_without_waiting_pods() -> None:
     pod = make_pod("a").scheduler("cheap")
     world = World(pod)
-    world.index.follow([Delta(DELETED, pod.build(), pod.build())])
+    world.index.apply_deltas([Delta(DELETED, pod.build(), pod.build())])
     assert await world.look(3) == [] and world.asked == 0
 
 

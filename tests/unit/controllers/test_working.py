@@ -10,7 +10,7 @@ import pytest
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.resources import NODES, Resource
 from pinnace.api.verbs_pb2 import ADDED, MODIFIED
-from pinnace.client.errors import unavailable
+from pinnace.client.errors import unavailable_error
 from pinnace.client.informer import Delta
 from pinnace.controllers.runtime import (
     DEADLINE,
@@ -92,7 +92,7 @@ async def test_key_is_synced_again_after_the_requested_delay() -> None:
 @pytest.mark.parametrize(
     "failure",
     [
-        unavailable("no server"),
+        unavailable_error("no server"),
         ZeroDivisionError(),
         asyncio.CancelledError(),
         SystemExit(3),
@@ -117,7 +117,7 @@ async def test_failed_key_is_retried_and_does_not_block_others(
 
 async def test_backoff_is_capped_at_the_maximum_of_the_controller(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
-    clock, controller = FakeClock(), Recording(a=repeat(unavailable("no server")))
+    clock, controller = FakeClock(), Recording(a=repeat(unavailable_error("no server")))
     async with at_work(controller, clock, "a"):
         await clock.advance(1_000.0)
         looks = len(controller.looked)
@@ -127,7 +127,7 @@ async def test_backoff_is_capped_at_the_maximum_of_the_controller(caplog: pytest
 
 async def test_stale_backoff_does_not_delay_a_new_key(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
-    clock, controller = FakeClock(), Recording(a=repeat(PartialSyncError(unavailable("no server"), 10.0)))
+    clock, controller = FakeClock(), Recording(a=repeat(PartialSyncError(unavailable_error("no server"), 10.0)))
     async with at_work(controller, clock, "a"):
         await clock.advance(1.0)
         looks = len(controller.looked)

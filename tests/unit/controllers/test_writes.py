@@ -9,7 +9,7 @@ from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.apiserver.server import MAX_REQUEST
-from pinnace.client.errors import ApiError, Fenced, Forbidden, fenced, unavailable
+from pinnace.client.errors import ApiError, Fenced, Forbidden, fenced_error, unavailable_error
 from pinnace.controllers.writes import BATCH, WriteBatcher, send_in_batches
 from tests.builders import make_node
 
@@ -67,7 +67,7 @@ class Failing(Server):
 
 
 @pytest.mark.parametrize(
-    ("error", "sent"), [(Forbidden(Refusal(Code.PERMISSION_DENIED, "", "no")), 2), (unavailable("no server"), 1)]
+    ("error", "sent"), [(Forbidden(Refusal(Code.PERMISSION_DENIED, "", "no")), 2), (unavailable_error("no server"), 1)]
 )
 async def test_failed_call_fails_all_its_items(error: ApiError, sent: int) -> None:
     server, nodes = Failing(error), [make_node(f"n{number}").build() for number in range(BATCH + 1)]
@@ -78,4 +78,4 @@ async def test_failed_call_fails_all_its_items(error: ApiError, sent: int) -> No
 
 async def test_deposed_leader_sends_no_writes() -> None:
     with pytest.raises(Fenced):
-        await send_in_batches(Failing(fenced("another leads")).send, large(1))
+        await send_in_batches(Failing(fenced_error("another leads")).send, large(1))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pinnace.api.pods_pb2 import PortForwardRequest, PortForwardResponse
-from pinnace.client.errors import unavailable
+from pinnace.client.errors import unavailable_error
 from pinnace.gateway.exec import Upgrade
 from pinnace.gateway.http import ApiStatus, Request
 from pinnace.gateway.portforward import CHANNELS, PortForward
@@ -34,7 +34,7 @@ class Port:
         if self._number == 0:  # the check before the upgrade
             return None
         if self._number == 81:
-            raise unavailable("port 81: connection refused")
+            raise unavailable_error("port 81: connection refused")
         return PortForwardResponse(data=(await self._received.get()).upper())
 
     def cancel(self) -> None:

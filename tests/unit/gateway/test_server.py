@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pinnace.client.errors import Unavailable, unavailable
+from pinnace.client.errors import Unavailable, unavailable_error
 from pinnace.cluster import certificates
 from pinnace.gateway import connection, server
 from pinnace.gateway.authentication import Authenticator
@@ -258,7 +258,7 @@ class Failing:
 
     async def read(self, silence: float | None = None) -> Any:
         await self.release.wait()
-        raise unavailable("the API server has gone")
+        raise unavailable_error("the API server has gone")
 
     def cancel(self) -> None:
         self.cancelled = True

@@ -13,7 +13,7 @@ from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.pods_pb2 import PodWatchResponse
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import ADDED, WatchRequest
-from pinnace.client.errors import ApiError, Forbidden, Unavailable, from_refusal, unavailable
+from pinnace.client.errors import ApiError, Forbidden, Unavailable, from_refusal, unavailable_error
 from pinnace.gateway import shared_watches
 from pinnace.gateway.backend import RawResponse
 from pinnace.gateway.http import Request, User
@@ -279,7 +279,7 @@ async def test_error_at_the_start_reaches_all_watches(
     monkeypatch.setattr(shared_watches, "OPENING", DEADLINE)
     starting = [asyncio.ensure_future(watching(shared)) for _ in range(3)]
     await asyncio.sleep(0.01)
-    backend.streams[0].send(unavailable("no server"))
+    backend.streams[0].send(unavailable_error("no server"))
     result = await asyncio.gather(*starting, return_exceptions=True)
     assert all(isinstance(item, Unavailable) for item in result) and backend.streams[0].cancelled
     assert len(backend.streams) == 1

@@ -62,14 +62,14 @@ def source() -> LiveTimelineSource:
 
 async def test_permitted_actions_follow_the_api_servers(backend: FakeBackend, source: LiveTimelineSource) -> None:
     actions = ClusterActions(None, source, backend)
-    assert await actions.permitted(MASTER) == ("fail", "recover", "transfer"), "process actions need a local cluster"
-    assert await actions.permitted(READER) == ()
+    assert await actions.permitted_actions(MASTER) == ("fail", "recover", "transfer"), "process actions need a local cluster"
+    assert await actions.permitted_actions(READER) == ()
 
 
 async def test_transfer_runs_as_the_viewer_and_is_recorded(backend: FakeBackend, source: LiveTimelineSource) -> None:
     assert await ClusterActions(None, source, backend).run(MASTER, "transfer", "scheduler") == "scheduler-1 leads scheduler"
     assert backend.calls == [("admin", "Elections/Transfer", TransferElectionRequest(name="scheduler"))]
-    assert source.log.all() == [["m", 5.0, 0, 0, "scheduler-0", "action", "admin: transfer scheduler", None, 1]]
+    assert source.log.all_items() == [["m", 5.0, 0, 0, "scheduler-0", "action", "admin: transfer scheduler", None, 1]]
 
 
 async def test_node_fails_and_recovers(backend: FakeBackend, source: LiveTimelineSource) -> None:
@@ -78,7 +78,7 @@ async def test_node_fails_and_recovers(backend: FakeBackend, source: LiveTimelin
     assert await actions.run(MASTER, "recover", "node-3") == "node-3 recovered"
     patches = [message.patch for _, _, message in backend.calls if isinstance(message, PatchRequest)]
     assert [b'"failed"' in patch for patch in patches] == [True, False] and b"null" in patches[1]
-    assert [item[4] for item in source.log.all()] == ["nodes", "nodes"]
+    assert [item[4] for item in source.log.all_items()] == ["nodes", "nodes"]
 
 
 async def test_refused_action_is_not_recorded(backend: FakeBackend, source: LiveTimelineSource) -> None:
@@ -91,7 +91,7 @@ async def test_refused_action_is_not_recorded(backend: FakeBackend, source: Live
     ):
         with pytest.raises(ActionError, match=message):
             await actions.run(viewer, "fail", target)
-    assert not source.log.all() and not any(isinstance(message, PatchRequest) for _, _, message in backend.calls)
+    assert not source.log.all_items() and not any(isinstance(message, PatchRequest) for _, _, message in backend.calls)
 
 
 class FakeCluster(LocalCluster):
@@ -122,4 +122,4 @@ async def test_leader_stands_for_a_process(backend: FakeBackend, source: LiveTim
         ["kill", "scheduler-1", "--signal", "STOP"],
         ["start"],
     ]
-    assert [item[4] for item in source.log.all() if item[0] == "m"] == ["scheduler-0", "scheduler-1", "run"]
+    assert [item[4] for item in source.log.all_items() if item[0] == "m"] == ["scheduler-0", "scheduler-1", "run"]

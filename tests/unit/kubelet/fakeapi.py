@@ -11,7 +11,7 @@ from pinnace.api.scalars import to_time
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest, WatchEventType
 from pinnace.apiserver.registry.strategies import STRATEGIES
-from pinnace.client.errors import unavailable
+from pinnace.client.errors import unavailable_error
 from pinnace.client.informer import Delta
 from pinnace.kubelet.lifecycle import PodPhase
 from pinnace.kubelet.node import VirtualNodes
@@ -188,14 +188,14 @@ class FakeApi:
 
     async def update_status_batch(self, objs: Sequence[Pod]) -> Sequence[BatchItem]:
         if self.down:
-            raise unavailable("the test says so")
+            raise unavailable_error("the test says so")
         items = [self._update_status(obj) for obj in objs]
         await self.answers.wait()
         return items
 
     async def delete_batch(self, requests: Sequence[DeleteRequest]) -> Sequence[BatchItem]:
         if self.down:
-            raise unavailable("the test says so")
+            raise unavailable_error("the test says so")
         return [self._delete(request) for request in requests]
 
     def _update_status(self, obj: Pod) -> BatchItem:

@@ -11,9 +11,8 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.wellknown import PRESSURE_ANNOTATION
 from pinnace.fit import Requests, pod_requests
 from pinnace.kubelet import eviction
-from pinnace.kubelet.eviction import PressureKind
+from pinnace.kubelet.eviction import MONITORING_INTERVAL, PRESSURE_TRANSITION_PERIOD, EvictionManager, PressureKind
 from pinnace.kubelet.lifecycle.container import MIN_GRACE
-from pinnace.kubelet.node import MONITORING_INTERVAL, PRESSURE_TRANSITION_PERIOD, EvictionManager
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
 

@@ -10,7 +10,7 @@ import pytest
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
 from pinnace.api.verbs_pb2 import WatchEventType
-from pinnace.client.errors import unavailable
+from pinnace.client.errors import unavailable_error
 from pinnace.client.informer import STALE_AFTER, Delta
 from pinnace.client.resource import WatchBatch
 from pinnace.kubelet.pod_manager import GATHER, PodWatch
@@ -39,7 +39,7 @@ class FakePods:
             if not self.broken.is_set():
                 yield WatchBatch([(WatchEventType.ADDED, pod) for pod in self.present], 7)
             await self.broken.wait()
-            raise unavailable("API server a:1 is at revision 5, behind 7")
+            raise unavailable_error("API server a:1 is at revision 5, behind 7")
         finally:
             self.open -= 1
 

@@ -11,7 +11,7 @@ from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT
 from pinnace.apiserver.server import MAX_REQUEST
-from pinnace.client.errors import Forbidden, Unavailable, from_refusal, unavailable
+from pinnace.client.errors import Forbidden, Unavailable, from_refusal, unavailable_error
 from pinnace.kubelet.eviction import PressureKind
 from pinnace.kubelet.registration import CHUNK, FleetMachine, NodeRegistrar, needs_spec_update, needs_status_update
 from tests.builders import make_node
@@ -55,7 +55,7 @@ class FakeNodes:
 
     def _batch(self, objs: Sequence[Node], write: Callable[[Node], BatchItem]) -> Sequence[BatchItem]:
         if self.down:
-            raise unavailable("the test says so")
+            raise unavailable_error("the test says so")
         if self.forbidden.intersection(obj.metadata.name for obj in objs):
             raise from_refusal(refusal(Code.PERMISSION_DENIED))
         assert sum(obj.ByteSize() for obj in objs) < MAX_REQUEST

@@ -6,7 +6,7 @@ import pytest
 
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.meta_v1_pb2 import ObjectMeta
-from pinnace.client.errors import unavailable
+from pinnace.client.errors import unavailable_error
 from pinnace.client.resource import Listing
 from pinnace.kubelet.fleet import INTERVAL, NodeOwnership
 from tests.clock import FakeClock
@@ -31,7 +31,7 @@ class Scene:
         assert namespace == "kube-node-lease" and fields.startswith("metadata.name in (")
         self.asked += 1
         if not self.answering:
-            raise unavailable("not now")
+            raise unavailable_error("not now")
         self.taken.add(self.meanwhile)
         return Listing([Lease(metadata=ObjectMeta(name=name)) for name in self.leases], 7)
 

@@ -52,7 +52,7 @@ class Objects:
         return {slice_.metadata.uid: slice_ for slice_ in self.slices if service_key_of_slice(slice_) == service}
 
     def services_with_address(self, address: str) -> Iterable[str]:
-        return self.index.names(address)
+        return self.index.names_of_address(address)
 
 
 RESOLVER = Resolver(Objects(), "cluster.local", ("127.0.0.1", 6443))

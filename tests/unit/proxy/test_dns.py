@@ -217,9 +217,9 @@ def test_index_follows_changes() -> None:
     index, old, new = AddressIndex(), make_service("a"), make_service("a", clusterIP="127.250.0.2")
     index.follow_services([Delta(ADDED, old, None)])
     index.follow_services([Delta(MODIFIED, new, old)])
-    assert list(index.names("127.250.0.1")) == [] and list(index.names("127.250.0.2")) == ["default/a"]
+    assert list(index.names_of_address("127.250.0.1")) == [] and list(index.names_of_address("127.250.0.2")) == ["default/a"]
     one, two = make_slice({"ip": "1"}, service="a"), make_slice({"ip": "1"}, service="a", name="two")
     index.follow_slices([Delta(ADDED, one, None), Delta(ADDED, two, None), Delta(DELETED, one, one)])
-    assert list(index.names("1")) == ["default/a"]
+    assert list(index.names_of_address("1")) == ["default/a"]
     index.follow_slices([Delta(DELETED, two, two)])
-    assert list(index.names("1")) == []
+    assert list(index.names_of_address("1")) == []

@@ -46,13 +46,13 @@ def table() -> Iterator[Table]:
     table = Table(8)
     yield table
     for flow in list(table._all):
-        table.end(flow)
+        table.end_flow(flow)
     assert not table._flows and not table._groups
 
 
 def test_flow_that_is_idle_for_the_longest_time_ends_first(table: Table) -> None:
     first, *_ = [table.open(f"{client}:1", f"default/{client}") for client in "abcdefgh"]
-    table.use(first, 1.0)
+    table.note_datagram(first, 1.0)
     table.open("i:1", "default/i")
     assert table.ended == ["b:1"] and table.open_flows == [f"{client}:1" for client in "cdefghai"]
 
@@ -82,22 +82,22 @@ def test_smaller_limit_ends_flows(table: Table) -> None:
 
 def test_idle_flows_and_flows_of_a_listener_end(table: Table) -> None:
     old, new = table.open("a:1"), table.open("b:1", "default/b", listener="m")
-    table.use(new, 10.0)
+    table.note_datagram(new, 10.0)
     assert table.flows_of_listener("l") == [old] and table.get("m", ("b", 1)) is new
     table.end_idle(5.0)
     assert table.ended == ["a:1"] and old.socket.fileno() < 0
-    table.end(old)
+    table.end_flow(old)
     assert table.open_flows == ["b:1"]
 
 
 @pytest.mark.parametrize("descriptors", [7, 100, 3_488, 1 << 20])
 def test_connections_and_flows_fit_into_the_descriptors(descriptors: int) -> None:
-    budget = DescriptorBudget.of(descriptors)
+    budget = DescriptorBudget.from_descriptors(descriptors)
     for connections in (0, budget.connections // 2, budget.connections):
-        flows = budget.flows(connections)
+        flows = budget.max_flows(connections)
         assert 1 <= flows <= MAX_FLOWS
         assert connections * DESCRIPTORS_PER_CONNECTION + flows <= descriptors
-    assert DescriptorBudget.of(descriptors, 3).connections == 3
+    assert DescriptorBudget.from_descriptors(descriptors, 3).connections == 3
 
 
 async def test_flood_of_datagrams_leaves_connections_and_other_clients_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ class Status:
 
 @asynccontextmanager
 async def waiting(it: UserspaceBackend, status: Status) -> AsyncIterator["asyncio.Task[None]"]:
-    task = asyncio.ensure_future(Handover(STATUS, lambda: it.descriptors, status.suspend, status.resume).wait())
+    task = asyncio.ensure_future(Handover(STATUS, lambda: it.descriptors, status.suspend, status.resume).wait_for_successor())
     await asyncio.sleep(0)
     yield task
     task.cancel()
@@ -43,7 +43,7 @@ async def waiting(it: UserspaceBackend, status: Status) -> AsyncIterator["asynci
 
 
 async def find() -> Predecessor:
-    result = await asyncio.to_thread(Predecessor.find, STATUS)
+    result = await asyncio.to_thread(Predecessor.receive_listeners, STATUS)
     assert result is not None
     return result
 
@@ -72,7 +72,7 @@ async def test_takeover_fails_no_request() -> None:
                 following = UserspaceBackend(seed=1, inherited=predecessor.sockets)
                 await following.apply(services)
                 before = served
-                await asyncio.to_thread(predecessor.ready)
+                await asyncio.to_thread(predecessor.take_over)
                 await asyncio.wait_for(ended, 5)
                 await current.close(1.0)
                 current = following
@@ -94,7 +94,7 @@ async def test_proxy_continues_if_its_successor_ends_before_it_is_ready() -> Non
         predecessor.close()
         await asyncio.wait_for(status.resumed.wait(), 5)
         assert not ended.done() and await ask(port) == "127.251.7.2"
-        await asyncio.to_thread((await find()).ready)
+        await asyncio.to_thread((await find()).take_over)
         await asyncio.wait_for(ended, 5)
 
 
@@ -123,7 +123,7 @@ async def test_late_udp_answer_reaches_the_client_after_a_handover() -> None:
         asked, flow = await loop.sock_recvfrom(server, 10)
         async with waiting(current, Status()) as ended:
             predecessor = await find()
-            await asyncio.to_thread(predecessor.ready)
+            await asyncio.to_thread(predecessor.take_over)
             await asyncio.wait_for(ended, 5)
         assert asked == b"one"
         closing = asyncio.ensure_future(current.close(0.5))
@@ -134,7 +134,7 @@ async def test_late_udp_answer_reaches_the_client_after_a_handover() -> None:
 
 
 async def test_no_takeover_without_a_running_proxy() -> None:
-    assert Predecessor.find(STATUS) is None
+    assert Predecessor.receive_listeners(STATUS) is None
 
 
 async def test_proxy_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +143,7 @@ async def test_proxy_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPat
         hung.bind(handover.socket_name(STATUS))
         hung.listen()
         with pytest.raises(FatalError, match=r"cannot take over from the proxy .*: no answer; end it first"):
-            Predecessor.find(STATUS)
+            Predecessor.receive_listeners(STATUS)
         monkeypatch.setattr(os, "geteuid", lambda: 12345)
         with pytest.raises(FatalError, match="belongs to another user"):
-            Predecessor.find(STATUS)
+            Predecessor.receive_listeners(STATUS)

@@ -261,7 +261,7 @@ async def test_address_in_use_is_reported_and_retried() -> None:
             await it.apply({"default/web": rules(port, a)})
             assert it.problem and f"{ADDRESS}:{port}/TCP: Address already in use" in it.problem
             other.close()
-            await it.retry()
+            await it.retry_failed()
             assert it.problem is None
             assert await ask(port) == "127.251.7.2"
 
@@ -284,8 +284,8 @@ def test_affinity_lasts_until_its_timeout_after_the_last_connection() -> None:
     it = EndpointBalancer(Rule("s", endpoints, affinity=10), lambda: now, random.Random(1))
 
     def connect(client: str) -> Endpoint:
-        chosen = it.candidates(client)[0]
-        it.connected(client, chosen)
+        chosen = it.ordered_endpoints(client)[0]
+        it.note_connection(client, chosen)
         return chosen
 
     first = connect("a")
@@ -297,7 +297,7 @@ def test_affinity_lasts_until_its_timeout_after_the_last_connection() -> None:
     assert connect("a") in left
     it.update(Rule("s", endpoints, affinity=10))
     kept, now = connect("a"), 100.0
-    assert len({connect("a"), *(it.candidates(f"x{index}")[0] for index in range(3))}) == 3
+    assert len({connect("a"), *(it.ordered_endpoints(f"x{index}")[0] for index in range(3))}) == 3
     assert kept in endpoints
 
 
@@ -364,5 +364,5 @@ async def test_idle_udp_flows_end(monkeypatch: pytest.MonkeyPatch) -> None:
             listener = it._listeners[Frontend(ADDRESS, port, "UDP")]
             assert isinstance(listener, userspace._UdpListener)
             await asyncio.sleep(0.1)
-            assert listener.flows == 0
+            assert listener.flow_count == 0
     transport.close()

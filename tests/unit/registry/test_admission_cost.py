@@ -60,7 +60,7 @@ def count(pod: Pod) -> None:
 @pytest.mark.parametrize("step", [create, update, resize, count])
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_admission_of_a_pod_at_the_validation_limits(kind: str, step: Callable[[Pod], None]) -> None:
-    pod = HOSTILE[kind].pod("largest")
+    pod = HOSTILE[kind].create_pod("largest")
     if step is not create:
         PODS.prepare_create(pod)
     began = time.process_time()

@@ -3,11 +3,13 @@
 import json
 import random
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pinnace.api.codec import from_dict, to_dict
+from pinnace.api.ownership import decode_shown
 from pinnace.api.resources import CLUSTER_ROLES, DEPLOYMENTS, PODS, ROLE_BINDINGS, Resource
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import GetRequest, PatchRequest
@@ -26,10 +28,11 @@ class Cluster:
         self.created = False
 
     async def call(self, resource: Resource[Any], verb: str, request: Any, person: str = "admin") -> dict[str, Any]:
+        user = replace(PEOPLE[person], impersonator="system:gateway")
         with collect_warnings() as said:
-            data = await self._assembly.methods[f"/{resource.service}/{verb}"].call(request, Caller(PEOPLE[person]))
+            data = await self._assembly.methods[f"/{resource.service}/{verb}"].call(request, Caller(user))
         self.created = said.created
-        return to_dict(resource.message.FromString(data))
+        return to_dict(decode_shown(resource, data))
 
     async def apply(
         self,
@@ -99,17 +102,27 @@ async def refused(call: Any) -> Refusal:
     return caught.value.refusal
 
 
-async def test_objects_have_no_owners_before_the_first_apply(cluster: Cluster) -> None:
+async def test_creates_and_updates_own_what_they_write(cluster: Cluster) -> None:
     created = await cluster.create(stored())
+    assert owners(created)["pinnace", "Update"]["f:spec"]["f:replicas"] == {}
     patched = await cluster.patch({"spec": {"replicas": 3}})
-    assert "managedFields" not in created["metadata"] and "managedFields" not in patched["metadata"]
+    assert owners(patched)["editor", "Update"] == {"f:spec": {"f:replicas": {}}}
+    assert "f:replicas" not in owners(patched)["pinnace", "Update"]["f:spec"]
+    refusal = await refused(cluster.apply({"spec": {"replicas": 7}}))
+    assert refusal.message == 'Apply failed with 1 conflict: conflict with "editor" using apps/v1: .spec.replicas'
+
+
+async def test_present_fields_get_owner_at_apply_after_reset(cluster: Cluster) -> None:
+    await cluster.create(stored())
+    reset = await cluster.patch({"metadata": {"managedFields": [{}]}})
+    assert not owners(reset)
+    patched = await cluster.patch({"spec": {"replicas": 3}})
+    assert not owners(patched), "updates of objects without owners are not tracked, as in Kubernetes"
     applied = await cluster.apply({"metadata": {"name": "web", "labels": {"tier": "db"}}})
     assert owners(applied)["alice", "Apply"] == {"f:metadata": {"f:labels": {"f:tier": {}}}}
     before = owners(applied)["before-first-apply", "Update"]
     assert before["f:spec"]["f:replicas"] == {} and "f:status" not in before
     assert before["f:spec"]["f:template"]["f:metadata"] == {"f:labels": {".": {}, "f:app": {}}}
-    refusal = await refused(cluster.apply({"spec": {"replicas": 7}}))
-    assert refusal.message == ('Apply failed with 1 conflict: conflict with "before-first-apply" using apps/v1: .spec.replicas')
 
 
 async def test_applying_twice_writes_nothing(cluster: Cluster) -> None:
@@ -158,7 +171,7 @@ async def test_updates_take_the_fields_that_they_change(cluster: Cluster) -> Non
     applied["spec"]["replicas"] = 4
     del applied["metadata"]["managedFields"]
     updated = await cluster.update(applied)
-    assert owners(updated)["kubernetes-admin", "Update"] == {"f:spec": {"f:replicas": {}}}
+    assert owners(updated)["pinnace", "Update"] == {"f:spec": {"f:replicas": {}}}
     assert "f:replicas" not in owners(updated)["alice", "Apply"]["f:spec"]
     assert await cluster.update(updated) == updated
 
@@ -291,7 +304,7 @@ async def test_binds_keep_owners(cluster: Cluster) -> None:
     live = await cluster.get("p", PODS)
     live["status"]["message"] = "x"
     result = await cluster.update(live, PODS, "UpdateStatus")
-    assert {name for name, _ in owners(result)} == {"alice", "kubernetes-admin"}
+    assert {name for name, _ in owners(result)} == {"alice", "pinnace"}
 
 
 @pytest.mark.parametrize("seed", range(15))

@@ -80,7 +80,7 @@ async def test_responsive_loop_is_not_reported(caplog: pytest.LogCaptureFixture)
         for _ in range(10):
             busy(STALL / 4)
             await asyncio.sleep(0)
-            assert watch.stalled is None
+            assert watch.stall_description is None
     assert caplog.messages == []
 
 

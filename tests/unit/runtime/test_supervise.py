@@ -9,7 +9,7 @@ import pytest
 
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.logs import ActivityFailed, ActivityRecovered
-from pinnace.runtime.supervise import LOG_INTERVAL, EndedEarly, supervise, unending
+from pinnace.runtime.supervise import LOG_INTERVAL, EndedEarly, run_unending, supervise
 from tests.clock import FakeClock
 from tests.logged import logged
 
@@ -123,11 +123,11 @@ async def _exits() -> None:
 )
 async def test_unending_activity_that_ends_is_named(activity: Callable[[], Awaitable[None]], message: str) -> None:
     with pytest.raises(EndedEarly, match=message):
-        await unending("part", activity)
+        await run_unending("part", activity)
 
 
 async def test_unending_activity_can_be_cancelled_by_its_owner() -> None:
-    task = asyncio.ensure_future(unending("part", asyncio.Event().wait))
+    task = asyncio.ensure_future(run_unending("part", asyncio.Event().wait))
     await asyncio.sleep(0)
     task.cancel()
     await asyncio.wait((task,))

@@ -25,10 +25,10 @@ def certificate(path: Path) -> TlsFiles:
 def test_replaced_certificate_is_loaded(tmp_path: Path) -> None:
     renewed = ReloadingCredentials(certificate(tmp_path))
     first = renewed.current
-    assert not renewed.renew() and renewed.current == first
+    assert not renewed.reload_if_changed() and renewed.current == first
     certificate(tmp_path)
-    assert renewed.renew() and renewed.current.cert != first.cert
-    assert not renewed.renew()
+    assert renewed.reload_if_changed() and renewed.current.cert != first.cert
+    assert not renewed.reload_if_changed()
 
 
 def test_replaced_key_is_not_used_before_its_certificate_is_replaced(tmp_path: Path) -> None:
@@ -37,16 +37,16 @@ def test_replaced_key_is_not_used_before_its_certificate_is_replaced(tmp_path: P
     first = renewed.current
     other = certificate(tmp_path / "b")
     write_atomically(files.key, other.key.read_bytes(), mode=0o600)
-    assert not renewed.renew() and renewed.current == first
+    assert not renewed.reload_if_changed() and renewed.current == first
     write_atomically(files.cert, other.cert.read_bytes(), mode=0o644)
-    assert renewed.renew() and renewed.current.cert == other.cert.read_bytes()
+    assert renewed.reload_if_changed() and renewed.current.cert == other.cert.read_bytes()
 
 
 def test_removed_certificate_stays_in_use(tmp_path: Path) -> None:
     files = certificate(tmp_path)
     renewed = ReloadingCredentials(files)
     files.cert.unlink()
-    assert not renewed.renew() and renewed.current.cert
+    assert not renewed.reload_if_changed() and renewed.current.cert
 
 
 @pytest.mark.parametrize("broken", ["ca", "cert", "key"])
@@ -68,11 +68,11 @@ def test_partially_written_certificate_is_loaded_once_complete(tmp_path: Path) -
     files.key.write_bytes(other.key.read_bytes())
     whole = other.cert.read_bytes()
     files.cert.write_bytes(whole[:100])
-    assert not renewed.renew()
+    assert not renewed.reload_if_changed()
     then = files.cert.stat().st_mtime_ns
     files.cert.write_bytes(whole)
     os.utime(files.cert, ns=(then, then))
-    assert renewed.renew() and renewed.current.cert == whole
+    assert renewed.reload_if_changed() and renewed.current.cert == whole
 
 
 def test_unreadable_key_is_loaded_once_readable() -> None:
@@ -81,30 +81,30 @@ def test_unreadable_key_is_loaded_once_readable() -> None:
         renewed = ReloadingCredentials(files)
         certificate(folder)
         files.key.chmod(0)
-        assert not renewed.renew()
+        assert not renewed.reload_if_changed()
         files.key.chmod(0o600)
-        assert renewed.renew() and renewed.current.key == files.key.read_bytes()
+        assert renewed.reload_if_changed() and renewed.current.key == files.key.read_bytes()
 
 
 def test_files_that_stay_unusable_are_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     files, clock = certificate(tmp_path), FakeClock()
     renewed = ReloadingCredentials(files, clock)
     files.key.rename(tmp_path / "away")
-    assert not renewed.renew()
+    assert not renewed.reload_if_changed()
     clock.stall(REPLACEMENT_TIMEOUT)
-    assert not any(renewed.renew() for _ in range(3))
+    assert not any(renewed.reload_if_changed() for _ in range(3))
     (warning,) = caplog.records
     assert warning.message == f"{files.key}: no such file or directory; continuing with the previous certificates"
     (tmp_path / "away").rename(files.key)
-    assert renewed.renew()
+    assert renewed.reload_if_changed()
 
 
 def test_slow_replacement_logs_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     files, other, clock = certificate(tmp_path / "a"), certificate(tmp_path / "b"), FakeClock()
     renewed = ReloadingCredentials(files, clock)
     files.cert.write_bytes(other.cert.read_bytes())
-    assert not renewed.renew()
+    assert not renewed.reload_if_changed()
     clock.stall(REPLACEMENT_TIMEOUT / 2)
-    assert not renewed.renew() and not caplog.records
+    assert not renewed.reload_if_changed() and not caplog.records
     files.key.write_bytes(other.key.read_bytes())
-    assert renewed.renew() and renewed.current.cert == other.cert.read_bytes()
+    assert renewed.reload_if_changed() and renewed.current.cert == other.cert.read_bytes()

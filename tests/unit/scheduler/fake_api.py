@@ -16,7 +16,7 @@ from pinnace.api.pods_pb2 import Fence
 from pinnace.api.resources import NODES, PODS, Resource
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, BatchItem, DeleteRequest
-from pinnace.client.errors import ApiError, from_refusal, unavailable
+from pinnace.client.errors import ApiError, from_refusal, unavailable_error
 from pinnace.client.resource import WatchBatch
 
 _FENCED = Refusal(Code.FAILED_PRECONDITION, "Fenced", "another leader has been elected")
@@ -197,11 +197,11 @@ class FakePods(FakeResource):
         weather = self._api.weather()
         await asyncio.sleep(self._api.lag())
         if weather is Weather.LOST:
-            raise unavailable("lost")
+            raise unavailable_error("lost")
         items = [self._item(lambda item=binding: self._bind(item, fence)) for binding in bindings]
         await asyncio.sleep(self._api.lag())
         if weather is Weather.UNHEARD:
-            raise unavailable("lost")
+            raise unavailable_error("lost")
         return items
 
     async def delete_batch(

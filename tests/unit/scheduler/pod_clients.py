@@ -10,7 +10,7 @@ from pinnace.api.resources import PODS
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.client import PodClient
 from pinnace.client.connection import Connection
-from pinnace.client.errors import unavailable
+from pinnace.client.errors import unavailable_error
 from pinnace.client.resource import WatchBatch
 
 
@@ -39,10 +39,10 @@ class LosingPods(PodClient):
     async def bind_batch(self, bindings: Sequence[Binding], fence: Fence | None) -> list[BatchItem]:
         self.calls += 1
         if self.lost_on == "way there":
-            raise unavailable("lost")
+            raise unavailable_error("lost")
         items = await super().bind_batch(bindings, fence)
         if self.lost_on == "way back":
-            raise unavailable("lost")
+            raise unavailable_error("lost")
         return items
 
 

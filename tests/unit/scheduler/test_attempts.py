@@ -179,7 +179,7 @@ async def mark_of_next_pod(cluster: Cluster, number: int) -> str | None:
 
 async def knows_terms(scheduler: Scheduler, cluster: Cluster, number: int) -> bool:
     """The servers write terms down a little later than they begin, and schedulers read them later still."""
-    written = await cluster.client.elections.history("scheduler")
+    written = await cluster.client.elections.list_terms("scheduler")
     return len(written) >= number and len(scheduler.attempts.terms) >= number
 
 

@@ -98,7 +98,7 @@ def decided(pod: Pod, cache: Cache, framework: Framework) -> tuple[CycleResult, 
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_pod_at_the_validation_limit(kind: str, framework: Framework) -> None:
-    pod = HOSTILE[kind].pod("largest")
+    pod = HOSTILE[kind].create_pod("largest")
     took = {nodes: decided(pod, cache_of(nodes), framework)[1] for nodes in NODES}
     assert all(seconds < BOUND for seconds in took.values()), took
 
@@ -107,9 +107,10 @@ def test_pod_at_the_validation_limit(kind: str, framework: Framework) -> None:
 def test_large_pod_that_is_not_refused(kind: str, framework: Framework) -> None:
     """So the estimates hold, by which larger ones are refused."""
     cache, items = cache_of(5000), 500
-    allowed = HOSTILE[kind].pod("allowed", items=items)
+    allowed = HOSTILE[kind].create_pod("allowed", items=items)
     while (
-        items < 20_000 and framework.too_costly(PodInfo(larger := HOSTILE[kind].pod("a", items=2 * items)), cache.nodes) is None
+        items < 20_000
+        and framework.too_costly(PodInfo(larger := HOSTILE[kind].create_pod("a", items=2 * items)), cache.nodes) is None
     ):
         items, allowed = 2 * items, larger
     _, seconds = decided(allowed, cache, framework)
@@ -123,7 +124,7 @@ def test_pods_alike_while_nodes_change(kind: str, framework: Framework) -> None:
     cache = cache_of(20)
     equivalence = EquivalenceCache(cache.nodes)
     for number in range(3):
-        pod = HOSTILE[kind].pod(f"alike-{number}", items=4_900)
+        pod = HOSTILE[kind].create_pod(f"alike-{number}", items=4_900)
         pod.metadata.uid = f"uid-{number}"
         info = PodInfo(pod)
         began = time.process_time()
@@ -143,13 +144,13 @@ def test_pods_alike_while_nodes_change(kind: str, framework: Framework) -> None:
 )
 def test_thousand_items_are_evaluated_and_not_refused(kind: str, framework: Framework) -> None:
     """Kubernetes schedules such pods."""
-    outcome, seconds = decided(HOSTILE[kind].pod("thousand", items=1000), cache_of(5000), framework)
+    outcome, seconds = decided(HOSTILE[kind].create_pod("thousand", items=1000), cache_of(5000), framework)
     assert isinstance(outcome, Placed) or "a decision about the pod" not in str(outcome)
     assert seconds < BOUND
 
 
 def test_refusal_says_what_the_pod_has_too_many_of(framework: Framework) -> None:
-    outcome, seconds = decided(HOSTILE["extended resources"].pod("a"), cache_of(5000), framework)
+    outcome, seconds = decided(HOSTILE["extended resources"].create_pod("a"), cache_of(5000), framework)
     assert isinstance(outcome, Unschedulable)
     assert outcome.refused_by == {"SchedulingCost"}
     assert outcome.message.startswith("0/5000 nodes are available: a decision about the pod would take ")
@@ -159,7 +160,7 @@ def test_refusal_says_what_the_pod_has_too_many_of(framework: Framework) -> None
 
 def test_pod_refused_for_its_cost_is_not_woken(framework: Framework) -> None:
     """Each event would cost as much as a decision, for each such pod."""
-    pod = PodInfo(HOSTILE["tolerations"].pod("a"))
+    pod = PodInfo(HOSTILE["tolerations"].create_pod("a"))
     refused_by = frozenset(["SchedulingCost"])
     event = cache_of(100).set_node(_node(0).label("new", "label").build())
     assert event.change not in framework.awaited_changes(refused_by, pod)
@@ -169,7 +170,7 @@ def test_pod_refused_for_its_cost_is_not_woken(framework: Framework) -> None:
 @pytest.mark.parametrize("kind", ("anti-affinity, selectors", "spread constraints, DoNotSchedule", "tolerations"))
 def test_event_does_not_cost_what_a_waiting_pod_states(kind: str, framework: Framework) -> None:
     """Each pod that is bound is such an event. 3,000 constraints were held against each."""
-    pod = PodInfo(HOSTILE[kind].pod("a"))
+    pod = PodInfo(HOSTILE[kind].create_pod("a"))
     cache = Cache()
     cache.set_node(_node(0).build())
     event = cache.add_pod(PodInfo(make_pod("b").label(LABEL, VALUE).node("node-0").build()), "node-0")
@@ -292,7 +293,7 @@ def test_preemption_by_an_ordinary_pod(nodes: int, victims: int, budgets: int) -
 @pytest.mark.parametrize(("nodes", "kind"), ((1000, "anti-affinity, selectors"), (1000, "spread constraints, ScheduleAnyway")))
 def test_preemption_by_a_costly_pod(nodes: int, kind: str) -> None:
     """All filters are asked for each victim: with 1,000 terms and 4 victims a node it took 4 s on 1,000 nodes."""
-    outcome, seconds = preempting(HOSTILE[kind].pod("a", items=1000), nodes, 4)
+    outcome, seconds = preempting(HOSTILE[kind].create_pod("a", items=1000), nodes, 4)
     assert isinstance(outcome, Unschedulable) and outcome.nominated
     assert seconds < 2 * BOUND
 
@@ -302,7 +303,7 @@ def test_preemption_by_a_costly_pod(nodes: int, kind: str) -> None:
 def test_preemption_from_nodes_with_many_pods(kind: str, items: int) -> None:
     """A node is asked about once for each of its victims: 100 victims and 1,000 terms took 3 s, within eight nodes (found by an
     hour of chaos)."""
-    outcome, seconds = preempting(HOSTILE[kind].pod("a", items=items), 100, 100)
+    outcome, seconds = preempting(HOSTILE[kind].create_pod("a", items=items), 100, 100)
     assert isinstance(outcome, Unschedulable)
     assert seconds < 2 * BOUND
 
@@ -340,7 +341,7 @@ WHY = 3.0
 def test_explanation(kind: str, items: int | None) -> None:
     """`pinnace why` tried the pod without each of its requirements, with a copy of its spec for each."""
     nodes = {f"node-{number}": _node(number).build() for number in range(1000)}
-    pod = HOSTILE[kind].pod("asked", items=items)
+    pod = HOSTILE[kind].create_pod("asked", items=items)
     pod.metadata.uid = "uid"
     stores: dict[Resource[Any], dict[str, Any]] = {resource: {} for resource in ALL}
     stores[NODE_RESOURCE] = nodes
@@ -356,7 +357,7 @@ def test_ordinary_pod_beside_pods_with_terms_about_others(namespace: str, framew
     for number in range(1000):
         cache.set_node(_node(number).build())
     for number in range(20):
-        hostile = HOSTILE["anti-affinity, selectors"].pod(f"h{number}", "hostile", items=1000)
+        hostile = HOSTILE["anti-affinity, selectors"].create_pod(f"h{number}", "hostile", items=1000)
         for term in hostile.spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution:
             term.labelSelector.matchExpressions.add(key=f"k{number}", operator="DoesNotExist")
         hostile.metadata.uid = f"h{number}"

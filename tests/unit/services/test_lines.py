@@ -153,7 +153,7 @@ async def test_renewed_certificate_is_used_by_all_shards_and_logged_once(
 
 
 async def shown_by(port: int, tls: TlsFiles) -> bytes:
-    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls.context(), server_hostname="localhost")
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls.create_ssl_context(), server_hostname="localhost")
     certificate: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     writer.close()
     return certificate

@@ -84,7 +84,7 @@ async def run(seed: int, slowest: float, loss: float, *, from_sending: bool = Tr
 
     async def learn(sequence: int) -> None:
         now = clock.monotonic()
-        term.extend((sent[sequence] if from_sending else now) + TIMING.validity, now)
+        term.extend_until((sent[sequence] if from_sending else now) + TIMING.validity, now)
 
     keeping = asyncio.create_task(
         session.keep_alive(lambda sequence: network.send(clock.monotonic(), partial(learn, sequence)), lambda: None)

@@ -7,7 +7,7 @@ LIMIT, STEP = 1.0, 0.1
 
 def silent_after(*looks: float) -> list[bool]:
     silence = SilenceTimer(LIMIT, STEP, 0.0)
-    return [silence.exceeded(now) for now in looks]
+    return [silence.has_exceeded_limit(now) for now in looks]
 
 
 def steps(start: float, end: float) -> list[float]:
@@ -22,8 +22,8 @@ def test_silent_at_the_limit_and_not_before() -> None:
 def test_heard_in_time() -> None:
     silence = SilenceTimer(LIMIT, STEP, 0.0)
     for second in range(10):
-        assert not any(silence.exceeded(now) for now in steps(second * 0.8, second * 0.8 + 0.7))
-        silence.heard(second * 0.8 + 0.75)
+        assert not any(silence.has_exceeded_limit(now) for now in steps(second * 0.8, second * 0.8 + 0.7))
+        silence.record_message(second * 0.8 + 0.75)
 
 
 def test_pause_of_the_observer_is_not_held_against_the_peer() -> None:
@@ -46,4 +46,4 @@ def test_busy_observer_counts_what_it_was_late() -> None:
 def test_session_without_own_messages_becomes_silent() -> None:
     """Who asks how long the silence lasts looks as well: nobody else need."""
     silence = SilenceTimer(LIMIT, STEP, 0.0)
-    assert [silence.lasts(now) for now in steps(0.0, 2.0)][-1] > LIMIT
+    assert [silence.silence_seconds(now) for now in steps(0.0, 2.0)][-1] > LIMIT

@@ -35,7 +35,7 @@ def gone(revision: int, key: str) -> StoredChange:
 
 def items(*records: Any, offset: float = 0.0) -> list[TimelineItem]:
     translator = RecordTranslator(offset)
-    return [item for record in records for item in translator.of(record)]
+    return [item for record in records for item in translator.translate_record(record)]
 
 
 def pod(node: str = "", phase: str = "Pending") -> PodFacts:
@@ -183,8 +183,8 @@ def test_evicted_pods_are_one_mark_until_they_are_replaced() -> None:
 def test_pod_that_is_older_than_the_timeline_changed_before() -> None:
     """The column Changed had the time at which the viewer connected."""
     translator, old = RecordTranslator(1000.0), replace(pod("n-1", "Running"), changed=600)
-    assert next(iter(translator.of(put(2, POD, old))))[9] == 600.0
-    assert next(iter(translator.of(put(3, POD, old, created=2))))[9] == 1003.0
+    assert next(iter(translator.translate_record(put(2, POD, old))))[9] == 600.0
+    assert next(iter(translator.translate_record(put(3, POD, old, created=2))))[9] == 1003.0
 
 
 def test_taints_are_not_cordons_and_leave_marks() -> None:
@@ -213,9 +213,9 @@ def test_fault_of_a_role_is_on_the_lane_of_its_process() -> None:
     """The lanes had one named "leader"."""
     translator = RecordTranslator()
     for record in (put(7, ELECTION, ElectionFacts("s-0")), gone(9, ELECTION), put(10, ELECTION, ElectionFacts("s-1"))):
-        list(translator.of(record))
+        list(translator.translate_record(record))
     lanes = [
-        next(iter(translator.of(FaultRecord(number, "x", target, at, details=details))))[4]
+        next(iter(translator.translate_record(FaultRecord(number, "x", target, at, details=details))))[4]
         for number, (target, at, details) in enumerate(
             [("leader", 8.0, ""), ("leader", 11.0, "2 s"), ("leader", 11.0, "from s-1 to s-0"), ("etcd-leader", 11.0, "")]
         )
@@ -239,8 +239,8 @@ def test_process_state_item() -> None:
 def test_log_resumes_after_a_sequence_number() -> None:
     log = ItemLog()
     log.extend(["p", 0.0, number, 0, "a", "pending", -1, 0, 0] for number in range(1, 4))
-    assert log.last == 3 and [item[2] for item in log.after(1) or ()] == [2, 3] and log.after(3) == []
-    assert log.after(4) is None, "the sequence number is of another log"
+    assert log.last == 3 and [item[2] for item in log.items_after(1) or ()] == [2, 3] and log.items_after(3) == []
+    assert log.items_after(4) is None, "the sequence number is of another log"
 
 
 def test_old_items_are_compacted_to_the_last_per_subject() -> None:
@@ -248,6 +248,6 @@ def test_old_items_are_compacted_to_the_last_per_subject() -> None:
     states = ["pending", "bound", "running"]
     log.extend(["p", 0.0, number, 0, "a", state, -1, 0, 0] for number, state in enumerate(states))
     log.extend([["p", 0.0, 4, 1, "b", "pending", -1, 0, 0], ["p", 0.0, 5, 0, "a", "deleted", -1, 0, 0]])
-    assert [item[5] for item in log.base()] == ["running"] and log.after(2) is None
+    assert [item[5] for item in log.base()] == ["running"] and log.items_after(2) is None
     log.extend([["p", 0.0, 6, 2, "c", "pending", -1, 0, 0]] * 2)
     assert [item[4] for item in log.base()] == ["b"], "a deleted pod leaves the base"

@@ -48,7 +48,7 @@ def verdicts(items: list[TimelineItem]) -> dict[str, str]:
 
 def test_recording_of_a_chaos_run_has_its_verdicts(tmp_path: Path) -> None:
     paths = files(tmp_path / "run")
-    result = verdicts(RecordedSource(paths, check=check_history).log.all())
+    result = verdicts(RecordedSource(paths, check=check_history).log.all_items())
     judged = {
         verdict.name: verdict.status
         for verdict in check_history([item for path in paths for item in read_history(path)]).verdicts
@@ -61,23 +61,23 @@ def test_recording_does_not_depend_on_path_or_file_order(tmp_path: Path) -> None
     before = RecordedSource(paths, check=check_history)
     moved = Path(shutil.move(tmp_path / "run", tmp_path / "later"))
     after = RecordedSource([moved / "chaos.jsonl", moved / "etcd.jsonl"], check=check_history)
-    assert sorted(map(str, after.log.all())) == sorted(map(str, before.log.all()))
+    assert sorted(map(str, after.log.all_items())) == sorted(map(str, before.log.all_items()))
     assert after.title == before.title == "chaos"
-    marks = [item for item in after.log.all() if item[0] == "m"]
+    marks = [item for item in after.log.all_items() if item[0] == "m"]
     assert [(item[4], item[5], item[1], item[7]) for item in marks] == [("scheduler-0", "fault", 1002.5, 1002.6)]
 
 
 def test_exported_page_has_the_verdicts(tmp_path: Path) -> None:
     source = RecordedSource(files(tmp_path / "run"))
     data = export_page(source).decode().split('id="recording">', 1)[1].split("</script>", 1)[0]
-    assert verdicts(json.loads(data)["items"]) == verdicts(source.log.all())
+    assert verdicts(json.loads(data)["items"]) == verdicts(source.log.all_items())
 
 
 def test_times_are_relative_to_the_start_of_the_run(tmp_path: Path) -> None:
     """A chaos cluster starts between the first record and etcd's first change."""
     path = tmp_path / "run.jsonl"
     path.write_text("".join(map(encode_record, [RunInfo(started=1000.0, what="chaos", at=10.0), *HISTORY[1:2], *JOURNAL])))
-    assert [item[1] for item in RecordedSource([path]).log.all() if item[0] in "nm"] == [991.0, 993.5]
+    assert [item[1] for item in RecordedSource([path]).log.all_items() if item[0] in "nm"] == [991.0, 993.5]
 
 
 def test_recorded_terms_have_the_times_of_their_records(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_recorded_terms_have_the_times_of_their_records(tmp_path: Path) -> None:
         StoredChange(7.0, 10, "/registry/terms/scheduler/7", "", 10, 0, record),
     ]
     path.write_text("".join(map(encode_record, records)))
-    terms = [item for item in RecordedSource([path]).log.all() if item[0] == "t"]
+    terms = [item for item in RecordedSource([path]).log.all_items() if item[0] == "t"]
     assert [(item[1], *item[4:]) for item in terms] == [
         (1001.0, 7, "s-0", None, "", None, None),
         (1001.0, 7, "s-0", 1004.0, "no heartbeats", None, None),

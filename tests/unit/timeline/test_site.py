@@ -53,7 +53,7 @@ class FakeSource:
             self.grown.clear()
             await self.grown.wait()
 
-    async def decision(self, pod: str, revision: int) -> Mapping[str, Any]:
+    async def explain_decision(self, pod: str, revision: int) -> Mapping[str, Any]:
         if revision == 1:
             raise DecisionError("compacted")
         return {"pod": pod, "revision": revision}
@@ -66,7 +66,7 @@ class FakeActions:
     def __init__(self) -> None:
         self.done: list[str] = []
 
-    async def permitted(self, viewer: Viewer) -> Sequence[str]:
+    async def permitted_actions(self, viewer: Viewer) -> Sequence[str]:
         return ("kill",) if "system:masters" in viewer.groups else ()
 
     async def run(self, viewer: Viewer, name: str, target: str) -> str:
@@ -137,7 +137,7 @@ async def received(response: ClientResponse) -> tuple[str, int, dict[str, Any]]:
 
 async def test_link_works_once_and_expires(world: World) -> None:
     token, late = world.sessions.token(ADMIN), world.sessions.token(ADMIN)
-    assert "?" not in world.sessions.link(world.url, ADMIN), "the server and its logs would see the token"
+    assert "?" not in world.sessions.create_link(world.url, ADMIN), "the server and its logs would see the token"
     async with ClientSession(base_url=world.url) as page:
         async with page.post("/api/login", json={"token": token}) as response:
             assert response.status == 200 and "Set-Cookie" not in response.headers

@@ -27,9 +27,9 @@ def pods(count: int) -> list[TimelineItem]:
 def test_leaders_have_tokens_and_gaps() -> None:
     snapshot = TimelineSnapshot()
     snapshot.apply([["t", 10.0, 1, "scheduler", 7, "scheduler-0", None, "", None, None], ENDED])
-    assert snapshot.leaders(21.0) == ["scheduler: no leader for 1.0 s"]
+    assert snapshot.describe_leaders(21.0) == ["scheduler: no leader for 1.0 s"]
     snapshot.apply([HELD])
-    assert snapshot.leaders(21.0) == ["scheduler: scheduler-1  token 9  outage 1.25 s"]
+    assert snapshot.describe_leaders(21.0) == ["scheduler: scheduler-1  token 9  outage 1.25 s"]
     assert [text for _, text in snapshot.events][1:] == [
         "the term 7 of scheduler-0 ended: stream closed",
         'scheduler-1 was elected in "scheduler" with token 9, 50 ms after the last leader, 1.25 s after its last heartbeat',
@@ -39,9 +39,9 @@ def test_leaders_have_tokens_and_gaps() -> None:
 def test_lanes_show_terms_and_gaps() -> None:
     snapshot = TimelineSnapshot()
     snapshot.apply([ENDED, ["t", 25.0, 2, "scheduler", 9, "scheduler-1", None, "", None, None]])
-    assert snapshot.lane("scheduler-0", 0.0, 40.0, 8) == "··██····"
-    assert snapshot.lane("scheduler-1", 0.0, 40.0, 8) == "·····███"
-    assert snapshot.lane("scheduler-0", 30.0, 40.0, 8) == "········"
+    assert snapshot.render_lane("scheduler-0", 0.0, 40.0, 8) == "··██····"
+    assert snapshot.render_lane("scheduler-1", 0.0, 40.0, 8) == "·····███"
+    assert snapshot.render_lane("scheduler-0", 30.0, 40.0, 8) == "········"
 
 
 def test_deleted_objects_are_not_counted() -> None:
@@ -131,7 +131,7 @@ async def test_stream_of_a_site_is_read_and_its_link_works_once() -> None:
     try:
         source.log = ItemLog()
         source.add("default/a")
-        link = sessions.link(url, Viewer("someone"))
+        link = sessions.create_link(url, Viewer("someone"))
         frames = stream_frames(link)
         async with asyncio.timeout(20):
             first = await anext(frames)

@@ -139,7 +139,7 @@ def test_trace_starts_at_the_beginning_of_the_log() -> None:
         [["t", 1.0, 1, "scheduler", 1, "s-0", 2.0, "", None, None], ["t", 2.5, 2, "scheduler", 2, "s-1", None, "", None, None]]
     )
     log.extend([["m", 2.6, 0, 0, "s-1", "fault", "kill", 2.7, 1], ["s", 3.0, 0, "s-1", "down"], ["s", 4.0, 0, "s-1", "up"]])
-    document = build_trace("", log.base(), log.all())
+    document = build_trace("", log.base(), log.all_items())
     validate(document)
     assert found(document, "term") == [("s-1", "X", "scheduler · token 2", 0.0, 1.0)] and not found(document, "fault")
     assert found(document, "state") == [("s-1", "X", "down", 0.0, 1.0)]

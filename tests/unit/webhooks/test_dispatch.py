@@ -7,11 +7,15 @@ from typing import Any
 
 import pytest
 
+from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import ConfigMap
-from pinnace.api.resources import DEPLOYMENTS
+from pinnace.api.pods_pb2 import ExecRequest, PortForwardRequest
+from pinnace.api.resources import DEPLOYMENTS, EVENTS
 from pinnace.api.status import STATUS_CODE, STATUS_DETAILS, STATUS_REASON
-from pinnace.apiserver.auth.authentication import User
+from pinnace.api.verbs_pb2 import BatchResponse
+from pinnace.apiserver.auth.authentication import UNSECURED, User
 from pinnace.apiserver.errors import Rejected
+from tests.unit.auth.matrix import Caller
 from tests.unit.webhooks.world import CONFIG_MAPS_RULE, Server, config_map, serving, webhook
 from tests.webhook_server import WebhookServer, allow, deny, label, patch, patch_response
 
@@ -313,5 +317,88 @@ async def test_binding_and_eviction_are_reviewed(hooks: WebhookServer, server: S
 async def test_user_of_request_is_reviewed(hooks: WebhookServer, server: Server) -> None:
     hooks.answers = {"v": allow}
     await server.configure(validating=[webhook(hooks, "v")])
-    await server.create(config_map(), user=User("anna", ("system:masters",)))
-    assert hooks.requests("v")[0]["userInfo"] == {"username": "anna", "groups": ["system:masters"]}
+    user = User("anna", ("system:masters",), uid="u", extra=(("example.com/pod", ("p",)),))
+    await server.create(config_map(), user=user)
+    extra = {"example.com/pod": ["p"]}
+    assert hooks.requests("v")[0]["userInfo"] == {"username": "anna", "uid": "u", "groups": ["system:masters"], "extra": extra}
+
+
+@pytest.mark.parametrize(
+    ("method", "request_type", "start", "subresource", "options"),
+    [
+        (
+            "Exec",
+            ExecRequest,
+            {"name": "p", "command": ["ls"], "stdin": True},
+            "exec",
+            {"kind": "PodExecOptions", "apiVersion": "v1", "stdin": True, "stdout": True, "stderr": True, "command": ["ls"]},
+        ),
+        (
+            "PortForward",
+            PortForwardRequest,
+            {"name": "p", "port": 80},
+            "portforward",
+            {"kind": "PodPortForwardOptions", "apiVersion": "v1", "ports": [80]},
+        ),
+    ],
+)
+async def test_connection_is_reviewed(
+    hooks: WebhookServer,
+    server: Server,
+    method: str,
+    request_type: Any,
+    start: dict[str, Any],
+    subresource: str,
+    options: dict[str, Any],
+) -> None:
+    hooks.answers = {"v": deny(message="no shells")}
+    rule = {"operations": ["CONNECT"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods/*"]}
+    await server.configure(validating=[webhook(hooks, "v", rules=[rule])])
+
+    async def requests() -> AsyncIterator[Any]:
+        yield request_type(start=start)
+
+    async def connect() -> None:
+        stream = server.assembly.methods[f"/pinnace.v1.Pods/{method}"].stream(requests(), Caller(UNSECURED))
+        async for _ in stream:
+            pass
+
+    assert (await refusal_of(connect()))[2].endswith("denied the request: no shells")
+    (request,) = hooks.requests("v")
+    assert (request["operation"], request["subResource"], request["object"]) == ("CONNECT", subresource, options)
+    assert (request["name"], request["namespace"], request["options"]) == ("p", "default", None)
+
+
+async def test_recorded_events_are_reviewed(hooks: WebhookServer, server: Server) -> None:
+    hooks.answers = {"v": lambda request: {"allowed": request["object"]["reason"] != "Bad"}}
+    rule = {"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["events"]}
+    await server.configure(validating=[webhook(hooks, "v", rules=[rule])])
+    target = {"kind": "Pod", "namespace": "default", "name": "p"}
+    events = [
+        from_dict(EVENTS, {"metadata": {"name": reason.lower()}, "involvedObject": target, "reason": reason, "type": "Normal"})
+        for reason in ("Bad", "Good")
+    ]
+    response = BatchResponse.FromString(await server.call("Events/Record", items=events))
+    assert [item.HasField("error") for item in response.items] == [True, False]
+    assert [request["operation"] for request in hooks.requests("v")] == ["CREATE", "CREATE"]
+    await server.settle()
+    await server.call("Events/Record", items=events[1:])
+    assert hooks.requests("v")[-1]["operation"] == "UPDATE"
+
+
+async def test_match_condition_decides_about_call(hooks: WebhookServer, server: Server) -> None:
+    hooks.answers = {"v": deny()}
+    conditions = [{"name": "people", "expression": "!request.userInfo.username.startsWith('system:')"}]
+    await server.configure(validating=[webhook(hooks, "v", matchConditions=conditions)])
+    await server.create(config_map("a"))
+    assert (await refusal_of(server.create(config_map("b"), user=User("anna", ("system:masters",)))))[0] == 400
+    assert [request["name"] for request in hooks.requests("v")] == ["b"]
+
+
+async def test_failing_match_condition_rejects_write(hooks: WebhookServer, server: Server) -> None:
+    conditions = [{"name": "broken", "expression": "object.data.nope == '1'"}]
+    await server.configure(validating=[webhook(hooks, "v", matchConditions=conditions)])
+    code, reason, message = await refusal_of(server.create(config_map(data={"a": "1"})))
+    assert (code, reason) == (403, "Forbidden")
+    failure = "expression 'object.data.nope == '1'' resulted in error: no such key: nope"
+    assert message == f'configmaps "a" is forbidden: {failure}'

@@ -37,7 +37,7 @@ class Attacker:
         self._command = dying_with_parent(command)
         self._process: asyncio.subprocess.Process | None = None
 
-    async def prepare(self) -> Self:
+    async def start_process(self) -> Self:
         """Start the process, which waits for `begin_attack`. If it does not start, no process is left. Raises ChaosError."""
         self._process = await asyncio.create_subprocess_exec(
             *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True

@@ -139,7 +139,7 @@ async def huge_headers(target: AttackTarget) -> None:
     await target.repeat_requests(STRANGER, repeat_forever(many, long), 8)
 
 
-def patches() -> list[bytes]:
+def build_costly_patches() -> list[bytes]:
     """Return patches at the size and depth limits. All of them are refused."""
     deep = b'{"a":' * 50_000 + b"1" + b"}" * 50_000
     test = {"op": "test", "path": "/metadata/name", "value": "another"}
@@ -159,7 +159,7 @@ def patches() -> list[bytes]:
 
 
 async def hostile_patches(target: AttackTarget) -> None:
-    await target.repeat_requests(EDITOR, repeat_forever(*patches()), 4)
+    await target.repeat_requests(EDITOR, repeat_forever(*build_costly_patches()), 4)
 
 
 async def gzip_bombs(target: AttackTarget) -> None:

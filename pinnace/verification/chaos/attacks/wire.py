@@ -43,7 +43,7 @@ class AttackConnection:
         """Send data without waiting until the server reads it."""
         self._writer.write(data)
 
-    async def exchange(self, data: bytes) -> str:
+    async def send_and_observe(self, data: bytes) -> str:
         """Send data, and return the outcome. The answer may arrive before the server has read all data."""
         sending = asyncio.create_task(self._send(data))
         try:
@@ -62,7 +62,7 @@ class AttackConnection:
         self.reusable = self.reusable and complete and outcome.isdigit()
         return outcome
 
-    async def ended(self) -> str:
+    async def read_until_end(self) -> str:
         """Read until the server ends the connection, and return how it did."""
         try:
             while await self._reader.read(CHUNK):
@@ -163,7 +163,7 @@ class AttackTarget:
                         await asyncio.sleep(began + number / rate - time.monotonic())
                     if connection is None:
                         connection = await self.connect(user)
-                    self.outcomes[await connection.exchange(data)] += 1
+                    self.outcomes[await connection.send_and_observe(data)] += 1
                     if not connection.reusable:
                         connection.abort()
                         connection = None
@@ -186,7 +186,7 @@ class AttackTarget:
             try:
                 connection.write(data)
                 if read:
-                    self.outcomes[await connection.ended()] += 1
+                    self.outcomes[await connection.read_until_end()] += 1
                 await asyncio.Event().wait()  # until the attack ends
             finally:
                 connection.abort()

@@ -47,14 +47,14 @@ class GatewayAttack(MeasuringFault):
 
     async def inject(self) -> None:
         cluster = self._under_test.cluster
-        record = cluster.state.find(self._target)
+        record = cluster.state.find_process(self._target)
         process = processes.find_running(record)
         if process is None:
             raise NotPossible(f"{self._target} does not run")
         try:
             folder = await create_attackers(cluster, self._under_test.client)
             self._memory = procfs.reset_peaks([process])
-            self._attacker = await Attacker(record.plan.address, folder, self._attack, LIMIT, nice=NICE).prepare()
+            self._attacker = await Attacker(record.plan.address, folder, self._attack, LIMIT, nice=NICE).start_process()
             self._attacker.begin_attack()
         except (ApiError, ChaosError, OSError) as error:
             raise NotPossible(str(error)) from error
@@ -65,7 +65,7 @@ class GatewayAttack(MeasuringFault):
         if attacker is None:
             return
         try:
-            if process := processes.find_running(self._under_test.cluster.state.find(self._target)):
+            if process := processes.find_running(self._under_test.cluster.state.find_process(self._target)):
                 growth = procfs.peak_memory([process]) - self._memory
                 self.read(self._target, "MB by which its memory grew", round(growth, 1), most=GROWTH)
             outcomes = await attacker.end_attack()

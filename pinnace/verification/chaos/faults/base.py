@@ -92,7 +92,7 @@ class FaultKind:
     weight: int = 2
     needs: tuple[FaultRequirement, ...] = ()
 
-    def on(self, spec: ClusterSpec) -> "FaultKind":
+    def for_cluster(self, spec: ClusterSpec) -> "FaultKind":
         """Return the kind for a cluster of this size. A fault of the only etcd member affects the whole cluster."""
         return replace(self, area=FaultArea.ALL) if self.area is FaultArea.ETCD and spec.etcd_members == 1 else self
 

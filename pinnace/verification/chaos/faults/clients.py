@@ -67,7 +67,7 @@ class StuckWatchers:
     """Watchers of all pods that read the first events and then stop reading, each on its own connection."""
 
     def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
-        self._endpoint, self._tls = under_test.cluster.state.find(target).plan.address, under_test.cluster.tls
+        self._endpoint, self._tls = under_test.cluster.state.find_process(target).plan.address, under_test.cluster.tls
         self._connections: list[Connection] = []
         self._watches: list[AsyncGenerator[Any, None]] = []
         self.details = f"{STUCK} watchers"
@@ -98,7 +98,7 @@ class SchedulerLeadershipTransfer:
 
     async def inject(self) -> None:
         try:
-            election_response = await self._client.elections.transfer(ELECTION)
+            election_response = await self._client.elections.transfer_leadership(ELECTION)
         except ApiError as error:
             raise NotPossible(str(error)) from error
         self.details = f"from {election_response.before.holder} to {election_response.after.holder or 'no leader yet'}"
@@ -111,7 +111,7 @@ class ConnectionStorm:
     """Clients that repeatedly connect, list, start a watch, and disconnect, all at the same time."""
 
     def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
-        self._endpoint, self._tls = under_test.cluster.state.find(target).plan.address, under_test.cluster.tls
+        self._endpoint, self._tls = under_test.cluster.state.find_process(target).plan.address, under_test.cluster.tls
         self._crowd: asyncio.Task[Any] | None = None
         self.details = f"{CROWD} clients, {ROUNDS} times"
 
@@ -161,7 +161,7 @@ class CallFloodFault(MeasuringFault):
 
     async def inject(self) -> None:
         cluster = self._under_test.cluster
-        plan = cluster.state.find(self._target).plan
+        plan = cluster.state.find_process(self._target).plan
         try:
             result = await list_methods_by_service(plan.address, cluster.tls)
         except (BenchError, AioRpcError) as error:
@@ -242,7 +242,7 @@ class FailingPlugin(_PodFault, MeasuringFault):
     def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
         _PodFault.__init__(self, under_test, target, rng)
         MeasuringFault.__init__(self)
-        self._schedulers = under_test.cluster.state.of(SCHEDULER)
+        self._schedulers = under_test.cluster.state.processes_of(SCHEDULER)
 
     async def inject(self) -> None:
         deed = self._random.choice(self.deeds)
@@ -331,7 +331,7 @@ class HostilePods(_PodFault):
         """Create the largest accepted pod of a kind. The API server limits the items of an object at any depth. The accepted
         number is determined once per kind. Raises NotPossible."""
         for items in ITEMS[ITEMS.index(_accepted.get(kind, ITEMS[0])) :]:
-            made = await asyncio.to_thread(HOSTILE[kind].pod, "", HARM, items)
+            made = await asyncio.to_thread(HOSTILE[kind].create_pod, "", HARM, items)
             try:
                 await self._create(made)
             except NotPossible as error:
@@ -357,7 +357,7 @@ class SecondControlPlane(MeasuringFault):
 
     async def inject(self) -> None:
         self._began = time.time()
-        plan = self._under_test.cluster.state.find(self._target).plan
+        plan = self._under_test.cluster.state.find_process(self._target).plan
         self._folder = TemporaryDirectory(prefix="pinnace-other-")
         pki = Path(self._folder.name)
         ports = PortAllocator()

@@ -72,7 +72,7 @@ class _ResourceLimit:
             raise NotPossible(f"{self._name} is not ready")
         self._pid = self._under_test.cluster.pid(self._name)
         try:
-            soft = self.limit(self._pid)
+            soft = self.new_limit(self._pid)
             _, hard = before = resource.prlimit(self._pid, self.which)
             self._under_test.allow_errors(self._name, may_end=self.may_end)
             self._before = before
@@ -80,7 +80,7 @@ class _ResourceLimit:
         except (OSError, ProcessLookupError) as error:
             raise NotPossible(f"{self._name}: {error}") from error
         self.details = f"{self._name}, {self.describe_limit(soft)}"
-        links = [link for link in self._under_test.links.all if self._name in link]
+        links = [link for link in self._under_test.links.all_links if self._name in link]
         await self._under_test.links.reset(links)  # connections that the process cannot reopen are lost
 
     async def undo(self) -> None:
@@ -92,7 +92,7 @@ class _ResourceLimit:
         if await self._under_test.end_excuse(self._name):
             self.details += ", and it ended"
 
-    def limit(self, pid: int) -> int:
+    def new_limit(self, pid: int) -> int:
         """Return the new soft limit. Raises OSError."""
         raise NotImplementedError
 
@@ -103,7 +103,7 @@ class _ResourceLimit:
 class FewDescriptors(_ResourceLimit):
     """A process that can open almost no files and connections, and whose connections to other components are reset."""
 
-    def limit(self, pid: int) -> int:
+    def new_limit(self, pid: int) -> int:
         return max(int(entry.name) for entry in Path(f"/proc/{pid}/fd").iterdir()) + 1 + SPARE_DESCRIPTORS
 
     def describe_limit(self, limit: int) -> str:
@@ -116,7 +116,7 @@ class LittleMemory(_ResourceLimit):
     which = resource.RLIMIT_AS
     may_end = True
 
-    def limit(self, pid: int) -> int:
+    def new_limit(self, pid: int) -> int:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
         return pages * resource.getpagesize() + self._random.choice(SPARE_MEMORY)
 
@@ -136,9 +136,9 @@ class _RestartWithArguments(MeasuringFault):
 
     async def inject(self) -> None:
         self._name = self.details = await self._under_test.resolve_target(self._target)
-        plan = self._under_test.cluster.state.find(self._name).plan
+        plan = self._under_test.cluster.state.find_process(self._name).plan
         self._under_test.allow_errors(self._name, may_end=False)
-        await self._under_test.restart_with_plan(self._name, replace(plan, argv=tuple(self.argv(plan.argv))))
+        await self._under_test.restart_with_plan(self._name, replace(plan, argv=tuple(self.changed_argv(plan.argv))))
         self.read(self._name, "ready", float(await self._under_test.wait_until_ready(self._name)), least=1)
 
     async def undo(self) -> None:
@@ -146,14 +146,14 @@ class _RestartWithArguments(MeasuringFault):
             await self._under_test.restore_original_plan(self._name)
             await self._under_test.end_excuse(self._name)
 
-    def argv(self, argv: Sequence[str]) -> list[str]:
+    def changed_argv(self, argv: Sequence[str]) -> list[str]:
         raise NotImplementedError
 
 
 class FullLog(_RestartWithArguments):
     """The log of a process cannot be written."""
 
-    def argv(self, argv: Sequence[str]) -> list[str]:
+    def changed_argv(self, argv: Sequence[str]) -> list[str]:
         return [sys.executable, "-c", _TO_FULL, *argv[1:]]
 
 
@@ -166,10 +166,10 @@ class FullAudit(_RestartWithArguments):
         while not lost and time.monotonic() < deadline:
             await asyncio.sleep(POLL)
             with suppress(BenchError):
-                lost = await usage.read_metric(self._under_test.cluster.state.find(self._name).plan.http, LOST) or 0
+                lost = await usage.read_metric(self._under_test.cluster.state.find_process(self._name).plan.http, LOST) or 0
         self.read(self._name, LOST, lost, least=1)
 
-    def argv(self, argv: Sequence[str]) -> list[str]:
+    def changed_argv(self, argv: Sequence[str]) -> list[str]:
         return [*argv, AUDIT, str(FULL)]
 
 
@@ -181,13 +181,13 @@ class LogRotation:
         self.details = ""
 
     async def inject(self) -> None:
-        kubelets = [record.name for record in self._under_test.cluster.state.of(KUBELET)]
+        kubelets = [record.name for record in self._under_test.cluster.state.processes_of(KUBELET)]
         names = [pki.APISERVER, pki.ADMIN, pki.KUBELET_CLIENT, SCHEDULER_CERTIFICATE, CONTROLLERS, *kubelets]
         of_etcd = [pki.ETCD_SERVER, pki.ETCD_PEER, pki.ETCD_CLIENT]
         await _reissue(self._under_test, CLUSTER_CA, names)
         await _reissue(self._under_test, ETCD_CA, of_etcd)
         self.details = f"{len(names) + len(of_etcd)} certificates"
-        await self._under_test.links.reset(self._under_test.links.all)
+        await self._under_test.links.reset(self._under_test.links.all_links)
 
     async def undo(self) -> None:
         """Nothing to undo."""
@@ -227,7 +227,7 @@ class ExpiredCertificates:
 
 def _resolve_served_files(under_test: ClusterUnderTest, target: str) -> _ServedFiles:
     def links(source: str, to: str) -> tuple[Link, ...]:
-        return tuple(link for link in under_test.links.all if link[0].startswith(source) and link[1].startswith(to))
+        return tuple(link for link in under_test.links.all_links if link[0].startswith(source) and link[1].startswith(to))
 
     if target == SCHEDULERS:
         return _ServedFiles(CLUSTER_CA, SCHEDULER_CERTIFICATE, links(SCHEDULER, APISERVER))

@@ -93,7 +93,7 @@ class DuplicateProcess:
         self.details = ""
 
     async def inject(self) -> None:
-        plan = self._under_test.cluster.state.find(self._target).plan
+        plan = self._under_test.cluster.state.find_process(self._target).plan
         argv = duplicate_argv(plan.argv, PortAllocator().next)
         with ClusterFolder(self._under_test.cluster.spec.data_dir).log(f"{self._target}.twin").open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
@@ -166,7 +166,7 @@ class _LinkFault:
 
     async def _find(self) -> None:
         source = await self._under_test.resolve_target(self._target)
-        self._links = [link for link in self._under_test.links.all if link[0] == source]
+        self._links = [link for link in self._under_test.links.all_links if link[0] == source]
         if not self._links:
             raise NotPossible(f"{source} has no links")
         self.details = source

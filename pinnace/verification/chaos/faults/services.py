@@ -51,7 +51,7 @@ class TestService:
         }
         await self._slices.create(from_dict(EndpointSlice, document))
 
-    async def answers(self, within: float) -> float:
+    async def wait_for_answer(self, within: float) -> float:
         """Send requests until one succeeds, for at most `within` seconds. Return the seconds that this took."""
         began = time.monotonic()
         while (took := time.monotonic() - began) < within:
@@ -98,7 +98,7 @@ class KillProxy(MeasuringFault):
             await self._page.open()
         except ApiError as error:
             raise NotPossible(f"the service cannot be created: {error}") from None
-        if await self._page.answers(BEFORE) >= BEFORE:
+        if await self._page.wait_for_answer(BEFORE) >= BEFORE:
             raise NotPossible(f"requests did not succeed within {BEFORE:g} s before the fault")
         await self._kill.inject()
         self._killed, self.details = True, self._kill.details
@@ -108,6 +108,8 @@ class KillProxy(MeasuringFault):
         await self._kill.undo()
         try:
             if killed:
-                self.read(self._target, "seconds until requests succeeded again", await self._page.answers(AFTER), most=AFTER)
+                self.read(
+                    self._target, "seconds until requests succeeded again", await self._page.wait_for_answer(AFTER), most=AFTER
+                )
         finally:
             await self._page.close()

@@ -29,7 +29,7 @@ class _EtcdOperation:
 
     async def _ask(self, do: str, **fields: object) -> None:
         try:
-            await self._under_test.surgeon.ask(do, **fields)
+            await self._under_test.surgeon.request_result(do, **fields)
         except HelperError as error:
             raise NotPossible(f"etcd: {error}") from error
 
@@ -50,7 +50,7 @@ class EtcdLeaderTransfer(_EtcdOperation):
 
     async def inject(self) -> None:
         self.details = await self._under_test.resolve_target(ETCD_FOLLOWER)
-        await self._ask("transfer", to=self._under_test.cluster.state.find(self.details).plan.address)
+        await self._ask("transfer", to=self._under_test.cluster.state.find_process(self.details).plan.address)
 
 
 class NoSpaceAlarm(_EtcdOperation):
@@ -86,14 +86,14 @@ class FullEtcdDisk(MeasuringFault):
         for member in members:
             self._members.append(member)
             self._under_test.allow_errors(member, may_end=True)
-            await self._under_test.disks[member].fill()
+            await self._under_test.disks[member].shrink_to_contents()
             self.read(member, "free bytes on the disk", self._under_test.disks[member].free, most=0)
         self.details = ", ".join(members)
 
     async def undo(self) -> None:
         members, self._members = self._members, []
         for member in members:
-            await self._under_test.disks[member].empty()
+            await self._under_test.disks[member].restore_size()
         for member in members:
             if await self._under_test.end_excuse(member):
                 self.ended.append(member)
@@ -112,11 +112,11 @@ class ReplaceMember(MeasuringFault):
 
     async def inject(self) -> None:
         name = self.details = await self._under_test.resolve_target(self._target)
-        plan = self._under_test.cluster.state.find(name).plan
+        plan = self._under_test.cluster.state.find_process(name).plan
         self._name = name
         self._under_test.allow_errors(name, may_end=True)  # a removed member exits
         try:
-            await self._under_test.surgeon.ask("remove", member=plan.address)
+            await self._under_test.surgeon.request_result("remove", member=plan.address)
         except HelperError as error:  # the response may have been lost; `end` checks the membership
             raise NotPossible(f"etcd: {error}") from error
 
@@ -124,7 +124,7 @@ class ReplaceMember(MeasuringFault):
         name, self._name = self._name, ""
         if not name:
             return
-        record = self._under_test.cluster.state.find(name)
+        record = self._under_test.cluster.state.find_process(name)
         options = dict(argument.removeprefix("--").split("=", 1) for argument in record.plan.argv if "=" in argument)
         if not await self._join(options["initial-advertise-peer-urls"]):
             await self._under_test.end_excuse(name)  # the member was not removed
@@ -134,7 +134,7 @@ class ReplaceMember(MeasuringFault):
             await self._under_test.wait_until_exited(name)
         await asyncio.to_thread(shutil.rmtree, Path(options["data-dir"]), ignore_errors=True)
         if EXISTING not in record.plan.argv:
-            self._under_test.cluster.replan(replace(record.plan, argv=(*record.plan.argv, EXISTING)))
+            self._under_test.cluster.change_plan(replace(record.plan, argv=(*record.plan.argv, EXISTING)))
         await self._under_test.restart_stopped_process(name)
         await self._under_test.end_excuse(name)
         self.read(name, "ready", float(await self._under_test.wait_until_ready(name)), least=1)
@@ -144,7 +144,7 @@ class ReplaceMember(MeasuringFault):
         deadline = time.monotonic() + JOIN_TIMEOUT
         while True:
             try:
-                return bool(await self._under_test.surgeon.ask("add", peer=peer))
+                return bool(await self._under_test.surgeon.request_result("add", peer=peer))
             except HelperError:
                 if time.monotonic() > deadline:
                     raise

@@ -221,7 +221,7 @@ class ScenarioContext:
 
     async def wait_until_ready(self, names: Iterable[str]) -> None:
         """Wait until these processes are ready. Raises ScenarioError."""
-        records = [self.cluster.state.find(name) for name in names]
+        records = [self.cluster.state.find_process(name) for name in names]
 
         async def probe() -> bool:
             return await startup.check_readiness(records) is None
@@ -240,13 +240,13 @@ class ScenarioContext:
     async def count_binds(self, name: str, result: str) -> int:
         """Return the scheduler's number of binds with this result ("bound", "fenced"), or 0 if it does not respond."""
         with suppress(BenchError):
-            http = self.cluster.state.find(name).plan.http
+            http = self.cluster.state.find_process(name).plan.http
             return await usage.read_metric(http, "scheduler_bindings_total", result=result) or 0
         return 0
 
     async def count_fenced_binds(self) -> int:
         """Return the number of binds that the fence rejected, as counted by the API servers, without those of the adversary."""
-        https = [record.plan.http for record in self.cluster.state.of(APISERVER)]
+        https = [record.plan.http for record in self.cluster.state.processes_of(APISERVER)]
         counts = [await usage.read_metric(http, "apiserver_fenced_bindings_total") or 0 for http in https]
         return sum(counts) - sum(self.load.attempts[name] for name in ("fenced", "not_the_holder", "over"))
 

@@ -88,7 +88,7 @@ class FloodWithoutRights(_HarmlessAttack):
     spec = ClusterSpec(nodes=40)
 
     async def _start_harm(self, context: ScenarioContext) -> None:
-        (target, *_) = (record.name for record in context.cluster.state.of(APISERVER))
+        (target, *_) = (record.name for record in context.cluster.state.processes_of(APISERVER))
         for who in (STRANGER, NOBODY):
             flood = CallFloodFault(context.under_test, target, context.random, who)
             async with context.inject_fault("flood", target, flood, f"a {who} floods {target}", "the flood ends"):
@@ -130,7 +130,7 @@ class RacingWriters(Scenario):
     invariants = ("I5", "I6", "I7", "I8")
 
     async def run_scenario(self, context: ScenarioContext) -> None:
-        servers = context.cluster.state.of(APISERVER)
+        servers = context.cluster.state.processes_of(APISERVER)
         async with _run_racing_writers(context):
             for turn in range(KILLS):
                 record = servers[turn % len(servers)]

@@ -181,7 +181,7 @@ class _ReturnLeadership:
 
     async def _transfer(self) -> Election | None:
         try:
-            after = (await self._context.client.elections.transfer(ELECTION, self._holder)).after
+            after = (await self._context.client.elections.transfer_leadership(ELECTION, self._holder)).after
         except ApiError as error:
             self._last = str(error)
             return None
@@ -251,7 +251,7 @@ class KillApiServer(Scenario):
         async with BurstWriter(context.load.create_client("crowd")):
             self._before = await context.wait_for_leader()
             context.watched.append(self._before.holder)
-            for record in context.cluster.state.of(APISERVER):
+            for record in context.cluster.state.processes_of(APISERVER):
                 what = f"kill -9 {context.cluster.pid(record.name)}: {record.name}"
                 async with context.inject_kind("kill-apiserver", record.name, what, f"{record.name} is restarted"):
                     await asyncio.sleep(WATCHING)

@@ -113,7 +113,7 @@ class EtcdQuorum(Scenario):
     async def run_scenario(self, context: ScenarioContext) -> None:
         async with BurstWriter(context.load.create_client("crowd")):
             context.watched += [(await context.wait_for_leader()).holder]
-            names = [record.name for record in context.cluster.state.of(ETCD)][:2]
+            names = [record.name for record in context.cluster.state.processes_of(ETCD)][:2]
             async with AsyncExitStack() as dead:
                 for name in names:
                     what = f"kill -9 {context.cluster.pid(name)}: {name}"
@@ -166,7 +166,7 @@ class EtcdDiskFull(Scenario):
     async def run_scenario(self, context: ScenarioContext) -> None:
         async with BurstWriter(context.load.create_client("crowd")):
             context.watched += [(await context.wait_for_leader()).holder]
-            members = [record.name for record in context.cluster.state.of(ETCD)]
+            members = [record.name for record in context.cluster.state.processes_of(ETCD)]
             disks = storage.FullEtcdDisk(context.under_test, ETCD, context.random)
             async with context.inject_fault(
                 "full-disk", ETCD, disks, "the disks of all members are full", "space is available again"
@@ -210,7 +210,7 @@ class CompactHistory(Scenario):
         self._hit = 0.0
 
     async def run_scenario(self, context: ScenarioContext) -> None:
-        server, *_ = (record.name for record in context.cluster.state.of(APISERVER))
+        server, *_ = (record.name for record in context.cluster.state.processes_of(APISERVER))
         async with BurstWriter(context.load.create_client("crowd")):
             what = f"{server} is partitioned from etcd: connections reset, new ones refused"
             async with context.inject_kind("reset-apiserver", server, what, f"{server} can connect to etcd again"):
@@ -262,7 +262,7 @@ class Restore(Scenario):
         self._strangers = 0
 
     async def run_scenario(self, context: ScenarioContext) -> None:
-        (record,) = context.cluster.state.of(ETCD)
+        (record,) = context.cluster.state.processes_of(ETCD)
         name, recorder = record.name, context.stage.recorder
         options = dict(item.removeprefix("--").split("=", 1) for item in record.plan.argv if "=" in item)
         data = Path(options["data-dir"])
@@ -276,7 +276,7 @@ class Restore(Scenario):
         await context.wait_for_binding_leader()
         before = {election.token for election in await context.client.elections.list()}
         await asyncio.sleep(LOST)
-        servers = [process_record.name for process_record in context.cluster.state.of(APISERVER)]
+        servers = [process_record.name for process_record in context.cluster.state.processes_of(APISERVER)]
         for server in servers:
             context.under_test.allow_errors(server, may_end=False)  # API servers log a restore as an error
         what = f"kill -9 {context.cluster.pid(name)}: {name}; its data is replaced with the copy"

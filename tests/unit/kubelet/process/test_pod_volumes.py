@@ -1,6 +1,7 @@
 """ConfigMaps, Secrets and claims of process pods: variables, files and their updates."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,13 @@ from pinnace.api.authentication_v1_pb2 import TokenRequest
 from pinnace.api.core_v1_pb2 import ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret
 from pinnace.api.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, SECRETS, Resource
 from pinnace.api.status import Code, Refusal
-from pinnace.client.errors import NotFound, unavailable
+from pinnace.client.errors import NotFound, unavailable_error
 from pinnace.kubelet.runtime.interface import UnsupportedPod, VolumeProgress, read_clocks
 from pinnace.kubelet.runtime.process import pod_volumes
-from pinnace.kubelet.runtime.process.plan import make_sub_path
+from pinnace.kubelet.runtime.process.plan import credentials_kubeconfig, make_sub_path
 from pinnace.kubelet.runtime.process.pod_volumes import ProcessVolumeManager
 from pinnace.kubelet.runtime.process.runtime import ProcessRuntime
+from pinnace.kubelet.runtime.process.tokens import IssuedToken, is_due
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.unit.kubelet.process.scene import ADDRESSES, UID, Scene, eventually, shell
 
@@ -46,7 +48,7 @@ class Cluster(Scene):
 
     async def _get(self, resource: Resource[Any], name: str, namespace: str) -> Any:
         if self.down:
-            raise unavailable("no server")
+            raise unavailable_error("no server")
         if (result := self.stored.get((resource, name))) is None:
             raise NotFound(Refusal(Code.NOT_FOUND, "NotFound", "not found"))
         return result
@@ -280,3 +282,28 @@ def test_sub_path_stays_inside_its_volume(tmp_path: Path) -> None:
         with pytest.raises(UnsupportedPod, match='failed to prepare subPath for volumeMount "v" of container "c"'):
             make_sub_path(volume, part, "c", "v")
     assert list(outside.iterdir()) == [] and not (tmp_path / "made").exists()
+
+
+def test_kubeconfig_has_the_credentials_of_a_pod() -> None:
+    services = {"KUBERNETES_SERVICE_HOST": "127.255.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+    config = json.loads(credentials_kubeconfig("/pods/v", services, "team"))
+    (cluster,), (user,), (context,) = config["clusters"], config["users"], config["contexts"]
+    assert cluster["cluster"] == {"server": "https://127.255.0.1:443", "certificate-authority": "/pods/v/ca.crt"}
+    assert user["user"] == {"tokenFile": "/pods/v/token"} and context["context"]["namespace"] == "team"
+    assert config["current-context"] == context["name"]
+    assert not credentials_kubeconfig("", services, "team"), "the pod has no credentials"
+    assert not credentials_kubeconfig("/pods/v", {}, "team"), "the service kubernetes does not exist"
+
+
+@pytest.mark.parametrize(
+    ("issued", "expires", "now", "due"),
+    [
+        (0, 3600, 2800, False),
+        (0, 3600, 2881, True),
+        (0, 3600, 2875, True),
+        (0, 1_000_000, 86_380, False),
+        (0, 1_000_000, 86_401, True),
+    ],
+)
+def test_token_is_due_after_80_percent_of_its_lifetime_or_a_day(issued: float, expires: float, now: float, due: bool) -> None:
+    assert is_due(IssuedToken("", issued, expires), now, jitter=10.0) == due

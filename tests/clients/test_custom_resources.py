@@ -101,6 +101,7 @@ def test_kopf_operates_a_custom_kind(kubectl: Kubectl, kubeconfig: Path, tmp_pat
             operator.wait(30)
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("definition")
 def test_kr8s_makes_custom_objects(kubectl: Kubectl, kubeconfig: Path) -> None:
     kr8s = pytest.importorskip("kr8s", reason="pip install '.[clients]'")
@@ -113,6 +114,7 @@ def test_kr8s_makes_custom_objects(kubectl: Kubectl, kubeconfig: Path) -> None:
     obj.delete()
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("definition")
 def test_lightkube_makes_custom_objects(kubectl: Kubectl, kubeconfig: Path) -> None:
     lightkube = pytest.importorskip("lightkube", reason="pip install '.[clients]'")

@@ -10,7 +10,8 @@ import pytest
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import ConfigMap
 from pinnace.api.pods_pb2 import ExecRequest, PortForwardRequest
-from pinnace.api.resources import DEPLOYMENTS, EVENTS
+from pinnace.api.ownership import show_owners
+from pinnace.api.resources import CONFIG_MAPS, DEPLOYMENTS, EVENTS
 from pinnace.api.status import STATUS_CODE, STATUS_DETAILS, STATUS_REASON
 from pinnace.api.verbs_pb2 import BatchResponse
 from pinnace.apiserver.auth.authentication import UNSECURED, User
@@ -191,6 +192,7 @@ async def test_fields_of_webhooks_have_no_owner(hooks: WebhookServer, server: Se
     data = await server.call("ConfigMaps/Patch", namespace="default", name="a", type=4, patch=changed, options=options)
     stored = ConfigMap.FromString(data)
     assert dict(stored.data) == {"mine": "2", "theirs": "1"}
+    show_owners(CONFIG_MAPS, stored)
     owned = [json.loads(entry.fieldsV1.Raw) for entry in stored.metadata.managedFields]
     assert owned == [{"f:data": {"f:mine": {}}}]
 

@@ -47,6 +47,7 @@ from pinnace.gateway.media_types import (
     json_to_yaml,
     negotiate_for,
     to_yaml,
+    unsupported_media_type,
     unsupported_patch_type,
 )
 from pinnace.gateway.routes import Route
@@ -55,9 +56,9 @@ from pinnace.gateway.wire import split_list
 from pinnace.gateway.workers import ConversionWorker, is_large_json
 
 PATCH_TYPES = {
+    "application/json-patch+json": PatchRequest.JSON,
     "application/merge-patch+json": PatchRequest.MERGE,
     "application/strategic-merge-patch+json": PatchRequest.STRATEGIC_MERGE,
-    "application/json-patch+json": PatchRequest.JSON,
 }
 _UPDATES = {"": "Update", "status": "UpdateStatus", "resize": "UpdateResize", "finalize": "Finalize"}
 """The method of an update by subresource."""
@@ -177,6 +178,8 @@ class ObjectHandlers:
     async def patch_request(self, request: Request, route: Route, types: Mapping[str, PatchRequest.Type]) -> PatchRequest:
         """Read a patch. `types`: the accepted media types. Raises ApiStatus."""
         kind = types.get(request.headers.get("content-type", "").partition(";")[0].strip().lower())
+        if route.resource.custom is not None and kind in (None, PatchRequest.STRATEGIC_MERGE):
+            raise unsupported_media_type(name for name, kind in types.items() if kind != PatchRequest.STRATEGIC_MERGE)
         if kind is None:
             raise unsupported_patch_type()
         applies = kind == PatchRequest.APPLY

@@ -349,6 +349,11 @@ def _served_operations(resource: ApiResource, operations: Iterable[_Operation]) 
     return [op for op in operations if _NEEDED[op.action] in resource.verbs]
 
 
+def _patch_types(resource: ApiResource) -> tuple[str, ...]:
+    """Return the media types of patches of a resource. kubectl apply sends a strategic patch only where it is listed."""
+    return _PATCH_TYPES if resource.custom is None else tuple(name for name in _PATCH_TYPES if "strategic" not in name)
+
+
 def _operation_v3(resource: ApiResource, op: _Operation, answer: dict[str, str], body: dict[str, str]) -> dict[str, Any]:
     content = {media_type: {"schema": answer} for media_type in _BODY_TYPES}
     result: dict[str, Any] = {
@@ -363,7 +368,7 @@ def _operation_v3(resource: ApiResource, op: _Operation, answer: dict[str, str],
         result["requestBody"] = {"content": {media_type: {"schema": body} for media_type in _BODY_TYPES}, "required": True}
     if op.action == "patch":
         result["requestBody"] = {
-            "content": {media_type: {"schema": {"type": "object"}} for media_type in _PATCH_TYPES},
+            "content": {media_type: {"schema": {"type": "object"}} for media_type in _patch_types(resource)},
             "required": True,
         }
     return result
@@ -377,7 +382,7 @@ def _operation_v2(resource: ApiResource, op: _Operation, answer: dict[str, str],
         schema: dict[str, Any] = dict(body) if op.body else {"type": "object"}
         parameters.insert(0, {"name": "body", "in": "body", "required": True, "schema": schema})
     return {
-        "consumes": list(_PATCH_TYPES if op.action == "patch" else ("*/*",)),
+        "consumes": list(_patch_types(resource) if op.action == "patch" else ("*/*",)),
         "produces": list(_BODY_TYPES),
         "schemes": ["https"],
         "tags": [_tag(resource)],

@@ -77,7 +77,7 @@ from pinnace.apiserver.registry.store import Store, require_single_outcome
 from pinnace.apiserver.services import kubelets, methods, metrics
 from pinnace.apiserver.services.kubelets import KubeletEndpoint, Kubelets, endpoint_of
 from pinnace.apiserver.services.methods import Context, read_timeout
-from pinnace.apiserver.services.resource import NamedObject, ResourceService, batch_response, is_batch_dry_run
+from pinnace.apiserver.services.resource import NamedObject, ResourceService, batch_response, is_batch_dry_run, visible_object
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import apply_in_slices
 
@@ -155,9 +155,8 @@ class PodService(ResourceService[Pod]):
     async def update_resize(self, request: UpdatePodRequest, context: Context) -> bytes:
         by = self.write_request(request, context)
         updating = self.store.update_resize([request.object], by)
-        return require_single_outcome(
-            await self.audit_write(by, "update", "resize", [request.object.metadata], updating)
-        ).encoded
+        outcomes = await self.audit_write(by, "update", "resize", [request.object.metadata], updating)
+        return visible_object(outcomes, context.user)
 
     async def evict(self, request: EvictRequest, context: Context) -> BatchItem:
         stored = require_single_outcome(await self._evict([request.eviction], context))

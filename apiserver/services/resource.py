@@ -108,7 +108,7 @@ class ResourceService(Generic[T]):
         return min(there, 1) if by_name else there
 
     async def create(self, request: Any, context: Context) -> bytes:
-        return require_single_outcome(await self._create([request.object], request, context)).encoded
+        return visible_object(await self._create([request.object], request, context), context.user)
 
     async def create_batch(self, request: Any, context: Context) -> BatchResponse:
         return batch_response(await self._create(request.items, request, context))
@@ -123,7 +123,7 @@ class ResourceService(Generic[T]):
             if self._key(request) in self._cache.unreadable:
                 raise Rejected(errors.unreadable(self._resource, request.name))
             raise Rejected(errors.not_found(self._resource, request.name))
-        return entry.encoded_with_revision if context.user.impersonator else without_ownership(entry.encoded_with_revision)
+        return hide_ownership(entry.encoded_with_revision, context.user)
 
     async def list(self, request: ListRequest | DeleteCollectionRequest, context: Context) -> bytes:
         options = request.options
@@ -152,10 +152,11 @@ class ResourceService(Generic[T]):
     async def update(self, request: Any, context: Context) -> bytes:
         by = self.write_request(request, context)
         updating = self.store.update([request.object], by)
-        return require_single_outcome(await self.audit_write(by, "update", "", [request.object.metadata], updating)).encoded
+        outcomes = await self.audit_write(by, "update", "", [request.object.metadata], updating)
+        return visible_object(outcomes, context.user)
 
     async def update_status(self, request: Any, context: Context) -> bytes:
-        return require_single_outcome(await self._update_status([request.object], request, context)).encoded
+        return visible_object(await self._update_status([request.object], request, context), context.user)
 
     async def update_status_batch(self, request: Any, context: Context) -> BatchResponse:
         return batch_response(await self._update_status(request.items, request, context))
@@ -163,7 +164,8 @@ class ResourceService(Generic[T]):
     async def patch(self, request: PatchRequest, context: Context) -> bytes:
         by = self.write_request(request, context)
         patching = self.store.patch(request, by) if request.type != PatchRequest.APPLY else self._apply(request, by)
-        return require_single_outcome(await self.audit_write(by, "patch", request.subresource, [request], patching)).encoded
+        outcomes = await self.audit_write(by, "patch", request.subresource, [request], patching)
+        return visible_object(outcomes, context.user)
 
     async def _apply(self, request: PatchRequest, by: WriteRequest) -> Sequence[Outcome]:
         """Apply to the object, or create it if it does not exist. Other clients may create or delete it concurrently."""
@@ -184,7 +186,7 @@ class ResourceService(Generic[T]):
         return outcomes
 
     async def delete(self, request: DeleteRequest, context: Context) -> bytes:
-        return require_single_outcome(await self._delete([request], context.user)).encoded
+        return visible_object(await self._delete([request], context.user), context.user)
 
     async def delete_batch(self, request: DeleteBatchRequest, context: Context) -> BatchResponse:
         return batch_response(await self._delete(request.items, context.user))
@@ -320,6 +322,16 @@ def is_batch_dry_run(options: Iterable[DeleteOptions]) -> bool:
     return True in dry_runs
 
 
+def hide_ownership(encoded: bytes, user: User) -> bytes:
+    """Return an encoded object as the user sees it: only gateways, which impersonate users, show the owners of its fields."""
+    return encoded if user.impersonator else without_ownership(encoded)
+
+
+def visible_object(outcomes: Sequence[Outcome], user: User) -> bytes:
+    """Return the object of a single outcome as the user sees it. Raises Rejected."""
+    return hide_ownership(require_single_outcome(outcomes).encoded, user)
+
+
 def batch_response(outcomes: Iterable[Outcome]) -> BatchResponse:
     response = BatchResponse()
     for outcome in outcomes:
@@ -409,15 +421,15 @@ class NamespaceService(ResourceService[Namespace]):
         namespace = Namespace.FromString(ending.encoded)
         finalizers = namespace.spec.finalizers
         if is_dry_run(request.options) or NAMESPACE_FINALIZER not in finalizers or not self._is_empty(request.name):
-            return ending.encoded
+            return hide_ownership(ending.encoded, context.user)
         finalizers.remove(NAMESPACE_FINALIZER)
         try:
-            return require_single_outcome(await self._finalize(namespace, WriteRequest(context.user))).encoded
+            return visible_object(await self._finalize(namespace, WriteRequest(context.user)), context.user)
         except Rejected:  # it has changed: the client that changed it, or the controller, completes the delete
-            return ending.encoded
+            return hide_ownership(ending.encoded, context.user)
 
     async def finalize(self, request: UpdateNamespaceRequest, context: Context) -> bytes:
-        return require_single_outcome(await self._finalize(request.object, self.write_request(request, context))).encoded
+        return visible_object(await self._finalize(request.object, self.write_request(request, context)), context.user)
 
     async def _finalize(self, namespace: Namespace, by: WriteRequest) -> Sequence[Outcome]:
         return await self.audit_write(by, "update", FINALIZE, [namespace.metadata], self.store.finalize([namespace], by))

@@ -21,6 +21,7 @@ from pinnace.api.codec import Problem, readable, revised
 from pinnace.api.conversion import Conversion, conversion_between
 from pinnace.api.customobjects import dump_canonical
 from pinnace.api.json_codec import to_json, with_type
+from pinnace.api.ownership import show_owners
 from pinnace.api.patch import applied, operations
 from pinnace.api.resources import CustomResource
 from pinnace.api.status import STATUS_CODE, STATUS_DETAILS, STATUS_REASON, Code, Refusal
@@ -107,6 +108,11 @@ def object_json(change: WriteAttributes, obj: Any, api_version: str) -> bytes:
     own_version, own_kind = change.kind
     if own_kind:
         return with_type(own_version, own_kind, to_json(obj))
+    if obj.metadata.ownership:
+        shown = type(obj)()
+        shown.CopyFrom(obj)
+        show_owners(change.resource, shown)
+        obj = shown
     converting = conversion(change, api_version)
     if isinstance(converting.served, CustomResource) and converting.served.schema is not None:
         return dump_canonical(converting.served.schema.to_served(obj))

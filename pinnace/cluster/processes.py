@@ -147,14 +147,16 @@ async def kill_pod_containers(folders: Sequence[Path], *, keep: bool = False) ->
     """Kills containers in the kubelets' directories, which survive their kubelets. With `keep`, the directories remain, and the
     next kubelet finds terminated containers.
     """
-    for left in folders:
-        command = [sys.executable, "-m", "pinnace.kubelet.runtime.process.root", *(["--keep"] if keep else []), str(left)]
+    for folder in folders:
+        command = [sys.executable, "-m", "pinnace.kubelet.runtime.process.root", *(["--keep"] if keep else []), str(folder)]
         reset = await asyncio.create_subprocess_exec(
             *command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
         )
         _, why = await reset.communicate()
         if reset.returncode:
-            raise ClusterError(f"the pods of {left.name} cannot be stopped: {why.decode().strip()}", hint=f"look into {left}")
+            raise ClusterError(
+                f"the pods of {folder.name} cannot be stopped: {why.decode().strip()}", hint=f"look into {folder}"
+            )
 
 
 async def wait_ended(processes: Iterable[ProcessIdentity], timeout: float) -> bool:

@@ -30,7 +30,7 @@ from pinnace.api import fences, wellknown
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Event, Node, Pod
 from pinnace.api.elections_pb2 import Candidate, Election, Term
-from pinnace.api.meta_v1_pb2 import MicroTime
+from pinnace.api.meta_v1_pb2 import MicroTime, ObjectMeta
 from pinnace.api.pods import ENDED
 from pinnace.api.resources import (
     ALL,
@@ -155,14 +155,19 @@ Facts = PodFacts | NodeFacts | ElectionFacts | LeaseFacts | TermFacts | Candidat
 
 
 def object_digest(obj: Message | Object) -> str:
-    """Return 16 hex digits that are equal for equal objects, independent of the resourceVersion and the order of maps."""
+    """Return 16 hex digits that are equal for equal objects, independent of the order of maps, the resourceVersion and the
+    owners of fields: some clients see owners, others do not."""
     message: Any = obj
-    version = message.metadata.resourceVersion
-    message.metadata.resourceVersion = ""
+    metadata = message.metadata
+    ignored = ObjectMeta(
+        resourceVersion=metadata.resourceVersion, managedFields=metadata.managedFields, ownership=metadata.ownership
+    )
+    for field in ("resourceVersion", "managedFields", "ownership"):
+        metadata.ClearField(field)
     try:
         return _hash_bytes(message.SerializeToString(deterministic=True))
     finally:
-        message.metadata.resourceVersion = version
+        metadata.MergeFrom(ignored)
 
 
 def labels_digest(labels: Mapping[str, str]) -> str:

@@ -49,18 +49,18 @@ async def record_cluster(reader: KeyReader, path: Path, what: str) -> AsyncGener
             yield count
 
 
-def stored_change(each: KeyVersion, now: float) -> StoredChange:
+def stored_change(version: KeyVersion, now: float) -> StoredChange:
     """One change as a record with its value."""
-    value = None if each.deleted else each.value
+    value = None if version.deleted else version.value
     return StoredChange(
         now,
-        each.mod_revision,
-        each.key,
-        digest_of(each.key, value),
-        each.create_revision,
-        each.lease,
-        decode_facts(each.key, value),
-        b64encode(each.value).decode(),
+        version.mod_revision,
+        version.key,
+        digest_of(version.key, value),
+        version.create_revision,
+        version.lease,
+        decode_facts(version.key, value),
+        b64encode(version.value).decode(),
     )
 
 
@@ -118,17 +118,17 @@ def _with_final_terms(items: Iterable[TimelineItem]) -> Iterator[TimelineItem]:
 
 def _items(records: Iterable[Record], run: RunInfo | None, check: HistoryCheck | None) -> Iterator[TimelineItem]:
     records = list(records)
-    first = next((each.at for each in records if isinstance(each, StoredChange)), 0.0)
+    first = next((record.at for record in records if isinstance(record, StoredChange)), 0.0)
     translator = RecordTranslator(run.started - (run.at or first) if run else 0.0)
     last = 0.0
-    for each in sorted(
-        (each for each in records if isinstance(each, StoredChange)), key=lambda each: (each.revision, each.key)
+    for change in sorted(
+        (record for record in records if isinstance(record, StoredChange)), key=lambda change: (change.revision, change.key)
     ):
-        for item in translator.translate_record(each):
+        for item in translator.translate_record(change):
             last = max(last, item_time(item))
             yield item
     for other in records:
         if not isinstance(other, StoredChange):
             yield from translator.translate_record(other)
-    if check and any(isinstance(each, FaultRecord) for each in records):
+    if check and any(isinstance(record, FaultRecord) for record in records):
         yield from translator.translate_verdicts(last, check(records).verdicts)

@@ -174,21 +174,21 @@ class LiveTimelineSource:
         return {"revision": page.revision, "more": page.more, "items": [_key_document(item) for item in page.items]}
 
 
-def _stored_change(each: KeyVersion, now: float) -> StoredChange:
-    facts = decode_facts(each.key, each.value)
-    return StoredChange(now, each.mod_revision, each.key, "", each.create_revision, each.lease, facts)
+def _stored_change(version: KeyVersion, now: float) -> StoredChange:
+    facts = decode_facts(version.key, version.value)
+    return StoredChange(now, version.mod_revision, version.key, "", version.create_revision, version.lease, facts)
 
 
-def _key_document(each: KeyVersion) -> Mapping[str, Any]:
-    age = each.lease_age_seconds if each.HasField("lease_age_seconds") else None
+def _key_document(version: KeyVersion) -> Mapping[str, Any]:
+    age = version.lease_age_seconds if version.HasField("lease_age_seconds") else None
     return {
-        "key": each.key,
-        "create": each.create_revision,
-        "mod": each.mod_revision,
-        "version": each.version,
-        "lease": f"{each.lease:x}" if each.lease else "",
+        "key": version.key,
+        "create": version.create_revision,
+        "mod": version.mod_revision,
+        "version": version.version,
+        "lease": f"{version.lease:x}" if version.lease else "",
         "age": age,
-        "size": each.size,
+        "size": version.size,
     }
 
 

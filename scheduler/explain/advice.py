@@ -158,14 +158,14 @@ def _binding(case: AdvisorInput, unbound: Sequence[PersistentVolumeClaim]) -> st
 
 
 def _bind(claim: PersistentVolumeClaim, classes: Container[str]) -> str:
-    name, wanted = claim.metadata.name, class_of(claim)
+    name, class_name = claim.metadata.name, class_of(claim)
     if claim.spec.volumeName:
         return f"bind the PersistentVolumeClaim {name} to its volume {claim.spec.volumeName}: the scheduler does not bind it"
-    if not wanted:
+    if not class_name:
         return f"give the PersistentVolumeClaim {name} a class with {_WAITING}: claims without a class are not bound"
-    if wanted in classes:
-        return f"recreate the StorageClass {wanted} with {_WAITING}: immediate binding is not supported"
-    return f"create the StorageClass {wanted} with provisioner: {NO_PROVISIONER} and {_WAITING}"
+    if class_name in classes:
+        return f"recreate the StorageClass {class_name} with {_WAITING}: immediate binding is not supported"
+    return f"create the StorageClass {class_name} with provisioner: {NO_PROVISIONER} and {_WAITING}"
 
 
 class NodeAffinityAdvisor:
@@ -226,8 +226,8 @@ def _specs_without_one_requirement(spec: PodSpec) -> Iterator[tuple[str, PodSpec
                 without = _copy(spec)
                 affinity = without.affinity.nodeAffinity
                 if several:
-                    left = affinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[number]
-                    del getattr(left, field)[place]
+                    remaining_term = affinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[number]
+                    del getattr(remaining_term, field)[place]
                 else:  # a term without requirements matches nothing
                     affinity.ClearField("requiredDuringSchedulingIgnoredDuringExecution")
                 yield f"node affinity {_requirement_text(requirement)}", without
@@ -325,12 +325,12 @@ def _affinity_remedies(case: AdvisorInput, rows: Sequence[int]) -> Iterator[Reme
     by_keys: dict[tuple[str, ...], list[int]] = {}
     for row in rows:
         by_keys.setdefault(_missing_topology_keys(case, row), []).append(row)
-    wanted = _terms(case, TermKind.AFFINITY)
+    terms = _terms(case, TermKind.AFFINITY)
     for keys, lacking in by_keys.items():
         text = (
-            f"label the nodes with {' and '.join(keys)}, or use preferred affinity for {wanted}"
+            f"label the nodes with {' and '.join(keys)}, or use preferred affinity for {terms}"
             if keys
-            else f"place {wanted} as one of these nodes, or use preferred affinity"
+            else f"place {terms} as one of these nodes, or use preferred affinity"
         )
         yield Remedy(text, node_names(case, lacking))
 
@@ -377,11 +377,11 @@ class PortAdvisor:
 
 
 def _port_users(case: AdvisorInput, row: int) -> Iterator[tuple[HostPort, str]]:
-    """Yield each wanted port with the pod that uses it."""
-    for wanted in case.pod.requests.ports:
+    """Yield each requested port with the pod that uses it."""
+    for port in case.pod.requests.ports:
         for other in case.placed.get(case.nodes.names[row], ()):
-            if any(wanted.conflicts(port) for port in other.requests.ports):
-                yield wanted, other.key
+            if any(port.conflicts(used) for used in other.requests.ports):
+                yield port, other.key
 
 
 def _port_text(port: HostPort) -> str:
@@ -391,26 +391,26 @@ def _port_text(port: HostPort) -> str:
 class ResourceAdvisor:
     def suggest_remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
         """Return advice for the closest node, which lacks the smallest share of the pod's requests."""
-        wanted = [
+        requested = [
             (resource, amount) for resource, amount in case.pod.requests.amounts if insufficient_reason(resource) in reasons
         ]
         rows = np.array(refused_rows(reasons))
-        enough = np.logical_and.reduce([case.nodes.allocatable(resource)[rows] >= amount for resource, amount in wanted])
+        enough = np.logical_and.reduce([case.nodes.allocatable(resource)[rows] >= amount for resource, amount in requested])
         if not enough.any():
-            return [self._too_large(case, rows, wanted)]
+            return [self._too_large(case, rows, requested)]
         rows = rows[enough]
         row = _closest_row(
-            case, rows, _missing_share([(case.nodes.free(resource)[rows], amount) for resource, amount in wanted])
+            case, rows, _missing_share([(case.nodes.free(resource)[rows], amount) for resource, amount in requested])
         )
         node = case.nodes.names[row]
         missing = [
             f"{amount_text(resource, short)} {resource}" if resource != PODS else f"room for {short} pod"
-            for resource, amount in wanted
+            for resource, amount in requested
             if (short := amount - case.nodes.free_at(row, resource)) > 0
         ]
         stated = "; ".join(
             _format_shortage(case, row, resource, amount)
-            for resource, amount in wanted
+            for resource, amount in requested
             if case.nodes.free_at(row, resource) < amount
         )
         nearest = f", the closest of {len(rows)} nodes" if len(rows) > 1 else ""
@@ -425,12 +425,12 @@ class ResourceAdvisor:
             if insufficient_reason(resource) in reasons
         ]
 
-    def _too_large(self, case: AdvisorInput, rows: IntArray, wanted: Sequence[tuple[str, int]]) -> Remedy:
+    def _too_large(self, case: AdvisorInput, rows: IntArray, requested: Sequence[tuple[str, int]]) -> Remedy:
         """Return advice for a pod that does not fit on an empty node."""
         row = _closest_row(
-            case, rows, _missing_share([(case.nodes.allocatable(resource)[rows], amount) for resource, amount in wanted])
+            case, rows, _missing_share([(case.nodes.allocatable(resource)[rows], amount) for resource, amount in requested])
         )
-        beyond = [(r, amount) for r, amount in wanted if case.nodes.allocatable(r)[row] < amount]
+        beyond = [(r, amount) for r, amount in requested if case.nodes.allocatable(r)[row] < amount]
         asked = " and ".join(f"{amount_text(resource, amount)} {resource}" for resource, amount in beyond)
         there = " and ".join(f"{amount_text(resource, int(case.nodes.allocatable(resource)[row]))}" for resource, _ in beyond)
         nearest = f", the closest of {len(rows)} nodes," if len(rows) > 1 else ""
@@ -450,12 +450,12 @@ def _format_shortage(case: AdvisorInput, row: int, resource: str, amount: int) -
     free, there = case.nodes.free_at(row, resource), int(case.nodes.allocatable(resource)[row])
     ahead = case.nodes.nominated.nominated_pods_with_precedence(case.pod, case.nodes.names[row])
     keeping = sorted(pod_info.key for pod_info in ahead if dict(pod_info.requests.amounts).get(resource))
-    kept = f"resources are reserved for {listing(keeping)}" if keeping else ""
+    reserved = f"resources are reserved for {listing(keeping)}" if keeping else ""
     if resource == PODS:
-        return f"it runs {there - free - len(keeping)} of at most {there} pods{kept and f', and {kept}'}"
-    requested, left, total = (amount_text(resource, number) for number in (amount, free, there))
-    stated = f"it requests {requested} {resource}, {left} of {total} is free"
-    return f"{stated}{kept and f', because {kept}'}"
+        return f"it runs {there - free - len(keeping)} of at most {there} pods{reserved and f', and {reserved}'}"
+    requested, available, total = (amount_text(resource, number) for number in (amount, free, there))
+    stated = f"it requests {requested} {resource}, {available} of {total} is free"
+    return f"{stated}{reserved and f', because {reserved}'}"
 
 
 def _format_missing(case: AdvisorInput, row: int, resource: str, amount: int) -> str:

@@ -19,6 +19,10 @@ CREDENTIALS = "/var/run/secrets/kubernetes.io/serviceaccount"
 OPERATOR = """
 import kopf
 
+@kopf.on.startup()
+def configure(settings, **_):
+    settings.scanning.disabled = True
+
 @kopf.on.create("", "v1", "configmaps", annotations={"greet": kopf.PRESENT})
 def greet(name, patch, **_):
     patch.metadata.setdefault("annotations", {})["greeted"] = f"hello {name}"

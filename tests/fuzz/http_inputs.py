@@ -25,6 +25,8 @@ class Hostile(NamedTuple):
 
 
 PODS = "/api/v1/namespaces/default/pods"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+WIDGETS = "/apis/fuzz.example.com/v1/namespaces/default/widgets"
 JSON = "application/json"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "CONNECT", "get", "BREW", "PRI", "")
@@ -135,6 +137,93 @@ def pod_json(random_: random.Random) -> bytes:
     part: dict[str, object] = random_.choice((document, document["metadata"], document["spec"]))  # type: ignore[arg-type]
     part[random_.choice((*part, "name", "labels", "status", "finalizers", "ownerReferences", "volumes"))] = wrong
     return json.dumps(document).encode()
+
+
+WIDGET_SCHEMA: dict[str, object] = {
+    "type": "object",
+    "properties": {
+        "spec": {
+            "type": "object",
+            "properties": {
+                "size": {"type": "integer", "minimum": 0},
+                "name": {"type": "string", "pattern": "^(a+)+$", "maxLength": 100},
+                "list": {
+                    "type": "array",
+                    "items": {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]},
+                    "x-kubernetes-list-type": "map",
+                    "x-kubernetes-list-map-keys": ["key"],
+                },
+                "any": {"x-kubernetes-preserve-unknown-fields": True},
+                "port": {"x-kubernetes-int-or-string": True},
+                "color": {"type": "string", "default": "red"},
+            },
+            "x-kubernetes-validations": [{"rule": "!has(self.size) || self.size < 100"}],
+        }
+    },
+}
+
+
+def definition(schema: object, random_: random.Random | None = None) -> dict[str, object]:
+    """The definition of widgets, with a schema, and with a random part that is wrong."""
+    version: dict[str, object] = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names: dict[str, object] = {"plural": "widgets", "kind": "Widget"}
+    spec: dict[str, object] = {"group": "fuzz.example.com", "scope": "Namespaced", "names": names, "versions": [version]}
+    if random_ is not None and random_.random() < 0.5:
+        part = random_.choice((spec, names, version))
+        field = random_.choice((*part, "conversion", "subresources", "additionalPrinterColumns", "selectableFields"))
+        part[field] = _wrong(random_)
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.fuzz.example.com"},
+        "spec": spec,
+    }
+
+
+def hostile_schema(random_: random.Random) -> object:
+    """A schema that is deep, wide, or costs much to compile, to default or to evaluate."""
+    size = random_.choice((3, 50, 2_000))
+    deep: dict[str, object] = {"type": "string"}
+    for _ in range(min(size, 300)):
+        deep = {"type": "object", "properties": {"a": deep}}
+    wide = {"type": "object", "properties": {f"f{number}": {"type": "string"} for number in range(size)}}
+    pattern = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(" * size + "a+" + ")+" * size}}}
+    default = {"type": "object", "properties": {"a": {"type": "object", "default": {"b": ["x"] * size}}}}
+    rule = {"type": "object", "x-kubernetes-validations": [{"rule": "[1].all(x, " * size + "true" + ")" * size}]}
+    alternatives = {"type": "object", "anyOf": [{"properties": {"a": {"minimum": number}}} for number in range(size)]}
+    return random_.choice((deep, wide, pattern, default, rule, alternatives, _wrong(random_), WIDGET_SCHEMA))
+
+
+def custom_body(random_: random.Random) -> tuple[bytes, str]:
+    """The body of a write of a widget, and its media type."""
+    size = random_.choice((1, 100, 5_000))
+    spec = random_.choice(
+        (
+            {"size": _wrong(random_)},
+            {"name": "a" * size + "b"},
+            {"list": [{"key": f"k{number % 7}"} for number in range(size)]},
+            {"any": _nested(size)},
+            {"port": _wrong(random_)},
+            {f"unknown{number}": None for number in range(size)},
+            _wrong(random_),
+        )
+    )
+    body = {"apiVersion": "fuzz.example.com/v1", "kind": "Widget", "metadata": {"name": "target"}, "spec": spec}
+    text = _json(body) if random_.random() < 0.9 else _json(body)[: random_.randrange(50)]
+    return text, random_.choice((JSON, "application/merge-patch+json", "application/apply-patch+yaml"))
+
+
+def _nested(depth: int) -> object:
+    result: object = 1
+    for _ in range(min(depth, 400)):
+        result = {"a": [result]}
+    return result
+
+
+def _wrong(random_: random.Random) -> object:
+    return random_.choice(
+        (None, [], {}, "", -1, 2**70, 1e308, True, "x" * 5000, [[[[]]]], {"a": {"b": None}}, "\ud800", "\x00")
+    )
 
 
 def pod_protobuf(random_: random.Random) -> bytes:
@@ -262,6 +351,8 @@ class Inputs:
             self._front_proxy,
             self._body,
             self._bomb,
+            self._definition,
+            self._custom,
             self._framing,
             self._stream,
             self._noise,
@@ -312,6 +403,20 @@ class Inputs:
         manager = "&fieldManager=fuzz&force=true" if "apply" in media_type else ""
         target = f"{PODS}/target?dryRun=All{manager}" if is_patch else f"{PODS}?dryRun=All"
         return Hostile("bomb", request("PATCH" if is_patch else "POST", target, (), body, media_type))
+
+    def _definition(self, random_: random.Random) -> Hostile:
+        target = f"{DEFINITIONS}?dryRun=All&fieldValidation={random_.choice(('Strict', 'Warn', 'Ignore'))}"
+        return Hostile("definition", request("POST", target, (), _json(definition(hostile_schema(random_), random_))))
+
+    def _custom(self, random_: random.Random) -> Hostile:
+        body, media_type = custom_body(random_)
+        if "patch" in media_type:
+            manager = "&fieldManager=fuzz&force=true" if "apply" in media_type else ""
+            data = request("PATCH", f"{WIDGETS}/target?dryRun=All{manager}", (), body, media_type)
+        else:
+            data = request("POST", f"{WIDGETS}?dryRun=All", (), body, media_type)
+        untyped = (200, 201, 400, 404, 409, 413, 415, 422, 429, 500, 503) if "apply" in media_type else ()
+        return Hostile("custom", data, codes=untyped)  # 500: a configuration of other types, as in Kubernetes
 
     def _framing(self, random_: random.Random) -> Hostile:
         head = f"POST {PODS} HTTP/1.1\r\nHost: a\r\nContent-Type: {JSON}\r\n"

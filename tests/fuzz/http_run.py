@@ -20,7 +20,7 @@ import click
 
 from pinnace.cluster import certificates
 from tests.conftest import free_port, start_members
-from tests.fuzz.http_inputs import PODS, End, Hostile, Inputs, request
+from tests.fuzz.http_inputs import DEFINITIONS, PODS, WIDGET_SCHEMA, WIDGETS, End, Hostile, Inputs, definition, request
 from tests.fuzz.live import live, problems_in
 from tests.fuzz.shots import Who
 from tests.integration.processes import Component
@@ -105,6 +105,7 @@ class Run:
     async def play(self, requests: int) -> Report:
         report, began = self.report, time.monotonic()
         await self._create_target()
+        await self._create_widget()
         report.memory.append(self._gateway.memory)
         waiting = islice(iter(self._inputs), requests)
 
@@ -170,6 +171,17 @@ class Run:
         async with asyncio.timeout(ANSWER), self._gateway.connected(self._contexts[Who.ADMIN]) as (reader, writer):
             writer.write(data)
             return await _response(reader)
+
+    async def _create_widget(self) -> None:
+        """A custom kind, and an object of it."""
+        await self._ask(request("POST", DEFINITIONS, (), json.dumps(definition(WIDGET_SCHEMA)).encode()))
+        widget = {"apiVersion": "fuzz.example.com/v1", "kind": "Widget", "metadata": {"name": "target"}, "spec": {"size": 1}}
+        async with asyncio.timeout(10):
+            while True:
+                code, _ = await self._ask(request("POST", WIDGETS, (), json.dumps(widget).encode()))
+                if code in (201, 409):
+                    break
+                await asyncio.sleep(0.1)
 
     async def _create_target(self, name: str = "target", text: str = "") -> None:
         metadata = {

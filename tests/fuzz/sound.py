@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
 
 from pinnace.api import authorization_pb2, calls_pb2, elections_pb2, keys_pb2, metrics_pb2, tables_pb2, tokens_pb2, version_pb2
+from pinnace.api.apiextensions_v1_pb2 import CustomResourceDefinition
 from pinnace.api.authentication_v1_pb2 import TokenRequest, TokenRequestSpec
 from pinnace.api.authorization_pb2 import ResourceAttributes
 from pinnace.api.autoscaling_v1_pb2 import Scale
@@ -149,6 +150,10 @@ _VALUES: Mapping[str, Sequence[Any]] = {
 }
 
 
+_WITH_FIXED_NAMES = {IPAddress.DESCRIPTOR.full_name, CustomResourceDefinition.DESCRIPTOR.full_name}
+"""Messages whose name follows from other fields."""
+
+
 def _sample(message: Descriptor | None) -> Any:
     if message is None:
         return None
@@ -158,7 +163,7 @@ def _sample(message: Descriptor | None) -> Any:
 
 def _rename(target: Any, sample: Any, rng: random.Random) -> None:
     target.CopyFrom(sample)
-    if rng.random() < 0.5 and target.DESCRIPTOR.full_name != IPAddress.DESCRIPTOR.full_name:  # its name is an address
+    if rng.random() < 0.5 and target.DESCRIPTOR.full_name not in _WITH_FIXED_NAMES:
         place = target.metadata if "metadata" in target.DESCRIPTOR.fields_by_name else target
         if "name" in place.DESCRIPTOR.fields_by_name:
             place.name = rng.choice(NAMES)

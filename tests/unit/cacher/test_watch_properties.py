@@ -72,9 +72,10 @@ def modified_on_entering(self: CacheEvent[Any], selection: Any) -> Any:
     return MODIFIED if kind == ADDED and self.old is not None else kind
 
 
-def deletes_with_the_revision_of_before(self: CacheEvent[Any], kind: Any) -> bytes:
+def deletes_with_the_revision_of_before(self: CacheEvent[Any], kind: Any, shows_owners: bool) -> bytes:
     old = self.old
-    return real_encode(CacheEvent(old.mod_revision, old, None) if kind == DELETED and old is not None else self, kind)
+    earlier = CacheEvent(old.mod_revision, old, None) if kind == DELETED and old is not None else self
+    return real_encode(earlier, kind, shows_owners)
 
 
 def found_by_the_new_node_only(self: WatchDispatcher, event: CacheEvent[Any]) -> Any:

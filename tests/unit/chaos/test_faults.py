@@ -60,10 +60,10 @@ class FakeWorld:
         self.recovered = 0
         self.is_ready = True
         self.cluster: Any = SimpleNamespace(
-            pid=lambda name: self.pid, state=SimpleNamespace(find=lambda name: SimpleNamespace(plan=plan))
+            pid=lambda name: self.pid, state=SimpleNamespace(find_process=lambda name: SimpleNamespace(plan=plan))
         )
         self.links: Any = SimpleNamespace(
-            all=[(NAME, "etcd-0"), ("kubelet-0", NAME), ("kubelet-0", "apiserver-1")], reset=self._reset
+            all_links=[(NAME, "etcd-0"), ("kubelet-0", NAME), ("kubelet-0", "apiserver-1")], reset=self._reset
         )
 
     async def resolve_target(self, target: str) -> str:

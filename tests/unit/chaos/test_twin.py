@@ -38,7 +38,7 @@ class FakeWorld:
     def __init__(self, folder: Path, program: str) -> None:
         self.plan = ProcessPlan(KUBELET, "kubelet-0", "a:1", "a:1", (sys.executable, "-c", program, "--http", "a:1"))
         record = SimpleNamespace(plan=self.plan)
-        state = SimpleNamespace(find=lambda name: record)
+        state = SimpleNamespace(find_process=lambda name: record)
         self.cluster: Any = SimpleNamespace(state=state, spec=SimpleNamespace(data_dir=folder))
         self.unstoppable_processes: list[str] = []
         (folder / "logs").mkdir()

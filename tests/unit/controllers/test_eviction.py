@@ -47,7 +47,7 @@ class Cluster:
     def add_handler(self, resource: Any, handler: Any) -> None:
         self.handlers.append(handler)
 
-    def of(self, component: str) -> "Cluster":
+    def for_component(self, component: str) -> "Cluster":
         return self
 
     def event(self, obj: Pod, type_: str, reason: str, message: str) -> None:

@@ -104,7 +104,7 @@ class Cluster:
     def add_handler(self, resource: Any, handler: Any) -> None:
         self._handlers[resource].append(handler)
 
-    def of(self, component: str) -> "Cluster":
+    def for_component(self, component: str) -> "Cluster":
         return self
 
     def event(self, *_: object) -> None:

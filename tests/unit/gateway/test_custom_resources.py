@@ -138,6 +138,18 @@ async def test_dry_run_stores_nothing(served: Gateway) -> None:
     assert (await served.ask("GET", f"{WIDGETS}/a")).code == 404
 
 
+async def test_strategic_patches_are_neither_served_nor_listed(served: Gateway) -> None:
+    """kubectl apply sends a strategic patch if the OpenAPI document lists it."""
+    await define(served, make_definition())
+    await served.ask("POST", WIDGETS, widget())
+    refused = await served.ask("PATCH", f"{WIDGETS}/a", {"spec": {}}, content_type="application/strategic-merge-patch+json")
+    accepted = ["application/json-patch+json", "application/merge-patch+json", APPLY]
+    assert refused.code == 415 and refused.json["message"].endswith(f"include: {', '.join(accepted)}")
+    paths = (await served.ask("GET", "/openapi/v3/apis/example.com/v1")).json["paths"]
+    path = paths[path_of(namespace="{namespace}") + "/{name}"]
+    assert list(path["patch"]["requestBody"]["content"]) == accepted
+
+
 async def test_selectors(served: Gateway) -> None:
     await define(served, make_definition(make_version(selectableFields=[{"jsonPath": ".spec.color"}])))
     for name, color in (("a", "red"), ("b", "blue")):

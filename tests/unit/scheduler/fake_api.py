@@ -36,7 +36,7 @@ class Weather(Enum):
 class FakeElections:
     """No term is remembered."""
 
-    async def history(self, name: str) -> Sequence[Term]:
+    async def list_terms(self, name: str) -> Sequence[Term]:
         return ()
 
 
@@ -65,7 +65,7 @@ class FakeApi:
     def of(self, resource: Resource[Any]) -> "FakeResource":
         return self._clients.setdefault(resource.plural, FakeResource(self, resource))
 
-    def guarded(self, fence: Callable[[], Fence | None]) -> "Guarded":
+    def with_fence(self, fence: Callable[[], Fence | None]) -> "Guarded":
         """Only binds and deletes are fenced here."""
         return Guarded(self, fence)
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from pinnace.api.codec import from_dict
-from pinnace.api.ownership import decode_shown
+from pinnace.api.core_v1_pb2 import ConfigMap
+from pinnace.api.ownership import show_owners
 from pinnace.api.pods_pb2 import ExecRequest, PortForwardRequest
 from pinnace.api.resources import CONFIG_MAPS, DEPLOYMENTS, EVENTS
 from pinnace.api.status import STATUS_CODE, STATUS_DETAILS, STATUS_REASON
@@ -65,6 +66,7 @@ async def test_review_contains_request_of_create(hooks: WebhookServer, server: S
     for request in (mutating, validating):
         assert {name: value for name, value in request.items() if name not in ("uid", "object")} == expected
     before, after = mutating["object"], validating["object"]
+    assert [entry["manager"] for entry in before["metadata"].pop("managedFields")] == ["kubectl-create"]
     assert before == {
         "kind": "ConfigMap",
         "apiVersion": "v1",
@@ -82,7 +84,8 @@ async def test_mutating_webhook_sees_no_generated_name(hooks: WebhookServer, ser
     form["metadata"] = {"generateName": "a-", "namespace": "default"}
     created = await server.create(form)
     (mutating,), (validating,) = hooks.requests("m"), hooks.requests("v")
-    assert "name" not in mutating and mutating["object"]["metadata"] == {"generateName": "a-", "namespace": "default"}
+    metadata = mutating["object"]["metadata"]
+    assert "name" not in mutating and metadata.keys() == {"generateName", "namespace", "managedFields"}
     assert validating["name"] == created.metadata.name != "a-" and created.metadata.labels["seen"] == "yes"
 
 
@@ -189,10 +192,14 @@ async def test_fields_of_webhooks_have_no_owner(hooks: WebhookServer, server: Se
     await server.configure(mutating=[webhook(hooks, "m")])
     changed = applied.replace(b'"1"', b'"2"')
     data = await server.call("ConfigMaps/Patch", namespace="default", name="a", type=4, patch=changed, options=options)
-    stored = decode_shown(CONFIG_MAPS, data)
+    stored = ConfigMap.FromString(data)
     assert dict(stored.data) == {"mine": "2", "theirs": "1"}
+    show_owners(CONFIG_MAPS, stored)
     owned = [json.loads(entry.fieldsV1.Raw) for entry in stored.metadata.managedFields]
     assert owned == [{"f:data": {"f:mine": {}}}]
+    (request,) = hooks.requests("m")
+    (seen,) = request["object"]["metadata"]["managedFields"]
+    assert (seen["manager"], seen["fieldsV1"]) == ("me", owned[0])
 
 
 async def test_selectors_and_operations_restrict_calls(hooks: WebhookServer, server: Server) -> None:

@@ -207,7 +207,7 @@ async def test_token_is_replaced_before_it_expires(scene: Cluster) -> None:
     scene.seconds_left = 600.0  # of 3600: it is due
     pod = _with_token("exit 0")
     scene.admit(pod)
-    folder = scene.root.pod(UID) / "volumes/v"
+    folder = scene.root.pod_directory(UID) / "volumes/v"
     await eventually(lambda: scene.progress.mounted and (folder / "token").read_text() == "token 2")
     scene.accounts.clear()
     await eventually(lambda: len(scene.requests) >= 2)

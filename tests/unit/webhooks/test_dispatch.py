@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +20,9 @@ from pinnace.apiserver.errors import Rejected
 from tests.unit.auth.matrix import Caller
 from tests.unit.webhooks.world import CONFIG_MAPS_RULE, Server, config_map, serving, webhook
 from tests.webhook_server import WebhookServer, allow, deny, label, patch, patch_response
+
+GATEWAY_USER = replace(UNSECURED, impersonator="system:gateway")
+"""Gateways receive the owners of fields."""
 
 
 @pytest.fixture
@@ -191,7 +195,9 @@ async def test_fields_of_webhooks_have_no_owner(hooks: WebhookServer, server: Se
     hooks.answers = {"m": patch({"op": "add", "path": "/data/theirs", "value": "1"})}
     await server.configure(mutating=[webhook(hooks, "m")])
     changed = applied.replace(b'"1"', b'"2"')
-    data = await server.call("ConfigMaps/Patch", namespace="default", name="a", type=4, patch=changed, options=options)
+    data = await server.call(
+        "ConfigMaps/Patch", GATEWAY_USER, namespace="default", name="a", type=4, patch=changed, options=options
+    )
     stored = ConfigMap.FromString(data)
     assert dict(stored.data) == {"mine": "2", "theirs": "1"}
     show_owners(CONFIG_MAPS, stored)

@@ -6,6 +6,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from hypothesis import strategies as st
 
+from pinnace.api.apiextensions_v1_pb2 import JSONSchemaProps
 from pinnace.api.codec import INLINED, OWNERSHIP, map_value
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.meta_v1_pb2 import FieldsV1, MicroTime, Time
@@ -34,6 +35,7 @@ _SCALARS: dict[str, st.SearchStrategy[Any]] = {
         st.builds(IntOrString, type=st.just(1), strVal=_TEXT),
     ),
     FieldsV1.DESCRIPTOR.full_name: st.builds(FieldsV1, Raw=st.sampled_from([b"{}", b'{"f:spec":{"f:replicas":{}}}'])),
+    JSONSchemaProps.DESCRIPTOR.full_name: st.builds(JSONSchemaProps, raw=st.sampled_from([b"{}", b'{"type":"object"}'])),
 }
 MAX_FIELDS = 16
 """Fields that are set in all, at any depth."""

@@ -63,6 +63,13 @@ def test_definition_with_hostile_schema_costs_little(schema: Any) -> None:
     assert len(violations) <= MAX_VIOLATIONS
 
 
+def test_published_host_name_pattern_is_compiled() -> None:
+    """RE2 needs tens of thousands of instructions for letters of all scripts."""
+    pattern = r"^(\p{L}|\d)([-\p{L}\d]{0,61}[\p{L}\d])?$"
+    crd = make_definition(make_version(make_schema(host={"type": "string", "pattern": pattern})))
+    assert validate_definition(crd) == []
+
+
 def test_definition_of_833_kilobytes_costs_little() -> None:
     text = "A description that says what the field does, and why. " * 4
     leaf = {"type": "string", "description": text, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"}

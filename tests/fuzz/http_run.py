@@ -158,8 +158,10 @@ class Run:
         except OSError as error:
             self.report.problems.append(f"{hostile.name}: {error!r}")
         self.report.codes[{0: "closed", -1: "open"}.get(code, str(code))] += 1
-        unmergeable = code == 500 and b"strategic-merge-patch" in hostile.data and b'"reason"' not in body  # as in Kubernetes
-        wrong = code >= 500 and code not in (501, 503, 504, 505) and not unmergeable
+        # As in Kubernetes, which gives no reason for patches that do not have the types of the object.
+        unmergeable = b"strategic-merge-patch" in hostile.data or b"failed to create typed patch object" in body
+        untyped = code == 500 and unmergeable and b'"reason"' not in body
+        wrong = code >= 500 and code not in (501, 503, 504, 505) and not untyped
         if wrong or (hostile.codes and code not in hostile.codes):
             self.report.problems.append(f"{hostile.name}: {code}: {hostile.data[:160]!r}: {body[:300]!r}")
         if ordinary and code >= 400 and body.startswith(b"{"):

@@ -124,7 +124,7 @@ async def test_page_of_three_pods_is_served_evenly_through_crashes_and_updates(c
         assert len(load.failures) <= load.callers, load.failures
 
         # the proxy is killed and started again
-        assert "services with ready endpoints that accept connections: 1 of 1" in await asyncio.to_thread(_doctor, cluster)
+        assert "services with ready endpoints that accept connections: 2 of 2" in await asyncio.to_thread(_doctor, cluster)
         cluster.kill("proxy-0")
         await refused(service)
         diagnosis = await asyncio.to_thread(_doctor, cluster)

@@ -15,11 +15,6 @@ def check_schema_rules(schema: Mapping[str, Any], path: str) -> Sequence[Violati
     return check_rules(schema, path)
 
 
-def evaluate_default_rules(schema: StructuralSchema, value: Any, old: Any, path: str) -> Sequence[Violation]:
-    """Evaluate the rules of a part of a schema on a default in it. Implements RuleEvaluation."""
-    return compile_rules(schema.props, resource_root=False).validate(value, old, path).violations
-
-
 def object_rules(schema: StructuralSchema) -> RuleEvaluation | None:
     """Return the evaluation of the rules of a version; None if it has none."""
     rules = compile_rules(schema.props)

@@ -19,10 +19,11 @@ from pinnace.api.verbs_pb2 import Disruption
 from pinnace.apiextensions import definitions
 from pinnace.apiextensions.definitions import CLEANUP_FINALIZER
 from pinnace.apiextensions.naming import set_condition, terminating_condition
-from pinnace.apiserver.customresources.rules import check_schema_rules, evaluate_default_rules
+from pinnace.apiserver.customresources.rules import check_schema_rules
 from pinnace.apiserver.customresources.warming import RecentResults
 from pinnace.apiserver.registry.strategy import StatusStrategy, added_violations, carry_over
 from pinnace.apiserver.registry.validation.fields import validate_metadata, validate_metadata_update
+from pinnace.cel.rules import DefaultRules
 
 _PENDING = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
 
@@ -106,7 +107,7 @@ class DefinitionStrategy(StatusStrategy[CustomResourceDefinition]):
                 to_dict(obj),
                 to_dict(old) if old is not None else None,
                 check_rules=check_schema_rules,
-                evaluate_rules=evaluate_default_rules,
+                evaluate_rules=DefaultRules(),
             ),
         )
 

@@ -1,7 +1,7 @@
 """The resources that the gateway serves: the built-in ones, and those of definitions, which the gateway follows.
 
     informer of definitions --each change--> kinds, their resources and groups --> routes, discovery, OpenAPI, tables
-    path of an unknown resource --> the definition is read from an API server, because the informer can be behind
+    path of an unknown resource --> the definition is read from an API server, and the informer waits until it has that version
 
 Sources: https://kubernetes.io/docs/reference/using-api/api-concepts/, and the priorities of groups in
 pkg/controlplane/apiserver of Kubernetes 1.36: those of definitions follow the others.
@@ -10,7 +10,6 @@ pkg/controlplane/apiserver of Kubernetes 1.36: those of definitions follow the o
 import asyncio
 import base64
 import hashlib
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from pinnace.api.apiextensions_v1_pb2 import CustomResourceDefinition
@@ -30,9 +29,8 @@ _VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "updat
 """In Kubernetes' order."""
 _SUBRESOURCE_VERBS = ("get", "patch", "update")
 _LIST_NAMES = "/pinnace.v1.Tables/List"
-MAX_DELETED = 1_000
 FIND_TIMEOUT = 5.0
-"""Seconds for the read of a definition."""
+"""Seconds for the read of a definition, and as many until the informer has it."""
 
 
 class CustomKinds:
@@ -43,9 +41,8 @@ class CustomKinds:
         self._connection = client.connection if client is not None else None
         self._kinds: dict[str, CustomKind] = {}
         self._resources: dict[tuple[str, str, str], ApiResource] = {}
-        self._deleted: deque[str] = deque(maxlen=MAX_DELETED)
-        """The UIDs of definitions that the informer has seen deleted: an earlier read must not bring them back."""
         self.version = 0
+        self._follower = RestartSupervisor(self._follow) if client is not None else None
 
     @property
     def kinds(self) -> Mapping[str, CustomKind]:
@@ -54,26 +51,28 @@ class CustomKinds:
 
     async def run(self) -> None:
         """Follow the definitions until cancelled."""
-        if self._definitions is not None:
-            await RestartSupervisor(self._follow).run()
+        if self._follower is not None:
+            await self._follower.run()
 
     def _follow(self) -> "_Follower":
+        """Start with no kinds: those of an earlier history may not exist any more."""
         assert self._definitions is not None
+        for name in list(self._kinds):
+            self._remove(name)
         informer = Informer(self._definitions)
         informer.add_handler(self._apply)
         return _Follower(informer)
 
     async def find(self, group: str, plural: str) -> bool:
         """Read a definition that the informer may not have yet. Return whether its kind is served."""
-        if self._definitions is None:
+        if self._definitions is None or self._follower is None:
             return False
         try:
             async with asyncio.timeout(FIND_TIMEOUT):
                 definition = await self._definitions.get(f"{plural}.{group}")
+            await self._follower.now.informer.wait_for(int(definition.metadata.resourceVersion), FIND_TIMEOUT)
         except (ApiError, TimeoutError):
             return False
-        if not self._is_older(definition) and definition.metadata.uid not in self._deleted:
-            self._put(definition)
         return definition.metadata.name in self._kinds
 
     async def find_group(self, group: str) -> bool:
@@ -104,17 +103,9 @@ class CustomKinds:
     def _apply(self, deltas: Sequence[Delta[CustomResourceDefinition]]) -> None:
         for delta in deltas:
             if delta.kind == DELETED:
-                self._deleted.append(delta.obj.metadata.uid)
                 self._remove(delta.obj.metadata.name)
-            elif not self._is_older(delta.obj):
+            else:
                 self._put(delta.obj)
-
-    def _is_older(self, definition: CustomResourceDefinition) -> bool:
-        """Return whether this version of the definition, or a later one, is in place."""
-        known = self._kinds.get(definition.metadata.name)
-        if known is None or known.uid != definition.metadata.uid:
-            return False
-        return int(known.definition.metadata.resourceVersion) >= int(definition.metadata.resourceVersion)
 
     def _put(self, definition: CustomResourceDefinition) -> None:
         self._remove(definition.metadata.name)
@@ -137,14 +128,14 @@ class _Follower:
     """A component with one informer."""
 
     def __init__(self, informer: Informer[CustomResourceDefinition]) -> None:
-        self._informer = informer
+        self.informer = informer
 
     @property
     def checks(self) -> Mapping[str, Check]:
-        return {"definitions": lambda: self._informer.healthy}
+        return {"definitions": lambda: self.informer.healthy}
 
     async def run(self) -> None:
-        await self._informer.run()
+        await self.informer.run()
 
 
 class ServedResources:

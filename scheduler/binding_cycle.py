@@ -295,6 +295,8 @@ def _create_binding(decision: Decision) -> Binding:
     info, metadata, target = decision.queued.info, binding.metadata, binding.target
     metadata.namespace, metadata.name, metadata.uid = info.namespace, info.name, info.uid
     target.kind, target.name = "Node", decision.node
+    if decision.cycle is not None:
+        metadata.annotations.update(decision.cycle.annotations)
     return binding
 
 

@@ -63,6 +63,8 @@ from pinnace.scheduler.scheduling_cycle import (
     Placed,
     Superseded,
     Unschedulable,
+    move_pods_after_nomination,
+    requeue_pod,
     schedule_one,
 )
 
@@ -278,8 +280,7 @@ class Scheduler:
         self._progress.record_attempt()
         info, now = queued.info, self._clock.monotonic()
         profile = info.raw.spec.schedulerName
-        if kept not in ("", self._cache.nodes.nominated.node_of(info.uid), self._cache.node_of(info.uid)):
-            self._queue.move_pods_on_event(ClusterEvent(Change.POD_FREED, kept), self._cache.nodes, now)
+        move_pods_after_nomination(info, kept, self._cache, self._queue, now)
         match outcome:
             case Placed(node, cycle):
                 metrics.attempt_metrics(profile, metrics.SCHEDULED).record_attempt(now - began)
@@ -287,12 +288,11 @@ class Scheduler:
                 if cycle is not None:
                     self._cycles[info.uid] = cycle
                 self._binder.submit_decision(Decision(queued, node, token, cycle))
-            case Unschedulable(refused_by, message, nominated, outdated):
+            case Unschedulable(_, message, nominated):
                 metrics.attempt_metrics(profile, metrics.UNSCHEDULABLE).record_attempt(now - began)
                 self._traces.record_attempt(queued, began, "unschedulable")
                 self._progress.record_success()
-                self._nominate(info, nominated, now)
-                self._queue.add_unschedulable(queued, refused_by, now, missed=outdated)
+                requeue_pod(queued, outcome, self._cache, self._queue, now)
                 self._reporter.report_failed(info, "Unschedulable", message, nominated)
             case AttemptFailed(error):
                 metrics.attempt_metrics(profile, metrics.ERROR).record_attempt(now - began)
@@ -301,23 +301,12 @@ class Scheduler:
                 if isinstance(error, PluginError):
                     self._plugin_errors.log_error(error)
                     self._log_severe_error(error)
-                self._queue.add_failed(queued, now, rarely=isinstance(error, PluginError) and error.took_long)
+                requeue_pod(queued, outcome, self._cache, self._queue, now)
                 self._reporter.report_failed(info, "SchedulerError", str(error), self._cache.nodes.nominated.node_of(info.uid))
 
     def _log_severe_error(self, error: PluginError) -> None:
         if error.is_severe:
             self._progress.record_failure(str(error), self._clock.monotonic())
-
-    def _nominate(self, info: PodInfo, node: str, now: float) -> None:
-        """Nominate the pod to a node, or to none if `node` is empty. Nominated pods of lower priority there are requeued."""
-        events = [self._cache.nominate_pod(info, node)]
-        for other in self._cache.nodes.nominated.pods_on(node):
-            if other.priority < info.priority:
-                events.append(self._cache.nominate_pod(other, ""))
-                self._queue.activate_pod(other.uid, now)
-        for event in events:
-            if event is not None:
-                self._queue.move_pods_on_event(event, self._cache.nodes, now)
 
     async def _wait_for_work(self, now: float) -> None:
         """Wait for an event or for the end of a backoff."""

@@ -32,7 +32,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from pinnace.api.core_v1_pb2 import Node, Pod
-from pinnace.scheduler.cache.cache import Cache
+from pinnace.scheduler.cache.cache import Cache, Change, ClusterEvent
 from pinnace.scheduler.extenders.extender import Extender, PreemptionQuery, query_extenders
 from pinnace.scheduler.extenders.interface import ExtenderError
 from pinnace.scheduler.framework import CycleState, NodeTable, PodInfo
@@ -161,6 +161,35 @@ def _unschedulable(
     nominated, unfinished = answer
     message = f"{diagnosis.message} {nominated.reason}" if nominated.reason else diagnosis.message
     return Unschedulable(awaited, message, nominated.node, outdated=unfinished)
+
+
+def requeue_pod(
+    queued: QueuedPod, outcome: Unschedulable | AttemptFailed, cache: Cache, queue: SchedulingQueue, now: float
+) -> None:
+    """Return a popped pod that was not placed to the queue, and nominate it."""
+    if isinstance(outcome, Unschedulable):
+        _nominate_pod(queued.info, outcome.nominated, cache, queue, now)
+        queue.add_unschedulable(queued, outcome.refused_by, now, missed=outcome.outdated)
+    else:
+        queue.add_failed(queued, now, rarely=isinstance(outcome.error, PluginError) and outcome.error.took_long)
+
+
+def move_pods_after_nomination(pod: PodInfo, before: str, cache: Cache, queue: SchedulingQueue, now: float) -> None:
+    """Move the pods that may use the node to which the pod was nominated before an attempt that chose another node."""
+    if before not in ("", cache.nodes.nominated.node_of(pod.uid), cache.node_of(pod.uid)):
+        queue.move_pods_on_event(ClusterEvent(Change.POD_FREED, before), cache.nodes, now)
+
+
+def _nominate_pod(info: PodInfo, node: str, cache: Cache, queue: SchedulingQueue, now: float) -> None:
+    """Nominate the pod to a node, or to none if `node` is empty. Nominated pods of lower priority there are requeued."""
+    events = [cache.nominate_pod(info, node)]
+    for other in cache.nodes.nominated.pods_on(node):
+        if other.priority < info.priority:
+            events.append(cache.nominate_pod(other, ""))
+            queue.activate_pod(other.uid, now)
+    for event in events:
+        if event is not None:
+            queue.move_pods_on_event(event, cache.nodes, now)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ from pinnace.scheduler.framework.interface import (
 )
 from pinnace.scheduler.framework.profile import Handle, WaitingPod
 from pinnace.scheduler.framework.results import (
+    BIND_ANNOTATIONS,
     MAX_SCORE,
     SKIP,
     Cost,
@@ -59,6 +60,7 @@ from pinnace.scheduler.framework.results import (
 )
 
 __all__ = [
+    "BIND_ANNOTATIONS",
     "MAX_SCORE",
     "SKIP",
     "BindPlugin",

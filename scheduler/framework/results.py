@@ -66,6 +66,8 @@ def whole(scores: FloatArray) -> FloatArray:
 CycleState = dict[str, Any]
 """Data that the plugins of one cycle share with each other and with their own later methods. Keys start with the name of the
 plugin."""
+BIND_ANNOTATIONS = "bind annotations"
+"""In the state, from Reserve: a dict of annotations that the bind adds to the pod."""
 
 
 class PluginError(Exception):

@@ -72,6 +72,7 @@ from pinnace.scheduler.framework.plugin_errors import (
 )
 from pinnace.scheduler.framework.profile import Enabled, Point, Profile, check_profile
 from pinnace.scheduler.framework.results import (
+    BIND_ANNOTATIONS,
     SKIP,
     CycleState,
     Diagnosis,
@@ -491,6 +492,12 @@ class BindingCycle:
     def needs_no_plugins(self) -> bool:
         """True if no plugin remains, so that the pod can be added to a batch."""
         return not (self.waits or self.pre_binds or self.binds)
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """The annotations that the bind adds to the pod."""
+        annotations: Mapping[str, str] = self.state.get(BIND_ANNOTATIONS, {})
+        return annotations
 
     @property
     def pre_bind_timeout(self) -> float:

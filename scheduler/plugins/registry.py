@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pinnace.scheduler.framework import Plugin
 from pinnace.scheduler.plugins.coscheduling import Coscheduling
 from pinnace.scheduler.plugins.default_preemption import DefaultPreemption
+from pinnace.scheduler.plugins.gpu_share import GpuShare
 from pinnace.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from pinnace.scheduler.plugins.node_affinity import NodeAffinity
 from pinnace.scheduler.plugins.node_resources import NodeResourcesBalancedAllocation, NodeResourcesFit
@@ -48,5 +49,5 @@ DEFAULT_PLUGINS: Mapping[str, tuple[type[Plugin], float]] = {
 Plugins run in this order, and the first filter that refuses a node supplies the reason. A plugin with weight 0 scores only if a
 configuration sets a weight. SelectorSpread and NodePreferAvoidPods have the weight 0 because Kubernetes has removed them."""
 
-OPTIONAL_PLUGINS: Mapping[str, type[Plugin]] = {Coscheduling.name: Coscheduling}
+OPTIONAL_PLUGINS: Mapping[str, type[Plugin]] = {Coscheduling.name: Coscheduling, GpuShare.name: GpuShare}
 """Plugins that run only if a configuration enables them."""

@@ -19,7 +19,7 @@ import numpy as np
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.wellknown import ZONE_LABEL
 from pinnace.scheduler.framework import FloatArray, IntArray, NodeTable
-from pinnace.scheduler.plugins.gpu_share import INDEX_ANNOTATION, WHOLE
+from pinnace.scheduler.plugins.gpu_share import GPU_MILLI, INDEX_ANNOTATION
 from pinnace.study.fragmentation import Fragmentation, typical_shapes
 from pinnace.study.simulation import Simulation
 from pinnace.study.trace import HOUR, Task, Trace
@@ -63,7 +63,8 @@ class ClusterView:
     @property
     def gpu_capacity(self) -> int:
         """The thousandths of all GPUs."""
-        return sum(machine.gpus for machine in self._simulation.trace.machines) * WHOLE
+        trace = self._simulation.trace
+        return trace.capacity if trace.resource == GPU_MILLI else 0
 
     @property
     def pending(self) -> int:
@@ -131,6 +132,8 @@ def fragmentation_of_free(cluster: ClusterView) -> float:
 def zone_share(cluster: ClusterView) -> float:
     """The percentage of a service's replicas in its fullest zone: the mean over services with at least three running replicas."""
     zones = cluster.nodes.label(ZONE_LABEL)
+    if zones.uniform:
+        return 0.0
     places: dict[str, list[str]] = {}
     for task, node in cluster.running:
         row = cluster.nodes.row(node)

@@ -16,7 +16,8 @@ The CSV format has a header line. Columns other than `name` may be absent or emp
 the task does not end. Tasks with the same `group` count as replicas of one service.
 
 `inflate` makes tasks for a demand of N percent of the cluster's capacity: all tasks in random order, then tasks that are drawn
-with replacement; or fewer tasks, if the trace has more. Its tasks arrive one after the other and do not end.
+with replacement; or fewer tasks, if the trace has more. Its tasks arrive one after the other and do not end. The nodes are in
+random order, too, because a policy may prefer the first of equal nodes.
 Source: Q. Weng et al., Beware of Fragmentation (USENIX ATC 2023), section 6.
 """
 
@@ -26,6 +27,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -124,7 +126,7 @@ class Task:
         return pod
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Trace:
     """A cluster and its tasks, ordered by arrival."""
 
@@ -136,12 +138,12 @@ class Trace:
     past: Sequence[Task] = ()
     """The tasks that policies may learn from: all tasks before inflation, or those of an earlier time."""
 
-    @property
+    @cached_property
     def resource(self) -> str:
         """The resource in which the demand is measured: GPUs, or CPU in a cluster without GPUs."""
         return GPU_MILLI if any(machine.gpus for machine in self.machines) else "cpu"
 
-    @property
+    @cached_property
     def capacity(self) -> int:
         if self.resource == GPU_MILLI:
             return sum(machine.gpus for machine in self.machines) * WHOLE
@@ -169,8 +171,10 @@ def inflate(trace: Trace, percent: float, seed: int) -> Trace:
             break
         total += trace.demand_of(task)
         tasks.append(replace(task, name=f"{task.name}-{number}"))
+    machines = list(trace.machines)
+    rng.shuffle(machines)
     arriving = [replace(task, arrival=i * INTERVAL, duration=math.inf) for i, task in enumerate(tasks)]
-    return replace(trace, tasks=arriving, past=trace.past or base)
+    return replace(trace, machines=machines, tasks=arriving, past=trace.past or base)
 
 
 def split(trace: Trace, fraction: float) -> Trace:

@@ -80,6 +80,11 @@ class GpuRequest:
         return self.milli * self.number
 
 
+_Devices = tuple[GpuRequest, Sequence[int]]
+"""A request, and the indexes of the devices."""
+_NOTHING: _Devices = GpuRequest(0, 0), ()
+
+
 def gpu_request(requests: Requests) -> GpuRequest | None:
     """Return the request for devices, or None. Raise ValueError for more than one device that is not a whole number."""
     amount = next((amount for resource, amount in requests.amounts if resource == GPU_MILLI), 0)
@@ -114,7 +119,9 @@ class DeviceTable:
     def __init__(self, handle: ObjectIndexes) -> None:
         self._handle = handle
         self._pods = handle.index(PODS, lambda pod: str(pod.spec.nodeName))
-        self._reserved: dict[str, dict[str, tuple[GpuRequest, Sequence[int]]]] = {}
+        self._counted: dict[str, dict[str, _Devices]] = {}
+        """The pods that the rows count, by node and UID. Later changes of their annotations have no effect."""
+        self._reserved: dict[str, dict[str, _Devices]] = {}
         """The reservations by node and UID, until the informer has delivered the bound pod, or the pod leaves the cache."""
         self._names: list[str] = []
         self._rows: dict[str, int] = {}
@@ -135,7 +142,7 @@ class DeviceTable:
             self._rebuild(nodes)
         versions = nodes.versions
         for row in np.flatnonzero(versions != self._seen).tolist():
-            self._compute_row(row)
+            self._update_row(row)
         self._seen = versions.copy()
         self._nodes = nodes
 
@@ -143,7 +150,7 @@ class DeviceTable:
         """Reserve the devices for an assumed pod. The last `update` must be of the same cycle."""
         self._reserved.setdefault(node, {})[uid] = request, indexes
         if (row := self._rows.get(node)) is not None and self._nodes is not None:
-            self._add_pod(row, request, indexes)
+            self._count_pod(row, uid, (request, indexes))
             self._seen[row] = self._nodes.versions[row]
 
     def end_reservation(self, uid: str, node: str) -> None:
@@ -166,48 +173,62 @@ class DeviceTable:
         self.free = np.zeros((len(self._names), width), np.int64)
         self.kinds = np.zeros((len(self._names), width + 1), np.int64)
         self.free[np.arange(width) < self.count[:, None]] = WHOLE
+        self._counted.clear()
         self._seen = nodes.versions.copy()
         for row in {self._rows[name] for name in (*self._pods.keys, *self._reserved) if name in self._rows}:
             self._seen[row] = -1
 
-    def _compute_row(self, row: int) -> None:
-        name, count = self._names[row], int(self.count[row])
-        self.free[row] = 0
-        self.free[row, :count] = WHOLE
-        self.kinds[row] = 0
-        pods, unplaced = self._pods.under(name), []
-        for request, indexes in self._current_reservations(name, pods):
-            self._add_pod(row, request, indexes)
-        for uid, pod in pods.items():
-            requested = _request_of(pod) if uid not in self._reserved.get(name, {}) else None
-            if requested is None:
-                continue
-            chosen = parse_index(pod.metadata.annotations.get(INDEX_ANNOTATION, ""), requested.number)
-            if chosen is None or max(chosen) >= count:
-                unplaced.append(requested)
+    def _update_row(self, row: int) -> None:
+        """Count the pods that are new on the node, and no longer count those that have left it."""
+        name = self._names[row]
+        pods, reserved = self._pods.under(name), self._current_reservations(name)
+        counted = self._counted.get(name, {})
+        if counted.keys() == pods.keys() | reserved.keys():
+            return
+        for uid in counted.keys() - pods.keys() - reserved.keys():
+            self._add_pod(row, *counted.pop(uid), -1)
+        for uid in reserved.keys() - counted.keys():
+            self._count_pod(row, uid, reserved[uid])
+        unplaced = {}
+        for uid in pods.keys() - counted.keys() - reserved.keys():
+            if (request := _request_of(pods[uid])) is None:
+                self._counted.setdefault(name, {})[uid] = _NOTHING
+            elif (indexes := self._indexes_of(pods[uid], request, row)) is not None:
+                self._count_pod(row, uid, (request, indexes))
             else:
-                self._add_pod(row, requested, chosen)
-        for request in unplaced:
+                unplaced[uid] = request
+        for uid, request in sorted(unplaced.items()):
             chosen = select_devices(self.free[row], request, BEST, 0)
-            self._add_pod(row, request, chosen if chosen is not None else range(min(request.number, count)))
+            self._count_pod(row, uid, (request, chosen or range(min(request.number, int(self.count[row])))))
 
-    def _current_reservations(self, node: str, pods: Mapping[str, Pod]) -> list[tuple[GpuRequest, Sequence[int]]]:
+    def _indexes_of(self, pod: Pod, request: GpuRequest, row: int) -> list[int] | None:
+        """Return the valid devices in the annotation of a bound pod, or None."""
+        indexes = parse_index(pod.metadata.annotations.get(INDEX_ANNOTATION, ""), request.number)
+        return indexes if indexes is not None and max(indexes) < self.count[row] else None
+
+    def _current_reservations(self, node: str) -> dict[str, "_Devices"]:
         """Drop the reservations of pods that the informer has delivered with their devices, or that have left the node."""
         reserved, preemption = self._reserved.get(node, {}), self._handle.preemption
+        pods = self._pods.under(node) if reserved else {}
         for uid in list(reserved):
             delivered = uid in pods and INDEX_ANNOTATION in pods[uid].metadata.annotations
             if delivered or (preemption is not None and preemption.cache.node_of(uid) != node):
                 del reserved[uid]
         if not reserved:
             self._reserved.pop(node, None)
-        return list(reserved.values())
+        return reserved
 
-    def _add_pod(self, row: int, request: GpuRequest, indexes: Iterable[int]) -> None:
+    def _count_pod(self, row: int, uid: str, devices: "_Devices") -> None:
+        self._counted.setdefault(self._names[row], {})[uid] = devices
+        self._add_pod(row, *devices, 1)
+
+    def _add_pod(self, row: int, request: GpuRequest, indexes: Sequence[int], pods: int) -> None:
+        """Add (1) or remove (-1) a pod."""
         for index in indexes:
-            self.free[row, index] -= request.milli
+            self.free[row, index] -= pods * request.milli
         kind = request.number if request.milli == WHOLE else 0
-        if kind < self.kinds.shape[1]:
-            self.kinds[row, kind] += 1
+        if request.number and kind < self.kinds.shape[1]:
+            self.kinds[row, kind] += pods
 
 
 def select_devices(free: IntArray, request: GpuRequest, selection: str, seed: int) -> list[int] | None:
@@ -269,13 +290,16 @@ class GpuShare:
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
         devices = state[DEVICES] = self._devices
         devices.update(nodes)
+        if _parse(pod) is not None:
+            return None
         try:
-            return None if gpu_request(pod.requests) is not None else SKIP
+            gpu_request(pod.requests)
         except ValueError as error:
             return Status(str(error))
+        return SKIP
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
-        request = gpu_request(pod.requests)
+        request = _parse(pod)
         assert request is not None  # PreFilter skips other pods
         refused = ~fitting_nodes(self._devices.free, request)
         result = FilterResult.refusing(refused, _REASON)
@@ -317,7 +341,11 @@ class GpuShare:
 
 
 def _parse(pod: PodInfo) -> GpuRequest | None:
-    try:
-        return gpu_request(pod.requests)
-    except ValueError:
-        return None
+    """Return the request of a pod, or None if there is none or it is invalid."""
+    if GpuRequest not in pod.parsed:
+        try:
+            pod.parsed[GpuRequest] = gpu_request(pod.requests)
+        except ValueError:
+            pod.parsed[GpuRequest] = None
+    request: GpuRequest | None = pod.parsed[GpuRequest]
+    return request

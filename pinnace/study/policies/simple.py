@@ -1,12 +1,13 @@
-"""Policies without knowledge of the workload: Random, DotProd, GpuPacking, GpuClustering and BestFit.
+"""Policies without knowledge of the workload: Random, DotProd, GpuPacking, GpuClustering and BestFit; and FirstNode.
 
-Scores are whole numbers, so that nearly equal nodes tie. The scheduler chooses among equal nodes at random, by its seed.
+Scores are whole numbers, so that nearly equal nodes tie. The scheduler chooses among equal nodes at random, by its seed. With
+FirstNode at a low weight, the first of them in the table wins instead. This decides much: always the same order of nodes packs.
 Definitions: Q. Weng et al., Beware of Fragmentation (USENIX ATC 2023), section 6.1.
 """
 
 import numpy as np
 
-from pinnace.scheduler.framework import BoolArray, CycleState, FloatArray, IntArray, NodeTable, PodInfo
+from pinnace.scheduler.framework import MAX_SCORE, BoolArray, CycleState, Dependency, FloatArray, IntArray, NodeTable, PodInfo
 from pinnace.scheduler.plugins.gpu_share import WHOLE
 from pinnace.study.policies.base import DevicePolicy, Rows
 from pinnace.study.trace import Shape
@@ -25,6 +26,19 @@ class Random:
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
         return np.zeros(len(nodes))
+
+
+class FirstNode:
+    """The order of the table, which is the order in which the scheduler has received the nodes: 100 for the first, 0 for none.
+
+    With a weight of 1 beside a weight of 1000 of a policy with whole scores, it only breaks ties.
+    """
+
+    name = "FirstNode"
+    score_depends_on = Dependency.NODES
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
+        return np.linspace(MAX_SCORE, 0, len(nodes), endpoint=False)
 
 
 class DotProd(DevicePolicy):

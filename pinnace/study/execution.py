@@ -192,13 +192,9 @@ def provenance(study: Study, traces: dict[str, Trace]) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=4)
-def _load_trace_of(plan: TracePlan) -> Trace:
-    return plan.load()
-
-
 def _load_trace(plan: TracePlan) -> Trace:
-    """Load a trace once for each process. Parameters with labels are not hashable, and their trace is made again."""
-    return plan.load() if plan.generated.labels else _load_trace_of(plan)
+    """Load a trace once for each process."""
+    return plan.load()
 
 
 def _write_output(out: Path, output: Output) -> None:

@@ -173,8 +173,10 @@ def _parse_trace(raw: Any, where: str, folder: Path, downloads: Path | None) -> 
     )
     if form == "generated":
         return replace(plan, generated=_parse_generated(given.get("generate", {}), f"{where}.generate"))
-    files = {key: parse_text(given.get(key), f"{where}.{key}") for key in ("nodes", "tasks")}
-    return replace(plan, **{key: str(_local_file(item, folder, downloads)) for key, item in files.items()})
+    nodes, tasks = (parse_text(given.get(key), f"{where}.{key}") for key in ("nodes", "tasks"))
+    return replace(
+        plan, nodes=str(_local_file(nodes, folder, downloads)), tasks=str(_local_file(tasks, folder, downloads))
+    )
 
 
 def _parse_generated(raw: Any, where: str) -> Generated:

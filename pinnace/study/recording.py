@@ -110,7 +110,7 @@ def cpu(cluster: ClusterView) -> float:
 
 def used_nodes(cluster: ClusterView) -> float:
     """The nodes with pods, in percent."""
-    return _share(np.count_nonzero(cluster.free("pods") < cluster.allocatable("pods")), len(cluster.nodes))
+    return _share(int(np.count_nonzero(cluster.free("pods") < cluster.allocatable("pods"))), len(cluster.nodes))
 
 
 def imbalance(cluster: ClusterView) -> float:

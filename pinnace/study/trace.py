@@ -227,11 +227,10 @@ def _trace(name: str, machines: Sequence[Machine], tasks: Sequence[Task], files:
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.read_bytes())
-    for items, file in zip((machines, tasks), files, strict=True):
-        if not items:
-            raise TraceError(f"{file}: no rows")
-        if len({item.name for item in items}) < len(items):
-            raise TraceError(f"{file}: two rows have the same name")
+    names = [machine.name for machine in machines], [task.name for task in tasks]
+    for found, file in zip(names, files, strict=True):
+        if not found or len(set(found)) < len(found):
+            raise TraceError(f"{file}: {'two rows have the same name' if found else 'no rows'}")
     arriving = sorted(tasks, key=lambda task: task.arrival)
     start = arriving[0].arrival
     return Trace(name, machines, [replace(task, arrival=task.arrival - start) for task in arriving], digest.hexdigest())
@@ -273,9 +272,8 @@ def _openb_task(row: Row) -> Task:
 
 
 def _csv_machine(row: Row) -> Machine:
-    return Machine(
-        _name(row), *(int(row.get(key) or 0) for key in ("cpu_milli", "memory_mib", "gpu")), row.get("gpu_model") or "", row.get("zone") or ""
-    )
+    cpu, memory, gpus = (int(row.get(key) or 0) for key in ("cpu_milli", "memory_mib", "gpu"))
+    return Machine(_name(row), cpu, memory, gpus, row.get("gpu_model") or "", row.get("zone") or "")
 
 
 def _csv_task(row: Row) -> Task:
@@ -332,7 +330,7 @@ class Generated:
     gpus: float = 0.0
     high: float = 0.0
     seed: int = 0
-    labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    labels: Mapping[str, Sequence[str]] = field(default_factory=dict, hash=False)
     """Additional labels of nodes, each with its possible values."""
 
 

@@ -88,8 +88,10 @@ def execute_runs(runs: Sequence[Run], out: Path, executor: Executor, done: Calla
     Return the errors.
     """
     errors: list[str] = []
-    waiting = {run.name: run for run in runs if stored_key(out, run.name) != run.key}
-    futures: dict[Future[Output], Run] = {executor.submit(execute_run, run): run for run in waiting.values()}
+    waiting = [run for run in runs if stored_key(out, run.name) != run.key]
+    for run in waiting:
+        (out / "runs" / run.name / "result.json").unlink(missing_ok=True)
+    futures: dict[Future[Output], Run] = {executor.submit(execute_run, run): run for run in waiting}
     try:
         while futures:
             finished, _ = wait(futures, return_when=FIRST_COMPLETED)

@@ -1,14 +1,14 @@
 """GPU fragmentation: the free thousandths of GPUs that a typical task cannot use.
 
-Typical tasks are the most frequent shapes (CPU, share, number of devices, models) that make a share of all tasks, 95 % by default.
+Typical tasks are the most frequent shapes (CPU, share, number of devices, models) that make 95 % of all tasks.
 For one typical task and one node:
 
     it does not fit (CPU, devices or model), or it requests no GPU    all free thousandths are a fragment
     it fits                                                            the free thousandths of devices that are too small for it
 
-The fragmentation of a node is the mean over the typical tasks, weighted by their frequency. That of a cluster is the sum.
-Source: Q. Weng et al., Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent (USENIX ATC
-2023), section 3.
+The fragmentation of a node is the mean over the typical tasks by their frequency. That of a cluster is the sum.
+Source: Q. Weng et al., Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent
+(USENIX ATC 2023), section 3.
 """
 
 from collections import Counter
@@ -41,8 +41,8 @@ def typical_shapes(shapes: Iterable[Shape], share: float = TYPICAL) -> dict[Shap
 class Fragmentation:
     """Computes the fragmentation of many nodes at once. Arrays have a row per node; `free` is [row, device].
 
-    Typical tasks with equal devices form a group. `_weights[model, rank, group]` is the frequency of the tasks of the group that
-    accept the model and fit into the CPU; the rank is the number of different CPU requests that fit.
+    Typical tasks with equal devices form a group. `_weights[model, rank, group]` is the frequency of the tasks of the group
+    that accept the model and fit into the CPU; the rank is the number of different CPU requests that fit.
     """
 
     def __init__(self, typical: Mapping[Shape, float]) -> None:

@@ -174,9 +174,7 @@ def _parse_trace(raw: Any, where: str, folder: Path, downloads: Path | None) -> 
     if form == "generated":
         return replace(plan, generated=_parse_generated(given.get("generate", {}), f"{where}.generate"))
     nodes, tasks = (parse_text(given.get(key), f"{where}.{key}") for key in ("nodes", "tasks"))
-    return replace(
-        plan, nodes=str(_local_file(nodes, folder, downloads)), tasks=str(_local_file(tasks, folder, downloads))
-    )
+    return replace(plan, nodes=str(_local_file(nodes, folder, downloads)), tasks=str(_local_file(tasks, folder, downloads)))
 
 
 def _parse_generated(raw: Any, where: str) -> Generated:
@@ -216,5 +214,3 @@ def _local_file(source: str, folder: Path, downloads: Path | None) -> Path:
         except OSError as error:
             raise TraceError(f"{source}: cannot be downloaded: {error}") from error
     return target
-
-

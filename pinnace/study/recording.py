@@ -1,7 +1,7 @@
 """What a run records: every decision, samples over time or demand, and figures at the end.
 
 A metric is a function from a `ClusterView` to a number. It is called for each sample: at each hour of a trace with times, or at
-each percent of the demand of an inflated trace. One's own metric is a function in a file, named `FILE.py:FUNCTION` in the study:
+each percent of the demand of an inflated trace. One's own metric is a function in a file, `FILE.py:FUNCTION` in the study:
 
     def idle_nodes(cluster):
         return 100 * (cluster.free("pods") == cluster.allocatable("pods")).mean()
@@ -93,7 +93,9 @@ class ClusterView:
 
     def fragments(self) -> FloatArray:
         """Return the fragmentation of each node in thousandths of a GPU (pinnace.study.fragmentation)."""
-        return self._recorder.fragmentation.amount(self.free("cpu"), self.devices, self._recorder.fragmentation.codes(self.nodes))
+        return self._recorder.fragmentation.amount(
+            self.free("cpu"), self.devices, self._recorder.fragmentation.codes(self.nodes)
+        )
 
 
 Metric = Callable[[ClusterView], float]
@@ -130,7 +132,7 @@ def fragmentation_of_free(cluster: ClusterView) -> float:
 
 
 def zone_share(cluster: ClusterView) -> float:
-    """The percentage of a service's replicas in its fullest zone: the mean over services with at least three running replicas."""
+    """The percentage of a service's replicas in its fullest zone, the mean over services with at least three replicas."""
     zones = cluster.nodes.label(ZONE_LABEL)
     if zones.uniform:
         return 0.0
@@ -217,9 +219,7 @@ class Recorder:
 
     def finish(self, cluster: Simulation) -> dict[str, float]:
         """Take the last sample of an inflated trace. Return the figures of the run: the metrics, and those of the whole run."""
-        if self._inflated:
-            self._sample(cluster, cluster.now)
-        elif not self.samples:
+        if self._inflated or not self.samples:
             self._sample(cluster, cluster.now)
         values = np.array(self.samples)
         figures = values[-1] if self._inflated else values.mean(axis=0)

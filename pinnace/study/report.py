@@ -1,6 +1,6 @@
 """The results of a study: one table, CSV, plots and an HTML page.
 
-    OUT/results.csv     a line per trace, profile and metric: mean, standard deviation, 95 % confidence interval, number of seeds
+    OUT/results.csv     a line per trace, profile and metric: mean, deviation, 95 % confidence interval, number of seeds
     OUT/provenance.json
     OUT/TRACE-METRIC.svg  the metric over demand or time, mean over the seeds (needs matplotlib)
     OUT/report.html     all of it in one file
@@ -29,7 +29,17 @@ _T = (
     *(2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
 )
 """The 97.5 % quantile of Student's distribution for 1 to 30 degrees of freedom. Above: 1.96."""
-SHOWN = ("allocated", "fragmentation", "not placed", "mean wait", "99% wait", "evictions", "used nodes", "imbalance", "zone share")
+SHOWN = (
+    "allocated",
+    "fragmentation",
+    "not placed",
+    "mean wait",
+    "99% wait",
+    "evictions",
+    "used nodes",
+    "imbalance",
+    "zone share",
+)
 """The figures of the printed table, in this order; and all metrics of the study's own."""
 PLOTTED = ("allocated", "fragmentation", "fragmentation of free", "pending", "cpu", "used nodes")
 POINTS = 140
@@ -225,7 +235,9 @@ def _page(study: Study, results: Results, plots: Mapping[str, str], provenance: 
         parts.append("<p>There are no plots, because matplotlib is not installed.</p>")
     parts.append("<p>Mean over the seeds ± half of the 95 % confidence interval.</p>")
     parts.append(f"<h2>Provenance</h2><pre>{html.escape(json.dumps(provenance, indent=2))}</pre>")
-    style = "body{font:15px sans-serif;max-width:75em;margin:2em auto}td,th{padding:.2em .8em;text-align:right}pre{font-size:12px}"
+    style = (
+        "body{font:15px sans-serif;max-width:75em;margin:2em auto}td,th{padding:.2em .8em;text-align:right}pre{font-size:12px}"
+    )
     title = html.escape(study.name)
     return f'<!doctype html><meta charset="utf-8"><title>{title}</title><style>{style}</style>{"".join(parts)}\n'
 

@@ -42,6 +42,7 @@ from pinnace.scheduler.framework.reuse import EquivalenceCache
 from pinnace.scheduler.framework.runtime import BindingCycle, Framework, Profiles
 from pinnace.scheduler.informers import EventHandlers
 from pinnace.scheduler.node_selector import NodeSelector
+from pinnace.scheduler.plugins.gpu_share import device_table
 from pinnace.scheduler.preemption import REASON, Evictions, PreemptionHandle
 from pinnace.scheduler.queue import QueuedPod, SchedulingQueue
 from pinnace.scheduler.scheduling_cycle import (
@@ -51,7 +52,6 @@ from pinnace.scheduler.scheduling_cycle import (
     requeue_pod,
     schedule_one,
 )
-from pinnace.scheduler.plugins.gpu_share import device_table
 from pinnace.study.trace import Task, Trace
 
 
@@ -223,7 +223,7 @@ class Simulation:
             self._runner.close()
 
     def step(self, until: float = math.inf) -> bool:
-        """Advance to the next event, and decide until no pod is ready. Return False if nothing more can happen until `until`."""
+        """Advance to the next event, and decide until no pod is ready. Return False if nothing more happens until then."""
         due = self._next_time()
         if due is None or due > until:
             return False
@@ -380,4 +380,3 @@ class Simulation:
 def plugins_of(framework: Framework) -> list[Any]:
     """Return the plugins of a profile, each once."""
     return list({id(item.plugin): item.plugin for enabled in framework.profile.values() for item in enabled}.values())
-

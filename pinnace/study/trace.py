@@ -11,8 +11,8 @@ The CSV format has a header line. Columns other than `name` may be absent or emp
     nodes  name, cpu_milli, memory_mib, gpu, gpu_model, zone
     tasks  name, cpu_milli, memory_mib, gpu, gpu_milli, gpu_models, priority, arrival, duration, group
 
-`gpu` is a number of devices. `gpu_milli` is the share of each of them in thousandths (default 1000); a share below 1000 requires
-`gpu` 1. `gpu_models` lists the acceptable models, separated by "|". `arrival` and `duration` are in seconds; without a duration
+`gpu` is a number of devices. `gpu_milli` is the share of each of them in thousandths (default 1000); a share below 1000
+requires `gpu` 1. `gpu_models` lists the acceptable models, separated by "|". `arrival` and `duration` are in seconds; without a duration
 the task does not end. Tasks with the same `group` count as replicas of one service.
 
 `inflate` makes tasks for a demand of N percent of the cluster's capacity: all tasks in random order, then tasks that are drawn
@@ -196,7 +196,9 @@ def read_openb(name: str, nodes: Path, tasks: Path) -> Trace:
 
 def read_csv(name: str, nodes: Path, tasks: Path) -> Trace:
     """Read files in the format of the module's docstring. Raise TraceError."""
-    return _trace(name, _read_rows(nodes, _csv_machine, _NODE_COLUMNS), _read_rows(tasks, _csv_task, _TASK_COLUMNS), (nodes, tasks))
+    return _trace(
+        name, _read_rows(nodes, _csv_machine, _NODE_COLUMNS), _read_rows(tasks, _csv_task, _TASK_COLUMNS), (nodes, tasks)
+    )
 
 
 def write_csv(trace: Trace, nodes: Path, tasks: Path) -> None:

@@ -12,7 +12,7 @@ therefore keeps the free thousandths of every device:
     Reserve  chooses the devices. The bind writes their indexes into the pod's annotation `pinnace.io/gpu-index`, "0" or "0-3-5"
 
 A score plugin that prefers a device stores `DEVICE_CHOICE` in the state of the cycle. Otherwise `deviceSelection` decides:
-BestFit (the device with the least sufficient share), WorstFit or Random. Whole devices are chosen in the order of their indexes.
+BestFit (the device with the least sufficient share), WorstFit or Random. Whole devices are chosen by their indexes.
 
 The devices of a node follow from the annotations of its pods and from the reservations of this process, so that a new leader
 knows them. A pod without a valid annotation, which another scheduler has bound, counts on the devices that BestFit chooses.
@@ -20,7 +20,7 @@ knows them. A pod without a valid annotation, which another scheduler has bound,
 Limit: a node that this filter refuses is no candidate for preemption, because the devices that victims free are not computed.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary

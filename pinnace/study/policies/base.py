@@ -80,6 +80,7 @@ class DevicePolicy(ABC):
 
     def after_score(self, state: CycleState, nodes: NodeTable, devices: IntArray) -> None:
         """Handle the preferred devices of all nodes, -1 for no preference."""
+        return
 
 
 def shape_of(pod: PodInfo) -> Shape:

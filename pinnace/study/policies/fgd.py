@@ -1,14 +1,14 @@
 """FGD, Fragmentation Gradient Descent: the node and the device on which the expected fragmentation grows least.
 
-The score of a node is 100 * sigmoid(-growth), with the growth in devices, rounded down. For a share of a device, the best device
-of the node counts, and GpuShare reserves it. Tasks without GPUs are placed by the same rule, because the CPU that they use can
+The score of a node is 100 * sigmoid(-growth), with the growth in devices, rounded down. For a share of a device, the best
+device of the node counts, and GpuShare reserves it. Tasks without GPUs are placed by the same rule, because the CPU that they use can
 make GPUs unusable.
 
-The typical tasks come from the past of the trace in a study. On a cluster, they are the shapes of the pods that the scheduler has
-scored so far; they are computed again each time that their number doubles.
+The typical tasks come from the past of the trace in a study. On a cluster, they are the shapes of the pods that the scheduler
+has scored so far; they are computed again each time that their number doubles.
 
-Source: Q. Weng et al., Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent (USENIX ATC
-2023), section 5.
+Source: Q. Weng et al., Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent
+(USENIX ATC 2023), section 5.
 """
 
 from collections.abc import Iterable

@@ -44,8 +44,8 @@ class FirstNode:
 class DotProd(DevicePolicy):
     """The node whose free resources are aligned least with the request: 100 minus the dot product of both vectors.
 
-    A node with little free CPU and GPU has a small product, so that the policy packs. Vectors are (CPU, GPU) as fractions of the
-    largest node. Source: R. Grandl et al., Multi-resource Packing for Cluster Schedulers (SIGCOMM 2014).
+    A node with little free CPU and GPU has a small product, so that the policy packs. Vectors are (CPU, GPU) as fractions of
+    the largest node. Source: R. Grandl et al., Multi-resource Packing for Cluster Schedulers (SIGCOMM 2014).
     """
 
     name = "DotProd"

@@ -13,6 +13,7 @@ import html
 import io
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,8 @@ _T = (
     *(2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
 )
 """The 97.5 % quantile of Student's distribution for 1 to 30 degrees of freedom. Above: 1.96."""
+_DIGITS = re.compile(r"(\d\.\d)\d+")
+"""Numbers of an SVG with more digits than a screen shows."""
 SHOWN = (
     "allocated",
     "fragmentation",
@@ -195,7 +198,7 @@ def _plots(study: Study, results: Results, out: Path) -> dict[str, str]:
                 axes.legend(fontsize="small", frameon=False)
                 text = io.StringIO()
                 figure.savefig(text, format="svg", metadata={"Date": None})
-            plots[f"{plan.name}-{metric.replace(' ', '-')}"] = text.getvalue()
+            plots[f"{plan.name}-{metric.replace(' ', '-')}"] = _DIGITS.sub(r"\1", text.getvalue())
     return plots
 
 

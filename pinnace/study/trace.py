@@ -12,8 +12,8 @@ The CSV format has a header line. Columns other than `name` may be absent or emp
     tasks  name, cpu_milli, memory_mib, gpu, gpu_milli, gpu_models, priority, arrival, duration, group
 
 `gpu` is a number of devices. `gpu_milli` is the share of each of them in thousandths (default 1000); a share below 1000
-requires `gpu` 1. `gpu_models` lists the acceptable models, separated by "|". `arrival` and `duration` are in seconds; without a duration
-the task does not end. Tasks with the same `group` count as replicas of one service.
+requires `gpu` 1. `gpu_models` lists the acceptable models, separated by "|". `arrival` and `duration` are in seconds; without a
+duration the task does not end. Tasks with the same `group` count as replicas of one service.
 
 `inflate` makes tasks for a demand of N percent of the cluster's capacity: all tasks in random order, then tasks that are drawn
 with replacement; or fewer tasks, if the trace has more. Its tasks arrive one after the other and do not end. The nodes are in

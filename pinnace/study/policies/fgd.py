@@ -1,8 +1,8 @@
 """FGD, Fragmentation Gradient Descent: the node and the device on which the expected fragmentation grows least.
 
 The score of a node is 100 * sigmoid(-growth), with the growth in devices, rounded down. For a share of a device, the best
-device of the node counts, and GpuShare reserves it. Tasks without GPUs are placed by the same rule, because the CPU that they use can
-make GPUs unusable.
+device of the node counts, and GpuShare reserves it. Tasks without GPUs are placed by the same rule, because the CPU that they
+use can make GPUs unusable.
 
 The typical tasks come from the past of the trace in a study. On a cluster, they are the shapes of the pods that the scheduler
 has scored so far; they are computed again each time that their number doubles.

@@ -228,9 +228,9 @@ def to_refusal(error: Exception, method: str, *, writes: bool = False) -> Refusa
         case Rejected():
             return error.refusal
         case RevisionExpired():
-            return _expired(error.oldest)
+            return _expired_error(error.oldest)
         case Compacted():
-            return _expired(error.compact_revision)
+            return _expired_error(error.compact_revision)
         case SlowWatcher():
             message = f"the watcher is too slow and its queue is full; resume from resourceVersion {error.resume}"
             facts = (("resourceVersion", str(error.resume)),)
@@ -309,6 +309,6 @@ def not_loaded() -> Refusal:
     return Refusal(Code.UNAVAILABLE, "NotReady", message, retry_after=RETRY_AFTER)
 
 
-def _expired(oldest: int) -> Refusal:
+def _expired_error(oldest: int) -> Refusal:
     message = f"too old resource version: the oldest available one is {oldest}"
     return Refusal(Code.OUT_OF_RANGE, "Expired", message, metadata=(("compactRevision", str(oldest)),))

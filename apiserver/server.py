@@ -84,7 +84,7 @@ class ApiServer:
             authenticator.tokens = UnionTokenAuthenticator(authenticator.tokens, self._assembly.account_tokens)
         self._authenticator = authenticator
         self._options = grpc_options(settings.election_lease)
-        self._lines = [ListenerShards(self._options, self._handlers)]
+        self._lines = [ListenerShards(self._options, self._build_handlers)]
 
     @property
     def methods(self) -> Mapping[str, Method]:
@@ -98,7 +98,7 @@ class ApiServer:
     def listen_for_tokens(self, address: str, tls: TlsFiles) -> str:
         """Open a second port for clients with a bearer token and without a certificate. Call it before `start`. (In gRPC for
         Python a port either requires a client certificate or does not request one.) Returns and raises as `start`."""
-        handlers = partial(self._handlers, by_token=True)
+        handlers = partial(self._build_handlers, by_token=True)
         lines = ListenerShards(self._options, handlers, count=TOKEN_SHARDS, connections=TOKEN_CONNECTIONS, share=TOKEN_SHARE)
         self._lines.append(lines)
         return lines.listen(address, shared_port_credentials(tls, ask=False))
@@ -134,7 +134,7 @@ class ApiServer:
         """The reason why the server is not ready; None if it is ready."""
         return self._assembly.opening.readiness()
 
-    def _handlers(self, *, by_token: bool = False) -> MethodHandlers:
+    def _build_handlers(self, *, by_token: bool = False) -> MethodHandlers:
         return MethodHandlers(self._assembly.methods, self._authenticator, self._assembly.runner, by_token=by_token)
 
 

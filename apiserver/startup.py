@@ -278,7 +278,7 @@ class ClusterIdentity:
         """Return when the identity matches. While etcd is unavailable, retry. Raises OtherCluster."""
         while True:
             try:
-                await self._attempt()
+                await self._try_once()
                 return
             except OutOfSpace:
                 log.warning("etcd is out of space: the identity of the cluster cannot be written")
@@ -294,7 +294,7 @@ class ClusterIdentity:
             if self._claim.authorities() != self._checked:
                 await self.check()
 
-    async def _attempt(self) -> None:
+    async def _try_once(self) -> None:
         result = await self._storage.get(CLUSTER_KEY)
         own = IdentityRecord(self._known, self._claim.authorities())
         while True:
@@ -351,13 +351,13 @@ class Bootstrap:
     async def run(self) -> None:
         """Return when all bootstrap objects are complete. Call it when the cacher is loaded. If all objects are complete, it
         does not write, so a server can start while etcd accepts no writes."""
-        while refused := await self._create_defaults() or await self._aggregate():
+        while refused := await self._create_defaults() or await self._aggregate_roles():
             problems = [refusal.message for refusal in refused if refusal.code not in _OVERTAKEN]
             if problem := problems[0] if problems else await self._wait_for_cache():
                 log.warning("cannot create the bootstrap objects: %s", problem, extra=BootstrapFailed(problem).extra)
                 await self._clock.sleep(BOOTSTRAP_RETRY_DELAY)
 
-    async def _aggregate(self) -> Sequence[Refusal]:
+    async def _aggregate_roles(self) -> Sequence[Refusal]:
         try:
             return await self._aggregator.run()
         except (StorageError, CacheError) as error:
@@ -375,7 +375,7 @@ class Bootstrap:
         """Return the refusals of all failed writes. Objects that cannot be decoded are ignored, because only an administrator
         can repair them."""
         return [
-            *await self._create_or_complete(NAMESPACES, map(_namespace, PERMANENT_NAMESPACES)),
+            *await self._create_or_complete(NAMESPACES, map(_build_namespace, PERMANENT_NAMESPACES)),
             *await self._create_or_complete(CLUSTER_ROLES, rbac.cluster_roles()),
             *await self._create_or_complete(CLUSTER_ROLE_BINDINGS, rbac.cluster_role_bindings()),
             *await self._create_or_complete(PRIORITY_CLASSES, policy.system_classes()),
@@ -456,7 +456,7 @@ DEFAULT_CIDR = "kubernetes"
 """The ServiceCIDR of --service-cluster-ip-range, as in Kubernetes."""
 
 
-def _namespace(name: str) -> Namespace:
+def _build_namespace(name: str) -> Namespace:
     namespace = Namespace()
     namespace.metadata.name = name
     return namespace
@@ -466,7 +466,7 @@ def _with_missing_parts(found: Any, wanted: Any) -> Any | None:
     """Return `found` with the missing parts of `wanted`; None if nothing is missing."""
     completed = type(found)()
     completed.CopyFrom(found)
-    for there, parts in zip(_parts(completed), _parts(wanted), strict=True):
+    for there, parts in zip(_mergeable_lists(completed), _mergeable_lists(wanted), strict=True):
         for part in parts:
             if not _contains_part(there, part):
                 there.append(part)
@@ -481,7 +481,7 @@ def _contains_part(there: Any, part: Any) -> bool:
     return part in there or (isinstance(part, PolicyRule) and RuleCover(there).covers(part))
 
 
-def _parts(obj: Message) -> Sequence[Any]:
+def _mergeable_lists(obj: Message) -> Sequence[Any]:
     """Return the lists of a bootstrap object to which missing items are added."""
     match obj:
         case ClusterRole():
@@ -510,10 +510,10 @@ class Migration:
 
     async def run(self) -> None:
         """Return when the whole store has the current format. Call it when the caches are loaded."""
-        while not await self._attempt():
+        while not await self._try_once():
             await self._clock.sleep(RETRY_DELAY)
 
-    async def _attempt(self) -> bool:
+    async def _try_once(self) -> bool:
         try:
             result = await self._storage.get(STORAGE_FORMAT_KEY)
             if result is not None and result.value == FORMAT:

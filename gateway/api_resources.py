@@ -85,7 +85,7 @@ class ApiResource:
         return self.custom.resource.list_kind if self.custom is not None else f"{self.kind}List"
 
 
-def _subresources(resource: Resource[Any]) -> Iterator[Subresource]:
+def _subresources_of(resource: Resource[Any]) -> Iterator[Subresource]:
     group, version = resource.group, resource.api_version.rpartition("/")[2]
     if "UpdateStatus" in resource.messages.DESCRIPTOR.services_by_name[resource.service.rpartition(".")[2]].methods_by_name:
         yield Subresource("status", resource.kind, ("get", "patch", "update"), group, version)
@@ -117,7 +117,7 @@ def _from_resource(resource: Resource[Any]) -> ApiResource:
         resource,
         resource.short_names,
         _CATEGORIES.get(resource.plural, ()),
-        {subresource.name: subresource for subresource in _subresources(resource)},
+        {subresource.name: subresource for subresource in _subresources_of(resource)},
     )
 
 

@@ -214,7 +214,7 @@ def syntax_error(error: json.JSONDecodeError) -> str:
         position, expected = position + matching, f"in literal {literal} (expecting '{literal[matching]}')"
     else:
         expected = _EXPECTED.get(problem, problem)
-    return f"invalid character {_quoted(text[position])} {expected}"
+    return f"invalid character {_quote_character(text[position])} {expected}"
 
 
 def _is_in_array(text: str) -> bool:
@@ -228,7 +228,7 @@ def _is_in_array(text: str) -> bool:
     return opened[-1] == "["
 
 
-def _quoted(character: str) -> str:
+def _quote_character(character: str) -> str:
     """Quote a character as Go does."""
     if character in "'\"":
         return r"'\''" if character == "'" else "'\"'"

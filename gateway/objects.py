@@ -96,7 +96,7 @@ class ObjectHandlers:
         check_list_options(request)
         resource = route.resource
         if resource.resource is None:
-            return await self._render_list(request, resource, await self._version(request), form)
+            return await self._render_list(request, resource, await self._read_version(request), form)
         message = ListRequest(namespace=route.namespace, options=self._list_options(request))
         data = await self.call(request, route, "List", message, retry=True)
         return await self._render_list(request, resource, data, form)
@@ -215,7 +215,7 @@ class ObjectHandlers:
         if form.transform:
             obj: Any = decode_shown(resource.resource, data)
             if form.transform == TABLE:
-                result = self._table(request, resource, [obj], {"resourceVersion": obj.metadata.resourceVersion}, form)
+                result = self._render_table(request, resource, [obj], {"resourceVersion": obj.metadata.resourceVersion}, form)
             else:
                 result = tables.partial_metadata(obj, form.version)
             return respond_document(result, form, code)
@@ -289,13 +289,13 @@ class ObjectHandlers:
             for obj, owners in _split_objects(resource, items, include)
         )
 
-    def _table(
+    def _render_table(
         self, request: Request, resource: ApiResource, objects: Sequence[Any], meta: dict[str, Any], form: Format
     ) -> dict[str, Any]:
         include = tables.read_include_object(request)
         return tables.render_table(resource, objects, meta, time.time(), version=form.version, include=include)
 
-    async def _version(self, request: Request) -> bytes:
+    async def _read_version(self, request: Request) -> bytes:
         """Return an encoded empty list at the requested revision."""
         options = ListOptions(
             limit=_VERSION_LISTS,

@@ -85,7 +85,7 @@ class Subresources:
             raise bad_request("name in URL does not match name in Binding object")
         try:
             item = BatchItem.FromString(await self._objects.call(request, route, "Bind", BindRequest(binding=binding)))
-            return self._outcome(request, route, item)
+            return self._pod_subresource_response(request, route, item)
         except ApiStatus as status:
             if status.code != 409:
                 raise
@@ -102,7 +102,7 @@ class Subresources:
         eviction.deleteOptions.dryRun.extend(read_dry_run(request))
         validate_delete_options(eviction.deleteOptions)
         data = await self._objects.call(request, route, "Evict", EvictRequest(eviction=eviction))
-        return self._outcome(request, route, BatchItem.FromString(data))
+        return self._pod_subresource_response(request, route, BatchItem.FromString(data))
 
     async def log(self, request: Request, route: Route) -> Response:
         """Return the logs of a container as text. Raises ApiStatus."""
@@ -127,7 +127,7 @@ class Subresources:
 
         return Response(200, chunks(), "text/plain", is_live=True)
 
-    def _outcome(self, request: Request, route: Route, item: BatchItem) -> Response:
+    def _pod_subresource_response(self, request: Request, route: Route, item: BatchItem) -> Response:
         error = error_of(item)
         if error is not None:
             raise convert_error(error, route.resource, route.name)

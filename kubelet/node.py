@@ -90,7 +90,7 @@ class VirtualNode:
         """Counts the pod and allocates addresses, or returns why it cannot run here. A pod is also rejected if no address is
         free.
         """
-        if refusals := self._refusals(template):
+        if refusals := self._fit_refusals(template):
             return refusals[0]
         address = self._new_address(template)
         if not address:
@@ -99,7 +99,7 @@ class VirtualNode:
 
     def missing_resources_without(self, template: PodTemplateFacts, leaving: Iterable[str]) -> Mapping[str, int] | None:
         """The resources that a pod lacks after the pods `leaving` (uids) have ended. None: ending pods does not help."""
-        refusals = self._refusals(template)
+        refusals = self._fit_refusals(template)
         if not refusals or not all(refusal.resource for refusal in refusals):
             return None
         freed = Counter[str]()
@@ -112,7 +112,7 @@ class VirtualNode:
         }
         return {resource: amount for resource, amount in short.items() if amount > 0}
 
-    def _refusals(self, template: PodTemplateFacts) -> list[FitRefusal]:
+    def _fit_refusals(self, template: PodTemplateFacts) -> list[FitRefusal]:
         """Extended resources that the node does not list are ignored, as in Kubernetes: a scheduler extender accounts for them.
         Only NoExecute taints are checked.
         """
@@ -123,7 +123,7 @@ class VirtualNode:
         ]
         if template.choosy is not None and not matches_node(template.choosy, self._node):
             refusals.append(FitRefusal(predicate=AdmissionPredicate.NODE_AFFINITY))
-        if not all(_tolerated(taint, template.tolerations) for taint in self._taints):
+        if not all(_is_tolerated(taint, template.tolerations) for taint in self._taints):
             refusals.append(FitRefusal(predicate=AdmissionPredicate.TAINT_TOLERATION))
         return refusals
 
@@ -174,7 +174,7 @@ class VirtualNode:
             self._addresses.release(address)
 
 
-def _tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+def _is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
     return any(tolerates(toleration, taint.key, taint.value, taint.effect) for toleration in tolerations)
 
 

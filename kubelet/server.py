@@ -95,11 +95,11 @@ class KubeletServer:
             (
                 _MethodHandlers(
                     {
-                        f"/{SERVICE}/Stats": self._handler(stats, StatsRequest),
-                        f"/{SERVICE}/Logs": self._handler(self._logs, LogsRequest),
-                        f"/{SERVICE}/Exec": self._handler(self._exec, ExecRequest),
-                        f"/{SERVICE}/Attach": self._handler(self._attach, AttachRequest),
-                        f"/{SERVICE}/PortForward": self._handler(self._port_forward, PortForwardRequest),
+                        f"/{SERVICE}/Stats": self._build_handler(stats, StatsRequest),
+                        f"/{SERVICE}/Logs": self._build_handler(self._serve_logs, LogsRequest),
+                        f"/{SERVICE}/Exec": self._build_handler(self._serve_exec, ExecRequest),
+                        f"/{SERVICE}/Attach": self._build_handler(self._attach, AttachRequest),
+                        f"/{SERVICE}/PortForward": self._build_handler(self._port_forward, PortForwardRequest),
                     },
                     self._admit,
                 ),
@@ -110,7 +110,7 @@ class KubeletServer:
     async def stop(self) -> None:
         await self._server.stop(STOP_GRACE)
 
-    def _handler(
+    def _build_handler(
         self, serve: Callable[[AsyncIterator[Any]], AsyncGenerator[Message, None]], message: type[Message]
     ) -> "grpc.RpcMethodHandler":
         """Requests are read as a stream for all methods. Otherwise gRPC would read the request of a unary method before the
@@ -128,12 +128,12 @@ class KubeletServer:
 
         return grpc.stream_stream_rpc_method_handler(call)
 
-    async def _logs(self, requests: AsyncIterator[LogsRequest]) -> AsyncGenerator[LogsResponse, None]:
+    async def _serve_logs(self, requests: AsyncIterator[LogsRequest]) -> AsyncGenerator[LogsResponse, None]:
         async with aclosing(self._streams.logs(await _first_request(requests, LogsRequest))) as chunks:
             async for data in chunks:
                 yield LogsResponse(data=data)
 
-    async def _exec(self, requests: AsyncIterator[ExecRequest]) -> AsyncGenerator[ExecResponse, None]:
+    async def _serve_exec(self, requests: AsyncIterator[ExecRequest]) -> AsyncGenerator[ExecResponse, None]:
         first = await anext(requests, None)
         if first is None or not first.HasField("start"):
             raise StreamError(Code.INVALID_ARGUMENT, "the first request of an exec must contain the command")

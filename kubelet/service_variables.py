@@ -68,12 +68,12 @@ def variables(service: Service) -> Iterator[tuple[str, str]]:
     address, ports = service.spec.clusterIP, service.spec.ports
     if address in ("", "None") or service.spec.type == "ExternalName" or not ports:
         return
-    prefix = _variable(service.metadata.name)
+    prefix = _variable_name(service.metadata.name)
     yield f"{prefix}_SERVICE_HOST", address
     yield f"{prefix}_SERVICE_PORT", str(ports[0].port)
     for port in ports:
         if port.name:
-            yield f"{prefix}_SERVICE_PORT_{_variable(port.name)}", str(port.port)
+            yield f"{prefix}_SERVICE_PORT_{_variable_name(port.name)}", str(port.port)
     host = f"[{address}]" if ":" in address else address
     for index, port in enumerate(ports):
         protocol = port.protocol or "TCP"
@@ -87,5 +87,5 @@ def variables(service: Service) -> Iterator[tuple[str, str]]:
         yield f"{each}_ADDR", address
 
 
-def _variable(name: str) -> str:
+def _variable_name(name: str) -> str:
     return name.upper().replace("-", "_")

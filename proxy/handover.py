@@ -63,7 +63,7 @@ class Predecessor:
             peer.close()
             return None
         try:
-            if _user(peer) != os.geteuid():
+            if _peer_uid(peer) != os.geteuid():
                 raise FatalError(f"the proxy with the status address {status} belongs to another user")
             while batch := _receive(peer):
                 sockets.update(batch)
@@ -103,7 +103,7 @@ def _receive(peer: socket.socket) -> dict[Frontend, socket.socket]:
     return dict(zip(names, sockets, strict=True))
 
 
-def _user(peer: socket.socket) -> int:
+def _peer_uid(peer: socket.socket) -> int:
     data = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return int(_CREDENTIALS.unpack(data)[1])
 
@@ -133,7 +133,7 @@ class Handover:
                 peer, _ = await loop.sock_accept(listener)
                 self._idle.clear()
                 try:
-                    if _user(peer) == os.geteuid() and await self._pass_sockets(peer):
+                    if _peer_uid(peer) == os.geteuid() and await self._pass_sockets(peer):
                         listener.close()
                         return
                 finally:

@@ -478,13 +478,14 @@ class ResourceCache(Generic[T]):
         )
         if since is None:
             replayed = chain(
-                initial_state(selection, self._snapshot(selection, now), now, self._fingerprints, turns.is_slice_over), replayed
+                initial_state(selection, self._take_snapshot(selection, now), now, self._fingerprints, turns.is_slice_over),
+                replayed,
             )
         watcher = CacheWatcher(self._dispatcher, selection, since or 0, replayed, turns, announced=announced, budget=budget)
         self._dispatcher.add_watcher(watcher)
         return watcher
 
-    def _snapshot(self, selection: SelectionPredicate, now: int) -> CacheSnapshot[T]:
+    def _take_snapshot(self, selection: SelectionPredicate, now: int) -> CacheSnapshot[T]:
         """Return the candidates of the selection as a snapshot. Selections of the same keys or nodes share it."""
         state = (self._store.version, selection.prefix, selection.nodes)
         return self._snapshots.take(state, now, lambda: self._store.candidates(selection))

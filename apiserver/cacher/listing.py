@@ -130,11 +130,11 @@ class Lister(Generic[T]):
         """Return the encoded `<Kind>List`. Raises RevisionExpired, FutureRevision, CacheBehind, InvalidContinueToken,
         StorageError."""
         try:
-            return await self._encode(query, await self._page(query))
+            return await self._encode(query, await self._list_page(query))
         except Compacted as compacted:
             raise RevisionExpired(compacted.compact_revision) from None
 
-    async def _page(self, query: ListQuery) -> _ListPage[T]:
+    async def _list_page(self, query: ListQuery) -> _ListPage[T]:
         selection = query.selection
         if query.match not in ("", "NotOlderThan", "Exact"):
             raise InvalidContinueToken(f'resourceVersionMatch "{query.match[:32]}": expected NotOlderThan or Exact')

@@ -388,7 +388,7 @@ class _MutationAttempt(Generic[T]):
     def _take_next_state(self, step: Final[T], dry_run: bool) -> None:
         if step is MutationEffect.NO_OP and not self._is_current:
             self.must_read = True
-        elif step is MutationEffect.NO_OP and (rewritten := self._rewritten()) is not None:
+        elif step is MutationEffect.NO_OP and (rewritten := self._rewrite_form()) is not None:
             self._prepare_put(rewritten, dry_run)
         elif isinstance(step, PutObject):
             self._prepare_put(step, dry_run)
@@ -396,7 +396,7 @@ class _MutationAttempt(Generic[T]):
             assert self._version is not None, "NO_OP and DELETE need an existing object"
             self._uid, self._value = self._version.obj.metadata.uid, self._version.value
             if isinstance(step, RemoveObject) and step.last is not None:
-                self._value = self._encoded(step.last)
+                self._value = self._encode_object(step.last)
             if step is MutationEffect.NO_OP or dry_run:
                 self.set_committed(self._version.revision)
             else:
@@ -404,24 +404,24 @@ class _MutationAttempt(Generic[T]):
                 self.write = Write(self.mutation.key, None, self._version.revision, self._guards, companions=companions)
 
     def _prepare_put(self, put: PutObject[T], dry_run: bool) -> None:
-        expected, value = _revision_of(self._version), self._encoded(put.obj)
+        expected, value = _revision_of(self._version), self._encode_object(put.obj)
         self._uid, self._value = put.obj.metadata.uid, value
         if dry_run:
             self.set_committed(expected)
         else:
             self.write = Write(self.mutation.key, value, expected, self._guards, grows=put.grows, companions=put.companions)
 
-    def _encoded(self, obj: T) -> bytes:
+    def _encode_object(self, obj: T) -> bytes:
         return (obj if self._form is None else self._form.to_stored(obj)).SerializeToString()
 
-    def _rewritten(self) -> PutObject[T] | None:
+    def _rewrite_form(self) -> PutObject[T] | None:
         """Return the unchanged object if etcd has it in another form than the present one, for example in another version."""
         if self._form is None or self._version is None:
             return None
         obj: Any = type(self._version.obj)()
         obj.CopyFrom(self._version.obj)
         obj.metadata.resourceVersion = ""
-        return PutObject(obj) if self._encoded(obj) != self._version.value else None
+        return PutObject(obj) if self._encode_object(obj) != self._version.value else None
 
 
 def check_subresource(resource: Resource[T], request: PatchRequest) -> None:

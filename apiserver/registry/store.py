@@ -313,8 +313,8 @@ class Store(Generic[T]):
 
     async def create_applied(self, request: PatchRequest, by: WriteRequest) -> list[Outcome]:
         """Create the object that an apply describes."""
-        conversion = self._conversion(by)
-        wanted = self._configuration(request, conversion.served)
+        conversion = self._conversion_for(by)
+        wanted = self._read_configuration(request, conversion.served)
         namespace = self.resource.home(request.namespace)
         applied = managed_fields.create(conversion.served, wanted, namespace, request.name, self._clock.time())
         obj: T = conversion.to_stored(applied.obj)
@@ -376,7 +376,7 @@ class Store(Generic[T]):
         key = self.resource.key(request.namespace or DEFAULT_NAMESPACE, request.name)
         if request.type == PatchRequest.APPLY:
             return Mutation(key, request.name, self._server_side_apply_step(request, by))
-        patch = patch_function(self._conversion(by).served, request)
+        patch = patch_function(self._conversion_for(by).served, request)
         operation = _PATCHES[request.subresource]
 
         def step(version: ObjectVersion[T] | None) -> Next[T]:
@@ -387,8 +387,8 @@ class Store(Generic[T]):
 
     def _server_side_apply_step(self, request: PatchRequest, by: WriteRequest) -> Step[T]:
         """Server-side apply. Raises Rejected."""
-        conversion = self._conversion(by)
-        configuration = self._configuration(request, conversion.served)
+        conversion = self._conversion_for(by)
+        configuration = self._read_configuration(request, conversion.served)
         operation = _PATCHES[request.subresource]
 
         def step(version: ObjectVersion[T] | None) -> Next[T]:
@@ -401,13 +401,13 @@ class Store(Generic[T]):
 
         return step
 
-    def _conversion(self, by: WriteRequest) -> Conversion:
+    def _conversion_for(self, by: WriteRequest) -> Conversion:
         """Return the conversion to the version of a write."""
         conversion = conversion_to(self.resource, by.api_version or self.resource.api_version)
         assert conversion is not None
         return conversion
 
-    def _configuration(self, request: PatchRequest, resource: Resource[Any]) -> AppliedConfiguration:
+    def _read_configuration(self, request: PatchRequest, resource: Resource[Any]) -> AppliedConfiguration:
         """Read the configuration of an apply in a version. Raises Rejected."""
         if not request.name:
             raise Rejected(errors.bad_request("name: Required value: an apply needs the name of an object"))

@@ -83,7 +83,7 @@ class MethodHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has 
 def _has_valid_token(authenticator: RequestAuthenticator, details: grpc.HandlerCallDetails) -> bool:
     """Return whether the token belongs to a user, before the request is received, because the client may never send it."""
     try:
-        _bearer(authenticator, details.invocation_metadata).user()
+        _bearer_credential(authenticator, details.invocation_metadata).user()
     except Rejected:
         return False
     return True
@@ -97,12 +97,12 @@ def _credential_reader(authenticator: RequestAuthenticator | None) -> Credential
     def read_credential(context: grpc.aio.ServicerContext) -> Credential:
         if shown := context.auth_context().get("x509_pem_cert"):
             return CertificateCredential(authenticator, shown[0])
-        return _bearer(authenticator, context.invocation_metadata())
+        return _bearer_credential(authenticator, context.invocation_metadata())
 
     return read_credential
 
 
-def _bearer(authenticator: RequestAuthenticator, metadata: Any) -> BearerCredential:
+def _bearer_credential(authenticator: RequestAuthenticator, metadata: Any) -> BearerCredential:
     return BearerCredential(authenticator, dict(metadata or ()).get("authorization"))
 
 

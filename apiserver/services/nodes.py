@@ -134,7 +134,9 @@ class HeartbeatsService:
             """Check the permission in chunks, so that a refusal is early and other tasks run in between."""
             turn, wanted = TimeSlice(self._clock), list(nodes)
             for start in range(0, len(wanted), PERMISSION_CHUNK):
-                await self._authorizer.authorize(user, HEARTBEAT, partial(_leases, wanted[start : start + PERMISSION_CHUNK]))
+                await self._authorizer.authorize(
+                    user, HEARTBEAT, partial(_lease_targets, wanted[start : start + PERMISSION_CHUNK])
+                )
                 await turn.end()
 
         async def permit_release(nodes: Iterable[str]) -> None:
@@ -162,7 +164,7 @@ class HeartbeatsService:
         ).run()
 
 
-def _leases(nodes: Iterable[str]) -> list[ActionTarget]:
+def _lease_targets(nodes: Iterable[str]) -> list[ActionTarget]:
     return [ActionTarget(NODE_LEASE_NAMESPACE, node) for node in nodes]
 
 

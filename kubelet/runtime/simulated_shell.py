@@ -146,14 +146,14 @@ class Shell:
             for operator, text in split_commands(line):
                 if (operator == "&&" and self.code) or (operator == "||" and not self.code):
                     continue
-                words = self._words(text)
+                words = self._split_words(text)
                 if words:
                     self.code = await self.run_words(words)
         except ShellSyntaxError as error:
             await self.io.write_error(f"sh: {error}\n")
             self.code = 2
 
-    def _words(self, text: str) -> list[str]:
+    def _split_words(self, text: str) -> list[str]:
         variables = {**self.variables, "?": str(self.code), "$": "1", "0": "sh"}
         expanded = expand_variables(text, variables)
         if len(expanded) > LONGEST_LINE:
@@ -167,11 +167,11 @@ class Shell:
         for count, word in enumerate(words):
             assignment = _ASSIGNMENT.fullmatch(word)
             if assignment is None:
-                return await self._run_with(dict(self._assignments(words[:count])), words[count:])
-        self.variables.update(self._assignments(words))
+                return await self._run_with(dict(self._parse_assignments(words[:count])), words[count:])
+        self.variables.update(self._parse_assignments(words))
         return 0
 
-    def _assignments(self, words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    def _parse_assignments(self, words: Sequence[str]) -> Iterator[tuple[str, str]]:
         for word in words:
             name, _, value = word.partition("=")
             yield name, value
@@ -202,10 +202,10 @@ class Shell:
 
     async def _call(self, name: str, arguments: Sequence[str]) -> int:
         if name in SHELLS:
-            return await self._shell(arguments)
+            return await self._run_nested_shell(arguments)
         return await self._programs[name](self, arguments)
 
-    async def _shell(self, arguments: Sequence[str]) -> int:
+    async def _run_nested_shell(self, arguments: Sequence[str]) -> int:
         if self._depth == DEEPEST:
             await self.io.write_error("sh: Resource temporarily unavailable\n")
             return 1
@@ -264,7 +264,7 @@ def split_commands(text: str) -> list[Command]:
                 raise ShellSyntaxError(f'syntax error: unexpected "{result}"')
             skip = index + len(result)
         elif not quote and (character in "|<>&()`" or pair == "$("):
-            raise ShellSyntaxError(_unsupported(text, index))
+            raise ShellSyntaxError(_unsupported_message(text, index))
         else:
             current += character
     if current.strip():
@@ -274,7 +274,7 @@ def split_commands(text: str) -> list[Command]:
     return commands
 
 
-def _unsupported(line: str, index: int) -> str:
+def _unsupported_message(line: str, index: int) -> str:
     if line[index] == ">":
         target = line[index:].lstrip("> ").partition(" ")[0].rstrip(";&|")
         return f"can't create {target or 'a file'}: simulated containers have no writable files"
@@ -291,13 +291,13 @@ def expand_variables(text: str, variables: Mapping[str, str]) -> str:
         if index < skip:
             continue
         if character == "`" and quote not in ("'", "\\"):
-            raise ShellSyntaxError(_unsupported(text, index))
+            raise ShellSyntaxError(_unsupported_message(text, index))
         if quote == "escape" and text[index + 1 : index + 2] in ("$", "`"):
             continue  # these two characters mean nothing to shlex
         if character != "$" or quote in ("'", "\\"):
             result.append(character)
             continue
-        name, end = _variable(text, index)
+        name, end = _parse_variable(text, index)
         skip = end
         if not name:
             result.append("$")
@@ -313,7 +313,7 @@ def expand_variables(text: str, variables: Mapping[str, str]) -> str:
     return "".join(result)
 
 
-def _variable(text: str, index: int) -> tuple[str, int]:
+def _parse_variable(text: str, index: int) -> tuple[str, int]:
     """The name after a dollar sign, and the end of the reference. An empty name: it is no reference."""
     rest = text[index + 1 : index + 2]
     if rest == "(":

@@ -46,23 +46,23 @@ class TerminalLine:
                 self._sequence = b""
             return None, b""
         if key in (b"\r", b"\n"):
-            return self._take() + b"\n", b"\r\n"
+            return self._take_line() + b"\n", b"\r\n"
         if key == END:
-            return self._take(), b""
+            return self._take_line(), b""
         if key in ERASE:
             return None, self._erase()
         if key == KILL:
-            shown = len(self._take().decode("utf-8", "replace"))
+            shown = len(self._take_line().decode("utf-8", "replace"))
             return None, b"\b \b" * shown
         if key == INTERRUPT:
-            self._take()
+            self._take_line()
             return None, b"^C\r\n"
         if key < b" " or len(self._line) >= MAX_INPUT:
             return None, b""
         self._line += key
         return None, key
 
-    def _take(self) -> bytes:
+    def _take_line(self) -> bytes:
         line, self._line = bytes(self._line), bytearray()
         return line
 
@@ -93,11 +93,11 @@ class CommandIo:
         """Reads the client's input until its end."""
         async for data in stdin:
             for start in range(0, len(data), CHUNK):
-                await self._feed(data[start : start + CHUNK])
+                await self._feed_input(data[start : start + CHUNK])
         self._ended = True
         self._changed.set()
 
-    async def _feed(self, data: bytes) -> None:
+    async def _feed_input(self, data: bytes) -> None:
         if not self.terminal:
             while self._pending >= MAX_INPUT:
                 self._changed.clear()

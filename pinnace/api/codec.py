@@ -255,7 +255,7 @@ def as_written(obj: Message | Object, data: Mapping[str, Any]) -> dict[str, Any]
 
     Zero, empty and null fields of the data are included. Absent and unknown fields are not."""
     said = {name: data[name] for name in ("apiVersion", "kind") if name in data}
-    return said | _written(cast(Message, obj), data)
+    return said | _write_names(cast(Message, obj), data)
 
 
 @overload
@@ -307,7 +307,7 @@ def write_value(field: FieldDescriptor, value: Any) -> Any:
     return scalar.write(value) if scalar else _write(value)
 
 
-def _written(message: Message, data: Mapping[str, Any]) -> dict[str, Any]:
+def _write_names(message: Message, data: Mapping[str, Any]) -> dict[str, Any]:
     fields = fields_of(message.DESCRIPTOR)
     return {name: _field_written(message, fields[name], value) for name, value in data.items() if name in fields}
 
@@ -329,7 +329,7 @@ def _field_written(message: Message, field: Field, data: Any) -> Any:
 def _value_written(of: FieldDescriptor, value: Any, data: Any) -> Any:
     if data is None or of.message_type is None or of.message_type.full_name in SCALARS:
         return write_value(of, value)
-    return _written(value, data)
+    return _write_names(value, data)
 
 
 class _Reader:
@@ -341,21 +341,21 @@ class _Reader:
 
     def fill(self, message: Message, data: object, path: FieldPath) -> None:
         if type(data) is not dict and not isinstance(data, Mapping):
-            self._wrong(path, f"expected an object, got {kind_of(data)}")
+            self._add_problem(path, f"expected an object, got {kind_of(data)}")
             return
         fields = fields_of(message.DESCRIPTOR)
         for name, value in data.items():
             field = fields.get(name)
             if field is None:
-                self.problems.append(Problem((*path, str(name)), self._unknown(str(name), fields), unknown=True))
+                self.problems.append(Problem((*path, str(name)), self._unknown_field_message(str(name), fields), unknown=True))
             elif value is not None:
-                self._field(message, field, value, (*path, name))
+                self._read_field(message, field, value, (*path, name))
 
     def read_custom(self, resource: CustomResource, data: object, path: FieldPath) -> CustomObject:
         """Return a custom object. Unknown fields are problems, but stay in the object: the API server removes them."""
         obj = CustomObject()
         if not isinstance(data, Mapping):
-            self._wrong(path, f"expected an object, got {kind_of(data)}")
+            self._add_problem(path, f"expected an object, got {kind_of(data)}")
             return obj
         form = dict(data)
         for name, default in (("apiVersion", resource.api_version), ("kind", resource.kind)):
@@ -363,58 +363,58 @@ class _Reader:
             if isinstance(value, str):
                 setattr(obj, name, value)
             else:
-                self._wrong((*path, name), f"expected a string, got {kind_of(value)}")
+                self._add_problem((*path, name), f"expected a string, got {kind_of(value)}")
         obj.metadata.SetInParent()
         if (metadata := form.pop("metadata", None)) is not None:
             self.fill(obj.metadata, metadata, (*path, "metadata"))
         try:
             obj.content = write_content(form)
         except ValueError:
-            self._wrong(path, "not valid Unicode")
+            self._add_problem(path, "not valid Unicode")
         if resource.schema is not None:
             unknown = resource.schema.find_unknown_fields(form)
             self.problems += [Problem((*path, field), "unknown field", unknown=True) for field in unknown]
         return obj
 
-    def _field(self, message: Message, field: Field, value: object, path: FieldPath) -> None:
+    def _read_field(self, message: Message, field: Field, value: object, path: FieldPath) -> None:
         for parent in field.parents:
             message = getattr(message, parent)
         name, values = field.name, field.values
         if field.value is not None:
-            self._map(getattr(message, name), values, value, path)
+            self._read_map(getattr(message, name), values, value, path)
         elif field.is_list:
             self._list(getattr(message, name), values, value, path)
         elif values.is_message:
             child = getattr(message, name)
             child.SetInParent()
-            self._message(child, values, value, path)
-        elif (result := self._primitive(values, value, path)) is not None:
+            self._read_message(child, values, value, path)
+        elif (result := self._read_primitive(values, value, path)) is not None:
             setattr(message, name, result)
 
-    def _map(self, target: Any, values: _Values, value: object, path: FieldPath) -> None:
+    def _read_map(self, target: Any, values: _Values, value: object, path: FieldPath) -> None:
         if type(value) is not dict and not isinstance(value, Mapping):
-            self._wrong(path, _without_value(values.of, f"expected an object, got {kind_of(value)}"))
+            self._add_problem(path, _without_value(values.of, f"expected an object, got {kind_of(value)}"))
             return
         for key, item in value.items():
             where = (*path, MapKey(key))
             if not isinstance(key, str):
-                self._wrong(where, f"expected a string as the key, got {kind_of(key)}; put it in quotes")
+                self._add_problem(where, f"expected a string as the key, got {kind_of(key)}; put it in quotes")
             elif values.is_message:
-                self._message(target[key], values, item, where)
-            elif (result := self._primitive(values, item, where)) is not None:
+                self._read_message(target[key], values, item, where)
+            elif (result := self._read_primitive(values, item, where)) is not None:
                 target[key] = result
 
     def _list(self, target: Any, values: _Values, value: object, path: FieldPath) -> None:
         if type(value) is not list and (isinstance(value, str) or not isinstance(value, Sequence)):
-            self._wrong(path, f"expected a list, got {kind_of(value)}")
+            self._add_problem(path, f"expected a list, got {kind_of(value)}")
             return
         for index, item in enumerate(value):
             if values.is_message:
-                self._message(target.add(), values, item, (*path, index))
-            elif (result := self._primitive(values, item, (*path, index))) is not None:
+                self._read_message(target.add(), values, item, (*path, index))
+            elif (result := self._read_primitive(values, item, (*path, index))) is not None:
                 target.append(result)
 
-    def _message(self, message: Message, values: _Values, value: object, path: FieldPath) -> None:
+    def _read_message(self, message: Message, values: _Values, value: object, path: FieldPath) -> None:
         if value is None:  # an item of a list or map
             if isinstance(message, Quantity):
                 message.string = "0"
@@ -425,9 +425,9 @@ class _Reader:
         try:
             values.scalar.read(message, value)
         except ValueError as error:
-            self._wrong(path, str(error))
+            self._add_problem(path, str(error))
 
-    def _primitive(self, values: _Values, value: object, path: FieldPath) -> str | int | bytes | None:
+    def _read_primitive(self, values: _Values, value: object, path: FieldPath) -> str | int | bytes | None:
         """Return the value, or None if it is invalid. The value of null, as an item of a list or map, is zero."""
         if value is None:
             return zero_primitive(values.of)
@@ -435,10 +435,10 @@ class _Reader:
         try:
             return values.primitive(value)
         except ValueError as error:
-            self._wrong(path, _without_value(values.of, str(error)))
+            self._add_problem(path, _without_value(values.of, str(error)))
             return None
 
-    def _unknown(self, name: str, fields: Mapping[str, Field]) -> str:
+    def _unknown_field_message(self, name: str, fields: Mapping[str, Field]) -> str:
         """Return the error for an unknown field. It suggests a similar name if there is one."""
         if not self._hints or len(name) > 3 * max(map(len, fields), default=0):  # too long to be similar to a known name
             return "unknown field"
@@ -447,7 +447,7 @@ class _Reader:
         close = difflib.get_close_matches(name.lower(), by_lower, n=1)
         return f'unknown field; did you mean "{by_lower[close[0]]}"?' if close else "unknown field"
 
-    def _wrong(self, path: FieldPath, message: str) -> None:
+    def _add_problem(self, path: FieldPath, message: str) -> None:
         self.problems.append(Problem(path, message))
 
 
@@ -506,7 +506,7 @@ def _restore(new: Message, old: Message, shown: Message) -> None:
         new.MergeFrom(unknown_fields(old))
     for field, before in old.ListFields():
         if field.message_type is not None:
-            for into, was, as_shown in _pairs(field, new, before, getattr(shown, field.name)):
+            for into, was, as_shown in _match_messages(field, new, before, getattr(shown, field.name)):
                 _restore(into, was, as_shown)
 
 
@@ -525,7 +525,9 @@ def unknown_fields(message: Message) -> Message:
     return rest
 
 
-def _pairs(field: FieldDescriptor, new: Message, before: Any, shown: Any) -> Iterator[tuple[Message, Message, Message]]:
+def _match_messages(
+    field: FieldDescriptor, new: Message, before: Any, shown: Any
+) -> Iterator[tuple[Message, Message, Message]]:
     """Yield matching messages of a field: in the new object, in the old object, and in the old object decoded from JSON."""
     after = getattr(new, field.name)
     value = map_value(field)
@@ -533,12 +535,12 @@ def _pairs(field: FieldDescriptor, new: Message, before: Any, shown: Any) -> Ite
         if value.message_type is not None:
             yield from ((after[key], was, shown[key]) for key, was in before.items() if key in after)
     elif field.is_repeated:
-        yield from _items(field, after, list(zip(before, shown, strict=True)))
+        yield from _match_items(field, after, list(zip(before, shown, strict=True)))
     elif new.HasField(field.name):
         yield after, before, shown
 
 
-def _items(
+def _match_items(
     field: FieldDescriptor, after: Sequence[Message], known: Sequence[tuple[Message, Message]]
 ) -> Iterator[tuple[Message, Message, Message]]:
     """Yield matching items of a list. Items match if they are equal or have the same identity."""
@@ -548,8 +550,8 @@ def _items(
         at = alike.get(_bytes(into))
         if at is None:
             if same is None:
-                same = {key: at for at, (_, shown) in enumerate(known) if (key := _identity(field, shown)) is not None}
-            key = _identity(field, into)
+                same = {key: at for at, (_, shown) in enumerate(known) if (key := _item_identity(field, shown)) is not None}
+            key = _item_identity(field, into)
             at = same.get(key) if key is not None else None
         if at is not None:
             yield into, *known[at]
@@ -559,16 +561,16 @@ def _bytes(message: Message) -> bytes:
     return message.SerializeToString(deterministic=True)
 
 
-def _identity(field: FieldDescriptor, item: Message) -> Key | None:
-    return key_of(field.json_name, _plain(item))
+def _item_identity(field: FieldDescriptor, item: Message) -> Key | None:
+    return key_of(field.json_name, _primitive_fields(item))
 
 
-def _plain(message: Message) -> dict[str, Any]:
+def _primitive_fields(message: Message) -> dict[str, Any]:
     """Return the primitive fields of a message in JSON form. Identities consist of primitive fields."""
     plain: dict[str, Any] = {}
     for field, value in message.ListFields():
         if field.full_name in INLINED:
-            plain |= _plain(value)
+            plain |= _primitive_fields(value)
         elif field.message_type is None and not field.is_repeated:
             plain[field.json_name] = value
     return plain
@@ -586,16 +588,16 @@ class Description(NamedTuple):
 
 
 def of_message(message: Descriptor) -> str:
-    return _all().get(message.full_name, {}).get("", "")
+    return _load_descriptions().get(message.full_name, {}).get("", "")
 
 
 def of_field(field: FieldDescriptor) -> Description:
-    text = _all().get(field.full_name.rpartition(".")[0], {}).get(field.json_name, "")
+    text = _load_descriptions().get(field.full_name.rpartition(".")[0], {}).get(field.json_name, "")
     return Description(text.removeprefix(_REQUIRED).strip(), text.startswith(_REQUIRED))
 
 
 @cache
-def _all() -> Mapping[str, Mapping[str, str]]:
+def _load_descriptions() -> Mapping[str, Mapping[str, str]]:
     """Return all descriptions by the full name of the message and the JSON name of the field."""
     result: Mapping[str, Mapping[str, str]] = json.loads(FILE.read_text())
     return result

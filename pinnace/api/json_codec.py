@@ -63,7 +63,7 @@ def _value_writer(of: FieldDescriptor) -> Writer:
     return write_scalar
 
 
-def _default(field: FieldDescriptor) -> Any:
+def _default_value(field: FieldDescriptor) -> Any:
     assert field.message_type is not None
     return GetMessageClass(field.message_type)()
 
@@ -148,7 +148,9 @@ def _compile_message_encoder(descriptor: Descriptor) -> Adder:
     empty = SHOWN_WHEN_EMPTY.get(descriptor.full_name, ())
     absent = SHOWN_AS_NULL.get(descriptor.full_name, ())
     zeros = {field: names[field] + _ZERO.get(field.type, "0") for field in descriptor.fields if field.name in shown}
-    zeros |= {field: names[field] + table[field][1](_default(field)) for field in descriptor.fields if field.name in empty}
+    zeros |= {
+        field: names[field] + table[field][1](_default_value(field)) for field in descriptor.fields if field.name in empty
+    }
     zeros |= {field: names[field] + "null" for field in descriptor.fields if field.name in absent}
 
     def add(message: Message, texts: list[str]) -> None:

@@ -114,24 +114,25 @@ def _omitted_of_service(service: Any) -> int:
     return sum(1 << bit for bit, value in enumerate(values) if not value)
 
 
-def _paths(parent: str, *names: str) -> tuple[Path, ...]:
+def _field_paths(parent: str, *names: str) -> tuple[Path, ...]:
     return tuple((field_element(parent), field_element(name)) for name in names)
 
 
 ASSIGNED: Mapping[str, _Assigned] = {
     "pods": _Assigned(
-        _paths("spec", "priority", "preemptionPolicy", "priorityClassName", "tolerations", "nodeName"),
+        _field_paths("spec", "priority", "preemptionPolicy", "priorityClassName", "tolerations", "nodeName"),
         _omitted_of_pod,
     ),
-    "namespaces": _Assigned(_paths("spec", "finalizers"), lambda namespace: 1),
-    "nodes": _Assigned(_paths("spec", "taints"), lambda node: int(not node.spec.taints)),
+    "namespaces": _Assigned(_field_paths("spec", "finalizers"), lambda namespace: 1),
+    "nodes": _Assigned(_field_paths("spec", "taints"), lambda node: int(not node.spec.taints)),
     "persistentvolumeclaims": _Assigned(
-        _paths("spec", "storageClassName"), lambda claim: int(not claim.spec.HasField("storageClassName"))
+        _field_paths("spec", "storageClassName"), lambda claim: int(not claim.spec.HasField("storageClassName"))
     ),
     "services": _Assigned(
-        _paths("spec", "clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "healthCheckNodePort"), _omitted_of_service
+        _field_paths("spec", "clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "healthCheckNodePort"),
+        _omitted_of_service,
     ),
-    "jobs": _Assigned(_paths("spec", "selector"), lambda job: int(not job.spec.HasField("selector"))),
+    "jobs": _Assigned(_field_paths("spec", "selector"), lambda job: int(not job.spec.HasField("selector"))),
 }
 """The assigned fields by plural."""
 _LABELS = ("f:spec", "f:template", "f:metadata", "f:labels")
@@ -244,7 +245,9 @@ def owners_of(resource: Resource[Any], obj: Any) -> dict[FieldManager, OwnedFiel
         if owner.remaining:
             if everything is None:
                 everything = all_fields(resource, ownable_fields(resource, obj))
-            fields = _remaining(resource, part_of(everything, owner.subresource), _excluded(resource, obj, owner, names))
+            fields = _remaining_fields(
+                resource, part_of(everything, owner.subresource), _excluded_fields(resource, obj, owner, names)
+            )
         else:
             fields = from_json(owner.fields or b"{}").with_names(names)
         if fields:
@@ -255,7 +258,7 @@ def owners_of(resource: Resource[Any], obj: Any) -> dict[FieldManager, OwnedFiel
     return result
 
 
-def _remaining(resource: Resource[Any], part: FieldSet, excluded: FieldSet) -> FieldSet:
+def _remaining_fields(resource: Resource[Any], part: FieldSet, excluded: FieldSet) -> FieldSet:
     """Return the remaining fields of a part. A map that only the server has filled has no owner."""
     fields = part - excluded
     for path in _SERVER_MAPS.get(resource.plural, ()):
@@ -268,7 +271,7 @@ def _stored_version(resource: Resource[Any]) -> str:
     return conversion_of(resource).stored.api_version
 
 
-def _excluded(resource: Resource[Any], obj: Any, owner: FieldOwner, names: Mapping[str, str]) -> FieldSet:
+def _excluded_fields(resource: Resource[Any], obj: Any, owner: FieldOwner, names: Mapping[str, str]) -> FieldSet:
     """Return the fields that do not belong to an owner of the remaining fields."""
     result = FieldSet(assigned_paths(resource, owner))
     if owner.subresource != STATUS:
@@ -385,7 +388,7 @@ def encode_stored(resource: Resource[Any], owners: Ownership, everything: FieldS
                 _never_owned(resource) if not manager.subresource else FieldSet()
             )
             excluded = part - owned.fields - known
-            owner.remaining = _remaining(resource, part, known | excluded) == owned.fields
+            owner.remaining = _remaining_fields(resource, part, known | excluded) == owned.fields
         if owner.remaining:
             owner.excluded = excluded.with_names(names).to_json().encode() if excluded else b""
         else:
@@ -479,7 +482,7 @@ def show_owners(resource: Resource[Any], obj: Any) -> None:
     owners = decode_stored(stored).owners
     if _is_written(resource, owners):
         metadata.ClearField("ownership")
-        entries = [_entry(resource, owner, fields) for owner, fields in _written_fields(resource, obj, owners)]
+        entries = [_build_entry(resource, owner, fields) for owner, fields in _written_fields(resource, obj, owners)]
     else:
         entries = encode(owners_of(resource, obj), resource)
         metadata.ClearField("ownership")
@@ -549,7 +552,7 @@ def _written_exclusions(resource: Resource[Any], obj: Any, owner: FieldOwner) ->
     return excluded
 
 
-def _entry(resource: Resource[Any], owner: FieldOwner, fields: str) -> ManagedFieldsEntry:
+def _build_entry(resource: Resource[Any], owner: FieldOwner, fields: str) -> ManagedFieldsEntry:
     entry = ManagedFieldsEntry(
         manager=owner.manager,
         operation=APPLY if owner.applies else UPDATE,

@@ -86,7 +86,7 @@ def applied(document: Any, patch: Sequence[Data]) -> Any:
     values."""
     editor = _Editor(deepcopy(document))
     for number, operation in enumerate(patch):
-        editor.do(_operation(number, operation))
+        editor.do(_read_operation(number, operation))
     return editor.document
 
 
@@ -112,42 +112,42 @@ class _Editor:
             case "copy":
                 self._add("copy", path, self._copy(operation.source))
             case "test":
-                self._test(path, operation.value)
+                self._test_value(path, operation.value)
 
     def _add(self, op: str, path: Pointer, value: Any) -> None:
         if not path:
             self.document = value
             return
-        parent, last = self._parent(op, path), path[-1]
+        parent, last = self._find_parent(op, path), path[-1]
         if isinstance(parent, dict):
             parent[last] = value
         else:
-            parent.insert(_index(op, path, len(parent), last, behind=True), value)
+            parent.insert(_array_index(op, path, len(parent), last, behind=True), value)
 
     def _remove(self, op: str, path: Pointer) -> Any:
         """Remove the value at the path and return it."""
         if not path:
             raise JsonPatchError(f"{op} operation does not apply: the whole document cannot be removed")
-        parent, key = self._place(op, path)
+        parent, key = self._find_place(op, path)
         return parent.pop(key)
 
     def _replace(self, path: Pointer, value: Any) -> None:
         if not path:
             self.document = value
             return
-        parent, last = self._parent("replace", path), path[-1]
-        parent[_index("replace", path, len(parent), last) if isinstance(parent, list) else last] = value
+        parent, last = self._find_parent("replace", path), path[-1]
+        parent[_array_index("replace", path, len(parent), last) if isinstance(parent, list) else last] = value
 
     def _move(self, source: Pointer, path: Pointer) -> None:
         if path[: len(source)] == source:
             if path == source:
                 self._find("move", source)
                 return
-            raise JsonPatchError(f'move operation does not apply: "{_text(source)}" cannot be moved into itself')
+            raise JsonPatchError(f'move operation does not apply: "{_show_pointer(source)}" cannot be moved into itself')
         self._add("move", path, self._remove("move", source))
 
     def _copy(self, source: Pointer) -> Any:
-        result = self._field("copy", source)
+        result = self._find_or_null("copy", source)
         self._room = left(self._room, result)
         if self._room < 0:
             raise JsonPatchError(f"copy operation does not apply: the copies exceed {MAX_VALUES:,} values")
@@ -157,72 +157,72 @@ class _Editor:
             raise JsonPatchError(f"copy operation does not apply: the copies exceed {MAX_COPIED} bytes")
         return json.loads(text)  # five times as fast as deepcopy
 
-    def _test(self, path: Pointer, value: Any) -> None:
-        if not equal(self._field("test", path), value):
-            raise JsonPatchError(f"testing value {_text(path)} failed: test failed")
+    def _test_value(self, path: Pointer, value: Any) -> None:
+        if not equal(self._find_or_null("test", path), value):
+            raise JsonPatchError(f"testing value {_show_pointer(path)} failed: test failed")
 
-    def _field(self, op: str, path: Pointer) -> Any:
+    def _find_or_null(self, op: str, path: Pointer) -> Any:
         """Find a value like `_find`. A missing field of an object is null."""
-        parent = self._parent(op, path) if path else None
+        parent = self._find_parent(op, path) if path else None
         return parent.get(path[-1]) if isinstance(parent, dict) else self._find(op, path)
 
     def _find(self, op: str, path: Pointer) -> Any:
         if not path:
             return self.document
-        parent, key = self._place(op, path)
+        parent, key = self._find_place(op, path)
         return parent[key]
 
-    def _place(self, op: str, path: Pointer) -> tuple[Any, str | int]:
+    def _find_place(self, op: str, path: Pointer) -> tuple[Any, str | int]:
         """Return the object or array that contains the value at the path, and the name or index of the value."""
-        parent, last = self._parent(op, path), path[-1]
+        parent, last = self._find_parent(op, path), path[-1]
         if isinstance(parent, list):
-            return parent, _index(op, path, len(parent), last)
+            return parent, _array_index(op, path, len(parent), last)
         if last not in parent:
-            raise _missing(op, path)
+            raise _missing_path_error(op, path)
         return parent, last
 
-    def _parent(self, op: str, path: Pointer) -> Any:
+    def _find_parent(self, op: str, path: Pointer) -> Any:
         """Return the object or array that contains the last segment of the path."""
         result = self.document
         for part in path[:-1]:
-            result = _child(op, path, result, part)
+            result = _find_child(op, path, result, part)
         if not isinstance(result, (dict, list)):
-            raise _missing(op, path)
+            raise _missing_path_error(op, path)
         return result
 
 
-def _child(op: str, path: Pointer, parent: Any, part: str) -> Any:
+def _find_child(op: str, path: Pointer, parent: Any, part: str) -> Any:
     if isinstance(parent, dict) and part in parent:
         return parent[part]
     if isinstance(parent, list):
-        return parent[_index(op, path, len(parent), part)]
-    raise _missing(op, path)
+        return parent[_array_index(op, path, len(parent), part)]
+    raise _missing_path_error(op, path)
 
 
-def _index(op: str, path: Pointer, length: int, part: str, *, behind: bool = False) -> int:
+def _array_index(op: str, path: Pointer, length: int, part: str, *, behind: bool = False) -> int:
     """Return the index of an array item. `behind`: the position after the last item is valid."""
     if behind and part == "-":
         return length
     if not _WHOLE.fullmatch(part):
-        raise JsonPatchError(f'{op} operation does not apply: "{part[:32]}" in "{_text(path)}" is not an array index')
+        raise JsonPatchError(f'{op} operation does not apply: "{part[:32]}" in "{_show_pointer(path)}" is not an array index')
     places, index = length + behind, int(part)
     if not -places <= index < places:
-        raise _missing(op, path)
+        raise _missing_path_error(op, path)
     return index % places
 
 
-def _operation(number: int, data: Data) -> Operation:
+def _read_operation(number: int, data: Data) -> Operation:
     where = f"operation {number}"
     op = data.get("op")
     if op not in _OPS:
         raise JsonPatchError(f"{where}: op: expected one of {', '.join(_OPS)}")
     if op in _TAKES_VALUE and "value" not in data:
         raise JsonPatchError(f"{where}: {op} requires a value")
-    source = _pointer(where, "from", data.get("from")) if op in _TAKES_FROM else ()
-    return Operation(op, _pointer(where, "path", data.get("path")), data.get("value"), source)
+    source = _parse_pointer(where, "from", data.get("from")) if op in _TAKES_FROM else ()
+    return Operation(op, _parse_pointer(where, "path", data.get("path")), data.get("value"), source)
 
 
-def _pointer(where: str, name: str, text: object) -> Pointer:
+def _parse_pointer(where: str, name: str, text: object) -> Pointer:
     if not isinstance(text, str) or (text and not text.startswith("/")):
         raise JsonPatchError(f'{where}: {name}: expected a JSON pointer, for example "/metadata/labels/app"')
     parts = text.split("/")[1:]
@@ -233,12 +233,12 @@ def _pointer(where: str, name: str, text: object) -> Pointer:
     return tuple(part.replace("~1", "/").replace("~0", "~") for part in parts)
 
 
-def _text(path: Pointer) -> str:
+def _show_pointer(path: Pointer) -> str:
     return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in path)
 
 
-def _missing(op: str, path: Pointer) -> JsonPatchError:
-    return JsonPatchError(f'{op} operation does not apply: doc is missing path: "{_text(path)}": missing value')
+def _missing_path_error(op: str, path: Pointer) -> JsonPatchError:
+    return JsonPatchError(f'{op} operation does not apply: doc is missing path: "{_show_pointer(path)}": missing value')
 
 
 def equal(one: Any, other: Any) -> bool:
@@ -298,7 +298,7 @@ def patched(live: Data, kind: PatchRequest.Type, patch: Patch, message: Descript
     """Return the JSON form of the patched object. `message`: its type, whose merge keys a strategic merge uses. The result is
     not validated. Raises PatchError."""
     try:
-        result = _patched(live, kind, patch, message)
+        result = _apply_patch(live, kind, patch, message)
     except RecursionError:
         raise PatchError(_TOO_DEEP) from None
     except strategic_merge.FormatError as error:
@@ -312,7 +312,7 @@ def patched(live: Data, kind: PatchRequest.Type, patch: Patch, message: Descript
     return result
 
 
-def _patched(live: Data, kind: PatchRequest.Type, patch: Patch, message: Descriptor | None) -> Any:
+def _apply_patch(live: Data, kind: PatchRequest.Type, patch: Patch, message: Descriptor | None) -> Any:
     if not isinstance(patch, Mapping):
         return applied(dict(live), patch)
     if kind == PatchRequest.STRATEGIC_MERGE:

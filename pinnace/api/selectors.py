@@ -78,7 +78,11 @@ class LabelRequirement:
         return result is not self.negated
 
     def __str__(self) -> str:
-        return f"{'!' * self.negated}{self.key}" if self.values is None else _format(self.key, self.values, self.negated)
+        return (
+            f"{'!' * self.negated}{self.key}"
+            if self.values is None
+            else _format_requirement(self.key, self.values, self.negated)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +135,7 @@ class FieldRequirement:
         return (self.read(obj) in self.values) is not self.negated
 
     def __str__(self) -> str:
-        return _format(self.name, self.values, self.negated)
+        return _format_requirement(self.name, self.values, self.negated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +160,12 @@ class FieldSelector:
 
 def parse_labels(text: str) -> LabelSelector:
     """Parse a label selector. Raises SelectorError."""
-    return LabelSelector(_in_order({_label(term, text) for term in _Parser("label", text, _LABEL_HINT)}))
+    return LabelSelector(_in_order({_label_requirement(term, text) for term in _Parser("label", text, _LABEL_HINT)}))
 
 
 def parse_fields(text: str, allowed: Mapping[str, Read]) -> FieldSelector:
     """Parse a field selector. `allowed`: the entry of the resource in FIELDS. Raises SelectorError."""
-    return FieldSelector(_in_order({_field(term, text, allowed) for term in _Parser("field", text, _FIELD_HINT)}))
+    return FieldSelector(_in_order({_field_requirement(term, text, allowed) for term in _Parser("field", text, _FIELD_HINT)}))
 
 
 def _in_order(requirements: Collection[R]) -> tuple[R, ...]:
@@ -171,17 +175,17 @@ def _in_order(requirements: Collection[R]) -> tuple[R, ...]:
 
 def one_of(field: str, values: Iterable[str]) -> str:
     """Return a field selector that accepts any of the values. There must be at least one value. Values are escaped."""
-    return _format(field, frozenset(values), False)
+    return _format_requirement(field, frozenset(values), False)
 
 
 def from_message(message: meta_v1_pb2.LabelSelector) -> LabelSelector:
     """Return the selector for an object's `selector` field. A selector with an unknown operator matches nothing."""
     encoded = message.SerializeToString(deterministic=True)
-    return _remembered(encoded) if len(encoded) <= MAX_REMEMBERED else _of_bytes(encoded)
+    return _cached_selector(encoded) if len(encoded) <= MAX_REMEMBERED else _of_bytes(encoded)
 
 
 @lru_cache(maxsize=4096)
-def _remembered(encoded: bytes) -> LabelSelector:
+def _cached_selector(encoded: bytes) -> LabelSelector:
     """Cached, because controllers evaluate the same few selectors for thousands of objects."""
     return _of_bytes(encoded)
 
@@ -214,7 +218,7 @@ class _Term(NamedTuple):
     """The operator as written in the text."""
 
 
-def _label(term: _Term, text: str) -> LabelRequirement:
+def _label_requirement(term: _Term, text: str) -> LabelRequirement:
     problems = [f'key "{term.name[:64]}" {problem}' for problem in label_key(term.name)]
     for value in term.values or ():
         problems += [f'value "{value[:64]}" {problem}' for problem in label_value(value)]
@@ -228,7 +232,7 @@ def _label(term: _Term, text: str) -> LabelRequirement:
     return LabelRequirement(term.name, None if term.values is None else frozenset(term.values), term.negated)
 
 
-def _field(term: _Term, text: str, allowed: Mapping[str, Read]) -> FieldRequirement:
+def _field_requirement(term: _Term, text: str, allowed: Mapping[str, Read]) -> FieldRequirement:
     if term.name not in allowed:
         raise SelectorError(f'field selector: unknown field "{term.name[:64]}"', f"supported: {', '.join(sorted(allowed))}")
     if term.values is None or term.word == "notin":
@@ -255,84 +259,84 @@ class _Parser:
         self._advance()
         if not self._next:
             return
-        yield self._term()
+        yield self._parse_term()
         more = MAX_REQUIREMENTS - 1
         while self._next:
-            self._expect(",")
+            self._expect_sign(",")
             if not more:
                 raise SelectorError(f"{self._kind} selector: at most {MAX_REQUIREMENTS} requirements are allowed", self._hint)
             more -= 1
-            yield self._term()
+            yield self._parse_term()
 
-    def _term(self) -> _Term:
-        if self._take("!"):
-            return _Term(self._word("a name"), None, True, "!")
-        name = self._word("a name")
+    def _parse_term(self) -> _Term:
+        if self._take_sign("!"):
+            return _Term(self._parse_word("a name"), None, True, "!")
+        name = self._parse_word("a name")
         if self._next in ("", ","):
             return _Term(name, None, False, "")
         operator = self._next
         operators = _OPERATORS[self._kind]
         if operator not in operators:
             *others, last = (f'"{item}"' for item in operators)
-            raise self._error(f"{', '.join(others)} or {last}")
+            raise self._syntax_error(f"{', '.join(others)} or {last}")
         self._advance()
-        values = self._values() if operator in ("in", "notin") else [self._value()]
+        values = self._parse_values() if operator in ("in", "notin") else [self._next_word()]
         return _Term(name, values, operator in ("!=", "notin"), operator)
 
-    def _values(self) -> list[str]:
-        plain = _PLAIN.match(self._text, self._position) if self._is("(") else None
+    def _parse_values(self) -> list[str]:
+        plain = _PLAIN.match(self._text, self._position) if self._is_sign("(") else None
         if plain is not None:
             self._position = plain.end()
             self._advance()
             return plain[0][:-1].split(",")
-        self._expect("(")
-        values = [self._value()]
-        while self._take(","):
-            values.append(self._value())
-        self._expect(")")
+        self._expect_sign("(")
+        values = [self._next_word()]
+        while self._take_sign(","):
+            values.append(self._next_word())
+        self._expect_sign(")")
         return values
 
-    def _word(self, wanted: str) -> str:
+    def _parse_word(self, wanted: str) -> str:
         if not self._is_word:
-            raise self._error(wanted)
-        return self._value()
+            raise self._syntax_error(wanted)
+        return self._next_word()
 
-    def _value(self) -> str:
+    def _next_word(self) -> str:
         """Return the next word, or "" if the next token is not a word."""
         word = self._next if self._is_word else ""
         if word:
             self._advance()
         return word
 
-    def _expect(self, sign: str) -> None:
-        if not self._take(sign):
-            raise self._error(f'"{sign}"')
+    def _expect_sign(self, sign: str) -> None:
+        if not self._take_sign(sign):
+            raise self._syntax_error(f'"{sign}"')
 
-    def _take(self, sign: str) -> bool:
-        result = self._is(sign)
+    def _take_sign(self, sign: str) -> bool:
+        result = self._is_sign(sign)
         if result:
             self._advance()
         return result
 
-    def _is(self, sign: str) -> bool:
+    def _is_sign(self, sign: str) -> bool:
         return self._next == sign and not self._is_word
 
     def _advance(self) -> None:
         match = _TOKENS[self._kind].match(self._text, self._position)
         if match is None:  # only a trailing backslash is not a token
             self._next = ""
-            raise self._error('a character after "\\"')
+            raise self._syntax_error('a character after "\\"')
         self._is_word = match["word"] is not None
         self._next = match["word"] if self._is_word else match["sign"]
         self._position = match.end()
 
-    def _error(self, wanted: str) -> SelectorError:
+    def _syntax_error(self, wanted: str) -> SelectorError:
         result = f'"{self._next[:64]}"' if self._next else "the end"
         message = f'{self._kind} selector "{self._text[:200]}": expected {wanted} but found {result}'
         return SelectorError(message, self._hint)
 
 
-def _format(name: str, values: frozenset[str], negated: bool) -> str:
+def _format_requirement(name: str, values: frozenset[str], negated: bool) -> str:
     escaped = sorted(_SIGNS.sub(r"\\\1", value) for value in values)
     if len(escaped) == 1:
         return f"{name}{'!=' if negated else '='}{escaped[0]}"

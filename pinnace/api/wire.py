@@ -139,7 +139,7 @@ class Envelope(Generic[M]):
 
     def __init__(self, message: type[M], levels: int) -> None:
         described: Any = message
-        self._class = _envelope(described.DESCRIPTOR)
+        self._class = _envelope_class(described.DESCRIPTOR)
         self._begin = varint(_DEEPER << 3 | 3) * (levels - 1) + varint(_MESSAGE << 3 | 2)
         self._end = varint(_DEEPER << 3 | 4) * (levels - 1)
         self._inside: Any = attrgetter(".".join(["deeper"] * (levels - 1) + ["message"]))
@@ -150,7 +150,7 @@ class Envelope(Generic[M]):
         return message
 
 
-def _envelope(content: Any) -> Any:
+def _envelope_class(content: Any) -> Any:
     """Return a message class that contains itself as a group, at any depth. A group has no length prefix, so wrapping is cheap.
     `content`: the descriptor of the innermost message."""
     name = content.full_name.replace(".", "_")
@@ -179,7 +179,7 @@ _READING = frozenset(
 
 def read_only(message: M) -> M:
     """Return a read-only view of a message."""
-    return cast("M", _shown(message))
+    return cast("M", _read_only_view(message))
 
 
 class ReadOnlyMessage:
@@ -196,13 +196,13 @@ class ReadOnlyMessage:
         if type(result) in _PLAIN:
             return result
         if name in type(self._message).DESCRIPTOR.fields_by_name:
-            return _shown(result)
+            return _read_only_view(result)
         if name in _READING or not callable(result):
             return result
         raise AttributeError(f"{name}: {_ADVICE}", name=name, obj=self)
 
     def ListFields(self) -> list[tuple[Any, Any]]:  # noqa: N802 (protobuf's name)
-        return [(field, _shown(value)) for field, value in self._message.ListFields()]
+        return [(field, _read_only_view(value)) for field, value in self._message.ListFields()]
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise AttributeError(f"{name}: {_ADVICE}", name=name, obj=self)
@@ -234,10 +234,10 @@ class ReadOnlyMap(Mapping[str, V]):
     def __getitem__(self, key: str) -> V:
         if key not in self._map:
             raise KeyError(key)
-        return cast("V", _shown(self._map[key]))
+        return cast("V", _read_only_view(self._map[key]))
 
     def get(self, key: str, default: Any = None) -> Any:
-        return _shown(self._map[key]) if key in self._map else default
+        return _read_only_view(self._map[key]) if key in self._map else default
 
     def __contains__(self, key: object) -> bool:
         return key in self._map
@@ -262,10 +262,10 @@ class ReadOnlySequence(Sequence[V]):
 
     def __getitem__(self, index: Any) -> Any:
         value = self._values[index]
-        return ReadOnlySequence(value) if isinstance(index, slice) else _shown(value)
+        return ReadOnlySequence(value) if isinstance(index, slice) else _read_only_view(value)
 
     def __iter__(self) -> Iterator[V]:
-        return map(_shown, self._values)
+        return map(_read_only_view, self._values)
 
     def __len__(self) -> int:
         return len(self._values)
@@ -279,7 +279,7 @@ class ReadOnlySequence(Sequence[V]):
         return repr(list(self._values))
 
 
-def _shown(value: Any) -> Any:
+def _read_only_view(value: Any) -> Any:
     if type(value) in _PLAIN:
         return value
     if isinstance(value, Message):

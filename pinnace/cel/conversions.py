@@ -58,15 +58,15 @@ def format_double(value: float) -> str:
         return "NaN"
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
-    sign, digits, exponent = _shortest(value)
+    sign, digits, exponent = _shortest_digits(value)
     point = exponent + len(digits) - 1
     if point < -4 or point >= 21:
         head, tail = digits[0], digits[1:]
         return f"{sign}{head}{'.' + tail if tail else ''}e{'-' if point < 0 else '+'}{abs(point):02d}"
-    return sign + _plain(digits, exponent)
+    return sign + _format_without_exponent(digits, exponent)
 
 
-def _shortest(value: float) -> tuple[str, str, int]:
+def _shortest_digits(value: float) -> tuple[str, str, int]:
     text = repr(abs(value))
     mantissa, _, exponent = text.partition("e")
     whole, _, fraction = mantissa.partition(".")
@@ -78,7 +78,7 @@ def _shortest(value: float) -> tuple[str, str, int]:
     return ("-" if math.copysign(1, value) < 0 else ""), stripped, power if stripped != "0" else 0
 
 
-def _plain(digits: str, exponent: int) -> str:
+def _format_without_exponent(digits: str, exponent: int) -> str:
     if exponent >= 0:
         return digits + "0" * exponent
     if len(digits) > -exponent:
@@ -89,8 +89,8 @@ def _plain(digits: str, exponent: int) -> str:
 def format_duration(value: int) -> str:
     """Return seconds with a fraction: "5400s", "1.5s"."""
     seconds = value / SECOND
-    sign, digits, exponent = _shortest(seconds)
-    return f"{sign}{_plain(digits, exponent)}s"
+    sign, digits, exponent = _shortest_digits(seconds)
+    return f"{sign}{_format_without_exponent(digits, exponent)}s"
 
 
 def format_timestamp(value: int) -> str:
@@ -197,7 +197,7 @@ def type_value(value: Any) -> TypeValue:
 
 
 @lru_cache(maxsize=256)
-def _zone(name: str) -> Any:
+def _find_zone(name: str) -> Any:
     if match := re.fullmatch(r"([-+]?)(\d\d):(\d\d)", name, re.ASCII):
         minutes = int(match[2]) * 60 + int(match[3])
         return timezone(timedelta(minutes=-minutes if match[1] == "-" else minutes))
@@ -212,7 +212,7 @@ def date_at(value: int, zone: str = "UTC") -> datetime:
     if zone == "UTC":
         return moment
     try:
-        return moment.astimezone(_zone(zone))
+        return moment.astimezone(_find_zone(zone))
     except (OverflowError, ValueError):
         raise EvaluationFailure("timestamp overflow") from None
 
@@ -255,7 +255,7 @@ def compile_pattern(pattern: str) -> Pattern:
     return found
 
 
-def _prepare_search(meter: Meter, text: str, pattern: str) -> Pattern:
+def _compile_for_search(meter: Meter, text: str, pattern: str) -> Pattern:
     """Return the pattern. Raises CostExceeded if a search may exceed the limit in the worst case."""
     compiled = _patterns.get(pattern)
     if compiled is None:
@@ -266,12 +266,12 @@ def _prepare_search(meter: Meter, text: str, pattern: str) -> Pattern:
     return compiled
 
 
-def _search(meter: Meter, text: str, pattern: str) -> Any:
+def _search_metered(meter: Meter, text: str, pattern: str) -> Any:
     """Search, and count the time as work: most patterns take a thousandth of the worst case.
 
     The clock is one that is fast to read. It also counts when other processes run, so the worst case limits it.
     """
-    compiled = _prepare_search(meter, text, pattern)
+    compiled = _compile_for_search(meter, text, pattern)
     started = time.perf_counter_ns()
     match = compiled.search(text)
     elapsed = (time.perf_counter_ns() - started) // STEP
@@ -280,11 +280,11 @@ def _search(meter: Meter, text: str, pattern: str) -> Any:
 
 
 def match_pattern(meter: Meter, text: str, pattern: str) -> bool:
-    return _search(meter, text, pattern) is not None
+    return _search_metered(meter, text, pattern) is not None
 
 
 def find_pattern(meter: Meter, text: str, pattern: str) -> str:
-    match = _search(meter, text, pattern)
+    match = _search_metered(meter, text, pattern)
     return match.group(0) if match else ""
 
 
@@ -292,7 +292,7 @@ def find_all_patterns(meter: Meter, text: str, pattern: str, limit: int = -1) ->
     found = list[str]()
     if limit == 0:
         return found
-    compiled = _prepare_search(meter, text, pattern)
+    compiled = _compile_for_search(meter, text, pattern)
     used, counted = time.thread_time_ns(), time.perf_counter_ns()
     for match in compiled.find_all(text):
         meter.charge(0, 20)

@@ -81,7 +81,7 @@ namespaceObject."""
 _PATCH = object_type("JSONPatch", {"op": "string", "path": "string", "from": "string", "value": "dyn"})
 
 
-def _constructed(name: str) -> Type | None:
+def _constructed_type(name: str) -> Type | None:
     if name == "JSONPatch":
         return _PATCH
     if name == "Object" or name.startswith("Object."):
@@ -145,7 +145,7 @@ def compile_expression(
     declared = {name: _as_type(found) for name, found in variables.items()}
     try:
         node, source = syntax.parse(text)
-        check(node, source, declared, _constructed)
+        check(node, source, declared, _constructed_type)
     except CompileError as error:
         raise CompileError(f"compilation failed: {error}") from None
     except RecursionError:

@@ -63,7 +63,7 @@ class SchemaTypes:
             self._known[key] = (schema, found)
         return self._known[key][1]
 
-    def _child(self, schema: Schema) -> Type | None:
+    def _child_type(self, schema: Schema) -> Type | None:
         return self.type_of(schema, root=bool(schema.get("x-kubernetes-embedded-resource")))
 
     def _convert(self, schema: Schema, root: bool) -> Type | None:
@@ -75,11 +75,11 @@ class SchemaTypes:
             schema = with_object_meta(schema)
         kind = schema.get("type")
         if kind == "array":
-            return self._array(schema)
+            return self._array_type(schema)
         if kind == "object":
-            return self._object(schema)
+            return self._object_type(schema)
         if kind == "string":
-            return _text(schema)
+            return _text_type(schema)
         if kind == "boolean":
             return Type("bool", max_elements=0, min_size=4)
         if kind == "number":
@@ -88,9 +88,9 @@ class SchemaTypes:
             return Type("int", max_elements=0, min_size=1)
         return None
 
-    def _array(self, schema: Schema) -> Type | None:
+    def _array_type(self, schema: Schema) -> Type | None:
         items = schema.get("items")
-        item = self._child(items) if isinstance(items, Mapping) else None
+        item = self._child_type(items) if isinstance(items, Mapping) else None
         if item is None:
             return None
         limit = schema.get("maxItems")
@@ -99,10 +99,10 @@ class SchemaTypes:
         result.min_size = 2
         return result
 
-    def _object(self, schema: Schema) -> Type | None:
+    def _object_type(self, schema: Schema) -> Type | None:
         additional = schema.get("additionalProperties")
         if isinstance(additional, Mapping):
-            value = self._child(additional)
+            value = self._child_type(additional)
             if value is None:
                 return None
             limit = schema.get("maxProperties")
@@ -115,7 +115,7 @@ class SchemaTypes:
         required = set(schema.get("required") or ())
         min_size = 2
         for name, child in (schema.get("properties") or {}).items():
-            found = self._child(child)
+            found = self._child_type(child)
             if found is None:
                 continue
             if (identifier := escape(name)) is not None:
@@ -126,7 +126,7 @@ class SchemaTypes:
         return Type("struct", f"selfType{self._names}", fields=fields, max_elements=0, min_size=min_size)
 
 
-def _text(schema: Schema) -> Type:
+def _text_type(schema: Schema) -> Type:
     form, max_length = schema.get("format"), schema.get("maxLength")
     longest = _TEXT_MAX.get(form or "", MAX_REQUEST - 2)
     if form == "byte":

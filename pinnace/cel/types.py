@@ -56,19 +56,19 @@ class Type:
         return f"{self.name}({', '.join(map(str, self.params))})"
 
 
-def _simple(kind: str, name: str = "") -> Type:
+def _simple_type(kind: str, name: str = "") -> Type:
     return Type(kind, name)
 
 
-BOOL, INT, UINT, DOUBLE, STRING, BYTES = map(_simple, ("bool", "int", "uint", "double", "string", "bytes"))
+BOOL, INT, UINT, DOUBLE, STRING, BYTES = map(_simple_type, ("bool", "int", "uint", "double", "string", "bytes"))
 NULL, DYN, ERROR, DURATION, TIMESTAMP = (
-    _simple("null"),
-    _simple("dyn"),
-    _simple("!error!"),
-    _simple("duration"),
-    _simple("timestamp"),
+    _simple_type("null"),
+    _simple_type("dyn"),
+    _simple_type("!error!"),
+    _simple_type("duration"),
+    _simple_type("timestamp"),
 )
-TYPE = _simple("type")
+TYPE = _simple_type("type")
 SCALARS = frozenset({"bool", "int", "uint", "double", "duration", "timestamp"})
 
 

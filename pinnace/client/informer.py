@@ -114,7 +114,7 @@ class RestartSupervisor(Generic[C]):
                 await self.now.run()
                 return
             except* self._causes as group:
-                self._ended = str(_first(group))
+                self._ended = str(_first_leaf_error(group))
                 log.warning("restarting: %s", self._ended, extra=ComponentRestarted(self._ended).extra)
             if self._clock.monotonic() - started_at >= BACKOFF_BELOW:
                 backoff.reset()
@@ -129,8 +129,8 @@ class RestartSupervisor(Generic[C]):
         return self.now.checks[name]()
 
 
-def _first(error: BaseException) -> BaseException:
-    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+def _first_leaf_error(error: BaseException) -> BaseException:
+    return _first_leaf_error(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
 T = TypeVar("T", bound=Object)

@@ -109,7 +109,7 @@ class ResourceClient(Generic[T]):
             options.resourceVersion, options.resourceVersionMatch = str(self._at), EXACT
         for attempt in range(1, LIST_ATTEMPTS + 1):
             try:
-                return await self._pages(ListRequest(namespace=namespace, options=options))
+                return await self._read_pages(ListRequest(namespace=namespace, options=options))
             except Expired:
                 if attempt == LIST_ATTEMPTS or self._at:
                     raise
@@ -255,7 +255,7 @@ class ResourceClient(Generic[T]):
             return result[0]
         raise NotFound(Refusal(Code.NOT_FOUND, "NotFound", f'{self.resource.plural} "{name}" not found at revision {self._at}'))
 
-    async def _pages(self, request: ListRequest) -> Listing[T]:
+    async def _read_pages(self, request: ListRequest) -> Listing[T]:
         items = []
         while True:
             page: Any = await self._connection.call(self._method("List"), request, self.resource.list_message)

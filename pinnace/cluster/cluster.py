@@ -118,7 +118,7 @@ class Cluster:
     def reloaded(self) -> "Cluster":
         """This cluster with its current state. Raises NoCluster if it was removed, also if another one is in its directory."""
         cluster = Cluster.load(self.spec.data_dir)
-        self._expect(cluster.state)
+        self._check_identity(cluster.state)
         return cluster
 
     @property
@@ -188,7 +188,9 @@ class Cluster:
         with self.folder.locked():
             self._refresh()
             pki = pki_folder(self.spec.data_dir)
-            if not certificates.has_authorities(pki) and not any(map(_has_data, self._staged((ETCD,)))):  # `up` was killed
+            if not certificates.has_authorities(pki) and not any(
+                map(_has_data, self._processes_of_stage((ETCD,)))
+            ):  # `up` was killed
                 with self.folder.translate_os_errors():
                     self._provide_certificates()
         await self.settle(progress)
@@ -241,7 +243,7 @@ class Cluster:
         """
         with self.folder.locked():
             cluster_state = self.folder.read() or self.state
-            self._expect(cluster_state)
+            self._check_identity(cluster_state)
             self._state = cluster_state
             removed = await self._stop_and_remove(grace)
         self.folder.remove_empty_directories(self.state.made)
@@ -271,7 +273,7 @@ class Cluster:
         if cancelled:
             raise asyncio.CancelledError
 
-    def _expect(self, found: ClusterState) -> None:
+    def _check_identity(self, found: ClusterState) -> None:
         """Raises NoCluster if the directory contains another cluster by now."""
         if found.created != self.state.created:
             raise NoCluster(
@@ -332,7 +334,7 @@ class Cluster:
         at the end, with all failures."""
         for name in names:
             self.state.find_process(name)
-        self._readdress(names, progress)
+        self._replace_taken_ports(names, progress)
         failures: list[StartFailed] = []
         try:
             async with self._waiting.deadline(timeout):
@@ -350,7 +352,7 @@ class Cluster:
         def drop() -> None:
             for name in [name for name in left if not self.pid(name)]:
                 left.remove(name)
-                failures.append(self._ended(name))
+                failures.append(self._exited_error(name))
             startup.require_quorum(needed)
 
         for stage in STAGES:
@@ -365,7 +367,7 @@ class Cluster:
                     failures.append(failure)
                 else:
                     left.append(name)
-            needed = self._staged(stage)
+            needed = self._processes_of_stage(stage)
         needed = ()
         await self._waiting.wait_until(
             lambda: startup.check_readiness(list(map(self.state.find_process, left))), drop, progress
@@ -410,7 +412,7 @@ class Cluster:
             self._state = self.state.with_record(anew)
             self.folder.write(self._state)
 
-    def _staged(self, stage: Sequence[str]) -> list[ProcessRecord]:
+    def _processes_of_stage(self, stage: Sequence[str]) -> list[ProcessRecord]:
         return [record for record in self.state.processes if record.component in stage]
 
     def start_without_waiting(self, names: Sequence[str]) -> None:
@@ -427,7 +429,7 @@ class Cluster:
         """Changes the plan of this process for its next start. Raises KeyError, and ClusterError as `start_without_waiting`."""
         with self.folder.locked():
             cluster_state = self.folder.read() or self.state
-            self._expect(cluster_state)
+            self._check_identity(cluster_state)
             self._state = cluster_state.with_record(replace(cluster_state.find_process(plan.name), plan=plan))
             self.folder.write(self._state)
 
@@ -436,10 +438,10 @@ class Cluster:
         cluster_state = self.folder.read()
         if cluster_state is None:
             raise NoCluster(f"the cluster in {self.folder.path} was taken down", hint="start one with `pinnace up`")
-        self._expect(cluster_state)
+        self._check_identity(cluster_state)
         self._state = cluster_state
 
-    def _readdress(self, names: Sequence[str], progress: StartProgress) -> None:
+    def _replace_taken_ports(self, names: Sequence[str], progress: StartProgress) -> None:
         """Replaces ports of processes to start that other programs use now, for example after a reboot. Raises StartFailed if
         running processes or other members of etcd depend on the old port.
         """
@@ -533,11 +535,11 @@ class Cluster:
                     progress.done(f"{election.holder} leads (token {election.token})")
 
     async def _start_stage(self, components: Sequence[str], progress: StartProgress) -> None:
-        names = [record.name for record in self._staged(components)]
+        names = [record.name for record in self._processes_of_stage(components)]
         for name in names:
             self._spawn(name)
         await self._waiting.wait_until(
-            lambda: startup.check_readiness(self._staged(components)), partial(self._all_run, names), progress
+            lambda: startup.check_readiness(self._processes_of_stage(components)), partial(self._all_run, names), progress
         )
         if names:
             progress.done(f"{', '.join(names)} ready")
@@ -554,7 +556,7 @@ class Cluster:
         child = self._children[name] = processes.spawn_process(anew.plan, self.folder.log(name), launch=self._launch)
         process = procfs.identify_process(child.pid)
         if process is None:
-            raise self._ended(name)
+            raise self._exited_error(name)
         self._state = replace(self.state.with_process(name, process), stopped=False)
         self.folder.write(self._state)
 
@@ -571,9 +573,9 @@ class Cluster:
         """Raises StartFailed."""
         for name in names:
             if not self.pid(name):
-                raise self._ended(name)
+                raise self._exited_error(name)
 
-    def _ended(self, name: str) -> StartFailed:
+    def _exited_error(self, name: str) -> StartFailed:
         return startup.exited_during_start(name, self.exit_code(name), self.folder)
 
     async def _stop_and_remove(self, grace: float = processes.GRACE, *, keep_logs: bool = False) -> RemovalResult:

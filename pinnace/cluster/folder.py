@@ -81,7 +81,7 @@ class ClusterFolder:
         try:
             yield
         except OSError as error:
-            raise self._unusable(error) from error
+            raise self._unusable_error(error) from error
 
     def create(self) -> list[Path]:
         """Creates the directory and checks that it is writable. Returns the created directories, outermost first."""
@@ -122,7 +122,7 @@ class ClusterFolder:
             except OSError as error:
                 os.close(folder)
                 if isinstance(error, BlockingIOError):
-                    raise self._busy("" if held else self._owner()) from None
+                    raise self._busy_error("" if held else self._read_owner()) from None
                 if not held:
                     raise
             else:
@@ -141,7 +141,7 @@ class ClusterFolder:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(handle)
-                raise self._busy(self._owner()) from None
+                raise self._busy_error(self._read_owner()) from None
             with suppress(FileNotFoundError):
                 if os.fstat(handle).st_ino == self._lock.stat().st_ino:
                     with suppress(OSError):  # the pid is informational, so a failed write is ignored
@@ -150,13 +150,13 @@ class ClusterFolder:
                     return handle
             os.close(handle)  # the previous holder removed the file between open and lock
 
-    def _owner(self) -> str:
+    def _read_owner(self) -> str:
         """The pid of the lock holder; empty if it could not be written."""
         with suppress(OSError):
             return self._lock.read_bytes()[:32].decode(errors="replace").strip()
         return ""
 
-    def _busy(self, owner: str) -> ClusterBusy:
+    def _busy_error(self, owner: str) -> ClusterBusy:
         return ClusterBusy(
             f"another pinnace (pid {owner or '?'}) is starting or stopping the cluster in {self.path}",
             hint="wait until it has finished",
@@ -169,7 +169,7 @@ class ClusterFolder:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise self._unusable(error) from error
+            raise self._unusable_error(error) from error
         except StateError as error:
             raise FolderError(
                 f"{self._state} is not a valid state: {error}",
@@ -320,7 +320,7 @@ class ClusterFolder:
                 return f"free disk space: {left // MB} MB are available, and etcd creates files of {SEGMENT // MB} MB"
         return ""
 
-    def _unusable(self, error: OSError) -> FolderError:
+    def _unusable_error(self, error: OSError) -> FolderError:
         hint = "free some space" if error.errno in NO_ROOM else "use another --data-dir"
         return FolderError(f"{self.path} cannot be used: {error.strerror or error}", hint=hint)
 

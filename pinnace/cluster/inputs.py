@@ -278,7 +278,7 @@ class _ConfigCopies:
         if not colon:
             return spec
         if not where.endswith(".py"):
-            self._module(where.partition(".")[0])
+            self._copy_module(where.partition(".")[0])
             return spec
         path = ((folder or self.cwd) / where).resolve()
         if path not in self._plugins:
@@ -286,7 +286,7 @@ class _ConfigCopies:
             self._plugins[path] = self.add(f"plugins/{len(self._plugins)}/{path.name}", data)
         return f"{self._plugins[path]}:{class_name}"
 
-    def _module(self, root: str) -> None:
+    def _copy_module(self, root: str) -> None:
         """Copies a top-level module or package of the current directory."""
         if root in OURS or not root.isidentifier():
             return

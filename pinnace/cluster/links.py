@@ -86,7 +86,7 @@ class HelperProcess:
         assert self._process.stdin
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self._reading.done():
-            raise self._gone()
+            raise self._gone_error()
         self._process.stdin.write(json.dumps({"do": do, **fields}).encode() + b"\n")
         self._waiting.append(answer)
         return answer
@@ -112,9 +112,9 @@ class HelperProcess:
             else:
                 answer.set_result(said["answer"])
         for answer in self._waiting:
-            _fail_answer(answer, self._gone())
+            _fail_answer(answer, self._gone_error())
 
-    def _gone(self) -> HelperError:
+    def _gone_error(self) -> HelperError:
         return HelperError(f"{self._module} is gone")
 
 
@@ -317,32 +317,32 @@ class Links:
         link = (source, target)
         if link not in self._addresses:
             self._addresses[link] = self._free.pop()
-        self._tell("connect", [link], target=address)
+        self._send_request("connect", [link], target=address)
         return self._addresses[link]
 
     async def set(
         self, links: Iterable[Link], requests: Mode | None = None, answers: Mode | None = None, delay: float = 0.0
     ) -> None:
         """Changes the modes of requests (from source to target) and responses from now on. None: unchanged."""
-        await self._tell("set", links, requests=requests, answers=answers, delay=delay)
+        await self._send_request("set", links, requests=requests, answers=answers, delay=delay)
 
     async def reset(self, links: Iterable[Link]) -> None:
         """Resets their connections."""
-        await self._tell("reset", links)
+        await self._send_request("reset", links)
 
     async def refuse(self, links: Iterable[Link]) -> None:
         """Refuses new connections until `accept`. Existing connections remain."""
-        await self._tell("refuse", links)
+        await self._send_request("refuse", links)
 
     async def accept(self, links: Iterable[Link]) -> None:
-        await self._tell("accept", links)
+        await self._send_request("accept", links)
 
     async def reset_links(self) -> None:
         """Resets all links to the initial modes."""
         await self.accept(self.all_links)
         await self.set(self.all_links, Mode.PASS, Mode.PASS)
 
-    def _tell(self, do: str, links: Iterable[Link], **fields: Any) -> Awaitable[Any]:
+    def _send_request(self, do: str, links: Iterable[Link], **fields: Any) -> Awaitable[Any]:
         return self._helper.send_request(do, links=[self._addresses[link] for link in links], **fields)
 
 

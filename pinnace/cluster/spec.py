@@ -266,7 +266,7 @@ def plan_processes(
     serving = ("--tls-cert-file", f"{shown.cert}", "--tls-private-key-file", f"{shown.key}", "--client-ca-file", f"{shown.ca}")
     servers = [(f"{APISERVER}-{i}", address(), address()) for i in range(spec.apiservers)]
     for name, listen, http in servers:
-        argv = _module(
+        argv = _module_command(
             APISERVER, "--name", name, "--listen", listen, "--http", http, *serving,
             "--etcd", reaching(name, stores), *certificates.etcd_arguments(pki), *certificates.kubelet_arguments(pki),
             *certificates.account_key_arguments(pki), *(() if spec.controllers else NO_ACCOUNTS),
@@ -280,7 +280,7 @@ def plan_processes(
     for component, count in ((SCHEDULER, spec.schedulers), (CONTROLLERS, spec.controllers)):
         for i in range(count):
             name, http = f"{component}-{i}", address()
-            argv = _module(
+            argv = _module_command(
                 component, "--name", name, "--server", reaching(name, endpoints), "--http", http,
                 "--kubeconfig", str(certificates.client_config_path(pki, component)),
                 *(("--root-ca-file", f"{shown.ca}") if component == CONTROLLERS else ()),
@@ -291,7 +291,7 @@ def plan_processes(
     shared, sharing = (address(), ("--permit-port-sharing",)) if spec.gateways_share_port else ("", ())
     for i in range(spec.gateways):
         name, listen, http = f"{GATEWAY}-{i}", shared or address(), address()
-        argv = _module(
+        argv = _module_command(
             GATEWAY, "--name", name, "--server", reaching(name, endpoints), "--listen", listen, "--http", http, *serving,
             "--timeline", address(), "--data-dir", str(spec.data_dir),
             "--kubeconfig", str(certificates.client_config_path(pki, GATEWAY)), *sharing,
@@ -301,7 +301,7 @@ def plan_processes(
 
     if spec.proxy:
         name, http = f"{PROXY}-0", address()
-        argv = _module(
+        argv = _module_command(
             PROXY, "--name", name, "--server", reaching(name, endpoints), "--http", http,
             "--kubeconfig", str(certificates.client_config_path(pki, PROXY)), DNS, address(), *gateway, TAKE_OVER,
         )  # fmt: skip
@@ -309,7 +309,7 @@ def plan_processes(
 
     for i, (first, count) in enumerate(split_evenly(spec.nodes, spec.kubelets)):
         name, http = f"{KUBELET}-{i}", address()
-        argv = _module(
+        argv = _module_command(
             KUBELET, "--name", name, "--server", reaching(name, endpoints), "--http", http,
             "--kubeconfig", str(certificates.client_config_path(pki, name)),
             "--nodes", str(count), "--node-prefix", NODE_PREFIX, "--first-index", str(first),
@@ -397,7 +397,7 @@ def split_evenly(total: int, parts: int) -> list[tuple[int, int]]:
     return [(first, end - first) for first, end in pairwise(bounds)]
 
 
-def _module(component: str, *arguments: str) -> tuple[str, ...]:
+def _module_command(component: str, *arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-m", f"pinnace.{component}.main", *arguments)
 
 

@@ -162,11 +162,11 @@ class NodeCapacity:
             capacity, used = self.allocatable.get(resource, 0), self._used[resource]
             if wanted > capacity - used:
                 result.append(FitRefusal(resource, wanted, used, capacity))
-        if requests.ports and self._taken(requests.ports):
+        if requests.ports and self._is_any_taken(requests.ports):
             result.append(FitRefusal())
         return result
 
-    def _taken(self, ports: Iterable[HostPort]) -> bool:
+    def _is_any_taken(self, ports: Iterable[HostPort]) -> bool:
         taken = [port for port, pods in self._ports.items() if pods > 0]
         return any(wanted.conflicts(port) for wanted in ports for port in taken)
 

@@ -96,10 +96,10 @@ def report_lines(report: CheckReport, shown: int = SHOWN, cut: Sequence[str] = (
 def report_conclusion(report: CheckReport, cut: Sequence[str] = ()) -> str:
     """Return the verdict on the run as one line. `cut`: names of the files whose last line is incomplete."""
     lost = f"; the last line of {', '.join(cut)} is incomplete: later records are missing" if cut else ""
-    return _conclusion(report) + lost
+    return _conclude(report) + lost
 
 
-def _conclusion(report: CheckReport) -> str:
+def _conclude(report: CheckReport) -> str:
     if report.violated_verdicts:
         return f"violated: {', '.join(f'{verdict.name} {verdict.count:,} times' for verdict in report.violated_verdicts)}"
     if report.void:

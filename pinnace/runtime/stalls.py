@@ -98,7 +98,7 @@ class LoopWatchdog:
         return f"stalled for {self._silent:.1f} s{self._told}" if self._silent >= self._stall else None
 
     def start(self) -> None:
-        self._before = signal.signal(SIGNAL, self._interrupted)
+        self._before = signal.signal(SIGNAL, self._handle_signal)
         _watches[self._loop] = self
         self._thread.start()
 
@@ -120,7 +120,7 @@ class LoopWatchdog:
                 self._silent, self._patience, self._told, self._interrupting = 0.0, self._stall, "", False
                 self._asked += 1
                 try:
-                    self._loop.call_soon_threadsafe(self._answer, self._asked)
+                    self._loop.call_soon_threadsafe(self._note_answer, self._asked)
                 except RuntimeError:  # the loop is closed
                     return
                 continue
@@ -128,7 +128,7 @@ class LoopWatchdog:
             if self._silent >= self._patience:
                 self._act()
 
-    def _answer(self, number: int) -> None:
+    def _note_answer(self, number: int) -> None:
         self._answered = number
 
     def _act(self) -> None:
@@ -152,7 +152,7 @@ class LoopWatchdog:
         self._interrupting = True
         signal.pthread_kill(self._main or 0, SIGNAL)
 
-    def _interrupted(self, number: int, frame: FrameType | None) -> None:
+    def _handle_signal(self, number: int, frame: FrameType | None) -> None:
         """The handler of SIGNAL. Runs on the main thread."""
         if not self._interrupting:
             return

@@ -104,7 +104,7 @@ class DeadlineTimer:
         if deadline < self._next:
             self.close()
             self._next = deadline
-            self._timer = asyncio.get_running_loop().call_at(deadline, self._fire)
+            self._timer = asyncio.get_running_loop().call_at(deadline, self._expire_and_rearm)
 
     def close(self) -> None:
         """Forget all deadlines."""
@@ -112,6 +112,6 @@ class DeadlineTimer:
             self._timer.cancel()
         self._next, self._timer = math.inf, None
 
-    def _fire(self) -> None:
+    def _expire_and_rearm(self) -> None:
         self._next, self._timer = math.inf, None
         self.add(self._expire(asyncio.get_running_loop().time()))

@@ -276,7 +276,7 @@ class PodIndex:
         """Return the number of pods per node that match a selection or have a term."""
         column = self._columns.pop(of, None)
         if column is None:
-            column = self._new_column(of)
+            column = self._create_column(of)
         self._columns[of] = column
         return column.array
 
@@ -377,7 +377,7 @@ class PodIndex:
             for column in group.columns:
                 column.array[row] += pods
 
-    def _new_column(self, of: Selection | AffinityTerm) -> _Column:
+    def _create_column(self, of: Selection | AffinityTerm) -> _Column:
         if len(self._columns) == _COLUMNS:
             self._drop_column(next(iter(self._columns)))
         column = _Column(len(self._rows))

@@ -345,12 +345,12 @@ def _only_row(row: int, verdicts: NodeReasons) -> FilterResult:
 def _count(verdicts: NodeReasons, nodes: BoolArray) -> Counter[str]:
     """Return the number of these nodes by reason."""
     counter = Counter[str]()
-    for code, number in _occurrences(verdicts.codes[nodes]):
+    for code, number in _count_codes(verdicts.codes[nodes]):
         counter.update(dict.fromkeys(verdicts.reasons(code), number))
     return counter
 
 
-def _occurrences(codes: NDArray[Any]) -> Iterator[tuple[int, int]]:
+def _count_codes(codes: NDArray[Any]) -> Iterator[tuple[int, int]]:
     """Yield each code and its count in ascending order. Small codes are counted without sorting."""
     if len(codes) and codes.min() >= 0 and codes.max() < _FEW:
         numbers = np.bincount(codes)

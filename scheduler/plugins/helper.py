@@ -80,10 +80,10 @@ class ObjectStores(Protocol):
 def _service_index_key(service: Service) -> str:
     """Return the index key of a Service: its label with the longest value, or "" if it has no selector."""
     label = max(service.spec.selector.items(), key=lambda item: (len(item[1]), item), default=None)
-    return _key(service.metadata.namespace, *label) if label is not None else ""
+    return _index_key(service.metadata.namespace, *label) if label is not None else ""
 
 
-def _key(namespace: str, key: str, value: str) -> str:
+def _index_key(namespace: str, key: str, value: str) -> str:
     return f"{namespace}/{key}={value}"
 
 
@@ -137,7 +137,7 @@ class SiblingPods:
         )
         selector = selector_of_controller(owner.uid) if owner is not None and owner.kind in _SPREADING else LabelSelector()
         labels = pod.raw.metadata.labels
-        result = (self._services.under(_key(pod.namespace, *label)).values() for label in labels.items())
+        result = (self._services.under(_index_key(pod.namespace, *label)).values() for label in labels.items())
         demanded = set[str]()
         for service in islice(chain.from_iterable(result), MOST):
             wanted = service.spec.selector

@@ -388,7 +388,7 @@ def validate_port_or_name(port: IntOrString, path: str, out: list[Violation]) ->
 
 def resource_name_problems(name: str) -> tuple[str, ...]:
     """Return the errors in a resource name."""
-    return names.label_key(name) or _unqualified(name)
+    return names.label_key(name) or _check_unqualified_name(name)
 
 
 def container_resource_problems(name: str) -> tuple[str, ...]:
@@ -399,7 +399,7 @@ def container_resource_problems(name: str) -> tuple[str, ...]:
         return problems
     if "/" not in name:
         known = name.startswith(HUGE_PAGES)
-        return names.OK if known else (*_unqualified(name), "must be a standard resource for containers")
+        return names.OK if known else (*_check_unqualified_name(name), "must be a standard resource for containers")
     known = names.is_native_resource(name) or names.is_extended_resource(name)
     return names.OK if known else ("doesn't follow extended resource name standard",)
 
@@ -409,7 +409,9 @@ def quota_resource_problems(name: str) -> tuple[str, ...]:
     if problems := names.label_key(name):
         return problems
     return (
-        names.OK if "/" in name or is_quota_resource(name) else (*_unqualified(name), "must be a standard resource for quota")
+        names.OK
+        if "/" in name or is_quota_resource(name)
+        else (*_check_unqualified_name(name), "must be a standard resource for quota")
     )
 
 
@@ -423,7 +425,7 @@ def can_overcommit(name: str) -> bool:
     return names.is_native_resource(name) and not name.startswith(HUGE_PAGES)
 
 
-def _unqualified(name: str) -> tuple[str, ...]:
+def _check_unqualified_name(name: str) -> tuple[str, ...]:
     known = "/" in name or name in _STANDARD_RESOURCES or name.startswith(_QUOTA_HUGE_PAGES)
     return names.OK if known else ("must be a standard resource type or fully qualified",)
 

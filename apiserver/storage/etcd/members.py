@@ -94,7 +94,7 @@ class EtcdMembers:
         self._endpoints = endpoints
         self._tls = ReloadingCredentials(tls) if tls is not None else None
         self._retiring: set[asyncio.Task[None]] = set()
-        self.all = self._connected()
+        self.all = self._connect_members()
         self.current = self.all[0]
 
     def leave(self, member: EtcdMember) -> None:
@@ -106,7 +106,7 @@ class EtcdMembers:
                     task = asyncio.create_task(former.close(RETIRED))
                     self._retiring.add(task)
                     task.add_done_callback(self._retiring.discard)
-                self.all = self._connected()
+                self.all = self._connect_members()
             self.current = self.all[(number + 1) % len(self.all)]
 
     async def close(self) -> None:
@@ -116,5 +116,5 @@ class EtcdMembers:
         for member in self.all:
             await member.close()
 
-    def _connected(self) -> list[EtcdMember]:
+    def _connect_members(self) -> list[EtcdMember]:
         return [EtcdMember(endpoint, self._tls.current if self._tls else None) for endpoint in self._endpoints]

@@ -79,7 +79,7 @@ class HistoryRecorder:
         while True:
             member = self._members.current
             try:
-                async with aclosing(_responses(member, max(1, self.revision))) as responses:
+                async with aclosing(_watch_responses(member, max(1, self.revision))) as responses:
                     async for response in responses:
                         self._write_events(response.events)
             except StreamBroken as error:
@@ -115,7 +115,7 @@ class HistoryRecorder:
             self._write(Compaction(self._clock(), revision))
 
 
-async def _responses(member: EtcdMember, start_revision: int) -> AsyncGenerator[Any]:
+async def _watch_responses(member: EtcdMember, start_revision: int) -> AsyncGenerator[Any]:
     """Watch all keys on one member. Raises Broken and RecorderOvertaken."""
     call = member.watch.Watch(metadata=REQUIRE_LEADER)
     request = WatchCreateRequest(key=ALL_KEYS, range_end=ALL_KEYS, start_revision=start_revision)

@@ -195,7 +195,7 @@ class AttemptCalls:
         for kind, begun in self._begun.items():
             if begun.view.ended is None:
                 begun.task.cancel()
-                self._ended(kind, failure)
+                self._mark_ended(kind, failure)
 
     async def _run(self, call: ContainerCall, plan: ProcessPlan, host: str) -> None:
         failure = ""
@@ -206,10 +206,10 @@ class AttemptCalls:
             failure = f"timed out after {call.timeout:g} s"
         except Exception as error:  # any exception: the kubelet waits for a call that never ends
             failure = str(error) or type(error).__name__
-        self._ended(call.kind, failure)
+        self._mark_ended(call.kind, failure)
         self._changed()
 
-    def _ended(self, kind: CallKind, failure: str) -> None:
+    def _mark_ended(self, kind: CallKind, failure: str) -> None:
         begun = self._begun[kind]
         begun.view = begun.view._replace(ended=read_clocks(self._clock), failure=failure)
 

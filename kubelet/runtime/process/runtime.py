@@ -341,14 +341,14 @@ class ProcessRuntime:
         begun = self._new_attempt(sandbox, container, attempt)
         sandbox.containers[container] = self._new_latest_attempt(sandbox, begun, before.attempt.exit if before else None)
         try:
-            plan = self._plan(sandbox, sandbox.container(container), home / "root")
+            plan = self._plan_process(sandbox, sandbox.container(container), home / "root")
         except (OSError, ValueError, UnsupportedPod, MissingObject) as error:  # ValueError: a null character in a path
             begun.fail_start(str(error), now)
         else:
             begun.start_attempt(plan, now)
         shutil.rmtree(home / str(attempt - KEPT), ignore_errors=True)
 
-    def _plan(self, sandbox: _Sandbox, container: Container, root: Path) -> ProcessPlan:
+    def _plan_process(self, sandbox: _Sandbox, container: Container, root: Path) -> ProcessPlan:
         """Raises OSError, ValueError, Unsupported and MissingObject."""
         pod, objects = sandbox.pod, self._objects(sandbox.pod.metadata.uid)
         where = volume_paths(pod, sandbox.folder / "volumes", objects)

@@ -109,7 +109,7 @@ class LogWriter:
         written = 0
         try:
             if self._size and self._size + len(data) > self._max_bytes:
-                self._rotate()
+                self._rotate_log()
             while written < len(data):
                 written += os.write(self._file, data[written:])
         except OSError as error:
@@ -121,7 +121,7 @@ class LogWriter:
         self._size += whole
         return data.count(b"\n", 0, whole)
 
-    def _rotate(self) -> None:
+    def _rotate_log(self) -> None:
         """Raises OSError; then the current file remains open."""
         fresh = _open_log(f"{self._path}.new")
         try:
@@ -395,7 +395,7 @@ def _kill_descendants() -> None:
     """Kills children until there are none. Orphans of killed children become children of the shim."""
     deadline = time.monotonic() + CLEANUP
     while time.monotonic() < deadline:
-        for child in _children():
+        for child in _child_pids():
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
         try:
@@ -406,7 +406,7 @@ def _kill_descendants() -> None:
             return
 
 
-def _children() -> list[int]:
+def _child_pids() -> list[int]:
     me, numbers = str(os.getpid()), []
     for entry in os.listdir("/proc"):
         if entry.isdigit():

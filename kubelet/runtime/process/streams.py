@@ -111,13 +111,13 @@ class _LogRenderer:
 
     def lines(self, entries: list[bytes]) -> bytes:
         """Parses entries. Invalid entries are skipped."""
-        text = b"".join(part for entry in entries for part in self._entry(entry))
+        text = b"".join(part for entry in entries for part in self._render_entry(entry))
         if self._left is not None:
             text = text[: self._left]
             self._left -= len(text)
         return text
 
-    def _entry(self, entry: bytes) -> Iterator[bytes]:
+    def _render_entry(self, entry: bytes) -> Iterator[bytes]:
         moment, _, rest = entry.partition(b" ")
         _, _, rest = rest.partition(b" ")
         tag, blank, content = rest.partition(b" ")
@@ -392,7 +392,7 @@ class ProcessStreams:
                 yield data
 
     async def exec(self, start: ExecStart, stdin: AsyncIterator[bytes]) -> AsyncGenerator[ExecResponse, None]:
-        attempt = self._running(start.uid, start.container, start.name)
+        attempt = self._find_running_attempt(start.uid, start.container, start.name)
         if start.check:
             return
         plan = with_command(read_running_plan(attempt), start.command)
@@ -404,7 +404,7 @@ class ProcessStreams:
             raise StreamError(Code.UNAVAILABLE, f"the command cannot be started: {error}") from error
 
     async def attach(self, request: AttachRequest) -> AsyncGenerator[ExecResponse, None]:
-        attempt = self._running(request.uid, request.container, request.name)
+        attempt = self._find_running_attempt(request.uid, request.container, request.name)
         if request.check:
             return
         path = attempt / files.LOG
@@ -421,7 +421,7 @@ class ProcessStreams:
         """
         if not start.port:
             return
-        reader, writer = await _connect_to_pod(start, self._address(start))
+        reader, writer = await _connect_to_pod(start, self._pod_address(start))
         sending = asyncio.ensure_future(_send_to_port(writer, sent))
         try:
             yield PortForwardResponse()
@@ -433,14 +433,14 @@ class ProcessStreams:
             await asyncio.gather(sending, return_exceptions=True)
             writer.transport.abort()
 
-    def _address(self, start: PortForwardStart) -> str:
+    def _pod_address(self, start: PortForwardStart) -> str:
         """The address of the pod. Raises StreamError."""
         address = self._root.read_pod_address(start.uid)
         if not address:
             raise StreamError(Code.INVALID_ARGUMENT, f'pod "{start.name}" is not running')
         return address
 
-    def _running(self, uid: str, container: str, name: str) -> Path:
+    def _find_running_attempt(self, uid: str, container: str, name: str) -> Path:
         """The running attempt of the container. Raises StreamError."""
         attempts = self._root.attempt_directories(uid, container)
         if not attempts or files.read_record(str(attempts[-1] / files.RUNNING)) is None or not is_shim_alive(attempts[-1]):

@@ -111,15 +111,17 @@ async def measure_gateway(
                 progress.waiting(f"lists of {listed:,} pods through {name}")
                 await calibrate()
                 await _lists_timed(bench, done, name, fetch)
-        done.counts["gateways, MB with the pods"] = _memory(bench, GATEWAY)
-        streams = {name: _through(callers[0], media_type) for name, media_type in FORMATS.items()} | {"gRPC": _directly(bench)}
+        done.counts["gateways, MB with the pods"] = _read_memory(bench, GATEWAY)
+        streams = {name: _gateway_opener(callers[0], media_type) for name, media_type in FORMATS.items()} | {
+            "gRPC": _grpc_opener(bench)
+        }
         for name, create in _measure_creates(bench, callers, "watched-", events).items():
             progress.waiting(f"{watchers} watchers through {name}")
             await calibrate()
             await _measure_watch(bench, done, name, watchers, events, streams[name], create)
         await calibrate()
-        done.counts["gateways, MB with the watches"] = _memory(bench, GATEWAY)
-        done.counts["API servers, MB"] = _memory(bench, APISERVER)
+        done.counts["gateways, MB with the watches"] = _read_memory(bench, GATEWAY)
+        done.counts["API servers, MB"] = _read_memory(bench, APISERVER)
     return BenchRun(
         bench.calibration,
         began.read_usage(),
@@ -296,7 +298,7 @@ async def _measure_watch(
     done.works[f"watch, {name}"] = WorkResult(deliveries / (latest[0] - began), None, cpu_per_item(used, deliveries))
 
 
-def _through(session: aiohttp.ClientSession, media_type: str) -> Opener:
+def _gateway_opener(session: aiohttp.ClientSession, media_type: str) -> Opener:
     stream_type = f"{media_type};stream=watch" if media_type == PROTOBUF else media_type
     count = count_frames if media_type == PROTOBUF else count_lines
 
@@ -329,7 +331,7 @@ async def count_frames(chunks: AsyncIterator[bytes]) -> AsyncIterator[int]:
         yield count
 
 
-def _directly(bench: BenchCluster) -> Opener:
+def _grpc_opener(bench: BenchCluster) -> Opener:
     @asynccontextmanager
     async def open_stream(revision: int) -> AsyncIterator[AsyncIterator[int]]:
         async with _open_connection(bench) as peer:
@@ -378,7 +380,7 @@ def cpu_per_item(usage: Mapping[str, ProcessUsage], items: int) -> dict[str, flo
     return {name: result[name] / items * 1e6 for name in _COMPONENTS.values()}
 
 
-def _memory(bench: BenchCluster, component: str) -> int:
+def _read_memory(bench: BenchCluster, component: str) -> int:
     """Return the resident memory of a component with its descendants in MB."""
     running = [record.process for record in bench.cluster.state.processes_of(component) if record.process]
     result = map(procfs.read_usage, (*running, *procfs.find_descendants(running)))

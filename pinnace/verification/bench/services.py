@@ -210,7 +210,7 @@ async def _measure_endpoint_changes(client: Client, count: int, changed: int, pr
         for number in range(changed):
             name = f"many-{number * 7919 % count}"
             progress.waiting(f"change {number + 1} of {changed}")
-            group = 1 - int(await _dns_name(stored[name]))
+            group = 1 - int(await _read_server_name(stored[name]))
             slices = client.of(ENDPOINT_SLICES)
             wanted = await slices.get(name, NAMESPACE)
             wanted.CopyFrom(_move_endpoints(wanted, groups[group]))
@@ -265,7 +265,7 @@ async def _start_named_servers(groups: Sequence[Sequence[str]], port: int) -> As
             server.close()
 
 
-async def _dns_name(address: str) -> str:
+async def _read_server_name(address: str) -> str:
     async with asyncio.timeout(5):
         reader, writer = await asyncio.open_connection(address, 80)
         try:
@@ -279,7 +279,7 @@ async def _measure_until_named_server_answers(address: str, name: str) -> None:
     async with asyncio.timeout(CHANGE_TIMEOUT):
         while True:
             try:
-                if await _dns_name(address) == name:
+                if await _read_server_name(address) == name:
                     return
             except OSError:
                 await asyncio.sleep(0.001)

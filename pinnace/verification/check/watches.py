@@ -69,12 +69,12 @@ class ExpectedEvents:
         if events is None:
             events = self._events[selection] = [
                 event
-                for now, before in self._changes(selection)
+                for now, before in self._changes_for(selection)
                 if now.key.startswith(selection.prefix) and (event := _check_event(selection, now, before))
             ]
         return events
 
-    def _changes(self, selection: KeyQuery) -> Sequence[tuple[StoredChange, StoredChange | None]]:
+    def _changes_for(self, selection: KeyQuery) -> Sequence[tuple[StoredChange, StoredChange | None]]:
         """Return all changes that may concern the selection, as (new version, previous version)."""
         if self._resources is None:
             self._resources = self._group_by_resource()

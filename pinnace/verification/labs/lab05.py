@@ -14,7 +14,7 @@ NODE_CPU = 4000
 """Millicores of a node."""
 
 
-async def _frozen(client: Client) -> tuple[str, str]:
+async def _find_frozen_leader(client: Client) -> tuple[str, str]:
     """Return the holder of the first term that ended without heartbeats, and the next holder."""
     for term, following in pairwise(await list_terms(client)):
         if term.reason.startswith("no heartbeats"):
@@ -23,12 +23,12 @@ async def _frozen(client: Client) -> tuple[str, str]:
 
 
 async def check_freeze(client: Client) -> str:
-    frozen, following = await _frozen(client)
+    frozen, following = await _find_frozen_leader(client)
     return f"the term of {frozen} ended without heartbeats, and {following} led after it"
 
 
 async def check_resume(client: Client) -> str:
-    frozen, _ = await _frozen(client)
+    frozen, _ = await _find_frozen_leader(client)
     try:
         election = await client.elections.get("scheduler")
     except NotFound:

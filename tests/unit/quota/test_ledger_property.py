@@ -91,7 +91,7 @@ def found_within(seeds: int) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("owner", "name", "wrong"), [(QuotaLedger, "send", charge_afterwards), (QuotaRecount, "_correction", count_late)]
+    ("owner", "name", "wrong"), [(QuotaLedger, "send", charge_afterwards), (QuotaRecount, "_correct_quota", count_late)]
 )
 def test_ledger_that_is_careless_is_caught(owner: type, name: str, wrong: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owner, name, wrong)

@@ -100,9 +100,9 @@ class DuplicateProcess:
                 *dying_with_parent(argv), stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
         self.details = f"pid {self._process.pid}"
-        await self._ready(self._process, replace(plan, http=argv[argv.index(HTTP) + 1]))
+        await self._wait_until_ready(self._process, replace(plan, http=argv[argv.index(HTTP) + 1]))
 
-    async def _ready(self, process: asyncio.subprocess.Process, plan: ProcessPlan) -> None:
+    async def _wait_until_ready(self, process: asyncio.subprocess.Process, plan: ProcessPlan) -> None:
         """Wait until the process runs the nodes. Returns after TWIN_TIMEOUT, because other faults may prevent this."""
         deadline = time.monotonic() + TWIN_TIMEOUT
         while process.returncode is None and await probe_readiness(plan):

@@ -87,7 +87,8 @@ class _Checker:
         self._steps = 0
         self._checks: dict[type, Callable[[Any], Type]] = {
             Literal: self._check_literal, Ident: self._check_ident, Select: self._select,
-            Call: self._call, ListNode: self._list, MapNode: self._check_map, StructNode: self._check_struct, Comprehension: self._check_comprehension,
+            Call: self._call, ListNode: self._list, MapNode: self._check_map,
+            StructNode: self._check_struct, Comprehension: self._check_comprehension,
         }  # fmt: skip
 
     def check(self, node: Node) -> Type:

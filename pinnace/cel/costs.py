@@ -112,7 +112,8 @@ class _Estimator:
         self._declared: dict[int, Type | None] = {}
         self._costs: dict[type, Callable[[Any], Range]] = {
             Literal: lambda node: ZERO, Ident: self._estimate_ident, Select: self._select,
-            Call: self._call, ListNode: self._list, MapNode: self._estimate_map, StructNode: self._estimate_struct, Comprehension: self._estimate_comprehension,
+            Call: self._call, ListNode: self._list, MapNode: self._estimate_map,
+            StructNode: self._estimate_struct, Comprehension: self._estimate_comprehension,
         }  # fmt: skip
 
     def cost(self, node: Node) -> Range:

@@ -88,7 +88,8 @@ class _Compiler:
         self.size = len(names) + 1
         self._compilers: dict[type, Callable[[Any], Closure]] = {
             Literal: self._compile_literal, Ident: self._compile_ident, Select: self._select,
-            Call: self._call, ListNode: self._list, MapNode: self._compile_map, StructNode: self._compile_struct, Comprehension: self._compile_comprehension,
+            Call: self._call, ListNode: self._list, MapNode: self._compile_map,
+            StructNode: self._compile_struct, Comprehension: self._compile_comprehension,
         }  # fmt: skip
         self._nodes = 0
 

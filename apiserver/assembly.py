@@ -60,7 +60,7 @@ from pinnace.api.resources import (
 from pinnace.apiextensions.kinds import CustomVersion
 from pinnace.apiserver.account_secrets import TokenSecretFiller
 from pinnace.apiserver.admission import AdmissionChain
-from pinnace.apiserver.admission.plugins import OPTIONAL, SERVICE_ACCOUNT, chain
+from pinnace.apiserver.admission.plugins import OPTIONAL, SERVICE_ACCOUNT, build_chain
 from pinnace.apiserver.auth.audit import AuditSink, CallAudit, NoAudit
 from pinnace.apiserver.auth.authentication import NoTokenAuthenticator, TokenAuthenticator
 from pinnace.apiserver.auth.authorizer import Impersonator, NodeAuthorizer, UnionAuthorizer
@@ -212,7 +212,7 @@ class Assembly:
         self._fences = FenceVerifier(storage, self.cacher, self.policy)
         self._flow = PriorityAndFairness(settings.seats, clock=clock, meter=metrics.FlowMeter())
         self._retention = EventRetention(storage, self.cacher, clock, settings.events)
-        metrics.show(self._flow.levels, self.cacher, self._retention)
+        metrics.register_gauges(self._flow.levels, self.cacher, self._retention)
         self._elections = ElectionsService(
             storage,
             self._elections_committer,
@@ -224,7 +224,7 @@ class Assembly:
             timing=timing_of(settings.election_lease),
         )
         self._heartbeats = HeartbeatsService(storage, self._committer, self.cacher, self.policy, clock=clock, rng=self._rng)
-        self._admission = admission = chain(
+        self._admission = admission = build_chain(
             self.cacher, self._nodes, self._rbac, self._quotas, settings.tracer, clock, settings.optional_plugins
         )
         self._webhook_client = WebhookClient(EndpointResolver(of(SERVICES), of(ENDPOINT_SLICES), self._rng).resolve)

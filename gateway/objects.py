@@ -104,7 +104,7 @@ class ObjectHandlers:
     async def create(self, request: Request, route: Route) -> Response:
         form = negotiate_for(request, route.resource)
         obj = await self._read_object(request, route)
-        settle_namespace(route, obj)
+        set_namespace_from_path(route, obj)
         message: Any = route.resource.resource.request("Create")(object=obj)  # type: ignore[union-attr]
         message.options.dryRun.extend(read_dry_run(request))
         message.options.fieldManager = read_field_manager(request)
@@ -114,7 +114,7 @@ class ObjectHandlers:
     async def update(self, request: Request, route: Route) -> Response:
         form = negotiate_for(request, route.resource)
         obj = await self._read_object(request, route)
-        settle_namespace(route, obj)
+        set_namespace_from_path(route, obj)
         check_name(route, obj)
         update: Any = route.resource.resource.request("Update")(object=obj)  # type: ignore[union-attr]
         update.options.dryRun.extend(read_dry_run(request))
@@ -329,7 +329,7 @@ class ObjectHandlers:
         return options
 
 
-def settle_namespace(route: Route, obj: Any) -> None:
+def set_namespace_from_path(route: Route, obj: Any) -> None:
     """Set the object's namespace to that of the path. Raises ApiStatus (400) if the object has a different namespace."""
     if route.resource.namespaced:
         if obj.metadata.namespace and obj.metadata.namespace != route.namespace:

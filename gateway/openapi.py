@@ -21,7 +21,7 @@ from pinnace.api.codec import fields_of
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.meta_v1_pb2 import FieldsV1, ListMeta, MicroTime, ObjectMeta, Time
 from pinnace.api.resource_v1_pb2 import Quantity
-from pinnace.api.schema import META_PACKAGE, extensions
+from pinnace.api.schema import META_PACKAGE, load_extensions
 from pinnace.api.schema import schema_name as kubernetes_name
 from pinnace.apiextensions.kinds import CustomVersion
 from pinnace.apiextensions.openapi import schema_name as custom_schema_name
@@ -125,7 +125,7 @@ class _SchemaRegistry:
     def _build_schema(self, descriptor: Descriptor, kind: ApiResource | None, of_list: bool) -> dict[str, Any]:
         if descriptor.full_name in _SPECIAL:
             return dict(_SPECIAL[descriptor.full_name][1])
-        extended = extensions().get(schema_name(descriptor), {})
+        extended = load_extensions().get(schema_name(descriptor), {})
         properties: dict[str, Any] = {}
         required = []
         for name, field in fields_of(descriptor).items():

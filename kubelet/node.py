@@ -21,9 +21,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from pinnace.api.core_v1_pb2 import ContainerStateTerminated, Node, Pod, Taint, Toleration
-from pinnace.api.integers import natural
+from pinnace.api.integers import parse_natural
 from pinnace.api.names import is_extended_resource
-from pinnace.api.pods import evicting, tolerates
+from pinnace.api.pods import evicting_taints, tolerates
 from pinnace.api.scalars import to_time
 from pinnace.api.wellknown import CRASH_ANNOTATION, FAULT_ANNOTATION
 from pinnace.fit import AdmissionPredicate, FitRefusal, NodeCapacity, Requests, allocatable_amounts, matches_node
@@ -49,13 +49,13 @@ class VirtualNode:
         self._network = self._network_of(node)
         self._addresses = self._new_address_pool(node)
         self._node = node
-        self._taints = evicting(node)
+        self._taints = evicting_taints(node)
         self._pods_by_uid: dict[str, tuple[Requests, str]] = {}
 
     def update(self, node: Node) -> None:
         """Applies a changed Node object. Running pods and their addresses are kept."""
         self._node = node
-        self._taints = evicting(node)
+        self._taints = evicting_taints(node)
         self._room.allocatable = allocatable_amounts(node)
         if (network := self._network_of(node)) != self._network:  # the node had no pod capacity when it was added
             self._network = network
@@ -283,7 +283,7 @@ def node_fault(node: Node) -> NodeFault | None:
 def requested_crashes(pod: Pod) -> Iterator[ContainerCrash]:
     for key, value in pod.metadata.annotations.items():
         if key.startswith(CRASH_ANNOTATION):
-            attempt, code = map(natural, value.partition(" ")[::2])
+            attempt, code = map(parse_natural, value.partition(" ")[::2])
             if attempt is not None and code is not None:
                 yield ContainerCrash(key.removeprefix(CRASH_ANNOTATION), attempt, code % 256)
 

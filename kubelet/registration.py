@@ -42,7 +42,7 @@ from pinnace.api.wellknown import (
     RESERVED_ANNOTATION,
     ZONE_LABEL,
 )
-from pinnace.api.wire import portions
+from pinnace.api.wire import split_into_batches
 from pinnace.client.errors import AlreadyExists, ApiError, Conflict, Exhausted, NotFound, Unavailable, error_of
 from pinnace.client.resource import ResourceClient
 from pinnace.client.workqueue import RejectedQueue
@@ -344,7 +344,9 @@ class NodeRegistrar:
         """Creates nodes of this fleet as Ready, and adopts those that already exist. Returns rejections."""
         refused: RejectedNodes = {}
         done = 0
-        for chunk in portions((build_node(name, self._fleet, self._machine, self._clock.time()) for name in names), CHUNK):
+        for chunk in split_into_batches(
+            (build_node(name, self._fleet, self._machine, self._clock.time()) for name in names), CHUNK
+        ):
             refused |= await _send_batch(self._client.create_batch, chunk)
             done += len(chunk)
             log.info("registered %d of %d nodes", done, len(names))
@@ -369,7 +371,7 @@ class NodeRegistrar:
         reports = (with_ready_status(node, self._machine, now, pressures(node.metadata.name)) for node in unready)
         before = {node.metadata.name: node for node in unready}
         refused: RejectedNodes = {}
-        for chunk in portions(reports, CHUNK):
+        for chunk in split_into_batches(reports, CHUNK):
             refused |= await _send_batch(self._client.update_status_batch, chunk)
             for node in chunk:
                 if node.metadata.name not in refused:

@@ -60,10 +60,10 @@ class ServiceVariables:
             services[MASTER_SERVICE] = master
         if pod.spec.enableServiceLinks or not pod.spec.HasField("enableServiceLinks"):
             services.update((item.metadata.name, item) for item in self._by_namespace.under(pod.metadata.namespace).values())
-        return {name: value for _, service in sorted(services.items()) for name, value in variables(service)}
+        return {name: value for _, service in sorted(services.items()) for name, value in variables_of(service)}
 
 
-def variables(service: Service) -> Iterator[tuple[str, str]]:
+def variables_of(service: Service) -> Iterator[tuple[str, str]]:
     """Yield the variables of a service."""
     address, ports = service.spec.clusterIP, service.spec.ports
     if address in ("", "None") or service.spec.type == "ExternalName" or not ports:

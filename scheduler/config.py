@@ -518,7 +518,7 @@ def read_configuration(file: Path, *, seed: int = 0) -> Configuration:
 def parse_configuration(document: str, folder: Path = Path(), *, seed: int = 0) -> Configuration:
     """Parse the text of a configuration file in `folder`. Raise ConfigurationError if it is invalid."""
     try:
-        result = documents.plain(document)
+        result = documents.load_plain_documents(document)
     except documents.DocumentError as error:
         raise ConfigurationError(f"line {error.line}: {error}") from None
     if len(result) > 1:

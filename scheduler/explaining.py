@@ -26,7 +26,7 @@ from pinnace.api import wellknown
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.pods import ENDED
-from pinnace.api.records import Answer, Explanation, Trouble, Unexplained, decides, no_profile, to_json
+from pinnace.api.records import Answer, Explanation, Trouble, Unexplained, deciding_election, no_profile, to_json
 from pinnace.api.resources import ELECTIONS_PREFIX, NODES, PODS, Resource, T, store_key
 from pinnace.api.status import encode
 from pinnace.api.wellknown import SCHEDULER_ELECTION
@@ -107,7 +107,7 @@ def select_configuration(
     offers = (
         [(given, given.load())] if given else list(_load_configurations(filter(None, (kept, ConfigurationSource())), problems))
     )
-    leader = decides(scheduler, elections or ())
+    leader = deciding_election(scheduler, elections or ())
     if elections is None:
         unconfirmed = "you have no permission to list elections, so the deciding scheduler is unknown"
     elif leader is not None:

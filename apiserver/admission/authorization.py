@@ -27,7 +27,7 @@ from typing import Any
 
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Event, Node, Pod, Taint
-from pinnace.api.integers import natural
+from pinnace.api.integers import parse_natural
 from pinnace.api.machines import NATIVE, is_restricted
 from pinnace.api.quantity import QuantityError, amount
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding
@@ -307,4 +307,4 @@ class ElectionLeases:
 def _election_of_lease(name: str, old: Lease | None) -> str:
     """Return the election that the Lease represents; "" if there is none."""
     election, _, token = old.metadata.annotations.get(FENCE_ANNOTATION, "").rpartition("/") if old is not None else ("",) * 3
-    return election if natural(token) is not None else _RESERVED_LEASES.get(name, "")
+    return election if parse_natural(token) is not None else _RESERVED_LEASES.get(name, "")

@@ -64,7 +64,7 @@ from pinnace.api.resources import (
     Resource,
 )
 from pinnace.api.selectors import from_message
-from pinnace.api.users import AUTHENTICATED, UNAUTHENTICATED, service_account, service_account_user
+from pinnace.api.users import AUTHENTICATED, UNAUTHENTICATED, parse_service_account, service_account_user
 from pinnace.api.users import SERVICE_ACCOUNTS as ALL_SERVICE_ACCOUNTS
 from pinnace.api.wellknown import CONTROLLERS_ELECTION, SCHEDULER_ELECTION
 from pinnace.apiserver.auth.authentication import MASTERS, User
@@ -162,7 +162,7 @@ class ParsedBinding(NamedTuple):
         """Return the subject that matches the user, such as 'Group "dev"'; None if no subject matches."""
         if user.name in self.users:
             return f'User "{user.name}"'
-        if user.name in self.accounts and (account := service_account(user.name)) is not None:
+        if user.name in self.accounts and (account := parse_service_account(user.name)) is not None:
             return f'ServiceAccount "{account.name}/{account.namespace}"'
         group = next((group for group in user.groups if group in self.groups), None)
         return f'Group "{group}"' if group is not None else None

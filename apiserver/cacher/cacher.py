@@ -53,7 +53,7 @@ from pinnace.apiserver.cacher.history import (
     HistoryCheck,
     HistoryFingerprints,
     initial_state,
-    replay,
+    replay_events,
 )
 from pinnace.apiserver.cacher.listing import Lister, ListQuery
 from pinnace.apiserver.cacher.reflector import Callback, RawKeys, Reflector
@@ -473,7 +473,7 @@ class ResourceCache(Generic[T]):
         if since is not None and since < self._log.floor:
             raise RevisionExpired(self._log.floor)
         turns, begin = self._catching_up, now if since is None else since
-        replayed: Iterator[EncodedResponse] = replay(
+        replayed: Iterator[EncodedResponse] = replay_events(
             selection, self._log, begin, self._progress, self._fingerprints, turns.is_slice_over
         )
         if since is None:

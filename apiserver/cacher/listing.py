@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Generic, Self, TypeVar
 
 from pinnace.api import wire
-from pinnace.api.integers import natural
+from pinnace.api.integers import parse_natural
 from pinnace.api.resources import Object
 from pinnace.apiserver.cacher.store import (
     CacheEntry,
@@ -71,7 +71,7 @@ class ContinueToken:
             raise InvalidContinueToken(f"invalid continue token: {_HINT}") from None
         if digest != selection.digest:
             raise InvalidContinueToken(f"the continue token belongs to another list: {_HINT}")
-        number = natural(revision)
+        number = parse_natural(revision)
         if not number or not after.startswith(selection.prefix):
             raise InvalidContinueToken(f"invalid continue token: {_HINT}")
         return cls(number, after)
@@ -232,6 +232,6 @@ def _parse_revision(text: str) -> int | None:
     """Parse a resourceVersion; None if it is empty. Raises InvalidContinueToken."""
     if not text:
         return None
-    if (revision := natural(text)) is None:
+    if (revision := parse_natural(text)) is None:
         raise InvalidContinueToken(f'invalid resource version "{text[:32]}"')
     return revision

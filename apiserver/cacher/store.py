@@ -121,12 +121,12 @@ class CacheEntry(Generic[T]):
     @property
     def encoded_with_revision(self) -> bytes:
         """The encoded object with its resourceVersion. It is not cached, because memory is more expensive than the copy."""
-        return self.value + wire.stamp(self.mod_revision)
+        return self.value + wire.encode_resource_version(self.mod_revision)
 
     def encoded_for(self, selection: "SelectionPredicate") -> bytes:
         """The encoded object with its resourceVersion, as a list or watch sends it."""
         value = self.value if selection.shows_owners else wire.without_ownership(self.value)
-        return value + wire.stamp(self.mod_revision)
+        return value + wire.encode_resource_version(self.mod_revision)
 
     def _parse(self) -> T:
         obj = self._message()
@@ -253,7 +253,7 @@ class CacheEvent(Generic[T]):
         the deletion. `shows_owners`: see SelectionPredicate."""
         entry: Any = self.old if kind == DELETED else self.new
         value = entry.value if shows_owners else wire.without_ownership(entry.value)
-        return wire.watch_event(kind, value + wire.stamp(self.revision))
+        return wire.watch_event(kind, value + wire.encode_resource_version(self.revision))
 
 
 class CacheStore(Generic[T]):

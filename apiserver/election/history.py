@@ -56,7 +56,7 @@ from typing import NamedTuple
 
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.elections_pb2 import Candidate, Term
-from pinnace.api.integers import natural
+from pinnace.api.integers import parse_natural
 from pinnace.api.meta_v1_pb2 import MicroTime
 from pinnace.api.names import new_uid
 from pinnace.api.resources import (
@@ -205,7 +205,7 @@ def lease_name(election: str) -> str:
 def _token_of_lease(lease: Lease, election: str) -> int | None:
     """Return the token in a Lease object; None if the Lease does not belong to the election."""
     shows, _, token = lease.metadata.annotations.get(FENCE_ANNOTATION, "").rpartition("/")
-    return natural(token) if shows == election else None
+    return parse_natural(token) if shows == election else None
 
 
 class CandidateChange(NamedTuple):

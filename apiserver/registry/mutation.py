@@ -25,10 +25,10 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 from google.protobuf.message import DecodeError
 
 from pinnace.api import wire
-from pinnace.api.codec import IGNORE, STRICT, WARN, CodecError, Problem, revised, to_dict
+from pinnace.api.codec import IGNORE, STRICT, WARN, CodecError, Problem, decode_revision, to_dict
 from pinnace.api.conversion import conversion_of
 from pinnace.api.ownership import with_shown_owners, without_owners
-from pinnace.api.patch import PatchError, PatchFormatError, UnmergeableError, parse, patched, with_reset
+from pinnace.api.patch import PatchError, PatchFormatError, UnmergeableError, apply_any_patch, parse, with_reset
 from pinnace.api.resources import PODS, Object, Resource
 from pinnace.api.status import Refusal, Violation
 from pinnace.api.verbs_pb2 import PatchRequest
@@ -126,7 +126,7 @@ class WriteResult(NamedTuple):
 
     @property
     def encoded(self) -> bytes:
-        return self.value + wire.stamp(self.revision) if self.revision else self.value
+        return self.value + wire.encode_resource_version(self.revision) if self.revision else self.value
 
 
 Outcome = WriteResult | Refusal
@@ -258,7 +258,7 @@ class Mutator(Generic[T]):
         if current is None:
             return None
         obj = self._resource.message()
-        obj.ParseFromString(current.value + wire.stamp(current.mod_revision))
+        obj.ParseFromString(current.value + wire.encode_resource_version(current.mod_revision))
         if self._form is not None:
             obj = self._form.from_stored(obj)
         return ObjectVersion(obj, current.mod_revision, current.value)
@@ -467,8 +467,8 @@ def patch_function(resource: Resource[Any], request: PatchRequest) -> Callable[[
             served = conversion.to_served(old)
             served = with_shown_owners(resource, served) if mentions_owners else without_owners(served)
             form = to_dict(served)
-            result = patched(form, request.type, patch, message.DESCRIPTOR)
-            new = conversion.to_stored(revised(resource, served, form, with_reset(result), ignored), old)
+            result = apply_any_patch(form, request.type, patch, message.DESCRIPTOR)
+            new = conversion.to_stored(decode_revision(resource, served, form, with_reset(result), ignored), old)
         except PatchFormatError as error:
             raise Rejected(errors.bad_request(str(error))) from None
         except UnmergeableError as error:

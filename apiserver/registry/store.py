@@ -418,7 +418,9 @@ class Store(Generic[T]):
             raise Rejected(errors.bad_request(f"patch: {error}")) from None
         assert isinstance(data, Mapping)
         options = request.options
-        configuration = managed_fields.configuration(resource, data, options.fieldManager, request.subresource, options.force)
+        configuration = managed_fields.read_applied_configuration(
+            resource, data, options.fieldManager, request.subresource, options.force
+        )
         metadata = data.get("metadata") or {}
         if metadata.get("name", request.name) != request.name:
             message = f"the name of the object ({metadata['name']}) does not match the name on the URL ({request.name})"

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from pinnace.api.coordination_v1_pb2 import Lease, LeaseList
 from pinnace.api.elections_pb2 import Election
-from pinnace.api.integers import natural
+from pinnace.api.integers import parse_natural
 from pinnace.api.meta_v1_pb2 import MicroTime
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE, SYSTEM_NAMESPACE, election_key
 from pinnace.api.scalars import to_micro_time, to_seconds
@@ -178,4 +178,4 @@ def _election_of(lease: Lease) -> str | None:
     if lease.metadata.namespace != SYSTEM_NAMESPACE:
         return None
     election, _, token = lease.metadata.annotations.get(FENCE_ANNOTATION, "").rpartition("/")
-    return election if election and natural(token) is not None else None
+    return election if election and parse_natural(token) is not None else None

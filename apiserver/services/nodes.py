@@ -37,7 +37,7 @@ from typing import NamedTuple
 
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Node
-from pinnace.api.integers import natural
+from pinnace.api.integers import parse_natural
 from pinnace.api.names import dns_subdomain, new_uid
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
@@ -496,7 +496,7 @@ class Signature(NamedTuple):
     @classmethod
     def of_lease(cls, lease: Lease) -> Signature:
         annotations = lease.metadata.annotations
-        birth = natural(annotations.get(BIRTH_ANNOTATION, "")) or 0
+        birth = parse_natural(annotations.get(BIRTH_ANNOTATION, "")) or 0
         return cls(lease.spec.holderIdentity, birth, annotations.get(STREAM_ANNOTATION, ""))
 
     @classmethod

@@ -68,7 +68,7 @@ from pinnace.apiserver.registry.eviction import (
     eviction_refused,
     is_guarded,
     needs_disruption,
-    protection,
+    parse_budget,
     take_disruptions_mutation,
 )
 from pinnace.apiserver.registry.fencing import FenceVerifier
@@ -465,7 +465,7 @@ class EvictionHandler:
         ]
         budgets = [entry.obj for selection in selections for entry in self._cached_budgets.select(selection)]
         protections = defaultdict[str, list[ParsedBudget]](list)
-        for result in await apply_in_slices(protection, budgets, self._clock):
+        for result in await apply_in_slices(parse_budget, budgets, self._clock):
             protections[result.budget.metadata.namespace].append(result)
         return protections
 

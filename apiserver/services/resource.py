@@ -23,7 +23,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from pinnace.api.core_v1_pb2 import Event, Namespace
 from pinnace.api.events_pb2 import CreateEventBatchRequest
-from pinnace.api.integers import natural
+from pinnace.api.integers import parse_natural
 from pinnace.api.meta_v1_pb2 import DeleteOptions, ListOptions, ObjectMeta
 from pinnace.api.namespaces_pb2 import UpdateNamespaceRequest
 from pinnace.api.resources import ALL, DEFAULT_NAMESPACE, EVENTS, Object, Resource
@@ -355,7 +355,7 @@ def _delete_request(metadata: ObjectMeta, options: DeleteOptions) -> DeleteReque
 def _parse_revision(text: str) -> int:
     if not text:
         return 0
-    if (revision := natural(text)) is None:
+    if (revision := parse_natural(text)) is None:
         raise Rejected(errors.bad_request(f'resourceVersion: Invalid value: "{text[:32]}"'))
     return revision
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from pinnace.api.autoscaling_v1_pb2 import Scale
-from pinnace.api.codec import IGNORE, STRICT, readable, to_dict
-from pinnace.api.patch import PatchError, parse, patched
+from pinnace.api.codec import IGNORE, STRICT, decode_valid_part, to_dict
+from pinnace.api.patch import PatchError, apply_any_patch, parse
 from pinnace.api.resources import Object
 from pinnace.api.selectors import from_message
 from pinnace.api.status import Violation
@@ -87,7 +87,7 @@ class ScaledService(ResourceService[T]):
 
         def apply(old: Scale) -> Scale:
             try:
-                form = patched(_TYPE | to_dict(old), request.type, patch)
+                form = apply_any_patch(_TYPE | to_dict(old), request.type, patch)
             except PatchError as error:
                 raise Rejected(errors.invalid(self._resource, request.name, [Violation("patch", str(error))])) from None
             return self._read(form, old, request)
@@ -98,7 +98,7 @@ class ScaledService(ResourceService[T]):
         """Decode a patched Scale. Raises Rejected."""
         if not isinstance(form, Mapping) or any(form.get(name) != value for name, value in _TYPE.items()):
             raise Rejected(errors.bad_request(f"the patched object is not a {KIND} of {API_VERSION}"))
-        scale, problems = readable(Scale, {name: value for name, value in form.items() if name not in _TYPE})
+        scale, problems = decode_valid_part(Scale, {name: value for name, value in form.items() if name not in _TYPE})
         if wrong := [Violation(problem.field, problem.message) for problem in problems if not problem.unknown]:
             raise Rejected(errors.invalid(self._resource, request.name, wrong))
         unknown = [f'unknown field "{problem.field}"' for problem in problems]

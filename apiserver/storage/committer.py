@@ -84,7 +84,7 @@ from pinnace.apiserver.storage.interface import (
     Write,
     WriteConflict,
     WriteDenied,
-    expanded,
+    expand_companions,
     failure_of,
     is_at_expected,
 )
@@ -154,7 +154,7 @@ class TransactionPipeline:
 
     async def send(self, writes: Sequence[Write]) -> Answer:
         """Send one transaction. Calls must not overlap. Raises StorageError. A cancelled call makes the pipeline unusable."""
-        writes = expanded(writes)
+        writes = expand_companions(writes)
         try:
             return await self._send(writes)
         except OutOfSpace:

@@ -11,9 +11,9 @@ their parent. Absent and empty fields are omitted, except for fields whose prese
 second.
 
 Fields that this version of the messages does not define are kept as bytes (protobuf's unknown fields). They are not validated
-or defaulted, and JSON does not contain them. `revised` changes an object by its JSON form and keeps them. To find hidden
-fields, it compares the old object with the object that is decoded from the old object's JSON form. Equal parts hide nothing.
-(Comparing the JSON of each part took a second for an object with 10,000 parts.)
+or defaulted, and JSON does not contain them. `decode_revision` changes an object by its JSON form and keeps them. To
+find hidden fields, it compares the old object with the object that is decoded from the old object's JSON form. Equal parts hide
+nothing. (Comparing the JSON of each part took a second for an object with 10,000 parts.)
 """
 
 import difflib
@@ -259,10 +259,10 @@ def as_written(obj: Message | Object, data: Mapping[str, Any]) -> dict[str, Any]
 
 
 @overload
-def readable(target: Resource[T], data: object, path: FieldPath = ()) -> tuple[T, Sequence[Problem]]: ...
+def decode_valid_part(target: Resource[T], data: object, path: FieldPath = ()) -> tuple[T, Sequence[Problem]]: ...
 @overload
-def readable(target: type[M], data: object, path: FieldPath = ()) -> tuple[M, Sequence[Problem]]: ...
-def readable(target: Any, data: object, path: FieldPath = ()) -> Any:
+def decode_valid_part(target: type[M], data: object, path: FieldPath = ()) -> tuple[M, Sequence[Problem]]: ...
+def decode_valid_part(target: Any, data: object, path: FieldPath = ()) -> Any:
     """Decode the valid part of an object. Return the object and the problems. Invalid values are skipped; invalid messages are
     empty."""
     return _read(target, data, path)
@@ -464,7 +464,7 @@ def says_more(message: Message) -> bool:
     return len(UnknownFieldSet(message)) > 0
 
 
-def revised(
+def decode_revision(
     resource: Resource[T],
     old: T,
     form: Mapping[str, Any],
@@ -477,17 +477,17 @@ def revised(
     identity (`merge.key_of`). Invalid values of `old` that the data does not correct are kept and not reported. Raises
     CodecError for all other problems, except those that `ignored` accepts.
     """
-    new, result = readable(resource, data)
+    new, result = decode_valid_part(resource, data)
     problems = [problem for problem in result if not ignored(problem)]
     if isinstance(resource, CustomResource):
         _refuse(problems, frozenset())
         return new
-    shown, before = readable(resource, form)
+    shown, before = decode_valid_part(resource, form)
     known = frozenset(before)
     _refuse(problems, known)
     _restore(cast(Message, new), cast(Message, old), cast(Message, shown))
     if problems:  # moved values are not matched with their old position
-        _refuse(readable(resource, to_dict(new))[1], known)
+        _refuse(decode_valid_part(resource, to_dict(new))[1], known)
     return new
 
 

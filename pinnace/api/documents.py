@@ -111,7 +111,7 @@ def parse(text: str) -> Iterator[Document]:
         yield from documents
 
 
-def plain(text: str) -> list[Any]:
+def load_plain_documents(text: str) -> list[Any]:
     """Return the documents of a configuration file as plain dictionaries and lists. Raises DocumentError, including for
     duplicate keys."""
     result = []
@@ -132,10 +132,10 @@ def _parse_yaml(text: str) -> Iterator[Document]:
     try:
         yield from _Parser(text).documents()
     except yaml.YAMLError as error:
-        raise _NotYaml(*mistake(error, text)) from None
+        raise _NotYaml(*describe_yaml_error(error, text)) from None
 
 
-def mistake(error: yaml.YAMLError, text: str) -> tuple[int, str]:
+def describe_yaml_error(error: yaml.YAMLError, text: str) -> tuple[int, str]:
     """Return the line of a YAML error and its message on one line."""
     match error:
         case yaml.MarkedYAMLError():

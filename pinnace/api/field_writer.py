@@ -20,7 +20,7 @@ from pinnace.api.codec import INLINED, OWNERSHIP, SHOWN_WHEN_ZERO, Field, fields
 from pinnace.api.fieldset import FieldSet, field_element
 from pinnace.api.go_form import SHOWN_AS_NULL, SHOWN_WHEN_EMPTY
 from pinnace.api.parts import SHARED_PARTS, PartCache, encode_without
-from pinnace.api.schema import List, Map, Scalar, Type, empty, type_of
+from pinnace.api.schema import List, Map, Scalar, Type, empty_object, type_of
 
 NOTHING = FieldSet()
 MAX_CACHED = 4 << 20
@@ -52,7 +52,7 @@ def fields_v1(message: Any, excluded: FieldSet, omitted: frozenset[str] = frozen
 
 @cache
 def _build_skeleton(descriptor: Descriptor) -> "_Skeleton":
-    return _Skeleton({**empty(descriptor), "metadata": {}})
+    return _Skeleton({**empty_object(descriptor), "metadata": {}})
 
 
 class _Skeleton:

@@ -44,7 +44,7 @@ SHOWN_AS_NULL: dict[str, tuple[str, ...]] = {
 """Times and lists that Kubernetes serializes as null if they are absent: Go's `omitempty` does not omit a struct."""
 
 
-def completed(message: Message, form: Mapping[str, Any]) -> dict[str, Any]:
+def complete_form(message: Message, form: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON form of a message with the fields that Kubernetes writes as null or {}. `form` is not changed."""
     described: Any = message
     return _complete_message(described.DESCRIPTOR, form)

@@ -61,7 +61,7 @@ class _Parser:
         nanos = self._parse_fraction()
         offset = self._parse_zone()
         if self._rest:
-            raise self._parse_error(f": extra text: {quoted(self._rest)}")
+            raise self._parse_error(f": extra text: {quote_shortened(self._rest)}")
         if not 1 <= day <= _days_in(year, month):
             raise self._parse_error(": day out of range")
         days = _days_before(year) + sum(_days_in(year, index) for index in range(1, month)) + day - 1 - _DAYS_TO_1970
@@ -126,13 +126,15 @@ class _Parser:
         return -offset if text[0] == "-" else offset
 
     def _mismatch_error(self, element: str) -> TimeError:
-        return self._parse_error(f" as {quoted(self._layout)}: cannot parse {quoted(self._rest)} as {quoted(element)}")
+        return self._parse_error(
+            f" as {quote_shortened(self._layout)}: cannot parse {quote_shortened(self._rest)} as {quote_shortened(element)}"
+        )
 
     def _parse_error(self, problem: str) -> TimeError:
-        return TimeError(f"{TIME_ERROR}{quoted(self._text)}{problem}")
+        return TimeError(f"{TIME_ERROR}{quote_shortened(self._text)}{problem}")
 
 
-def quoted(text: str) -> str:
+def quote_shortened(text: str) -> str:
     return json.dumps(text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}...", ensure_ascii=False)
 
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from pinnace.api.codec import FieldPath, as_written, readable
+from pinnace.api.codec import FieldPath, as_written, decode_valid_part
 from pinnace.api.documents import Document, DocumentError, line_of, parse
-from pinnace.api.resources import ALL, Object, Resource, absent, by_kind
+from pinnace.api.resources import ALL, Object, Resource, by_kind, find_absent
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class _Loader:
             try:
                 resource = _find_resource(data)
                 data = _naming_part(data) if self._validate == "name" else data
-                obj, problems = readable(resource, data, path)
+                obj, problems = decode_valid_part(resource, data, path)
             except _UnknownKind as error:
                 where = line_of(document.data, (*path, error.field), document.line)
                 self.problem(where, str(error))
@@ -162,7 +162,7 @@ def _find_resource(data: Any) -> Resource[Any]:
     kind, version = data.get("kind"), data.get("apiVersion")
     if not isinstance(kind, str):
         raise _UnknownKind("kind", f"kind: required; supported: {', '.join(_KINDS)}")
-    if (lacking := absent(kind)) is not None:
+    if (lacking := find_absent(kind)) is not None:
         raise _UnknownKind("kind", f"kind: {lacking}: {lacking.instead}")
     if kind not in _KINDS:
         close = difflib.get_close_matches(kind, _KINDS, n=1)

@@ -225,7 +225,7 @@ def http_header(text: str) -> tuple[str, ...]:
     return (_pattern_message("a valid HTTP header must consist of alphanumeric characters or '-'", _HEADER, "X-Header-Name"),)
 
 
-def generated(text: str) -> str:
+def complete_generate_name(text: str) -> str:
     """Return a generateName prefix as a complete name for validation. A trailing dash will be followed by a suffix."""
     return text[:-1] + "a" if len(text) > 1 and text.endswith("-") else text
 

@@ -27,16 +27,16 @@ from pinnace.api.codec import to_dict
 from pinnace.api.conversion import conversion_of, renamed_fields
 from pinnace.api.field_writer import fields_v1
 from pinnace.api.fieldset import FieldSet, Path, field_element, field_name, from_json, key_element
-from pinnace.api.go_form import completed
+from pinnace.api.go_form import complete_form
 from pinnace.api.meta_v1_pb2 import ManagedFieldsEntry, Time
 from pinnace.api.ownership_pb2 import FieldOwner, FieldOwners
 from pinnace.api.resources import CustomResource, Object, Resource
 from pinnace.api.scalars import format_rfc3339
-from pinnace.api.schema import Map, empty, type_of_resource
+from pinnace.api.schema import Map, empty_object, type_of_resource
 from pinnace.api.structured_merge import compare
 from pinnace.api.unchanged import unchanged_in_status
 from pinnace.api.wellknown import FENCE_ANNOTATION, LIMITS_ANNOTATION, TRACE_ANNOTATION
-from pinnace.api.wire import has_ownership, varint
+from pinnace.api.wire import encode_varint, has_ownership
 
 T = TypeVar("T", bound=Object)
 
@@ -208,8 +208,8 @@ def _encoded_status_owner(manager: str, api_version: str, now: int) -> bytes:
 def with_status_owner(ownership: bytes, resource: Resource[Any], manager: FieldManager, now: int, base: bytes) -> bytes:
     """Return the stored owners with one of the status, which has none. `base`: the encoded status before the write."""
     version = "" if manager.api_version == resource.api_version else manager.api_version
-    owner = b"%b\x52%b%b" % (_encoded_status_owner(manager.name, version, now), varint(len(base)), base)
-    return b"%b\x0a%b%b" % (ownership, varint(len(owner)), owner)
+    owner = b"%b\x52%b%b" % (_encoded_status_owner(manager.name, version, now), encode_varint(len(base)), base)
+    return b"%b\x0a%b%b" % (ownership, encode_varint(len(owner)), owner)
 
 
 def _unset_node_ports(service: Any) -> bytes:
@@ -327,7 +327,7 @@ def _status_form(status: Any, names: Collection[str] | None = None) -> dict[str,
     """Return the JSON form of a status. `names`: the fields that matter; None: all."""
     if names is not None:
         status = _part_of_status(status, names)
-    return completed(status, to_dict(status))
+    return complete_form(status, to_dict(status))
 
 
 def part_of(fields: FieldSet, subresource: str) -> FieldSet:
@@ -342,7 +342,7 @@ def all_fields(resource: Resource[Any], form: Mapping[str, Any]) -> FieldSet:
 
 def empty_form(resource: Resource[Any]) -> dict[str, Any]:
     """Return an object without fields, in the format of `ownable_fields`."""
-    result = empty(resource.message.DESCRIPTOR)
+    result = empty_object(resource.message.DESCRIPTOR)
     del result["metadata"]
     return {**result, "metadata": {}}
 
@@ -350,7 +350,7 @@ def empty_form(resource: Resource[Any]) -> dict[str, Any]:
 def ownable_fields(resource: Resource[Any], obj: Object) -> dict[str, Any]:
     """Return the JSON form of the fields of an object that can have owners."""
     message = cast(Message, obj)
-    return without_server_fields(resource, completed(message, to_dict(message)))
+    return without_server_fields(resource, complete_form(message, to_dict(message)))
 
 
 def without_server_fields(resource: Resource[Any], form: Mapping[str, Any]) -> dict[str, Any]:

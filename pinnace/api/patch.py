@@ -17,7 +17,7 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor
 
 from pinnace.api import strategic_merge
-from pinnace.api.merge import Data, merged
+from pinnace.api.merge import Data, merge_json
 from pinnace.api.verbs_pb2 import PatchRequest
 
 MAX_VALUES = 10_000
@@ -25,7 +25,7 @@ MAX_VALUES = 10_000
 have the same limit."""
 
 
-def left(room: int, document: Any) -> int:
+def count_room_left(room: int, document: Any) -> int:
     """Return `room` minus the number of values in the document. Counting stops when the result is negative."""
     waiting = [document]
     while waiting and room >= 0:
@@ -67,8 +67,8 @@ class Operation:
     """The "from" of a move or copy operation."""
 
 
-def operations(patch: object) -> Sequence[Data]:
-    """Check that a JSON patch is a list of objects. `applied` reads the operations. Raises JsonPatchError."""
+def check_operations(patch: object) -> Sequence[Data]:
+    """Check that a JSON patch is a list of objects. `apply_json_patch` reads the operations. Raises JsonPatchError."""
     if not isinstance(patch, Sequence) or isinstance(patch, str):
         raise JsonPatchError("expected a JSON array of operations")
     if len(patch) > MAX_OPERATIONS:
@@ -76,12 +76,12 @@ def operations(patch: object) -> Sequence[Data]:
     for number, operation in enumerate(patch):
         if not isinstance(operation, Mapping):
             raise JsonPatchError(f"operation {number}: expected a JSON object")
-    if left(MAX_VALUES, [operation.get("value") for operation in patch if operation.get("op") in _TAKES_VALUE]) < 0:
+    if count_room_left(MAX_VALUES, [operation.get("value") for operation in patch if operation.get("op") in _TAKES_VALUE]) < 0:
         raise JsonPatchError(f"more than {MAX_VALUES:,} values: split the patch")
     return patch
 
 
-def applied(document: Any, patch: Sequence[Data]) -> Any:
+def apply_json_patch(document: Any, patch: Sequence[Data]) -> Any:
     """Return the patched document. The arguments are not modified. Raises JsonPatchError, and RecursionError for deeply nested
     values."""
     editor = _Editor(deepcopy(document))
@@ -148,7 +148,7 @@ class _Editor:
 
     def _copy(self, source: Pointer) -> Any:
         result = self._find_or_null("copy", source)
-        self._room = left(self._room, result)
+        self._room = count_room_left(self._room, result)
         if self._room < 0:
             raise JsonPatchError(f"copy operation does not apply: the copies exceed {MAX_VALUES:,} values")
         text = json.dumps(result, ensure_ascii=False)
@@ -158,7 +158,7 @@ class _Editor:
         return json.loads(text)  # five times as fast as deepcopy
 
     def _test_value(self, path: Pointer, value: Any) -> None:
-        if not equal(self._find_or_null("test", path), value):
+        if not json_equal(self._find_or_null("test", path), value):
             raise JsonPatchError(f"testing value {_show_pointer(path)} failed: test failed")
 
     def _find_or_null(self, op: str, path: Pointer) -> Any:
@@ -241,12 +241,12 @@ def _missing_path_error(op: str, path: Pointer) -> JsonPatchError:
     return JsonPatchError(f'{op} operation does not apply: doc is missing path: "{_show_pointer(path)}": missing value')
 
 
-def equal(one: Any, other: Any) -> bool:
+def json_equal(one: Any, other: Any) -> bool:
     """Return whether two JSON values are equal. Numbers are compared by value; booleans are not numbers."""
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(equal(value, other[name]) for name, value in one.items())
+        return one.keys() == other.keys() and all(json_equal(value, other[name]) for name, value in one.items())
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(equal, one, other))
+        return len(one) == len(other) and all(map(json_equal, one, other))
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
@@ -284,17 +284,17 @@ def parse(text: bytes, kind: PatchRequest.Type) -> Patch:
         raise PatchError(_TOO_DEEP) from None
     if kind == PatchRequest.JSON:
         try:
-            return operations(patch)
+            return check_operations(patch)
         except JsonPatchError as error:
             raise PatchError(str(error)) from None
     if not isinstance(patch, Mapping):
         raise PatchError("expected a JSON object")
-    if left(MAX_VALUES, patch) < 0:
+    if count_room_left(MAX_VALUES, patch) < 0:
         raise PatchError(f"more than {MAX_VALUES:,} values: split the patch")
     return patch
 
 
-def patched(live: Data, kind: PatchRequest.Type, patch: Patch, message: Descriptor | None = None) -> dict[str, Any]:
+def apply_any_patch(live: Data, kind: PatchRequest.Type, patch: Patch, message: Descriptor | None = None) -> dict[str, Any]:
     """Return the JSON form of the patched object. `message`: its type, whose merge keys a strategic merge uses. The result is
     not validated. Raises PatchError."""
     try:
@@ -314,10 +314,10 @@ def patched(live: Data, kind: PatchRequest.Type, patch: Patch, message: Descript
 
 def _apply_patch(live: Data, kind: PatchRequest.Type, patch: Patch, message: Descriptor | None) -> Any:
     if not isinstance(patch, Mapping):
-        return applied(dict(live), patch)
+        return apply_json_patch(dict(live), patch)
     if kind == PatchRequest.STRATEGIC_MERGE:
         return strategic_merge.merge(live, patch, message)
-    return merged(live, patch)
+    return merge_json(live, patch)
 
 
 def with_reset(form: dict[str, Any]) -> dict[str, Any]:

@@ -123,7 +123,7 @@ class Tolerations:
         return bool(self._one_value) and any((*place, value) in self._one_value for place in places)
 
 
-def evicting(node: Node) -> list[Taint]:
+def evicting_taints(node: Node) -> list[Taint]:
     """Return the NoExecute taints of a node, which running pods must tolerate."""
     return [taint for taint in node.spec.taints if taint.effect == "NoExecute"]
 

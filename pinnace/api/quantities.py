@@ -14,7 +14,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from pinnace.api.codec import map_value
-from pinnace.api.quantity import QuantityError, canonical, parse
+from pinnace.api.quantity import QuantityError, canonicalize_quantity, parse
 from pinnace.api.resource_v1_pb2 import Quantity
 
 M = TypeVar("M", bound=Message)
@@ -55,7 +55,7 @@ def canonicalize(message: Any) -> None:
 def _rewrite_canonically(quantity: Quantity) -> None:
     text = quantity.string
     try:
-        better = canonical(text)
+        better = canonicalize_quantity(text)
     except QuantityError:
         return
     if better != text:

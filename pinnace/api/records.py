@@ -287,13 +287,13 @@ class Answer:
     unexplained: Unexplained | None = None
 
 
-def listing(names: Sequence[str], most: int = 3) -> str:
+def format_list(names: Sequence[str], most: int = 3) -> str:
     """Format a list of names, for example "a, b, c and 4 more"."""
     more = len(names) - most
     return f"{', '.join(names[:most])} and {more} more" if more > 0 else ", ".join(names)
 
 
-def decides(scheduler: str, elections: Iterable[Election]) -> Election | None:
+def deciding_election(scheduler: str, elections: Iterable[Election]) -> Election | None:
     """Return the election whose leader schedules the pods of this scheduler, or None if no running scheduler has this
     profile."""
     return next((election for election in elections if scheduler in election.scheduler_names), None)
@@ -302,7 +302,7 @@ def decides(scheduler: str, elections: Iterable[Election]) -> Election | None:
 def no_profile(scheduler: str, elections: Iterable[Election]) -> str:
     """Return the error for a `schedulerName` without a running scheduler, as a sentence without a period."""
     profiles = sorted({name for election in elections for name in election.scheduler_names})
-    return f'no running scheduler has a profile named "{scheduler}"; profiles: {listing(profiles, MOST_PROFILES) or "none"}'
+    return f'no running scheduler has a profile named "{scheduler}"; profiles: {format_list(profiles, MOST_PROFILES) or "none"}'
 
 
 T = TypeVar("T")

@@ -624,7 +624,7 @@ ABSENT = (
 )
 
 
-def absent(name: str) -> Absent | None:
+def find_absent(name: str) -> Absent | None:
     """Return the missing Kubernetes kind with this plural, kind or short name (case-insensitive), or None."""
     wanted = name.lower()
     return next((item for item in ABSENT if wanted in (item.plural.lower(), item.kind.lower(), *item.short_names)), None)

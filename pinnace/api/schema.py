@@ -157,7 +157,7 @@ _PRIMITIVES = {
 
 
 @cache
-def extensions() -> Mapping[str, Any]:
+def load_extensions() -> Mapping[str, Any]:
     """Return Kubernetes' extensions of each schema, by its name: those of each property, and of the schema itself."""
     result: Mapping[str, Any] = json.loads(_FILE.read_text())
     return result
@@ -179,7 +179,7 @@ def type_of(message: Descriptor, atomic: bool | None = None) -> Type:
     if message.full_name in SCALARS:
         return Scalar(Kind.ANY)
     if atomic is None:
-        atomic = extensions().get(schema_name(message), {}).get(_MAP_TYPE) == _ATOMIC
+        atomic = load_extensions().get(schema_name(message), {}).get(_MAP_TYPE) == _ATOMIC
     return Map(MessageFields(message), None, atomic)
 
 
@@ -199,7 +199,7 @@ def _field_types(message: Descriptor) -> Mapping[str, Type]:
 def _field_type(field: Field) -> Type:
     descriptor = field.descriptor
     assert descriptor.containing_type is not None
-    parent = extensions().get(schema_name(descriptor.containing_type), {})
+    parent = load_extensions().get(schema_name(descriptor.containing_type), {})
     said = parent.get("properties", {}).get(descriptor.json_name, {})
     atomic = said[_MAP_TYPE] == _ATOMIC if _MAP_TYPE in said else None
     if field.value is not None:
@@ -234,7 +234,7 @@ def _empty_form(message: Descriptor) -> Mapping[str, Any]:
     return result
 
 
-def empty(message: Descriptor) -> dict[str, Any]:
+def empty_object(message: Descriptor) -> dict[str, Any]:
     """Return the JSON form of an empty object, as Kubernetes' Go types write it: with the fields that are never left out."""
     result: dict[str, Any] = json.loads(json.dumps(_empty_form(message)))
     return result

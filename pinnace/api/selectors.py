@@ -24,7 +24,7 @@ from functools import lru_cache, reduce
 from typing import Any, NamedTuple, TypeVar
 
 from pinnace.api import meta_v1_pb2
-from pinnace.api.integers import integer
+from pinnace.api.integers import parse_integer
 from pinnace.api.names import label_key, label_value
 from pinnace.api.resources import CustomResource, Resource
 
@@ -93,7 +93,7 @@ class LabelComparison(LabelRequirement):
     bound: int = 0
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        value = integer(labels.get(self.key, ""))
+        value = parse_integer(labels.get(self.key, ""))
         return value is not None and (value > self.bound if self.operator == ">" else value < self.bound)
 
     def __str__(self) -> str:
@@ -223,7 +223,7 @@ def _label_requirement(term: _Term, text: str) -> LabelRequirement:
     for value in term.values or ():
         problems += [f'value "{value[:64]}" {problem}' for problem in label_value(value)]
     bound = None
-    if term.word in _COMPARISONS and not problems and (bound := integer(term.values[0] if term.values else "")) is None:
+    if term.word in _COMPARISONS and not problems and (bound := parse_integer(term.values[0] if term.values else "")) is None:
         problems.append("for 'Gt', 'Lt' operators, the value must be an integer")
     if problems:
         raise SelectorError(f'label selector "{text[:200]}": {problems[0]}', _LABEL_HINT)

@@ -25,7 +25,7 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from pinnace.api.codec import fields_of
-from pinnace.api.schema import extensions, schema_name
+from pinnace.api.schema import load_extensions, schema_name
 
 _PATCH, _RETAIN, _DELETE_FROM, _ORDER = "$patch", "$retainKeys", "$deleteFromPrimitiveList", "$setElementOrder"
 _REPLACE, _DELETE, _MERGE = "replace", "delete", "merge"
@@ -319,7 +319,7 @@ def _look_up_list(schema: _Schema, name: str) -> _FieldSchema:
 
 
 def _field_extensions(message: Descriptor, name: str) -> Mapping[str, str]:
-    extension: Mapping[str, str] = extensions().get(schema_name(message), {}).get("properties", {}).get(name, {})
+    extension: Mapping[str, str] = load_extensions().get(schema_name(message), {}).get("properties", {}).get(name, {})
     return extension
 
 

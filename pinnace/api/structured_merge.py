@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any, Final, cast
 
 from pinnace.api.fieldset import Element, FieldSet, Path, field_element, field_name, key_element, text_of, value_element
-from pinnace.api.patch import equal
+from pinnace.api.patch import json_equal
 from pinnace.api.schema import Deduced, Kind, List, Map, Scalar, Type, resolve
 
 
@@ -251,7 +251,7 @@ def _compare_values(of: Type | None, old: Any, new: Any, path: Path, out: Compar
             out.added.insert(path)
         elif new is ABSENT:
             out.removed.insert(path)
-        elif not equal(old, new):
+        elif not json_equal(old, new):
             out.modified.insert(path)
         return
     if isinstance(of, List):
@@ -275,7 +275,7 @@ def _compare_lists(of: List, old: Any, new: Any, path: Path, out: Comparison) ->
         if len(before) <= 1 and len(after) <= 1:
             _compare_values(of.element, before[0] if before else ABSENT, after[0] if after else ABSENT, inner, out)
         elif len(before) > 1 and len(after) > 1:
-            if not equal(before, after):
+            if not json_equal(before, after):
                 out.modified.insert(inner)
         elif len(before) > 1:
             if after:

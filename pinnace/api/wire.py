@@ -24,7 +24,7 @@ from pinnace.api.verbs_pb2 import WatchEventType
 _ONE_BYTE = [bytes((number,)) for number in range(0x80)]
 
 
-def varint(number: int) -> bytes:
+def encode_varint(number: int) -> bytes:
     if number < 0x80:  # most numbers are tags or lengths of one or two bytes
         return _ONE_BYTE[number]
     if number < 0x4000:
@@ -39,11 +39,11 @@ def varint(number: int) -> bytes:
 
 def field(number: int, payload: bytes) -> bytes:
     """Encode a length-delimited field (a message, string or bytes) with its tag."""
-    return b"%b%b%b" % (varint(number << 3 | 2), varint(len(payload)), payload)
+    return b"%b%b%b" % (encode_varint(number << 3 | 2), encode_varint(len(payload)), payload)
 
 
 @lru_cache(maxsize=1024)
-def stamp(revision: int) -> bytes:
+def encode_resource_version(revision: int) -> bytes:
     """Return the bytes that set `metadata.resourceVersion` when they are appended to an encoded object. The result is cached,
     because the objects of a transaction share their revision."""
     digits = b"%d" % revision
@@ -71,7 +71,7 @@ def without_ownership(encoded: bytes) -> bytes:
     size, begin = (encoded[at + 2], at + 3) if encoded[at + 2] < 0x80 else _read_varint(encoded, at + 2)
     if begin + size != end:
         return encoded
-    return b"".join((b"\x0a", varint(at - start), encoded[start:at], encoded[end:]))
+    return b"".join((b"\x0a", encode_varint(at - start), encoded[start:at], encoded[end:]))
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
@@ -91,8 +91,8 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 def watch_event(kind: WatchEventType, stamped: bytes) -> bytes:
     """Encode an event as field 1 (`events`) of a WatchResponse. `stamped`: an encoded object with its resourceVersion."""
-    length = varint(len(stamped))
-    return b"\x0a%b\x08%c\x12%b%b" % (varint(len(stamped) + len(length) + 3), kind, length, stamped)
+    length = encode_varint(len(stamped))
+    return b"\x0a%b\x08%c\x12%b%b" % (encode_varint(len(stamped) + len(length) + 3), kind, length, stamped)
 
 
 def watch_response(events: Iterable[bytes], revision: int, history: bytes = b"") -> bytes:
@@ -108,10 +108,10 @@ def list_response(items: Iterable[bytes], revision: int, continue_token: str = "
     if continue_token:
         meta += field(3, continue_token.encode())
     if remaining is not None:
-        meta += b"\x20" + varint(remaining)
+        meta += b"\x20" + encode_varint(remaining)
     parts = [field(1, meta)]
     for item in items:
-        parts += (b"\x12" + varint(len(item)), item)  # field(2, item)
+        parts += (b"\x12" + encode_varint(len(item)), item)  # field(2, item)
     return b"".join(parts)
 
 
@@ -140,13 +140,13 @@ class Envelope(Generic[M]):
     def __init__(self, message: type[M], levels: int) -> None:
         described: Any = message
         self._class = _envelope_class(described.DESCRIPTOR)
-        self._begin = varint(_DEEPER << 3 | 3) * (levels - 1) + varint(_MESSAGE << 3 | 2)
-        self._end = varint(_DEEPER << 3 | 4) * (levels - 1)
+        self._begin = encode_varint(_DEEPER << 3 | 3) * (levels - 1) + encode_varint(_MESSAGE << 3 | 2)
+        self._end = encode_varint(_DEEPER << 3 | 4) * (levels - 1)
         self._inside: Any = attrgetter(".".join(["deeper"] * (levels - 1) + ["message"]))
 
     def read(self, data: bytes) -> M:
         """Decode the message. Raises DecodeError if it is malformed or nested too deeply."""
-        message: M = self._inside(self._class.FromString(self._begin + varint(len(data)) + data + self._end))
+        message: M = self._inside(self._class.FromString(self._begin + encode_varint(len(data)) + data + self._end))
         return message
 
 
@@ -299,7 +299,7 @@ MAX_BYTES = 1 << 20
 """The maximum size of the items of a request in bytes. A gRPC server accepts 4 MiB by default."""
 
 
-def portions(items: Iterable[T], most: int, size: Callable[[T], int] = methodcaller("ByteSize")) -> Iterator[list[T]]:
+def split_into_batches(items: Iterable[T], most: int, size: Callable[[T], int] = methodcaller("ByteSize")) -> Iterator[list[T]]:
     """Split items into batches of at most `most` items and MAX_BYTES, in order. An item above MAX_BYTES is a batch of its own.
     `size`: returns the size of an item in bytes; by default, items are messages."""
     portion, total = list[T](), 0

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from pinnace.api.patch import equal
+from pinnace.api.patch import json_equal
 from pinnace.api.scalars import MAX_INT32
 from pinnace.api.status import TYPE_INVALID, Violation
 from pinnace.apiextensions.metadata import validate_embedded
@@ -151,7 +151,7 @@ class _Validator:
                 (before := self._find_old_item(item, old, schema)) is not ABSENT and self._is_unchanged(item, before, items)
                 for item in value
             )
-        return equal(value, old)
+        return json_equal(value, old)
 
     def _check(self, value: Any, schema: StructuralSchema, path: str, old: Any, structural: StructuralSchema | None) -> _Result:
         rules = schema.validation

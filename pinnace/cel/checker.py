@@ -86,8 +86,8 @@ class _Checker:
         self._format_depth = 0
         self._steps = 0
         self._checks: dict[type, Callable[[Any], Type]] = {
-            Literal: self._check_literal, Ident: self._check_ident, Select: self._select,
-            Call: self._call, ListNode: self._list, MapNode: self._check_map,
+            Literal: self._check_literal, Ident: self._check_ident, Select: self._check_select,
+            Call: self._check_function_call, ListNode: self._check_list, MapNode: self._check_map,
             StructNode: self._check_struct, Comprehension: self._check_comprehension,
         }  # fmt: skip
 
@@ -139,7 +139,7 @@ class _Checker:
         found = self._find_type(node.name)
         return found or self._add_error(node.id, f"undeclared reference to '{node.name}' (in container '')")
 
-    def _select(self, node: Select) -> Type:
+    def _check_select(self, node: Select) -> Type:
         name = None if node.test else syntax.qualified_name(node)
         if name is not None and (found := self._variables.get(name) or TYPE_NAMES.get(name)) is not None:
             part = node.operand
@@ -171,7 +171,7 @@ class _Checker:
             result = DYN
         return optional_of(result) if optional or is_optional(operand_type) else result
 
-    def _call(self, node: Call) -> Type:
+    def _check_function_call(self, node: Call) -> Type:
         if node.function == "_?._":
             field = node.args[1]
             if not (isinstance(field, Literal) and isinstance(field.value, str)):
@@ -247,7 +247,7 @@ class _Checker:
             except EvaluationFailure:
                 self._add_error(argument.id, f"invalid {node.function} argument")
 
-    def _list(self, node: ListNode) -> Type:
+    def _check_list(self, node: ListNode) -> Type:
         joined: Type | None = None
         for index, element in enumerate(node.elements):
             found = self._unwrap(element, self.check(element), index in node.optional)

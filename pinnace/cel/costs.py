@@ -111,8 +111,8 @@ class _Estimator:
         self._entries: dict[int, _Entry] = {}
         self._declared: dict[int, Type | None] = {}
         self._costs: dict[type, Callable[[Any], Range]] = {
-            Literal: lambda node: ZERO, Ident: self._estimate_ident, Select: self._select,
-            Call: self._call, ListNode: self._list, MapNode: self._estimate_map,
+            Literal: lambda node: ZERO, Ident: self._estimate_ident, Select: self._estimate_select,
+            Call: self._estimate_call, ListNode: self._estimate_list, MapNode: self._estimate_map,
             StructNode: self._estimate_struct, Comprehension: self._estimate_comprehension,
         }  # fmt: skip
 
@@ -168,7 +168,7 @@ class _Estimator:
         self._declared[node.id] = local.declared if local is not None else self._root
         return ONE
 
-    def _select(self, node: Select) -> Range:
+    def _estimate_select(self, node: Select) -> Range:
         operand = self.cost(node.operand)
         if node.test:
             return operand
@@ -177,7 +177,7 @@ class _Estimator:
         self._declared[node.id] = self._place_of_part(declared, field.type if field is not None else None)
         return operand.plus(ONE) if node.operand.type.kind in ("map", "struct", "param") else operand
 
-    def _call(self, node: Call) -> Range:
+    def _estimate_call(self, node: Call) -> Range:
         if node.function == "dyn":
             total = self.cost(node.args[0]).plus(ONE)
             self._copy(node, node.args[0])
@@ -219,7 +219,7 @@ class _Estimator:
         if entry is not None:
             self._entries[node.id] = entry
 
-    def _list(self, node: ListNode) -> Range:
+    def _estimate_list(self, node: ListNode) -> Range:
         total = Range(LIST, LIST)
         item = Range(MAX, 0) if node.elements else ZERO
         for element in node.elements:

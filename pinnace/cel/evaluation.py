@@ -87,8 +87,8 @@ class _Compiler:
         self._convert = convert
         self.size = len(names) + 1
         self._compilers: dict[type, Callable[[Any], Closure]] = {
-            Literal: self._compile_literal, Ident: self._compile_ident, Select: self._select,
-            Call: self._call, ListNode: self._list, MapNode: self._compile_map,
+            Literal: self._compile_literal, Ident: self._compile_ident, Select: self._compile_select,
+            Call: self._compile_call, ListNode: self._compile_list, MapNode: self._compile_map,
             StructNode: self._compile_struct, Comprehension: self._compile_comprehension,
         }  # fmt: skip
         self._nodes = 0
@@ -141,7 +141,7 @@ class _Compiler:
 
         return read
 
-    def _select(self, node: Select) -> Closure:
+    def _compile_select(self, node: Select) -> Closure:
         if not node.test and (name := qualified_name(node)) is not None:
             if self._slots.get(name):
                 return self._compile_ident(Ident(node.id, name))
@@ -150,9 +150,9 @@ class _Compiler:
         if not node.test and is_optional(node.operand.type):
             return self._select_optional(node, node.operand, node.field)
         operand, key = self.compile(node.operand, whole=False), _json_key(node.operand.type, node.field)
-        return _compile_presence_test(operand, key) if node.test else _select(operand, key)
+        return _compile_presence_test(operand, key) if node.test else _compile_select(operand, key)
 
-    def _list(self, node: ListNode) -> Closure:
+    def _compile_list(self, node: ListNode) -> Closure:
         elements = [self.compile(element) for element in node.elements]
         optional = node.optional
 
@@ -209,7 +209,7 @@ class _Compiler:
 
     # Calls
 
-    def _call(self, node: Call) -> Closure:
+    def _compile_call(self, node: Call) -> Closure:
         function = node.function
         operands = [*([node.target] if node.target is not None else []), *node.args]
         if function == "_?._":
@@ -364,7 +364,7 @@ def _type_name(name: str) -> Closure:
     return read
 
 
-def _select(operand: Closure, key: str) -> Closure:
+def _compile_select(operand: Closure, key: str) -> Closure:
     def select(frame: Frame) -> Any:
         container = operand(frame)
         frame[0].cost += 1

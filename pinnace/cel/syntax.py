@@ -253,7 +253,7 @@ class _Decoder:
         self._source = source
         self._next_id = 1 << 40  # the parser's ids are smaller
         self._decoders: dict[int, Callable[[int, dict[int, list[Any]]], Node]] = {
-            3: self._decode_literal, 4: self._decode_ident, 5: self._select, 6: self._call, 7: self._list,
+            3: self._decode_literal, 4: self._decode_ident, 5: self._decode_select, 6: self._decode_call, 7: self._decode_list,
             8: self._decode_struct, 9: self._decode_comprehension,
         }  # fmt: skip
 
@@ -282,10 +282,10 @@ class _Decoder:
     def _decode_ident(self, node_id: int, fields: dict[int, list[Any]]) -> Node:
         return Ident(node_id, _show_macros(fields[1][0].decode()))
 
-    def _select(self, node_id: int, fields: dict[int, list[Any]]) -> Node:
+    def _decode_select(self, node_id: int, fields: dict[int, list[Any]]) -> Node:
         return Select(node_id, self.decode(fields[1][0]), _show_macros(fields[2][0].decode()), bool(fields.get(3)))
 
-    def _call(self, node_id: int, fields: dict[int, list[Any]]) -> Node:
+    def _decode_call(self, node_id: int, fields: dict[int, list[Any]]) -> Node:
         function = _show_macros(fields[2][0].decode())
         target = self.decode(fields[1][0]) if 1 in fields else None
         args = [self.decode(arg) for arg in fields.get(3, ())]
@@ -293,7 +293,7 @@ class _Decoder:
             return self._expand_macro(node_id, function, target, args)
         return Call(node_id, function, target, args)
 
-    def _list(self, node_id: int, fields: dict[int, list[Any]]) -> Node:
+    def _decode_list(self, node_id: int, fields: dict[int, list[Any]]) -> Node:
         optional = set[int]()
         for packed in fields.get(2, ()):
             optional.update([packed] if isinstance(packed, int) else _decode_packed(packed))

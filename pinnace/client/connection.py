@@ -333,7 +333,7 @@ class Connection:
             leader = fence()
             if leader is None:
                 raise fenced_error(f"{method} was not sent: the term has ended")
-            sent_metadata.append((fences.KEY, fences.header(leader)))
+            sent_metadata.append((fences.KEY, fences.encode_header(leader)))
         if (remaining := deadline - now()) <= 0:
             raise timed_out(f"{method} was not sent: the deadline has passed")
         state.record_sent(peer.endpoint, now())

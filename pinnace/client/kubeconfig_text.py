@@ -51,7 +51,7 @@ def parse_kubeconfig(text: str) -> Document:
     """Return the data. An empty text is an empty kubeconfig, as for kubectl. Raises KubeconfigSyntaxError, including for two
     entries of the same name."""
     try:
-        result = documents.plain(text.removeprefix(_BOM))
+        result = documents.load_plain_documents(text.removeprefix(_BOM))
     except documents.DocumentError as error:
         raise KubeconfigSyntaxError(error.line, str(error)) from None
     if len(result) > 1:

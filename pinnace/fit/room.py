@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pinnace.api.core_v1_pb2 import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec
-from pinnace.api.integers import integer
+from pinnace.api.integers import parse_integer
 from pinnace.api.pods import ended
 from pinnace.api.quantity import amounts
 from pinnace.fit.requests import MAX_AMOUNT, PODS, HostPort, Requests, pod_requests
@@ -72,8 +72,8 @@ def _requirement_matches(requirement: NodeSelectorRequirement, value: str | None
 
 def _compare_integers(requirement: NodeSelectorRequirement, value: str | None) -> bool:
     """Evaluate Gt or Lt. Both compare integers. A value that is not an integer does not match."""
-    bound = integer(requirement.values[0]) if len(requirement.values) == 1 else None
-    number = integer(value or "")
+    bound = parse_integer(requirement.values[0]) if len(requirement.values) == 1 else None
+    number = parse_integer(value or "")
     if number is None or bound is None:
         return False
     return number > bound if requirement.operator == "Gt" else number < bound

@@ -220,7 +220,7 @@ def _unix_seconds(time: MicroTime) -> float:
 
 def pod_facts(pod: Pod) -> PodFacts:
     metadata, spec = pod.metadata, pod.spec
-    fence = fences.of(pod)
+    fence = fences.fence_of(pod)
     requests = pod_requests(pod)
     picky = bool(
         spec.nodeSelector

@@ -42,7 +42,7 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
-from pinnace.api.integers import natural
+from pinnace.api.integers import parse_natural
 from pinnace.timeline.source import DecisionError, TimelineSource
 from pinnace.timeline.trace import build_trace
 
@@ -308,7 +308,7 @@ class TimelineSite:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         await response.prepare(request)
         last = request.headers.get("Last-Event-ID", "")
-        after = natural(last)
+        after = parse_natural(last)
         items = self._source.log.items_after(after) if after is not None else None
         sequence = self._source.log.last
         first = self._reset() if items is None else encode_sse_event("frame", sequence, {"items": items, "now": time.time()})
@@ -361,7 +361,7 @@ class TimelineSite:
 
     async def _serve_decision(self, request: web.Request) -> web.StreamResponse:
         await self._require(self._require_viewer(request))
-        pod, revision = request.query.get("pod", ""), natural(request.query.get("revision", "0"))
+        pod, revision = request.query.get("pod", ""), parse_natural(request.query.get("revision", "0"))
         if "/" not in pod or pod.startswith("-") or revision is None:
             raise web.HTTPBadRequest(text="expected pod=NAMESPACE/NAME and revision=NUMBER\n")
         try:

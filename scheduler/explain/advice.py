@@ -13,7 +13,7 @@ import numpy as np
 from pinnace.api.core_v1_pb2 import NodeSelectorRequirement, PersistentVolumeClaim, PodSpec
 from pinnace.api.pods import class_of
 from pinnace.api.quantity import format_amount
-from pinnace.api.records import Remedy, listing
+from pinnace.api.records import Remedy, format_list
 from pinnace.api.resources import STORAGE_CLASSES
 from pinnace.fit import HostPort
 from pinnace.fit.requests import PODS
@@ -281,7 +281,9 @@ class PodAffinityAdvisor:
                 terms = _describe_terms(case, TermKind.ANTI_AFFINITY)
                 text = f"remove {terms} as one of these nodes, or use preferred anti-affinity"
             else:
-                text = f"remove pods whose anti-affinity excludes it: {listing(self._pods_with_anti_affinity(case, rows[0]))}"
+                text = (
+                    f"remove pods whose anti-affinity excludes it: {format_list(self._pods_with_anti_affinity(case, rows[0]))}"
+                )
             result.append(Remedy(text, node_names(case, rows)))
         return sorted(result, key=lambda remedy: -len(remedy.nodes))
 
@@ -301,10 +303,11 @@ class PodAffinityAdvisor:
                     if _describe_term(term, pod)
                 ]
                 result.append(
-                    f"its anti-affinity excludes {_describe_terms(case, TermKind.ANTI_AFFINITY)}: {listing(sorted(set(near)))}"
+                    f"its anti-affinity excludes {_describe_terms(case, TermKind.ANTI_AFFINITY)}: "
+                    f"{format_list(sorted(set(near)))}"
                 )
             else:
-                excluding = listing(self._pods_with_anti_affinity(case, row))
+                excluding = format_list(self._pods_with_anti_affinity(case, row))
                 result.append(f"pods in the same topology exclude it by anti-affinity: {excluding}")
         return result
 
@@ -453,7 +456,7 @@ def _format_shortage(case: AdvisorInput, row: int, resource: str, amount: int) -
     free, there = case.nodes.free_at(row, resource), int(case.nodes.allocatable(resource)[row])
     ahead = case.nodes.nominated.nominated_pods_with_precedence(case.pod, case.nodes.names[row])
     keeping = sorted(pod_info.key for pod_info in ahead if dict(pod_info.requests.amounts).get(resource))
-    reserved = f"resources are reserved for {listing(keeping)}" if keeping else ""
+    reserved = f"resources are reserved for {format_list(keeping)}" if keeping else ""
     if resource == PODS:
         return f"it runs {there - free - len(keeping)} of at most {there} pods{reserved and f', and {reserved}'}"
     requested, available, total = (amount_text(resource, number) for number in (amount, free, there))
@@ -537,7 +540,7 @@ class TaintAdvisor:
 class CordonAdvisor:
     def suggest_remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
         names = node_names(case, refused_rows(reasons))
-        return [Remedy(f"uncordon {listing(names)}", names)]
+        return [Remedy(f"uncordon {format_list(names)}", names)]
 
     def describe_node_problems(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
         return [f"the node is cordoned: run `kubectl uncordon {case.nodes.names[row]}` to allow new pods"]

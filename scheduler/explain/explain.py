@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.records import Asked, Explanation, NodePluginScores, Objection, Refusal, Remedy, listing
+from pinnace.api.records import Asked, Explanation, NodePluginScores, Objection, Refusal, Remedy, format_list
 from pinnace.fit.requests import PODS
 from pinnace.fit.table import BoolArray, IntArray
 from pinnace.scheduler.cache.cache import Cache
@@ -222,7 +222,7 @@ def preemption_advice(framework: Framework, pod: PodInfo, cache: Cache, diagnosi
     best = min(result, key=lambda item: (item.rank, item.node))
     more = " or more" if len(result) == MAX_PREEMPTION_NODES else ""
     room = "1 node fits the pod without its" if len(result) == 1 else f"{len(result)} nodes{more} fit the pod without their"
-    victims = listing([victim.key for victim in best.pods])
+    victims = format_list([victim.key for victim in best.pods])
     would = f"{room} pods of lower priority than {pod.priority}; on {best.node} the victims would be {victims}"
     if pod.raw.spec.preemptionPolicy == NEVER:
         return f"{would}; but its preemptionPolicy is Never"

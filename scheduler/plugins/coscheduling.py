@@ -28,7 +28,7 @@ from typing import Any
 from zlib import crc32
 
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.integers import natural
+from pinnace.api.integers import parse_natural
 from pinnace.api.resources import PODS
 from pinnace.api.scalars import to_seconds
 from pinnace.api.selectors import LabelRequirement, LabelSelector
@@ -206,7 +206,7 @@ def _group_counting(pod: Pod) -> str:
 
 def _sufficient_pods(pod: Pod) -> int:
     """Return the sufficient number of pods, or 0 if the label is invalid."""
-    return natural(pod.metadata.labels.get(MIN_AVAILABLE, "")) or 0
+    return parse_natural(pod.metadata.labels.get(MIN_AVAILABLE, "")) or 0
 
 
 def _group_selection(group: str) -> Selection:

@@ -127,7 +127,7 @@ def test_unknown_fields_survive() -> None:
 
 
 def test_unknown_fields_survive_a_stamp() -> None:
-    pod = Pod.FromString(wire.field(1, wire.field(9001, b"of the future")) + wire.stamp(7))
+    pod = Pod.FromString(wire.field(1, wire.field(9001, b"of the future")) + wire.encode_resource_version(7))
     assert pod.metadata.resourceVersion == "7"
     assert b"of the future" in pod.SerializeToString()
 

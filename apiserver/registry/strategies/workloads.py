@@ -31,7 +31,7 @@ from pinnace.api.apps_v1_pb2 import (
 from pinnace.api.batch_v1_pb2 import Job, JobSpec, JobStatus
 from pinnace.api.codec import to_dict
 from pinnace.api.core_v1_pb2 import PodTemplateSpec
-from pinnace.api.integers import natural
+from pinnace.api.integers import parse_natural
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.scalars import STRING, format_rfc3339, int_or_string, to_seconds
@@ -420,7 +420,7 @@ def _indexes_problem(text: str, completions: int) -> str:
                 "parts separated by '-'"
             )
         for end in ends:
-            index = natural(end)
+            index = parse_natural(end)
             if index is None:
                 return f'cannot convert string to integer for index: "{end[:MAX_SHOWN]}"'
             if index >= completions:

@@ -22,7 +22,7 @@ from google.protobuf.message import Message
 
 from pinnace.api import names, quantity
 from pinnace.api.core_v1_pb2 import PodSpec, ResourceRequirements
-from pinnace.api.integers import int32
+from pinnace.api.integers import parse_int32
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.meta_v1_pb2 import LabelSelector, ObjectMeta, OwnerReference, Time
 from pinnace.api.resource_v1_pb2 import Quantity
@@ -203,7 +203,7 @@ def validate_annotations(annotations: Mapping[str, str], path: str, out: list[Vi
 def validate_pod_annotations(annotations: Mapping[str, str], path: str, out: list[Violation]) -> None:
     """Validate the annotations that have a meaning on pods."""
     cost = annotations.get(COST_ANNOTATION)
-    if cost is not None and int32(cost) is None:
+    if cost is not None and parse_int32(cost) is None:
         out.append(invalid(f"{path}[{COST_ANNOTATION}]", cost, "must be a 32bit integer"))
 
 
@@ -253,7 +253,9 @@ def validate_metadata(
     """`any_finalizer`: finalizers without a domain need not be standard ones, as for definitions and custom objects."""
     name, prefix, namespace = metadata.name, metadata.generateName, metadata.namespace
     if prefix:
-        out.extend(invalid("metadata.generateName", prefix, problem) for problem in name_check(names.generated(prefix)))
+        out.extend(
+            invalid("metadata.generateName", prefix, problem) for problem in name_check(names.complete_generate_name(prefix))
+        )
     if not name:
         out.append(required("metadata.name", "name or generateName is required"))
     elif problems := name_check(name):

@@ -12,7 +12,7 @@ import click
 import grpc.aio
 from aetcd.rpc import Compare, DeleteRangeRequest, KVStub, PutRequest, RequestOp, TxnRequest
 
-from pinnace.apiserver.storage.etcd.members import credentials
+from pinnace.apiserver.storage.etcd.members import add_tls_options
 from pinnace.runtime.tls import TlsFiles
 
 PREFIX = b"/calibration/"
@@ -22,7 +22,7 @@ CALL_TIMEOUT = 10.0
 
 @click.command(context_settings={"show_default": True})
 @click.option("--etcd", required=True, metavar="HOST:PORT", help="The member to measure.")
-@credentials
+@add_tls_options
 @click.option("--callers", type=click.IntRange(min=1), default=64, help="Number of concurrent transactions.")
 @click.option("--seconds", type=click.FloatRange(min=0.1), default=2.0, help="Duration of the measurement in seconds.")
 def main(etcd: str, etcd_tls: TlsFiles | None, callers: int, seconds: float) -> None:

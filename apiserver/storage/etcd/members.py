@@ -44,7 +44,7 @@ RETIRED = 10.0
 """Seconds for the calls in progress on a channel before it is closed. An open watch is resumed on another channel."""
 
 
-def credentials(command: Callable[..., None]) -> Callable[..., None]:
+def add_tls_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the TLS options to a command, which receives `etcd_tls`. It is None without the options: no TLS."""
 
     @click.option("--etcd-cafile", type=_FILE, help="Certificate authority file for the verification of etcd's certificate.")

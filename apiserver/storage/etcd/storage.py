@@ -49,7 +49,14 @@ from aetcd.rpc import (
 )
 
 from pinnace.apiserver.storage.etcd import codec
-from pinnace.apiserver.storage.etcd.codec import ALL_KEYS, MemberFailure, RevisionCompacted, classify, decode_event, describe
+from pinnace.apiserver.storage.etcd.codec import (
+    ALL_KEYS,
+    MemberFailure,
+    RevisionCompacted,
+    classify_error,
+    decode_event,
+    describe,
+)
 from pinnace.apiserver.storage.etcd.members import REQUIRE_LEADER, EtcdMember, EtcdMembers
 from pinnace.apiserver.storage.interface import (
     ChangeBatch,
@@ -299,7 +306,7 @@ class EtcdStorage:
 
     def _classify_failure(self, member: EtcdMember, error: grpc.aio.AioRpcError) -> MemberFailure:
         """Switch to another member if the member failed. Raises the error if the request caused it."""
-        verdict = classify(error)
+        verdict = classify_error(error)
         if not isinstance(verdict, MemberFailure):
             raise verdict from None
         self._members.leave(member)

@@ -29,7 +29,7 @@ from aetcd.rpc import (
 )
 
 from pinnace.apiserver.storage.etcd.codec import describe
-from pinnace.apiserver.storage.etcd.members import EtcdMember, credentials
+from pinnace.apiserver.storage.etcd.members import EtcdMember, add_tls_options
 from pinnace.runtime import process
 from pinnace.runtime.tls import TlsFiles
 
@@ -137,7 +137,7 @@ async def _call(call: Awaitable[R]) -> R:
 
 @click.command()
 @click.option("--etcd", required=True, metavar="HOST:PORT,...", help="All members.")
-@credentials
+@add_tls_options
 def main(etcd: str, etcd_tls: TlsFiles | None) -> None:
     """Operate on etcd with requests from stdin."""
     asyncio.run(_serve(etcd.split(","), etcd_tls))

@@ -59,7 +59,7 @@ class PodHistory:
             seen = self.pods.get(uid)
             if seen is None:
                 seen = self.pods[uid] = PodObservation(pod.metadata.name)
-            if node != seen.node or (node and fences.of(pod).token != seen.token):
+            if node != seen.node or (node and fences.fence_of(pod).token != seen.token):
                 self._note_bound(seen, pod, node, now)
             if not seen.running and pod.status.phase == "Running" and kind != WatchEventType.DELETED:
                 seen.running = now
@@ -72,7 +72,7 @@ class PodHistory:
             seen.rebound.append(node)
         else:
             seen.bound = now
-            seen.token = fences.of(pod).token
+            seen.token = fences.fence_of(pod).token
             self.counts[BOUND] += 1
             if seen.token and seen.token < max(self.tokens, default=0):
                 self.deposed.append(seen.name)

@@ -81,7 +81,7 @@ async def check_plugin(client: Client) -> str:
     if not result.spec.nodeName:
         raise CheckFailed('pod/mine is not bound: the scheduler "pack" does not run, or finds no node')
     await _get_pod_bound_to(client, "mine", "node-1", by_hand=False)
-    if fences.of(result).election != "pack":
+    if fences.fence_of(result).election != "pack":
         raise CheckFailed('pod/mine was not assigned by the scheduler "pack"')
     node_of_running_pod(result)
     return 'pod/mine was assigned to node-1 by the scheduler "pack"'

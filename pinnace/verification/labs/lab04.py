@@ -89,7 +89,7 @@ async def check_work(client: Client) -> str:
     ]
     if not result:
         raise CheckFailed("no leader was killed after the creation of deployment/steady")
-    tokens = {fences.of(pod).token for pod in pods}
+    tokens = {fences.fence_of(pod).token for pod in pods}
     leaders = f"{len(tokens)} leaders" if len(tokens) > 1 else "one leader: it was killed before or after its work"
     return f"all {REPLICAS} pods of deployment/steady run, and each was bound once, by {leaders}"
 

@@ -59,7 +59,7 @@ async def check_no_fence(client: Client) -> str:
     late = await get_pod(client, "late-2")
     if not late.spec.nodeName:
         raise CheckFailed("pod/late-2 has no node: the late bind has not arrived, or was refused")
-    if fences.of(late).election:
+    if fences.fence_of(late).election:
         raise CheckFailed("pod/late-2 was bound with a fence")
     await _list_deposed_binds(client, 2)
     node = late.spec.nodeName

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinnace.api import core_v1_pb2, meta_v1_pb2
-from pinnace.api.codec import MAX_HINTS, CodecError, Problem, as_written, fields_of, from_dict, readable, to_dict
+from pinnace.api.codec import MAX_HINTS, CodecError, Problem, as_written, decode_valid_part, fields_of, from_dict, to_dict
 from pinnace.api.coordination_v1_pb2 import LeaseSpec
 from pinnace.api.core_v1_pb2 import (
     ConfigMapEnvSource,
@@ -202,7 +202,7 @@ def test_as_written_keeps_given_null_and_empty_fields() -> None:
     expected = {**data, "spec": {**spec, "overhead": {"cpu": "1"}}}
     assert as_written(from_dict(PODS, data), data) == expected
     unknown = {**data, "spec": {**spec, "paused": False}, "more": 1}
-    assert as_written(readable(PODS, unknown)[0], unknown) == expected
+    assert as_written(decode_valid_part(PODS, unknown)[0], unknown) == expected
 
 
 def test_required_zero_values_are_written() -> None:
@@ -313,7 +313,7 @@ def test_all_violations_are_reported_at_once() -> None:
 
 
 def test_unknown_fields_are_distinguished_from_invalid_values() -> None:
-    obj, result = readable(PODS, {"spec": {"zzz": 1, "hostNetwork": "x", "nodeName": "n"}})
+    obj, result = decode_valid_part(PODS, {"spec": {"zzz": 1, "hostNetwork": "x", "nodeName": "n"}})
     assert [(problem.field, problem.unknown) for problem in result] == [("spec.zzz", True), ("spec.hostNetwork", False)]
     assert obj == from_dict(PODS, {"spec": {"nodeName": "n"}})
 

@@ -136,7 +136,7 @@ MUTATIONS: list[tuple[Any, str, Callable[..., Any]]] = [
     (EventHistory, "after", a_ring_that_cuts_revisions),
     (EventHistory, "_shrink", a_ring_that_forgets_that_it_forgot),
     (ResourceCache, "apply", changes_applied_twice),
-    (cacher, "replay", a_gap_between_the_past_and_now),
+    (cacher, "replay_events", a_gap_between_the_past_and_now),
     (cacher, "initial_state", a_state_that_claims_its_revision_early),
 ]
 SEED = 1

@@ -60,6 +60,25 @@ binary trailers as base64."""
 
 
 UNREADABLE = "StorageReadError"
+OVERTAKEN = Refusal(
+    Code.ABORTED, "Overtaken", "an object that admission depends on has changed, please retry", retry_after=RETRY_AFTER
+)
+"""A guard that an admission plugin added to the write failed (pinnace.apiserver.registry.admission)."""
+log = logging.getLogger(__name__)
+FUTURE_RETRY = 1.0
+"""Seconds after which a client can retry a request with a future resourceVersion, as in Kubernetes."""
+SHORT_OF = {
+    errno.ENOMEM: "memory",
+    errno.EMFILE: "file descriptors",
+    errno.ENFILE: "file descriptors",
+    errno.ENOSPC: "disk space",
+    errno.EDQUOT: "disk space",
+}
+"""The exhausted resource, by errno."""
+SHORT_RETRY = 1.0
+"""Seconds after which a client can retry a call that failed because a resource of the server was exhausted."""
+SHORTAGE_LOG_INTERVAL = 10.0
+"""Minimum seconds between two log lines about the same resource. Under memory pressure every call can fail."""
 
 
 class Rejected(Exception):
@@ -169,12 +188,6 @@ def fenced(election: str, token: int) -> Refusal:
     return Refusal(Code.FAILED_PRECONDITION, "Fenced", message)
 
 
-OVERTAKEN = Refusal(
-    Code.ABORTED, "Overtaken", "an object that admission depends on has changed, please retry", retry_after=RETRY_AFTER
-)
-"""A guard that an admission plugin added to the write failed (pinnace.apiserver.registry.admission)."""
-
-
 def caller_left() -> Refusal:
     """The refusal in the audit log for a cancelled call. The caller does not receive it."""
     return Refusal(
@@ -197,26 +210,6 @@ def from_storage(error: StorageError) -> Refusal:
             return Refusal(Code.INVALID_ARGUMENT, TOO_LARGE, f"the object is too large to store: {error}")
         case _:
             return Refusal(Code.UNAVAILABLE, "StorageUnavailable", f"etcd: {error}", retry_after=RETRY_AFTER)
-
-
-log = logging.getLogger(__name__)
-
-FUTURE_RETRY = 1.0
-"""Seconds after which a client can retry a request with a future resourceVersion, as in Kubernetes."""
-
-
-SHORT_OF = {
-    errno.ENOMEM: "memory",
-    errno.EMFILE: "file descriptors",
-    errno.ENFILE: "file descriptors",
-    errno.ENOSPC: "disk space",
-    errno.EDQUOT: "disk space",
-}
-"""The exhausted resource, by errno."""
-SHORT_RETRY = 1.0
-"""Seconds after which a client can retry a call that failed because a resource of the server was exhausted."""
-SHORTAGE_LOG_INTERVAL = 10.0
-"""Minimum seconds between two log lines about the same resource. Under memory pressure every call can fail."""
 
 
 def to_refusal(error: Exception, method: str, *, writes: bool = False) -> Refusal:

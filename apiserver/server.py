@@ -58,6 +58,12 @@ OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 500),
 )
+SHARDS = 8
+"""The number of listener shards. A client that floods the server from two connections delays a quarter of the other clients."""
+MAX_CONNECTIONS = 10_000
+"""Maximum connections of all shards, if there are enough file descriptors: two connections for each of 5,000 nodes."""
+DESCRIPTOR_SHARE = 0.65
+"""The share of the process's file descriptors for the connections of the port."""
 
 
 def grpc_options(election_lease: int) -> Sequence[tuple[str, int]]:
@@ -136,14 +142,6 @@ class ApiServer:
 
     def _build_handlers(self, *, by_token: bool = False) -> MethodHandlers:
         return MethodHandlers(self._assembly.methods, self._authenticator, self._assembly.runner, by_token=by_token)
-
-
-SHARDS = 8
-"""The number of listener shards. A client that floods the server from two connections delays a quarter of the other clients."""
-MAX_CONNECTIONS = 10_000
-"""Maximum connections of all shards, if there are enough file descriptors: two connections for each of 5,000 nodes."""
-DESCRIPTOR_SHARE = 0.65
-"""The share of the process's file descriptors for the connections of the port."""
 
 
 class ListenerShards:

@@ -96,6 +96,26 @@ from pinnace.runtime.logs import BootstrapFailed
 from pinnace.runtime.process import FatalError
 from pinnace.runtime.tasks import apply_in_slices
 
+log = logging.getLogger(__name__)
+RETRY = 0.5
+"""Seconds between two attempts while etcd is unavailable."""
+IDENTITY_CHECK_INTERVAL = 60.0
+"""Seconds between two reads of the CA file."""
+FINGERPRINT_LENGTH = 16
+"""The number of hexadecimal digits of a fingerprint in messages."""
+BOOTSTRAP_RETRY_DELAY = 0.5
+"""Seconds between two attempts."""
+READ_TIMEOUT = 5.0
+_BOOTSTRAP_REQUEST = WriteRequest(SERVER)
+_OVERTAKEN = (Code.ALREADY_EXISTS, Code.ABORTED)
+DEFAULT_CIDR = "kubernetes"
+"""The ServiceCIDR of --service-cluster-ip-range, as in Kubernetes."""
+FORMAT = b"canonical-quantities"
+BATCH = 100
+"""The maximum number of objects per call of the store."""
+RETRY_DELAY = 5.0
+"""Seconds between two attempts if some objects could not be written."""
+
 
 class ReadinessGate:
     """Opens the server when its state is complete. `run` must run concurrently with the cacher. `bootstrapped` is set while all
@@ -167,16 +187,6 @@ class ReadinessGate:
             self._restored = True
             self._restores.record_restore()
         self._loaded.set()
-
-
-log = logging.getLogger(__name__)
-
-RETRY = 0.5
-"""Seconds between two attempts while etcd is unavailable."""
-IDENTITY_CHECK_INTERVAL = 60.0
-"""Seconds between two reads of the CA file."""
-FINGERPRINT_LENGTH = 16
-"""The number of hexadecimal digits of a fingerprint in messages."""
 
 
 class OtherCluster(FatalError):
@@ -320,13 +330,6 @@ class ClusterIdentity:
             raise OtherCluster(f"{self._claim.where}: key {CLUSTER_KEY} is not a valid cluster identity: {error}") from None
 
 
-BOOTSTRAP_RETRY_DELAY = 0.5
-"""Seconds between two attempts."""
-READ_TIMEOUT = 5.0
-_BOOTSTRAP_REQUEST = WriteRequest(SERVER)
-_OVERTAKEN = (Code.ALREADY_EXISTS, Code.ABORTED)
-
-
 class Bootstrap:
     """Creates and completes the bootstrap objects."""
 
@@ -452,10 +455,6 @@ class Bootstrap:
         return gone, refused
 
 
-DEFAULT_CIDR = "kubernetes"
-"""The ServiceCIDR of --service-cluster-ip-range, as in Kubernetes."""
-
-
 def _build_namespace(name: str) -> Namespace:
     namespace = Namespace()
     namespace.metadata.name = name
@@ -490,13 +489,6 @@ def _mergeable_lists(obj: Message) -> Sequence[Any]:
             return (obj.subjects,)
         case _:
             return ()
-
-
-FORMAT = b"canonical-quantities"
-BATCH = 100
-"""The maximum number of objects per call of the store."""
-RETRY_DELAY = 5.0
-"""Seconds between two attempts if some objects could not be written."""
 
 
 class Migration:

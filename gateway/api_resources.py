@@ -25,6 +25,9 @@ _CATEGORIES: Mapping[str, tuple[str, ...]] = {
 _UNDISCOVERED = ("create", "patch", "update")
 SCALED = ("deployments", "replicasets")
 """The plurals with a `scale` subresource."""
+METRICS_GROUP = "metrics.k8s.io"
+PREFERRED = {"": 0, "apps": 1, "batch": 2}
+"""The order of the first groups. Other groups follow in alphabetical order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +169,6 @@ EVENTS_V1 = ApiResource(
     "events.k8s.io", "v1", "events", "Event", True, ALL_VERBS, resources.EVENTS_V1, resources.EVENTS_V1.short_names
 )
 """The objects of the core group's events in their newer form."""
-METRICS_GROUP = "metrics.k8s.io"
 USAGE = (
     ApiResource(METRICS_GROUP, "v1beta1", "nodes", "NodeMetrics", False, ("get", "list")),
     ApiResource(METRICS_GROUP, "v1beta1", "pods", "PodMetrics", True, ("get", "list")),
@@ -185,8 +187,6 @@ _KINDS = {(api_resource.group, api_resource.version, api_resource.kind) for api_
     for subresource in resource.subresources.values()
 }
 _BY_RESOURCE = {api_resource.resource: api_resource for api_resource in reversed(SERVED) if api_resource.resource is not None}
-PREFERRED = {"": 0, "apps": 1, "batch": 2}
-"""The order of the first groups. Other groups follow in alphabetical order."""
 
 
 def find_resource(group: str, version: str, plural: str) -> ApiResource | None:

@@ -74,6 +74,11 @@ _TYPES = {
     "allowWatchBookmarks": "boolean", "sendInitialEvents": "boolean", "watch": "boolean", "orphanDependents": "boolean",
     "limit": "integer", "timeoutSeconds": "integer", "gracePeriodSeconds": "integer",
 }  # fmt: skip
+_NEEDED = {
+    "list": "list", "post": "create", "deletecollection": "deletecollection", "get": "get", "put": "update", "patch": "patch",
+    "delete": "delete",
+}  # fmt: skip
+"""The required verb of each action."""
 
 
 def schema_name(descriptor: Descriptor) -> str:
@@ -192,11 +197,6 @@ _OBJECT = (
     _Operation("patch", "patch", (*_WRITES, "force")),
     _Operation("delete", "delete", _DELETES),
 )
-_NEEDED = {
-    "list": "list", "post": "create", "deletecollection": "deletecollection", "get": "get", "put": "update", "patch": "patch",
-    "delete": "delete",
-}  # fmt: skip
-"""The required verb of each action."""
 
 
 class OpenApi:

@@ -55,6 +55,11 @@ POLL_INTERVAL = 0.1
 QUEUE_INTERVAL = 1.0
 ACTION_TIMEOUT = 20.0
 MASTERS = "system:masters"
+LEADER = "leader"
+WATCH_KEYS = ResourceAttributes(verb="watch", group="pinnace.io", resource="keys")
+RUN_LANE = "run"
+_TARGET = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_PENDING = re.compile(r'^scheduler_pending_pods\{[^}]*queue="(\w+)"[^}]*\} ([0-9.e+]+)$', re.MULTILINE)
 
 
 class Action(NamedTuple):
@@ -71,7 +76,6 @@ ACTIONS: Mapping[str, Action] = {
     RESUME: Action(("kill", "{}", "--signal", "CONT"), "resumed {}"),
     START: Action(("start",), "started what was down"),
 }
-LEADER = "leader"
 FAIL, RECOVER, TRANSFER = "fail", "recover", "transfer"
 NODE_ACTIONS = (FAIL, RECOVER)
 API_ACTIONS: Mapping[str, ResourceAttributes] = {
@@ -80,9 +84,6 @@ API_ACTIONS: Mapping[str, ResourceAttributes] = {
     TRANSFER: ResourceAttributes(verb="transfer", group="pinnace.io", resource="elections"),
 }
 """Actions that the gateway executes as the viewer, with the permission that they need."""
-WATCH_KEYS = ResourceAttributes(verb="watch", group="pinnace.io", resource="keys")
-RUN_LANE = "run"
-_TARGET = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
 class LocalCluster:
@@ -325,6 +326,3 @@ class TimelineService:
                 text = await response.text()
             return {name: int(float(value)) for name, value in _PENDING.findall(text)}
         return None
-
-
-_PENDING = re.compile(r'^scheduler_pending_pods\{[^}]*queue="(\w+)"[^}]*\} ([0-9.e+]+)$', re.MULTILINE)

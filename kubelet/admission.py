@@ -31,6 +31,12 @@ STALE_NODE_TIMEOUT = 20.0
 """Seconds after which a pod is rejected although its node may be outdated. A stalled watch is replaced earlier."""
 RETRY_INTERVAL = 0.5
 """Seconds between two checks of a waiting pod."""
+PREEMPTING = "Preempting"
+PREEMPTED = "Preempted in order to admit critical pod"
+_KINDS = ("BestEffort", "Burstable", "Guaranteed")
+Amounts = Mapping[str, int]
+"""By resource, as in pinnace.fit. "pods" is a resource."""
+UNEXPECTED = "UnexpectedAdmissionError"
 
 
 class StaleNodeCheck:
@@ -59,14 +65,6 @@ class StaleNodeCheck:
             waiting.pop(uid, None)
             if not waiting:
                 del self._until[node]
-
-
-PREEMPTING = "Preempting"
-PREEMPTED = "Preempted in order to admit critical pod"
-_KINDS = ("BestEffort", "Burstable", "Guaranteed")
-
-Amounts = Mapping[str, int]
-"""By resource, as in pinnace.fit. "pods" is a resource."""
 
 
 def is_critical(pod: Pod) -> bool:
@@ -126,9 +124,6 @@ def _still_lacking(lacking: Amounts, pods: Sequence[Pod]) -> Amounts:
 
 def _requested_amounts(pod: Pod) -> Amounts:
     return dict(pod_requests(pod).amounts)
-
-
-UNEXPECTED = "UnexpectedAdmissionError"
 
 
 class PodAdmission:

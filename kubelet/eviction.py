@@ -38,6 +38,10 @@ again. Kubernetes' eviction-pressure-transition-period is 5 minutes.
 """
 _USAGE = "-usage"
 _PREFIX = "pinnace.io/"
+CRITICAL = 2_000_000_000
+"""The lowest priority of critical pods."""
+THRESHOLD = 100 << 20
+"""Minimum bytes of available memory: Kubernetes' memory.available<100Mi. Also used for disk."""
 
 
 def declares_usage(pod: Pod) -> bool:
@@ -77,10 +81,6 @@ def resource_amount(amounts: Mapping[str, Quantity], resource: str) -> int:
     return amount(resource, amounts[resource].string) if resource in amounts else 0
 
 
-CRITICAL = 2_000_000_000
-"""The lowest priority of critical pods."""
-
-
 class PressureKind(StrEnum):
     """In the order of eviction. The values are those of the annotation."""
 
@@ -91,8 +91,6 @@ class PressureKind(StrEnum):
 
 RESOURCES = {PressureKind.MEMORY: "memory", PressureKind.DISK: "ephemeral-storage", PressureKind.PID: "pids"}
 CONDITIONS = {PressureKind.MEMORY: "MemoryPressure", PressureKind.DISK: "DiskPressure", PressureKind.PID: "PIDPressure"}
-THRESHOLD = 100 << 20
-"""Minimum bytes of available memory: Kubernetes' memory.available<100Mi. Also used for disk."""
 
 
 class Consumer(NamedTuple):

@@ -55,6 +55,8 @@ log = logging.getLogger(__name__)
 
 INTERVAL = 3.0
 """Seconds between checks; longer than the time without a lease while a session moves to another API server."""
+SESSION_POLL = 0.02
+"""Seconds between checks of a session that is being opened."""
 
 
 class LeaseReader(Protocol):
@@ -123,10 +125,6 @@ class NodeOwnership:
                 extra=again,
             )
             self._on_free(free)
-
-
-SESSION_POLL = 0.02
-"""Seconds between checks of a session that is being opened."""
 
 
 class Fleet:

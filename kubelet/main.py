@@ -51,6 +51,9 @@ log = logging.getLogger(__name__)
 
 FLEET_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 """The name is used as a label value."""
+FindPod = Callable[[str], PodSnapshot | None]
+"""Returns the pod with this uid, if the kubelet runs it."""
+Make: TypeAlias = Callable[[VariableSource, Client], tuple[Runtime, PodVolumeManager]]
 
 
 @click.command("pinnace-kubelet", cls=flags.ComponentCommand)
@@ -155,10 +158,6 @@ def main(
     sys.exit(code)
 
 
-FindPod = Callable[[str], PodSnapshot | None]
-"""Returns the pod with this uid, if the kubelet runs it."""
-
-
 @dataclass(frozen=True, slots=True)
 class StreamServerOptions:
     """The address of the server for logs, exec and stats. `advertised`: the host in Node objects, if it is another."""
@@ -171,9 +170,6 @@ class StreamServerOptions:
     def advertise(self, bound: KubeletEndpoint) -> KubeletEndpoint:
         everywhere = self.host in ("0.0.0.0", "::")
         return bound._replace(host=self.advertised or (socket.gethostname() if everywhere else bound.host))
-
-
-Make: TypeAlias = Callable[[VariableSource, Client], tuple[Runtime, PodVolumeManager]]
 
 
 class SimulationOptions(NamedTuple):

@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 
 POD_IPS = "podIPs"
 """The resource in the reason of a rejection if podCIDR has no free address."""
+LOST_POWER = 255
+"""The exit code of containers that ran when the machine lost power. Code and reason ("Unknown") are those of containerd."""
 
 
 class VirtualNode:
@@ -258,10 +260,6 @@ class VirtualNodes:
     def node_pressures(self, pod: Pod) -> Sequence[PressureKind]:
         """The pressures of the pod's node."""
         return self._pressures.get(pod.spec.nodeName, ())
-
-
-LOST_POWER = 255
-"""The exit code of containers that ran when the machine lost power. Code and reason ("Unknown") are those of containerd."""
 
 
 class NodeFault(StrEnum):

@@ -71,6 +71,14 @@ from pinnace.runtime.tasks import run_until_first
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 log = logging.getLogger(__name__)
+STOP_RETRY_DELAY = 1.0
+"""Seconds until the retry of a failed stop request."""
+STEPS_PER_TURN = 256
+"""Pods that are synced before other tasks of the event loop run: some milliseconds."""
+GATHER = 0.05
+"""Seconds to wait for more new nodes before the watch is reopened."""
+SYNC_TIMEOUT = 30.0
+"""Seconds without the initial state after which this is logged."""
 
 
 class PanicIsolation:
@@ -95,12 +103,6 @@ class PanicIsolation:
     def reset_backoff(self, uid: str) -> None:
         """Reset the backoff of a pod that was synced without an exception, or is gone."""
         self._backoffs.forget(uid)
-
-
-STOP_RETRY_DELAY = 1.0
-"""Seconds until the retry of a failed stop request."""
-STEPS_PER_TURN = 256
-"""Pods that are synced before other tasks of the event loop run: some milliseconds."""
 
 
 class PodEventSink(Protocol):
@@ -522,12 +524,6 @@ class PodManager:
     def _record_event(self, pod: Pod, type_: str, reason: str, message: str) -> None:
         if not self._nodes.is_silenced(pod):
             self._events.event(pod, type_, reason, message)
-
-
-GATHER = 0.05
-"""Seconds to wait for more new nodes before the watch is reopened."""
-SYNC_TIMEOUT = 30.0
-"""Seconds without the initial state after which this is logged."""
 
 
 class PodWatch:

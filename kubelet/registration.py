@@ -57,6 +57,23 @@ READY = ("True", "KubeletReady", "the fleet holds the lease of this node")
 OS_IMAGE = "virtual node of a pinnace fleet"
 PAUSE_IMAGE, PAUSE_SIZE = "registry.k8s.io/pause:3.10", 320_368
 """The image of a machine that has not run a pod, with its size in bytes."""
+_PRESSURE_WORDS = {
+    (PressureKind.MEMORY, True): ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
+    (PressureKind.MEMORY, False): ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    (PressureKind.DISK, True): ("KubeletHasDiskPressure", "kubelet has disk pressure"),
+    (PressureKind.DISK, False): ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    (PressureKind.PID, True): ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
+    (PressureKind.PID, False): ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+}
+log = logging.getLogger(__name__)
+CHUNK = 500
+"""Maximum number of nodes per batch."""
+MAX_RETRY_INTERVAL = 7.0
+"""Maximum seconds between retries of a rejected node, as in the kubelet's tryRegisterWithAPIServer."""
+CONCURRENCY = 16
+"""Maximum number of concurrent calls for single nodes."""
+RejectedNodes: TypeAlias = dict[str, ApiError]
+"""Error messages by node name."""
 
 
 class KubeletEndpoint(NamedTuple):
@@ -287,29 +304,6 @@ def _set_pressure_condition(node: Node, kind: PressureKind, holds: bool, now: fl
     """Reasons and messages are Kubernetes'."""
     said = conditions.say(node.status.conditions, CONDITIONS[kind], str(holds), *_PRESSURE_WORDS[kind, holds], now)
     said.lastHeartbeatTime.CopyFrom(to_time(now))
-
-
-_PRESSURE_WORDS = {
-    (PressureKind.MEMORY, True): ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
-    (PressureKind.MEMORY, False): ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-    (PressureKind.DISK, True): ("KubeletHasDiskPressure", "kubelet has disk pressure"),
-    (PressureKind.DISK, False): ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-    (PressureKind.PID, True): ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
-    (PressureKind.PID, False): ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
-}
-
-
-log = logging.getLogger(__name__)
-
-CHUNK = 500
-"""Maximum number of nodes per batch."""
-MAX_RETRY_INTERVAL = 7.0
-"""Maximum seconds between retries of a rejected node, as in the kubelet's tryRegisterWithAPIServer."""
-CONCURRENCY = 16
-"""Maximum number of concurrent calls for single nodes."""
-
-RejectedNodes: TypeAlias = dict[str, ApiError]
-"""Error messages by node name."""
 
 
 def no_pressure(node: str) -> Collection[PressureKind]:

@@ -52,6 +52,15 @@ from pinnace.kubelet.runtime.interface import ContainerExit, ContainerState, Con
 
 Resources: TypeAlias = Mapping[str, ResourceRequirements]
 """By container."""
+_NOT_CREATED = ("ContainerCreating", "PodInitializing")
+_CREATING = ContainerStateMessage(waiting=ContainerStateWaiting(reason="ContainerCreating"))
+_INITIALIZING = ContainerStateMessage(waiting=ContainerStateWaiting(reason="PodInitializing"))
+_LOST = ContainerStateMessage(
+    terminated=ContainerStateTerminated(
+        exitCode=137, reason="ContainerStatusUnknown", message="the pod ended before the container was started"
+    )
+)
+OWN_CONDITIONS = frozenset({"PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", *RESIZE_CONDITIONS})
 
 
 class RestartingContainer(NamedTuple):
@@ -311,19 +320,6 @@ def _terminated_state(exit_: ContainerExit) -> ContainerStateTerminated:
 
 def _waiting_reason(plan: PodPlan) -> ContainerStateMessage:
     return _INITIALIZING if plan.init else _CREATING
-
-
-_NOT_CREATED = ("ContainerCreating", "PodInitializing")
-_CREATING = ContainerStateMessage(waiting=ContainerStateWaiting(reason="ContainerCreating"))
-_INITIALIZING = ContainerStateMessage(waiting=ContainerStateWaiting(reason="PodInitializing"))
-_LOST = ContainerStateMessage(
-    terminated=ContainerStateTerminated(
-        exitCode=137, reason="ContainerStatusUnknown", message="the pod ended before the container was started"
-    )
-)
-
-
-OWN_CONDITIONS = frozenset({"PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", *RESIZE_CONDITIONS})
 
 
 def build_status_update(

@@ -45,6 +45,10 @@ M = TypeVar("M", bound=Message)
 
 TRANSIENT = frozenset({Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED})
 """Codes of a single item that also delay the other items, because the server has a problem."""
+OVERWRITE_INTERVAL = 2.0
+"""Seconds between two corrections of an overwritten status."""
+STEPS = 256
+"""Pods that are compared before other tasks of the event loop run."""
 
 
 class BatchWriter(Generic[M]):
@@ -159,12 +163,6 @@ def report_rejected_write(verb: str, pod: Pod, item: BatchItem) -> None:
     error = from_status(item.error)
     metrics.FAILED_WRITES.labels(verb, error.code.name).inc()
     log.error("%s of pod %s/%s was rejected, retrying: %s", verb, pod.metadata.namespace, pod.metadata.name, error)
-
-
-OVERWRITE_INTERVAL = 2.0
-"""Seconds between two corrections of an overwritten status."""
-STEPS = 256
-"""Pods that are compared before other tasks of the event loop run."""
 
 
 class PodWriter(Protocol):

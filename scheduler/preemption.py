@@ -68,6 +68,11 @@ REASON = "PreemptionByScheduler"
 """The reason in the victim's condition."""
 TRANSIENT = Unavailable | Internal | Unauthenticated | Exhausted
 """Errors that are independent of the victim, such as an unavailable webhook, an expired certificate, or a full etcd."""
+Reasons = tuple[str, ...]
+"""The reasons why a node refuses the pod. Empty: they are unknown."""
+Refusal = Callable[[], Reasons]
+"""Returns the reasons. It is valid until the next change of the table."""
+_Key = tuple[object, ...]
 
 
 class DisruptionBudgets:
@@ -109,12 +114,6 @@ class DisruptionBudgets:
             candidates = self._by_namespace.get(group.namespace, ())
             numbers = self._of_group[group] = [number for number, each in candidates if each.matches(group.labels)]
         return numbers
-
-
-Reasons = tuple[str, ...]
-"""The reasons why a node refuses the pod. Empty: they are unknown."""
-Refusal = Callable[[], Reasons]
-"""Returns the reasons. It is valid until the next change of the table."""
 
 
 def select_victims(
@@ -307,9 +306,6 @@ def _sufficient_prefix(found: IntArray, enough: int, harmless: BoolArray) -> int
         return 0
     harmless_at = harmless[found].nonzero()[0]
     return max(enough, int(harmless_at[0]) + 1) if len(harmless_at) else 0
-
-
-_Key = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,7 @@ _RESIZE_REFUSED = (
     "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize "
     "(allowVolumeExpansion)"
 )
+_OTHER_OVERHEAD = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
 
 
 class Priority:
@@ -230,9 +231,6 @@ def _set_scheduling(pod: Pod, runtime_class: RuntimeClass) -> None:
         selector[key] = value
     present = list(pod.spec.tolerations)
     pod.spec.tolerations.extend(toleration for toleration in scheduling.tolerations if toleration not in present)
-
-
-_OTHER_OVERHEAD = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
 
 
 def _pod_forbidden(pod: Pod, why: str) -> Rejected:

@@ -61,6 +61,10 @@ TOKEN_KEY = "token"
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 log = logging.getLogger(__name__)
+_SIGNATURE_ONLY: Any = {
+    f"verify_{claim}": claim == "signature" for claim in ("signature", "exp", "nbf", "iat", "aud", "iss", "sub", "jti")
+}
+_INVALIDATED = "service account token has been invalidated"
 
 
 class ObjectId(NamedTuple):
@@ -250,11 +254,6 @@ class TokenKeys:
         return json.dumps({"keys": [key.jwk() for key in self.verifying.values()]}, separators=(",", ":")).encode()
 
 
-_SIGNATURE_ONLY: Any = {
-    f"verify_{claim}": claim == "signature" for claim in ("signature", "exp", "nbf", "iat", "aud", "iss", "sub", "jti")
-}
-
-
 def read_token_keys(signing: Path, verifying: Sequence[Path]) -> TokenKeys:
     """Read PEM files. A file of `verifying` can contain several public keys, and a private key instead of a public one. Raises
     OSError and ValueError."""
@@ -332,9 +331,6 @@ class InvalidToken(Exception):
 
 class UnsignedToken(InvalidToken):
     """The cluster has not signed the token. The error has no text."""
-
-
-_INVALIDATED = "service account token has been invalidated"
 
 
 class ReviewedToken(NamedTuple):

@@ -105,6 +105,8 @@ PROTOCOL_ERROR = "protocol error"
 NOT_ACKNOWLEDGED = "heartbeats not acknowledged"
 LEASE_EXPIRED = "lease expired"
 ETCD_RESTORED = "etcd was restored from a backup"
+RESTORE_RETRY = 0.1
+"""Seconds between two attempts while etcd is unavailable."""
 
 
 def merge_terms(stored: Term | None, reported: Term) -> Term:
@@ -337,10 +339,6 @@ def _merge_write(key: str, found: KeyValue | None, term: Term) -> Write | None:
     if merged == stored:
         return None
     return Write(key, merged.SerializeToString(), found.mod_revision if found else 0)
-
-
-RESTORE_RETRY = 0.1
-"""Seconds between two attempts while etcd is unavailable."""
 
 
 class RestoreHandler:

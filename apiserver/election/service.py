@@ -88,6 +88,14 @@ ACCEPTANCE_TIMEOUT = 1.0
 """Maximum seconds for a candidate to accept. The watch cache of its API server can be behind."""
 SUCCESSION_TIMEOUT = 2.0
 """Maximum seconds to wait for the next leader: more than NOMINEE_PRECEDENCE, for which others wait for the nominee."""
+MAX_SCHEDULER_NAMES = 64
+"""Maximum number of scheduler names of a candidate. They are stored in the election's key."""
+MAX_SCHEDULER_NAME = 253
+"""Maximum characters of a scheduler name."""
+MAX_CONFIGURATION = 128
+"""Maximum characters of a configuration digest."""
+HISTORY_TIMEOUT = 1.0
+"""Maximum seconds to wait until other servers have written their records. Later records are presumed to be lost."""
 
 
 class LeadershipTransfer:
@@ -242,14 +250,6 @@ TIMING = timing_of(DEFAULT_LEASE)
 unavailable (the validity of 1.9 s covers an etcd leader election: pinnace/cluster/etcd.py), and the failover time if a leader
 and its API server fail together.
 """
-MAX_SCHEDULER_NAMES = 64
-"""Maximum number of scheduler names of a candidate. They are stored in the election's key."""
-MAX_SCHEDULER_NAME = 253
-"""Maximum characters of a scheduler name."""
-MAX_CONFIGURATION = 128
-"""Maximum characters of a configuration digest."""
-HISTORY_TIMEOUT = 1.0
-"""Maximum seconds to wait until other servers have written their records. Later records are presumed to be lost."""
 
 
 class ElectionsService:

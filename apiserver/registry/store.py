@@ -68,6 +68,14 @@ from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 T = TypeVar("T", bound=Object)
 M = TypeVar("M", bound=Object)
+_PATCHES = {"": AdmissionOperation.UPDATE, STATUS: AdmissionOperation.UPDATE_STATUS, RESIZE: AdmissionOperation.RESIZE}
+"""By subresource."""
+SUBRESOURCES = {AdmissionOperation.FINALIZE: FINALIZE} | {operation: subresource for subresource, operation in _PATCHES.items()}
+ATTEMPTS = 8
+"""Attempts to generate a name that is not taken, as in Kubernetes. Also attempts to admit a new object again after something
+that admission relied on has changed."""
+MAX_GENERATED_PREFIX = 58
+_OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
 
 
 class OwnerChange(NamedTuple):
@@ -84,15 +92,6 @@ class OwnerChange(NamedTuple):
 
 
 NO_OWNER_CHANGE = OwnerChange()
-_PATCHES = {"": AdmissionOperation.UPDATE, STATUS: AdmissionOperation.UPDATE_STATUS, RESIZE: AdmissionOperation.RESIZE}
-"""By subresource."""
-SUBRESOURCES = {AdmissionOperation.FINALIZE: FINALIZE} | {operation: subresource for subresource, operation in _PATCHES.items()}
-ATTEMPTS = 8
-"""Attempts to generate a name that is not taken, as in Kubernetes. Also attempts to admit a new object again after something
-that admission relied on has changed."""
-
-MAX_GENERATED_PREFIX = 58
-_OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
 
 
 class Store(Generic[T]):

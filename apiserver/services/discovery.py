@@ -48,6 +48,9 @@ GRPCS_OWN: Sequence[ServiceDescriptor] = (HEALTH[0].containing_service, REFLECTI
 IDLE = 30.0
 """Maximum seconds between two requests of a reflection stream."""
 _NOT_FOUND, _INVALID = Code.NOT_FOUND, Code.INVALID_ARGUMENT
+_INVALID_TOKEN = "invalid bearer token"
+MAX_QUESTION = 4096
+"""Maximum size in bytes of the user and the attributes in a review. The results are cached, and every user may send reviews."""
 
 
 class HealthService:
@@ -129,11 +132,6 @@ def _collect_files(file: FileDescriptor, into: dict[str, bytes]) -> None:
 
 def _set_error(response: ServerReflectionResponse, code: Code, message: str) -> None:
     response.error_response.error_code, response.error_response.error_message = int(code), message
-
-
-_INVALID_TOKEN = "invalid bearer token"
-MAX_QUESTION = 4096
-"""Maximum size in bytes of the user and the attributes in a review. The results are cached, and every user may send reviews."""
 
 
 class AuthorizationService:

@@ -48,6 +48,7 @@ CredentialReader = Callable[["grpc.aio.ServicerContext"], Credential]
 """Returns the credential of a call."""
 _UNAUTHENTICATED = ""
 """The user name for the delays of refusals without authentication."""
+_GRPC_CODES = {code: next(status for status in grpc.StatusCode if status.value[0] == int(code)) for code in Code}
 
 
 class MethodHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
@@ -253,6 +254,3 @@ def truncate_message(message: str) -> str:
         if room < 0:
             return message[:index]
     return message[:MAX_MESSAGE]
-
-
-_GRPC_CODES = {code: next(status for status in grpc.StatusCode if status.value[0] == int(code)) for code in Code}

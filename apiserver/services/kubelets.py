@@ -30,6 +30,31 @@ from pinnace.runtime.tls import ReloadingCredentials, TlsFiles
 
 _PREFERRED = ("ExternalIP", "ExternalDNS", "InternalIP")
 """Preferred types of node addresses. Simulated nodes are reachable only at their external address."""
+CONNECT_TIMEOUT = 3.0
+"""Seconds for the connection to a kubelet."""
+MAX_MESSAGE = 16 << 20
+"""Maximum size of a response in bytes. The statistics for a page of pods are smaller."""
+OPTIONS: Sequence[tuple[str, int | str]] = (
+    ("grpc.keepalive_time_ms", 1000),
+    ("grpc.keepalive_timeout_ms", 2000),
+    ("grpc.http2.ping_timeout_ms", 2000),  # without it, gRPC waits a minute for the response, despite keepalive_timeout_ms
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.max_receive_message_length", MAX_MESSAGE),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+_REASONS = {
+    Code.INVALID_ARGUMENT: "BadRequest",
+    Code.NOT_FOUND: "NotFound",
+    Code.PERMISSION_DENIED: "Forbidden",
+    Code.FAILED_PRECONDITION: "MethodNotAllowed",  # the runtime has no logs, or cannot run commands
+}
+"""Reasons by the code of a kubelet's error. Other codes become InternalError.
+
+Source: Kubernetes, apimachinery, pkg/api/errors, NewGenericServerResponse.
+"""
+_NAMED = ("grpc.ssl_target_name_override", SERVER_NAME)
 
 
 class KubeletEndpoint(NamedTuple):
@@ -152,33 +177,6 @@ def _find_container_status(pod: Pod, container: str) -> ContainerStatus:
 def _pod_refusal(pod: Pod, message: str) -> Rejected:
     hint = f"`kubectl describe pod {pod.metadata.name} -n {pod.metadata.namespace}` shows the state of its containers"
     return Rejected(bad_request(message, hint))
-
-
-CONNECT_TIMEOUT = 3.0
-"""Seconds for the connection to a kubelet."""
-MAX_MESSAGE = 16 << 20
-"""Maximum size of a response in bytes. The statistics for a page of pods are smaller."""
-OPTIONS: Sequence[tuple[str, int | str]] = (
-    ("grpc.keepalive_time_ms", 1000),
-    ("grpc.keepalive_timeout_ms", 2000),
-    ("grpc.http2.ping_timeout_ms", 2000),  # without it, gRPC waits a minute for the response, despite keepalive_timeout_ms
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.max_receive_message_length", MAX_MESSAGE),
-    ("grpc.use_local_subchannel_pool", 1),
-)
-_REASONS = {
-    Code.INVALID_ARGUMENT: "BadRequest",
-    Code.NOT_FOUND: "NotFound",
-    Code.PERMISSION_DENIED: "Forbidden",
-    Code.FAILED_PRECONDITION: "MethodNotAllowed",  # the runtime has no logs, or cannot run commands
-}
-"""Reasons by the code of a kubelet's error. Other codes become InternalError.
-
-Source: Kubernetes, apimachinery, pkg/api/errors, NewGenericServerResponse.
-"""
-_NAMED = ("grpc.ssl_target_name_override", SERVER_NAME)
 
 
 class GrpcKubelets:

@@ -68,6 +68,26 @@ from pinnace.apiserver.storage.interface import KeyValue, LeaseNotFound, Storage
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.tasks import TimeSlice, apply_in_slices, run_until_first
 
+TIMING = Timing(interval=0.5, silence=3.0, ttl=5)
+"""The stream of a dead process breaks immediately (see GRACE). A silent process may be stopped, or may lack CPU time: on a
+machine with few CPUs, a beat and its response may take seconds."""
+PERMISSION_CHUNK = 500
+"""Nodes per permission check."""
+log = logging.getLogger(__name__)
+CLAIM_CHUNK = 500
+"""Maximum number of nodes to claim before the next beat is handled."""
+RESUME_GRACE = 1.0
+"""Seconds within which a fleet whose stream broke may resume, with any server."""
+RETRY_INTERVAL = 0.2
+"""Seconds between two attempts to write while etcd is unavailable."""
+LOOKUP_TIMEOUT = 0.5
+"""Seconds to wait for the cache when a fleet releases nodes that this server does not hold for it. The stream is not read
+during this time."""
+CHECK_INTERVAL = 1.0
+"""Seconds between two checks for nodes that newer sessions have taken. A check takes half a microsecond per node."""
+MAX_NODES = 10_000
+"""Maximum number of nodes in one message. No other task runs while the names and permissions of a message are checked."""
+
 
 class NodeService(ResourceService[Node]):
     def __init__(
@@ -79,13 +99,6 @@ class NodeService(ResourceService[Node]):
     async def heartbeat(self, requests: AsyncIterator[HeartbeatRequest], context: Context) -> AsyncIterator[HeartbeatResponse]:
         async for response in self._heartbeats.heartbeat(requests, context):
             yield response
-
-
-TIMING = Timing(interval=0.5, silence=3.0, ttl=5)
-"""The stream of a dead process breaks immediately (see GRACE). A silent process may be stopped, or may lack CPU time: on a
-machine with few CPUs, a beat and its response may take seconds."""
-PERMISSION_CHUNK = 500
-"""Nodes per permission check."""
 
 
 class HeartbeatsService:
@@ -166,21 +179,6 @@ class HeartbeatsService:
 
 def _lease_targets(nodes: Iterable[str]) -> list[ActionTarget]:
     return [ActionTarget(NODE_LEASE_NAMESPACE, node) for node in nodes]
-
-
-log = logging.getLogger(__name__)
-
-CLAIM_CHUNK = 500
-"""Maximum number of nodes to claim before the next beat is handled."""
-RESUME_GRACE = 1.0
-"""Seconds within which a fleet whose stream broke may resume, with any server."""
-RETRY_INTERVAL = 0.2
-"""Seconds between two attempts to write while etcd is unavailable."""
-LOOKUP_TIMEOUT = 0.5
-"""Seconds to wait for the cache when a fleet releases nodes that this server does not hold for it. The stream is not read
-during this time."""
-CHECK_INTERVAL = 1.0
-"""Seconds between two checks for nodes that newer sessions have taken. A check takes half a microsecond per node."""
 
 
 class FleetSession:
@@ -479,10 +477,6 @@ class FleetSession:
         """End the session. Always returns False."""
         self._stream.send(HeartbeatResponse(lost=HeartbeatResponse.Lost(reason=reason)))
         return False
-
-
-MAX_NODES = 10_000
-"""Maximum number of nodes in one message. No other task runs while the names and permissions of a message are checked."""
 
 
 class Signature(NamedTuple):

@@ -85,6 +85,10 @@ ACCOUNT_TIMEOUT, ACCOUNT_INTERVAL = 1.5, 0.02
 """Maximum seconds for which a create waits for the default service account of its namespace, and between two looks."""
 _LOST = (Code.ABORTED, Code.NOT_FOUND)
 """Status codes of a bind that is too late for its pod."""
+FIRST_REQUEST_TIMEOUT = 10.0
+"""Seconds to wait for the first request of a stream."""
+MAX_PORT = 65535
+S = TypeVar("S", ExecRequest, PortForwardRequest)
 
 
 class DefaultAccounts:
@@ -274,12 +278,6 @@ def _count_connection(user: User) -> AbstractContextManager[None]:
 
 def _fence_of(request: BindRequest | BindBatchRequest) -> Fence | None:
     return request.fence if request.HasField("fence") else None
-
-
-FIRST_REQUEST_TIMEOUT = 10.0
-"""Seconds to wait for the first request of a stream."""
-MAX_PORT = 65535
-S = TypeVar("S", ExecRequest, PortForwardRequest)
 
 
 class ContainerStreams:

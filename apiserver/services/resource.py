@@ -74,6 +74,12 @@ APPLY_ATTEMPTS = 8
 """Attempts to apply to an object that other clients create and delete at the same time."""
 _GONE = ("NotFound", "UIDMismatch")
 """Reasons for the refusal of a delete of a listed object that is deleted already."""
+MAX_LENGTH = 64 << 10
+"""Maximum length of a field selector in characters. `kubectl apply` selects 200 objects by name."""
+MAX_WATCHED = 1000
+"""Maximum number of values in the field and label selectors of a watch."""
+_HINT = "select fewer objects at once, or all objects and filter them"
+NAME = "NAME"
 
 
 class NamedObject(Protocol):
@@ -360,13 +366,6 @@ def _parse_revision(text: str) -> int:
     return revision
 
 
-MAX_LENGTH = 64 << 10
-"""Maximum length of a field selector in characters. `kubectl apply` selects 200 objects by name."""
-MAX_WATCHED = 1000
-"""Maximum number of values in the field and label selectors of a watch."""
-_HINT = "select fewer objects at once, or all objects and filter them"
-
-
 def parse_selectors(
     resource: Resource[Any], namespace: str, options: ListOptions, user: User, *, watched: bool = False
 ) -> SelectionPredicate:
@@ -442,9 +441,6 @@ class NamespaceService(ResourceService[Namespace]):
             if resource.namespaced and resource is not EVENTS
         )
         return not built_in and not any(cache.count(namespace) for cache in self._all.custom_caches())
-
-
-NAME = "NAME"
 
 
 class TablesService:

@@ -122,6 +122,16 @@ COMMIT_SIBLINGS = 4
 """Minimum number of concurrent callers for whose next writes the committer waits."""
 TOUCH_INTERVAL = SWEEP_INTERVAL / 3
 """Seconds after which the marker of an idle pipeline is moved."""
+__all__ = [
+    "CommitOutcome",
+    "Committer",
+    "DecidedOutcomes",
+    "GuardFailed",
+    "SendGroup",
+    "WriteConflict",
+    "WriteDenied",
+    "send_directly",
+]
 
 
 class _Unresolved(Enum):
@@ -382,18 +392,6 @@ class _TransactionSize:
             self._guards.update(new_guards)
             self._guard_keys.update(guard.key for guard in new_guards)
         return True
-
-
-__all__ = [
-    "CommitOutcome",
-    "Committer",
-    "DecidedOutcomes",
-    "GuardFailed",
-    "SendGroup",
-    "WriteConflict",
-    "WriteDenied",
-    "send_directly",
-]
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,12 @@ from pinnace.kubelet.lifecycle.plan import (
 )
 from pinnace.kubelet.runtime.interface import ContainerState, ContainerView, Moment, to_past_moment
 
+DEADLINE_EXCEEDED = "DeadlineExceeded"
+DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
+EVICTION_GRACE = 1.0
+"""Seconds: Kubernetes' immediateEvictionGracePeriodSeconds. With 0, containers would be killed without SIGTERM."""
+Views = Mapping[str, ContainerView]
+
 
 def accept_pod(plan: PodPlan, now: Moment) -> PodState:
     return PodState(
@@ -108,14 +114,6 @@ def _container_records(status: PodStatus, plan: PodPlan, now: Moment) -> dict[st
         for container_status in (*status.initContainerStatuses, *status.containerStatuses)
         if container_status.name in attended and container_status.state.HasField("running")
     }
-
-
-DEADLINE_EXCEEDED = "DeadlineExceeded"
-DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
-EVICTION_GRACE = 1.0
-"""Seconds: Kubernetes' immediateEvictionGracePeriodSeconds. With 0, containers would be killed without SIGTERM."""
-
-Views = Mapping[str, ContainerView]
 
 
 class InitSummary(NamedTuple):

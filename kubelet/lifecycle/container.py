@@ -57,6 +57,10 @@ BACKOFF = 10.0
 BACKOFF_MAX = 300.0
 BACKOFF_RESET = 600.0
 """Seconds after which a running container resets its back-off."""
+MIN_GRACE = 2.0
+"""The minimum of seconds between SIGTERM and SIGKILL, also after a preStop hook that has used the grace period. A grace period
+of 0 kills immediately.
+"""
 
 
 def should_restart(plan: ContainerPlan, view: ContainerView, record: ContainerRecord | None) -> bool:
@@ -133,12 +137,6 @@ def advance_probe(plan: ProbePlan, memory: ProbeMemory, view: ContainerView, sin
 def _count_result(memory: ProbeMemory, call: CallView) -> ProbeMemory:
     run = min(memory.run, 0) - 1 if call.failure else max(memory.run, 0) + 1
     return ProbeMemory(call.number + 1, call.begun.monotonic, run)
-
-
-MIN_GRACE = 2.0
-"""The minimum of seconds between SIGTERM and SIGKILL, also after a preStop hook that has used the grace period. A grace period
-of 0 kills immediately.
-"""
 
 
 class ContainerSummary(NamedTuple):

@@ -39,6 +39,10 @@ from pinnace.kubelet.runtime.stages import PREFIX, Behaviour, PodBehaviour, Stag
 
 KILLED = 137
 NO_STAGES = Stages(())
+ATTACH = f"{PREFIX}attach-seconds"
+"""Annotation: seconds to attach a claim of the pod to a node."""
+MOUNT = f"{PREFIX}mount-seconds"
+"""Annotation: seconds to mount the claims of the pod."""
 
 
 class _Attempt(NamedTuple):
@@ -215,12 +219,6 @@ def _resume_attempt(status: ContainerStatus, declared: Behaviour, now: Moment) -
         return None
     number, code = status.restartCount, ended.code
     return _Attempt(status.name, number, ended.started, ended.finished, code, None, before, reason=ended.reason)
-
-
-ATTACH = f"{PREFIX}attach-seconds"
-"""Annotation: seconds to attach a claim of the pod to a node."""
-MOUNT = f"{PREFIX}mount-seconds"
-"""Annotation: seconds to mount the claims of the pod."""
 
 
 class PodVolumeManager(Protocol):

@@ -24,6 +24,10 @@ from pinnace.api.status import Code
 from pinnace.kubelet.addresses import Addresses
 from pinnace.runtime.clock import Clock
 
+Handler: TypeAlias = ExecAction | HTTPGetAction | TCPSocketAction | GRPCAction | SleepAction
+BY_CODE = ("Completed", "Error")
+"""Reasons that follow from exit codes."""
+
 
 class Moment(NamedTuple):
     """One moment on two clocks, in seconds. Decisions use `monotonic`; `unix` is for display."""
@@ -70,9 +74,6 @@ class CallKind(Enum):
     STARTUP = "Startup probe"
     READINESS = "Readiness probe"
     LIVENESS = "Liveness probe"
-
-
-Handler: TypeAlias = ExecAction | HTTPGetAction | TCPSocketAction | GRPCAction | SleepAction
 
 
 class ContainerCall(NamedTuple):
@@ -200,10 +201,6 @@ class Runtime(Protocol):
     def close(self) -> None:
         """Stops observing. Containers continue, and another runtime adopts them. Calls are ended."""
         ...
-
-
-BY_CODE = ("Completed", "Error")
-"""Reasons that follow from exit codes."""
 
 
 def reported_exit(state: ContainerStateMessage, now: Moment) -> ContainerExit | None:

@@ -48,6 +48,34 @@ from pinnace.kubelet.runtime.simulated_log import SimulatedLogLine, validate_log
 
 PREFIX = "pinnace.io/"
 N = TypeVar("N", int, float)
+_OF_INIT = frozenset({"start_seconds", "stop_seconds"})
+"""Fields that apply to init containers, too."""
+SETS = ("fast", "realistic", "chaos")
+"""The predefined sets."""
+VERSIONS = ("kwok.x-k8s.io/v1alpha1", "pinnace.io/v1alpha1")
+OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+_MOST_MILLISECONDS = 10**10
+_NEVER = "never"
+MAX_LOGS = 32
+"""Lines in the `logs` of a stage."""
+LEAST_INTERVAL = 100
+"""Milliseconds between two lines."""
+_SHOWN = 100
+"""Maximum length of a field's name in messages."""
+_KEYED = re.compile(r"\.metadata\.(labels|annotations)\[\"([^\"]+)\"\]")
+_READERS: Mapping[str, Callable[[Pod], Sequence[str]]] = {
+    ".metadata.name": lambda pod: [pod.metadata.name],
+    ".metadata.namespace": lambda pod: [pod.metadata.namespace],
+    ".metadata.ownerReferences.[].kind": lambda pod: [owner.kind for owner in pod.metadata.ownerReferences],
+    ".spec.nodeName": lambda pod: [pod.spec.nodeName],
+    ".spec.restartPolicy": lambda pod: [pod.spec.restartPolicy],
+    ".spec.priorityClassName": lambda pod: [pod.spec.priorityClassName] if pod.spec.priorityClassName else [],
+    ".spec.schedulerName": lambda pod: [pod.spec.schedulerName],
+}
+"""Keys of matchExpressions, besides labels and annotations."""
+Where = tuple[str | int, ...]
+_MISSING = object()
+"""Placeholder for a missing required field that has been reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +99,6 @@ class Behaviour:
 
 _FIELDS = {PREFIX + field.name.replace("_", "-"): field.name for field in fields(Behaviour)}
 """Annotation -> field of Behaviour."""
-_OF_INIT = frozenset({"start_seconds", "stop_seconds"})
-"""Fields that apply to init containers, too."""
 
 
 class PodBehaviour:
@@ -242,35 +268,6 @@ def _choose_by_weight(candidates: Sequence[Stage], chance: Random) -> Stage:
     """Selects by weight; without weights, all stages are equally likely."""
     weights = [stage.weight for stage in candidates]
     return chance.choices(candidates, weights if any(weights) else None)[0]
-
-
-SETS = ("fast", "realistic", "chaos")
-"""The predefined sets."""
-VERSIONS = ("kwok.x-k8s.io/v1alpha1", "pinnace.io/v1alpha1")
-OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
-_MOST_MILLISECONDS = 10**10
-_NEVER = "never"
-MAX_LOGS = 32
-"""Lines in the `logs` of a stage."""
-LEAST_INTERVAL = 100
-"""Milliseconds between two lines."""
-_SHOWN = 100
-"""Maximum length of a field's name in messages."""
-_KEYED = re.compile(r"\.metadata\.(labels|annotations)\[\"([^\"]+)\"\]")
-_READERS: Mapping[str, Callable[[Pod], Sequence[str]]] = {
-    ".metadata.name": lambda pod: [pod.metadata.name],
-    ".metadata.namespace": lambda pod: [pod.metadata.namespace],
-    ".metadata.ownerReferences.[].kind": lambda pod: [owner.kind for owner in pod.metadata.ownerReferences],
-    ".spec.nodeName": lambda pod: [pod.spec.nodeName],
-    ".spec.restartPolicy": lambda pod: [pod.spec.restartPolicy],
-    ".spec.priorityClassName": lambda pod: [pod.spec.priorityClassName] if pod.spec.priorityClassName else [],
-    ".spec.schedulerName": lambda pod: [pod.spec.schedulerName],
-}
-"""Keys of matchExpressions, besides labels and annotations."""
-
-Where = tuple[str | int, ...]
-_MISSING = object()
-"""Placeholder for a missing required field that has been reported."""
 
 
 class StagesError(Exception):

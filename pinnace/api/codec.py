@@ -60,74 +60,12 @@ INLINED = frozenset(
     }
 )
 """Message fields that are inlined in JSON: their fields appear in the parent (`json:",inline"` in Go)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A field by its JSON name. `parents`: the names of the inlined messages that contain it. `value`: the value type of a
-    map."""
-
-    descriptor: FieldDescriptor
-    parents: tuple[str, ...]
-    value: FieldDescriptor | None
-    name: str
-    """The name in protobuf."""
-    is_list: bool
-    values: "_Values"
-    """How the value, or each item of a list or map, is read."""
-
-
-class _Values(NamedTuple):
-    """The type of a value: a message, a message that is one JSON value (`scalar`), or a primitive. The properties of
-    descriptors are slow."""
-
-    of: FieldDescriptor
-    is_message: bool
-    scalar: Scalar | None
-    primitive: Callable[[object], str | int | bytes] | None
-
-    @classmethod
-    def read_as(cls, of: FieldDescriptor) -> "_Values":
-        if of.message_type is None:
-            return cls(of, False, None, primitive_reader(of))
-        return cls(of, True, SCALARS.get(of.message_type.full_name), None)
-
-
 OWNERSHIP = "pinnace.meta.v1.ObjectMeta.ownership"
 """The field of metadata that is not part of Kubernetes' API, and has no JSON form. See pinnace.api.ownership."""
-
-
-@cache  # one entry per message type
-def fields_of(message_type: Descriptor) -> Mapping[str, Field]:
-    """Return the fields of a message by JSON name, including the fields of inlined messages."""
-    fields: dict[str, Field] = {}
-    for descriptor in message_type.fields:
-        if descriptor.full_name == OWNERSHIP:
-            continue
-        if descriptor.full_name in INLINED and descriptor.message_type is not None:
-            for name, inner in fields_of(descriptor.message_type).items():
-                fields[name] = replace(inner, parents=(descriptor.name, *inner.parents))
-        else:
-            value = map_value(descriptor)
-            values = _Values.read_as(value or descriptor)
-            fields[descriptor.json_name] = Field(descriptor, (), value, descriptor.name, descriptor.is_repeated, values)
-    return fields
-
-
-def map_value(field: FieldDescriptor) -> FieldDescriptor | None:
-    """Return the value type of a map field, or None if the field is not a map."""
-    entry = field.message_type
-    if entry is None or not entry.GetOptions().map_entry:
-        return None
-    return entry.fields_by_name["value"]
-
-
 MAX_HINTS = 10
 """The maximum number of unknown fields of an object for which a similar name is suggested. A search takes about 0.1 ms."""
-
 M = TypeVar("M", bound=Message)
 T = TypeVar("T", bound=Object)
-
 SHOWN_WHEN_ZERO = {
     "pinnace.apiextensions.v1.CustomResourceDefinitionNames": ("plural", "kind"),
     "pinnace.apiextensions.v1.CustomResourceDefinitionVersion": ("served", "storage"),
@@ -170,6 +108,63 @@ SHOWN_WHEN_ZERO = {
 _KINDS = {resource.message.DESCRIPTOR.full_name: resource for resource in (*ALL, EVENTS_V1)}
 _SECRET = "pinnace.core.v1.Secret"
 _FIRST = {"apiVersion": 0, "kind": 1, "metadata": 2}
+_REQUIRED = "Required."
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field by its JSON name. `parents`: the names of the inlined messages that contain it. `value`: the value type of a
+    map."""
+
+    descriptor: FieldDescriptor
+    parents: tuple[str, ...]
+    value: FieldDescriptor | None
+    name: str
+    """The name in protobuf."""
+    is_list: bool
+    values: "_Values"
+    """How the value, or each item of a list or map, is read."""
+
+
+class _Values(NamedTuple):
+    """The type of a value: a message, a message that is one JSON value (`scalar`), or a primitive. The properties of
+    descriptors are slow."""
+
+    of: FieldDescriptor
+    is_message: bool
+    scalar: Scalar | None
+    primitive: Callable[[object], str | int | bytes] | None
+
+    @classmethod
+    def read_as(cls, of: FieldDescriptor) -> "_Values":
+        if of.message_type is None:
+            return cls(of, False, None, primitive_reader(of))
+        return cls(of, True, SCALARS.get(of.message_type.full_name), None)
+
+
+@cache  # one entry per message type
+def fields_of(message_type: Descriptor) -> Mapping[str, Field]:
+    """Return the fields of a message by JSON name, including the fields of inlined messages."""
+    fields: dict[str, Field] = {}
+    for descriptor in message_type.fields:
+        if descriptor.full_name == OWNERSHIP:
+            continue
+        if descriptor.full_name in INLINED and descriptor.message_type is not None:
+            for name, inner in fields_of(descriptor.message_type).items():
+                fields[name] = replace(inner, parents=(descriptor.name, *inner.parents))
+        else:
+            value = map_value(descriptor)
+            values = _Values.read_as(value or descriptor)
+            fields[descriptor.json_name] = Field(descriptor, (), value, descriptor.name, descriptor.is_repeated, values)
+    return fields
+
+
+def map_value(field: FieldDescriptor) -> FieldDescriptor | None:
+    """Return the value type of a map field, or None if the field is not a map."""
+    entry = field.message_type
+    if entry is None or not entry.GetOptions().map_entry:
+        return None
+    return entry.fields_by_name["value"]
 
 
 class MapKey(str):
@@ -577,7 +572,6 @@ def _primitive_fields(message: Message) -> dict[str, Any]:
 
 
 FILE = Path(__file__).with_name("descriptions.json")
-_REQUIRED = "Required."
 
 
 class Description(NamedTuple):

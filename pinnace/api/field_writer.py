@@ -41,6 +41,7 @@ _Texts = Callable[[Any, FieldSet], list[str]]
 """Returns the fields of a message that are not excluded, each as a member of a JSON object."""
 _Inside = Callable[[Any, FieldSet], str]
 """Returns the fields or items of a value that are not excluded, as the members of a JSON object in order."""
+PARTS = PartCache(MAX_CACHED)
 
 
 def fields_v1(message: Any, excluded: FieldSet, omitted: frozenset[str] = frozenset()) -> str:
@@ -322,9 +323,6 @@ def _cached_by_signature(
         return f"{entry[0]}{own}{entry[1]}" if own else entry[0]
 
     return write_cached
-
-
-PARTS = PartCache(MAX_CACHED)
 
 
 def _cached_by_bytes(write: _Inside, different: str) -> _Inside:

@@ -26,6 +26,7 @@ _ORDER = {_FIELD: 0, _KEY: 1, _VALUE: 2, _INDEX: 3}
 _SELF = "."
 MAX_DEPTH = 100
 """Elements of a path. No API object is as deep."""
+_dumps: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class FieldSetError(ValueError):
@@ -232,9 +233,6 @@ def _show_element(element: Element) -> str:
     if kind == _KEY:
         return f"[{','.join(f'{name}={_dumps(value)}' for name, value in json.loads(rest).items())}]"
     return f"[={rest}]" if kind == _VALUE else f"[{rest}]"
-
-
-_dumps: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def rank(element: Element) -> tuple[Any, ...]:

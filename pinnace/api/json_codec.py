@@ -32,6 +32,10 @@ MAX_CACHED = 8 << 20
 Writer = Callable[[Any], str]
 _text: Writer = encode_basestring
 _ZERO = {FieldDescriptor.TYPE_BOOL: "false", FieldDescriptor.TYPE_STRING: '""'}
+PARTS = PartCache(MAX_CACHED)
+Adder = Callable[[Any, list[str]], None]
+"""Adds the fields of a message, each with its name, to a list."""
+__all__ = ["DecodeError", "JsonCache", "to_json", "with_type", "writer"]
 
 
 def _bytes(value: bytes) -> str:
@@ -93,9 +97,6 @@ def writer(descriptor: Descriptor) -> Writer:
     return _cached_by_bytes(descriptor, write) if descriptor.full_name in SHARED_PARTS else write
 
 
-PARTS = PartCache(MAX_CACHED)
-
-
 def _cached_by_bytes(descriptor: Descriptor, write: Writer) -> Writer:
     """Cache the JSON of messages by their bytes, without the string that differs."""
     name = SHARED_PARTS[descriptor.full_name]
@@ -121,10 +122,6 @@ def _split_at(descriptor: Descriptor, message: Message, name: str) -> tuple[str,
     begin = f"{_text(field.json_name)}:"
     (at,) = [position for position, text in enumerate(texts) if text.startswith(begin)]
     return f"{{{','.join([*texts[:at], begin])}", f"{','.join(['', *texts[at + 1 :]])}}}"
-
-
-Adder = Callable[[Any, list[str]], None]
-"""Adds the fields of a message, each with its name, to a list."""
 
 
 def _add_nothing(value: Any, texts: list[str]) -> None:
@@ -231,6 +228,3 @@ class JsonCache:
             show_owners(resource, obj)
             return dump_canonical(resource.schema.to_served(obj))
         return shown_json(resource, resource.message.FromString(data))
-
-
-__all__ = ["DecodeError", "JsonCache", "to_json", "with_type", "writer"]

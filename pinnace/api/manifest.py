@@ -15,6 +15,9 @@ from pinnace.api.codec import FieldPath, as_written, decode_valid_part
 from pinnace.api.documents import Document, DocumentError, line_of, parse
 from pinnace.api.resources import ALL, Object, Resource, by_kind, find_absent
 
+Validate: TypeAlias = Literal["strict", "warn", "ignore", "name"]
+_KINDS = {resource.kind: resource for resource in ALL}
+
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
@@ -36,9 +39,6 @@ class ManifestError(ValueError):
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(self.problems))
-
-
-Validate: TypeAlias = Literal["strict", "warn", "ignore", "name"]
 
 
 def load(text: str, source: str, *, validate: Validate = "strict", named: bool = False) -> list[Manifest]:
@@ -150,9 +150,6 @@ def _as_of(whole: Mapping[str, Any], item: Any) -> Any:
     if not isinstance(item, Mapping) or "kind" in item or kind not in _KINDS:
         return item
     return {"kind": kind, **({"apiVersion": whole["apiVersion"]} if "apiVersion" in whole else {}), **item}
-
-
-_KINDS = {resource.kind: resource for resource in ALL}
 
 
 def _find_resource(data: Any) -> Resource[Any]:

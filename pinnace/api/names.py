@@ -58,6 +58,10 @@ _WILDCARD_RULE = (
 _SEARCH_RULE = _SUBDOMAIN_RULE.replace("characters, '-'", "characters, '_', '-'")
 _KEY_RULE = f"must consist of alphanumeric characters, '-', '_' or '.', and {_RULE}"
 _VALUE_RULE = f"a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and {_RULE}"
+_RANGE = re.compile(r"(?P<prefix>.*?)(?P<first>\d{1,9})\.\.(?P<last>\d{1,9})", re.ASCII)
+_NUMBER = re.compile(r"0|[1-9]\d{0,8}", re.ASCII)
+_UUID_MASK = ~(0xF << 76 | 0x3 << 62)
+_UUID_VERSION = 0x4 << 76 | 0x2 << 62
 
 
 def _pattern_message(rule: str, pattern: str, *examples: str) -> str:
@@ -230,10 +234,6 @@ def complete_generate_name(text: str) -> str:
     return text[:-1] + "a" if len(text) > 1 and text.endswith("-") else text
 
 
-_RANGE = re.compile(r"(?P<prefix>.*?)(?P<first>\d{1,9})\.\.(?P<last>\d{1,9})", re.ASCII)
-_NUMBER = re.compile(r"0|[1-9]\d{0,8}", re.ASCII)
-
-
 @dataclass(frozen=True)
 class NodeNames:
     """A set of node names, tested with `name in names`. `patterns`: the source patterns. Created by `parse`."""
@@ -272,10 +272,6 @@ class NodeNames:
 def _is_numbered_within(name: str, prefix: str, first: int, last: int) -> bool:
     number = name.removeprefix(prefix) if name.startswith(prefix) else ""
     return _NUMBER.fullmatch(number) is not None and first <= int(number) <= last
-
-
-_UUID_MASK = ~(0xF << 76 | 0x3 << 62)
-_UUID_VERSION = 0x4 << 76 | 0x2 << 62
 
 
 def new_uid(rng: random.Random) -> str:

@@ -56,6 +56,18 @@ IGNORED = {
     STATUS: FieldSet([(field_element(name),) for name in ("metadata", "spec")]),
 }
 """Fields by subresource that a write does not change. Their values in a configuration are ignored."""
+_LABELS = ("f:spec", "f:template", "f:metadata", "f:labels")
+_DELETION = [("f:metadata", field_element(name)) for name in ("deletionTimestamp", "deletionGracePeriodSeconds")]
+_SERVER_ANNOTATIONS = (FENCE_ANNOTATION, TRACE_ANNOTATION, LIMITS_ANNOTATION)
+_SERVER_MAPS: Mapping[str, Sequence[Path]] = {"pods": [("f:metadata", "f:annotations")]}
+"""The maps that the server creates for its fields, by plural."""
+_NEVER_OWNED_OF_OTHERS = FieldSet(_DELETION)
+_UNOWNED_METADATA = FieldSet(("f:metadata", field_element(name)) for name in SERVER_FIELDS)
+_OMITTED = {"": frozenset({STATUS}), STATUS: frozenset({"metadata", "spec"})}
+"""The top-level fields of IGNORED."""
+_version_of = attrgetter("apiVersion")
+_STATUS_WRITTEN = b"\x2a\x06status"
+"""The subresource of the owner of a status, encoded."""
 
 
 class FieldManager(NamedTuple):
@@ -135,10 +147,7 @@ ASSIGNED: Mapping[str, _Assigned] = {
     "jobs": _Assigned(_field_paths("spec", "selector"), lambda job: int(not job.spec.HasField("selector"))),
 }
 """The assigned fields by plural."""
-_LABELS = ("f:spec", "f:template", "f:metadata", "f:labels")
 _JOB_PREFIXES, _JOB_LABELS = ("", "batch.kubernetes.io/"), ("controller-uid", "job-name")
-_DELETION = [("f:metadata", field_element(name)) for name in ("deletionTimestamp", "deletionGracePeriodSeconds")]
-_SERVER_ANNOTATIONS = (FENCE_ANNOTATION, TRACE_ANNOTATION, LIMITS_ANNOTATION)
 _NEVER_OWNED: Mapping[str, FieldSet] = {
     "pods": FieldSet(
         (
@@ -154,12 +163,6 @@ _NEVER_OWNED: Mapping[str, FieldSet] = {
     ),
 }
 """The fields that the server alone sets, by plural."""
-_SERVER_MAPS: Mapping[str, Sequence[Path]] = {"pods": [("f:metadata", "f:annotations")]}
-"""The maps that the server creates for its fields, by plural."""
-_NEVER_OWNED_OF_OTHERS = FieldSet(_DELETION)
-
-
-_UNOWNED_METADATA = FieldSet(("f:metadata", field_element(name)) for name in SERVER_FIELDS)
 
 
 def has_server_fields(resource: Resource[Any]) -> bool:
@@ -469,10 +472,6 @@ def encode(owners: Ownership, resource: Resource[Any]) -> list[ManagedFieldsEntr
     return entries
 
 
-_OMITTED = {"": frozenset({STATUS}), STATUS: frozenset({"metadata", "spec"})}
-"""The top-level fields of IGNORED."""
-
-
 def show_owners(resource: Resource[Any], obj: Any) -> None:
     """Replace the stored owners of an object by its managedFields, in place."""
     metadata = obj.metadata
@@ -508,9 +507,6 @@ def take_owners(resource: Resource[Any], obj: Any) -> str:
         head, tail = _entry_text(owner.manager, owner.applies, resource.api_version, owner.time, owner.subresource)
         texts.append(f"{head}{fields}{tail}")
     return f"[{','.join(texts)}]" if texts else ""
-
-
-_version_of = attrgetter("apiVersion")
 
 
 def _is_written(resource: Resource[Any], owners: Iterable[FieldOwner]) -> bool:
@@ -622,10 +618,6 @@ def with_shown_owners(resource: Resource[Any], obj: T) -> T:
     show_owners(resource, copy)
     result: T = copy
     return result
-
-
-_STATUS_WRITTEN = b"\x2a\x06status"
-"""The subresource of the owner of a status, encoded."""
 
 
 def has_status_owner(ownership: bytes) -> bool:

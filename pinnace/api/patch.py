@@ -23,6 +23,19 @@ from pinnace.api.verbs_pb2 import PatchRequest
 MAX_VALUES = 10_000
 """The maximum number of values in a patch: fields of objects and items of arrays at any depth. The lists and maps of an object
 have the same limit."""
+MAX_OPERATIONS = 10_000
+MAX_COPIED = 3 << 20
+"""The maximum total size of the copies in a patch, in bytes of JSON. Without a limit, each copy could double the document."""
+MAX_DEPTH = 100
+"""The maximum number of segments of a path. No API object is as deep."""
+_OPS = ("add", "remove", "replace", "move", "copy", "test")
+_TAKES_VALUE = ("add", "replace", "test")
+_TAKES_FROM = ("move", "copy")
+_WHOLE = re.compile("0|-?[1-9][0-9]{0,8}")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+Pointer = tuple[str, ...]
+_TOO_DEEP = "nested too deeply"
+Patch = Data | Sequence[Data]
 
 
 def count_room_left(room: int, document: Any) -> int:
@@ -37,21 +50,6 @@ def count_room_left(room: int, document: Any) -> int:
                 room -= len(items)
                 waiting.extend(items if room >= 0 else ())
     return room
-
-
-MAX_OPERATIONS = 10_000
-MAX_COPIED = 3 << 20
-"""The maximum total size of the copies in a patch, in bytes of JSON. Without a limit, each copy could double the document."""
-MAX_DEPTH = 100
-"""The maximum number of segments of a path. No API object is as deep."""
-
-_OPS = ("add", "remove", "replace", "move", "copy", "test")
-_TAKES_VALUE = ("add", "replace", "test")
-_TAKES_FROM = ("move", "copy")
-_WHOLE = re.compile("0|-?[1-9][0-9]{0,8}")
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-
-Pointer = tuple[str, ...]
 
 
 class JsonPatchError(ValueError):
@@ -248,12 +246,6 @@ def json_equal(one: Any, other: Any) -> bool:
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(json_equal, one, other))
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
-
-
-_TOO_DEEP = "nested too deeply"
-
-
-Patch = Data | Sequence[Data]
 
 
 class PatchError(ValueError):

@@ -26,6 +26,11 @@ ENDED = ("Succeeded", "Failed")
 """The terminal phases of a pod."""
 EVICTED = "Evicted"
 """The reason of a pod that the kubelet evicted under resource pressure."""
+_COUNTED = ("cpu", "memory")
+_MAX_REMEMBERED = 512
+"""The maximum encoded size of a cached message in bytes."""
+EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+"""The effects of taints."""
 
 
 def ended(pod: Pod) -> bool:
@@ -41,11 +46,6 @@ def status_of(pod: Pod) -> Pod:
     target.name, target.namespace = source.name, source.namespace
     target.uid, target.resourceVersion = source.uid, source.resourceVersion
     return copy
-
-
-_COUNTED = ("cpu", "memory")
-_MAX_REMEMBERED = 512
-"""The maximum encoded size of a cached message in bytes."""
 
 
 def qos_class(spec: PodSpec) -> str:
@@ -88,10 +88,6 @@ def _nonzero_amounts(amounts: Mapping[str, Quantity]) -> dict[str, Decimal]:
             with suppress(QuantityError):
                 decimals[name] = parse(amounts[name].string)
     return {name: value for name, value in decimals.items() if value}
-
-
-EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-"""The effects of taints."""
 
 
 def tolerates(toleration: Toleration, key: str, value: str, effect: str) -> bool:

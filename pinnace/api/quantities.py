@@ -20,6 +20,8 @@ from pinnace.api.resource_v1_pb2 import Quantity
 M = TypeVar("M", bound=Message)
 _MOST_KNOWN, _LONGEST_KNOWN = 512, 2048
 """The maximum number of cached canonical messages per type, and their maximum size in bytes: at most 1 MiB per type."""
+_Step = Callable[[Any], None]
+"""A function that canonicalizes the quantities in one field of a message."""
 
 
 class _Shape(Enum):
@@ -60,10 +62,6 @@ def _rewrite_canonically(quantity: Quantity) -> None:
         return
     if better != text:
         quantity.string = better
-
-
-_Step = Callable[[Any], None]
-"""A function that canonicalizes the quantities in one field of a message."""
 
 
 def _step(holder: _Holder, visit: _Step) -> _Step:

@@ -28,6 +28,9 @@ _SCALARS: dict[Any, tuple[tuple[type, ...], str]] = {
     int: ((int,), "a whole number"),
     float: ((float, int), "a number"),
 }
+MOST_PROFILES = 10
+"""The maximum number of profiles in an error message."""
+T = TypeVar("T")
 
 
 class Malformed(ValueError):
@@ -172,10 +175,6 @@ def _read_step(step: str, reader: Callable[[Any], Any], value: Any) -> Any:
         raise error.below(step) from None
 
 
-MOST_PROFILES = 10
-"""The maximum number of profiles in an error message."""
-
-
 @dataclass(frozen=True, slots=True)
 class Remedy:
     """A change that would make the pod schedulable, and the nodes that would then be feasible."""
@@ -303,9 +302,6 @@ def no_profile(scheduler: str, elections: Iterable[Election]) -> str:
     """Return the error for a `schedulerName` without a running scheduler, as a sentence without a period."""
     profiles = sorted({name for election in elections for name in election.scheduler_names})
     return f'no running scheduler has a profile named "{scheduler}"; profiles: {format_list(profiles, MOST_PROFILES) or "none"}'
-
-
-T = TypeVar("T")
 
 
 class Place(StrEnum):

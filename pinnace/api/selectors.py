@@ -54,6 +54,88 @@ _FIELD_HINT = "example: metadata.name=a,spec.nodeName in (b,c)"
 
 Read = Callable[[Any], str]
 """A function that reads a field of an object as text. Absent fields are "", booleans are "true" and "false"."""
+_NAME: Mapping[str, Read] = {"metadata.name": lambda obj: obj.metadata.name}
+_NAMESPACED: Mapping[str, Read] = {**_NAME, "metadata.namespace": lambda obj: obj.metadata.namespace}
+FIELDS: Mapping[str, Mapping[str, Read]] = {
+    "pods": {
+        **_NAMESPACED,
+        "spec.hostNetwork": lambda pod: "true" if pod.spec.hostNetwork else "false",
+        "spec.nodeName": lambda pod: pod.spec.nodeName,
+        "spec.restartPolicy": lambda pod: pod.spec.restartPolicy,
+        "spec.schedulerName": lambda pod: pod.spec.schedulerName,
+        "spec.serviceAccountName": lambda pod: pod.spec.serviceAccountName,
+        "status.nominatedNodeName": lambda pod: pod.status.nominatedNodeName,
+        "status.phase": lambda pod: pod.status.phase,
+        "status.podIP": lambda pod: pod.status.podIP,
+    },
+    "nodes": {
+        **_NAME,
+        "spec.unschedulable": lambda node: "true" if node.spec.unschedulable else "false",
+    },
+    "namespaces": {
+        **_NAME,
+        "status.phase": lambda namespace: namespace.status.phase,
+    },
+    "events": {
+        **_NAMESPACED,
+        "involvedObject.apiVersion": lambda event: event.involvedObject.apiVersion,
+        "involvedObject.fieldPath": lambda event: event.involvedObject.fieldPath,
+        "involvedObject.kind": lambda event: event.involvedObject.kind,
+        "involvedObject.name": lambda event: event.involvedObject.name,
+        "involvedObject.namespace": lambda event: event.involvedObject.namespace,
+        "involvedObject.resourceVersion": lambda event: event.involvedObject.resourceVersion,
+        "involvedObject.uid": lambda event: event.involvedObject.uid,
+        "reason": lambda event: event.reason,
+        "reportingComponent": lambda event: event.reportingComponent,
+        "source": lambda event: event.source.component or event.reportingComponent,
+        "type": lambda event: event.type,
+    },
+    "priorityclasses": _NAME,
+    "leases": _NAMESPACED,
+    "persistentvolumes": _NAME,
+    "persistentvolumeclaims": _NAMESPACED,
+    "storageclasses": _NAME,
+    "csinodes": _NAME,
+    "services": {
+        **_NAMESPACED,
+        "spec.clusterIP": lambda service: service.spec.clusterIP,
+        "spec.type": lambda service: service.spec.type,
+    },
+    "poddisruptionbudgets": _NAMESPACED,
+    "resourcequotas": _NAMESPACED,
+    "limitranges": _NAMESPACED,
+    "roles": _NAMESPACED,
+    "clusterroles": _NAME,
+    "rolebindings": _NAMESPACED,
+    "clusterrolebindings": _NAME,
+    "replicasets": {
+        **_NAMESPACED,
+        "status.replicas": lambda replicaset: str(replicaset.status.replicas),
+    },
+    "deployments": _NAMESPACED,
+    "jobs": {
+        **_NAMESPACED,
+        "status.successful": lambda job: str(job.status.succeeded),
+    },
+    "endpointslices": _NAMESPACED,
+    "configmaps": _NAMESPACED,
+    "secrets": {**_NAMESPACED, "type": lambda secret: secret.type},
+    "serviceaccounts": _NAMESPACED,
+    "ipaddresses": {**_NAME, "spec.parentRef.name": lambda address: address.spec.parentRef.name},
+    "servicecidrs": _NAME,
+    "mutatingwebhookconfigurations": _NAME,
+    "validatingwebhookconfigurations": _NAME,
+    "validatingadmissionpolicies": _NAME,
+    "validatingadmissionpolicybindings": _NAME,
+    "mutatingadmissionpolicies": _NAME,
+    "mutatingadmissionpolicybindings": _NAME,
+    "ingresses": _NAMESPACED,
+    "ingressclasses": _NAME,
+    "networkpolicies": _NAMESPACED,
+    "runtimeclasses": _NAME,
+    "customresourcedefinitions": _NAME,
+}
+"""The selectable fields of each built-in resource, by plural name."""
 
 
 class SelectorError(ValueError):
@@ -341,91 +423,6 @@ def _format_requirement(name: str, values: frozenset[str], negated: bool) -> str
     if len(escaped) == 1:
         return f"{name}{'!=' if negated else '='}{escaped[0]}"
     return f"{name} {'notin' if negated else 'in'} ({','.join(escaped)})"
-
-
-_NAME: Mapping[str, Read] = {"metadata.name": lambda obj: obj.metadata.name}
-_NAMESPACED: Mapping[str, Read] = {**_NAME, "metadata.namespace": lambda obj: obj.metadata.namespace}
-
-FIELDS: Mapping[str, Mapping[str, Read]] = {
-    "pods": {
-        **_NAMESPACED,
-        "spec.hostNetwork": lambda pod: "true" if pod.spec.hostNetwork else "false",
-        "spec.nodeName": lambda pod: pod.spec.nodeName,
-        "spec.restartPolicy": lambda pod: pod.spec.restartPolicy,
-        "spec.schedulerName": lambda pod: pod.spec.schedulerName,
-        "spec.serviceAccountName": lambda pod: pod.spec.serviceAccountName,
-        "status.nominatedNodeName": lambda pod: pod.status.nominatedNodeName,
-        "status.phase": lambda pod: pod.status.phase,
-        "status.podIP": lambda pod: pod.status.podIP,
-    },
-    "nodes": {
-        **_NAME,
-        "spec.unschedulable": lambda node: "true" if node.spec.unschedulable else "false",
-    },
-    "namespaces": {
-        **_NAME,
-        "status.phase": lambda namespace: namespace.status.phase,
-    },
-    "events": {
-        **_NAMESPACED,
-        "involvedObject.apiVersion": lambda event: event.involvedObject.apiVersion,
-        "involvedObject.fieldPath": lambda event: event.involvedObject.fieldPath,
-        "involvedObject.kind": lambda event: event.involvedObject.kind,
-        "involvedObject.name": lambda event: event.involvedObject.name,
-        "involvedObject.namespace": lambda event: event.involvedObject.namespace,
-        "involvedObject.resourceVersion": lambda event: event.involvedObject.resourceVersion,
-        "involvedObject.uid": lambda event: event.involvedObject.uid,
-        "reason": lambda event: event.reason,
-        "reportingComponent": lambda event: event.reportingComponent,
-        "source": lambda event: event.source.component or event.reportingComponent,
-        "type": lambda event: event.type,
-    },
-    "priorityclasses": _NAME,
-    "leases": _NAMESPACED,
-    "persistentvolumes": _NAME,
-    "persistentvolumeclaims": _NAMESPACED,
-    "storageclasses": _NAME,
-    "csinodes": _NAME,
-    "services": {
-        **_NAMESPACED,
-        "spec.clusterIP": lambda service: service.spec.clusterIP,
-        "spec.type": lambda service: service.spec.type,
-    },
-    "poddisruptionbudgets": _NAMESPACED,
-    "resourcequotas": _NAMESPACED,
-    "limitranges": _NAMESPACED,
-    "roles": _NAMESPACED,
-    "clusterroles": _NAME,
-    "rolebindings": _NAMESPACED,
-    "clusterrolebindings": _NAME,
-    "replicasets": {
-        **_NAMESPACED,
-        "status.replicas": lambda replicaset: str(replicaset.status.replicas),
-    },
-    "deployments": _NAMESPACED,
-    "jobs": {
-        **_NAMESPACED,
-        "status.successful": lambda job: str(job.status.succeeded),
-    },
-    "endpointslices": _NAMESPACED,
-    "configmaps": _NAMESPACED,
-    "secrets": {**_NAMESPACED, "type": lambda secret: secret.type},
-    "serviceaccounts": _NAMESPACED,
-    "ipaddresses": {**_NAME, "spec.parentRef.name": lambda address: address.spec.parentRef.name},
-    "servicecidrs": _NAME,
-    "mutatingwebhookconfigurations": _NAME,
-    "validatingwebhookconfigurations": _NAME,
-    "validatingadmissionpolicies": _NAME,
-    "validatingadmissionpolicybindings": _NAME,
-    "mutatingadmissionpolicies": _NAME,
-    "mutatingadmissionpolicybindings": _NAME,
-    "ingresses": _NAMESPACED,
-    "ingressclasses": _NAME,
-    "networkpolicies": _NAMESPACED,
-    "runtimeclasses": _NAME,
-    "customresourcedefinitions": _NAME,
-}
-"""The selectable fields of each built-in resource, by plural name."""
 
 
 def selectable_fields(resource: Resource[Any]) -> Mapping[str, Read]:

@@ -36,6 +36,7 @@ _MAP, _LIST = "map[string]interface {}", "[]interface {}"
 Object = dict[str, Any]
 Key = tuple[str, Any]
 """A value with its Go type: 80 and 80.0 differ, and so do 1 and true."""
+_DROPPED = object()
 
 
 class MergeError(ValueError):
@@ -333,9 +334,6 @@ def _field_of(directive: str, prefix: str, what: str) -> str:
     if not slash or result != prefix:
         raise FormatError(f"invalid patch format of {what}")
     return name
-
-
-_DROPPED = object()
 
 
 def _set_without_directives(original: Object, name: str, value: Any) -> None:

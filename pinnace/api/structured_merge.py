@@ -16,15 +16,16 @@ from pinnace.api.fieldset import Element, FieldSet, Path, field_element, field_n
 from pinnace.api.patch import json_equal
 from pinnace.api.schema import Deduced, Kind, List, Map, Scalar, Type, resolve
 
+_UNDECLARED = "field not declared in schema"
+MAX_ERRORS = 10
+"""Errors of one object that are reported."""
+
 
 class _Absent(Enum):
     ABSENT = "absent"
 
 
 ABSENT: Final = _Absent.ABSENT
-_UNDECLARED = "field not declared in schema"
-MAX_ERRORS = 10
-"""Errors of one object that are reported."""
 
 
 class TypeMismatch(ValueError):

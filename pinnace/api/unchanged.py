@@ -23,15 +23,13 @@ _Item = tuple[str, tuple[str, ...]]
 """The element of an item, and those of its unchanged fields."""
 _Part = tuple[str, tuple[_Item, ...]]
 """The element of a field, and its unchanged items."""
+_Compare = Callable[[Any, Any], _Part | None]
+"""Compares a value with that of a later message. None: the later message has no such value, or the value has one owner and
+differs. Raises _NotComparable."""
 
 
 class _NotComparable(Exception):
     """The fast comparison does not support the value."""
-
-
-_Compare = Callable[[Any, Any], _Part | None]
-"""Compares a value with that of a later message. None: the later message has no such value, or the value has one owner and
-differs. Raises _NotComparable."""
 
 
 def unchanged_in_status(before: Any, after: Any) -> FieldSet | None:

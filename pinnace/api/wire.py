@@ -22,6 +22,23 @@ from google.protobuf.message import Message
 from pinnace.api.verbs_pb2 import WatchEventType
 
 _ONE_BYTE = [bytes((number,)) for number in range(0x80)]
+_OWNERSHIP = b"\xc2\x3e"
+"""The tag of `metadata.ownership`, the last field of metadata. No text in UTF-8 contains it."""
+KUBERNETES_MAGIC = b"k8s\x00"
+M = TypeVar("M")
+LIMIT = 100
+"""The maximum nesting that protobuf readers support, including the outermost message."""
+_PACKAGE = "pinnace.nesting"
+V = TypeVar("V")
+_READING = frozenset(
+    {"ByteSize", "HasField", "IsInitialized", "SerializePartialToString", "SerializeToString", "UnknownFields", "WhichOneof"}
+)
+"""The methods of a message that neither modify it nor return a part of it."""
+_PLAIN = frozenset({str, int, float, bool, bytes})
+_ADVICE = "the object is shared and read-only; use copy.deepcopy() to modify a copy"
+T = TypeVar("T")
+MAX_BYTES = 1 << 20
+"""The maximum size of the items of a request in bytes. A gRPC server accepts 4 MiB by default."""
 
 
 def encode_varint(number: int) -> bytes:
@@ -48,10 +65,6 @@ def encode_resource_version(revision: int) -> bytes:
     because the objects of a transaction share their revision."""
     digits = b"%d" % revision
     return b"\x0a%c\x32%c%b" % (len(digits) + 2, len(digits), digits)  # equals field(1, field(6, digits))
-
-
-_OWNERSHIP = b"\xc2\x3e"
-"""The tag of `metadata.ownership`, the last field of metadata. No text in UTF-8 contains it."""
 
 
 def has_ownership(encoded: bytes) -> bool:
@@ -115,9 +128,6 @@ def list_response(items: Iterable[bytes], revision: int, continue_token: str = "
     return b"".join(parts)
 
 
-KUBERNETES_MAGIC = b"k8s\x00"
-
-
 def kubernetes_envelope(api_version: str, kind: str, encoded: bytes) -> bytes:
     """Wrap an encoded object as in HTTP bodies of Kubernetes: the magic number, and a runtime.Unknown with its type and bytes.
 
@@ -127,10 +137,6 @@ def kubernetes_envelope(api_version: str, kind: str, encoded: bytes) -> bytes:
     return b"".join((KUBERNETES_MAGIC, field(1, type_meta), field(2, encoded), b"\x1a\x00\x22\x00"))
 
 
-M = TypeVar("M")
-LIMIT = 100
-"""The maximum nesting that protobuf readers support, including the outermost message."""
-_PACKAGE = "pinnace.nesting"
 _DEEPER, _MESSAGE = 1, 2
 
 
@@ -167,14 +173,6 @@ def _envelope_class(content: Any) -> Any:
     made.field.add(name="message", number=_MESSAGE, label=label, type=kind.TYPE_MESSAGE, type_name=f".{content.full_name}")
     pool.Add(file)  # the pool of `content`, so that the message has the same class
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
-
-
-V = TypeVar("V")
-
-_READING = frozenset(
-    {"ByteSize", "HasField", "IsInitialized", "SerializePartialToString", "SerializeToString", "UnknownFields", "WhichOneof"}
-)
-"""The methods of a message that neither modify it nor return a part of it."""
 
 
 def read_only(message: M) -> M:
@@ -287,16 +285,6 @@ def _read_only_view(value: Any) -> Any:
     if isinstance(value, MutableMapping):
         return ReadOnlyMap(value)
     return ReadOnlySequence(value) if isinstance(value, MutableSequence) else value
-
-
-_PLAIN = frozenset({str, int, float, bool, bytes})
-_ADVICE = "the object is shared and read-only; use copy.deepcopy() to modify a copy"
-
-
-T = TypeVar("T")
-
-MAX_BYTES = 1 << 20
-"""The maximum size of the items of a request in bytes. A gRPC server accepts 4 MiB by default."""
 
 
 def split_into_batches(items: Iterable[T], most: int, size: Callable[[T], int] = methodcaller("ByteSize")) -> Iterator[list[T]]:

@@ -44,6 +44,7 @@ _match_date = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})").fullmatch
 _match_time = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|[+-][0-9]{2}:[0-9]{2})").fullmatch
 
 Check = Callable[[str], bool]
+_NUMBER_FORMATS = {"integer": ("int32", "int64"), "number": ("float", "double")}
 
 
 def _by_pattern(pattern: str) -> Check:
@@ -241,7 +242,6 @@ FORMATS: Mapping[str, Check] = {
     "uuid5": _is_uuid("5", "[89ab]"),
 }
 """The formats of strings, by their names without dashes."""
-_NUMBER_FORMATS = {"integer": ("int32", "int64"), "number": ("float", "double")}
 
 
 def is_recognized(name: str, of_type: str) -> bool:

@@ -18,6 +18,8 @@ from pinnace.api.meta_v1_pb2 import Time
 from pinnace.api.scalars import format_rfc3339
 from pinnace.apiextensions.violations import format_scalar
 
+_DROPPED = object()
+
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
@@ -63,7 +65,6 @@ class Struct:
 
 
 GoType = Scalar | Pointer | ListOf | MapOf | Choice | Struct
-_DROPPED = object()
 _MIN_INT64, _MAX_INT64 = -(1 << 63), (1 << 63) - 1
 
 

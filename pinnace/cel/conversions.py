@@ -29,6 +29,24 @@ MIN_TIME, MAX_TIME = -62135596800 * SECOND, 253402300800 * SECOND - 1
 MAX_TEXT = 4 << 20
 """Maximum length of a string that a function makes, in characters."""
 _LISTS = frozenset({list, SetList, MapList})
+_DURATION = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+_DURATION_TEXT = re.compile(r"[-+]?(?:0|(?:(?:\d+\.?\d*|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+)", re.ASCII)
+_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND}
+_TIMESTAMP = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9})\d*)?(?:[Zz]|([-+])(\d\d):(\d\d))", re.ASCII
+)
+_INTEGER = re.compile(r"[-+]?\d{1,20}", re.ASCII)
+_DOUBLE = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,5})?|[-+]?(?:inf|infinity)|nan", re.ASCII | re.IGNORECASE)
+TO_UPPER = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
+TO_LOWER = {code - 32: code for code in range(ord("a"), ord("z") + 1)}
+SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+_ESCAPES = {
+    ord(char): escape
+    for char, escape in zip('\a\b\f\n\r\t\v\\"', ("\\a", "\\b", "\\f", "\\n", "\\r", "\\t", "\\v", "\\\\", '\\"'), strict=True)
+}
+_CLAUSE = re.compile(r"%(?:%|(?:\.(\d{1,3}))?([a-zA-Z]))")
+_INTEGERS = {"b": "b", "o": "o", "x": "x", "X": "X", "d": "d"}
+_SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
 def check_int(value: int, low: int = MIN_INT, high: int = MAX_INT, message: str = "integer overflow") -> int:
@@ -101,11 +119,6 @@ def format_timestamp(value: int) -> str:
     return f"{text.zfill(19)}{fraction}Z"
 
 
-_DURATION = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
-_DURATION_TEXT = re.compile(r"[-+]?(?:0|(?:(?:\d+\.?\d*|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+)", re.ASCII)
-_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND}
-
-
 def parse_duration(text: str) -> Duration:
     """Return what Go's time.ParseDuration does: "1h30m", "-1.5s"."""
     if len(text) > 100 or not _DURATION_TEXT.fullmatch(text):
@@ -118,11 +131,6 @@ def parse_duration(text: str) -> Duration:
     if text.startswith("-"):
         total = -total
     return Duration(check_int(total, message=f'time: invalid duration "{text}"'))
-
-
-_TIMESTAMP = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9})\d*)?(?:[Zz]|([-+])(\d\d):(\d\d))", re.ASCII
-)
 
 
 def parse_timestamp(text: str) -> Timestamp:
@@ -138,10 +146,6 @@ def parse_timestamp(text: str) -> Timestamp:
     seconds = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1)
     offset = (int(hours) * 3600 + int(minutes) * 60) * (-1 if sign == "-" else 1) if sign else 0
     return to_timestamp((seconds - offset) * SECOND + int((fraction or "0").ljust(9, "0")))
-
-
-_INTEGER = re.compile(r"[-+]?\d{1,20}", re.ASCII)
-_DOUBLE = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,5})?|[-+]?(?:inf|infinity)|nan", re.ASCII | re.IGNORECASE)
 
 
 def parse_int(text: str) -> int:
@@ -380,15 +384,6 @@ def join_texts(meter: Meter, parts: list[Any], separator: str = "") -> str:
     return separator.join(parts)
 
 
-TO_UPPER = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
-TO_LOWER = {code - 32: code for code in range(ord("a"), ord("z") + 1)}
-SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
-_ESCAPES = {
-    ord(char): escape
-    for char, escape in zip('\a\b\f\n\r\t\v\\"', ("\\a", "\\b", "\\f", "\\n", "\\r", "\\t", "\\v", "\\\\", '\\"'), strict=True)
-}
-
-
 def quote(text: str) -> str:
     """Return a text as a literal of CEL."""
     return f'"{text.translate(_ESCAPES)}"'
@@ -441,10 +436,6 @@ def _nested_text(value: Any, meter: Meter | None) -> str:
     if kind is Timestamp:
         return f'timestamp("{format_timestamp(value)}")'
     return to_text(value, meter)
-
-
-_CLAUSE = re.compile(r"%(?:%|(?:\.(\d{1,3}))?([a-zA-Z]))")
-_INTEGERS = {"b": "b", "o": "o", "x": "x", "X": "X", "d": "d"}
 
 
 def format_text(meter: Meter, text: str, args: list[Any]) -> str:
@@ -505,9 +496,6 @@ def _format_double_clause(verb: str, precision: int, value: float) -> str:
         return f"{value:,.{precision}f}"
     mantissa, _, exponent = f"{value:.{precision}e}".partition("e")
     return f"{mantissa}\u202f\u00d7\u202f10{str(int(exponent)).zfill(2).translate(_SUPERSCRIPT)}"
-
-
-_SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
 def decode_base64(text: str) -> bytes:

@@ -24,6 +24,26 @@ LIST, MAP, STRUCT = 10, 30, 40
 CHECK = 350_000
 """Cost of a question to the authorizer."""
 MAX_FORMAT_REGEX, MAX_FORMAT = 128, 64
+_NOWHERE = Type("nowhere")
+"""The place of what is no part of the object, e.g. the result of a function."""
+_COMPARISONS = frozenset(
+    f"{word}_{kind}" for word in ("less", "less_equals", "greater", "greater_equals") for kind in ("string", "bytes")
+) | {"equals", "not_equals"}
+_ACCESSORS = frozenset(
+    {
+        "serviceAccount", "path", "group", "resource", "subresource", "namespace", "name", "allowed", "reason",
+        "error", "errored", "masked", "prefixLength", "family", "isUnspecified", "isLoopback", "isLinkLocalMulticast",
+        "isLinkLocalUnicast", "isGlobalUnicast", "sign", "asInteger", "isInteger", "asApproximateFloat",
+        "isGreaterThan", "isLessThan", "compareTo", "add", "sub", "major", "minor", "patch", "getScheme",
+        "getHostname", "getHost", "getPort", "getEscapedPath", "getQuery", "format.named",
+    }
+)  # fmt: skip
+_PARSERS = frozenset({"cidr", "isIP", "isCIDR", "ip", "ip.isCanonical", "quantity", "isQuantity", "semver", "isSemver"})
+_SCANS = frozenset({"isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"})
+_O1_TYPES = frozenset({"net.IP", "net.CIDR", "kubernetes.Quantity", "kubernetes.Semver"})
+_COMPARABLE = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
+_SIZED = frozenset({str, bytes, list, dict, SetList, MapList, StructValue})
+CallCost = Callable[[Sequence[Any], Any], int]
 
 
 class Range(NamedTuple):
@@ -87,10 +107,6 @@ class Operand(NamedTuple):
 class Estimate(NamedTuple):
     cost: Range
     size: Range | None = None
-
-
-_NOWHERE = Type("nowhere")
-"""The place of what is no part of the object, e.g. the result of a function."""
 
 
 def _declared_size(declared: Type | None) -> Range | None:
@@ -348,23 +364,6 @@ class _Estimator:
         return Estimate(ONE.plus(arguments))
 
 
-_COMPARISONS = frozenset(
-    f"{word}_{kind}" for word in ("less", "less_equals", "greater", "greater_equals") for kind in ("string", "bytes")
-) | {"equals", "not_equals"}
-_ACCESSORS = frozenset(
-    {
-        "serviceAccount", "path", "group", "resource", "subresource", "namespace", "name", "allowed", "reason",
-        "error", "errored", "masked", "prefixLength", "family", "isUnspecified", "isLoopback", "isLinkLocalMulticast",
-        "isLinkLocalUnicast", "isGlobalUnicast", "sign", "asInteger", "isInteger", "asApproximateFloat",
-        "isGreaterThan", "isLessThan", "compareTo", "add", "sub", "major", "minor", "patch", "getScheme",
-        "getHostname", "getHost", "getPort", "getEscapedPath", "getQuery", "format.named",
-    }
-)  # fmt: skip
-_PARSERS = frozenset({"cidr", "isIP", "isCIDR", "ip", "ip.isCanonical", "quantity", "isQuantity", "semver", "isSemver"})
-_SCANS = frozenset({"isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"})
-_O1_TYPES = frozenset({"net.IP", "net.CIDR", "kubernetes.Quantity", "kubernetes.Semver"})
-
-
 def _is_scalar(found: Type) -> bool:
     return found.kind in SCALARS or (is_optional(found) and _is_scalar(found.params[0]))
 
@@ -515,7 +514,6 @@ def _compare_factor(kind: str) -> float:
     return 2 + (TRAVERSAL if kind in ("string", "bytes") else 0)
 
 
-_COMPARABLE = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
 _LIST_ESTIMATES: dict[str, Callable[[Operand | None, Sequence[Operand]], Estimate]] = {
     "list_slice": _estimate_slice,
     "lists_range": _estimate_range,
@@ -542,9 +540,6 @@ def size_of(value: Any) -> int:
     if kind is Optional:
         return size_of(value.value)
     return 1
-
-
-_SIZED = frozenset({str, bytes, list, dict, SetList, MapList, StructValue})
 
 
 def _per_character(value: Any) -> int:
@@ -579,7 +574,6 @@ def _self_compared(args: Sequence[Any], result: Any) -> int:
     return 1 + LIST + 2 * len(args[0]) ** 2
 
 
-CallCost = Callable[[Sequence[Any], Any], int]
 _FIRST: CallCost = lambda args, result: _per_character(args[0])  # noqa: E731
 _DOUBLE: CallCost = lambda args, result: _twice_per_character(args[0])  # noqa: E731
 _BY_ID: dict[str, CallCost] = {

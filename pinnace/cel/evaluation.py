@@ -51,6 +51,16 @@ _CLASSES: dict[str, frozenset[type]] = {
     "map": frozenset({dict}), "duration": frozenset({Duration}), "timestamp": frozenset({Timestamp}),
     "type": frozenset({TypeValue}),
 }  # fmt: skip
+_COST_BEFORE = frozenset({"matches", "find", "findAll", "contains", "check", "validate", "sort", "distinct"})
+"""Functions that may take long: their cost does not depend on the result, and is counted before."""
+_SLOW = frozenset({"url", "isURL", "validate", "semver", "isSemver", "strings.quote", "upperAscii", "lowerAscii"})
+"""Functions that take about 10 ns for each character."""
+_UNSIZED = frozenset({"startsWith", "endsWith", "matches", "find"})
+"""Functions that count their work themselves, or that have none."""
+_FAST = frozenset(
+    {"size", "_+_", "_-_", "_*_", "_/_", "_%_", "-_", "_[_]", "_[?_]", "@in", "hasValue", "value", "optional.of", "type", "dyn"}
+)
+"""Functions that take less than a step of the interpreter."""
 
 
 class Program:
@@ -555,18 +565,6 @@ def _overload_runner(overload: Overload) -> Callable[[Meter, list[Any]], Any]:
 
 def _run_nothing(meter: Meter, values: list[Any]) -> Any:
     raise EvaluationFailure(NO_OVERLOAD)
-
-
-_COST_BEFORE = frozenset({"matches", "find", "findAll", "contains", "check", "validate", "sort", "distinct"})
-"""Functions that may take long: their cost does not depend on the result, and is counted before."""
-_SLOW = frozenset({"url", "isURL", "validate", "semver", "isSemver", "strings.quote", "upperAscii", "lowerAscii"})
-"""Functions that take about 10 ns for each character."""
-_UNSIZED = frozenset({"startsWith", "endsWith", "matches", "find"})
-"""Functions that count their work themselves, or that have none."""
-_FAST = frozenset(
-    {"size", "_+_", "_-_", "_*_", "_/_", "_%_", "-_", "_[_]", "_[?_]", "@in", "hasValue", "value", "optional.of", "type", "dyn"}
-)
-"""Functions that take less than a step of the interpreter."""
 
 
 def _value_classes(param: Type) -> frozenset[type] | None:

@@ -62,6 +62,13 @@ from pinnace.cel.types import (
 )
 
 Implementation = Callable[..., Any]
+_TYPE_NAMES = {
+    "bool": types.BOOL, "int": types.INT, "uint": types.UINT, "double": types.DOUBLE, "string": types.STRING,
+    "bytes": types.BYTES,
+    "dyn": types.DYN, "duration": types.DURATION, "timestamp": types.TIMESTAMP, "null": types.NULL,
+}  # fmt: skip
+_NUMBERS = frozenset({int, Uint, float})
+_LISTS = frozenset({list, SetList, MapList})
 
 
 class Overload:
@@ -90,13 +97,6 @@ def _type_parameters(found: Iterable[Type]) -> Iterable[str]:
         if each.kind == "param":
             yield each.name
         yield from _type_parameters(each.params)
-
-
-_TYPE_NAMES = {
-    "bool": types.BOOL, "int": types.INT, "uint": types.UINT, "double": types.DOUBLE, "string": types.STRING,
-    "bytes": types.BYTES,
-    "dyn": types.DYN, "duration": types.DURATION, "timestamp": types.TIMESTAMP, "null": types.NULL,
-}  # fmt: skip
 
 
 def define_type(short: str, value: Type) -> Type:
@@ -145,10 +145,6 @@ def declare(id_: str, signature: str, impl: Implementation | None, *, takes_mete
 
 
 # Equality and order
-
-
-_NUMBERS = frozenset({int, Uint, float})
-_LISTS = frozenset({list, SetList, MapList})
 
 
 def equals(meter: Meter, a: Any, b: Any) -> bool:

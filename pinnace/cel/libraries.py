@@ -23,6 +23,20 @@ from pinnace.cel.meter import Meter
 from pinnace.cel.types import ABSENT, NAMES, EvaluationFailure, Optional, Type
 
 _EXACT = Context(prec=400)
+_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*", re.ASCII)
+_BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
+_HOST = re.compile(r"(?:[^@/?#]*@)?(?:\[[0-9A-Fa-f:.%]*\]|[A-Za-z0-9._~!$&'()*+,;=%\x80-\U0010ffff\"<>-]*)(?::\d*)?")
+_PATH_SAFE = re.compile(r"[^A-Za-z0-9/$&+,:;=@._~!*'()%\[\]-]")
+_IP_CHARACTERS = re.compile(r"[0-9A-Fa-f:.]{1,45}")
+_NUMBER = r"(0|[1-9]\d{0,18})"
+_IDENTIFIERS = r"[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*"
+_SEMVER = re.compile(rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-({_IDENTIFIERS}))?(?:\+({_IDENTIFIERS}))?", re.ASCII)
+_LABEL_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
+_LABEL_1035_RULE = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end "
+    "with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
+)
+_UUID = re.compile(r"(?i)[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}", re.ASCII)
 
 
 def _register(short: str, name: str, kind: str, value_class: type) -> None:
@@ -100,12 +114,6 @@ class Url:
     host: str
     path: str
     query: str
-
-
-_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*", re.ASCII)
-_BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
-_HOST = re.compile(r"(?:[^@/?#]*@)?(?:\[[0-9A-Fa-f:.%]*\]|[A-Za-z0-9._~!$&'()*+,;=%\x80-\U0010ffff\"<>-]*)(?::\d*)?")
-_PATH_SAFE = re.compile(r"[^A-Za-z0-9/$&+,:;=@._~!*'()%\[\]-]")
 
 
 def _parse_url(text: str) -> Url:
@@ -190,9 +198,6 @@ class Cidr:
 @dataclass(frozen=True, slots=True)
 class Ip:
     address: ipaddress.IPv4Address | ipaddress.IPv6Address
-
-
-_IP_CHARACTERS = re.compile(r"[0-9A-Fa-f:.]{1,45}")
 
 
 def _parse_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
@@ -307,11 +312,6 @@ class Semver:
         return self.numbers, not self.pre, parts
 
 
-_NUMBER = r"(0|[1-9]\d{0,18})"
-_IDENTIFIERS = r"[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*"
-_SEMVER = re.compile(rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-({_IDENTIFIERS}))?(?:\+({_IDENTIFIERS}))?", re.ASCII)
-
-
 def _parse_semver(text: str, normalize: bool = False) -> Semver:
     if normalize:
         text = _normalize_version(text)
@@ -360,14 +360,6 @@ def _declare_versions() -> None:
 class NamedFormat:
     name: str
     check: Callable[[str], tuple[str, ...]]
-
-
-_LABEL_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
-_LABEL_1035_RULE = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end "
-    "with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
-)
-_UUID = re.compile(r"(?i)[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}", re.ASCII)
 
 
 def _check_label_1035(text: str) -> tuple[str, ...]:

@@ -19,6 +19,10 @@ from pinnace.cel.meter import CALL_LIMIT, WORK_LIMIT, Meter
 from pinnace.cel.syntax import CompileError
 from pinnace.cel.types import Duration, EvaluationFailure, Field, Optional, StructValue, Timestamp, Type, Uint
 
+_TEXT_MAP = "map(string, string)"
+_JSON_SCALARS = frozenset({str, bool, int, float, type(None)})
+_WORK_PER_ITEM = 6
+
 
 @dataclass(frozen=True, slots=True)
 class EvaluationError:
@@ -51,7 +55,6 @@ REQUEST = object_type(
     },
 )  # fmt: skip
 """The type of `request`."""
-_TEXT_MAP = "map(string, string)"
 _NAMESPACE_META = object_type(
     "kubernetes.NamespaceMetadata",
     {
@@ -240,7 +243,3 @@ class _Output:
             raise EvaluationFailure(f"type mismatch: {names}, which matches field name path from root Object type")
         self._meter.charge(0, _WORK_PER_ITEM * len(value))
         return {key: self.convert(item, f"{path}.{key}") for key, item in value.items()}
-
-
-_JSON_SCALARS = frozenset({str, bool, int, float, type(None)})
-_WORK_PER_ITEM = 6

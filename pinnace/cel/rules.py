@@ -24,6 +24,8 @@ MAX_MESSAGE = 5 * 1024
 """Maximum length of the result of a messageExpression in bytes."""
 RULES = "x-kubernetes-validations"
 NO_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
+_PATH_TOKEN = re.compile(r"'(?:[^'\\]|\\.)*'|[.\[\]]|[^.\[\]']+|'", re.DOTALL)
+_PATH_ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "'": "'", "\\": "\\"}
 
 
 class Evaluation(NamedTuple):
@@ -456,10 +458,6 @@ def _format_value(value: Any) -> str:
 
 
 # Paths
-
-
-_PATH_TOKEN = re.compile(r"'(?:[^'\\]|\\.)*'|[.\[\]]|[^.\[\]']+|'", re.DOTALL)
-_PATH_ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "'": "'", "\\": "\\"}
 
 
 def field_path(path: str, schema: Schema) -> str | None:

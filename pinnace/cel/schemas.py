@@ -28,6 +28,19 @@ _ESCAPES = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__sl
 _TO_ESCAPE = re.compile(r"__|[-./]")
 _IDENTIFIER = re.compile(r"[a-zA-Z_./-][a-zA-Z0-9_./-]*", re.ASCII)
 _META: Schema = {"type": "object", "properties": {"name": {"type": "string"}, "generateName": {"type": "string"}}}
+_CONVERTED = frozenset({"duration", "date", "date-time", "byte"})
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-zµ]+)", re.ASCII)
+_DURATION_UNITS = {
+    **dict.fromkeys(("ns", "nano", "nanosecond", "nanoseconds"), 1),
+    **dict.fromkeys(("us", "µs", "micro", "microsecond", "microseconds"), 10**3),
+    **dict.fromkeys(("ms", "milli", "millisecond", "milliseconds"), 10**6),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), SECOND),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60 * SECOND),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600 * SECOND),
+    **dict.fromkeys(("d", "day", "days"), 86400 * SECOND),
+    **dict.fromkeys(("w", "wk", "week", "weeks"), 7 * 86400 * SECOND),
+}
+"""Units of the format duration in nanoseconds: more than those of the function `duration`."""
 
 
 def escape(name: str) -> str | None:
@@ -142,9 +155,6 @@ def _text_type(schema: Schema) -> Type:
     return Type("string", max_elements=longest, min_size=2)
 
 
-_CONVERTED = frozenset({"duration", "date", "date-time", "byte"})
-
-
 class Converter:
     """Converts parts of objects when an expression reads them: numbers into doubles, texts of some formats, lists of type set
     and map.
@@ -223,20 +233,6 @@ class Converter:
             result.keys = tuple(schema.get("x-kubernetes-list-map-keys") or ())
             return result
         return converted
-
-
-_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-zµ]+)", re.ASCII)
-_DURATION_UNITS = {
-    **dict.fromkeys(("ns", "nano", "nanosecond", "nanoseconds"), 1),
-    **dict.fromkeys(("us", "µs", "micro", "microsecond", "microseconds"), 10**3),
-    **dict.fromkeys(("ms", "milli", "millisecond", "milliseconds"), 10**6),
-    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), SECOND),
-    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60 * SECOND),
-    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600 * SECOND),
-    **dict.fromkeys(("d", "day", "days"), 86400 * SECOND),
-    **dict.fromkeys(("w", "wk", "week", "weeks"), 7 * 86400 * SECOND),
-}
-"""Units of the format duration in nanoseconds: more than those of the function `duration`."""
 
 
 def _convert_duration(text: str) -> Duration:

@@ -19,6 +19,13 @@ MAX_LENGTH = 100_000
 """Maximum length of an expression in characters, as in cel-go."""
 RESULT = "@result"
 """The variable in which a comprehension accumulates. No identifier of a user can have this name."""
+_HIDDEN = (("optMap", "oqtMap"), ("optFlatMap", "oqtFlatMap"))
+"""The parser's own macros copy their target: a chain of 30 has 2^30 nodes. So it does not see them."""
+_DEPTH = re.compile(
+    r"(ERROR: <input>:4294967295:0: )?(Expression recursion limit exceeded|Exceeded max recursion depth).*", re.DOTALL
+)
+_TRANSFORMS = frozenset({"transformList", "transformMap", "transformMapEntry"})
+_QUANTIFIERS = frozenset({"all", "exists", "exists_one", "existsOne"})
 
 
 class CompileError(Exception):
@@ -181,10 +188,6 @@ def _create_environment() -> Any:
     return cel.NewEnv(extensions=[ext_optional.ExtOptional()])
 
 
-_HIDDEN = (("optMap", "oqtMap"), ("optFlatMap", "oqtFlatMap"))
-"""The parser's own macros copy their target: a chain of 30 has 2^30 nodes. So it does not see them."""
-
-
 def _hide_macros(text: str) -> str:
     for name, hidden in _HIDDEN:
         text = text.replace(name, hidden)
@@ -195,11 +198,6 @@ def _show_macros(text: str) -> str:
     for name, hidden in _HIDDEN:
         text = text.replace(hidden, name)
     return text
-
-
-_DEPTH = re.compile(
-    r"(ERROR: <input>:4294967295:0: )?(Expression recursion limit exceeded|Exceeded max recursion depth).*", re.DOTALL
-)
 
 
 def _clean_message(text: str) -> str:
@@ -395,10 +393,6 @@ class _Decoder:
         if not isinstance(node, Ident):
             raise CompileError(self._source.format_error(node.id, message))
         return node.name
-
-
-_TRANSFORMS = frozenset({"transformList", "transformMap", "transformMapEntry"})
-_QUANTIFIERS = frozenset({"all", "exists", "exists_one", "existsOne"})
 
 
 def _decode_packed(data: bytes) -> Iterator[int]:

@@ -8,6 +8,8 @@ and the types of Kubernetes' libraries (`pinnace.cel.libraries`) are classes.
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+SCALARS = frozenset({"bool", "int", "uint", "double", "duration", "timestamp"})
+
 
 class Field(NamedTuple):
     """A field of an object type. `key`: its name in JSON."""
@@ -69,7 +71,6 @@ NULL, DYN, ERROR, DURATION, TIMESTAMP = (
     _simple_type("timestamp"),
 )
 TYPE = _simple_type("type")
-SCALARS = frozenset({"bool", "int", "uint", "double", "duration", "timestamp"})
 
 
 def list_of(item: Type, max_elements: int | None = None) -> Type:

@@ -49,6 +49,8 @@ WATCH_SILENCE = 15.0
 EXACT = "Exact"
 """The resourceVersionMatch for the state at exactly one revision."""
 _DRY_RUN = ["All"]
+ATTEMPTS = 10
+"""The maximum number of attempts. A conflict means that another client's write succeeded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,10 +329,6 @@ def delete_request(
     if dry_run:
         request.options.dryRun[:] = _DRY_RUN
     return request
-
-
-ATTEMPTS = 10
-"""The maximum number of attempts. A conflict means that another client's write succeeded."""
 
 
 class ObjectClient(Protocol[T]):

@@ -41,6 +41,13 @@ _SETPRIV = shutil.which("setpriv")
 ANSWER_TIMEOUT = 20.0
 """Seconds; longer than any request to a helper takes."""
 END_TIMEOUT = 5.0
+_CHUNK = 1 << 16
+_QUEUE = 256
+"""Maximum number of buffered chunks before the sender is blocked."""
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+"""The value of SO_LINGER for an immediate close with RST."""
+Link = tuple[str, str]
+"""(source, target): the names of the processes; the source connects."""
 
 
 def dying_with_parent(command: Sequence[str]) -> list[str]:
@@ -122,14 +129,6 @@ def _fail_answer(answer: asyncio.Future[Any], error: HelperError) -> None:
     if not answer.done():
         answer.set_exception(error)
         answer.exception()  # a caller that does not wait ignores errors
-
-
-_CHUNK = 1 << 16
-_QUEUE = 256
-"""Maximum number of buffered chunks before the sender is blocked."""
-
-_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
-"""The value of SO_LINGER for an immediate close with RST."""
 
 
 class Mode(StrEnum):
@@ -285,10 +284,6 @@ async def _read_chunks(source: asyncio.StreamReader, queue: asyncio.Queue[tuple[
         await queue.put((now(), b""))
     except OSError:
         await queue.put((now(), None))
-
-
-Link = tuple[str, str]
-"""(source, target): the names of the processes; the source connects."""
 
 
 class Links:

@@ -55,6 +55,12 @@ where its data is kept. Otherwise it gets SIGKILL, because its members would try
 GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL."""
 POLL = 0.02
+BLOCK = 40
+"""Number of ports in a block."""
+ATTEMPTS = 1_000
+_COMPONENTS = (APISERVER, SCHEDULER, CONTROLLERS, KUBELET, GATEWAY, PROXY)
+MODULES = (*(f"pinnace.{component}.main" for component in _COMPONENTS), "pinnace.kubelet.runtime.process.shim")
+"""Modules that run as `python -m MODULE`. A shim is the parent of a container process."""
 
 
 class ChildProcess(Protocol):
@@ -172,9 +178,6 @@ async def wait_ended(processes: Iterable[ProcessIdentity], timeout: float) -> bo
 
 LOWEST, HIGHEST = 15_000, 32_000
 """Linux hands out 32768-60999 by default (ip_local_port_range)."""
-BLOCK = 40
-"""Number of ports in a block."""
-ATTEMPTS = 1_000
 
 
 class PortAllocator:
@@ -232,11 +235,6 @@ def is_port_free(address: str, *, shared: bool = False) -> bool:
         except OSError:
             return False
     return True
-
-
-_COMPONENTS = (APISERVER, SCHEDULER, CONTROLLERS, KUBELET, GATEWAY, PROXY)
-MODULES = (*(f"pinnace.{component}.main" for component in _COMPONENTS), "pinnace.kubelet.runtime.process.shim")
-"""Modules that run as `python -m MODULE`. A shim is the parent of a container process."""
 
 
 def find_processes(data_dir: Path) -> list[ProcessIdentity]:

@@ -27,6 +27,32 @@ Wiring = Callable[[str, str, str], str]
 """(source, target, address) -> the address that the process `source` uses for the process `target`, which listens at `address`.
 Called once, when the cluster is planned; a restarted process keeps the address.
 """
+STAGES = ("fast", "realistic", "chaos")
+"""The predefined sets of stages."""
+ELECTION = SCHEDULER_ELECTION
+"""The election of the schedulers."""
+NODE_PREFIX = "node-"
+UNPRIVILEGED_PORT = 6443
+"""The port of the service kubernetes if proxies cannot listen on 443."""
+ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
+"""The flags with the addresses of other processes."""
+DNS = "--dns"
+"""The flag of a proxy for its DNS address."""
+TAKE_OVER = "--take-over"
+"""The flag of a process that takes over from the running process with the same addresses."""
+NO_ACCOUNTS = ("--disable-admission-plugins", "ServiceAccount")
+"""The flags of API servers without controllers, which create the service accounts of pods."""
+STORE = "--data-dir="
+"""The flags of a member of etcd for its own addresses."""
+MOST_PROCESSES = 1_000
+"""The maximum number of processes of each component."""
+MOST_NODES = 1_000_000
+SHARING = "--permit-port-sharing"
+"""The flag of a gateway that lets others listen on its address."""
+FORMAT = 3
+BEFORE = 2
+"""The earlier format without `identity` and `stopped`, which can be read."""
+FILE = "cluster.json"
 
 
 def same_address(source: str, target: str, address: str) -> str:
@@ -62,34 +88,14 @@ PLAIN = ProcessHooks()
 
 ETCD, APISERVER, SCHEDULER, CONTROLLERS, KUBELET = "etcd", "apiserver", "scheduler", "controllers", "kubelet"
 GATEWAY, PROXY = "gateway", "proxy"
-STAGES = ("fast", "realistic", "chaos")
-"""The predefined sets of stages."""
-ELECTION = SCHEDULER_ELECTION
-"""The election of the schedulers."""
 ELECTIONS = {SCHEDULER: ELECTION, CONTROLLERS: CONTROLLERS_ELECTION}
 """The elections of a cluster, by component."""
-NODE_PREFIX = "node-"
 FAKE, PROCESS = "fake", "process"
 SERVICE_NETWORKS = {FAKE: "10.96.0.0/16", PROCESS: "127.255.0.0/16"}
 """The networks of cluster IPs by runtime. Pods that are processes have other addresses of 127.0.0.0/8
 (pinnace.kubelet.addresses)."""
-UNPRIVILEGED_PORT = 6443
-"""The port of the service kubernetes if proxies cannot listen on 443."""
-ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
-"""The flags with the addresses of other processes."""
 ELECTION_LEASE, SLOW_LEASE = "--election-lease-duration", 10
 """The flag of API servers, and its value in seconds in slow motion."""
-DNS = "--dns"
-"""The flag of a proxy for its DNS address."""
-TAKE_OVER = "--take-over"
-"""The flag of a process that takes over from the running process with the same addresses."""
-NO_ACCOUNTS = ("--disable-admission-plugins", "ServiceAccount")
-"""The flags of API servers without controllers, which create the service accounts of pods."""
-STORE = "--data-dir="
-"""The flags of a member of etcd for its own addresses."""
-MOST_PROCESSES = 1_000
-"""The maximum number of processes of each component."""
-MOST_NODES = 1_000_000
 
 
 def default_data_dir() -> Path:
@@ -179,10 +185,6 @@ class ClusterSpec:
         """The inverse. `to_fields` may be JSON of a version without some fields. Raises TypeError for an unknown field."""
         values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in chosen.items()}
         return cls(**{**values, "machine": MachineOptions(**values.get("machine", {}))}, data_dir=data_dir)
-
-
-SHARING = "--permit-port-sharing"
-"""The flag of a gateway that lets others listen on its address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,12 +401,6 @@ def split_evenly(total: int, parts: int) -> list[tuple[int, int]]:
 
 def _module_command(component: str, *arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-m", f"pinnace.{component}.main", *arguments)
-
-
-FORMAT = 3
-BEFORE = 2
-"""The earlier format without `identity` and `stopped`, which can be read."""
-FILE = "cluster.json"
 
 
 class StateError(ValueError):

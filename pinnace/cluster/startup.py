@@ -17,6 +17,8 @@ from pinnace.cluster.processes import find_running
 from pinnace.cluster.spec import APISERVER, ETCD, KUBELET, SCHEDULER, ProcessRecord
 from pinnace.cluster.view import is_stopping
 
+POLL = 0.05
+
 
 class StartProgress(Protocol):
     def waiting(self, what: str) -> None:
@@ -44,9 +46,6 @@ class SilentProgress:
 
 
 SILENT_PROGRESS = SilentProgress()
-
-
-POLL = 0.05
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from pinnace.api.quantity import amounts
 from pinnace.fit.requests import MAX_AMOUNT, PODS, HostPort, Requests, pod_requests
 
 AFFINITY_REASON = "node(s) didn't match Pod's node affinity/selector"
+PORTS_REASON = "node(s) didn't have free ports for the requested pod ports"
 
 
 def has_node_requirements(spec: PodSpec) -> bool:
@@ -77,9 +78,6 @@ def _compare_integers(requirement: NodeSelectorRequirement, value: str | None) -
     if number is None or bound is None:
         return False
     return number > bound if requirement.operator == "Gt" else number < bound
-
-
-PORTS_REASON = "node(s) didn't have free ports for the requested pod ports"
 
 
 def insufficient_reason(resource: str) -> str:

@@ -10,6 +10,8 @@ Status = Literal["holds", "violated", "void", "not checked"]
 
 KEPT = 100
 """The maximum number of violations of an invariant that are stored with their text. Other violations are only counted."""
+SHOWN = 10
+"""The default number of violations per invariant in a text report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +77,6 @@ class Findings:
     def make_verdict(self) -> Verdict:
         status: Status = "violated" if self.count else "holds" if self.examined else "void"
         return Verdict(self.name, self.statement, status, self.examined, self.count, self.violations)
-
-
-SHOWN = 10
-"""The default number of violations per invariant in a text report."""
 
 
 def report_lines(report: CheckReport, shown: int = SHOWN, cut: Sequence[str] = ()) -> Iterator[str]:

@@ -35,6 +35,7 @@ SKEW = timedelta(minutes=5)
 CA_LIFETIME = timedelta(days=3650)
 LIFETIME = timedelta(days=365)
 _NODES = "urn:pinnace:nodes:"
+SERVER_NAME = "kubelet.pinnace"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,5 +187,4 @@ def _node_pattern_uris(certificate: x509.Certificate) -> list[str]:
     return names.get_values_for_type(x509.UniformResourceIdentifier)
 
 
-SERVER_NAME = "kubelet.pinnace"
 CLIENT = Subject("kube-apiserver-kubelet-client")

@@ -32,6 +32,8 @@ spent a quarter of their CPU time on traversing them, so full collections are ra
 the other collections: traversing a million objects took 500 ms, in several processes at once while a cluster was filled, and
 leaders and nodes were considered dead. The first threshold bounds the frequent pauses: gRPC leaves a cycle of five objects per
 call, and the collection after 2,700 calls took 20 ms. It occurred once per second under load and affected 2% of all gets."""
+MAX_LINE = 1 << 20
+Handler = Callable[..., Awaitable[Any]]
 
 
 class FatalError(Exception):
@@ -194,14 +196,8 @@ async def _wait_first(task: asyncio.Future[None], event: asyncio.Event, timeout:
     waiting.cancel()
 
 
-MAX_LINE = 1 << 20
-
-
 class RequestRefused(Exception):
     """A request that cannot be executed. The message is returned as the error."""
-
-
-Handler = Callable[..., Awaitable[Any]]
 
 
 async def serve_requests(handlers: Mapping[str, Handler]) -> None:

@@ -46,6 +46,7 @@ SIGNAL = signal.SIGURG
 """Ignored by default, and not used by any of the libraries."""
 _LINES = 12
 """The number of stack lines in the log."""
+_watches: "WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWatchdog]" = WeakKeyDictionary()
 
 
 class Stalled(BaseException):
@@ -161,9 +162,6 @@ class LoopWatchdog:
             self._interrupting = False
             self._patience = self._silent + self._stall / 2  # restart the timer for the code that runs next
             raise Stalled(f"the code blocked the event loop for {self._silent:.1f} s")
-
-
-_watches: "WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWatchdog]" = WeakKeyDictionary()
 
 
 def describe_stall(loop: asyncio.AbstractEventLoop) -> str | None:

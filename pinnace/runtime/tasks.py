@@ -8,6 +8,13 @@ from typing import Any, TypeVar
 
 from pinnace.runtime.clock import Clock
 
+A = TypeVar("A")
+B = TypeVar("B")
+SLICE = 0.005
+"""The length of a time slice in seconds."""
+YIELDS = 5
+"""The number of event loop iterations to yield. gRPC needs this many to deliver a call. An idle iteration takes 11 us."""
+
 
 class CallCancelled(Exception):
     """The call was cancelled, but not the task that awaits it."""
@@ -53,15 +60,6 @@ async def run_until_first(*contenders: Coroutine[Any, Any, Any]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
     for task in done:
         task.result()
-
-
-A = TypeVar("A")
-B = TypeVar("B")
-
-SLICE = 0.005
-"""The length of a time slice in seconds."""
-YIELDS = 5
-"""The number of event loop iterations to yield. gRPC needs this many to deliver a call. An idle iteration takes 11 us."""
 
 
 class TimeSlice:

@@ -82,6 +82,7 @@ HEADERS = {
 }
 _TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 MODULES = ("app.js", "model.js", "lanes.js", "nodes.js", "panels.js", "curves.js", "session.js", "vendor.js", "uplot.js")
+PERMISSION_INTERVAL = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,6 @@ class ViewerSessions:
 
 PermissionCheck = Callable[[Viewer], Awaitable[bool]]
 """Whether a viewer may see the timeline, asked whenever a stream is opened and every PERMISSION_INTERVAL seconds."""
-PERMISSION_INTERVAL = 30.0
 
 
 async def permit_all(viewer: Viewer) -> bool:

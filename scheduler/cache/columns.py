@@ -30,6 +30,7 @@ T = TypeVar("T")
 _LENGTH = 4096
 _COLUMNS = 64
 _NOWHERE: Mapping[str, int] = {}
+_Sizes = dict[str, int]
 
 
 class Column:
@@ -161,9 +162,6 @@ class ChangeJournal(Generic[T]):
         if len(self._entries) > _LENGTH:
             del self._entries[: _LENGTH // 2]
             self._forgotten += _LENGTH // 2
-
-
-_Sizes = dict[str, int]
 
 
 class ImageColumns:

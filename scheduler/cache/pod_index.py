@@ -39,6 +39,7 @@ _ANY_NAMESPACE = "*"
 """A key that is not a valid namespace."""
 _CONTROLLER = ""
 """The label key for the UID of a pod's controller. Real labels have no empty key."""
+Label = tuple[str, str]
 
 
 class TermKind(Enum):
@@ -139,9 +140,6 @@ def _parse_term(kind: TermKind, term: PodAffinityTerm, namespace: str, weight: i
         selectors.from_message(term.namespaceSelector) if by_selector else None,
         weight,
     )
-
-
-Label = tuple[str, str]
 
 
 def required_labels(selector: LabelSelector) -> list[list[Label]]:

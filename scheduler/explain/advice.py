@@ -64,6 +64,8 @@ _BYTES = ("memory", "ephemeral-storage")
 _UNITS = (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 _CONDITION = "node.kubernetes.io/"
 """Prefix of taints that follow the conditions of a node."""
+Reasons = Mapping[str, Sequence[int]]
+"""The refused rows by reason, at least one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +81,6 @@ class AdvisorInput:
     nodes: NodeTable
     placed: Mapping[str, Sequence[PodInfo]]
     objects: ObjectStores
-
-
-Reasons = Mapping[str, Sequence[int]]
-"""The refused rows by reason, at least one."""
 
 
 class Advisor(Protocol):

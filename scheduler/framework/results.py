@@ -31,6 +31,9 @@ _ROUNDING = 1e-10
 _CALLERS = ("pinnace.scheduler.framework", "pinnace.scheduler.explain", "pinnace.scheduler.scheduling_cycle")
 _FEW = 256
 NO_NODES = "no nodes available to schedule pods"
+CycleState = dict[str, Any]
+"""Data that the plugins of one cycle share with each other and with their own later methods. Keys start with the name of the
+plugin."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +64,6 @@ def whole(scores: FloatArray) -> FloatArray:
     """Round scores down. kube-scheduler uses integer division, so nodes with nearly equal scores tie."""
     result: FloatArray = np.floor(scores + _ROUNDING)
     return result
-
-
-CycleState = dict[str, Any]
-"""Data that the plugins of one cycle share with each other and with their own later methods. Keys start with the name of the
-plugin."""
 
 
 class PluginError(Exception):

@@ -20,6 +20,8 @@ T = TypeVar("T", bound=Object)
 MOST = 1_000
 """Maximum number of Services to check per pod, which takes three milliseconds."""
 _SPREADING = ("ReplicaSet", "ReplicationController", "StatefulSet")
+Weighted = tuple[str, Selection | AffinityTerm, float]
+"""A topology key, the counted pods, and the factor of their number."""
 
 
 def check_names(args: Mapping[str, Any], allowed: Sequence[str], path: str = "") -> None:
@@ -146,10 +148,6 @@ class SiblingPods:
         if demanded:
             selector = selector.and_also(LabelRequirement(key, frozenset((labels[key],))) for key in demanded)
         return Selection(frozenset((pod.namespace,)), selector, living=True) if selector.requirements else None
-
-
-Weighted = tuple[str, Selection | AffinityTerm, float]
-"""A topology key, the counted pods, and the factor of their number."""
 
 
 def sum_per_domain(numbers: FloatArray, labels: EncodedColumn[str | None]) -> FloatArray:

@@ -50,6 +50,7 @@ SEPARATOR = "__"
 _STATE = "VolumeZone.volumes"
 LIMIT_REASON = "node(s) exceed max volume count"
 NO_LIMIT = np.iinfo(np.int32).max
+Counts = NDArray[np.int64]
 
 
 class Volumes:
@@ -253,9 +254,6 @@ def _nodes_with_values(values: Iterable[str], label: str, nodes: NodeTable) -> B
     for value in values:
         result |= nodes.label(label).equal(value)
     return result
-
-
-Counts = NDArray[np.int64]
 
 
 class NodeVolumeLimits:

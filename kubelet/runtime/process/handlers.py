@@ -34,6 +34,9 @@ _PLAIN = "/%:@!$&'()*+,;=~"
 """Characters of a path that are not escaped, besides letters and digits. Existing escapes are kept."""
 _NOT_TLS = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG")
 """Errors of OpenSSL for a plain HTTP response; they depend on its version."""
+MAX_OUTPUT = 10 << 10
+"""Maximum bytes of output that are kept, as in Kubernetes."""
+HOOKS = (CallKind.POST_START, CallKind.PRE_STOP)
 
 
 class CallFailed(Exception):
@@ -156,13 +159,6 @@ def _unverified_context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
-
-
-MAX_OUTPUT = 10 << 10
-"""Maximum bytes of output that are kept, as in Kubernetes."""
-
-
-HOOKS = (CallKind.POST_START, CallKind.PRE_STOP)
 
 
 @dataclass(slots=True)

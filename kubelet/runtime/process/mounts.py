@@ -38,6 +38,8 @@ PROBE_TIMEOUT = 10.0
 NEW_ROOT, COVER = "rootfs", "cover"
 """Directories that mounts cover, in the folder of the attempt."""
 _libc = ctypes.CDLL(None, use_errno=True)
+_covers: set[int] = set()
+"""The devices of these file systems."""
 
 
 def can_mount(environment: dict[str, str]) -> bool:
@@ -115,10 +117,6 @@ def _make_mount_target(root: Path, target: Path, *, is_directory: bool, cover: P
 def _is_cover(folder: Path) -> bool:
     """Whether the folder is on a tmpfs of `_cover_with_tmpfs`."""
     return folder.stat().st_dev in _covers
-
-
-_covers: set[int] = set()
-"""The devices of these file systems."""
 
 
 def _cover_with_tmpfs(folder: Path, cover: Path) -> None:

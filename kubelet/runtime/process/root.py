@@ -29,6 +29,11 @@ SHIM_ENVIRONMENT = {"PYTHONPATH": str(Path(str(pinnace.__file__)).parents[1]), "
 _ERRORS = "shim.log"
 _children: dict[int, "subprocess.Popen[bytes]"] = {}
 """Shims that this process has started and not reaped."""
+log = logging.getLogger(__name__)
+POLL = 0.02
+"""Seconds between checks of a dying process."""
+RESET_TIMEOUT = 10.0
+"""Maximum seconds until the kubelet has exited, and then until all processes have exited."""
 
 
 def start_shim(folder: Path) -> tuple[int, int]:
@@ -133,13 +138,9 @@ def _signal_shim(folder: Path, number: int) -> None:
         os.close(descriptor)
 
 
-log = logging.getLogger(__name__)
-
 NODE, ADDRESS = "node", "address"
 ENTRIES = PODS, REMOVED, LOCK = "pods", "removed", "lock"
 """The content of the directory."""
-POLL = 0.02
-"""Seconds between checks of a dying process."""
 
 
 class RuntimeRoot:
@@ -240,10 +241,6 @@ def request_pod_kill(pod: Path) -> list[Path]:
     still alive.
     """
     return [lock.parent for lock in pod.glob(f"containers/*/*/{files.LOCK}") if kill_shim(lock.parent)]
-
-
-RESET_TIMEOUT = 10.0
-"""Maximum seconds until the kubelet has exited, and then until all processes have exited."""
 
 
 def reset_root(folder: Path, *, keep: bool = False) -> None:

@@ -81,6 +81,14 @@ from pinnace.runtime import procfs
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.procfs import ProcessIdentity
 
+LOST = 137
+START_ERROR = 128
+POLL = 0.05
+"""Seconds between checks of a shim that an earlier kubelet has just started."""
+log = logging.getLogger(__name__)
+KEPT = 2
+"""The attempts whose directories are kept: the latest, and the previous one for `logs --previous`."""
+
 
 def kill_session(running: RunningRecord) -> None:
     """Kills the session of the process. While a process is in the session, the kernel does not reuse its number. So if another
@@ -94,12 +102,6 @@ def kill_session(running: RunningRecord) -> None:
             with suppress(OSError):
                 if (entry / "stat").read_text().rpartition(")")[2].split()[3] == str(leader.pid):
                     os.kill(int(entry.name), signal.SIGKILL)
-
-
-LOST = 137
-START_ERROR = 128
-POLL = 0.05
-"""Seconds between checks of a shim that an earlier kubelet has just started."""
 
 
 class ContainerAttempt:
@@ -235,12 +237,6 @@ class ContainerAttempt:
             kill_session(running)
         message = "the shim exited without a record of the exit: it was killed, or the machine was rebooted"
         self.exit = ContainerExit(LOST, self.started or now, now, "ContainerStatusUnknown", message)
-
-
-log = logging.getLogger(__name__)
-
-KEPT = 2
-"""The attempts whose directories are kept: the latest, and the previous one for `logs --previous`."""
 
 
 class _Sandbox:

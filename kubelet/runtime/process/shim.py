@@ -42,6 +42,18 @@ from pinnace.kubelet.runtime.process.files import ExitRecord, ProcessPlan, Runni
 
 MAX_LINE = 16 << 10
 """Maximum bytes of an entry, as in containerd."""
+LOG_LINES = 80
+LOG_BYTES = 2048
+_SCANNED = 1 << 16
+"""Bytes of each log file that are read for the message. Entries are longer than their text."""
+CHUNK = 1 << 16
+CLEANUP = 5.0
+"""Maximum seconds for remaining processes to exit after SIGKILL."""
+START_ERROR = 128
+"""The exit code if the process could not be started, as in containerd."""
+KILLED = 128 + signal.SIGKILL
+LONGEST_POLL = 2**31 - 1
+"""The maximum timeout of poll in milliseconds: 24.8 days."""
 
 
 def format_timestamp(nanoseconds: int) -> str:
@@ -152,12 +164,6 @@ def _split_entries(line: bytes, tag: bytes) -> list[tuple[bytes, bytes]]:
     return [(b"P", part) for part in parts[:-1]] + [(tag, parts[-1])]
 
 
-LOG_LINES = 80
-LOG_BYTES = 2048
-_SCANNED = 1 << 16
-"""Bytes of each log file that are read for the message. Entries are longer than their text."""
-
-
 def make_message_file(path: str) -> None:
     """Creates an empty file. If this fails, there is no message."""
     with suppress(OSError, ValueError):  # ValueError: a null character
@@ -205,16 +211,6 @@ def _read_tail(path: str, limit: int) -> bytes:
 def _decode_text(data: bytes, limit: int) -> str:
     """Replaces invalid UTF-8, with at most `limit` bytes."""
     return data.decode(errors="replace").encode()[-limit:].decode(errors="ignore") if data else ""
-
-
-CHUNK = 1 << 16
-CLEANUP = 5.0
-"""Maximum seconds for remaining processes to exit after SIGKILL."""
-START_ERROR = 128
-"""The exit code if the process could not be started, as in containerd."""
-KILLED = 128 + signal.SIGKILL
-LONGEST_POLL = 2**31 - 1
-"""The maximum timeout of poll in milliseconds: 24.8 days."""
 
 
 class Shim:

@@ -47,6 +47,11 @@ CONNECT_TIMEOUT = 5.0
 """Maximum seconds to connect to a port of a pod."""
 POLL = 0.1
 """Seconds between two reads of a followed log."""
+WINDOW = 24, 80
+"""Rows and columns of a terminal. Its size does not follow that of the client."""
+DRAIN = 2.0
+"""Maximum seconds between reads of output after all processes of the command have exited."""
+Written = asyncio.Queue[ExecResponse | None]
 
 
 class LogSelection(NamedTuple):
@@ -195,14 +200,6 @@ def _open_file(path: Path) -> BinaryIO | None:
         return path.open("rb")
     except FileNotFoundError:
         return None
-
-
-WINDOW = 24, 80
-"""Rows and columns of a terminal. Its size does not follow that of the client."""
-DRAIN = 2.0
-"""Maximum seconds between reads of output after all processes of the command have exited."""
-
-Written = asyncio.Queue[ExecResponse | None]
 
 
 async def run_command(

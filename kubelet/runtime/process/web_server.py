@@ -38,6 +38,8 @@ PAGE = """<!DOCTYPE html>
 </body>
 </html>
 """
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
+"""Control characters of a request must not write lines of their own."""
 
 
 class DocumentRoot:
@@ -159,10 +161,6 @@ class WebRequestHandler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *args: Any) -> None:
         """Errors are in the access log."""
-
-
-_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
-"""Control characters of a request must not write lines of their own."""
 
 
 class WebServer(http.server.ThreadingHTTPServer):

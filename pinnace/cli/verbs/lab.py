@@ -36,6 +36,7 @@ from pinnace.verification.labs.document import (
 )
 
 STATE = "labs.json"
+number_argument = click.argument("number", type=click.IntRange(min=0), required=False, metavar="[NUMBER]")
 
 
 @click.group("lab", cls=VerbGroup)
@@ -45,9 +46,6 @@ def lab() -> None:
     A lab is a page to read and follow in a terminal. The steps of lab N are checked on the cluster that the lab starts, in a
     folder with the name lab-N. The steps of lab 9 are checked in the files of the current directory.
     """
-
-
-number_argument = click.argument("number", type=click.IntRange(min=0), required=False, metavar="[NUMBER]")
 
 
 @verb("list", examples="pinnace lab list")

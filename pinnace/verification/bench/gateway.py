@@ -62,6 +62,10 @@ _COMPONENTS = {GATEWAY: "gateways", APISERVER: "API servers", ETCD: "etcd", LOAD
 """The names of the processes whose CPU time is reported, by the beginning of their own names."""
 LISTS = 20
 """The number of lists of each kind. The first one, which fills the caches, is not counted."""
+Calibrate = Callable[[], Awaitable[None]]
+"""Appends a static rate to the results."""
+Call = Callable[[int, int], Awaitable[object]]
+"""A call by the caller with the first number, for the item with the second number."""
 
 
 @dataclass(slots=True)
@@ -80,10 +84,6 @@ class GatewayResults:
             return self.works
         rates = (mean(around) for around in pairwise(self.static))
         return {name: replace(work, static_rate=rate) for (name, work), rate in zip(self.works.items(), rates, strict=True)}
-
-
-Calibrate = Callable[[], Awaitable[None]]
-"""Appends a static rate to the results."""
 
 
 async def measure_gateway(
@@ -178,10 +178,6 @@ async def open_sessions(url: str, tls: TlsFiles) -> AsyncIterator[list[aiohttp.C
             session = aiohttp.ClientSession(url, connector=connector, timeout=aiohttp.ClientTimeout(total=WATCH_TIMEOUT))
             made.append(await stack.enter_async_context(session))
         yield made
-
-
-Call = Callable[[int, int], Awaitable[object]]
-"""A call by the caller with the first number, for the item with the second number."""
 
 
 def _measure_creates(bench: BenchCluster, callers: Sequence[aiohttp.ClientSession], prefix: str, count: int) -> dict[str, Call]:

@@ -80,6 +80,19 @@ while time.monotonic() - began < seconds:
     count += 1
 print(json.dumps(count / (time.monotonic() - began)))
 """
+NFT_SERVER = """
+import socket
+s = socket.create_server(("10.79.0.2", 8080), backlog=4096)
+print("ready", flush=True)
+while True:
+    c = s.accept()[0]
+    c.sendall(b"x")
+    try:
+        c.recv(1)
+    except OSError:
+        pass
+    c.close()
+"""
 
 
 async def measure_services(bench: BenchCluster, requests: int, count: int, changed: int, progress: StartProgress) -> BenchRun:
@@ -367,21 +380,6 @@ def _run_process(command: Sequence[str], says: str = "") -> Iterator[None]:
             yield
         finally:
             process.kill()
-
-
-NFT_SERVER = """
-import socket
-s = socket.create_server(("10.79.0.2", 8080), backlog=4096)
-print("ready", flush=True)
-while True:
-    c = s.accept()[0]
-    c.sendall(b"x")
-    try:
-        c.recv(1)
-    except OSError:
-        pass
-    c.close()
-"""
 
 
 def _measure_nftables(counts: dict[str, int], progress: StartProgress) -> None:

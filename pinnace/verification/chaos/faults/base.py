@@ -10,6 +10,8 @@ from typing import Protocol
 from pinnace.cluster.spec import ClusterSpec
 from pinnace.verification.chaos.cluster_under_test import ClusterUnderTest
 
+Targets = Callable[[ClusterSpec], Sequence[str]]
+
 
 class FaultArea(StrEnum):
     """The part of the cluster that a fault impairs. At most one fault per area is active, so that components with three
@@ -74,7 +76,6 @@ class MeasuringFault:
         self.readings.append(FaultReading(time.monotonic(), target, what, value, least, most))
 
 
-Targets = Callable[[ClusterSpec], Sequence[str]]
 MakeFault = Callable[[ClusterUnderTest, str, random.Random], InjectedFault]
 
 

@@ -79,7 +79,7 @@ class AddressPool:
         self._lowest = 2  # all lower addresses are allocated
 
     def allocate_address(self) -> str:
-        """Returns the allocated address, or an empty string if none is free."""
+        """Return the allocated address, or an empty string if none is free."""
         number = self._lowest
         while number in self._taken:
             number += 1
@@ -90,7 +90,7 @@ class AddressPool:
         return inet_ntoa((self._base + number).to_bytes(4, "big"))
 
     def reserve(self, address: str) -> None:
-        """Reserves an address that an earlier process allocated. Addresses of other networks are ignored."""
+        """Reserve an address that an earlier process allocated. Addresses of other networks are ignored."""
         if (number := self._number_of_address(address)) is not None:
             self._taken.add(number)
 

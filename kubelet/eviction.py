@@ -276,7 +276,7 @@ class EvictionManager:
             self._pressure_until.pop(name, None)
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Run until cancelled."""
         while True:
             await self._clock.sleep(MONITORING_INTERVAL)
             concerned = {*self._shortages, *self._pressure_until, *self._nodes.consuming}
@@ -285,7 +285,7 @@ class EvictionManager:
                 self._on_change(changed)
 
     def _update_pressure(self, name: str, *, evict: bool) -> bool:
-        """Updates the pressure. Returns whether it has changed."""
+        """Update the pressure. Return whether it has changed."""
         before, now = self.node_pressures(name), self._clock.monotonic()
         until_by_kind = {kind: until for kind, until in self._pressure_until.get(name, {}).items() if until > now}
         pods = self._pods_by_uid.active_pods(name)

@@ -207,7 +207,7 @@ class FleetOptions:
 
 
 async def serve(stop: asyncio.Event, options: FleetOptions) -> None:
-    """Runs the fleet until `stop` is set."""
+    """Run the fleet until `stop` is set."""
     servers, machine, server = options.servers, options.machine, None
     if (serving := options.serving) is not None:
         server = KubeletServer(serving.streams(lambda uid: lives.now.find_pod(uid)), servers.tls)

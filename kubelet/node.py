@@ -55,7 +55,7 @@ class VirtualNode:
         self._pods_by_uid: dict[str, tuple[Requests, str]] = {}
 
     def update(self, node: Node) -> None:
-        """Applies a changed Node object. Running pods and their addresses are kept."""
+        """Apply a changed Node object. Running pods and their addresses are kept."""
         self._node = node
         self._taints = evicting_taints(node)
         self._room.allocatable = allocatable_amounts(node)
@@ -89,7 +89,7 @@ class VirtualNode:
         return self._pods_by_uid.keys()
 
     def admit_pod(self, uid: str, template: PodTemplateFacts) -> Addresses | FitRefusal:
-        """Counts the pod and allocates addresses, or returns why it cannot run here. A pod is also rejected if no address is
+        """Count the pod and allocate addresses, or return why it cannot run here. A pod is also rejected if no address is
         free.
         """
         if refusals := self._fit_refusals(template):
@@ -130,7 +130,7 @@ class VirtualNode:
         return refusals
 
     def readmit_pod(self, uid: str, template: PodTemplateFacts, address: str) -> Addresses:
-        """Counts a pod that an earlier process admitted, even if it does not fit. The pod keeps its address, if it is free."""
+        """Count a pod that an earlier process admitted, even if it does not fit. The pod keeps its address, if it is free."""
         if address:
             self._addresses.reserve(address)
         return self._count_pod(uid, template, address or self._new_address(template))
@@ -161,7 +161,7 @@ class VirtualNode:
         return (DEFERRED, refusals[0].admission_message) if refusals else None
 
     def recount_pod(self, uid: str, requests: Requests) -> None:
-        """Counts the new resources of the pod, even if they do not fit. No effect if the pod is not counted."""
+        """Count the new resources of the pod, even if they do not fit. No effect if the pod is not counted."""
         if (tenant := self._pods_by_uid.get(uid)) is not None:
             before, address = tenant
             self._room.remove(before)
@@ -169,7 +169,7 @@ class VirtualNode:
             self._pods_by_uid[uid] = requests, address
 
     def release_pod(self, uid: str) -> None:
-        """Undoes `admit_pod` and `readmit_pod`. No effect if the pod is not counted."""
+        """Undo `admit_pod` and `readmit_pod`. No effect if the pod is not counted."""
         if (tenant := self._pods_by_uid.pop(uid, None)) is not None:
             requests, address = tenant
             self._room.remove(requests)
@@ -213,7 +213,7 @@ class VirtualNodes:
         return node.allocatable if node is not None else {}
 
     def set(self, node: Node) -> bool:
-        """Adds or updates a node. Returns whether it has just thawed."""
+        """Add or update a node. Return whether it has just thawed."""
         name = node.metadata.name
         if (known := self._nodes.get(name)) is not None:
             known.update(node)
@@ -238,7 +238,7 @@ class VirtualNodes:
         self._off.update(names)
 
     def freeze_nodes(self, names: Collection[str]) -> None:
-        """Freezes these nodes, unless they are powered off. After they thaw, their pods must be set again."""
+        """Freeze these nodes, unless they are powered off. After they thaw, their pods must be set again."""
         self.frozen.update(name for name in names if name in self._nodes)
 
     def is_silenced(self, pod: Pod) -> bool:
@@ -254,7 +254,7 @@ class VirtualNodes:
         self._booted.difference_update(names)
 
     def set_pressures(self, name: str, pressures: Sequence[PressureKind]) -> None:
-        """Sets the pressures of the node, which admission checks."""
+        """Set the pressures of the node, which admission checks."""
         self._pressures[name] = pressures
 
     def node_pressures(self, pod: Pod) -> Sequence[PressureKind]:

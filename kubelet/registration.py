@@ -335,7 +335,7 @@ class NodeRegistrar:
         self._clock = clock
 
     async def create(self, names: Sequence[str]) -> RejectedNodes:
-        """Creates nodes of this fleet as Ready, and adopts those that already exist. Returns rejections."""
+        """Create nodes of this fleet as Ready, and adopt those that already exist. Return rejections."""
         refused: RejectedNodes = {}
         done = 0
         for chunk in split_into_batches(
@@ -352,8 +352,8 @@ class NodeRegistrar:
     async def make_ready(
         self, present: Iterable[Node], pressures: Callable[[str], Collection[PressureKind]] = no_pressure
     ) -> RejectedNodes:
-        """Writes the status of nodes with a difference, otherwise their spec. A new node takes two passes, because the second
-        write needs the version of the first. A node that has changed meanwhile is left to the next pass. Returns rejections.
+        """Write the status of nodes with a difference, otherwise their spec. A new node takes two passes, because the second
+        write needs the version of the first. A node that has changed meanwhile is left to the next pass. Return rejections.
         """
         unready, held_back = [], []
         for node in present:
@@ -435,7 +435,7 @@ class NodeRegistration:
         self._record_results(tried, await self._registrar.make_ready(nodes, self._pressures))
 
     async def create(self) -> None:
-        """Creates own nodes that are due and do not exist. Raises Unavailable."""
+        """Create own nodes that are due and do not exist. Raises Unavailable."""
         due = [name for name in self._own_nodes if name in self._nodes_to_create] if self._nodes_to_create else []
         missing = [name for name in due if name not in self._existing_nodes]
         refused = await self._registrar.create(missing)
@@ -445,7 +445,7 @@ class NodeRegistration:
         self.tried = True
 
     async def run(self) -> None:
-        """Schedules retries of rejected nodes until cancelled."""
+        """Schedule retries of rejected nodes until cancelled."""
         while True:
             names = set(await self._rejected.get_batch(CHUNK))
             self._nodes_to_create |= names & self._uncreated
@@ -477,7 +477,7 @@ async def _send_batch(send: Callable[[Sequence[Node]], Awaitable[Sequence[BatchI
 
 
 async def _run_concurrently(calls: Mapping[str, Coroutine[Any, Any, None]]) -> RejectedNodes:
-    """Executes all calls with limited concurrency. Returns rejections. Other errors are raised after all calls."""
+    """Execute all calls with limited concurrency. Return rejections. Other errors are raised after all calls."""
     free = asyncio.Semaphore(CONCURRENCY)
 
     async def limited(call: Coroutine[Any, Any, None]) -> None:

@@ -72,7 +72,7 @@ class KubeletServer:
         self._server = grpc.aio.server(options=(*OPTIONS, *grpc_server.server_options(MAX_CONNECTIONS)))
 
     def bind(self, host: str, port: int) -> KubeletEndpoint:
-        """Binds the address, and returns it with the actual port. Raises OSError."""
+        """Bind the address, and return it with the actual port. Raises OSError."""
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         if self._tls is None and not is_loopback(host):
             raise OSError(f"cannot listen on {address}: without certificates, only loopback addresses are allowed")
@@ -86,7 +86,7 @@ class KubeletServer:
         return KubeletEndpoint(host, bound)
 
     async def start(self, statistics: Callable[[], Statistics]) -> None:
-        """Starts to serve. `statistics`: returns the current statistics."""
+        """Start to serve. `statistics`: returns the current statistics."""
 
         async def stats(requests: AsyncIterator[StatsRequest]) -> AsyncGenerator[StatsResponse, None]:
             yield await statistics().answer_stats_request(await _first_request(requests, StatsRequest))
@@ -158,7 +158,7 @@ class KubeletServer:
                 yield response
 
     async def _admit(self, context: "grpc.aio.ServicerContext") -> None:
-        """Accepts only API servers. TLS has verified the certificate. Refusals of other clients are delayed."""
+        """Accept only API servers. TLS has verified the certificate. Refusals of other clients are delayed."""
         if self._tls is None:
             return
         (shown,) = context.auth_context().get("x509_pem_cert", [b""])
@@ -209,7 +209,7 @@ class _CommandInput:
         self.ended = False
 
     async def read(self) -> AsyncIterator[bytes]:
-        """Runs until the end of the stream."""
+        """Run until the end of the stream."""
         async for request in self._requests:
             if request.closeStdin:
                 break

@@ -130,7 +130,7 @@ def _set_time(metrics: NodeMetrics | PodMetrics, window: float, now: float) -> N
 
 
 def _write(quantities: Any, used: ResourceUsage) -> None:
-    """Adds the amounts to a map of Quantity by resource."""
+    """Add the amounts to a map of Quantity by resource."""
     milli, rest = divmod(used.cpu, _MILLI)
     quantities["cpu"].string = f"{used.cpu}n" if rest else format_amount("cpu", milli)
     quantities["memory"].string = format_amount("memory", used.memory)

@@ -115,7 +115,7 @@ class PendingResize(NamedTuple):
         return {**self.allocated, **old}
 
     def add_to_status(self, status: PodStatus, generation: int) -> None:
-        """Adds the conditions, and the actual resources of restarted containers."""
+        """Add the conditions, and the actual resources of restarted containers."""
         for type_, holds, since in (
             (RESIZE_PENDING, bool(self.reason), self.since),
             (RESIZE_IN_PROGRESS, bool(self.restarting), self.begun),
@@ -379,7 +379,7 @@ def build_status_update(
 
 
 def set_held_reasons(status: PodStatus, held: Mapping[str, str], *, initialized: bool) -> None:
-    """Says why containers that have never been created wait, if it is their turn. `held`: messages by container."""
+    """Say why containers that have never been created wait, if it is their turn. `held`: messages by container."""
     turn = [
         container_status
         for container_status in status.initContainerStatuses
@@ -405,7 +405,7 @@ def _without_condition_times(status: PodStatus) -> PodStatus:
 
 
 def _clear_owned_fields(status: PodStatus, accepted: Moment) -> None:
-    """Removes fields that are set again. A pod that no scheduler has bound is PodScheduled, too."""
+    """Remove fields that are set again. A pod that no scheduler has bound is PodScheduled, too."""
     scheduled = False
     told = status.conditions
     for index in reversed(range(len(told))):

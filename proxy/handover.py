@@ -78,7 +78,7 @@ class Predecessor:
         return cls(peer, sockets)
 
     def take_over(self) -> None:
-        """The successor accepts connections: the running proxy ends. Returns when it accepts none any more."""
+        """The successor accepts connections: the running proxy ends. Return when it accepts none any more."""
         with suppress(OSError):  # it is gone
             self._peer.send(READY)
             self._peer.recv(1)
@@ -92,7 +92,7 @@ class Predecessor:
 
 
 def _receive(peer: socket.socket) -> dict[Frontend, socket.socket]:
-    """Receive one message. Returns {} after the last one, and if the running proxy has ended. Raises OSError."""
+    """Receive one message. Return {} after the last one, and if the running proxy has ended. Raises OSError."""
     message, descriptors, flags, _ = socket.recv_fds(peer, MESSAGE, BATCH)
     sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]
     names = [Frontend(*load) for load in json.loads(message or b"[]")]

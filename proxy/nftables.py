@@ -141,7 +141,7 @@ def _add_frontend_rules(
 def build_transaction(
     version: int, changes: Iterable[tuple[ServiceObjects, ServiceObjects]], hairpins: Counter[str]
 ) -> list[str]:
-    """Return the commands from the old objects to the new ones. Updates `hairpins`, which counts the services by element."""
+    """Return the commands from the old objects to the new ones. Update `hairpins`, which counts the services by element."""
     table = f"{FAMILIES[version][0]} {TABLE}"
     sets: list[str] = []
     chains: list[str] = []

@@ -148,5 +148,5 @@ class CustomObjectStrategy(Strategy[CustomObject]):
 
 
 def _dependencies(obj: CustomObject) -> tuple[bytes, str, str, str, str]:
-    """Return what the violations of an object depend on."""
+    """Return the parts of an object on which its violations depend."""
     return obj.content, obj.metadata.name, obj.metadata.generateName, obj.apiVersion, obj.kind

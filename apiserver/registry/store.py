@@ -745,7 +745,7 @@ class ObjectCreator(Generic[T]):
 
 
 def keep_identity(new: Object, old: Object) -> None:
-    """Copy the metadata fields that an update cannot change from `old`. Updates may omit these fields."""
+    """Copy the metadata fields that an update cannot change from `old`. Update may omit these fields."""
     metadata = new.metadata
     metadata.selfLink = ""
     metadata.uid = old.metadata.uid

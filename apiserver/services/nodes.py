@@ -460,7 +460,7 @@ class FleetSession:
         return Write(LEASES.key(NODE_LEASE_NAMESPACE, node), None, expected=revision)
 
     async def _delete_leases(self, reason: str) -> None:
-        """Delete the Lease objects that still have the known mod_revision. Stops when they must have expired."""
+        """Delete the Lease objects that still have the known mod_revision. Stop when they must have expired."""
         held, self._held = self._held | self._to_delete, {}
         log.info("%s releases %d nodes: %s", self._opening.holder, len(held), reason)
         deadline = self._clock.monotonic() + self._timing.ttl

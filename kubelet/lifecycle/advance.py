@@ -279,7 +279,7 @@ def _sync_init_containers(
 
 
 def _stop_sidecars(sidecars: Sequence[tuple[ContainerPlan, ContainerView]], ending: Ending, builder: StepBuilder) -> None:
-    """Stops the last sidecar, or all sidecars when the grace period is over."""
+    """Stop the last sidecar, or all sidecars when the grace period is over."""
     end = ending.since.monotonic + ending.grace
     in_turn = builder.now.monotonic < end
     for plan, view in reversed(sidecars[-1:] if in_turn else sidecars):

@@ -223,17 +223,17 @@ def _resume_attempt(status: ContainerStatus, declared: Behaviour, now: Moment) -
 
 class PodVolumeManager(Protocol):
     def set_listener(self, report: Callable[[str, VolumeProgress], None], event: Callable[[Pod, str, str, str], None]) -> None:
-        """Sets the callbacks: `report(uid, progress)` for changes that no returned time announced, and `event(pod, type,
+        """Set the callbacks: `report(uid, progress)` for changes that no returned time announced, and `event(pod, type,
         reason, message)`. Called once, before all other methods.
         """
         ...
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Run until cancelled."""
         ...
 
     def publish_volumes(self, pod: Pod, now: Moment) -> float:
-        """Starts to attach and mount the volumes of the pod. Returns the monotonic time of completion. Raises Unsupported; then
+        """Start to attach and mount the volumes of the pod. Return the monotonic time of completion. Raises Unsupported; then
         there is nothing to unpublish. Infinite: unknown; the progress will be reported.
         """
         ...
@@ -249,7 +249,7 @@ class PodVolumeManager(Protocol):
         ...
 
     def unpublish_volumes(self, pod: Pod) -> None:
-        """Unmounts the volumes of a finished or deleted pod. No effect for an unknown pod."""
+        """Unmount the volumes of a finished or deleted pod. No effect for an unknown pod."""
         ...
 
 

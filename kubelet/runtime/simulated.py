@@ -165,7 +165,7 @@ class SimulatedStreams:
                 await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run(self, shell: Shell, start: ExecStart, io: CommandIo) -> int:
-        """Runs the command, and ends the output."""
+        """Run the command, and end the output."""
         command = asyncio.ensure_future(shell.run_program(start.command))
         deadline = asyncio.ensure_future(self._clock.sleep(SESSION_SECONDS))
         container = asyncio.ensure_future(self._until_stopped(start))
@@ -184,7 +184,7 @@ class SimulatedStreams:
         return code
 
     async def _until_stopped(self, start: ExecStart) -> None:
-        """Waits for the end of the container."""
+        """Wait for the end of the container."""
         attempt = self._running_attempt(start.uid, start.container)
         while attempt is not None and attempt == self._running_attempt(start.uid, start.container):
             await self._clock.sleep(POLL)

@@ -104,7 +104,7 @@ class Shell:
         return {name: value for name, value in self.variables.items() if name in self.exported}
 
     async def run_program(self, words: Sequence[str]) -> int:
-        """Runs a command without a shell, as exec does: an unknown program is an error of the container runtime."""
+        """Run a command without a shell, as exec does: an unknown program is an error of the container runtime."""
         name = self._program_name(words[0])
         if name is None:
             problem, code = self._why_not_executable(words[0])
@@ -114,7 +114,7 @@ class Shell:
         return await self._call(name, words[1:])
 
     async def run_script(self, text: str) -> int:
-        """Runs a text, as `sh -c` does. Returns the exit code of the last command."""
+        """Run a text, as `sh -c` does. Return the exit code of the last command."""
         try:
             await self.run_line(text)
         except ShellExit as exit_:
@@ -122,7 +122,7 @@ class Shell:
         return self.code
 
     async def run_input(self) -> int:
-        """Runs the lines of the input, with a prompt in a terminal. A terminal survives errors and Ctrl-C."""
+        """Run the lines of the input, with a prompt in a terminal. A terminal survives errors and Ctrl-C."""
         terminal = self.io.terminal
         while True:
             try:
@@ -177,7 +177,7 @@ class Shell:
             yield name, value
 
     async def _run_with(self, assigned: Mapping[str, str], words: Sequence[str]) -> int:
-        """Runs a command with additional variables."""
+        """Run a command with additional variables."""
         name = words[0]
         if name in KEYWORDS:
             raise ShellSyntaxError(f'"{name}" is not supported in simulated containers')
@@ -284,7 +284,7 @@ def _unsupported_message(line: str, index: int) -> str:
 
 
 def expand_variables(text: str, variables: Mapping[str, str]) -> str:
-    """Replaces variables, so that shlex.split returns the words of a shell. Raises ShellSyntaxError."""
+    """Replace variables, so that shlex.split returns the words of a shell. Raises ShellSyntaxError."""
     result: list[str] = []
     skip = 0
     for index, character, quote in _walk_quoted(text):

@@ -38,7 +38,7 @@ class TerminalLine:
         self._sequence = b""  # the beginning of an escape sequence
 
     def feed(self, key: bytes) -> tuple[bytes | None, bytes]:
-        """One byte. Returns the input that is complete now, which is empty for Ctrl-D on an empty line; and the echo."""
+        """One byte. Return the input that is complete now, which is empty for Ctrl-D on an empty line; and the echo."""
         if self._sequence or key == ESCAPE:
             self._sequence += key
             is_last = key not in b"[O" if len(self._sequence) == 2 else b"@" <= key <= b"~" and key != b"["
@@ -67,7 +67,7 @@ class TerminalLine:
         return line
 
     def _erase(self) -> bytes:
-        """Removes the last character of UTF-8."""
+        """Remove the last character of UTF-8."""
         while self._line:
             if self._line.pop() & 0xC0 != 0x80:
                 return b"\b \b"
@@ -90,7 +90,7 @@ class CommandIo:
         self._written = 0
 
     async def pump(self, stdin: AsyncIterator[bytes]) -> None:
-        """Reads the client's input until its end."""
+        """Read the client's input until its end."""
         async for data in stdin:
             for start in range(0, len(data), CHUNK):
                 await self._feed_input(data[start : start + CHUNK])
@@ -124,7 +124,7 @@ class CommandIo:
         self._changed.set()
 
     async def _wait(self) -> None:
-        """Waits for a change of the input. Raises Interrupted."""
+        """Wait for a change of the input. Raises Interrupted."""
         self._raise_interrupt()
         self._changed.clear()
         await self._changed.wait()

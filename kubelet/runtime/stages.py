@@ -265,7 +265,7 @@ class Stages:
 
 
 def _choose_by_weight(candidates: Sequence[Stage], chance: Random) -> Stage:
-    """Selects by weight; without weights, all stages are equally likely."""
+    """Select by weight; without weights, all stages are equally likely."""
     weights = [stage.weight for stage in candidates]
     return chance.choices(candidates, weights if any(weights) else None)[0]
 
@@ -275,7 +275,7 @@ class StagesError(Exception):
 
 
 def load_stages(name: str) -> Stages:
-    """Reads a set by its name, or a file. Raises StagesError."""
+    """Read a set by its name, or a file. Raises StagesError."""
     if name in SETS:
         return parse_stages(files("pinnace.kubelet.runtime").joinpath("sets", f"{name}.yaml").read_text("utf-8"), name)
     try:

@@ -186,7 +186,7 @@ def validate_definition(
     check_rules: RuleCheck | None = None,
     evaluate_rules: RuleEvaluation | None = None,
 ) -> list[Violation]:
-    """Return what is invalid in a definition, or in its update, except in metadata (but for its name). `new` has defaults.
+    """Return the violations of a definition, or of its update, except in metadata (but for its name). `new` has defaults.
 
     Invalid parts of `old` that stay are tolerated where Kubernetes tolerates them.
     """
@@ -502,7 +502,7 @@ def _has_condition(crd: Mapping[str, Any], kind: str) -> bool:
 
 
 def validate_names(kinds: Mapping[str, Any], path: str) -> list[Violation]:
-    """Return what is invalid in spec.names or status.acceptedNames. Absent names are valid."""
+    """Return the violations of spec.names or status.acceptedNames. Absent names are valid."""
     out = list[Violation]()
     for name in ("plural", "singular", "kind", "listKind"):
         value = text(kinds.get(name))
@@ -691,7 +691,7 @@ def approval_state(crd: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def validate_definition_status(new: Definition, old: Definition) -> list[Violation]:
-    """Return what is invalid in an update of the status subresource."""
+    """Return the violations of an update of the status subresource."""
     return validate_names(mapping(mapping(new.get("status")).get("acceptedNames")), "status.acceptedNames")
 
 

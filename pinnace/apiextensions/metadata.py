@@ -153,7 +153,7 @@ def finalizer_warnings(new: Sequence[str], old: Sequence[str] = ()) -> list[str]
 
 
 def validate_embedded(obj: Any, schema: StructuralSchema | None, *, root: bool = False, path: str = "") -> list[Violation]:
-    """Return what is invalid in apiVersion, kind and metadata of embedded resources (and, with `root`, of the object
+    """Return the violations of apiVersion, kind and metadata of embedded resources (and, with `root`, of the object
     itself)."""
     out = list[Violation]()
     _validate(obj, schema, path, out, embedded=root or _is_embedded(schema))

@@ -67,7 +67,7 @@ def validate_schema(
     check_rules: RuleCheck | None = None,
     evaluate_rules: RuleEvaluation | None = None,
 ) -> list[Violation]:
-    """Return what is invalid in an openAPIV3Schema. `path`: of the schema. `status`: the definition has a status
+    """Return the violations of an openAPIV3Schema. `path`: of the schema. `status`: the definition has a status
     subresource."""
     out = list(_check_root(props, path)) if status else []
     if props.get("nullable"):

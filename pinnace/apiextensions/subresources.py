@@ -77,7 +77,7 @@ def _selectable_text(obj: Mapping[str, Any], path: str) -> str:
 
 
 def validate_scale(obj: Mapping[str, Any], scale: Mapping[str, Any] | None, keys: Iterable[str]) -> list[Violation]:
-    """Return what is invalid in the fields that the scale subresource reads. `keys`: the paths to check."""
+    """Return the violations of the fields that the scale subresource reads. `keys`: the paths to check."""
     out = list[Violation]()
     for key in keys:
         path = text(mapping(scale).get(key))

@@ -101,7 +101,7 @@ class _Result:
 def validate_value(
     value: Any, schema: StructuralSchema, old: Any = ABSENT, *, path: str = "", budget: ValidationBudget | None = None
 ) -> list[Violation]:
-    """Return what is invalid in a value by its schema alone. `old`: the value before an update, for ratcheting. `budget`:
+    """Return the violations of a value by its schema alone. `old`: the value before an update, for ratcheting. `budget`:
     shared with other values."""
     try:
         return list(_Validator(path, budget or ValidationBudget()).validate(value, schema, "", old, schema).errors)[
@@ -535,7 +535,7 @@ def validate_object(
     evaluate_rules: RuleEvaluation | None = None,
     status: bool = False,
 ) -> list[Violation]:
-    """Return what is invalid in a whole custom object, except in its own metadata, apiVersion and kind.
+    """Return the violations of a whole custom object, except in its own metadata, apiVersion and kind.
 
     In this order: the schema, the paths of the scale subresource, embedded metadata, list types, and the rules. Rules are not
     evaluated if an error makes them meaningless (a wrong type, a missing field, a limit of size, an unknown value of an enum);

@@ -120,7 +120,7 @@ def format_timestamp(value: int) -> str:
 
 
 def parse_duration(text: str) -> Duration:
-    """Return what Go's time.ParseDuration does: "1h30m", "-1.5s"."""
+    """Parse a duration as Go's time.ParseDuration does: "1h30m", "-1.5s"."""
     if len(text) > 100 or not _DURATION_TEXT.fullmatch(text):
         raise EvaluationFailure(f'time: invalid duration "{text[:100]}"')
     total = 0

@@ -345,7 +345,7 @@ def _is_step(node: Node, name: str) -> bool:
 
 
 def _quantifier_of(node: Comprehension) -> tuple[bool, Node] | None:
-    """Return what ends the loop and the predicate, if the loop is `all` or `exists`."""
+    """Return the value that ends the loop, and the predicate, if the loop is `all` or `exists`."""
     step = node.step
     if not (isinstance(node.init, Literal) and isinstance(step, Call) and _is_ident(node.result, node.accumulator)):
         return None
@@ -539,7 +539,7 @@ def _invoke_one(overload: Overload, closures: Sequence[Closure]) -> Closure:
 
 
 def _overload_runner(overload: Overload) -> Callable[[Meter, list[Any]], Any]:
-    """Return what calls a function, and counts its cost and its work."""
+    """Return a function that calls an overload, and counts its cost and its work."""
     implementation, takes_meter, cost = overload.impl, overload.takes_meter, call_cost(overload)
     if implementation is None:
         return _run_nothing
@@ -612,7 +612,7 @@ def _insert(closures: Sequence[Closure], slot: int) -> Closure:
 
 
 def _iterate_container(container: Any, meter: Meter, *, pairs: bool) -> Any:
-    """Return what a loop iterates over: the items of a list, the keys of a map, or pairs."""
+    """Return the elements that a loop iterates over: the items of a list, the keys of a map, or pairs."""
     kind = type(container)
     if kind in _LIST_TYPES:
         meter.charge(0, len(container))

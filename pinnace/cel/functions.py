@@ -188,7 +188,7 @@ def _equal_map_lists(meter: Meter, a: MapList, b: list[Any]) -> bool:
 
 
 def _set_item_key(meter: Meter, value: Any) -> Any:
-    """Return what is equal for equal items of a set."""
+    """Return a value that is equal for equal items of a set."""
     kind = type(value)
     if kind is str:
         return value

@@ -410,7 +410,7 @@ class _Walk:
 
 
 def _old_item_finder(schema: Schema, old: Any) -> Callable[[Any], Any]:
-    """Return what finds the old counterpart of an item. Only lists of type map have counterparts."""
+    """Return a function that finds the old counterpart of an item. Only lists of type map have counterparts."""
     keys = schema.get("x-kubernetes-list-map-keys") or ()
     if schema.get("x-kubernetes-list-type") != "map" or not isinstance(old, list) or not keys:
         return lambda item: None

@@ -198,7 +198,7 @@ class LeaderElector:
             self._end_lost_term(Loss(reason, abandons_session=True))
 
     async def _run_session(self) -> None:
-        """Run one session, or a part of it, on one server. Raises ApiError. Returns if the server redirects the candidate to
+        """Run one session, or a part of it, on one server. Raises ApiError. Return if the server redirects the candidate to
         another server."""
         stream = await self._connection.duplex(CAMPAIGN_METHOD, CampaignRequest, CampaignResponse)
         try:

@@ -231,7 +231,7 @@ class ResourceClient(Generic[T]):
     async def delete_collection(
         self, namespace: str = "", *, labels: str = "", fields: str = "", grace: int | None = None, dry_run: bool = False
     ) -> BatchOutcomes:
-        """Delete the objects that currently match. An empty `namespace` selects all namespaces. Returns one item for each
+        """Delete the objects that currently match. An empty `namespace` selects all namespaces. Return one item for each
         object, with its name and uid, including objects that could not be deleted. Raises Expired if the snapshot expires:
         start again."""
         options = ListOptions(labelSelector=labels, fieldSelector=fields)
@@ -247,7 +247,7 @@ class ResourceClient(Generic[T]):
             setattr(request.options, "continue", token)
 
     async def modify(self, name: str, namespace: str, change: Callable[[T], object]) -> T:
-        """Read the object, call `change` to modify it in place, and update it; see `retry_on_conflict`. Returns the stored
+        """Read the object, call `change` to modify it in place, and update it; see `retry_on_conflict`. Return the stored
         object."""
         return await retry_on_conflict(self, await self.get(name, namespace), change)
 

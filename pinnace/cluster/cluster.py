@@ -155,7 +155,7 @@ class Cluster:
     async def up(
         self, progress: StartProgress = SILENT_PROGRESS, *, timeout: float = START_TIMEOUT, with_etcd: Hook | None = None
     ) -> None:
-        """Creates a cluster. Returns when all processes are ready, all nodes are Ready and a scheduler leads. `with_etcd` is
+        """Create a cluster. Return when all processes are ready, all nodes are Ready and a scheduler leads. `with_etcd` is
         called when etcd is ready, before other processes start. Raises ClusterError; then only the logs of failed processes
         remain.
         """
@@ -181,7 +181,7 @@ class Cluster:
             raise
 
     async def resume(self, progress: StartProgress = SILENT_PROGRESS, *, timeout: float = START_TIMEOUT) -> list[str]:
-        """Starts the stopped processes of an existing cluster. Returns their names when they are ready, a scheduler leads, and
+        """Start the stopped processes of an existing cluster. Return their names when they are ready, a scheduler leads, and
         the nodes are Ready or the wait for them has timed out. Raises ClusterError; started processes keep running.
         """
         began = time.monotonic()
@@ -221,7 +221,7 @@ class Cluster:
                 await self._waiting.wait_until(lambda: startup.check_settled(running()), no_cleanup, progress)
 
     async def stop(self, grace: float = STOP_GRACE, names: Sequence[str] | None = None) -> list[str]:
-        """Stops these processes, or all of them with the containers of a process runtime. Data is kept. Returns the names of
+        """Stop these processes, or all of them with the containers of a process runtime. Data is kept. Return the names of
         processes that had to be killed. Raises KeyError and ClusterError.
         """
         with self.folder.locked():
@@ -238,7 +238,7 @@ class Cluster:
         return killed
 
     async def down(self, grace: float = processes.GRACE) -> RemovalResult:
-        """Stops all processes and removes the cluster's files. Raises NoCluster if another cluster is in its directory. After a
+        """Stop all processes and remove the cluster's files. Raises NoCluster if another cluster is in its directory. After a
         cancellation, the rest can be taken down or started again.
         """
         with self.folder.locked():
@@ -301,7 +301,7 @@ class Cluster:
             await connection.close()
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
-        """Sends a signal to a process. Raises KeyError, and ClusterError if it does not run."""
+        """Send a signal to a process. Raises KeyError, and ClusterError if it does not run."""
         process = processes.find_running(self.state.find_process(name))
         if process is None or not procfs.send_signal(process, number):
             raise ClusterError(f"{name} does not run")
@@ -323,13 +323,13 @@ class Cluster:
         return process.pid if process else 0
 
     async def start(self, name: str, *, timeout: float = START_TIMEOUT) -> None:
-        """Starts a process that has ended, at the address it had; returns when it is ready. Raises KeyError, ClusterError."""
+        """Start a process that has ended, at the address it had; return when it is ready. Raises KeyError, ClusterError."""
         await self.restart([name], timeout=timeout)
 
     async def restart(
         self, names: Sequence[str], progress: StartProgress = SILENT_PROGRESS, *, timeout: float = START_TIMEOUT
     ) -> None:
-        """Starts processes that have ended, at the addresses they had; returns when they are ready. Those that fail keep others
+        """Start processes that have ended, at the addresses they had; return when they are ready. Those that fail keep others
         back only where too few are left to serve these. What has been started stays. Raises KeyError, ClusterError; StartFailed
         at the end, with all failures."""
         for name in names:
@@ -381,7 +381,7 @@ class Cluster:
         return TAKE_OVER in record.plan.argv and processes.find_running(record) is not None
 
     async def replace_by_successor(self, name: str, *, timeout: float = START_TIMEOUT) -> None:
-        """Replaces a process by a successor that takes over its listeners. The process ends when the successor is ready. If
+        """Replace a process by a successor that takes over its listeners. The process ends when the successor is ready. If
         the successor fails, the process continues. Raises KeyError, ClusterError, StartFailed."""
         with self.folder.locked():
             self._refresh()
@@ -416,7 +416,7 @@ class Cluster:
         return [record for record in self.state.processes if record.component in stage]
 
     def start_without_waiting(self, names: Sequence[str]) -> None:
-        """Starts processes that have ended, at the addresses they had, and does not wait for them. Raises KeyError,
+        """Start processes that have ended, at the addresses they had, and do not wait for them. Raises KeyError,
         ClusterError."""
         with self.folder.locked():
             self._refresh()
@@ -426,7 +426,7 @@ class Cluster:
                 self._spawn(name)
 
     def change_plan(self, plan: ProcessPlan) -> None:
-        """Changes the plan of this process for its next start. Raises KeyError, and ClusterError as `start_without_waiting`."""
+        """Change the plan of this process for its next start. Raises KeyError, and ClusterError as `start_without_waiting`."""
         with self.folder.locked():
             cluster_state = self.folder.read() or self.state
             self._check_identity(cluster_state)
@@ -434,7 +434,7 @@ class Cluster:
             self.folder.write(self._state)
 
     def _refresh(self) -> None:
-        """Reloads the state, with the lock held. Raises NoCluster and FolderError."""
+        """Reload the state, with the lock held. Raises NoCluster and FolderError."""
         cluster_state = self.folder.read()
         if cluster_state is None:
             raise NoCluster(f"the cluster in {self.folder.path} was taken down", hint="start one with `pinnace up`")
@@ -442,7 +442,7 @@ class Cluster:
         self._state = cluster_state
 
     def _replace_taken_ports(self, names: Sequence[str], progress: StartProgress) -> None:
-        """Replaces ports of processes to start that other programs use now, for example after a reboot. Raises StartFailed if
+        """Replace ports of processes to start that other programs use now, for example after a reboot. Raises StartFailed if
         running processes or other members of etcd depend on the old port.
         """
         with self.folder.locked():
@@ -492,7 +492,7 @@ class Cluster:
         return None
 
     def _claim(self, binary: EtcdBinary, made: Sequence[Path], progress: StartProgress) -> None:
-        """Locks the directory for this cluster. Raises AlreadyRunning if it belongs to another one."""
+        """Lock the directory for this cluster. Raises AlreadyRunning if it belongs to another one."""
         if (cluster_state := self.folder.read()) is not None:
             raise _existing_data(self.folder.path, cluster_state)
         processes.refuse_running(self.folder.path)

@@ -88,7 +88,7 @@ LARGEST = 10_000_000
 
 
 def read_inputs(spec: ClusterSpec, environ: Mapping[str, str], cwd: Path) -> ComponentInputs:
-    """Reads the configuration of the components of this cluster. Raises SpecError for an unreadable file."""
+    """Read the configuration of the components of this cluster. Raises SpecError for an unreadable file."""
     spec = with_environment(spec, environ)
     copies = _ConfigCopies(config_folder(spec.data_dir), cwd)
     arguments: dict[str, list[str]] = {SCHEDULER: [], APISERVER: [], KUBELET: []}
@@ -287,7 +287,7 @@ class _ConfigCopies:
         return f"{self._plugins[path]}:{class_name}"
 
     def _copy_module(self, root: str) -> None:
-        """Copies a top-level module or package of the current directory."""
+        """Copy a top-level module or package of the current directory."""
         if root in OURS or not root.isidentifier():
             return
         file, package = self.cwd / f"{root}.py", self.cwd / root

@@ -322,7 +322,7 @@ def plan_processes(
 
 
 def _assign_processors(plans: Sequence[ProcessPlan], processors: Collection[int]) -> list[ProcessPlan]:
-    """Assigns a processor to each API server (pinnace.runtime.procfs), if there are fewer processors than processes."""
+    """Assign a processor to each API server (pinnace.runtime.procfs), if there are fewer processors than processes."""
     if not 1 < len(processors) < len(plans):
         return list(plans)
     dealt = cycle(sorted(processors))
@@ -463,7 +463,7 @@ class ClusterState:
         return self.with_record(replace(self.find_process(name), process=process))
 
     def with_record(self, record: ProcessRecord) -> "ClusterState":
-        """Replaces the record of the same name."""
+        """Replace the record of the same name."""
         return replace(self, processes=tuple(record if r.name == record.name else r for r in self.processes))
 
 

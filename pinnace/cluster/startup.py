@@ -22,7 +22,7 @@ POLL = 0.05
 
 class StartProgress(Protocol):
     def waiting(self, what: str) -> None:
-        """Starts a step and replaces the previous one."""
+        """Start a step and replace the previous one."""
         ...
 
     def done(self, what: str) -> None:
@@ -71,7 +71,7 @@ class StartWaiter:
         *,
         poll: float = POLL,
     ) -> None:
-        """Returns when nothing is missing. Calls `look` in between, which raises an error if waiting is useless."""
+        """Return when nothing is missing. Calls `look` in between, which raises an error if waiting is useless."""
         while missing := await question():
             look()
             self._missing = missing

@@ -71,7 +71,7 @@ class PkiFolder:
         return TlsFiles(self._file_path(self._ca.name, "crt"), self._file_path(name, "crt"), self._file_path(name, "key"))
 
     def provide(self, wanted: Iterable[CertificateSpec], now: datetime) -> list[str]:
-        """Creates certificates that are missing, expiring or have another identity, and returns their names. The authority and
+        """Create certificates that are missing, expiring or have another identity, and return their names. The authority and
         the hosts of existing certificates are kept. Raises OSError, and ValueError for files that pinnace has not created.
         """
         _create_pair(self.path)
@@ -93,7 +93,7 @@ class PkiFolder:
             return made
 
     def reissue(self, names: Iterable[str], now: datetime, lifetime: timedelta = LIFETIME) -> None:
-        """Replaces certificates and keys by new ones with the same subjects and hosts. Raises OSError, and ValueError for files
+        """Replace certificates and keys by new ones with the same subjects and hosts. Raises OSError, and ValueError for files
         that pinnace has not created.
         """
         with files.hold_file_lock(self.path / "lock"):
@@ -161,7 +161,7 @@ class PkiFolder:
         )
 
     def _write(self, name: str, pair: CertificatePair) -> None:
-        """Writes the key first, so that readers of the new certificate find its key."""
+        """Write the key first, so that readers of the new certificate find its key."""
         _create_pair(self._file_path(name, "crt").parent)
         write_atomically(self._file_path(name, "key"), pair.key, mode=0o600)
         write_atomically(self._file_path(name, "crt"), pair.certificate, mode=0o644)
@@ -175,7 +175,7 @@ def _create_pair(folder: Path) -> None:
 
 
 def write_atomically(path: Path, data: bytes, *, mode: int) -> None:
-    """Writes a file atomically."""
+    """Write a file atomically."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -49,7 +49,7 @@ def run_component(
     blame: Blame | None = None,
 ) -> int:
     """Run `main(stop)` on a new event loop, which is created by `new_loop` or by asyncio. The first SIGTERM or SIGINT sets
-    `stop`. `main` is cancelled if it does not return within `grace` seconds or before a second signal. Returns the exit code: 0
+    `stop`. `main` is cancelled if it does not return within `grace` seconds or before a second signal. Return the exit code: 0
     if `main` returned, 1 if it failed or was cancelled.
 
     Two watchdogs observe the event loop: pinnace/runtime/steps.py measures its steps, and pinnace/runtime/stalls.py interrupts
@@ -201,7 +201,7 @@ class RequestRefused(Exception):
 
 
 async def serve_requests(handlers: Mapping[str, Handler]) -> None:
-    """Execute requests from stdin, one JSON object per line, in order. Write one JSON object per request to stdout. Returns at
+    """Execute requests from stdin, one JSON object per line, in order. Write one JSON object per request to stdout. Return at
     the end of stdin, so the process does not outlive its parent. A handler receives the other fields of the request as keyword
     arguments.
 

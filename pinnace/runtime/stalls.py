@@ -154,7 +154,7 @@ class LoopWatchdog:
         signal.pthread_kill(self._main or 0, SIGNAL)
 
     def _handle_signal(self, number: int, frame: FrameType | None) -> None:
-        """The handler of SIGNAL. Runs on the main thread."""
+        """Handle SIGNAL, on the main thread."""
         if not self._interrupting:
             return
         culprit = self._blame(frame)

@@ -57,7 +57,7 @@ class PinnaceCluster:
         return cls(server=answer["server"], processes=answer["processes"], **paths)
 
     def request(self, method: str, path: str, body: Any = None, *, content_type: str = JSON, **query: Any) -> Any:
-        """Call the API: `request("GET", "/api/v1/pods", labelSelector="app=web")`. Returns the object. Raises KubernetesError,
+        """Call the API: `request("GET", "/api/v1/pods", labelSelector="app=web")`. Return the object. Raises KubernetesError,
         and OSError if there is no answer in time."""
         host = urlsplit(self.server)
         connection = HTTPSConnection(host.hostname or "", host.port, timeout=TIMEOUT, context=self._create_tls_context())

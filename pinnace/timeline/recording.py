@@ -36,7 +36,7 @@ MAX_ITEMS = 400_000
 
 
 async def record_cluster(reader: KeyReader, path: Path, what: str) -> AsyncGenerator[int, None]:
-    """Record a live cluster until closed. Yields the number of recorded changes now and then. Raises ApiError, OSError."""
+    """Record a live cluster until closed. Yield the number of recorded changes now and then. Raises ApiError, OSError."""
     count = 0
     with path.open("x", encoding="utf-8") as file:
         file.write(encode_record(RunInfo(started=time.time(), what=what, at=time.monotonic())))

@@ -76,7 +76,7 @@ class _HttpTarget(NamedTuple):
 
 
 async def http_get(action: HTTPGetAction, host: str, agent: str) -> int:
-    """Returns the status code. `agent`: "probe" or another caller, for the user agent. Raises Failed and OSError."""
+    """Return the status code. `agent`: "probe" or another caller, for the user agent. Raises Failed and OSError."""
     place = _HttpTarget((action.scheme or "http").lower(), host, action.port.intVal, f"/{action.path.lstrip('/')}")
     for _ in range(REDIRECTS):
         try:
@@ -187,7 +187,7 @@ class AttemptCalls:
         self._begun[call.kind] = _RunningCall(CallView(call.kind, call.number, now, None, "", None), task)
 
     def cancel_calls(self, failure: str) -> None:
-        """Cancels all calls; unfinished calls have failed."""
+        """Cancel all calls; unfinished calls have failed."""
         for kind, begun in self._begun.items():
             if begun.view.ended is None:
                 begun.task.cancel()
@@ -247,7 +247,7 @@ async def _run_http_hook(action: HTTPGetAction, host: str, *, hook: bool) -> Non
 
 
 async def _get_with_http_fallback(action: HTTPGetAction, host: str) -> None:
-    """Repeats an HTTPS call over HTTP if the server does not use TLS, as in Kubernetes, whose hooks once ignored the scheme.
+    """Repeat an HTTPS call over HTTP if the server does not use TLS, as in Kubernetes, whose hooks once ignored the scheme.
     The Authorization header is then omitted. If the second call also fails, the first failure is reported.
     Source: pkg/kubelet/lifecycle/handlers.go
     """

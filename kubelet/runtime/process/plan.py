@@ -94,7 +94,7 @@ class VariableExpansion:
         return self.take(_REFERENCE.sub(value, text[:closed]) + text[closed:].replace("$$", "$"), what)
 
     def take(self, value: str, what: str) -> str:
-        """Counts a value of another source. Raises Unsupported."""
+        """Count a value of another source. Raises Unsupported."""
         if len(value) > LONGEST:
             raise self._too_long(what)
         self._left -= len(value)
@@ -206,7 +206,7 @@ def read_only_volumes(pod: Pod) -> frozenset[str]:
 
 
 def make_volumes(pod: Pod, where: Mapping[str, str], objects: Objects | None = None) -> None:
-    """Creates missing paths, and checks those that must exist. Claims only if `objects` is given. Raises Unsupported,
+    """Create missing paths, and check those that must exist. Claims only if `objects` is given. Raises Unsupported,
     MissingObject and OSError.
     """
     for volume in pod.spec.volumes:
@@ -228,7 +228,7 @@ def make_volumes(pod: Pod, where: Mapping[str, str], objects: Objects | None = N
 def link_volumes(
     container: Container, root: Path, where: Mapping[str, str], variables: Mapping[str, str] | None = None
 ) -> list[BindMount]:
-    """Creates the root directory of a container, with the links. Returns the same as mounts. Volumes that are missing in
+    """Create the root directory of a container, with the links. Return the same as mounts. Volumes that are missing in
     `where`, and parts of volumes (subPath) if `variables` is None, are left out: they exist when the container starts.
     `variables`: those of the container, for subPathExpr. Raises Unsupported and OSError.
     """

@@ -91,7 +91,7 @@ KEPT = 2
 
 
 def kill_session(running: RunningRecord) -> None:
-    """Kills the session of the process. While a process is in the session, the kernel does not reuse its number. So if another
+    """Kill the session of the process. While a process is in the session, the kernel does not reuse its number. So if another
     process has this number, no process of the session remains.
     """
     leader = ProcessIdentity(running["pid"], running["started"], running["boot"])
@@ -132,7 +132,7 @@ class ContainerAttempt:
         return self.folder / files.LOG
 
     def start_attempt(self, plan: ProcessPlan, now: Moment) -> None:
-        """Starts the attempt. If this fails, it has exited with the reason."""
+        """Start the attempt. If this fails, it has exited with the reason."""
         try:
             self.folder.mkdir(parents=True)
             files.write_record(str(self.folder / files.PLAN), plan)
@@ -150,13 +150,13 @@ class ContainerAttempt:
         self.exit = ContainerExit(START_ERROR, now, now, "StartError", why)
 
     def adopt_from_directory(self, now: Moment) -> None:
-        """Adopts the attempt in the directory."""
+        """Adopt the attempt in the directory."""
         if (stop := files.read_record(str(self.folder / files.STOP))) is not None:
             self.stop_grace, self._deadline = stop["grace"], stop["deadline"]
         self._adopt_shim(now)
 
     def stop(self, grace: float, now: Moment) -> None:
-        """Implements Runtime.stop. Raises OSError if the disk is full; the caller calls it again. When the grace period is
+        """Implement Runtime.stop. Raises OSError if the disk is full; the caller calls it again. When the grace period is
         over, the process is killed, which needs no disk space.
         """
         if self.exit is None:
@@ -171,7 +171,7 @@ class ContainerAttempt:
             self.stop_grace = grace
 
     def stop_observing(self) -> None:
-        """Stops observing; the attempt continues."""
+        """Stop observing; the attempt continues."""
         loop = asyncio.get_running_loop()
         for descriptor in (self._ready, self._pidfd):
             if descriptor is not None:
@@ -182,7 +182,7 @@ class ContainerAttempt:
             self._timer.cancel()
 
     def _adopt_shim(self, now: Moment) -> None:
-        """Waits for an attempt of an earlier kubelet, in any state."""
+        """Wait for an attempt of an earlier kubelet, in any state."""
         self._timer = None
         alive = is_shim_alive(self.folder)
         if alive and self._pidfd is None and (descriptor := shim_pidfd(self.folder)) is not None:
@@ -424,7 +424,7 @@ class ProcessRuntime:
         self._pods.clear()
 
     async def settled(self) -> None:
-        """Waits until removed pods are deleted, and the processes of finished pods have exited."""
+        """Wait until removed pods are deleted, and the processes of finished pods have exited."""
         await asyncio.gather(*self._removals)
 
     def _start_removal(self, folder: Path) -> None:
@@ -454,7 +454,7 @@ class ProcessRuntime:
         self._notify(sandbox.pod.metadata.uid)
 
     def _adopt_containers(self, sandbox: _Sandbox, now: Moment) -> None:
-        """Adopts the containers of a pod."""
+        """Adopt the containers of a pod."""
         pod = sandbox.pod
         self._pods[pod.metadata.uid] = sandbox
         statuses = {status.name: status for status in (*pod.status.initContainerStatuses, *pod.status.containerStatuses)}
@@ -465,7 +465,7 @@ class ProcessRuntime:
     def _adopt_container(
         self, sandbox: _Sandbox, name: str, status: ContainerStatus | None, now: Moment
     ) -> _LatestAttempt | None:
-        """Adopts a container. If its directories are missing, its reported status is used. None: it never ran."""
+        """Adopt a container. If its directories are missing, its reported status is used. None: it never ran."""
         last_exit = reported_exit(status.lastState, now) if status is not None else None
         numbers = sorted(int(path.name) for path in sandbox.home(name).glob("[0-9]*"))
         if numbers:

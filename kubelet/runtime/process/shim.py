@@ -77,7 +77,7 @@ class LogWriter:
         self._size = os.fstat(self._file).st_size
 
     def write(self, stream: str, data: bytes) -> None:
-        """Writes output of "stdout" or "stderr". Bytes after the last line end are kept for the next call."""
+        """Write output of "stdout" or "stderr". Bytes after the last line end are kept for the next call."""
         *lines, rest = (self._pending.get(stream, b"") + data).split(b"\n")
         entries = [entry for line in lines for entry in _split_entries(line, b"F")]
         while len(rest) >= MAX_LINE:
@@ -87,7 +87,7 @@ class LogWriter:
         self._append(stream, entries)
 
     def flush(self) -> None:
-        """Writes the remaining bytes of a stream."""
+        """Write the remaining bytes of a stream."""
         for stream, rest in self._pending.items():
             if rest:
                 self._append(stream, [(b"P", rest)])
@@ -95,7 +95,7 @@ class LogWriter:
         self._report_lost_lines()
 
     def close(self) -> None:
-        """Writes the remaining bytes of both streams."""
+        """Write the remaining bytes of both streams."""
         self.flush()
         os.close(self._file)
 
@@ -107,7 +107,7 @@ class LogWriter:
             self._lost = (self._lost or 0) + sum(tag == b"F" for tag, _ in entries[written:])
 
     def _report_lost_lines(self) -> bool:
-        """Reports lost lines. Returns whether the report was written, or not necessary."""
+        """Report lost lines. Return whether the report was written, or not necessary."""
         if self._lost is not None:
             many = self._lost > 1
             text = f"{self._lost if many else 1} line{'s were' if many else ' was'} lost: {self._why}"
@@ -117,7 +117,7 @@ class LogWriter:
         return True
 
     def _write_entries(self, data: bytes) -> int:
-        """Returns the number of entries that were written completely; the file has no part of the others."""
+        """Return the number of entries that were written completely; the file has no part of the others."""
         written = 0
         try:
             if self._size and self._size + len(data) > self._max_bytes:
@@ -165,7 +165,7 @@ def _split_entries(line: bytes, tag: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def make_message_file(path: str) -> None:
-    """Creates an empty file. If this fails, there is no message."""
+    """Create an empty file. If this fails, there is no message."""
     with suppress(OSError, ValueError):  # ValueError: a null character
         os.makedirs(os.path.dirname(path), exist_ok=True)
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666))
@@ -209,7 +209,7 @@ def _read_tail(path: str, limit: int) -> bytes:
 
 
 def _decode_text(data: bytes, limit: int) -> str:
-    """Replaces invalid UTF-8, with at most `limit` bytes."""
+    """Replace invalid UTF-8, with at most `limit` bytes."""
     return data.decode(errors="replace").encode()[-limit:].decode(errors="ignore") if data else ""
 
 
@@ -269,7 +269,7 @@ class Shim:
         )  # fmt: skip
 
     def _prepare_mounts(self, prepare: Callable[[], None]) -> None:
-        """Runs in the child. subprocess does not pass on the message of an exception there, so a pipe does."""
+        """Run in the child. subprocess does not pass on the message of an exception there, so a pipe does."""
         try:
             mounts.enter_new_namespace(self._plan["mounts"], self._folder)
             os.chdir(self._plan["cwd"])
@@ -296,7 +296,7 @@ class Shim:
         os.close(self._ready)
 
     def _run_until_exit(self, process: "subprocess.Popen[bytes]", woken: int) -> None:
-        """Runs until the process and all its descendants have exited."""
+        """Run until the process and all its descendants have exited."""
         assert process.stdout is not None and process.stderr is not None
         streams = {process.stdout.fileno(): "stdout", process.stderr.fileno(): "stderr"}
         for descriptor in streams:
@@ -349,7 +349,7 @@ class Shim:
         _signal_group(pid, signal.SIGKILL)
 
     def _reap_children(self, pid: int) -> bool:
-        """Reaps all children that have exited. Returns whether the process is among them."""
+        """Reap all children that have exited. Return whether the process is among them."""
         while True:
             ended, status = os.waitpid(-1, os.WNOHANG)
             if ended == 0:
@@ -388,7 +388,7 @@ def _signal_group(group: int, number: int) -> None:
 
 
 def _kill_descendants() -> None:
-    """Kills children until there are none. Orphans of killed children become children of the shim."""
+    """Kill children until there are none. Orphans of killed children become children of the shim."""
     deadline = time.monotonic() + CLEANUP
     while time.monotonic() < deadline:
         for child in _child_pids():

@@ -67,7 +67,7 @@ class LogSelection(NamedTuple):
 
 
 async def read_log(path: Path, wanted: LogSelection, ended: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
-    """Yields chunks. `ended`: whether the log is complete, so that following ends."""
+    """Yield chunks. `ended`: whether the log is complete, so that following ends."""
     render = _LogRenderer(wanted)
     async with aclosing(read_entries(path, wanted.tail, wanted.follow, ended)) as batches:
         async for entries in batches:
@@ -80,7 +80,7 @@ async def read_log(path: Path, wanted: LogSelection, ended: Callable[[], bool]) 
 async def read_entries(
     path: Path, tail: int | None, follow: bool, ended: Callable[[], bool]
 ) -> AsyncGenerator[list[bytes], None]:
-    """Yields the entries of a log in groups."""
+    """Yield the entries of a log in groups."""
     file = _open_first_entry(path, tail)
     try:
         while file is not None:
@@ -115,7 +115,7 @@ class _LogRenderer:
         return self._left == 0
 
     def lines(self, entries: list[bytes]) -> bytes:
-        """Parses entries. Invalid entries are skipped."""
+        """Parse entries. Invalid entries are skipped."""
         text = b"".join(part for entry in entries for part in self._render_entry(entry))
         if self._left is not None:
             text = text[: self._left]
@@ -245,14 +245,14 @@ class _Command(SubprocessStreamProtocol):
         super().process_exited()
 
     async def code(self) -> int:
-        """Waits for the exit."""
+        """Wait for the exit."""
         await asyncio.shield(self._exited)
         code = self._process.get_returncode()
         assert code is not None
         return code if code >= 0 else 128 - code
 
     def kill(self) -> None:
-        """Kills the process group, even if its leader has exited."""
+        """Kill the process group, even if its leader has exited."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.get_pid(), signal.SIGKILL)
 
@@ -268,7 +268,7 @@ class _Command(SubprocessStreamProtocol):
         await written.put(None)
 
     async def _pump(self, stream: asyncio.StreamReader, wrap: Callable[[bytes], ExecResponse], written: Written) -> None:
-        """Reads until the end of the stream, or until a pause after the exit of the command, because another process may keep
+        """Read until the end of the stream, or until a pause after the exit of the command, because another process may keep
         the pipe open.
         """
         while True:
@@ -286,7 +286,7 @@ class _Command(SubprocessStreamProtocol):
             await written.put(wrap(reading.result()))
 
     async def feed(self, stdin: AsyncIterator[bytes]) -> None:
-        """Writes input until it ends, or the command closes its end."""
+        """Write input until it ends, or the command closes its end."""
         assert self.stdin is not None
         with suppress(BrokenPipeError, ConnectionResetError):
             async for data in stdin:
@@ -481,7 +481,7 @@ def _error_reason(error: OSError) -> str:
 
 
 async def _send_to_port(writer: asyncio.StreamWriter, sent: AsyncIterator[PortForwardRequest]) -> None:
-    """Copies data until the client closes its direction, or the port accepts no more data."""
+    """Copy data until the client closes its direction, or the port accepts no more data."""
     with suppress(ConnectionError):
         async for request in sent:
             if request.closeWrite:

@@ -308,7 +308,7 @@ def _checked_cluster(settings: Settings, document: LabDocument) -> str:
 
 
 async def _check_step(client: Client, document: LabDocument, step: str) -> bool:
-    """Print the result of one check. Returns whether it has passed."""
+    """Print the result of one check. Return whether it has passed."""
     try:
         print_result(f"✓ {step}  {await list_checks(document.number)[step](client)}\n")
     except CheckFailed as error:
@@ -318,7 +318,7 @@ async def _check_step(client: Client, document: LabDocument, step: str) -> bool:
 
 
 async def _check_steps(client: Client, document: LabDocument) -> bool:
-    """Print the result of all checks: what the first failing one misses, and the later ones as not done yet. Returns whether
+    """Print the result of all checks: what the first failing one misses, and the later ones as not done yet. Return whether
     all have passed."""
     known = list_checks(document.number)
     width, passed = max(map(len, known), default=0), True

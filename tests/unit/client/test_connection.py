@@ -324,7 +324,7 @@ async def test_blocked_write_changes_the_server(serve: Serve, connect: Connect, 
     assert connection.endpoint == two.address
 
 
-async def test_no_retry_after_the_end_of_the_term(serve: Serve, connect: Connect) -> None:
+async def test_retries_end_with_the_term(serve: Serve, connect: Connect) -> None:
     server, asked = await serve(), list[None]()
     terms = iter([Fence(election="scheduler", token=7), None])
 

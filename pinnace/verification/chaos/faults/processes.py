@@ -103,7 +103,7 @@ class DuplicateProcess:
         await self._wait_until_ready(self._process, replace(plan, http=argv[argv.index(HTTP) + 1]))
 
     async def _wait_until_ready(self, process: asyncio.subprocess.Process, plan: ProcessPlan) -> None:
-        """Wait until the process runs the nodes. Returns after TWIN_TIMEOUT, because other faults may prevent this."""
+        """Wait until the process runs the nodes. Return after TWIN_TIMEOUT, because other faults may prevent this."""
         deadline = time.monotonic() + TWIN_TIMEOUT
         while process.returncode is None and await probe_readiness(plan):
             if time.monotonic() > deadline:

@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from pinnace.api.conversion import Conversion, conversion_to
-from pinnace.api.meta_v1_pb2 import ManagedFieldsEntry, ObjectMeta, OwnerReference
+from pinnace.api.meta_v1_pb2 import ManagedFieldsEntry
 from pinnace.api.names import NAME_ALPHABET, new_uid
 from pinnace.api.ownership import UPDATE as UPDATE_OPERATION
 from pinnace.api.ownership import Creator, FieldManager, Ownership, exclude_added
@@ -41,6 +41,7 @@ from pinnace.apiserver.registry.admission import (
 )
 from pinnace.apiserver.registry.deletion import copy, delete_step
 from pinnace.apiserver.registry.managed_fields import AppliedConfiguration
+from pinnace.apiserver.registry.metadata import clear_server_fields, copy_owners, drop_duplicate_owners, keep_identity
 from pinnace.apiserver.registry.mutation import (
     FINALIZE,
     RESIZE,
@@ -494,7 +495,7 @@ class Store(Generic[T]):
         else:
             keep_identity(new, old)
             copy_owners(new.metadata, old.metadata)
-            drop_repeated_owners(new)
+            drop_duplicate_owners(new)
             if operation is AdmissionOperation.FINALIZE:
                 self.strategy.prepare_finalize(new, old)
             else:
@@ -648,7 +649,7 @@ class ObjectCreator(Generic[T]):
                 if amended.metadata.namespace != obj.metadata.namespace:
                     raise Rejected(errors.bad_request(_OTHER_NAMESPACE))
                 keep_identity(amended, obj)
-                clear_ignored(amended.metadata)
+                clear_server_fields(amended.metadata)
                 amended.metadata.resourceVersion = ""
                 self._set_defaults(amended, by)
                 amended.metadata.ownership = exclude_added(self._resource, obj.metadata.ownership, obj, amended)
@@ -716,7 +717,7 @@ class ObjectCreator(Generic[T]):
     def _set_defaults(self, obj: T, by: WriteRequest) -> None:
         """Run admission and set defaults. Idempotent, so it also runs after a webhook has changed the object. Raises
         Rejected."""
-        drop_repeated_owners(obj)
+        drop_duplicate_owners(obj)
         canonicalize(obj)
         self._admission.admit(by, self._resource, obj)
         self._strategy.prepare_create(obj)
@@ -730,7 +731,7 @@ class ObjectCreator(Generic[T]):
             raise Rejected(errors.bad_request("resourceVersion should not be set on objects to be created"))
         metadata.resourceVersion = ""
         metadata.namespace = self._resource.home(metadata.namespace)
-        clear_ignored(metadata)
+        clear_server_fields(metadata)
         if not metadata.name and metadata.generateName:
             metadata.name = self._generate_name(metadata.generateName)
         metadata.uid = metadata.uid or new_uid(self._rng)
@@ -742,55 +743,6 @@ class ObjectCreator(Generic[T]):
 
     def _generate_name(self, prefix: str) -> str:
         return prefix[:MAX_GENERATED_PREFIX] + "".join(self._rng.choices(NAME_ALPHABET, k=5))
-
-
-def keep_identity(new: Object, old: Object) -> None:
-    """Copy the metadata fields that an update cannot change from `old`. Update may omit these fields."""
-    metadata = new.metadata
-    metadata.selfLink = ""
-    metadata.uid = old.metadata.uid
-    metadata.generation = old.metadata.generation
-    metadata.generateName = old.metadata.generateName
-    for name in ("creationTimestamp", "deletionTimestamp"):
-        if old.metadata.HasField(name):
-            getattr(metadata, name).CopyFrom(getattr(old.metadata, name))
-        else:
-            metadata.ClearField(name)
-    if old.metadata.HasField("deletionGracePeriodSeconds"):
-        metadata.deletionGracePeriodSeconds = old.metadata.deletionGracePeriodSeconds
-    else:
-        metadata.ClearField("deletionGracePeriodSeconds")
-
-
-def copy_owners(new: ObjectMeta, old: ObjectMeta) -> None:
-    """Copy the owners of fields."""
-    new.ownership = old.ownership
-    new.ClearField("managedFields")
-    if old.managedFields:
-        new.managedFields.extend(old.managedFields)
-
-
-def clear_ignored(metadata: ObjectMeta) -> None:
-    """Clear the fields of a new object that the server sets, and that clients may send, for example from exported manifests."""
-    metadata.selfLink = ""
-    del metadata.managedFields[:]
-
-
-def drop_repeated_owners(obj: Object) -> None:
-    """Drop duplicate ownerReferences with a warning, as in Kubernetes."""
-    owners = obj.metadata.ownerReferences
-    if len(owners) < 2:
-        return
-    distinct, repeated = dict[bytes, None](), list[str]()
-    for owner in owners:
-        owner_bytes = owner.SerializeToString(deterministic=True)
-        if owner_bytes in distinct:
-            repeated.append(owner.uid)
-        distinct[owner_bytes] = None
-    if repeated:
-        warn([f"metadata.ownerReferences: duplicate entries were dropped; duplicate UID(s): {', '.join(repeated)}"])
-        del owners[:]
-        owners.extend(map(OwnerReference.FromString, distinct))
 
 
 async def _call_concurrently(ask: Callable[[T], Awaitable[None]], objs: Sequence[T]) -> list[Refusal | None]:

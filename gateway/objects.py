@@ -105,7 +105,7 @@ class ObjectHandlers:
         form = negotiate_for(request, route.resource)
         obj = await self._read_object(request, route)
         set_namespace_from_path(route, obj)
-        message: Any = route.resource.resource.request("Create")(object=obj)  # type: ignore[union-attr]
+        message: Any = route.resource.resource.request("Create")(object=obj)  # type: ignore[union-attr]  # custom kinds have handlers of their own
         message.options.dryRun.extend(read_dry_run(request))
         message.options.fieldManager = read_field_manager(request)
         data = await self.call(request, route, "Create", message, name=obj.metadata.name)
@@ -116,7 +116,7 @@ class ObjectHandlers:
         obj = await self._read_object(request, route)
         set_namespace_from_path(route, obj)
         check_name(route, obj)
-        update: Any = route.resource.resource.request("Update")(object=obj)  # type: ignore[union-attr]
+        update: Any = route.resource.resource.request("Update")(object=obj)  # type: ignore[union-attr]  # custom kinds have handlers of their own
         update.options.dryRun.extend(read_dry_run(request))
         update.options.fieldManager = read_field_manager(request)
         verb = _UPDATES[route.subresource]
@@ -133,7 +133,7 @@ class ObjectHandlers:
         form = negotiate_for(request, route.resource, ())
         message = DeleteRequest(namespace=route.namespace, name=route.name, options=read_delete_options(request))
         data = await self.call(request, route, "Delete", message)
-        obj: Any = route.resource.resource.message.FromString(data)  # type: ignore[union-attr]
+        obj: Any = route.resource.resource.message.FromString(data)  # type: ignore[union-attr]  # custom kinds have handlers of their own
         waits = obj.metadata.deletionGracePeriodSeconds or obj.metadata.finalizers or route.resource.plural == "namespaces"
         if route.resource.plural in _RETURNED or (obj.metadata.HasField("deletionTimestamp") and waits):
             return await self.respond(request, route, data, form)

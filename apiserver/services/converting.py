@@ -60,7 +60,7 @@ class ConvertingService(ResourceService[Any]):
 
     async def watch(self, request: WatchRequest, context: Context) -> AsyncIterator[bytes]:
         self._convert_selector(request.options)
-        async with aclosing(super().watch(request, context)) as responses:  # type: ignore[type-var]
+        async with aclosing(super().watch(request, context)) as responses:  # type: ignore[type-var]  # an async generator, declared as an iterator
             async for data in responses:
                 stored: Any = self._conversion.stored.watch_response.FromString(data)
                 served: Any = self._version.watch_response(resourceVersion=stored.resourceVersion, history=stored.history)

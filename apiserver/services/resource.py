@@ -183,7 +183,7 @@ class ResourceService(Generic[T]):
                 action_on(self._version, "create"),
                 ActionTarget(self._resource.home(request.namespace), request.name),
             )
-            await self._authorizer.authorize(by.user, action, lambda target=target: (target,))  # type: ignore[misc]
+            await self._authorizer.authorize(by.user, action, lambda target=target: (target,))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
             outcomes = await self.store.create_applied(request, by)
             if not _is_refused_with(outcomes, "AlreadyExists"):
                 if isinstance(outcomes[0], WriteResult):

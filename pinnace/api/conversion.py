@@ -135,10 +135,10 @@ class _CustomConversion(Conversion):
     """The conversion between two versions of a custom kind."""
 
     def to_stored(self, obj: Any, present: Any = None) -> Any:
-        return self.stored.schema.to_served_object(obj)  # type: ignore[attr-defined]
+        return self.stored.schema.to_served_object(obj)  # type: ignore[attr-defined]  # versions of custom kinds have one
 
     def to_served(self, obj: Any) -> Any:
-        return self.served.schema.to_served_object(obj)  # type: ignore[attr-defined]
+        return self.served.schema.to_served_object(obj)  # type: ignore[attr-defined]  # versions of custom kinds have one
 
 
 def served_versions(resource: Resource[Any]) -> tuple[str, ...]:

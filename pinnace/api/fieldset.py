@@ -61,7 +61,7 @@ class FieldSet:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FieldSet) and self.members == other.members and self.children == other.children
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # unhashable: it is mutable
 
     def __contains__(self, path: Path) -> bool:
         at: FieldSet | None = self

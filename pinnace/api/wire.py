@@ -205,7 +205,7 @@ class ReadOnlyMessage:
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise AttributeError(f"{name}: {_ADVICE}", name=name, obj=self)
 
-    __delattr__ = __setattr__  # type: ignore[assignment]
+    __delattr__ = __setattr__  # type: ignore[assignment]  # both raise the same error
 
     def __deepcopy__(self, memo: Any) -> Message:
         made = type(self._message)()

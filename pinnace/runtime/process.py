@@ -172,7 +172,7 @@ async def _cancel_remaining(code: int) -> None:
     if left:
         _, left = await asyncio.wait(left, timeout=1.0)
     if left:
-        names = ", ".join(sorted(task.get_coro().__qualname__ for task in left)[:5])  # type: ignore[union-attr]
+        names = ", ".join(sorted(task.get_coro().__qualname__ for task in left)[:5])  # type: ignore[union-attr]  # tasks of coroutines only
         log.error("%d tasks ignore their cancellation: %s; exiting", len(left), names)
         logging.shutdown()
         os._exit(code)

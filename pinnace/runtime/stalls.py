@@ -106,7 +106,7 @@ class LoopWatchdog:
     def stop(self) -> None:
         self._stopped.set()
         self._thread.join(2 * self._step)
-        signal.signal(SIGNAL, self._before if self._before is not None else signal.SIG_DFL)  # type: ignore[arg-type]
+        signal.signal(SIGNAL, self._before if self._before is not None else signal.SIG_DFL)  # type: ignore[arg-type]  # a handler that `signal` has returned
         _watches.pop(self._loop, None)
 
     def _run(self) -> None:

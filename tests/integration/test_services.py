@@ -255,4 +255,4 @@ def _resolve(cluster: Cluster, name: str) -> str:
 
 
 def _updated(each: object) -> None:
-    each.spec.template.spec.containers[0].env[1].value = "2"  # type: ignore[attr-defined]
+    each.spec.template.spec.containers[0].env[1].value = "2"

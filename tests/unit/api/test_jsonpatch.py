@@ -37,7 +37,7 @@ def test(path: str, value: Any) -> dict[str, Any]:
     return {"op": "test", "path": path, "value": value}
 
 
-test.__test__ = False  # type: ignore[attr-defined]
+test.__test__ = False
 
 
 @pytest.mark.parametrize(

@@ -216,7 +216,7 @@ async def test_search_for_a_server_with_a_method_ends_at_the_deadline(
     connects = Peer.connect
 
     async def never(peer: Peer) -> bool:
-        return await (hang(None) if peer.endpoint == two.address else connects(peer))  # type: ignore[func-returns-value]
+        return await (hang(None) if peer.endpoint == two.address else connects(peer))
 
     monkeypatch.setattr(Peer, "connect", never)
     with pytest.raises(errors.Unimplemented, match=f"the API server at {one.address} does not implement"):

@@ -419,7 +419,7 @@ def test_valid_object_is_validated_once() -> None:
     """Statuses of pods are what is written most: the old one is judged only where something is wrong with the new one."""
     looked: list[Pod] = []
 
-    class Counting(type(STRATEGIES[PODS.plural])):  # type: ignore[misc]
+    class Counting(type(STRATEGIES[PODS.plural])):
         def check_status(self, obj: Pod, out: list[Violation]) -> None:
             looked.append(obj)
             super().check_status(obj, out)

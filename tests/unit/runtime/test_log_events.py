@@ -117,7 +117,7 @@ def test_event_is_a_value_with_the_declared_fields() -> None:
         with pytest.raises(TypeError, match="TokenFenced"):
             TokenFenced(**wrong)
     with pytest.raises(TypeError, match="TokenFenced"):
-        TokenFenced(7, token=7)  # type: ignore[misc]
+        TokenFenced(7, token=7)
 
 
 @pytest.mark.parametrize("place", READERS)

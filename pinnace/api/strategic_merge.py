@@ -120,7 +120,7 @@ def _merge_field(original: Object, name: str, value: Any, schema: _Schema, *, de
         original.pop(name, None)
         return
     live: Any = original.get(name)
-    if name not in original or _go_type(live) != _go_type(value):
+    if name not in original or go_type_name(live) != go_type_name(value):
         if not deletes:
             _discard_nulls(value)
             _set_without_directives(original, name, value)
@@ -273,8 +273,8 @@ def _merge_key(item: Object, key: str) -> Key:
 
 def _hashable_key(value: Any) -> Key:
     if isinstance(value, dict | list):
-        raise MergeError(f"runtime error: hash of unhashable type {_go_type(value)}")
-    return _go_type(value), value
+        raise MergeError(f"runtime error: hash of unhashable type {go_type_name(value)}")
+    return go_type_name(value), value
 
 
 def _check_map(item: Any) -> None:
@@ -284,7 +284,7 @@ def _check_map(item: Any) -> None:
 
 def _element_type(*lists: Sequence[Any]) -> str:
     """Return the Go type of the items, which must all have the same one."""
-    types = {_go_type(item) for items in lists for item in items}
+    types = {go_type_name(item) for items in lists for item in items}
     if _LIST in types:
         raise ListOfListsError
     if len(types) > 1:
@@ -374,17 +374,17 @@ def _copy(value: Any) -> Any:
 
 
 def _unknown_patch_type(directive: Any, item: Object) -> MergeError:
-    text = f"%!s({'' if directive is None else _go_type(directive) + '='}{_format_as_go(directive)})"
+    text = f"%!s({'' if directive is None else go_type_name(directive) + '='}{_format_as_go(directive)})"
     text = directive if isinstance(directive, str) else text
     return MergeError(f"unknown patch type: {text} in map: {_format_as_go(item)}")
 
 
 def _wrong_type(expected: str, value: Any) -> MergeError:
-    return MergeError(f"expected a {expected}, but received a {'%!s(<nil>)' if value is None else _go_type(value)}")
+    return MergeError(f"expected a {expected}, but received a {'%!s(<nil>)' if value is None else go_type_name(value)}")
 
 
-def _go_type(value: Any) -> str:
-    """Return the Go type of a JSON value."""
+def go_type_name(value: Any) -> str:
+    """Return the name of the Go type of a decoded JSON value: "string", "map[string]interface {}"; "nil" for null."""
     match value:
         case None:
             return "nil"

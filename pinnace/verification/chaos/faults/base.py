@@ -66,6 +66,17 @@ class InjectedFault(Protocol):
     async def undo(self) -> None: ...
 
 
+class ProcessFault:
+    """The base class of faults of one process. `_name`: the process, after `inject`; empty before."""
+
+    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
+        super().__init__()
+        self._under_test = under_test
+        self._target = target
+        self._name = ""
+        self.details = ""
+
+
 class MeasuringFault:
     """The base class of faults that read values from their targets. `readings` is complete after `undo`."""
 

@@ -22,7 +22,7 @@ from pinnace.pki.authority import LIFETIME
 from pinnace.pki.folder import CLUSTER_CA, ETCD_CA, AuthoritySpec, PkiFolder
 from pinnace.verification.bench import BenchError, usage
 from pinnace.verification.chaos.cluster_under_test import ClusterUnderTest, NotPossible
-from pinnace.verification.chaos.faults.base import MeasuringFault
+from pinnace.verification.chaos.faults.base import MeasuringFault, ProcessFault
 from pinnace.verification.chaos.host import WallClocks
 
 FULL = Path("/dev/full")
@@ -124,15 +124,8 @@ class LittleMemory(_ResourceLimit):
         return f"{limit // MB} MB of address space"
 
 
-class _RestartWithArguments(MeasuringFault):
+class _RestartWithArguments(ProcessFault, MeasuringFault):
     """A process that is restarted with other options, and restored at the end. It must become ready nevertheless."""
-
-    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
-        super().__init__()
-        self._under_test = under_test
-        self._target = target
-        self._name = ""
-        self.details = ""
 
     async def inject(self) -> None:
         self._name = self.details = await self._under_test.resolve_target(self._target)

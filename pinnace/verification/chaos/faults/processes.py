@@ -16,6 +16,7 @@ from pinnace.cluster.processes import PortAllocator
 from pinnace.cluster.spec import ProcessPlan
 from pinnace.cluster.view import probe_readiness
 from pinnace.verification.chaos.cluster_under_test import ClusterUnderTest, NotPossible
+from pinnace.verification.chaos.faults.base import ProcessFault
 
 RUN_LOG = "--run-log"
 HTTP = "--http"
@@ -29,16 +30,10 @@ DIRECTIONS = (BOTH, REQUESTS, ANSWERS)
 SHORTEST_DELAY, LONGEST_DELAY = 0.02, 0.4
 
 
-class Kill:
+class Kill(ProcessFault):
     """kill -9. The process is restarted at the end."""
 
     number = signal.SIGKILL
-
-    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
-        self._under_test = under_test
-        self._target = target
-        self._name = ""
-        self.details = ""
 
     async def inject(self) -> None:
         self._name = self.details = await self._under_test.resolve_target(self._target)
@@ -64,14 +59,8 @@ class RollingRestart(Terminate):
         await self._under_test.wait_until_ready(self._name)
 
 
-class Freeze:
+class Freeze(ProcessFault):
     """SIGSTOP, and SIGCONT at the end. Connections stay open, and messages to the process are queued."""
-
-    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
-        self._under_test = under_test
-        self._target = target
-        self._name = ""
-        self.details = ""
 
     async def inject(self) -> None:
         self._name = self.details = await self._under_test.resolve_target(self._target)

@@ -34,6 +34,7 @@ from pinnace.api.core_v1_pb2 import (
 from pinnace.api.meta_v1_pb2 import ObjectMeta, Time
 from pinnace.api.resources import ALL, EVENTS, PODS, PRIORITY_CLASSES, Resource
 from pinnace.api.scalars import SCALARS
+from tests.examples import examples
 from tests.messages import messages
 
 POD: dict[str, Any] = {
@@ -104,7 +105,7 @@ def test_fields_are_in_kubernetes_order() -> None:
 
 @every_resource
 @given(data=st.data())
-@settings(max_examples=30)
+@settings(max_examples=examples(12))
 def test_object_round_trip(resource: Resource[Any], data: st.DataObject) -> None:
     obj = data.draw(messages(resource.message))
     document = to_dict(obj)
@@ -181,7 +182,7 @@ def test_null_is_absent() -> None:
 
 @every_resource
 @given(data=st.data())
-@settings(max_examples=30)
+@settings(max_examples=examples(12))
 def test_as_written_keeps_a_complete_document(resource: Resource[Any], data: st.DataObject) -> None:
     obj = data.draw(messages(resource.message))
     document = to_dict(obj)

@@ -12,13 +12,14 @@ from pinnace.api.resources import ALL, Resource
 from pinnace.api.schema import type_of_resource
 from pinnace.api.structured_merge import compare
 from pinnace.api.unchanged import unchanged_in_status
+from tests.examples import examples
 from tests.messages import messages
 
 WITH_STATUS = [resource for resource in ALL if "status" in resource.message.DESCRIPTOR.fields_by_name]
 
 
 @pytest.mark.parametrize("resource", WITH_STATUS, ids=lambda resource: f"{resource.plural}.{resource.api_version}")
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(data=st.data())
 def test_fast_comparison_agrees_with_comparison_of_forms(resource: Resource[Any], data: st.DataObject) -> None:
     status = resource.message.DESCRIPTOR.fields_by_name["status"].message_type

@@ -23,6 +23,7 @@ from pinnace.apiserver.cacher.store import CacheBehind, CacheEvent
 from pinnace.apiserver.cacher.watcher import ReplayScheduler, WatchDispatcher
 from pinnace.apiserver.storage.interface import KeyChange
 from tests import virtualtime
+from tests.examples import examples
 from tests.storage.memory import MemoryStorage
 from tests.unit.cacher import world as world_module
 from tests.unit.cacher.plan import PLANS, Plan, run
@@ -40,7 +41,7 @@ def check(plan: Plan) -> None:
 
 
 @given(PLANS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_events_of_a_reader_equal_the_history(plan: Plan) -> None:
     check(plan)
 

@@ -55,8 +55,6 @@ BEFORE = 2
 FILE = "cluster.json"
 REMOVED_FIELDS = ("admission_config",)
 """Fields of earlier versions. `admission_config` named a file of gRPC webhooks; webhooks are API objects now."""
-SHARING = "--permit-port-sharing"
-"""The flag of a gateway that lets others listen on its address."""
 
 
 def same_address(source: str, target: str, address: str) -> str:
@@ -356,7 +354,7 @@ def with_current_installation(plan: ProcessPlan) -> ProcessPlan:
     if plan.component == ETCD:
         return plan
     if plan.argv[1:3] == ("-m", f"{plan.component}.main"):
-        return replace(plan, argv=(*_module(plan.component), *plan.argv[3:]))
+        return replace(plan, argv=(*_module_command(plan.component), *plan.argv[3:]))
     return replace(plan, argv=(sys.executable, *plan.argv[1:]))
 
 

@@ -33,12 +33,12 @@ class Api:
         self.session, self.addresses = session, addresses
 
     async def ask(self, method: str, path: str, body: Any = None, gateway: int = 0) -> tuple[int, Any]:
-        """Call a gateway. The code is 0 if it does not answer."""
+        """Call a gateway. The code is 0 if it does not answer; then the second value is the error."""
         try:
             async with self.session.request(method, f"https://{self.addresses[gateway]}{path}", json=body) as response:
                 return response.status, await response.json(content_type=None)
-        except (ClientError, TimeoutError, ValueError):
-            return 0, None
+        except (ClientError, TimeoutError, ValueError) as error:
+            return 0, repr(error)
 
     async def until(self, code: int, method: str, path: str, body: Any = None, gateway: int = 0) -> Any:
         """Repeat a call until it has this code."""
@@ -138,7 +138,7 @@ async def test_kinds_appear_and_survive_while_processes_end(cluster: Cluster, ap
                 outcomes[code] += 1
                 if code == 201:
                     acknowledged[name] = count
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.1)
 
         writers = [asyncio.create_task(write(number)) for number in range(2)]
         tasks += writers

@@ -36,8 +36,9 @@ class Api:
         """Call a gateway. The code is 0 if it does not answer; then the second value is the error."""
         try:
             async with self.session.request(method, f"https://{self.addresses[gateway]}{path}", json=body) as response:
-                return response.status, await response.json(content_type=None)
-        except (ClientError, TimeoutError, ValueError) as error:
+                is_json = response.content_type == "application/json"
+                return response.status, await (response.json() if is_json else response.text())
+        except (ClientError, TimeoutError) as error:
             return 0, repr(error)
 
     async def until(self, code: int, method: str, path: str, body: Any = None, gateway: int = 0) -> Any:

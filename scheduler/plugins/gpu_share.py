@@ -29,7 +29,7 @@ from zlib import crc32
 import numpy as np
 
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.integers import natural
+from pinnace.api.integers import parse_natural
 from pinnace.api.resources import PODS
 from pinnace.client.informer import Index
 from pinnace.fit import Requests, pod_requests
@@ -97,7 +97,7 @@ def gpu_request(requests: Requests) -> GpuRequest | None:
 
 def parse_index(text: str, number: int) -> list[int] | None:
     """Return the indexes of an annotation with this number of different devices, or None."""
-    indexes = [natural(part) for part in text.split("-")]
+    indexes = [parse_natural(part) for part in text.split("-")]
     found = [index for index in indexes if index is not None]
     return found if len(found) == len(indexes) == number == len(set(found)) else None
 

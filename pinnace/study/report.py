@@ -162,7 +162,7 @@ def read_samples(out: Path, trace: str, profile: str, seeds: Sequence[int]) -> t
     for seed in seeds:
         file = out / "runs" / trace / profile / str(seed) / "samples.csv"
         if file.exists():
-            columns, *rows = list(csv.reader(file.open(newline="")))
+            columns, *rows = list(csv.reader(io.StringIO(file.read_text())))
             found.append(np.array(rows, np.float64).reshape(len(rows), len(columns)))
     return columns, found
 

@@ -30,7 +30,7 @@ OURS = {
         "timeline": "Record a timeline, or open recordings.",
         "demo": "Demonstrate failover on a real cluster.",
         "lab": "List and start labs, and check their steps.",
-        "study": "Compare scheduling policies on traces, offline.",
+        "study": "Compare scheduling policies on traces, without a cluster.",
         "bench": "Measure pinnace on this machine.",
         "chaos": "Inject faults into a cluster and check the history.",
         "check": "Check the recorded history of a run.",

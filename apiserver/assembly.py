@@ -60,6 +60,7 @@ from pinnace.api.resources import (
 from pinnace.apiextensions.kinds import CustomVersion
 from pinnace.apiserver.account_secrets import TokenSecretFiller
 from pinnace.apiserver.admission import AdmissionChain
+from pinnace.apiserver.admission.accounts import ServiceAccountAdmission
 from pinnace.apiserver.admission.plugins import OPTIONAL, SERVICE_ACCOUNT, chain
 from pinnace.apiserver.auth.audit import AuditSink, CallAudit, NoAudit
 from pinnace.apiserver.auth.authentication import NoTokenAuthenticator, TokenAuthenticator
@@ -184,11 +185,6 @@ class Assembly:
     ) -> None:
         self._settings = settings
         self._definition_strategy = DefinitionStrategy(CUSTOM_RESOURCE_DEFINITIONS)
-        self._strategies: Mapping[str, Strategy[Any]] = {
-            **STRATEGIES,
-            PODS.plural: PodStrategy(settings.tolerations),
-            CUSTOM_RESOURCE_DEFINITIONS.plural: self._definition_strategy,
-        }
         self._storage = storage
         self._clock = clock
         self._rng = rng or random.Random()
@@ -203,6 +199,12 @@ class Assembly:
             storage, self.cacher, self._committer, self._refresh, clock, self._rng, preempted=settings.preempted
         )
         of = self.cacher.cache_of
+        accounts = ServiceAccountAdmission(of(SERVICE_ACCOUNTS)) if SERVICE_ACCOUNT in settings.optional_plugins else None
+        self._strategies: Mapping[str, Strategy[Any]] = {
+            **STRATEGIES,
+            PODS.plural: PodStrategy(settings.tolerations, accounts),
+            CUSTOM_RESOURCE_DEFINITIONS.plural: self._definition_strategy,
+        }
         self._nodes = NodeAuthorizer(of(NODES), of(PODS), of(PERSISTENT_VOLUMES))
         self._rbac = RbacAuthorizer(of(ROLES), of(CLUSTER_ROLES), of(ROLE_BINDINGS), of(CLUSTER_ROLE_BINDINGS))
         self._audit = CallAudit(settings.audit)
@@ -224,9 +226,7 @@ class Assembly:
             timing=timing_of(settings.election_lease),
         )
         self._heartbeats = HeartbeatsService(storage, self._committer, self.cacher, self.policy, clock=clock, rng=self._rng)
-        self._admission = admission = chain(
-            self.cacher, self._nodes, self._rbac, self._quotas, settings.tracer, clock, settings.optional_plugins
-        )
+        self._admission = admission = chain(self.cacher, self._nodes, self._rbac, self._quotas, settings.tracer, clock)
         self._webhook_client = WebhookClient(EndpointResolver(of(SERVICES), of(ENDPOINT_SLICES), self._rng).resolve)
         self._reviewers = self._new_reviewers()
         self._stores = {resource: self._store(resource, admission) for resource in ALL}

@@ -69,8 +69,9 @@ from pinnace.apiserver.auth.rbac import RbacAuthorizer
 from pinnace.apiserver.auth.tokens import AccountTokenAuthenticator, TokenSettings
 from pinnace.apiserver.cacher.cacher import Cacher, ResourceCache
 from pinnace.apiserver.customresources.controller import DefinitionController
+from pinnace.apiserver.customresources.conversion import ConversionWebhooks
 from pinnace.apiserver.customresources.registry import CustomResources, MethodTable
-from pinnace.apiserver.customresources.service import CustomObjectService, DefinitionService
+from pinnace.apiserver.customresources.service import ConvertedObjectService, CustomObjectService, DefinitionService
 from pinnace.apiserver.customresources.store import CustomStore, VersionForm
 from pinnace.apiserver.customresources.strategy import CustomObjectStrategy
 from pinnace.apiserver.election.history import RestoreHandler
@@ -228,6 +229,7 @@ class Assembly:
         self._heartbeats = HeartbeatsService(storage, self._committer, self.cacher, self.policy, clock=clock, rng=self._rng)
         self._admission = admission = chain(self.cacher, self._nodes, self._rbac, self._quotas, settings.tracer, clock)
         self._webhook_client = WebhookClient(EndpointResolver(of(SERVICES), of(ENDPOINT_SLICES), self._rng).resolve)
+        self._conversions = ConversionWebhooks(self._webhook_client, self._rng)
         self._reviewers = self._new_reviewers()
         self._stores = {resource: self._store(resource, admission) for resource in ALL}
         self._aggregator = RoleAggregator(self._stores[CLUSTER_ROLES], self.cacher, self._rbac)
@@ -413,9 +415,10 @@ class Assembly:
     def _custom_methods(self, version: CustomVersion) -> Mapping[str, Method]:
         """Return the methods of a version of a custom kind."""
         resource = version.resource
-        strategy, form = CustomObjectStrategy(version), VersionForm(version)
+        strategy, form = CustomObjectStrategy(version), VersionForm(version, self._conversions)
         store = self._custom_store(version, strategy, form)
-        service = CustomObjectService(version, store, strategy, form, self.cacher, self._audit, self.policy)
+        service_of = ConvertedObjectService if form.needs_calls else CustomObjectService
+        service = service_of(version, store, strategy, form, self.cacher, self._audit, self.policy)
         return build_methods(
             customobjects_pb2.DESCRIPTOR.services_by_name["CustomObjects"].methods,
             service,

@@ -20,11 +20,9 @@ OPERATOR_RULES = [
 def hooks(tmp_path_factory):
     """The URL of the webhooks, and the certificate of their authority."""
     folder = tmp_path_factory.mktemp("certificates")
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1"]
-        + ["-subj", "/CN=webhooks", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"],
-        cwd=folder, check=True, capture_output=True,
-    )  # fmt: skip
+    options = "-x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=webhooks"
+    names = "-addext subjectAltName=IP:127.0.0.1 -keyout key.pem -out cert.pem"
+    subprocess.run(["openssl", "req", *options.split(), *names.split()], cwd=folder, check=True, capture_output=True)
     server = backups.serve_webhooks(folder / "cert.pem", folder / "key.pem")
     yield f"https://127.0.0.1:{server.server_port}", base64.b64encode((folder / "cert.pem").read_bytes()).decode()
     server.shutdown()

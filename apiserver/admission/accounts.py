@@ -47,20 +47,20 @@ class ServiceAccountAdmission:
         spec, metadata = pod.spec, pod.metadata
         if MIRROR_ANNOTATION in metadata.annotations:
             if spec.serviceAccountName:
-                raise _forbidden(metadata.name, "a mirror pod may not reference service accounts")
+                raise _pod_forbidden(metadata.name, "a mirror pod may not reference service accounts")
             return None
         name = spec.serviceAccountName or spec.serviceAccount or DEFAULT_ACCOUNT
         entry = self._accounts.get(SERVICE_ACCOUNTS.key(metadata.namespace, name))
         if entry is None:
             where = f"{metadata.namespace}/{name}"
-            raise _forbidden(metadata.name, f'error looking up service account {where}: serviceaccount "{name}" not found')
+            raise _pod_forbidden(metadata.name, f'error looking up service account {where}: serviceaccount "{name}" not found')
         return entry
 
     def complete_spec(self, spec: PodSpec, account: CacheEntry[ServiceAccount], name: str) -> None:
         """Complete a spec with the account, and check the secrets that it refers to. Raises Rejected."""
         complete_spec(spec, account.obj)
         if limits_secrets(account.obj) and (problem := find_forbidden_secret(spec, account.obj)):
-            raise _forbidden(name, problem)
+            raise _pod_forbidden(name, problem)
 
 
 def complete_spec(spec: PodSpec, account: ServiceAccount) -> None:
@@ -148,5 +148,5 @@ def _has_mount(container: Container) -> bool:
     return bool(mounts) and any(mount.mountPath == MOUNT_PATH for mount in mounts)
 
 
-def _forbidden(pod: str, why: str) -> Rejected:
+def _pod_forbidden(pod: str, why: str) -> Rejected:
     return Rejected(errors.forbidden(f'{PODS.plural} "{pod}" is forbidden: {why}'))

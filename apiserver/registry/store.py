@@ -765,8 +765,7 @@ class ObjectCreator(Generic[T]):
         if violations := self._strategy.in_version(by.api_version).validate(obj):
             raise Rejected(errors.invalid(self._resource, obj.metadata.name or obj.metadata.generateName, violations))
         self._admission.validate(by, AdmissionOperation.CREATE, self._resource, obj, None)
-        self._strategy.finish_create(obj)
-        warn(self._strategy.warnings(obj))
+        warn(self._strategy.finish_create(obj))
 
     def _set_defaults(self, obj: T, by: WriteRequest) -> None:
         """Run admission and set defaults. Idempotent, so it also runs after a webhook has changed the object. Raises

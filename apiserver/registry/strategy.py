@@ -109,9 +109,10 @@ class Strategy(Generic[T]):
         """Set defaults, and clear the fields that a client may not set (status)."""
         self.set_defaults(obj)
 
-    def finish_create(self, obj: T) -> None:
-        """Make the last changes to a new object that is valid and admitted. Called once for each object, while a refused object
-        and one that a webhook changes are prepared again."""
+    def finish_create(self, obj: T) -> Iterable[str]:
+        """Make the last changes to a new object that is valid and admitted, and return its warnings. Called once for each
+        object, while a refused object and one that a webhook changes are prepared again."""
+        return self.warnings(obj)
 
     def validate(self, obj: T) -> list[Violation]:
         """Return the violations of a new object, after `prepare_create`."""

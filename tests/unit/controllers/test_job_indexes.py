@@ -5,15 +5,19 @@ import tracemalloc
 import pytest
 
 from pinnace.controllers.job import (
+    plan_job_sync,
+)
+from pinnace.controllers.job_indexes import (
     INDEX,
     CompletionIndexes,
-    count_pods,
     find_surplus_pods,
     first_missing_indexes,
     index_of,
     parse_indexes,
-    plan_job_sync,
     set_pod_index,
+)
+from pinnace.controllers.job_status import (
+    count_pods,
 )
 from tests.unit.controllers.jobs import NOW, pod, pods
 from tests.workloads import make_job, named

@@ -24,6 +24,7 @@ from pinnace.apiserver.admission.defaults import (
     PersistentVolumeClaimResize,
     Priority,
     RuntimeClassAdmission,
+    StorageObjectInUseProtection,
     TaintNodesByCondition,
     TraceContext,
 )
@@ -70,6 +71,7 @@ def chain(
         runtime_class,
         TaintNodesByCondition(),
         DefaultStorageClass(cache_of(STORAGE_CLASSES)),
+        StorageObjectInUseProtection(),
         DefaultIngressClass(cache_of(INGRESS_CLASSES)),
         limits,
         *([ServiceAccountAdmission(cache_of(SERVICE_ACCOUNTS))] if SERVICE_ACCOUNT in optional else []),

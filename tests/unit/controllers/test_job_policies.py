@@ -1,4 +1,4 @@
-"""What failed pods mean for a job (podFailurePolicy, backoffLimitPerIndex), which indexes suffice (successPolicy), managedBy."""
+"""What failed pods mean for a job (podFailurePolicy, backoffLimitPerIndex), when it succeeds (successPolicy), and managedBy."""
 
 import random
 from typing import Any

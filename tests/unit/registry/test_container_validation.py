@@ -196,7 +196,7 @@ E = "spec.ephemeralContainers[0]"
             [f'{E}.targetContainerName: Not found: "none"'],
         ),
         (
-            {"name": "d", "image": "b", "ports": [{"containerPort": 80, "protocol": "TCP"}], "livenessProbe": {"periodSeconds": 9}},
+            {"name": "d", "image": "b", "ports": [{"containerPort": 8, "protocol": "TCP"}], "livenessProbe": {}},
             [f"{E}.{field}: Forbidden: cannot be set for an Ephemeral Container" for field in ("ports", "livenessProbe")],
         ),
         (

@@ -70,6 +70,8 @@ class World:
         """Number of writes after which the controller stops. Negative: it does not."""
         self.events: list[tuple[str, str]] = []
         self.clock = FakeClock()
+        self.rng = random.Random(0)
+        """The order of syncs."""
         self._handlers: dict[Resource[Any], list[Any]] = {resource: [] for resource in self.stores}
         self._revision = 0
         for obj in objects:
@@ -167,7 +169,8 @@ class World:
         for _ in range(rounds):
             before = self._revision
             for controller in (self.controller, self.protection):
-                for key in [*self.stores[PVC], *self.stores[PV]]:
+                keys = [*self.stores[PVC], *self.stores[PV]]
+                for key in self.rng.sample(keys, len(keys)):
                     await controller.sync(key)
             if self._revision == before:
                 return
@@ -268,6 +271,7 @@ async def test_each_volume_has_one_claim_after_any_stop(seed: int) -> None:
     has two volumes."""
     rng = random.Random(seed)
     world = World(*(claim(f"c{index}") for index in range(4)), *(volume(f"v{index}") for index in range(3)))
+    world.rng = rng
     for _ in range(60):
         world.writes_left = rng.randint(0, 3)
         try:

@@ -13,7 +13,7 @@ from itertools import islice
 from pinnace.api import names
 from pinnace.api.batch_v1_pb2 import Job
 from pinnace.api.core_v1_pb2 import Container, Pod
-from pinnace.api.integers import int32, natural
+from pinnace.api.integers import parse_int32, parse_natural
 from pinnace.api.scalars import to_seconds
 from pinnace.controllers.podcontrol import select_pods_to_delete
 from pinnace.controllers.pods import compute_pod_properties, is_pod_active, is_pod_terminating
@@ -43,7 +43,7 @@ def only_ended_are_replaced(job: Job) -> bool:
 
 def index_of(pod: Pod) -> int | None:
     """Return the completion index of the pod, or None."""
-    return natural(pod.metadata.annotations.get(INDEX, ""))
+    return parse_natural(pod.metadata.annotations.get(INDEX, ""))
 
 
 def counts_for_job(job: Job, pod: Pod) -> bool:
@@ -114,7 +114,7 @@ def parse_indexes(text: str, completions: int) -> CompletionIndexes:
     runs = list[tuple[int, int]]()
     for part in text.split(","):
         first, _, last = part.partition("-")
-        begin, end = natural(first), natural(last or first)
+        begin, end = parse_natural(first), parse_natural(last or first)
         if begin is not None and end is not None and begin <= (end := min(end, completions - 1)):
             runs.append((begin, end))
     return CompletionIndexes(_merge_ranges(runs))
@@ -195,7 +195,7 @@ def all_index_failures(pod: Pod) -> int:
 
 def _count_in(pod: Pod, annotation: str) -> int:
     """Return a count in an annotation. Text of a client that is no count is 0."""
-    return max(0, int32(pod.metadata.annotations.get(annotation, "")) or 0)
+    return max(0, parse_int32(pod.metadata.annotations.get(annotation, "")) or 0)
 
 
 def find_pods_to_replace(failed: Iterable[Pod], settled: CompletionIndexes) -> dict[int, Pod]:

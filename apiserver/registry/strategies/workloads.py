@@ -281,7 +281,7 @@ def _with_new_scheduling(old: Job, new: PodTemplateSpec) -> PodTemplateSpec:
     return template
 
 
-def _generated(metadata: ObjectMeta) -> Iterable[tuple[str, str]]:
+def _generated_labels(metadata: ObjectMeta) -> Iterable[tuple[str, str]]:
     """Return the labels that the server adds to the pods of a job without manualSelector."""
     return (
         (CONTROLLER_UID_LABEL, metadata.uid),
@@ -295,7 +295,7 @@ def _generate_selector(job: Job) -> None:
     """Add the generated labels and selector. Values that a client has set stay: `_validate_generated` refuses wrong ones.
     Source: pkg/registry/batch/job/strategy.go."""
     labels = job.spec.template.metadata.labels
-    for label, value in _generated(job.metadata):
+    for label, value in _generated_labels(job.metadata):
         if label not in labels:
             labels[label] = value
     if CONTROLLER_UID_LABEL not in job.spec.selector.matchLabels:
@@ -313,7 +313,7 @@ def _validate_hostnames(job: Job, out: list[Violation]) -> None:
 
 def _validate_generated(job: Job, out: list[Violation]) -> None:
     """Check that the generated labels have the generated values, and that the selector requires no other labels."""
-    labels, generated = job.spec.template.metadata.labels, dict(_generated(job.metadata))
+    labels, generated = job.spec.template.metadata.labels, dict(_generated_labels(job.metadata))
     for label, expected in generated.items():
         if (value := labels.get(label, "")) != expected:
             out.append(invalid(f"spec.template.metadata.labels[{label}]", value, f"must be '{expected}'"))

@@ -13,7 +13,7 @@ from pinnace.api.batch_v1_pb2 import (
     PodFailurePolicyRule,
     SuccessPolicyRule,
 )
-from pinnace.api.integers import natural
+from pinnace.api.integers import parse_natural
 from pinnace.api.status import Violation
 from pinnace.apiserver.registry.validation.fields import (
     MAX_SHOWN,
@@ -209,7 +209,7 @@ def parse_index_runs(text: str, completions: int) -> tuple[list[tuple[int, int]]
                 "parts separated by '-'"
             )
         for end in ends:
-            index = natural(end)
+            index = parse_natural(end)
             if index is None:
                 return [], f'cannot convert string to integer for index: "{end[:MAX_SHOWN]}"'
             if index >= completions:

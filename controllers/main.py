@@ -31,6 +31,7 @@ from pinnace.controllers.runtime import Controller, ControllerContext, on_stack
 from pinnace.controllers.schedulernames import SchedulerNameController
 from pinnace.controllers.tainteviction import TaintEvictionController
 from pinnace.controllers.unenforced import UnenforcedController
+from pinnace.controllers.volume_protection import VolumeProtectionController
 from pinnace.runtime import flags, process
 from pinnace.runtime.http import StatusServer
 
@@ -50,6 +51,7 @@ def build_controllers(shared: ControllerContext, options: NodeLifecycleOptions, 
         DisruptionController(shared),
         EndpointSliceController(shared),
         PersistentVolumeController(shared.with_component("persistentvolume-controller")),
+        VolumeProtectionController(shared),
         ServiceAccountController(shared),
         RootCAPublisher(shared, root_ca),
         SchedulerNameController(shared.with_component("scheduler-name-controller")),

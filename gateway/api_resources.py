@@ -103,6 +103,7 @@ def _subresources_of(resource: Resource[Any]) -> Iterator[Subresource]:
         yield Subresource("exec", "PodExecOptions", ("create", "get"), "", "v1")
         yield Subresource("attach", "PodAttachOptions", ("create", "get"), "", "v1")
         yield Subresource("portforward", "PodPortForwardOptions", ("create", "get"), "", "v1")
+        yield Subresource("ephemeralcontainers", "Pod", ("get", "patch", "update"), "", "v1")
         yield Subresource("resize", "Pod", ("get", "patch", "update"), "", "v1")
     if resource is resources.SERVICE_ACCOUNTS:
         yield Subresource("token", "TokenRequest", ("create",), "authentication.k8s.io", "v1")

@@ -221,7 +221,7 @@ class Dispatcher:
             return self._reviews.create
         if route.subresource in self._subresources:
             return self._subresources[route.subresource]
-        if route.subresource not in ("", "status", "resize", "finalize"):
+        if route.subresource not in ("", "status", "resize", "ephemeralcontainers", "finalize"):
             raise ApiStatus(501, "NotImplemented", f"the subresource {route.subresource} is not supported by this gateway")
         return self._verbs[route.verb]
 

@@ -20,6 +20,7 @@ from pinnace.apiserver.admission.defaults import (
     PersistentVolumeClaimResize,
     Priority,
     RuntimeClassAdmission,
+    StorageObjectInUseProtection,
     TaintNodesByCondition,
     TraceContext,
 )
@@ -65,6 +66,7 @@ def build_chain(
         runtime_class,
         TaintNodesByCondition(),
         DefaultStorageClass(cache_of(STORAGE_CLASSES)),
+        StorageObjectInUseProtection(),
         DefaultIngressClass(cache_of(INGRESS_CLASSES)),
         limits,
         *([TraceContext(tracer)] if tracer.on else []),

@@ -52,6 +52,8 @@ MAX_ROUNDS = 16
 STATUS = "status"
 RESIZE = "resize"
 """The resize subresource, of pods only."""
+EPHEMERAL = "ephemeralcontainers"
+"""The subresource of ephemeral containers, of pods only."""
 FINALIZE = "finalize"
 """The finalize subresource, of namespaces only. It cannot be patched."""
 _TYPES = (PatchRequest.MERGE, PatchRequest.STRATEGIC_MERGE, PatchRequest.JSON)
@@ -517,7 +519,7 @@ async def _return(step: Final[T]) -> Final[T]:
 
 def check_subresource(resource: Resource[T], request: PatchRequest) -> None:
     """Check that the subresource can be patched. Raises Rejected."""
-    patchable = (STATUS, RESIZE) if resource is PODS else (STATUS,)
+    patchable = (STATUS, RESIZE, EPHEMERAL) if resource is PODS else (STATUS,)
     if request.subresource not in ("", *patchable):
         names = " and ".join(f'"{subresource}"' for subresource in patchable)
         raise Rejected(errors.bad_request(f'subresource: "{request.subresource[:32]}" cannot be patched; expected {names}'))

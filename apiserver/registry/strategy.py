@@ -144,6 +144,13 @@ class Strategy(Generic[T]):
         """Return the violations of a resize, after `prepare_resize`."""
         return [forbidden("spec", "this resource cannot be resized")]
 
+    def prepare_ephemeral_containers(self, obj: T, old: T) -> None:
+        """Copy everything but the ephemeral containers from `old`. By default such an update is refused."""
+
+    def validate_ephemeral_containers(self, obj: T, old: T) -> list[Violation]:
+        """Return the violations of an update of ephemeral containers, after `prepare_ephemeral_containers`."""
+        return [forbidden("spec.ephemeralContainers", "this resource has no ephemeral containers")]
+
     def prepare_finalize(self, obj: T, old: T) -> None:
         """Copy the fields that an update of spec.finalizers may not change from `old`. By default such an update is refused."""
 

@@ -19,6 +19,7 @@ SHOWN_WHEN_EMPTY: dict[str, tuple[str, ...]] = {
     "pinnace.apiextensions.v1.CustomResourceDefinitionStatus": ("acceptedNames",),
     "pinnace.core.v1.Container": ("resources",),
     "pinnace.core.v1.ContainerStatus": ("state", "lastState"),
+    "pinnace.core.v1.EphemeralContainerCommon": ("resources",),
     "pinnace.core.v1.Event": ("involvedObject", "source"),
     "pinnace.events.v1.Event": ("regarding", "deprecatedSource"),
 }

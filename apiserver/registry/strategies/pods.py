@@ -34,6 +34,7 @@ from pinnace.api import conditions, wellknown
 from pinnace.api.codec import says_more
 from pinnace.api.core_v1_pb2 import (
     Container,
+    EphemeralContainer,
     HTTPGetAction,
     LifecycleHandler,
     PersistentVolumeClaimSpec,
@@ -48,16 +49,18 @@ from pinnace.api.core_v1_pb2 import (
     VolumeSource,
 )
 from pinnace.api.meta_v1_pb2 import DeleteOptions, ObjectMeta
-from pinnace.api.pods import ended, qos_class
+from pinnace.api.pods import container_of_ephemeral, ended, qos_class
 from pinnace.api.quantity import QuantityError, amounts, format_amount
 from pinnace.api.resources import PODS
 from pinnace.api.status import Violation
 from pinnace.api.verbs_pb2 import Disruption
 from pinnace.api.wellknown import DISRUPTION_TARGET, FENCE_ANNOTATION, NOT_READY_TAINT, UNREACHABLE_TAINT
 from pinnace.apiserver.registry.strategy import StatusStrategy
+from pinnace.apiserver.registry.validation.containers import validate_ephemeral_containers
 from pinnace.apiserver.registry.validation.fields import validate_pod_annotations
 from pinnace.apiserver.registry.validation.pod_update import (
     carry_over_resources,
+    validate_ephemeral_update,
     validate_pod_status,
     validate_pod_status_update,
     validate_resize,
@@ -211,6 +214,21 @@ class PodStrategy(StatusStrategy[Pod]):
     def validate_resize(self, obj: Pod, old: Pod) -> list[Violation]:
         return self._validate_change(obj, old, lambda new, before, out: validate_resize(new.spec, before.spec, out))
 
+    def prepare_ephemeral_containers(self, obj: Pod, old: Pod) -> None:
+        ephemeral, version = list(obj.spec.ephemeralContainers), obj.metadata.resourceVersion
+        obj.CopyFrom(old)
+        obj.metadata.resourceVersion = version
+        del obj.spec.ephemeralContainers[:]
+        obj.spec.ephemeralContainers.extend(ephemeral)
+        for container in obj.spec.ephemeralContainers:
+            set_ephemeral_defaults(container)
+
+    def validate_ephemeral_containers(self, obj: Pod, old: Pod) -> list[Violation]:
+        out: list[Violation] = []
+        validate_ephemeral_containers(obj.spec, out)
+        validate_ephemeral_update(obj.spec, old.spec, out)
+        return out
+
     def check_status(self, obj: Pod, out: list[Violation]) -> None:
         validate_pod_status(obj.status, out)
 
@@ -322,6 +340,13 @@ def set_defaults(spec: PodSpec) -> None:
                 _default_host_ports(container)
     if spec.HasField("resources"):
         _default_pod_requests(spec)
+
+
+def set_ephemeral_defaults(ephemeral: EphemeralContainer) -> None:
+    """Set the defaults of a container in an ephemeral container."""
+    container = container_of_ephemeral(ephemeral)
+    _default_container(container)
+    ephemeral.ephemeralContainerCommon.ParseFromString(container.SerializeToString())
 
 
 def set_template_defaults(spec: PodSpec) -> None:

@@ -22,6 +22,7 @@ WITH_CONDITIONS = {
     "LabelSelectorRequirement.values",  # for In
     "NodeSelectorRequirement.values",
     "ScopedResourceSelectorRequirement.values",
+    "JobSpec.backoffLimitPerIndex",  # with maxFailedIndexes
     "JobSpec.completions",  # of an Indexed job
     "LocalObjectReference.name",  # only in some places
     "MatchResources.resourceRules",  # of a policy

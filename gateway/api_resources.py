@@ -17,7 +17,7 @@ from pinnace.apiextensions.kinds import CustomVersion
 READ = ("get", "list", "watch")
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 _CATEGORIES: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("pods", "services", "deployments", "replicasets", "jobs"), ("all",)),
+    **dict.fromkeys(("pods", "services", "deployments", "replicasets", "jobs", "horizontalpodautoscalers"), ("all",)),
     "customresourcedefinitions": ("api-extensions",),
     **{resource.plural: ("api-extensions",) for resource in resources.ALL if resource.group == "admissionregistration.k8s.io"},
 }
@@ -151,7 +151,6 @@ REVIEWS = (
     _review_resource("authorization.k8s.io", "LocalSubjectAccessReview", namespaced=True),
 )
 EMPTY = (
-    _empty_collection("", "endpoints", "Endpoints", "ep", namespaced=True),
     _empty_collection("", "replicationcontrollers", "ReplicationController", "rc", namespaced=True),
     _empty_collection("apps", "statefulsets", "StatefulSet", "sts", namespaced=True),
     _empty_collection("apps", "daemonsets", "DaemonSet", "ds", namespaced=True),
@@ -166,8 +165,12 @@ EVENTS_V1 = ApiResource(
     "events.k8s.io", "v1", "events", "Event", True, ALL_VERBS, resources.EVENTS_V1, resources.EVENTS_V1.short_names
 )
 """The objects of the core group's events in their newer form."""
+AUTOSCALERS_V1 = _from_resource(resources.HORIZONTAL_POD_AUTOSCALERS_V1)
+"""Autoscalers in their older form."""
 METRICS_GROUP = "metrics.k8s.io"
 USAGE = (
+    ApiResource(METRICS_GROUP, "v1", "nodes", "NodeMetrics", False, ("get", "list")),
+    ApiResource(METRICS_GROUP, "v1", "pods", "PodMetrics", True, ("get", "list")),
     ApiResource(METRICS_GROUP, "v1beta1", "nodes", "NodeMetrics", False, ("get", "list")),
     ApiResource(METRICS_GROUP, "v1beta1", "pods", "PodMetrics", True, ("get", "list")),
 )
@@ -176,7 +179,9 @@ WHY = ApiResource(
     "pinnace.io", "v1", "pods", "Pod", True, (), subresources={"why": Subresource("why", "Why", ("get",), "pinnace.io", "v1")}
 )
 """A resource that only has a subresource."""
-SERVED: tuple[ApiResource, ...] = (*map(_from_resource, resources.ALL), EVENTS_V1, *REVIEWS, *USAGE, *EMPTY, ELECTIONS, WHY)
+SERVED: tuple[ApiResource, ...] = (
+    *map(_from_resource, resources.ALL), EVENTS_V1, AUTOSCALERS_V1, *REVIEWS, *USAGE, *EMPTY, ELECTIONS, WHY
+)  # fmt: skip
 _VERSIONS = {(api_resource.group, api_resource.version) for api_resource in SERVED}
 _BY_PATH = index_by_path(SERVED)
 _KINDS = {(api_resource.group, api_resource.version, api_resource.kind) for api_resource in SERVED} | {

@@ -62,6 +62,5 @@ UNSERVED: Mapping[str, str] = {
     "controllerrevision": "ControllerRevisions are not served",
     "ds": "DaemonSets are not served",
     "cronjob": "CronJobs are not served",
-    "hpa": "HorizontalPodAutoscalers are not served",
 }
 """The beginnings of the names of requests about what is not served yet, with the reasons."""

@@ -155,6 +155,8 @@ KINDS = (
         NAMESPACED,
         notes={"Update": "addressType is immutable."},
     ),
+    Kind("Endpoints", "Endpoints", "core_v1", "Endpoints of services", NAMESPACED),
+    Kind("HorizontalPodAutoscalers", "HorizontalPodAutoscaler", "autoscaling_v2", "Autoscalers", NAMESPACED, status=True),
     Kind(
         "IngressClasses",
         "IngressClass",

@@ -39,8 +39,10 @@ from pinnace.api.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
     ENDPOINT_SLICES,
+    ENDPOINTS,
     EVENTS,
     EVENTS_V1,
+    HORIZONTAL_POD_AUTOSCALERS,
     INGRESSES,
     JOBS,
     LEASES,
@@ -119,15 +121,15 @@ _READ_BY_SCHEDULER = (
 """Resources that the scheduler reads, other than pods."""
 _EDITABLE = (
     PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS, REPLICA_SETS, JOBS, CONFIG_MAPS,
-    SERVICE_ACCOUNTS, INGRESSES, NETWORK_POLICIES,
+    SERVICE_ACCOUNTS, INGRESSES, NETWORK_POLICIES, HORIZONTAL_POD_AUTOSCALERS,
 )  # fmt: skip
-_VIEWABLE = (*_EDITABLE, LIMIT_RANGES, RESOURCE_QUOTAS, EVENTS, ENDPOINT_SLICES)
+_VIEWABLE = (*_EDITABLE, LIMIT_RANGES, RESOURCE_QUOTAS, EVENTS, ENDPOINT_SLICES, ENDPOINTS)
 """Namespaced resources that the role view can read. As in Kubernetes, secrets are excluded."""
 _SCALABLE = (DEPLOYMENTS, REPLICA_SETS)
 _ALL_BUT_SECRETS = (*(resource for resource in ALL if resource is not SECRETS), EVENTS_V1)
 _STATUS_OF_CONTROLLERS = (
     PODS, NODES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, RESOURCE_QUOTAS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS,
-    REPLICA_SETS, JOBS,
+    REPLICA_SETS, JOBS, HORIZONTAL_POD_AUTOSCALERS,
 )  # fmt: skip
 """Resources whose status controllers write."""
 _READ_METRICS = PolicyRule(verbs=_READ, apiGroups=[METRICS_GROUP], resources=[PODS.plural, NODES.plural])
@@ -607,7 +609,7 @@ def _gateway() -> list[PolicyRule]:
     return [
         PolicyRule(verbs=["impersonate"], apiGroups=[""], resources=["users", "groups", SERVICE_ACCOUNTS.plural]),
         PolicyRule(verbs=["create"], apiGroups=[AUTHENTICATION_GROUP], resources=["tokenreviews"]),
-        *_rules(("create", "delete", "get", "list", "update"), [LEASES, ENDPOINT_SLICES]),  # the service kubernetes
+        *_rules(("create", "delete", "get", "list", "update"), [LEASES, ENDPOINT_SLICES, ENDPOINTS]),  # the service kubernetes
         _rule(_READ, [CUSTOM_RESOURCE_DEFINITIONS]),
         _KEYS,
     ]
@@ -635,9 +637,11 @@ def _controllers() -> list[PolicyRule]:
         *_rules(_READ, _ALL_BUT_SECRETS),
         *_rules(("update", "patch", "delete"), COLLECTED),
         *_rules(("delete", "deletecollection"), [resource for resource in ALL if resource.namespaced]),
-        *_rules(("create",), (PODS, REPLICA_SETS, JOBS, ENDPOINT_SLICES, SERVICE_ACCOUNTS, CONFIG_MAPS)),
+        *_rules(("create",), (PODS, REPLICA_SETS, JOBS, ENDPOINT_SLICES, ENDPOINTS, SERVICE_ACCOUNTS, CONFIG_MAPS)),
         *_rules(("update", "patch"), _STATUS_OF_CONTROLLERS, "status"),
         *_rules(("create", "update", "patch"), [EVENTS, EVENTS_V1]),
+        PolicyRule(verbs=["get", "update"], apiGroups=[WILDCARD], resources=["*/scale"]),  # of the targets of autoscalers
+        _READ_METRICS,
         _elections("get", "campaign", of=CONTROLLERS_ELECTION),
         _elections("list"),
     ]

@@ -404,6 +404,8 @@ FIELDS: Mapping[str, Mapping[str, Read]] = {
         "status.successful": lambda job: str(job.status.succeeded),
     },
     "endpointslices": _NAMESPACED,
+    "endpoints": _NAMESPACED,
+    "horizontalpodautoscalers": _NAMESPACED,
     "configmaps": _NAMESPACED,
     "secrets": {**_NAMESPACED, "type": lambda secret: secret.type},
     "serviceaccounts": _NAMESPACED,

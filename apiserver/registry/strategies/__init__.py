@@ -12,7 +12,9 @@ from pinnace.api.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
     ENDPOINT_SLICES,
+    ENDPOINTS,
     EVENTS,
+    HORIZONTAL_POD_AUTOSCALERS,
     INGRESS_CLASSES,
     INGRESSES,
     IP_ADDRESSES,
@@ -49,6 +51,7 @@ from pinnace.apiserver.registry.strategies.admission import (
     ValidatingAdmissionPolicyStrategy,
     WebhookConfigurationStrategy,
 )
+from pinnace.apiserver.registry.strategies.autoscaling import HorizontalPodAutoscalerStrategy
 from pinnace.apiserver.registry.strategies.cluster import (
     EventStrategy,
     LeaseStrategy,
@@ -58,6 +61,7 @@ from pinnace.apiserver.registry.strategies.cluster import (
 )
 from pinnace.apiserver.registry.strategies.configuration import ConfigMapStrategy, SecretStrategy, ServiceAccountStrategy
 from pinnace.apiserver.registry.strategies.definitions import DefinitionStrategy
+from pinnace.apiserver.registry.strategies.endpoints import EndpointsStrategy
 from pinnace.apiserver.registry.strategies.networking import IngressClassStrategy, IngressStrategy, NetworkPolicyStrategy
 from pinnace.apiserver.registry.strategies.pods import PodStrategy
 from pinnace.apiserver.registry.strategies.policy import (
@@ -105,6 +109,8 @@ _ALL: Sequence[Strategy[Any]] = (
     DeploymentStrategy(DEPLOYMENTS),
     JobStrategy(JOBS),
     EndpointSliceStrategy(ENDPOINT_SLICES),
+    EndpointsStrategy(ENDPOINTS),
+    HorizontalPodAutoscalerStrategy(HORIZONTAL_POD_AUTOSCALERS),
     ConfigMapStrategy(CONFIG_MAPS),
     SecretStrategy(SECRETS),
     ServiceAccountStrategy(SERVICE_ACCOUNTS),

@@ -181,17 +181,13 @@ def _read_status(
     if status.HasField("lastScaleTime"):
         result.lastScaleTime.CopyFrom(status.lastScaleTime)
     result.currentReplicas, result.desiredReplicas = status.currentReplicas, status.desiredReplicas
-    current = _read_annotation(
-        annotations.get(CURRENT_METRICS), lambda item: _new_metric(item, _STATUS_PATHS, v2.MetricStatus)
-    )
+    current = _read_annotation(annotations.get(CURRENT_METRICS), lambda item: _new_metric(item, _STATUS_PATHS, v2.MetricStatus))
     if not current and status.HasField("currentCPUUtilizationPercentage"):
         value = v2.MetricValueStatus(averageUtilization=status.currentCPUUtilizationPercentage)
         current = [v2.MetricStatus(type=RESOURCE, resource=v2.ResourceMetricStatus(name=CPU, current=value))]
     result.currentMetrics.extend(current)
     result.conditions.extend(
-        _read_annotation(
-            annotations.get(CONDITIONS), lambda item: from_dict(v2.HorizontalPodAutoscalerCondition, item)
-        )
+        _read_annotation(annotations.get(CONDITIONS), lambda item: from_dict(v2.HorizontalPodAutoscalerCondition, item))
     )
 
 

@@ -47,6 +47,11 @@ class Conversion:
         return self.served is self.stored
 
     @property
+    def is_structural(self) -> bool:
+        """Whether the version differs in more than the names of fields."""
+        return False
+
+    @property
     def served_names(self) -> Mapping[str, str]:
         """The inverse of `stored_names`."""
         return {stored: served for served, stored in self.stored_names.items()}
@@ -111,8 +116,12 @@ _EVENTS_V1 = Conversion(
 
 @dataclass(frozen=True, eq=False)
 class _AutoscalerConversion(Conversion):
+    @property
+    def is_structural(self) -> bool:
+        return True
+
     def to_stored(self, obj: Any, present: Any = None) -> Any:
-        result = autoscaling.to_v2(obj)
+        result: Any = autoscaling.to_v2(obj)
         if present is not None:
             result.MergeFrom(unknown_fields(present))
         return result

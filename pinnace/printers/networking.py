@@ -1,4 +1,4 @@
-"""The tables of services, endpoint slices, endpoints, IP addresses, service CIDRs, ingresses, their classes and network policies.
+"""The tables of services, endpoints and their slices, IP addresses, service CIDRs, ingresses and classes, network policies.
 
 Source: Kubernetes, pkg/printers/internalversion/printers.go.
 """

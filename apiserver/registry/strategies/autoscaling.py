@@ -63,9 +63,7 @@ _SCALE_UP = HPAScalingRules(
         HPAScalingPolicy(type="Percent", value=100, periodSeconds=15),
     ],
 )
-_SCALE_DOWN = HPAScalingRules(
-    selectPolicy="Max", policies=[HPAScalingPolicy(type="Percent", value=100, periodSeconds=15)]
-)
+_SCALE_DOWN = HPAScalingRules(selectPolicy="Max", policies=[HPAScalingPolicy(type="Percent", value=100, periodSeconds=15)])
 _FIELDS: Mapping[str, str] = {
     OBJECT: "object", PODS: "pods", RESOURCE: "resource", CONTAINER_RESOURCE: "containerResource", EXTERNAL: "external",
 }  # fmt: skip
@@ -103,7 +101,7 @@ class HorizontalPodAutoscalerStrategy(StatusStrategy[HorizontalPodAutoscaler]):
             _validate_metric(metric, f"spec.metrics[{index}]", out)
         if spec.HasField("behavior"):
             for name in ("scaleUp", "scaleDown"):
-                if spec.behavior.HasField(name):  # type: ignore[arg-type]
+                if spec.behavior.HasField(name):
                     _validate_rules(getattr(spec.behavior, name), f"spec.behavior.{name}", out)
 
     def check_new(self, obj: HorizontalPodAutoscaler, out: Violations) -> None:
@@ -162,7 +160,7 @@ def _validate_metric(metric: MetricSpec, path: str, out: Violations) -> None:
         out.append(required(f"{path}.type", "must specify a metric source type"))
     if not known:
         out.append(unsupported(f"{path}.type", metric.type, sorted(METRIC_TYPES)))
-    present = [field for field in _VALIDATORS if metric.HasField(field)]  # type: ignore[arg-type]
+    present = [field for field in _VALIDATORS if metric.HasField(field)]
     for field in present[:1]:
         _VALIDATORS[field](getattr(metric, field), f"{path}.{field}", out)
     wanted = _FIELDS.get(metric.type, "")
@@ -250,7 +248,7 @@ def _validate_target(target: MetricTarget, path: str, out: Violations) -> None:
     if target.type not in _TARGET_TYPES:
         out.append(invalid(f"{path}.type", target.type, "must be either Utilization, Value, or AverageValue"))
     for field in ("value", "averageValue"):
-        if target.HasField(field):  # type: ignore[arg-type]
+        if target.HasField(field):
             _validate_positive(getattr(target, field), f"{path}.{field}", out)
     if target.HasField("averageUtilization") and target.averageUtilization < 1:
         out.append(invalid(f"{path}.averageUtilization", target.averageUtilization, "must be greater than 0"))

@@ -18,6 +18,7 @@ from pinnace.client.standby import ProgressTimeout
 from pinnace.controllers.accounts import RootCAPublisher, ServiceAccountController
 from pinnace.controllers.deployment import DeploymentController
 from pinnace.controllers.disruption import DisruptionController
+from pinnace.controllers.endpoints import EndpointsController
 from pinnace.controllers.endpointslice import EndpointSliceController
 from pinnace.controllers.garbagecollector import GarbageCollector
 from pinnace.controllers.horizontalpodautoscaler import AutoscalerOptions, HorizontalPodAutoscalerController
@@ -60,6 +61,7 @@ def build_controllers(
         JobController(shared.with_component("job-controller")),
         DisruptionController(shared),
         EndpointSliceController(shared),
+        EndpointsController(shared.with_component("endpoint-controller")),
         PersistentVolumeController(shared.with_component("persistentvolume-controller")),
         ServiceAccountController(shared),
         RootCAPublisher(shared, root_ca),

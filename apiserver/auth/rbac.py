@@ -609,7 +609,7 @@ def _gateway() -> list[PolicyRule]:
     return [
         PolicyRule(verbs=["impersonate"], apiGroups=[""], resources=["users", "groups", SERVICE_ACCOUNTS.plural]),
         PolicyRule(verbs=["create"], apiGroups=[AUTHENTICATION_GROUP], resources=["tokenreviews"]),
-        *_rules(("create", "delete", "get", "list", "update"), [LEASES, ENDPOINT_SLICES, ENDPOINTS]),  # the service kubernetes
+        *_rules(("create", "delete", "get", "list", "update"), [LEASES, ENDPOINT_SLICES]),  # the service kubernetes
         _rule(_READ, [CUSTOM_RESOURCE_DEFINITIONS]),
         _KEYS,
     ]

@@ -115,10 +115,10 @@ def test_tolerance_is_that_of_the_direction(tolerances: Tolerances, replicas: in
 def test_errors_name_the_container_and_the_pod() -> None:
     pod = make_pod("a")
     pod.spec.containers.add(name="side")
-    with pytest.raises(MetricError, match="^missing request for cpu in container side of Pod a$"):
+    with pytest.raises(MetricError, match=r"^missing request for cpu in container side of Pod a$"):
         requests_by_pod([pod], "cpu")
     assert requests_by_pod([pod], "cpu", "main") == {"a": 1000}
-    with pytest.raises(MetricError, match="^container other not found in Pod a$"):
+    with pytest.raises(MetricError, match=r"^container other not found in Pod a$"):
         requests_by_pod([pod], "cpu", "other")
     pod.spec.resources.requests["cpu"].string = "3"
     assert requests_by_pod([pod], "cpu") == {"a": 3000}
@@ -132,5 +132,5 @@ def test_usage_is_that_of_all_containers_or_of_one() -> None:
     assert usage_by_pod([metrics], "cpu")["a"].value == 252
     assert usage_by_pod([metrics], "cpu", "main")["a"].value == 250
     assert usage_by_pod([metrics], "memory") == {}
-    with pytest.raises(MetricError, match="^container other not present in metrics for pod n/a$"):
+    with pytest.raises(MetricError, match=r"^container other not present in metrics for pod n/a$"):
         usage_by_pod([metrics], "cpu", "other")

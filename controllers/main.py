@@ -16,6 +16,7 @@ from pinnace.client.flags import Servers, server_options
 from pinnace.client.informer import RestartSupervisor
 from pinnace.client.standby import ProgressTimeout
 from pinnace.controllers.accounts import RootCAPublisher, ServiceAccountController
+from pinnace.controllers.apiservices import APIServiceController
 from pinnace.controllers.deployment import DeploymentController
 from pinnace.controllers.disruption import DisruptionController
 from pinnace.controllers.endpoints import EndpointsController
@@ -67,6 +68,7 @@ def build_controllers(
         RootCAPublisher(shared, root_ca),
         SchedulerNameController(shared.with_component("scheduler-name-controller")),
         HorizontalPodAutoscalerController(shared.with_component("horizontal-pod-autoscaler"), autoscaling),
+        APIServiceController(shared.with_component("apiservice-controller")),
         UnenforcedController(shared.with_component("unenforced-controller")),
     ]
 

@@ -18,10 +18,14 @@ READ = ("get", "list", "watch")
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 _CATEGORIES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("pods", "services", "deployments", "replicasets", "jobs", "horizontalpodautoscalers"), ("all",)),
-    "customresourcedefinitions": ("api-extensions",),
+    **dict.fromkeys(("customresourcedefinitions", "apiservices"), ("api-extensions",)),
     **{resource.plural: ("api-extensions",) for resource in resources.ALL if resource.group == "admissionregistration.k8s.io"},
 }
 """Groups of resources by plural, such as those of `kubectl get all`."""
+_DEPRECATED: Mapping[str, str] = {
+    "endpoints": "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+}
+"""Warnings of all requests about a kind, by plural."""
 _UNDISCOVERED = ("create", "patch", "update")
 SCALED = ("deployments", "replicasets")
 """The plurals with a `scale` subresource."""
@@ -52,6 +56,14 @@ class ApiResource:
     subresources: Mapping[str, Subresource] = field(default_factory=dict)
     custom: CustomVersion | None = None
     """The version of the custom kind that it is."""
+    built_in_warning: str = ""
+
+    @property
+    def deprecation_warning(self) -> str:
+        """The warning of each request; "" if the kind is not deprecated."""
+        if self.custom is not None:
+            return self.custom.deprecation_warning if self.custom.spec.deprecated else ""
+        return self.built_in_warning
 
     @property
     def api_version(self) -> str:
@@ -118,6 +130,7 @@ def _from_resource(resource: Resource[Any]) -> ApiResource:
         resource.short_names,
         _CATEGORIES.get(resource.plural, ()),
         {subresource.name: subresource for subresource in _subresources(resource)},
+        built_in_warning=_DEPRECATED.get(resource.plural, ""),
     )
 
 

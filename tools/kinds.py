@@ -110,6 +110,7 @@ class Kind:
 
 
 KINDS = (
+    Kind("APIServices", "APIService", "apiregistration_v1", "Versions of API groups", CLUSTER, status=True),
     Kind(
         "ClusterRoleBindings",
         "ClusterRoleBinding",

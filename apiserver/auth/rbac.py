@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef
 from pinnace.api.resources import (
     ALL,
+    API_SERVICES,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     COLLECTED,
@@ -129,7 +130,7 @@ _SCALABLE = (DEPLOYMENTS, REPLICA_SETS)
 _ALL_BUT_SECRETS = (*(resource for resource in ALL if resource is not SECRETS), EVENTS_V1)
 _STATUS_OF_CONTROLLERS = (
     PODS, NODES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, RESOURCE_QUOTAS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS,
-    REPLICA_SETS, JOBS, HORIZONTAL_POD_AUTOSCALERS,
+    REPLICA_SETS, JOBS, HORIZONTAL_POD_AUTOSCALERS, API_SERVICES,
 )  # fmt: skip
 """Resources whose status controllers write."""
 _READ_METRICS = PolicyRule(verbs=_READ, apiGroups=[METRICS_GROUP], resources=[PODS.plural, NODES.plural])
@@ -637,7 +638,9 @@ def _controllers() -> list[PolicyRule]:
         *_rules(_READ, _ALL_BUT_SECRETS),
         *_rules(("update", "patch", "delete"), COLLECTED),
         *_rules(("delete", "deletecollection"), [resource for resource in ALL if resource.namespaced]),
-        *_rules(("create",), (PODS, REPLICA_SETS, JOBS, ENDPOINT_SLICES, ENDPOINTS, SERVICE_ACCOUNTS, CONFIG_MAPS)),
+        *_rules(
+            ("create",), (PODS, REPLICA_SETS, JOBS, ENDPOINT_SLICES, ENDPOINTS, SERVICE_ACCOUNTS, CONFIG_MAPS, API_SERVICES)
+        ),
         *_rules(("update", "patch"), _STATUS_OF_CONTROLLERS, "status"),
         *_rules(("create", "update", "patch"), [EVENTS, EVENTS_V1]),
         PolicyRule(verbs=["get", "update"], apiGroups=[WILDCARD], resources=["*/scale"]),  # of the targets of autoscalers

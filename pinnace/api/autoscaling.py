@@ -204,6 +204,11 @@ def _drop_annotations(obj: Any) -> None:
         obj.metadata.annotations.pop(name, None)
 
 
+def drop_status_annotations(obj: v1.HorizontalPodAutoscaler) -> None:
+    for name in (CURRENT_METRICS, CONDITIONS):
+        obj.metadata.annotations.pop(name, None)
+
+
 def _condition(condition: v2.HorizontalPodAutoscalerCondition) -> dict[str, Any]:
     form = to_dict(condition)
     names = ("type", "status", "lastTransitionTime", "reason", "message")

@@ -144,6 +144,7 @@ SHOWN_WHEN_ZERO = {
         "expectedPods",
     ),
     "pinnace.apps.v1.ReplicaSetStatus": ("replicas",),
+    "pinnace.apiregistration.v1.APIServiceSpec": ("groupPriorityMinimum", "versionPriority"),
     "pinnace.autoscaling.v1.ScaleStatus": ("replicas",),
     **{
         f"pinnace.autoscaling.{version}.{name}": fields

@@ -69,6 +69,10 @@ class Conversion:
         """Return the form of the version."""
         return obj if self.is_identity else _renamed(obj, self.served.message(), self.served_names)
 
+    def to_ownable(self, obj: Any) -> Any:
+        """Return the form of the version with only the fields that can have owners."""
+        return self.to_served(obj)
+
     def stored_selector(self, text: str) -> str:
         """Convert a field selector of the version. Raises SelectorError."""
         if self.is_identity or not text:
@@ -128,6 +132,12 @@ class _AutoscalerConversion(Conversion):
 
     def to_served(self, obj: Any) -> Any:
         return autoscaling.to_v1(obj)
+
+    def to_ownable(self, obj: Any) -> Any:
+        """Without the annotations that stand for the status."""
+        result = autoscaling.to_v1(obj)
+        autoscaling.drop_status_annotations(result)
+        return result
 
 
 _CONVERSIONS = (_EVENTS_V1, _AutoscalerConversion(HORIZONTAL_POD_AUTOSCALERS_V1, HORIZONTAL_POD_AUTOSCALERS))

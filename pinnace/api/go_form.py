@@ -26,6 +26,7 @@ SHOWN_WHEN_EMPTY: dict[str, tuple[str, ...]] = {
 SHOWN_AS_NULL: dict[str, tuple[str, ...]] = {
     "pinnace.apiextensions.v1.CustomResourceDefinitionCondition": ("lastTransitionTime",),
     "pinnace.apiextensions.v1.CustomResourceDefinitionStatus": ("conditions", "storedVersions"),
+    "pinnace.apiregistration.v1.APIServiceCondition": ("lastTransitionTime",),
     "pinnace.apps.v1.DeploymentCondition": ("lastUpdateTime", "lastTransitionTime"),
     "pinnace.apps.v1.ReplicaSetCondition": ("lastTransitionTime",),
     "pinnace.autoscaling.v2.HorizontalPodAutoscalerCondition": ("lastTransitionTime",),

@@ -261,9 +261,9 @@ def owners_of(resource: Resource[Any], obj: Any) -> dict[FieldManager, OwnedFiel
 def _in_version(resource: Resource[Any], obj: Any, api_version: str) -> tuple[Resource[Any], Any]:
     """Return the object in the API version of an owner, if that differs in more than names; else as it is."""
     here, there = conversion_of(resource), conversion_to(resource, api_version)
-    if there is None or there.served is here.served or not (here.is_structural or there.is_structural):
+    if there is None or not (here.is_structural or there.is_structural):
         return resource, obj
-    return there.served, there.to_served(here.to_stored(obj))
+    return there.served, there.to_ownable(here.to_stored(obj))
 
 
 def _remaining(resource: Resource[Any], part: FieldSet, excluded: FieldSet) -> FieldSet:

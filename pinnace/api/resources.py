@@ -14,6 +14,8 @@ from google.protobuf.message import Message
 from pinnace.api import (
     admissionregistration_v1_pb2,
     apiextensions_v1_pb2,
+    apiregistration_v1_pb2,
+    apiservices_pb2,
     apps_v1_pb2,
     autoscaling_v1_pb2,
     autoscaling_v1_service_pb2,
@@ -361,6 +363,10 @@ HORIZONTAL_POD_AUTOSCALERS_V1 = Resource(
     "pinnace.autoscaling.v1.HorizontalPodAutoscalersV1", autoscaling_v1_service_pb2, namespaced=True, short_names=("hpa",),
 )  # fmt: skip
 """HORIZONTAL_POD_AUTOSCALERS in another API version (pinnace.api.conversion)."""
+API_SERVICES = Resource(
+    "apiservices", "APIService", "apiregistration.k8s.io/v1", apiregistration_v1_pb2.APIService, "pinnace.v1.APIServices",
+    apiservices_pb2, namespaced=False,
+)  # fmt: skip
 CONFIG_MAPS = Resource(
     "configmaps", "ConfigMap", "v1", core_v1_pb2.ConfigMap, "pinnace.v1.ConfigMaps", configmaps_pb2,
     namespaced=True, short_names=("cm",),
@@ -459,6 +465,7 @@ ALL: tuple[Resource[Any], ...] = (
     ENDPOINT_SLICES,
     ENDPOINTS,
     HORIZONTAL_POD_AUTOSCALERS,
+    API_SERVICES,
     CONFIG_MAPS,
     SECRETS,
     SERVICE_ACCOUNTS,
@@ -589,7 +596,6 @@ SYSTEM_NAMESPACE = "kube-system"
 
 _DEPLOYMENT = "a Deployment keeps pods running"
 _CERTIFICATES = "users are identified by certificates: `pinnace pki DIR --user NAME`; bind roles to users and groups"
-_KINDS = "the kinds are fixed; `pinnace api-resources` shows them"
 _CLAIMS = "request storage with a PersistentVolumeClaim and a StorageClass; see docs/workloads.md"
 _DEVICES = "extended resources of nodes, such as example.com/gpu, are requested like cpu"
 
@@ -609,7 +615,6 @@ class Absent:
 
 
 ABSENT = (
-    Absent("APIService", "APIServices", _KINDS),
     Absent("CertificateSigningRequest", "CertificateSigningRequests", _CERTIFICATES, ("csr",)),
     Absent(
         "ComponentStatus",

@@ -404,6 +404,7 @@ FIELDS: Mapping[str, Mapping[str, Read]] = {
         "status.successful": lambda job: str(job.status.succeeded),
     },
     "endpointslices": _NAMESPACED,
+    "apiservices": _NAME,
     "endpoints": _NAMESPACED,
     "horizontalpodautoscalers": _NAMESPACED,
     "configmaps": _NAMESPACED,

@@ -34,6 +34,7 @@ COLUMNS: Mapping[str, Columns[Any]] = {
     resources.DEPLOYMENTS.plural: workloads.DEPLOYMENTS,
     resources.JOBS.plural: workloads.JOBS,
     resources.ENDPOINT_SLICES.plural: networking.ENDPOINT_SLICES,
+    resources.API_SERVICES.plural: cluster.API_SERVICES,
     resources.ENDPOINTS.plural: networking.ENDPOINTS,
     resources.HORIZONTAL_POD_AUTOSCALERS.plural: autoscaling.HORIZONTAL_POD_AUTOSCALERS,
     resources.CONFIG_MAPS.plural: cluster.CONFIG_MAPS,

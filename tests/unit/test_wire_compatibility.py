@@ -13,6 +13,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from pinnace.api import (
     admissionregistration_v1_pb2,
+    apiregistration_v1_pb2,
     apps_v1_pb2,
     autoscaling_v1_pb2,
     autoscaling_v2_pb2,
@@ -41,6 +42,7 @@ from pinnace.apiserver.registry.strategy import StatusStrategy
 
 PACKAGES = {
     "k8s.io.api.admissionregistration.v1": admissionregistration_v1_pb2,
+    "k8s.io.kube_aggregator.pkg.apis.apiregistration.v1": apiregistration_v1_pb2,
     "k8s.io.api.apps.v1": apps_v1_pb2,
     "k8s.io.api.autoscaling.v1": autoscaling_v1_pb2,
     "k8s.io.api.autoscaling.v2": autoscaling_v2_pb2,

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pinnace.api.resources import (
+    API_SERVICES,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     CONFIG_MAPS,
@@ -71,6 +72,7 @@ from pinnace.apiserver.registry.strategies.policy import (
     ResourceQuotaStrategy,
 )
 from pinnace.apiserver.registry.strategies.rbac import RoleBindingStrategy, RoleStrategy
+from pinnace.apiserver.registry.strategies.registration import APIServiceStrategy
 from pinnace.apiserver.registry.strategies.services import (
     EndpointSliceStrategy,
     IPAddressStrategy,
@@ -111,6 +113,7 @@ _ALL: Sequence[Strategy[Any]] = (
     EndpointSliceStrategy(ENDPOINT_SLICES),
     EndpointsStrategy(ENDPOINTS),
     HorizontalPodAutoscalerStrategy(HORIZONTAL_POD_AUTOSCALERS),
+    APIServiceStrategy(API_SERVICES),
     ConfigMapStrategy(CONFIG_MAPS),
     SecretStrategy(SECRETS),
     ServiceAccountStrategy(SERVICE_ACCOUNTS),

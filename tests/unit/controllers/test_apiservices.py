@@ -76,17 +76,24 @@ async def test_version_of_a_definition_comes_and_goes_with_it() -> None:
     assert world.api_services == {}
 
 
-@pytest.mark.parametrize(("exists", "reason"), [(False, "ServiceNotFound"), (True, "FailedDiscoveryCheck")])
-async def test_service_of_a_user_is_not_available(exists: bool, reason: str) -> None:
+@pytest.mark.parametrize(
+    ("exists", "reason", "message"),
+    [
+        (False, "ServiceNotFound", 'service/a in "n" is not present'),
+        (
+            True,
+            "FailedDiscoveryCheck",
+            'failing or missing response from service/a in "n": this cluster has no aggregation layer',
+        ),
+    ],
+)
+async def test_service_of_a_user_is_not_available(exists: bool, reason: str, message: str) -> None:
     world = World()
     mine = world.api_services["v1.example.com"] = APIService()
+    mine.metadata.name = "v1.example.com"
     mine.spec.service.namespace, mine.spec.service.name = "n", "a"
     if exists:
         world.services["n/a"] = Service()
     await world.controller.sync("v1.example.com")
     (condition,) = world.api_services["v1.example.com"].status.conditions
-    assert (condition.type, condition.status, condition.reason) == ("Available", "False", reason)
-    assert (
-        condition.message.removesuffix(": this cluster has no aggregation layer").endswith('service/a in "n" is not present')
-        is not exists
-    )
+    assert (condition.type, condition.status, condition.reason, condition.message) == ("Available", "False", reason, message)

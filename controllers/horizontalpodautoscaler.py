@@ -3,32 +3,25 @@
     every `sync_period`: Scale of the target, usage of its pods --> proposal of each metric --> the largest --> limits --> Scale
 
 The usage is that of `kubectl top`: one list of metrics.k8s.io for each autoscaler, for which the API server asks each kubelet
-once. The decisions are in replicacalculator.py and scalingrules.py. Metrics of the types Pods, Object and External have no
-server here, so they fail as in a Kubernetes cluster without an adapter.
+once. The decisions are in autoscalermetrics.py, replicacalculator.py and scalingrules.py.
 
 Unlike in Kubernetes, a new autoscaler and a changed spec are synced at once, and not after `sync_period`.
 
 Source: pkg/controller/podautoscaler/horizontal.go of Kubernetes 1.36.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pinnace.api import conditions
-from pinnace.api.autoscaling import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE
 from pinnace.api.autoscaling_v1_pb2 import Scale
 from pinnace.api.autoscaling_v2_pb2 import (
     HorizontalPodAutoscaler,
     HorizontalPodAutoscalerStatus,
-    MetricSpec,
     MetricStatus,
-    MetricTarget,
-    MetricValueStatus,
 )
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.metrics_v1beta1_pb2 import PodMetrics
-from pinnace.api.quantity import QuantityError, canonical, parse
 from pinnace.api.resources import ALL, HORIZONTAL_POD_AUTOSCALERS, Resource, store_key
 from pinnace.api.resources import PODS as POD_RESOURCE
 from pinnace.api.scalars import to_time
@@ -37,19 +30,9 @@ from pinnace.api.verbs_pb2 import DELETED, MODIFIED
 from pinnace.client.errors import ApiError, Conflict, NotFound
 from pinnace.client.informer import Delta
 from pinnace.client.workqueue import MAX_BACKOFF
+from pinnace.controllers.autoscalermetrics import MetricContext, PodUsageReader, compute_metric, tolerances_of
 from pinnace.controllers.informers import SelectorIndex
-from pinnace.controllers.replicacalculator import (
-    MetricError,
-    ReplicaProposal,
-    StartupDelays,
-    Tolerances,
-    group_pods,
-    milli_value,
-    propose_for_average,
-    propose_for_utilization,
-    requests_by_pod,
-    usage_by_pod,
-)
+from pinnace.controllers.replicacalculator import MetricError, StartupDelays
 from pinnace.controllers.runtime import ControllerContext, WatchedResource
 from pinnace.controllers.scalingrules import (
     Bounds,
@@ -64,14 +47,6 @@ from pinnace.controllers.writes import Expectations
 ABLE_TO_SCALE, SCALING_ACTIVE, SCALING_LIMITED = "AbleToScale", "ScalingActive", "ScalingLimited"
 UPDATE_ATTEMPTS = 5
 """Maximum number of attempts to change a Scale that others change at the same time."""
-_NO_CUSTOM_METRICS = "unable to fetch metrics from custom metrics API: no custom metrics API (custom.metrics.k8s.io) registered"
-_REASONS: Mapping[str, str] = {
-    RESOURCE: "FailedGetResourceMetric",
-    CONTAINER_RESOURCE: "FailedGetContainerResourceMetric",
-    PODS: "FailedGetPodsMetric",
-    OBJECT: "FailedGetObjectMetric",
-    EXTERNAL: "FailedGetExternalMetric",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,31 +59,12 @@ class AutoscalerOptions:
     delays: StartupDelays = field(default_factory=StartupDelays)
 
 
-class MetricResult(NamedTuple):
-    """What one metric asks for. `error`: why it could not be computed, with the text of the event."""
-
-    status: MetricStatus
-    replicas: int = 0
-    name: str = ""
-    error: str = ""
-    event: str = ""
-
-
 class Decision(NamedTuple):
     """The replicas that the metrics ask for; None if they cannot be computed. `reason`: of a change."""
 
     statuses: Sequence[MetricStatus]
     replicas: int | None = None
     reason: str = ""
-
-
-def tolerances_of(autoscaler: HorizontalPodAutoscaler, default: float) -> Tolerances:
-    behavior = autoscaler.spec.behavior
-    down, up = (
-        float(parse(rules.tolerance.string)) if rules.HasField("tolerance") else default
-        for rules in (behavior.scaleDown, behavior.scaleUp)
-    )
-    return Tolerances(down, up)
 
 
 def find_scaled_resource(kind: str, group: str) -> Resource[Any] | None:
@@ -228,16 +184,26 @@ class HorizontalPodAutoscalerController:
         except MetricError as error:
             self._events.event(autoscaler, "Warning", "FailedComputeMetricsReplicas", str(error))
             return Decision(())
-        usage = PodUsageReader(self._client, autoscaler.metadata.namespace, str(selector))
-        results = [await self._compute_metric(autoscaler, metric, current, pods, usage) for metric in spec.metrics]
+        namespace = autoscaler.metadata.namespace
+        context = MetricContext(
+            namespace,
+            current,
+            pods,
+            PodUsageReader(self._client, namespace, str(selector)),
+            tolerances_of(autoscaler, self._options.tolerance),
+            self._options.delays,
+            self._clock.time(),
+        )
+        results = [await compute_metric(metric, context) for metric in spec.metrics]
         failed = [result for result in results if result.error]
+        for result in failed:
+            self._events.event(autoscaler, "Warning", result.reason, result.event)
         best = max((result for result in results if not result.error), key=lambda result: result.replicas, default=None)
         statuses = [result.status for result in results]
         if best is None or (failed and best.replicas < current):
-            first, index = failed[0], results.index(failed[0])
-            reason = _REASONS.get(spec.metrics[index].type, "InvalidMetricSourceType")
+            first = failed[0]
             message = f"the HPA was unable to compute the replica count: {first.event}"
-            self._say(autoscaler, SCALING_ACTIVE, "False", reason, message)
+            self._say(autoscaler, SCALING_ACTIVE, "False", first.reason, message)
             count = f"{len(failed)} invalid out of {len(results)}"
             text = f"invalid metrics ({count}), first error is: {first.error}"
             self._events.event(autoscaler, "Warning", "FailedComputeMetricsReplicas", text)
@@ -290,74 +256,6 @@ class HorizontalPodAutoscalerController:
         self._events.event(autoscaler, "Warning", reason, message)
         self._say(autoscaler, SCALING_ACTIVE, "False", reason, message)
         return MetricError(message)
-
-    async def _compute_metric(
-        self,
-        autoscaler: HorizontalPodAutoscaler,
-        metric: MetricSpec,
-        current: int,
-        pods: Sequence[Pod],
-        usage: "PodUsageReader",
-    ) -> MetricResult:
-        """Compute one metric. An error is reported as an event."""
-        try:
-            match metric.type:
-                case "Resource":
-                    source, container, prefix = (
-                        metric.resource,
-                        "",
-                        f"failed to get {metric.resource.name} resource metric value",
-                    )
-                case "ContainerResource":
-                    container = metric.containerResource.container
-                    source, prefix = metric.containerResource, f"failed to get {container} container metric value"  # type: ignore[assignment]
-                case _:
-                    error, text = describe_unserved_metric(metric, autoscaler.metadata.namespace)
-                    self._events.event(autoscaler, "Warning", _REASONS.get(metric.type, "InvalidMetricSourceType"), text)
-                    return MetricResult(MetricStatus(), error=error, event=text)
-            proposal = await self._propose(autoscaler, source.name, container, source.target, current, pods, usage)
-        except (MetricError, QuantityError) as error:
-            self._events.event(autoscaler, "Warning", _REASONS[metric.type], str(error))
-            return MetricResult(MetricStatus(), error=f"{prefix}: {error}", event=str(error))
-        of_container = "container " if container else ""
-        name = f"{source.name} resource"
-        if proposal.utilization is not None:
-            name = f"{source.name} {of_container}resource utilization (percentage of request)"
-        return MetricResult(_metric_status(metric, proposal), proposal.replicas, name)
-
-    async def _propose(
-        self,
-        autoscaler: HorizontalPodAutoscaler,
-        resource: str,
-        container: str,
-        target: MetricTarget,
-        current: int,
-        pods: Sequence[Pod],
-        usage: "PodUsageReader",
-    ) -> ReplicaProposal:
-        """Raise MetricError or QuantityError."""
-        tolerances = tolerances_of(autoscaler, self._options.tolerance)
-        by_value = target.HasField("averageValue")
-        if not by_value and not target.HasField("averageUtilization"):
-            missing = "neither an average utilization target nor an average value (usage) target was set"
-            raise MetricError(f"invalid resource metric source: {missing}")
-        try:
-            try:
-                used = usage_by_pod(await usage.read(), resource, container)
-            except MetricError as error:
-                what = "failed to get container metrics: " if container and "not present" in str(error) else ""
-                raise MetricError(f"unable to get metrics for resource {resource}: {what}{error}") from None
-            if not pods:
-                raise MetricError("no pods returned by selector while calculating replica count")
-            groups = group_pods(pods, used, resource, self._options.delays, self._clock.time())
-            if by_value:
-                return propose_for_average(current, milli_value(target.averageValue), used, groups, tolerances)
-            if not used.keys() - groups.ignored - groups.unready:
-                raise MetricError("did not receive metrics for targeted pods (pods might be unready)")
-            requests = requests_by_pod(pods, resource, container)
-            return propose_for_utilization(current, target.averageUtilization, used, groups, requests, tolerances)
-        except MetricError as error:
-            raise MetricError(f"failed to get {resource} {'usage' if by_value else 'utilization'}: {error}") from None
 
     async def _rescale(
         self, autoscaler: HorizontalPodAutoscaler, resource: Resource[Any], scale: Scale, decision: Decision
@@ -416,83 +314,6 @@ class HorizontalPodAutoscalerController:
             gone = HorizontalPodAutoscaler()
             gone.metadata.uid = uid
             self._selecting.follow((Delta(DELETED, gone, gone),))
-
-
-class PodUsageReader:
-    """Reads the usage of the pods of one sync, at most once."""
-
-    def __init__(self, client: Any, namespace: str, labels: str) -> None:
-        self._client = client
-        self._namespace = namespace
-        self._labels = labels
-        self._items: Sequence[PodMetrics] | None = None
-
-    async def read(self) -> Sequence[PodMetrics]:
-        """Raise MetricError if there is none."""
-        if self._items is None:
-            try:
-                self._items = (await self._client.usage.pods(self._namespace, labels=self._labels)).items
-            except ApiError as error:
-                raise MetricError(f"unable to fetch metrics from resource metrics API: {error.message}") from None
-        if not self._items:
-            raise MetricError("no metrics returned from resource metrics API")
-        return self._items
-
-
-def describe_unserved_metric(metric: MetricSpec, namespace: str) -> tuple[str, str]:
-    """Return the error of a metric that no API serves, and the text of its event."""
-    match metric.type:
-        case "Pods":
-            text = f"unable to get metric {metric.pods.metric.name}: {_NO_CUSTOM_METRICS}"
-            return f"failed to get pods metric value: {text}", text
-        case "Object":
-            source, about = metric.object, metric.object.describedObject
-            text = f"unable to get metric {source.metric.name} on {about.kind} {namespace}/{about.name}: {_NO_CUSTOM_METRICS}"
-            by_average = not source.target.HasField("value")
-            failed = f"failed to get {source.metric.name} object metric: {text}" if by_average else text
-            return f"failed to get object metric value: {failed}", text
-        case "External":
-            name = metric.external.metric.name
-            selector = "nil" if not metric.external.metric.HasField("selector") else _go_selector(metric)
-            missing = f"the server could not find the requested resource (get {name}.external.metrics.k8s.io)"
-            where = f"{namespace}/{name}/{selector}"
-            text = f"unable to get external metric {where}: unable to fetch metrics from external metrics API: {missing}"
-            if metric.external.target.HasField("averageValue"):
-                return f"failed to get {name} external metric value: failed to get {name} external metric: {text}", text
-            return f"failed to get {name} external metric value: failed to get external metric {name}: {text}", text
-        case unknown:
-            text = f'unknown metric source type "{unknown}"'
-            return text, text
-
-
-def _go_selector(metric: MetricSpec) -> str:
-    """Return a label selector as Kubernetes prints it."""
-    selector = metric.external.metric.selector
-    labels = "".join(f"{key}: {value}," for key, value in sorted(selector.matchLabels.items()))
-    expressions = "".join(
-        f"LabelSelectorRequirement{{Key:{item.key},Operator:{item.operator},Values:[{' '.join(item.values)}],}},"
-        for item in selector.matchExpressions
-    )
-    return (
-        f"&LabelSelector{{MatchLabels:map[string]string{{{labels}}},"
-        f"MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
-    )
-
-
-def _metric_status(metric: MetricSpec, proposal: ReplicaProposal) -> MetricStatus:
-    value = MetricValueStatus()
-    value.averageValue.string = canonical(f"{proposal.average}m")
-    if proposal.utilization is not None:
-        value.averageUtilization = proposal.utilization
-    status = MetricStatus(type=metric.type)
-    if metric.type == CONTAINER_RESOURCE:
-        status.containerResource.name = metric.containerResource.name
-        status.containerResource.container = metric.containerResource.container
-        status.containerResource.current.CopyFrom(value)
-    else:
-        status.resource.name = metric.resource.name
-        status.resource.current.CopyFrom(value)
-    return status
 
 
 def _set_status(autoscaler: HorizontalPodAutoscaler, current: int, desired: int, statuses: Sequence[MetricStatus]) -> None:

@@ -15,11 +15,8 @@ from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import ADDED, MODIFIED
 from pinnace.client.errors import ApiError, Conflict, NotFound
 from pinnace.client.informer import Delta
-from pinnace.controllers.horizontalpodautoscaler import (
-    AutoscalerOptions,
-    HorizontalPodAutoscalerController,
-    describe_unserved_metric,
-)
+from pinnace.controllers.autoscalermetrics import describe_unserved_metric
+from pinnace.controllers.horizontalpodautoscaler import AutoscalerOptions, HorizontalPodAutoscalerController
 from pinnace.controllers.informers import LabelIndex, select_all
 from tests.clock import FakeClock
 

@@ -19,7 +19,7 @@ from pinnace.api.autoscaling_v2_pb2 import (
 )
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.metrics_v1beta1_pb2 import PodMetrics
-from pinnace.api.quantity import QuantityError, canonical, parse
+from pinnace.api.quantity import QuantityError, canonicalize_quantity, parse
 from pinnace.client.client import Client
 from pinnace.client.errors import ApiError
 from pinnace.controllers.replicacalculator import (
@@ -197,7 +197,7 @@ def _go_selector(metric: MetricSpec) -> str:
 
 def _metric_status(metric: MetricSpec, proposal: ReplicaProposal) -> MetricStatus:
     value = MetricValueStatus()
-    value.averageValue.string = canonical(f"{proposal.average}m")
+    value.averageValue.string = canonicalize_quantity(f"{proposal.average}m")
     if proposal.utilization is not None:
         value.averageUtilization = proposal.utilization
     status = MetricStatus(type=metric.type)

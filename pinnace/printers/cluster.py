@@ -18,6 +18,11 @@ from pinnace.printers.columns import NONE, Columns, format_age, format_time, is_
 
 _ROLE_PREFIX = "node-role.kubernetes.io/"
 _ROLE = "kubernetes.io/role"
+CUSTOM_RESOURCE_DEFINITIONS: Columns[CustomResourceDefinition] = Columns(
+    ("NAME", "CREATED AT"),
+    (),
+    lambda definition, now: (definition.metadata.name, format_time(definition.metadata.creationTimestamp)),
+)
 
 
 def node_row(node: Node, now: float) -> tuple[str, ...]:
@@ -242,9 +247,3 @@ def api_service_row(api_service: APIService, now: float) -> tuple[str, ...]:
 
 
 API_SERVICES = Columns(headers=("NAME", "SERVICE", "AVAILABLE", "AGE"), wide=(), row=api_service_row)
-
-CUSTOM_RESOURCE_DEFINITIONS: Columns[CustomResourceDefinition] = Columns(
-    ("NAME", "CREATED AT"),
-    (),
-    lambda definition, now: (definition.metadata.name, format_time(definition.metadata.creationTimestamp)),
-)

@@ -195,8 +195,8 @@ class Dispatcher:
 
     async def _answer_route(self, request: Request, route: Route, read_body: ReadBody | None) -> Response | Upgrade:
         handler = self._find_handler(route)
-        if (custom := route.resource.custom) is not None and custom.spec.deprecated:
-            request.warnings.append(custom.deprecation_warning)
+        if warning := route.resource.deprecation_warning:
+            request.warnings.append(warning)
         try:
             if read_body is not None and request.method in _WITH_BODY:
                 is_review = route.resource.verbs == REVIEW_VERBS

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pinnace.api.resources import (
+    API_SERVICES,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     CONFIG_MAPS,
@@ -12,7 +13,9 @@ from pinnace.api.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
     ENDPOINT_SLICES,
+    ENDPOINTS,
     EVENTS,
+    HORIZONTAL_POD_AUTOSCALERS,
     INGRESS_CLASSES,
     INGRESSES,
     IP_ADDRESSES,
@@ -49,6 +52,7 @@ from pinnace.apiserver.registry.strategies.admission import (
     ValidatingAdmissionPolicyStrategy,
     WebhookConfigurationStrategy,
 )
+from pinnace.apiserver.registry.strategies.autoscaling import HorizontalPodAutoscalerStrategy
 from pinnace.apiserver.registry.strategies.cluster import (
     EventStrategy,
     LeaseStrategy,
@@ -58,6 +62,7 @@ from pinnace.apiserver.registry.strategies.cluster import (
 )
 from pinnace.apiserver.registry.strategies.configuration import ConfigMapStrategy, SecretStrategy, ServiceAccountStrategy
 from pinnace.apiserver.registry.strategies.definitions import DefinitionStrategy
+from pinnace.apiserver.registry.strategies.endpoints import EndpointsStrategy
 from pinnace.apiserver.registry.strategies.networking import IngressClassStrategy, IngressStrategy, NetworkPolicyStrategy
 from pinnace.apiserver.registry.strategies.pods import PodStrategy
 from pinnace.apiserver.registry.strategies.policy import (
@@ -67,6 +72,7 @@ from pinnace.apiserver.registry.strategies.policy import (
     ResourceQuotaStrategy,
 )
 from pinnace.apiserver.registry.strategies.rbac import RoleBindingStrategy, RoleStrategy
+from pinnace.apiserver.registry.strategies.registration import APIServiceStrategy
 from pinnace.apiserver.registry.strategies.services import (
     EndpointSliceStrategy,
     IPAddressStrategy,
@@ -105,6 +111,9 @@ _ALL: Sequence[Strategy[Any]] = (
     DeploymentStrategy(DEPLOYMENTS),
     JobStrategy(JOBS),
     EndpointSliceStrategy(ENDPOINT_SLICES),
+    EndpointsStrategy(ENDPOINTS),
+    HorizontalPodAutoscalerStrategy(HORIZONTAL_POD_AUTOSCALERS),
+    APIServiceStrategy(API_SERVICES),
     ConfigMapStrategy(CONFIG_MAPS),
     SecretStrategy(SECRETS),
     ServiceAccountStrategy(SERVICE_ACCOUNTS),

@@ -37,7 +37,7 @@ _KINDS_GROUPS: Sequence[tuple[str, Mapping[str, Sequence[str]]]] = (
         "column definitions of built-in kinds have no descriptions",
         {
             f"{kind}: table": tuple(f"body.columnDefinitions[{index}].description" for index in range(columns))
-            for kind, columns in (("crd", 2), ("vwc", 3), ("vapb", 4), ("ingressclass", 4), ("ingress", 6))
+            for kind, columns in (("crd", 2), ("vwc", 3), ("vapb", 4), ("ingressclass", 4), ("ingress", 6), ("cronjob", 10))
         },
     ),
     (
@@ -60,8 +60,6 @@ KINDS_ACCEPTED: Mapping[str, tuple[Sequence[str], str]] = {
 UNSERVED: Mapping[str, str] = {
     "sts": "StatefulSets are not served",
     "controllerrevision": "ControllerRevisions are not served",
-    "ds": "DaemonSets are not served",
-    "cronjob": "CronJobs are not served",
     "hpa": "HorizontalPodAutoscalers are not served",
 }
 """The beginnings of the names of requests about what is not served yet, with the reasons."""

@@ -128,6 +128,7 @@ KINDS = (
         CLUSTER,
         notes={"Update": "Drivers may be added and removed. Of an existing driver, only allocatable is mutable."},
     ),
+    Kind("CronJobs", "CronJob", "batch_v1", "Jobs on a schedule", NAMESPACED, status=True),
     Kind(
         "CustomResourceDefinitions",
         "CustomResourceDefinition",
@@ -136,6 +137,15 @@ KINDS = (
         CLUSTER,
         status=True,
         notes={"Update": "spec.group, spec.scope and the accepted names are immutable."},
+    ),
+    Kind(
+        "DaemonSets",
+        "DaemonSet",
+        "apps_v1",
+        "Pods on every node",
+        NAMESPACED,
+        status=True,
+        notes={"Update": "spec.selector is immutable."},
     ),
     Kind(
         "Deployments",

@@ -162,3 +162,89 @@ class DeploymentList(_message.Message):
     metadata: _meta_v1_pb2.ListMeta
     items: _containers.RepeatedCompositeFieldContainer[Deployment]
     def __init__(self, metadata: _Optional[_Union[_meta_v1_pb2.ListMeta, _Mapping]] = ..., items: _Optional[_Iterable[_Union[Deployment, _Mapping]]] = ...) -> None: ...
+
+class DaemonSet(_message.Message):
+    __slots__ = ("metadata", "spec", "status")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    metadata: _meta_v1_pb2.ObjectMeta
+    spec: DaemonSetSpec
+    status: DaemonSetStatus
+    def __init__(self, metadata: _Optional[_Union[_meta_v1_pb2.ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[DaemonSetSpec, _Mapping]] = ..., status: _Optional[_Union[DaemonSetStatus, _Mapping]] = ...) -> None: ...
+
+class DaemonSetSpec(_message.Message):
+    __slots__ = ("selector", "template", "updateStrategy", "minReadySeconds", "revisionHistoryLimit")
+    SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATE_FIELD_NUMBER: _ClassVar[int]
+    UPDATESTRATEGY_FIELD_NUMBER: _ClassVar[int]
+    MINREADYSECONDS_FIELD_NUMBER: _ClassVar[int]
+    REVISIONHISTORYLIMIT_FIELD_NUMBER: _ClassVar[int]
+    selector: _meta_v1_pb2.LabelSelector
+    template: _core_v1_pb2.PodTemplateSpec
+    updateStrategy: DaemonSetUpdateStrategy
+    minReadySeconds: int
+    revisionHistoryLimit: int
+    def __init__(self, selector: _Optional[_Union[_meta_v1_pb2.LabelSelector, _Mapping]] = ..., template: _Optional[_Union[_core_v1_pb2.PodTemplateSpec, _Mapping]] = ..., updateStrategy: _Optional[_Union[DaemonSetUpdateStrategy, _Mapping]] = ..., minReadySeconds: _Optional[int] = ..., revisionHistoryLimit: _Optional[int] = ...) -> None: ...
+
+class DaemonSetUpdateStrategy(_message.Message):
+    __slots__ = ("type", "rollingUpdate")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    ROLLINGUPDATE_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    rollingUpdate: RollingUpdateDaemonSet
+    def __init__(self, type: _Optional[str] = ..., rollingUpdate: _Optional[_Union[RollingUpdateDaemonSet, _Mapping]] = ...) -> None: ...
+
+class RollingUpdateDaemonSet(_message.Message):
+    __slots__ = ("maxUnavailable", "maxSurge")
+    MAXUNAVAILABLE_FIELD_NUMBER: _ClassVar[int]
+    MAXSURGE_FIELD_NUMBER: _ClassVar[int]
+    maxUnavailable: _intstr_v1_pb2.IntOrString
+    maxSurge: _intstr_v1_pb2.IntOrString
+    def __init__(self, maxUnavailable: _Optional[_Union[_intstr_v1_pb2.IntOrString, _Mapping]] = ..., maxSurge: _Optional[_Union[_intstr_v1_pb2.IntOrString, _Mapping]] = ...) -> None: ...
+
+class DaemonSetStatus(_message.Message):
+    __slots__ = ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady", "observedGeneration", "updatedNumberScheduled", "numberAvailable", "numberUnavailable", "collisionCount", "conditions")
+    CURRENTNUMBERSCHEDULED_FIELD_NUMBER: _ClassVar[int]
+    NUMBERMISSCHEDULED_FIELD_NUMBER: _ClassVar[int]
+    DESIREDNUMBERSCHEDULED_FIELD_NUMBER: _ClassVar[int]
+    NUMBERREADY_FIELD_NUMBER: _ClassVar[int]
+    OBSERVEDGENERATION_FIELD_NUMBER: _ClassVar[int]
+    UPDATEDNUMBERSCHEDULED_FIELD_NUMBER: _ClassVar[int]
+    NUMBERAVAILABLE_FIELD_NUMBER: _ClassVar[int]
+    NUMBERUNAVAILABLE_FIELD_NUMBER: _ClassVar[int]
+    COLLISIONCOUNT_FIELD_NUMBER: _ClassVar[int]
+    CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    currentNumberScheduled: int
+    numberMisscheduled: int
+    desiredNumberScheduled: int
+    numberReady: int
+    observedGeneration: int
+    updatedNumberScheduled: int
+    numberAvailable: int
+    numberUnavailable: int
+    collisionCount: int
+    conditions: _containers.RepeatedCompositeFieldContainer[DaemonSetCondition]
+    def __init__(self, currentNumberScheduled: _Optional[int] = ..., numberMisscheduled: _Optional[int] = ..., desiredNumberScheduled: _Optional[int] = ..., numberReady: _Optional[int] = ..., observedGeneration: _Optional[int] = ..., updatedNumberScheduled: _Optional[int] = ..., numberAvailable: _Optional[int] = ..., numberUnavailable: _Optional[int] = ..., collisionCount: _Optional[int] = ..., conditions: _Optional[_Iterable[_Union[DaemonSetCondition, _Mapping]]] = ...) -> None: ...
+
+class DaemonSetCondition(_message.Message):
+    __slots__ = ("type", "status", "lastTransitionTime", "reason", "message")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    LASTTRANSITIONTIME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    status: str
+    lastTransitionTime: _meta_v1_pb2.Time
+    reason: str
+    message: str
+    def __init__(self, type: _Optional[str] = ..., status: _Optional[str] = ..., lastTransitionTime: _Optional[_Union[_meta_v1_pb2.Time, _Mapping]] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
+class DaemonSetList(_message.Message):
+    __slots__ = ("metadata", "items")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    metadata: _meta_v1_pb2.ListMeta
+    items: _containers.RepeatedCompositeFieldContainer[DaemonSet]
+    def __init__(self, metadata: _Optional[_Union[_meta_v1_pb2.ListMeta, _Mapping]] = ..., items: _Optional[_Iterable[_Union[DaemonSet, _Mapping]]] = ...) -> None: ...

@@ -21,9 +21,11 @@ from pinnace.api import (
     configmaps_pb2,
     coordination_v1_pb2,
     core_v1_pb2,
+    cronjobs_pb2,
     csinodes_pb2,
     customobjects_pb2,
     customresourcedefinitions_pb2,
+    daemonsets_pb2,
     deployments_pb2,
     discovery_v1_pb2,
     endpointslices_pb2,
@@ -339,6 +341,14 @@ JOBS = Resource(
     "jobs", "Job", "batch/v1", batch_v1_pb2.Job, "pinnace.v1.Jobs", jobs_pb2,
     namespaced=True,
 )  # fmt: skip
+CRON_JOBS = Resource(
+    "cronjobs", "CronJob", "batch/v1", batch_v1_pb2.CronJob, "pinnace.v1.CronJobs", cronjobs_pb2,
+    namespaced=True, short_names=("cj",),
+)  # fmt: skip
+DAEMON_SETS = Resource(
+    "daemonsets", "DaemonSet", "apps/v1", apps_v1_pb2.DaemonSet, "pinnace.v1.DaemonSets", daemonsets_pb2,
+    namespaced=True, short_names=("ds",),
+)  # fmt: skip
 ENDPOINT_SLICES = Resource(
     "endpointslices", "EndpointSlice", "discovery.k8s.io/v1", discovery_v1_pb2.EndpointSlice,
     "pinnace.v1.EndpointSlices", endpointslices_pb2, namespaced=True,
@@ -438,6 +448,8 @@ ALL: tuple[Resource[Any], ...] = (
     REPLICA_SETS,
     DEPLOYMENTS,
     JOBS,
+    CRON_JOBS,
+    DAEMON_SETS,
     ENDPOINT_SLICES,
     CONFIG_MAPS,
     SECRETS,
@@ -602,12 +614,8 @@ ABSENT = (
         "ControllerRevisions",
         "`pinnace rollout history deployment/NAME` shows the revisions of a Deployment",
     ),
-    Absent("CronJob", "CronJobs", "run `pinnace create -f` from cron, on a Job with generateName", ("cj",)),
     Absent("CSIDriver", "CSIDrivers", _CLAIMS),
     Absent("CSIStorageCapacity", "CSIStorageCapacities", _CLAIMS),
-    Absent(
-        "DaemonSet", "DaemonSets", f"{_DEPLOYMENT}; one for each node with podAntiAffinity on kubernetes.io/hostname", ("ds",)
-    ),
     Absent("DeviceClass", "DeviceClasses", _DEVICES),
     Absent("Endpoints", "Endpoints", "`pinnace get endpointslices` shows the addresses of the pods of services", ("ep",)),
     Absent("FlowSchema", "FlowSchemas", "flow control is the API servers' own"),

@@ -45,6 +45,8 @@ OLD_ZONE_LABEL, OLD_REGION_LABEL = "failure-domain.beta.kubernetes.io/zone", "fa
 DISRUPTION_TARGET = "DisruptionTarget"
 """The condition of a pod that is terminated by a disruption, with the reason and the time.
 Source: https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions"""
+TEMPLATE_GENERATION_ANNOTATION = "deprecated.daemonset.template.generation"
+"""The number of the template of a daemon set."""
 COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
 """On a pod: a signed 32-bit integer. A ReplicaSet deletes pods with the lowest value first."""
 DEFAULT_CONTAINER_ANNOTATION = "kubectl.kubernetes.io/default-container"

@@ -33,6 +33,8 @@ COLUMNS: Mapping[str, Columns[Any]] = {
     resources.REPLICA_SETS.plural: workloads.REPLICA_SETS,
     resources.DEPLOYMENTS.plural: workloads.DEPLOYMENTS,
     resources.JOBS.plural: workloads.JOBS,
+    resources.CRON_JOBS.plural: workloads.CRON_JOBS,
+    resources.DAEMON_SETS.plural: workloads.DAEMON_SETS,
     resources.ENDPOINT_SLICES.plural: networking.ENDPOINT_SLICES,
     resources.CONFIG_MAPS.plural: cluster.CONFIG_MAPS,
     resources.SECRETS.plural: cluster.SECRETS,

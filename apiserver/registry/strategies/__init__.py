@@ -8,8 +8,10 @@ from pinnace.api.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     CONFIG_MAPS,
+    CRON_JOBS,
     CSI_NODES,
     CUSTOM_RESOURCE_DEFINITIONS,
+    DAEMON_SETS,
     DEPLOYMENTS,
     ENDPOINT_SLICES,
     EVENTS,
@@ -57,6 +59,8 @@ from pinnace.apiserver.registry.strategies.cluster import (
     RuntimeClassStrategy,
 )
 from pinnace.apiserver.registry.strategies.configuration import ConfigMapStrategy, SecretStrategy, ServiceAccountStrategy
+from pinnace.apiserver.registry.strategies.cronjobs import CronJobStrategy
+from pinnace.apiserver.registry.strategies.daemonsets import DaemonSetStrategy
 from pinnace.apiserver.registry.strategies.definitions import DefinitionStrategy
 from pinnace.apiserver.registry.strategies.networking import IngressClassStrategy, IngressStrategy, NetworkPolicyStrategy
 from pinnace.apiserver.registry.strategies.pods import PodStrategy
@@ -104,6 +108,8 @@ _ALL: Sequence[Strategy[Any]] = (
     ReplicaSetStrategy(REPLICA_SETS),
     DeploymentStrategy(DEPLOYMENTS),
     JobStrategy(JOBS),
+    CronJobStrategy(CRON_JOBS),
+    DaemonSetStrategy(DAEMON_SETS),
     EndpointSliceStrategy(ENDPOINT_SLICES),
     ConfigMapStrategy(CONFIG_MAPS),
     SecretStrategy(SECRETS),

@@ -20,6 +20,7 @@ from collections.abc import Iterable
 
 from pinnace.api import names
 from pinnace.api.apps_v1_pb2 import (
+    DaemonSetSpec,
     Deployment,
     DeploymentSpec,
     DeploymentStatus,
@@ -91,6 +92,7 @@ _COMPLETED_INDEXES_PATH, _UNCOUNTED_PODS_PATH = "status.completedIndexes", "stat
 _TEMPLATE_PATH = "spec.template"
 _SELECTOR_PATH = "spec.selector"
 ReplicatedSpec = DeploymentSpec | ReplicaSetSpec
+Selecting = ReplicatedSpec | DaemonSetSpec | JobSpec
 
 
 class ReplicaSetStrategy(StatusStrategy[ReplicaSet]):
@@ -209,22 +211,9 @@ class JobStrategy(StatusStrategy[Job]):
             obj.metadata.labels.update(spec.template.metadata.labels)
 
     def check_fields(self, obj: Job, out: list[Violation]) -> None:
-        spec = obj.spec
-        not_negative(spec, "spec", _JOB_SPEC_COUNTS, out)
-        if spec.completionMode not in _COMPLETION_MODES:
-            out.append(unsupported("spec.completionMode", spec.completionMode, _COMPLETION_MODES))
-        if spec.podReplacementPolicy not in _POD_REPLACEMENT_POLICIES:
-            out.append(unsupported("spec.podReplacementPolicy", spec.podReplacementPolicy, _POD_REPLACEMENT_POLICIES))
-        if spec.completionMode == INDEXED:
-            if not spec.HasField("completions"):
-                out.append(required("spec.completions", f"when completion mode is {INDEXED}"))
-            if spec.parallelism > _MAX_INDEXED_COMPLETIONS:
-                detail = f"must be less than or equal to {_MAX_INDEXED_COMPLETIONS} when completion mode is {INDEXED}"
-                out.append(invalid("spec.parallelism", spec.parallelism, detail))
-        validate_selection(spec, out)
-        validate_template(spec.template, out)
-        if spec.template.spec.restartPolicy == "Always":
-            out.append(required(_RESTART_POLICY_PATH, 'valid values: "OnFailure", "Never"'))
+        validate_job_spec(obj.spec, out)
+        validate_selection(obj.spec, out)
+        validate_job_template(obj.spec, out)
 
     def check_new(self, obj: Job, out: list[Violation]) -> None:
         self.check_fields(obj, out)
@@ -248,6 +237,28 @@ class JobStrategy(StatusStrategy[Job]):
 
     def check_status_change(self, new: Job, old: Job, out: list[Violation]) -> None:
         validate_job_status_update(new, old, out)
+
+
+def validate_job_spec(spec: JobSpec, out: list[Violation]) -> None:
+    """Validate the fields of a job other than its selector and its template. A cron job has none of the defaults."""
+    not_negative(spec, "spec", _JOB_SPEC_COUNTS, out)
+    if spec.HasField("completionMode") and spec.completionMode not in _COMPLETION_MODES:
+        out.append(unsupported("spec.completionMode", spec.completionMode, _COMPLETION_MODES))
+    if spec.HasField("podReplacementPolicy") and spec.podReplacementPolicy not in _POD_REPLACEMENT_POLICIES:
+        out.append(unsupported("spec.podReplacementPolicy", spec.podReplacementPolicy, _POD_REPLACEMENT_POLICIES))
+    if spec.completionMode == INDEXED:
+        if not spec.HasField("completions"):
+            out.append(required("spec.completions", f"when completion mode is {INDEXED}"))
+        if spec.parallelism > _MAX_INDEXED_COMPLETIONS:
+            detail = f"must be less than or equal to {_MAX_INDEXED_COMPLETIONS} when completion mode is {INDEXED}"
+            out.append(invalid("spec.parallelism", spec.parallelism, detail))
+
+
+def validate_job_template(spec: JobSpec, out: list[Violation]) -> None:
+    """Validate the template of a job's pods."""
+    validate_template(spec.template, out)
+    if spec.template.spec.restartPolicy == "Always":
+        out.append(required(_RESTART_POLICY_PATH, 'valid values: "OnFailure", "Never"'))
 
 
 def _generated(metadata: ObjectMeta) -> Iterable[tuple[str, str]]:
@@ -452,7 +463,7 @@ def workload_warnings(name: str, template: PodTemplateSpec) -> Iterable[str]:
     yield from spec_warnings(template.spec, f"{_TEMPLATE_PATH}.spec")
 
 
-def validate_selection(spec: ReplicatedSpec | JobSpec, out: list[Violation]) -> None:
+def validate_selection(spec: Selecting, out: list[Violation]) -> None:
     """Check that the selector is set and selects the pods of the template."""
     if not spec.HasField("selector"):
         out.append(required(_SELECTOR_PATH))
@@ -465,7 +476,7 @@ def validate_selection(spec: ReplicatedSpec | JobSpec, out: list[Violation]) -> 
         out.append(invalid(f"{_TEMPLATE_PATH}.metadata.labels", labels, "`selector` does not match template `labels`"))
 
 
-def validate_selector_update(new: ReplicatedSpec | JobSpec, old: ReplicatedSpec | JobSpec, out: list[Violation]) -> None:
+def validate_selector_update(new: Selecting, old: Selecting, out: list[Violation]) -> None:
     """Check that the selector has not changed."""
     if new.selector != old.selector:
         out.append(invalid(_SELECTOR_PATH, to_dict(new.selector), IMMUTABLE))

@@ -115,6 +115,11 @@ BODIES: Mapping[str, tuple[Change, Change]] = {
     "replicasets": (template, scaled),
     "deployments": (template, scaled),
     "jobs": (template, lambda obj: setattr(obj.spec, "suspend", True)),
+    "cronjobs": (
+        lambda obj: setattr(obj.spec, "concurrencyPolicy", "Spoilt"),
+        lambda obj: setattr(obj.spec, "schedule", "@daily"),
+    ),
+    "daemonsets": (template, lambda obj: setattr(obj.spec, "minReadySeconds", 7)),
     "configmaps": (lambda obj: obj.data.update({"a/b": "spoilt"}), lambda obj: obj.data.update(other="text")),
     "secrets": (lambda obj: obj.data.update({"a/b": b"spoilt"}), lambda obj: obj.data.update(other=b"bytes")),
     "endpointslices": (
@@ -215,6 +220,7 @@ STATUSES: Mapping[str, tuple[Change, Change]] = {
         lambda obj: setattr(obj.status, "observedGeneration", 5),
     ),
     "jobs": (lambda obj: setattr(obj.status, "active", -1), lambda obj: setattr(obj.status, "terminating", 2)),
+    "daemonsets": (lambda obj: setattr(obj.status, "numberReady", -1), lambda obj: setattr(obj.status, "numberReady", 2)),
 }
 """The same of the status."""
 

@@ -16,6 +16,7 @@ from pinnace.client.flags import Servers, server_options
 from pinnace.client.informer import RestartSupervisor
 from pinnace.client.standby import ProgressTimeout
 from pinnace.controllers.accounts import RootCAPublisher, ServiceAccountController
+from pinnace.controllers.cronjob import CronJobController
 from pinnace.controllers.deployment import DeploymentController
 from pinnace.controllers.disruption import DisruptionController
 from pinnace.controllers.endpointslice import EndpointSliceController
@@ -47,6 +48,7 @@ def build_controllers(shared: ControllerContext, options: NodeLifecycleOptions, 
         ReplicaSetController(shared.with_component("replicaset-controller")),
         DeploymentController(shared.with_component("deployment-controller")),
         JobController(shared.with_component("job-controller")),
+        CronJobController(shared.with_component("cronjob-controller")),
         DisruptionController(shared),
         EndpointSliceController(shared),
         PersistentVolumeController(shared.with_component("persistentvolume-controller")),

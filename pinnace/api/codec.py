@@ -133,6 +133,12 @@ SHOWN_WHEN_ZERO = {
     "pinnace.apiextensions.v1.CustomResourceDefinitionVersion": ("served", "storage"),
     "pinnace.apiextensions.v1.CustomResourceDefinitionSpec": ("group", "scope"),
     "pinnace.apiextensions.v1.CustomResourceSubresourceScale": ("specReplicasPath", "statusReplicasPath"),
+    "pinnace.apps.v1.DaemonSetStatus": (
+        "currentNumberScheduled",
+        "desiredNumberScheduled",
+        "numberMisscheduled",
+        "numberReady",
+    ),
     "pinnace.core.v1.ContainerStatus": ("ready", "restartCount", "image", "imageID"),
     "pinnace.core.v1.ContainerStateTerminated": ("exitCode",),
     "pinnace.core.v1.ISCSIVolumeSource": ("lun",),

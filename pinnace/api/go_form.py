@@ -17,6 +17,7 @@ SHOWN_WHEN_EMPTY: dict[str, tuple[str, ...]] = {
         if "status" in resource.message.DESCRIPTOR.fields_by_name
     },
     "pinnace.apiextensions.v1.CustomResourceDefinitionStatus": ("acceptedNames",),
+    "pinnace.batch.v1.JobTemplateSpec": ("metadata",),
     "pinnace.core.v1.Container": ("resources",),
     "pinnace.core.v1.ContainerStatus": ("state", "lastState"),
     "pinnace.core.v1.Event": ("involvedObject", "source"),
@@ -26,6 +27,7 @@ SHOWN_WHEN_EMPTY: dict[str, tuple[str, ...]] = {
 SHOWN_AS_NULL: dict[str, tuple[str, ...]] = {
     "pinnace.apiextensions.v1.CustomResourceDefinitionCondition": ("lastTransitionTime",),
     "pinnace.apiextensions.v1.CustomResourceDefinitionStatus": ("conditions", "storedVersions"),
+    "pinnace.apps.v1.DaemonSetCondition": ("lastTransitionTime",),
     "pinnace.apps.v1.DeploymentCondition": ("lastUpdateTime", "lastTransitionTime"),
     "pinnace.apps.v1.ReplicaSetCondition": ("lastTransitionTime",),
     "pinnace.batch.v1.JobCondition": ("lastProbeTime", "lastTransitionTime"),

@@ -40,6 +40,8 @@ _STRUCTS = frozenset({"metadata", "spec", "status"})
 """Fields that are always present in Kubernetes' Go types, as empty objects."""
 _MORE_STRUCTS: Mapping[str, tuple[str, ...]] = {
     "pinnace.apiextensions.v1.CustomResourceDefinitionSpec": ("names",),
+    "pinnace.apps.v1.DaemonSetSpec": ("updateStrategy",),
+    "pinnace.batch.v1.CronJobSpec": ("jobTemplate",),
     "pinnace.networking.v1.NetworkPolicySpec": ("podSelector",),
 }
 """The same, by message."""

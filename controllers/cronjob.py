@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 from pinnace.api import cron
 from pinnace.api.batch_v1_pb2 import CronJob, CronJobStatus, Job
 from pinnace.api.core_v1_pb2 import ObjectReference
-from pinnace.api.integers import natural
 from pinnace.api.resources import CRON_JOBS, JOBS
 from pinnace.api.scalars import to_seconds, to_time
 from pinnace.client.errors import AlreadyExists, ApiError, Fenced, NotFound, Unavailable

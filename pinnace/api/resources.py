@@ -19,6 +19,7 @@ from pinnace.api import (
     clusterrolebindings_pb2,
     clusterroles_pb2,
     configmaps_pb2,
+    controllerrevisions_pb2,
     coordination_v1_pb2,
     core_v1_pb2,
     csinodes_pb2,
@@ -339,6 +340,10 @@ JOBS = Resource(
     "jobs", "Job", "batch/v1", batch_v1_pb2.Job, "pinnace.v1.Jobs", jobs_pb2,
     namespaced=True,
 )  # fmt: skip
+CONTROLLER_REVISIONS = Resource(
+    "controllerrevisions", "ControllerRevision", "apps/v1", apps_v1_pb2.ControllerRevision, "pinnace.v1.ControllerRevisions",
+    controllerrevisions_pb2, namespaced=True,
+)  # fmt: skip
 ENDPOINT_SLICES = Resource(
     "endpointslices", "EndpointSlice", "discovery.k8s.io/v1", discovery_v1_pb2.EndpointSlice,
     "pinnace.v1.EndpointSlices", endpointslices_pb2, namespaced=True,
@@ -438,6 +443,7 @@ ALL: tuple[Resource[Any], ...] = (
     REPLICA_SETS,
     DEPLOYMENTS,
     JOBS,
+    CONTROLLER_REVISIONS,
     ENDPOINT_SLICES,
     CONFIG_MAPS,
     SECRETS,
@@ -596,11 +602,6 @@ ABSENT = (
         "componentstatuses",
         "`pinnace doctor` diagnoses a cluster; `pinnace status` shows a local cluster",
         ("cs",),
-    ),
-    Absent(
-        "ControllerRevision",
-        "ControllerRevisions",
-        "`pinnace rollout history deployment/NAME` shows the revisions of a Deployment",
     ),
     Absent("CronJob", "CronJobs", "run `pinnace create -f` from cron, on a Job with generateName", ("cj",)),
     Absent("CSIDriver", "CSIDrivers", _CLAIMS),

@@ -403,6 +403,7 @@ FIELDS: Mapping[str, Mapping[str, Read]] = {
         **_NAMESPACED,
         "status.successful": lambda job: str(job.status.succeeded),
     },
+    "controllerrevisions": _NAMESPACED,
     "endpointslices": _NAMESPACED,
     "configmaps": _NAMESPACED,
     "secrets": {**_NAMESPACED, "type": lambda secret: secret.type},

@@ -33,6 +33,7 @@ COLUMNS: Mapping[str, Columns[Any]] = {
     resources.REPLICA_SETS.plural: workloads.REPLICA_SETS,
     resources.DEPLOYMENTS.plural: workloads.DEPLOYMENTS,
     resources.JOBS.plural: workloads.JOBS,
+    resources.CONTROLLER_REVISIONS.plural: workloads.CONTROLLER_REVISIONS,
     resources.ENDPOINT_SLICES.plural: networking.ENDPOINT_SLICES,
     resources.CONFIG_MAPS.plural: cluster.CONFIG_MAPS,
     resources.SECRETS.plural: cluster.SECRETS,

@@ -8,6 +8,7 @@ from pinnace.api.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     CONFIG_MAPS,
+    CONTROLLER_REVISIONS,
     CSI_NODES,
     CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
@@ -73,6 +74,7 @@ from pinnace.apiserver.registry.strategies.services import (
     ServiceCIDRStrategy,
     ServiceStrategy,
 )
+from pinnace.apiserver.registry.strategies.statefulsets import ControllerRevisionStrategy
 from pinnace.apiserver.registry.strategies.storage import (
     CSINodeStrategy,
     PersistentVolumeClaimStrategy,
@@ -104,6 +106,7 @@ _ALL: Sequence[Strategy[Any]] = (
     ReplicaSetStrategy(REPLICA_SETS),
     DeploymentStrategy(DEPLOYMENTS),
     JobStrategy(JOBS),
+    ControllerRevisionStrategy(CONTROLLER_REVISIONS),
     EndpointSliceStrategy(ENDPOINT_SLICES),
     ConfigMapStrategy(CONFIG_MAPS),
     SecretStrategy(SECRETS),

@@ -117,6 +117,10 @@ BODIES: Mapping[str, tuple[Change, Change]] = {
     "jobs": (template, lambda obj: setattr(obj.spec, "suspend", True)),
     "configmaps": (lambda obj: obj.data.update({"a/b": "spoilt"}), lambda obj: obj.data.update(other="text")),
     "secrets": (lambda obj: obj.data.update({"a/b": b"spoilt"}), lambda obj: obj.data.update(other=b"bytes")),
+    "controllerrevisions": (
+        lambda obj: setattr(obj, "revision", -1),
+        lambda obj: obj.metadata.labels.update({MINE: "a"}),
+    ),
     "endpointslices": (
         lambda obj: obj.endpoints[0].addresses.append("spoilt"),
         lambda obj: setattr(obj.endpoints[0].conditions, "ready", False),

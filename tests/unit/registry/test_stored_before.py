@@ -119,7 +119,7 @@ BODIES: Mapping[str, tuple[Change, Change]] = {
     "secrets": (lambda obj: obj.data.update({"a/b": b"spoilt"}), lambda obj: obj.data.update(other=b"bytes")),
     "controllerrevisions": (
         lambda obj: setattr(obj, "revision", -1),
-        lambda obj: obj.metadata.labels.update({MINE: "a"}),
+        lambda obj: setattr(obj, "revision", 5),
     ),
     "endpointslices": (
         lambda obj: obj.endpoints[0].addresses.append("spoilt"),

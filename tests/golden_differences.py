@@ -59,7 +59,6 @@ KINDS_ACCEPTED: Mapping[str, tuple[Sequence[str], str]] = {
 }
 UNSERVED: Mapping[str, str] = {
     "sts": "StatefulSets are not served",
-    "controllerrevision": "ControllerRevisions are not served",
     "hpa": "HorizontalPodAutoscalers are not served",
 }
 """The beginnings of the names of requests about what is not served yet, with the reasons."""

@@ -121,6 +121,14 @@ KINDS = (
     Kind("ClusterRoles", "ClusterRole", "rbac_v1", "Cluster roles", CLUSTER),
     Kind("ConfigMaps", "ConfigMap", "core_v1", "Config maps", NAMESPACED),
     Kind(
+        "ControllerRevisions",
+        "ControllerRevision",
+        "apps_v1",
+        "Snapshots of objects, to which their controllers can return",
+        NAMESPACED,
+        notes={"Update": "data is immutable."},
+    ),
+    Kind(
         "CSINodes",
         "CSINode",
         "storage_v1",

@@ -35,6 +35,7 @@ from pinnace.api.resources import (
     CLUSTER_ROLES,
     COLLECTED,
     CONFIG_MAPS,
+    CONTROLLER_REVISIONS,
     CRON_JOBS,
     CSI_NODES,
     CUSTOM_RESOURCE_DEFINITIONS,
@@ -124,7 +125,7 @@ _EDITABLE = (
     DAEMON_SETS, CONFIG_MAPS,
     SERVICE_ACCOUNTS, INGRESSES, NETWORK_POLICIES,
 )  # fmt: skip
-_VIEWABLE = (*_EDITABLE, LIMIT_RANGES, RESOURCE_QUOTAS, EVENTS, ENDPOINT_SLICES)
+_VIEWABLE = (*_EDITABLE, LIMIT_RANGES, RESOURCE_QUOTAS, EVENTS, ENDPOINT_SLICES, CONTROLLER_REVISIONS)
 """Namespaced resources that the role view can read. As in Kubernetes, secrets are excluded."""
 _SCALABLE = (DEPLOYMENTS, REPLICA_SETS)
 _ALL_BUT_SECRETS = (*(resource for resource in ALL if resource is not SECRETS), EVENTS_V1)
@@ -638,7 +639,7 @@ def _controllers() -> list[PolicyRule]:
         *_rules(_READ, _ALL_BUT_SECRETS),
         *_rules(("update", "patch", "delete"), COLLECTED),
         *_rules(("delete", "deletecollection"), [resource for resource in ALL if resource.namespaced]),
-        *_rules(("create",), (PODS, REPLICA_SETS, JOBS, ENDPOINT_SLICES, SERVICE_ACCOUNTS, CONFIG_MAPS)),
+        *_rules(("create",), (PODS, REPLICA_SETS, JOBS, CONTROLLER_REVISIONS, ENDPOINT_SLICES, SERVICE_ACCOUNTS, CONFIG_MAPS)),
         *_rules(("update", "patch"), _STATUS_OF_CONTROLLERS, "status"),
         *_rules(("create", "update", "patch"), [EVENTS, EVENTS_V1]),
         _elections("get", "campaign", of=CONTROLLERS_ELECTION),

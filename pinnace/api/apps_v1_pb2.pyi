@@ -1,6 +1,7 @@
 from pinnace.api import core_v1_pb2 as _core_v1_pb2
 from pinnace.api import intstr_v1_pb2 as _intstr_v1_pb2
 from pinnace.api import meta_v1_pb2 as _meta_v1_pb2
+from pinnace.api import runtime_v1_pb2 as _runtime_v1_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -162,6 +163,24 @@ class DeploymentList(_message.Message):
     metadata: _meta_v1_pb2.ListMeta
     items: _containers.RepeatedCompositeFieldContainer[Deployment]
     def __init__(self, metadata: _Optional[_Union[_meta_v1_pb2.ListMeta, _Mapping]] = ..., items: _Optional[_Iterable[_Union[Deployment, _Mapping]]] = ...) -> None: ...
+
+class ControllerRevision(_message.Message):
+    __slots__ = ("metadata", "data", "revision")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    metadata: _meta_v1_pb2.ObjectMeta
+    data: _runtime_v1_pb2.RawExtension
+    revision: int
+    def __init__(self, metadata: _Optional[_Union[_meta_v1_pb2.ObjectMeta, _Mapping]] = ..., data: _Optional[_Union[_runtime_v1_pb2.RawExtension, _Mapping]] = ..., revision: _Optional[int] = ...) -> None: ...
+
+class ControllerRevisionList(_message.Message):
+    __slots__ = ("metadata", "items")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    metadata: _meta_v1_pb2.ListMeta
+    items: _containers.RepeatedCompositeFieldContainer[ControllerRevision]
+    def __init__(self, metadata: _Optional[_Union[_meta_v1_pb2.ListMeta, _Mapping]] = ..., items: _Optional[_Iterable[_Union[ControllerRevision, _Mapping]]] = ...) -> None: ...
 
 class DaemonSet(_message.Message):
     __slots__ = ("metadata", "spec", "status")

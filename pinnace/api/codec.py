@@ -150,6 +150,7 @@ SHOWN_WHEN_ZERO = {
         "expectedPods",
     ),
     "pinnace.apps.v1.ReplicaSetStatus": ("replicas",),
+    "pinnace.apps.v1.ControllerRevision": ("revision",),
     "pinnace.autoscaling.v1.ScaleStatus": ("replicas",),
     "pinnace.scheduling.v1.PriorityClass": ("value",),
     "pinnace.meta.v1.Condition": ("reason", "message"),

@@ -19,6 +19,7 @@ from pinnace.api import (
     clusterrolebindings_pb2,
     clusterroles_pb2,
     configmaps_pb2,
+    controllerrevisions_pb2,
     coordination_v1_pb2,
     core_v1_pb2,
     cronjobs_pb2,
@@ -349,6 +350,10 @@ DAEMON_SETS = Resource(
     "daemonsets", "DaemonSet", "apps/v1", apps_v1_pb2.DaemonSet, "pinnace.v1.DaemonSets", daemonsets_pb2,
     namespaced=True, short_names=("ds",),
 )  # fmt: skip
+CONTROLLER_REVISIONS = Resource(
+    "controllerrevisions", "ControllerRevision", "apps/v1", apps_v1_pb2.ControllerRevision, "pinnace.v1.ControllerRevisions",
+    controllerrevisions_pb2, namespaced=True,
+)  # fmt: skip
 ENDPOINT_SLICES = Resource(
     "endpointslices", "EndpointSlice", "discovery.k8s.io/v1", discovery_v1_pb2.EndpointSlice,
     "pinnace.v1.EndpointSlices", endpointslices_pb2, namespaced=True,
@@ -450,6 +455,7 @@ ALL: tuple[Resource[Any], ...] = (
     JOBS,
     CRON_JOBS,
     DAEMON_SETS,
+    CONTROLLER_REVISIONS,
     ENDPOINT_SLICES,
     CONFIG_MAPS,
     SECRETS,
@@ -608,11 +614,6 @@ ABSENT = (
         "componentstatuses",
         "`pinnace doctor` diagnoses a cluster; `pinnace status` shows a local cluster",
         ("cs",),
-    ),
-    Absent(
-        "ControllerRevision",
-        "ControllerRevisions",
-        "`pinnace rollout history deployment/NAME` shows the revisions of a Deployment",
     ),
     Absent("CSIDriver", "CSIDrivers", _CLAIMS),
     Absent("CSIStorageCapacity", "CSIStorageCapacities", _CLAIMS),

@@ -29,6 +29,7 @@ from pinnace.api.go_form import SHOWN_AS_NULL, SHOWN_WHEN_EMPTY
 from pinnace.api.merge import DEFAULTS
 from pinnace.api.meta_v1_pb2 import FieldsV1
 from pinnace.api.resources import CustomResource, Resource
+from pinnace.api.runtime_v1_pb2 import RawExtension
 from pinnace.api.scalars import SCALARS
 
 META_PACKAGE = "io.k8s.apimachinery.pkg.apis.meta.v1"
@@ -36,6 +37,8 @@ _APIEXTENSIONS_PACKAGE = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.
 _FILE = Path(__file__).with_name("schema_extensions.json")
 _LIST_TYPE, _LIST_KEYS, _MAP_TYPE = "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-map-type"
 _ATOMIC = "atomic"
+_JSON_OBJECTS = frozenset(message.DESCRIPTOR.full_name for message in (FieldsV1, JSONSchemaProps, RawExtension))
+"""Messages that are any JSON object."""
 _STRUCTS = frozenset({"metadata", "spec", "status"})
 """Fields that are always present in Kubernetes' Go types, as empty objects."""
 _MORE_STRUCTS: Mapping[str, tuple[str, ...]] = {
@@ -176,7 +179,7 @@ def schema_name(descriptor: Descriptor) -> str:
 @cache
 def type_of(message: Descriptor, atomic: bool | None = None) -> Type:
     """Return the type of a message. `atomic`: the map type of the field that contains it; None: that of the message."""
-    if message.full_name in (FieldsV1.DESCRIPTOR.full_name, JSONSchemaProps.DESCRIPTOR.full_name):
+    if message.full_name in _JSON_OBJECTS:
         return Map(None, None, atomic=True)
     if message.full_name in SCALARS:
         return Scalar(Kind.ANY)

@@ -405,6 +405,7 @@ FIELDS: Mapping[str, Mapping[str, Read]] = {
     },
     "cronjobs": _NAMESPACED,
     "daemonsets": _NAMESPACED,
+    "controllerrevisions": _NAMESPACED,
     "endpointslices": _NAMESPACED,
     "configmaps": _NAMESPACED,
     "secrets": {**_NAMESPACED, "type": lambda secret: secret.type},

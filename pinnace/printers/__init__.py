@@ -35,6 +35,7 @@ COLUMNS: Mapping[str, Columns[Any]] = {
     resources.JOBS.plural: workloads.JOBS,
     resources.CRON_JOBS.plural: workloads.CRON_JOBS,
     resources.DAEMON_SETS.plural: workloads.DAEMON_SETS,
+    resources.CONTROLLER_REVISIONS.plural: workloads.CONTROLLER_REVISIONS,
     resources.ENDPOINT_SLICES.plural: networking.ENDPOINT_SLICES,
     resources.CONFIG_MAPS.plural: cluster.CONFIG_MAPS,
     resources.SECRETS.plural: cluster.SECRETS,

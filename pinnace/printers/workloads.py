@@ -6,7 +6,7 @@ Source: Kubernetes, pkg/printers/internalversion/printers.go.
 from collections.abc import Iterable
 
 from pinnace.api import conditions
-from pinnace.api.apps_v1_pb2 import DaemonSet, Deployment, ReplicaSet
+from pinnace.api.apps_v1_pb2 import ControllerRevision, DaemonSet, Deployment, ReplicaSet
 from pinnace.api.batch_v1_pb2 import CronJob, Job
 from pinnace.api.core_v1_pb2 import Container, ContainerStateTerminated, ContainerStatus, Pod
 from pinnace.api.pods import ended
@@ -173,6 +173,19 @@ DEPLOYMENTS = Columns(
     wide=WIDE,
     row=deployment_row,
 )
+
+
+def controller_revision_row(revision: ControllerRevision, now: float) -> tuple[str, ...]:
+    metadata = revision.metadata
+    controller = next((reference for reference in metadata.ownerReferences if reference.controller), None)
+    name = NONE
+    if controller is not None:
+        group = controller.apiVersion.rpartition("/")[0]
+        name = f"{'.'.join(filter(None, (controller.kind, group))).lower()}/{controller.name}"
+    return metadata.name, name, str(revision.revision), format_age(metadata.creationTimestamp, now)
+
+
+CONTROLLER_REVISIONS = Columns(headers=("NAME", "CONTROLLER", "REVISION", "AGE"), wide=(), row=controller_revision_row)
 
 
 _CONDITIONS = ("Suspended", "FailureTarget", "SuccessCriteriaMet")

@@ -8,6 +8,7 @@ from pinnace.api.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     CONFIG_MAPS,
+    CONTROLLER_REVISIONS,
     CRON_JOBS,
     CSI_NODES,
     CUSTOM_RESOURCE_DEFINITIONS,
@@ -77,6 +78,7 @@ from pinnace.apiserver.registry.strategies.services import (
     ServiceCIDRStrategy,
     ServiceStrategy,
 )
+from pinnace.apiserver.registry.strategies.statefulsets import ControllerRevisionStrategy
 from pinnace.apiserver.registry.strategies.storage import (
     CSINodeStrategy,
     PersistentVolumeClaimStrategy,
@@ -108,6 +110,7 @@ _ALL: Sequence[Strategy[Any]] = (
     ReplicaSetStrategy(REPLICA_SETS),
     DeploymentStrategy(DEPLOYMENTS),
     JobStrategy(JOBS),
+    ControllerRevisionStrategy(CONTROLLER_REVISIONS),
     CronJobStrategy(CRON_JOBS),
     DaemonSetStrategy(DAEMON_SETS),
     EndpointSliceStrategy(ENDPOINT_SLICES),

@@ -122,6 +122,10 @@ BODIES: Mapping[str, tuple[Change, Change]] = {
     "daemonsets": (template, lambda obj: setattr(obj.spec, "minReadySeconds", 7)),
     "configmaps": (lambda obj: obj.data.update({"a/b": "spoilt"}), lambda obj: obj.data.update(other="text")),
     "secrets": (lambda obj: obj.data.update({"a/b": b"spoilt"}), lambda obj: obj.data.update(other=b"bytes")),
+    "controllerrevisions": (
+        lambda obj: setattr(obj, "revision", -1),
+        lambda obj: setattr(obj, "revision", 5),
+    ),
     "endpointslices": (
         lambda obj: obj.endpoints[0].addresses.append("spoilt"),
         lambda obj: setattr(obj.endpoints[0].conditions, "ready", False),

@@ -27,6 +27,7 @@ from pinnace.api.apps_v1_pb2 import (
     ReplicaSetSpec,
     ReplicaSetStatus,
     RollingUpdateDeployment,
+    StatefulSetSpec,
 )
 from pinnace.api.batch_v1_pb2 import Job, JobSpec, JobStatus
 from pinnace.api.codec import to_dict
@@ -91,6 +92,7 @@ _COMPLETED_INDEXES_PATH, _UNCOUNTED_PODS_PATH = "status.completedIndexes", "stat
 _TEMPLATE_PATH = "spec.template"
 _SELECTOR_PATH = "spec.selector"
 ReplicatedSpec = DeploymentSpec | ReplicaSetSpec
+SelectingSpec = ReplicatedSpec | StatefulSetSpec | JobSpec
 
 
 class ReplicaSetStrategy(StatusStrategy[ReplicaSet]):
@@ -452,7 +454,7 @@ def workload_warnings(name: str, template: PodTemplateSpec) -> Iterable[str]:
     yield from spec_warnings(template.spec, f"{_TEMPLATE_PATH}.spec")
 
 
-def validate_selection(spec: ReplicatedSpec | JobSpec, out: list[Violation]) -> None:
+def validate_selection(spec: SelectingSpec, out: list[Violation]) -> None:
     """Check that the selector is set and selects the pods of the template."""
     if not spec.HasField("selector"):
         out.append(required(_SELECTOR_PATH))

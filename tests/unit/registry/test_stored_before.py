@@ -115,6 +115,7 @@ BODIES: Mapping[str, tuple[Change, Change]] = {
     "replicasets": (template, scaled),
     "deployments": (template, scaled),
     "jobs": (template, lambda obj: setattr(obj.spec, "suspend", True)),
+    "statefulsets": (template, scaled),
     "configmaps": (lambda obj: obj.data.update({"a/b": "spoilt"}), lambda obj: obj.data.update(other="text")),
     "secrets": (lambda obj: obj.data.update({"a/b": b"spoilt"}), lambda obj: obj.data.update(other=b"bytes")),
     "controllerrevisions": (
@@ -207,6 +208,10 @@ STATUSES: Mapping[str, tuple[Change, Change]] = {
         lambda obj: setattr(obj.status, "observedGeneration", 5),
     ),
     "deployments": (
+        lambda obj: setattr(obj.status, "readyReplicas", -1),
+        lambda obj: setattr(obj.status, "observedGeneration", 5),
+    ),
+    "statefulsets": (
         lambda obj: setattr(obj.status, "readyReplicas", -1),
         lambda obj: setattr(obj.status, "observedGeneration", 5),
     ),

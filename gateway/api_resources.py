@@ -17,13 +17,15 @@ from pinnace.apiextensions.kinds import CustomVersion
 READ = ("get", "list", "watch")
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 _CATEGORIES: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("pods", "services", "deployments", "replicasets", "jobs", "cronjobs", "daemonsets"), ("all",)),
+    **dict.fromkeys(
+        ("pods", "services", "deployments", "replicasets", "statefulsets", "daemonsets", "jobs", "cronjobs"), ("all",)
+    ),
     "customresourcedefinitions": ("api-extensions",),
     **{resource.plural: ("api-extensions",) for resource in resources.ALL if resource.group == "admissionregistration.k8s.io"},
 }
 """Groups of resources by plural, such as those of `kubectl get all`."""
 _UNDISCOVERED = ("create", "patch", "update")
-SCALED = ("deployments", "replicasets")
+SCALED = ("deployments", "replicasets", "statefulsets")
 """The plurals with a `scale` subresource."""
 
 
@@ -153,7 +155,6 @@ REVIEWS = (
 EMPTY = (
     _empty_collection("", "endpoints", "Endpoints", "ep", namespaced=True),
     _empty_collection("", "replicationcontrollers", "ReplicationController", "rc", namespaced=True),
-    _empty_collection("apps", "statefulsets", "StatefulSet", "sts", namespaced=True),
     _empty_collection("storage.k8s.io", "csidrivers", "CSIDriver"),
     _empty_collection("storage.k8s.io", "csistoragecapacities", "CSIStorageCapacity", namespaced=True),
     _empty_collection("storage.k8s.io", "volumeattachments", "VolumeAttachment"),

@@ -58,7 +58,6 @@ KINDS_ACCEPTED: Mapping[str, tuple[Sequence[str], str]] = {
     name: (paths, reason) for reason, requests in _KINDS_GROUPS for name, paths in requests.items()
 }
 UNSERVED: Mapping[str, str] = {
-    "sts": "StatefulSets are not served",
     "hpa": "HorizontalPodAutoscalers are not served",
 }
 """The beginnings of the names of requests about what is not served yet, with the reasons."""

@@ -292,6 +292,16 @@ KINDS = (
     ),
     Kind("Services", "Service", "core_v1", "Services", f"{NAMESPACED}, spec.clusterIP, spec.type", status=True),
     Kind(
+        "StatefulSets",
+        "StatefulSet",
+        "apps_v1",
+        "Sets of pods with stable names and volumes",
+        NAMESPACED,
+        status=True,
+        scale=True,
+        notes={"Update": "Most fields of spec are immutable; see StatefulSetSpec."},
+    ),
+    Kind(
         "StorageClasses",
         "StorageClass",
         "storage_v1",

@@ -63,6 +63,7 @@ from pinnace.api.resources import (
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
+    STATEFUL_SETS,
     STORAGE_CLASSES,
     Resource,
 )
@@ -121,17 +122,16 @@ _READ_BY_SCHEDULER = (
 )  # fmt: skip
 """Resources that the scheduler reads, other than pods."""
 _EDITABLE = (
-    PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS, REPLICA_SETS, JOBS, CRON_JOBS,
-    DAEMON_SETS, CONFIG_MAPS,
-    SERVICE_ACCOUNTS, INGRESSES, NETWORK_POLICIES,
+    PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS, REPLICA_SETS, JOBS, CONFIG_MAPS,
+    SERVICE_ACCOUNTS, INGRESSES, NETWORK_POLICIES, STATEFUL_SETS, DAEMON_SETS, CRON_JOBS,
 )  # fmt: skip
 _VIEWABLE = (*_EDITABLE, LIMIT_RANGES, RESOURCE_QUOTAS, EVENTS, ENDPOINT_SLICES, CONTROLLER_REVISIONS)
 """Namespaced resources that the role view can read. As in Kubernetes, secrets are excluded."""
-_SCALABLE = (DEPLOYMENTS, REPLICA_SETS)
+_SCALABLE = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS)
 _ALL_BUT_SECRETS = (*(resource for resource in ALL if resource is not SECRETS), EVENTS_V1)
 _STATUS_OF_CONTROLLERS = (
     PODS, NODES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, RESOURCE_QUOTAS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS,
-    REPLICA_SETS, JOBS, CRON_JOBS, DAEMON_SETS,
+    REPLICA_SETS, JOBS, STATEFUL_SETS, DAEMON_SETS, CRON_JOBS,
 )  # fmt: skip
 """Resources whose status controllers write."""
 _READ_METRICS = PolicyRule(verbs=_READ, apiGroups=[METRICS_GROUP], resources=[PODS.plural, NODES.plural])
@@ -639,7 +639,19 @@ def _controllers() -> list[PolicyRule]:
         *_rules(_READ, _ALL_BUT_SECRETS),
         *_rules(("update", "patch", "delete"), COLLECTED),
         *_rules(("delete", "deletecollection"), [resource for resource in ALL if resource.namespaced]),
-        *_rules(("create",), (PODS, REPLICA_SETS, JOBS, CONTROLLER_REVISIONS, ENDPOINT_SLICES, SERVICE_ACCOUNTS, CONFIG_MAPS)),
+        *_rules(
+            ("create",),
+            (
+                PODS,
+                REPLICA_SETS,
+                JOBS,
+                CONTROLLER_REVISIONS,
+                PERSISTENT_VOLUME_CLAIMS,
+                ENDPOINT_SLICES,
+                SERVICE_ACCOUNTS,
+                CONFIG_MAPS,
+            ),
+        ),
         *_rules(("update", "patch"), _STATUS_OF_CONTROLLERS, "status"),
         *_rules(("create", "update", "patch"), [EVENTS, EVENTS_V1]),
         _elections("get", "campaign", of=CONTROLLERS_ELECTION),

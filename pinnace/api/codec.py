@@ -60,6 +60,8 @@ INLINED = frozenset(
     }
 )
 """Message fields that are inlined in JSON: their fields appear in the parent (`json:",inline"` in Go)."""
+EMBEDDED = frozenset({"pinnace.apps.v1.StatefulSetSpec.volumeClaimTemplates"})
+"""Fields with objects, which have apiVersion and kind in JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,7 @@ SHOWN_WHEN_ZERO = {
         "expectedPods",
     ),
     "pinnace.apps.v1.ReplicaSetStatus": ("replicas",),
+    "pinnace.apps.v1.StatefulSetStatus": ("replicas", "availableReplicas"),
     "pinnace.apps.v1.ControllerRevision": ("revision",),
     "pinnace.autoscaling.v1.ScaleStatus": ("replicas",),
     "pinnace.scheduling.v1.PriorityClass": ("value",),
@@ -281,11 +284,8 @@ def _read(target: Any, data: object, path: FieldPath) -> tuple[Any, Sequence[Pro
         return reader.read_custom(target, data, path), reader.problems
     message = target.message() if isinstance(target, Resource) else target()
     resource = _KINDS.get(message.DESCRIPTOR.full_name)
-    if resource is not None and isinstance(data, Mapping):
-        for name, expected in (("apiVersion", resource.api_version), ("kind", resource.kind)):
-            if data.get(name, expected) != expected:
-                reader.problems.append(Problem((*path, name), f'expected "{expected}", got {kind_of(data[name])}'))
-        data = {name: value for name, value in data.items() if name not in ("apiVersion", "kind")}
+    if resource is not None:
+        data = reader.without_type(resource, data, path)
     reader.fill(message, data, path)
     return message, reader.problems
 
@@ -310,6 +310,8 @@ def write_value(field: FieldDescriptor, value: Any) -> Any:
     """Return the JSON form of a field's value; for a list or map, of one item."""
     if field.message_type is None:
         return write_primitive(value)
+    if field.full_name in EMBEDDED:
+        return to_dict(value)
     scalar = SCALARS.get(field.message_type.full_name)
     return scalar.write(value) if scalar else _write(value)
 
@@ -357,6 +359,15 @@ class _Reader:
                 self.problems.append(Problem((*path, str(name)), self._unknown(str(name), fields), unknown=True))
             elif value is not None:
                 self._field(message, field, value, (*path, name))
+
+    def without_type(self, resource: Resource[Any], data: object, path: FieldPath) -> object:
+        """Return the data of an object without apiVersion and kind. They must match if they are present."""
+        if not isinstance(data, Mapping):
+            return data
+        for name, expected in (("apiVersion", resource.api_version), ("kind", resource.kind)):
+            if data.get(name, expected) != expected:
+                self.problems.append(Problem((*path, name), f'expected "{expected}", got {kind_of(data[name])}'))
+        return {name: value for name, value in data.items() if name not in ("apiVersion", "kind")}
 
     def read_custom(self, resource: CustomResource, data: object, path: FieldPath) -> CustomObject:
         """Return a custom object. Unknown fields are problems, but stay in the object: the API server removes them."""
@@ -427,6 +438,8 @@ class _Reader:
                 message.string = "0"
             return
         if values.scalar is None:
+            if values.of.full_name in EMBEDDED:
+                value = self.without_type(_KINDS[message.DESCRIPTOR.full_name], value, path)
             self.fill(message, value, path)
             return
         try:

@@ -30,6 +30,7 @@ SHOWN_AS_NULL: dict[str, tuple[str, ...]] = {
     "pinnace.apps.v1.DaemonSetCondition": ("lastTransitionTime",),
     "pinnace.apps.v1.DeploymentCondition": ("lastUpdateTime", "lastTransitionTime"),
     "pinnace.apps.v1.ReplicaSetCondition": ("lastTransitionTime",),
+    "pinnace.apps.v1.StatefulSetCondition": ("lastTransitionTime",),
     "pinnace.batch.v1.JobCondition": ("lastProbeTime", "lastTransitionTime"),
     "pinnace.core.v1.ContainerStateRunning": ("startedAt",),
     "pinnace.core.v1.ContainerStateTerminated": ("startedAt", "finishedAt"),

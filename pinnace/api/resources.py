@@ -64,6 +64,7 @@ from pinnace.api import (
     serviceaccounts_pb2,
     servicecidrs_pb2,
     services_pb2,
+    statefulsets_pb2,
     storage_v1_pb2,
     storageclasses_pb2,
     validatingadmissionpolicies_pb2,
@@ -338,6 +339,10 @@ DEPLOYMENTS = Resource(
     "deployments", "Deployment", "apps/v1", apps_v1_pb2.Deployment, "pinnace.v1.Deployments", deployments_pb2,
     namespaced=True, short_names=("deploy",),
 )  # fmt: skip
+STATEFUL_SETS = Resource(
+    "statefulsets", "StatefulSet", "apps/v1", apps_v1_pb2.StatefulSet, "pinnace.v1.StatefulSets", statefulsets_pb2,
+    namespaced=True, short_names=("sts",),
+)  # fmt: skip
 JOBS = Resource(
     "jobs", "Job", "batch/v1", batch_v1_pb2.Job, "pinnace.v1.Jobs", jobs_pb2,
     namespaced=True,
@@ -452,6 +457,7 @@ ALL: tuple[Resource[Any], ...] = (
     CLUSTER_ROLE_BINDINGS,
     REPLICA_SETS,
     DEPLOYMENTS,
+    STATEFUL_SETS,
     JOBS,
     CRON_JOBS,
     DAEMON_SETS,
@@ -627,7 +633,6 @@ ABSENT = (
     Absent("ResourceClaim", "ResourceClaims", _DEVICES),
     Absent("ResourceClaimTemplate", "ResourceClaimTemplates", _DEVICES),
     Absent("ResourceSlice", "ResourceSlices", _DEVICES),
-    Absent("StatefulSet", "StatefulSets", f"{_DEPLOYMENT}, without names or volumes of their own", ("sts",)),
     Absent("VolumeAttachment", "VolumeAttachments", "`pinnace describe pod NAME` shows the volumes that a pod waits for"),
     Absent("VolumeAttributesClass", "VolumeAttributesClasses", _CLAIMS, ("vac",)),
 )

@@ -399,6 +399,7 @@ FIELDS: Mapping[str, Mapping[str, Read]] = {
         "status.replicas": lambda replicaset: str(replicaset.status.replicas),
     },
     "deployments": _NAMESPACED,
+    "statefulsets": _NAMESPACED,
     "jobs": {
         **_NAMESPACED,
         "status.successful": lambda job: str(job.status.succeeded),

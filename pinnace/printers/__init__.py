@@ -32,6 +32,7 @@ COLUMNS: Mapping[str, Columns[Any]] = {
     resources.CLUSTER_ROLE_BINDINGS.plural: cluster.ROLE_BINDINGS,
     resources.REPLICA_SETS.plural: workloads.REPLICA_SETS,
     resources.DEPLOYMENTS.plural: workloads.DEPLOYMENTS,
+    resources.STATEFUL_SETS.plural: workloads.STATEFUL_SETS,
     resources.JOBS.plural: workloads.JOBS,
     resources.CRON_JOBS.plural: workloads.CRON_JOBS,
     resources.DAEMON_SETS.plural: workloads.DAEMON_SETS,

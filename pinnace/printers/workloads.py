@@ -6,7 +6,7 @@ Source: Kubernetes, pkg/printers/internalversion/printers.go.
 from collections.abc import Iterable
 
 from pinnace.api import conditions
-from pinnace.api.apps_v1_pb2 import ControllerRevision, DaemonSet, Deployment, ReplicaSet
+from pinnace.api.apps_v1_pb2 import ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet
 from pinnace.api.batch_v1_pb2 import CronJob, Job
 from pinnace.api.core_v1_pb2 import Container, ContainerStateTerminated, ContainerStatus, Pod
 from pinnace.api.pods import ended
@@ -173,6 +173,19 @@ DEPLOYMENTS = Columns(
     wide=WIDE,
     row=deployment_row,
 )
+
+
+def stateful_set_row(stateful_set: StatefulSet, now: float) -> tuple[str, ...]:
+    spec, status = stateful_set.spec, stateful_set.status
+    return (
+        stateful_set.metadata.name,
+        f"{status.readyReplicas}/{spec.replicas}",
+        format_age(stateful_set.metadata.creationTimestamp, now),
+        *wide_cells(spec.template, spec.selector)[:2],
+    )
+
+
+STATEFUL_SETS = Columns(headers=("NAME", "READY", "AGE"), wide=WIDE[:2], row=stateful_set_row)
 
 
 def controller_revision_row(revision: ControllerRevision, now: float) -> tuple[str, ...]:

@@ -41,6 +41,7 @@ from pinnace.api.resources import (
     SERVICE_ACCOUNTS,
     SERVICE_CIDRS,
     SERVICES,
+    STATEFUL_SETS,
     STORAGE_CLASSES,
     VALIDATING_ADMISSION_POLICIES,
     VALIDATING_ADMISSION_POLICY_BINDINGS,
@@ -78,7 +79,7 @@ from pinnace.apiserver.registry.strategies.services import (
     ServiceCIDRStrategy,
     ServiceStrategy,
 )
-from pinnace.apiserver.registry.strategies.statefulsets import ControllerRevisionStrategy
+from pinnace.apiserver.registry.strategies.statefulsets import ControllerRevisionStrategy, StatefulSetStrategy
 from pinnace.apiserver.registry.strategies.storage import (
     CSINodeStrategy,
     PersistentVolumeClaimStrategy,
@@ -109,6 +110,7 @@ _ALL: Sequence[Strategy[Any]] = (
     RoleBindingStrategy(CLUSTER_ROLE_BINDINGS),
     ReplicaSetStrategy(REPLICA_SETS),
     DeploymentStrategy(DEPLOYMENTS),
+    StatefulSetStrategy(STATEFUL_SETS),
     JobStrategy(JOBS),
     ControllerRevisionStrategy(CONTROLLER_REVISIONS),
     CronJobStrategy(CRON_JOBS),

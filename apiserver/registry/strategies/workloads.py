@@ -28,6 +28,7 @@ from pinnace.api.apps_v1_pb2 import (
     ReplicaSetSpec,
     ReplicaSetStatus,
     RollingUpdateDeployment,
+    StatefulSetSpec,
 )
 from pinnace.api.batch_v1_pb2 import Job, JobSpec, JobStatus
 from pinnace.api.codec import to_dict
@@ -92,7 +93,7 @@ _COMPLETED_INDEXES_PATH, _UNCOUNTED_PODS_PATH = "status.completedIndexes", "stat
 _TEMPLATE_PATH = "spec.template"
 _SELECTOR_PATH = "spec.selector"
 ReplicatedSpec = DeploymentSpec | ReplicaSetSpec
-Selecting = ReplicatedSpec | DaemonSetSpec | JobSpec
+SelectingSpec = ReplicatedSpec | StatefulSetSpec | DaemonSetSpec | JobSpec
 
 
 class ReplicaSetStrategy(StatusStrategy[ReplicaSet]):
@@ -463,7 +464,7 @@ def workload_warnings(name: str, template: PodTemplateSpec) -> Iterable[str]:
     yield from spec_warnings(template.spec, f"{_TEMPLATE_PATH}.spec")
 
 
-def validate_selection(spec: Selecting, out: list[Violation]) -> None:
+def validate_selection(spec: SelectingSpec, out: list[Violation]) -> None:
     """Check that the selector is set and selects the pods of the template."""
     if not spec.HasField("selector"):
         out.append(required(_SELECTOR_PATH))
@@ -476,7 +477,7 @@ def validate_selection(spec: Selecting, out: list[Violation]) -> None:
         out.append(invalid(f"{_TEMPLATE_PATH}.metadata.labels", labels, "`selector` does not match template `labels`"))
 
 
-def validate_selector_update(new: Selecting, old: Selecting, out: list[Violation]) -> None:
+def validate_selector_update(new: SelectingSpec, old: SelectingSpec, out: list[Violation]) -> None:
     """Check that the selector has not changed."""
     if new.selector != old.selector:
         out.append(invalid(_SELECTOR_PATH, to_dict(new.selector), IMMUTABLE))

@@ -115,6 +115,7 @@ BODIES: Mapping[str, tuple[Change, Change]] = {
     "replicasets": (template, scaled),
     "deployments": (template, scaled),
     "jobs": (template, lambda obj: setattr(obj.spec, "suspend", True)),
+    "statefulsets": (template, scaled),
     "cronjobs": (
         lambda obj: setattr(obj.spec, "concurrencyPolicy", "Spoilt"),
         lambda obj: setattr(obj.spec, "schedule", "@daily"),
@@ -212,6 +213,10 @@ STATUSES: Mapping[str, tuple[Change, Change]] = {
         lambda obj: setattr(obj.status, "observedGeneration", 5),
     ),
     "deployments": (
+        lambda obj: setattr(obj.status, "readyReplicas", -1),
+        lambda obj: setattr(obj.status, "observedGeneration", 5),
+    ),
+    "statefulsets": (
         lambda obj: setattr(obj.status, "readyReplicas", -1),
         lambda obj: setattr(obj.status, "observedGeneration", 5),
     ),

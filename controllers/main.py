@@ -30,6 +30,7 @@ from pinnace.controllers.podgc import PodGarbageCollector
 from pinnace.controllers.replicaset import ReplicaSetController
 from pinnace.controllers.runtime import Controller, ControllerContext, on_stack
 from pinnace.controllers.schedulernames import SchedulerNameController
+from pinnace.controllers.statefulset import StatefulSetController
 from pinnace.controllers.tainteviction import TaintEvictionController
 from pinnace.controllers.unenforced import UnenforcedController
 from pinnace.runtime import flags, process
@@ -47,6 +48,7 @@ def build_controllers(shared: ControllerContext, options: NodeLifecycleOptions, 
         GarbageCollector(shared.with_component("garbage-collector-controller")),
         ReplicaSetController(shared.with_component("replicaset-controller")),
         DeploymentController(shared.with_component("deployment-controller")),
+        StatefulSetController(shared.with_component("statefulset-controller")),
         JobController(shared.with_component("job-controller")),
         CronJobController(shared.with_component("cronjob-controller")),
         DisruptionController(shared),

@@ -17,6 +17,7 @@ from pinnace.client.informer import RestartSupervisor
 from pinnace.client.standby import ProgressTimeout
 from pinnace.controllers.accounts import RootCAPublisher, ServiceAccountController
 from pinnace.controllers.cronjob import CronJobController
+from pinnace.controllers.daemonset import DaemonSetController
 from pinnace.controllers.deployment import DeploymentController
 from pinnace.controllers.disruption import DisruptionController
 from pinnace.controllers.endpointslice import EndpointSliceController
@@ -49,6 +50,7 @@ def build_controllers(shared: ControllerContext, options: NodeLifecycleOptions, 
         ReplicaSetController(shared.with_component("replicaset-controller")),
         DeploymentController(shared.with_component("deployment-controller")),
         StatefulSetController(shared.with_component("statefulset-controller")),
+        DaemonSetController(shared.with_component("daemonset-controller")),
         JobController(shared.with_component("job-controller")),
         CronJobController(shared.with_component("cronjob-controller")),
         DisruptionController(shared),

@@ -2,8 +2,8 @@
 
     node, pods on it --> NodeView: its part of the status, the pods to create or delete, its role in a rollout --sum--> Totals
 
-A change of a pod or of a node changes one view. The controller keeps the sum of all views, so that the cost of a change does not
-depend on the number of nodes.
+A change of a pod or of a node changes one view. The controller keeps the sum of all views, so that the cost of a change is
+independent of the number of nodes.
 
 Where pods run:
 
@@ -11,10 +11,9 @@ Where pods run:
     a taint without toleration: NoExecute             no pod
     node selector or required affinity do not match   no pod
 
-Rollout, without surge:  old pod unavailable --> deleted;  old pod available --> deleted while fewer than maxUnavailable nodes are
-                         unavailable
-Rollout, with surge:     a second, new pod on at most maxSurge nodes with an available old pod, and on all others;  new pod
-                         available --> old pod deleted
+A rollout without surge deletes the old pods that are unavailable, and available ones while fewer than maxUnavailable nodes are
+unavailable. With surge, it creates a new pod beside each old one that is unavailable, and on at most maxSurge nodes beside an
+available one, which is deleted when the new pod is available.
 
 Source: pkg/controller/daemon (daemon_controller.go, update.go and util) of Kubernetes 1.36.
 """
@@ -169,11 +168,14 @@ class Counts(NamedTuple):
         return Counts(*map(int.__sub__, self, other))
 
 
+NO_COUNTS = Counts()
+
+
 @dataclass(frozen=True, slots=True)
 class NodeView:
     """What a daemon set needs on a node, without regard to other nodes."""
 
-    counts: Counts = Counts()
+    counts: Counts = NO_COUNTS
     create: bool = False
     delete: Sequence[Pod] = ()
     ended: Sequence[Pod] = ()

@@ -28,6 +28,7 @@ from pinnace.client.errors import ApiError, NotFound
 from pinnace.client.informer import Delta
 from pinnace.client.workqueue import MAX_BACKOFF
 from pinnace.controllers.daemonnodes import (
+    NO_COUNTS,
     Counts,
     DaemonPlacement,
     NodeView,
@@ -74,7 +75,7 @@ class DaemonSetState:
     basis: Basis | None = None
     placement: DaemonPlacement | None = None
     views: dict[str, NodeView] = field(default_factory=dict)
-    totals: Counts = Counts()
+    totals: Counts = NO_COUNTS
     nodes: dict[str, dict[str, None]] = field(default_factory=lambda: {role: {} for role in _ROLES})
     """Names of nodes by role, in the order in which they got it."""
     marked: set[str] = field(default_factory=set)
@@ -277,6 +278,7 @@ class DaemonSetController:
             state.has_foreign_pods = False
             try:
                 await self._claimer.claim(key, daemon_set, selector)
+                await self._expectations.met(key)  # the index of pods by node must have the adopted ones
             except BaseException:
                 state.has_foreign_pods = True
                 raise
@@ -288,12 +290,14 @@ class DaemonSetController:
         again = state.waiting[0][0] - self._clock.time() if state.waiting else None
         expired, kept_for = self._find_expired_pods(key, daemon_set, state)
         again = min((wait for wait in (again, kept_for) if wait is not None), default=None)
+        failure: ApiError | None = None
         try:
             await self._change_pods(key, daemon_set, hash_, state, expired)
         except ApiError as error:
-            raise PartialSyncError(error, again) from error
-        finally:
-            await self._write_status(key, daemon_set, calculate_status(daemon_set, state.totals, collisions))
+            failure = error
+        await self._write_status(key, daemon_set, calculate_status(daemon_set, state.totals, collisions))
+        if failure is not None:
+            raise PartialSyncError(failure, again) from failure
         old = [revision for revision in revisions if revision.metadata.name != current.metadata.name]
         await self._delete_surplus_revisions(key, daemon_set, old)
         return again

@@ -3,7 +3,6 @@
 import random
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,63 +11,25 @@ from pinnace.api.batch_v1_pb2 import CronJob, Job
 from pinnace.api.codec import from_dict
 from pinnace.api.resources import CRON_JOBS, JOBS
 from pinnace.api.scalars import to_seconds, to_time
-from pinnace.api.status import Code, Refusal
-from pinnace.client.errors import AlreadyExists, NotFound
 from pinnace.controllers.cronjob import SCHEDULED_ANNOTATION, CronJobController, find_surplus_history
+from tests.unit.controllers.world import Killed, World
 
 KEY = "n/tick"
 MINUTE = 60.0
 START = datetime(2026, 3, 1, 12, 0, 30, tzinfo=UTC).timestamp()
 
 
-class Killed(BaseException):
-    """The leader dies."""
-
-
-class World:
-    """The API server, the informers and the clock of a controller. `kill(point)` returns whether the leader dies there."""
+class CronJobWorld(World):
+    """A world with one cron job. `spec` has fields of its spec."""
 
     def __init__(self, *, kill: Callable[[str], bool] = lambda point: False, **spec: Any) -> None:
-        self.now = START
-        self.kill = kill
-        self.objects: dict[Any, dict[str, Any]] = {CRON_JOBS: {}, JOBS: {}}
-        self.events: list[tuple[str, str]] = []
-        self.created: list[str] = []
-        self.writes = 0
-        self.reached: dict[str, int] = {}
         template = {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"}}}}
         defaults = {"schedule": "* * * * *", "concurrencyPolicy": "Allow", "jobTemplate": template}
         limits = {"successfulJobsHistoryLimit": 3, "failedJobsHistoryLimit": 1}
-        self.cron_job: CronJob = from_dict(CRON_JOBS, {"spec": defaults | limits | spec})
-        metadata = self.cron_job.metadata
-        metadata.name, metadata.namespace, metadata.uid = "tick", "n", "u"
-        metadata.creationTimestamp.CopyFrom(to_time(START))
-        self.objects[CRON_JOBS][KEY] = self.cron_job
-        self.elect()
-
-    def elect(self) -> None:
-        """Start the controller of a new leader."""
-        informers = SimpleNamespace(store=self.objects.__getitem__, index=self._index, wait_for=self._wait_for)
-        client = SimpleNamespace(of=lambda resource: FakeClient(self, resource))
-        clock = SimpleNamespace(time=lambda: self.now)
-        shared: Any = SimpleNamespace(informers=informers, client=client, clock=clock, events=self)
-        self.controller = CronJobController(shared)
-
-    def _index(self, resource: Any, by: Any) -> Any:
-        return SimpleNamespace(
-            under=lambda key: {obj.metadata.uid: obj for obj in self.objects[resource].values() if by(obj) == key}
-        )
-
-    async def _wait_for(self, *args: Any) -> None:
-        pass
-
-    def event(self, obj: Any, kind: str, reason: str, message: str) -> None:
-        self.events.append((reason, message))
-
-    def die(self, point: str) -> None:
-        self.reached[point] = self.reached.get(point, 0) + 1
-        if self.kill(point):
-            raise Killed
+        super().__init__(CronJobController, START, kill=lambda point: False)
+        metadata = {"name": "tick", "namespace": "n"}
+        self.put(CRON_JOBS, from_dict(CRON_JOBS, {"metadata": metadata, "spec": defaults | limits | spec}))
+        self.kill, self.writes = kill, 0
 
     async def sync(self) -> float | None:
         return await self.controller.sync(KEY)
@@ -76,88 +37,39 @@ class World:
     async def run_until(self, end: float) -> None:
         """Sync when the controller asks for it, and after its own writes."""
         while True:
-            try:
-                before, again = self.writes, await self.sync()
-                while self.writes != before:
-                    before, again = self.writes, await self.sync()
-            except Killed:
-                self.elect()
-                continue
+            self.pending[KEY] = None
+            again = await self.settle()
             if again is None or self.now + again > end:
                 self.now = end
                 return
             self.now += again
 
     def finish(self, job: Job, condition: str = "Complete") -> None:
-        job.status.conditions.add(type=condition, status="True")
-        if condition == "Complete":
-            job.status.completionTime.CopyFrom(to_time(self.now))
+        def change(job: Job) -> None:
+            job.status.conditions.add(type=condition, status="True")
+            if condition == "Complete":
+                job.status.completionTime.CopyFrom(to_time(self.now))
+
+        self.put(JOBS, job, change)
+
+    def change(self, change: Callable[[CronJob], object]) -> None:
+        self.put(CRON_JOBS, self.of(CRON_JOBS)[KEY], change)
 
     @property
     def jobs(self) -> dict[str, Job]:
-        return {job.metadata.name: job for job in self.objects[JOBS].values()}
+        return {job.metadata.name: job for job in self.of(JOBS).values()}
 
     @property
     def status(self) -> Any:
-        return self.objects[CRON_JOBS][KEY].status
-
-    def reasons(self) -> list[str]:
-        return [reason for reason, _ in self.events]
+        return self.of(CRON_JOBS)[KEY].status
 
 
-class FakeClient:
-    def __init__(self, world: World, resource: Any) -> None:
-        self.world = world
-        self.resource = resource
-
-    def _key(self, name: str, namespace: str) -> str:
-        if (key := f"{namespace}/{name}") not in self.world.objects[self.resource]:
-            raise NotFound(Refusal(Code.NOT_FOUND, "NotFound", "not found"))
-        return key
-
-    async def create(self, obj: Any) -> Any:
-        world, key = self.world, f"{obj.metadata.namespace}/{obj.metadata.name}"
-        if key in world.objects[self.resource]:
-            raise AlreadyExists(Refusal(Code.ALREADY_EXISTS, "AlreadyExists", "exists"))
-        world.die("before create")
-        world.writes += 1
-        world.created.append(obj.metadata.name)
-        stored = type(obj)()
-        stored.CopyFrom(obj)
-        stored.metadata.uid, stored.metadata.resourceVersion = f"u{world.writes}", str(world.writes)
-        stored.status.startTime.CopyFrom(to_time(world.now))
-        world.objects[self.resource][key] = stored
-        world.die("after create")
-        return stored
-
-    async def get(self, name: str, namespace: str) -> Any:
-        return self.world.objects[self.resource][self._key(name, namespace)]
-
-    async def delete(self, name: str, namespace: str, **options: Any) -> None:
-        key = self._key(name, namespace)
-        self.world.die("before delete")
-        self.world.writes += 1
-        del self.world.objects[self.resource][key]
-        self.world.die("after delete")
-
-    async def update_status(self, obj: Any) -> Any:
-        key = self._key(obj.metadata.name, obj.metadata.namespace)
-        self.world.die("before status")
-        self.world.writes += 1
-        stored = type(obj)()
-        stored.CopyFrom(obj)
-        stored.metadata.resourceVersion = str(self.world.writes)
-        self.world.objects[self.resource][key] = stored
-        self.world.die("after status")
-        return stored
-
-
-def minutes(world: World) -> list[str]:
+def minutes(world: CronJobWorld) -> list[str]:
     return [job.metadata.annotations[SCHEDULED_ANNOTATION][11:16] for job in world.jobs.values()]
 
 
 async def test_job_is_created_at_its_time_with_name_owner_and_annotation() -> None:
-    world = World(timeZone="Europe/Berlin")
+    world = CronJobWorld(timeZone="Europe/Berlin")
     assert await world.sync() == pytest.approx(30.1)
     assert not world.jobs
     world.now += 30.1
@@ -166,22 +78,22 @@ async def test_job_is_created_at_its_time_with_name_owner_and_annotation() -> No
     assert job.metadata.name == f"tick-{int(world.now) // 60}"
     assert job.metadata.annotations[SCHEDULED_ANNOTATION] == "2026-03-01T13:01:00+01:00"
     owner = job.metadata.ownerReferences[0]
-    assert (owner.kind, owner.name, owner.uid, owner.controller) == ("CronJob", "tick", "u", True)
+    assert (owner.kind, owner.name, owner.uid, owner.controller) == ("CronJob", "tick", "u1", True)
     assert [reference.name for reference in world.status.active] == [job.metadata.name]
     assert to_seconds(world.status.lastScheduleTime) == world.now // 60 * 60
     assert world.events == [("SuccessfulCreate", f"Created job {job.metadata.name}")]
 
 
 async def test_steady_state_writes_nothing() -> None:
-    world = World(schedule="@hourly")
+    world = CronJobWorld(schedule="@hourly")
     await world.run_until(START + 3 * 3600)
     writes, again = world.writes, await world.sync()
     assert world.writes == writes == 6 and again is not None and again > 1700
 
 
 async def test_deleted_cron_job_creates_nothing() -> None:
-    world = World()
-    world.cron_job.metadata.deletionTimestamp.CopyFrom(to_time(START))
+    world = CronJobWorld()
+    world.change(lambda cron_job: cron_job.metadata.deletionTimestamp.CopyFrom(to_time(START)))
     world.now += MINUTE
     assert await world.sync() is None and not world.jobs
 
@@ -197,7 +109,7 @@ async def test_deleted_cron_job_creates_nothing() -> None:
 )
 async def test_jobs_after_150_missed_minutes(deadline: int | None, created: int, reasons: list[str]) -> None:
     """The recorded behavior of Kubernetes 1.36.2."""
-    world = World(**({} if deadline is None else {"startingDeadlineSeconds": deadline}))
+    world = CronJobWorld(**({} if deadline is None else {"startingDeadlineSeconds": deadline}))
     world.now = START + 150 * MINUTE
     again = await world.sync()
     assert again == pytest.approx(30.1)
@@ -207,7 +119,7 @@ async def test_jobs_after_150_missed_minutes(deadline: int | None, created: int,
 
 
 async def test_forbid_skips_times_while_a_job_runs() -> None:
-    world = World(concurrencyPolicy="Forbid")
+    world = CronJobWorld(concurrencyPolicy="Forbid")
     await world.run_until(START + 3 * MINUTE)
     assert minutes(world) == ["12:01"] and "JobAlreadyActive" in world.reasons()
     world.finish(next(iter(world.jobs.values())))
@@ -217,26 +129,26 @@ async def test_forbid_skips_times_while_a_job_runs() -> None:
 
 
 async def test_replace_deletes_the_running_job() -> None:
-    world = World(concurrencyPolicy="Replace")
+    world = CronJobWorld(concurrencyPolicy="Replace")
     await world.run_until(START + 2 * MINUTE)
     assert minutes(world) == ["12:02"]
     assert world.reasons() == ["SuccessfulCreate", "SuccessfulDelete", "SuccessfulCreate"]
 
 
 async def test_suspended_cron_job_creates_no_jobs_and_resumes_with_the_last_time() -> None:
-    world = World(suspend=True)
+    world = CronJobWorld(suspend=True)
     world.now += 5 * MINUTE
     assert await world.sync() is None
-    world.cron_job.spec.suspend = False
+    world.change(lambda cron_job: setattr(cron_job.spec, "suspend", False))
     await world.sync()
     assert minutes(world) == ["12:05"]
 
 
 async def test_new_schedule_counts_from_now() -> None:
-    world = World(schedule="@yearly")
+    world = CronJobWorld(schedule="@yearly")
     await world.sync()
     world.now += 5 * MINUTE
-    world.cron_job.spec.schedule = "* * * * *"
+    world.change(lambda cron_job: setattr(cron_job.spec, "schedule", "* * * * *"))
     assert await world.sync() == pytest.approx(30.1)
     assert not world.jobs
     world.now += 30.1
@@ -245,7 +157,7 @@ async def test_new_schedule_counts_from_now() -> None:
 
 
 async def test_finished_jobs_beyond_the_limits_are_deleted() -> None:
-    world = World(successfulJobsHistoryLimit=2, failedJobsHistoryLimit=1)
+    world = CronJobWorld(successfulJobsHistoryLimit=2, failedJobsHistoryLimit=1)
     for number in range(6):
         await world.run_until(world.now + MINUTE)
         world.finish(list(world.jobs.values())[-1], "Failed" if number % 2 else "Complete")
@@ -256,18 +168,18 @@ async def test_finished_jobs_beyond_the_limits_are_deleted() -> None:
 
 
 async def test_missing_and_foreign_jobs_are_reported() -> None:
-    world = World()
+    world = CronJobWorld()
     await world.run_until(START + MINUTE)
     job = next(iter(world.jobs.values()))
-    manual = Job()
-    manual.CopyFrom(job)
-    manual.metadata.name, manual.metadata.uid = "manual", "m"
-    del manual.metadata.annotations[SCHEDULED_ANNOTATION]
-    world.objects[JOBS] = world.objects[JOBS] | {"n/manual": manual}
-    world.elect()
+
+    def rename(manual: Job) -> None:
+        manual.metadata.name, manual.metadata.uid = "manual", "m"
+        del manual.metadata.annotations[SCHEDULED_ANNOTATION]
+
+    world.put(JOBS, job, rename)
     await world.sync()
     assert world.events[-1] == ("UnexpectedJob", "Saw a job that the controller did not create or forgot: manual")
-    del world.objects[JOBS][f"n/{job.metadata.name}"]
+    world.remove(JOBS, f"n/{job.metadata.name}")
     await world.sync()
     assert ("MissingJob", f"Active job went missing: {job.metadata.name}") in world.events
     assert not world.status.active
@@ -282,7 +194,7 @@ async def test_missing_and_foreign_jobs_are_reported() -> None:
     ],
 )
 async def test_stored_invalid_schedule_is_reported(spec: dict[str, str], reason: str) -> None:
-    world = World(**spec)
+    world = CronJobWorld(**spec)
     assert await world.sync() is None
     assert world.reasons() == [reason] and not world.jobs
 
@@ -306,11 +218,18 @@ def _kills(seed: int) -> Iterator[bool]:
 
 @pytest.mark.parametrize("policy", ["Allow", "Forbid", "Replace"])
 async def test_no_time_has_two_jobs_whenever_the_leader_is_killed(policy: str) -> None:
-    """Jobs finish at once and are deleted at once (history limit 0), which frees their names. At least 100 kills at each
-    point, and each minute has one job."""
-    points = ("before create", "after create", "before status", "after status", "before delete", "after delete")
+    """Jobs finish at once and are deleted at once (history limit 0), which frees their names. At least 100 kills, at
+    each point some, and each minute has one job."""
+    points = (
+        "before create jobs",
+        "after create jobs",
+        "before status cronjobs",
+        "after status cronjobs",
+        "before delete jobs",
+        "after delete jobs",
+    )
     killed, seed = dict.fromkeys(points, 0), 0
-    while min(killed.values()) < 100:
+    while min(killed.values()) < 10 or sum(killed.values()) < 100:
         seed += 1
         kills = _kills(seed)
 
@@ -319,7 +238,7 @@ async def test_no_time_has_two_jobs_whenever_the_leader_is_killed(policy: str) -
                 killed[point] += 1
             return dies
 
-        world = World(concurrencyPolicy=policy, successfulJobsHistoryLimit=0, kill=kill)
+        world = CronJobWorld(concurrencyPolicy=policy, successfulJobsHistoryLimit=0, kill=kill)
         for _ in range(20):
             await world.run_until(world.now + MINUTE)
             for job in world.jobs.values():
@@ -333,7 +252,7 @@ async def test_chaos_finds_a_controller_that_does_not_recover(monkeypatch: pytes
     """The order of Kubernetes: a finished job is deleted before its time is recorded."""
     monkeypatch.setattr("pinnace.controllers.cronjob.find_recovered_jobs", lambda *args: [])
     first = iter((True,))
-    world = World(successfulJobsHistoryLimit=0, kill=lambda point: point == "after create" and next(first, False))
+    world = CronJobWorld(successfulJobsHistoryLimit=0, kill=lambda point: point == "after create jobs" and next(first, False))
     world.now += MINUTE
     with pytest.raises(Killed):
         await world.sync()

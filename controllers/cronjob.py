@@ -307,8 +307,7 @@ class CronJobController:
         if time is not None and self._may_start(cron_job, time, now):
             if cron_job.spec.concurrencyPolicy == "Replace":
                 await self._delete_active_jobs(work)
-            if not await self._create_job(work, time):
-                return None
+            await self._create_job(work, time)
         return seconds_until_next_time(cron_job, schedule, now)
 
     def _parse_schedule(self, cron_job: CronJob) -> cron.Schedule | None:
@@ -363,8 +362,8 @@ class CronJobController:
                 raise
             await self._delete_job(work, job)
 
-    async def _create_job(self, work: _Sync, time: int) -> bool:
-        """Create the job for a time and record it. Return False if nothing remains to be done. Raise ApiError."""
+    async def _create_job(self, work: _Sync, time: int) -> None:
+        """Create the job for a time and record it, unless the name belongs to a foreign job. Raise ApiError."""
         cron_job = work.cron_job
         wanted = build_job(cron_job, time)
         try:
@@ -372,7 +371,7 @@ class CronJobController:
         except AlreadyExists:
             job = await self._jobs_client.get(wanted.metadata.name, wanted.metadata.namespace)
             if controller_key(job) != owner_key(cron_job):
-                return False
+                return
         except (Fenced, Unavailable):
             raise
         except ApiError as error:
@@ -383,7 +382,6 @@ class CronJobController:
             self._events.event(cron_job, "Normal", "SuccessfulCreate", f"Created job {job.metadata.name}")
         self._expectations.wrote(work.key, JOBS, job.metadata.resourceVersion)
         _record_job(cron_job.status, job, time)
-        return True
 
 
 def _record_job(status: CronJobStatus, job: Job, time: int) -> None:

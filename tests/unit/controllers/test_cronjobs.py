@@ -185,6 +185,13 @@ async def test_missing_and_foreign_jobs_are_reported() -> None:
     assert not world.status.active
 
 
+async def test_foreign_job_with_the_name_is_left_and_the_next_time_has_a_job() -> None:
+    world = CronJobWorld()
+    world.put(JOBS, from_dict(JOBS, {"metadata": {"name": f"tick-{int(START) // 60 + 1}", "namespace": "n"}}))
+    await world.run_until(START + 2 * MINUTE)
+    assert len(world.created) == 1 and len(world.jobs) == 2 and len(world.status.active) == 1
+
+
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [

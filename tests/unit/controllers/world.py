@@ -1,6 +1,6 @@
 """An API server and informers in memory for one controller, whose leader can be killed between two of its writes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +11,8 @@ from pinnace.api.selectors import LabelSelector
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, BatchItem
 from pinnace.client.errors import AlreadyExists, NotFound
-from pinnace.client.informer import Delta
+from pinnace.client.informer import Delta, Index
+from pinnace.controllers.informers import LabelIndex, SelectorIndex, select_all
 from pinnace.controllers.pods import PodPropertiesCache
 
 _NOT_FOUND = Refusal(Code.NOT_FOUND, "NotFound", "not found")
@@ -34,10 +35,12 @@ class World:
         self.writes = 0
         self.pending: dict[str, None] = {}
         self.controller: Any = None
+        self._followers: dict[str, list[Callable[[Sequence[Delta[Any]]], None]]] = {}
         self.elect()
 
     def elect(self) -> None:
         """Start the controller of a new leader. It handles all objects as added."""
+        self._followers.clear()
         informers = SimpleNamespace(
             store=self.of, index=self._index, labelled=self._labelled, selecting=self._selecting, wait_for=self._wait_for,
             facts=PodPropertiesCache(),
@@ -48,29 +51,28 @@ class World:
         self.pending.clear()
         for resource in [watch.resource for watch in self.controller.watches]:
             for obj in list(self.of(resource).values()):
-                self._deliver(resource, Delta(ADDED, obj, None))
+                self._add_keys(resource, Delta(ADDED, obj, None))
 
     def of(self, resource: Resource[Any]) -> dict[str, Any]:
         return self.objects.setdefault(resource.plural, {})
 
-    def _index(self, resource: Resource[Any], by: Callable[[Any], str]) -> Any:
-        return SimpleNamespace(
-            under=lambda key: {obj.metadata.uid: obj for obj in self.of(resource).values() if by(obj) == key and key}
-        )
+    def _follow(self, resource: Resource[Any], handler: Callable[[Sequence[Delta[Any]]], None]) -> None:
+        self._followers.setdefault(resource.plural, []).append(handler)
 
-    def _labelled(self, resource: Resource[Any], only: Callable[[Any], bool] = lambda obj: True) -> Any:
-        def select(namespace: str, matches: Callable[[Mapping[str, str]], bool]) -> list[Any]:
-            objects = [obj for obj in self.of(resource).values() if obj.metadata.namespace == namespace and only(obj)]
-            return [obj for obj in objects if matches(dict(obj.metadata.labels))]
+    def _index(self, resource: Resource[Any], by: Callable[[Any], str]) -> Index[Any]:
+        index = Index(by, self.of(resource).values())
+        self._follow(resource, index.apply_deltas)
+        return index
 
-        return SimpleNamespace(select=select)
+    def _labelled(self, resource: Resource[Any], only: Callable[[Any], bool] = select_all) -> LabelIndex[Any]:
+        labelled = LabelIndex(only, self.of(resource).values())
+        self._follow(resource, labelled.follow)
+        return labelled
 
-    def _selecting(self, resource: Resource[Any], selector_of: Callable[[Any], LabelSelector]) -> Any:
-        def objects_selecting(namespace: str, labels: Mapping[str, str]) -> list[Any]:
-            objects = [obj for obj in self.of(resource).values() if obj.metadata.namespace == namespace]
-            return [obj for obj in objects if selector_of(obj).matches(labels)]
-
-        return SimpleNamespace(objects_selecting=objects_selecting)
+    def _selecting(self, resource: Resource[Any], selector_of: Callable[[Any], LabelSelector]) -> SelectorIndex[Any]:
+        selecting = SelectorIndex(selector_of, self.of(resource).values())
+        self._follow(resource, selecting.follow)
+        return selecting
 
     async def _wait_for(self, *args: Any) -> None:
         pass
@@ -109,6 +111,11 @@ class World:
         self._deliver(resource, Delta(DELETED, old, old))
 
     def _deliver(self, resource: Resource[Any], delta: Delta[Any]) -> None:
+        for follow in self._followers.get(resource.plural, ()):
+            follow([delta])
+        self._add_keys(resource, delta)
+
+    def _add_keys(self, resource: Resource[Any], delta: Delta[Any]) -> None:
         for watch in self.controller.watches:
             if watch.resource is resource:
                 self.pending |= dict.fromkeys(watch.keys(delta))

@@ -6,16 +6,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from pinnace.api.codec import from_dict
-from pinnace.api.resources import CONTROLLER_REVISIONS, CRON_JOBS, DAEMON_SETS, JOBS
+from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.resources import CONTROLLER_REVISIONS, CRON_JOBS, DAEMON_SETS, JOBS, NODES
 from pinnace.client.client import Client
 from pinnace.controllers.daemonnodes import target_node
 from pinnace.controllers.main import build_controllers
 from pinnace.controllers.manager import ControllerManager
 from pinnace.controllers.nodelifecycle import NodeLifecycleOptions
-from tests.builders import make_node
 
 PATIENCE = 20.0
-NODES = 5
+COUNT = 5
 LABELS = {"app": "agent"}
 
 
@@ -32,20 +32,24 @@ async def term(client: Client, name: str) -> AsyncIterator[None]:
             await running
 
 
+def node(name: str) -> Node:
+    return from_dict(NODES, {"metadata": {"name": name}})
+
+
 async def test_each_node_has_one_pod_after_a_failover(client: Client) -> None:
-    for number in range(NODES):
-        await client.nodes.create(make_node(f"node-{number}").build())
+    for number in range(COUNT):
+        await client.of(NODES).create(node(f"node-{number}"))
     template = {"metadata": {"labels": LABELS}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}}
     body = {"metadata": {"name": "agent", "namespace": "default"}}
     spec = {"selector": {"matchLabels": LABELS}, "template": template}
     async with term(client, "a"):
         await client.of(DAEMON_SETS).create(from_dict(DAEMON_SETS, body | {"spec": spec}))
-        await _until_status(client, NODES)
+        await _until_status(client, COUNT)
     async with term(client, "b"):
-        await client.nodes.create(make_node("late").build())
-        await _until_status(client, NODES + 1)
+        await client.of(NODES).create(node("late"))
+        await _until_status(client, COUNT + 1)
     pods = (await client.pods.list("default")).items
-    names = [*(f"node-{number}" for number in range(NODES)), "late"]
+    names = [*(f"node-{number}" for number in range(COUNT)), "late"]
     assert Counter(map(target_node, pods)) == Counter(names)
     assert len((await client.of(CONTROLLER_REVISIONS).list("default")).items) == 1
 

@@ -33,7 +33,8 @@ async def term(client: Client, name: str) -> AsyncIterator[None]:
 
 
 def node(name: str) -> Node:
-    return from_dict(NODES, {"metadata": {"name": name}})
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}  # otherwise it has the taint not-ready
+    return from_dict(NODES, {"metadata": {"name": name}, "status": ready})
 
 
 async def test_each_node_has_one_pod_after_a_failover(client: Client) -> None:

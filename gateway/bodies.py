@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from google.protobuf.message import DecodeError, Message
 
-from pinnace.api.codec import IGNORE, STRICT, WARN, Problem, readable
+from pinnace.api.codec import IGNORE, STRICT, WARN, Problem, decode_valid_part
 from pinnace.api.customobjects_pb2 import CustomObject
 from pinnace.api.go_time import TIME_ERROR
 from pinnace.api.meta_v1_pb2 import DeleteOptions, PatchOptions
@@ -91,7 +91,7 @@ def _read_custom_object(request: Request, resource: ApiResource) -> CustomObject
         raise unrecognized_object(request.body, expected.kind, "expected an object")
     _check_custom_type(request, data, resource)
     row = cast(CustomResource, resource.resource)
-    obj, problems = readable(row, with_reset(data))
+    obj, problems = decode_valid_part(row, with_reset(data))
     if wrong := [problem for problem in problems if not problem.unknown]:
         raise _decoding_status(expected, wrong)
     complaints += [f'unknown field "{problem.field}"' for problem in problems]
@@ -135,7 +135,7 @@ def read_message(request: Request, message: type[M], expected: BodyType, validat
     data = read_typed(request, expected, note)
     if isinstance(data, bytes):
         return decode_message(message, data)
-    obj, problems = readable(message, with_reset(data))
+    obj, problems = decode_valid_part(message, with_reset(data))
     unknown = [problem for problem in problems if problem.unknown and not (problem.in_status and resets_status)]
     complaints += [f'unknown field "{problem.field}"' for problem in unknown]
     if wrong := [problem for problem in problems if not problem.unknown]:

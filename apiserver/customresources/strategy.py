@@ -74,7 +74,7 @@ class CustomObjectStrategy(Strategy[CustomObject]):
             return [forbidden(STATUS, "this resource has no status to update")]
         return self._validate_change(obj, old, status=True)
 
-    def _validate_change(self, obj: CustomObject, old: CustomObject, *, status: bool) -> list[Violation]:  # type: ignore[override]
+    def _validate_change(self, obj: CustomObject, old: CustomObject, *, status: bool) -> list[Violation]:  # type: ignore[override]  # custom objects have a narrower type
         out: list[Violation] = []
         if self._check_type(obj, out):
             new_violations, before = list[Violation](), list[Violation]()
@@ -148,5 +148,5 @@ class CustomObjectStrategy(Strategy[CustomObject]):
 
 
 def _dependencies(obj: CustomObject) -> tuple[bytes, str, str, str, str]:
-    """Return what the violations of an object depend on."""
+    """Return the parts of an object on which its violations depend."""
     return obj.content, obj.metadata.name, obj.metadata.generateName, obj.apiVersion, obj.kind

@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from pinnace.api.conversion import Conversion, conversion_to
-from pinnace.api.meta_v1_pb2 import ManagedFieldsEntry, ObjectMeta, OwnerReference
+from pinnace.api.meta_v1_pb2 import ManagedFieldsEntry
 from pinnace.api.names import NAME_ALPHABET, new_uid
 from pinnace.api.ownership import UPDATE as UPDATE_OPERATION
 from pinnace.api.ownership import Creator, FieldManager, Ownership, exclude_added
@@ -41,6 +41,7 @@ from pinnace.apiserver.registry.admission import (
 )
 from pinnace.apiserver.registry.deletion import copy, delete_step
 from pinnace.apiserver.registry.managed_fields import AppliedConfiguration
+from pinnace.apiserver.registry.metadata import clear_server_fields, copy_owners, drop_duplicate_owners, keep_identity
 from pinnace.apiserver.registry.mutation import (
     FINALIZE,
     RESIZE,
@@ -68,6 +69,14 @@ from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 T = TypeVar("T", bound=Object)
 M = TypeVar("M", bound=Object)
+_PATCHES = {"": AdmissionOperation.UPDATE, STATUS: AdmissionOperation.UPDATE_STATUS, RESIZE: AdmissionOperation.RESIZE}
+"""By subresource."""
+SUBRESOURCES = {AdmissionOperation.FINALIZE: FINALIZE} | {operation: subresource for subresource, operation in _PATCHES.items()}
+ATTEMPTS = 8
+"""Attempts to generate a name that is not taken, as in Kubernetes. Also attempts to admit a new object again after something
+that admission relied on has changed."""
+MAX_GENERATED_PREFIX = 58
+_OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
 
 
 class OwnerChange(NamedTuple):
@@ -84,15 +93,6 @@ class OwnerChange(NamedTuple):
 
 
 NO_OWNER_CHANGE = OwnerChange()
-_PATCHES = {"": AdmissionOperation.UPDATE, STATUS: AdmissionOperation.UPDATE_STATUS, RESIZE: AdmissionOperation.RESIZE}
-"""By subresource."""
-SUBRESOURCES = {AdmissionOperation.FINALIZE: FINALIZE} | {operation: subresource for subresource, operation in _PATCHES.items()}
-ATTEMPTS = 8
-"""Attempts to generate a name that is not taken, as in Kubernetes. Also attempts to admit a new object again after something
-that admission relied on has changed."""
-
-MAX_GENERATED_PREFIX = 58
-_OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
 
 
 class Store(Generic[T]):
@@ -313,8 +313,8 @@ class Store(Generic[T]):
 
     async def create_applied(self, request: PatchRequest, by: WriteRequest) -> list[Outcome]:
         """Create the object that an apply describes."""
-        conversion = self._conversion(by)
-        wanted = self._configuration(request, conversion.served)
+        conversion = self._conversion_for(by)
+        wanted = self._read_configuration(request, conversion.served)
         namespace = self.resource.home(request.namespace)
         applied = managed_fields.create(conversion.served, wanted, namespace, request.name, self._clock.time())
         obj: T = conversion.to_stored(applied.obj)
@@ -376,7 +376,7 @@ class Store(Generic[T]):
         key = self.resource.key(request.namespace or DEFAULT_NAMESPACE, request.name)
         if request.type == PatchRequest.APPLY:
             return Mutation(key, request.name, self._server_side_apply_step(request, by))
-        patch = patch_function(self._conversion(by).served, request)
+        patch = patch_function(self._conversion_for(by).served, request)
         operation = _PATCHES[request.subresource]
 
         def step(version: ObjectVersion[T] | None) -> Next[T]:
@@ -387,8 +387,8 @@ class Store(Generic[T]):
 
     def _server_side_apply_step(self, request: PatchRequest, by: WriteRequest) -> Step[T]:
         """Server-side apply. Raises Rejected."""
-        conversion = self._conversion(by)
-        configuration = self._configuration(request, conversion.served)
+        conversion = self._conversion_for(by)
+        configuration = self._read_configuration(request, conversion.served)
         operation = _PATCHES[request.subresource]
 
         def step(version: ObjectVersion[T] | None) -> Next[T]:
@@ -401,13 +401,13 @@ class Store(Generic[T]):
 
         return step
 
-    def _conversion(self, by: WriteRequest) -> Conversion:
+    def _conversion_for(self, by: WriteRequest) -> Conversion:
         """Return the conversion to the version of a write."""
         conversion = conversion_to(self.resource, by.api_version or self.resource.api_version)
         assert conversion is not None
         return conversion
 
-    def _configuration(self, request: PatchRequest, resource: Resource[Any]) -> AppliedConfiguration:
+    def _read_configuration(self, request: PatchRequest, resource: Resource[Any]) -> AppliedConfiguration:
         """Read the configuration of an apply in a version. Raises Rejected."""
         if not request.name:
             raise Rejected(errors.bad_request("name: Required value: an apply needs the name of an object"))
@@ -418,7 +418,9 @@ class Store(Generic[T]):
             raise Rejected(errors.bad_request(f"patch: {error}")) from None
         assert isinstance(data, Mapping)
         options = request.options
-        configuration = managed_fields.configuration(resource, data, options.fieldManager, request.subresource, options.force)
+        configuration = managed_fields.read_applied_configuration(
+            resource, data, options.fieldManager, request.subresource, options.force
+        )
         metadata = data.get("metadata") or {}
         if metadata.get("name", request.name) != request.name:
             message = f"the name of the object ({metadata['name']}) does not match the name on the URL ({request.name})"
@@ -493,7 +495,7 @@ class Store(Generic[T]):
         else:
             keep_identity(new, old)
             copy_owners(new.metadata, old.metadata)
-            drop_repeated_owners(new)
+            drop_duplicate_owners(new)
             if operation is AdmissionOperation.FINALIZE:
                 self.strategy.prepare_finalize(new, old)
             else:
@@ -647,7 +649,7 @@ class ObjectCreator(Generic[T]):
                 if amended.metadata.namespace != obj.metadata.namespace:
                     raise Rejected(errors.bad_request(_OTHER_NAMESPACE))
                 keep_identity(amended, obj)
-                clear_ignored(amended.metadata)
+                clear_server_fields(amended.metadata)
                 amended.metadata.resourceVersion = ""
                 self._set_defaults(amended, by)
                 amended.metadata.ownership = exclude_added(self._resource, obj.metadata.ownership, obj, amended)
@@ -715,7 +717,7 @@ class ObjectCreator(Generic[T]):
     def _set_defaults(self, obj: T, by: WriteRequest) -> None:
         """Run admission and set defaults. Idempotent, so it also runs after a webhook has changed the object. Raises
         Rejected."""
-        drop_repeated_owners(obj)
+        drop_duplicate_owners(obj)
         canonicalize(obj)
         self._admission.admit(by, self._resource, obj)
         self._strategy.prepare_create(obj)
@@ -729,7 +731,7 @@ class ObjectCreator(Generic[T]):
             raise Rejected(errors.bad_request("resourceVersion should not be set on objects to be created"))
         metadata.resourceVersion = ""
         metadata.namespace = self._resource.home(metadata.namespace)
-        clear_ignored(metadata)
+        clear_server_fields(metadata)
         if not metadata.name and metadata.generateName:
             metadata.name = self._generate_name(metadata.generateName)
         metadata.uid = metadata.uid or new_uid(self._rng)
@@ -741,55 +743,6 @@ class ObjectCreator(Generic[T]):
 
     def _generate_name(self, prefix: str) -> str:
         return prefix[:MAX_GENERATED_PREFIX] + "".join(self._rng.choices(NAME_ALPHABET, k=5))
-
-
-def keep_identity(new: Object, old: Object) -> None:
-    """Copy the metadata fields that an update cannot change from `old`. Updates may omit these fields."""
-    metadata = new.metadata
-    metadata.selfLink = ""
-    metadata.uid = old.metadata.uid
-    metadata.generation = old.metadata.generation
-    metadata.generateName = old.metadata.generateName
-    for name in ("creationTimestamp", "deletionTimestamp"):
-        if old.metadata.HasField(name):
-            getattr(metadata, name).CopyFrom(getattr(old.metadata, name))
-        else:
-            metadata.ClearField(name)
-    if old.metadata.HasField("deletionGracePeriodSeconds"):
-        metadata.deletionGracePeriodSeconds = old.metadata.deletionGracePeriodSeconds
-    else:
-        metadata.ClearField("deletionGracePeriodSeconds")
-
-
-def copy_owners(new: ObjectMeta, old: ObjectMeta) -> None:
-    """Copy the owners of fields."""
-    new.ownership = old.ownership
-    new.ClearField("managedFields")
-    if old.managedFields:
-        new.managedFields.extend(old.managedFields)
-
-
-def clear_ignored(metadata: ObjectMeta) -> None:
-    """Clear the fields of a new object that the server sets, and that clients may send, for example from exported manifests."""
-    metadata.selfLink = ""
-    del metadata.managedFields[:]
-
-
-def drop_repeated_owners(obj: Object) -> None:
-    """Drop duplicate ownerReferences with a warning, as in Kubernetes."""
-    owners = obj.metadata.ownerReferences
-    if len(owners) < 2:
-        return
-    distinct, repeated = dict[bytes, None](), list[str]()
-    for owner in owners:
-        owner_bytes = owner.SerializeToString(deterministic=True)
-        if owner_bytes in distinct:
-            repeated.append(owner.uid)
-        distinct[owner_bytes] = None
-    if repeated:
-        warn([f"metadata.ownerReferences: duplicate entries were dropped; duplicate UID(s): {', '.join(repeated)}"])
-        del owners[:]
-        owners.extend(map(OwnerReference.FromString, distinct))
 
 
 async def _call_concurrently(ask: Callable[[T], Awaitable[None]], objs: Sequence[T]) -> list[Refusal | None]:

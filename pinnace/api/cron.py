@@ -23,7 +23,7 @@ from typing import NamedTuple, Protocol
 
 from cronsim import CronSim, CronSimError
 
-from pinnace.api.integers import integer
+from pinnace.api.integers import parse_integer
 
 MAX_YEARS = 5
 """A time that is later than this number of years after another one is not found, as in Kubernetes."""
@@ -218,7 +218,7 @@ def _parse_number(text: str, bounds: _Bounds) -> int:
 
 
 def _parse_integer(text: str) -> int:
-    number = integer(text)
+    number = parse_integer(text)
     shown = text[:_SHOWN]
     if number is None:
         digits = text[1:] if text[:1] in ("+", "-") else text

@@ -15,6 +15,8 @@ from pinnace.api.scalars import int_or_string, to_seconds
 from pinnace.printers.columns import NONE, WIDE, Columns, format_age, format_labels, human_duration, is_set, wide_cells
 
 NODE_LOST = "NodeLost"
+_CONDITIONS = ("Suspended", "FailureTarget", "SuccessCriteriaMet")
+NOT_APPLICABLE = "N/A"
 
 
 def pod_row(pod: Pod, now: float) -> tuple[str, ...]:
@@ -201,9 +203,6 @@ def controller_revision_row(revision: ControllerRevision, now: float) -> tuple[s
 CONTROLLER_REVISIONS = Columns(headers=("NAME", "CONTROLLER", "REVISION", "AGE"), wide=(), row=controller_revision_row)
 
 
-_CONDITIONS = ("Suspended", "FailureTarget", "SuccessCriteriaMet")
-
-
 def job_row(job: Job, now: float) -> tuple[str, ...]:
     return (
         job.metadata.name,
@@ -291,9 +290,6 @@ DAEMON_SETS = Columns(
     wide=WIDE,
     row=daemon_set_row,
 )
-
-
-NOT_APPLICABLE = "N/A"
 
 
 def disruption_budget_row(budget: PodDisruptionBudget, now: float) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ Source: pkg/apis/apps/validation, pkg/apis/apps/v1/defaults.go and conversion.go
 from collections.abc import Iterable
 
 from pinnace.api.apps_v1_pb2 import DaemonSet, DaemonSetUpdateStrategy
-from pinnace.api.integers import integer
+from pinnace.api.integers import parse_integer
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.scalars import int_or_string
 from pinnace.api.status import Violation
@@ -98,7 +98,7 @@ class DaemonSetStrategy(StatusStrategy[DaemonSet]):
 
 def template_generation(daemon_set: DaemonSet) -> int:
     """Return the number of the template, or 0 if the annotation is missing or invalid."""
-    return integer(daemon_set.metadata.annotations.get(TEMPLATE_GENERATION_ANNOTATION, "")) or 0
+    return parse_integer(daemon_set.metadata.annotations.get(TEMPLATE_GENERATION_ANNOTATION, "")) or 0
 
 
 def _set_template_generation(daemon_set: DaemonSet, number: int) -> None:

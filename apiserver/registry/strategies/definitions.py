@@ -122,7 +122,7 @@ class DefinitionStrategy(StatusStrategy[CustomResourceDefinition]):
 
 
 def _encode(obj: CustomResourceDefinition) -> bytes:
-    """Return what the violations of a definition depend on."""
+    """Return the parts of a definition on which its violations depend."""
     part = CustomResourceDefinition(spec=obj.spec, status=obj.status)
     part.metadata.name = obj.metadata.name
     part.metadata.annotations.update(obj.metadata.annotations)

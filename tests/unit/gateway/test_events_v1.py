@@ -313,7 +313,7 @@ def test_conversion_keeps_all_fields() -> None:
 
     conversion = conversion_of(EVENTS_V1)
     for served, stored in ((EVENTS_V1, EVENTS), (EVENTS, EVENTS_V1)):
-        obj = everything(served.message.DESCRIPTOR, served.message())  # type: ignore[attr-defined]
+        obj = everything(served.message.DESCRIPTOR, served.message())
         convert, back = conversion.to_stored, conversion.to_served
         if served is EVENTS:
             convert, back = back, convert

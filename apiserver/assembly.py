@@ -70,7 +70,7 @@ from pinnace.apiserver.auth.tokens import AccountTokenAuthenticator, TokenSettin
 from pinnace.apiserver.cacher.cacher import Cacher, ResourceCache
 from pinnace.apiserver.customresources.controller import DefinitionController
 from pinnace.apiserver.customresources.registry import CustomResources, MethodTable
-from pinnace.apiserver.customresources.service import CustomObjectService, DefinitionService
+from pinnace.apiserver.customresources.service import CustomObjectService
 from pinnace.apiserver.customresources.store import CustomStore, VersionForm
 from pinnace.apiserver.customresources.strategy import CustomObjectStrategy
 from pinnace.apiserver.election.history import RestoreHandler
@@ -384,9 +384,6 @@ class Assembly:
             REPLICA_SETS: ScaledService(stores[REPLICA_SETS], self.cacher, audit, policy),
             STATEFUL_SETS: ScaledService(stores[STATEFUL_SETS], self.cacher, audit, policy),
             NAMESPACES: NamespaceService(stores[NAMESPACES], self.cacher, audit, policy),
-            CUSTOM_RESOURCE_DEFINITIONS: DefinitionService(
-                stores[CUSTOM_RESOURCE_DEFINITIONS], self.cacher, audit, policy, self._definition_strategy
-            ),
             EVENTS: EventService(stores[EVENTS], self.cacher, NoAudit(), policy, EventRegistry(stores[EVENTS])),
         }
         return {
@@ -417,7 +414,7 @@ class Assembly:
         resource = version.resource
         strategy, form = CustomObjectStrategy(version), VersionForm(version)
         store = self._custom_store(version, strategy, form)
-        service = CustomObjectService(version, store, strategy, form, self.cacher, self._audit, self.policy)
+        service = CustomObjectService(version, store, self.cacher, self._audit, self.policy)
         return build_methods(
             customobjects_pb2.DESCRIPTOR.services_by_name["CustomObjects"].methods,
             service,

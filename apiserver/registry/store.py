@@ -40,6 +40,7 @@ from pinnace.apiserver.registry.admission import (
     WriteRequest,
 )
 from pinnace.apiserver.registry.deletion import copy, delete_step
+from pinnace.apiserver.registry.large import LARGE, compute
 from pinnace.apiserver.registry.managed_fields import AppliedConfiguration
 from pinnace.apiserver.registry.metadata import clear_server_fields, copy_owners, drop_duplicate_owners, keep_identity
 from pinnace.apiserver.registry.mutation import (
@@ -93,6 +94,9 @@ class OwnerChange(NamedTuple):
 
 
 NO_OWNER_CHANGE = OwnerChange()
+Change = Callable[[ObjectVersion[T]], tuple[T, OwnerChange | None]]
+"""Returns the requested state of an object for its present version, and what the request says about owners (see
+`Store._apply_step`). Pure. Raises Rejected."""
 
 
 class Store(Generic[T]):
@@ -135,9 +139,15 @@ class Store(Generic[T]):
             metadata.ownership = creator(obj)
             if metadata.generateName and not metadata.name:
                 sent[index] = obj.SerializeToString()
+            await self._warm(obj)
         outcomes = await self.mutate(await self._admit_creates(objs, by), dry_run=by.dry_run)
         await self._retry_creates(objs, sent, outcomes, by)
         return outcomes
+
+    async def _warm(self, obj: T) -> None:
+        """Compute a large new object in a thread."""
+        if self.strategy.is_slow and (self.strategy.is_cold or obj.ByteSize() >= LARGE):
+            await asyncio.to_thread(self.strategy.warm, obj)
 
     def _creator_of_fields(self, by: WriteRequest) -> Creator:
         return Creator(self.resource, by.manager, by.api_version, self._clock.time())
@@ -216,7 +226,8 @@ class Store(Generic[T]):
     async def patch(self, request: PatchRequest, by: WriteRequest) -> list[Outcome]:
         """Patch spec and metadata, or a subresource, of the latest version. A conflict with another write is retried until
         the call's deadline. Patches of one object run one after another, because concurrent ones would conflict."""
-        return await self._retry_until_uncontended(self._patch_mutation(request, by), by)
+        mutation = await compute(len(request.patch), lambda: self._patch_mutation(request, by))
+        return await self._retry_until_uncontended(mutation, by)
 
     async def modify(
         self,
@@ -313,14 +324,20 @@ class Store(Generic[T]):
 
     async def create_applied(self, request: PatchRequest, by: WriteRequest) -> list[Outcome]:
         """Create the object that an apply describes."""
-        conversion = self._conversion_for(by)
-        wanted = self._read_configuration(request, conversion.served)
-        namespace = self.resource.home(request.namespace)
-        applied = managed_fields.create(conversion.served, wanted, namespace, request.name, self._clock.time())
-        obj: T = conversion.to_stored(applied.obj)
+        conversion, size = self._conversion_for(by), len(request.patch)
+        namespace, now = self.resource.home(request.namespace), self._clock.time()
+
+        def create() -> tuple[T, Ownership]:
+            wanted = self._read_configuration(request, conversion.served)
+            applied = managed_fields.create(conversion.served, wanted, namespace, request.name, now)
+            return conversion.to_stored(applied.obj), managed_fields.in_version(
+                applied.owners, conversion.served, self.resource
+            )
+
+        obj, owners = await compute(size, create)
+        await self._warm(obj)
         items = await self._admit_creates([obj], by)
-        owners = managed_fields.in_version(applied.owners, conversion.served, self.resource)
-        managed_fields.set_created_owners(self.resource, obj, owners)
+        await compute(size, lambda: managed_fields.set_created_owners(self.resource, obj, owners))
         outcomes = await self.mutate(items, dry_run=by.dry_run)
         await self._retry_creates([obj], {}, outcomes, by)
         return outcomes
@@ -366,40 +383,69 @@ class Store(Generic[T]):
             violation = Violation("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
             return errors.invalid(self.resource, name, [violation], kind=self.resource.plural)
         metadata.namespace = self.resource.home(metadata.namespace)
-
-        def step(version: ObjectVersion[T] | None) -> Next[T]:
-            return self._apply_step(obj, self._require_present(name, version), by, operation)
-
+        size = obj.ByteSize() if self.strategy.is_slow else 0
+        step = self._change_step(name, lambda present: (obj, None), size, by, operation)
         return Mutation(self.resource.key_of(obj), name, step)
 
     def _patch_mutation(self, request: PatchRequest, by: WriteRequest) -> Mutation[T]:
         key = self.resource.key(request.namespace or DEFAULT_NAMESPACE, request.name)
-        if request.type == PatchRequest.APPLY:
-            return Mutation(key, request.name, self._server_side_apply_step(request, by))
-        patch = patch_function(self._conversion_for(by).served, request)
-        operation = _PATCHES[request.subresource]
-
-        def step(version: ObjectVersion[T] | None) -> Next[T]:
-            present = self._require_present(request.name, version)
-            return self._apply_step(patch(present.obj), present, by, operation)
-
+        change = self._server_side_apply(request, by) if request.type == PatchRequest.APPLY else self._patch(request, by)
+        step = self._change_step(request.name, change, len(request.patch), by, _PATCHES[request.subresource])
         return Mutation(key, request.name, step)
 
-    def _server_side_apply_step(self, request: PatchRequest, by: WriteRequest) -> Step[T]:
-        """Server-side apply. Raises Rejected."""
+    def _patch(self, request: PatchRequest, by: WriteRequest) -> Change[T]:
+        """Return the change of a patch. Raises Rejected."""
+        patch = patch_function(self._conversion_for(by).served, request)
+        return lambda present: (patch(present.obj), None)
+
+    def _server_side_apply(self, request: PatchRequest, by: WriteRequest) -> Change[T]:
+        """Return the change of a server-side apply. Raises Rejected."""
         conversion = self._conversion_for(by)
         configuration = self._read_configuration(request, conversion.served)
-        operation = _PATCHES[request.subresource]
 
-        def step(version: ObjectVersion[T] | None) -> Next[T]:
-            present = self._require_present(request.name, version)
+        def apply(present: ObjectVersion[T]) -> tuple[T, OwnerChange]:
             live = conversion.to_served(present.obj)
             applied = managed_fields.apply(conversion.served, configuration, live, self._clock.time())
-            new = conversion.to_stored(applied.obj, present.obj)
             owners = managed_fields.in_version(applied.owners, conversion.served, self.resource)
-            return self._apply_step(new, present, by, operation, OwnerChange(applied=owners))
+            return conversion.to_stored(applied.obj, present.obj), OwnerChange(applied=owners)
+
+        return apply
+
+    def _change_step(self, name: str, change: Change[T], size: int, by: WriteRequest, operation: AdmissionOperation) -> Step[T]:
+        """Return the step that makes a change. `size`: of the request in bytes."""
+
+        def step(version: ObjectVersion[T] | None) -> Next[T]:
+            present = self._require_present(name, version)
+            if len(present.value) + size >= LARGE or self.strategy.is_cold:
+                return DeferredState(lambda: self._change_large(change, present, by, operation))
+            wanted, owners = change(present)
+            return self._apply_step(wanted, present, by, operation, owners)
 
         return step
+
+    async def _change_large(
+        self, change: Change[T], present: ObjectVersion[T], by: WriteRequest, operation: AdmissionOperation
+    ) -> Final[T]:
+        """Make a change of a large object. A thread computes the new version and the owners. Raises Rejected."""
+        has_reviews, old = self.reviewers.reviews(by, UPDATE, self.resource, SUBRESOURCES[operation]), present.obj
+
+        def prepare() -> tuple[T, OwnerChange]:
+            wanted, owners = change(present)
+            new, owners = self._prepared(wanted, present, operation, owners)
+            violations = self._violations(new, old, by, operation)
+            if not violations and not has_reviews:
+                self._set_owners(new, old, by, operation, owners)
+                owners = OwnerChange(stored=new.metadata.ownership)
+            if self.strategy.is_slow:  # remembered
+                self.strategy.warnings(old)
+                self.strategy.warnings(new)
+            return new, owners
+
+        new, owners = await asyncio.to_thread(prepare)
+        if has_reviews:
+            return await self._continue_after_reviews(new, present, by, operation, owners)
+        judged = self._validate_and_admit(new, present, by, operation, owners)
+        return await judged.final() if isinstance(judged, DeferredState) else judged
 
     def _conversion_for(self, by: WriteRequest) -> Conversion:
         """Return the conversion to the version of a write."""
@@ -447,6 +493,15 @@ class Store(Generic[T]):
     ) -> Next[T]:
         """Return the next state of an object for the requested state, which is not changed. `owners`: None if only the object
         says something about them. `reviewed`: webhooks and policies have reviewed the request. Raises Rejected."""
+        new, owners = self._prepared(wanted, present, operation, owners)
+        if reviewed or not self.reviewers.reviews(by, UPDATE, self.resource, SUBRESOURCES[operation]):
+            return self._validate_and_admit(new, present, by, operation, owners)
+        return DeferredState(lambda: self._continue_after_reviews(new, present, by, operation, owners))
+
+    def _prepared(
+        self, wanted: T, present: ObjectVersion[T], operation: AdmissionOperation, owners: OwnerChange | None
+    ) -> tuple[T, OwnerChange]:
+        """Return the new version of an object before reviews, and what the request says about owners. Raises Rejected."""
         old, name = present.obj, present.obj.metadata.name
         uid, expected = wanted.metadata.uid, wanted.metadata.resourceVersion
         if uid and uid != old.metadata.uid:
@@ -460,9 +515,7 @@ class Store(Generic[T]):
             sent = wanted.metadata.managedFields if operation is AdmissionOperation.UPDATE else ()
             owners = OwnerChange(sent) if sent else NO_OWNER_CHANGE
         self._prepare_update(new, old, operation)
-        if reviewed or not self.reviewers.reviews(by, UPDATE, self.resource, SUBRESOURCES[operation]):
-            return self._validate_and_admit(new, present, by, operation, owners)
-        return DeferredState(lambda: self._continue_after_reviews(new, present, by, operation, owners))
+        return new, owners
 
     async def _continue_after_reviews(
         self, new: T, present: ObjectVersion[T], by: WriteRequest, operation: AdmissionOperation, owners: OwnerChange
@@ -508,15 +561,7 @@ class Store(Generic[T]):
         """Validate and admit the new version. The caches that admission reads may be behind, so a refusal is checked again
         after a refresh. Raises Rejected."""
         old, name = present.obj, present.obj.metadata.name
-        if operation is AdmissionOperation.UPDATE_STATUS:
-            violations = self.strategy.validate_status_update(new, old)
-        elif operation is AdmissionOperation.RESIZE:
-            violations = self.strategy.validate_resize(new, old)
-        elif operation is AdmissionOperation.FINALIZE:
-            violations = self.strategy.validate_finalize(new, old)
-        else:
-            violations = self.strategy.in_version(by.api_version).validate_update(new, old)
-        if violations:
+        if violations := self._violations(new, old, by, operation):
             raise Rejected(errors.invalid(self.resource, name, violations))
         try:
             return self._admit_step(new, old, by, operation, owners)
@@ -531,6 +576,15 @@ class Store(Generic[T]):
             return self._admit_step(new, old, by, operation, owners)
 
         return DeferredState(retry_admission)
+
+    def _violations(self, new: T, old: T, by: WriteRequest, operation: AdmissionOperation) -> list[Violation]:
+        if operation is AdmissionOperation.UPDATE_STATUS:
+            return self.strategy.validate_status_update(new, old)
+        if operation is AdmissionOperation.RESIZE:
+            return self.strategy.validate_resize(new, old)
+        if operation is AdmissionOperation.FINALIZE:
+            return self.strategy.validate_finalize(new, old)
+        return self.strategy.in_version(by.api_version).validate_update(new, old)
 
     def _admit_step(self, new: T, old: T, by: WriteRequest, operation: AdmissionOperation, owners: OwnerChange) -> Final[T]:
         """Return the next state of the object if admission accepts the new version. Raises Rejected."""

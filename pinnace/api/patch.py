@@ -20,9 +20,11 @@ from pinnace.api import strategic_merge
 from pinnace.api.merge import Data, merge_json
 from pinnace.api.verbs_pb2 import PatchRequest
 
-MAX_VALUES = 10_000
-"""The maximum number of values in a patch: fields of objects and items of arrays at any depth. The lists and maps of an object
-have the same limit."""
+MAX_VALUES = 100_000
+"""The maximum number of values in a patch: fields of objects and items of arrays at any depth. The largest known definition
+of a custom resource has 32,000."""
+MAX_COPIED_VALUES = 10_000
+"""The maximum number of values that the copies in a patch add."""
 MAX_OPERATIONS = 10_000
 MAX_COPIED = 3 << 20
 """The maximum total size of the copies in a patch, in bytes of JSON. Without a limit, each copy could double the document."""
@@ -94,7 +96,7 @@ class _Editor:
     def __init__(self, document: Any) -> None:
         self.document = document
         self._copied = 0
-        self._room = MAX_VALUES  # the number of values that copies can still add
+        self._room = MAX_COPIED_VALUES  # the number of values that copies can still add
 
     def do(self, operation: Operation) -> None:
         path = operation.path
@@ -148,7 +150,7 @@ class _Editor:
         result = self._find_or_null("copy", source)
         self._room = count_room_left(self._room, result)
         if self._room < 0:
-            raise JsonPatchError(f"copy operation does not apply: the copies exceed {MAX_VALUES:,} values")
+            raise JsonPatchError(f"copy operation does not apply: the copies exceed {MAX_COPIED_VALUES:,} values")
         text = json.dumps(result, ensure_ascii=False)
         self._copied += len(text)
         if self._copied > MAX_COPIED:

@@ -106,8 +106,8 @@ def test_merge_patch_is_idempotent(live: Data, patch: Data) -> None:
         (b'{"a": "\xff"}', "not valid UTF-8"),
         (rb'{"\ud800": 1}', "not valid UTF-8"),
         (b'{"a":' * 100_000, "nested too deeply"),
-        (b'{"a": [%b{}]}' % (b"{}," * 9_999), "more than 10,000 values: split the patch"),
-        (b'{%b"b": {"c": 1}}' % b"".join(b'"%d": 1,' % number for number in range(9_999)), "more than 10,000 values"),
+        (b'{"a": [%b{}]}' % (b"{}," * 99_999), "more than 100,000 values: split the patch"),
+        (b'{%b"b": {"c": 1}}' % b"".join(b'"%d": 1,' % number for number in range(99_999)), "more than 100,000 values"),
     ],
 )
 def test_malformed_patch_is_refused(text: bytes, message: str) -> None:

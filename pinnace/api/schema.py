@@ -43,6 +43,7 @@ _STRUCTS = frozenset({"metadata", "spec", "status"})
 """Fields that are always present in Kubernetes' Go types, as empty objects."""
 _MORE_STRUCTS: Mapping[str, tuple[str, ...]] = {
     "pinnace.apiextensions.v1.CustomResourceDefinitionSpec": ("names",),
+    "pinnace.apps.v1.StatefulSetSpec": ("updateStrategy",),
     "pinnace.networking.v1.NetworkPolicySpec": ("podSelector",),
 }
 """The same, by message."""

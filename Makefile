@@ -62,9 +62,10 @@ simulate: setup ## Simulate clusters, one for each seed (make simulate SEEDS=100
 simulate-bugs: setup ## Plant bugs in the code, one at a time: each must be found within SEEDS=1000 simulated clusters
 	@$(BIN)/python -m tests.simulation.hunt --seeds $(or $(SEEDS),1000)
 
-soak: setup ## Roll the API servers and the gateways 20 times; lose etcd's quorum for 30 s, ten times (ten minutes)
-	@PINNACE_ROLLS=20 PINNACE_QUORUM_LOSS=30 PINNACE_REPEAT=5 $(BIN)/pytest -s tests/integration/test_rolling.py \
-		tests/integration/test_rolling_gateways.py tests/integration/test_etcd_trouble.py
+soak: setup ## Roll the servers 20 times; upgrade from earlier commits and back; lose etcd's quorum ten times (fifteen minutes)
+	@PINNACE_ROLLS=20 PINNACE_QUORUM_LOSS=30 PINNACE_REPEAT=5 PINNACE_EARLIER="0c4dd692 0b32bd98" $(BIN)/pytest -s \
+		tests/integration/test_rolling.py tests/integration/test_rolling_gateways.py tests/integration/test_upgrade.py \
+		tests/integration/test_etcd_trouble.py
 
 security-table: setup ## Write the table of permissions into docs/permissions.md
 	@$(BIN)/python -m tests.unit.auth.matrix

@@ -19,6 +19,7 @@ MODULES = {
     "kill": "processes",
     "pod": "node",
     "restart": "processes",
+    "restore": "backup",
     "start": "processes",
     "status": "processes",
     "stop": "processes",

@@ -12,6 +12,8 @@ OURS = {
         "kill": "Kill processes of a local cluster, or send another signal.",
         "restart": "Restart processes of a local cluster, and renew its certificates.",
         "down": "Stop a local cluster and delete it with all its objects.",
+        "backup": "Write a running local cluster to one file.",
+        "restore": "Create a local cluster from a backup.",
         "doctor": "Diagnose a cluster and this client.",
     },
     "Scheduling, nodes and leaders": {

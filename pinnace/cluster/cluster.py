@@ -159,7 +159,7 @@ class Cluster:
         called when etcd is ready, before other processes start. Raises ClusterError; then only the logs of failed processes
         remain.
         """
-        binary = _find_etcd_binary(progress)
+        binary = find_etcd_binary(progress)
         made = self.folder.create()
         try:
             with self.folder.locked():
@@ -605,7 +605,8 @@ def _lacks_data(record: ProcessRecord) -> bool:
     return bool(etcd_data_dir(record.plan)) and not _has_data(record)
 
 
-def _find_etcd_binary(progress: StartProgress) -> EtcdBinary:
+def find_etcd_binary(progress: StartProgress) -> EtcdBinary:
+    """Return the etcd of this machine. Raises ClusterError."""
     try:
         binary = find_etcd()
     except EtcdMissing as error:

@@ -176,11 +176,15 @@ class ClusterSpec:
 
     @classmethod
     def from_fields(cls, chosen: Mapping[str, Any], data_dir: Path) -> "ClusterSpec":
-        """The inverse. `to_fields` may be JSON of a version without some fields. Raises TypeError for an unknown field."""
-        values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in chosen.items()}
+        """The inverse. `to_fields` may be JSON of an earlier version: without some fields, or with removed ones. Raises
+        TypeError for an unknown field."""
+        known = ((name, value) for name, value in chosen.items() if name not in REMOVED_FIELDS)
+        values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in known}
         return cls(**{**values, "machine": MachineOptions(**values.get("machine", {}))}, data_dir=data_dir)
 
 
+REMOVED_FIELDS = ("admission_config",)
+"""Fields of earlier versions. `admission_config` named a file of gRPC webhooks; webhooks are API objects now."""
 SHARING = "--permit-port-sharing"
 """The flag of a gateway that lets others listen on its address."""
 
@@ -343,9 +347,13 @@ def _with_hooks(plan: ProcessPlan, hooks: ProcessHooks) -> ProcessPlan:
 
 def with_current_installation(plan: ProcessPlan) -> ProcessPlan:
     """The same process with the current installation: after an upgrade, restarted processes use the new version. etcd is not
-    changed.
+    changed. Earlier versions named the modules of components without the package `pinnace`.
     """
-    return plan if plan.component == ETCD else replace(plan, argv=(sys.executable, *plan.argv[1:]))
+    if plan.component == ETCD:
+        return plan
+    if plan.argv[1:3] == ("-m", f"{plan.component}.main"):
+        return replace(plan, argv=(*_module(plan.component), *plan.argv[3:]))
+    return replace(plan, argv=(sys.executable, *plan.argv[1:]))
 
 
 def listening_addresses(plan: ProcessPlan) -> list[str]:

@@ -2,7 +2,8 @@
 
 `KillableCluster` is an API server in memory, with the informers of one controller. Each write is a point with a name, such as
 "create pods web-0". `run_killed_everywhere` runs a scenario once without a kill, and then again for each of its points, killed
-before and after the write: after a kill, a new controller continues with what is stored, as a new leader does.
+before and after the write: after a kill, the others work on without a controller, and then a new one continues with what is
+stored, as a new leader does.
 
     points = await run_killed_everywhere(scenario, StatefulSetController)
     assert points["create pods web-0"] == 2        # killed before it, and after it
@@ -196,10 +197,13 @@ class KillableCluster:
             if self._queue:
                 await self._sync(next(iter(self._queue)))
                 continue
-            changes = [step() for step in self.between]
-            if not any(changes):
+            if not self._let_others_work():
                 return
         raise AssertionError(f"it does not come to rest: {self.points[-20:]}")
+
+    def _let_others_work(self) -> bool:
+        changes = [step() for step in self.between]
+        return any(changes)
 
     async def _sync(self, key: str) -> None:
         del self._queue[key]
@@ -208,6 +212,8 @@ class KillableCluster:
         except (ApiError, PartialSyncError):
             wait = 0.0
         except Killed:
+            while self._let_others_work():
+                pass
             self._start()
             return
         if wait is not None:

@@ -97,7 +97,6 @@ def find_revision(revisions: Sequence[ControllerRevision], data: bytes, template
     for revision in reversed(revisions):
         if revision.data.raw == data:
             return revision
-    for revision in reversed(revisions):
         stored = decode_template(revision)
         if stored is not None and semantically_equal(stored, template):
             return revision

@@ -15,7 +15,7 @@ Source: pkg/controller/statefulset/stateful_set_utils.go of Kubernetes 1.36.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 from pinnace.api.apps_v1_pb2 import StatefulSet
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim, Pod, PodTemplateSpec
@@ -125,6 +125,11 @@ def identified_copy(stateful_set: StatefulSet, pod: Pod) -> Pod:
     return changed
 
 
+def claim_names(stateful_set: StatefulSet, ordinal: int) -> Iterator[str]:
+    """Yield the names of the claims of the pod with this ordinal."""
+    return (claim_name(stateful_set, template, ordinal) for template in stateful_set.spec.volumeClaimTemplates)
+
+
 def claims_of_pod(stateful_set: StatefulSet, ordinal: int) -> Iterator[PersistentVolumeClaim]:
     """Yield the claims to create for the pod with this ordinal."""
     for template in stateful_set.spec.volumeClaimTemplates:
@@ -161,14 +166,16 @@ def owned_claim_copy(claim: PersistentVolumeClaim, stateful_set: StatefulSet, po
 
     A claim of an earlier set or pod, or of another controller, gets no owner.
     """
-    references: Iterable[OwnerReference] = claim.metadata.ownerReferences
+    references: Sequence[OwnerReference] = claim.metadata.ownerReferences
+    policy = stateful_set.spec.persistentVolumeClaimRetentionPolicy
+    when_deleted, when_scaled = policy.whenDeleted == DELETE, policy.whenScaled == DELETE
+    if not (when_deleted or when_scaled or references):
+        return None
     own = [
         reference for reference in references if _is_reference_to(reference, stateful_set) or _is_reference_to(reference, pod)
     ]
     if any(reference.uid not in (stateful_set.metadata.uid, pod.metadata.uid) for reference in own):
         return None
-    policy = stateful_set.spec.persistentVolumeClaimRetentionPolicy
-    when_deleted, when_scaled = policy.whenDeleted == DELETE, policy.whenScaled == DELETE
     others = [reference for reference in references if reference not in own]
     scaled_down = when_scaled and not is_in_range(stateful_set, ordinal_of(pod))
     wanted = []

@@ -62,6 +62,7 @@ from pinnace.controllers.runtime import (
 )
 from pinnace.controllers.statefulpods import (
     build_stateful_pod,
+    claim_names,
     claims_of_pod,
     first_ordinal,
     has_identity,
@@ -177,8 +178,10 @@ class StatefulSetPlanner:
                 self._plan.restart.append(pod.pod)
             return self._ordered
         if pod.phase == "Pending":
-            missing = (item for item in claims_of_pod(self._set, ordinal) if self._claim(item.metadata.name) is None)
-            self._plan.claims.extend(missing)
+            missing = {name for name in claim_names(self._set, ordinal) if self._claim(name) is None}
+            if missing:
+                claims = claims_of_pod(self._set, ordinal)
+                self._plan.claims.extend(claim for claim in claims if claim.metadata.name in missing)
         if self._ordered and (pod.deleting or not is_running_and_ready(pod) or not self._is_available(pod)):
             return True
         if not has_identity(self._set, pod.pod):
@@ -189,7 +192,7 @@ class StatefulSetPlanner:
     def _plan_creation(self, ordinal: int) -> bool:
         named = Pod()
         named.metadata.name = pod_name(self._set, ordinal)
-        claims = (self._claim(claim.metadata.name) for claim in claims_of_pod(self._set, ordinal))
+        claims = map(self._claim, claim_names(self._set, ordinal))
         if any(is_claim_stale(claim, named) for claim in claims if claim is not None):
             self._plan.wait = min(STALE_CLAIM_DELAY, self._plan.wait or STALE_CLAIM_DELAY)
         elif len(self._plan.create) < BURST:
@@ -198,8 +201,7 @@ class StatefulSetPlanner:
 
     def _plan_owners(self, pod: Pod) -> None:
         """Plan the change of the owners of the claims of a pod."""
-        for template in claims_of_pod(self._set, ordinal_of(pod)):
-            claim = self._claim(template.metadata.name)
+        for claim in map(self._claim, claim_names(self._set, ordinal_of(pod))):
             if claim is not None and (changed := owned_claim_copy(claim, self._set, pod)) is not None:
                 self._plan.own.append(changed)
 

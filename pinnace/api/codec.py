@@ -333,7 +333,7 @@ def _field_written(message: Message, field: Field, data: Any) -> Any:
 def _value_written(of: FieldDescriptor, value: Any, data: Any) -> Any:
     if data is None or of.message_type is None or of.message_type.full_name in SCALARS:
         return write_value(of, value)
-    return _write_names(value, data)
+    return as_written(value, data) if of.full_name in EMBEDDED else _write_names(value, data)
 
 
 class _Reader:

@@ -24,13 +24,13 @@ from typing import Any, Protocol
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from pinnace.api.apiextensions_v1_pb2 import JSONSchemaProps
-from pinnace.api.codec import Field, fields_of, of_field
+from pinnace.api.codec import SHOWN_WHEN_ZERO, Field, fields_of, of_field
 from pinnace.api.go_form import SHOWN_AS_NULL, SHOWN_WHEN_EMPTY
 from pinnace.api.merge import DEFAULTS
 from pinnace.api.meta_v1_pb2 import FieldsV1
 from pinnace.api.resources import CustomResource, Resource
 from pinnace.api.runtime_v1_pb2 import RawExtension
-from pinnace.api.scalars import SCALARS
+from pinnace.api.scalars import SCALARS, zero_primitive
 
 META_PACKAGE = "io.k8s.apimachinery.pkg.apis.meta.v1"
 _APIEXTENSIONS_PACKAGE = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
@@ -45,6 +45,7 @@ _MORE_STRUCTS: Mapping[str, tuple[str, ...]] = {
     "pinnace.apiextensions.v1.CustomResourceDefinitionSpec": ("names",),
     "pinnace.apps.v1.DaemonSetSpec": ("updateStrategy",),
     "pinnace.batch.v1.CronJobSpec": ("jobTemplate",),
+    "pinnace.apps.v1.StatefulSetSpec": ("updateStrategy",),
     "pinnace.networking.v1.NetworkPolicySpec": ("podSelector",),
 }
 """The same, by message."""
@@ -231,6 +232,8 @@ def _empty_form(message: Descriptor) -> Mapping[str, Any]:
             result[name] = _empty_form(struct)
         elif descriptor.is_repeated and of_field(descriptor).required and descriptor.full_name not in _OMITTED_WHEN_EMPTY:
             result[name] = None
+    for name in SHOWN_WHEN_ZERO.get(message.full_name, ()):
+        result.setdefault(name, zero_primitive(fields_of(message)[name].descriptor))
     for name in SHOWN_AS_NULL.get(message.full_name, ()):
         result.setdefault(name, None)
     for name in (*SHOWN_WHEN_EMPTY.get(message.full_name, ()), *_MORE_STRUCTS.get(message.full_name, ())):

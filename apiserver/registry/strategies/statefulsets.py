@@ -74,6 +74,10 @@ class StatefulSetStrategy(StatusStrategy[StatefulSet]):
             default_claim(claim.spec)
             claim.status.phase = claim.status.phase or "Pending"
 
+    def prepare_create(self, obj: StatefulSet) -> None:
+        super().prepare_create(obj)
+        obj.status.SetInParent()  # its zeros have no owner
+
     def check_fields(self, obj: StatefulSet, out: list[Violation]) -> None:
         spec = obj.spec
         if spec.podManagementPolicy not in (ORDERED_READY, PARALLEL):

@@ -282,7 +282,7 @@ def _excluded_fields(resource: Resource[Any], obj: Any, owner: FieldOwner, names
     if owner.excluded:
         result = result | from_json(owner.excluded).with_names(names)
     if owner.base:
-        result = result | unchanged_status(resource, owner.base, obj.status)
+        result = result | unchanged_status_fields(resource, owner.base, obj.status)
     return result
 
 
@@ -293,7 +293,7 @@ def assigned_paths(resource: Resource[Any], owner: FieldOwner) -> list[Path]:
     return [path for bit, path in enumerate(candidates.paths) if owner.assigned >> bit & 1]
 
 
-def unchanged_status(resource: Resource[Any], base: bytes, status: Message) -> FieldSet:
+def unchanged_status_fields(resource: Resource[Any], base: bytes, status: Message) -> FieldSet:
     """Return the fields of an earlier status that the status still has."""
     before: Any = type(status).FromString(base)
     if not isinstance(resource, CustomResource) and (fields := unchanged_in_status(before, status)) is not None:
@@ -542,7 +542,7 @@ def _written_exclusions(resource: Resource[Any], obj: Any, owner: FieldOwner) ->
     statically_excluded = _statically_excluded if len(owner.excluded) <= _MAX_CACHED else _statically_excluded.__wrapped__
     excluded = statically_excluded(plural, subresource, owner.assigned, owner.excluded)
     if owner.base:
-        excluded = excluded | unchanged_status(resource, owner.base, obj.status)
+        excluded = excluded | unchanged_status_fields(resource, owner.base, obj.status)
     if subresource != STATUS and (paths := _filled_by_server(resource, obj, excluded)):
         excluded = statically_excluded(plural, subresource, owner.assigned, owner.excluded, tuple(paths))
     return excluded

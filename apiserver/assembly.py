@@ -51,6 +51,7 @@ from pinnace.api.resources import (
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
+    STATEFUL_SETS,
     VALIDATING_ADMISSION_POLICIES,
     VALIDATING_ADMISSION_POLICY_BINDINGS,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
@@ -383,6 +384,7 @@ class Assembly:
             CLUSTER_ROLES: ClusterRoleService(stores[CLUSTER_ROLES], self.cacher, audit, policy, self._aggregator),
             DEPLOYMENTS: ScaledService(stores[DEPLOYMENTS], self.cacher, audit, policy),
             REPLICA_SETS: ScaledService(stores[REPLICA_SETS], self.cacher, audit, policy),
+            STATEFUL_SETS: ScaledService(stores[STATEFUL_SETS], self.cacher, audit, policy),
             NAMESPACES: NamespaceService(stores[NAMESPACES], self.cacher, audit, policy),
             EVENTS: EventService(stores[EVENTS], self.cacher, NoAudit(), policy, EventRegistry(stores[EVENTS])),
         }

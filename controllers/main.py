@@ -17,6 +17,8 @@ from pinnace.client.informer import RestartSupervisor
 from pinnace.client.standby import ProgressTimeout
 from pinnace.controllers.accounts import RootCAPublisher, ServiceAccountController
 from pinnace.controllers.apiservices import APIServiceController
+from pinnace.controllers.cronjob import CronJobController
+from pinnace.controllers.daemonset import DaemonSetController
 from pinnace.controllers.deployment import DeploymentController
 from pinnace.controllers.disruption import DisruptionController
 from pinnace.controllers.endpoints import EndpointsController
@@ -33,6 +35,7 @@ from pinnace.controllers.replicacalculator import StartupDelays
 from pinnace.controllers.replicaset import ReplicaSetController
 from pinnace.controllers.runtime import Controller, ControllerContext, on_stack
 from pinnace.controllers.schedulernames import SchedulerNameController
+from pinnace.controllers.statefulset import StatefulSetController
 from pinnace.controllers.tainteviction import TaintEvictionController
 from pinnace.controllers.unenforced import UnenforcedController
 from pinnace.controllers.volume_protection import VolumeProtectionController
@@ -60,7 +63,10 @@ def build_controllers(
         GarbageCollector(shared.with_component("garbage-collector-controller")),
         ReplicaSetController(shared.with_component("replicaset-controller")),
         DeploymentController(shared.with_component("deployment-controller")),
+        StatefulSetController(shared.with_component("statefulset-controller")),
+        DaemonSetController(shared.with_component("daemonset-controller")),
         JobController(shared.with_component("job-controller")),
+        CronJobController(shared.with_component("cronjob-controller")),
         DisruptionController(shared),
         EndpointSliceController(shared),
         EndpointsController(shared.with_component("endpoint-controller")),

@@ -73,6 +73,15 @@ class PodProperties(NamedTuple):
     cost: int
 
 
+def pod_available_in(pod: PodProperties, patience: int, now: float) -> float | None:
+    """Return the seconds until the pod is available, 0 if it is, or None if it is not ready. `patience`: minReadySeconds."""
+    if not pod.ready:
+        return None
+    if not patience:
+        return 0.0
+    return None if pod.ready_since is None else max(0.0, pod.ready_since + patience - now)
+
+
 def compute_pod_properties(pod: Pod) -> PodProperties:
     return PodProperties(
         pod=pod,

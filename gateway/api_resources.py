@@ -17,7 +17,20 @@ from pinnace.apiextensions.kinds import CustomVersion
 READ = ("get", "list", "watch")
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 _CATEGORIES: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("pods", "services", "deployments", "replicasets", "jobs", "horizontalpodautoscalers"), ("all",)),
+    **dict.fromkeys(
+        (
+            "pods",
+            "services",
+            "deployments",
+            "replicasets",
+            "statefulsets",
+            "daemonsets",
+            "jobs",
+            "cronjobs",
+            "horizontalpodautoscalers",
+        ),
+        ("all",),
+    ),
     **dict.fromkeys(("customresourcedefinitions", "apiservices"), ("api-extensions",)),
     **{resource.plural: ("api-extensions",) for resource in resources.ALL if resource.group == "admissionregistration.k8s.io"},
 }
@@ -27,7 +40,7 @@ _DEPRECATED: Mapping[str, str] = {
 }
 """Warnings of all requests about a kind, by plural."""
 _UNDISCOVERED = ("create", "patch", "update")
-SCALED = ("deployments", "replicasets")
+SCALED = ("deployments", "replicasets", "statefulsets")
 """The plurals with a `scale` subresource."""
 METRICS_GROUP = "metrics.k8s.io"
 PREFERRED = {"": 0, "apps": 1, "batch": 2}
@@ -169,8 +182,6 @@ REVIEWS = (
 )
 EMPTY = (
     _empty_collection("", "replicationcontrollers", "ReplicationController", "rc", namespaced=True),
-    _empty_collection("apps", "statefulsets", "StatefulSet", "sts", namespaced=True),
-    _empty_collection("apps", "daemonsets", "DaemonSet", "ds", namespaced=True),
     _empty_collection("storage.k8s.io", "csidrivers", "CSIDriver"),
     _empty_collection("storage.k8s.io", "csistoragecapacities", "CSIStorageCapacity", namespaced=True),
     _empty_collection("storage.k8s.io", "volumeattachments", "VolumeAttachment"),

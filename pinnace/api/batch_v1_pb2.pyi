@@ -159,3 +159,59 @@ class JobList(_message.Message):
     metadata: _meta_v1_pb2.ListMeta
     items: _containers.RepeatedCompositeFieldContainer[Job]
     def __init__(self, metadata: _Optional[_Union[_meta_v1_pb2.ListMeta, _Mapping]] = ..., items: _Optional[_Iterable[_Union[Job, _Mapping]]] = ...) -> None: ...
+
+class CronJob(_message.Message):
+    __slots__ = ("metadata", "spec", "status")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    metadata: _meta_v1_pb2.ObjectMeta
+    spec: CronJobSpec
+    status: CronJobStatus
+    def __init__(self, metadata: _Optional[_Union[_meta_v1_pb2.ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[CronJobSpec, _Mapping]] = ..., status: _Optional[_Union[CronJobStatus, _Mapping]] = ...) -> None: ...
+
+class JobTemplateSpec(_message.Message):
+    __slots__ = ("metadata", "spec")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    metadata: _meta_v1_pb2.ObjectMeta
+    spec: JobSpec
+    def __init__(self, metadata: _Optional[_Union[_meta_v1_pb2.ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ...) -> None: ...
+
+class CronJobSpec(_message.Message):
+    __slots__ = ("schedule", "startingDeadlineSeconds", "concurrencyPolicy", "suspend", "jobTemplate", "successfulJobsHistoryLimit", "failedJobsHistoryLimit", "timeZone")
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    STARTINGDEADLINESECONDS_FIELD_NUMBER: _ClassVar[int]
+    CONCURRENCYPOLICY_FIELD_NUMBER: _ClassVar[int]
+    SUSPEND_FIELD_NUMBER: _ClassVar[int]
+    JOBTEMPLATE_FIELD_NUMBER: _ClassVar[int]
+    SUCCESSFULJOBSHISTORYLIMIT_FIELD_NUMBER: _ClassVar[int]
+    FAILEDJOBSHISTORYLIMIT_FIELD_NUMBER: _ClassVar[int]
+    TIMEZONE_FIELD_NUMBER: _ClassVar[int]
+    schedule: str
+    startingDeadlineSeconds: int
+    concurrencyPolicy: str
+    suspend: bool
+    jobTemplate: JobTemplateSpec
+    successfulJobsHistoryLimit: int
+    failedJobsHistoryLimit: int
+    timeZone: str
+    def __init__(self, schedule: _Optional[str] = ..., startingDeadlineSeconds: _Optional[int] = ..., concurrencyPolicy: _Optional[str] = ..., suspend: _Optional[bool] = ..., jobTemplate: _Optional[_Union[JobTemplateSpec, _Mapping]] = ..., successfulJobsHistoryLimit: _Optional[int] = ..., failedJobsHistoryLimit: _Optional[int] = ..., timeZone: _Optional[str] = ...) -> None: ...
+
+class CronJobStatus(_message.Message):
+    __slots__ = ("active", "lastScheduleTime", "lastSuccessfulTime")
+    ACTIVE_FIELD_NUMBER: _ClassVar[int]
+    LASTSCHEDULETIME_FIELD_NUMBER: _ClassVar[int]
+    LASTSUCCESSFULTIME_FIELD_NUMBER: _ClassVar[int]
+    active: _containers.RepeatedCompositeFieldContainer[_core_v1_pb2.ObjectReference]
+    lastScheduleTime: _meta_v1_pb2.Time
+    lastSuccessfulTime: _meta_v1_pb2.Time
+    def __init__(self, active: _Optional[_Iterable[_Union[_core_v1_pb2.ObjectReference, _Mapping]]] = ..., lastScheduleTime: _Optional[_Union[_meta_v1_pb2.Time, _Mapping]] = ..., lastSuccessfulTime: _Optional[_Union[_meta_v1_pb2.Time, _Mapping]] = ...) -> None: ...
+
+class CronJobList(_message.Message):
+    __slots__ = ("metadata", "items")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    metadata: _meta_v1_pb2.ListMeta
+    items: _containers.RepeatedCompositeFieldContainer[CronJob]
+    def __init__(self, metadata: _Optional[_Union[_meta_v1_pb2.ListMeta, _Mapping]] = ..., items: _Optional[_Iterable[_Union[CronJob, _Mapping]]] = ...) -> None: ...

@@ -24,11 +24,14 @@ from pinnace.api import (
     clusterrolebindings_pb2,
     clusterroles_pb2,
     configmaps_pb2,
+    controllerrevisions_pb2,
     coordination_v1_pb2,
     core_v1_pb2,
+    cronjobs_pb2,
     csinodes_pb2,
     customobjects_pb2,
     customresourcedefinitions_pb2,
+    daemonsets_pb2,
     deployments_pb2,
     discovery_v1_pb2,
     endpoints_pb2,
@@ -68,6 +71,7 @@ from pinnace.api import (
     serviceaccounts_pb2,
     servicecidrs_pb2,
     services_pb2,
+    statefulsets_pb2,
     storage_v1_pb2,
     storageclasses_pb2,
     validatingadmissionpolicies_pb2,
@@ -368,9 +372,25 @@ DEPLOYMENTS = Resource(
     "deployments", "Deployment", "apps/v1", apps_v1_pb2.Deployment, "pinnace.v1.Deployments", deployments_pb2,
     namespaced=True, short_names=("deploy",),
 )  # fmt: skip
+STATEFUL_SETS = Resource(
+    "statefulsets", "StatefulSet", "apps/v1", apps_v1_pb2.StatefulSet, "pinnace.v1.StatefulSets", statefulsets_pb2,
+    namespaced=True, short_names=("sts",),
+)  # fmt: skip
 JOBS = Resource(
     "jobs", "Job", "batch/v1", batch_v1_pb2.Job, "pinnace.v1.Jobs", jobs_pb2,
     namespaced=True,
+)  # fmt: skip
+CRON_JOBS = Resource(
+    "cronjobs", "CronJob", "batch/v1", batch_v1_pb2.CronJob, "pinnace.v1.CronJobs", cronjobs_pb2,
+    namespaced=True, short_names=("cj",),
+)  # fmt: skip
+DAEMON_SETS = Resource(
+    "daemonsets", "DaemonSet", "apps/v1", apps_v1_pb2.DaemonSet, "pinnace.v1.DaemonSets", daemonsets_pb2,
+    namespaced=True, short_names=("ds",),
+)  # fmt: skip
+CONTROLLER_REVISIONS = Resource(
+    "controllerrevisions", "ControllerRevision", "apps/v1", apps_v1_pb2.ControllerRevision, "pinnace.v1.ControllerRevisions",
+    controllerrevisions_pb2, namespaced=True,
 )  # fmt: skip
 ENDPOINT_SLICES = Resource(
     "endpointslices", "EndpointSlice", "discovery.k8s.io/v1", discovery_v1_pb2.EndpointSlice,
@@ -487,7 +507,11 @@ ALL: tuple[Resource[Any], ...] = (
     CLUSTER_ROLE_BINDINGS,
     REPLICA_SETS,
     DEPLOYMENTS,
+    STATEFUL_SETS,
     JOBS,
+    CRON_JOBS,
+    DAEMON_SETS,
+    CONTROLLER_REVISIONS,
     ENDPOINT_SLICES,
     ENDPOINTS,
     HORIZONTAL_POD_AUTOSCALERS,
@@ -594,17 +618,8 @@ ABSENT = (
         "`pinnace doctor` diagnoses a cluster; `pinnace status` shows a local cluster",
         ("cs",),
     ),
-    Absent(
-        "ControllerRevision",
-        "ControllerRevisions",
-        "`pinnace rollout history deployment/NAME` shows the revisions of a Deployment",
-    ),
-    Absent("CronJob", "CronJobs", "run `pinnace create -f` from cron, on a Job with generateName", ("cj",)),
     Absent("CSIDriver", "CSIDrivers", _CLAIMS),
     Absent("CSIStorageCapacity", "CSIStorageCapacities", _CLAIMS),
-    Absent(
-        "DaemonSet", "DaemonSets", f"{_DEPLOYMENT}; one for each node with podAntiAffinity on kubernetes.io/hostname", ("ds",)
-    ),
     Absent("DeviceClass", "DeviceClasses", _DEVICES),
     Absent("FlowSchema", "FlowSchemas", "flow control is the API servers' own"),
     Absent("PodTemplate", "PodTemplates", "a Deployment or a Job has the template of its pods in its spec"),
@@ -613,7 +628,6 @@ ABSENT = (
     Absent("ResourceClaim", "ResourceClaims", _DEVICES),
     Absent("ResourceClaimTemplate", "ResourceClaimTemplates", _DEVICES),
     Absent("ResourceSlice", "ResourceSlices", _DEVICES),
-    Absent("StatefulSet", "StatefulSets", f"{_DEPLOYMENT}, without names or volumes of their own", ("sts",)),
     Absent("VolumeAttachment", "VolumeAttachments", "`pinnace describe pod NAME` shows the volumes that a pod waits for"),
     Absent("VolumeAttributesClass", "VolumeAttributesClasses", _CLAIMS, ("vac",)),
 )

@@ -29,6 +29,7 @@ from pinnace.api import (
     policy_v1_pb2,
     rbac_v1_pb2,
     resource_v1_pb2,
+    runtime_v1_pb2,
     scheduling_v1_pb2,
     storage_v1_pb2,
     wire,
@@ -59,6 +60,7 @@ PACKAGES = {
     "k8s.io.api.storage.v1": storage_v1_pb2,
     "k8s.io.apimachinery.pkg.api.resource": resource_v1_pb2,
     "k8s.io.apimachinery.pkg.apis.meta.v1": meta_v1_pb2,
+    "k8s.io.apimachinery.pkg.runtime": runtime_v1_pb2,
     "k8s.io.apimachinery.pkg.util.intstr": intstr_v1_pb2,
 }
 OURS = {module.DESCRIPTOR.package: package for package, module in PACKAGES.items()}

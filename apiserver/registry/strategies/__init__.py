@@ -9,8 +9,11 @@ from pinnace.api.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     CONFIG_MAPS,
+    CONTROLLER_REVISIONS,
+    CRON_JOBS,
     CSI_NODES,
     CUSTOM_RESOURCE_DEFINITIONS,
+    DAEMON_SETS,
     DEPLOYMENTS,
     ENDPOINT_SLICES,
     ENDPOINTS,
@@ -41,6 +44,7 @@ from pinnace.api.resources import (
     SERVICE_ACCOUNTS,
     SERVICE_CIDRS,
     SERVICES,
+    STATEFUL_SETS,
     STORAGE_CLASSES,
     VALIDATING_ADMISSION_POLICIES,
     VALIDATING_ADMISSION_POLICY_BINDINGS,
@@ -61,6 +65,8 @@ from pinnace.apiserver.registry.strategies.cluster import (
     RuntimeClassStrategy,
 )
 from pinnace.apiserver.registry.strategies.configuration import ConfigMapStrategy, SecretStrategy, ServiceAccountStrategy
+from pinnace.apiserver.registry.strategies.cronjobs import CronJobStrategy
+from pinnace.apiserver.registry.strategies.daemonsets import DaemonSetStrategy
 from pinnace.apiserver.registry.strategies.definitions import DefinitionStrategy
 from pinnace.apiserver.registry.strategies.endpoints import EndpointsStrategy
 from pinnace.apiserver.registry.strategies.networking import IngressClassStrategy, IngressStrategy, NetworkPolicyStrategy
@@ -79,6 +85,7 @@ from pinnace.apiserver.registry.strategies.services import (
     ServiceCIDRStrategy,
     ServiceStrategy,
 )
+from pinnace.apiserver.registry.strategies.statefulsets import ControllerRevisionStrategy, StatefulSetStrategy
 from pinnace.apiserver.registry.strategies.storage import (
     CSINodeStrategy,
     PersistentVolumeClaimStrategy,
@@ -109,7 +116,11 @@ _ALL: Sequence[Strategy[Any]] = (
     RoleBindingStrategy(CLUSTER_ROLE_BINDINGS),
     ReplicaSetStrategy(REPLICA_SETS),
     DeploymentStrategy(DEPLOYMENTS),
+    StatefulSetStrategy(STATEFUL_SETS),
     JobStrategy(JOBS),
+    ControllerRevisionStrategy(CONTROLLER_REVISIONS),
+    CronJobStrategy(CRON_JOBS),
+    DaemonSetStrategy(DAEMON_SETS),
     EndpointSliceStrategy(ENDPOINT_SLICES),
     EndpointsStrategy(ENDPOINTS),
     HorizontalPodAutoscalerStrategy(HORIZONTAL_POD_AUTOSCALERS),

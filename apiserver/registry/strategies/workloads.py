@@ -21,6 +21,7 @@ from google.protobuf.message import Message
 
 from pinnace.api import names
 from pinnace.api.apps_v1_pb2 import (
+    DaemonSetSpec,
     Deployment,
     DeploymentSpec,
     DeploymentStatus,
@@ -28,6 +29,7 @@ from pinnace.api.apps_v1_pb2 import (
     ReplicaSetSpec,
     ReplicaSetStatus,
     RollingUpdateDeployment,
+    StatefulSetSpec,
 )
 from pinnace.api.batch_v1_pb2 import Job, JobSpec
 from pinnace.api.codec import to_dict
@@ -82,6 +84,7 @@ _RESTART_POLICY_PATH = "spec.template.spec.restartPolicy"
 _TEMPLATE_PATH = "spec.template"
 _SELECTOR_PATH = "spec.selector"
 ReplicatedSpec = DeploymentSpec | ReplicaSetSpec
+SelectingSpec = ReplicatedSpec | StatefulSetSpec | DaemonSetSpec | JobSpec
 
 
 class ReplicaSetStrategy(StatusStrategy[ReplicaSet]):
@@ -354,7 +357,7 @@ def workload_warnings(name: str, template: PodTemplateSpec) -> Iterable[str]:
     yield from spec_warnings(template.spec, f"{_TEMPLATE_PATH}.spec")
 
 
-def validate_selection(spec: ReplicatedSpec | JobSpec, out: list[Violation]) -> None:
+def validate_selection(spec: SelectingSpec, out: list[Violation]) -> None:
     """Check that the selector is set and selects the pods of the template."""
     if not spec.HasField("selector"):
         out.append(required(_SELECTOR_PATH))
@@ -367,7 +370,7 @@ def validate_selection(spec: ReplicatedSpec | JobSpec, out: list[Violation]) -> 
         out.append(invalid(f"{_TEMPLATE_PATH}.metadata.labels", labels, "`selector` does not match template `labels`"))
 
 
-def validate_selector_update(new: ReplicatedSpec | JobSpec, old: ReplicatedSpec | JobSpec, out: list[Violation]) -> None:
+def validate_selector_update(new: SelectingSpec, old: SelectingSpec, out: list[Violation]) -> None:
     """Check that the selector has not changed."""
     if new.selector != old.selector:
         out.append(invalid(_SELECTOR_PATH, to_dict(new.selector), IMMUTABLE))
